@@ -1,5 +1,6 @@
 # make demo    install, train a small translator on the bundled corpus, translate, draw its attention weights
-# make test    install, and run all tests
+# make test    install, and run all tests, grids of cases as samples in which each pair of values occurs
+# make test-all   the same with the full grids
 # make test-oldest, make test-newest   the same with the oldest and the newest versions that pyproject.toml allows
 # make check   format, lint, types
 # make bench   measure regard and its peers: the numbers, page and pictures of docs/performance.md
@@ -14,7 +15,7 @@ TEST_OPTIONS ?= -n 2 --dist worksteal
 BENCH_OPTIONS ?=
 CONSTRAINTS ?= constraints.txt
 
-.PHONY: demo test test-oldest test-newest check format bench bench-train clean
+.PHONY: demo test test-all test-oldest test-newest check format bench bench-train clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/installed
@@ -22,6 +23,9 @@ demo: $(VENV)/installed
 
 test: $(VENV)/installed-dev
 	$(BIN)/python -m pytest $(TEST_OPTIONS)
+
+test-all:
+	$(MAKE) test TEST_OPTIONS="$(TEST_OPTIONS) --full"
 
 test-oldest:
 	$(MAKE) test VENV=.venv-oldest CONSTRAINTS=constraints-oldest.txt

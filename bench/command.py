@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Group, Parameter
 
-from regard.cli.ranges import between
+from regard.cli.option_types import between
 from regard.errors import ArgumentError, DataError
 
 if TYPE_CHECKING:

@@ -11,6 +11,7 @@ import torch
 from hypothesis import settings
 from torch.utils import _device
 
+import covering
 from browsers import chromium  # noqa: F401
 from regard.kernels.availability import kernels_awaited
 from regard.transforms import can_branch_on
@@ -27,6 +28,14 @@ for name, handler in {"SIGINT": signal.default_int_handler, "SIGHUP": signal.SIG
     number = getattr(signal, name, None)
     if number is not None and signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, handler)
+
+
+def pytest_addoption(parser):
+    parser.addoption("--full", action="store_true", help="full grids of cases in place of samples (tests/covering.py)")
+
+
+def pytest_generate_tests(metafunc):
+    covering.parametrize(metafunc)
 
 
 def pytest_collection_finish():

@@ -87,14 +87,14 @@ def test_a_finished_run_takes_its_place_where_open_files_hold_a_folder(windows, 
     session._old = old.path
     monkeypatch.setattr(run_session, "require_replaceable", lambda *_: None)
 
-    def take_place(new, old):
+    def replace_run(new, old):
         assert not any(lock._lock.is_locked for lock in session._locks)
         for path in old.iterdir():
             path.unlink()
         old.rmdir()
         os.rename(new, old)
 
-    monkeypatch.setattr(run_session, "take_place", take_place)
+    monkeypatch.setattr(run_session, "replace_run", replace_run)
     assert session.complete().path == old.path
     with pytest.raises(Exception, match="is in use"):
         RunLock(old.path).acquire()

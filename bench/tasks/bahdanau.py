@@ -11,8 +11,8 @@ from bench.requirement import Requirement
 from bench.task import Implementation, Inputs, Outputs, PreparedCall, Sizes, Task, Work
 from regard.attention.verbs import BackendName
 from regard.models.bahdanau_decoder import BahdanauDecoder
+from regard.models.chunked_loss import vocabulary_loss
 from regard.models.encoders import Encoded
-from regard.models.vocabulary_loss import vocabulary_loss
 from regard.nn import Attention
 
 SMOOTHING = 0.1

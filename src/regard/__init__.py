@@ -10,10 +10,12 @@ values::
     print(regard.explain(query, key, value))
     print(regard.plan(query, key, value))
 
-Each name is imported when it is first used (PEP 562), so that ``import regard`` alone costs nothing.
+Each name is imported when it is first used (`regard.lazy_names`), so that ``import regard`` alone costs nothing.
 """
 
 from typing import TYPE_CHECKING
+
+from regard.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from regard import biases, masks, nn, normalizers, positions, scores
@@ -46,31 +48,22 @@ __all__ = [
     "nn",
 ]
 
-_MODULES = {
-    **dict.fromkeys(
-        ("attend", "attend_with_weights", "observe", "plan", "Readings", "Observed", "Attended", "Plan"), "attention"
-    ),
-    **dict.fromkeys(("explain", "Explanation"), "explanations"),
-    "load": "tasks.registry",
-    **dict.fromkeys(("watch", "survey"), "watching"),
-}
-"""Public name → the module that it is imported from. All other names are those of modules: ``regard.errors``."""
-
 if not TYPE_CHECKING:  # so that type checkers report names that do not exist
-
-    def __getattr__(name: str) -> object:
-        from importlib import import_module
-        from importlib.util import find_spec
-
-        if name in _MODULES:
-            found = getattr(import_module(f"regard.{_MODULES[name]}"), name)
-        elif not name.startswith("_") and find_spec(f"regard.{name}") is not None:
-            found = import_module(f"regard.{name}")
-        else:
-            raise AttributeError(f"module 'regard' has no attribute {name!r}")
-        globals()[name] = found
-        return found
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    __getattr__, __dir__ = lazy_names(
+        __name__,
+        {
+            "regard.attention": [
+                "attend",
+                "attend_with_weights",
+                "observe",
+                "plan",
+                "Readings",
+                "Observed",
+                "Attended",
+                "Plan",
+            ],
+            "regard.explanations": ["explain", "Explanation"],
+            "regard.tasks.registry": ["load"],
+            "regard.watching": ["watch", "survey"],
+        },
+    )

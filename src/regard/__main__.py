@@ -1,4 +1,4 @@
-"""``python -m regard`` is the command ``regard``; ``torchrun -m regard`` starts it in several processes."""
+"""Runs the command ``regard``: ``python -m regard``, or ``torchrun -m regard`` for several processes."""
 
 from regard.cli import main
 

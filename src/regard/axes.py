@@ -1,9 +1,9 @@
-"""Names of dtypes for annotations that say axes: ``Float[Tensor, "batch heads queries dim"]``.
+"""Annotations that name a tensor's axes: ``Float[Tensor, "batch heads queries dim"]``.
 
-To Python and to type checkers they are plain tensors with a note. A test puts jaxtyping's types of the same names in
-place of these, and so checks each call against its notes (`tests/contracts/test_shapes_in_signatures.py`). An axis of
-one name has one length in all arguments and in the result; ``#`` before a name: or length 1; ``*`` before a name, or
-``...``: any number of axes.
+Python and type checkers see an annotated tensor. A test substitutes the jaxtyping types of the same names and checks
+each call against the annotations (`tests/contracts/test_shapes_in_signatures.py`). Axes with the same name have the
+same length in all arguments and in the result. ``#name`` also allows length 1; ``*name`` and ``...`` stand for any
+number of axes.
 """
 
 from typing import Annotated as Bool

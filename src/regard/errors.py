@@ -3,7 +3,7 @@
 ::
 
     RegardError
-    ├── ArgumentError     (ValueError)    a value out of its range, or arguments that contradict each other
+    ├── ArgumentError     (ValueError)    a value out of range, or arguments that contradict each other
     │   ├── ShapeError                    an axis of the wrong rank or length
     │   └── UnknownNameError              an unknown name; lists the known names and the nearest one
     ├── KindError         (TypeError)     a wrong type, dtype or device
@@ -11,7 +11,7 @@
     ├── DataError         (ValueError)    a file or data set cannot be used; says why, where, and what to do
     │   └── WriteError                    a file cannot be written: a full disk, no permission
     ├── RunError          (ValueError)    a run folder or checkpoint that is missing, damaged or not regard's
-    ├── TrainingError     (RuntimeError)  training cannot continue (a loss that is not finite)
+    ├── TrainingError     (RuntimeError)  training cannot continue (the loss is not finite)
     ├── UnseenError       (RuntimeError)  a watched model whose attention cannot be seen; names the modules
     └── MissingPartError  (ImportError)   an optional part is not installed; names the extra
 """
@@ -23,7 +23,7 @@ _LONGEST_MESSAGE = 2000  # characters
 
 
 class RegardError(Exception):
-    """Base class of the errors of regard. A message is one line, whatever names and values it quotes."""
+    """Base class of regard's errors. A message is always one line, whatever names and values it quotes."""
 
     def __str__(self) -> str:
         text = super().__str__().replace("\n", "\\n").replace("\r", "\\r")
@@ -34,19 +34,19 @@ class RegardError(Exception):
 
 
 class ArgumentError(RegardError, ValueError):
-    """A value is out of its range, or two arguments contradict each other."""
+    """A value is out of range, or two arguments contradict each other."""
 
 
 class ShapeError(ArgumentError):
-    """A tensor has the wrong rank, or an axis of the wrong length."""
+    """A tensor has the wrong rank, or one of its axes has the wrong length."""
 
 
 class UnknownNameError(ArgumentError):
-    """An unknown name.
+    """A name is unknown; the message lists the known names and suggests the nearest one.
 
     Args:
-        kind: the kind of thing that has such names, e.g. ``"score"``.
-        name: the given name.
+        kind: what the names belong to, e.g. ``"score"``.
+        name: the unknown name.
         known: the known names.
     """
 
@@ -58,7 +58,7 @@ class UnknownNameError(ArgumentError):
 
 
 class KindError(RegardError, TypeError):
-    """A wrong type, dtype or device."""
+    """An argument has the wrong type, dtype or device."""
 
 
 class BackendError(RegardError, RuntimeError):
@@ -70,11 +70,11 @@ class DataError(RegardError, ValueError):
 
 
 class WriteError(DataError):
-    """A file cannot be written; the message says why, and what is kept."""
+    """A file cannot be written; the message says why, and whether the old file is unchanged."""
 
 
 class RunError(RegardError, ValueError):
-    """A run folder or checkpoint is missing, damaged or not regard's."""
+    """A run folder or checkpoint is missing, damaged or not from regard."""
 
 
 class TrainingError(RegardError, RuntimeError):
@@ -89,8 +89,8 @@ class MissingPartError(RegardError, ImportError):
     """An optional part is not installed.
 
     Args:
-        part: name of the missing package, e.g. ``"matplotlib"``.
-        extra: the extra of regard that installs it, e.g. ``"pictures"``.
+        part: the missing package, e.g. ``"matplotlib"``.
+        extra: regard's extra that installs it, e.g. ``"pictures"``.
     """
 
     def __init__(self, part: str, extra: str):

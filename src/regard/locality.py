@@ -1,4 +1,4 @@
-"""Whether a user's function treats each row, or each pair, by itself: it is tried once, on a few numbers on a CPU."""
+"""Checks whether a user's function treats each row or pair independently, by running it once on a small CPU tensor."""
 
 import copy
 import warnings
@@ -13,45 +13,50 @@ from torch import Tensor, nn
 from regard.errors import RegardError
 from regard.transforms import can_branch_on
 
-_TRIED: "weakref.WeakKeyDictionary[Any, set[Hashable]]" = weakref.WeakKeyDictionary()
-"""What each function was tried as."""
+_PASSED_TRIALS: "weakref.WeakKeyDictionary[Any, set[Hashable]]" = weakref.WeakKeyDictionary()
+"""Function → the roles in which it has passed its trial."""
 
 
-def needs_trial(function: Any, what: Hashable, *tensors: Tensor) -> bool:
-    """Whether a function is to be tried now: it did not pass a trial as this before, and PyTorch neither traces nor
-    transforms the call with these tensors."""
+def needs_trial(function: Any, role: Hashable, *tensors: Tensor) -> bool:
+    """Whether a function must be tried now.
+
+    It must unless it has passed a trial in this role, or PyTorch traces or transforms the call with these tensors.
+    """
     if not can_branch_on(*tensors):
         return False
-    function, what = _owner(function, what)
+    function, role = _trial_key(function, role)
     try:
-        return what not in _TRIED.get(function, ())
-    except TypeError:  # It has no hash.
+        return role not in _PASSED_TRIALS.get(function, ())
+    except TypeError:  # The function is not hashable.
         return True
 
 
-def _owner(function: Any, what: Hashable) -> tuple[Any, Hashable]:
-    """What a trial is remembered for: the object of a bound method, which is a new method at each access; the code of a
-    function that captures nothing, which a lambda in a call shares with the one of the call before."""
+def _trial_key(function: Any, role: Hashable) -> tuple[Any, Hashable]:
+    """Returns the object and the role under which a trial is remembered.
+
+    A bound method is a new object at each access, so its instance stands for it. A lambda without captured variables is
+    a new object at each call, so its code stands for it.
+    """
     if isinstance(function, MethodType):
-        return function.__self__, (function.__func__, what)
+        return function.__self__, (function.__func__, role)
     if isinstance(function, FunctionType) and not (function.__closure__ or function.__defaults__):
-        return function.__code__, what
-    return function, what
+        return function.__code__, role
+    return function, role
 
 
-def remember_trial(function: Any, what: Hashable) -> None:
-    """A function passed a trial, and needs no other one as this."""
-    function, what = _owner(function, what)
+def remember_trial(function: Any, role: Hashable) -> None:
+    """Records that a function has passed its trial in this role."""
+    function, role = _trial_key(function, role)
     try:
-        _TRIED.setdefault(function, set()).add(what)
-    except TypeError:  # It cannot be referred to weakly, or has no hash.
+        _PASSED_TRIALS.setdefault(function, set()).add(role)
+    except TypeError:  # The function is not hashable, or has no weak references.
         return
 
 
-def numbers(shape: Sequence[int], like: Tensor, first: float = 0.0) -> Tensor:
-    """Numbers between −1 and 1 of this shape on a CPU, which take nothing from a random generator."""
-    count = torch.arange(1.0, 1.0 + torch.Size(shape).numel(), dtype=like.dtype, device="cpu")
-    return (count * 12.9898 + first).sin().view(*shape)
+def trial_values(shape: Sequence[int], like: Tensor, phase: float = 0.0) -> Tensor:
+    """Returns a CPU tensor of values between −1 and 1, made without a random generator."""
+    index = torch.arange(1.0, 1.0 + torch.Size(shape).numel(), dtype=like.dtype, device="cpu")
+    return (index * 12.9898 + phase).sin().view(*shape)
 
 
 def is_local(
@@ -61,34 +66,34 @@ def is_local(
     part: Callable[[Tensor], Tensor],
     **options: Any,
 ) -> bool | None:
-    """Whether a part of a function's result stays the same where only other parts of its arguments change.
+    """Whether one part of a function's result stays the same when unrelated parts of its arguments change.
 
-    The trial leaves no trace: it draws from PyTorch's random generator and puts it back, a module is copied without its
-    hooks, and nothing is recorded for a gradient or by a function mode.
+    The trial has no side effects: PyTorch's random generator is restored, a module is copied without its hooks, and
+    neither autograd nor a function mode records anything.
 
     Args:
-        function: what is tried.
-        arguments: what it is called with.
-        others: the same, but for what the part of the result may depend on.
-        part: that part of a result.
+        function: the function to try.
+        arguments: tensors to call it with.
+        others: the same tensors, changed wherever the part of the result must not depend on them.
+        part: selects the part of a result.
         options: further arguments of the function.
 
     Returns:
-        None where the trial cannot tell: the function fails on these numbers, or gives another result each time.
+        None if the trial is inconclusive: the function fails on these tensors, or its results vary from call to call.
 
     Raises:
-        RegardError: as ``part`` raises it.
+        RegardError: raised by ``part``.
     """
     state = torch.get_rng_state()
 
     def result(inputs: Sequence[Tensor]) -> Tensor:
         torch.set_rng_state(state)
-        return part(tried(*(tensor.clone() for tensor in inputs), **options)).double()
+        return part(trial_function(*(tensor.clone() for tensor in inputs), **options)).double()
 
     try:
         with warnings.catch_warnings(), torch.no_grad(), torch._C.DisableTorchFunction():
             warnings.simplefilter("ignore")
-            tried = _without_traces(function)
+            trial_function = _copy_without_hooks(function)
             before, after = result(arguments), result(others)
             if torch.allclose(before, after, rtol=1e-3, atol=1e-4, equal_nan=True):
                 return True
@@ -96,14 +101,14 @@ def is_local(
     except RegardError:
         raise
     except Exception:
-        # The call itself will say what is wrong.
+        # The user's own call will raise the error.
         return None
     finally:
         torch.set_rng_state(state)
 
 
-def _without_traces(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function; a copy without hooks if it is a module, whose buffers may change as it runs."""
+def _copy_without_hooks(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns a function itself, or a copy of a module without hooks, since running a module may change its buffers."""
     if not isinstance(function, nn.Module):
         return function
     module = copy.deepcopy(function)

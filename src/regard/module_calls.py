@@ -1,98 +1,47 @@
-"""Whether a call of a module can be seen or changed from outside: by hooks, compilers, wrappers and overridden methods.
+"""Checks whether a module's call can be seen or changed by hooks, compilers, wrappers or overridden methods.
 
-A part of a model whose call cannot be seen may be run in pieces, by methods that are not its ``forward``. Every other
-part must be called as a module.
+If it cannot, regard may run the module in pieces, by methods other than its ``forward``. Every other module must be
+called through ``__call__``.
 """
 
-import threading
 from collections.abc import Callable
 from typing import Any
 
 from torch import nn
 from torch.nn.modules import module as torch_modules
 
-from regard.fork_lock import ForkLock
-
 _CALL = nn.Module.__call__
-_LOCK = ForkLock()
 
 OWN_HOOKS: set[Callable[..., Any]] = set()
-"""Forward pre-hooks on all modules that regard itself installs; a part that is run in pieces need not show itself to
-them, so that watching changes no bit of a gradient either."""
+"""Global forward pre-hooks that regard itself installs. Modules may run in pieces in spite of them, so that watching
+changes no bit of a gradient."""
 
 
 def runs(module: nn.Module, forward: Callable[..., Any]) -> bool:
-    """Whether a call of a module runs this ``forward``, with the hooks that it may have around it.
+    """Whether calling a module runs this ``forward``, with any hooks around it.
 
     It does not if the module is of another class, as a wrapper is, if its class overrides or replaces the method, or if
-    the object itself has another one. A class that adds nothing but parametrizations or sharding keeps it.
+    the object has a ``forward`` of its own. A class that adds nothing but parametrizations or sharding keeps it.
 
     Args:
         module: the module.
-        forward: the function of its class, as it was defined.
+        forward: the function that its class defines.
     """
-    own = vars(module)
-    return type(module).forward is forward and ("forward" not in own or isinstance(own["forward"], _StandIn))
-
-
-class _StandIn:
-    """Stands in the place of a module's ``forward`` during calls of `call_with`; each thread has a function of its own.
-
-    All other calls, those of hooks that call the module again among them, run the ``forward`` of the module's class.
-    """
-
-    def __init__(self, module: nn.Module) -> None:
-        self.module, self.calls, self.local = module, 0, threading.local()
-
-    def __call__(self, *arguments: Any, **named: Any) -> Any:
-        forward, self.local.forward = getattr(self.local, "forward", None), None
-        if forward is None:
-            return type(self.module).forward(self.module, *arguments, **named)
-        return forward(*arguments, **named)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _StandIn, (self.module,)  # a hook may copy the module; the copy has no call under way
-
-
-def call_with(module: nn.Module, forward: Callable[..., Any], *arguments: Any) -> Any:
-    """Call a module, with its hooks, while another function stands in the place of its ``forward``.
-
-    So hooks see a part that is computed in another way, and the numbers do not depend on whether there are any. Several
-    threads may call the module at once. The function runs once, at the first call that comes to the ``forward``: a
-    forward pre-hook that calls the module gets what it gives.
-
-    Args:
-        module: the module, whose class has the ``forward`` (see `runs`).
-        forward: gives what the module's own gives.
-        arguments: of the call.
-    """
-    own = vars(module)
-    with _LOCK:
-        stand_in = own.setdefault("forward", _StandIn(module))
-        stand_in.calls += 1
-    before, stand_in.local.forward = getattr(stand_in.local, "forward", None), forward
-    try:
-        return module(*arguments)
-    finally:
-        stand_in.local.forward = before
-        with _LOCK:
-            stand_in.calls -= 1
-            if not stand_in.calls and own.get("forward") is stand_in:
-                del own["forward"]
+    return type(module).forward is forward and "forward" not in vars(module)
 
 
 def is_observed(module: nn.Module, own_hook: Callable[..., Any] | None = None) -> bool:
-    """Whether a call of a module does more than its ``forward``: hooks, its own or global, or its compiled form.
+    """Whether calling a module does more than its ``forward``: it is compiled, or it has hooks, its own or global ones.
 
     Args:
         module: the module.
-        own_hook: a forward pre-hook of the module's class, which does not count; None: there is none.
+        own_hook: a forward pre-hook that the module's class installs and that does not count.
     """
     return has_hooks(module, own_hook) or _has_foreign_global_hooks()
 
 
 def _has_foreign_global_hooks() -> bool:
-    """Whether there are hooks on all modules, other than regard's own."""
+    """Whether there are global hooks other than regard's own."""
     if not torch_modules._has_any_global_hook():
         return False
     own = torch_modules._global_forward_pre_hooks
@@ -106,7 +55,7 @@ def _has_foreign_global_hooks() -> bool:
 
 
 def has_hooks(module: nn.Module, own_hook: Callable[..., Any] | None = None) -> bool:
-    """As `is_observed`, without hooks on all modules; for a part that computes in another way when it is called."""
+    """Whether `is_observed` holds for reasons other than global hooks."""
     return (
         any(hook is not own_hook for hook in module._forward_pre_hooks.values())
         or bool(module._forward_hooks)

@@ -1,4 +1,4 @@
-"""Modules own their parts: what is only a value (a score, a normalizer) is copied where a layer keeps it."""
+"""Modules own their parts: a layer keeps a copy of a score, a normalizer or another part that is only a value."""
 
 import copy
 from typing import TypeVar
@@ -10,10 +10,10 @@ Part = TypeVar("Part", bound=nn.Module)
 
 
 def own_copy(part: Part) -> Part:
-    """A copy for one owner, with hooks, mode and attributes of its own; the part itself if it is the user's.
+    """Returns a copy of a part for one owner, with its own hooks, mode and attributes, or the part itself.
 
-    The user's are parts with parameters or buffers, which several owners may be meant to share, and those whose class
-    is not of regard. A function or a generator that a part holds stays the same object.
+    The part itself is returned if it has parameters or buffers, which several owners may be meant to share, and if its
+    class is not regard's. Functions and generators inside a part are not copied.
 
     Args:
         part: a score, a normalizer, a bias or a position.

@@ -1,4 +1,4 @@
-"""What differs between systems, in one place. Linux is tested; the others are written by their manuals."""
+"""Differences between operating systems, in one place. Only Linux is tested; the others follow their documentation."""
 
 import os
 import shlex
@@ -9,28 +9,30 @@ IS_WINDOWS = os.name == "nt"
 
 
 def quoted(argument: str) -> str:
-    """An argument as a person types it in the system's shell: that of POSIX, or ``cmd`` and PowerShell."""
+    """Returns an argument as it is typed in a POSIX shell or, on Windows, in ``cmd`` and PowerShell."""
     if not IS_WINDOWS:
         return shlex.quote(argument)
     plain = all(character.isalnum() or character in "_-.:/\\" for character in argument)
-    # A name of Windows has no quotation mark. A backslash before the closing one would escape it.
+    # File names on Windows contain no quotation mark. A final backslash would escape the closing one.
     escape = "\\" if argument.endswith("\\") else ""
     return argument if argument and plain else f'"{argument}{escape}"'
 
 
 def code_of_broken_pipe() -> int:
-    """The exit code of a command whose output is closed: 128 + SIGPIPE, which Windows does not have."""
+    """Returns the exit code of a command whose output was closed: 128 + SIGPIPE, also on Windows, which has none."""
     return 128 + getattr(signal, "SIGPIPE", 13)
 
 
 def renames_open_files() -> bool:
-    """Whether a folder can be renamed while a file in it is open: everywhere but on Windows."""
+    """Whether the system can rename a folder while a file in it is open. Windows cannot."""
     return not IS_WINDOWS
 
 
 def sync_folder(path: Path) -> None:
-    """Sync a folder to disk, so that a rename in it survives a power failure. Windows opens no folder, and writes
-    renames to its journal."""
+    """Syncs a folder to disk, so that a rename in it survives a power failure.
+
+    Windows cannot open a folder; it writes renames to its journal.
+    """
     if IS_WINDOWS:
         return
     descriptor = os.open(path, os.O_RDONLY)
@@ -41,7 +43,7 @@ def sync_folder(path: Path) -> None:
 
 
 def is_another_process(process: int) -> bool:
-    """Whether another process with this number runs. On Windows, where to ask with ``kill`` ends it: taken to run."""
+    """Whether another process with this id is running; always True on Windows, where ``kill`` would end the process."""
     if IS_WINDOWS:
         return process != os.getpid()
     try:

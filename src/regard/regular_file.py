@@ -1,8 +1,7 @@
-"""Opens files that somebody else may have made: regular files of a stated largest size, in the folder that names them.
+"""Opens untrusted files: only regular files, up to a stated size, and without following links out of a folder.
 
-A pipe without a writer waits for ever, ``/dev/zero`` has no end, a sparse file can have terabytes of zeros, and a link
-in a folder can lead anywhere. The errors are ``OSError``, as those of the system, so a caller treats both
-alike.
+A pipe without a writer blocks for ever, ``/dev/zero`` never ends, a sparse file can hold terabytes of zeros, and a link
+in a folder can point anywhere. The errors are ``OSError``, like the system's own, so callers handle both in one way.
 """
 
 import errno
@@ -15,19 +14,20 @@ from typing import TextIO
 from regard.errors import RunError
 
 LARGEST_RECORD = 1 << 24
-"""Bytes (16 MiB) of a file with a few fields, or of one text of a class: a configuration, the owner of a lock."""
+"""Limit in bytes (16 MiB) for a small file, such as a configuration or the owner of a lock, and for one text of a
+class."""
 
 LARGEST_TEXT = 1 << 28
-"""Bytes (256 MiB) of a file that is read into memory: a tokenizer, labels, metrics, samples, a matrix, inputs."""
+"""Limit in bytes (256 MiB) for a file that is read into memory: a tokenizer, labels, metrics, samples, inputs."""
 
 LARGEST_IMAGE = 1 << 30
-"""Bytes (1 GiB) of an image: more than 64 million pixels of 4 · 16 bits."""
+"""Limit in bytes (1 GiB) for an image: more than 64 million pixels of 4 · 16 bits."""
 
 LARGEST_DATA = 1 << 36
-"""Bytes (64 GiB) of a file that is read in parts or mapped: a table, running text, a model, a checkpoint."""
+"""Limit in bytes (64 GiB) for a file that is read in parts or mapped: a table, running text, a model, a checkpoint."""
 
-# O_NONBLOCK: opening a pipe does not wait for its writer; the flag means nothing for regular files. O_NOCTTY: opening a
-# terminal does not make it the process's own.
+# O_NONBLOCK: opening a pipe does not wait for its writer; regular files ignore the flag. O_NOCTTY: a terminal that is
+# opened does not become the controlling one.
 _FLAGS = os.O_RDONLY | sum(getattr(os, name, 0) for name in ("O_NONBLOCK", "O_NOCTTY", "O_CLOEXEC", "O_BINARY"))
 
 _KINDS = (
@@ -36,14 +36,14 @@ _KINDS = (
 
 
 def open_regular(path: str | os.PathLike[str], largest: int) -> io.BufferedReader:
-    """Open a regular file for reading bytes. Links are followed; `path_inside` says where they may lead.
+    """Opens a regular file for reading bytes. Links are followed; `path_inside` checks where they lead.
 
     Args:
         path: the file.
-        largest: bytes that the file may have.
+        largest: the largest accepted size in bytes.
 
     Raises:
-        OSError: the file cannot be opened, is a folder, a pipe or a device, or is larger.
+        OSError: the file cannot be opened, is a folder, a pipe or a device, or is too large.
     """
     descriptor = os.open(path, _FLAGS)
     try:
@@ -57,15 +57,15 @@ def open_regular(path: str | os.PathLike[str], largest: int) -> io.BufferedReade
 def open_text(
     path: str | os.PathLike[str], largest: int, encoding: str = "utf-8", newline: str | None = None
 ) -> TextIO:
-    """Open a regular file for reading text; arguments and errors as for `open_regular` and ``open``."""
+    """Opens a regular file for reading text; arguments and errors are those of `open_regular` and ``open``."""
     return io.TextIOWrapper(open_regular(path, largest), encoding=encoding, newline=newline)
 
 
 def read_bytes(path: str | os.PathLike[str], largest: int) -> bytes:
-    """The content of a regular file; also of one that grows meanwhile, never more than ``largest`` bytes.
+    """Returns the content of a regular file: never more than ``largest`` bytes, even if the file grows meanwhile.
 
     Raises:
-        OSError: as for `open_regular`.
+        OSError: as in `open_regular`.
     """
     with open_regular(path, largest) as file:
         content = file.read(largest + 1)
@@ -75,48 +75,48 @@ def read_bytes(path: str | os.PathLike[str], largest: int) -> bytes:
 
 
 def read_text(path: str | os.PathLike[str], largest: int, encoding: str = "utf-8") -> str:
-    """The content of a regular file of text, with line ends as ``Path.read_text`` has them.
+    """Returns the content of a regular text file, with the line ends of ``Path.read_text``.
 
     Raises:
-        OSError: as for `open_regular`.
+        OSError: as in `open_regular`.
         UnicodeDecodeError: the text has another encoding.
     """
     return io.TextIOWrapper(io.BytesIO(read_bytes(path, largest)), encoding=encoding).read()
 
 
 def require_regular(path: str | os.PathLike[str], largest: int) -> int:
-    """Check a file that a library will open by its name; returns its size in bytes.
+    """Checks a file that a library will open by its path, and returns its size in bytes.
 
     Raises:
-        OSError: as for `open_regular`.
+        OSError: as in `open_regular`.
     """
     with open_regular(path, largest) as file:
         return os.fstat(file.fileno()).st_size
 
 
 def path_inside(folder: str | os.PathLike[str], name: str | os.PathLike[str]) -> Path:
-    """The path of a file or folder in a folder, out of which no link leads.
+    """Returns the path of a file or folder inside a folder, and refuses links that lead out of it.
 
-    The folder itself may be a link: somebody typed it. What is in it may have been made by somebody else.
+    The folder itself may be a link, since the user typed it. Its content may come from somebody else.
 
     Args:
         folder: the folder.
-        name: the path in it; it need not exist.
+        name: the path inside it; it need not exist.
 
     Raises:
-        RunError: the path, with its links, is not in the folder, or is neither a file nor a folder.
+        RunError: the path, with its links resolved, is outside the folder, or is neither a file nor a folder.
     """
     path = Path(folder, name)
     try:
         root, target = os.path.realpath(folder), os.path.realpath(path)
         inside = os.path.commonpath((root, target)) == root
         mode = os.lstat(target).st_mode if inside and os.path.lexists(target) else stat.S_IFREG
-    except (OSError, ValueError) as error:  # a NUL in a name; another drive of Windows
+    except (OSError, ValueError) as error:  # a NUL in a name; another drive on Windows
         raise RunError(f"{str(path)!r:.200} is not a path in {folder}") from error
     if not inside:
         raise RunError(
             f"{path} leads out of {folder}, to {target}; nothing is read or written through such a link: delete it, or "
-            "put a copy in its place"
+            "replace it with a copy"
         )
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
         raise RunError(f"{path} is {_kind(mode)}, not a regular file; delete it")
@@ -124,13 +124,13 @@ def path_inside(folder: str | os.PathLike[str], name: str | os.PathLike[str]) ->
 
 
 def tree_inside(folder: str | os.PathLike[str], name: str | os.PathLike[str]) -> Path:
-    """The path of a folder in a folder, as `path_inside`; the same is true of all that is below it.
+    """Returns the path of a folder inside a folder, as `path_inside` does, and checks everything below it as well.
 
     Raises:
-        RunError: the path, or one below it, is not in the folder, or is neither a file nor a folder.
+        RunError: the path, or one below it, is outside the folder, or is neither a file nor a folder.
     """
     path = path_inside(folder, name)
-    for below in path.rglob("*"):  # which enters no link
+    for below in path.rglob("*"):  # does not enter links
         try:
             mode = os.lstat(below).st_mode
         except FileNotFoundError:  # another process has deleted it

@@ -34,16 +34,16 @@ SIZE_LIMIT = 2**31 - 1
 
 _STRIDED = torch.strided
 _FLOATING = frozenset({torch.float16, torch.bfloat16, torch.float32, torch.float64})
-# uint64 is not among them: int64 does not hold all of its numbers.
+# uint64 is not among them: int64 cannot hold all of its values.
 _INTEGERS = frozenset({torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8, torch.uint16, torch.uint32})
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Grid:
-    """The pairs (batch, head, query, key) of a problem, or one tile of them.
+    """The (batch, head, query, key) pairs of a problem, or one tile of them.
 
     The sizes are those of the whole problem; the spans say which part of it this grid covers. Masks, biases and score
-    functions see positions of the whole problem, whichever tile they are asked about.
+    functions always see positions in the whole problem, whichever tile they are evaluated on.
     """
 
     batch: int
@@ -68,7 +68,7 @@ class Grid:
         return cls.whole(batch, heads, queries, key.shape[2], query.device)
 
     def tile(self, *, batch: range | None = None, queries: range | None = None, keys: range | None = None) -> "Grid":
-        """The part of the problem in these spans (positions of the whole problem); a span not given stays as it is."""
+        """Returns the tile with these spans, in positions of the whole problem; a span of None stays as it is."""
         return replace(
             self,
             batch_span=self.batch_span if batch is None else batch,
@@ -84,7 +84,7 @@ class Grid:
 
     @property
     def offset(self) -> int:
-        """What to add to a query's index so that the last query stands at the last key (contract 3)."""
+        """The number to add to a query's index so that the last query aligns with the last key (contract 3)."""
         return self.keys - self.queries
 
     @property
@@ -108,7 +108,7 @@ class Grid:
         return _positions(self.key_span, self.device)
 
     def cut(self, tensor: Tensor) -> Tensor:
-        """The part of a tensor that belongs to this tile.
+        """Returns the part of a tensor that belongs to this tile.
 
         Args:
             tensor: broadcastable to ``[batch, heads, queries, keys]`` of the whole problem; axes of length 1 stay.
@@ -123,9 +123,9 @@ def _positions(span: range, device: torch.device) -> Tensor:
     return torch.arange(span.start, span.stop, device=device)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _OpenSpan:
-    """The `range` of an axis whose length an exporter leaves open; Python's own would fix it."""
+    """The `range` of an axis whose length an exporter leaves symbolic; Python's own would specialize it."""
 
     start: int
     stop: int
@@ -145,37 +145,37 @@ class _OpenSpan:
 
 
 def _first(length: int) -> range:
-    """The positions of an axis of this length."""
+    """Returns the positions of an axis of this length."""
     return _OpenSpan(0, length) if is_open(length) else range(length)  # type: ignore[return-value]
 
 
 def is_open(length: int) -> bool:
-    """Whether a compiler or an exporter may leave a length open, so that nothing may be decided by it."""
+    """Whether a compiler or an exporter may leave a length symbolic, so that control flow must not depend on it."""
     return isinstance(length, torch.SymInt) or torch.compiler.is_compiling()
 
 
 def span_length(span: range) -> int:
-    """How many positions there are in a span."""
+    """Returns the number of positions in a span."""
     return span.stop - span.start
 
 
 def without_appended(grid: Grid, appended: int) -> Grid:
-    """The part of a tile that has the given keys, in the problem without the appended ones, which come last."""
+    """Returns the part of a tile that lies in the problem without the appended keys, which come last."""
     keys, span = grid.keys - appended, grid.key_span
     if is_open(keys):  # then the tile is the whole problem
         return replace(grid, keys=keys, key_span=_first(keys))
     return replace(grid, keys=keys, key_span=range(min(span.start, keys), min(span.stop, keys)))
 
 
-def accurate(tensor: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
-    """The tensor in the dtype that scores are computed in: float32 for half precision, else its own (contract 6)."""
+def upcast(tensor: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+    """Converts half precision to float32, in which scores are computed; other tensors stay as they are (contract 6)."""
     return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor
 
 
 def spread_heads(
     tensor: Float[Tensor, "batch kv_heads keys dim"], heads: int
 ) -> Float[Tensor, "batch {heads} keys dim"]:
-    """Each key or value head repeated for its group of query heads.
+    """Repeats each key or value head for its group of query heads.
 
     Args:
         tensor: ``[batch, kv_heads, keys, dim]``.
@@ -189,24 +189,24 @@ def spread_heads(
 
 
 def check_broadcast(name: str, tensor: Tensor, shape: tuple[int, ...], axes: str) -> None:
-    """Raise ShapeError unless ``tensor`` broadcasts to ``shape`` without growing it.
+    """Raises ShapeError unless ``tensor`` broadcasts to ``shape`` without enlarging it.
 
     Args:
         name: the argument's name, for the message.
-        tensor: what was given.
-        shape: what it must broadcast to.
+        tensor: the argument.
+        shape: the shape that it must broadcast to.
         axes: the names of these axes, e.g. ``"[batch, heads, queries, keys]"``.
     """
     fits = tensor.dim() <= len(shape)
     for axis in range(1, 1 + min(tensor.dim(), len(shape))):
-        have = tensor.shape[-axis]
-        fits = fits and (have == 1 or have == shape[-axis])
+        length = tensor.shape[-axis]
+        fits = fits and (length == 1 or length == shape[-axis])
     if not fits:
         raise ShapeError(f"{name} must broadcast to {axes} = {list(shape)}; it has shape {list(tensor.shape)}")
 
 
 def check_dense(name: str, tensor: object) -> None:
-    """Raise KindError unless ``tensor`` is a tensor that is neither sparse nor nested nor quantized."""
+    """Raises KindError unless ``tensor`` is a tensor that is neither sparse nor nested nor quantized."""
     if not isinstance(tensor, Tensor):
         raise KindError(f"{name} must be a tensor; it is {kind_of(tensor)}")
     if tensor.is_nested:
@@ -218,7 +218,7 @@ def check_dense(name: str, tensor: object) -> None:
 
 
 def check_floating(name: str, tensor: object) -> None:
-    """Raise KindError unless ``tensor`` is a dense tensor of float16, bfloat16, float32 or float64."""
+    """Raises KindError unless ``tensor`` is a dense tensor of float16, bfloat16, float32 or float64."""
     if isinstance(tensor, Tensor) and tensor.dtype in _FLOATING and tensor.layout is _STRIDED and not tensor.is_nested:
         return
     check_dense(name, tensor)
@@ -229,42 +229,42 @@ def check_floating(name: str, tensor: object) -> None:
 
 
 def check_integers(name: str, tensor: object) -> None:
-    """Raise KindError unless ``tensor`` is a dense tensor of integers that int64 holds."""
+    """Raises KindError unless ``tensor`` is a dense tensor of an integer dtype that int64 can represent."""
     check_dense(name, tensor)
     assert isinstance(tensor, Tensor)
     if tensor.dtype not in _INTEGERS:
-        hint = " (int64 does not hold all of its numbers)" if tensor.dtype == torch.uint64 else ""
+        hint = " (int64 cannot represent all of its values)" if tensor.dtype == torch.uint64 else ""
         raise KindError(f"{name} must hold integers; it holds {tensor.dtype}{hint}")
 
 
 def check_device(name: str, tensor: Tensor, grid: Grid) -> None:
-    """Raise KindError unless ``tensor`` lies where the problem does."""
+    """Raises KindError unless ``tensor`` is on the device of the problem."""
     if tensor.device != grid.device:
         raise KindError(f"{name} must be on {grid.device}, where query is; it is on {tensor.device}")
 
 
 def kind_of(value: object) -> str:
-    """What a value is, for a message: "a list", "an int", "None"."""
+    """Returns the type of a value for a message: "a list", "an int", "None"."""
     kind = type(value).__name__
     return "None" if value is None else f"{'an' if kind[0] in 'aeio' else 'a'} {kind}"
 
 
 def whole_number(name: str, value: object, low: int | None = None, high: int | None = None) -> int:
-    """The value as an int.
+    """Returns the value as an int.
 
     Args:
         name: the argument's name, for the message.
         value: an integer of Python or NumPy.
-        low: the least that is accepted; None: any.
-        high: the greatest that is accepted; None: any.
+        low: the smallest accepted value; None: no limit.
+        high: the largest accepted value; None: no limit.
 
     Raises:
-        KindError: if the type of the value is no integer type; bools are none.
-        ArgumentError: if it is below ``low`` or above ``high``.
+        KindError: the value is not an integer; bools do not count as integers.
+        ArgumentError: the value is below ``low`` or above ``high``.
     """
     if isinstance(value, bool) or not isinstance(value, (Integral, torch.SymInt)):
         raise KindError(f"{name} must be an integer; it is {_with_type(value)}")
-    # An exporter leaves a symbolic integer open, which int() would fix.
+    # int() would specialize the symbolic integer of an exporter.
     number: Any = value if isinstance(value, torch.SymInt) else int(value)
     if low is not None and number < low:
         raise ArgumentError(f"{name} must be at least {low}; it is {_digits(number)}")
@@ -274,19 +274,19 @@ def whole_number(name: str, value: object, low: int | None = None, high: int | N
 
 
 def _digits(number: int) -> str:
-    # Digits of a huge number would fill the message, and Python refuses to print the very largest.
+    # The digits of a huge number would fill the message, and Python refuses to print the largest ones.
     return f"an integer of {number.bit_length()} bits" if abs(number) >= 1 << 64 else str(number)
 
 
 def size(name: str, value: object, low: int = 1) -> int:
-    """The value as the size of a module, an integer from ``low`` to `SIZE_LIMIT`; raises as `whole_number`."""
+    """Returns the value as a size of a module, from ``low`` to `SIZE_LIMIT`; raises like `whole_number`."""
     return whole_number(name, value, low, SIZE_LIMIT)
 
 
 def check_arguments(name: str, function: Callable[..., object], number: int) -> None:
-    """Raise KindError for a class, or if a function or a module cannot be called with so many tensors.
+    """Raises KindError for a class, and for a function or a module that cannot be called with ``number`` tensors.
 
-    Some have no signature that could tell; a compiler reads none.
+    Functions without a readable signature pass, as does every function while a compiler traces.
     """
     if isinstance(function, type):
         raise KindError(f"{name} must be a function of {number} tensors; it is the class {function.__name__}")
@@ -304,20 +304,20 @@ def check_arguments(name: str, function: Callable[..., object], number: int) -> 
 
 
 def check_sizes(**sizes: object) -> None:
-    """Raise KindError or ArgumentError unless each of these is the `size` of a module."""
+    """Raises KindError or ArgumentError unless each argument is a valid `size`."""
     for name, value in sizes.items():
         size(name, value)
 
 
 def flag(name: str, value: object) -> bool:
-    """The value, if it is True or False; else KindError."""
+    """Returns the value if it is True or False; raises KindError otherwise."""
     if not isinstance(value, bool):
         raise KindError(f"{name} must be True or False; it is {_with_type(value)}")
     return value
 
 
 def check_factory(device: object, dtype: object) -> None:
-    """Raise KindError or ArgumentError unless parameters can be made on this device and in this dtype; None: any."""
+    """Raises KindError or ArgumentError unless parameters can be created with this device and dtype; None is valid."""
     if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype in _FLOATING):
         raise KindError(f"dtype must be float16, bfloat16, float32 or float64; it is {dtype!r}")
     if device is None:
@@ -327,11 +327,11 @@ def check_factory(device: object, dtype: object) -> None:
     try:
         torch.device(device)
     except RuntimeError:
-        raise ArgumentError(f"device must be one of PyTorch's; it is {device!r}") from None
+        raise ArgumentError(f"device must be one that PyTorch knows; it is {device!r}") from None
 
 
 def known_name(name: str, value: object, known: Collection[str]) -> str:
-    """The value, if it is one of the known names; KindError if it is no text, UnknownNameError if it is another."""
+    """Returns the value if it is a known name; raises KindError if it is no string, UnknownNameError otherwise."""
     if not isinstance(value, str):
         raise KindError(f"{name} must be one of {', '.join(known)}; it is {_with_type(value)}")
     if value not in known:
@@ -340,7 +340,7 @@ def known_name(name: str, value: object, known: Collection[str]) -> str:
 
 
 def positive_number(name: str, value: object) -> float:
-    """The value as a float; KindError unless it is a number, ArgumentError unless it is positive and finite."""
+    """Returns the value as a float; raises KindError for no number, ArgumentError unless it is positive and finite."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise KindError(f"{name} must be a number; it is {_with_type(value)}")
     try:
@@ -353,17 +353,17 @@ def positive_number(name: str, value: object) -> float:
 
 
 def _with_type(value: object) -> str:
-    """A value and its type, for a message: a number or a short text literally, anything else by its type alone."""
+    """Returns a value and its type for a message: a number or a short string literally, anything else by its type."""
     literal = repr(value) if isinstance(value, (bool, float, complex, str, bytes)) else ""
     return f"{literal} ({type(value).__name__})" if 0 < len(literal) <= 40 else kind_of(value)
 
 
-def side_by_side(products: Sequence[Tensor], widths: Sequence[int]) -> Iterator[Tensor]:
-    """The parts of these widths that some tensors have side by side, on their last axes; none is cut by a tensor's end.
+def split_joined(products: Sequence[Tensor], widths: Sequence[int]) -> Iterator[Tensor]:
+    """Splits tensors whose last axes hold parts of these widths; every part lies in one tensor.
 
     Args:
-        products: tensors.
-        widths: of the parts, in their order; above 0.
+        products: tensors, each of one part or several joined ones.
+        widths: widths of the parts, in order; above 0.
     """
     ends = list(accumulate(widths, initial=0))
     first = 0

@@ -1,4 +1,4 @@
-"""A tensor in one line, for the `repr` of records: shape, dtype and range in place of its numbers."""
+"""One-line summaries of tensors for the `repr` of records: shape, dtype and range instead of elements."""
 
 from collections.abc import Iterable
 from html import escape
@@ -10,14 +10,14 @@ from torch import Tensor
 from regard.transforms import has_data
 
 RANGE_LIMIT = 2**24
-"""Elements of a tensor beyond which its range is not computed."""
+"""The range of a tensor with more elements is not computed."""
 
 
 def tensor_summary(value: Tensor) -> str:
-    """Shape, dtype and range, e.g. ``[2, 3, 5] float32, 0.25 to 1``.
+    """Returns shape, dtype and range, e.g. ``[2, 3, 5] float32, 0.25 to 1``.
 
-    The device is named if it is not the CPU. Numbers that are not finite are counted; the range is that of the others.
-    A tensor whose numbers cannot be read (meta, traced, transformed), or has more than `RANGE_LIMIT`, has no range.
+    The device is named unless it is the CPU. Infinite and NaN elements are counted; the range is that of the others.
+    The range is left out if the elements cannot be read (meta, traced, transformed) or are more than `RANGE_LIMIT`.
     """
     kind = f"{list(value.shape)} {str(value.dtype).removeprefix('torch.')}"
     parts = [kind if value.device.type == "cpu" else f"{kind} on {value.device}"]
@@ -27,7 +27,7 @@ def tensor_summary(value: Tensor) -> str:
 
 
 def value_summary(value: object) -> str:
-    """`tensor_summary` of a tensor; anything else as its `repr` in one line, cut at 80 characters."""
+    """Returns the `tensor_summary` of a tensor, or the `repr` of anything else in one line of at most 80 characters."""
     if isinstance(value, Tensor):
         return tensor_summary(value)
     text = " ".join(repr(value).split())
@@ -35,13 +35,13 @@ def value_summary(value: object) -> str:
 
 
 def record_summary(name: str, fields: Iterable[tuple[str, object]]) -> str:
-    """The fields of a record, a line each: ``Observed(\\n  output: [5, 3] float32, -1 to 2\\n  …)``."""
+    """Returns the fields of a record, one a line: ``Observed(\\n  output: [5, 3] float32, -1 to 2\\n  …)``."""
     lines = "".join(f"\n  {field}: {value_summary(value)}" for field, value in fields)
     return f"{name}({lines}\n)" if lines else f"{name}()"
 
 
 def record_html(name: str, fields: Iterable[tuple[str, object]]) -> str:
-    """The same as an HTML table, for notebooks: self-contained, all text escaped."""
+    """Returns the fields of a record as an HTML table for notebooks: self-contained, with all text escaped."""
     rows = "".join(
         f"<tr><th style='text-align:left'>{escape(field)}</th>"
         f"<td style='text-align:left'>{escape(value_summary(value))}</td></tr>"
@@ -51,7 +51,7 @@ def record_html(name: str, fields: Iterable[tuple[str, object]]) -> str:
 
 
 def parameter_summary(value: Any) -> str:
-    """A parameter of a module: a number or a tensor of one element as it is, another tensor as its summary."""
+    """Returns a module's parameter as text: a single number by its value, a larger tensor by its summary."""
     if isinstance(value, Tensor) and not (value.numel() == 1 and has_data(value)):
         return tensor_summary(value)
     return f"{value.item() if isinstance(value, Tensor) else value:g}"
@@ -70,8 +70,8 @@ def _range(value: Tensor) -> list[str]:
         return [str(low) if low == high else f"{low} to {high}"]
     finite = value[value.isfinite()].double()
     low, high = (f"{number:.4g}" for number in (finite.min().item(), finite.max().item())) if len(finite) else ("", "")
-    found = [] if not low else [low if low == high else f"{low} to {high}"]
-    for name, which in (("-inf", value == -torch.inf), ("inf", value == torch.inf), ("NaN", value.isnan())):
-        if count := which.sum().item():
-            found.append(f"{count} {name}")
-    return found
+    parts = [] if not low else [low if low == high else f"{low} to {high}"]
+    for name, mask in (("-inf", value == -torch.inf), ("inf", value == torch.inf), ("NaN", value.isnan())):
+        if count := mask.sum().item():
+            parts.append(f"{count} {name}")
+    return parts

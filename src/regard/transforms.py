@@ -1,7 +1,8 @@
-"""What a calculation may do with its tensors under the transforms of PyTorch.
+"""Checks what a calculation may do with its tensors under PyTorch's transforms.
 
-Compilers, exporters, fake and meta tensors have no numbers; ``torch.func`` transforms, forward mode and batched
-gradients need calculations made of differentiable operations, whose course depends on no number.
+The elements of a tensor cannot be read under a compiler or an exporter, nor those of fake and meta tensors.
+``torch.func`` transforms, forward mode and batched gradients need calculations that consist of differentiable
+operations and whose control flow does not depend on elements.
 """
 
 from math import isfinite
@@ -23,26 +24,25 @@ Named = TypeVar("Named", bound=type)
 
 _BATCHED = torch._C._dispatch_key_parse("Batched")
 _BATCHING = torch._C._dispatch_key_parse("VmapMode")
-"""All calculations with batched gradients are made under this key; ``torch.func`` has its own stack."""
+"""The dispatch key of batched gradients; ``torch.func`` has its own stack."""
 
 
 def exportable(kind: Named) -> Named:
-    """A decorator of a named tuple: programs of ``torch.export`` that return one can be saved."""
+    """Decorates a named tuple, so that ``torch.export`` programs that return one can be saved."""
     _register_namedtuple(kind, serialized_type_name=f"{kind.__module__}.{kind.__qualname__}")
     return kind
 
 
 def has_data(tensor: Tensor) -> bool:
-    """Whether the numbers of ``tensor`` can be read now, so that Python may decide by them.
+    """Whether the elements of ``tensor`` can be read now, so that Python may branch on them.
 
-    False for tensors on ``meta`` and fake tensors, for tensors that a transform of ``torch.func`` wraps (``vmap``,
-    ``grad``, ``jvp``), and for all tensors while ``torch.compile``, ``torch.export``, ``torch.jit.trace`` or
-    ``make_fx`` traces.
+    False for meta and fake tensors, for tensors that a ``torch.func`` transform wraps (``vmap``, ``grad``, ``jvp``),
+    and for all tensors while ``torch.compile``, ``torch.export``, ``torch.jit.trace`` or ``make_fx`` traces.
     """
     if torch.compiler.is_compiling() or _is_tracing():
         return False
     if type(tensor) is Tensor and peek_interpreter_stack() is None and _len_torch_dispatch_stack() == 0:
-        # The usual case, told by the quickest tests.
+        # The common case, by the fastest checks.
         return not (tensor.is_meta or torch._is_functional_tensor(tensor) or is_functorch_wrapped_tensor(tensor))
     return not (
         tensor.is_meta
@@ -54,12 +54,12 @@ def has_data(tensor: Tensor) -> bool:
 
 
 def can_branch_on(*tensors: Tensor) -> bool:
-    """Whether what follows may depend on the numbers of all these tensors.
+    """Whether control flow may depend on the elements of all these tensors.
 
-    It may not where they cannot be read, under a transform of ``torch.func``, for batched gradients, while PyTorch
-    traces, and under a mode that sees every operation.
+    It may not if they cannot be read, under a ``torch.func`` transform, for batched gradients, while PyTorch traces,
+    and under a mode that intercepts every operation.
     """
-    # Asked in every call, so by the quickest tests.
+    # Every call comes here, so the checks are the fastest ones.
     if torch.compiler.is_compiling() or _is_tracing():
         return False
     if peek_interpreter_stack() is not None or _len_torch_dispatch_stack():
@@ -72,26 +72,30 @@ def can_branch_on(*tensors: Tensor) -> bool:
     return True
 
 
-def lie_in_memory(*tensors: Tensor) -> bool:
-    """Whether a kernel may read these tensors' numbers where they lie, on a CPU: none are changed as they are read."""
+def has_dense_cpu_storage(*tensors: Tensor) -> bool:
+    """Whether a kernel may read the elements of these tensors directly from CPU memory."""
     return can_branch_on(*tensors) and all(tensor.is_cpu and has_plain_memory(tensor) for tensor in tensors)
 
 
 def is_alias(first: Tensor, second: Tensor) -> bool:
-    """Whether two tensors are one, or the same memory in the same layout, as PyTorch's backward hooks pass it."""
+    """Whether two tensors are the same object, or views of the same memory in the same layout.
+
+    PyTorch's backward hooks pass such views.
+    """
     if first is second:
         return True
     same = first.shape == second.shape and first.stride() == second.stride() and first.dtype == second.dtype
-    return same and lie_in_memory(first, second) and first.data_ptr() == second.data_ptr()
+    return same and has_dense_cpu_storage(first, second) and first.data_ptr() == second.data_ptr()
 
 
 def has_plain_memory(tensor: Tensor) -> bool:
-    """Whether a tensor's memory holds its numbers: no view changes their signs, and it is no zeros without memory."""
+    """Whether a tensor's memory holds its elements: it is neither a lazily negated view nor a zero tensor without
+    memory."""
     return not (tensor.is_neg() or tensor._is_zerotensor())
 
 
 def in_memory(tensor: Tensor) -> Tensor:
-    """The tensor, or a copy if a view changes the signs of its memory's numbers or if it is zeros without memory."""
+    """Returns the tensor, or a copy if it is a lazily negated view or a zero tensor without memory."""
     return tensor if has_plain_memory(tensor) else tensor.clone()
 
 
@@ -111,15 +115,14 @@ def is_finite(*tensors: Tensor) -> bool:
 
 
 def reverse_mode_only(tensor: Tensor) -> bool:
-    """Whether reverse mode alone can ask this calculation for a derivative, and numbers can be read."""
+    """Whether elements can be read and only reverse mode can differentiate the calculation."""
     return forward_ad._current_level < 0 and can_branch_on(tensor)
 
 
 def is_traced(tensor: Tensor) -> bool:
-    """Whether a call is recorded or has shapes alone, so that nothing may depend on numbers.
+    """Whether a call is traced or has only shapes, so that nothing may depend on elements.
 
-    True while ``torch.compile``, ``torch.export`` or ``torch.jit.trace`` traces, for tensors on ``meta``, and for fake
-    tensors.
+    True while ``torch.compile``, ``torch.export`` or ``torch.jit.trace`` traces, and for meta and fake tensors.
     """
     if torch.compiler.is_compiling() or _is_tracing():
         return True
@@ -127,26 +130,26 @@ def is_traced(tensor: Tensor) -> bool:
 
 
 def is_batched(tensor: Tensor) -> bool:
-    """Whether a tensor stands for a batch, as ``vmap`` and ``is_grads_batched`` make it."""
+    """Whether a tensor stands for a batch, as in ``vmap`` and with ``is_grads_batched``."""
     by_autograd = _is_included(_BATCHING) and torch._C._dispatch_keys(tensor).has(_BATCHED)
     return by_autograd or is_functorch_wrapped_tensor(tensor)
 
 
 def is_transformed() -> bool:
-    """Whether a transform of ``torch.func`` is active."""
+    """Whether a ``torch.func`` transform is active."""
     return peek_interpreter_stack() is not None
 
 
 def derivative_levels() -> int:
-    """How many derivatives are being taken in one another, at most: one for each transform, and forward mode."""
+    """Returns an upper bound of the number of nested derivatives: the transforms, plus the forward-mode levels."""
     return len(get_interpreter_stack() or ()) + forward_ad._current_level + 1
 
 
 def active_transform() -> str | None:
-    """What takes a derivative, or maps, in a way that only differentiable PyTorch operations support; None if nothing.
+    """Returns a sentence about the active transform that only differentiable PyTorch operations support, or None.
 
-    A forward-mode level or a ``torch.func`` transform (`grad`, `vmap`, `jvp`, `jacrev`, …) is active for whole regions
-    of a program, so constants inside of one count as well.
+    A forward-mode level or a ``torch.func`` transform (`grad`, `vmap`, `jvp`, `jacrev`, …) is active for a whole region
+    of a program, so it counts even if no tensor of the call is wrapped.
     """
     if forward_ad._current_level >= 0:
         return "a forward-mode derivative is being taken"

@@ -1,8 +1,8 @@
-"""Tensors that a backward pass reads again although autograd did not save them: checked for changes in place.
+"""Detects in-place changes of tensors that a backward pass reads again but autograd did not save.
 
-A backward pass that computes a part of the forward pass again (`tiled`, activation checkpointing, masks that are made
-dense a slice at a time) reads what that part read. Autograd refuses a changed tensor only if it was saved; `Versions`
-does the same for all others.
+A backward pass that recomputes a part of the forward pass (`tiled`, activation checkpointing, masks that become dense a
+slice at a time) reads the inputs of that part again. Autograd detects a change only in saved tensors; `Versions`
+detects it in all others.
 """
 
 from collections import deque
@@ -23,14 +23,14 @@ _BOOKKEEPING = vars(nn.Module()).keys() - set(_CONTENTS)
 """Attributes that PyTorch gives every module, such as its hooks."""
 
 _LIBRARIES = frozenset({"torch", "numpy", "regard"})
-"""Packages whose functions read no tensor that is a global variable."""
+"""Packages whose functions read no tensors from global variables."""
 
 
 class Versions:
-    """The versions of tensors, which autograd counts up with every change in place.
+    """Records the version counters of tensors, which every in-place change increments.
 
     Args:
-        owners: tensors, or what holds tensors (`tensors_of`), by the name of the argument that a user knows.
+        owners: argument name, for the message → a tensor or an object that holds tensors (`tensors_of`).
     """
 
     def __init__(self, **owners: object):
@@ -43,11 +43,11 @@ class Versions:
         ]
 
     def forget_changed(self) -> None:
-        """Drop the tensors that the forward pass itself has changed, as a module does its own statistics."""
+        """Drops the tensors that the forward pass itself has changed, such as a module's running statistics."""
         self._versions = [entry for entry in self._versions if entry[1]._version == entry[2]]
 
     def check(self) -> None:
-        """Raise BackendError if a tensor was changed in place."""
+        """Raises BackendError if a tensor was changed in place."""
         for name, tensor, version in self._versions:
             if tensor._version != version:
                 raise BackendError(
@@ -57,11 +57,11 @@ class Versions:
 
 
 def tensors_of(owner: object) -> list[Tensor]:
-    """The tensors that an object holds: in containers, attributes, and what its functions capture.
+    """Returns the tensors that an object holds in containers, in attributes, and in the variables of its functions.
 
-    A function captures the variables of enclosing functions, its defaults, and the global variables that it names. Of
-    an object that a function captures, the attributes count that the function or the object's methods in it name, or
-    all if it names none. The running statistics of normalization layers do not count: layers change them themselves.
+    A function captures the variables of enclosing functions, its defaults, and the global variables that it names. A
+    captured object contributes the attributes that the function names, directly or in a method that it names, or all
+    attributes if it names none. Running statistics of normalization layers do not count, since layers update them.
     """
     tensors: dict[int, Tensor] = {}
     seen: dict[int, object] = {}
@@ -71,14 +71,14 @@ def tensors_of(owner: object) -> list[Tensor]:
         if isinstance(value, Tensor):
             tensors[id(value)] = value
         elif id(value) not in seen and not isinstance(value, _PLAIN):
-            # Kept, so that no other object gets this identity.
+            # A reference keeps the id from being reused.
             seen[id(value)] = value
             pending.extend(_contents(value, names))
     return list(tensors.values())
 
 
 def _contents(value: Any, names: frozenset[str]) -> Iterator[tuple[Any, frozenset[str]]]:
-    """What an object holds, each with the names by which the function that captured it reads attributes."""
+    """Yields the contents of an object, each with the attribute names that the function that captured it reads."""
     if isinstance(value, dict):
         yield from ((item, names) for pair in value.items() for item in pair)
     elif isinstance(value, _CONTAINERS):
@@ -96,7 +96,7 @@ def _contents(value: Any, names: frozenset[str]) -> Iterator[tuple[Any, frozense
             state |= state.pop(contents)
         if isinstance(value, _NormBase):
             state = {key: item for key, item in state.items() if key not in value._buffers}
-        # A part of a module is called as a whole.
+        # A submodule is called as a whole, so all of its attributes count.
         yield from ((item, frozenset[str]()) for item in _named(value, state, names))
     elif isinstance(value, (type, ModuleType)):
         yield from ((item, names) for name, item in vars(value).items() if name in names and isinstance(item, Tensor))
@@ -111,7 +111,7 @@ def _contents(value: Any, names: frozenset[str]) -> Iterator[tuple[Any, frozense
 
 
 def _named(owner: object, state: dict[str, Any], names: frozenset[str]) -> Iterator[Any]:
-    """The attributes with these names, or those that methods of these names read; all if there are none."""
+    """Yields the attributes with these names, or that methods of these names read, or all if there are none."""
     reached, pending = set(names), list(names)
     while pending:
         member = getattr(type(owner), pending.pop(), None)
@@ -125,7 +125,7 @@ def _named(owner: object, state: dict[str, Any], names: frozenset[str]) -> Itera
 
 
 def _captured(function: FunctionType) -> Iterator[tuple[Any, frozenset[str]]]:
-    """What a function reads besides its arguments."""
+    """Yields the objects that a function reads besides its arguments."""
     library = str(function.__module__).partition(".")[0]
     if library in ("torch", "numpy"):
         return
@@ -150,7 +150,7 @@ def _captured(function: FunctionType) -> Iterator[tuple[Any, frozenset[str]]]:
 
 
 def _names_in(function: FunctionType) -> set[str]:
-    """The names of global variables and attributes in a function and in those that are defined in it."""
+    """Returns the names of global variables and attributes in a function and in the functions defined inside it."""
     names: set[str] = set()
     pending = [function.__code__]
     while pending:

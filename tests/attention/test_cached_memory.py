@@ -5,6 +5,7 @@ import torch
 
 pytest.importorskip("numba", reason="kernels are compiled by Numba")
 
+from covering import covering
 from regard import normalizers
 from regard.errors import BackendError
 from regard.kernels.cpu import launch as launch_module
@@ -77,9 +78,7 @@ def gradients(decoder, size=1.0, kind="lengths", dtype=torch.float64):
     return [loss.detach(), *torch.autograd.grad(loss, wanted)]
 
 
-@pytest.mark.parametrize("kind", ["all", "lengths", "runs", "holes"])
-@pytest.mark.parametrize("normalizer", NORMALIZERS)
-@pytest.mark.parametrize("score", ["additive", "general", "scaled_dot"])
+@covering(score=["additive", "general", "scaled_dot"], normalizer=NORMALIZERS, kind=["all", "lengths", "runs", "holes"])
 def test_holding_changes_nothing(score, normalizer, kind):
     held, plain = Decoder("auto", score, normalizer), Decoder("reference", score, normalizer)
     keys, values = annotations()

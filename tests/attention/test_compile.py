@@ -8,6 +8,7 @@ from torch import nn as torch_nn
 
 import regard
 from backends import EVERY, accepts
+from covering import covering
 from regard import masks, nn, normalizers, positions, scores
 from regard.models import RecurrentTranslator, TranslatorConfig
 
@@ -161,21 +162,20 @@ def test_lengths_may_be_dynamic(backend, case):
         assert_compiles(Attend(backend, arguments), inputs_of(), dynamic=True, others=others)
 
 
-@everywhere
-@pytest.mark.parametrize(
-    ("kind", "normalizer"), [("additive", "softmax"), ("general", "entmax15"), ("location_aware", "softmax")]
+@covering(
+    backend=EVERY,
+    parts=[("additive", "softmax"), ("general", "entmax15"), ("location_aware", "softmax")],
+    need_weights=[True, False],
 )
-@pytest.mark.parametrize("need_weights", [True, False])
-def test_a_remembered_memory_compiles_whole(backend, kind, normalizer, need_weights):
+def test_a_remembered_memory_compiles_whole(backend, parts, need_weights):
+    kind, normalizer = parts
     module = Look(kind, normalizer, backend, need_weights)
     if runs(backend, {"score": module.attention.score, "normalizer": normalizer}):
         inputs = torch.randn(B, D), torch.randn(B, K, D), torch.tensor([K, 4])
         assert_compiles(module, inputs)
 
 
-@everywhere
-@pytest.mark.parametrize("need_weights", [True, False])
-@pytest.mark.parametrize("normalizer", ["softmax", "entmax15"])
+@covering(backend=EVERY, need_weights=[True, False], normalizer=["softmax", "entmax15"])
 def test_the_drop_in_compiles_whole(backend, need_weights, normalizer):
     if runs(backend, {"normalizer": normalizer}):
         module = DropIn(normalizer, backend, need_weights)
@@ -227,12 +227,7 @@ def assert_exports(module, inputs, strict):
             torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
 
 
-both = pytest.mark.parametrize("strict", [True, False], ids=["strict", "non-strict"])
-
-
-@everywhere
-@both
-@pytest.mark.parametrize("case", ["plain", "window", "keep", "additive", "general", "distance"])
+@covering(backend=EVERY, case=["plain", "window", "keep", "additive", "general", "distance"], strict=[True, False])
 def test_attend_exports(backend, strict, case):
     arguments = CASES[case]()
     if runs(backend, arguments, inputs_of()):
@@ -240,25 +235,21 @@ def test_attend_exports(backend, strict, case):
 
 
 @everywhere
-@both
+@pytest.mark.parametrize("strict", [True, False], ids=["strict", "non-strict"])
 def test_observe_exports(backend, strict):
     arguments = CASES["causal"]()
     if runs(backend, arguments, inputs_of()):
         assert_exports(Observe(backend, arguments), inputs_of(), strict)
 
 
-@everywhere
-@both
-@pytest.mark.parametrize("kind", ["additive", "general"])
+@covering(backend=EVERY, strict=[True, False], kind=["additive", "general"])
 def test_a_remembered_memory_exports(backend, strict, kind):
     module = Look(kind, "softmax", backend, True)
     if runs(backend, {"score": module.attention.score}, inputs_of()):
         assert_exports(module, (torch.randn(B, D), torch.randn(B, K, D), torch.tensor([K, 4])), strict)
 
 
-@everywhere
-@both
-@pytest.mark.parametrize("normalizer", ["softmax", "entmax15"])
+@covering(backend=EVERY, strict=[True, False], normalizer=["softmax", "entmax15"])
 def test_the_drop_in_exports(backend, strict, normalizer):
     if runs(backend, {"normalizer": normalizer}, inputs_of()):
         padding = torch.arange(K) >= torch.tensor([[K], [4]])

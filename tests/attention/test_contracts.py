@@ -8,6 +8,7 @@ import torch
 
 import regard
 from cases import BIASES, KV, MASKS, NORMALIZERS, SCORES, B, D, H, K, Q, V, problem
+from covering import covering
 from regard import masks, normalizers
 from regard.attention.planner import BACKENDS
 from regard.errors import BackendError
@@ -59,27 +60,19 @@ def literal(query, key, value, score, normalizer, mask, bias=None):
     return output, lse
 
 
-@pytest.mark.parametrize("kv_heads", KV, ids=KV.get)
-@pytest.mark.parametrize("normalizer", sorted(set(NORMALIZERS) - {"local"}))
-@pytest.mark.parametrize("score", SCORES)
-def test_every_backend_computes_the_equation(score, normalizer, kv_heads):
-    scoring, normalizing = SCORES[score](), NORMALIZERS[normalizer]()
+@covering(score=SCORES, normalizer=sorted(set(NORMALIZERS) - {"local"}), kv_heads=KV, mask=MASKS)
+def test_every_backend_computes_the_equation(score, normalizer, kv_heads, mask):
+    scoring, normalizing, restriction = SCORES[score](), NORMALIZERS[normalizer](), MASKS[mask]()
     inputs = problem(kv_heads=kv_heads)
-    for name, mask in MASKS.items():
-        restriction = mask()
-        arguments = {"score": scoring, "normalizer": normalizing, "mask": restriction}
-        module = scoring if isinstance(scoring, torch.nn.Module) else regard.scores.as_score(scoring)
-        output, _ = literal(*inputs, module, normalizing, restriction)
-        for backend in BACKENDS:
-            if accepts(backend, inputs, **arguments):
-                got = regard.attend(*inputs, backend=backend, **arguments)
-                torch.testing.assert_close(
-                    got,
-                    output,
-                    rtol=1e-9,
-                    atol=1e-9,
-                    msg=lambda m, backend=backend, name=name: f"{backend} {name}: {m}",
-                )
+    arguments = {"score": scoring, "normalizer": normalizing, "mask": restriction}
+    module = scoring if isinstance(scoring, torch.nn.Module) else regard.scores.as_score(scoring)
+    output, _ = literal(*inputs, module, normalizing, restriction)
+    for backend in BACKENDS:
+        if accepts(backend, inputs, **arguments):
+            got = regard.attend(*inputs, backend=backend, **arguments)
+            torch.testing.assert_close(
+                got, output, rtol=1e-9, atol=1e-9, msg=lambda m, backend=backend: f"{backend}: {m}"
+            )
 
 
 @pytest.mark.parametrize("bias", sorted(set(BIASES) - {"none"}))
@@ -100,38 +93,37 @@ def test_every_backend_adds_the_bias(normalizer, bias):
                     torch.testing.assert_close(got, expected.detach(), rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize("mask", MASKS)
-@pytest.mark.parametrize("normalizer", NORMALIZERS)
-def test_gradients_are_those_of_the_reference(normalizer, mask, monkeypatch):
+@covering(score=SCORES, normalizer=NORMALIZERS, mask=MASKS)
+def test_gradients_are_those_of_the_reference(score, normalizer, mask, monkeypatch):
     monkeypatch.setattr("regard.attention.blocks.BLOCK_ELEMENTS", H * K * Q)
     inputs = problem(kv_heads=1, requires_grad=True)
-    target = torch.randn(B, H, Q, V, dtype=torch.float64)
-    for score in SCORES:
-        scoring, bias = SCORES[score](), BIASES["tensor"]()
-        arguments = {"score": scoring, "normalizer": NORMALIZERS[normalizer](), "mask": MASKS[mask](), "bias": bias}
-        expected = None
-        for backend in FAST:
-            bias.requires_grad_(backend != "sdpa")
-            if not accepts(backend, inputs, **arguments):
-                continue
-            wanted = [*inputs, *([bias] if bias.requires_grad else [])]
-            if isinstance(scoring, torch.nn.Module):
-                wanted += scoring.parameters()
-            expected, got = (
-                torch.autograd.grad(
-                    regard.attend(*inputs, backend=name, **arguments), wanted, target, allow_unused=True
-                )
-                for name in ("reference", backend)
+    grad_output = torch.randn(B, H, Q, V, dtype=torch.float64)
+    scoring, bias = SCORES[score](), BIASES["tensor"]()
+    arguments = {"score": scoring, "normalizer": NORMALIZERS[normalizer](), "mask": MASKS[mask](), "bias": bias}
+    compared = []
+    for backend in FAST:
+        bias.requires_grad_(backend != "sdpa")
+        if not accepts(backend, inputs, **arguments):
+            continue
+        wanted = [*inputs, *([bias] if bias.requires_grad else [])]
+        if isinstance(scoring, torch.nn.Module):
+            wanted += scoring.parameters()
+        expected, got = (
+            torch.autograd.grad(
+                regard.attend(*inputs, backend=name, **arguments), wanted, grad_output, allow_unused=True
             )
-            for one, other in zip(expected, got, strict=True):
-                if one is None:
-                    assert other is None or not other.any()
-                else:
-                    assert torch.isfinite(other).all()
-                    torch.testing.assert_close(
-                        other, one, rtol=1e-8, atol=1e-9, msg=lambda m, score=score: f"{score}: {m}"
-                    )
-        assert expected is not None
+            for name in ("reference", backend)
+        )
+        for one, other in zip(expected, got, strict=True):
+            if one is None:
+                assert other is None or not other.any()
+            else:
+                assert torch.isfinite(other).all()
+                torch.testing.assert_close(
+                    other, one, rtol=1e-8, atol=1e-9, msg=lambda m, backend=backend: f"{backend}: {m}"
+                )
+        compared.append(backend)
+    assert compared
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -198,29 +190,36 @@ def test_causal_of_any_lengths(queries, causal):
         torch.testing.assert_close(regard.attend(*inputs, mask=causal, backend=backend), expected)
 
 
+LOOKED_AT = {
+    **{name: NORMALIZERS[name] for name in ("softmax", "entmax15", "hard")},
+    "gumbel": lambda: normalizers.hard("gumbel"),
+}
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("dropout", [0.0, 0.4])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-@pytest.mark.parametrize("mask", ["none", "causal", "lengths", "where"])
-def test_to_look_changes_nothing(backend, dropout, dtype, mask):
-    for normalizer in ("softmax", "entmax15", "hard", "gumbel"):
-        normalizing = normalizers.hard("gumbel") if normalizer == "gumbel" else NORMALIZERS[normalizer]()
-        arguments = {"normalizer": normalizing, "mask": MASKS[mask](), "dropout": dropout}
-        inputs = problem(dtype=dtype, requires_grad=True)
-        if not accepts(backend, inputs, **arguments):
-            continue
-        outputs, gradients = [], []
-        for look in (False, True):
-            torch.manual_seed(5)
-            if look:
-                output = regard.observe(*inputs, backend=backend, read=READ_ALL, **arguments).output
-            else:
-                output = regard.attend(*inputs, backend=backend, **arguments)
-            outputs.append(output)
-            gradients.append(torch.autograd.grad(output.float().square().sum(), inputs, allow_unused=True))
-        assert torch.equal(*outputs)
-        for one, other in zip(*gradients, strict=True):
-            assert (one is None and other is None) or torch.equal(one, other)
+@covering(
+    normalizer=LOOKED_AT,
+    mask=["none", "causal", "lengths", "where"],
+    dropout=[0.0, 0.4],
+    dtype=[torch.float32, torch.bfloat16],
+)
+def test_to_look_changes_nothing(backend, dropout, dtype, mask, normalizer):
+    arguments = {"normalizer": LOOKED_AT[normalizer](), "mask": MASKS[mask](), "dropout": dropout}
+    inputs = problem(dtype=dtype, requires_grad=True)
+    if not accepts(backend, inputs, **arguments):
+        return
+    outputs, gradients = [], []
+    for look in (False, True):
+        torch.manual_seed(5)
+        if look:
+            output = regard.observe(*inputs, backend=backend, read=READ_ALL, **arguments).output
+        else:
+            output = regard.attend(*inputs, backend=backend, **arguments)
+        outputs.append(output)
+        gradients.append(torch.autograd.grad(output.float().square().sum(), inputs, allow_unused=True))
+    assert torch.equal(*outputs)
+    for one, other in zip(*gradients, strict=True):
+        assert (one is None and other is None) or torch.equal(one, other)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

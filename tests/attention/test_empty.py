@@ -5,6 +5,7 @@ import torch
 
 import regard
 from backends import EVERY, accepts
+from covering import covering
 from regard import normalizers, positions, scores
 
 H, D = 3, 11
@@ -29,11 +30,10 @@ def parts():
     }
 
 
-@pytest.mark.parametrize("backend", EVERY)
-@pytest.mark.parametrize(("batch", "queries", "keys"), [(2, 0, 5), (2, 3, 0), (0, 3, 5), (0, 0, 0)])
-@pytest.mark.parametrize("part", parts())
-def test_parameters_have_gradients_of_zero(backend, batch, queries, keys, part):
+@covering(backend=EVERY, part=parts(), sizes=[(2, 0, 5), (2, 3, 0), (0, 3, 5), (0, 0, 0)])
+def test_parameters_have_gradients_of_zero(backend, part, sizes):
     arguments = parts()[part]
+    batch, queries, keys = sizes
     inputs = [torch.randn(batch, H, length, D, requires_grad=True) for length in (queries, keys, keys)]
     if not accepts(backend, inputs, **arguments):
         return

@@ -6,6 +6,7 @@ import torch
 import regard
 from backends import EVERY, ROW_READINGS, accepts, measure
 from cases import NORMALIZERS, B, D, H, K, Q, V
+from covering import covering
 from regard import masks, normalizers
 
 everywhere = pytest.mark.parametrize("backend", EVERY)
@@ -43,10 +44,7 @@ def oracle(inputs, bias, normalizer, grad_output):
     }
 
 
-@everywhere
-@pytest.mark.parametrize("level", LEVELS)
-@pytest.mark.parametrize("size", [(Q, K), (67, 131)], ids=str)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@covering(backend=EVERY, level=LEVELS, size=[(Q, K), (67, 131)], dtype=[torch.float32, torch.bfloat16])
 def test_a_fully_padded_row_of_an_additive_mask(backend, level, size, dtype):
     """Every score of some rows is near −1e4, −1e9 or the lowest float: weights, readings and gradients stay exact."""
     inputs = inputs_of(dtype, *size)

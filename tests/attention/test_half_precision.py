@@ -1,19 +1,21 @@
 """Half-precision inputs with factors that are tensors."""
 
-import pytest
 import torch
 
 import regard
 from backends import EVERY, accepts
 from cases import B, H, problem
+from covering import covering
 from regard import masks, scores
 
 
-@pytest.mark.parametrize("backend", EVERY)
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
-@pytest.mark.parametrize("shape", [(), (1,), (H, 1, 1), (B, 1, 1, 1), (B, H, 1, 1)], ids=str)
-@pytest.mark.parametrize("scale_dtype", [torch.float32, torch.bfloat16], ids=str)
-@pytest.mark.parametrize("causal", [False, True])
+@covering(
+    backend=EVERY,
+    shape=[(), (1,), (H, 1, 1), (B, 1, 1, 1), (B, H, 1, 1)],
+    dtype=[torch.bfloat16, torch.float16],
+    scale_dtype=[torch.float32, torch.bfloat16],
+    causal=[False, True],
+)
 def test_a_scale_of_any_axes(backend, dtype, shape, scale_dtype, causal):
     inputs = problem(dtype)
     scale = torch.nn.Parameter((torch.rand(shape) + 0.5).to(scale_dtype))

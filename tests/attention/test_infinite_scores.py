@@ -6,6 +6,7 @@ import torch
 import regard
 from backends import EVERY, READ_ALL, accepts, assert_same
 from cases import NORMALIZERS, B, D, H, K, Q, problem
+from covering import covering
 from regard import masks
 from regard.attention.planner import BACKENDS, choose_reader
 from regard.attention.problem import validate
@@ -17,7 +18,9 @@ ROW = (0, 1, 3)
 
 everywhere = pytest.mark.parametrize("backend", EVERY)
 normalized = pytest.mark.parametrize("normalizer", NORMALIZERS)
-dtypes = pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+DTYPES = (torch.float32, torch.float64)
+COMPETING = [normalizer for normalizer in NORMALIZERS if normalizer not in ("sigmoid", "hard")]
+OTHERS = [backend for backend in EVERY if backend != "reference"]
 
 
 def bias_of(dtype, numbers):
@@ -52,24 +55,31 @@ SEEN = {
 }
 
 
-def cases(dtype):
-    """Inputs and a bias, by name: infinite by the bias, by a product that overflows, by the inputs."""
-    for name, numbers in BIASES.items():
-        yield f"bias {name}", problem(dtype), bias_of(dtype, numbers)
-    huge = torch.finfo(dtype).max ** 0.5
-    for name, keys in OVERFLOWS.items():
-        query, key, value = problem(dtype)
+CASES = [
+    *(f"bias {name}" for name in BIASES),
+    *(f"overflow {name}" for name in OVERFLOWS),
+    *(f"infinite {name}" for name in INFINITIES),
+]
+
+
+def case(name, dtype):
+    """Inputs and a bias: infinite by the bias, by a product that overflows, by the inputs."""
+    kind, _, name = name.partition(" ")
+    query, key, value = problem(dtype)
+    if kind == "bias":
+        return (query, key, value), bias_of(dtype, BIASES[name])
+    if kind == "overflow":
+        huge = torch.finfo(dtype).max ** 0.5
         query[ROW] = 2 * huge
-        for place, number in keys.items():
+        for place, number in OVERFLOWS[name].items():
             key[0, 1, place] = number * huge
-        yield f"overflow {name}", (query, key, value), None
-    for name, (of_query, of_key) in INFINITIES.items():
-        query, key, value = problem(dtype)
+    else:
+        of_query, of_key = INFINITIES[name]
         if of_query is not None:
             query[*ROW, 4] = of_query
         if of_key is not None:
             key[0, 1, 2, 4] = of_key
-        yield f"infinite {name}", (query, key, value), None
+    return (query, key, value), None
 
 
 def scores_of(inputs, bias, mask):
@@ -81,66 +91,60 @@ def scores_of(inputs, bias, mask):
     return scores if mask is None else scores.masked_fill(~(mask.dense(validate(*inputs).grid) & allowed), -INF)
 
 
-@everywhere
-@normalized
-@dtypes
-@pytest.mark.parametrize("mask", SEEN)
-def test_every_backend_reads_what_the_specification_reads(backend, normalizer, dtype, mask):
-    for name, inputs, bias in cases(dtype):
-        arguments = {"normalizer": NORMALIZERS[normalizer](), "mask": SEEN[mask](), "bias": bias}
-        if not accepts(backend, inputs, **arguments):
-            continue
-        read = {}
-        for chosen in (backend, "reference"):
-            read[chosen] = regard.observe(*inputs, read=READ_ALL, backend=chosen, **arguments)._asdict()
-            read[chosen] = {name: value for name, value in read[chosen].items() if value is not None}
-            # Of equal weights any may be named first.
-            del read[chosen]["top_indices"]
-            read[chosen]["alone"] = regard.attend(*inputs, backend=chosen, **arguments)
-            read[chosen]["with"], read[chosen]["kept"] = regard.attend_with_weights(
-                *inputs, backend=chosen, **arguments
-            )
-        tolerance = 1e-4 if dtype == torch.float32 else 1e-9
-        assert_same(read[backend], read["reference"], rtol=tolerance, atol=tolerance, context=name)
+def everything(inputs, backend, **arguments):
+    """What the verbs give on a backend, by name."""
+    observed = regard.observe(*inputs, read=READ_ALL, backend=backend, **arguments)._asdict()
+    found = {name: value for name, value in observed.items() if value is not None}
+    # Of equal weights any may be named first.
+    del found["top_indices"]
+    found["alone"] = regard.attend(*inputs, backend=backend, **arguments)
+    found["with"], found["kept"] = regard.attend_with_weights(*inputs, backend=backend, **arguments)
+    return found
 
 
-@everywhere
-@normalized
-@dtypes
-@pytest.mark.parametrize("mask", SEEN)
-def test_the_log_sum_exp_is_infinite_and_nan_only_where_a_score_is(backend, normalizer, dtype, mask):
+@covering(name=CASES, normalizer=NORMALIZERS, dtype=DTYPES, mask=SEEN)
+def test_every_backend_reads_what_the_specification_reads(name, normalizer, dtype, mask):
+    tolerance = 1e-4 if dtype == torch.float32 else 1e-9
+    inputs, bias = case(name, dtype)
+    arguments = {"normalizer": NORMALIZERS[normalizer](), "mask": SEEN[mask](), "bias": bias}
+    expected = everything(inputs, "reference", **arguments)
+    for backend in OTHERS:
+        if accepts(backend, inputs, **arguments):
+            found = everything(inputs, backend, **arguments)
+            assert_same(found, expected, rtol=tolerance, atol=tolerance, context=backend)
+
+
+@covering(name=CASES, normalizer=NORMALIZERS, dtype=DTYPES, mask=SEEN)
+def test_the_log_sum_exp_is_infinite_and_nan_only_where_a_score_is(name, normalizer, dtype, mask):
     restriction = SEEN[mask]()
-    for name, inputs, bias in cases(dtype):
-        arguments = {"normalizer": NORMALIZERS[normalizer](), "mask": restriction, "bias": bias}
-        if not accepts(backend, inputs, **arguments):
-            continue
-        scores = scores_of(inputs, bias, restriction)
-        lse = regard.observe(*inputs, read=regard.Readings(), backend=backend, **arguments).lse
-        nan = scores.isnan().any(-1)
-        assert torch.equal(lse.isnan(), nan), name
-        assert torch.equal(lse == INF, (scores == INF).any(-1) & ~nan), name
+    inputs, bias = case(name, dtype)
+    arguments = {"normalizer": NORMALIZERS[normalizer](), "mask": restriction, "bias": bias}
+    scores = scores_of(inputs, bias, restriction)
+    nan = scores.isnan().any(-1)
+    for backend in EVERY:
+        if accepts(backend, inputs, **arguments):
+            lse = regard.observe(*inputs, read=regard.Readings(), backend=backend, **arguments).lse
+            assert torch.equal(lse.isnan(), nan), backend
+            assert torch.equal(lse == INF, (scores == INF).any(-1) & ~nan), backend
 
 
-@everywhere
-@normalized
-@dtypes
-def test_where_keys_compete_a_hidden_pair_has_weight_0_and_a_visible_one_nan(backend, normalizer, dtype):
-    if normalizer in ("sigmoid", "hard"):
-        return
-    for name, inputs, bias in cases(dtype):
-        arguments = {"normalizer": NORMALIZERS[normalizer](), "bias": bias}
+@covering(name=CASES, normalizer=COMPETING, dtype=DTYPES)
+def test_where_keys_compete_a_hidden_pair_has_weight_0_and_a_visible_one_nan(name, normalizer, dtype):
+    inputs, bias = case(name, dtype)
+    arguments = {"normalizer": NORMALIZERS[normalizer](), "bias": bias}
+    scores = scores_of(inputs, bias, None)
+    spoilt = (scores.isnan() | (scores == INF)).any(-1, keepdim=True)
+    seen = (scores != -INF).sum(-1, keepdim=True) > torch.arange(READ_ALL.top_k)
+    for backend in EVERY:
         if not accepts(backend, inputs, **arguments):
             continue
-        scores = scores_of(inputs, bias, None)
-        spoilt = (scores.isnan() | (scores == INF)).any(-1, keepdim=True)
         _, weights = regard.attend_with_weights(*inputs, backend=backend, **arguments)
         observed = regard.observe(*inputs, read=READ_ALL, backend=backend, **arguments)
         for found in (weights, observed.weights):
-            assert torch.equal(found.isnan(), spoilt & (scores != -INF)), name
-            assert (found[scores == -INF] == 0).all(), name
-        seen = (scores != -INF).sum(-1, keepdim=True) > torch.arange(READ_ALL.top_k)
-        assert torch.equal(observed.top_weights.isnan(), spoilt & seen), name
-        assert (observed.top_indices[observed.top_weights.isnan()] == -1).all(), name
+            assert torch.equal(found.isnan(), spoilt & (scores != -INF)), backend
+            assert (found[scores == -INF] == 0).all(), backend
+        assert torch.equal(observed.top_weights.isnan(), spoilt & seen), backend
+        assert (observed.top_indices[observed.top_weights.isnan()] == -1).all(), backend
 
 
 @everywhere
@@ -166,59 +170,60 @@ def test_nan_is_the_largest_of_weights(backend, normalizer):
         assert observed.pooled_max[0, 1, 3].isnan().tolist() == [True, False, True]
 
 
-@everywhere
-@dtypes
-@pytest.mark.parametrize("mask", SEEN)
-def test_readings_alone_are_those_of_the_specification(backend, dtype, mask):
+@covering(name=CASES, dtype=DTYPES, mask=SEEN)
+def test_readings_alone_are_those_of_the_specification(name, dtype, mask):
     """Readings that are taken without an output, as those of watched calls are."""
     read = regard.Readings(entropy=True, peak=True, received=True, distance=True)
-    for name, inputs, bias in cases(dtype):
-        query, key, value = inputs
-        # So many rows that they are read side by side.
-        query = torch.cat([query, query.flip(2)], dim=2)
-        bias = None if bias is None else torch.cat([bias, bias.flip(2)], dim=2)
-        restriction = SEEN[mask]() if mask != "keep" else None
-        given = validate(query, key, value, mask=restriction, bias=bias)
-        found = []
-        for chosen in (backend, "reference"):
-            gatherer = Gatherer(given, read)
-            if chosen == "auto" or not BACKENDS[chosen].reads:
-                choose_reader(given, BACKENDS["reference"]).read(given, gatherer)
-            else:
-                BACKENDS[chosen].read(given, gatherer)
-            found.append({name: getattr(gatherer, name) for name in ("lse", "entropy", "peak", "received", "distance")})
-        assert_same(*found, rtol=1e-4, atol=1e-4, context=name)
+    (query, key, value), bias = case(name, dtype)
+    # So many rows that they are read side by side.
+    query = torch.cat([query, query.flip(2)], dim=2)
+    bias = None if bias is None else torch.cat([bias, bias.flip(2)], dim=2)
+    restriction = SEEN[mask]() if mask != "keep" else None
+    given = validate(query, key, value, mask=restriction, bias=bias)
+
+    def readings(backend):
+        gatherer = Gatherer(given, read)
+        if backend == "auto" or not BACKENDS[backend].reads:
+            choose_reader(given, BACKENDS["reference"]).read(given, gatherer)
+        else:
+            BACKENDS[backend].read(given, gatherer)
+        return {name: getattr(gatherer, name) for name in ("lse", "entropy", "peak", "received", "distance")}
+
+    expected = readings("reference")
+    for backend in OTHERS:
+        assert_same(readings(backend), expected, rtol=1e-4, atol=1e-4, context=backend)
 
 
-@everywhere
-@normalized
-@dtypes
-@pytest.mark.parametrize("mask", SEEN)
-def test_every_backend_has_the_gradients_of_the_specification(backend, normalizer, dtype, mask):
+def gradients(inputs, bias, backend, by_bias, **arguments):
+    """The gradients of a call by name, those of the bias too if wanted."""
+    leaves = [tensor.clone().requires_grad_() for tensor in ([*inputs, bias] if by_bias else inputs)]
+    added = leaves[3] if by_bias else bias
+    output = regard.attend(*leaves[:3], bias=added, backend=backend, **arguments)
+    grad_output = torch.randn(output.shape, generator=torch.Generator().manual_seed(17), dtype=output.dtype)
+    # Hard weights have no gradient.
+    found = torch.autograd.grad(output, leaves, grad_output, allow_unused=True, materialize_grads=True)
+    return dict(zip(("query", "key", "value", "bias"), found, strict=False))
+
+
+@covering(name=CASES, normalizer=NORMALIZERS, dtype=DTYPES, mask=SEEN)
+def test_every_backend_has_the_gradients_of_the_specification(name, normalizer, dtype, mask):
     """NaN reaches the gradients of a row's query and of the keys that the row sees, and no others."""
-    for name, inputs, bias in cases(dtype):
-        if bias is None and mask == "none":
-            # Nothing is hidden. A pair with a score of −∞ in a row of NaN has a gradient of 0 or of NaN.
-            continue
-        for with_bias in (False, True) if bias is not None else (False,):
-            given = [*inputs, bias] if with_bias else inputs
-            arguments = {"normalizer": NORMALIZERS[normalizer](), "mask": SEEN[mask]()}
-            found = {}
-            for chosen in (backend, "reference"):
-                leaves = [tensor.clone().requires_grad_() for tensor in given]
-                added = leaves[3] if with_bias else bias
-                if not accepts(chosen, leaves[:3], bias=added, **arguments):
-                    break
-                output = regard.attend(*leaves[:3], bias=added, backend=chosen, **arguments)
-                gradient = torch.randn(output.shape, generator=torch.Generator().manual_seed(17), dtype=dtype)
-                # Hard weights have no gradient.
-                gradients = torch.autograd.grad(output, leaves, gradient, allow_unused=True, materialize_grads=True)
-                found[chosen] = dict(zip(("query", "key", "value", "bias"), gradients, strict=False))
-            else:
-                tolerance = 1e-4 if dtype == torch.float32 else 1e-9
-                # Sums of huge keys and queries are rounded as these are.
-                scale = max(1.0, *(float(tensor.nan_to_num(0, 0, 0).abs().max()) for tensor in inputs))
-                assert_same(found[backend], found["reference"], tolerance, tolerance * scale, name)
+    inputs, bias = case(name, dtype)
+    if bias is None and mask == "none":
+        # Nothing is hidden. A pair with a score of −∞ in a row of NaN has a gradient of 0 or of NaN.
+        mask = "causal"
+    arguments = {"normalizer": NORMALIZERS[normalizer](), "mask": SEEN[mask]()}
+    tolerance = 1e-4 if dtype == torch.float32 else 1e-9
+    # Sums of huge keys and queries are rounded as these are.
+    scale = max(1.0, *(float(tensor.nan_to_num(0, 0, 0).abs().max()) for tensor in inputs))
+    for by_bias in (False, True) if bias is not None else (False,):
+        expected = gradients(inputs, bias, "reference", by_bias, **arguments)
+        for backend in OTHERS:
+            leaves = [tensor.clone().requires_grad_() for tensor in inputs]
+            added = bias.clone().requires_grad_() if by_bias else bias
+            if accepts(backend, leaves, bias=added, **arguments):
+                found = gradients(inputs, bias, backend, by_bias, **arguments)
+                assert_same(found, expected, tolerance, tolerance * scale, backend)
 
 
 @everywhere

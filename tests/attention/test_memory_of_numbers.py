@@ -12,7 +12,7 @@ from cases import D, H, K, Q, problem
 from regard import masks, nn, normalizers, scores
 from regard.errors import BackendError, KindError, RegardError
 from regard.kernels.cpu.kernel_arguments import address_of
-from regard.models.vocabulary_loss import vocabulary_loss
+from regard.models.chunked_loss import vocabulary_loss
 
 SOURCE = Path(regard.__file__).parent
 BACKENDS = ("reference", "tiled", "sdpa", "cpu")

@@ -7,11 +7,12 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 import regard
 from backends import EVERY, READ_ALL, accepts
 from cases import B, D, H, K, Q, V
+from covering import covering
 from regard import masks, nn, normalizers, positions, scores
 from regard.errors import BackendError
 
-everywhere = pytest.mark.parametrize("backend", EVERY)
-kinds = pytest.mark.parametrize("kind", ["meta", "fake"])
+KINDS = ("meta", "fake")
+kinds = pytest.mark.parametrize("kind", KINDS)
 
 
 def on(kind):
@@ -69,9 +70,7 @@ CASES = {
 }
 
 
-@everywhere
-@kinds
-@pytest.mark.parametrize("case", CASES)
+@covering(backend=EVERY, case=CASES, kind=KINDS)
 def test_the_verbs(backend, kind, case):
     """Output, readings and gradients have the shapes and dtypes that they have with numbers."""
     real_arguments, real = CASES[case](), problem()
@@ -102,10 +101,7 @@ def test_shares_are_refused(kind):
         regard.observe(*problem(), read=regard.Readings(shares=[masks.causal()]))
 
 
-@everywhere
-@kinds
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64], ids=str)
-@pytest.mark.parametrize("queries", [0, 1, 613])
+@covering(backend=EVERY, queries=[0, 1, 613], dtype=[torch.bfloat16, torch.float64], kind=KINDS)
 def test_dtypes_and_lengths(backend, kind, dtype, queries):
     if not accepts(backend, problem(dtype, 1, queries), mask=masks.causal()):
         return
@@ -127,10 +123,12 @@ def test_explain(kind, case):
     assert is_without_numbers(explanation.output, kind)
 
 
-@everywhere
-@kinds
-@pytest.mark.parametrize("name", ["additive", "scaled_dot", "general", "location_aware", "cosine"])
-@pytest.mark.parametrize("need_weights", [True, False])
+@covering(
+    backend=EVERY,
+    name=["additive", "scaled_dot", "general", "location_aware", "cosine"],
+    need_weights=[True, False],
+    kind=KINDS,
+)
 def test_the_layer(backend, kind, name, need_weights):
     given = {"channels": 2, "kernel_size": 3} if name == "location_aware" else {}
     score = scores.create(name, D, D, **given)
@@ -150,10 +148,7 @@ def test_the_layer(backend, kind, name, need_weights):
         context.sum().backward()
 
 
-@everywhere
-@kinds
-@pytest.mark.parametrize("need_weights", [True, False])
-@pytest.mark.parametrize("padded", [True, False])
+@covering(backend=EVERY, need_weights=[True, False], padded=[True, False], kind=KINDS)
 def test_the_drop_in(backend, kind, need_weights, padded):
     with on(kind):
         attention = nn.MultiheadAttention(12, 3, batch_first=True, backend=backend)

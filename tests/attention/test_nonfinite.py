@@ -6,11 +6,13 @@ import torch
 import regard
 from backends import EVERY, READ_ALL, ROW_READINGS, accepts, assert_same, measure
 from cases import BIASES, MASKS, NORMALIZERS, SCORES, B, D, H, K, Q, V, problem
+from covering import covering
 from regard import masks, nn, normalizers
 from regard.shapes import Grid
 
 everywhere = pytest.mark.parametrize("backend", EVERY)
-dtypes = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+DTYPES = (torch.float32, torch.bfloat16)
+dtypes = pytest.mark.parametrize("dtype", DTYPES, ids=str)
 
 SIZES = {"tiny": (B, H, Q, K), "blocks": (1, 2, 199, 211)}
 POISONS = {
@@ -83,10 +85,7 @@ def hidden_parts(inputs, allowed, numbers):
     return fill(query, blind, numbers), fill(key, unseen, numbers), fill(value, unseen, numbers)
 
 
-@everywhere
-@dtypes
-@pytest.mark.parametrize("poison", POISONS)
-@pytest.mark.parametrize("size", SIZES)
+@covering(backend=EVERY, poison=POISONS, size=SIZES, dtype=DTYPES)
 def test_what_is_hidden_reaches_nothing(backend, dtype, poison, size):
     shape = SIZES[size]
     inputs = sized(shape, dtype)
@@ -108,24 +107,24 @@ def test_what_is_hidden_reaches_nothing(backend, dtype, poison, size):
             assert not poisoned[key][part == 1.0].any()
 
 
-@everywhere
-@pytest.mark.parametrize("normalizer", NORMALIZERS)
-@pytest.mark.parametrize("poison", POISONS)
-def test_what_is_hidden_reaches_nothing_through_any_score(backend, normalizer, poison):
+EVERY_SCORE = {**SCORES, "unsquared": lambda: regard.scores.Distance(squared=False)}
+
+
+@covering(score=EVERY_SCORE, normalizer=NORMALIZERS, poison=POISONS, mask=["lengths", "causal"])
+def test_what_is_hidden_reaches_nothing_through_any_score(score, normalizer, poison, mask):
     inputs = problem(dtype=torch.float32)
-    for name, make in {**SCORES, "unsquared": lambda: regard.scores.Distance(squared=False)}.items():
-        for mask in (masks.lengths([K - 3, 0]), masks.causal(align="start")):
-            scoring, normalizing = make(), NORMALIZERS[normalizer]()
-            arguments = {"score": scoring, "normalizer": normalizing, "mask": mask}
-            if not accepts(backend, inputs, **arguments):
-                continue
-            allowed = visible(mask, (B, H, Q, K))
-            parameters = dict(scoring.named_parameters()) if isinstance(scoring, torch.nn.Module) else {}
+    restriction = masks.lengths([K - 3, 0]) if mask == "lengths" else masks.causal(align="start")
+    scoring = EVERY_SCORE[score]()
+    arguments = {"score": scoring, "normalizer": NORMALIZERS[normalizer](), "mask": restriction}
+    allowed = visible(restriction, (B, H, Q, K))
+    parameters = dict(scoring.named_parameters()) if isinstance(scoring, torch.nn.Module) else {}
+    for backend in EVERY:
+        if accepts(backend, inputs, **arguments):
             clean, poisoned = (
                 measure(backend, hidden_parts(inputs, allowed, filling), parameters, **arguments)
                 for filling in ((), POISONS[poison])
             )
-            assert_same(poisoned, clean, **TOLERANCES[torch.float32], context=name)
+            assert_same(poisoned, clean, **TOLERANCES[torch.float32], context=backend)
 
 
 def learned():
@@ -210,56 +209,58 @@ def unreached(got, clean, rows, context):
         )
 
 
-@everywhere
-@pytest.mark.parametrize("mask", SEEN)
-@pytest.mark.parametrize("normalizer", NORMALIZERS)
-def test_a_visible_nan_is_seen(backend, mask, normalizer):
-    restriction, j, i = SEEN[mask](), 2, 3
+@covering(mask=SEEN, normalizer=NORMALIZERS, score=["scaled_dot", "additive", "distance", "cosine"])
+def test_a_visible_nan_is_seen(mask, normalizer, score):
+    restriction = SEEN[mask]()
     allowed = visible(restriction, (B, H, Q, K))
-    bias = BIASES["tensor"]()
-    for score in ("scaled_dot", "additive", "distance", "cosine"):
-        inputs = problem()
-        arguments = {
-            "score": SCORES[score](),
-            "normalizer": NORMALIZERS[normalizer](),
-            "mask": restriction,
-            "bias": bias,
-        }
-        if not accepts(backend, inputs, **arguments):
-            continue
-        clean = measure(backend, inputs, **arguments)
-        assert clean["output"].isfinite().all()
+    inputs = problem()
+    arguments = {
+        "score": SCORES[score](),
+        "normalizer": NORMALIZERS[normalizer](),
+        "mask": restriction,
+        "bias": BIASES["tensor"](),
+    }
+    for backend in EVERY:
+        if accepts(backend, inputs, **arguments):
+            assert_a_visible_nan_is_seen(backend, inputs, allowed, arguments)
 
-        query, key, value = (tensor.clone() for tensor in inputs)
-        query[0, 1, i, 4] = torch.nan
-        rows = torch.zeros(B, H, Q, dtype=torch.bool)
-        rows[0, 1, i] = allowed[0, 1, i].any()
-        got = measure(backend, (query, key, value), **arguments)
-        assert got["output"][rows].isnan().all()
-        unreached(got, clean, rows, f"{score} query")
 
-        query, key, value = (tensor.clone() for tensor in inputs)
-        key[0, 1, j, 4] = torch.nan
-        rows = torch.zeros(B, H, Q, dtype=torch.bool)
-        rows[0, 1] = allowed[0, 1, :, j]
-        got = measure(backend, (query, key, value), **arguments)
-        assert got["output"][rows].isnan().all()
-        unreached(got, clean, rows, f"{score} key")
+def assert_a_visible_nan_is_seen(backend, inputs, allowed, arguments):
+    """NaN in a row of query, key or value, or in the bias, reaches the rows that see it, and no others."""
+    bias, j, i = arguments["bias"], 2, 3
+    clean = measure(backend, inputs, **arguments)
+    assert clean["output"].isfinite().all()
 
-        spoilt = bias.clone()
-        spoilt[1, i, j] = torch.nan
-        rows = torch.zeros(B, H, Q, dtype=torch.bool)
-        rows[:, 1, i] = allowed[:, 1, i, j]
-        got = measure(backend, inputs, **{**arguments, "bias": spoilt})
-        assert got["output"][rows].isnan().all()
-        unreached(got, clean, rows, f"{score} bias")
+    query, key, value = (tensor.clone() for tensor in inputs)
+    query[0, 1, i, 4] = torch.nan
+    rows = torch.zeros(B, H, Q, dtype=torch.bool)
+    rows[0, 1, i] = allowed[0, 1, i].any()
+    got = measure(backend, (query, key, value), **arguments)
+    assert got["output"][rows].isnan().all()
+    unreached(got, clean, rows, f"{backend} query")
 
-        query, key, value = (tensor.clone() for tensor in inputs)
-        value[0, 1, j, 4] = torch.nan
-        got = regard.attend(query, key, value, backend=backend, **arguments)
-        expected = clean["output"].clone()
-        expected[0, 1, :, 4] = torch.where(allowed[0, 1, :, j], torch.nan, expected[0, 1, :, 4])
-        torch.testing.assert_close(got, expected, rtol=1e-9, atol=1e-9, equal_nan=True)
+    query, key, value = (tensor.clone() for tensor in inputs)
+    key[0, 1, j, 4] = torch.nan
+    rows = torch.zeros(B, H, Q, dtype=torch.bool)
+    rows[0, 1] = allowed[0, 1, :, j]
+    got = measure(backend, (query, key, value), **arguments)
+    assert got["output"][rows].isnan().all()
+    unreached(got, clean, rows, f"{backend} key")
+
+    spoilt = bias.clone()
+    spoilt[1, i, j] = torch.nan
+    rows = torch.zeros(B, H, Q, dtype=torch.bool)
+    rows[:, 1, i] = allowed[:, 1, i, j]
+    got = measure(backend, inputs, **{**arguments, "bias": spoilt})
+    assert got["output"][rows].isnan().all()
+    unreached(got, clean, rows, f"{backend} bias")
+
+    query, key, value = (tensor.clone() for tensor in inputs)
+    value[0, 1, j, 4] = torch.nan
+    got = regard.attend(query, key, value, backend=backend, **arguments)
+    expected = clean["output"].clone()
+    expected[0, 1, :, 4] = torch.where(allowed[0, 1, :, j], torch.nan, expected[0, 1, :, 4])
+    torch.testing.assert_close(got, expected, rtol=1e-9, atol=1e-9, equal_nan=True)
 
 
 @everywhere

@@ -12,7 +12,7 @@ from regard.attention.planner import BACKENDS
 from regard.attention.problem import Capabilities
 from regard.errors import ArgumentError, BackendError, KindError, UnknownNameError
 from regard.scores import InnerProduct
-from regard.shapes import accurate, spread_heads
+from regard.shapes import spread_heads, upcast
 
 CAPABILITIES = Capabilities(primitives=(InnerProduct,), rows=frozenset({"softmax"}))
 
@@ -36,8 +36,8 @@ class Einsum(Backend):
 
     def run(self, problem, gatherer=None):
         score, grid = problem.lowered.score, problem.grid
-        key, value = spread_heads(accurate(score.key), grid.heads), spread_heads(accurate(problem.value), grid.heads)
-        scores = torch.einsum("bhqd,bhkd->bhqk", accurate(score.query), key) * score.scale
+        key, value = spread_heads(upcast(score.key), grid.heads), spread_heads(upcast(problem.value), grid.heads)
+        scores = torch.einsum("bhqd,bhkd->bhqk", upcast(score.query), key) * score.scale
         bias = problem.lowered.dense_bias()
         scores = scores if bias is None else scores + bias
         allowed = torch.ones_like(scores, dtype=torch.bool) if problem.mask is None else problem.mask.dense(grid)

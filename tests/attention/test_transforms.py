@@ -8,6 +8,7 @@ from torch.func import functional_call, grad, hessian, jacfwd, jacrev, jvp, vmap
 
 import regard
 from backends import EVERY, accepts
+from covering import covering
 from regard import masks, normalizers, positions, scores
 from regard.errors import RegardError
 
@@ -91,15 +92,18 @@ def inputs_of(*leading):
     )
 
 
-def call_of(backend, case):
-    """The case on this backend, and its inputs; None where the backend doesn't run it at all."""
+def calls_of(case):
+    """The case on each backend that runs it, with the same parameters, and the inputs: reference, calls, inputs."""
     torch.manual_seed(17)
     arguments = CASES[case]()
     inputs = inputs_of()
-    call = Call(backend, arguments)
-    checked = {**arguments, **({} if call.tensor_bias is None else {"bias": call.tensor_bias})}
-    differentiable = [tensor.clone().requires_grad_() for tensor in inputs]
-    return (call, inputs) if accepts(backend, differentiable, **checked) else (None, inputs)
+    calls = {}
+    for backend in EVERY:
+        call = Call(backend, arguments)
+        checked = {**arguments, **({} if call.tensor_bias is None else {"bias": call.tensor_bias})}
+        if accepts(backend, [tensor.clone().requires_grad_() for tensor in inputs], **checked):
+            calls[backend] = call
+    return calls["reference"], calls, inputs
 
 
 def true_or_refused(backend, calculate):
@@ -130,47 +134,40 @@ def slope(function, points, directions):
     return (forth - back) / (2 * STEP)
 
 
-def reference(call):
-    twin = Call("reference", call.arguments)
-    twin.tensor_bias = call.tensor_bias
-    return twin
-
-
-@everywhere
 @cases
-def test_jvp(backend, case):
-    call, inputs = call_of(backend, case)
-    if call is None:
-        return
+def test_jvp(case):
+    reference, calls, inputs = calls_of(case)
     directions = tuple(torch.randn_like(tensor) for tensor in inputs)
-    expected = slope(reference(call), inputs, directions)
+    expected = slope(reference, inputs, directions)
     assert expected.any()
-    got = true_or_refused(backend, lambda: jvp(call, inputs, directions))
-    if got is not None:
-        close(got, (reference(call)(*inputs), expected))
+    output = reference(*inputs)
+    for backend, call in calls.items():
+        got = true_or_refused(backend, lambda call=call: jvp(call, inputs, directions))
+        if got is not None:
+            close(got, (output, expected))
     for i, name in enumerate(("query", "key", "value")):
         alone = tuple(d if j == i else torch.zeros_like(d) for j, d in enumerate(directions))
-        expected = slope(reference(call), inputs, alone)
+        expected = slope(reference, inputs, alone)
 
-        def dual(i=i, expected=expected):
+        def dual(call, i=i, expected=expected):
             with forward_ad.dual_level():
                 parts = list(inputs)
                 parts[i] = forward_ad.make_dual(parts[i], directions[i])
                 tangent = forward_ad.unpack_dual(call(*parts)).tangent
                 return torch.zeros_like(expected) if tangent is None else tangent
 
-        got = true_or_refused(backend, dual)
-        if got is not None:
-            torch.testing.assert_close(got, expected, rtol=1e-5, atol=1e-5, msg=lambda m, name=name: f"{name}: {m}")
+        for backend, call in calls.items():
+            got = true_or_refused(backend, lambda call=call: dual(call))
+            if got is not None:
+                torch.testing.assert_close(
+                    got, expected, rtol=1e-5, atol=1e-5, msg=lambda m, says=f"{backend} {name}": f"{says}: {m}"
+                )
 
 
-@everywhere
 @cases
-def test_jvp_of_parameters(backend, case):
-    call, inputs = call_of(backend, case)
-    if call is None:
-        return
-    parameters = {name: parameter.detach() for name, parameter in call.named_parameters()}
+def test_jvp_of_parameters(case):
+    reference, calls, inputs = calls_of(case)
+    parameters = {name: parameter.detach() for name, parameter in reference.named_parameters()}
     names = list(parameters)
     directions = tuple(torch.randn_like(parameters[name]) for name in names)
     if not names:
@@ -179,57 +176,44 @@ def test_jvp_of_parameters(backend, case):
     def function(module):
         return lambda *values: functional_call(module, dict(zip(names, values, strict=True)), inputs)
 
-    expected = slope(function(reference(call)), tuple(parameters.values()), directions)
-    got = true_or_refused(backend, lambda: jvp(function(call), tuple(parameters.values()), directions)[1])
-    close(got, expected)
-    reverse = true_or_refused(
-        backend,
-        lambda: grad(lambda values: functional_call(call, values, inputs).square().sum())(parameters),
-    )
-    if reverse is not None:
-        twin = reference(call)
-        output = twin(*inputs).square().sum()
-        oracle = torch.autograd.grad(output, [dict(twin.named_parameters())[name] for name in names])
-        close(tuple(reverse[name] for name in names), oracle)
+    expected = slope(function(reference), tuple(parameters.values()), directions)
+    output = reference(*inputs).square().sum()
+    oracle = torch.autograd.grad(output, [dict(reference.named_parameters())[name] for name in names])
+    for backend, call in calls.items():
+        got = true_or_refused(backend, lambda call=call: jvp(function(call), tuple(parameters.values()), directions)[1])
+        close(got, expected)
+        reverse = true_or_refused(
+            backend,
+            lambda call=call: grad(lambda values: functional_call(call, values, inputs).square().sum())(parameters),
+        )
+        if reverse is not None:
+            close(tuple(reverse[name] for name in names), oracle)
 
 
-@everywhere
 @cases
-def test_jacobians_agree(backend, case):
-    call, inputs = call_of(backend, case)
-    if call is None:
-        return
+def test_jacobians_agree(case):
+    reference, calls, inputs = calls_of(case)
     query, key, value = inputs
 
-    def of_query(query):
-        return call(query, key, value).sum(dim=1)
+    def of_query(call):
+        return lambda query: call(query, key, value).sum(dim=1)
 
-    oracle = torch.stack(
-        [
-            slope(lambda q: reference(call)(q, key, value).sum(dim=1), (query,), (unit.view_as(query),))
-            for unit in torch.eye(query.numel(), dtype=query.dtype)
-        ],
-        dim=-1,
-    )
-    oracle = oracle.unflatten(-1, query.shape)
-    for jacobian in (jacfwd, jacrev):
-        close(true_or_refused(backend, lambda jacobian=jacobian: jacobian(of_query)(query)), oracle)
+    units = torch.eye(query.numel(), dtype=query.dtype)
+    columns = [slope(of_query(reference), (query,), (unit.view_as(query),)) for unit in units]
+    oracle = torch.stack(columns, dim=-1).unflatten(-1, query.shape)
+    for backend, call in calls.items():
+        for jacobian in (jacfwd, jacrev):
+            got = true_or_refused(backend, lambda call=call, jacobian=jacobian: jacobian(of_query(call))(query))
+            close(got, oracle)
 
 
-@everywhere
 @cases
-def test_vmap_and_gradients_of_each_sample(backend, case):
-    call, _ = call_of(backend, case)
-    if call is None:
-        return
+def test_vmap_and_gradients_of_each_sample(case):
+    reference, calls, _ = calls_of(case)
     batched = inputs_of(3)
-    expected = torch.stack([reference(call)(*(tensor[i] for tensor in batched)) for i in range(3)]).detach()
-    close(true_or_refused(backend, lambda: vmap(call)(*batched)), expected)
-    shared = torch.stack([reference(call)(batched[0][i], batched[1][0], batched[2][0]) for i in range(3)]).detach()
-    close(
-        true_or_refused(backend, lambda: vmap(call, in_dims=(0, None, None))(batched[0], batched[1][0], batched[2][0])),
-        shared,
-    )
+    query, key, value = batched[0], batched[1][0], batched[2][0]
+    expected = torch.stack([reference(*(tensor[i] for tensor in batched)) for i in range(3)]).detach()
+    shared = torch.stack([reference(query[i], key, value) for i in range(3)]).detach()
 
     def loss(module):
         return lambda *parts: module(*parts).square().sum()
@@ -237,78 +221,76 @@ def test_vmap_and_gradients_of_each_sample(backend, case):
     oracle = []
     for i in range(3):
         leaves = [tensor[i].clone().requires_grad_() for tensor in batched]
-        oracle.append(torch.autograd.grad(loss(reference(call))(*leaves), leaves))
-    each = true_or_refused(backend, lambda: vmap(grad(loss(call), argnums=(0, 1, 2)))(*batched))
-    close(each, tuple(torch.stack(parts) for parts in zip(*oracle, strict=True)))
+        oracle.append(torch.autograd.grad(loss(reference)(*leaves), leaves))
+    each = tuple(torch.stack(parts) for parts in zip(*oracle, strict=True))
+    for backend, call in calls.items():
+        close(true_or_refused(backend, lambda call=call: vmap(call)(*batched)), expected)
+        one_memory = vmap(call, in_dims=(0, None, None))
+        close(true_or_refused(backend, lambda one_memory=one_memory: one_memory(query, key, value)), shared)
+        gradients = vmap(grad(loss(call), argnums=(0, 1, 2)))
+        close(true_or_refused(backend, lambda gradients=gradients: gradients(*batched)), each)
 
 
-@everywhere
 @pytest.mark.parametrize("case", SMOOTH)
-def test_second_derivatives(backend, case):
-    call, inputs = call_of(backend, case)
-    if call is None:
-        return
+def test_second_derivatives(case):
+    reference, calls, inputs = calls_of(case)
     directions = tuple(torch.randn_like(tensor) for tensor in inputs)
 
-    def gradient(module):
-        def of(*parts):
-            with torch.enable_grad():
-                leaves = [part.detach().requires_grad_() for part in parts]
-                gradients = torch.autograd.grad(module(*leaves).square().sum(), leaves)
-            return torch.cat([part.flatten() for part in gradients])
+    def gradient(*parts):
+        with torch.enable_grad():
+            leaves = [part.detach().requires_grad_() for part in parts]
+            gradients = torch.autograd.grad(reference(*leaves).square().sum(), leaves)
+        return torch.cat([part.flatten() for part in gradients])
 
-        return of
-
-    expected = slope(gradient(reference(call)), inputs, directions)
-
-    def twice():
+    def twice(call):
         leaves = [tensor.clone().requires_grad_() for tensor in inputs]
         first = torch.autograd.grad(call(*leaves).square().sum(), leaves, create_graph=True)
         along = sum((part * direction).sum() for part, direction in zip(first, directions, strict=True))
         return torch.cat([part.flatten() for part in torch.autograd.grad(along, leaves)])
 
-    close(true_or_refused(backend, twice), expected, 1e-4)
-
-    def forward_over_reverse():
+    def forward_over_reverse(call):
         def loss(*parts):
             return call(*parts).square().sum()
 
         tangents = jvp(grad(loss, argnums=(0, 1, 2)), inputs, directions)[1]
         return torch.cat([part.flatten() for part in tangents])
 
-    close(true_or_refused(backend, forward_over_reverse), expected, 1e-4)
+    expected = slope(gradient, inputs, directions)
+    for backend, call in calls.items():
+        close(true_or_refused(backend, lambda call=call: twice(call)), expected, 1e-4)
+        close(true_or_refused(backend, lambda call=call: forward_over_reverse(call)), expected, 1e-4)
 
 
-@everywhere
 @pytest.mark.parametrize("case", ["softmax", "entmax15", "additive", "sink", "bias", "cosine"])
-def test_hessian(backend, case):
-    call, inputs = call_of(backend, case)
-    if call is None:
-        return
+def test_hessian(case):
+    reference, calls, inputs = calls_of(case)
     query, key, value = inputs
 
     def gradient(query):
         with torch.enable_grad():
             leaf = query.detach().requires_grad_()
-            return torch.autograd.grad(reference(call)(leaf, key, value).square().sum(), leaf)[0]
+            return torch.autograd.grad(reference(leaf, key, value).square().sum(), leaf)[0]
 
     units = torch.eye(query.numel(), dtype=query.dtype)
     oracle = torch.stack([slope(gradient, (query,), (unit.view_as(query),)) for unit in units], dim=-1)
-    got = true_or_refused(backend, lambda: hessian(lambda q: call(q, key, value).square().sum())(query))
-    close(got, oracle.unflatten(-1, query.shape), 1e-4)
+    for backend, call in calls.items():
+        second = hessian(lambda q, call=call: call(q, key, value).square().sum())
+        got = true_or_refused(backend, lambda second=second: second(query))
+        close(got, oracle.unflatten(-1, query.shape), 1e-4)
 
 
-@everywhere
 @cases
-def test_batched_gradients(backend, case):
-    call, inputs = call_of(backend, case)
-    if call is None:
-        return
+def test_batched_gradients(case):
+    reference, calls, inputs = calls_of(case)
     leaves = [tensor.clone().requires_grad_() for tensor in inputs]
     outgoing = torch.randn(3, B, H, Q, V, dtype=torch.float64)
-    expected = [torch.autograd.grad(reference(call)(*leaves), leaves, vector) for vector in outgoing]
-    got = true_or_refused(backend, lambda: torch.autograd.grad(call(*leaves), leaves, outgoing, is_grads_batched=True))
-    close(got, tuple(torch.stack(parts) for parts in zip(*expected, strict=True)))
+    expected = [torch.autograd.grad(reference(*leaves), leaves, vector) for vector in outgoing]
+    stacked = tuple(torch.stack(parts) for parts in zip(*expected, strict=True))
+    for backend, call in calls.items():
+        got = true_or_refused(
+            backend, lambda call=call: torch.autograd.grad(call(*leaves), leaves, outgoing, is_grads_batched=True)
+        )
+        close(got, stacked)
 
 
 LARGE = {
@@ -350,8 +332,7 @@ def test_at_a_size_at_which_auto_takes_the_kernels(backend, case):
 
 
 @everywhere
-@pytest.mark.parametrize("normalizer", ["softmax", "entmax15"])
-@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize(("normalizer", "masked"), [("softmax", False), ("softmax", True), ("entmax15", True)])
 def test_the_drop_in(backend, normalizer, masked):
     torch.manual_seed(3)
     module = regard.nn.MultiheadAttention(6, 2, batch_first=True, normalizer=normalizer, backend=backend).double()
@@ -379,9 +360,9 @@ def test_the_drop_in(backend, normalizer, masked):
 
 
 @everywhere
-@pytest.mark.parametrize("kind", ["additive", "scaled_dot", "location_aware"])
-@pytest.mark.parametrize("normalizer", ["softmax", "entmax15"])
-@pytest.mark.parametrize("need_weights", [False, True])
+@covering(
+    kind=["additive", "scaled_dot", "location_aware"], normalizer=["softmax", "entmax15"], need_weights=[False, True]
+)
 def test_a_remembered_memory(backend, kind, normalizer, need_weights):
     torch.manual_seed(3)
     given = {"channels": 2, "kernel_size": 3} if kind == "location_aware" else {}

@@ -4,29 +4,29 @@ import pytest
 import torch
 
 import regard
-from backends import accepts
+from backends import EVERY, accepts
 from cases import MASKS, NORMALIZERS, B, H, K, Q, problem
+from covering import covering
 from regard import masks, nn, normalizers
-from regard.attention.planner import BACKENDS
 
-everywhere = pytest.mark.parametrize("backend", [*BACKENDS, "auto"])
+everywhere = pytest.mark.parametrize("backend", EVERY)
 
 
-@everywhere
-@pytest.mark.parametrize("dropout", [0.0, 0.4])
-@pytest.mark.parametrize("normalizer", NORMALIZERS)
-def test_the_output_is_that_of_attend(backend, normalizer, dropout):
+@covering(normalizer=NORMALIZERS, mask=MASKS, dropout=[0.0, 0.4])
+def test_the_output_is_that_of_attend(normalizer, mask, dropout):
     inputs = problem(torch.float32, kv_heads=1)
-    for mask in MASKS.values():
-        arguments = {"normalizer": NORMALIZERS[normalizer](), "mask": mask(), "dropout": dropout}
+    arguments = {"normalizer": NORMALIZERS[normalizer](), "mask": MASKS[mask](), "dropout": dropout}
+    expected = regard.explain(*inputs, **{**arguments, "dropout": 0.0}).weights
+    for backend in EVERY:
         if accepts(backend, inputs, **arguments):
             torch.manual_seed(3)
             attended = regard.attend_with_weights(*inputs, backend=backend, **arguments)
             torch.manual_seed(3)
-            assert torch.equal(attended.output, regard.attend(*inputs, backend=backend, **arguments))
+            assert torch.equal(attended.output, regard.attend(*inputs, backend=backend, **arguments)), backend
             assert attended.weights.shape == (B, H, Q, K)
-            expected = regard.explain(*inputs, **{**arguments, "dropout": 0.0}).weights
-            torch.testing.assert_close(attended.weights, expected, rtol=1e-4, atol=1e-5)
+            torch.testing.assert_close(
+                attended.weights, expected, rtol=1e-4, atol=1e-5, msg=lambda m, backend=backend: f"{backend}: {m}"
+            )
 
 
 @everywhere

@@ -22,7 +22,7 @@ from cases import BIASES, KV, MASKS, NORMALIZERS, SCORES, B, D, H, K, Q, V, prob
 from regard.attention import blocks, steps  # noqa: E402
 from regard.normalizers import softmax  # noqa: E402
 from regard.scores.score import InnerProduct, Prepared  # noqa: E402
-from regard.shapes import Grid, accurate, spread_heads  # noqa: E402
+from regard.shapes import Grid, spread_heads, upcast  # noqa: E402
 
 
 def calls():
@@ -65,7 +65,7 @@ def run_wrong() -> int:
     valid = regard.attention.problem.validate(query, key, value)
     pairs = torch.zeros(B, H, Q, K, dtype=torch.float64)
     return (
-        refused(accurate, torch.zeros(K, dtype=torch.int64))
+        refused(upcast, torch.zeros(K, dtype=torch.int64))
         + refused(spread_heads, key[0], H)
         + refused(InnerProduct(), query, key[..., 1:])
         + refused(Prepared, query, key[0], InnerProduct())

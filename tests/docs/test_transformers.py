@@ -8,7 +8,7 @@ import pytest
 pytest.importorskip("transformers")
 pytest.importorskip("matplotlib")
 
-from regard.watching.statistics_of_heads import names
+from regard.watching.head_statistics import names
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "transformers.md").read_text(encoding="utf-8")

@@ -9,8 +9,7 @@ import regard
 from cases import B, D, H, K, Q, V, problem
 from regard import masks
 from regard.explanations.arithmetic import arithmetic
-from regard.explanations.json_export import json_numbers, json_text
-from regard.explanations.step import Step
+from regard.explanations.step import Step, json_numbers, json_text
 from regard.explanations.worked import work_through
 
 

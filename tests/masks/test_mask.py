@@ -370,7 +370,7 @@ def test_a_mask_has_a_limited_number_of_parts():
         return (mask & window(3, 0)) | (mask & window(5, 0))
 
     mask = masks.keep(torch.ones(7).bool())
-    while 2 * (mask.parts_in_all + 1) <= PARTS_LIMIT:
+    while 2 * (mask.total_parts + 1) <= PARTS_LIMIT:
         mask = grow(mask)
     with pytest.raises(ArgumentError, match=f"a mask may be combined of {PARTS_LIMIT} masks; there are "):
         grow(mask)

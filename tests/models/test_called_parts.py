@@ -7,9 +7,9 @@ import torch
 from torch import nn as torch_nn
 
 from regard import models, scores
+from regard.models.chunked_loss import output_loss
 from regard.models.speech import sound_classifier, transcriber
 from regard.models.vision import segmenter
-from regard.models.vocabulary_loss import output_loss
 
 V, B = 13, 3
 SOURCE, TARGET = (torch.arange(B * n).view(B, n) * 7 % (V - 3) + 3 for n in (5, 4))

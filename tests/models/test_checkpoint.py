@@ -163,7 +163,7 @@ class LargestAllocated(LargestTensor):
 @pytest.mark.parametrize("name", checkpoint.MODELS)
 def test_a_configuration_asks_for_no_more_memory_than_the_file_holds(name, tmp_path):
     """Each field is huge, of a wrong type, or out of its range: a model of the file's size, or one line."""
-    kind, config_kind = checkpoint.MODELS[name]
+    kind, config_kind = checkpoint.model_classes(name)
     fields = [field.name for field in dataclasses.fields(config_kind)]
     small = {field: SMALL[field] for field in fields if field in SMALL}
     if name == "segmenter":
@@ -238,6 +238,6 @@ def test_only_models_of_regard_are_saved(tmp_path):
 
 
 def test_every_model_has_a_configuration():
-    for model, config in checkpoint.MODELS.values():
+    for model, config in map(checkpoint.model_classes, checkpoint.MODELS):
         assert dataclasses.is_dataclass(config)
         assert issubclass(model, torch.nn.Module)

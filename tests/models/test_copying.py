@@ -5,8 +5,7 @@ import torch
 from torch import nn
 
 from regard.errors import ArgumentError
-from regard.models.copying import copy_log_probabilities, copy_loss, copy_share
-from regard.models.coverage import coverage_loss, coverage_of
+from regard.models.copying import copy_log_probabilities, copy_loss, copy_share, coverage_loss, coverage_of
 
 VOCABULARY, EXTRA = 7, 3
 

@@ -16,7 +16,7 @@ from regard.models import (
     load_model,
     save_model,
 )
-from regard.models.coverage import coverage_loss
+from regard.models.copying import coverage_loss
 from tests.models.conftest import VOCABULARY
 
 KINDS = {

@@ -8,7 +8,7 @@ from regard import masks, normalizers, scores
 from regard.attention import attend
 from regard.errors import ArgumentError, BackendError, KindError, ShapeError
 from regard.nn import Attention, Memory
-from regard.scores.names import TAKEN
+from regard.scores.names import OPTIONAL_ARGUMENTS
 
 BATCH, QUERIES, KEYS, DIM, VALUE_DIM = 3, 5, 11, 7, 13
 
@@ -32,7 +32,7 @@ def make(name: str = "additive", **options: object) -> Attention:
     if name in ("general", "additive", "concat", "mlp", "location", "location_aware"):
         query_dim = 2
     sizes = {"dim": 3, "max_keys": KEYS, "channels": 2, "kernel_size": 3}
-    sizes = {size: sizes[size] for size in TAKEN.get(name, ()) if size in sizes}
+    sizes = {size: sizes[size] for size in OPTIONAL_ARGUMENTS.get(name, ()) if size in sizes}
     made = Attention.create(name, query_dim, key_dim, **sizes, **options)  # type: ignore[arg-type]
     return made.double()
 

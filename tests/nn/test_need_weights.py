@@ -1,10 +1,10 @@
 """Contract 4 in a layer: asking for the weights does not change the context by a bit."""
 
-import pytest
 import torch
 
 from backends import EVERY, accepts
 from cases import K, problem
+from covering import covering
 from regard import masks, nn, normalizers, scores
 
 DIM = 11
@@ -22,31 +22,40 @@ SIZES = {"max_keys": {"location"}, "channels": {"location_aware"}, "kernel_size"
 GIVEN = {"max_keys": K, "channels": 2, "kernel_size": 3}
 
 
-@pytest.mark.parametrize("backend", EVERY)
-@pytest.mark.parametrize("normalizer", NORMALIZERS)
-@pytest.mark.parametrize(
-    ("queries", "dtype"), [((), torch.float32), ((67,), torch.float32), ((5,), torch.bfloat16)], ids=str
-)
-def test_asking_for_weights_changes_no_bit(backend, normalizer, queries, dtype):
-    lengths = torch.tensor([K, 3])
-    visible = torch.rand(2, K) < 0.7
-    for name in scores.NAMES:
-        given = {size: GIVEN[size] for size, names in SIZES.items() if name in names}
-        for dropout in (0.0, 0.4):
-            arguments = {"normalizer": NORMALIZERS[normalizer](), "dropout": dropout}
-            attention = nn.Attention.create(name, DIM, DIM, **given, **arguments, backend=backend)
-            if not accepts(backend, problem(torch.float32, requires_grad=True), score=attention.score, **arguments):
-                continue
-            memory = attention.remember(torch.randn(2, K, DIM, dtype=dtype), lengths)
-            query = torch.randn(2, *queries, DIM, dtype=dtype)
-            seen = visible if not queries else visible[:, None].expand(-1, *queries, -1)
-            for further in ({}, {"mask": seen}, {"bias": 0.3 * seen.float()}, {"mask": masks.where(_near)}):
-                contexts = []
-                for need_weights in (False, True):
-                    torch.manual_seed(5)
-                    contexts.append(attention(query, memory, need_weights=need_weights, **further).context)
-                assert torch.equal(*contexts), (name, dropout, list(further))
-
-
 def _near(batch, head, query, key):
     return (query - key).abs() < 4
+
+
+FURTHER = {
+    "nothing": lambda seen: {},
+    "mask": lambda seen: {"mask": seen},
+    "bias": lambda seen: {"bias": 0.3 * seen.float()},
+    "where": lambda seen: {"mask": masks.where(_near)},
+}
+
+
+@covering(
+    score=scores.NAMES,
+    normalizer=NORMALIZERS,
+    further=FURTHER,
+    size=[((), torch.float32), ((67,), torch.float32), ((5,), torch.bfloat16)],
+    dropout=[0.0, 0.4],
+)
+def test_asking_for_weights_changes_no_bit(score, normalizer, further, size, dropout):
+    queries, dtype = size
+    lengths = torch.tensor([K, 3])
+    visible = torch.rand(2, K) < 0.7
+    given = {name: GIVEN[name] for name, names in SIZES.items() if score in names}
+    arguments = {"normalizer": NORMALIZERS[normalizer](), "dropout": dropout}
+    for backend in EVERY:
+        attention = nn.Attention.create(score, DIM, DIM, **given, **arguments, backend=backend)
+        if not accepts(backend, problem(torch.float32, requires_grad=True), score=attention.score, **arguments):
+            continue
+        memory = attention.remember(torch.randn(2, K, DIM, dtype=dtype), lengths)
+        query = torch.randn(2, *queries, DIM, dtype=dtype)
+        seen = visible if not queries else visible[:, None].expand(-1, *queries, -1)
+        contexts = []
+        for need_weights in (False, True):
+            torch.manual_seed(5)
+            contexts.append(attention(query, memory, need_weights=need_weights, **FURTHER[further](seen)).context)
+        assert torch.equal(*contexts), backend

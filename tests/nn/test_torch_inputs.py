@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from covering import covering
 from regard.errors import KindError
 from regard.nn import MultiheadAttention
 
@@ -38,10 +39,12 @@ def autocast(dtype: torch.dtype | None) -> AbstractContextManager[object]:
     return nullcontext() if dtype is None else torch.autocast("cpu", dtype)
 
 
-@pytest.mark.parametrize("names", [("attn_mask",), ("key_padding_mask",), ("attn_mask", "key_padding_mask")])
-@pytest.mark.parametrize("mask_dtype", DTYPES)
-@pytest.mark.parametrize("cast", [None, torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("dtype", DTYPES)
+@covering(
+    dtype=DTYPES,
+    mask_dtype=DTYPES,
+    cast=[None, torch.bfloat16, torch.float16],
+    names=[("attn_mask",), ("key_padding_mask",), ("attn_mask", "key_padding_mask")],
+)
 def test_a_float_mask_of_any_dtype_is_added_to_the_scores(dtype, cast, mask_dtype, names):
     torch.manual_seed(3)
     _, ours = pair(dtype)
@@ -65,11 +68,13 @@ def test_a_float_mask_of_any_dtype_is_added_to_the_scores(dtype, cast, mask_dtyp
     assert torch.equal(weights == 0, expected_weights == 0)
 
 
-@pytest.mark.parametrize("need_weights", [False, True])
-@pytest.mark.parametrize("mask_dtype", [*DTYPES, torch.bool])
-@pytest.mark.parametrize("cast", [None, torch.bfloat16])
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("name", ["attn_mask", "key_padding_mask"])
+@covering(
+    dtype=DTYPES,
+    mask_dtype=[*DTYPES, torch.bool],
+    cast=[None, torch.bfloat16],
+    name=["attn_mask", "key_padding_mask"],
+    need_weights=[False, True],
+)
 def test_what_torch_accepts_is_accepted_and_gives_the_same(name, dtype, cast, mask_dtype, need_weights):
     torch.manual_seed(4)
     theirs, ours = pair(dtype)

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from covering import covering
 from regard import normalizers, positions
 from regard.errors import ArgumentError, KindError, ShapeError
 from regard.nn import MultiheadAttention
@@ -138,13 +139,11 @@ OPTIONS = {
 
 
 @pytest.mark.usefixtures("without_fused_kernels")
-@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
-@pytest.mark.parametrize("copied", COPIES.values(), ids=COPIES)
-@pytest.mark.parametrize("inference", [torch.no_grad, torch.inference_mode, torch.enable_grad])
+@covering(options=OPTIONS, copied=COPIES, inference=[torch.no_grad, torch.inference_mode, torch.enable_grad])
 def test_evaluation_gives_what_training_gives(options, copied, inference):
     x = torch.randn(BATCH, QUERIES, EMBED, dtype=torch.float64)
     later = torch.ones(QUERIES, QUERIES, dtype=torch.bool).triu(1)
-    made = copied(encoder_layer(own(**options)))
+    made = COPIES[copied](encoder_layer(own(**OPTIONS[options])))
     layers = nn.TransformerEncoder(made, 2, enable_nested_tensor=made.self_attn._qkv_same_embed_dim)
     for module, keywords in (
         (made, {}),

@@ -9,7 +9,7 @@ import torch
 import entmax_oracle
 from regard.kernels.availability import why_missing
 from regard.normalizers import entmax
-from regard.shapes import accurate
+from regard.shapes import upcast
 
 LENGTHS = (1, 2, 3, 5, 17, 129, 600)
 LONG = {2053: (1.25, 1.99), 8192: (1.01, 1.5, 1.75, 2.0, 3.0)}
@@ -24,7 +24,7 @@ WAYS = [
 def weigh(request, monkeypatch):
     """``(scores, alpha) -> weights`` by sorting or root finding in PyTorch, by root finding alone, or by kernels."""
     if request.param == "root":
-        return lambda scores, alpha: entmax(torch.tensor(alpha, dtype=accurate(scores).dtype))(scores)
+        return lambda scores, alpha: entmax(torch.tensor(alpha, dtype=upcast(scores).dtype))(scores)
     smallest = 1 if request.param == "compiled" else sys.maxsize
     monkeypatch.setattr("regard.normalizers.compiled_rows.KERNEL_NUMBERS", smallest)
     return lambda scores, alpha: entmax(alpha)(scores)

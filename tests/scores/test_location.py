@@ -80,8 +80,8 @@ def test_every_way_to_pad_alike_is_alike(dilation: int):
 @pytest.mark.parametrize(
     ("changes", "error", "message"),
     [
-        ({"convolution": nn.Conv1d(1, 3, 4)}, ArgumentError, "odd kernel, to be centred on a key; it has 4"),
-        ({"convolution": nn.Conv1d(2, 3, 5)}, ShapeError, "must take 1 channel, the earlier weights; it takes 2"),
+        ({"convolution": nn.Conv1d(1, 3, 4)}, ArgumentError, "odd kernel, to be centered on a key; it has 4"),
+        ({"convolution": nn.Conv1d(2, 3, 5)}, ShapeError, "must take 1 channel, the previous weights; it takes 2"),
         ({"convolution": nn.Conv1d(1, 3, 5)}, ArgumentError, r"keep the number of keys: .* padding \(0,\)"),
         (
             {"convolution": nn.Conv1d(1, 3, 5, padding=2, stride=2)},

@@ -50,7 +50,7 @@ def test_an_unknown_name_hears_the_nearest():
 @pytest.mark.parametrize("name", [name for name in scores.NAMES if name not in READY])
 def test_a_name_that_needs_weights_says_how(name: str):
     with pytest.raises(
-        ArgumentError, match=rf"score '{name}' has weights of its own: give regard.scores.\w+\("
+        ArgumentError, match=rf"score '{name}' has weights of its own: pass regard.scores.\w+\("
     ) as error:
         scores.as_score(name)
     constructor = str(error.value).split("regard.scores.")[1].split("(")[0]

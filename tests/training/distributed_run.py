@@ -1,6 +1,8 @@
-"""One process of a distributed training, for `torchrun`: trains a tiny translator, and does what the test asks for.
+"""Distributed trainings of a tiny translator, one after the other, each in two processes as `torchrun` starts them.
 
-torchrun --nproc-per-node 2 distributed_run.py FOLDER CACHE CONFIGURATION [gradients FILE | kill STEP | resume]
+``python distributed_run.py CACHE TRAININGS``, where TRAININGS is a JSON list of ``[folder, configuration, *what]`` and
+``what`` is ``gradients FILE``, ``kill STEP``, ``resume`` or nothing. Prints a JSON list for each: the exit codes of the
+processes that failed. The processes are copies of this one, which has imported PyTorch and regard already.
 """
 
 import contextlib
@@ -12,15 +14,17 @@ from pathlib import Path
 
 import datasets
 import torch
+from lightning.fabric.utilities.rank_zero import rank_zero_only
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.fsdp import FullyShardedDataParallel
+from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-from regard.tasks.translate.task import TASK
+from regard.tasks.translate import TASK
 from regard.training.config import RunConfig
-from regard.training.module import TrainingModule
+from regard.training.loop import TrainingLoop
 from regard.training.reporter import SilentReporter
 from regard.training.run import train
 from regard.training.run_folder import RunFolder
-from regard.training.sharding import is_sharded
 
 
 class KillingReporter(SilentReporter):
@@ -35,34 +39,54 @@ class KillingReporter(SilentReporter):
             os.kill(os.getpid(), signal.SIGKILL)
 
 
+class Enough(BaseException):
+    """Ends a training after its first step."""
+
+
 def save_gradients(file: str) -> None:
     """Write the gradients of the first step, averaged over the processes, and end the training."""
 
-    def before_step(module: TrainingModule, optimizer: torch.optim.Optimizer) -> None:
-        with contextlib.ExitStack() as exits:
-            if is_sharded(module.trainer):
-                whole = module.trainer.strategy.model
-                exits.enter_context(FullyShardedDataParallel.summon_full_params(whole, with_grads=True))
-            if module.global_rank == 0:
-                torch.save({name: parameter.grad.clone() for name, parameter in module.model.named_parameters()}, file)
+    def save_and_exit(loop: TrainingLoop) -> None:
+        sharded = isinstance(loop.module, FullyShardedDataParallel)
+        summon = FullyShardedDataParallel.summon_full_params
+        with summon(loop.module, with_grads=True) if sharded else contextlib.nullcontext():
+            if loop.fabric.global_rank == 0:
+                model = loop.experiment.model
+                torch.save({name: parameter.grad.clone() for name, parameter in model.named_parameters()}, file)
         torch.distributed.barrier()
-        os._exit(0)
+        raise Enough
 
-    TrainingModule.on_before_optimizer_step = before_step  # type: ignore[method-assign]
+    TrainingLoop._update_weights = save_and_exit  # type: ignore[method-assign]
+
+
+def train_in_a_process(cache: str, folder: str, configuration: dict, *what: str) -> None:
+    """What each of the two processes does."""
+    rank_zero_only.rank = int(os.environ["RANK"])  # Lightning asks for it when it is imported, which was before
+    datasets.config.HF_DATASETS_CACHE = Path(cache)
+    config = RunConfig.from_dict(configuration, "test", TASK)
+    reporter = SilentReporter()
+    if what[:1] == ("gradients",):
+        save_gradients(what[1])
+    elif what[:1] == ("kill",) and os.environ["LOCAL_RANK"] == "1":
+        reporter = KillingReporter(int(what[1]))
+    resume = what[:1] == ("resume",)
+    opened = RunFolder.open(folder) if resume else RunFolder(Path(folder))
+    with contextlib.suppress(Enough):
+        train(TASK, config, opened, resume=resume, reporter=reporter)
 
 
 def main() -> None:
-    folder, cache, configuration, *what = sys.argv[1:]
-    datasets.config.HF_DATASETS_CACHE = Path(cache)
-    config = RunConfig.from_dict(json.loads(configuration), "test", TASK)
-    reporter = SilentReporter()
-    if what[:1] == ["gradients"]:
-        save_gradients(what[1])
-    elif what[:1] == ["kill"] and os.environ["LOCAL_RANK"] == "1":
-        reporter = KillingReporter(int(what[1]))
-    resume = what[:1] == ["resume"]
-    opened = RunFolder.open(folder) if resume else RunFolder(folder)
-    train(TASK, config, opened, resume=resume, reporter=reporter)
+    cache, trainings = sys.argv[1:]
+    launch = LaunchConfig(
+        min_nodes=1, max_nodes=1, nproc_per_node=2, run_id="test", rdzv_backend="c10d", rdzv_endpoint="localhost:0",
+        start_method="fork", max_restarts=0, monitor_interval=0.1,
+    )  # fmt: skip
+    for training in json.loads(trainings):
+        try:
+            elastic_launch(launch, train_in_a_process)(cache, *training)
+            print([], flush=True)
+        except ChildFailedError as error:
+            print(json.dumps([failure.exitcode for failure in error.failures.values()]), flush=True)
 
 
 if __name__ == "__main__":

@@ -6,16 +6,13 @@ from dataclasses import fields
 
 import pytest
 
-from regard.data.images.pixel_classes import PixelClasses
-from regard.data.text.labels import Labels
-from regard.data.text.text_tokenizer import TextTokenizer
-from regard.data.text.tokenizers import Tokenizer
+from regard.data.labels import Labels, PixelClasses
+from regard.data.text.tokenizers import TextTokenizer, Tokenizer
 from regard.errors import ArgumentError, RegardError
 from regard.tasks import registry
-from regard.training.config import RunConfig
+from regard.training.config import RunConfig, read_yaml
 from regard.training.manifest import DataFile, Manifest, ManifestFile
 from regard.training.run_folder import RunFolder
-from regard.training.yaml_file import read_yaml
 
 VALUES = [None, True, -1, 10**4000, float("nan"), "x", "", "\ud800", [], [[]], [None], {}, {"a": {}}, [10**30] * 3]
 

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -11,8 +12,8 @@ import pytest
 import torch
 
 from regard.data.text.batches import PairBatch
-from regard.tasks.translate.experiment import TranslationExperiment
-from regard.training.checkpoint_io import SafeCheckpointIO, list_checkpoints
+from regard.tasks.translate import TASK
+from regard.training.checkpoints import list_checkpoints, load_checkpoint
 from regard.training.progress import Progress
 from regard.training.randomness import seed_step
 from regard.training.run_folder import RunFolder
@@ -21,16 +22,17 @@ SCRIPT = Path(__file__).with_name("distributed_run.py")
 pytestmark = pytest.mark.slow
 
 
-def launch(config, folder, cache, *what, check=True):
-    """Run the script in two processes."""
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--master-port=0",
-               "--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0", str(SCRIPT), str(folder), str(cache),
-               json.dumps(config.to_dict()), *map(str, what)]  # fmt: skip
+def launch(cache, *trainings):
+    """Run trainings one after the other, each in two processes; the exit codes of those that failed, for each."""
+    content = [(str(folder), config.to_dict(), *map(str, what)) for folder, config, *what in trainings]
     ended = subprocess.run(
-        command, check=False, capture_output=True, text=True, timeout=240, env=os.environ | {"OMP_NUM_THREADS": "1"}
-    )
-    assert not check or ended.returncode == 0, ended.stderr[-3000:]
-    return ended
+        [sys.executable, str(SCRIPT), str(cache), json.dumps(content)], check=False, capture_output=True, text=True,
+        timeout=600, env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    assert ended.returncode == 0, ended.stderr[-3000:]
+    codes = [json.loads(line) for line in ended.stdout.splitlines()]
+    assert len(codes) == len(trainings), ended.stderr[-3000:]
+    return codes, ended.stderr[-3000:]
 
 
 @pytest.fixture(scope="module")
@@ -44,16 +46,19 @@ def distributed(tiny):
     return make
 
 
-@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
-def test_the_gradient_is_that_of_one_process_with_the_joined_batch(distributed, strategy, tmp_path):
-    config = distributed(strategy)
-    launch(config, tmp_path / "run", tmp_path / "cache", "gradients", tmp_path / "gradients.pt")
-    found = torch.load(tmp_path / "gradients.pt")
+def test_the_gradient_is_that_of_one_process_with_the_joined_batch(distributed, tmp_path):
+    configs = {strategy: distributed(strategy) for strategy in ("ddp", "fsdp")}
+    codes, error = launch(
+        tmp_path / "cache",
+        *((tmp_path / name, config, "gradients", tmp_path / f"{name}.pt") for name, config in configs.items()),
+    )
+    assert codes == [[], []], error
 
+    config = configs["ddp"]
     folder = RunFolder(tmp_path / "alone")
     folder.path.mkdir()
     seed_step(config.training.seed, -1)
-    experiment = TranslationExperiment(config, folder)
+    experiment = TASK.prepare(config, folder)
     batches = [next(iter(experiment.batches(rank, 2))) for rank in range(2)]
     assert batches[0].target_tokens != batches[1].target_tokens
     sides = [
@@ -65,25 +70,48 @@ def test_the_gradient_is_that_of_one_process_with_the_joined_batch(distributed, 
     ]
     experiment.model.train()
     experiment.loss(PairBatch.of(*sides)).total.backward()
-    for name, parameter in experiment.model.named_parameters():
-        torch.testing.assert_close(
-            found[name], parameter.grad, rtol=1e-4, atol=1e-6, msg=lambda m, name=name: f"{name} {m}"
-        )
+    for strategy in configs:
+        found = torch.load(tmp_path / f"{strategy}.pt")
+        for name, parameter in experiment.model.named_parameters():
+            torch.testing.assert_close(
+                found[name],
+                parameter.grad,
+                rtol=1e-4,
+                atol=1e-6,
+                msg=lambda m, says=f"{strategy} {name}": f"{says} {m}",
+            )
+
+
+def test_the_first_process_starts_the_others(distributed, tmp_path):
+    config = distributed("ddp", epochs=1)
+    command = [
+        sys.executable,
+        str(SCRIPT),
+        *map(str, (tmp_path / "run", tmp_path / "cache")),
+        json.dumps(config.to_dict()),
+    ]
+    subprocess.run(command, check=True, timeout=240, env=os.environ | {"OMP_NUM_THREADS": "1"})
+    folder = RunFolder(tmp_path / "run")
+    experiment = TASK.prepare(config, folder)
+    (row,) = folder.read_metrics()
+    assert row["step"] == len(experiment.batches(0, 2)) < len(experiment.batches(0, 1))
+    assert folder.model.is_file()
 
 
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
 def test_a_killed_worker_ends_the_run_and_it_resumes(distributed, strategy, tmp_path):
     config = distributed(strategy, checkpoint_steps=2)
-    launch(config, tmp_path / "whole", tmp_path / "cache")
-    ended = launch(config, tmp_path / "killed", tmp_path / "cache", "kill", 5, check=False)
-    assert ended.returncode != 0
-    assert "Signal 9" in ended.stderr
-    assert list_checkpoints(tmp_path / "killed" / "checkpoints")
-    launch(config, tmp_path / "killed", tmp_path / "cache", "resume")
+    codes, error = launch(
+        tmp_path / "cache",
+        (tmp_path / "whole", config),
+        (tmp_path / "killed", config, "kill", 5),
+        (tmp_path / "killed", config, "resume"),
+    )
+    assert codes == [[], [-signal.SIGKILL], []], error
     states = []
     for name in ("whole", "killed"):
         folder = RunFolder(tmp_path / name)
-        last = SafeCheckpointIO(folder.manifest).load_checkpoint(list_checkpoints(folder.checkpoints)[-1])
+        last = load_checkpoint(list_checkpoints(folder.checkpoints)[-1], folder.manifest)
         progress = Progress()
         progress.restore(last["regard"])
         assert progress.epoch == 2

@@ -15,9 +15,9 @@ import torch
 
 from regard.errors import DataError, RegardError, RunError, TrainingError
 from regard.models.checkpoint import load_model, save_model
-from regard.tasks.translate.experiment import TranslationExperiment
-from regard.tasks.translate.task import TASK
-from regard.training.checkpoint_io import SafeCheckpointIO, list_checkpoints
+from regard.tasks.outputs.text import TextExperiment
+from regard.tasks.translate import TASK
+from regard.training.checkpoints import list_checkpoints, load_checkpoint
 from regard.training.run_folder import RunFolder
 
 
@@ -46,13 +46,13 @@ def one_line(caught, *words):
 
 
 def test_a_validation_without_a_number_is_never_the_best(tiny, train, tmp_path, monkeypatch):
-    validate = TranslationExperiment.validate
+    validate = TextExperiment.validate
 
     def nan(experiment, rank, world_size):
         found = validate(experiment, rank, world_size)
         return dataclasses.replace(found, loss=math.nan, metrics={**found.metrics, "bleu": 99.0})
 
-    monkeypatch.setattr(TranslationExperiment, "validate", nan)
+    monkeypatch.setattr(TextExperiment, "validate", nan)
     trained = train(tiny(epochs=1), tmp_path / "x")
     assert trained.progress.best is None
     assert not trained.folder.model.exists()
@@ -158,7 +158,7 @@ def test_deleted_checkpoints_are_missed_before_anything_starts_again(run, tiny, 
 
 def edited(change):
     def edit(path):
-        content = SafeCheckpointIO().load_checkpoint(path)
+        content = load_checkpoint(path)
         change(content)
         torch.save(content, path)
 
@@ -177,8 +177,8 @@ def edited(change):
         edited(lambda content: content["regard"].update(format=99)),
         edited(lambda content: content.update(optimizer_states=[])),
         edited(lambda content: content.update(optimizer_states=[{"state": 3}])),
-        edited(lambda content: content.update(lr_schedulers=3)),
-        edited(lambda content: content.pop("loops")),
+        edited(lambda content: content.update(schedule=3)),
+        edited(lambda content: content.pop("precision")),
     ],
     ids=range(11),
 )
@@ -311,6 +311,7 @@ def test_a_run_folder_behind_a_link_is_used(run, tiny, train, tmp_path):
         (["--run", ""], ["--run"]),
         (["--device", "abacus"], ["abacus"]),
         (["--devices", "0"], []),
+        (["--strategy", "ddp_spawn"], ["ddp_spawn", "ddp or fsdp"]),
         (["--precision", "64"], ["64"]),
     ],
     ids=lambda value: " ".join(value),

@@ -4,14 +4,16 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
 from interruptions import interrupt
 
-MOMENTS = {signal.SIGINT: 0.3, signal.SIGHUP: 1.5, signal.SIGTERM: 3.0, signal.SIGKILL: 3.5}
-"""Signal → seconds after the start; which part of a training these meet depends on the machine, and any must do."""
+MOMENTS = {signal.SIGINT: 0.3, signal.SIGTERM: 3.0}
+"""Signal → seconds after the start; which part of a training these meet depends on the machine, and any must do.
+
+``tests/tasks/test_every_run.py`` interrupts and kills the trainings of all tasks at known steps.
+"""
 
 
 @pytest.mark.slow
@@ -43,10 +45,8 @@ def test_a_signal_ends_a_command_with_one_line_and_its_exit_code(tmp_path, numbe
     arguments = [sys.executable, "-c", script, str(tmp_path / "file")]
     process = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert process.stdout.readline() == b"ready\n"
-    begun = time.monotonic()
     process.send_signal(number)
-    error = process.communicate()[1].decode()
-    assert time.monotonic() - begun < 30
+    error = process.communicate(timeout=50)[1].decode()
     assert process.returncode == 128 + number
     assert error == f"regard: stopped by {number.name}; continue with: this\n"
     assert os.listdir(tmp_path) == []

@@ -9,13 +9,13 @@ from contextlib import closing
 import pytest
 
 from regard.errors import ArgumentError, MissingPartError, RunError
-from regard.tasks.translate.task import TASK
+from regard.tasks.translate import TASK
 from regard.training import loggers
 from regard.training.config import LOGGERS, TrainingConfig
-from regard.training.own_files import strangers
 from regard.training.reporter import SilentReporter
 from regard.training.run import train
 from regard.training.run_folder import RunFolder
+from regard.training.run_replacement import foreign_files
 
 
 def test_the_logger_has_the_rows_of_the_metrics(tiny, tmp_path):
@@ -27,7 +27,7 @@ def test_the_logger_has_the_rows_of_the_metrics(tiny, tmp_path):
     rows = folder.read_metrics()
     assert [int(row["step"]) for row in logged] == [row["step"] for row in rows]
     assert [float(row["val_bleu"]) for row in logged] == pytest.approx([row["val_bleu"] for row in rows], rel=1e-4)
-    assert strangers(folder.path) == []  # --overwrite may delete what the logger wrote
+    assert foreign_files(folder.path) == []  # --overwrite may delete what the logger wrote
 
 
 def test_mlflow_writes_a_database_into_the_run_folder(tiny, tmp_path, monkeypatch):
@@ -38,7 +38,7 @@ def test_mlflow_writes_a_database_into_the_run_folder(tiny, tmp_path, monkeypatc
     with closing(sqlite3.connect(folder.path / "mlflow.db")) as database:
         found = dict(database.execute("select key, value from metrics").fetchall())
     assert found["val_bleu"] == pytest.approx(folder.read_metrics()[-1]["val_bleu"])
-    assert strangers(folder.path) == []
+    assert foreign_files(folder.path) == []
 
 
 def test_names_are_checked_at_once():

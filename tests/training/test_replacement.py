@@ -11,12 +11,12 @@ import pytest
 
 from regard.errors import RegardError, RunError, TrainingError
 from regard.models.recurrent_translator import RecurrentTranslator
-from regard.tasks.translate.task import TASK
+from regard.tasks.translate import TASK
 from regard.training import run_replacement
-from regard.training.checkpoint_io import list_checkpoints
-from regard.training.own_files import remove_own_files, strangers
+from regard.training.checkpoints import list_checkpoints
 from regard.training.run_folder import RunFolder
 from regard.training.run_lock import RunLock
+from regard.training.run_replacement import foreign_files, remove_own_files
 from regard.training.run_session import RunSession
 
 
@@ -76,7 +76,7 @@ def test_what_regard_did_not_write_stays(old):
         place.write_text("dear")
         with pytest.raises(RunError, match=f"holds {name}, which regard did not write"):
             RunFolder.create(old, overwrite=True)
-        assert strangers(old) == [place]
+        assert foreign_files(old) == [place]
         place.unlink()
         if place.parent.name == "src":
             place.parent.rmdir()
@@ -84,13 +84,13 @@ def test_what_regard_did_not_write_stays(old):
     (old / "notes.txt").write_text("dear")
     (old / "link").symlink_to(old / "notes.txt")
     (old / "empty").mkdir()
-    assert strangers(old) == [old / "empty", old / "link", old / "notes.txt"]
+    assert foreign_files(old) == [old / "empty", old / "link", old / "notes.txt"]
     remove_own_files(old)
     assert sorted(os.listdir(old)) == ["link", "notes.txt"], "an empty folder is nothing that anyone misses"
 
 
 def test_every_file_of_a_run_is_known(old, tiny, train):
-    assert strangers(old) == []
+    assert foreign_files(old) == []
     remove_own_files(old)
     assert not old.exists()
 
@@ -264,4 +264,4 @@ def test_killed_at_any_change_of_a_file(tiny, train, tmp_path, monkeypatch, mome
     folder.manifest.verify_all()
     assert TASK.load(folder)
     assert os.listdir(tmp_path) == ["x"]
-    assert not strangers(place)
+    assert not foreign_files(place)

@@ -1,14 +1,10 @@
 """A run that is interrupted, however and wherever, and resumed, is the run that never was interrupted."""
 
-import json
 import math
 import os
 import pickle
 import shutil
 import signal
-import subprocess
-import sys
-import textwrap
 
 import pytest
 import torch
@@ -16,9 +12,9 @@ from safetensors.torch import load_file
 
 from regard.errors import DataError, RunError, TrainingError
 from regard.models.recurrent_translator import RecurrentTranslator
-from regard.tasks.translate.task import TASK
-from regard.training.checkpoint_io import SafeCheckpointIO, list_checkpoints
-from regard.training.module import TrainingModule
+from regard.tasks.translate import TASK
+from regard.training.checkpoints import list_checkpoints, load_checkpoint, save_checkpoint
+from regard.training.loop import TrainingLoop
 from regard.training.reporter import SilentReporter
 from regard.training.run import train as train_run
 from regard.training.run_folder import RunFolder
@@ -36,7 +32,7 @@ def results(path):
     """Everything of a run that is no measurement of time: metrics, samples, the best weights and the last state."""
     folder = RunFolder(path)
     rows = [{name: value for name, value in row.items() if name not in TIMES} for row in folder.read_metrics()]
-    last = SafeCheckpointIO().load_checkpoint(list_checkpoints(folder.checkpoints)[-1])
+    last = load_checkpoint(list_checkpoints(folder.checkpoints)[-1])
     tensors = {**load_file(folder.model), **{f"last.{name}": value for name, value in last["state_dict"].items()}}
     for number, state in last["optimizer_states"][0]["state"].items():
         tensors |= {f"optimizer.{number}.{name}": value for name, value in state.items()}
@@ -66,30 +62,6 @@ def uninterrupted(whole, tmp_path):
     path, *rest = whole
     shutil.copytree(path, tmp_path / "whole")
     return rest
-
-
-@pytest.mark.slow
-def test_killed_in_the_middle_of_an_epoch(uninterrupted, tmp_path):
-    config, expected, steps = uninterrupted
-    assert steps // 2 > 5
-    script = """
-        import json, sys
-        import datasets
-        datasets.config.HF_DATASETS_CACHE = sys.argv[2]
-        sys.path[:0] = sys.argv[4:]
-        from regard.training.config import RunConfig
-        from regard.tasks.translate.task import TASK
-        from signal_at import SignalAt
-        from test_resume import train
-        train(RunConfig.from_dict(json.loads(sys.argv[3]), "test", TASK), sys.argv[1], reporter=SignalAt(6, 9))
-    """
-    here = os.path.dirname(__file__)
-    arguments = [tmp_path / "killed", tmp_path / "cache", json.dumps(config.to_dict()), here, os.path.dirname(here)]
-    ended = subprocess.run([sys.executable, "-c", textwrap.dedent(script), *map(str, arguments)], check=False)
-    assert ended.returncode == -signal.SIGKILL
-    assert [path.name for path in list_checkpoints(tmp_path / "killed" / "checkpoints")] == ["step-00000004.ckpt"]
-    train(config, tmp_path / "killed", resume=True)
-    assert_same(results(tmp_path / "killed"), expected)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -142,15 +114,18 @@ def test_a_loss_that_is_no_number_stops_the_run(tiny, tmp_path, monkeypatch):
 
 
 def test_weights_that_are_no_numbers_are_never_saved(tiny, tmp_path, monkeypatch):
-    def spoil(module, *rest):
-        if module.progress.step == 3:
-            next(module.parameters()).data[0] = math.inf
+    take_step = TrainingLoop._take_step
 
-    monkeypatch.setattr(TrainingModule, "on_train_batch_start", spoil)
+    def spoil(loop, batch):
+        if loop.progress.step == 3:
+            next(loop.module.parameters()).data[0] = math.inf
+        return take_step(loop, batch)
+
+    monkeypatch.setattr(TrainingLoop, "_take_step", spoil)
     with pytest.raises(TrainingError, match=r"step \d+"):
         train(tiny(checkpoint_steps=2), tmp_path / "run")
     (kept,) = list_checkpoints(tmp_path / "run" / "checkpoints")
-    state = SafeCheckpointIO().load_checkpoint(kept)["state_dict"]
+    state = load_checkpoint(kept)["state_dict"]
     assert all(value.isfinite().all() for value in state.values())
 
 
@@ -166,7 +141,7 @@ def test_a_strangers_checkpoint_executes_nothing(uninterrupted, tmp_path):
     config, *_ = uninterrupted
     trap = tmp_path / "executed"
     place = list_checkpoints(tmp_path / "whole" / "checkpoints")[-1]
-    content = SafeCheckpointIO().load_checkpoint(place)
+    content = load_checkpoint(place)
     torch.save({**content, "more": Hostile(trap)}, place)
     (tmp_path / "whole" / "manifest.json").unlink()
     with pytest.raises(RunError, match="was not loaded"):
@@ -185,15 +160,14 @@ def test_a_damaged_checkpoint_is_an_error_of_one_line(tmp_path, content):
     else:
         torch.save(content, place)
     with pytest.raises(RunError) as caught:
-        SafeCheckpointIO().load_checkpoint(place)
+        load_checkpoint(place)
     assert "\n" not in str(caught.value)
 
 
 def test_a_full_disk_leaves_the_old_checkpoint(tmp_path, monkeypatch):
     place = tmp_path / "step-00000001.ckpt"
-    writer = SafeCheckpointIO()
     content = {"state_dict": {"a": torch.ones(3)}, "regard": {}}
-    writer.save_checkpoint(content, place)
+    save_checkpoint(place, content)
 
     def full(content, path):
         path.write_bytes(b"half")
@@ -201,7 +175,7 @@ def test_a_full_disk_leaves_the_old_checkpoint(tmp_path, monkeypatch):
 
     monkeypatch.setattr(torch, "save", full)
     with pytest.raises(DataError, match="unchanged"):
-        writer.save_checkpoint({"state_dict": {}, "regard": {}}, place)
+        save_checkpoint(place, {"state_dict": {}, "regard": {}})
     monkeypatch.undo()
-    assert torch.equal(writer.load_checkpoint(place)["state_dict"]["a"], torch.ones(3))
+    assert torch.equal(load_checkpoint(place)["state_dict"]["a"], torch.ones(3))
     assert os.listdir(tmp_path) == [place.name]

@@ -313,7 +313,7 @@ def test_calls_that_cannot_be_read_are_told():
     with pytest.raises(UnseenError, match=r"that of '0': a torch\.func transform is active"), regard.watch(model):
         torch.vmap(model)(x)
     meta = stack(1).to("meta")
-    with pytest.raises(UnseenError, match="that of '0': its tensors have no numbers"), regard.watch(meta):
+    with pytest.raises(UnseenError, match="that of '0': its tensors are on the meta device"), regard.watch(meta):
         meta(x[0].to("meta"))
     expected = torch.vmap(model)(x)
     both = nn.ModuleList([model])

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from regard.errors import ArgumentError, KindError, ShapeError, UnknownNameError
 from regard.records import AttentionRecord, DenseTiles, GridAxis, TokenAxis
 from regard.watching import flow, rollout
-from regard.watching.flow import Network
+from regard.watching.layer_graph import Network
 
 
 def record(layer, weights, kind="self", axis=None, source=False, visible=None):

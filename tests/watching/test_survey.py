@@ -17,7 +17,7 @@ pytest.importorskip("transformers")
 
 import regard
 from regard.errors import ArgumentError, DataError, KindError, UnknownNameError, UnseenError
-from regard.watching.statistics_of_heads import STATISTICS, names
+from regard.watching.head_statistics import STATISTICS, names
 from survey_corpus import SPECIAL, Encoder, corpus
 from tiny_transformers import VOCABULARY, make
 

@@ -19,7 +19,7 @@ from regard.errors import ArgumentError
 from regard.shapes import Grid
 from regard.watching import register_transformers
 from regard.watching.hugging_face import Implementation
-from regard.watching.structured_mask import StructuredMask
+from regard.watching.hugging_face_masks import StructuredMask
 
 mask = Implementation().mask
 
@@ -194,7 +194,9 @@ def test_families_with_attention_classes_of_their_own_say_so(family):
     kind, options = OWN_CLASSES[family]
     config = getattr(transformers, f"{family}Config")(**options)
     create = getattr(transformers, kind)._from_config
-    with pytest.raises(ArgumentError, match=rf"^{family} has attention classes .* attn_implementation=.*'eager'"):
+    with pytest.raises(
+        ArgumentError, match=rf"^{family} has its own attention classes .* attn_implementation=.*'eager'"
+    ):
         create(config, attn_implementation=register_transformers())
     with pytest.raises(ArgumentError, match=family):
         create(config, attn_implementation=register_transformers("other", backend="tiled"))
@@ -214,7 +216,7 @@ def test_every_table_of_attention_classes_has_an_entry_that_says_so():
                 kind for kind in kinds if issubclass(kind, PreTrainedModel) and kind.__module__ == module.__name__
             )
             assert model.get_correct_attn_implementation(object.__new__(model), name, True) == name
-            with pytest.raises(ArgumentError, match="Some has attention classes of its own"):
+            with pytest.raises(ArgumentError, match="Some has its own attention classes"):
                 vars(module)[table][name](type("SomeConfig", (), {})())
             tables += 1
     assert tables >= 8

@@ -11,7 +11,7 @@ from regard.attention.problem import Problem
 from regard.attention.readings import Gatherer
 from regard.attention.steps import Inputs, mix, weigh, weights_alone, whole
 from regard.axes import Float
-from regard.masks.visible_keys import visible_keys
+from regard.masks.mask import visible_keys
 from regard.transforms import active_transform
 from regard.versions import Versions
 

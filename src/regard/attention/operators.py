@@ -39,7 +39,7 @@ from regard.attention.steps import mix, weigh, whole
 from regard.biases import TensorBias
 from regard.errors import BackendError
 from regard.masks import keep
-from regard.shapes import accurate
+from regard.shapes import upcast
 from regard.transforms import active_transform
 
 _ARGUMENTS = (
@@ -238,7 +238,7 @@ def _output_shape(query: Tensor, key: Tensor, value: Tensor, *rest: Any) -> Tens
 
 
 def _outputs_shapes(query: Tensor, key: Tensor, value: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
-    weights = accurate(query.new_empty(0)).new_empty(*query.shape[:3], key.shape[2])
+    weights = upcast(query.new_empty(0)).new_empty(*query.shape[:3], key.shape[2])
     return _output_shape(query, key, value), weights
 
 

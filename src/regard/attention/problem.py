@@ -20,11 +20,10 @@ from regard.biases import Bias, as_bias
 from regard.errors import ArgumentError, KindError, ShapeError
 from regard.masks import Band, Mask, Spans, as_mask
 from regard.normalizers import as_normalizer
-from regard.normalizers.normalizer import Normalizer
-from regard.normalizers.row_primitive import RowPrimitive
+from regard.normalizers.normalizer import Normalizer, RowPrimitive
 from regard.scores import Scoring, as_score
 from regard.scores.score import Prepared, Primitive, Score
-from regard.shapes import Grid, accurate, check_floating, is_open, kind_of
+from regard.shapes import Grid, check_floating, is_open, kind_of, upcast
 from regard.summaries import record_summary
 from regard.versions import Versions
 
@@ -104,13 +103,13 @@ class Lowered:
     @cached_property
     def diagonals(self) -> Tensor | None:
         """The bias by its diagonals ``[heads or 1, queries + keys − 1]``, if it is a function of distance alone."""
-        return None if self.bias is None else self.bias.diagonals(self.grid, accurate(self.score.query).dtype)
+        return None if self.bias is None else self.bias.diagonals(self.grid, upcast(self.score.query).dtype)
 
     def dense_bias(self) -> Tensor | None:
         """The bias as a tensor of four axes that broadcasts to all pairs; None where there is none."""
         if self.bias is None:
             return None
-        bias = self.bias(self.query, self.grid).to(accurate(self.score.query).dtype)
+        bias = self.bias(self.query, self.grid).to(upcast(self.score.query).dtype)
         return bias[(None,) * (4 - bias.dim())]
 
 

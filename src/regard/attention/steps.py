@@ -24,7 +24,7 @@ from regard.attention.weight_dropout import dropout
 from regard.axes import Float
 from regard.normalizers.compiled_rows import plain_rows
 from regard.scores.score import InnerProduct, Prepared, UnitSum
-from regard.shapes import Grid, accurate, spread_heads
+from regard.shapes import Grid, spread_heads, upcast
 
 
 class Inputs(NamedTuple):
@@ -81,7 +81,7 @@ def _calculation(problem: Problem, inputs: Inputs, keeps_steps: bool) -> Iterato
     scores = prepared.primitive(prepared.query, prepared.key)
     yield scores
     if isinstance(prepared.scale, Tensor):
-        scores = scores * accurate(grid.cut(prepared.scale))
+        scores = scores * upcast(grid.cut(prepared.scale))
     elif prepared.scale != 1.0:
         # Those of another primitive may lie in memory of the user's.
         in_place = not keeps_steps and isinstance(prepared.primitive, InnerProduct | UnitSum)
@@ -91,7 +91,7 @@ def _calculation(problem: Problem, inputs: Inputs, keeps_steps: bool) -> Iterato
         scores = modifier(scores, grid)
     yield scores
     if problem.bias is not None:
-        scores = scores + accurate(problem.bias(inputs.query, grid)).to(scores.dtype)
+        scores = scores + upcast(problem.bias(inputs.query, grid)).to(scores.dtype)
     yield scores
     mask = problem.hiding_mask
     if mask is not None and (grid is problem.grid or not mask.hides_nothing(grid)):
@@ -111,7 +111,7 @@ def mix(
     """The output of one tile, ``[batch, heads, queries, value_dim]``, in the value's dtype."""
     dropped = dropout(weights, problem.dropout) if problem.dropout else weights
     value = spread_heads(inputs.value, inputs.grid.heads)
-    return (dropped @ accurate(value)).to(value.dtype)
+    return (dropped @ upcast(value)).to(value.dtype)
 
 
 def empty_output(inputs: Inputs) -> Float[Tensor, "batch heads queries value_dim"]:

@@ -1,9 +1,8 @@
-"""Biases: numbers added to the scores, given as a tensor or computed from positions; ``+`` adds them."""
+"""Biases, which are added to the scores: a tensor, or values computed from positions; ``+`` adds biases."""
 
 from regard.biases.alibi import Alibi, alibi
 from regard.biases.appended import AppendedBias
-from regard.biases.bias import Bias, SummedBias, TensorBias, as_bias
-from regard.biases.diagonal_bias import DiagonalBias
+from regard.biases.bias import Bias, DiagonalBias, SummedBias, TensorBias, as_bias
 from regard.biases.relative_bias import RelativeBias
 from regard.biases.relative_position import RelativePosition
 

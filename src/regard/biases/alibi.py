@@ -1,26 +1,25 @@
-"""ALiBi: scores fall linearly with distance, with a slope for each head."""
+"""ALiBi: scores decrease linearly with distance, with one slope a head."""
 
 import torch
 from torch import Tensor
 
-from regard.biases.diagonal_bias import DiagonalBias
-from regard.biases.diagonals import relative_positions
+from regard.biases.bias import DiagonalBias, relative_positions
 from regard.errors import ShapeError
 from regard.shapes import Grid, whole_number
 
 
 class Alibi(DiagonalBias):
-    """See `alibi`.
+    """Subtracts a multiple of the distance; see `alibi`.
 
     Attributes:
-        heads: query heads.
-        slopes: one for each head.
+        heads: number of query heads.
+        slopes: one slope a head.
     """
 
     def __init__(self, heads: int):
         super().__init__()
         self.heads = whole_number("heads", heads, low=1)
-        # Numbers and not a buffer: `.half()` on a model must not round them.
+        # They are numbers and not a buffer, so that `.half()` on a model does not round them.
         self.slopes = _slopes(self.heads)
 
     def check(self, query: Tensor, grid: Grid) -> None:
@@ -36,17 +35,17 @@ class Alibi(DiagonalBias):
 
 
 def alibi(heads: int) -> Alibi:
-    """A fixed penalty for distance.
+    """Returns a bias with a fixed penalty for distance.
 
         bias[h, i, j] = −slope_h · |i + offset − j|,    offset = keys − queries (the ends are aligned)
 
     Press et al. 2022, §3: with n heads, a power of two, the slopes are ``2^(−8/n), 2^(−16/n), .., 2^(−8)``. For other
-    numbers, as the authors' released code has it: the slopes of the greatest power of two below n, and then the 1st,
-    3rd, 5th, .. of those of the next one. The paper's attention is causal, where the distance is never negative; here
-    keys after the query are penalized alike.
+    numbers, as in the authors' released code, they are the slopes of the largest power of two below n, followed by the
+    1st, 3rd, 5th, .. slope of the next power. The paper's attention is causal, so its distances are never negative;
+    here keys after the query get the same penalty.
 
     Args:
-        heads: query heads, >= 1.
+        heads: number of query heads, >= 1.
     """
     return Alibi(heads)
 

@@ -1,4 +1,4 @@
-"""A bias of a problem with appended keys, which have no position: their scores get 0."""
+"""A bias for keys that a layer appends to the user's; they have no position, so it adds 0 to their scores."""
 
 from torch import Tensor
 from torch.nn import functional as F
@@ -8,11 +8,11 @@ from regard.shapes import Grid, span_length, without_appended
 
 
 class AppendedBias(Bias):
-    """A bias of the given keys; the appended ones get 0.
+    """Adds a bias to the scores of the user's keys, and 0 to those of the appended keys.
 
     Args:
-        bias: what is added to the scores of the given keys.
-        appended: how many keys follow the given ones.
+        bias: the bias for the user's keys.
+        appended: number of appended keys, which come last.
     """
 
     def __init__(self, bias: Bias, appended: int):
@@ -26,8 +26,8 @@ class AppendedBias(Bias):
         return self.bias.needs_gradient(query)
 
     def forward(self, query: Tensor, grid: Grid) -> Tensor:
-        given = without_appended(grid, self.appended)
-        keys = span_length(given.key_span)
-        bias = self.bias(query, given)
+        inner = without_appended(grid, self.appended)
+        keys = span_length(inner.key_span)
+        bias = self.bias(query, inner)
         bias = bias.expand(*bias.shape[:-1], keys)
         return F.pad(bias, (0, span_length(grid.key_span) - keys))

@@ -1,4 +1,4 @@
-"""What a bias is: a number added to each score, given tile by tile; a given tensor; and the sum of several biases."""
+"""The base class of biases, biases that are tensors or functions of distance, and sums of biases."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
@@ -9,59 +9,58 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from regard.biases.diagonals import dense_from_diagonals
 from regard.errors import ArgumentError, KindError
-from regard.shapes import Grid, accurate, check_broadcast, check_device, check_floating
+from regard.shapes import Grid, check_broadcast, check_device, check_floating, upcast
 from regard.summaries import tensor_summary
 
 
 class Bias(nn.Module, ABC):
-    """Added to the scaled (and capped) scores, before the mask.
+    """A value that is added to each scaled (and capped) score, before the mask.
 
-    Biases are added with ``+``, to one another and to tensors; the sum is a `SummedBias`. ``sum(biases)`` works too.
+    Biases can be added with ``+`` to biases and tensors, which gives a `SummedBias`. ``sum(biases)`` works too.
     """
 
     def check(self, query: Tensor, grid: Grid) -> None:
-        """Raise ShapeError or KindError unless this bias fits the problem."""
+        """Raises ShapeError or KindError unless this bias fits the problem."""
 
     def needs_gradient(self, query: Tensor) -> bool:
-        """Whether a backward pass will compute the gradient of the numbers that this bias adds.
+        """Whether a backward pass needs the gradient of the values of this bias.
 
-        True if they are computed from something that requires a gradient: a parameter, a given tensor, or (in a bias
-        that reads the queries) ``query``.
+        True if they depend on something that requires a gradient: a parameter, a tensor, or, in a bias that depends on
+        the queries, ``query``.
 
         Args:
-            query: the queries as the user gave them, ``[batch, heads, queries, dim]``.
+            query: the user's queries, ``[batch, heads, queries, dim]``.
         """
         return any(parameter.requires_grad for parameter in self.parameters())
 
     @abstractmethod
     def forward(self, query: Tensor, grid: Grid) -> Tensor:
-        """The bias of one tile.
+        """Computes the bias of one tile.
 
         Args:
-            query: the tile's queries as the user gave them, ``[batch, heads, queries, dim]``.
-            grid: which tile.
+            query: the tile's part of the user's queries, ``[batch, heads, queries, dim]``.
+            grid: the tile.
 
         Returns:
-            Broadcastable to the tile's ``[batch, heads, queries, keys]``; differentiable.
+            A differentiable tensor, broadcastable to the tile's ``[batch, heads, queries, keys]``.
         """
 
     @property
     def is_diagonal(self) -> bool:
-        """Whether key − query alone decides this bias, so that `diagonals` gives it in linear memory."""
+        """Whether this bias depends on key − query alone, so that `diagonals` returns it in linear memory."""
         return False
 
     def diagonals(self, grid: Grid, dtype: torch.dtype) -> Tensor | None:
-        """The bias of one tile by its diagonals, if `is_diagonal`; else None.
+        """Computes the bias of one tile by its diagonals if `is_diagonal`, and returns None otherwise.
 
         Args:
-            grid: which tile.
-            dtype: what the numbers are given in, float32 or float64.
+            grid: the tile.
+            dtype: the dtype of the result, float32 or float64.
 
         Returns:
-            ``[heads or 1, queries + keys − 1]``, on the grid's device, differentiable: entry ``j − i + queries − 1``
-            belongs to the tile's query i and key j, both counted from its first. Linear memory.
+            ``[heads or 1, queries + keys − 1]`` on the grid's device, differentiable: element ``j − i + queries − 1``
+            belongs to the tile's query i and key j, counted from the first ones of the tile.
         """
         return None
 
@@ -78,7 +77,7 @@ class Bias(nn.Module, ABC):
 
 
 class TensorBias(Bias):
-    """A given tensor, ``[batch, heads, queries, keys]`` or broadcastable to it."""
+    """A bias that is a tensor, broadcastable to ``[batch, heads, queries, keys]``."""
 
     def __init__(self, tensor: Tensor):
         super().__init__()
@@ -102,16 +101,33 @@ class TensorBias(Bias):
         return tensor_summary(self.tensor)
 
 
+class DiagonalBias(Bias):
+    """A bias that depends on key − query alone.
+
+    A subclass defines `diagonals`, and `forward` expands them. Fused kernels read the diagonals directly.
+    """
+
+    @property
+    def is_diagonal(self) -> bool:
+        return True
+
+    @abstractmethod
+    def diagonals(self, grid: Grid, dtype: torch.dtype) -> Tensor: ...
+
+    def forward(self, query: Tensor, grid: Grid) -> Tensor:
+        return dense_from_diagonals(self.diagonals(grid, upcast(query).dtype), grid)
+
+
 class SummedBias(Bias):
-    """The sum of several biases.
+    """Adds several biases.
 
         bias[b, h, i, j] = bias_1[b, h, i, j] + bias_2[b, h, i, j] + ..
 
     If every summand is diagonal (`Bias.is_diagonal`), so is the sum: ALiBi plus T5's bias is a function of distance.
 
     Args:
-        biases: the summands, at least one: biases, or floating-point tensors as in `as_bias`. A `SummedBias` among them
-            is replaced by its own summands.
+        biases: at least one summand: biases, or floating-point tensors as in `as_bias`. A `SummedBias` is replaced by
+            its summands.
 
     Attributes:
         biases: the summands, none of which is a `SummedBias`.
@@ -145,11 +161,11 @@ class SummedBias(Bias):
 
     def diagonals(self, grid: Grid, dtype: torch.dtype) -> Tensor | None:
         summands = [bias.diagonals(grid, dtype) for bias in self] if self.is_diagonal else []
-        given = [diagonals for diagonals in summands if diagonals is not None]
-        return reduce(add, given) if given else None
+        diagonals = [summand for summand in summands if summand is not None]
+        return reduce(add, diagonals) if diagonals else None
 
     def forward(self, query: Tensor, grid: Grid) -> Tensor:
-        dtype = accurate(query).dtype
+        dtype = upcast(query).dtype
         diagonals = self.diagonals(grid, dtype)
         if diagonals is not None:
             return dense_from_diagonals(diagonals, grid)
@@ -157,13 +173,13 @@ class SummedBias(Bias):
 
 
 def as_bias(value: object) -> Bias | None:
-    """What a user gave as ``bias=``, as a Bias.
+    """Converts a user's ``bias=`` to a Bias.
 
     Args:
         value: None, a `Bias`, or a floating-point tensor that broadcasts to ``[batch, heads, queries, keys]``.
 
     Raises:
-        KindError: if it is anything else.
+        KindError: the value is anything else.
     """
     if value is None or isinstance(value, Bias):
         return value
@@ -173,8 +189,39 @@ def as_bias(value: object) -> Bias | None:
     return TensorBias(value)
 
 
+def relative_positions(grid: Grid) -> Tensor:
+    """Returns ``key − query − offset`` for each diagonal of a tile, from the pair of its last query and first key on.
+
+    The ends are aligned: ``offset = keys − queries`` of the whole problem.
+
+    Returns:
+        int64 ``[queries + keys − 1]`` of the tile, on the grid's device.
+    """
+    _, _, queries, keys = grid.shape
+    first = grid.key_span.start - (grid.query_span.stop - 1) - grid.offset
+    return torch.arange(first, first + max(queries + keys - 1, 0), device=grid.device)
+
+
+def dense_from_diagonals(diagonals: Tensor, grid: Grid) -> Tensor:
+    """Expands the diagonals of a tile to a matrix.
+
+    Args:
+        diagonals: ``[heads or 1, queries + keys − 1]``, as in `Bias.diagonals`.
+        grid: the tile.
+
+    Returns:
+        ``[heads or 1, queries, keys]``, differentiable.
+    """
+    _, _, queries, keys = grid.shape
+    if queries == 0 or keys == 0:
+        # With a slice instead of new zeros, a parameter of the bias gets a gradient of 0 instead of None.
+        return diagonals[:, :0].reshape(len(diagonals), queries, keys)
+    # Each row is a window of the diagonals that starts one element before the window of the row above.
+    return diagonals.unfold(-1, keys, 1).flip(-2)  # H Q K
+
+
 def _check_tensor(tensor: Tensor) -> None:
-    """Raise KindError unless a tensor given as ``bias=`` is dense and holds numbers that scores can be computed in."""
+    """Raises KindError unless a tensor is dense and has a dtype in which scores can be computed."""
     if isinstance(tensor, Tensor) and tensor.dtype == torch.bool:
         raise KindError("bias must hold floating-point numbers; it holds torch.bool (a bool tensor belongs in mask=)")
     check_floating("bias", tensor)

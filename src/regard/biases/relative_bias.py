@@ -1,37 +1,36 @@
-"""T5's bias: a learned number for each head and each range of relative positions."""
+"""T5's bias: one learned value for each head and each range of relative positions."""
 
 import torch
 from torch import Tensor, nn
 
-from regard.biases.diagonal_bias import DiagonalBias
-from regard.biases.diagonals import relative_positions
+from regard.biases.bias import DiagonalBias, relative_positions
 from regard.errors import ArgumentError, ShapeError
 from regard.shapes import Grid, check_device, flag, whole_number
 
 
 class RelativeBias(DiagonalBias):
-    """A learned number for each head and each range of relative positions; ranges grow with distance.
+    """Adds one learned value for each head and each range (bucket) of relative positions; ranges grow with distance.
 
         bias[h, i, j] = weight[bucket(j − i − offset), h],    offset = keys − queries (the ends are aligned)
 
-    Raffel et al. 2020 (T5), §2.1; the buckets are those of the authors' released code. Of the n buckets of one
-    direction, each of the first n/2 holds one of the distances ``0, 1, ..``; the others hold ranges that grow
-    geometrically up to ``max_distance``; the last one also holds all greater distances.
+    Raffel et al. 2020 (T5), §2.1; the buckets are those of the authors' released code. In one direction with n buckets,
+    each of the first n/2 buckets holds one of the distances ``0, 1, ..``; the others hold ranges that grow
+    geometrically up to ``max_distance``; the last bucket also holds all larger distances.
 
     Args:
-        heads: query heads.
-        buckets: how many there are, default 32; even and at least 4 if ``bidirectional``, else at least 2.
-        max_distance: from this distance on, in keys, all share one bucket; default 128.
-        bidirectional: half of the buckets for keys after the query (encoders). If False, keys after the query share the
-            bucket of distance 0 (decoders, which mask them).
+        heads: number of query heads.
+        buckets: number of buckets, default 32; even and at least 4 if ``bidirectional``, otherwise at least 2.
+        max_distance: distance in keys from which on all share one bucket; default 128.
+        bidirectional: whether half of the buckets are for keys after the query (encoders). If False, keys after the
+            query share the bucket of distance 0 (decoders, which mask them).
 
     Attributes:
         weight: ``[buckets, heads]``, drawn from a normal distribution with standard deviation 0.02.
 
     Raises:
-        ArgumentError: an argument is out of its range.
+        ArgumentError: an argument is out of range.
 
-    Numerics: buckets are found by comparing integers, so the rounding of a logarithm cannot move their limits.
+    Numerics: buckets follow from comparisons of integers, so the rounding of a logarithm cannot move their limits.
     """
 
     def __init__(self, heads: int, buckets: int = 32, max_distance: int = 128, bidirectional: bool = True):
@@ -59,7 +58,7 @@ class RelativeBias(DiagonalBias):
         check_device("the weight of RelativeBias", self.weight, grid)
 
     def bucket(self, relative: Tensor) -> Tensor:
-        """Which bucket each relative position (key − query, integers of any shape) falls into, int64."""
+        """Returns the int64 bucket of each relative position (key − query, integers of any shape)."""
         limits = torch.tensor(self._limits, device=relative.device)
         if not self.bidirectional:
             return torch.bucketize((-relative).clamp(min=0), limits, right=True)
@@ -73,10 +72,10 @@ class RelativeBias(DiagonalBias):
 
 
 def _bucket_limits(buckets: int, max_distance: int) -> list[int]:
-    """The least distance of each bucket of one direction but the first.
+    """Returns the smallest distance of each bucket of one direction except the first.
 
-    Bucket ``exact + k`` begins at the least n with ``log(n / exact) / log(max_distance / exact) · wide >= k``, where
-    ``wide = buckets − exact``: with ``(n / exact)^wide >= (max_distance / exact)^k``, a comparison of integers.
+    Bucket ``exact + k`` begins at the smallest n with ``log(n / exact) / log(max_distance / exact) · wide >= k``, where
+    ``wide = buckets − exact``; that is ``(n / exact)^wide >= (max_distance / exact)^k``, a comparison of integers.
     """
     exact = buckets // 2
     wide = buckets - exact

@@ -1,41 +1,41 @@
-"""Shaw's bias: the query compared with a learned vector for each relative position."""
+"""Shaw's bias: the inner product of the query with a learned vector for each relative position."""
 
 import torch
 from torch import Tensor, nn
 
 from regard.biases.bias import Bias
 from regard.errors import ShapeError
-from regard.shapes import Grid, accurate, check_device, positive_number, whole_number
+from regard.shapes import Grid, check_device, positive_number, upcast, whole_number
 
 
 class RelativePosition(Bias):
-    """The query compared with a learned vector for each relative position, clipped at a distance.
+    """Adds the inner product of the query with a learned vector for each relative position, clipped at a distance.
 
         bias[i, j] = scale · query_i · weight[clip(j − i − offset, −max_distance, max_distance) + max_distance]
         offset = keys − queries (the ends are aligned)
 
-    The second term of Shaw et al. 2018, eq. 5 (their ``a^K`` is our ``weight``, their k our ``max_distance``; the first
-    term, ``query · key``, is the score). Their vectors for values, ``a^V``, are not part of a bias.
+    This is the second term of Shaw et al. 2018, eq. 5 (their ``a^K`` is ``weight``, their k is ``max_distance``); the
+    first term, ``query · key``, is the score. Their vectors for values, ``a^V``, are not part of a bias.
 
     Args:
         dim: features of a query.
-        max_distance: relative positions are clipped to ± this, in keys, >= 0.
-        heads: None for vectors that all heads share, as in the paper; else the number of query heads, each with its own
+        max_distance: largest relative position in keys, >= 0, to which larger ones are clipped.
+        heads: None for vectors that all heads share, as in the paper; otherwise the number of query heads with separate
             vectors.
-        scale: a positive number; None for the paper's ``1 / sqrt(dim)``, which suits ``scaled_dot``. The score's own
-            scale is not applied to a bias, so it is given here.
+        scale: a positive number; None for the paper's ``1 / sqrt(dim)``, which fits ``scaled_dot``. The scale of the
+            score does not apply to a bias.
 
     Attributes:
         weight: ``[2 · max_distance + 1, dim]`` or ``[heads, 2 · max_distance + 1, dim]``, drawn from a normal
             distribution with standard deviation 0.02.
 
     Raises:
-        ArgumentError, KindError: an argument is out of its range or of a wrong type.
+        ArgumentError, KindError: an argument is out of range or has the wrong type.
 
     Numerics: each query is multiplied with the ``2 · max_distance + 1`` vectors once, and the products are gathered for
-    the keys: ``[queries, keys, dim]`` is never made. Half-precision queries are multiplied in float32. A query that is
-    not finite makes the bias of its own row NaN, a vector that is not finite the bias at its own relative position;
-    pairs whose gradient is 0, because a mask hides them, contribute 0 to the gradients whatever their vectors hold.
+    the keys, so ``[queries, keys, dim]`` is never in memory. Half-precision queries are multiplied in float32. A query
+    that is not finite makes the bias of its row NaN, and a vector that is not finite makes the bias at its relative
+    position NaN. Hidden pairs contribute 0 to the gradients, even if their vectors are NaN.
     """
 
     def __init__(self, dim: int, max_distance: int, heads: int | None = None, scale: float | None = None):
@@ -44,8 +44,8 @@ class RelativePosition(Bias):
         self.max_distance = whole_number("max_distance", max_distance, low=0)
         self.heads = None if heads is None else whole_number("heads", heads, low=1)
         self.scale = self.dim**-0.5 if scale is None else positive_number("scale", scale)
-        own = () if self.heads is None else (self.heads,)
-        self.weight = nn.Parameter(torch.empty(*own, 2 * self.max_distance + 1, self.dim))
+        heads_axis = () if self.heads is None else (self.heads,)
+        self.weight = nn.Parameter(torch.empty(*heads_axis, 2 * self.max_distance + 1, self.dim))
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -66,21 +66,21 @@ class RelativePosition(Bias):
         return query.requires_grad or super().needs_gradient(query)
 
     def forward(self, query: Tensor, grid: Grid) -> Tensor:
-        query, query_trace = _finite_part(accurate(query) * self.scale)
-        weight, weight_trace = _finite_part(accurate(self.weight).to(query.dtype))
-        compared = query @ weight.transpose(-1, -2)  # B H Q 2m+1
-        compared = compared + query_trace[..., :, None] + weight_trace[..., None, :]
+        query, query_nan = _finite_part(upcast(query) * self.scale)
+        weight, weight_nan = _finite_part(upcast(self.weight).to(query.dtype))
+        products = query @ weight.transpose(-1, -2)  # B H Q 2m+1
+        products = products + query_nan[..., :, None] + weight_nan[..., None, :]
         relative = grid.key_index - grid.query_index - grid.offset  # Q K
         index = relative.clamp(-self.max_distance, self.max_distance) + self.max_distance
-        return compared.gather(-1, index.expand(*compared.shape[:-1], -1))
+        return products.gather(-1, index.expand(*products.shape[:-1], -1))
 
     def extra_repr(self) -> str:
         return f"{self.dim}, {self.max_distance}, heads={self.heads}, scale={self.scale:g}"
 
 
 def _finite_part(vectors: Tensor) -> tuple[Tensor, Tensor]:
-    """The vectors with 0 in place of NaN and ±inf, and what their inner products lack then: NaN, or 0 if nothing.
+    """Returns the vectors with 0 in place of NaN and ±inf, and a term that makes their inner products NaN again.
 
-    The backward pass multiplies the gradient of a hidden pair, 0, with its vectors: 0 · NaN would be NaN.
+    The backward pass multiplies the gradient of a hidden pair, 0, with its vectors, and 0 · NaN would be NaN.
     """
     return vectors.nan_to_num(0.0, 0.0, 0.0), (vectors.detach() * 0).sum(-1)

@@ -12,8 +12,8 @@ from regard.training.signal_handler import exit_on_signals
 def main() -> None:
     """The entry point of ``regard``.
 
-    A ``RegardError``, a mistake in the options, a file that the system refuses and memory that it cannot give become
-    one line on standard error and exit code 2; an interrupt, exit code 130; none shows a traceback.
+    A ``RegardError``, a mistake in the options, a refused file and a lack of memory become one line on standard error
+    and exit code 2; an interrupt gives exit code 130. None of them shows a traceback.
     """
     from regard.errors import RegardError
 
@@ -27,26 +27,26 @@ def main() -> None:
     except RegardError as error:
         _fail(str(error))
     except BrokenPipeError:
-        # The reader of the output has closed it (`regard predict ... | head`); later flushes must not fail.
+        # The reader has closed the output (`regard predict ... | head`); later flushes must not fail.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(code_of_broken_pipe())
     except OSError as error:
-        place = "" if error.filename is None else f" {os.fspath(error.filename)}"
-        _fail(f"the system refused{place}: {error.strerror or error}")
+        path = "" if error.filename is None else f" {os.fspath(error.filename)}"
+        _fail(f"the system refused{path}: {error.strerror or error}")
     except MemoryError:
-        _fail("there is not enough memory for these sizes; give smaller ones")
+        _fail("there is not enough memory for these sizes; choose smaller ones")
     except RuntimeError as error:
-        # PyTorch's allocators report a lack of memory by these words, and nothing else does.
+        # Only PyTorch's allocators use these words, for a lack of memory.
         if "allocate" not in str(error) and "out of memory" not in str(error):
             raise
-        _fail(f"there is not enough memory for these sizes; give smaller ones ({str(error).splitlines()[0]})")
+        _fail(f"there is not enough memory for these sizes; choose smaller ones ({str(error).splitlines()[0]})")
     except KeyboardInterrupt:
         print("regard: interrupted", file=sys.stderr)
         sys.exit(128 + signal.SIGINT)
 
 
 def _fail(message: str) -> None:
-    """Print a message as one line in which every character can be seen, and exit with code 2."""
+    """Prints a message as one line without invisible characters, and exits with code 2."""
     line = " ".join(message.split())
     visible = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
     print(f"regard: error: {visible}", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""Scores, normalizers and masks from the options of the command line."""
+"""Creates scores, normalizers and masks from command-line options."""
 
 import ast
 import math
@@ -40,17 +40,17 @@ def make_score(
     weight: Tensor | None,
     seed: int,
 ) -> Score:
-    """The score of this name. Its weights are random from the seed, or ``weight`` for the score ``general``.
+    """Creates the score of this name, with seeded random weights, or with ``weight`` for the score ``general``.
 
     Raises:
-        UnknownNameError: no such score.
-        ArgumentError: an option that this score does not have.
+        UnknownNameError: the score is unknown.
+        ArgumentError: the score does not have an option.
     """
     if weight is not None and name != "general":
         raise ArgumentError(f"--w-score goes with --score general; the score is {name}")
     if name == "location_aware":
         raise ArgumentError(
-            "--score location_aware needs the weights of earlier steps, but regard explain computes one step"
+            "--score location_aware needs the weights of the previous step, but regard explain computes one step"
         )
     score: Score
     if scale is not None:
@@ -65,7 +65,7 @@ def make_score(
             max_keys = keys if name == "location" else None
             score = scores.create(name, query_dim, key_dim, max_keys=max_keys).double()
         for parameter in score.parameters():
-            # Two decimals, as for all seeded numbers, so that the user can calculate with them.
+            # All seeded values have two decimals, so that the user can calculate with them.
             parameter.data.mul_(100).round_().div_(100)
     return score if cap is None else scores.SoftCap(score, cap)
 
@@ -83,7 +83,7 @@ def _scaled(name: str, scale: float) -> Score:
 
 
 def make_scale(text: str) -> float:
-    """A scale as a number or a fraction of numbers and roots, e.g. ``0.5``, ``1/8`` or ``1/sqrt(512)``."""
+    """Parses a scale: a number, or a fraction of numbers and square roots, e.g. ``0.5``, ``1/8`` or ``1/sqrt(512)``."""
     parts = text.replace(" ", "").lower().split("/")
     try:
         numbers = [math.sqrt(float(part[5:-1])) if part[:5] + part[-1:] == "sqrt()" else float(part) for part in parts]
@@ -98,11 +98,11 @@ def make_scale(text: str) -> float:
 
 
 def make_normalizer(name: str, *, temperature: float | None, alpha: float | None, sink: float | None) -> Normalizer:
-    """The normalizer of this name.
+    """Creates the normalizer of this name.
 
     Raises:
-        UnknownNameError: no such normalizer.
-        ArgumentError: an option that this normalizer does not have.
+        UnknownNameError: the normalizer is unknown.
+        ArgumentError: the normalizer does not have an option.
     """
     if name not in NORMALIZERS:
         raise UnknownNameError("normalizer", name, NORMALIZERS)
@@ -120,17 +120,17 @@ def make_normalizer(name: str, *, temperature: float | None, alpha: float | None
     return normalizers.as_normalizer(name)
 
 
-MASK_SHOWN = 60
-"""Characters of a mask's text beyond which a message leaves out its end."""
+LONGEST_MASK_TEXT = 60
+"""Largest number of characters of a mask's text in a message."""
 
 
 def make_mask(text: str) -> Mask:
-    """A mask from an expression: ``causal``, ``window(2, 0)``, ``causal & ~prefix(1)``, ``keep([[1, 0], [1, 1]])``.
+    """Parses a mask: ``causal``, ``window(2, 0)``, ``causal & ~prefix(1)``, ``keep([[1, 0], [1, 1]])``.
 
     Only the masks of `MASKS`, integers, lists of integers and the operators ``& | ~`` are evaluated.
 
     Raises:
-        UnknownNameError: no such mask.
+        UnknownNameError: a mask is unknown.
         ArgumentError: the text is not such an expression, or a mask's arguments are wrong.
     """
     try:
@@ -140,7 +140,7 @@ def make_mask(text: str) -> Mask:
     try:
         return _mask(tree.body, text)
     except RecursionError:
-        # From Python 3.13 on a parser nests deeper than calls do.
+        # From Python 3.13 on, the parser allows deeper nesting than calls do.
         raise _unreadable(text) from None
 
 
@@ -152,21 +152,21 @@ def _mask(node: ast.expr, text: str) -> Mask:
         case ast.UnaryOp(op=ast.Invert(), operand=inner):
             return ~_mask(inner, text)
         case ast.Name(id=name):
-            return _made(name, [], {}, text)
+            return _create_mask(name, [], {}, text)
         case ast.Call(func=ast.Name(id=name), args=positional, keywords=named):
             arguments = [_literal(argument, text) for argument in positional]
-            return _made(name, arguments, {str(item.arg): _literal(item.value, text) for item in named}, text)
+            return _create_mask(name, arguments, {str(item.arg): _literal(item.value, text) for item in named}, text)
     raise _unreadable(text)
 
 
-def _made(name: str, arguments: list[Any], named: dict[str, Any], text: str) -> Mask:
+def _create_mask(name: str, arguments: list[Any], named: dict[str, Any], text: str) -> Mask:
     if name not in MASKS:
         raise UnknownNameError("mask", name, MASKS)
     try:
         return MASKS[name](*arguments, **named)
     except (TypeError, ValueError, RuntimeError) as error:
-        # Python's errors too: a wrong number of arguments, or a list instead of a number.
-        raise ArgumentError(f"--mask {_shown(text)}: {error}".replace("<lambda>", name)) from error
+        # The error may be Python's: a wrong number of arguments, or a list instead of a number.
+        raise ArgumentError(f"--mask {_shortened(text)}: {error}".replace("<lambda>", name)) from error
 
 
 def _literal(node: ast.expr, text: str) -> Any:
@@ -178,10 +178,10 @@ def _literal(node: ast.expr, text: str) -> Any:
 
 def _unreadable(text: str) -> ArgumentError:
     return ArgumentError(
-        f"--mask {_shown(text)} cannot be read; write for example causal, 'window(2, 0)', 'causal & ~prefix(1)' "
+        f"--mask {_shortened(text)} cannot be read; write for example causal, 'window(2, 0)', 'causal & ~prefix(1)' "
         f"(masks: {', '.join(MASKS)})"
     )
 
 
-def _shown(text: str) -> str:
-    return repr(text if len(text) <= MASK_SHOWN else f"{text[:MASK_SHOWN]}…")
+def _shortened(text: str) -> str:
+    return repr(text if len(text) <= LONGEST_MASK_TEXT else f"{text[:LONGEST_MASK_TEXT]}…")

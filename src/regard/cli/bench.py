@@ -1,4 +1,4 @@
-"""``regard bench``: the benchmark, which stands beside the package in a checkout of the repository."""
+"""``regard bench``: the benchmark, which is part of the repository but not of the package."""
 
 import sys
 from importlib import import_module
@@ -12,7 +12,7 @@ from regard.errors import ArgumentError
 
 
 def checkout() -> Path | None:
-    """The root of the checkout that this package is imported from; None for an installed wheel."""
+    """Returns the root of the checkout that this package is imported from, or None for an installed wheel."""
     source = Path(regard.__file__).resolve().parents[1]
     root = source.parent
     return root if source.name == "src" and (root / "bench" / "command.py").is_file() else None

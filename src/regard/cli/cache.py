@@ -1,4 +1,4 @@
-"""``regard cache``: where compiled kernels are kept; clearing them; and compiling all usual ones in advance."""
+"""``regard cache``: prints where compiled kernels are stored, removes them, or compiles the usual ones in advance."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -11,10 +11,10 @@ from cyclopts import Parameter
 from regard.errors import BackendError, DataError
 
 NORMALIZERS = ("softmax", "sparsemax", "entmax15")
-"""What kernels are compiled for in advance, with both primitives."""
+"""The normalizers for which kernels are compiled in advance, with both primitives."""
 
 SECONDS_OF_STEP = 5.0
-"""How long a step takes that compiles something, about; only until one was measured."""
+"""Approximate time of a step that compiles a kernel, used until a step is measured."""
 
 
 Precision = Literal["float32", "float64"]
@@ -28,13 +28,13 @@ class CacheOptions:
     clear: bool = False
     """Remove all compiled kernels, of every version of regard."""
     warm: bool = False
-    """Compile all usual kernels now; when interrupted, the next time goes on."""
+    """Compile all usual kernels now; an interrupted --warm continues the next time."""
     dtype: Literal["float32", "float64", "all"] = "float32"
-    """With --warm: numbers to compile for."""
+    """With --warm: the dtype to compile for."""
 
 
 def command(*, options: CacheOptions = CacheOptions()) -> None:
-    """Print where compiled CPU kernels are kept, how many and how large; clear them; compile them in advance."""
+    """Print where compiled CPU kernels are stored, their number and size; remove them; or compile them in advance."""
     if options.clear:
         _clear()
     if options.clear and not options.warm:
@@ -51,7 +51,7 @@ def command(*, options: CacheOptions = CacheOptions()) -> None:
 
 
 def inspect() -> dict[str, str]:
-    """What ``regard cache`` prints: name → finding."""
+    """Returns the output of ``regard cache``: name → value."""
     from regard.kernels.cpu import cache
 
     folder = cache.cache_folder()
@@ -93,7 +93,7 @@ def _clear() -> None:
 
 
 def _warm(precisions: list[Precision]) -> None:
-    """Run a tiny problem of every usual kind, so that whatever kernels it needs get compiled and kept."""
+    """Runs a tiny problem of every usual kind, so that its kernels are compiled and stored."""
     import time
 
     from rich.console import Console
@@ -137,13 +137,13 @@ def _warm(precisions: list[Precision]) -> None:
 
 
 def _left(compiling: list[float], steps: int) -> str:
-    """An upper bound: as if every step that is left had kernels to compile."""
+    """Returns an upper bound of the remaining time, as if every remaining step had to compile kernels."""
     seconds = steps * (sum(compiling) / len(compiling) if compiling else SECONDS_OF_STEP)
     return "at most about " + (f"{seconds / 60:.0f} min left" if seconds > 90 else f"{seconds:.0f} s left")
 
 
 def problems(dtype: Precision) -> Iterator[tuple[str, Callable[[], None]]]:
-    """Tiny problems that need every usual kernel, each with what it is called.
+    """Yields tiny problems that need every usual kernel, each with its name.
 
     Args:
         dtype: ``"float32"`` or ``"float64"``.

@@ -1,4 +1,4 @@
-"""The commands of ``regard`` by name, each imported when it is called or when the help lists it."""
+"""The commands of ``regard``; each is imported when it is called or when the help lists it."""
 
 from collections.abc import Sequence
 from importlib import import_module
@@ -27,46 +27,46 @@ COMMANDS = {
     "cache": "command",
     "doctor": "command",
 }
-"""Name of a command, in the order of the help → what its module has, ``regard.cli.<name>``: a function; a group of
-commands; or a function that makes the command for a task."""
+"""Command, in the order of the help → attribute of the module ``regard.cli.<name>``: a function, a group of commands,
+or a function that creates the command for a task."""
 
 
-def _shown_default(value: object) -> str | None:
-    # An option that is off or empty by default needs no default in the help.
+def _default_text(value: object) -> str | None:
+    # The help omits a default that is off or empty.
     return None if value is False or value is None or value == "" else str(value)
 
 
 def build(arguments: Sequence[str]) -> App:
-    """The command line for these arguments: only the module of their command is imported, or of all for the help."""
+    """Builds the command line for these arguments, importing only the module of their command, or all for the help."""
     app = App(
         name="regard",
         help="Every attention mechanism: exact, fast, trainable and visible.",
         version=f"regard {__version__}",
         help_flags=("-h", "--help"),
         version_flags="--version",
-        # Markup would take [words] in brackets out of the help.
+        # Markup would remove [words] in brackets from the help.
         help_format="plaintext",
-        default_parameter=Parameter(negative_bool=(), negative_iterable=(), show_default=_shown_default),
+        default_parameter=Parameter(negative_bool=(), negative_iterable=(), show_default=_default_text),
         config=remember_typed_options,
         exit_on_error=False,
         print_error=False,
         suppress_keyboard_interrupt=False,
     )
-    for place, (name, attribute) in enumerate(COMMANDS.items()):
-        called = bool(arguments) and arguments[0] == name
-        if called or not arguments or arguments[0] in app.help_flags:
+    for order, (name, attribute) in enumerate(COMMANDS.items()):
+        is_called = bool(arguments) and arguments[0] == name
+        if is_called or not arguments or arguments[0] in app.help_flags:
             command = getattr(import_module(f"regard.cli.{name}"), attribute)
             if attribute == "make_command":
                 command = command(_task_of(arguments))
             app.command(command, name=name)
-            app[name].sort_key = place
+            app[name].sort_key = order
         else:
-            app.command(f"regard.cli.{name}:{attribute}", name=name, sort_key=place)
+            app.command(f"regard.cli.{name}:{attribute}", name=name, sort_key=order)
     return app
 
 
 def _task_of(arguments: Sequence[str]) -> "Task":
-    """The task of the run folder among the arguments; that of translation while there is none."""
+    """Returns the task of the run folder among the arguments, or the task of translation if there is none."""
     from regard.tasks import registry
     from regard.training.run_folder import RunFolder
 
@@ -77,11 +77,11 @@ def _task_of(arguments: Sequence[str]) -> "Task":
 
 
 def call(arguments: Sequence[str]) -> None:
-    """Run the command of these arguments, and exit.
+    """Runs the command of these arguments, and exits.
 
     Raises:
-        ArgumentError: a command or an option that does not exist, or a value of a wrong type.
-        RegardError: an error of the command.
+        ArgumentError: a command or an option does not exist, or a value has the wrong type.
+        RegardError: raised by the command.
     """
     app = build(arguments)
     try:

@@ -1,4 +1,4 @@
-"""Options of a command from the fields of configurations: name, type, default and help."""
+"""Creates the options of a command from the fields of configurations: name, type, default and help."""
 
 import dataclasses
 import inspect
@@ -14,7 +14,7 @@ from docstring_parser import parse_from_object
 
 @dataclass(frozen=True)
 class Panel:
-    """A panel of the help, with one option for each of some fields of a configuration."""
+    """A panel of the help, with options for some fields of a configuration."""
 
     title: str
     kind: type[Any]
@@ -22,12 +22,12 @@ class Panel:
     fields: tuple[str, ...]
     """The names of the fields, in the order of the help."""
     spellings: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Field → its options, where they are not ``--field-name`` alone."""
+    """Field → its options, if they differ from ``--field-name``."""
     negatives: bool = False
-    """Whether a flag that is off by default has a ``--no-`` form too, since a file may have turned it on."""
+    """Whether flags that are off by default also have a ``--no-`` form, since a file may have turned them on."""
 
     def parameters(self, group: Group) -> list[inspect.Parameter]:
-        """The options as parameters of a function that Cyclopts calls."""
+        """Returns the options as parameters of a function that Cyclopts calls."""
         kinds = typing.get_type_hints(self.kind)
         annotations = typing.get_type_hints(self.kind, include_extras=True)
         texts = field_help(self.kind)
@@ -45,7 +45,7 @@ class Panel:
                         help=texts.get(name),
                         show_choices=not all(f"{choice}" in texts.get(name, "") for choice in _choices(kinds[name])),
                         group=group,
-                        # A text may begin with a hyphen; a number may as it is.
+                        # A text may begin with a hyphen; Cyclopts accepts negative numbers anyway.
                         allow_leading_hyphen=str in (kinds[name], *typing.get_args(kinds[name])),
                     ),
                 ],
@@ -55,55 +55,58 @@ class Panel:
 
 
 def panel(title: str, kind: type[Any], **options: Any) -> Panel:
-    """A panel with an option for every field of a configuration."""
+    """Returns a panel with an option for every field of a configuration."""
     return Panel(title, kind, field_names(kind), **options)
 
 
 def signature(panels: Iterable[Panel], positional: Iterable[inspect.Parameter] = ()) -> inspect.Signature:
-    """The signature of a command that takes the options of these panels, and arguments before them.
+    """Returns the signature of a command with these positional arguments and the options of these panels.
 
     Raises:
-        ValueError: two options have one name.
+        ValueError: two options have the same name.
     """
-    groups = [(one, Group.create_ordered(one.title)) for one in panels if one.fields]
-    return inspect.Signature([*positional, *(made for one, group in groups for made in one.parameters(group))])
+    groups = [(panel, Group.create_ordered(panel.title)) for panel in panels if panel.fields]
+    return inspect.Signature([*positional, *(option for panel, group in groups for option in panel.parameters(group))])
 
 
 def option(name: str) -> str:
-    """The option of a field: ``--learning-rate`` for ``learning_rate``."""
+    """Returns the option of a field: ``--learning-rate`` for ``learning_rate``."""
     return f"--{name.replace('_', '-')}"
 
 
 def field_names(kind: type[Any]) -> tuple[str, ...]:
-    """The names of a dataclass's fields, in their order."""
+    """Returns the names of a dataclass's fields, in order."""
     return tuple(field.name for field in dataclasses.fields(kind))
 
 
 def options_of(*kinds: type[Any]) -> dict[str, str]:
-    """Field of these configurations → its option."""
+    """Returns the option of each field of these configurations."""
     return {name: option(name) for kind in kinds for name in field_names(kind)}
 
 
 def field_help(kind: type[Any]) -> dict[str, str]:
-    """The docstrings under the fields of a dataclass and of its bases, each as one paragraph, fields as options."""
+    """Returns the docstrings of the fields of a dataclass and of its bases, each as one paragraph.
+
+    The names of fields in them become options.
+    """
     texts = {}
     for base in reversed(kind.__mro__[:-1]):
-        for found in parse_from_object(base).params:
-            texts[found.arg_name] = " ".join((found.description or "").replace("``", "").split())
-    # A name of two words can only be that of a field.
-    named = "|".join(name for name in texts if "_" in name)
+        for parameter in parse_from_object(base).params:
+            texts[parameter.arg_name] = " ".join((parameter.description or "").replace("``", "").split())
+    # Only names with an underscore are certainly those of fields.
+    field_pattern = "|".join(name for name in texts if "_" in name)
     return {
-        name: re.sub(rf"\b({named})\b", lambda match: option(match[0]), text) if named else text
+        name: re.sub(rf"\b({field_pattern})\b", lambda match: option(match[0]), text) if field_pattern else text
         for name, text in texts.items()
     }
 
 
-def _negative(name: str, kind: Any, wanted: bool) -> str | tuple[()]:
-    return option(f"no_{name}") if kind is bool and wanted else ()
+def _negative(name: str, kind: Any, has_negative: bool) -> str | tuple[()]:
+    return option(f"no_{name}") if kind is bool and has_negative else ()
 
 
 def _choices(kind: Any) -> tuple[Any, ...]:
-    """The values of a Literal, also within a union."""
+    """Returns the values of a Literal, which may be inside a union."""
     if typing.get_origin(kind) is Literal:
         return typing.get_args(kind)
     return tuple(choice for part in typing.get_args(kind) for choice in _choices(part))

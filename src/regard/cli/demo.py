@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from cyclopts import Parameter
 
-from regard.cli.ranges import Seed, Threads
-from regard.cli.run_name import check_name
+from regard.cli.option_types import Seed, Threads
+from regard.cli.run_configuration import check_name
 from regard.errors import TrainingError
 from regard.platforms import quoted
 
 if TYPE_CHECKING:
-    from regard.tasks.translate.trained_translator import TrainedTranslator, Translation
+    from regard.tasks.translate import TrainedTranslator, Translation
 
 SENTENCES = (
     "My sister gives the old book to her friend.",
@@ -51,12 +51,7 @@ def command(*, options: DemoOptions = DemoOptions()) -> None:
     import torch
 
     from regard.cli.training import exit_if_stopped
-    from regard.tasks.alignment_pictures import draw_alignments
-    from regard.tasks.run_files import bundled_path
-    from regard.tasks.translate.config import DataConfig, ModelConfig, TranslationTrainingConfig
-    from regard.tasks.translate.evaluation import evaluate
-    from regard.tasks.translate.task import TASK
-    from regard.tasks.translate.trained_translator import TrainedTranslator
+    from regard.tasks.translate import TASK, DataConfig, ModelConfig, TrainedTranslator, TranslationTrainingConfig
     from regard.training.config import RunConfig
     from regard.training.run import train
     from regard.training.run_folder import RunFolder
@@ -87,12 +82,12 @@ def command(*, options: DemoOptions = DemoOptions()) -> None:
     folder = trained.folder
     exit_if_stopped(TASK, trained)
     translator = TrainedTranslator(folder)
-    found = evaluate(translator, str(bundled_path(folder, "test")), "english", "spanish")
+    found = translator.evaluate()
     written = found.write(folder, "test")
     rate = 1.0 if found.alignment_error_rate is None else found.alignment_error_rate
     print(f"test: {found.pairs} pairs · BLEU {found.bleu:.2f} · chrF {found.chrf:.2f} · AER {rate:.3f}")
-    translations = translator.translate(SENTENCES)
-    paths = draw_alignments(folder.pictures, translations)
+    translations = translator.predict(SENTENCES, merge_words=True)
+    paths = translator.draw(translations, folder.pictures)
     for translation, path in zip(translations, paths, strict=False):
         print(f"{translation.source}\n  → {translation.text}\n  {path}")
     for path in [*TASK.report(folder), *written]:
@@ -108,14 +103,14 @@ def command(*, options: DemoOptions = DemoOptions()) -> None:
 
 
 def write_page(translator: "TrainedTranslator", translations: Sequence["Translation"]) -> Path:
-    """Write ``pictures/translations.html`` of the run: each translation, its attention, and the worked steps of it.
+    """Writes ``pictures/translations.html`` into the run: each translation, its attention, and its worked steps.
 
     Args:
         translator: the run.
-        translations: what it translated.
+        translations: its translations.
 
     Returns:
-        the file, which needs nothing else.
+        The path of the file, which is self-contained.
     """
     from regard.records import Document
     from regard.viewer import View

@@ -29,27 +29,27 @@ PARTS = {
     "tensorboard": "tensorboard",
     "numba": "cpu",
 }
-"""Optional packages, and the extra of regard that installs each."""
+"""Optional package → the extra of regard that installs it."""
 
 
 def command(
     *, as_json: Annotated[bool, Parameter(name="--json", help="Print one JSON object, not a table.")] = False
 ) -> None:
     """Print versions, backends (and why one is missing), threads, devices and optional parts."""
-    found = inspect()
+    sections = inspect()
     if as_json:
         import json
 
-        print(json.dumps(found, indent=2, ensure_ascii=False))
+        print(json.dumps(sections, indent=2, ensure_ascii=False))
         return
-    for section, entries in found.items():
+    for section, entries in sections.items():
         print(section)
         for name, value in entries.items():
             print(f"  {name:<14} {value}")
 
 
 def inspect() -> dict[str, dict[str, str]]:
-    """The output of ``regard doctor``: section → name → finding."""
+    """Returns the output of ``regard doctor``: section → name → result."""
     import torch
 
     import regard
@@ -87,7 +87,7 @@ def _version(name: str, extra: str) -> str:
 
 
 def _peers() -> str:
-    """The peers that the benchmark can measure, in one line."""
+    """Returns the peers that the benchmark can measure, in one line."""
     from regard.cli.peers import PEERS, absence, version
 
     installed = [f"{peer.distribution} {version(name)}" for name, peer in PEERS.items() if absence(name) is None]
@@ -97,7 +97,7 @@ def _peers() -> str:
 
 
 def _kernel_cache() -> str:
-    """The folder of compiled kernels, or why there is none."""
+    """Returns the folder of compiled kernels, or why there is none."""
     from regard.kernels.availability import why_missing
 
     missing = why_missing()
@@ -134,7 +134,7 @@ def _device_name(device: object) -> str:
 
 
 def _try_backend(name: str) -> str:
-    """Whether the backend runs here, and the median time of a small causal call with every thread."""
+    """Returns whether the backend runs here, and the median time of a small causal call with all threads."""
     import torch
 
     import regard

@@ -1,4 +1,4 @@
-"""``regard train TASK --dry-run``: checks a run, and measures what it would cost."""
+"""``regard train TASK --dry-run``: checks a run, and measures its cost."""
 
 import itertools
 import statistics
@@ -8,38 +8,39 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from lightning.fabric import Fabric
     from torch import nn
 
     from regard.training.config import RunConfig
     from regard.training.task import Experiment, Task
 
 WARMING, TIMED, MOST_SECONDS = 2, 8, 20.0
-"""Steps before the timed ones, which include compilation; timed steps; and when to stop timing early."""
+"""Untimed steps, which include compilation; timed steps; and seconds after which timing stops early."""
 
 
 def dry_run(task: "Task", config: "RunConfig[Any, Any, Any]") -> None:
-    """Prepare a run in a temporary folder, print its sizes, time a few steps, and remove everything.
+    """Prepares a run in a temporary folder, prints its sizes, times a few steps, and removes everything.
 
     Args:
         task: the task.
         config: the configuration of the run.
 
     Raises:
-        RegardError: whatever the run itself would raise before its first step.
+        RegardError: as the run itself before its first step.
     """
     import torch
 
     from regard.training.loggers import logger_classes
+    from regard.training.processes import make_fabric
     from regard.training.randomness import seed_step
     from regard.training.run_folder import RunFolder
-    from regard.training.trainer import make_trainer
 
     training = config.training
     if training.threads:
         torch.set_num_threads(training.threads)
     with tempfile.TemporaryDirectory(prefix="regard-") as temporary:
         folder = RunFolder(temporary)
-        trainer = make_trainer(training, folder)
+        fabric = make_fabric(training)
         logger_classes(training.loggers)
         seed_step(training.seed, -1)
         experiment = task.prepare(config, folder)
@@ -47,7 +48,7 @@ def dry_run(task: "Task", config: "RunConfig[Any, Any, Any]") -> None:
         print(f"data: {experiment.description} · {len(batches)} batches an epoch")
         for line in parameter_lines(experiment.model):
             print(line)
-        seconds, activations = _measured(experiment, itertools.islice(batches, WARMING + TIMED), trainer)
+        seconds, activations = _measured(experiment, itertools.islice(batches, WARMING + TIMED), fabric)
     parameters = sum(parameter.numel() * parameter.element_size() for parameter in experiment.model.parameters())
     # Weights, gradients, and the two moments of Adam.
     states = 4 * parameters
@@ -57,14 +58,14 @@ def dry_run(task: "Task", config: "RunConfig[Any, Any, Any]") -> None:
     )
     epoch = seconds * len(batches)
     print(
-        f"time: {1000 * seconds:.0f} ms a step on {trainer.strategy.root_device}, {_duration(epoch)} an epoch, "
+        f"time: {1000 * seconds:.0f} ms a step on {fabric.device}, {_duration(epoch)} an epoch, "
         f"{_duration(epoch * training.epochs)} for {training.epochs} epochs, without validations"
     )
     print("nothing was trained or written")
 
 
 def parameter_lines(model: "nn.Module") -> list[str]:
-    """How many parameters a model and each of its parts has; shared ones count once."""
+    """Returns lines with the number of parameters of a model and of its parts; shared parameters count once."""
     seen: set[int] = set()
     lines = []
     for name, part in model.named_children():
@@ -78,12 +79,12 @@ def parameter_lines(model: "nn.Module") -> list[str]:
     return [f"model: {total:,} parameters", *lines]
 
 
-def _measured(experiment: "Experiment", batches: Iterable[Any], trainer: Any) -> tuple[float, int]:
-    """Seconds of a step, and bytes that the largest forward pass keeps for the backward pass."""
+def _measured(experiment: "Experiment", batches: Iterable[Any], fabric: "Fabric") -> tuple[float, int]:
+    """Returns the seconds of a step, and the bytes that the largest forward pass saves for the backward pass."""
     import torch
 
     # The weights are thrown away, so only the cost of the optimizer counts, not its settings.
-    device = trainer.strategy.root_device
+    device = fabric.device
     experiment.model.to(device).train()
     optimizer = torch.optim.AdamW(experiment.model.parameters(), lr=1e-6)
     seconds: list[float] = []
@@ -91,22 +92,22 @@ def _measured(experiment: "Experiment", batches: Iterable[Any], trainer: Any) ->
     began = time.perf_counter()
     for number, batch in enumerate(batches):
         start = time.perf_counter()
-        kept: dict[int, int] = {}
+        saved: dict[int, int] = {}
 
-        def keep(tensor: "torch.Tensor", kept: dict[int, int] = kept) -> "torch.Tensor":
+        def record(tensor: "torch.Tensor", saved: dict[int, int] = saved) -> "torch.Tensor":
             storage = tensor.untyped_storage()
-            kept[storage.data_ptr()] = storage.nbytes()
+            saved[storage.data_ptr()] = storage.nbytes()
             return tensor
 
-        hooks = torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor)
-        with trainer.precision_plugin.forward_context(), hooks:
-            loss = experiment.loss(trainer.strategy.batch_to_device(batch, device))
+        hooks = torch.autograd.graph.saved_tensors_hooks(record, lambda tensor: tensor)
+        with fabric.autocast(), hooks:
+            loss = experiment.loss(fabric.to_device(batch))
         loss.total.backward()
         optimizer.step()
         optimizer.zero_grad()
         if device.type != "cpu":
             torch.accelerator.synchronize()
-        most = max(most, sum(kept.values()))
+        most = max(most, sum(saved.values()))
         seconds.append(time.perf_counter() - start)
         if number >= WARMING and time.perf_counter() - began > MOST_SECONDS:
             break

@@ -8,16 +8,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from regard.cli.config_options import field_names, panel, signature
-from regard.cli.ranges import Threads
+from regard.cli.config_options import field_names, options_of, panel, signature
+from regard.cli.option_errors import options_named
+from regard.cli.option_types import Threads, use_threads
 
 if TYPE_CHECKING:
+    from regard.training.run_folder import RunFolder
     from regard.training.task import Task
 
 
 @dataclass(frozen=True)
 class Machine:
-    """Where a run is evaluated, and where the results go."""
+    """The machine, and the name of the results."""
 
     threads: Threads = 0
     """CPU threads; 0: PyTorch's own number."""
@@ -28,15 +30,15 @@ class Machine:
 
 
 Run = Annotated[Path, Parameter(help="Run folder, e.g. runs/translate-bahdanau.")]
-Data = Annotated[str, Parameter(help="A data set, in any form that the training of the task takes.")]
+Data = Annotated[str, Parameter(help="A data set, in any form that the task's training accepts.")]
 
 
 def make_command(task: "Task") -> Callable[..., None]:
-    """The function behind ``regard evaluate`` for a run of this task, for Cyclopts to read and call."""
+    """Returns the function that Cyclopts calls for ``regard evaluate`` on a run of this task."""
 
-    def command(run, data, **given) -> None:
-        machine = Machine(**{name: given.pop(name) for name in field_names(Machine) if name in given})
-        _evaluate(task, run, data, machine, given)
+    def command(run, data, **options) -> None:
+        machine = Machine(**{name: options.pop(name) for name in field_names(Machine) if name in options})
+        _evaluate(task, run, data, machine, options)
 
     positional = [
         inspect.Parameter(name, inspect.Parameter.POSITIONAL_ONLY, annotation=kind)
@@ -46,20 +48,44 @@ def make_command(task: "Task") -> Callable[..., None]:
     command.__signature__ = signature(panels, positional)  # pyright: ignore[reportFunctionMemberAccess]
     command.__doc__ = """Measure a trained run on a data set.
 
-    Writes RUN/evaluation-NAME.json, and what else the task has: predictions and pictures. The options depend on the
+    Writes RUN/evaluation-NAME.json and, depending on the task, predictions and pictures. The options depend on the
     task of the run.
     """
     return command
 
 
-def _evaluate(task: "Task", run: Path, data: str, machine: Machine, given: dict[str, Any]) -> None:
-    from regard.cli.evaluation import evaluate_run, name_of
-    from regard.cli.run_name import check_name
+def _evaluate(task: "Task", run: Path, data: str, machine: Machine, options: dict[str, Any]) -> None:
+    from regard.cli.run_configuration import check_name
     from regard.training.run_folder import RunFolder
 
-    if machine.threads:
-        import torch
-
-        torch.set_num_threads(machine.threads)
+    use_threads(machine.threads)
     name = check_name("--output", name_of(data) if machine.output is None else machine.output)
-    evaluate_run(task, RunFolder.open(run), data, name, given, machine.device)
+    evaluate_run(task, RunFolder.open(run), data, name, options, machine.device)
+
+
+def evaluate_run(
+    task: "Task", folder: "RunFolder", data: Any, name: str, options: dict[str, Any], device: str = "cpu"
+) -> None:
+    """Evaluates a run, writes the results into its folder and prints them.
+
+    ``regard train`` calls it too, if there are test data.
+
+    Args:
+        task: the task of the run.
+        folder: the run folder.
+        data: a data set, in any form that the task's training accepts.
+        name: name of the results in the run folder.
+        options: the options that the user typed, by the names of the fields of the task's ``evaluation_config``.
+        device: PyTorch device of the model.
+    """
+    with options_named({"device": "--device", **options_of(task.evaluation_config)}):
+        trained = task.load(folder, device)
+        evaluation = trained.evaluate_with(data, task.evaluation_config(**options))
+    files = evaluation.write(folder, name)
+    print("\n".join(evaluation.lines()))
+    print("results: " + " · ".join(map(str, files)))
+
+
+def name_of(data: str) -> str:
+    """Returns the name of the results on some data: the name of its file or data set, made valid for a file."""
+    return Path(data.split(",")[0].replace(":", "-").split("?")[0]).stem or "data"

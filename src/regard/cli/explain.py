@@ -7,21 +7,21 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from regard.atomic_file import write_atomically
-from regard.cli.explain_options import AttentionOptions, Matrices, Shown, Source
-from regard.cli.option_names import options_named
+from regard.cli.explain_options import AttentionOptions, DisplayOptions, Matrices, Source
+from regard.cli.option_errors import options_named
 from regard.cli.typed_options import typed_options
 from regard.errors import ArgumentError, RegardError
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from regard.explanations.worked_calculation import WorkedCalculation
+    from regard.explanations.worked import WorkedCalculation
     from regard.masks import Mask
 
 SENTENCE = "Words that attend to each other, with random embeddings and weights of two decimals from --seed."
 
 MOST_NUMBERS = 20_000_000
-"""Largest number of weighted values of a calculation that is shown."""
+"""Largest number of weighted values in a calculation."""
 
 
 def command(
@@ -31,7 +31,7 @@ def command(
     matrices: Matrices = Matrices(),  # noqa: B008
     source: Source = Source(),  # noqa: B008
     attention: AttentionOptions = AttentionOptions(),  # noqa: B008
-    shown: Shown = Shown(),  # noqa: B008
+    display: DisplayOptions = DisplayOptions(),  # noqa: B008
 ) -> None:
     """Show every step of one attention, from numbers or from a sentence.
 
@@ -44,15 +44,15 @@ def command(
     _one_source(sentence, source, matrices)
     _refuse_unused_options(sentence, source)
     if source.positions is not None:
-        _show(_position_table(source.positions, source.dim), shown, table=True)
+        _show(_position_table(source.positions, source.dim), display, table=True)
     else:
-        _show(_worked(sentence, matrices, source, attention, shown), shown)
+        _show(_worked(sentence, matrices, source, attention, display), display)
 
 
 def _worked(
-    sentence: str | None, matrices: Matrices, source: Source, attention: AttentionOptions, shown: Shown
+    sentence: str | None, matrices: Matrices, source: Source, attention: AttentionOptions, display: DisplayOptions
 ) -> "WorkedCalculation":
-    """The calculation of the options."""
+    """Returns the calculation that the options describe."""
     import torch
 
     from regard.cli.attention_options import make_normalizer, make_score
@@ -69,7 +69,7 @@ def _worked(
         with_heads = {"--query", "--key", "--value"}
         tensors = {
             name: read_matrix(name, text, (2, 3) if name in with_heads else (2,))
-            for name, text in matrices.given().items()
+            for name, text in matrices.texts().items()
         }
     inputs = tensors.get("--input")
     query_rows = tensors.get("--query", inputs)
@@ -107,8 +107,8 @@ def _worked(
                 attention.normalizer, temperature=attention.temperature, alpha=attention.alpha, sink=attention.sink
             ),
             mask=None if attention.mask is None else _mask(attention.mask, heads, query_rows.shape[-2], keys),
-            query_labels=_labels(shown.query_labels),
-            key_labels=words or _labels(shown.labels),
+            query_labels=_labels(display.query_labels),
+            key_labels=words or _labels(display.labels),
             input_name="input" if words is None else "embedding",
         )  # fmt: skip
 
@@ -126,11 +126,11 @@ def _mask(text: str, heads: int, queries: int, keys: int) -> "Mask":
 
 
 def _one_source(sentence: str | None, source: Source, matrices: Matrices) -> None:
-    given = list(matrices.given())
+    typed = list(matrices.texts())
     sources = [
         *([] if sentence is None else ["a sentence"]),
         *([] if source.positions is None else ["--positions"]),
-        *(given[:1]),
+        *(typed[:1]),
     ]
     if not sources:
         raise ArgumentError(
@@ -141,12 +141,12 @@ def _one_source(sentence: str | None, source: Source, matrices: Matrices) -> Non
         raise ArgumentError(f"{sources[0]} and {sources[1]} exclude each other; give one of them")
     if sentence is not None and not sentence.split():
         raise ArgumentError("the sentence is empty; give some words")
-    if "--input" in given and {"--query", "--key", "--value"} & set(given):
+    if "--input" in typed and {"--query", "--key", "--value"} & set(typed):
         raise ArgumentError("--input stands for --query, --key and --value; give it or them")
 
 
 def _refuse_unused_options(sentence: str | None, source: Source) -> None:
-    """Raise ArgumentError for an option that has no effect."""
+    """Raises ArgumentError for an option that has no effect."""
     typed = typed_options()
     if source.positions is not None:
         used = ("--positions", "--dim", "--decimals", "--title", "--picture", "--dpi", "--json")
@@ -165,7 +165,7 @@ def _position_table(length: int, dim: int) -> "WorkedCalculation":
     import torch
 
     from regard.explanations.step import Step
-    from regard.explanations.worked_calculation import WorkedCalculation
+    from regard.explanations.worked import WorkedCalculation
     from regard.positions import Sinusoidal
     from regard.shapes import whole_number
 
@@ -187,46 +187,46 @@ def _labels(text: str | None) -> list[str] | None:
     return None if text is None else [name.strip() for name in text.split("," if "," in text else None)]
 
 
-def _show(worked: "WorkedCalculation", shown: Shown, *, table: bool = False) -> None:
+def _show(worked: "WorkedCalculation", display: DisplayOptions, *, table: bool = False) -> None:
     from rich.console import Console
     from rich.text import Text
 
     from regard.explanations.arithmetic import arithmetic
     from regard.pictures import position_table, save
 
-    head = _head(shown.head, worked.heads)
-    # w-query selects W_query, and weighted_values selects weighted values.
+    head = _head(display.head, worked.heads)
+    # Underscores, hyphens and spaces are interchangeable: w-query selects W_query.
     known = {_plain(step.name): step.name for step in worked.steps}
-    names = None if shown.steps is None else [known.get(_plain(name), name.strip()) for name in shown.steps.split(",")]
+    names = (
+        None if display.steps is None else [known.get(_plain(name), name.strip()) for name in display.steps.split(",")]
+    )
     selected = worked.only(head, names)
-    spelled = None
-    if shown.row is not None and worked.explanation is not None:
+    row_arithmetic = None
+    if display.row is not None and worked.explanation is not None:
         rows = worked.explanation.weights.shape[-2]
-        if not 0 <= shown.row < rows:
-            raise ArgumentError(f"--row must be from 0 to {rows - 1}, since queries count from 0; it is {shown.row}")
-        spelled = arithmetic(worked.explanation, shown.row, head=head or 0, decimals=shown.decimals)
-    drawn = None
-    if shown.picture is not None:
-        # Before the tables, so that a mistake is not lost below them.
-        figure = position_table(worked["positions"], title=shown.title) if table else selected.figure(shown.title)
+        if not 0 <= display.row < rows:
+            raise ArgumentError(f"--row must be from 0 to {rows - 1}, since queries count from 0; it is {display.row}")
+        row_arithmetic = arithmetic(worked.explanation, display.row, head=head or 0, decimals=display.decimals)
+    picture = None
+    if display.picture is not None:
+        # The picture is drawn first, so that mistakes in its options are reported before the tables.
+        figure = position_table(worked["positions"], title=display.title) if table else selected.figure(display.title)
         with options_named({"dpi": "--dpi", "path": "--picture"}):
-            drawn = save(figure, shown.picture, dpi=shown.dpi)
-    if shown.json == Path("-"):
+            picture = save(figure, display.picture, dpi=display.dpi)
+    if display.json == Path("-"):
         print(worked.to_json())
     else:
         console = Console()
-        console.print(selected.renderable(shown.decimals))
+        console.print(selected.renderable(display.decimals))
         if worked.heads > 1 and head is not None:
-            console.print(
-                Text(f"Head {head} is shown, one of {worked.heads}; --head all shows every one.", style="dim")
-            )
-        if spelled is not None:
-            console.print(Text(spelled), soft_wrap=True)
-        if shown.json is not None:
-            write_atomically(shown.json, f"{worked.to_json()}\n".encode("utf-8", "backslashreplace"))
-            print(f"numbers: {shown.json}", file=sys.stderr)
-    if drawn is not None:
-        print(f"picture: {drawn}", file=sys.stderr)
+            console.print(Text(f"Head {head} of {worked.heads} is shown; --head all shows all of them.", style="dim"))
+        if row_arithmetic is not None:
+            console.print(Text(row_arithmetic), soft_wrap=True)
+        if display.json is not None:
+            write_atomically(display.json, f"{worked.to_json()}\n".encode("utf-8", "backslashreplace"))
+            print(f"numbers: {display.json}", file=sys.stderr)
+    if picture is not None:
+        print(f"picture: {picture}", file=sys.stderr)
 
 
 def _plain(name: str) -> str:
@@ -234,7 +234,7 @@ def _plain(name: str) -> str:
 
 
 def _head(text: str, heads: int) -> int | None:
-    """The index of the selected head; None: all heads."""
+    """Returns the index of the selected head, or None for all heads."""
     if text == "all":
         return None
     if not text.isdecimal() or len(text) > 9 or not 0 <= int(text) < heads:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from cyclopts import Group, Parameter
 
-from regard.cli.ranges import Seed, between
+from regard.cli.option_types import Seed, between
 
 Matrix = Annotated[str | None, Parameter(allow_leading_hyphen=True)]
 """A matrix as text, which may begin with a negative number."""
@@ -21,7 +21,7 @@ class Matrices:
     """The matrices of a calculation, as the user wrote them."""
 
     query: Matrix = None
-    """Queries: '5 1 20; 3 12 45' (rows between semicolons), JSON, or a .json or .npy file. So are all matrices here."""
+    """Queries: '5 1 20; 3 12 45' (rows between semicolons), JSON, or a .json or .npy file, like all matrices here."""
     key: Matrix = None
     """Keys. Default: the queries."""
     value: Matrix = None
@@ -41,8 +41,8 @@ class Matrices:
     w_score: Matrix = None
     """Weights of --score general. Default: seeded."""
 
-    def given(self) -> dict[str, str]:
-        """Option → text, of the matrices that the user gave."""
+    def texts(self) -> dict[str, str]:
+        """Returns the texts of the matrices that the user typed, by option."""
         texts = {f"--{name.replace('_', '-')}": text for name, text in vars(self).items()}
         return {option: text for option, text in texts.items() if text is not None}
 
@@ -50,7 +50,7 @@ class Matrices:
 @Parameter(name="*", group=Group.create_ordered("A sentence, or positions"))
 @dataclass(frozen=True)
 class Source:
-    """The sizes of what is made from a sentence, or of a table of positions."""
+    """The sizes of the embeddings and weights for a sentence, or of a table of positions."""
 
     dim: int = 5
     """Features of an embedding, or of a position."""
@@ -89,11 +89,11 @@ class AttentionOptions:
 
 @Parameter(name="*", group=Group.create_ordered("What is shown"))
 @dataclass(frozen=True)
-class Shown:
-    """What is shown of the calculation, and where."""
+class DisplayOptions:
+    """The parts of the calculation that are shown, and where."""
 
     labels: Names = None
-    """Names of the keys (and of the queries, where both are one input), between spaces or commas."""
+    """Names of the keys (and of the queries, if both come from one input), between spaces or commas."""
     query_labels: Names = None
     """Names of the queries."""
     row: int | None = None

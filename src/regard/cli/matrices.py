@@ -1,4 +1,4 @@
-"""Reads the matrices of the command line: numbers, JSON or files."""
+"""Reads matrices from the command line: as numbers, JSON or files."""
 
 import json
 import math
@@ -16,7 +16,7 @@ FILES = (".json", ".npy")
 
 
 def read_matrix(option: str, text: str, axes: tuple[int, ...] = (2,)) -> Tensor:
-    """Read the matrix of an option.
+    """Reads the matrix of an option.
 
     Args:
         option: the option's name, for messages.
@@ -101,15 +101,15 @@ def _tensor(option: str, values: Any, axes: tuple[int, ...]) -> Tensor:
     if array.ndim == 1:
         array = array[None]
     if array.ndim not in axes:
-        wanted = " or ".join(str(count) for count in axes)
-        raise DataError(f"{option}: must have {wanted} axes; it has shape {list(array.shape)}")
+        expected = " or ".join(str(count) for count in axes)
+        raise DataError(f"{option}: must have {expected} axes; it has shape {list(array.shape)}")
     if not array.size:
         raise DataError(f"{option}: holds no numbers; it has shape {list(array.shape)}")
     if not np.isfinite(array).all():
-        place = np.argwhere(~np.isfinite(array))[0]
-        value = array[tuple(place)]
+        index = np.argwhere(~np.isfinite(array))[0]
+        value = array[tuple(index)]
         raise DataError(
-            f"{option}: must be finite; row {place[-2] + 1}, column {place[-1] + 1} is "
+            f"{option}: must be finite; row {index[-2] + 1}, column {index[-1] + 1} is "
             f"{'NaN' if math.isnan(value) else value}"
         )
     return torch.from_numpy(np.ascontiguousarray(array))

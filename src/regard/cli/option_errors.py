@@ -1,19 +1,41 @@
-"""Mistakes in options, in one line: which option, what was expected, and what came."""
+"""One-line messages for mistakes in options: which option, what was expected, what was passed."""
 
 import difflib
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from cyclopts import CycloptsError
 from cyclopts import exceptions as mistakes
 
+from regard.errors import ArgumentError
 from regard.training.sections import kind_name
 
 KINDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text", Path: "a path"}
-"""Python type → what a person calls it."""
+"""Python type → its name in messages."""
+
+
+@contextmanager
+def options_named(options: Mapping[str, str]) -> Iterator[None]:
+    """Replaces the names of arguments in the message of an ArgumentError by the names of their options.
+
+    Args:
+        options: name of the argument or the configuration field → name of the option.
+    """
+    try:
+        yield
+    except ArgumentError as error:
+        if "--" in str(error):  # The message names options already.
+            raise
+        names = "|".join(map(re.escape, sorted(options, key=len, reverse=True)))
+        # Words in quotation marks are values of the user.
+        text = re.sub(rf"(?<!['\w-])({names})(?!['\w-])", lambda match: options[match[0]], str(error), count=1)
+        raise ArgumentError(text) from error
 
 
 def message(error: CycloptsError) -> str:
-    """A mistake that Cyclopts found, as a line of regard: what, where, what to do."""
+    """Returns the message for an error of Cyclopts: what is wrong, where, and what to do."""
     match error:
         case mistakes.CoercionError(token=token) if token is not None:
             return (

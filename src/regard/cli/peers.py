@@ -1,4 +1,4 @@
-"""The packages that regard is compared with, and which of them are installed."""
+"""The packages that regard is compared with, and checks of their installation."""
 
 import importlib.metadata
 import importlib.util
@@ -34,7 +34,7 @@ PEERS = {
 
 
 def absence(column: str) -> str | None:
-    """Why the peer of this column cannot run; None if it can, or if the column needs only PyTorch and regard."""
+    """Returns why the peer of this column cannot run, or None if it can or if the column needs no other package."""
     peer = PEERS.get(column)
     if peer is None:
         return None
@@ -47,7 +47,7 @@ def absence(column: str) -> str | None:
 
 
 def version(column: str) -> str | None:
-    """The installed version of the peer; None if it is not installed."""
+    """Returns the installed version of the peer, or None if it is not installed."""
     try:
         return importlib.metadata.version(PEERS[column].distribution)
     except importlib.metadata.PackageNotFoundError:

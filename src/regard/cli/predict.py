@@ -1,4 +1,4 @@
-"""``regard predict``: what a trained run makes of inputs, and its attention weights."""
+"""``regard predict``: the predictions of a trained run, and its attention weights."""
 
 import inspect
 import json
@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from regard.cli.config_options import field_names, options_of, panel, signature
-from regard.cli.option_names import options_named
-from regard.cli.ranges import Threads
+from regard.cli.option_errors import options_named
+from regard.cli.option_types import Threads, use_threads
 from regard.errors import DataError
 from regard.regular_file import LARGEST_TEXT, read_bytes
 
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Inputs:
-    """Where the inputs come from, and where the outputs go."""
+    """The source of the inputs, and the form of the outputs."""
 
     file: Path | None = None
     """UTF-8 text file, one input a line."""
     json: bool = False
-    """One JSON object a line, with all that the task gives: for a translation also its weights, [target][source]."""
+    """Print one JSON object a line with all results of the task, e.g. a translation's weights, [target][source]."""
     pictures: Path | None = None
-    """Folder for a picture of each prediction. Default: none are drawn."""
+    """Folder for a picture of each prediction. Default: no pictures."""
     threads: Threads = 0
     """CPU threads; 0: PyTorch's own number."""
     device: str = "cpu"
@@ -44,11 +44,11 @@ Sentences = Annotated[
 
 
 def make_command(task: "Task") -> Callable[..., None]:
-    """The function behind ``regard predict`` for a run of this task, for Cyclopts to read and call."""
+    """Returns the function that Cyclopts calls for ``regard predict`` on a run of this task."""
 
-    def command(run, sentences=None, **given) -> None:
-        inputs = Inputs(**{name: given.pop(name) for name in field_names(Inputs) if name in given})
-        _predict(task, run, sentences, inputs, given)
+    def command(run, sentences=None, **options) -> None:
+        inputs = Inputs(**{name: options.pop(name) for name in field_names(Inputs) if name in options})
+        _predict(task, run, sentences, inputs, options)
 
     positional = [
         inspect.Parameter("run", inspect.Parameter.POSITIONAL_ONLY, annotation=Run),
@@ -63,23 +63,20 @@ def make_command(task: "Task") -> Callable[..., None]:
     return command
 
 
-def _predict(task: "Task", run: Path, sentences: list[str] | None, inputs: Inputs, given: dict[str, Any]) -> None:
+def _predict(task: "Task", run: Path, sentences: list[str] | None, inputs: Inputs, fields: dict[str, Any]) -> None:
     from regard.training.run_folder import RunFolder
 
-    if inputs.threads:
-        import torch
-
-        torch.set_num_threads(inputs.threads)
+    use_threads(inputs.threads)
     folder = RunFolder.open(run)
     if inputs.pictures is not None:
         _require_folder(inputs.pictures)
     with options_named({"device": "--device", **options_of(task.prediction_config)}):
-        options = task.prediction_config(**given)
+        options = task.prediction_config(**fields)
         trained = task.load(folder, inputs.device)
-        found = trained.predict_with(read_inputs(sentences, inputs.file), options)
-    for line in trained.remarks(found, options):
+        predictions = trained.predict_with(read_inputs(sentences, inputs.file), options)
+    for line in trained.remarks(predictions, options):
         print(f"regard: {line}", file=sys.stderr)
-    for prediction in found:
+    for prediction in predictions:
         report = prediction.report() if sentences and not inputs.json else None
         if report is not None:
             _console().print(report)
@@ -87,20 +84,20 @@ def _predict(task: "Task", run: Path, sentences: list[str] | None, inputs: Input
         lines = [json.dumps(prediction.to_dict(), ensure_ascii=False)] if inputs.json else prediction.lines()
         print("\n".join(lines))
     if inputs.pictures is not None:
-        for path in trained.draw(found, inputs.pictures):
+        for path in trained.draw(predictions, inputs.pictures):
             print(f"picture: {path}", file=sys.stderr)
 
 
 def _console() -> Any:
-    # Made when it is used, since it keeps the standard output of that moment.
+    # A console keeps the standard output of the moment when it is created.
     from rich.console import Console
 
     return Console(highlight=False, markup=False, emoji=False)
 
 
 def _require_folder(path: Path) -> None:
-    """Raise DataError if pictures cannot be written into a folder; it is not made yet."""
-    existing = next(place for place in (path.absolute(), *path.absolute().parents) if place.exists())
+    """Raises DataError if pictures cannot be written into a folder; does not create it."""
+    existing = next(folder for folder in (path.absolute(), *path.absolute().parents) if folder.exists())
     if not existing.is_dir():
         raise DataError(f"--pictures must be a folder; {existing} is a file")
     if not os.access(existing, os.W_OK | os.X_OK):
@@ -108,13 +105,13 @@ def _require_folder(path: Path) -> None:
 
 
 def read_inputs(sentences: list[str] | None, file: Path | None) -> list[str]:
-    """The inputs: from the arguments, a file or standard input.
+    """Reads the inputs from the arguments, a file or standard input.
 
     Raises:
-        DataError: both arguments and a file are given, the file cannot be read, or the text is not UTF-8.
+        DataError: there are both arguments and a file, the file cannot be read, or the text is not UTF-8.
     """
     if sentences and file:
-        raise DataError("sentences were given both as arguments and with --file; give them one way")
+        raise DataError("sentences were given both as arguments and with --file; use only one of them")
     if sentences:
         return sentences
     name = str(file) if file else "standard input"
@@ -130,5 +127,5 @@ def read_inputs(sentences: list[str] | None, file: Path | None) -> list[str]:
         line = content.count(b"\n", 0, error.start) + 1
         raise DataError(f"{name}, line {line}: not valid UTF-8; convert it to UTF-8") from error
     if not text:
-        raise DataError(f"{name}: the file is empty; it should hold a sentence a line")
+        raise DataError(f"{name}: the file is empty; it should have one sentence a line")
     return [line.rstrip("\r") for line in text.removesuffix("\n").split("\n")]

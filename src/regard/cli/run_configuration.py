@@ -1,12 +1,13 @@
-"""The configuration of a run from a file and from options, which win."""
+"""The configuration of a run from a file and from command-line options, which override the file."""
 
 import dataclasses
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from regard.cli.config_options import field_names, option, options_of
-from regard.cli.option_names import options_named
+from regard.cli.option_errors import options_named
 from regard.errors import ArgumentError, DataError, RunError
 
 if TYPE_CHECKING:
@@ -19,21 +20,49 @@ RESUMABLE = (
     "epochs", "max_minutes", "patience", "checkpoint_minutes", "checkpoint_steps", "threads", "accelerator", "devices",
     "strategy", "logger", "test",
 )  # fmt: skip
-"""Fields that may change with ``--resume``: the length of the run, the machine, and the data of its last test."""
+"""Fields that may change with ``--resume``: the length of the run, the machine, and the test data."""
+
+MOST_BYTES = 200
+"""Longest name in bytes of UTF-8: file systems accept 255, and some files get a suffix."""
 
 
-def composed(task: "Task", file: Path | None, given: Mapping[str, Any]) -> "RunConfig[Any, Any, Any]":
-    """The configuration that a file and options describe together.
+@dataclass(frozen=True)
+class RunOptions:
+    """The options of ``regard train TASK`` that do not belong to the configuration of the run."""
+
+    run: str | None = None
+    """Name of the run. Default: that of the task, and of what distinguishes its models."""
+    runs: Path = Path("runs")
+    """Folder that holds the run folders."""
+    resume: bool = False
+    """Continue an interrupted run with its own options (--epochs, --max-minutes, --patience and the machine may
+    change)."""
+    allow_changed_data: bool = False
+    """With --resume: continue although the data have changed since the run began."""
+    overwrite: bool = False
+    """Replace the run of that name; the new run is trained in NAME.new and takes its place when it is complete."""
+    config: Path | None = None
+    """YAML file with options in the sections data, model and training, as config.yaml of a run; options win."""
+    print_config: bool = False
+    """Print the configuration that would run, as YAML for --config, and stop."""
+    dry_run: bool = False
+    """Check everything, print sizes, memory and the time of an epoch, and stop; writes nothing."""
+    tensorboard: bool = False
+    """The same as --logger tensorboard."""
+
+
+def compose_config(task: "Task", file: Path | None, options: Mapping[str, Any]) -> "RunConfig[Any, Any, Any]":
+    """Combines the configuration of a file with command-line options.
 
     Args:
         task: the task.
         file: a YAML file with some of the fields of the sections ``data``, ``model`` and ``training``; None: no file.
-        given: the options that the user typed, by the names of their fields.
+        options: the options that the user typed, by the names of their fields.
 
     Raises:
         DataError: the file cannot be read.
-        RunError: a section or a field of the file is unknown, or of a wrong type.
-        ArgumentError: a value is out of its range.
+        RunError: a section or a field of the file is unknown, or has the wrong type.
+        ArgumentError: a value is out of range.
     """
     from regard.training.config import RunConfig
     from regard.training.sections import checked_fields
@@ -43,7 +72,7 @@ def composed(task: "Task", file: Path | None, given: Mapping[str, Any]) -> "RunC
     fields = {
         section: {
             **checked_fields(kind, sections.get(section, {}), f"{file}: {section}"),
-            **{name: given[name] for name in field_names(kind) if name in given},
+            **{name: options[name] for name in field_names(kind) if name in options},
         }
         for section, kind in kinds.items()
     }
@@ -51,27 +80,29 @@ def composed(task: "Task", file: Path | None, given: Mapping[str, Any]) -> "RunC
         return RunConfig(task.name, **{section: kind(**fields[section]) for section, kind in kinds.items()})
 
 
-def resumed(task: "Task", old: "RunConfig[Any, Any, Any]", given: Mapping[str, Any]) -> "RunConfig[Any, Any, Any]":
-    """The configuration of a run that goes on with other options.
+def resume_config(
+    task: "Task", old: "RunConfig[Any, Any, Any]", options: Mapping[str, Any]
+) -> "RunConfig[Any, Any, Any]":
+    """Returns the configuration of a run that continues with other options.
 
     Args:
         task: the task.
         old: the configuration of the run.
-        given: the options that the user typed with ``--resume``, by the names of their fields.
+        options: the options that the user typed with ``--resume``, by the names of their fields.
 
     Raises:
         ArgumentError: an option differs that cannot change within a run.
     """
     for section, kind in _kinds(task).items():
         for name in field_names(kind):
-            before = getattr(getattr(old, section), name)
-            if name in given and given[name] != before and name not in RESUMABLE:
+            value = getattr(getattr(old, section), name)
+            if name in options and options[name] != value and name not in RESUMABLE:
                 raise ArgumentError(
-                    f"{option(name)} is {before!r} in this run and cannot become {given[name]!r} with --resume; "
+                    f"{option(name)} is {value!r} in this run and cannot become {options[name]!r} with --resume; "
                     "leave it out, or start another run"
                 )
     changes = {
-        section: {name: given[name] for name in field_names(kind) if name in given and name in RESUMABLE}
+        section: {name: options[name] for name in field_names(kind) if name in options and name in RESUMABLE}
         for section, kind in _kinds(task).items()
     }
     with options_named(all_options(task)):
@@ -85,13 +116,13 @@ def resumed(task: "Task", old: "RunConfig[Any, Any, Any]", given: Mapping[str, A
 
 
 def all_options(task: "Task") -> dict[str, str]:
-    """Field of a configuration → its option."""
+    """Returns the option of each field of the task's configurations."""
     return options_of(*_kinds(task).values())
 
 
 def as_yaml(config: "RunConfig[Any, Any, Any]") -> str:
-    """A configuration as the text of a file for ``--config``."""
-    from regard.training.yaml_file import yaml_text
+    """Returns a configuration as the text of a file for ``--config``."""
+    from regard.training.config import yaml_text
 
     return yaml_text(config.to_dict())
 
@@ -101,8 +132,8 @@ def _kinds(task: "Task") -> dict[str, type[Any]]:
 
 
 def _read(file: Path, task: "Task") -> dict[str, Any]:
+    from regard.training.config import read_yaml
     from regard.training.sections import shown
-    from regard.training.yaml_file import read_yaml
 
     try:
         content = read_yaml(file)
@@ -116,3 +147,25 @@ def _read(file: Path, task: "Task") -> dict[str, Any]:
     if content.get("task", task.name) != task.name:
         raise RunError(f"--config: {file} is for the task {shown(content['task'])}, not for {task.name!r}")
     return content
+
+
+def check_name(option: str, name: str) -> str:
+    """Returns a name if it can be that of a file or a folder.
+
+    Args:
+        option: the option of the name, for messages.
+        name: the name.
+
+    Raises:
+        ArgumentError: the name is empty, too long, a path, or has unprintable characters.
+    """
+    size = len(name.encode("utf-8", "surrogateescape"))
+    if not name.strip():
+        raise ArgumentError(f"{option} is empty; give a name")
+    if size > MOST_BYTES:
+        raise ArgumentError(f"{option} must have at most {MOST_BYTES} bytes; {name[:20]!r}... has {size}")
+    if "/" in name or "\\" in name or name in (".", ".."):
+        raise ArgumentError(f"{option} must be a name, not a path; it is {name!r}")
+    if not name.isprintable():
+        raise ArgumentError(f"{option} has characters that cannot be printed; it is {name!r}")
+    return name

@@ -1,4 +1,4 @@
-"""Random embeddings and weights for a sentence, the same for the same seed."""
+"""Creates random embeddings and weights for a sentence from a seed."""
 
 import torch
 from torch import Tensor
@@ -7,23 +7,23 @@ from regard.errors import ArgumentError
 from regard.shapes import whole_number
 
 MOST_NUMBERS = 20_000_000
-"""Largest number of random numbers of one matrix."""
+"""Largest number of elements of one random matrix."""
 
 MOST_HEADS = 1000
-"""Largest number of heads, each of which has its own tables."""
+"""Largest number of heads, since each has its own tables."""
 
 
 def seeded_sentence(words: list[str], dim: int, head_dim: int, heads: int, seed: int) -> dict[str, Tensor]:
-    """Inputs and weights for a sentence, by the names of the options for the same tensors.
+    """Returns inputs and weights for a sentence, by the options of the same tensors.
 
-    Embeddings are standard normal, and equal words have equal embeddings; weights have variance 1 / rows. All numbers
+    Embeddings are standard normal, and equal words have equal embeddings; weights have variance 1 / rows. All values
     are rounded to two decimals, so that the user can calculate with them.
 
     Args:
         words: the words of the sentence.
         dim: features of an embedding.
         head_dim: features of a head's query, key and value.
-        heads: number of heads; with several heads there is also ``--w-output``, which projects them back to ``dim``.
+        heads: number of heads; with several, there is also ``--w-output``, which projects them back to ``dim``.
         seed: an integer.
 
     Returns:
@@ -31,7 +31,7 @@ def seeded_sentence(words: list[str], dim: int, head_dim: int, heads: int, seed:
         ``--w-output [heads · head_dim, dim]``.
 
     Raises:
-        ArgumentError: a size below 1.
+        ArgumentError: a size is below 1.
     """
     for name, size in (("--dim", dim), ("--head-dim", head_dim), ("--heads", heads)):
         whole_number(name, size, low=1)
@@ -51,10 +51,10 @@ def seeded_sentence(words: list[str], dim: int, head_dim: int, heads: int, seed:
         # Adding 0 turns −0 into 0.
         return (numbers * 100).round() / 100 + 0.0
 
-    different = list(dict.fromkeys(words))
-    embeddings = draw(len(different), dim, 1.0)
+    vocabulary = list(dict.fromkeys(words))
+    embeddings = draw(len(vocabulary), dim, 1.0)
     width = heads * head_dim
-    tensors = {"--input": embeddings[[different.index(word) for word in words]]}
+    tensors = {"--input": embeddings[[vocabulary.index(word) for word in words]]}
     tensors |= {name: draw(dim, width, dim**-0.5) for name in ("--w-query", "--w-key", "--w-value")}
     if heads > 1:
         tensors["--w-output"] = draw(width, dim, width**-0.5)

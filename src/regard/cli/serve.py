@@ -1,4 +1,4 @@
-"""``regard serve``: a local page on which models read what somebody types."""
+"""``regard serve``: a local page that shows models' answers to a typed text, and their attention."""
 
 import os
 import sys
@@ -7,8 +7,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from regard.cli.model_options import Device, ModelThreads, use_threads
-from regard.cli.ranges import between
+from regard.cli.option_types import Device, ModelThreads, between, use_threads
 
 PORT = 8765
 
@@ -24,7 +23,7 @@ Open = Annotated[
     Parameter(
         name="--open",
         negative="--no-browser",
-        help="Open the page in the browser. Default: where there is a desktop.",
+        help="Open the page in the browser. Default: if there is a desktop.",
     ),
 ]
 
@@ -40,7 +39,7 @@ def command(
 ) -> None:
     """Serve a local page: type a text, and see the models' answers and their attention.
 
-    The page is for this machine alone. Its address, with a secret token, is printed; Ctrl-C ends it.
+    The page can be opened only on this machine. Its address, with a secret token, is printed; Ctrl-C ends it.
 
     regard serve runs/demo
 
@@ -50,9 +49,9 @@ def command(
 
     require_server()
     use_threads(threads)
-    # Before the models are loaded, so that a port in use is said at once.
+    # The port is opened before the models are loaded, so that a port in use is reported at once.
     with closing(listen(port)) as listening:
-        from regard.cli.option_names import options_named
+        from regard.cli.option_errors import options_named
         from regard.page.models import open_models
 
         with options_named({"device": "--device"}):
@@ -75,7 +74,7 @@ def command(
 
 
 def has_desktop() -> bool:
-    """Whether a person at this terminal has a desktop with a browser."""
+    """Whether this terminal belongs to a desktop with a browser."""
     if not sys.stdout.isatty():
         return False
     return sys.platform in ("darwin", "win32") or any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY"))

@@ -1,4 +1,4 @@
-"""``regard train``: one command for each task, whose options are the fields of the task's configurations."""
+"""``regard train``: one command a task; its options are the fields of the task's configurations."""
 
 from cyclopts import App
 
@@ -11,6 +11,6 @@ WRITES = (
 
 app = App(name="train", help="Train a model on your own data.")
 
-for _place, (_name, _summary) in enumerate(registry.names().items()):
-    # The module makes the command of a task when it is called, so that no other task is imported.
-    app.command(f"regard.cli.train_commands:{_name}", name=_name, help=f"{_summary}\n\n{WRITES}", sort_key=_place)
+for _order, (_name, _summary) in enumerate(registry.names().items()):
+    # The module creates the command of a task when it is called, so that no other task is imported.
+    app.command(f"regard.cli.train_commands:{_name}", name=_name, help=f"{_summary}\n\n{WRITES}", sort_key=_order)

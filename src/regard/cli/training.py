@@ -1,40 +1,38 @@
-"""What ``regard train TASK`` does: starts, resumes, describes or only checks a run."""
+"""Implements ``regard train TASK``, which starts, resumes, prints or checks a run."""
 
 import sys
 from typing import TYPE_CHECKING, Any
 
-from regard.cli.option_names import options_named
-from regard.cli.run_configuration import all_options, as_yaml, composed, resumed
-from regard.cli.run_name import check_name
+from regard.cli.option_errors import options_named
+from regard.cli.run_configuration import RunOptions, all_options, as_yaml, check_name, compose_config, resume_config
 from regard.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from regard.cli.train_commands import Place
     from regard.training.run import TrainedRun
     from regard.training.task import Task
 
 
-def train_task(task: "Task", place: "Place", given: dict[str, Any]) -> None:
-    """Run the command.
+def train_task(task: "Task", options: RunOptions, fields: dict[str, Any]) -> None:
+    """Runs the command.
 
     Args:
         task: the task.
-        place: where the run is, and what is done with it.
-        given: the options that the user typed, by the names of the fields of the task's configurations.
+        options: where the run is, and what to do with it.
+        fields: the fields of the task's configurations that the user typed, by name.
     """
-    if place.tensorboard:
-        names = [name.strip() for name in given.get("logger", "").split(",") if name.strip()]
-        given = {**given, "logger": ",".join(dict.fromkeys([*names, "tensorboard"]))}
-    if place.resume:
-        _resume(task, place, given)
+    if options.tensorboard:
+        names = [name.strip() for name in fields.get("logger", "").split(",") if name.strip()]
+        fields = {**fields, "logger": ",".join(dict.fromkeys([*names, "tensorboard"]))}
+    if options.resume:
+        _resume(task, options, fields)
         return
-    config = composed(task, place.config, given)
-    if place.print_config:
+    config = compose_config(task, options.config, fields)
+    if options.print_config:
         print(as_yaml(config), end="")
         return
-    name = check_name("--run", place.run if place.run is not None else task.run_name(config))
+    name = check_name("--run", options.run if options.run is not None else task.run_name(config))
     with options_named(all_options(task)):
-        if place.dry_run:
+        if options.dry_run:
             from regard.cli.dry_run import dry_run
 
             dry_run(task, config)
@@ -43,41 +41,46 @@ def train_task(task: "Task", place: "Place", given: dict[str, Any]) -> None:
         from regard.training.run import train
         from regard.training.run_folder import RunFolder
 
-        path = place.runs / name
-        folder = (RunFolder.create if is_first_process() else RunFolder.begun)(path, place.overwrite)
+        path = options.runs / name
+        # The other processes of a distributed run get the folder that the first one makes.
+        folder = RunFolder.create(path, options.overwrite) if is_first_process() else RunFolder(path)
         trained = train(task, config, folder)
     finish(task, trained)
 
 
-def _resume(task: "Task", place: "Place", given: dict[str, Any]) -> None:
-    for typed, name in ((place.config, "--config"), (place.overwrite, "--overwrite"), (place.dry_run, "--dry-run")):
+def _resume(task: "Task", options: RunOptions, fields: dict[str, Any]) -> None:
+    for typed, name in (
+        (options.config, "--config"),
+        (options.overwrite, "--overwrite"),
+        (options.dry_run, "--dry-run"),
+    ):
         if typed:
             raise ArgumentError(f"{name} and --resume exclude each other; give one of them")
     from regard.training.run import train
     from regard.training.run_folder import RunFolder
 
-    folder = RunFolder.open(place.runs / check_name("--run", _resumed_name(task, place, given)))
-    config = resumed(task, folder.read_config(task), given)
-    if place.print_config:
+    folder = RunFolder.open(options.runs / check_name("--run", _resumed_name(task, options, fields)))
+    config = resume_config(task, folder.read_config(task), fields)
+    if options.print_config:
         print(as_yaml(config), end="")
         return
     with options_named(all_options(task)):
-        trained = train(task, config, folder, resume=True, allow_changed_data=place.allow_changed_data)
+        trained = train(task, config, folder, resume=True, allow_changed_data=options.allow_changed_data)
     finish(task, trained)
 
 
-def _resumed_name(task: "Task", place: "Place", given: dict[str, Any]) -> str:
-    # The name of a run follows from options that the user may repeat.
-    return place.run if place.run is not None else task.run_name(composed(task, None, given))
+def _resumed_name(task: "Task", options: RunOptions, fields: dict[str, Any]) -> str:
+    # The name of a run depends on options that the user may have repeated.
+    return options.run if options.run is not None else task.run_name(compose_config(task, None, fields))
 
 
 def finish(task: "Task", trained: "TrainedRun") -> None:
-    """Print the result of a training, draw its pictures, and evaluate it on the test data if there are any."""
+    """Prints the result of a training, draws its pictures, and evaluates it on the test data if there are any."""
     from regard.training.processes import is_first_process
     from regard.training.run_session import continue_with
     from regard.training.signal_handler import advising
 
-    if not is_first_process():  # only the first process of a distributed run prints
+    if not is_first_process():  # Only the first process of a distributed run prints.
         return
     folder, progress = trained.folder, trained.progress
     exit_if_stopped(task, trained)
@@ -90,13 +93,13 @@ def finish(task: "Task", trained: "TrainedRun") -> None:
             print(f"picture: {picture}")
         data = task.test_data(folder, folder.read_config(task))
         if data is not None:
-            from regard.cli.evaluation import evaluate_run
+            from regard.cli.evaluate import evaluate_run
 
             evaluate_run(task, folder, data, "test", {})
 
 
 def exit_if_stopped(task: "Task", trained: "TrainedRun") -> None:
-    """Where a signal stopped the training, say how to continue, and exit with its code."""
+    """Exits with the signal's code and prints how to continue, if a signal stopped the training."""
     from regard.training.run_session import continue_with
     from regard.training.signal_handler import stopped_line
 

@@ -1,4 +1,4 @@
-"""Which options the user typed, as opposed to those that have their default value."""
+"""The options that the user typed, as opposed to those with their default value."""
 
 import math
 import re
@@ -8,29 +8,29 @@ from typing import Any
 
 from cyclopts import UNSET, App, ArgumentCollection
 
-from regard.cli.ranges import LARGEST
+from regard.cli.option_types import LARGEST
 from regard.errors import ArgumentError
 
 MAY_BE_EMPTY = ("--title", "--logger")
-"""Options whose empty text says that there is none."""
+"""Options for which an empty text means none."""
 
 WHOLE = re.compile(r"[+-]?[0-9]+(_[0-9]+)*")
-"""A whole number as Python reads it."""
+"""An integer as Python reads it."""
 
 _TYPED: ContextVar[tuple[str, ...]] = ContextVar("typed options", default=())
 
 
 def remember_typed_options(app: App, commands: tuple[str, ...], arguments: ArgumentCollection) -> None:
-    """Note the names of the options that the user typed. Cyclopts calls it after it has read the arguments.
+    """Records the names of the options that the user typed; Cyclopts calls it after reading the arguments.
 
     Args:
         app: the command line.
         commands: the names of the command.
-        arguments: the options of the command, each with what the user typed for it.
+        arguments: the options of the command, with the texts that the user typed.
 
     Raises:
-        ArgumentError: an option has an empty text, or one with a NUL character, which no file's name can have; or a
-            number is not finite, not whole where it must be, or too large to be stored.
+        ArgumentError: a text is empty or contains a NUL character, which no file name can contain; or a number is not
+            finite, not an integer although it must be, or too large to be stored.
     """
     typed = [argument for argument in arguments if argument.tokens and argument.name.startswith("--")]
     for argument in typed:
@@ -45,7 +45,7 @@ def _check(name: str, text: str, kinds: tuple[Any, ...]) -> None:
         raise ArgumentError(f"{name} is empty; give it a value, or leave it out")
     if "\0" in text:
         raise ArgumentError(f"{name} must not have a NUL character; it is {text!r}")
-    if int in kinds:  # Cyclopts would round 1.5
+    if int in kinds:  # Cyclopts would round 1.5.
         if not WHOLE.fullmatch(text):
             raise ArgumentError(f"{name} must be a whole number; it is {text!r}")
         if len(text) > 30 or abs(int(text)) > LARGEST:
@@ -58,9 +58,9 @@ def _is_finite(text: str) -> bool:
     try:
         return math.isfinite(float(text))
     except ValueError:
-        return True  # no number at all, which Cyclopts says
+        return True  # Cyclopts reports that it is not a number.
 
 
 def typed_options() -> tuple[str, ...]:
-    """The options that the user typed for the command that runs, e.g. ``("--dim", "--seed")``."""
+    """Returns the options that the user typed for the current command, e.g. ``("--dim", "--seed")``."""
     return _TYPED.get()

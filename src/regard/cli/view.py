@@ -1,4 +1,4 @@
-"""``regard view``: a model's answer to a text and its attention, as a file."""
+"""``regard view``: writes a model's answer to a text, and its attention, into a file."""
 
 import sys
 from pathlib import Path
@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from regard.cli.model_options import Device, ModelThreads, use_threads
-from regard.cli.ranges import between
+from regard.cli.option_types import Device, ModelThreads, between, use_threads
 from regard.errors import ArgumentError, DataError
 from regard.regular_file import read_bytes
 
@@ -16,28 +15,27 @@ if TYPE_CHECKING:
     from regard.records import Document
 
 Model = Annotated[str, Parameter(help="Run folder, or folder of a Hugging Face model on this machine.")]
-Text = Annotated[str, Parameter(help="What the model reads: a text, or the path of a sound or an image.")]
+Text = Annotated[str, Parameter(help="The model's input: a text, or the path of a sound or an image.")]
 Output = Annotated[
     Path,
     Parameter(
         name=["--output", "-o"],
-        help="The file: .html (a page of its own), .png, .svg or .json (the numbers as the page carries them).",
+        help="The file: .html (a self-contained page), .png, .svg or .json (the data of the page).",
     ),
 ]
 ShownView = Annotated[
-    str | None, Parameter(name="--view", help="The view that is shown first, e.g. alignment, heads, model or text.")
+    str | None, Parameter(name="--view", help="The first view, e.g. alignment, heads, model or text.")
 ]
 AttentionNumber = Annotated[
     int | None,
     Parameter(
         name="--attention",
         validator=between(0, 10_000),
-        help="The attention that is shown first: its place among those of the model, from 0. Default: the one to the "
-        "source.",
+        help="The first attention that is shown, counted from 0. Default: the one to the source.",
     ),
 ]
 Head = Annotated[
-    int | None, Parameter(validator=between(0, 10_000), help="The head that is shown first, from 0. Default: the mean.")
+    int | None, Parameter(validator=between(0, 10_000), help="The first head that is shown, from 0. Default: the mean.")
 ]
 Steps = Annotated[bool, Parameter(help="Add the worked steps of --head (the first one by default) in --attention.")]
 
@@ -56,7 +54,7 @@ def command(
     threads: ModelThreads = 0,
     device: Device = "cpu",
 ) -> None:
-    """Write what a model makes of a text, a sound or an image, and its attention, into a file that needs no server.
+    """Write a model's answer to a text, a sound or an image, and its attention, into a file that needs no server.
 
     regard view runs/demo "My sister gives the old book to her friend." -o attention.html
     """
@@ -67,7 +65,7 @@ def command(
     if not output.absolute().parent.is_dir():
         raise ArgumentError(f"--output: there is no folder {str(output.parent)!r}")
     use_threads(threads)
-    from regard.cli.option_names import options_named
+    from regard.cli.option_errors import options_named
     from regard.page.models import open_model
     from regard.page.reading import LONGEST_LABEL
     from regard.pictures.fonts import visible_token
@@ -82,16 +80,16 @@ def command(
         why = "the model wrote nothing" if reading.attends else "the model has no attention"
         why = why if text.strip() else "the text has no tokens"
         raise ArgumentError(f"{opened.name}: there is nothing to show, since {why}")
-    place = reading.first if attention is None else attention
-    if place >= len(reading.document.records):
-        raise ArgumentError(f"--attention must be from 0 to {len(reading.document.records) - 1}; it is {place}")
-    heads = reading.document.records[place].heads
+    index = reading.first if attention is None else attention
+    if index >= len(reading.document.records):
+        raise ArgumentError(f"--attention must be from 0 to {len(reading.document.records) - 1}; it is {index}")
+    heads = reading.document.records[index].heads
     if head is not None and head >= heads:
         raise ArgumentError(f"--head must be from 0 to {heads - 1}; it is {head}")
-    document = _with_steps(reading, place, head or 0) if steps else reading.document
+    document = _with_steps(reading, index, head or 0) if steps else reading.document
     with options_named({"view": "--view", "theme": "--theme", "path": "--output"}):
         first = shown_view or ("steps" if steps else reading.view if attention is None else None)
-        View(document, view=first, theme=theme, layer=place, head=head).save(output)
+        View(document, view=first, theme=theme, layer=index, head=head).save(output)
     answer = reading.answer
     if answer.text:
         print(answer.text)
@@ -111,10 +109,10 @@ def _content(path: str) -> bytes:
         raise DataError(f"{path!s:.200}: cannot be read ({getattr(error, 'strerror', None) or error})") from error
 
 
-def _with_steps(reading: "Reading", place: int, head: int) -> "Document":
-    """The document with the worked steps of a head."""
+def _with_steps(reading: "Reading", attention: int, head: int) -> "Document":
+    """Returns the document with the worked steps of a head."""
     from dataclasses import replace
 
     if reading.steps is None:
-        raise ArgumentError("--steps: the worked steps of this model are not known")
-    return replace(reading.document, steps=(reading.steps(place, head),))
+        raise ArgumentError("--steps: there are no worked steps for this model")
+    return replace(reading.document, steps=(reading.steps(attention, head),))

@@ -8,27 +8,26 @@ from torch import Tensor
 
 from regard.errors import ArgumentError
 from regard.explanations.explanation import Explanation
-from regard.explanations.matrix_texts import clipped
-from regard.explanations.number_texts import finite_or_text
+from regard.explanations.matrix_texts import clipped, finite_or_text
 from regard.shapes import whole_number
 
 MOST_TERMS = 8
-"""Terms of a sum beyond which its middle is left out."""
+"""The most terms of a sum; of more, the middle is left out."""
 
 MOST_LINES = 12
-"""Keys or features beyond which the middle is left out."""
+"""The most keys or features; of more, the middle is left out."""
 
 
 def arithmetic(explanation: Explanation, query: int, *, head: int = 0, decimals: int = 4) -> str:
-    """How the output of one query is computed, number by number.
+    """The calculation of one query's output, number by number.
 
-    A formula is written only if it gives these numbers: scores that are not inner products, and weights that are not a
-    softmax, are given without a formula.
+    A formula is written only if it yields these numbers: scores that are not inner products, and weights that are not a
+    softmax, have no formula.
 
     Args:
         explanation: without a batch axis.
-        query: which query, from 0.
-        head: which head, from 0.
+        query: its number, from 0.
+        head: its number, from 0.
         decimals: digits after the point.
 
     Raises:
@@ -131,7 +130,7 @@ class _QueryArithmetic:
     def _each(
         self, texts: Iterator[str] | Sequence[str], labels: Sequence[str] | None = None, weights: Tensor | None = None
     ) -> Iterator[str]:
-        """A line for each text. Of many, the middle is left out; of weights, the smallest, and their sum is given."""
+        """A line for each text. The middle of many is left out; for weights, the smallest, and their sum is given."""
         named = [f"  {label}: {text}" for label, text in zip(labels or self.keys, texts, strict=True)]
         if len(named) <= MOST_LINES:
             yield from named
@@ -156,10 +155,10 @@ class _QueryArithmetic:
         return f"({text})" if text.startswith(("-", "−")) else text
 
     def text(self, number: Tensor | float) -> str:
-        """A number in as few digits as say it exactly, at most ``decimals``; ``0.0000`` is small but not zero."""
+        """A number in as few digits as are exact, at most ``decimals``; ``0.0000`` is small but not zero."""
         number = float(number)
         fixed = finite_or_text(number, self.decimals)
-        # Up to the roundings of the calculation, in which processors differ.
+        # Processors differ in the roundings of the calculation.
         exact = "." in fixed and math.isclose(float(fixed), number, rel_tol=1e-12)
         return fixed.rstrip("0").rstrip(".") if exact else fixed
 

@@ -30,11 +30,11 @@ def explain(
     dropout: float = 0.0,
     backend: BackendName = "auto",
 ) -> Explanation:
-    """Attend, and keep every intermediate by name: to print, to draw, to export, to differentiate.
+    """Attend and keep every intermediate result by name: to print, to draw, to export, to differentiate.
 
     Args:
         query, key, value, score, normalizer, mask, bias, dropout: as for `attend`.
-        backend: ``auto`` or ``reference``; no other one has all intermediates.
+        backend: ``auto`` or ``reference``; no other backend has all intermediate results.
 
     Returns:
         `Explanation`. Memory is quadratic.
@@ -53,14 +53,14 @@ def explain_problem(problem: Problem) -> Explanation:
     """`explain` for a problem that is validated, as those of `regard.attention.execution`."""
     with full_precision(problem.query):
         inputs = steps.whole(problem)
-        taken = steps.weigh(problem, inputs)
-        output = steps.mix(problem, inputs, taken.weights)
+        weighed = steps.weigh(problem, inputs)
+        output = steps.mix(problem, inputs, weighed.weights)
         if problem.may_hide and has_data(output) and not is_finite(output):
             # A hidden value that is NaN or infinite is not part of the output (contract 10).
             output = execute(problem, "reference").output
         projected = problem.score.project_query(problem.query), problem.score.project_key(problem.key)
-    names = ("query", "key", "value", *taken._fields, "output")
-    return _explanation_of(names, (*projected, problem.value, *taken, output), problem.rank)
+    names = ("query", "key", "value", *weighed._fields, "output")
+    return _explanation_of(names, (*projected, problem.value, *weighed, output), problem.rank)
 
 
 def _explanation_of(names: Sequence[str], tensors: Sequence[Tensor], rank: int) -> Explanation:

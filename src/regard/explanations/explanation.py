@@ -10,10 +10,8 @@ from torch import Tensor
 
 from regard.atomic_file import write_atomically
 from regard.errors import ShapeError
-from regard.explanations.figures import step_figure
-from regard.explanations.html_tables import html_tables
-from regard.explanations.json_export import json_numbers, json_text
-from regard.explanations.step import Step
+from regard.explanations.matrix_texts import html_tables
+from regard.explanations.step import Step, json_numbers, json_text, step_figure
 from regard.summaries import record_html, record_summary
 
 if TYPE_CHECKING:
@@ -33,18 +31,18 @@ STEPS = {
     "weighted_values": "weight × value, for each query and key",
     "output": "sum of the weighted values",
 }
-"""The steps in the order of the calculation, with what each is."""
+"""The steps in the order of the calculation, with a note on each."""
 
 OPTIONAL = ("scaled", "capped", "biased", "masked")
-"""Steps that a calculation may lack; their tensor is then that of the step before."""
+"""Steps that a calculation may lack; their tensor is then that of the previous step."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Explanation:
     """One attention calculation, step by step; all tensors are differentiable.
 
-    Shapes are given with all four axes; leading axes that the input lacked are missing here too. A step that the
-    calculation does not have (no scale, no cap, no bias, no mask) is the very tensor of the step before.
+    The shapes below have all four axes; leading axes that the input lacks are missing here too. A step that the
+    calculation does not have (no scale, no cap, no bias, no mask) is the same tensor object as the previous step.
 
     Attributes:
         query: after the score's own projection, ``[batch, heads, queries, dim]``.
@@ -76,7 +74,7 @@ class Explanation:
 
     @property
     def weighted_values(self) -> Tensor:
-        """weight × value before they are summed, ``[batch, heads, queries, keys, value_dim]``; made when asked for."""
+        """weight × value before the sum, ``[batch, heads, queries, keys, value_dim]``; computed on each access."""
         value = self.value.to(self.weights.dtype)
         if value.dim() > 2 and value.shape[-3] != self.weights.shape[-3]:
             value = value.repeat_interleave(self.weights.shape[-3] // value.shape[-3], dim=-3)
@@ -115,7 +113,7 @@ class Explanation:
         return ((name, getattr(self, name)) for name in self.step_names)
 
     def row_labels(self, step: str) -> list[str]:
-        """What the rows of a step are: queries, keys, or query → key."""
+        """The labels of a step's rows: queries, keys, or query → key."""
         queries = list(self.query_labels or _numbered("q", self.query.shape[-2]))
         keys = list(self.key_labels or _numbered("k", self.key.shape[-2]))
         if step in ("key", "value"):
@@ -123,7 +121,7 @@ class Explanation:
         return [f"{query} → {key}" for query, key in product(queries, keys)] if step == "weighted_values" else queries
 
     def column_labels(self, step: str) -> list[str]:
-        """What the columns of a step are: keys, or features."""
+        """The labels of a step's columns: keys, or features."""
         if step in ("scores", "scaled", "capped", "biased", "masked", "weights"):
             return list(self.key_labels or _numbered("k", self.key.shape[-2]))
         features = self.value if step == "weighted_values" else getattr(self, step)
@@ -132,7 +130,7 @@ class Explanation:
     def matrix(self, step: str, batch: int = 0, head: int = 0) -> Tensor:
         """One step of one batch row and head as a matrix, detached; weighted values as a row for each (query, key)."""
         if step == "weighted_values":
-            # Of this slice alone: those of all slices are the largest tensor of a calculation.
+            # For this slice alone: those of all slices are the largest tensor of a calculation.
             weights, value = self.matrix("weights", batch, head), self.matrix("value", batch, head)
             return (weights[..., None] * value.to(weights.dtype)).flatten(0, 1)
         tensor: Tensor = getattr(self, step).detach()
@@ -154,17 +152,12 @@ class Explanation:
 
     def matrix_steps(self, batch: int = 0, head: int = 0) -> list[Step]:
         """The steps of one batch row and head as labelled matrices of float64."""
-        return [
-            Step(
-                name.replace("_", " "),
-                STEPS[name],
-                self.matrix(name, batch, head).double(),
-                tuple(self.row_labels(name)),
-                tuple(self.column_labels(name)),
-                head,
-            )
-            for name in self.step_names
-        ]
+
+        def step(name: str) -> Step:
+            matrix, rows, columns = self.matrix(name, batch, head), self.row_labels(name), self.column_labels(name)
+            return Step(name.replace("_", " "), STEPS[name], matrix.double(), tuple(rows), tuple(columns), head)
+
+        return [step(name) for name in self.step_names]
 
     def renderable(self, decimals: int = 4, slices: int = 4) -> "RenderableType":
         """Aligned tables of every step, for Rich to print.
@@ -185,7 +178,7 @@ class Explanation:
         return as_text(self.renderable())
 
     def __repr__(self) -> str:
-        # Weighted values are made when they are asked for, and are the largest.
+        # Weighted values are computed on access, and are the largest.
         return record_summary(
             "Explanation", ((name, getattr(self, name)) for name in self.step_names if name != "weighted_values")
         )
@@ -217,15 +210,10 @@ class Explanation:
             path: write it there as well.
 
         Raises:
-            DataError: the file cannot be written; says why.
+            DataError: the file cannot be written.
         """
-        text = json_text(
-            {
-                "query_labels": self.query_labels,
-                "key_labels": self.key_labels,
-                **{name: json_numbers(getattr(self, name)) for name in STEPS},
-            }
-        )
+        steps = {name: json_numbers(getattr(self, name)) for name in STEPS}
+        text = json_text({"query_labels": self.query_labels, "key_labels": self.key_labels, **steps})
         if path is not None:
             # Half a surrogate pair in a label becomes an escape of JSON.
             write_atomically(path, (text + "\n").encode("utf-8", "backslashreplace"))

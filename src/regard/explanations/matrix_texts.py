@@ -1,16 +1,21 @@
-"""The cells of a table as texts: what tables in a terminal and in a notebook are made of."""
+"""The matrices of a calculation as texts, for tables in a terminal (`regard.explanations.tables`) and in HTML."""
 
+import math
 from collections.abc import Sequence
+from html import escape
 
+import torch
 from torch import Tensor
 
-from regard.explanations.number_texts import finite_or_text, is_whole
+from regard.explanations.step import Step
 
 LIMIT = 12
-"""Rows or columns of a table beyond which its middle is left out."""
+"""The most rows and the most columns of a table; of more, the middle is left out."""
 
 LONGEST_LABEL = 24
-"""Letters of a label beyond which its end is left out."""
+"""The most letters of a label; of more, the end is left out."""
+
+HTML_DECIMALS = 4
 
 
 class MatrixTexts:
@@ -20,8 +25,8 @@ class MatrixTexts:
         matrix: ``[rows, columns]``.
         rows: a label for each row.
         columns: a label for each column.
-        decimals: most digits after the point; as few are written as say every number exactly.
-        additive: whether what is left out of a row is summed, as weights may be.
+        decimals: the most digits after the point; fewer are written if they give every number exactly.
+        additive: whether the columns that are left out are summed, as weights may be.
     """
 
     def __init__(
@@ -35,14 +40,14 @@ class MatrixTexts:
 
     @property
     def labels(self) -> list[str]:
-        """The labels of the rows that are shown; how many are left out."""
+        """The labels of the rows that are shown, and the number of those that are left out."""
         left_out = f"… {len(self.rows) - len(self.shown_rows) + 1} more"
         return [left_out if row is None else clipped(self.rows[row]) for row in self.shown_rows]
 
     def drawn(self, most: int) -> list[list[str]]:
         """At most so many columns: the label of each, then its cells in the rows that are shown.
 
-        Columns that are left out are one, with their number; of weights it has their sums.
+        One column stands for those that are left out: it has their number, and the sums of weights.
         """
         shown = shortened(len(self.columns), most)
         return [self._left_out(shown) if column is None else self._column(column) for column in shown]
@@ -52,20 +57,17 @@ class MatrixTexts:
         label = f"… {len(columns)} more"
         if not self.additive:
             return [label] + ["…"] * len(self.shown_rows)
-        sums = self.matrix[:, columns].sum(-1)
-        cells = ("…" if row is None else finite_or_text(sums[row].item(), self.digits) for row in self.shown_rows)
-        return [f"{label}, sum", *cells]
+        return [f"{label}, sum", *self._cells(self.matrix[:, columns].sum(-1))]
 
     def _column(self, column: int) -> list[str]:
-        cells = (
-            "…" if row is None else finite_or_text(self.matrix[row, column].item(), self.digits)
-            for row in self.shown_rows
-        )
-        return [clipped(self.columns[column]), *cells]
+        return [clipped(self.columns[column]), *self._cells(self.matrix[:, column])]
+
+    def _cells(self, column: Tensor) -> list[str]:
+        return ["…" if row is None else finite_or_text(column[row].item(), self.digits) for row in self.shown_rows]
 
 
 def clipped(label: str) -> str:
-    """A label in one line, without the end of a long one; what would steer a terminal is escaped."""
+    """A label in one line, without the end of a long one; control characters are escaped."""
     # Imported here, because `import regard` imports no pictures.
     from regard.pictures.fonts import visible_token
 
@@ -78,3 +80,55 @@ def shortened(size: int, most: int) -> list[int | None]:
         return list(range(size))
     last = 2 if most > 4 else 1
     return [*range(most - last - 1), None, *range(size - last, size)]
+
+
+def finite_or_text(number: float, decimals: int) -> str:
+    """A number as the text of a cell: fixed decimals, "−∞" for a masked score, "NaN", no "-0"."""
+    if math.isnan(number):
+        return "NaN"
+    if math.isinf(number):
+        return "∞" if number > 0 else "−∞"
+    text = f"{number:.{decimals}f}"
+    return text if float(text) != 0 else f"{0:.{decimals}f}"
+
+
+def is_whole(tensor: Tensor, tolerance: float = 0.0) -> bool:
+    """Whether every finite element is an integer up to a relative error, so that no decimals are needed."""
+    finite = tensor[torch.isfinite(tensor)]
+    near = (finite - finite.round()).abs() <= tolerance * finite.abs()
+    return bool(near.all()) and bool((finite.abs() < 1e9).all())
+
+
+def html_tables(steps: Sequence[Step], heads: int, rest: str = "") -> str:
+    """HTML tables for notebooks, one for each step: self-contained, without scripts, all text escaped.
+
+    Args:
+        steps: in order; they are numbered from 1.
+        heads: how many heads the calculation has; if it has several, the captions name them.
+        rest: a last line about the steps that are not shown.
+    """
+    parts = [_table(number, step, heads) for number, step in enumerate(steps, start=1)]
+    return f"<div>{''.join(parts)}{f'<p>{escape(rest)}</p>' if rest else ''}</div>"
+
+
+def _table(number: int, step: Step, heads: int) -> str:
+    additive = step.name == "weights"
+    texts = MatrixTexts(step.matrix, step.row_labels, step.column_labels, decimals=HTML_DECIMALS, additive=additive)
+    columns = texts.drawn(LIMIT)
+    head = "".join(f"<th>{_shown(label)}</th>" for label, *_ in columns)
+    rows = (
+        f"<tr><th>{_shown(label)}</th>{''.join(f'<td>{escape(cells[row])}</td>' for cells in columns)}</tr>"
+        for row, label in enumerate(texts.labels, start=1)
+    )
+    shape = "×".join(str(size) for size in step.matrix.shape)
+    of_head = "" if step.head is None or heads == 1 else f", head {step.head}"
+    caption = f"<b>{number}. {escape(step.name)}</b>{of_head} [{shape}]: {escape(step.note)}"
+    return (
+        f"<table style='margin-bottom:1em'><caption style='text-align:left;caption-side:top'>{caption}</caption>"
+        f"<thead><tr><th></th>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
+    )
+
+
+def _shown(label: str) -> str:
+    # A label with another direction of writing must not reorder its neighbours.
+    return f"<bdi>{escape(label)}</bdi>"

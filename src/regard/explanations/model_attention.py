@@ -13,7 +13,7 @@ from regard.errors import ArgumentError
 from regard.explanations.explain import explain_problem
 from regard.explanations.explanation import Explanation
 from regard.records import AttentionRecord, Axis, StepsRecord
-from regard.records.steps_record import ORDER
+from regard.records.document import ORDER
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,9 +24,9 @@ class ModelAttention:
         name: of the module, such as ``"decoder.layers.0.multihead_attn"``.
         layer: from 0.
         kind: ``"self"``, ``"causal"`` or ``"cross"``.
-        queries: what attends; as many positions as all calls have queries.
-        keys: what is attended to.
-        calls: what ran, for a batch of one: one call for all queries, or one for each step of a decoder.
+        queries: the axis of the queries of all calls.
+        keys: the axis of the keys.
+        calls: the calls for a batch of one: one for all queries, or one for each step of a decoder.
         weights: weights that the model used instead of those of ``calls``, ``[queries, keys]``: the choices of hard
             attention. None: those of ``calls``.
     """
@@ -59,14 +59,7 @@ class ModelAttention:
         )
 
     def steps(self, head: int) -> StepsRecord:
-        """The worked calculation of a head.
-
-        Args:
-            head: from 0.
-
-        Raises:
-            ArgumentError: there is no such head.
-        """
+        """The worked calculation of a head, from 0; ArgumentError if there is no such head."""
         if not 0 <= head < self.heads:
             raise ArgumentError(f"head must be from 0 to {self.heads - 1}; it is {head}")
         with torch.inference_mode():
@@ -88,7 +81,7 @@ class ModelAttention:
 
 
 def _visible(problem: Problem) -> Tensor:
-    """Which keys each query may see, bool ``[heads, queries, keys]`` on the CPU."""
+    """The visible pairs, bool ``[heads, queries, keys]`` on the CPU."""
     heads, queries, keys = problem.query.shape[1], problem.query.shape[2], problem.key.shape[2]
     if problem.mask is None:
         return torch.ones(heads, queries, keys, dtype=torch.bool)
@@ -101,9 +94,8 @@ def _matrices(worked: Explanation, head: int) -> dict[str, np.ndarray]:
 
 def _joined(parts: Sequence[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
     """The steps of all queries; keys and values are the same in each part."""
-    first = parts[0]
-    of_keys = ("key", "value")
-    return {name: first[name] if name in of_keys else np.concatenate([part[name] for part in parts]) for name in first}
+    joined = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    return joined | {name: parts[0][name] for name in ("key", "value")}
 
 
 def _same_features(matrices: dict[str, np.ndarray]) -> bool:

@@ -14,11 +14,11 @@ from regard.explanations.step import Step
 
 
 def sliced_tables(slices: Mapping[tuple[int, int], Sequence[Step]], available: int, decimals: int) -> RenderableType:
-    """One table a step, for each (batch row, head).
+    """One table for each step, for each (batch row, head).
 
     Args:
         slices: the steps of each (batch row, head) that is printed.
-        available: how many of them the calculation has; the last line says how many are not printed.
+        available: how many of them the calculation has; the last line counts those that are not printed.
         decimals: digits after the point.
     """
     parts: list[RenderableType] = []
@@ -33,11 +33,11 @@ def sliced_tables(slices: Mapping[tuple[int, int], Sequence[Step]], available: i
 
 
 def headed_tables(steps: Sequence[Step], heads: int, decimals: int) -> RenderableType:
-    """One table a step, below a line that names the head where it changes.
+    """One table for each step, below a line that names the head where it changes.
 
     Args:
         steps: in order; they are numbered from 1.
-        heads: how many heads the calculation has; with one, no head is named.
+        heads: how many heads the calculation has; a single one is not named.
         decimals: digits after the point.
     """
     parts: list[RenderableType] = []
@@ -55,15 +55,12 @@ def _numbered_table(number: int, step: Step, decimals: int) -> list[RenderableTy
     """A line with the step's number, name, shape and note; and its table."""
     shape = "×".join(str(size) for size in step.matrix.shape)
     heading = Text(f"{number}. {step.name} [{shape}]: {step.note}", style="bold")
-    additive = step.name == "weights"
-    return [
-        heading,
-        MatrixTable(step.matrix, step.row_labels, step.column_labels, decimals=decimals, additive=additive),
-    ]
+    labels = step.row_labels, step.column_labels
+    return [heading, MatrixTable(step.matrix, *labels, decimals=decimals, additive=step.name == "weights")]
 
 
 def as_text(renderable: RenderableType, width: int = 160) -> str:
-    """What Rich would print, as plain text."""
+    """The output of Rich as plain text."""
     console = Console(file=StringIO(), width=width, color_system=None, force_terminal=False)
     console.print(renderable)
     file = console.file
@@ -76,7 +73,7 @@ class MatrixTable(MatrixTexts):
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         labels = self.labels
-        # A column has a space on either side, columns have a third between them, and the table one at either end.
+        # Three spaces are between columns, and two at each end of the table.
         room = options.max_width - max((cell_len(label) for label in labels), default=0) - 4
         most = LIMIT
         while True:

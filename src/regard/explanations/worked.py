@@ -1,20 +1,104 @@
-"""A calculation around attention, worked through: from the inputs to what is computed from the output."""
+"""A calculation around attention, worked through: from the inputs to the results that follow from the output."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from regard.attention.verbs import Normalizing
-from regard.errors import ArgumentError, ShapeError
+from regard.errors import ArgumentError, ShapeError, UnknownNameError
 from regard.explanations.explain import explain
 from regard.explanations.explanation import STEPS, Explanation
-from regard.explanations.step import Step
-from regard.explanations.worked_calculation import WorkedCalculation
+from regard.explanations.matrix_texts import html_tables
+from regard.explanations.step import Step, json_numbers, json_text, step_figure
 from regard.masks.mask import Mask
 from regard.scores import Scoring, as_score
 from regard.shapes import whole_number
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from rich.console import RenderableType
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class WorkedCalculation:
+    """The steps of a calculation in order: to print, to draw, to export.
+
+    Attributes:
+        steps: the steps.
+        explanation: the attention among them, or None.
+        heads: the number of heads.
+    """
+
+    steps: tuple[Step, ...]
+    explanation: Explanation | None = None
+    heads: int = 1
+
+    def __getitem__(self, name: str) -> Tensor:
+        """The matrix of the first step with this name."""
+        for step in self.steps:
+            if step.name == name:
+                return step.matrix
+        raise KeyError(name)
+
+    def only(self, head: int | None = None, names: Sequence[str] | None = None) -> "WorkedCalculation":
+        """Fewer steps, in their order.
+
+        Args:
+            head: the head whose steps remain, from 0; None: all.
+            names: of the steps that remain; None: all.
+
+        Raises:
+            UnknownNameError: no step has such a name.
+        """
+        known = {step.name: None for step in self.steps}
+        for name in names or ():
+            if name not in known:
+                raise UnknownNameError("step", name, known)
+        steps = [step for step in self.steps if head is None or step.head in (None, head)]
+        return replace(self, steps=tuple(step for step in steps if names is None or step.name in names))
+
+    def renderable(self, decimals: int = 4) -> "RenderableType":
+        """Aligned tables of every step, for Rich to print; they fit the terminal's width."""
+        # Imported here, because `import regard` does not import Rich.
+        from regard.explanations.tables import headed_tables
+
+        return headed_tables(self.steps, self.heads, decimals)
+
+    def __str__(self) -> str:
+        from regard.explanations.tables import as_text
+
+        return as_text(self.renderable())
+
+    def __repr__(self) -> str:
+        return f"WorkedCalculation({len(self.steps)} steps, heads={self.heads})"
+
+    def _repr_html_(self) -> str:
+        return html_tables(self.steps, self.heads)
+
+    def figure(self, title: str | None = None) -> "Figure":
+        """Annotated heatmaps, one panel a step, every cell with its number.
+
+        Raises:
+            MissingPartError: matplotlib is not installed.
+        """
+        return step_figure(self.steps, heads=self.heads, title=title)
+
+    def to_json(self) -> str:
+        """``{"heads": …, "steps": [{"name", "note", "head", "rows", "columns", "values"}, …]}``.
+
+        Heads count from 0; ±inf and NaN are the strings "inf", "-inf", "nan".
+        """
+        steps = [
+            {
+                "name": step.name, "note": step.note, "head": step.head, "rows": step.row_labels,
+                "columns": step.column_labels, "values": json_numbers(step.matrix),
+            }
+            for step in self.steps
+        ]  # fmt: skip
+        return json_text({"heads": self.heads, "steps": steps})
 
 
 def work_through(
@@ -35,7 +119,7 @@ def work_through(
     key_labels: Sequence[str] | None = None,
     input_name: str = "input",
 ) -> WorkedCalculation:
-    """Every step of attention, with the projections before it and what is computed from its output.
+    """Every step of attention, with the projections before it and the results that follow from its output.
 
         query, key, value = input W_query, input W_key, input W_value      features split among the heads
         output_h          = attention of head h
@@ -47,16 +131,16 @@ def work_through(
         key: ``[keys, dim]``; the queries' input if not given.
         value: ``[keys, value_dim]``; the keys' input if not given.
         w_query: ``[dim, heads · head_dim]``, or None for none; likewise ``w_key`` and ``w_value``.
-        heads: heads that the projected features are split among.
+        heads: the number of heads that the projected features are split among.
         w_output: ``[heads · value_dim, dim]``, or None.
         w_decoder: ``[units, dim + value_dim]``, or None.
         score, normalizer, mask: as for `attend`.
         query_labels: a name for each query; those of the keys where both are one input.
         key_labels: a name for each key.
-        input_name: what an input that is projected is called.
+        input_name: the name of an input that is projected.
 
     Raises:
-        As `attend`; ShapeError for weights that do not fit.
+        As `attend`; ShapeError for weights of the wrong shape.
     """
     heads = whole_number("heads", heads, low=1)
     shared = key is None and value is None
@@ -64,7 +148,7 @@ def work_through(
     value = key if value is None else value
     if query_labels is None and shared:
         query_labels = key_labels
-    given = {"query": query, "key": key, "value": value}
+    inputs = {"query": query, "key": key, "value": value}
     weights = {"query": w_query, "key": w_key, "value": w_value}
 
     before: list[Step] = []
@@ -75,11 +159,10 @@ def work_through(
         if weight is not None:
             labels = query_labels if name == "query" else key_labels
             if not shared:
-                before.append(
-                    _step(f"{name} {input_name}", "what goes in", given[name], _names(name[0], given[name], labels))
-                )
+                rows = _names(name[0], inputs[name], labels)
+                before.append(_step(f"{name} {input_name}", "what goes in", inputs[name], rows))
             before.append(_step(f"W_{name}", f"{name} = {input_name} W_{name}", weight))
-        projected[name] = _split(f"W_{name}", name, _projected(f"W_{name}", given[name], weight), heads)
+        projected[name] = _split(f"W_{name}", name, _projected(f"W_{name}", inputs[name], weight), heads)
     score = as_score(score)
     before += [
         _step(f"score {name.replace('_', ' ')}", "weights of the score", parameter)
@@ -140,7 +223,7 @@ def decoder_output(state: Tensor, context: Tensor, weight: Tensor) -> Tensor:
         ``[..., units]``.
 
     Raises:
-        ShapeError: the weight does not fit.
+        ShapeError: the weight has the wrong shape.
     """
     joined = _side_by_side(state, context)
     if weight.dim() != 2 or weight.shape[1] != joined.shape[-1]:

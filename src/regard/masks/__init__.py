@@ -1,12 +1,11 @@
-"""Who may see whom. ``True`` means "may attend"; masks combine with ``&``, ``|`` and ``~``."""
+"""Masks, which say which keys each query may attend to (``True``); they combine with ``&``, ``|`` and ``~``."""
 
 from regard.masks.appended import AppendedMask
 from regard.masks.content import Documents, Lengths, documents, lengths
-from regard.masks.given import Keep, Where, as_mask, ignore, keep, where
-from regard.masks.mask import And, Mask, Not, Or, Visibility
+from regard.masks.explicit import Keep, Where, as_mask, ignore, keep, where
+from regard.masks.mask import And, Mask, Not, Or, Visibility, visible_keys
 from regard.masks.positional import Band, Dilated, Prefix, causal, dilated, prefix, window
 from regard.masks.spans import Spans
-from regard.masks.visible_keys import visible_keys
 
 __all__ = [
     "And",

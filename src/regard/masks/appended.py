@@ -1,4 +1,4 @@
-"""A mask for keys that a layer appends to those it was given: every query sees them, and they have no position."""
+"""A mask for keys that a layer appends to the user's: every query sees them, and they have no position."""
 
 from collections.abc import Hashable
 
@@ -13,17 +13,17 @@ from regard.shapes import Grid, span_length, whole_number, without_appended
 
 
 class AppendedMask(Mask):
-    """A mask of the given keys; the appended ones are always seen.
+    """Applies a mask to the user's keys, and always allows the appended ones.
 
     Args:
-        mask: who may see whom among the given keys.
-        appended: how many keys stand after them, >= 0.
+        mask: the mask of the user's keys.
+        appended: number of appended keys, which come last, >= 0.
     """
 
     def __init__(self, mask: Mask, appended: int):
         self.mask, self.appended = as_part(mask), whole_number("appended", appended, low=0)
-        self.depth, self.parts_in_all = mask.depth + 1, mask.parts_in_all
-        check_size(self.depth, self.parts_in_all)
+        self.depth, self.total_parts = mask.depth + 1, mask.total_parts
+        check_size(self.depth, self.total_parts)
 
     def check(self, grid: Grid) -> None:
         if grid.keys < self.appended:
@@ -31,32 +31,32 @@ class AppendedMask(Mask):
         self.mask.check(without_appended(grid, self.appended))
 
     def allows(self, grid: Grid) -> Bool[Tensor, "..."]:
-        given = without_appended(grid, self.appended)
-        keys = span_length(given.key_span)
-        allowed = self.mask.allows(given)
+        inner = without_appended(grid, self.appended)
+        keys = span_length(inner.key_span)
+        allowed = self.mask.allows(inner)
         allowed = allowed.expand(*allowed.shape[:-1], keys)
         return F.pad(allowed, (0, span_length(grid.key_span) - keys), value=True)
 
     def visibility(self, grid: Grid) -> Visibility:
-        given = without_appended(grid, self.appended)
-        if not given.key_span:
+        inner = without_appended(grid, self.appended)
+        if not inner.key_span:
             return Visibility.EMPTY if 0 in grid.shape else Visibility.FULL
-        visibility = self.mask.visibility(given)
-        if span_length(given.key_span) < span_length(grid.key_span) and visibility is Visibility.EMPTY:
+        visibility = self.mask.visibility(inner)
+        if span_length(inner.key_span) < span_length(grid.key_span) and visibility is Visibility.EMPTY:
             return Visibility.PARTIAL
         return visibility
 
     def spans(self, grid: Grid) -> Spans | None:
-        given = without_appended(grid, self.appended)
-        appended = Spans.within(grid, given.keys, grid.keys)
-        if not given.key_span:
+        inner = without_appended(grid, self.appended)
+        appended = Spans.within(grid, inner.keys, grid.keys)
+        if not inner.key_span:
             return appended
-        seen = self.mask.spans(given)
-        return None if seen is None else seen.union(appended)
+        visible = self.mask.spans(inner)
+        return None if visible is None else visible.union(appended)
 
     def hidden_spans(self, grid: Grid) -> Spans | None:
-        given = without_appended(grid, self.appended)
-        return self.mask.hidden_spans(given) if given.key_span else Spans.within(grid, 0, 0)
+        inner = without_appended(grid, self.appended)
+        return self.mask.hidden_spans(inner) if inner.key_span else Spans.within(grid, 0, 0)
 
     def identity(self) -> Hashable:
         return self.mask, self.appended

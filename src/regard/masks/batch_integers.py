@@ -1,4 +1,4 @@
-"""An integer that may differ between batch rows: an offset, a length, a prefix."""
+"""Integers that may differ between batch rows, such as offsets, lengths and prefixes."""
 
 from collections.abc import Hashable, Sequence
 from functools import cached_property
@@ -11,23 +11,23 @@ from regard.shapes import POSITION_LIMIT, Grid, check_device, check_integers, wh
 from regard.transforms import has_data
 
 Integers = int | Sequence[int] | Tensor
-"""One integer for all batch rows, or one for each: a list, or an integer tensor ``[batch]``."""
+"""One integer for all batch rows, or one a row: a list, or an integer tensor ``[batch]``."""
 
 
 class BatchInteger:
-    """One integer for all batch rows, or one for each, of a magnitude up to `POSITION_LIMIT`.
+    """One integer for all batch rows, or one a row, with a magnitude of at most `POSITION_LIMIT`.
 
-    A tensor is copied, so that a mask stays the value it was when it was made. Its numbers are read back to the host
-    once, when they are first asked for: bounds of tiles cost no synchronization with the device.
+    A tensor is copied, so that later changes do not affect the mask. Its elements are copied to the host once, at their
+    first use, so that the bounds of tiles need no synchronization with the device.
 
     Args:
-        name: the argument that it came from, for messages.
+        name: the argument's name, for messages.
         value: an integer, a sequence of integers, or an integer tensor ``[batch]``.
 
     Raises:
-        KindError: if the value is none of these.
-        ShapeError: if a tensor has not one axis.
-        ArgumentError: if an integer is too large. Those of a tensor are looked at by `check`.
+        KindError: the value is none of these.
+        ShapeError: the tensor does not have one axis.
+        ArgumentError: an integer is too large. `check` tests those of a tensor.
     """
 
     def __init__(self, name: str, value: Integers):
@@ -46,19 +46,19 @@ class BatchInteger:
 
     @property
     def value(self) -> Integers:
-        """What it was made of: an integer, one integer for each batch row, or an integer tensor ``[batch]``."""
+        """The integer, one integer a batch row, or an integer tensor ``[batch]``."""
         if self._tensor is not None:
             return self._tensor
         return self._values if self._single is None else self._single
 
     @property
     def is_known(self) -> bool:
-        """Whether the integers can be read now; those of a tensor without data (`has_data`) cannot."""
+        """Whether the integers can be read now, which fails for a tensor without data (`has_data`)."""
         return self._tensor is None or has_data(self._tensor)
 
     @property
     def identity(self) -> Hashable:
-        """Equal for equal integers; a tensor, which may lie on a device, equals itself only."""
+        """A value that is equal for equal integers; a tensor, which may be on a device, equals only itself."""
         if self._tensor is not None:
             return id(self._tensor)
         return self._values if self._single is None else self._single
@@ -68,9 +68,9 @@ class BatchInteger:
         return () if self._tensor is None else tuple(self._tensor.tolist())
 
     def check(self, grid: Grid, low: int = -POSITION_LIMIT, high: int = POSITION_LIMIT) -> None:
-        """Raise unless there is one for each batch row, on the grid's device, and each lies in ``low..high``.
+        """Raises an error unless there is one integer a batch row, on the grid's device, and each is in ``low..high``.
 
-        Integers of a tensor without data are not compared with the limits.
+        The limits are not checked for a tensor without data.
         """
         if self._single is None and self.count != grid.batch:
             raise ShapeError(f"{self.name} must be an integer or [batch] = [{grid.batch}]; it has shape [{self.count}]")
@@ -84,7 +84,7 @@ class BatchInteger:
                 raise ArgumentError(f"{self.name} must be {limit}; it is {value}")
 
     def on(self, grid: Grid) -> int | Tensor:
-        """The integer, or ``int64 [batch, 1, 1, 1]`` of the tile's batch rows on its device."""
+        """Returns the integer, or ``int64 [batch, 1, 1, 1]`` for the tile's batch rows on its device."""
         if self._single is not None:
             return self._single
         rows = slice(grid.batch_span.start, grid.batch_span.stop)
@@ -93,14 +93,15 @@ class BatchInteger:
         return torch.tensor(self._values[rows], dtype=torch.int64, device=grid.device)[:, None, None, None]
 
     def on_host(self, grid: Grid) -> int | Tensor:
-        """The integer, or ``int64 [batch, 1, 1]`` of the tile's batch rows on the CPU; asked only if they are known."""
+        """Returns the integer, or ``int64 [batch, 1, 1]`` for the tile's batch rows on the CPU; requires `is_known`."""
         if self._single is not None:
             return self._single
         rows = self._values[grid.batch_span.start : grid.batch_span.stop]
         return torch.tensor(rows, dtype=torch.int64)[:, None, None]
 
     def bounds(self, grid: Grid) -> tuple[int, int]:
-        """The least and the greatest of the tile's batch rows, of which there must be one; asked only if known."""
+        """Returns the minimum and maximum over the tile's batch rows, of which there is at least one; requires
+        `is_known`."""
         if self._single is not None:
             return self._single, self._single
         values = self._values[grid.batch_span.start : grid.batch_span.stop]
@@ -108,7 +109,7 @@ class BatchInteger:
 
     @property
     def count(self) -> int:
-        """How many integers there are: the batch rows, which an exporter may leave open."""
+        """The number of integers, that is, of batch rows, which an exporter may leave symbolic."""
         return len(self._values) if self._tensor is None else self._tensor.shape[0]
 
     def __repr__(self) -> str:

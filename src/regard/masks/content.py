@@ -1,4 +1,4 @@
-"""Masks that follow from what stands in the sequences: their lengths, and the documents packed into them."""
+"""Masks by the content of sequences: their lengths, and the documents packed into them."""
 
 from collections.abc import Hashable
 from functools import cached_property
@@ -17,12 +17,12 @@ from regard.transforms import has_data
 
 
 class Lengths(Mask):
-    """Positions before the end of each sequence. See `lengths`."""
+    """Allows positions before the end of each sequence; see `lengths`."""
 
     def __init__(self, keys: Integers, queries: Integers | None = None):
         self.keys = BatchInteger("keys", keys)
         self.queries = None if queries is None else BatchInteger("queries", queries)
-        self._added: tuple[int, int, Tensor | None] = (-1, -1, None)
+        self._added_keys: tuple[int, int, Tensor | None] = (-1, -1, None)
 
     def check(self, grid: Grid) -> None:
         self.keys.check(grid, low=0, high=grid.keys)
@@ -42,11 +42,11 @@ class Lengths(Mask):
             return Visibility.EMPTY
         if not self._is_known:
             return Visibility.PARTIAL
-        least, greatest = self.keys.bounds(grid)
-        full, empty = grid.key_span[-1] < least, grid.key_span[0] >= greatest
+        shortest, longest = self.keys.bounds(grid)
+        full, empty = grid.key_span[-1] < shortest, grid.key_span[0] >= longest
         if self.queries is not None:
-            least, greatest = self.queries.bounds(grid)
-            full, empty = full and grid.query_span[-1] < least, empty or grid.query_span[0] >= greatest
+            shortest, longest = self.queries.bounds(grid)
+            full, empty = full and grid.query_span[-1] < shortest, empty or grid.query_span[0] >= longest
         if empty:
             return Visibility.EMPTY
         return Visibility.FULL if full else Visibility.PARTIAL
@@ -55,23 +55,23 @@ class Lengths(Mask):
         return self._is_known and self.visibility(grid) is Visibility.FULL
 
     def added_keys(self, batch: int, keys: int) -> Float[Tensor, "#batch 1 1 keys"] | None:
-        """What is added to scores on a CPU: 0 for what a query sees, else −∞. Kept for the next call.
+        """Returns the mask as a tensor to add to scores on a CPU, 0 or −∞, and caches it for the next call.
 
-        None with lengths of queries, and where all or nothing of a batch row is seen.
+        Returns None if there are lengths of queries, if no key is hidden, or if a batch row has no visible key.
 
         Raises:
-            ShapeError, KindError, ArgumentError: as `check`.
+            ShapeError, KindError, ArgumentError: as in `check`.
         """
         if self.queries is not None:
             return None
-        if self._added[:2] != (batch, keys):
+        if self._added_keys[:2] != (batch, keys):
             grid = Grid.whole(batch, 1, 1, keys)
             self.check(grid)
             added = None
             if self._is_known and not self.hides_nothing(grid) and self.keys.bounds(grid)[0] > 0:
                 added = torch.where(self.allows(grid), 0.0, -torch.inf)
-            self._added = batch, keys, added
-        return self._added[2]
+            self._added_keys = batch, keys, added
+        return self._added_keys[2]
 
     def spans(self, grid: Grid) -> Spans | None:
         if not self._is_known:
@@ -90,34 +90,36 @@ class Lengths(Mask):
 
 
 def lengths(keys: Integers, queries: Integers | None = None) -> Lengths:
-    """Sequences of different lengths, padded at their ends to one.
+    """Hides the padding at the end of sequences of different lengths.
 
         query i sees key j of batch row b  ⇔  j < keys[b]  and  i < queries[b]
 
     Args:
-        keys: how many keys of each batch row are not padding, 0..keys: an integer tensor ``[batch]``, a list, or one
-            integer for all rows.
-        queries: the same for queries; those past it see nothing, and their output is 0. None: all queries see.
+        keys: number of keys in each batch row that are not padding, 0..keys: an integer tensor ``[batch]``, a list, or
+            one integer for all rows.
+        queries: the same for queries; padded queries see nothing, and their output is 0. None: no query is padding.
     """
     return Lengths(keys, queries)
 
 
 class Documents(Mask):
-    """Pairs within one document. See `documents`."""
+    """Allows pairs within one document; see `documents`."""
 
     def __init__(self, query_ids: Tensor, key_ids: Tensor | None = None):
         self.query_ids = _ids("query_ids", query_ids)
         self.key_ids = None if key_ids is None else _ids("key_ids", key_ids)
-        self._found: tuple[Grid, Spans | None] | None = None
+        self._cached_spans: tuple[Grid, Spans | None] | None = None
 
     def check(self, grid: Grid) -> None:
         if self.key_ids is None and grid.queries != grid.keys:
             raise ShapeError(
-                f"documents needs key_ids where queries and keys differ in number; "
+                f"documents needs key_ids if the numbers of queries and keys differ; "
                 f"there are {grid.queries} queries and {grid.keys} keys"
             )
-        given = (("query_ids", "queries", self.query_ids, grid.queries), ("key_ids", "keys", self.key_ids, grid.keys))
-        for name, axis, ids, length in given:
+        for name, axis, ids, length in (
+            ("query_ids", "queries", self.query_ids, grid.queries),
+            ("key_ids", "keys", self.key_ids, grid.keys),
+        ):
             if ids is None:
                 continue
             if list(ids.shape) not in ([length], [grid.batch, length]):
@@ -144,7 +146,7 @@ class Documents(Mask):
         return query_ids, query_ids if self.key_ids is None else self.key_ids.cpu()
 
     def visibility(self, grid: Grid) -> Visibility:
-        """From the least and greatest id of each batch row: exact when ids ascend, as in packed sequences."""
+        """Compares the smallest and largest ids of each batch row; exact if ids ascend, as in packed sequences."""
         if 0 in grid.shape:
             return Visibility.EMPTY
         if not self._is_known:
@@ -153,7 +155,7 @@ class Documents(Mask):
         query = _part(query_ids, grid.batch_span, grid.query_span)
         key = _part(key_ids, grid.batch_span, grid.key_span)
         query_high, key_high = query.amax(-1), key.amax(-1)
-        if bool(((query_high < _least_document(key)) | (key_high < _least_document(query))).all()):
+        if bool(((query_high < _first_document(key)) | (key_high < _first_document(query))).all()):
             return Visibility.EMPTY
         query_low, key_low = query.amin(-1), key.amin(-1)
         one_document = (query_low == query_high) & (key_low == key_high) & (query_low == key_low) & (query_low >= 0)
@@ -162,38 +164,37 @@ class Documents(Mask):
     def spans(self, grid: Grid) -> Spans | None:
         if not self._is_known:
             return None
-        found = self._found
-        if found is None or found[0] != grid:
-            # Kept for the next layer, which asks the same: ids are sorted once for a batch.
-            self._found = found = grid, self._find_spans(grid)
-        return found[1]
+        if self._cached_spans is None or self._cached_spans[0] != grid:
+            # The next layer of a model needs the same spans, so ids are sorted once for a batch.
+            self._cached_spans = grid, self._compute_spans(grid)
+        return self._cached_spans[1]
 
-    def _find_spans(self, grid: Grid) -> Spans | None:
-        """From the keys sorted by id: which runs of keys have a query's id, and where those begin and end."""
+    def _compute_spans(self, grid: Grid) -> Spans | None:
+        """Sorts the keys by id, and returns the runs of keys that have each query's id."""
         if 0 in grid.shape:
             return Spans.within(grid, 0, 0)
         query_ids, key_ids = self._on_host
         query = _part(query_ids, grid.batch_span, grid.query_span)
-        # Stable: the keys of one id stay in the order of their positions.
+        # A stable sort keeps keys with the same id in the order of their positions.
         ids, order = _part(key_ids, grid.batch_span, grid.key_span).sort(stable=True, dim=-1)
         rows, keys = max(len(query), len(ids)), ids.shape[-1]
         query, ids, order = (x.expand(rows, -1).contiguous() for x in (query, ids, order))  # B Q, B K, B K
         low, high = torch.searchsorted(ids, query), torch.searchsorted(ids, query, right=True)
-        # Runs in the order of their ids: the number of each key's run, and where in this order each run begins.
+        # In the sorted order: the index of each key's run, and the sorted index at which each run begins.
         begins = torch.ones_like(ids, dtype=torch.bool)
         begins[:, 1:] = (ids[:, 1:] != ids[:, :-1]) | (order[:, 1:] != order[:, :-1] + 1)
         run = begins.cumsum(-1) - 1
-        place = torch.where(begins, torch.arange(keys), keys).sort(-1).values
-        place = F.pad(place, (0, 1), value=keys)
+        run_start = torch.where(begins, torch.arange(keys), keys).sort(-1).values
+        run_start = F.pad(run_start, (0, 1), value=keys)
         first = run.gather(-1, low.clamp(max=keys - 1))
         count = (run.gather(-1, (high - 1).clamp(min=0)) - first + 1) * ((low < high) & (query >= 0))
-        most = int(count.amax())
-        if most > RUNS_LIMIT:
+        runs = int(count.amax())
+        if runs > RUNS_LIMIT:
             return None
         start, stop = [], []
-        for number in range(max(most, 1)):
-            at = (first + number).clamp(max=keys - 1)
-            begin, end = place.gather(-1, at).clamp(max=keys - 1), place.gather(-1, at + 1)
+        for number in range(max(runs, 1)):
+            index = (first + number).clamp(max=keys - 1)
+            begin, end = run_start.gather(-1, index).clamp(max=keys - 1), run_start.gather(-1, index + 1)
             exists = number < count
             start.append((order.gather(-1, begin) + grid.key_span.start) * exists)
             stop.append((order.gather(-1, end - 1) + 1 + grid.key_span.start) * exists)
@@ -206,15 +207,15 @@ class Documents(Mask):
 
 
 def documents(query_ids: Tensor, key_ids: Tensor | None = None) -> Documents:
-    """Several documents packed into one sequence, each seeing only itself.
+    """Separates documents that are packed into one sequence: each sees only itself.
 
         query i sees key j of batch row b  ⇔  query_ids[b, i] = key_ids[b, j] >= 0
 
     Args:
-        query_ids: which document each query belongs to, integers ``[batch, queries]``, or ``[queries]`` for all batch
-            rows. Negative: padding, which sees nothing and is seen by none. Ids need not ascend; where they do, tiles
-            that lie between documents are skipped.
-        key_ids: the same for keys, ``[batch, keys]`` or ``[keys]``; None where keys are the queries' own tokens.
+        query_ids: the document of each query, integers ``[batch, queries]``, or ``[queries]`` for all batch rows. A
+            negative id is padding, which neither sees nor is seen. Ids need not ascend; if they do, tiles between
+            documents are skipped.
+        key_ids: the same for keys, ``[batch, keys]`` or ``[keys]``; None if keys and queries are the same tokens.
     """
     return Documents(query_ids, key_ids)
 
@@ -225,7 +226,7 @@ def _ids(name: str, ids: object) -> Tensor:
     check_integers(name, ids)
     if ids.dim() not in (1, 2):
         raise ShapeError(f"{name} must be [length] or [batch, length]; it has shape {list(ids.shape)}")
-    # A copy: a mask stays the value it was when it was made.
+    # The copy keeps later changes from affecting the mask.
     return ids.detach().to(torch.int64, copy=True)
 
 
@@ -234,6 +235,6 @@ def _part(ids: Tensor, rows: range, span: range) -> Tensor:
     return ids[:, span.start : span.stop]
 
 
-def _least_document(ids: Tensor) -> Tensor:
-    # Padding counts as greater than any document, so that a row of nothing else overlaps with none.
+def _first_document(ids: Tensor) -> Tensor:
+    # Padding counts as larger than any document, so that a row of only padding overlaps with no document.
     return ids.masked_fill(ids < 0, torch.iinfo(ids.dtype).max).amin(-1)

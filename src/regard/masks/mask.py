@@ -1,6 +1,6 @@
-"""What a mask is: who may see whom, densely and tile by tile, with an algebra.
+"""The base class of masks and their algebra.
 
-``True`` means "may attend" (contract 1).
+A mask says which keys each query may attend to, densely and tile by tile. ``True`` means "may attend" (contract 1).
 """
 
 import enum
@@ -18,18 +18,17 @@ from regard.shapes import Grid
 from regard.transforms import has_data
 
 DEPTH_LIMIT = 64
-"""How deep ``&``, ``|`` and ``~`` may be nested; a chain of one operator, however long, is one level."""
+"""Largest nesting depth of ``&``, ``|`` and ``~``; a chain of one operator, however long, is one level."""
 
 PARTS_LIMIT = 2**16
-"""How many masks one combination may have, counted as often as they stand in it."""
-
+"""Largest number of masks in one combination, where a mask counts as often as it occurs."""
 
 REPR_LIMIT = 16
-"""Masks of a combination beyond which its text counts the others."""
+"""Largest number of masks in the text of a combination; it only counts the others."""
 
 
 class Visibility(enum.Enum):
-    """What a tile of pairs is, for all batch rows and heads of the tile together."""
+    """Whether the mask allows none, some or all pairs of a tile, over all of its batch rows and heads."""
 
     EMPTY = "empty"
     PARTIAL = "partial"
@@ -37,27 +36,27 @@ class Visibility(enum.Enum):
 
 
 class Mask(ABC):
-    """Who may see whom. Masks combine with ``&``, ``|`` and ``~``; they have no truth value.
+    """Says which keys each query may attend to. Masks combine with ``&``, ``|`` and ``~``; they have no truth value.
 
-    Two masks are equal if they are made of the same integers, or are one object.
+    Two masks are equal if they are the same object, or have the same class and the same integers.
 
     Attributes:
-        depth: levels of ``&``, ``|`` and ``~``; 1 for a mask that is no combination.
-        parts_in_all: masks that it is combined of, at all levels; 1 for a mask that is no combination.
+        depth: levels of ``&``, ``|`` and ``~``; 1 for a mask that is not a combination.
+        total_parts: number of masks in the combination, at all levels; 1 for a mask that is not a combination.
     """
 
     depth: int = 1
-    parts_in_all: int = 1
+    total_parts: int = 1
 
     def check(self, grid: Grid) -> None:  # noqa: B027 (most masks fit every grid)
-        """Raise ArgumentError, ShapeError or KindError unless this mask fits the problem of ``grid``."""
+        """Raises ArgumentError, ShapeError or KindError unless this mask fits the problem of ``grid``."""
 
     @abstractmethod
     def allows(self, grid: Grid) -> Bool[Tensor, "..."]:
-        """May this pair be seen? bool, on the grid's device, broadcastable to its ``[batch, heads, queries, keys]``."""
+        """Returns a bool tensor on the grid's device, broadcastable to the tile's ``[batch, heads, queries, keys]``."""
 
     def visibility(self, grid: Grid) -> Visibility:
-        """Whether the tile is EMPTY, FULL or PARTIAL; must be exact or PARTIAL."""
+        """Returns whether the tile is EMPTY, FULL or PARTIAL; must be exact or PARTIAL."""
         allowed = self.allows(grid)
         if not has_data(allowed):
             return Visibility.PARTIAL
@@ -66,27 +65,27 @@ class Mask(ABC):
         return Visibility.PARTIAL if bool(allowed.any()) else Visibility.EMPTY
 
     def hides_nothing(self, grid: Grid) -> bool:
-        """Whether the mask is known to allow all pairs of the tile, at a price that no calculation notices.
+        """Whether the mask certainly allows all pairs of the tile, as far as that can be told at a negligible cost.
 
-        True only where that is certain; most masks say False without a look.
+        Most masks return False without a check.
         """
         return False
 
     def spans(self, grid: Grid) -> Spans | None:
-        """The keys of the tile that each row sees, if in every row they are a few runs; must be exact or None.
+        """Returns the visible keys of each row of the tile if every row has only a few runs; must be exact or None.
 
-        Costs time and memory linear in queries + keys (sorted ids: times a logarithm) of each batch row and head, never
-        their product; a mask that cannot tell at this price says None, as most masks do.
+        It costs time and memory linear in queries + keys of each batch row and head (with a logarithmic factor for
+        sorted ids), never in their product. A mask that cannot meet this bound returns None, as most masks do.
         """
         return None
 
     def hidden_spans(self, grid: Grid) -> Spans | None:
-        """The same for the keys of the tile that each row does *not* see: what `spans` is for ``~mask``."""
-        seen = self.spans(grid)
-        return None if seen is None else seen.complement(grid)
+        """Returns the hidden keys of each row of the tile in the same form: the `spans` of ``~mask``."""
+        visible = self.spans(grid)
+        return None if visible is None else visible.complement(grid)
 
     def dense(self, grid: Grid) -> Bool[Tensor, "batch heads queries keys"]:
-        """`allows`, expanded to the tile's four axes."""
+        """Returns `allows`, expanded to the tile's four axes."""
         return self.allows(grid).expand(grid.shape)
 
     def __and__(self, other: "Mask") -> "Mask":
@@ -95,7 +94,7 @@ class Mask(ABC):
     def __or__(self, other: "Mask") -> "Mask":
         return _combined(Or, self, other)
 
-    # ``tensor & mask`` comes here, and is refused with the same hint as ``mask & tensor``.
+    # ``tensor & mask`` raises the same error as ``mask & tensor``.
     __rand__ = __and__
     __ror__ = __or__
 
@@ -109,7 +108,7 @@ class Mask(ABC):
         )
 
     def identity(self) -> Hashable:
-        """What the mask is made of: masks of one class are equal if this is. The object itself, if not overridden."""
+        """Returns a value that is equal for equal masks of one class; by default the object's id."""
         return id(self)
 
     def __eq__(self, other: object) -> bool:
@@ -122,7 +121,7 @@ class Mask(ABC):
 
 
 def as_part(value: object) -> Mask:
-    """The value, if it is a mask; else KindError."""
+    """Returns the value if it is a mask; raises KindError otherwise."""
     if not isinstance(value, Mask):
         raise KindError(
             f"a mask combines with masks only; got {type(value).__name__} "
@@ -131,15 +130,15 @@ def as_part(value: object) -> Mask:
     return value
 
 
-def check_size(depth: int, parts_in_all: int) -> None:
-    """Raise ArgumentError if a combination is nested too deep, or has too many parts."""
+def check_size(depth: int, total_parts: int) -> None:
+    """Raises ArgumentError if a combination is nested too deeply, or has too many parts."""
     instead = "write it as one function with masks.where, or as a tensor with masks.keep"
     if depth > DEPTH_LIMIT:
         raise ArgumentError(
             f"masks may be nested {DEPTH_LIMIT} levels deep (a chain of one operator is one level); {instead}"
         )
-    if parts_in_all > PARTS_LIMIT:
-        raise ArgumentError(f"a mask may be combined of {PARTS_LIMIT} masks; there are {parts_in_all}; {instead}")
+    if total_parts > PARTS_LIMIT:
+        raise ArgumentError(f"a mask may be combined of {PARTS_LIMIT} masks; there are {total_parts}; {instead}")
 
 
 def _combined(kind: "type[And] | type[Or]", left: Mask, right: object) -> Mask:
@@ -149,39 +148,39 @@ def _combined(kind: "type[And] | type[Or]", left: Mask, right: object) -> Mask:
 
 
 class Combination(Mask):
-    """Masks that are joined by one operator.
+    """Combines masks by one operator.
 
     Args:
-        first, others: the masks. Those that are joined by the same operator are replaced by their parts, so that a
-            chain of any length is one level, and equal ones are kept once.
+        first, others: the masks. A combination by the same operator is replaced by its parts, so that a chain of any
+            length is one level, and of equal masks only one is kept.
     """
 
     sign: ClassVar[str]
 
     def __init__(self, first: Mask, *others: Mask):
-        # Keys of a dict: in order and once. Those of a chain are copied with their hashes, so that growing it is cheap.
-        # A compiler cannot ask a mask that is made in its graph for a hash: there, equal ones are kept.
-        once: dict[Mask, None] = {}
-        every: tuple[Mask, ...] = ()
-        depth = given = given_in_all = 0
+        # A dict keeps the order and removes duplicates; copying the dict of a chain reuses its hashes, so a chain grows
+        # cheaply. A compiler cannot hash a mask that its graph creates, so there duplicates stay.
+        unique: dict[Mask, None] = {}
+        compiled: tuple[Mask, ...] = ()
+        depth = count = total = 0
         for mask in (as_part(first), *map(as_part, others)):
             is_chain = isinstance(mask, type(self))
             parts = mask._parts if is_chain else (mask,)
             if torch.compiler.is_compiling():
-                every = (*every, *parts)
+                compiled = (*compiled, *parts)
             else:
-                once |= dict.fromkeys(parts)
+                unique |= dict.fromkeys(parts)
             depth = max(depth, mask.depth if is_chain else mask.depth + 1)
-            given, given_in_all = given + len(parts), given_in_all + mask.parts_in_all
-        self._parts: Collection[Mask] = every or once
+            count, total = count + len(parts), total + mask.total_parts
+        self._parts: Collection[Mask] = compiled or unique
         self.depth = depth
-        all_differ = len(self._parts) == given
-        self.parts_in_all = given_in_all if all_differ else sum(part.parts_in_all for part in self._parts)
-        check_size(self.depth, self.parts_in_all)
+        all_differ = len(self._parts) == count
+        self.total_parts = total if all_differ else sum(part.total_parts for part in self._parts)
+        check_size(self.depth, self.total_parts)
 
     @property
     def parts(self) -> tuple[Mask, ...]:
-        """The masks that are joined, none of them by the same operator."""
+        """The combined masks, none of which is a combination by the same operator."""
         return tuple(self._parts)
 
     def check(self, grid: Grid) -> None:
@@ -189,19 +188,19 @@ class Combination(Mask):
             part.check(grid)
 
     def __repr__(self) -> str:
-        shown, budget = [], REPR_LIMIT
+        texts, budget = [], REPR_LIMIT
         for part in self._parts:
-            if part.parts_in_all > budget:
+            if part.total_parts > budget:
                 break
-            shown.append(repr(part))
-            budget -= part.parts_in_all
-        if rest := self.parts_in_all - (REPR_LIMIT - budget):
-            shown.append(f"<{rest} more masks>" if shown else f"<{rest} masks>")
-        return f"({f' {self.sign} '.join(shown)})"
+            texts.append(repr(part))
+            budget -= part.total_parts
+        if rest := self.total_parts - (REPR_LIMIT - budget):
+            texts.append(f"<{rest} more masks>" if texts else f"<{rest} masks>")
+        return f"({f' {self.sign} '.join(texts)})"
 
 
 class And(Combination):
-    """Pairs that all masks allow."""
+    """Allows the pairs that all masks allow."""
 
     sign = "&"
 
@@ -226,7 +225,7 @@ class And(Combination):
 
 
 class Or(Combination):
-    """Pairs that any of the masks allows."""
+    """Allows the pairs that at least one of the masks allows."""
 
     sign = "|"
 
@@ -251,12 +250,12 @@ class Or(Combination):
 
 
 class Not(Mask):
-    """Pairs that the mask forbids."""
+    """Allows the pairs that the mask hides."""
 
     def __init__(self, mask: Mask):
         self.mask = mask
-        self.depth, self.parts_in_all = mask.depth + 1, mask.parts_in_all
-        check_size(self.depth, self.parts_in_all)
+        self.depth, self.total_parts = mask.depth + 1, mask.total_parts
+        check_size(self.depth, self.total_parts)
 
     def check(self, grid: Grid) -> None:
         self.mask.check(grid)
@@ -286,34 +285,76 @@ class Not(Mask):
 
 
 def _visibility(parts: Iterable[Mask], grid: Grid, decisive: Visibility, neutral: Visibility) -> Visibility:
-    """What the parts are together: ``decisive`` if one is, ``neutral`` if all are, else PARTIAL."""
-    together = neutral
-    # A part may be costly (a function, a tensor on a GPU): it is asked only if those before it do not decide.
+    """Returns ``decisive`` if a part is so, ``neutral`` if all parts are, and PARTIAL otherwise."""
+    combined = neutral
+    # A part may be costly (a function, a tensor on a GPU), so the loop ends as soon as the result is known.
     for part in parts:
         visibility = part.visibility(grid)
         if visibility is decisive:
             return decisive
         if visibility is Visibility.PARTIAL:
-            together = visibility
-    return together
+            combined = visibility
+    return combined
 
 
-def _all_spans(ask: Iterable[Callable[[Grid], Spans | None]], grid: Grid) -> list[Spans] | None:
-    """What each one answers; None as soon as one of them does not know: the next one may lie on a GPU."""
-    found = []
-    for spans_of in ask:
-        spans = spans_of(grid)
-        if spans is None:
+def _all_spans(methods: Iterable[Callable[[Grid], Spans | None]], grid: Grid) -> list[Spans] | None:
+    """Returns the spans of all masks, or None at the first mask without spans, since the next may be on a GPU."""
+    spans = []
+    for method in methods:
+        part = method(grid)
+        if part is None:
             return None
-        found.append(spans)
-    return found
+        spans.append(part)
+    return spans
 
 
-def _intersection(ask: Iterable[Callable[[Grid], Spans | None]], grid: Grid) -> Spans | None:
-    found = _all_spans(ask, grid)
-    return None if found is None else intersection_of(found)
+def _intersection(methods: Iterable[Callable[[Grid], Spans | None]], grid: Grid) -> Spans | None:
+    spans = _all_spans(methods, grid)
+    return None if spans is None else intersection_of(spans)
 
 
-def _union(ask: Iterable[Callable[[Grid], Spans | None]], grid: Grid) -> Spans | None:
-    found = _all_spans(ask, grid)
-    return None if found is None else found[0].union(*found[1:])
+def _union(methods: Iterable[Callable[[Grid], Spans | None]], grid: Grid) -> Spans | None:
+    spans = _all_spans(methods, grid)
+    return None if spans is None else spans[0].union(*spans[1:])
+
+
+def visible_keys(mask: Mask, grid: Grid, block: int) -> range:
+    """Returns the smallest range of whole key blocks that contains all visible keys of a tile.
+
+    It bisects the key blocks by `Mask.visibility`: about ``log2(keys / block)`` calls for each end if the mask knows
+    its bounds, and at most four calls a block for any mask.
+
+    Args:
+        mask: the mask.
+        grid: the tile: its query rows, and the keys to search.
+        block: number of keys in a block, counted from the tile's first key.
+
+    Returns:
+        Positions in the whole problem, within ``grid.key_span``: the range starts at the first key of a block and ends
+        after the last key of a block or of the tile. It is empty if no key is visible.
+    """
+    span = grid.key_span
+    if 0 in grid.shape:
+        return range(span.start, span.start)
+
+    def keys_of(first: int, stop: int) -> range:
+        return range(span.start + first * block, min(span.start + stop * block, span.stop))
+
+    def outermost(first: int, stop: int, from_left: bool) -> int | None:
+        if mask.visibility(grid.tile(keys=keys_of(first, stop))) is Visibility.EMPTY:
+            return None
+        if stop - first == 1:
+            return first
+        middle = (first + stop) // 2
+        halves = ((first, middle), (middle, stop))
+        near, far = halves if from_left else halves[::-1]
+        index = outermost(*near, from_left)
+        return outermost(*far, from_left) if index is None else index
+
+    blocks = -(-len(span) // block)
+    first = outermost(0, blocks, from_left=True)
+    if first is None:
+        return range(span.start, span.start)
+    last = outermost(first, blocks, from_left=False)
+    # A range may be PARTIAL although each of its blocks is EMPTY, but the block `first` is not EMPTY.
+    return keys_of(first, (first if last is None else last) + 1)

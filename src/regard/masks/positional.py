@@ -1,6 +1,6 @@
-"""Masks that follow from positions alone: causal, window, prefix, dilated.
+"""Masks by position: causal, window, prefix, dilated.
 
-All know their bounds: what a tile is follows from its corners, without building a tensor.
+The visibility of a tile follows from its corners, without a tensor.
 """
 
 from collections.abc import Hashable
@@ -17,17 +17,17 @@ from regard.masks.spans import Spans
 from regard.shapes import POSITION_LIMIT, Grid, whole_number
 
 Align = Literal["end", "start"]
-"""Where the two ends of a band meet: the last query at the last key, or the first query at the first key."""
+"""Which ends of the sequences align: the last query with the last key, or the first query with the first key."""
 
 
 class Band(Mask):
-    """Keys near the query's own: ``i + offset − before <= j <= i + offset + after``. See `causal` and `window`.
+    """Allows keys near the query's own: ``i + offset − before <= j <= i + offset + after``; see `causal` and `window`.
 
     Args:
-        before: keys visible before the query's own; None for all.
-        after: keys visible after it; None for all.
-        align: what ``offset`` is when it is not given.
-        offset: the key position of query 0, for all batch rows or for each; None to follow ``align``.
+        before: number of visible keys before the query's own; None for all.
+        after: number of visible keys after it; None for all.
+        align: decides the offset if ``offset`` is None.
+        offset: the key position of query 0, one for all batch rows or one a row; None to follow ``align``.
     """
 
     def __init__(self, before: int | None, after: int | None, align: Align = "end", offset: Integers | None = None):
@@ -43,7 +43,7 @@ class Band(Mask):
             self.offset.check(grid)
 
     def offset_on(self, grid: Grid) -> int | Tensor:
-        """The key position of query 0: an int, or ``int64 [batch, 1, 1, 1]`` of the tile's batch rows."""
+        """Returns the key position of query 0: an int, or ``int64 [batch, 1, 1, 1]`` for the tile's batch rows."""
         return self._aligned(grid) if self.offset is None else self.offset.on(grid)
 
     def _aligned(self, grid: Grid) -> int:
@@ -68,14 +68,14 @@ class Band(Mask):
             low = high = self._aligned(grid)
         else:
             low, high = self.offset.bounds(grid)
-        # How far a key stands behind the query's own key, least and greatest; each row's distances leave no gap.
-        least = grid.key_span[0] - grid.query_span[-1] - high
-        greatest = grid.key_span[-1] - grid.query_span[0] - low
-        too_early = self.before is not None and greatest < -self.before
-        too_late = self.after is not None and least > self.after
+        # The range of distances from a query's own key to a key; in each row the distances have no gap.
+        nearest = grid.key_span[0] - grid.query_span[-1] - high
+        farthest = grid.key_span[-1] - grid.query_span[0] - low
+        too_early = self.before is not None and farthest < -self.before
+        too_late = self.after is not None and nearest > self.after
         if too_early or too_late:
             return Visibility.EMPTY
-        full = (self.before is None or least >= -self.before) and (self.after is None or greatest <= self.after)
+        full = (self.before is None or nearest >= -self.before) and (self.after is None or farthest <= self.after)
         return Visibility.FULL if full else Visibility.PARTIAL
 
     def hides_nothing(self, grid: Grid) -> bool:
@@ -87,14 +87,14 @@ class Band(Mask):
         span = grid.query_span
         offset = self._aligned(grid) if self.offset is None else self.offset.on_host(grid)
 
-        def beside(distance: int) -> Tensor:
+        def at_distance(distance: int) -> Tensor:
             if isinstance(offset, int):
                 shift = offset + distance
                 return torch.arange(span.start + shift, span.stop + shift)[None, None]
             return torch.arange(span.start, span.stop) + (offset + distance)
 
-        start = 0 if self.before is None else beside(-self.before)
-        return Spans.within(grid, start, grid.keys if self.after is None else beside(self.after + 1))
+        start = 0 if self.before is None else at_distance(-self.before)
+        return Spans.within(grid, start, grid.keys if self.after is None else at_distance(self.after + 1))
 
     def identity(self) -> Hashable:
         offset = self.align if self.offset is None else self.offset.identity
@@ -112,18 +112,18 @@ class Band(Mask):
 
 
 def causal(align: Align = "end", offset: Integers | None = None) -> Band:
-    """Each query sees its own key and those before it.
+    """Lets each query see its own key and the keys before it.
 
         query i sees key j  ⇔  j <= i + offset
 
-    Vaswani et al. 2017, §3.2.3 (the decoder's self-attention), where queries and keys are equally many and offset = 0.
+    Vaswani et al. 2017, §3.2.3 (the decoder's self-attention), with as many queries as keys and offset = 0.
 
     Args:
-        align: where the two sequences meet when their lengths differ. ``"end"``: the last query stands at the last key
-            and sees all keys, offset = keys − queries (a decoder with a cache). ``"start"``: the first query stands at
-            the first key, offset = 0.
-        offset: the key position of query 0, said outright instead of ``align``: an integer, or one for each batch row
-            (caches of different lengths). It may be negative: then the first queries see nothing.
+        align: how the two sequences align if their lengths differ. ``"end"``: the last query aligns with the last key
+            and sees all keys, offset = keys − queries (a decoder with a cache). ``"start"``: the first query aligns
+            with the first key, offset = 0.
+        offset: the key position of query 0, which overrides ``align``: an integer, or one a batch row (caches of
+            different lengths). If it is negative, the first queries see nothing.
     """
     return Band(None, 0, align, offset)
 
@@ -131,23 +131,24 @@ def causal(align: Align = "end", offset: Integers | None = None) -> Band:
 def window(
     before: int | None = None, after: int | None = None, align: Align = "end", offset: Integers | None = None
 ) -> Band:
-    """Each query sees the keys around its own.
+    """Lets each query see the keys around its own.
 
         query i sees key j  ⇔  i + offset − before <= j <= i + offset + after
 
-    The sliding window of Beltagy et al. 2020 (Longformer), §3.1; their window of w keys is ``window(w // 2, w // 2)``.
+    This is the sliding window of Beltagy et al. 2020 (Longformer), §3.1; their window of w keys is
+    ``window(w // 2, w // 2)``.
 
     Args:
-        before: keys visible before the query's own, which is not counted: ``window(2, 0)`` sees three keys.
-            None for all of them.
-        after: keys visible after the query's own; None for all of them, so that ``window(None, 0)`` is ``causal()``.
-        align, offset: which key is the query's own; as in `causal`.
+        before: number of visible keys before the query's own, which does not count: ``window(2, 0)`` sees three keys.
+            None for all.
+        after: number of visible keys after the query's own; None for all, so that ``window(None, 0)`` is ``causal()``.
+        align, offset: decide which key is the query's own, as in `causal`.
     """
     return Band(before, after, align, offset)
 
 
 class Prefix(Mask):
-    """Keys ``j < n``, for every query. See `prefix`."""
+    """Allows keys ``j < n`` for every query; see `prefix`."""
 
     def __init__(self, n: Integers):
         self.n = BatchInteger("n", n)
@@ -163,10 +164,10 @@ class Prefix(Mask):
             return Visibility.EMPTY
         if not self.n.is_known:
             return Visibility.PARTIAL
-        least, greatest = self.n.bounds(grid)
-        if grid.key_span[0] >= greatest:
+        shortest, longest = self.n.bounds(grid)
+        if grid.key_span[0] >= longest:
             return Visibility.EMPTY
-        return Visibility.FULL if grid.key_span[-1] < least else Visibility.PARTIAL
+        return Visibility.FULL if grid.key_span[-1] < shortest else Visibility.PARTIAL
 
     def spans(self, grid: Grid) -> Spans | None:
         return Spans.within(grid, 0, self.n.on_host(grid)) if self.n.is_known else None
@@ -179,7 +180,7 @@ class Prefix(Mask):
 
 
 def prefix(n: Integers) -> Prefix:
-    """The first keys are seen by every query.
+    """Lets every query see the first keys.
 
         query i sees key j  ⇔  j < n
 
@@ -187,13 +188,13 @@ def prefix(n: Integers) -> Prefix:
     keeps the first n tokens as sinks (Xiao et al. 2024, §3.2).
 
     Args:
-        n: how many keys, >= 0: an integer, or one for each batch row. More than there are means all.
+        n: number of keys, >= 0: an integer, or one a batch row. If it exceeds the number of keys, all are visible.
     """
     return Prefix(n)
 
 
 class Dilated(Mask):
-    """Every ``step``-th key, counted from the query's own. See `dilated`."""
+    """Allows every ``step``-th key, counted from the query's own; see `dilated`."""
 
     def __init__(self, step: int):
         self.step = whole_number("step", step, low=1, high=POSITION_LIMIT)
@@ -204,11 +205,11 @@ class Dilated(Mask):
     def visibility(self, grid: Grid) -> Visibility:
         if 0 in grid.shape:
             return Visibility.EMPTY
-        least = grid.key_span[0] - grid.query_span[-1] - grid.offset
-        greatest = grid.key_span[-1] - grid.query_span[0] - grid.offset
-        if greatest // self.step * self.step < least:  # the last multiple of step up to `greatest`
+        nearest = grid.key_span[0] - grid.query_span[-1] - grid.offset
+        farthest = grid.key_span[-1] - grid.query_span[0] - grid.offset
+        if farthest // self.step * self.step < nearest:  # the last multiple of step up to `farthest`
             return Visibility.EMPTY
-        return Visibility.FULL if self.step == 1 or least == greatest else Visibility.PARTIAL
+        return Visibility.FULL if self.step == 1 or nearest == farthest else Visibility.PARTIAL
 
     def spans(self, grid: Grid) -> Spans | None:
         return Spans.within(grid, 0, grid.keys) if self.step == 1 else None
@@ -221,14 +222,14 @@ class Dilated(Mask):
 
 
 def dilated(step: int) -> Dilated:
-    """Each query sees every ``step``-th key, before and after its own, and its own.
+    """Lets each query see its own key and every ``step``-th key before and after it.
 
         query i sees key j  ⇔  (i + offset − j) mod step = 0,   offset = keys − queries (the ends are aligned)
 
-    The strided pattern of Child et al. 2019 (Sparse Transformers), §4.2; with a window, ``dilated(d) & window(w · d,
-    w · d)``, the dilated sliding window of Beltagy et al. 2020, §3.1.
+    This is the strided pattern of Child et al. 2019 (Sparse Transformers), §4.2. With a window,
+    ``dilated(d) & window(w · d, w · d)``, it is the dilated sliding window of Beltagy et al. 2020, §3.1.
 
     Args:
-        step: distance of visible keys, >= 1; 1 sees all.
+        step: distance between visible keys, >= 1; with 1 all keys are visible.
     """
     return Dilated(step)

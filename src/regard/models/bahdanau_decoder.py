@@ -7,8 +7,7 @@ from torch import Tensor, nn
 
 from regard.models.encoders import Encoded
 from regard.models.hard_attention import Choices, HardChoice
-from regard.models.readout import Readout
-from regard.models.recurrent_decoder import Decoded, DecoderState, RecurrentDecoder
+from regard.models.recurrent_decoder import Decoded, DecoderState, Readout, RecurrentDecoder
 from regard.nn import Attention, Memory
 
 

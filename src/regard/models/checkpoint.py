@@ -8,32 +8,16 @@ import types
 import typing
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules import module
+from torch.nn.modules import module as torch_modules
 
 from regard.atomic_file import AtomicFile
 from regard.errors import ArgumentError, MissingPartError, RunError, TrainingError, WriteError
-from regard.models.language_model import LanguageModel, LanguageModelConfig
-from regard.models.recurrent_pointer_generator import RecurrentPointerConfig, RecurrentPointerGenerator
-from regard.models.recurrent_translator import RecurrentTranslator, TranslatorConfig
-from regard.models.speech.sound_classifier import SoundClassifier, SoundClassifierConfig
-from regard.models.speech.transcriber import (
-    RecurrentTranscriber,
-    RecurrentTranscriberConfig,
-    TransformerTranscriber,
-    TransformerTranscriberConfig,
-)
-from regard.models.text_classifier import TextClassifier, TextClassifierConfig
-from regard.models.transformer_pointer_generator import TransformerPointerConfig, TransformerPointerGenerator
-from regard.models.transformer_translator import TransformerConfig, TransformerTranslator
-from regard.models.vision.image_classifier import ImageClassifier, ImageClassifierConfig
-from regard.models.vision.recurrent_captioner import RecurrentCaptioner, RecurrentCaptionerConfig
-from regard.models.vision.segmenter import Segmenter, SegmenterConfig
-from regard.models.vision.transformer_captioner import TransformerCaptioner, TransformerCaptionerConfig
 from regard.regular_file import LARGEST_DATA, require_regular
 
 FILE_NAME = "model.safetensors"
@@ -44,22 +28,33 @@ _FLOATS, _INTEGERS = ("F32", "F64", "F16", "BF16"), ("I64", "I32", "I16", "I8", 
 _MOST_BUFFERED = 1 << 28
 """Numbers in all tables of a model that are computed and not saved, such as those of positions."""
 
-MODELS: dict[str, tuple[type[Any], type[Any]]] = {
-    "recurrent_translator": (RecurrentTranslator, TranslatorConfig),
-    "transformer_translator": (TransformerTranslator, TransformerConfig),
-    "recurrent_pointer_generator": (RecurrentPointerGenerator, RecurrentPointerConfig),
-    "transformer_pointer_generator": (TransformerPointerGenerator, TransformerPointerConfig),
-    "language_model": (LanguageModel, LanguageModelConfig),
-    "text_classifier": (TextClassifier, TextClassifierConfig),
-    "recurrent_transcriber": (RecurrentTranscriber, RecurrentTranscriberConfig),
-    "transformer_transcriber": (TransformerTranscriber, TransformerTranscriberConfig),
-    "sound_classifier": (SoundClassifier, SoundClassifierConfig),
-    "recurrent_captioner": (RecurrentCaptioner, RecurrentCaptionerConfig),
-    "transformer_captioner": (TransformerCaptioner, TransformerCaptionerConfig),
-    "image_classifier": (ImageClassifier, ImageClassifierConfig),
-    "segmenter": (Segmenter, SegmenterConfig),
-}
-"""Name in the file → (model, its configuration)."""
+MODELS: dict[str, tuple[str, str, str]] = {
+    "recurrent_translator": ("recurrent_translator", "RecurrentTranslator", "TranslatorConfig"),
+    "transformer_translator": ("transformer_translator", "TransformerTranslator", "TransformerConfig"),
+    "recurrent_pointer_generator": (
+        "recurrent_pointer_generator", "RecurrentPointerGenerator", "RecurrentPointerConfig",
+    ),
+    "transformer_pointer_generator": (
+        "transformer_pointer_generator", "TransformerPointerGenerator", "TransformerPointerConfig",
+    ),
+    "language_model": ("language_model", "LanguageModel", "LanguageModelConfig"),
+    "text_classifier": ("text_classifier", "TextClassifier", "TextClassifierConfig"),
+    "recurrent_transcriber": ("speech.transcriber", "RecurrentTranscriber", "RecurrentTranscriberConfig"),
+    "transformer_transcriber": ("speech.transcriber", "TransformerTranscriber", "TransformerTranscriberConfig"),
+    "sound_classifier": ("speech.sound_classifier", "SoundClassifier", "SoundClassifierConfig"),
+    "recurrent_captioner": ("vision.recurrent_captioner", "RecurrentCaptioner", "RecurrentCaptionerConfig"),
+    "transformer_captioner": ("vision.transformer_captioner", "TransformerCaptioner", "TransformerCaptionerConfig"),
+    "image_classifier": ("vision.image_classifier", "ImageClassifier", "ImageClassifierConfig"),
+    "segmenter": ("vision.segmenter", "Segmenter", "SegmenterConfig"),
+}  # fmt: skip
+"""Name in the file → module in `regard.models`, model, its configuration. A module is imported when a file names it."""
+
+
+def model_classes(name: str) -> tuple[type[Any], type[Any]]:
+    """Returns the class of a model and that of its configuration, by the model's name in `MODELS`."""
+    module_name, model, config = MODELS[name]
+    module = import_module(f"regard.models.{module_name}")
+    return getattr(module, model), getattr(module, config)
 
 
 def save_model(path: str | Path, model: nn.Module) -> Path:
@@ -81,7 +76,9 @@ def save_model(path: str | Path, model: nn.Module) -> Path:
         TrainingError: a weight is NaN or infinite; the old file is unchanged.
         RunError: the file cannot be written.
     """
-    name = next((name for name, (kind, _) in MODELS.items() if type(model) is kind), None)
+    own_name = type(model).__module__, type(model).__qualname__
+    names = (name for name, (module, kind, _) in MODELS.items() if own_name == (f"regard.models.{module}", kind))
+    name = next(names, None)
     if name is None:
         raise ArgumentError(f"model must be one of {', '.join(MODELS)}; it is a {type(model).__name__}")
     config = json.dumps(dataclasses.asdict(model.config))  # pyright: ignore[reportArgumentType]
@@ -161,7 +158,7 @@ def load_model(path: str | Path) -> nn.Module:
     header, entries = _read_header(file)
     if header.get("regard") not in MODELS:
         raise RunError(f"{file} holds no model that this version of regard knows ({', '.join(MODELS)})")
-    kind, config_kind = MODELS[header["regard"]]
+    kind, config_kind = model_classes(header["regard"])
     try:
         content = json.loads(header.get("config", ""))
     except (ValueError, RecursionError) as error:
@@ -239,8 +236,8 @@ def _without_memory(kind: type[nn.Module], config: Any, tensors: int, file: Path
         if threading.get_ident() == thread and next(parts) > 200 + 20 * tensors:
             raise RunError(f"it asks for a model of many more than {tensors} tensors")
 
-    hooks = [module.register_module_parameter_registration_hook(count),
-             module.register_module_module_registration_hook(count)]  # fmt: skip
+    hooks = [torch_modules.register_module_parameter_registration_hook(count),
+             torch_modules.register_module_module_registration_hook(count)]  # fmt: skip
     try:
         with torch.device("meta"):
             model = kind(config)

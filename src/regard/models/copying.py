@@ -1,8 +1,8 @@
-"""Copying of source words: a gate mixes the vocabulary's distribution with the attention weights (See et al. 2017).
+"""Copying of source words, by a gate that mixes the vocabulary's distribution with the attention weights, and coverage.
 
 A source word out of the vocabulary has an id beyond it, which is valid for its own source only: the first such word of
 a source has the id ``vocabulary``, the next one ``vocabulary + 1``. With the vocabulary these are the source's extended
-vocabulary (their section 2.2).
+vocabulary (See et al. 2017, section 2.2).
 """
 
 from typing import NamedTuple
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from regard.errors import ArgumentError
-from regard.models.vocabulary_loss import CHUNK_ELEMENTS
+from regard.models.chunked_loss import CHUNK_ELEMENTS
 from regard.nn.recomputation import recomputed
 
 
@@ -115,19 +115,19 @@ def copy_loss(
     """
     if not 0 <= label_smoothing <= 1:
         raise ArgumentError(f"label_smoothing must be in [0, 1]; it is {label_smoothing}")
-    kept = target != ignore
-    labels = target[kept]
+    counted = target != ignore
+    labels = target[counted]
     known = labels < output.out_features
-    chosen, mean = _vocabulary(features[kept], output, labels.where(known, 0), chunk_elements)
-    generated, copied = _gate_log_probabilities(gate[kept], weights[kept])
-    mass = _copy_mass(weights, source, target)[kept]
+    chosen, mean = _vocabulary(features[counted], output, labels.where(known, 0), chunk_elements)
+    generated, copied = _gate_log_probabilities(gate[counted], weights[counted])
+    mass = _copy_mass(weights, source, target)[counted]
     from_source = torch.where(known, _log(mass), mass.clamp(min=torch.finfo(mass.dtype).tiny).log()) + copied
     from_vocabulary = (chosen + generated).masked_fill(~known, -torch.inf)
     nll = -torch.logaddexp(from_vocabulary, from_source)
     total = nll.sum()
     if label_smoothing:
         total = (1 - label_smoothing) * total - label_smoothing * mean.sum()
-    return CopyLoss(total, nll.new_zeros(target.shape).masked_scatter(kept, nll.detach()))
+    return CopyLoss(total, nll.new_zeros(target.shape).masked_scatter(counted, nll.detach()))
 
 
 def copy_share(logits: Tensor, gate: Tensor, weights: Tensor, source: Tensor, target: Tensor) -> Tensor:
@@ -183,3 +183,22 @@ def _chunk(features: Tensor, output: nn.Linear, labels: Tensor) -> tuple[Tensor,
     logits = logits if logits.dtype == torch.float64 else logits.float()
     log_sum = logits.logsumexp(-1)
     return logits.gather(-1, labels[:, None]).squeeze(-1) - log_sum, logits.mean(-1) - log_sum
+
+
+def coverage_of(weights: Tensor) -> Tensor:
+    """The coverage vector before each step, ``c^t = Σ_{t' < t} a^{t'}`` (See et al. 2017, eq. 10); never negative.
+
+    Args:
+        weights: ``[batch, steps, source]``.
+    """
+    return torch.cat([torch.zeros_like(weights[:, :1]), weights[:, :-1].cumsum(1)], dim=1)
+
+
+def coverage_loss(weights: Tensor, is_token: Tensor) -> Tensor:
+    """The coverage loss ``Σ_t Σ_i min(a_i^t, c_i^t)`` of all target tokens, a scalar (See et al. 2017, eq. 12).
+
+    Args:
+        weights: ``[batch, steps, source]``, not negative.
+        is_token: bool ``[batch, steps]``: True for a target token.
+    """
+    return (torch.minimum(weights, coverage_of(weights)).sum(-1) * is_token).sum()

@@ -87,12 +87,12 @@ class ReinforceBaseline(nn.Module):
             is_token: bool ``[batch, steps]``.
             entropy_weight: λ_e.
         """
-        found = reinforce_loss(
+        loss = reinforce_loss(
             choices.log_probability, choices.entropy, -nll, is_token, self.value.clone(), entropy_weight=entropy_weight
         )
         if self.training:
             self.update(-nll.sum() / is_token.sum().clamp(min=1))
-        return found
+        return loss
 
 
 class Choices(NamedTuple):

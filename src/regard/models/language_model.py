@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from regard import masks
 from regard.errors import ArgumentError, UnknownNameError
+from regard.models.chunked_loss import output_loss
 from regard.models.token_input import POSITIONS, TokenInput, layer_config
-from regard.models.vocabulary_loss import output_loss
 from regard.nn import KeyValueCache, LayerConfig, TransformerEncoder, TransformerEncoderLayer
 from regard.positions import Learned
 
@@ -119,8 +119,8 @@ class LanguageModel(nn.Module):
             label_smoothing: ε in [0, 1].
         """
         labels = tokens[:, 1:]
-        found = output_loss(self._features(tokens[:, :-1]), self.output, labels, label_smoothing=label_smoothing)
-        return LanguageLoss(found.total / labels.numel(), found.nll.view(labels.shape))
+        loss = output_loss(self._features(tokens[:, :-1]), self.output, labels, label_smoothing=label_smoothing)
+        return LanguageLoss(loss.total / labels.numel(), loss.nll.view(labels.shape))
 
     def start(self) -> list[KeyValueCache]:
         """The caches before the first token."""

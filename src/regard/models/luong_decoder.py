@@ -9,8 +9,7 @@ from regard import masks, normalizers
 from regard.errors import ArgumentError, UnknownNameError
 from regard.masks.mask import Mask
 from regard.models.encoders import Encoded
-from regard.models.readout import Readout
-from regard.models.recurrent_decoder import Decoded, DecoderState, RecurrentDecoder
+from regard.models.recurrent_decoder import Decoded, DecoderState, Readout, RecurrentDecoder
 from regard.nn import Attended, Attention, Memory
 
 SCOPES = ("global", "local-m", "local-p")

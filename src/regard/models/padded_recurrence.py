@@ -1,9 +1,9 @@
-"""LSTM and GRU layers over padded rows of different lengths, without a look at the lengths.
+"""LSTM and GRU layers over padded rows of different lengths, in operations that do not depend on the lengths.
 
 A compiler or an exporter records the operator ``torch.ops.regard.recurrent_layer`` for each layer: PyTorch fixes the
 number of steps of its own layers when it exports them, and packed rows fix the lengths as well. The operator packs the
 rows when it runs; its backward pass computes the forward pass again. Elsewhere (``torch.jit.trace``, transforms of
-``torch.func``, tensors without numbers) a layer is made of PyTorch's own operations.
+``torch.func``, meta tensors) a layer consists of PyTorch's own operations.
 """
 
 from collections.abc import Sequence
@@ -18,17 +18,17 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_
 from regard.errors import BackendError, KindError
 
 LSTM_GATES = 4
-"""A GRU has three."""
+"""Gates of an LSTM; a GRU has three."""
 
 NAMES = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
-"""Of the parameters of a direction."""
+"""Names of the parameters of a direction."""
 
 CLOSED = 1e4
 """Added to the sum of a gate, it closes or opens the gate fully: its sigmoid is 0 or 1, in half precision too."""
 
 
 def run_padded(rnn: nn.LSTM | nn.GRU, padded: Tensor, lengths: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
-    """What an LSTM or GRU gives for rows of different lengths, in operations that depend on no length.
+    """Run an LSTM or GRU over rows of different lengths, in operations that do not depend on the lengths.
 
     Args:
         rnn: an LSTM or GRU with biases and without projections.
@@ -44,27 +44,19 @@ def run_padded(rnn: nn.LSTM | nn.GRU, padded: Tensor, lengths: Tensor) -> tuple[
             f"a {type(rnn).__name__} that is no nn.LSTM or nn.GRU (a quantized one, for example) cannot be exported, "
             "traced or transformed by torch.func; export the model before it is quantized"
         )
-    if leaves_autocast(padded):
-        with torch.autocast("cpu", enabled=False):
-            return _run_layers(rnn, padded.to(next(rnn.parameters()).dtype), lengths)
-    return _run_layers(rnn, padded, lengths)
-
-
-def leaves_autocast(tensor: Tensor) -> bool:
-    """Whether a layer leaves autocast: PyTorch's LSTM runs in bfloat16 on some processors only, and fails on others."""
-    return tensor.is_cpu and torch.is_autocast_enabled("cpu")
-
-
-def _run_layers(rnn: nn.LSTM | nn.GRU, data: Tensor, lengths: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
     run = recurrent_layer if torch.compiler.is_compiling() else _marked_layer
     suffixes = ("", "_reverse") if rnn.bidirectional else ("",)
-    states = []
-    for layer in range(rnn.num_layers):
-        if layer:
-            data = F.dropout(data, rnn.dropout, rnn.training)
-        weights = [getattr(rnn, f"{name}_l{layer}{suffix}") for suffix in suffixes for name in NAMES]
-        data, *last = run(data, lengths, weights)
-        states.append(last)
+    data, states = padded, []
+    if torch.is_autocast_enabled(padded.device.type):
+        # PyTorch has an LSTM in bfloat16 for some processors only.
+        data = padded.to(rnn.weight_ih_l0.dtype)
+    with torch.autocast(padded.device.type, enabled=False):
+        for layer in range(rnn.num_layers):
+            if layer:
+                data = F.dropout(data, rnn.dropout, rnn.training)
+            weights = [getattr(rnn, f"{name}_l{layer}{suffix}") for suffix in suffixes for name in NAMES]
+            data, *last = run(data, lengths, weights)
+            states.append(last)
     return data, tuple(torch.cat(tensors) for tensors in zip(*states, strict=True))
 
 
@@ -81,9 +73,9 @@ def _marked_layer(padded: Tensor, lengths: Tensor, weights: Sequence[Tensor]) ->
     data = padded.masked_fill(padding[..., None], 0)
     outputs, states = [], []
     for first in range(0, len(weights), len(NAMES)):
-        given = data.gather(1, reversed_time.expand_as(data)) if first else data
-        found, *last = _marked_direction(weights[first : first + len(NAMES)], given, padding, lengths)
-        outputs.append(found.gather(1, reversed_time.expand_as(found)) if first else found)
+        inputs = data.gather(1, reversed_time.expand_as(data)) if first else data
+        hidden, *last = _marked_direction(weights[first : first + len(NAMES)], inputs, padding, lengths)
+        outputs.append(hidden.gather(1, reversed_time.expand_as(hidden)) if first else hidden)
         states.append(last)
     joined = torch.cat(outputs, dim=-1).masked_fill(padding[..., None], 0)
     return joined, *(torch.stack(tensors) for tensors in zip(*states, strict=True))
@@ -103,7 +95,7 @@ def _marked_direction(weights: Sequence[Tensor], data: Tensor, padding: Tensor, 
     run: Any
     run, state = (torch.lstm, (first, first)) if is_lstm else (torch.gru, first)
     outputs, *last = run(marked, state, parameters, True, 1, 0.0, False, False, True)
-    if is_lstm:  # after the end the output gate goes on
+    if is_lstm:  # the output gate changes after the end, the state does not
         end = (lengths - 1)[:, None, None].expand(-1, 1, size)
         last[0] = outputs.gather(1, end).transpose(0, 1)
     return outputs, *(tensor[0] for tensor in last)
@@ -139,16 +131,16 @@ def _is_lstm(weights: Sequence[Tensor]) -> bool:
 
 
 def _run_packed(padded: Tensor, lengths: Tensor, weights: Sequence[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
-    data, sizes, order, places = pack_padded_sequence(padded, lengths.cpu(), batch_first=True, enforce_sorted=False)
-    assert places is not None
+    data, sizes, order, unsorted = pack_padded_sequence(padded, lengths.cpu(), batch_first=True, enforce_sorted=False)
+    assert unsorted is not None
     is_lstm, directions = _is_lstm(weights), len(weights) // 4
     first = data.new_zeros(directions, padded.shape[0], weights[1].shape[1])
     run: Any
     run, state = (torch.lstm, (first, first)) if is_lstm else (torch.gru, first)
-    found, *last = run(data, sizes, state, list(weights), True, 1, 0.0, False, directions == 2)
-    packed = PackedSequence(found, sizes, order, places)
+    data, *last = run(data, sizes, state, list(weights), True, 1, 0.0, False, directions == 2)
+    packed = PackedSequence(data, sizes, order, unsorted)
     outputs, _ = pad_packed_sequence(packed, batch_first=True, total_length=padded.shape[1])
-    hidden, cell = (tensor[:, places] for tensor in (last if is_lstm else (last[0], last[0])))
+    hidden, cell = (tensor[:, unsorted] for tensor in (last if is_lstm else (last[0], last[0])))
     return outputs, hidden, cell if is_lstm else cell.new_empty(0)
 
 
@@ -172,8 +164,7 @@ def _recurrent_layer_backward(
         grads = grad_outputs, grad_hidden, grad_cell
         pairs = [pair for pair in zip(results, grads, strict=True) if pair[1] is not None]
         results, grads = zip(*pairs, strict=True)
-        found = torch.autograd.grad(results, leaves, grads)
-    return [grad.contiguous() for grad in found]
+        return [grad.contiguous() for grad in torch.autograd.grad(results, leaves, grads)]
 
 
 def _shapes(padded: Tensor, lengths: Tensor, weights: Sequence[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
@@ -184,8 +175,8 @@ def _shapes(padded: Tensor, lengths: Tensor, weights: Sequence[Tensor]) -> tuple
     return padded.new_empty(batch, steps, directions * size), state, cell
 
 
-def _shapes_backward(*given: Any) -> list[Tensor]:
-    *_, padded, _, weights = given
+def _shapes_backward(*arguments: Any) -> list[Tensor]:
+    *_, padded, _, weights = arguments
     return [torch.empty_like(tensor, memory_format=torch.contiguous_format) for tensor in (padded, *weights)]
 
 

@@ -8,8 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.errors import ArgumentError
-from regard.models.copying import CopyGate, copy_log_probabilities, copy_loss, copy_share
-from regard.models.coverage import coverage_loss
+from regard.models.copying import CopyGate, copy_log_probabilities, copy_loss, copy_share, coverage_loss
 from regard.models.encoders import Encoded
 from regard.models.recurrent_decoder import Step
 from regard.models.text_predictor import Loss, TranslatorOutput, predicted_tokens
@@ -205,10 +204,10 @@ class PointerGenerator(Translator):
         labels, is_token = predicted_tokens(target, target_lengths)
         count = is_token.sum().clamp(min=1)
         if self.gate is None:
-            found = self._cross_entropy(predicted, self.known(labels), is_token, label_smoothing)
+            loss = self._cross_entropy(predicted, self.known(labels), is_token, label_smoothing)
         else:
             gate = self._gate(predicted.readout, predicted.weights, encoded.annotations, self.known(target[:, :-1]))
-            found = copy_loss(
+            loss = copy_loss(
                 predicted.readout,
                 predicted.output,
                 gate,
@@ -217,10 +216,10 @@ class PointerGenerator(Translator):
                 labels.masked_fill(~is_token, -1),
                 label_smoothing=label_smoothing,
             )
-        total = found.total
+        total = loss.total
         if self.config.coverage:
             total = total + self.config.coverage_weight * coverage_loss(predicted.weights, is_token)
-        return Loss(total / count, found.nll.sum() / count, is_token.sum())
+        return Loss(total / count, loss.nll.sum() / count, is_token.sum())
 
     def copied(self, source: Tensor, source_lengths: Tensor, target: Tensor, target_lengths: Tensor) -> Copied:
         """Which tokens of given targets are copied; arguments as in `loss`. Without copying no share is above 0."""

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from regard.errors import ShapeError, UnknownNameError
-from regard.models.padded_recurrence import leaves_autocast, run_padded
+from regard.models.padded_recurrence import run_padded
 from regard.transforms import active_transform, has_data
 
 CELLS = ("lstm", "gru")
@@ -95,10 +95,11 @@ class Recurrence(nn.Module):
         Returns:
             the top layer's hidden states ``[batch, steps, hidden_dim]``, and the state after the last step.
         """
-        if leaves_autocast(inputs):
-            with torch.autocast("cpu", enabled=False):
-                return self._run(inputs.to(next(self.rnn.parameters()).dtype), state)
-        return self._run(inputs, state)
+        if not (inputs.is_cpu and torch.is_autocast_enabled("cpu")):
+            return self._run(inputs, state)
+        # PyTorch has an LSTM in bfloat16 for some processors only.
+        with torch.autocast("cpu", enabled=False):
+            return self._run(inputs.to(next(self.rnn.parameters()).dtype), state)
 
     def step(self, input: Tensor, state: State) -> tuple[Tensor, State]:
         """Run all layers for one step.

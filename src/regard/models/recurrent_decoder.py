@@ -1,4 +1,4 @@
-"""The base class of recurrent decoders, and the decoder without attention."""
+"""The state, the readout and the base class of recurrent decoders, and the decoder without attention."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
@@ -7,12 +7,13 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from regard.errors import ArgumentError
+from regard.errors import ArgumentError, UnknownNameError
 from regard.models.encoders import Encoded
 from regard.models.hard_attention import Choices
-from regard.models.readout import Readout
 from regard.models.recurrence import Recurrence, State
 from regard.nn import Memory
+
+READOUTS = ("tanh", "maxout")
 
 
 @dataclass(frozen=True)
@@ -88,13 +89,42 @@ class Step(NamedTuple):
     weights: Tensor | None
 
 
+class Readout(nn.Module):
+    """One hidden layer over several inputs: ``tanh(W [x; y; …] + b)``, or maxout over pairs of such sums.
+
+    With state, embedded token and context as inputs and maxout it is the deep output of Bahdanau et al. 2015, A.2.2
+    (their ``t̃ = U s + V E y + C c`` and ``t``; we add a bias). With state and context and tanh it is the attentional
+    vector ``h̃`` of Luong et al. 2015, eq. 5.
+
+    Args:
+        input_dims: features of each input.
+        output_dim: features of the output.
+        kind: ``"tanh"`` or ``"maxout"`` (Goodfellow et al. 2013), the maximum of two sums for each feature.
+    """
+
+    def __init__(self, input_dims: tuple[int, ...], output_dim: int, kind: str = "tanh"):
+        super().__init__()
+        if kind not in READOUTS:
+            raise UnknownNameError("readout", kind, READOUTS)
+        self.kind = kind
+        self.linear = nn.Linear(sum(input_dims), output_dim * (2 if kind == "maxout" else 1))
+
+    def forward(self, *inputs: Tensor) -> Tensor:
+        """``[..., output_dim]`` from inputs ``[..., input_dim]`` with equal leading axes."""
+        features = self.linear(torch.cat(inputs, dim=-1))
+        if self.kind == "tanh":
+            return features.tanh()
+        first, second = features.chunk(2, dim=-1)
+        return torch.maximum(first, second)
+
+
 class RecurrentDecoder(nn.Module, ABC):
     """A recurrent network that predicts a sentence token by token.
 
     Args:
         embedding: target tokens → ``[..., embedding_dim]``.
         output: ``embedding_dim`` → logits over the vocabulary.
-        fed_dim: features of each step's input beside the embedded token (a context, an attentional vector), or 0.
+        fed_dim: features of each step's input besides the embedded token (a context, an attentional vector), or 0.
         summary_dim: features of the encoder's summary, from which the first state is computed.
         hidden_dim: features of each layer's state.
         layers: number of layers.
@@ -143,7 +173,7 @@ class RecurrentDecoder(nn.Module, ABC):
         """
 
     def forward(self, tokens: Tensor, state: DecoderState) -> Decoded:
-        """As `decode`, which a decoder defines."""
+        """Calls `decode`."""
         return self.decode(tokens, state)
 
     def step(self, tokens: Tensor, state: DecoderState) -> Step:

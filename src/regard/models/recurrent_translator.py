@@ -9,9 +9,8 @@ from regard.models.bahdanau_decoder import BahdanauDecoder
 from regard.models.encoders import Encoded, RecurrentEncoder
 from regard.models.hard_attention import ESTIMATORS, HardChoice, ReinforceBaseline
 from regard.models.luong_decoder import SCOPES, LuongDecoder
-from regard.models.readout import READOUTS
 from regard.models.recurrence import CELLS
-from regard.models.recurrent_decoder import BottleneckDecoder, DecoderState, RecurrentDecoder, Step
+from regard.models.recurrent_decoder import READOUTS, BottleneckDecoder, DecoderState, RecurrentDecoder, Step
 from regard.models.text_predictor import TranslatorOutput
 from regard.models.translator import (
     TIES,

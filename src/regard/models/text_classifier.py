@@ -116,7 +116,7 @@ class Classified(NamedTuple):
 
     Attributes:
         logits: ``[batch, labels]``, float32 or float64.
-        weights: weights of the attention pooling ``[batch, heads, length]``; None where they were not asked for, and
+        weights: weights of the attention pooling ``[batch, heads, length]``; None unless they were requested, and
             for other poolings.
     """
 
@@ -133,7 +133,7 @@ class TextClassifier(nn.Module):
         logits      = W pool(annotations) + b
 
     With a recurrent encoder and attention pooling it is the word level of Yang et al. 2016, section 2.2. A Transformer
-    with a ``window`` sees, from each token, the tokens beside it and the first ones of the text
+    with a ``window`` sees, from each token, the tokens around it and the first ones of the text
     (``masks.window(w, w) | masks.prefix(g)``; Beltagy et al. 2020, section 3.1), in memory linear in the length.
 
     Args:
@@ -207,8 +207,8 @@ class TextClassifier(nn.Module):
         config = self.config
         if not config.window:
             return None
-        beside = masks.window(config.window, config.window)
-        return beside | masks.prefix(config.global_tokens) if config.global_tokens else beside
+        around = masks.window(config.window, config.window)
+        return around | masks.prefix(config.global_tokens) if config.global_tokens else around
 
 
 def pool(annotations: Tensor, lengths: Tensor, kind: str) -> Tensor:

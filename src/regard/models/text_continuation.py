@@ -12,7 +12,7 @@ from regard.models.search.token_choice import TokenChoice
 
 @dataclass(frozen=True, slots=True)
 class TokenContinuation:
-    """What a language model adds to a text.
+    """The continuation of a text by a language model.
 
     Attributes:
         tokens: the new tokens, without the one that ends the text.

@@ -7,19 +7,19 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from regard.models.chunked_loss import VocabularyLoss, output_loss
 from regard.models.encoders import Encoded
 from regard.models.hard_attention import Choices
 from regard.models.recurrent_decoder import Step
 from regard.models.search import Hypothesis, MinimumRisk, SearchableDecoder, beam, greedy, minimum_risk
-from regard.models.vocabulary_loss import VocabularyLoss, output_loss
 
 
 class TranslatorOutput(NamedTuple):
-    """The prediction of the tokens of given targets.
+    """The prediction of the tokens of known targets.
 
     Attributes:
         readout: ``[batch, target − 1, dim]``, the input of the output matrix.
-        weights: ``[batch, target − 1, source]``; None without attention, or where they were not asked for.
+        weights: ``[batch, target − 1, source]``; None without attention, or unless they were requested.
         choices: the choices of hard attention by REINFORCE in training, else None.
         output: the output matrix.
     """
@@ -118,13 +118,13 @@ class TextPredictor(nn.Module, ABC):
         """
         labels, is_token = predicted_tokens(target, target_lengths)
         tokens = is_token.sum()
-        found = self._cross_entropy(predicted, labels, is_token, label_smoothing)
-        total = found.total
-        extra = self._extra_loss(predicted, found.nll.view_as(labels), is_token)
+        loss = self._cross_entropy(predicted, labels, is_token, label_smoothing)
+        total = loss.total
+        extra = self._extra_loss(predicted, loss.nll.view_as(labels), is_token)
         if extra is not None:
             total = total + extra
         count = tokens.clamp(min=1)
-        return Loss(total / count, found.nll.sum() / count, tokens)
+        return Loss(total / count, loss.nll.sum() / count, tokens)
 
     def _cross_entropy(
         self, predicted: TranslatorOutput, labels: Tensor, is_token: Tensor, label_smoothing: float

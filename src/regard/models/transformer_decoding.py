@@ -93,7 +93,7 @@ class TransformerPredictor(TextPredictor):
             encoded: the annotations.
             target: ``int64 [batch, target]``, from ``bos`` to ``eos``.
             target_lengths: ``int64 [batch]``, tokens of each target; None: all.
-            need_weights: whether the weights are wanted.
+            need_weights: whether the weights are requested.
         """
         embedded = self.target_input(target[:, :-1])
         batch, length = embedded.shape[:2]

@@ -1,4 +1,4 @@
-"""What every translator has: a loss, a search, and the parts of both that each one fills in."""
+"""The base class of translators: a loss, a search, and the parts of both that each translator fills in."""
 
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -67,7 +67,7 @@ class Translator(TextPredictor):
                 with it padding may be left out.
             sampling_probability: probability that a step reads the predicted token, not the true one (Bengio et al.
                 2015); in [0, 1].
-            need_weights: whether the weights are wanted; a decoder that has them anyway gives them always.
+            need_weights: whether the weights are requested; a decoder that computes them anyway always returns them.
         """
 
     @torch.no_grad()

@@ -1,21 +1,29 @@
-"""Layers that attend."""
+"""Layers with attention.
 
-from regard.attention import Attended
-from regard.nn.attention import Attention
-from regard.nn.attention_pooling import AttentionPooling, Pooled
-from regard.nn.batch_norm import BatchNorm2d
-from regard.nn.cbam import CBAM, ChannelGate, SpatialGate
-from regard.nn.dual_attention import ChannelAttention, DualAttention, PositionAttention
-from regard.nn.feature_fusion import AFF, IAFF, MSCAM
-from regard.nn.key_values import KeyValueCache, KeyValues
-from regard.nn.layer_config import LayerConfig
-from regard.nn.memory import Memory
-from regard.nn.multihead import MultiHeadAttention, MultiheadAttention
-from regard.nn.non_local import NonLocal
-from regard.nn.packing import Packing
-from regard.nn.squeeze_excitation import SqueezeExcitation
-from regard.nn.transformer import Transformer, TransformerDecoder, TransformerEncoder
-from regard.nn.transformer_layers import TransformerDecoderLayer, TransformerEncoderLayer
+Each name is imported when it is first used (`regard.lazy_names`).
+"""
+
+from typing import TYPE_CHECKING
+
+from regard.lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from regard.attention import Attended
+    from regard.nn.attention import Attention
+    from regard.nn.attention_pooling import AttentionPooling, Pooled
+    from regard.nn.batch_norm import BatchNorm2d
+    from regard.nn.cbam import CBAM, ChannelGate, SpatialGate
+    from regard.nn.dual_attention import ChannelAttention, DualAttention, PositionAttention
+    from regard.nn.feature_fusion import AFF, IAFF, MSCAM
+    from regard.nn.key_values import KeyValueCache, KeyValues
+    from regard.nn.layer_config import LayerConfig
+    from regard.nn.memory import Memory
+    from regard.nn.multihead import MultiHeadAttention, MultiheadAttention
+    from regard.nn.non_local import NonLocal
+    from regard.nn.packing import Packing
+    from regard.nn.squeeze_excitation import SqueezeExcitation
+    from regard.nn.transformer import Transformer, TransformerDecoder, TransformerEncoder
+    from regard.nn.transformer_layers import TransformerDecoderLayer, TransformerEncoderLayer
 
 __all__ = [
     "AFF",
@@ -47,3 +55,26 @@ __all__ = [
     "TransformerEncoder",
     "TransformerEncoderLayer",
 ]
+
+if not TYPE_CHECKING:  # so that type checkers report names that do not exist
+    __getattr__, __dir__ = lazy_names(
+        __name__,
+        {
+            "regard.attention": ["Attended"],
+            "regard.nn.attention": ["Attention"],
+            "regard.nn.attention_pooling": ["AttentionPooling", "Pooled"],
+            "regard.nn.batch_norm": ["BatchNorm2d"],
+            "regard.nn.cbam": ["CBAM", "ChannelGate", "SpatialGate"],
+            "regard.nn.dual_attention": ["ChannelAttention", "DualAttention", "PositionAttention"],
+            "regard.nn.feature_fusion": ["AFF", "IAFF", "MSCAM"],
+            "regard.nn.key_values": ["KeyValueCache", "KeyValues"],
+            "regard.nn.layer_config": ["LayerConfig"],
+            "regard.nn.memory": ["Memory"],
+            "regard.nn.multihead": ["MultiHeadAttention", "MultiheadAttention"],
+            "regard.nn.non_local": ["NonLocal"],
+            "regard.nn.packing": ["Packing"],
+            "regard.nn.squeeze_excitation": ["SqueezeExcitation"],
+            "regard.nn.transformer": ["Transformer", "TransformerDecoder", "TransformerEncoder"],
+            "regard.nn.transformer_layers": ["TransformerDecoderLayer", "TransformerEncoderLayer"],
+        },
+    )

@@ -15,11 +15,11 @@ from regard.errors import ArgumentError, KindError, ShapeError
 from regard.kernels.availability import kernels_awaited
 from regard.masks import Mask
 from regard.nn.fx_leaf import fx_leaf
-from regard.nn.hidden_keys import seen_keys, without_hidden
+from regard.nn.hidden_keys import visible_annotations, without_hidden
 from regard.nn.memory import Memory
 from regard.normalizers import as_normalizer, own_normalizer
 from regard.scores import LocationAware, Scoring, create, own_score
-from regard.shapes import accurate, check_floating
+from regard.shapes import check_floating, upcast
 
 
 @fx_leaf
@@ -28,8 +28,8 @@ class Attention(nn.Module):
 
     .. math:: context = \\sum_j normalize_j(score(query, annotation_j)) \\; annotation_j
 
-    Bahdanau et al. 2015, eq. 5 and 6 (their c_i is our context, α_ij our weights, h_j our annotations), Luong et al.
-    2015, section 3.1, and Chorowski et al. 2015, eq. 5 to 9, by the choice of the score. Annotations are projected once
+    Bahdanau et al. 2015, eq. 5 and 6 (their c_i is the context, α_ij are the weights, h_j the annotations), Luong et
+    al. 2015, section 3.1, and Chorowski et al. 2015, eq. 5 to 9, depending on the score. Annotations are projected once
     for a sentence, and a query once for a step::
 
         attention = Attention.create("additive", query_dim=512, key_dim=1024, dim=256)
@@ -41,7 +41,7 @@ class Attention(nn.Module):
         normalizer: a name, a `Normalizer` or a function.
         dropout: probability of dropping a weight while training, in [0, 1); some backends round it on a CPU (see
             `regard.attend`).
-        backend: ``auto``, or one by name, which runs or raises.
+        backend: ``auto``, or the name of a backend, which runs or raises.
     """
 
     def __init__(
@@ -72,14 +72,14 @@ class Attention(nn.Module):
         dropout: float = 0.0,
         backend: BackendName = "auto",
     ) -> "Attention":
-        """One with a new score, freshly initialised.
+        """Creates an attention with a new, initialized score.
 
         Args:
-            score, query_dim, key_dim, dim, max_keys, channels, kernel_size: as for `regard.scores.create`.
-            normalizer, dropout, backend: as for `Attention`.
+            score, query_dim, key_dim, dim, max_keys, channels, kernel_size: as in `regard.scores.create`.
+            normalizer, dropout, backend: as in `Attention`.
         """
-        created = create(score, query_dim, key_dim, dim, max_keys=max_keys, channels=channels, kernel_size=kernel_size)
-        return cls(created, normalizer, dropout, backend)
+        sizes = {"max_keys": max_keys, "channels": channels, "kernel_size": kernel_size}
+        return cls(create(score, query_dim, key_dim, dim, **sizes), normalizer, dropout, backend)
 
     def remember(
         self,
@@ -89,13 +89,13 @@ class Attention(nn.Module):
         mask: Tensor | None = None,
         value: Tensor | None = None,
     ) -> Memory:
-        """Prepare what will be attended to.
+        """Prepares a memory that queries will attend to.
 
         Args:
             annotations: ``[batch, keys, key_dim]``.
-            lengths: integers ``[batch]``: so many of the first keys may be attended. None: all.
-            mask: bool ``[batch, keys]``; True: may be attended. None: all.
-            value: ``[batch, keys, value_dim]``; the annotations if not given.
+            lengths: integers ``[batch]``: the number of first keys that may be attended to. None: all.
+            mask: bool ``[batch, keys]``; True: may be attended to. None: all.
+            value: ``[batch, keys, value_dim]``; default: the annotations.
 
         Raises:
             ShapeError, KindError: bad input; the message names the argument.
@@ -115,16 +115,16 @@ class Attention(nn.Module):
                 raise KindError(f"mask must be a bool tensor [batch, keys]; it is a {type(mask).__name__}")
             if tuple(mask.shape) != (batch, keys):
                 raise ShapeError(f"mask must be [batch, keys] = {[batch, keys]}; it has shape {list(mask.shape)}")
-            marked = masks.keep(mask[:, None, None, :])
-            visible = marked if visible is None else visible & marked
-        seen = None
+            kept = masks.keep(mask[:, None, None, :])
+            visible = kept if visible is None else visible & kept
+        allowed = None
         if visible is not None:
-            seen = seen_keys(visible, annotations)
-            annotations, value = without_hidden(annotations, value, seen)
+            allowed = visible_annotations(visible, annotations)
+            annotations, value = without_hidden(annotations, value, allowed)
         key = self.score.project_key(annotations[:, None])[:, 0]
-        # Half precision is scored in float32 anyway: once here, and not again at each step.
-        key, value, score = accurate(key), accurate(value), self.score.projected()
-        return Memory(key, value, score, seen, self._cached(Memory(key, value, score, seen)))
+        # Half precision is scored in float32, so it is converted once here and not at each step.
+        key, value, score = upcast(key), upcast(value), self.score.projected()
+        return Memory(key, value, score, allowed, self._cached(Memory(key, value, score, allowed)))
 
     def _cached(self, memory: Memory) -> CachedMemory | None:
         """The memory as the first backend prepares it that can."""
@@ -151,33 +151,33 @@ class Attention(nn.Module):
         normalizer: Normalizing | None = None,
         need_weights: bool = True,
     ) -> Attended:
-        """Attend once.
+        """Attends to a memory once.
 
         Args:
-            query: ``[batch, query_dim]``, or ``[batch, queries, query_dim]`` for many at once. The context is of
-                its dtype.
-            memory: a `Memory`, or annotations ``[batch, keys, key_dim]`` that are wanted for this call only.
-            mask: besides the memory's; a `Mask`, or a bool tensor (True: may be attended) that broadcasts to
-                ``[batch, keys]``, or for many queries to ``[batch, queries, keys]``.
-            bias: added to the scores; a `Bias`, or a tensor of a shape as for ``mask``.
-            previous_weights: the weights of the step before, ``[batch, keys]``; for a `LocationAware` score.
-            normalizer: instead of the module's; for one that depends on the step, as Luong's local-p.
-            need_weights: whether to return the weights, which carry a gradient; without, no matrix of them is made on
-                backends that can do without. The context is the same, bit for bit.
+            query: ``[batch, query_dim]``, or ``[batch, queries, query_dim]`` for several queries. The context has its
+                dtype.
+            memory: a `Memory`, or annotations ``[batch, keys, key_dim]`` for this call only.
+            mask: an additional mask: a `Mask`, or a bool tensor (True: may be attended to) that broadcasts to
+                ``[batch, keys]``, or for several queries to ``[batch, queries, keys]``.
+            bias: added to the scores: a `Bias`, or a tensor with a shape as in ``mask``.
+            previous_weights: the weights of the previous step, ``[batch, keys]``; for a `LocationAware` score.
+            normalizer: overrides the module's, for one that depends on the step, such as Luong's local-p.
+            need_weights: whether to return the weights, which are differentiable; if False, backends that can do so
+                compute no matrix of weights. The context is the same, bit for bit.
 
         Returns:
-            `Attended`. A batch row with nothing to see has context 0 and weights 0.
+            `Attended`. A batch row without visible keys has context 0 and weights 0.
 
         Raises:
             ShapeError, KindError: bad input; the message names the argument.
-            ArgumentError: previous weights for a score that takes none.
+            ArgumentError: the score takes no previous weights.
             BackendError: the named backend cannot run this.
         """
         problem = self._problem(query, memory, mask, bias, previous_weights, normalizer)
         output, weights = run(problem, self.backend, need_weights=need_weights)
-        # The axis of heads, and that of queries if there is one query.
-        added = 1 if query.dim() == 3 else (1, 2)
-        return Attended(output.squeeze(added).to(query.dtype), None if weights is None else weights.squeeze(added))
+        # The axis of heads, and the axis of queries for a single query.
+        axes = 1 if query.dim() == 3 else (1, 2)
+        return Attended(output.squeeze(axes).to(query.dtype), None if weights is None else weights.squeeze(axes))
 
     def plan(
         self,
@@ -189,9 +189,9 @@ class Attention(nn.Module):
         previous_weights: Tensor | None = None,
         normalizer: Normalizing | None = None,
     ) -> Plan:
-        """Which backend a call with these arguments would run, and why each other one would not.
+        """Returns which backend a call with these arguments would run, and why the others would not.
 
-        Args and Raises: as for `forward`.
+        Args and Raises: as in `forward`.
         """
         problem = self._problem(query, memory, mask, bias, previous_weights, normalizer)
         return make_plan(problem, self.backend)
@@ -205,7 +205,7 @@ class Attention(nn.Module):
         previous_weights: Tensor | None,
         normalizer: Normalizing | None,
     ) -> Problem:
-        """What a call asks for, checked."""
+        """Checks the arguments of a call and combines them to a problem."""
         memory = memory if isinstance(memory, Memory) else self.remember(memory)
         check_floating("query", query)
         batch = memory.key.shape[0]
@@ -224,7 +224,7 @@ class Attention(nn.Module):
             score = score.given(previous_weights)
         rows = (query.unsqueeze(1) if single else query).unsqueeze(1)
         problem = Problem(
-            query=accurate(self.score.project_query(rows)),
+            query=upcast(self.score.project_query(rows)),
             key=memory.key.unsqueeze(1),
             value=memory.value.unsqueeze(1),
             score=score,
@@ -236,11 +236,11 @@ class Attention(nn.Module):
         if memory.mask is not None:
             problem.mask = masks.keep(memory.mask[:, None, None, :])
         if mask is not None:
-            # The cached memory knows its own mask alone.
+            # The cached memory includes only its own mask.
             problem.memory = None
-            given = masks.as_mask(_with_heads(mask, single))
-            assert given is not None
-            problem.mask = given if problem.mask is None else problem.mask & given
+            added = masks.as_mask(_with_heads(mask, single))
+            assert added is not None
+            problem.mask = added if problem.mask is None else problem.mask & added
             problem.mask.check(problem.grid)
         if bias is not None:
             problem.bias = as_bias(_with_heads(bias, single))
@@ -254,13 +254,13 @@ class Attention(nn.Module):
         return problem
 
 
-Given = TypeVar("Given")
+Value = TypeVar("Value")
 
 
-def _with_heads(given: Given, single: bool) -> Given | Tensor:
-    """A tensor over ``[batch, keys]`` or ``[batch, queries, keys]`` as one over four axes; anything else as it is."""
-    if not isinstance(given, Tensor):
-        return given
+def _with_heads(value: Value, single: bool) -> Value | Tensor:
+    """Expands a tensor over ``[batch, keys]`` or ``[batch, queries, keys]`` to four axes; returns anything else."""
+    if not isinstance(value, Tensor):
+        return value
     if single:
-        return given[..., None, None, :]
-    return given[:, None] if given.dim() == 3 else given
+        return value[..., None, None, :]
+    return value[:, None] if value.dim() == 3 else value

@@ -17,7 +17,7 @@ from regard.masks import AppendedMask, Mask
 from regard.normalizers import Normalizer
 from regard.positions import Rotary
 from regard.scores import Score
-from regard.shapes import side_by_side
+from regard.shapes import split_joined
 
 
 class AttentionHeads(nn.MultiheadAttention):
@@ -85,11 +85,11 @@ class AttentionHeads(nn.MultiheadAttention):
             key: ``[..., kdim]``.
             value: ``[..., vdim]``.
         """
-        q, k, v = side_by_side(self.products(query, key, value), self.widths)
+        q, k, v = split_joined(self.products(query, key, value), self.widths)
         return q, k, v
 
     def products(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, ...]:
-        """What `project` gives, side by side in as many tensors as products are needed: one if the inputs are one.
+        """The projections side by side, in as many tensors as there are products: in one if the inputs are the same.
 
         Args: as for `project`.
         """
@@ -159,7 +159,7 @@ class AttentionHeads(nn.MultiheadAttention):
         """``[batch, kv_heads, keys, head_dim]`` with ``bias_k`` and ``bias_v``, then with ``add_zero_attn``'s zeros."""
         B, H, _, D = key.shape
         if (self.bias_k is None) != (self.bias_v is None):
-            raise ArgumentError("bias_k and bias_v must be given together; one of them is None")
+            raise ArgumentError("bias_k and bias_v must come together; one of them is None")
         if self.bias_k is not None and self.bias_v is not None:
             learned_key, learned_value = (
                 learned.to(key.dtype).view(1, H, 1, D).expand(B, -1, -1, -1) for learned in (self.bias_k, self.bias_v)
@@ -172,17 +172,17 @@ class AttentionHeads(nn.MultiheadAttention):
 
 def _intersect(masks: Sequence[Mask | None], appended: int) -> Mask | None:
     """Pairs that every mask allows, and all pairs with appended keys; None if there is no mask."""
-    given = [mask for mask in masks if mask is not None]
-    if not given:
+    present = [mask for mask in masks if mask is not None]
+    if not present:
         return None
-    combined = reduce(and_, given)
+    combined = reduce(and_, present)
     return AppendedMask(combined, appended) if appended else combined
 
 
 def _add(biases: Sequence[Bias | None], appended: int) -> Bias | None:
     """The sum of the biases, 0 for appended keys; None if there is no bias."""
-    given = [bias for bias in biases if bias is not None]
-    if not given:
+    present = [bias for bias in biases if bias is not None]
+    if not present:
         return None
-    total = reduce(add, given)
+    total = reduce(add, present)
     return AppendedBias(total, appended) if appended else total

@@ -13,16 +13,16 @@ from regard.attention.problem import check_dropout, validate
 from regard.attention.verbs import BackendName, Normalizing, run
 from regard.errors import ArgumentError, ShapeError, UnknownNameError
 from regard.nn.fx_leaf import fx_leaf
-from regard.nn.hidden_keys import seen_keys, without_hidden
+from regard.nn.hidden_keys import visible_annotations, without_hidden
 from regard.normalizers import own_normalizer
 from regard.scores import Additive, Score, own_score
 from regard.scores.additive import create_weight
 from regard.scores.names import Scoring
-from regard.shapes import accurate, check_floating, size
+from regard.shapes import check_floating, size, upcast
 from regard.transforms import exportable
 
 POOLING_SCORES = ("additive", "concat", "cosine", "distance", "dot", "general", "mlp", "scaled_dot")
-"""The names of scores that `AttentionPooling` makes; those of location need a query that moves."""
+"""Names of scores that `AttentionPooling` creates; location scores need a query that moves."""
 
 
 @exportable
@@ -31,7 +31,7 @@ class Pooled(NamedTuple):
 
     Attributes:
         output: ``[batch, heads * dim]``, the heads' vectors side by side.
-        weights: ``[batch, heads, length]``, 0 for padding; None where they were not asked for.
+        weights: ``[batch, heads, length]``, 0 for padding; None unless ``need_weights``.
     """
 
     output: Tensor
@@ -56,7 +56,7 @@ class AttentionPooling(nn.Module):
     Args:
         dim: features of an annotation.
         heads: learned queries; each gives a vector of ``dim`` features.
-        score: one of `POOLING_SCORES`, of which a new one is made, or a `Score` or function of queries and keys of
+        score: a name of `POOLING_SCORES`, which creates a score, or a `Score` or function of queries and keys of
             ``dim`` features.
         score_dim: tanh units of ``additive`` and ``concat``, hidden units of ``mlp``. Default: ``dim``.
         normalizer: a name, a `Normalizer` or a function.
@@ -117,9 +117,9 @@ class AttentionPooling(nn.Module):
         if autocasts(annotations):
             # The projection is a linear layer, whose dtype autocast chooses; the score is computed in float32.
             if mask is not None:
-                value, _ = without_hidden(value, value, seen_keys(mask, value))
-            query, value = accurate(query), accurate(value)
-            key, score = accurate(score.project_key(value[:, None])[:, 0]), score.projected()
+                value, _ = without_hidden(value, value, visible_annotations(mask, value))
+            query, value = upcast(query), upcast(value)
+            key, score = upcast(score.project_key(value[:, None])[:, 0]), score.projected()
         problem = validate(
             query[None, :, None].expand(annotations.shape[0], -1, -1, -1),  # B heads 1 dim
             key[:, None],  # one head, which serves all queries
@@ -140,7 +140,7 @@ class AttentionPooling(nn.Module):
 def _score(score: Scoring, dim: int, heads: int, score_dim: int | None) -> Score:
     if not isinstance(score, str):
         if score_dim is not None:
-            raise ArgumentError("score_dim is for scores by name; the given score has its own sizes")
+            raise ArgumentError("score_dim is for scores by name; a score object has its own sizes")
         return own_score(score)
     if score not in POOLING_SCORES:
         raise UnknownNameError("score of attention pooling", score, POOLING_SCORES)

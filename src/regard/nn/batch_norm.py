@@ -1,4 +1,4 @@
-"""Batch normalization of feature maps that may have one value for each channel."""
+"""Batch normalization that accepts a single value a channel."""
 
 from typing import Any
 
@@ -11,12 +11,11 @@ from regard.shapes import size
 
 @fx_leaf
 class BatchNorm2d(nn.BatchNorm2d):
-    """`torch.nn.BatchNorm2d` that also takes one value for each channel while training.
+    """A `torch.nn.BatchNorm2d` that also accepts a single value a channel while training.
 
-    Ioffe & Szegedy 2015. A batch of one with one position has no variance: `torch.nn.BatchNorm2d` raises an error for
-    it. Here it is normalized by the running statistics, as in evaluation, and leaves them as they are. So a block that
-    pools its whole input to one position trains with any batch. All other inputs, and the names of the parameters, are
-    those of the parent.
+    Ioffe & Szegedy 2015. A batch of one with one position has no variance, and `torch.nn.BatchNorm2d` raises an error.
+    Here the running statistics normalize it, as in evaluation, and stay unchanged, so a block that pools its input to
+    one position can be trained with any batch size. Everything else is inherited.
 
     Args:
         num_features, eps, momentum, affine, track_running_stats: as in `torch.nn.BatchNorm2d`.

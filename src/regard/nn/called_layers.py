@@ -1,4 +1,4 @@
-"""The layers of a stack, run in parts, or called as modules on padded tensors where a call can be seen or changed."""
+"""Runs the layers of a stack: in parts, or as modules on padded tensors where their calls can be seen or changed."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -25,7 +25,7 @@ from regard.nn.transformer_layers import (
 
 
 class SelfArguments(NamedTuple):
-    """Who sees whom in self-attention: as layers on packed rows take it, and as the arguments of layers as modules.
+    """Who sees whom in self-attention, for layers on packed rows and for layers that are called as modules.
 
     Attributes:
         packing: where the tokens are.
@@ -41,7 +41,7 @@ class SelfArguments(NamedTuple):
 
 
 class SourceArguments:
-    """An encoder's output as the argument of layers as modules.
+    """An encoder's output, for layers that are called as modules.
 
     Args:
         memory: what `TransformerDecoder.remember` gave.
@@ -75,10 +75,10 @@ class SourceArguments:
 def run_encoder_layer(
     layer: TransformerEncoderLayer, rows: Tensor, arguments: SelfArguments, cache: KeyValueCache | None
 ) -> EncoderRows:
-    """The layer on packed rows.
+    """Run the layer on packed rows.
 
     Args:
-        layer: a layer, or what stands in its place.
+        layer: a layer, or the module that replaces it.
         rows: ``[tokens, dim]``.
         arguments: who sees whom.
         cache: of the layer; of another module it holds its inputs, since its keys and values are not known.
@@ -109,10 +109,10 @@ def run_decoder_layer(
     cache: KeyValueCache | None,
     need_weights: bool,
 ) -> DecoderRows:
-    """The layer on packed rows.
+    """Run the layer on packed rows.
 
     Args:
-        layer: a layer, or what stands in its place.
+        layer: a layer, or the module that replaces it.
         rows: ``[tokens, dim]``.
         arguments: who sees whom among the target tokens.
         memory: what `remembered_by` gave.
@@ -121,7 +121,7 @@ def run_decoder_layer(
         need_weights: whether the weights of the attention to the encoder's output are wanted.
 
     Raises:
-        ArgumentError: weights are wanted of a module in which no `TransformerDecoderLayer` runs.
+        ArgumentError: weights were requested from a module in which no `TransformerDecoderLayer` runs.
     """
     packing, visible, lengths, mask = arguments
     if runs(layer, DECODER_LAYER) and not is_observed(layer):
@@ -142,8 +142,7 @@ def run_decoder_layer(
         WANTED_WEIGHTS.reset(token)
     if need_weights and not weights:
         raise ArgumentError(
-            f"the weights of a layer are wanted that is a {type(layer).__name__}, in which no TransformerDecoderLayer "
-            "runs"
+            f"need_weights asks for the weights of a {type(layer).__name__}, in which no TransformerDecoderLayer runs"
         )
     new = padded.shape[1]
     seen = weights[-1][:, :, -new:] if need_weights else None
@@ -151,7 +150,7 @@ def run_decoder_layer(
 
 
 def remembered_by(layer: TransformerDecoderLayer, output: EncoderOutput) -> KeyValues | EncoderOutput:
-    """The keys and values of an encoder's output; the output itself for a layer that projects it when it is called."""
+    """Returns the keys and values of an encoder's output, or the output for a layer that projects it itself."""
     if runs(layer, DECODER_LAYER) and not is_observed(layer) and is_called_in_parts(layer.multihead_attn):
         return layer.project(output)
     return output

@@ -1,4 +1,4 @@
-"""The convolutional block attention module: a gate for each channel, then a gate for each position."""
+"""The convolutional block attention module: one gate a channel, then one gate a position."""
 
 import torch
 from torch import Tensor, nn
@@ -10,19 +10,19 @@ from regard.shapes import whole_number
 
 @fx_leaf
 class ChannelGate(nn.Module):
-    """The channel attention of CBAM: the same perceptron reads the means and the maxima of all channels.
+    """Computes the channel attention of CBAM: one perceptron on the means and on the maxima of all channels.
 
     ::
 
         M_c(F) = σ(W1 ReLU(W0 F_avg) + W1 ReLU(W0 F_max))
 
     Woo et al. 2018, "CBAM: Convolutional Block Attention Module", eq. 2. W0 and W1 are the weights of ``reduce`` and
-    ``expand``; the two are shared by both terms, and r is our ``reduction``.
+    ``expand``, which both terms share, and r is ``reduction``.
 
     Args:
-        channels: of the feature map.
-        reduction: ``channels // reduction`` units are between the two layers, at least 1; 16 as in the paper.
-        hidden: these units, instead of ``reduction``.
+        channels: channels of the feature map.
+        reduction: the hidden layer has ``channels // reduction`` units, at least 1; default 16, as in the paper.
+        hidden: the number of hidden units, which overrides ``reduction``.
 
     Raises:
         ArgumentError: a number is below 1.
@@ -36,39 +36,39 @@ class ChannelGate(nn.Module):
         self.expand = nn.Linear(units, channels, bias=False)
 
     def gate(self, features: Tensor) -> Tensor:
-        """M_c: ``[batch, channels, 1, 1]`` in (0, 1); arguments and errors as for `forward`."""
+        """Returns M_c, ``[batch, channels, 1, 1]`` in (0, 1); arguments and errors as in `forward`."""
         check_feature_map("features", features, self.channels)
         pooled = torch.stack((features.mean((2, 3)), features.amax((2, 3))))  # 2 B C
         return self.expand(self.reduce(pooled).relu()).sum(0).sigmoid()[:, :, None, None]
 
     def forward(self, features: Tensor) -> Tensor:
-        """The feature map with its channels scaled.
+        """Scales the channels of a feature map.
 
         Args:
             features: ``[batch, channels, height, width]``.
 
         Returns:
-            the same shape.
+            A tensor of the same shape.
 
         Raises:
-            ShapeError, KindError: another shape or dtype.
+            ShapeError, KindError: the input has another shape or dtype.
         """
         return features * self.gate(features)
 
 
 @fx_leaf
 class SpatialGate(nn.Module):
-    """The spatial attention of CBAM: a convolution reads the mean and the maximum over the channels.
+    """Computes the spatial attention of CBAM: a convolution on the mean and the maximum over the channels.
 
     ::
 
         M_s(F) = σ(f([F_avg; F_max]))
 
-    Woo et al. 2018, eq. 3: f is a convolution of 7 × 7, ``convolution`` here.
+    Woo et al. 2018, eq. 3, where f is a 7 × 7 convolution, here ``convolution``.
 
     Args:
-        channels: of the feature map.
-        kernel_size: of the convolution, odd; 7 as in the paper.
+        channels: channels of the feature map.
+        kernel_size: kernel size of the convolution, odd; default 7, as in the paper.
 
     Raises:
         ArgumentError: a number is below 1, or ``kernel_size`` is even.
@@ -81,29 +81,29 @@ class SpatialGate(nn.Module):
         self.convolution = nn.Conv2d(2, 1, size, padding=size // 2, bias=False)
 
     def gate(self, features: Tensor) -> Tensor:
-        """M_s: ``[batch, 1, height, width]`` in (0, 1); arguments and errors as for `forward`."""
+        """Returns M_s, ``[batch, 1, height, width]`` in (0, 1); arguments and errors as in `forward`."""
         check_feature_map("features", features, self.channels)
         pooled = torch.cat((features.mean(1, keepdim=True), features.amax(1, keepdim=True)), 1)  # B 2 H W
         return self.convolution(pooled).sigmoid()
 
     def forward(self, features: Tensor) -> Tensor:
-        """The feature map with its positions scaled.
+        """Scales the positions of a feature map.
 
         Args:
             features: ``[batch, channels, height, width]``.
 
         Returns:
-            the same shape.
+            A tensor of the same shape.
 
         Raises:
-            ShapeError, KindError: another shape or dtype.
+            ShapeError, KindError: the input has another shape or dtype.
         """
         return features * self.gate(features)
 
 
 @fx_leaf
 class CBAM(nn.Module):
-    """Channel attention, then spatial attention.
+    """Applies channel attention, then spatial attention.
 
     ::
 
@@ -113,9 +113,9 @@ class CBAM(nn.Module):
     Woo et al. 2018, eq. 1, with `ChannelGate` for M_c and `SpatialGate` for M_s.
 
     Args:
-        channels: of the feature map.
-        reduction: of the channel attention, 16 as in the paper.
-        kernel_size: of the spatial attention, odd; 7 as in the paper.
+        channels: channels of the feature map.
+        reduction: reduction of the channel attention; default 16, as in the paper.
+        kernel_size: kernel size of the spatial attention, odd; default 7, as in the paper.
 
     Raises:
         ArgumentError: a number is below 1, or ``kernel_size`` is even.
@@ -127,15 +127,15 @@ class CBAM(nn.Module):
         self.spatial = SpatialGate(channels, kernel_size)
 
     def forward(self, features: Tensor) -> Tensor:
-        """The feature map with its channels and its positions scaled.
+        """Scales the channels and the positions of a feature map.
 
         Args:
             features: ``[batch, channels, height, width]``.
 
         Returns:
-            the same shape.
+            A tensor of the same shape.
 
         Raises:
-            ShapeError, KindError: another shape or dtype.
+            ShapeError, KindError: the input has another shape or dtype.
         """
         return self.spatial(self.channel(features))

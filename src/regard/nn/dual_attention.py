@@ -9,29 +9,29 @@ from regard.attention.verbs import BackendName
 from regard.nn.batch_norm import BatchNorm2d
 from regard.nn.feature_maps import as_feature_map, as_sequence, check_feature_map, reduced_channels
 from regard.nn.fx_leaf import fx_leaf
-from regard.shapes import accurate, whole_number
+from regard.shapes import upcast, whole_number
 
 
 @fx_leaf
 class PositionAttention(nn.Module):
-    """The position attention module, in memory linear in the number of positions.
+    """Lets each position attend to all positions, in memory linear in their number.
 
     ::
 
         s_ji = softmax over i of (B_i · C_j)
         E_j  = α Σ_i s_ji D_i + A_j
 
-    Fu et al. 2019, "Dual Attention Network for Scene Segmentation", eq. 1 and 2. Their A is our ``features``; C, B and
-    D are what the convolutions ``query``, ``key`` and ``value`` make of it, and α is ``scale``, which begins as 0. The
-    weights are those of `regard.attend`, which makes no matrix of them: 180 × 240 positions attend to each other on a
-    CPU. They are not divided by √dim, as in the paper.
+    Fu et al. 2019, "Dual Attention Network for Scene Segmentation", eq. 1 and 2. Their A is ``features``; C, B and D
+    are the outputs of the convolutions ``query``, ``key`` and ``value``, and α is ``scale``, which is initially 0. The
+    sum is computed by `regard.attend` without a matrix of weights, so that 180 × 240 positions can attend to each other
+    on a CPU. As in the paper, scores are not divided by √dim.
 
     Args:
-        channels: of the feature map.
-        reduction: queries and keys have ``channels // reduction`` features, at least 1. The paper's equations have 1,
-            its authors' networks 8, which is the default.
-        hidden: these features, instead of ``reduction``.
-        backend: of `regard.attend`.
+        channels: channels of the feature map.
+        reduction: queries and keys have ``channels // reduction`` features, at least 1. The paper's equations use 1,
+            its authors' networks use 8, which is the default.
+        hidden: the number of these features, which overrides ``reduction``.
+        backend: backend of `regard.attend`.
 
     Raises:
         ArgumentError: a number is below 1.
@@ -48,35 +48,34 @@ class PositionAttention(nn.Module):
         self.scale = nn.Parameter(torch.zeros(()))
 
     def forward(self, features: Tensor) -> Tensor:
-        """The feature map with what each position gets of all positions added.
+        """Adds to each position the weighted sum over all positions.
 
         Args:
             features: ``[batch, channels, height, width]``.
 
         Returns:
-            the same shape.
+            A tensor of the same shape.
 
         Raises:
-            ShapeError, KindError: another shape or dtype.
+            ShapeError, KindError: the input has another shape or dtype.
             BackendError: the named backend cannot run this.
         """
         mixed = attend(*self._projected(features), score="dot", backend=self.backend)[:, 0]
         return self.scale * as_feature_map(mixed, *features.shape[2:]) + features
 
     def observe(self, features: Tensor, read: Readings) -> Observed:
-        """Readings of the weights of positions, row by row of the feature map, with one head.
+        """Reads the weights of positions, in row-major order, with one head.
 
         Args:
-            features: as for `forward`.
-            read: which readings; ``Readings(rows=[y * width + x])`` gives the weights of one position, in linear
-                memory.
+            features: as in `forward`.
+            read: the readings; ``Readings(rows=[y * width + x])`` reads the weights of one position in linear memory.
 
         Returns:
             `Observed`; its output is Σ_i s_ji D_i, ``[batch, 1, positions, channels]``.
 
         Raises:
-            ShapeError, KindError: another shape or dtype.
-            ArgumentError: a reading that this attention does not have.
+            ShapeError, KindError: the input has another shape or dtype.
+            ArgumentError: this attention does not have a reading.
         """
         return observe(*self._projected(features), read=read, score="dot", backend=self.backend)
 
@@ -91,22 +90,22 @@ class PositionAttention(nn.Module):
 
 @fx_leaf
 class ChannelAttention(nn.Module):
-    """The channel attention module.
+    """Lets each channel attend to all channels.
 
     ::
 
         x_ji = softmax over i of (A_i · A_j)
         E_j  = β Σ_i x_ji A_i + A_j
 
-    Fu et al. 2019, eq. 3 and 4: A_i are all positions of channel i, and β is ``scale``, which begins as 0. The matrix
-    of weights has a row and a column for each channel, whatever the size of the map. Half precision is computed in
+    Fu et al. 2019, eq. 3 and 4: A_i are all positions of channel i, and β is ``scale``, which is initially 0. The
+    matrix of weights has one row and one column a channel, whatever the size of the map. Half precision is computed in
     float32.
 
     Args:
-        channels: of the feature map.
+        channels: channels of the feature map.
 
     Raises:
-        ArgumentError: the number is below 1.
+        ArgumentError: ``channels`` is below 1.
     """
 
     def __init__(self, channels: int):
@@ -115,24 +114,24 @@ class ChannelAttention(nn.Module):
         self.scale = nn.Parameter(torch.zeros(()))
 
     def weights(self, features: Tensor) -> Tensor:
-        """x: ``[batch, channels, channels]``; the row of a channel sums to 1. Arguments as for `forward`."""
+        """Returns x, ``[batch, channels, channels]``, whose rows sum to 1; arguments as in `forward`."""
         check_feature_map("features", features, self.channels)
-        flat = accurate(features).flatten(2)  # B C N
+        flat = upcast(features).flatten(2)  # B C N
         return (flat @ flat.mT).softmax(-1)
 
     def forward(self, features: Tensor) -> Tensor:
-        """The feature map with what each channel gets of all channels added.
+        """Adds to each channel the weighted sum over all channels.
 
         Args:
             features: ``[batch, channels, height, width]``.
 
         Returns:
-            the same shape.
+            A tensor of the same shape.
 
         Raises:
-            ShapeError, KindError: another shape or dtype.
+            ShapeError, KindError: the input has another shape or dtype.
         """
-        mixed = (self.weights(features) @ accurate(features).flatten(2)).view_as(features)
+        mixed = (self.weights(features) @ upcast(features).flatten(2)).view_as(features)
         return self.scale * mixed.to(features.dtype) + features
 
     def extra_repr(self) -> str:
@@ -141,20 +140,20 @@ class ChannelAttention(nn.Module):
 
 @fx_leaf
 class DualAttention(nn.Module):
-    """Position and channel attention side by side, and the sum of both.
+    """Adds the results of position attention and channel attention.
 
     ::
 
         Z = f_p(position(g_p(A))) + f_c(channel(g_c(A)))
 
-    Fu et al. 2019, section 3.4 and figure 2: g and f are convolutions of 3 × 3 with batch normalization and ReLU; g
+    Fu et al. 2019, section 3.4 and figure 2: g and f are 3 × 3 convolutions with batch normalization and ReLU; g
     reduces the channels.
 
     Args:
-        channels: of the feature map.
+        channels: channels of the feature map.
         hidden: channels of both attentions and of the result. Default: a quarter of ``channels``.
-        reduction: of the `PositionAttention`.
-        backend: of `regard.attend`.
+        reduction: reduction of the `PositionAttention`.
+        backend: backend of `regard.attend`.
 
     Raises:
         ArgumentError: a number is below 1.
@@ -172,7 +171,7 @@ class DualAttention(nn.Module):
         self.after_channel = _convolution(self.hidden, self.hidden)
 
     def forward(self, features: Tensor) -> Tensor:
-        """The sum of both attentions.
+        """Returns the sum of both attentions.
 
         Args:
             features: ``[batch, channels, height, width]``.
@@ -181,7 +180,7 @@ class DualAttention(nn.Module):
             ``[batch, hidden, height, width]``.
 
         Raises:
-            ShapeError, KindError: another shape or dtype.
+            ShapeError, KindError: the input has another shape or dtype.
             BackendError: the named backend cannot run this.
         """
         check_feature_map("features", features, self.channels)
@@ -189,7 +188,7 @@ class DualAttention(nn.Module):
         return position + self.after_channel(self.channel(self.before_channel(features)))
 
     def observe(self, features: Tensor, read: Readings) -> Observed:
-        """Readings of the weights of positions; as `PositionAttention.observe`, of the features that it gets."""
+        """Reads the weights of positions; see `PositionAttention.observe`."""
         check_feature_map("features", features, self.channels)
         return self.position.observe(self.before_position(features), read)
 

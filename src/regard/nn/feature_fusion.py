@@ -1,4 +1,4 @@
-"""Attentional feature fusion: a gate of local and global context mixes two feature maps."""
+"""Attentional feature fusion: a gate from local and global context mixes two feature maps."""
 
 from collections.abc import Callable
 from typing import Literal
@@ -17,7 +17,7 @@ GLOBAL_NORMS = ("batch", "layer")
 
 @fx_leaf
 class MSCAM(nn.Module):
-    """The multi-scale channel attention module.
+    """Scales a feature map by multi-scale channel attention.
 
     ::
 
@@ -26,24 +26,24 @@ class MSCAM(nn.Module):
         M(X)  = σ(L(X) + g(X))
         X'    = X ⊗ M(X)
 
-    Dai et al. 2021, "Attentional Feature Fusion", eq. 1 to 3 and section 3.2. B is batch normalization, PWConv a
-    convolution of 1 × 1; ``local_context`` and ``global_context`` are L and g, and r is our ``reduction``.
+    Dai et al. 2021, "Attentional Feature Fusion", eq. 1 to 3 and section 3.2. B is batch normalization, and PWConv is a
+    1 × 1 convolution; ``local_context`` and ``global_context`` are L and g, and r is ``reduction``.
 
-    The global context has one value for each image and channel, so batch normalization takes mean and variance of as
-    few numbers as the batch has images: with small batches they say little, and differ from the running statistics of
-    the evaluation (Wu & He 2018, "Group Normalization", figure 1). ``global_norm="layer"`` normalizes the channels of
-    each image instead. With ``"batch"``, a batch of one is normalized by the running statistics while training, since
-    one value has no variance.
+    The global context has one value for each image and channel, so batch normalization computes mean and variance from
+    only as many values as the batch has images. In small batches these are unreliable, and differ from the running
+    statistics in evaluation (Wu & He 2018, "Group Normalization", figure 1). ``global_norm="layer"`` normalizes the
+    channels of each image instead. With ``"batch"``, a batch of one is normalized by the running statistics while
+    training, since one value has no variance.
 
     Args:
-        channels: of the feature map.
-        reduction: ``channels // reduction`` channels are between the two convolutions, at least 1; 4 unless told.
-        hidden: these channels, instead of ``reduction``.
+        channels: channels of the feature map.
+        reduction: there are ``channels // reduction`` channels between the convolutions, at least 1; default 4.
+        hidden: the number of these channels, which overrides ``reduction``.
         global_norm: B in g: ``"batch"``, as in the paper, or ``"layer"`` (Ba et al. 2016), for batches of few images.
 
     Raises:
         ArgumentError: a number is below 1.
-        UnknownNameError: there is no such normalization.
+        UnknownNameError: the normalization is unknown.
     """
 
     def __init__(
@@ -58,22 +58,22 @@ class MSCAM(nn.Module):
         self.global_context = _bottleneck(channels, units, BatchNorm2d if global_norm == "batch" else _LayerNorm)
 
     def gate(self, features: Tensor) -> Tensor:
-        """M: ``[batch, channels, height, width]`` in (0, 1); arguments and errors as for `forward`."""
+        """Returns M, ``[batch, channels, height, width]`` in (0, 1); arguments and errors as in `forward`."""
         check_feature_map("features", features, self.channels)
         return (self.local_context(features) + self.global_context(features.mean((2, 3), keepdim=True))).sigmoid()
 
     def forward(self, features: Tensor, *, scales: bool = True) -> Tensor:
-        """The feature map, each of its numbers scaled.
+        """Scales each element of a feature map.
 
         Args:
             features: ``[batch, channels, height, width]``.
-            scales: whether the features are scaled; without, the result is the gate M alone, as `AFF` needs it.
+            scales: whether to scale the features; if False, the result is the gate M, which `AFF` needs.
 
         Returns:
-            the same shape.
+            A tensor of the same shape.
 
         Raises:
-            ShapeError, KindError: another shape or dtype.
+            ShapeError, KindError: the input has another shape or dtype.
         """
         return features * self.gate(features) if scales else self.gate(features)
 
@@ -83,22 +83,22 @@ class MSCAM(nn.Module):
 
 @fx_leaf
 class AFF(nn.Module):
-    """Attentional feature fusion of two feature maps of one shape.
+    """Fuses two feature maps of one shape by attentional feature fusion.
 
     ::
 
         Z = M(X + Y) ⊗ X + (1 − M(X + Y)) ⊗ Y
 
-    Dai et al. 2021, eq. 4, where M is that of `MSCAM`. X is our ``first``, Y our ``second``: in a decoder the one of
-    the encoder at the same scale, and the upsampled one of the level below.
+    Dai et al. 2021, eq. 4, where M is the gate of `MSCAM`. X is ``first`` and Y is ``second``: in a decoder, the
+    encoder's feature map at the same scale, and the upsampled one of the level below.
 
     Args:
-        channels: of both feature maps.
-        reduction, hidden, global_norm: as for `MSCAM`.
+        channels: channels of both feature maps.
+        reduction, hidden, global_norm: as in `MSCAM`.
 
     Raises:
         ArgumentError: a number is below 1.
-        UnknownNameError: there is no such normalization.
+        UnknownNameError: the normalization is unknown.
     """
 
     def __init__(
@@ -108,36 +108,36 @@ class AFF(nn.Module):
         self.attention = MSCAM(channels, reduction, hidden=hidden, global_norm=global_norm)
 
     def forward(self, first: Tensor, second: Tensor) -> Tensor:
-        """Both feature maps as one.
+        """Fuses both feature maps.
 
         Args:
             first: ``[batch, channels, height, width]``.
-            second: the same shape.
+            second: a tensor of the same shape.
 
         Returns:
-            the same shape.
+            A tensor of the same shape.
 
         Raises:
-            ShapeError, KindError: another shape or dtype, or two shapes.
+            ShapeError, KindError: an input has another shape or dtype, or the shapes differ.
         """
         _check_pair(first, second, self.attention.channels)
-        return mixed(first, second, self.attention(first + second, scales=False))
+        return mix(first, second, self.attention(first + second, scales=False))
 
 
 @fx_leaf
 class IAFF(nn.Module):
-    """Iterative attentional feature fusion: the first fusion decides the gate of the second one.
+    """Fuses two feature maps by iterative attentional feature fusion: a first fusion determines the gate of the second.
 
     ::
 
         U = M1(X + Y) ⊗ X + (1 − M1(X + Y)) ⊗ Y
         Z = M2(U) ⊗ X + (1 − M2(U)) ⊗ Y
 
-    Dai et al. 2021, eq. 4 and 5; M1 and M2 are two `MSCAM` with weights of their own, ``initial`` and ``attention``.
+    Dai et al. 2021, eq. 4 and 5; M1 and M2 are two separate `MSCAM`, in ``initial`` and ``attention``.
 
     Args:
-        channels: of both feature maps.
-        reduction, hidden, global_norm: as for `MSCAM`.
+        channels: channels of both feature maps.
+        reduction, hidden, global_norm: as in `MSCAM`.
 
     Raises:
         ArgumentError: a number is below 1.
@@ -152,12 +152,12 @@ class IAFF(nn.Module):
         self.attention = MSCAM(channels, reduction, hidden=hidden, global_norm=global_norm)
 
     def forward(self, first: Tensor, second: Tensor) -> Tensor:
-        """Both feature maps as one; arguments, result and errors as for `AFF.forward`."""
-        return mixed(first, second, self.attention(self.initial(first, second), scales=False))
+        """Fuses both feature maps; arguments, result and errors as in `AFF.forward`."""
+        return mix(first, second, self.attention(self.initial(first, second), scales=False))
 
 
-def mixed(first: Tensor, second: Tensor, gate: Tensor) -> Tensor:
-    """``gate · first + (1 − gate) · second``."""
+def mix(first: Tensor, second: Tensor, gate: Tensor) -> Tensor:
+    """Returns ``gate · first + (1 − gate) · second``."""
     return second + gate * (first - second)
 
 
@@ -169,7 +169,7 @@ def _check_pair(first: Tensor, second: Tensor, channels: int) -> None:
 
 
 def _bottleneck(channels: int, units: int, norm: Callable[[int], nn.Module]) -> nn.Sequential:
-    # The biases of the convolutions would be subtracted again by the normalizations.
+    # The normalizations would subtract the biases of the convolutions again.
     return nn.Sequential(
         nn.Conv2d(channels, units, 1, bias=False),
         norm(units),
@@ -180,9 +180,9 @@ def _bottleneck(channels: int, units: int, norm: Callable[[int], nn.Module]) -> 
 
 
 class _LayerNorm(nn.GroupNorm):
-    """Layer normalization of the channels at each position; of one channel, its bias.
+    """Normalizes the channels at each position; a single channel becomes its bias.
 
-    `torch.nn.GroupNorm` refuses one image with one channel, in evaluation too.
+    `torch.nn.GroupNorm` refuses one image with one channel, even in evaluation.
     """
 
     def __init__(self, channels: int):

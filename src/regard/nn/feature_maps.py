@@ -1,4 +1,4 @@
-"""Feature maps: the tensors that the blocks of networks on images take, and their positions as a sequence."""
+"""Checks of feature maps ``[batch, channels, height, width]``, and their conversion to sequences of positions."""
 
 from torch import Tensor
 
@@ -7,15 +7,15 @@ from regard.shapes import check_floating, whole_number
 
 
 def check_feature_map(name: str, features: Tensor, channels: int) -> None:
-    """Raise an error unless ``features`` is ``[batch, channels, height, width]`` with at least one position.
+    """Raises an error unless ``features`` is ``[batch, channels, height, width]`` with at least one position.
 
     Args:
         name: the argument's name, for the message.
-        features: what was given.
-        channels: the channels that the block was made for.
+        features: the argument.
+        channels: the channels that the block needs.
 
     Raises:
-        KindError: it is no dense tensor of floating-point numbers.
+        KindError: the argument is not a dense floating-point tensor.
         ShapeError: it has another rank or number of channels, or no position.
     """
     check_floating(name, features)
@@ -29,7 +29,7 @@ def check_feature_map(name: str, features: Tensor, channels: int) -> None:
 
 
 def reduced_channels(channels: int, reduction: int, hidden: int | None = None) -> int:
-    """The channels inside of a block: ``hidden`` if given, else ``channels // reduction``, at least 1.
+    """Returns the channels inside a block: ``hidden``, or ``channels // reduction`` if it is None, at least 1.
 
     Raises:
         ArgumentError: a number is below 1.
@@ -40,7 +40,7 @@ def reduced_channels(channels: int, reduction: int, hidden: int | None = None) -
 
 
 def check_odd(name: str, kernel_size: int) -> int:
-    """The size of a kernel that has a middle; ArgumentError if it is even or below 1."""
+    """Returns an odd kernel size; raises ArgumentError if it is even or below 1."""
     whole_number(name, kernel_size, 1)
     if kernel_size % 2 == 0:
         raise ArgumentError(f"{name} must be odd, so that the map keeps its size; it is {kernel_size}")
@@ -48,11 +48,10 @@ def check_odd(name: str, kernel_size: int) -> int:
 
 
 def as_sequence(features: Tensor) -> Tensor:
-    """The positions of a feature map, row by row: ``[batch, channels, height, width]`` → ``[batch, positions,
-    channels]``."""
+    """Converts ``[batch, channels, height, width]`` to ``[batch, positions, channels]``, in row-major order."""
     return features.flatten(2).transpose(1, 2)
 
 
 def as_feature_map(sequence: Tensor, height: int, width: int) -> Tensor:
-    """A sequence of all positions, row by row, as a feature map: the inverse of `as_sequence`."""
+    """Converts a sequence of all positions to a feature map: the inverse of `as_sequence`."""
     return sequence.transpose(1, 2).unflatten(2, (height, width))

@@ -1,4 +1,4 @@
-"""Layers as leaves of `torch.fx`: a trace records the call of a layer, as of those of `torch.nn`, not its inside."""
+"""Layers as leaves of `torch.fx`: a trace records the call of a layer but not its content, as for `torch.nn`."""
 
 from functools import wraps
 from typing import Any, TypeVar
@@ -12,10 +12,11 @@ Layer = TypeVar("Layer", bound=type[nn.Module])
 
 
 def fx_leaf(layer: Layer) -> Layer:
-    """A decorator of a layer: called with a proxy of `torch.fx`, it becomes one node of the graph.
+    """Decorates a layer, so that a call with a `torch.fx` proxy becomes one node of the graph.
 
     Raises:
-        KindError: a subclass overrides ``forward`` and calls this one with a proxy; its own call would be recorded.
+        KindError: a subclass overrides ``forward`` and calls this one with a proxy, which would record the call of the
+            subclass itself.
     """
     forward = layer.forward
 

@@ -1,4 +1,4 @@
-"""What a mask hides of annotations, before they are projected."""
+"""Removal of hidden annotations before their projection."""
 
 from torch import Tensor
 
@@ -7,25 +7,25 @@ from regard.shapes import Grid
 from regard.transforms import can_branch_on, is_finite
 
 
-def seen_keys(mask: Mask, annotations: Tensor) -> Tensor:
-    """Which annotations ``[batch, keys, features]`` a mask shows to a query, bool ``[batch, keys]``.
+def visible_annotations(mask: Mask, annotations: Tensor) -> Tensor:
+    """Returns which annotations ``[batch, keys, features]`` are visible, bool ``[batch, keys]``.
 
     Raises:
-        ShapeError, KindError, ArgumentError: as `Mask.check`.
+        ShapeError, KindError, ArgumentError: as in `Mask.check`.
     """
     grid = Grid.whole(annotations.shape[0], 1, 1, annotations.shape[1], annotations.device)
     mask.check(grid)
     return mask.dense(grid)[:, 0, 0]
 
 
-def without_hidden(annotations: Tensor, value: Tensor, seen: Tensor) -> tuple[Tensor, Tensor]:
-    """Both with zeros where a key is hidden, unless all numbers are finite anyway.
+def without_hidden(annotations: Tensor, value: Tensor, visible: Tensor) -> tuple[Tensor, Tensor]:
+    """Replaces hidden annotations and values by zeros, unless all elements are finite.
 
-    What is hidden may hold anything, and must reach neither products nor their gradients (contract 10); a finite number
-    has weight 0 and gradient 0.
+    Hidden keys and values must affect neither products nor gradients, even if they are NaN (contract 10). Finite ones
+    need no replacement, since their weight and gradient are 0.
     """
-    one = value is annotations
-    if can_branch_on(annotations, value) and is_finite(annotations) and (one or is_finite(value)):
+    same = value is annotations
+    if can_branch_on(annotations, value) and is_finite(annotations) and (same or is_finite(value)):
         return annotations, value
-    clean = annotations.masked_fill(~seen[..., None], 0.0)
-    return clean, clean if one else value.masked_fill(~seen[..., None], 0.0)
+    clean = annotations.masked_fill(~visible[..., None], 0.0)
+    return clean, clean if same else value.masked_fill(~visible[..., None], 0.0)

@@ -1,4 +1,4 @@
-"""Projected keys and values: of an encoder, computed once; of the tokens so far, a cache that grows."""
+"""Projected keys and values: those of an encoder's output, and a growing cache of those of the tokens so far."""
 
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -15,8 +15,8 @@ class PackedProducts(NamedTuple):
     """Projections of packed rows.
 
     Attributes:
-        products: of keys and values, as `AttentionHeads.memory_products` gives them.
-        packing: where the tokens are.
+        products: projections of keys and values, from `AttentionHeads.memory_products`.
+        packing: the packing of the rows.
     """
 
     products: tuple[Tensor, ...]
@@ -25,13 +25,13 @@ class PackedProducts(NamedTuple):
 
 @dataclass(frozen=True)
 class EncoderOutput:
-    """The output of an encoder, which a layer has not projected yet.
+    """The output of an encoder before a layer projects it.
 
     Attributes:
         rows: ``[source tokens, dim]``.
-        packing: where the source tokens are.
-        lengths: ``int64 [batch]``, tokens of each source; None: all.
-        index: the batch rows that are meant, in this order; None: all as they are.
+        packing: the packing of the rows.
+        lengths: ``int64 [batch]``, number of tokens of each source; None: no padding.
+        index: the selected batch rows, in order; None: all rows.
     """
 
     rows: Tensor
@@ -41,17 +41,17 @@ class EncoderOutput:
 
     @property
     def padded(self) -> Tensor:
-        """``[batch, source, dim]``, 0 after the end of each source."""
+        """The selected rows as ``[batch, source, dim]``, with 0 after the end of each source."""
         padded = self.packing.pad(self.rows)
         return padded if self.index is None else padded[self.index]
 
     @property
     def selected_lengths(self) -> Tensor | None:
-        """``lengths`` of the rows that are meant."""
+        """The lengths of the selected rows."""
         return self.lengths if self.lengths is None or self.index is None else self.lengths[self.index]
 
     def select(self, index: Tensor) -> "EncoderOutput":
-        """As `KeyValues.select`; nothing is copied before it is read."""
+        """Selects batch rows as `KeyValues.select` does; copies are deferred until the rows are read."""
         return replace(self, index=index if self.index is None else self.index[index])
 
 
@@ -62,9 +62,9 @@ class KeyValues:
     Attributes:
         key: ``[batch, kv_heads, keys, head_dim]``.
         value: ``[batch, kv_heads, keys, head_dim]``.
-        lengths: ``int64 [batch]``, keys of each sequence that may be attended to; None: all.
-        packed: the same projections without padding; None where there are none.
-        source: what was projected; None where it is not known.
+        lengths: ``int64 [batch]``, number of keys of each sequence that may be attended to; None: all.
+        packed: the same projections without padding, or None.
+        source: the encoder's output that was projected, or None if it is unknown.
     """
 
     key: Tensor
@@ -75,18 +75,18 @@ class KeyValues:
 
     @property
     def mask(self) -> Mask | None:
-        """The mask that ``lengths`` gives."""
+        """The mask of the padding that ``lengths`` describes."""
         return None if self.lengths is None else masks.lengths(self.lengths)
 
     def select(self, index: Tensor) -> "KeyValues":
-        """These batch rows ``index [rows]``, in that order; a row may occur several times."""
+        """Returns the batch rows ``index [rows]``, in that order; a row may occur several times."""
         lengths = None if self.lengths is None else self.lengths[index]
         source = None if self.source is None else self.source.select(index)
         return KeyValues(self.key[index], self.value[index], lengths, source=source)
 
 
 class _Buffer:
-    """Memory for keys and values, of which a part is written."""
+    """Allocated memory for keys and values, of which the first positions are written."""
 
     def __init__(self, key: Tensor, value: Tensor, capacity: int):
         self.key, self.value = (
@@ -105,9 +105,9 @@ class _Buffer:
 class KeyValueCache:
     """The keys and values of the tokens so far, for decoding token by token.
 
-    A cache is a value: `append` gives another cache and leaves this one as it is, so that a search can continue from
-    any earlier state. Both share memory where that is possible: a token is written behind the others, into memory that
-    is doubled when it is full, and it is copied only if another token was appended to the same cache before.
+    A cache is immutable: `append` returns another cache, so that a search can continue from any earlier state. Both
+    share memory if possible: new tokens are written after the others, into a buffer that is doubled when it is full.
+    The buffer is copied only if other tokens were appended to the same cache before.
 
     Args:
         key: ``[batch, kv_heads, keys, head_dim]``; None: the cache is empty.
@@ -130,13 +130,13 @@ class KeyValueCache:
 
     @property
     def value(self) -> Tensor:
-        """As `key`."""
+        """``[batch, kv_heads, length, head_dim]``; the cache must not be empty."""
         assert self._buffer is not None
         return self._buffer.value[:, :, : self.length]
 
     @torch.no_grad()
     def append(self, key: Tensor, value: Tensor) -> "KeyValueCache":
-        """The cache with more tokens.
+        """Returns a cache with more tokens.
 
         Args:
             key: ``[batch, kv_heads, new, head_dim]``.
@@ -150,12 +150,12 @@ class KeyValueCache:
             buffer = _Buffer(key, value, max(2 * self.length, total, 16))
             buffer.write(0, self.key, self.value)
         buffer.write(self.length, key, value)
-        longer = KeyValueCache()
-        longer._buffer, longer.length = buffer, total
-        return longer
+        extended = KeyValueCache()
+        extended._buffer, extended.length = buffer, total
+        return extended
 
     def select(self, index: Tensor) -> "KeyValueCache":
-        """The batch rows ``index [rows]``, in that order; a row may occur several times."""
+        """Returns the batch rows ``index [rows]``, in that order; a row may occur several times."""
         if self._buffer is None:
             return self
         return KeyValueCache(self.key[index], self.value[index])

@@ -1,6 +1,7 @@
-"""How the layers of a Transformer are made: their sizes, and the kind of their attention."""
+"""The configuration of Transformer layers: their sizes, and the kind of their attention."""
 
 from dataclasses import dataclass
+from typing import Any
 
 from regard import scores
 from regard.attention.planner import check_backend
@@ -15,14 +16,14 @@ from regard.shapes import flag, known_name, size
 
 RELATIVE_POSITIONS = ("none", "rotary", "alibi", "t5", "shaw")
 LAYER_SCORES = tuple(name for name in scores.NAMES if not name.startswith("location"))
-"""Scores of layers; those of location need a number of keys."""
+"""Scores of layers: all except those of location, which need a number of keys."""
 SHAW_DISTANCE = 16
-"""Largest distance with an own vector (Shaw et al. 2018, section 4.1)."""
+"""Distance at which ``shaw`` clips relative positions (Shaw et al. 2018, section 4.1)."""
 
 
 @dataclass(frozen=True)
 class LayerConfig:
-    """How the layers of a stack are made."""
+    """The configuration of the layers of a stack."""
 
     dim: int = 512
     """Features of a token."""
@@ -31,7 +32,7 @@ class LayerConfig:
     feedforward: int = 2048
     """Units of the hidden layer of the feedforward network."""
     dropout: float = 0.1
-    """Rate after each part, in the feedforward network, and of attention weights; in [0, 1)."""
+    """Dropout rate after each part, in the feedforward network, and of attention weights; in [0, 1)."""
     activation: str = "relu"
     """``relu``, ``gelu`` or ``silu``."""
     norm_first: bool = False
@@ -48,12 +49,12 @@ class LayerConfig:
     backend: str = "auto"
     """Backend of every attention."""
     feedforward_chunk: int = 0
-    """Rows (tokens of a batch) that the feedforward network treats at a time (Kitaev et al. 2020, section 3); 0: all.
-    With ``activation_checkpointing``, its hidden layer takes memory for so many rows only."""
+    """Rows (tokens of a batch) that the feedforward network processes at a time (Kitaev et al. 2020, section 3); 0:
+    all. With ``activation_checkpointing``, its hidden layer needs memory for only one chunk."""
     activation_checkpointing: bool = False
-    """Activation checkpointing (Chen et al. 2016): each layer keeps the inputs of its parts, and computes the rest
-    again in the backward pass, with the same dropout. Gradients are the same, bit for bit; a step takes longer, by the
-    time of about one forward pass."""
+    """Activation checkpointing (Chen et al. 2016): each layer saves only the inputs of its parts, and recomputes the
+    rest in the backward pass, with the same dropout. Gradients are the same, bit for bit; a step takes about one
+    forward pass longer."""
 
     def __post_init__(self) -> None:
         for name in ("dim", "heads", "feedforward"):
@@ -77,42 +78,44 @@ class LayerConfig:
             )
 
     def encoder_layer(self, bidirectional: bool = True) -> TransformerEncoderLayer:
-        """A new layer of self-attention.
+        """Creates a layer of self-attention.
 
         Args:
-            bidirectional: whether tokens may see later ones; without, ``t5`` has buckets for earlier ones only.
+            bidirectional: whether tokens may see later ones; if False, ``t5`` has buckets for earlier ones only.
         """
-        return TransformerEncoderLayer(self._self_attention(bidirectional), *self._rest())
+        return TransformerEncoderLayer(self._self_attention(bidirectional), **self._layer_options())
 
     def decoder_layer(self) -> TransformerDecoderLayer:
-        """A new layer of self-attention and attention to an encoder's output, which has no positions."""
-        return TransformerDecoderLayer(self._self_attention(False), self._attention(None), *self._rest())
+        """Creates a layer of self-attention and attention to an encoder's output; the latter has no positions."""
+        return TransformerDecoderLayer(self._self_attention(False), self._attention(None), **self._layer_options())
 
-    def _rest(self) -> tuple[int, float, str, bool, int, bool]:
-        running = self.feedforward_chunk, self.activation_checkpointing
-        return self.feedforward, self.dropout, self.activation, self.norm_first, *running
+    def _layer_options(self) -> dict[str, Any]:
+        names = (
+            "feedforward", "dropout", "activation", "norm_first", "feedforward_chunk", "activation_checkpointing",
+        )  # fmt: skip
+        return {name: getattr(self, name) for name in names}
 
     def _self_attention(self, bidirectional: bool) -> MultiheadAttention:
-        size = self.dim // self.heads
+        head_dim = self.dim // self.heads
         position: Rotary | Bias | None = None
         if self.position == "rotary":
-            position = Rotary(size)
+            position = Rotary(head_dim)
         elif self.position == "alibi":
             position = alibi(self.heads)
         elif self.position == "t5":
             position = RelativeBias(self.heads, bidirectional=bidirectional)
         elif self.position == "shaw":
-            position = RelativePosition(size, SHAW_DISTANCE)
+            position = RelativePosition(head_dim, SHAW_DISTANCE)
         return self._attention(position)
 
     def _attention(self, position: Rotary | Bias | None) -> MultiheadAttention:
-        size = self.dim // self.heads
+        head_dim = self.dim // self.heads
         return MultiheadAttention(
             self.dim,
             self.heads,
             self.dropout,
             batch_first=True,
-            score=scores.create(self.score, size, size),
+            score=scores.create(self.score, head_dim, head_dim),
             normalizer=self.normalizer,
             kv_heads=self.kv_heads,
             position=position,

@@ -1,4 +1,4 @@
-"""What a decoder attends to: annotations, prepared once and read at each step."""
+"""The memory of a decoder: annotations that are prepared once and attended to at each step."""
 
 from dataclasses import dataclass, replace
 
@@ -14,11 +14,11 @@ class Memory:
     """Keys and values of a batch of inputs, prepared by `Attention.remember`.
 
     Attributes:
-        key: ``[batch, keys, dim]``, as the score's own weights see them.
+        key: ``[batch, keys, dim]``, projected by the score.
         value: ``[batch, keys, value_dim]``.
         score: compares projected queries with these keys.
-        mask: bool ``[batch, keys]``; True: may be attended. None: all may.
-        cached: the same, as a backend prepared it for many calls; None where none did.
+        mask: bool ``[batch, keys]``; True: may be attended to. None: all may.
+        cached: the memory as a backend has prepared it for many calls, or None.
     """
 
     key: Tensor
@@ -29,17 +29,17 @@ class Memory:
 
     @property
     def lengths(self) -> Tensor:
-        """How many keys of each batch row may be attended, ``int64 [batch]``."""
+        """The number of keys that may be attended to in each batch row, ``int64 [batch]``."""
         batch, keys = self.key.shape[:2]
         if self.mask is None:
             return torch.full((batch,), keys, device=self.key.device)
         return self.mask.sum(dim=1)
 
     def select(self, index: Tensor) -> "Memory":
-        """The memory of these batch rows, as often and in the order that they are named; for beams that go on.
+        """Returns the memory of these batch rows, in this order; used when a beam search continues.
 
         Args:
-            index: int64 ``[rows]``.
+            index: int64 ``[rows]``; a row may occur several times.
         """
         mask = None if self.mask is None else self.mask.index_select(0, index)
         cached = None if self.cached is None else self.cached.select(index)
@@ -47,10 +47,10 @@ class Memory:
         return replace(self, key=key, value=value, mask=mask, cached=cached)
 
     def repeat(self, times: int) -> "Memory":
-        """Each batch row so many times in a row; for beams that begin.
+        """Repeats each batch row; used when a beam search begins.
 
         Args:
-            times: at least 1.
+            times: number of copies of each row, at least 1.
         """
         rows = torch.arange(self.key.shape[0], device=self.key.device)
         return self.select(rows.repeat_interleave(times))

@@ -1,4 +1,4 @@
-"""Multi-head attention, in the place of ``torch.nn.MultiheadAttention``."""
+"""Multi-head attention, a drop-in for ``torch.nn.MultiheadAttention``."""
 
 from typing import Protocol
 
@@ -23,7 +23,7 @@ from regard.shapes import SIZE_LIMIT, check_factory, flag, size
 
 
 class PackedAttention(Protocol):
-    """What `MultiheadAttention.forward` runs for a layer whose rows are packed."""
+    """The function that `MultiheadAttention.forward` runs for a layer whose rows are packed."""
 
     def __call__(
         self,
@@ -34,7 +34,7 @@ class PackedAttention(Protocol):
         mask: Mask | None,
         need_weights: bool,
     ) -> tuple[Tensor, Tensor | None]:
-        """The module's output in query's layout, and its weights ``[batch, num_heads, queries, keys]``."""
+        """Returns the module's output in query's layout, and its weights ``[batch, num_heads, queries, keys]``."""
         ...
 
 
@@ -47,42 +47,42 @@ class MultiheadAttention(AttentionHeads):
     Vaswani et al. 2017, section 3.2.2; grouped heads are those of Ainslie et al. 2023, section 2.2.
 
     Constructor, forward arguments, returned values, mask conventions (True: ignore), parameters, their initial values
-    from a given seed and the ``state_dict`` are torch's. Differences from torch:
+    for a seed and the ``state_dict`` are those of torch. The differences are:
 
-    - A query that may see no key has weights 0 and gets the output projection's bias; torch gives NaN.
-    - Returned weights are those before dropout: each row that sees a key sums to 1.
-    - ``is_causal=True`` needs no ``attn_mask``. With one it is a hint, as in torch, and the mask decides.
+    - A query without visible keys has weights 0 and gets the output projection's bias; torch returns NaN.
+    - Returned weights are those before dropout: each row with a visible key sums to 1.
+    - ``is_causal=True`` needs no ``attn_mask``. If there is one, the flag is only a hint, as in torch.
     - ``need_weights`` does not change a bit of the output, and the weights are differentiable.
     - A float mask may have any dtype; it is added to the scores in their dtype (float32, or float64 for float64 input).
-    - ``out_proj`` is called as a module, so a module that replaces it (an adapter, for example) is used.
+    - ``out_proj`` is called as a module, so that an adapter or another replacement is used.
 
-    `torch.nn.TransformerEncoderLayer` may run, in evaluation, one fused kernel on the parameters of its attention
-    module instead of calling the module. That kernel knows no score, normalizer or position, and gives NaN for rows
-    that see no key. It is not used while a submodule has a forward hook; this module registers a forward pre-hook that
-    does nothing, so that it is always called. `merge_masks`, which the layer calls before that kernel, raises when the
-    hook has been removed. Nested tensors, which `torch.nn.TransformerEncoder` makes of padded input in evaluation, are
-    accepted for self-attention. `torch.jit.script` does not compile this module; `torch.jit.trace` does.
+    In evaluation, `torch.nn.TransformerEncoderLayer` may run one fused kernel on the parameters of its attention module
+    instead of calling the module. That kernel ignores score, normalizer and position, and returns NaN for rows without
+    visible keys. Torch does not use it while a submodule has a forward hook; therefore this module registers a forward
+    pre-hook that does nothing. `merge_masks`, which the layer calls before that kernel, raises an error if the hook was
+    removed. Nested tensors, which `torch.nn.TransformerEncoder` makes of padded input in evaluation, are accepted for
+    self-attention. `torch.jit.trace` supports this module; `torch.jit.script` does not.
 
     Args:
         embed_dim: features of a query and of the output.
-        num_heads: query heads; they divide ``embed_dim``.
+        num_heads: number of query heads, a divisor of ``embed_dim``.
         dropout: probability of dropping a weight while training, in [0, 1); some backends round it on a CPU (see
             `regard.attend`).
         bias: whether the projections have biases.
         add_bias_kv: append one learned key and value, visible to every query.
         add_zero_attn: append a key and value of zeros, visible to every query.
-        kdim: features of a key; ``embed_dim`` if not given.
-        vdim: features of a value; ``embed_dim`` if not given.
+        kdim: features of a key; default ``embed_dim``.
+        vdim: features of a value; default ``embed_dim``.
         batch_first: ``[batch, length, features]`` instead of ``[length, batch, features]``.
-        device, dtype: of the parameters.
+        device, dtype: device and dtype of the parameters.
         score: a name, a `Score` or a function, for heads ``[batch, heads, length, embed_dim / num_heads]``.
         normalizer: a name, a `Normalizer` or a function.
-        kv_heads: key and value heads, a divisor of ``num_heads``. When fewer than ``num_heads``, the weights are
+        kv_heads: number of key and value heads, a divisor of ``num_heads``. If it is smaller, the weights are
             ``q_proj_weight [embed_dim, embed_dim]``, ``k_proj_weight [kv_heads * head_dim, kdim]`` and
-            ``v_proj_weight [kv_heads * head_dim, vdim]``: torch's module cannot load these.
+            ``v_proj_weight [kv_heads * head_dim, vdim]``, which torch's module cannot load.
         position: a `Rotary`, which rotates the projected queries and keys, or a `Bias` (`RelativeBias`, ``alibi``),
             which is added to the scores. Appended keys have no position.
-        backend: ``auto``, or one by name, which runs or raises.
+        backend: ``auto``, or the name of a backend, which runs or raises.
     """
 
     def __init__(
@@ -142,7 +142,7 @@ class MultiheadAttention(AttentionHeads):
             self._create_grouped_parameters(device, dtype)
 
     def _create_grouped_parameters(self, device: torch.device | str | None, dtype: torch.dtype | None) -> None:
-        """Replace torch's parameters by separate ones for ``kv_heads`` key and value heads."""
+        """Replaces torch's parameters by separate ones for ``kv_heads`` key and value heads."""
         width = self.kv_heads * self.head_dim
 
         def parameter(*shape: int) -> nn.Parameter:
@@ -160,7 +160,7 @@ class MultiheadAttention(AttentionHeads):
         self._reset_parameters()
 
     def _reset_parameters(self) -> None:
-        # In torch's order, so that a seed gives torch's numbers.
+        # The order is torch's, so that a seed gives torch's values.
         for weight in (self.in_proj_weight, self.q_proj_weight, self.k_proj_weight, self.v_proj_weight):
             if weight is not None:
                 nn.init.xavier_uniform_(weight)
@@ -174,7 +174,7 @@ class MultiheadAttention(AttentionHeads):
     def merge_masks(
         self, attn_mask: Tensor | None, key_padding_mask: Tensor | None, query: Tensor
     ) -> tuple[Tensor | None, int | None]:
-        """The two masks as one, and its type, as in `torch.nn.MultiheadAttention.merge_masks`.
+        """Merges the two masks, and returns the result and its type, as `torch.nn.MultiheadAttention.merge_masks` does.
 
         Raises:
             ArgumentError: the forward pre-hook of this module was removed, so that the caller may be
@@ -203,32 +203,31 @@ class MultiheadAttention(AttentionHeads):
         bias: Bias | Tensor | None = None,
         packed: PackedAttention | None = None,
     ) -> tuple[Tensor, Tensor | None]:
-        """Attend with every head.
+        """Attends with every head.
 
         Args:
             query: ``[queries, batch, embed_dim]``; ``[batch, queries, embed_dim]`` with ``batch_first``; unbatched
                 ``[queries, embed_dim]``.
-            key: ``[keys, batch, kdim]``, or as query's layout has it.
-            value: ``[keys, batch, vdim]``, or as query's layout has it.
+            key: ``[keys, batch, kdim]``, or the corresponding layout of query.
+            value: ``[keys, batch, vdim]``, or the corresponding layout of query.
             key_padding_mask: ``[batch, keys]``, or ``[keys]`` if unbatched; bool (True: ignore) or float (added to the
                 scores).
-            need_weights: whether to return the weights as well; without, no matrix of them is made.
+            need_weights: whether to return the weights as well; if False, no matrix of weights is computed.
             attn_mask: ``[queries, keys]`` or ``[batch * num_heads, queries, keys]``; bool (True: ignore) or float.
-            average_attn_weights: return the weights' mean over the heads.
-            is_causal: without ``attn_mask``, the last query sees every key, and each earlier one a key less.
-            mask: besides these; a `Mask`, or a bool tensor (**True: may attend**), over
-                ``[batch, num_heads, queries, keys]``.
-            bias: besides these; added to the scores, over ``[batch, num_heads, queries, keys]``.
-            packed: what a layer of a Transformer gives, so that a hook on this module changes no bit: it attends
-                without padding, and with the keys and values of a cache. It takes ``mask`` alone.
+            average_attn_weights: whether to return the mean of the weights over the heads.
+            is_causal: without ``attn_mask``, the last query sees every key, and each earlier query one key less.
+            mask: an additional `Mask` or bool tensor (**True: may attend**) over ``[batch, num_heads, queries, keys]``.
+            bias: an additional bias over ``[batch, num_heads, queries, keys]``.
+            packed: a function of a Transformer layer that attends without padding, and with the keys and values of a
+                cache, so that a hook on this module changes no bit. It is used if ``mask`` is the only mask or bias.
 
         Returns:
             The output, in query's layout, and the weights before dropout: ``[batch, queries, keys]``, or
-            ``[batch, num_heads, queries, keys]`` if not averaged, without batch if unbatched; None if not needed. Keys
-            that the module appends count among ``keys``.
+            ``[batch, num_heads, queries, keys]`` if not averaged, without batch if unbatched; None if not needed.
+            ``keys`` includes the keys that the module appends.
 
         Raises:
-            ShapeError, KindError: bad input; the message names the argument.
+            ShapeError, KindError: an input is invalid; the message names the argument.
             BackendError: the named backend cannot run this.
         """
         if packed is not None and key_padding_mask is None and attn_mask is None and bias is None and not is_causal:
@@ -250,14 +249,14 @@ class MultiheadAttention(AttentionHeads):
 
         key, value = without_padding(query, key, value, key_padding_mask, batch_first)
         projected = self.project(query, key, value)
-        q, k, v = (self.split(each if batched else each[None], batch_first) for each in projected)
-        given_mask, given_bias = read_torch_masks(key_padding_mask, attn_mask, batch, q, keys)
+        q, k, v = (self.split(tensor if batched else tensor[None], batch_first) for tensor in projected)
+        torch_mask, torch_bias = read_torch_masks(key_padding_mask, attn_mask, batch, q, keys)
         attended = self.attend_heads(
             self.rotate(q, keys - queries),
             self.rotate(k),
             v,
-            masks=[given_mask, causal() if is_causal and attn_mask is None else None, as_mask(mask)],
-            biases=[as_bias(given_bias), as_bias(bias)],
+            masks=[torch_mask, causal() if is_causal and attn_mask is None else None, as_mask(mask)],
+            biases=[as_bias(torch_bias), as_bias(bias)],
             need_weights=need_weights,
         )
         output, weights = self.out_proj(self.join(attended.output, batch_first)), attended.weights
@@ -277,7 +276,7 @@ class MultiheadAttention(AttentionHeads):
         mask: Mask | Tensor | None,
         bias: Bias | Tensor | None,
     ) -> tuple[Tensor, Tensor | None]:
-        """Self-attention of sequences of different lengths, which are padded for it."""
+        """Computes self-attention of sequences of different lengths, by padding them."""
         if not self.batch_first:
             raise KindError("query is nested, which needs batch_first=True")
         sequences = input.unbind()
@@ -289,7 +288,7 @@ class MultiheadAttention(AttentionHeads):
                 )
         sizes = [sequence.shape[0] for sequence in sequences]
         padded = torch.nested.to_padded_tensor(input, 0.0)
-        present, given = lengths(sizes), as_mask(mask)
+        padding, mask = lengths(sizes), as_mask(mask)
         output, weights = self.forward(
             padded,
             padded,
@@ -297,7 +296,7 @@ class MultiheadAttention(AttentionHeads):
             need_weights=need_weights,
             average_attn_weights=average_attn_weights,
             is_causal=is_causal,
-            mask=present if given is None else present & given,
+            mask=padding if mask is None else padding & mask,
             bias=bias,
         )
         rows = [row[:size] for row, size in zip(output, sizes, strict=True)]
@@ -306,13 +305,13 @@ class MultiheadAttention(AttentionHeads):
 
 MultiHeadAttention = MultiheadAttention
 FORWARD = MultiheadAttention.forward
-"""The method as it is defined here, whatever replaces it later."""
+"""The method as defined here, even if it is replaced later."""
 
 
 def is_called_in_parts(attention: nn.Module) -> bool:
-    """Whether the parts of an attention module may be run one by one: its call does no more, and cannot be seen."""
+    """Whether an attention module may be run in parts, since its call does no more and cannot be observed."""
     return runs(attention, FORWARD) and not is_observed(attention, _require_forward)
 
 
 def _require_forward(module: nn.Module, args: tuple[object, ...]) -> None:
-    """A forward pre-hook that does nothing: `torch.nn.TransformerEncoderLayer` calls modules that have hooks."""
+    """Does nothing, as a forward pre-hook, so that `torch.nn.TransformerEncoderLayer` calls the module."""

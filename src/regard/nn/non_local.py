@@ -1,4 +1,4 @@
-"""The non-local block: each position of a feature map gets a weighted mean of all positions, in linear memory."""
+"""The non-local block: adds to each position of a feature map a weighted mean of all positions, in linear memory."""
 
 from typing import Literal
 
@@ -12,7 +12,7 @@ from regard.attention.verbs import BackendName
 from regard.errors import ArgumentError
 from regard.nn.feature_maps import as_feature_map, as_sequence, check_feature_map, reduced_channels
 from regard.nn.fx_leaf import fx_leaf
-from regard.shapes import accurate, flag, known_name, whole_number
+from regard.shapes import flag, known_name, upcast, whole_number
 
 Pairwise = Literal["embedded_gaussian", "gaussian", "dot", "concatenation"]
 PAIRWISE = ("embedded_gaussian", "gaussian", "dot", "concatenation")
@@ -21,7 +21,7 @@ PAIRWISE = ("embedded_gaussian", "gaussian", "dot", "concatenation")
 
 @fx_leaf
 class NonLocal(nn.Module):
-    """A non-local block.
+    """Adds to each position of a feature map a weighted mean of all positions.
 
     ::
 
@@ -33,24 +33,24 @@ class NonLocal(nn.Module):
         dot                 f = θ(x_i) · φ(x_j)                  C = number of positions
         concatenation       f = ReLU(w · [θ(x_i), φ(x_j)])       C = number of positions
 
-    Wang et al. 2018, "Non-local Neural Networks", eq. 1 to 6. Their θ, φ, g and W_z are ``query``, ``key``, ``value``
-    and ``output`` here, convolutions of 1 × 1; w is ``weight``, whose first half reads θ.
+    Wang et al. 2018, "Non-local Neural Networks", eq. 1 to 6. Their θ, φ, g and W_z are the 1 × 1 convolutions
+    ``query``, ``key``, ``value`` and ``output``; w is ``weight``, whose first half multiplies θ.
 
-    No form makes a matrix of positions × positions: the Gaussian ones are softmax attention and run through
-    `regard.attend`; ``dot`` is θ (φᵀ g), associated the other way; ``concatenation`` is a sum of terms that are linear
-    where they are not 0, so sums over the sorted keys give it.
+    No form needs a matrix of positions × positions. The Gaussian forms are softmax attention and run through
+    `regard.attend`; ``dot`` is computed as θ (φᵀ g); ``concatenation`` is a sum of terms that are linear where they are
+    not 0, so it follows from running sums over the sorted keys.
 
     Args:
-        channels: of the feature map.
+        channels: channels of the feature map.
         hidden: channels of θ, φ and g. Default: half of ``channels``, as in section 3.3.
         pairwise: the function f.
-        subsample: keys and values are the maxima of so many × so many positions (section 3.3: 2); 1: all positions.
-        zero: whether W_z begins as 0, so that a new block changes nothing (section 3.3); else as a new convolution.
-        backend: of `regard.attend`, for the Gaussian forms.
+        subsample: size of the windows whose maxima are the keys and values (section 3.3: 2); 1: all positions.
+        zero: whether W_z is initially 0, so that a new block is the identity (section 3.3).
+        backend: backend of `regard.attend`, for the Gaussian forms.
 
     Raises:
         ArgumentError: a number is below 1.
-        UnknownNameError: there is no such pairwise function.
+        UnknownNameError: the pairwise function is unknown.
     """
 
     def __init__(
@@ -84,38 +84,37 @@ class NonLocal(nn.Module):
                 nn.init.zeros_(self.output.bias)
 
     def forward(self, features: Tensor) -> Tensor:
-        """The feature map with what each position gets of all others added.
+        """Adds to each position the weighted mean of all positions.
 
         Args:
             features: ``[batch, channels, height, width]``.
 
         Returns:
-            the same shape.
+            A tensor of the same shape.
 
         Raises:
-            ShapeError, KindError: another shape or dtype.
+            ShapeError, KindError: the input has another shape or dtype.
             BackendError: the named backend cannot run this.
         """
         mixed = self._mixed(*self._projected(features))
         return features + self.output(as_feature_map(mixed, *features.shape[2:]))
 
     def observe(self, features: Tensor, read: Readings) -> Observed:
-        """Readings of the weights f / C of the Gaussian forms, row by row of the feature map, with one head.
+        """Reads the weights f / C of the Gaussian forms, with positions in row-major order and one head.
 
         Args:
-            features: as for `forward`.
-            read: which readings; ``Readings(rows=[y * width + x])`` gives the weights of one position, in linear
-                memory.
+            features: as in `forward`.
+            read: the readings; ``Readings(rows=[y * width + x])`` reads the weights of one position in linear memory.
 
         Returns:
             `Observed`; its output is y, ``[batch, 1, positions, hidden]``.
 
         Raises:
-            ShapeError, KindError: another shape or dtype.
-            ArgumentError: the pairwise function is not Gaussian, or a reading that this attention does not have.
+            ShapeError, KindError: the input has another shape or dtype.
+            ArgumentError: the pairwise function is not Gaussian, or this attention does not have a reading.
         """
         if not self.pairwise.endswith("gaussian"):
-            raise ArgumentError(f"the pairwise function {self.pairwise!r} makes no weights that sum to 1, to be read")
+            raise ArgumentError(f"the pairwise function {self.pairwise!r} has no weights that sum to 1, to be read")
         query, key, value = (part[:, None] for part in self._projected(features))
         return observe(query, key, value, read=read, score="dot", backend=self.backend)
 
@@ -129,12 +128,12 @@ class NonLocal(nn.Module):
             return query @ (key.mT @ value / key.shape[1])
         if self.pairwise == "concatenation":
             assert self.weight is not None
-            of_query, of_key = self.weight.chunk(2)
-            return relu_of_sums(query @ of_query, key @ of_key, value) / key.shape[1]
+            query_weight, key_weight = self.weight.chunk(2)
+            return relu_of_sums(query @ query_weight, key @ key_weight, value) / key.shape[1]
         return attend(query[:, None], key[:, None], value[:, None], score="dot", backend=self.backend)[:, 0]
 
     def _subsampled(self, features: Tensor) -> Tensor:
-        # An incomplete window at the edge counts too, so that no position is left out.
+        # Incomplete windows at the edge are included, so that no position is lost.
         return F.max_pool2d(features, self.subsample, ceil_mode=True) if self.subsample > 1 else features
 
     def extra_repr(self) -> str:
@@ -142,10 +141,10 @@ class NonLocal(nn.Module):
 
 
 def relu_of_sums(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-    """``output_i = Σ_j ReLU(query_i + key_j) value_j`` without a matrix of pairs.
+    """Computes ``output_i = Σ_j ReLU(query_i + key_j) value_j`` without a matrix of pairs.
 
-    With the keys in descending order, the terms that are not 0 are the first ``n_i`` ones, and their sum is
-    ``query_i · Σ_{j ≤ n_i} value_j + Σ_{j ≤ n_i} key_j value_j``: two running sums, read at ``n_i``.
+    With the keys in descending order, the nonzero terms are the first ``n_i``, and their sum is
+    ``query_i · Σ_{j ≤ n_i} value_j + Σ_{j ≤ n_i} key_j value_j``, which are two running sums at ``n_i``.
 
     Args:
         query: ``[batch, queries]``.
@@ -156,10 +155,10 @@ def relu_of_sums(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         ``[batch, queries, dim]``. Half precision is summed in float32.
     """
     dtype = value.dtype
-    query, key, value = accurate(query), accurate(key), accurate(value)
+    query, key, value = upcast(query), upcast(key), upcast(value)
     key, order = key.sort(dim=1, descending=True)
     value = value.gather(1, order[..., None].expand_as(value))
     sums = F.pad(torch.cat((value, key[..., None] * value), -1).cumsum(1), (0, 0, 1, 0))  # B keys+1 2·dim
     count = torch.searchsorted((-key).detach().contiguous(), query.detach().contiguous())  # keys above −query_i
-    of_value, of_key = sums.gather(1, count[..., None].expand(-1, -1, sums.shape[-1])).chunk(2, -1)
-    return (query[..., None] * of_value + of_key).to(dtype)
+    value_sum, product_sum = sums.gather(1, count[..., None].expand(-1, -1, sums.shape[-1])).chunk(2, -1)
+    return (query[..., None] * value_sum + product_sum).to(dtype)

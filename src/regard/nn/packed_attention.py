@@ -18,19 +18,19 @@ from regard.nn.multihead import MultiheadAttention
 from regard.nn.packing import Packing
 from regard.normalizers import Softmax
 from regard.scores import ScaledDot
-from regard.shapes import accurate, side_by_side
-from regard.transforms import is_finite, lie_in_memory, reverse_mode_only
+from regard.shapes import split_joined, upcast
+from regard.transforms import has_dense_cpu_storage, is_finite, reverse_mode_only
 
 ALL = 1 << 40
-"""More keys before or after a query's own than there are."""
+"""A number of keys that exceeds every sequence: no limit before or after a query's own key."""
 
 
 class AttendedRows(NamedTuple):
-    """What packed queries found.
+    """The output of attention of packed rows.
 
     Attributes:
         rows: the heads' outputs side by side, ``[tokens, embed_dim]``, for ``out_proj``.
-        weights: ``[batch, heads, queries, keys]``; None where they were not asked for.
+        weights: ``[batch, heads, queries, keys]``; None unless they were requested.
     """
 
     rows: Tensor
@@ -52,19 +52,19 @@ def attend_packed(
     mask: Mask | None,
     need_weights: bool = False,
 ) -> AttendedRows | None:
-    """Attend within each sequence; None for what is left to `MultiheadAttention.attend_heads` on padded heads.
+    """Attend within each sequence, or return None where `MultiheadAttention.attend_heads` must run on padded heads.
 
-    Taken are short sequences of float32 or half precision on a CPU, the softmax of scaled dot products, and of masks
-    lengths, and a band with a fixed place (`regard.masks.causal`, `regard.masks.window`) in self-attention.
+    The kernel takes short sequences of float32 or half precision on a CPU, the softmax of scaled dot products, and as
+    masks lengths and, in self-attention, a fixed band (`regard.masks.causal`, `regard.masks.window`).
 
-    The rows are the same, bit for bit, whether the call is watched or recorded, and whether weights are wanted.
+    The rows are the same, bit for bit, whether the call is watched or recorded, and whether weights are requested.
 
     Args:
-        module: what attends; a watcher finds it by this name.
-        products: packed rows of its projections, `AttentionHeads.products` or `AttentionHeads.memory_products`.
-        queries: where the queries' tokens are.
-        keys: where the keys' tokens are.
-        mask: who may see whom, padding included.
+        module: the attention module; watchers look for a local variable of this name.
+        products: packed rows of the module's projections, from `products` or `memory_products`.
+        queries: positions of the queries' tokens.
+        keys: positions of the keys' tokens.
+        mask: which keys each query may see, padding included.
         need_weights: whether to give the weights, which carry a gradient.
     """
     if not _is_plain(module) or not _are_read(products):
@@ -83,7 +83,7 @@ def attend_packed(
         return None
     from regard.kernels.cpu import packed_attention
 
-    rows = [accurate(product).contiguous() for product in products]
+    rows = [upcast(product).contiguous() for product in products]
     # What is hidden from a query may reach a gradient, though not the output.
     wants_gradient = torch.is_grad_enabled() and any(product.requires_grad for product in products)
     if module.backend == "auto" and not packed_attention.is_usable(wants_gradient):
@@ -101,7 +101,7 @@ def attend_packed(
     def heads(rows: Tensor, packing: Packing) -> Tensor:
         return module.split(packing.pad(rows))
 
-    query, key, value = side_by_side(products, widths)
+    query, key, value = split_joined(products, widths)
     problem = validate(
         heads(query, queries), heads(key, keys), heads(value, keys), score=module.score,
         normalizer=module.normalizer, mask=mask, dropout=dropout,
@@ -112,7 +112,7 @@ def attend_packed(
 
 
 def _is_plain(attention: MultiheadAttention) -> bool:
-    """Whether a module is one whose heads the kernel computes."""
+    """Whether the kernel can compute the heads of this module."""
     return (
         type(attention) is MultiheadAttention
         and attention.backend in ("auto", "cpu")
@@ -130,13 +130,13 @@ def _is_plain(attention: MultiheadAttention) -> bool:
 
 
 def _are_read(products: Sequence[Tensor]) -> bool:
-    """Whether a kernel may read these rows, of which there are some, in a dtype that it takes or its half."""
+    """Whether a kernel can read these rows: they are not empty, and of float32 or half precision."""
     kinds = (torch.float32, torch.bfloat16, torch.float16)
     dtype = products[0].dtype
     return (
         dtype in kinds
         and all(product.dtype == dtype and product.numel() for product in products)
-        and lie_in_memory(*products)
+        and has_dense_cpu_storage(*products)
         and reverse_mode_only(products[0])
     )
 
@@ -148,7 +148,7 @@ def _scale_of(attention: MultiheadAttention) -> float:
 
 
 def _band_of(mask: Mask | None, queries: Packing, keys: Packing) -> _Band | None:
-    """Which of a sequence's own keys a query sees by a mask; None if the kernel does not know it."""
+    """The keys around its own that a query sees under a mask; None if the kernel does not know the mask."""
     parts = mask.parts if type(mask) is And else (mask,) if mask is not None else ()
     band, is_padded = _Band(), keys.index is not None
     for part in parts:
@@ -159,5 +159,5 @@ def _band_of(mask: Mask | None, queries: Packing, keys: Packing) -> _Band | None
             band = _Band(min(band.before, before), min(band.after, after))
         else:
             return None
-    # A mask without lengths shows padding, and the kernel does not; but no query sees what stands behind it.
+    # A mask without lengths shows the padding and the kernel hides it; without later keys no query sees any padding.
     return None if is_padded and band.after > 0 else band

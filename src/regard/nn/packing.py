@@ -17,10 +17,10 @@ from regard.transforms import active_transform, has_data
 
 
 class Packing:
-    """Where the tokens of a padded batch are.
+    """The positions of the tokens of a padded batch.
 
-    Whatever treats each token by itself (a projection, a feedforward layer, a normalization, a loss) can run on the
-    packed rows, which are fewer. Attention needs the padded form::
+    Operations on single tokens (a projection, a feedforward layer, a normalization, a loss) can run on the packed rows,
+    which are fewer. Attention needs the padded form::
 
         packing = Packing(lengths, length=17)
         rows = packing.pack(padded)      # [tokens, ...] of [batch, length, ...]
@@ -56,7 +56,7 @@ class Packing:
         if len(lengths) and not 0 <= int(lengths.min()) <= int(lengths.max()) <= length:
             raise ArgumentError(f"lengths must be in 0..{length}; they reach from {lengths.min()} to {lengths.max()}")
         self.shape = len(lengths), length
-        # A copy: a kernel will trust these numbers.
+        # A copy, because a kernel reads the lengths without checking them again.
         self._lengths: Tensor | None = lengths.to(torch.int64, copy=True)
         is_token = torch.arange(length, device=lengths.device) < lengths[:, None]
         index = is_token.flatten().nonzero().squeeze(1)
@@ -88,7 +88,7 @@ class Packing:
 
     @cached_property
     def sequences(self) -> Sequences:
-        """Where the packed rows of each sequence lie."""
+        """The ranges of packed rows, one for each sequence."""
         batch, length = self.shape
         counts = torch.full((batch,), length) if self._lengths is None else self._lengths
         return Sequences(counts.cumsum(0) - counts, counts, length)
@@ -97,9 +97,9 @@ class Packing:
         """Whether these are the lengths of the sequences: one for all, or one for each."""
         if self.present is not None:
             return False  # their values cannot be read
-        given, counts = torch.as_tensor(lengths), self.sequences.counts
-        fits = given.dim() <= 1 and given.numel() in (1, len(counts)) and given.device == counts.device
-        return fits and bool((given == counts).all())
+        tensor, counts = torch.as_tensor(lengths), self.sequences.counts
+        fits = tensor.dim() <= 1 and tensor.numel() in (1, len(counts)) and tensor.device == counts.device
+        return fits and bool((tensor == counts).all())
 
     def pack(self, padded: Tensor) -> Tensor:
         """``[tokens, ...]`` of ``[batch, length, ...]``."""

@@ -1,4 +1,4 @@
-"""Another module in the place of a layer's attention, called as a layer of ``torch.nn`` calls it."""
+"""Calls of a module that replaces a layer's attention, as a layer of ``torch.nn`` makes them."""
 
 from typing import NamedTuple
 
@@ -30,44 +30,44 @@ def call_replaced(
     batch_first: bool,
     need_weights: bool = False,
 ) -> tuple[Tensor, Tensor | None]:
-    """Attend with a module that takes the arguments of `torch.nn.MultiheadAttention`.
+    """Calls a module that takes the arguments of `torch.nn.MultiheadAttention`.
 
     Args:
         attention: the module.
         query: ``[batch, queries, dim]``.
-        key: ``[batch, keys, dim]``, the value as well; ``query`` itself for self-attention.
-        masks: of `torch_masks`.
-        batch_first: the layout of the module, where it has no attribute ``batch_first``.
-        need_weights: whether the weights of each head are wanted.
+        key: ``[batch, keys, dim]``, also the value; the object ``query`` for self-attention.
+        masks: the result of `torch_masks`.
+        batch_first: the layout of the module if it has no attribute ``batch_first``.
+        need_weights: whether to return the weights of each head.
 
     Returns:
-        ``[batch, queries, dim]`` and the weights ``[batch, heads, queries, keys]`` or None.
+        ``[batch, queries, dim]``, and the weights ``[batch, heads, queries, keys]`` or None.
 
     Raises:
-        ArgumentError: the module gave no weights.
+        ArgumentError: the module returned no weights.
     """
     batch_first = getattr(attention, "batch_first", batch_first)
     if not batch_first:
-        turned = query.transpose(0, 1)
-        query, key = turned, turned if key is query else key.transpose(0, 1)
+        transposed = query.transpose(0, 1)
+        query, key = transposed, transposed if key is query else key.transpose(0, 1)
     options = {"average_attn_weights": False} if need_weights else {}
-    found = attention(query, key, key, **masks._asdict(), need_weights=need_weights, is_causal=False, **options)
-    output, weights = found if isinstance(found, tuple) else (found, None)
+    result = attention(query, key, key, **masks._asdict(), need_weights=need_weights, is_causal=False, **options)
+    output, weights = result if isinstance(result, tuple) else (result, None)
     if need_weights and weights is None:
         raise ArgumentError(
-            f"the weights of the attention to the encoder's output are wanted, and {type(attention).__name__}, which "
-            "stands in the place of multihead_attn, returned none with need_weights=True"
+            f"the weights of the attention to the encoder's output are needed, but {type(attention).__name__}, which "
+            "replaces multihead_attn, returned none with need_weights=True"
         )
     return output if batch_first else output.transpose(0, 1), weights if need_weights else None
 
 
 def torch_masks(mask: Mask | None, grid: Grid, keys: Packing) -> TorchMasks:
-    """The arguments that say what a mask says.
+    """Converts a mask to the arguments of `torch.nn.MultiheadAttention`.
 
     Args:
-        mask: who may see whom, padding included.
-        grid: of the attention; its heads are those that ``attn_mask`` is repeated for.
-        keys: where the keys' tokens are.
+        mask: the mask, which also hides padding.
+        grid: the grid of the attention; ``attn_mask`` is repeated for its heads.
+        keys: the packing of the keys.
     """
     parts = mask.parts if type(mask) is And else (mask,) if mask is not None else ()
     padding = None

@@ -1,4 +1,4 @@
-"""Squeeze-and-excitation: each channel of a feature map is scaled by a gate that all of them decide."""
+"""Squeeze-and-excitation: a gate computed from all channels scales each channel of a feature map."""
 
 from torch import Tensor, nn
 
@@ -9,7 +9,7 @@ from regard.shapes import flag
 
 @fx_leaf
 class SqueezeExcitation(nn.Module):
-    """Squeeze-and-excitation.
+    """Scales the channels of a feature map by squeeze-and-excitation.
 
     ::
 
@@ -17,14 +17,14 @@ class SqueezeExcitation(nn.Module):
         s   = σ(W2 ReLU(W1 z))                     (excitation)
         x̃_c = s_c · u_c                            (scale)
 
-    Hu, Shen & Sun 2018, "Squeeze-and-Excitation Networks", eq. 2, 3 and 4. Their U is our ``features``, C our
-    ``channels``, r our ``reduction``; W1 and W2 are the weights of ``reduce`` and ``expand``.
+    Hu, Shen & Sun 2018, "Squeeze-and-Excitation Networks", eq. 2, 3 and 4. Their U is ``features``, C is ``channels``,
+    and r is ``reduction``; W1 and W2 are the weights of ``reduce`` and ``expand``.
 
     Args:
-        channels: of the feature map.
-        reduction: ``channels // reduction`` units are between the two layers, at least 1; 16 as in the paper.
-        hidden: these units, instead of ``reduction``.
-        bias: whether the two layers have biases, which eq. 3 has not.
+        channels: channels of the feature map.
+        reduction: the hidden layer has ``channels // reduction`` units, at least 1; default 16, as in the paper.
+        hidden: the number of hidden units, which overrides ``reduction``.
+        bias: whether the two layers have biases, which eq. 3 does not have.
 
     Raises:
         ArgumentError: a number is below 1.
@@ -39,21 +39,22 @@ class SqueezeExcitation(nn.Module):
         self.expand = nn.Linear(units, channels, bias=bias)
 
     def gate(self, features: Tensor) -> Tensor:
-        """The factor of each channel, ``[batch, channels]``, in (0, 1); arguments and errors as for `forward`."""
+        """Returns the factor of each channel, ``[batch, channels]``, in (0, 1); arguments and errors as in
+        `forward`."""
         check_feature_map("features", features, self.channels)
         return self.expand(self.reduce(features.mean((2, 3))).relu()).sigmoid()
 
     def forward(self, features: Tensor) -> Tensor:
-        """The feature map with its channels scaled.
+        """Scales the channels of a feature map.
 
         Args:
             features: ``[batch, channels, height, width]``.
 
         Returns:
-            the same shape.
+            A tensor of the same shape.
 
         Raises:
-            ShapeError, KindError: another shape or dtype.
+            ShapeError, KindError: the input has another shape or dtype.
         """
         return features * self.gate(features)[:, :, None, None]
 

@@ -1,4 +1,4 @@
-"""The inputs of ``torch.nn.MultiheadAttention``: its layouts, and its masks whose True means "ignore"."""
+"""The inputs of ``torch.nn.MultiheadAttention``: its layouts, and its masks, in which True means "ignore"."""
 
 from functools import reduce
 from operator import add, and_
@@ -13,16 +13,17 @@ from regard.transforms import has_data, is_finite
 
 
 def check_torch_inputs(inputs: dict[str, tuple[Tensor, int]], batch_first: bool, weight: Tensor) -> None:
-    """Raise unless query, key and value fit each other and a module's parameters.
+    """Raises an error unless query, key and value fit each other and a module's parameters.
 
     Args:
-        inputs: for ``"query"``, ``"key"`` and ``"value"``, in this order: the tensor, and how many features it needs.
+        inputs: for ``"query"``, ``"key"`` and ``"value"``, in this order: the tensor and its required features.
         batch_first: ``[batch, length, features]`` instead of ``[length, batch, features]``.
         weight: a weight of the module's input projections, whose device and dtype the inputs must have.
 
     Raises:
-        KindError: not strided, not floating point, on another device, or of another dtype (except under autocast).
-        ShapeError: other ranks, features, batches or lengths.
+        KindError: an input is not dense, not floating point, on another device, or of another dtype (except under
+            autocast).
+        ShapeError: ranks, features, batches or lengths do not fit.
     """
     layout = "[batch, length, features]" if batch_first else "[length, batch, features]"
     for name, (tensor, features) in inputs.items():
@@ -55,10 +56,10 @@ def check_torch_inputs(inputs: dict[str, tuple[Tensor, int]], batch_first: bool,
 def without_padding(
     query: Tensor, key: Tensor, value: Tensor, key_padding_mask: Tensor | None, batch_first: bool
 ) -> tuple[Tensor, Tensor]:
-    """Keys and values with zeros where ``key_padding_mask`` hides them, if some of their numbers are not finite.
+    """Replaces keys and values that ``key_padding_mask`` hides by zeros, unless all elements are finite.
 
-    The gradient of a projection multiplies a hidden key with a gradient of 0, and 0 · NaN is NaN: what is hidden is
-    replaced before it is projected. In self-attention the padding is a query too, whose own output is NaN in any case.
+    The backward pass of a projection multiplies a hidden key with a gradient of 0, and 0 · NaN is NaN, so hidden keys
+    are replaced before the projection. In self-attention the padding is a query too, whose output is NaN in any case.
 
     Args:
         query, key, value: the module's inputs, checked.
@@ -72,7 +73,7 @@ def without_padding(
     hidden = key_padding_mask if key_padding_mask.dtype == torch.bool else key_padding_mask == -torch.inf
     hidden = (hidden if batch_first or hidden.dim() == 1 else hidden.t())[..., None]
     if tuple(hidden.shape[:-1]) != tuple(key.shape[:-1]):
-        # Its shape is wrong; the error that says so comes when the masks are read.
+        # The shape is wrong; `read_torch_masks` raises the error.
         return key, value
     filled = key.masked_fill(hidden, 0.0)
     return filled, filled if value is key else value.masked_fill(hidden, 0.0)
@@ -81,41 +82,39 @@ def without_padding(
 def read_torch_masks(
     key_padding_mask: Tensor | None, attn_mask: Tensor | None, batch: int | None, query: Tensor, keys: int
 ) -> tuple[Mask | None, Tensor | None]:
-    """Torch's two masks as a mask and a bias.
+    """Converts torch's two masks to a mask and a bias.
 
-    Float masks are added in the dtype of the scores, and the sum is split: where it is −inf the pair is masked, so that
-    a row of nothing but −inf is a row that sees no key; elsewhere it is a bias, which may require a gradient. A NaN
-    stays in the bias.
+    Float masks are added in the dtype of the scores, and the sum is split: pairs with −inf are masked, so that a row of
+    only −inf sees no key; elsewhere the sum is a bias, which may require a gradient. A NaN stays in the bias.
 
     Args:
         key_padding_mask: bool or float, ``[batch, keys]``; ``[keys]`` for unbatched input.
         attn_mask: bool or float, ``[queries, keys]`` or ``[batch * heads, queries, keys]``.
         batch: None for unbatched input.
-        query: the projected query, ``[batch, heads, queries, head_dim]``; gives the sizes, the dtype and the device.
-        keys: how many keys were given; appended keys are not counted.
+        query: the projected query, ``[batch, heads, queries, head_dim]``, for its sizes, dtype and device.
+        keys: number of keys, without appended ones.
 
     Returns:
-        The mask and the bias, each None where no tensor says otherwise; they broadcast to
-        ``[batch, heads, queries, keys]``.
+        The mask or None, and the bias or None, which broadcast to ``[batch, heads, queries, keys]``.
 
     Raises:
-        KindError: a mask that is neither bool nor float, not strided, or on another device than the query.
-        ShapeError: a mask of another shape.
+        KindError: a mask is neither bool nor float, not dense, or on another device than the query.
+        ShapeError: a mask has another shape.
     """
     rows, heads, queries, _ = query.shape
-    given: list[Tensor] = []
+    tensors: list[Tensor] = []
     if key_padding_mask is not None:
         shape = {"[keys]": (keys,)} if batch is None else {"[batch, keys]": (rows, keys)}
         _check_mask("key_padding_mask", key_padding_mask, shape, query.device)
-        given.append(key_padding_mask.reshape(rows, 1, 1, keys))
+        tensors.append(key_padding_mask.reshape(rows, 1, 1, keys))
     if attn_mask is not None:
         shapes = {"[queries, keys]": (queries, keys), "[batch * heads, queries, keys]": (rows * heads, queries, keys)}
         _check_mask("attn_mask", attn_mask, shapes, query.device)
-        given.append(attn_mask.reshape(rows, heads, queries, keys) if attn_mask.dim() == 3 else attn_mask)
+        tensors.append(attn_mask.reshape(rows, heads, queries, keys) if attn_mask.dim() == 3 else attn_mask)
 
-    masks: list[Mask] = [ignore(tensor) for tensor in given if tensor.dtype == torch.bool]
+    masks: list[Mask] = [ignore(tensor) for tensor in tensors if tensor.dtype == torch.bool]
     floats = [
-        tensor.to(torch.promote_types(query.dtype, torch.float32)) for tensor in given if tensor.dtype != torch.bool
+        tensor.to(torch.promote_types(query.dtype, torch.float32)) for tensor in tensors if tensor.dtype != torch.bool
     ]
     bias = reduce(add, floats) if floats else None
     if bias is not None:
@@ -125,19 +124,17 @@ def read_torch_masks(
     return reduce(and_, masks) if masks else None, bias
 
 
-def _check_mask(name: str, given: object, shapes: dict[str, tuple[int, ...]], device: torch.device) -> None:
-    if not isinstance(given, Tensor):
-        raise KindError(f"{name} must be a tensor; it is a {type(given).__name__}")
-    if given.dtype != torch.bool and not given.is_floating_point():
-        raise KindError(
-            f"{name} must hold bools (True: ignore) or floats (added to the scores); it holds {given.dtype}"
-        )
-    _check_layout(name, given)
-    if given.device != device:
-        raise KindError(f"{name} must be on query's device, {device}; it is on {given.device}")
-    if tuple(given.shape) not in shapes.values():
+def _check_mask(name: str, mask: object, shapes: dict[str, tuple[int, ...]], device: torch.device) -> None:
+    if not isinstance(mask, Tensor):
+        raise KindError(f"{name} must be a tensor; it is a {type(mask).__name__}")
+    if mask.dtype != torch.bool and not mask.is_floating_point():
+        raise KindError(f"{name} must hold bools (True: ignore) or floats (added to the scores); it holds {mask.dtype}")
+    _check_layout(name, mask)
+    if mask.device != device:
+        raise KindError(f"{name} must be on query's device, {device}; it is on {mask.device}")
+    if tuple(mask.shape) not in shapes.values():
         expected = " or ".join(f"{axes} = {list(shape)}" for axes, shape in shapes.items())
-        raise ShapeError(f"{name} must be {expected}; it has shape {list(given.shape)}")
+        raise ShapeError(f"{name} must be {expected}; it has shape {list(mask.shape)}")
 
 
 def _check_layout(name: str, tensor: Tensor) -> None:
@@ -148,5 +145,5 @@ def _check_layout(name: str, tensor: Tensor) -> None:
 
 
 def _is_autocast_enabled(device: str) -> bool:
-    # Torch raises for devices that know no autocast, such as meta.
+    # Torch raises an error for devices without autocast, such as meta.
     return torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)

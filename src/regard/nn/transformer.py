@@ -1,16 +1,15 @@
-"""Stacks of Transformer layers: encoder, decoder, and both."""
+"""Stacks of Transformer layers: the encoder, the decoder, and both together."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar, cast
 
-import torch
 from torch import Tensor, nn
 
 from regard import masks
 from regard.errors import ArgumentError, KindError
 from regard.masks import Mask
-from regard.module_calls import call_with, is_observed, runs
+from regard.module_calls import is_observed, runs
 from regard.nn.called_layers import SelfArguments, SourceArguments, remembered_by, run_decoder_layer, run_encoder_layer
 from regard.nn.fx_leaf import fx_leaf
 from regard.nn.key_values import EncoderOutput, KeyValueCache, KeyValues
@@ -20,7 +19,7 @@ from regard.nn.transformer_layers import TransformerDecoderLayer, TransformerEnc
 from regard.shapes import flag, kind_of, whole_number
 
 LAYERS_LIMIT = 10_000
-"""Layers of a new stack."""
+"""Largest number of layers of a new stack."""
 
 LayerT = TypeVar("LayerT")
 NORM = nn.LayerNorm.forward
@@ -28,15 +27,15 @@ NORM = nn.LayerNorm.forward
 
 @dataclass(eq=False)
 class StackCall:
-    """What a step of decoding tells a stack that is called as a module, and what the stack tells it.
+    """Additional inputs and outputs of a decoding step, for a stack that is called as a module.
 
     Attributes:
-        caches: for each layer the keys and values of earlier tokens; after the call with those of the new ones. None:
-            without caches.
-        memory: what `TransformerDecoder.remember` gave.
-        padded: the same as the argument of the stack: ``[batch, source, dim]``.
+        caches: for each layer the keys and values of earlier tokens; after the call also those of the new tokens. None:
+            no caches.
+        memory: the result of `TransformerDecoder.remember`.
+        padded: the same memory as the argument of the stack, ``[batch, source, dim]``.
         weights_of: as in `TransformerDecoder.run`.
-        weights: these weights, after the call.
+        weights: the weights of that layer, after the call.
     """
 
     caches: Sequence[KeyValueCache] | None = None
@@ -50,10 +49,10 @@ class StackCall:
 class TransformerEncoder(nn.Module):
     """A stack of encoder layers, with a layer normalization at the end (Vaswani et al. 2017, section 3.1).
 
-    Layers and their attentions are called as modules wherever that can be seen: hooks get padded tensors in their
-    layout, and change no bit unless they return something; a wrapper, an overridden ``forward`` or another attention
-    (with the arguments of `torch.nn.MultiheadAttention`) is used. Linear layers, normalizations and dropout inside of a
-    layer get packed rows ``[tokens, dim]``.
+    Layers and their attentions are called as modules wherever that can be observed: hooks get padded tensors in the
+    module's layout, and change no bit unless they return something; a wrapper, an overridden ``forward`` or another
+    attention (with the arguments of `torch.nn.MultiheadAttention`) is used. Linear layers, normalizations and dropout
+    inside a layer get packed rows ``[tokens, dim]``.
 
     Args:
         layers: the layers, at least one.
@@ -70,11 +69,11 @@ class TransformerEncoder(nn.Module):
     def create(
         cls, layers: int = 6, config: LayerConfig | None = None, *, bidirectional: bool = True
     ) -> "TransformerEncoder":
-        """A stack of new layers.
+        """Creates a stack of new layers.
 
         Args:
-            layers: their number.
-            config: how they are made; None: with the defaults.
+            layers: number of layers.
+            config: the configuration of the layers; None: the defaults.
             bidirectional: as in `LayerConfig.encoder_layer`.
         """
         config = _checked(config)
@@ -89,13 +88,14 @@ class TransformerEncoder(nn.Module):
         *,
         call: StackCall | None = None,
     ) -> Tensor:
-        """Run the stack on a padded batch.
+        """Runs the stack on a padded batch.
 
         Args:
             input: ``[batch, length, dim]``.
-            lengths: integers ``[batch]``, tokens of each sequence; None: all. Padding is not computed: it gives 0.
-            mask: who may see whom, besides ``lengths``.
-            call: what `step` adds.
+            lengths: integers ``[batch]``, number of tokens of each sequence; None: no padding. Outputs of padding are 0
+                and are not computed.
+            mask: a mask in addition to ``lengths``.
+            call: inputs and outputs of `step`.
 
         Returns:
             ``[batch, length, dim]``.
@@ -106,28 +106,28 @@ class TransformerEncoder(nn.Module):
         return packing.pad(rows)
 
     def run(self, rows: Tensor, packing: Packing, mask: Mask | None) -> Tensor:
-        """Run the stack on packed rows ``[tokens, dim]``; the mask must hide padding."""
+        """Runs the stack on packed rows ``[tokens, dim]``; the mask must hide padding."""
         return self._run(rows, SelfArguments(packing, mask, packing.lengths, mask), None)[0]
 
     def _run(
         self, rows: Tensor, arguments: SelfArguments, caches: Sequence[KeyValueCache] | None
     ) -> tuple[Tensor, list[KeyValueCache] | None]:
-        longer: list[KeyValueCache] | None = None if caches is None else []
+        extended: list[KeyValueCache] | None = None if caches is None else []
         for layer, cache in _with_caches(self._layers, caches):
-            rows, after = run_encoder_layer(layer, rows, arguments, cache)
-            if longer is not None and after is not None:
-                longer.append(after)
-        return _normalized(self.norm, rows, arguments.packing), longer
+            rows, new_cache = run_encoder_layer(layer, rows, arguments, cache)
+            if extended is not None and new_cache is not None:
+                extended.append(new_cache)
+        return _normalize(self.norm, rows, arguments.packing), extended
 
     def step(self, input: Tensor, caches: Sequence[KeyValueCache]) -> tuple[Tensor, list[KeyValueCache]]:
-        """Run the stack on the next tokens of each sequence, which see themselves and all earlier tokens.
+        """Runs the stack on the next tokens of each sequence, which see themselves and all earlier tokens.
 
         Args:
             input: ``[batch, new, dim]``.
             caches: for each layer the keys and values of the earlier tokens.
 
         Returns:
-            ``[batch, new, dim]``, and the caches with the new tokens.
+            ``[batch, new, dim]``, and the caches including the new tokens.
         """
         _check_forward(self, ENCODER)
         call = StackCall(caches)
@@ -147,7 +147,7 @@ class DecoderOutput(NamedTuple):
     Attributes:
         rows: packed, ``[tokens, dim]``.
         caches: for each layer the keys and values of all tokens; empty without caches.
-        weights: ``[batch, heads, target, source]`` of the layer that was asked for, or None.
+        weights: the weights of the requested layer, ``[batch, heads, target, source]``, or None.
     """
 
     rows: Tensor
@@ -159,7 +159,7 @@ class DecoderOutput(NamedTuple):
 class TransformerDecoder(nn.Module):
     """A stack of decoder layers, with a layer normalization at the end (Vaswani et al. 2017, section 3.1).
 
-    Layers and attentions are called as modules wherever that can be seen, as those of a `TransformerEncoder`.
+    Layers and attentions are called as modules wherever that can be observed, as in `TransformerEncoder`.
 
     Args:
         layers: the layers, at least one.
@@ -174,11 +174,11 @@ class TransformerDecoder(nn.Module):
 
     @classmethod
     def create(cls, layers: int = 6, config: LayerConfig | None = None) -> "TransformerDecoder":
-        """A stack of new layers.
+        """Creates a stack of new layers.
 
         Args:
-            layers: their number.
-            config: how they are made; None: with the defaults.
+            layers: number of layers.
+            config: the configuration of the layers; None: the defaults.
         """
         config = _checked(config)
         return cls([config.decoder_layer() for _ in range(_count("layers", layers))])
@@ -193,25 +193,26 @@ class TransformerDecoder(nn.Module):
         *,
         call: StackCall | None = None,
     ) -> Tensor:
-        """Run the stack on a padded batch.
+        """Runs the stack on a padded batch.
 
         Args:
             input: ``[batch, target, dim]``.
             memory: the encoder's output, ``[batch, source, dim]``.
-            lengths: integers ``[batch]``, tokens of each target; None: all. Padding is not computed: it gives 0.
-            memory_lengths: integers ``[batch]``, tokens of each source; None: all.
-            mask: which target tokens each target token may see, besides ``lengths``; None: `regard.masks.causal`.
-            call: what `step` adds.
+            lengths: integers ``[batch]``, number of tokens of each target; None: no padding. Outputs of padding are 0
+                and are not computed.
+            memory_lengths: integers ``[batch]``, number of tokens of each source; None: no padding.
+            mask: a mask of the targets' self-attention in addition to ``lengths``; None: `regard.masks.causal`.
+            call: inputs and outputs of `step`.
 
         Returns:
             ``[batch, target, dim]``.
         """
         packing, call = packing_of(input, lengths), StackCall() if call is None else call
         if mask is None and (call.caches is None or input.shape[1] > 1):
-            # One new token sees every earlier one: nothing is hidden from it.
+            # A single new token sees every earlier token and needs no mask.
             mask = masks.causal()
         arguments = SelfArguments(packing, without_padding(mask, packing, lengths), lengths, mask)
-        # A step passes what is projected already; a hook may have put another tensor in its place.
+        # A step passes the projected memory, but a hook may have replaced the tensor.
         remembered = call.memory if memory is call.padded else None
         if remembered is None:
             remembered = self.remember(memory, memory_lengths)
@@ -223,11 +224,11 @@ class TransformerDecoder(nn.Module):
         return packing.pad(rows)
 
     def remember(self, memory: Tensor, lengths: Tensor | None = None) -> list[KeyValues | EncoderOutput]:
-        """For each layer the keys and values of an encoder's output, or this output where the layer projects it itself.
+        """Returns for each layer the keys and values of an encoder's output, or the output if the layer projects it.
 
         Args:
             memory: ``[batch, source, dim]``.
-            lengths: integers ``[batch]``, tokens of each source; None: all.
+            lengths: integers ``[batch]``, number of tokens of each source; None: no padding.
         """
         packing = packing_of(memory, lengths)
         rows = packing.pack(memory)
@@ -242,15 +243,15 @@ class TransformerDecoder(nn.Module):
         caches: Sequence[KeyValueCache] | None = None,
         weights_of: int | None = None,
     ) -> DecoderOutput:
-        """Run the stack on packed rows.
+        """Runs the stack on packed rows.
 
         Args:
             rows: ``[tokens, dim]``.
-            packing: where the tokens are.
-            memory: what `remember` gave.
-            mask: which target tokens each target token may see, padding included.
+            packing: the packing of the rows.
+            memory: the result of `remember`.
+            mask: the mask of the targets' self-attention, which also hides padding.
             caches: for each layer the keys and values of earlier target tokens; None: there are none.
-            weights_of: the layer whose weights of the attention to the encoder's output are wanted; None: of no layer.
+            weights_of: the layer whose weights of the attention to the encoder's output are returned; None: no layer.
         """
         arguments = SelfArguments(packing, mask, packing.lengths, mask)
         return self._run(rows, arguments, memory, SourceArguments(memory), caches, weights_of)
@@ -264,15 +265,15 @@ class TransformerDecoder(nn.Module):
         caches: Sequence[KeyValueCache] | None,
         weights_of: int | None,
     ) -> DecoderOutput:
-        longer, weights = [], None
+        extended, weights = [], None
         layers = zip(_with_caches(self._layers, caches), memory, strict=True)
         for number, ((layer, cache), remembered) in enumerate(layers):
-            found = run_decoder_layer(layer, rows, arguments, remembered, source, cache, number == weights_of)
-            rows = found.rows
-            weights = found.weights if found.weights is not None else weights
-            if found.cache is not None:
-                longer.append(found.cache)
-        return DecoderOutput(_normalized(self.norm, rows, arguments.packing), longer, weights)
+            output = run_decoder_layer(layer, rows, arguments, remembered, source, cache, number == weights_of)
+            rows = output.rows
+            weights = output.weights if output.weights is not None else weights
+            if output.cache is not None:
+                extended.append(output.cache)
+        return DecoderOutput(_normalize(self.norm, rows, arguments.packing), extended, weights)
 
     def step(
         self,
@@ -281,11 +282,11 @@ class TransformerDecoder(nn.Module):
         caches: Sequence[KeyValueCache],
         weights_of: int | None = None,
     ) -> DecoderOutput:
-        """Run the stack on the next tokens of each target, which see themselves and all earlier tokens.
+        """Runs the stack on the next tokens of each target, which see themselves and all earlier tokens.
 
         Args:
             input: ``[batch, new, dim]``.
-            memory: what `remember` gave.
+            memory: the result of `remember`.
             caches: for each layer the keys and values of the earlier tokens.
             weights_of: as in `run`.
         """
@@ -305,10 +306,10 @@ class TransformerDecoder(nn.Module):
 
 @fx_leaf
 class Transformer(nn.Module):
-    """An encoder and a decoder (Vaswani et al. 2017, figure 1), without embeddings and output matrix.
+    """An encoder and a decoder (Vaswani et al. 2017, figure 1), without embeddings and output projection.
 
-    With the default `LayerConfig` the ``state_dict`` is that of `torch.nn.Transformer` with the same sizes: weights
-    load from one into the other.
+    With the default `LayerConfig` the ``state_dict`` is that of a `torch.nn.Transformer` of the same sizes, so weights
+    can be loaded from one into the other.
 
     Args:
         encoder: the encoder.
@@ -320,8 +321,8 @@ class Transformer(nn.Module):
         for name, stack, kind in (("encoder", encoder, TransformerEncoder), ("decoder", decoder, TransformerDecoder)):
             if not isinstance(stack, kind):
                 raise KindError(
-                    f"{name} must be a regard.nn.{kind.__name__}; it is {kind_of(stack)}. For sizes, as those of "
-                    "torch.nn.Transformer, write Transformer.create(6, 6, LayerConfig(dim=512, heads=8))"
+                    f"{name} must be a regard.nn.{kind.__name__}; it is {kind_of(stack)}. To create one from sizes, "
+                    "write Transformer.create(6, 6, LayerConfig(dim=512, heads=8))"
                 )
         self.encoder = encoder
         self.decoder = decoder
@@ -330,7 +331,7 @@ class Transformer(nn.Module):
     def create(
         cls, encoder_layers: int = 6, decoder_layers: int = 6, config: LayerConfig | None = None
     ) -> "Transformer":
-        """A Transformer of new layers; ``config`` says how they are made."""
+        """Creates a Transformer of new layers with this configuration."""
         _count("encoder_layers", encoder_layers)
         _count("decoder_layers", decoder_layers)
         return cls(TransformerEncoder.create(encoder_layers, config), TransformerDecoder.create(decoder_layers, config))
@@ -345,15 +346,15 @@ class Transformer(nn.Module):
         source_mask: Mask | None = None,
         target_mask: Mask | None = None,
     ) -> Tensor:
-        """Encode the source, and decode the target with attention to it.
+        """Encodes the source, and decodes the target with attention to it.
 
         Args:
             source: ``[batch, source, dim]``.
             target: ``[batch, target, dim]``.
-            source_lengths: integers ``[batch]``; None: all tokens.
-            target_lengths: integers ``[batch]``; None: all tokens.
-            source_mask: which source tokens each source token may see; None: all.
-            target_mask: which target tokens each target token may see; None: `regard.masks.causal`.
+            source_lengths: integers ``[batch]``; None: no padding.
+            target_lengths: integers ``[batch]``; None: no padding.
+            source_mask: the mask of the source's self-attention; None: no mask.
+            target_mask: the mask of the target's self-attention; None: `regard.masks.causal`.
 
         Returns:
             ``[batch, target, dim]``.
@@ -363,11 +364,11 @@ class Transformer(nn.Module):
 
 
 ENCODER, DECODER = TransformerEncoder.forward, TransformerDecoder.forward
-"""The methods as they are defined here, whatever replaces them later."""
+"""The methods as defined here, even if they are replaced later."""
 
 
 def _check_forward(stack: nn.Module, forward: Callable[..., Tensor]) -> None:
-    """Raise ArgumentError if a stack has another ``forward``, which knows no caches."""
+    """Raises ArgumentError if a stack has another ``forward``, which does not support caches."""
     if not runs(stack, forward):
         raise ArgumentError(
             f"step continues {forward.__qualname__} with caches, and {type(stack).__name__} has another forward: "
@@ -381,37 +382,26 @@ def _with_caches(
     return zip(layers, [None] * len(layers) if caches is None else caches, strict=True)
 
 
-def _normalized(norm: nn.Module | None, rows: Tensor, packing: Packing) -> Tensor:
-    """The rows through the normalization at the end of a stack, which gets padded rows where that can be seen."""
+def _normalize(norm: nn.Module | None, rows: Tensor, packing: Packing) -> Tensor:
+    """Normalizes the rows at the end of a stack; the module gets padded rows if its call can be observed."""
     if norm is None:
         return rows
-    own = runs(norm, NORM)
-    if own and not is_observed(norm):
+    if runs(norm, NORM) and not is_observed(norm):
         return norm(rows)
-    whole = packing.pad(rows)
-    if not own or torch.compiler.is_compiling():
-        return packing.pack(norm(whole))
-
-    def forward(padded: Tensor) -> Tensor:
-        if padded.shape != whole.shape:  # of a call by a hook
-            return NORM(cast(nn.LayerNorm, norm), padded)
-        return packing.pad(NORM(cast(nn.LayerNorm, norm), packing.pack(padded)))
-
-    # Normalized are the packed rows, so that gradients are the same, bit for bit.
-    return packing.pack(call_with(norm, forward, whole))
+    return packing.pack(norm(packing.pad(rows)))
 
 
 def _causal(input: Tensor) -> Mask | None:
-    # One new token sees every earlier one: nothing is hidden from it.
+    # A single new token sees every earlier token and needs no mask.
     return masks.causal() if input.shape[1] > 1 else None
 
 
 def _dim(layers: object, kind: type[TransformerEncoderLayer] | type[TransformerDecoderLayer]) -> int:
-    """Features of the layers of a stack, if they are a sequence of such layers."""
+    """Returns the features of the layers of a stack; raises unless they are a sequence of such layers of one dim."""
     if not isinstance(layers, (Sequence, nn.ModuleList)) or isinstance(layers, str):
         raise KindError(
-            f"layers must be a sequence of regard.nn.{kind.__name__}; it is {kind_of(layers)}. For a number of new "
-            f"layers, write {kind.__name__.removesuffix('Layer')}.create(6, LayerConfig(dim=512, heads=8))"
+            f"layers must be a sequence of regard.nn.{kind.__name__}; it is {kind_of(layers)}. To create new layers, "
+            f"write {kind.__name__.removesuffix('Layer')}.create(6, LayerConfig(dim=512, heads=8))"
         )
     if not len(layers):
         raise ArgumentError("layers must hold at least one layer; it is empty")

@@ -22,7 +22,7 @@ from regard.nn.packed_attention import attend_packed
 from regard.nn.packing import Packing, packing_of, without_padding
 from regard.nn.recomputation import in_chunks, recomputed
 from regard.nn.replaced_attention import call_replaced, torch_masks
-from regard.shapes import Grid, flag, kind_of, known_name, side_by_side, size
+from regard.shapes import Grid, flag, kind_of, known_name, size, split_joined
 from regard.transforms import is_alias
 
 P = ParamSpec("P")
@@ -31,7 +31,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.
 
 
 WANTED_WEIGHTS: ContextVar[list[Tensor] | None] = ContextVar("WANTED_WEIGHTS", default=None)
-"""Gets the weights of the attention to the encoder's output from a layer that runs inside of another module."""
+"""A list that collects the weights of the attention to the encoder's output from a layer inside another module."""
 
 
 class EncoderRows(NamedTuple):
@@ -39,7 +39,7 @@ class EncoderRows(NamedTuple):
 
     Attributes:
         rows: ``[tokens, dim]``.
-        cache: the cache with the keys and values of these tokens; None without a cache.
+        cache: the cache including the keys and values of these tokens; None without a cache.
     """
 
     rows: Tensor
@@ -51,9 +51,8 @@ class DecoderRows(NamedTuple):
 
     Attributes:
         rows: ``[tokens, dim]``.
-        cache: the cache with the keys and values of these tokens; None without a cache.
-        weights: weights of the attention to the encoder's output, ``[batch, heads, target, source]``; None where they
-            were not asked for.
+        cache: the cache including the keys and values of these tokens; None without a cache.
+        weights: weights of the attention to the encoder's output, ``[batch, heads, target, source]``, or None.
     """
 
     rows: Tensor
@@ -63,13 +62,13 @@ class DecoderRows(NamedTuple):
 
 @dataclass(eq=False)
 class LayerCall:
-    """What a stack tells a layer that it calls as a module, and what the layer tells the stack, besides the tensors.
+    """Additional inputs and outputs of a layer that a stack calls as a module.
 
     Attributes:
-        cache: keys and values of earlier tokens; after the call with those of the new ones. None: without a cache.
+        cache: keys and values of earlier tokens; after the call also those of the new tokens. None: no cache.
         memory: the encoder's output, projected or not.
-        padded: the same as the argument of the layer: ``[batch, source, dim]``.
-        need_weights: whether the weights of the attention to the encoder's output are wanted.
+        padded: the same memory as the argument of the layer, ``[batch, source, dim]``.
+        need_weights: whether to return the weights of the attention to the encoder's output.
         weights: these weights, after the call.
     """
 
@@ -81,16 +80,16 @@ class LayerCall:
 
 
 def check_attention(name: str, attention: object) -> None:
-    """Raise KindError unless a layer can use this as one of its attentions."""
+    """Raises KindError unless a layer can use this as one of its attentions."""
     if not isinstance(attention, MultiheadAttention):
         raise KindError(
-            f"{name} must be a regard.nn.MultiheadAttention; it is {kind_of(attention)}. For sizes, as those of "
-            "torch.nn, write LayerConfig(dim=..., heads=..., feedforward=...).encoder_layer(), or decoder_layer()"
+            f"{name} must be a regard.nn.MultiheadAttention; it is {kind_of(attention)}. To create a layer from sizes, "
+            "write LayerConfig(dim=..., heads=..., feedforward=...).encoder_layer(), or decoder_layer()"
         )
 
 
 class TransformerLayer(nn.Module):
-    """What encoder and decoder layers share: self-attention and the feedforward network.
+    """The self-attention and the feedforward network, which encoder and decoder layers share.
 
     Each part has a residual connection, dropout and a layer normalization: after the sum (post-norm, Vaswani et al.
     2017, section 3.1) or before the part (pre-norm, Xiong et al. 2020).
@@ -101,8 +100,8 @@ class TransformerLayer(nn.Module):
         dropout: rate after each part, and in the feedforward network; in [0, 1).
         activation: ``relu``, ``gelu`` or ``silu``.
         norm_first: pre-norm instead of post-norm.
-        feedforward_chunk: rows that the feedforward network treats at a time; 0: all.
-        activation_checkpointing: whether activations are computed again in the backward pass instead of kept.
+        feedforward_chunk: rows that the feedforward network processes at a time; 0: all.
+        activation_checkpointing: whether activations are recomputed in the backward pass instead of saved.
     """
 
     def __init__(
@@ -148,14 +147,14 @@ class TransformerLayer(nn.Module):
         return norm(rows) if self.norm_first else rows
 
     def _after(self, rows: Tensor, output: Tensor, norm: nn.LayerNorm) -> Tensor:
-        """The sum of the input and the output of a part: the input of the next part."""
+        """Adds the output of a part to its input, which gives the input of the next part."""
         total = rows + self.dropout(output)
         return total if self.norm_first else norm(total)
 
     def _attend_to_self(
         self, rows: Tensor, packing: Packing, mask: Mask | None, cache: KeyValueCache | None
     ) -> EncoderRows:
-        """Self-attention of the input of a layer."""
+        """Computes the self-attention of the input of a layer."""
         attention, rows = self.self_attn, self._before(rows, self.norm1)
         if is_called_in_parts(attention):
             attended, cache, _ = _self_attention(attention, attention.products(rows, rows, rows), packing, mask, cache)
@@ -164,7 +163,7 @@ class TransformerLayer(nn.Module):
         if not runs(attention, ATTENTION):
             source = padded
             if cache is not None:
-                # What the module makes of the tokens is not known: it gets all of them again.
+                # The module's keys and values are unknown, so the cache holds its inputs and it gets all of them again.
                 cache = cache.append(padded[:, None], padded[:, None, :, :0])
                 source = cache.key[:, 0]
             grid = _grid(padded, source, self.heads)
@@ -174,24 +173,24 @@ class TransformerLayer(nn.Module):
         input = padded if attention.batch_first else padded.transpose(0, 1)
         output, _ = attention(input, input, input, need_weights=False, mask=mask, packed=call)
         if cache is not None and call.cache is cache:
-            raise ArgumentError("a hook on self_attn gave masks of PyTorch's, which attention with a cache cannot take")
+            raise ArgumentError("a hook on self_attn passed masks of PyTorch, which attention with a cache cannot use")
         return EncoderRows(packing.pack(output if attention.batch_first else output.transpose(0, 1)), call.cache)
 
     def _transform(self, rows: Tensor, attended: Tensor, before: nn.LayerNorm, after: nn.LayerNorm) -> Tensor:
-        """The sum of the last attention's input and output, through the feedforward network: a layer's last part."""
+        """Adds the output of the last attention to its input, and applies the feedforward network."""
 
-        def transformed(rows: Tensor, attended: Tensor) -> Tensor:
+        def transform(rows: Tensor, attended: Tensor) -> Tensor:
             rows = self._after(rows, attended, before)
             return self._after(rows, self._feedforward(self._before(rows, after)), after)
 
-        return in_chunks(self._part(transformed), self.feedforward_chunk, rows, attended)
+        return in_chunks(self._part(transform), self.feedforward_chunk, rows, attended)
 
     def _feedforward(self, rows: Tensor) -> Tensor:
         """``W_2 dropout(activation(W_1 x))`` (Vaswani et al. 2017, eq. 2)."""
         return self.linear2(self.dropout(ACTIVATIONS[self.activation](self.linear1(rows))))
 
     def _part(self, function: Callable[P, R]) -> Callable[P, R]:
-        """A part of the layer whose activations are kept, or computed again in the backward pass."""
+        """Adds activation checkpointing to a part of the layer if it is switched on."""
         return recomputed(function) if self.activation_checkpointing else function
 
 
@@ -200,7 +199,7 @@ class TransformerEncoderLayer(TransformerLayer):
     """Self-attention and a feedforward network (Vaswani et al. 2017, section 3.1).
 
     With a causal mask it is the layer of a language model. Its parameters have the names and shapes of those of
-    `torch.nn.TransformerEncoderLayer`, if ``attention`` has no grouped heads, positions or weights of a score.
+    `torch.nn.TransformerEncoderLayer`, unless ``attention`` has grouped heads, positions or weights of a score.
 
     Args:
         attention: the self-attention, with its heads, score, normalizer and position.
@@ -234,13 +233,14 @@ class TransformerEncoderLayer(TransformerLayer):
         *,
         call: LayerCall | None = None,
     ) -> Tensor:
-        """Run the layer on a padded batch.
+        """Runs the layer on a padded batch.
 
         Args:
             input: ``[batch, length, dim]``.
-            lengths: integers ``[batch]``, tokens of each sequence; None: all. Padding is not computed: it gives 0.
-            mask: who may see whom, besides ``lengths``.
-            call: what a stack adds when it decodes with a cache.
+            lengths: integers ``[batch]``, number of tokens of each sequence; None: no padding. Outputs of padding are 0
+                and are not computed.
+            mask: a mask in addition to ``lengths``.
+            call: inputs and outputs of a stack that decodes with a cache.
         """
         packing, call = packing_of(input, lengths), LayerCall() if call is None else call
         visible = without_padding(mask, packing, lengths)
@@ -248,12 +248,12 @@ class TransformerEncoderLayer(TransformerLayer):
         return packing.pad(rows)
 
     def run(self, rows: Tensor, packing: Packing, mask: Mask | None, cache: KeyValueCache | None = None) -> EncoderRows:
-        """Run the layer on packed rows.
+        """Runs the layer on packed rows.
 
         Args:
             rows: ``[tokens, dim]``.
-            packing: where the tokens are.
-            mask: who may see whom, padding included.
+            packing: the packing of the rows.
+            mask: the mask, which also hides padding.
             cache: keys and values of earlier tokens, which are attended to as well.
         """
         attended = self._part(self._attend_to_self)(rows, packing, mask, cache)
@@ -264,7 +264,7 @@ class TransformerEncoderLayer(TransformerLayer):
 class TransformerDecoderLayer(TransformerLayer):
     """Self-attention, attention to an encoder's output, and a feedforward network (Vaswani et al. 2017, section 3.1).
 
-    Its parameters have the names and shapes of those of `torch.nn.TransformerDecoderLayer`, if the attentions have no
+    Its parameters have the names and shapes of those of `torch.nn.TransformerDecoderLayer`, unless an attention has
     grouped heads, positions or weights of a score.
 
     Args:
@@ -312,22 +312,23 @@ class TransformerDecoderLayer(TransformerLayer):
         *,
         call: LayerCall | None = None,
     ) -> Tensor:
-        """Run the layer on a padded batch.
+        """Runs the layer on a padded batch.
 
         Args:
             input: ``[batch, target, dim]``.
             memory: the encoder's output, ``[batch, source, dim]``.
-            lengths: integers ``[batch]``, tokens of each target; None: all. Padding is not computed: it gives 0.
-            memory_lengths: integers ``[batch]``, tokens of each source; None: all.
-            mask: which target tokens each target token may see, besides ``lengths``; `regard.masks.causal` for a
-                decoder that predicts the next token.
-            call: what a stack adds when it decodes with a cache, has projected the memory, or wants weights.
+            lengths: integers ``[batch]``, number of tokens of each target; None: no padding. Outputs of padding are 0
+                and are not computed.
+            memory_lengths: integers ``[batch]``, number of tokens of each source; None: no padding.
+            mask: a mask of the targets' self-attention in addition to ``lengths``; `regard.masks.causal` for a decoder
+                that predicts the next token.
+            call: inputs and outputs of a stack that decodes with a cache, has projected the memory, or needs weights.
         """
         packing, call = packing_of(input, lengths), LayerCall() if call is None else call
         wanted = None if torch.compiler.is_compiling() else WANTED_WEIGHTS.get()
         remembered = call.memory
         if remembered is None or memory is not call.padded:
-            # A stack passes what it has projected; a hook may have put another tensor in its place.
+            # A stack passes the projected memory, but a hook may have replaced the tensor.
             source = packing_of(memory, memory_lengths)
             remembered = EncoderOutput(source.pack(memory), source, memory_lengths)
         visible = without_padding(mask, packing, lengths)
@@ -339,18 +340,18 @@ class TransformerDecoderLayer(TransformerLayer):
         return packing.pad(rows)
 
     def remember(self, rows: Tensor, packing: Packing, lengths: Tensor | None) -> KeyValues:
-        """The keys and values of an encoder's output, for `run`.
+        """Returns the keys and values of an encoder's output, for `run`.
 
         Args:
             rows: the encoder's output, ``[source tokens, dim]``.
-            packing: where the source tokens are.
-            lengths: ``int64 [batch]``, tokens of each source; None: all.
+            packing: the packing of these rows.
+            lengths: ``int64 [batch]``, number of tokens of each source; None: no padding.
         """
         products = self.multihead_attn.memory_products(rows, rows)
         return _key_values(self.multihead_attn, products, packing, lengths, EncoderOutput(rows, packing, lengths))
 
     def project(self, memory: KeyValues | EncoderOutput) -> KeyValues:
-        """The keys and values of an encoder's output, if they are not projected yet."""
+        """Returns the keys and values of an encoder's output, which may have been projected already."""
         if isinstance(memory, KeyValues):
             return memory
         projected = self.remember(memory.rows, memory.packing, memory.lengths)
@@ -365,15 +366,15 @@ class TransformerDecoderLayer(TransformerLayer):
         cache: KeyValueCache | None = None,
         need_weights: bool = False,
     ) -> DecoderRows:
-        """Run the layer on packed rows.
+        """Runs the layer on packed rows.
 
         Args:
             rows: ``[tokens, dim]``.
-            packing: where the tokens are.
-            memory: what `remember` gave, or the encoder's output itself.
-            mask: which target tokens each target token may see, padding included.
+            packing: the packing of the rows.
+            memory: the result of `remember`, or the encoder's output itself.
+            mask: the mask of the targets' self-attention, which also hides padding.
             cache: keys and values of earlier target tokens, which are attended to as well.
-            need_weights: whether to give the weights of the attention to the encoder's output; the rows are the same,
+            need_weights: whether to return the weights of the attention to the encoder's output; the rows are the same,
                 bit for bit.
         """
         attended = self._part(self._attend_to_self)(rows, packing, mask, cache)
@@ -398,22 +399,22 @@ class TransformerDecoderLayer(TransformerLayer):
         keys = packing_of(remembered, lengths)
         visible = masks.lengths(lengths) if lengths is not None and keys.has_padding else None
         if not runs(attention, ATTENTION):
-            given = torch_masks(visible, _grid(padded, remembered, self.heads), keys)
-            output, weights = call_replaced(attention, padded, remembered, given, self.batch_first, need_weights)
+            arguments = torch_masks(visible, _grid(padded, remembered, self.heads), keys)
+            output, weights = call_replaced(attention, padded, remembered, arguments, self.batch_first, need_weights)
             return packing.pack(output), weights
-        turned = remembered if attention.batch_first else remembered.transpose(0, 1)
+        query, key = (x if attention.batch_first else x.transpose(0, 1) for x in (padded, remembered))
+        call = _MemoryAttention(self, packing, memory, key, keys)
         output, weights = attention(
-            padded if attention.batch_first else padded.transpose(0, 1), turned, turned, need_weights=need_weights,
-            average_attn_weights=False, mask=visible, packed=_MemoryAttention(self, packing, memory, turned, keys),
-        )  # fmt: skip
+            query, key, key, need_weights=need_weights, average_attn_weights=False, mask=visible, packed=call
+        )
         return packing.pack(output if attention.batch_first else output.transpose(0, 1)), weights
 
 
 class _SelfAttention:
-    """Self-attention of packed rows, for a call of the module.
+    """Computes self-attention of packed rows inside a call of the module.
 
     Attributes:
-        cache: with the keys and values of the tokens, after the call.
+        cache: the cache, after the call including the keys and values of the tokens.
     """
 
     def __init__(self, packing: Packing, cache: KeyValueCache | None):
@@ -434,14 +435,14 @@ class _SelfAttention:
 
 
 class _MemoryAttention:
-    """Attention of packed rows to an encoder's output, for a call of the module.
+    """Computes attention of packed rows to an encoder's output inside a call of the module.
 
     Args:
         layer: the layer.
-        queries: where the queries' tokens are.
-        memory: what the layer was given.
-        padded: the same in the layout of the module: its key and value, if no hook changes them.
-        keys: where the tokens of ``padded`` are.
+        queries: the packing of the queries.
+        memory: the memory of the layer.
+        padded: the same memory in the layout of the module: its key and value, unless a hook changes them.
+        keys: the packing of ``padded``.
     """
 
     def __init__(
@@ -482,12 +483,11 @@ def _self_attention(
     cache: KeyValueCache | None,
     need_weights: bool = False,
 ) -> DecoderRows:
-    """Self-attention of rows whose projections are ``products``."""
+    """Computes self-attention of rows from their projections ``products``."""
     if cache is None:
-        arguments = (attention, products, packing, packing, mask)
-        found = attend_packed(*arguments, True) if need_weights else attend_packed(*arguments)
-        if found is not None:
-            return DecoderRows(attention.out_proj(found.rows), None, found.weights)
+        packed = attend_packed(attention, products, packing, packing, mask, need_weights)
+        if packed is not None:
+            return DecoderRows(attention.out_proj(packed.rows), None, packed.weights)
     query, key, value = _padded_heads(attention, products, attention.widths, packing)
     first = 0 if cache is None else cache.length
     query, key = attention.rotate(query, first), attention.rotate(key, first)
@@ -507,14 +507,14 @@ def _memory_attention(
     need_weights: bool,
     mask: Mask | None = None,
 ) -> tuple[Tensor, Tensor | None]:
-    """Attention of rows to keys and values that are projected; ``mask`` is the memory's own if it is None."""
+    """Computes attention of rows to projected keys and values; ``mask`` defaults to the memory's own."""
     mask = memory.mask if mask is None else mask
     projected = attention.project_query(rows)
     if memory.packed is not None:
         products = projected, *memory.packed.products
-        found = attend_packed(attention, products, packing, memory.packed.packing, mask, need_weights)
-        if found is not None:
-            return attention.out_proj(found.rows), found.weights
+        packed = attend_packed(attention, products, packing, memory.packed.packing, mask, need_weights)
+        if packed is not None:
+            return attention.out_proj(packed.rows), packed.weights
     query = attention.rotate(attention.split(packing.pad(projected)))
     attended = attention.attend_heads(query, memory.key, memory.value, masks=[mask], need_weights=need_weights)
     return attention.out_proj(packing.pack(attention.join(attended.output))), attended.weights
@@ -523,7 +523,7 @@ def _memory_attention(
 def _products(
     attention: MultiheadAttention, inputs: Sequence[Tensor], packings: Sequence[Packing]
 ) -> tuple[Tensor, ...]:
-    """The projections of the packed rows of padded inputs: of query, key and value, or of key and value."""
+    """Returns the projections of the packed rows of padded inputs: query, key and value, or key and value."""
     project = attention.products if len(inputs) == 3 else attention.memory_products
     first, *others = inputs
     rows = _packed(attention, first, packings[0])
@@ -537,8 +537,8 @@ def _products(
         joint = project(*[rows] * len(inputs))
     if len(joint) == len(separate):
         return separate
-    # A backward hook gave each argument a node of its own, so that each gets its gradient; the numbers must be those of
-    # one product.
+    # A backward hook gave each argument its own autograd node, so that each gets its own gradient; but the values must
+    # be those of one joint product.
     values = torch.cat(separate, dim=-1)
     with torch.no_grad():
         values.copy_(joint[0])
@@ -546,12 +546,12 @@ def _products(
 
 
 def _packed(attention: MultiheadAttention, input: Tensor, packing: Packing) -> Tensor:
-    """The rows of a padded tensor in the module's layout."""
+    """Returns the rows of a padded tensor in the module's layout."""
     return packing.pack(input if attention.batch_first else input.transpose(0, 1))
 
 
 def _padded(attention: MultiheadAttention, rows: Tensor, packing: Packing) -> Tensor:
-    """The inverse of `_packed`."""
+    """Pads rows and returns them in the module's layout: the inverse of `_packed`."""
     padded = packing.pad(rows)
     return padded if attention.batch_first else padded.transpose(0, 1)
 
@@ -563,25 +563,25 @@ def _key_values(
     lengths: Tensor | None,
     source: EncoderOutput | None,
 ) -> KeyValues:
-    """The keys and values whose projections are ``products``."""
+    """Returns keys and values from their projections ``products``."""
     key, value = _padded_heads(attention, products, attention.widths[1:], packing)
-    seen = lengths if packing.has_padding else None
-    return KeyValues(attention.rotate(key), value, seen, PackedProducts(products, packing), source)
+    key_lengths = lengths if packing.has_padding else None
+    return KeyValues(attention.rotate(key), value, key_lengths, PackedProducts(products, packing), source)
 
 
 def _grid(query: Tensor, key: Tensor, heads: int) -> Grid:
-    """The grid of the attention of ``[batch, queries, dim]`` to ``[batch, keys, dim]``."""
+    """Returns the grid of the attention of ``[batch, queries, dim]`` to ``[batch, keys, dim]``."""
     return Grid.whole(query.shape[0], heads, query.shape[1], key.shape[1], query.device)
 
 
 def _padded_heads(
     attention: MultiheadAttention, products: Sequence[Tensor], widths: Sequence[int], packing: Packing
 ) -> Iterator[Tensor]:
-    """The heads of the parts that projections of packed rows have side by side."""
-    # Whole products are padded: these are fewer than their parts.
-    for part in side_by_side([packing.pad(product) for product in products], widths):
+    """Pads projections of packed rows, and yields their parts, split into heads."""
+    # The joined products are padded before they are split, since they are fewer than their parts.
+    for part in split_joined([packing.pad(product) for product in products], widths):
         yield attention.split(part)
 
 
 ENCODER_LAYER, DECODER_LAYER = TransformerEncoderLayer.forward, TransformerDecoderLayer.forward
-"""The methods as they are defined here, whatever replaces them later."""
+"""The methods as defined here, even if they are replaced later."""

@@ -1,16 +1,16 @@
-"""Normalizers: what turns the scores that the mask allows into weights.
+"""Normalizers, which turn the scores that the mask allows into weights.
 
 =================================================  ============================================================
-`softmax`, `Softmax` (temperature)                 in proportion to the exponentials of the scores
-`softmax_with_sink` (sink)                         the same, with a term for looking at nothing
+`softmax`, `Softmax` (temperature)                 proportional to the exponentials of the scores
+`softmax_with_sink` (sink)                         the same, with a term for attending to nothing
 `sparsemax`, `entmax` (alpha)                      sparse: small scores get exactly 0
-`sigmoid`, `Sigmoid` (bias)                        each key by itself
+`sigmoid`, `Sigmoid` (bias)                        each key independently
 `hard` (mode, temperature, generator)              all weight on one key, chosen or drawn
 `local_gaussian` (normalizer, center, sigma)       another normalizer's weights in a Gaussian window
 a function of scores                               anything
 =================================================  ============================================================
 
-Each is a value to pass to `regard.attend`, and a function: ``normalizers.sparsemax(scores, dim=-1)``.
+Each can be passed to `regard.attend` or called as a function: ``normalizers.sparsemax(scores, dim=-1)``.
 """
 
 from regard.normalizers.custom import Custom
@@ -19,8 +19,7 @@ from regard.normalizers.entmax import Entmax, Sparsemax, entmax, sparsemax
 from regard.normalizers.hard import Hard, hard
 from regard.normalizers.local import LocalGaussian
 from regard.normalizers.names import as_normalizer, local_gaussian, own_normalizer
-from regard.normalizers.normalizer import Normalizer
-from regard.normalizers.row_primitive import RowPrimitive
+from regard.normalizers.normalizer import Normalizer, RowPrimitive
 from regard.normalizers.softmax import Softmax, SoftmaxWithSink, softmax, softmax_with_sink
 
 __all__ = [

@@ -1,6 +1,6 @@
-"""Entmax's rows by compiled loops: what is fast where a normalizer is called on its own.
+"""Entmax by compiled loops, for a normalizer that is called on its own.
 
-Attention's specification calls normalizers too, and is plain PyTorch: it weighs within `plain_rows`.
+Attention's specification also calls normalizers, but must be plain PyTorch: it calls them within `plain_rows`.
 """
 
 import threading
@@ -16,30 +16,29 @@ from regard.normalizers.rows import first_is_finite
 from regard.transforms import can_branch_on, reverse_mode_only
 
 KERNEL_NUMBERS = 1 << 14
-"""From how many scores on compiled loops are worth their call (`make bench`, task rows)."""
+"""The number of scores from which compiled loops are faster (`make bench`, task rows)."""
 
 
-class _Plain(threading.local):
-    wanted = False
+class _ThreadState(threading.local):
+    plain = False
 
 
-_PLAIN = _Plain()
+_STATE = _ThreadState()
 
 
 @contextmanager
 def plain_rows() -> Iterator[None]:
-    """Within it, this thread's normalizers are made of PyTorch's operations alone, however they are called."""
-    before, _PLAIN.wanted = _PLAIN.wanted, True
+    """Makes this thread's normalizers use PyTorch operations only."""
+    previous, _STATE.plain = _STATE.plain, True
     try:
         yield
     finally:
-        _PLAIN.wanted = before
+        _STATE.plain = previous
 
 
-def suit(scores: Tensor, alpha: float | Tensor) -> bool:
-    """Whether compiled loops weigh these rows: many numbers on a CPU, of reverse mode alone, by an alpha that is a
-    number; and the loops are compiled, or a caller has to wait for them."""
-    if torch.compiler.is_compiling() or _PLAIN.wanted or isinstance(alpha, Tensor) or scores.numel() < KERNEL_NUMBERS:
+def supports(scores: Tensor, alpha: float | Tensor) -> bool:
+    """Whether compiled loops compute these rows: many scores on a CPU, alpha a number, reverse mode at most."""
+    if torch.compiler.is_compiling() or _STATE.plain or isinstance(alpha, Tensor) or scores.numel() < KERNEL_NUMBERS:
         return False
     if scores.device.type != "cpu" or scores.dtype not in (torch.float32, torch.float64):
         return False
@@ -55,7 +54,7 @@ def suit(scores: Tensor, alpha: float | Tensor) -> bool:
 
 
 def weigh(scores: Tensor, alpha: float, dim: int) -> Tensor:
-    """The weights, where `suit` is true; differentiable in reverse mode, to any order."""
+    """Returns the weights of rows that `supports` accepts; differentiable in reverse mode, to any order."""
     if scores.requires_grad and torch.is_grad_enabled():
         return _CompiledRows.apply(scores, alpha, dim)
     return _weights(scores, alpha, dim)
@@ -65,12 +64,12 @@ def _weights(scores: Tensor, alpha: float, dim: int) -> Tensor:
     from regard.kernels.cpu import row_operators
 
     weights = row_operators.entmax(scores.movedim(dim, -1), alpha).movedim(-1, dim)
-    # Rows with NaN or +inf are NaN throughout.
+    # Rows with NaN or +inf are entirely NaN.
     return weights if first_is_finite(weights, dim) else weights.masked_fill(scores == -torch.inf, 0.0)
 
 
 class _CompiledRows(torch.autograd.Function):
-    """``(scores, alpha, dim) -> weights``."""
+    """Implements ``(scores, alpha, dim) -> weights``."""
 
     @staticmethod
     def forward(ctx: Any, scores: Tensor, alpha: float, dim: int) -> Tensor:
@@ -82,13 +81,13 @@ class _CompiledRows(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
         (weights, scores), (grad_weights,) = ctx.saved_tensors, gradients
-        # The loops' gradient has no derivative; where one is wanted, the lines below have.
+        # The compiled gradient has no derivative; the last line's has.
         if not torch.is_grad_enabled() and reverse_mode_only(grad_weights):
             from regard.kernels.cpu import row_operators
 
             rows = grad_weights.movedim(ctx.dim, -1), weights.movedim(ctx.dim, -1)
             grad_scores = row_operators.entmax_backward(*rows, ctx.alpha).movedim(-1, ctx.dim)
-            # One gradient that is not finite, outside of the support too, makes the whole row so.
+            # One infinite or NaN gradient, even outside the support, makes the whole row infinite or NaN.
             if first_is_finite(grad_scores, ctx.dim):
                 return grad_scores, None, None
         return backward(grad_weights, weights, scores == -torch.inf, ctx.alpha, ctx.dim, False)[0], None, None

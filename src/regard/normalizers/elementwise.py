@@ -1,19 +1,18 @@
-"""Normalizers that weigh each key by itself."""
+"""Normalizers that weigh each key independently."""
 
 import torch
 from torch import Tensor
 
 from regard.axes import Float
-from regard.normalizers.normalizer import Normalizer
+from regard.normalizers.normalizer import Normalizer, RowPrimitive
 from regard.normalizers.parameter import along_heads, set_parameter
-from regard.normalizers.row_primitive import RowPrimitive
 from regard.normalizers.rows import check_rows, hidden_pairs
-from regard.shapes import accurate
+from regard.shapes import upcast
 from regard.summaries import parameter_summary
 
 
 class Sigmoid(Normalizer):
-    """Each weight is the sigmoid of its own score; a row need not sum to 1.
+    """Computes each weight as the sigmoid of its own score, so that a row need not sum to 1.
 
     .. math:: w_j = 1 \\,/\\, (1 + \\exp(-(s_j + b)))
 
@@ -21,12 +20,12 @@ class Sigmoid(Normalizer):
     :math:`b = -\\log n` for rows of ``n`` keys keeps their sums near 1.
 
     Args:
-        bias: :math:`b`: a number, or a tensor ``[]`` or ``[heads]`` that may be learned; 0 unless told.
+        bias: :math:`b`: a number, or a tensor ``[]`` or ``[heads]`` that may be learned; default 0.
 
     Raises:
-        ArgumentError: a bias that is not finite.
+        ArgumentError: the bias is not finite.
 
-    ``dim`` is checked, but keys do not compete, so it changes nothing. `log_sum_exp` is that of the scores without
+    ``dim`` is checked but has no effect, since keys do not compete. `log_sum_exp` is that of the scores without the
     bias. Half precision is computed in float32.
     """
 
@@ -38,11 +37,11 @@ class Sigmoid(Normalizer):
 
     def forward(self, scores: Float[Tensor, "*shape"], dim: int = -1) -> Float[Tensor, "*shape"]:
         check_rows(scores, dim)
-        row = accurate(scores)
+        row = upcast(scores)
         hidden = hidden_pairs(row)
-        shown = row if hidden is None else row.masked_fill(hidden, 0.0)
+        visible = row if hidden is None else row.masked_fill(hidden, 0.0)
         bias = along_heads("bias", self.bias, row, dim)
-        shifted = shown + bias if isinstance(bias, Tensor) or bias != 0.0 else shown
+        shifted = visible + bias if isinstance(bias, Tensor) or bias != 0.0 else visible
         weights = torch.sigmoid(shifted)
         return (weights if hidden is None else weights.masked_fill(hidden, 0.0)).to(scores.dtype)
 

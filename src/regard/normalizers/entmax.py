@@ -1,4 +1,4 @@
-"""The entmax family: weights that can be exactly 0 without a mask. Sparsemax is its member alpha = 2."""
+"""The entmax family, whose weights can be exactly 0 without a mask; sparsemax is its member with alpha = 2."""
 
 import torch
 from torch import Tensor
@@ -6,42 +6,41 @@ from torch import Tensor
 from regard.axes import Float
 from regard.normalizers import compiled_rows
 from regard.normalizers.entmax_derivative import Solution, solve, transformable
-from regard.normalizers.normalizer import Normalizer
+from regard.normalizers.normalizer import Normalizer, RowPrimitive
 from regard.normalizers.parameter import along_heads, set_parameter
-from regard.normalizers.row_primitive import RowPrimitive
 from regard.normalizers.rows import check_rows
-from regard.shapes import accurate
+from regard.shapes import upcast
 from regard.summaries import parameter_summary
 from regard.transforms import reverse_mode_only
 
 
 class Entmax(Normalizer):
-    """Weights that solve, for each row of scores,
+    """Computes the weights that solve, for each row of scores,
 
     .. math:: w = \\arg\\max_{p \\ge 0,\\ \\sum p = 1} \\; p \\cdot s + H_\\alpha(p), \\qquad
               H_\\alpha(p) = \\frac{1}{\\alpha (\\alpha - 1)} \\sum_j (p_j - p_j^\\alpha)
 
-    so that :math:`w_j = [(\\alpha - 1) s_j - \\tau]_+^{1/(\\alpha - 1)}` with the threshold :math:`\\tau` that makes
-    the sum 1. Peters, Niculae & Martins 2019, "Sparse sequence-to-sequence models" (eq. 10 and proposition 1). As
-    alpha falls to 1 the entropy becomes Shannon's and the weights softmax; alpha = 2 is sparsemax (Martins &
-    Astudillo 2016, the projection of the scores onto the simplex); the larger alpha, the fewer weights are not 0.
+    so that :math:`w_j = [(\\alpha - 1) s_j - \\tau]_+^{1/(\\alpha - 1)}`, with the threshold :math:`\\tau` for which
+    the sum is 1. Peters, Niculae & Martins 2019, "Sparse sequence-to-sequence models" (eq. 10 and proposition 1). As
+    alpha approaches 1, the entropy becomes Shannon's and the weights become softmax; alpha = 2 is sparsemax (Martins &
+    Astudillo 2016, the projection of the scores onto the simplex); a larger alpha gives fewer nonzero weights.
 
     Args:
-        alpha: above 1: a number, or a tensor ``[]`` or ``[heads]`` that may be learned (Correia, Niculae & Martins
-            2019, "Adaptively sparse transformers"). It is checked here and not at each call: to keep a learned one in
-            its domain, learn a number and pass ``1 + softplus`` or ``1 + sigmoid`` of it.
+        alpha: a number above 1, or a tensor ``[]`` or ``[heads]`` that may be learned (Correia, Niculae & Martins
+            2019, "Adaptively sparse transformers"). It is checked here and not at each call: to keep a learned alpha in
+            its domain, pass ``1 + softplus`` or ``1 + sigmoid`` of an unconstrained parameter.
 
     Raises:
-        ArgumentError: an alpha that is not finite or not above 1.
+        ArgumentError: alpha is not finite or not above 1.
 
-    Numerics: alpha 2 and 1.5, given as numbers, are solved by sorting; others and tensors by Newton's method within a
-    bracket, which is halved where a step does not help, until the sum is 1 to a few roundings or the bracket's ends are
-    neighbouring numbers. Where the normalizer is called on its own, many scores on a CPU are weighed by compiled loops,
-    if Numba is installed, which never sort. Weights are those of scores changed by a rounding. Above 2 a weight
-    leaves 0 like a root of the score, so that one below ``ε^{1/(alpha − 1)}`` (in float64 6e-6 at alpha 4, 7e-4 at
-    alpha 6) depends on digits that the scores do not have. Half precision is computed in float32. The gradient to the
-    scores and to alpha is exact; it is that of the support, so where a weight just becomes 0 it is one of the two
-    one-sided ones.
+    Numerics: for the numbers 2 and 1.5 the threshold is found by sorting; for any other alpha, by Newton's method
+    within a bracket, which is halved where a step does not help, until the sum is 1 up to a few roundings or the ends
+    of the bracket are adjacent floating-point numbers. If the normalizer is called on its own on a CPU, with many
+    scores, and Numba is installed, compiled loops that never sort find it. The weights are exact for scores that differ
+    by one rounding. Above alpha 2 a weight grows from 0 like a root of the score, so a weight below
+    ``ε^{1/(alpha − 1)}`` (in float64 6e-6 at alpha 4, 7e-4 at alpha 6) depends on digits that the scores do not have.
+    Half precision is computed in float32. The gradient to the scores and to alpha is exact on the support; at a weight
+    that just reaches 0 it is one of the two one-sided derivatives.
     """
 
     alpha: float | Tensor
@@ -52,9 +51,9 @@ class Entmax(Normalizer):
 
     def forward(self, scores: Float[Tensor, "*shape"], dim: int = -1) -> Float[Tensor, "*shape"]:
         check_rows(scores, dim)
-        row = accurate(scores)
+        row = upcast(scores)
         alpha = along_heads("alpha", self.alpha, row, dim)
-        if not isinstance(alpha, Tensor) and compiled_rows.suit(row, alpha):
+        if not isinstance(alpha, Tensor) and compiled_rows.supports(row, alpha):
             weights = compiled_rows.weigh(row, alpha, dim)
         elif torch.compiler.is_compiling() or reverse_mode_only(row):
             leaves = [tensor for tensor in (row, alpha) if isinstance(tensor, Tensor) and tensor.requires_grad]
@@ -71,12 +70,12 @@ class Entmax(Normalizer):
 
 
 class Sparsemax(Entmax):
-    """The projection of each row onto the simplex: the point with weights ≥ 0 and sum 1 that is nearest to the scores.
+    """Projects each row onto the simplex: the weights ≥ 0 with sum 1 that are nearest to the scores.
 
     .. math:: w = \\arg\\min_{p \\ge 0,\\ \\sum p = 1} \\lVert p - s \\rVert^2, \\qquad w_j = [s_j - \\tau]_+
 
-    Martins & Astudillo 2016, "From softmax to sparsemax" (eq. 2 and algorithm 1). It is `Entmax` with alpha 2, whose
-    numerics hold here too.
+    Martins & Astudillo 2016, "From softmax to sparsemax" (eq. 2 and algorithm 1). It is `Entmax` with alpha 2 and has
+    the same numerics.
     """
 
     def __init__(self) -> None:
@@ -90,5 +89,5 @@ sparsemax = Sparsemax()
 
 
 def entmax(alpha: float | Tensor) -> Entmax:
-    """Entmax with this alpha, a number above 1 or a learned tensor: see `Entmax`."""
+    """Returns entmax with this alpha, which is a number above 1 or a learned tensor: see `Entmax`."""
     return Entmax(alpha)

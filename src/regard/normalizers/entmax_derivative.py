@@ -1,4 +1,4 @@
-"""Entmax's weights with their derivatives, in plain PyTorch. Derivatives follow from the weights alone, however solved.
+"""Entmax with its derivatives in plain PyTorch; the derivatives depend only on the weights, not on the solver.
 
 With :math:`g_j = p_j^{2-\\alpha}` on the support (the keys with weight above 0) and 0 elsewhere,
 
@@ -13,13 +13,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.normalizers.rows import first_is_finite, largest
+from regard.normalizers.rows import first_is_finite, row_maximum
 from regard.normalizers.thresholds import entmax15_by_sort, entmax_by_root, root_operator, sparsemax_by_sort
 from regard.transforms import can_branch_on, derivative_levels, is_transformed
 
 
 class Solution(torch.autograd.Function):
-    """``(scores, alpha, dim) -> weights``; reverse mode only, to any order."""
+    """Implements ``(scores, alpha, dim) -> weights``; reverse mode only, to any order."""
 
     @staticmethod
     def forward(ctx: Any, scores: Tensor, alpha: float | Tensor, dim: int) -> Tensor:
@@ -31,17 +31,17 @@ class Solution(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor | None, None]:
-        weights, scores, *rest = ctx.saved_tensors
-        alpha = rest[0] if rest else ctx.alpha
+        weights, scores, *learned_alpha = ctx.saved_tensors
+        alpha = learned_alpha[0] if learned_alpha else ctx.alpha
         return *backward(gradients[0], weights, scores == -torch.inf, alpha, ctx.dim, ctx.needs_input_grad[1]), None
 
 
 def transformable(scores: Tensor, alpha: float | Tensor, dim: int) -> Tensor:
-    """The weights in plain operations, whose derivatives of every kind are true up to the order that is asked for.
+    """Computes the weights in plain operations, with exact derivatives of every kind up to the active order.
 
-    With the support held, the weight :math:`q` that a key with the row's largest score has is a simple root of the
-    equation in `thresholds.entmax_by_root`. Newton's step from the solution changes no number, but its derivative is
-    that of the root; each further step doubles the order to which it is.
+    For a fixed support, the weight :math:`q` of the row's largest score is a simple root of the equation in
+    `thresholds.entmax_by_root`. A Newton step from the solution changes no value, but its derivative is that of the
+    root; each further step doubles the order to which this holds.
     """
     hidden = scores == -torch.inf
     weights = solve(scores.detach(), alpha.detach() if isinstance(alpha, Tensor) else alpha, dim)
@@ -49,9 +49,9 @@ def transformable(scores: Tensor, alpha: float | Tensor, dim: int) -> Tensor:
         return weights
     support = weights != 0.0
     power = alpha - 1.0
-    top, _ = largest(scores.detach(), dim)
-    shifted = (scores - top).masked_fill(~support, 0.0)
-    # Rows of −inf only have no root; any number that is not 0 does.
+    maximum, _ = row_maximum(scores.detach(), dim)
+    shifted = (scores - maximum).masked_fill(~support, 0.0)
+    # Rows of only −inf have no root; any nonzero number serves.
     largest_weight = weights.amax(dim, keepdim=True)
     largest_weight = largest_weight.masked_fill(largest_weight == 0.0, 1.0)
     for _ in range(max(3, (derivative_levels() + 4).bit_length())):
@@ -67,7 +67,7 @@ def transformable(scores: Tensor, alpha: float | Tensor, dim: int) -> Tensor:
 
 
 def _power_of_sum(difference: Tensor, power: float | Tensor) -> Tensor:
-    """``(1 + a z)^{1/a}`` as ``exp(z · log(1 + a z) / (a z))``, whose last factor is smooth at 0, and 1."""
+    """Computes ``(1 + a z)^{1/a}`` as ``exp(z · log(1 + a z) / (a z))``, whose last factor is smooth at 0."""
     y = power * difference
     series = torch.zeros_like(y)
     for k in range(17, 0, -1):
@@ -78,7 +78,7 @@ def _power_of_sum(difference: Tensor, power: float | Tensor) -> Tensor:
 
 
 def solve(scores: Tensor, alpha: float | Tensor, dim: int) -> Tensor:
-    """The weights by the solver that suits; what is hidden has weight 0, also in a row with NaN or +inf."""
+    """Returns the weights, by the solver for this alpha; hidden pairs have weight 0, even in a row with NaN or +inf."""
     if scores.numel() == 0:
         return torch.zeros_like(scores)
     if not isinstance(alpha, Tensor) and alpha == 2.0:
@@ -88,7 +88,7 @@ def solve(scores: Tensor, alpha: float | Tensor, dim: int) -> Tensor:
     else:
         learned = alpha if isinstance(alpha, Tensor) else scores.new_full((), alpha)
         weights = _by_root(scores, learned, dim)
-    # Rows with NaN or +inf are NaN throughout.
+    # Rows with NaN or +inf are entirely NaN.
     if not can_branch_on(weights) or not first_is_finite(weights, dim):
         weights = weights.masked_fill(scores == -torch.inf, 0.0)
     return weights
@@ -100,14 +100,14 @@ def _by_root(scores: Tensor, alpha: Tensor, dim: int) -> Tensor:
 
 
 def _slopes(weights: Tensor, alpha: float | Tensor, dim: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Where the support is, the weights with 1 elsewhere, ``g`` of the equation above, and its sum over each row."""
-    # Not ``> 0``: the weights of a row with NaN stay in, so that its gradient is NaN.
+    """Returns the support, the weights with 1 outside it, ``g`` of the equation above, and its sum over each row."""
+    # Not ``> 0``: a row with NaN stays in the support, so that its gradient is NaN.
     support = weights != 0.0
     inside = weights.masked_fill(~support, 1.0)
     if not isinstance(alpha, Tensor) and alpha == 2.0:
         slopes = torch.where(weights.isnan(), weights.detach(), support.to(weights.dtype))
     else:
-        # For α > 2 this is huge where weights are small; sums of it must stay finite.
+        # For α > 2 the slope is huge at small weights, but its sums must stay finite.
         ceiling = math.sqrt(torch.finfo(weights.dtype).max)
         slopes = inside.pow(2.0 - alpha).clamp(max=ceiling).masked_fill(~support, 0.0)
     total = slopes.sum(dim, keepdim=True)
@@ -117,7 +117,7 @@ def _slopes(weights: Tensor, alpha: float | Tensor, dim: int) -> tuple[Tensor, T
 def backward(
     grad_weights: Tensor, weights: Tensor, hidden: Tensor, alpha: float | Tensor, dim: int, wants_alpha: bool
 ) -> tuple[Tensor, Tensor | None]:
-    """Gradients to the scores and, if it is a tensor and wanted, to alpha; in differentiable operations."""
+    """Returns the gradients to the scores and, if ``wants_alpha``, to a tensor alpha, by differentiable operations."""
     support, inside, slopes, total = _slopes(weights, alpha, dim)
     grad_weights = grad_weights.masked_fill(hidden, 0.0)
     centred = grad_weights - (grad_weights * slopes).sum(dim, keepdim=True) / total
@@ -128,14 +128,14 @@ def backward(
 
 
 def _slope_by_alpha(weights: Tensor, alpha: Tensor) -> Tensor:
-    """The derivative of each weight by alpha at a fixed threshold, but for a part that the threshold's own cancels.
+    """Returns each weight's derivative by alpha at a fixed threshold, without a term that the threshold's cancels.
 
     Correia et al. 2019 (proposition 1) divide differences by (α − 1)², which loses every digit near 1. With
     :math:`y = -(\\alpha - 1) \\log p \\ge 0` the same derivative is
 
     .. math:: -p \\log^2 p \\; (e^y - 1 - y) / y^2
 
-    whose last factor is smooth, and ½ at 0.
+    whose last factor is smooth, with the limit ½ at 0.
     """
     log = weights.log()
     y = (1.0 - alpha) * log

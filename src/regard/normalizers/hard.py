@@ -1,4 +1,4 @@
-"""Hard attention: all the weight on one key, chosen or drawn."""
+"""Hard attention: all weight on one key, which is chosen or drawn at random."""
 
 from typing import Literal, get_args
 
@@ -7,12 +7,11 @@ from torch import Tensor
 
 from regard.axes import Float
 from regard.errors import KindError, UnknownNameError
-from regard.normalizers.normalizer import Normalizer
+from regard.normalizers.normalizer import Normalizer, RowPrimitive
 from regard.normalizers.parameter import set_parameter
-from regard.normalizers.row_primitive import RowPrimitive
-from regard.normalizers.rows import check_rows, largest
+from regard.normalizers.rows import check_rows, row_maximum
 from regard.normalizers.softmax import safe_softmax, tempered
-from regard.shapes import accurate
+from regard.shapes import upcast
 from regard.summaries import parameter_summary
 from regard.transforms import can_branch_on
 
@@ -20,34 +19,34 @@ HardMode = Literal["argmax", "straight_through", "sample", "gumbel"]
 
 
 class Hard(Normalizer):
-    """Weight 1 on one key of each row, 0 on all others.
+    """Puts weight 1 on one key of each row, and 0 on all others.
 
     ====================  ==========================  ===============================================================
     mode                  the key                     gradient to the scores
     ====================  ==========================  ===============================================================
-    ``argmax``            has the largest score       none
-    ``straight_through``  has the largest score       that of softmax(s / T)
+    ``argmax``            has the maximum score       none
+    ``straight_through``  has the maximum score       that of softmax(s / T)
     ``sample``            drawn from softmax(s / T)   none
     ``gumbel``            drawn from softmax(s)       that of softmax((s + G) / T), G the noise of the draw
     ====================  ==========================  ===============================================================
 
     ``sample`` is the hard attention of Xu et al. 2015, "Show, attend and tell" (section 4.1), which learns by
     REINFORCE. ``straight_through`` is the estimator of Bengio et al. 2013. ``gumbel`` is the straight-through
-    Gumbel-softmax of Jang et al. 2017 (section 2.2). Both random modes draw by the Gumbel-max trick: the largest of
-    scores plus Gumbel noise.
+    Gumbel-softmax of Jang et al. 2017 (section 2.2). Both random modes draw by the Gumbel-max trick: they take the
+    maximum of scores plus Gumbel noise.
 
     Args:
-        mode: one of the four; ``argmax`` unless told.
-        temperature: :math:`T > 0`: a number, or a tensor ``[]`` or ``[heads]`` that may be learned; 1 unless told.
-        generator: what the random modes draw from; PyTorch's global generator unless given.
+        mode: one of the four; default ``argmax``.
+        temperature: :math:`T > 0`: a number, or a tensor ``[]`` or ``[heads]`` that may be learned; default 1.
+        generator: the generator of the random modes; default PyTorch's global one.
 
     Raises:
-        UnknownNameError: no mode of this name.
-        ArgumentError: a temperature that is not finite or not above 0.
-        KindError: a generator that is not one.
+        UnknownNameError: the mode is unknown.
+        ArgumentError: the temperature is not finite or not above 0.
+        KindError: the generator is not a ``torch.Generator``.
 
-    Of equal scores the first key wins. A row that sees nothing has weights 0. A row with NaN has NaN on one key, so
-    that it is not lost. Half precision is computed in float32.
+    Among equal scores the first key wins. A row without visible keys has weights 0. A row with NaN has NaN on one key,
+    so that the NaN is not lost. Half precision is computed in float32.
     """
 
     temperature: float | Tensor
@@ -70,7 +69,7 @@ class Hard(Normalizer):
 
     def forward(self, scores: Float[Tensor, "*shape"], dim: int = -1) -> Float[Tensor, "*shape"]:
         check_rows(scores, dim)
-        row = accurate(scores)
+        row = upcast(scores)
         if self.mode == "argmax":
             weights = _one_hot(row.detach(), dim)
         elif self.mode == "straight_through":
@@ -90,7 +89,7 @@ class Hard(Normalizer):
         return safe_softmax(tempered(scores, self.temperature, dim), dim)
 
     def _noise(self, scores: Tensor) -> Tensor:
-        """Standard Gumbel noise: minus the logarithm of an exponential variable, kept above 0."""
+        """Draws standard Gumbel noise: minus the logarithm of an exponential variable, kept above 0."""
         exponential = torch.empty_like(scores, requires_grad=False).exponential_(generator=self.generator)
         return exponential.clamp_min_(torch.finfo(scores.dtype).tiny).log_().neg_()
 
@@ -102,23 +101,23 @@ class Hard(Normalizer):
 def hard(
     mode: HardMode = "argmax", temperature: float | Tensor = 1.0, generator: torch.Generator | None = None
 ) -> Hard:
-    """Hard attention in one of four modes: see `Hard`."""
+    """Returns hard attention in one of four modes: see `Hard`."""
     return Hard(mode, temperature, generator)
 
 
 def _one_hot(scores: Tensor, dim: int) -> Tensor:
-    """1 at the first largest score of each row; 0 for a row of −inf only, and NaN for one with NaN."""
+    """Returns 1 at the first maximum of each row, but 0 in an empty row and NaN in a row with NaN."""
     if scores.shape[dim] == 0:
         return torch.zeros_like(scores)
-    top, empty = largest(scores, dim)
-    one = torch.where(top.isnan(), top, (~empty).to(scores.dtype))
-    weights, place = torch.zeros_like(scores), scores.argmax(dim, keepdim=True)
-    # In place saves a copy; a transform of functions cannot write a batch into what is none.
-    return weights.scatter_(dim, place, one) if can_branch_on(scores) else weights.scatter(dim, place, one)
+    maximum, empty = row_maximum(scores, dim)
+    one = torch.where(maximum.isnan(), maximum, (~empty).to(scores.dtype))
+    weights, index = torch.zeros_like(scores), scores.argmax(dim, keepdim=True)
+    # Writing in place saves a copy, but torch.func cannot write a batched tensor into an unbatched one.
+    return weights.scatter_(dim, index, one) if can_branch_on(scores) else weights.scatter(dim, index, one)
 
 
 def _straight_through(soft: Tensor, hard: Tensor) -> Tensor:
-    """The hard weights with the derivatives of the soft ones: ``hard + (soft − soft)``, so exactly 0 and 1."""
+    """Returns the hard weights with the derivatives of the soft ones: ``hard + (soft − soft)``, so exactly 0 and 1."""
     difference = soft - soft.detach()
-    # The soft weights of a row with NaN or +inf are NaN; the hard ones are NaN on one key only, or nowhere.
+    # The soft weights of a row with NaN or +inf are NaN; the hard ones are NaN on one key at most.
     return hard + difference.masked_fill(difference.isnan() & ~hard.isnan(), 0.0)

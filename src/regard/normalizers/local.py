@@ -1,42 +1,40 @@
-"""Luong's local attention: a Gaussian window laid over the weights of another normalizer."""
+"""Luong's local attention: a Gaussian window over the weights of another normalizer."""
 
 import torch
 from torch import Tensor
 
 from regard.axes import Float
 from regard.errors import KindError
-from regard.normalizers.normalizer import Normalizer
-from regard.normalizers.parameter import check_range, hold
-from regard.normalizers.row_primitive import RowPrimitive
+from regard.normalizers.normalizer import Normalizer, RowPrimitive
+from regard.normalizers.parameter import check_range, set_attribute
 from regard.normalizers.rows import check_rows, hidden_pairs
 from regard.ownership import own_copy
-from regard.shapes import Grid, accurate, check_broadcast, check_floating
+from regard.shapes import Grid, check_broadcast, check_floating, upcast
 from regard.summaries import parameter_summary
 
 
 class LocalGaussian(Normalizer):
-    """Weights that fall off with the distance of a key from a centre.
+    """Multiplies another normalizer's weights by a Gaussian window around a center.
 
     .. math:: w_j = align_j \\, \\exp\\!\\big(-(j - p)^2 / (2 \\sigma^2)\\big)
 
     Luong, Pham & Manning 2015, local-p (eq. 10), where :math:`p = S \\cdot sigmoid(v \\cdot \\tanh(W h))` is
     predicted from the decoder's state (eq. 9), :math:`\\sigma = D / 2`, and a window mask keeps the keys within ``D``
-    of the centre. As in the paper, the weights are not normalized again, so a row sums to less than what
-    ``normalizer`` gave it.
+    of the center. As in the paper, the weights are not normalized again, so the sum of a row decreases.
 
     Args:
-        normalizer: what gives :math:`align`.
-        center: :math:`p`, floating-point, in units of key positions (the first key is at 0), broadcastable to
+        normalizer: computes :math:`align`.
+        center: :math:`p`, floating-point, in key positions (the first key is at 0), broadcastable to
             ``[batch, heads, queries]``; differentiable.
-        sigma: above 0, in the same units: a number, or a tensor broadcastable like ``center`` (one a head is
-            ``[heads, 1]``); differentiable.
+        sigma: standard deviation, above 0, in key positions: a number, or a tensor broadcastable like ``center`` (with
+            one a head, ``[heads, 1]``); differentiable.
 
     Raises:
-        KindError: a normalizer, center or sigma of another type.
-        ArgumentError: a sigma that is not finite or not above 0.
+        KindError: the normalizer, center or sigma has another type.
+        ArgumentError: sigma is not finite or not above 0.
 
-    Called as a function on scores of any shape, the keys lie along ``dim``, and center and sigma broadcast to the
-    shape of the scores without that axis.
+    When the normalizer is called on scores of any shape, the keys lie along ``dim``, and center and sigma broadcast to
+    the shape of the scores without that axis.
     """
 
     center: Tensor
@@ -50,12 +48,12 @@ class LocalGaussian(Normalizer):
         check_range("sigma", sigma, above=0.0)
         self.normalizer = own_copy(normalizer)
         self.random, self.generator = normalizer.random, normalizer.generator
-        hold(self, "center", center)
-        hold(self, "sigma", sigma)
+        set_attribute(self, "center", center)
+        set_attribute(self, "sigma", sigma)
 
     def forward(self, scores: Float[Tensor, "*shape"], dim: int = -1) -> Float[Tensor, "*shape"]:
         check_rows(scores, dim)
-        row = accurate(scores)
+        row = upcast(scores)
         axis = dim % row.dim()
         rows = (*row.shape[:axis], *row.shape[axis + 1 :])
         center, sigma = self._checked(rows, "the shape of scores without dim")
@@ -70,7 +68,7 @@ class LocalGaussian(Normalizer):
     def weigh(
         self, scores: Float[Tensor, "batch heads queries keys"], grid: Grid
     ) -> Float[Tensor, "batch heads queries keys"]:
-        row = accurate(scores)
+        row = upcast(scores)
         center, sigma = self._checked((grid.batch, grid.heads, grid.queries), "[batch, heads, queries]")
         if isinstance(sigma, Tensor):
             sigma = grid.cut(sigma.unsqueeze(-1))
@@ -88,9 +86,9 @@ class LocalGaussian(Normalizer):
 
     def lower(self) -> RowPrimitive | None:
         inner = self.normalizer.lower()
-        return (
-            None if inner is None or inner.center is not None else inner._replace(center=self.center, sigma=self.sigma)
-        )
+        if inner is None or inner.center is not None:
+            return None
+        return inner._replace(center=self.center, sigma=self.sigma)
 
     def extra_repr(self) -> str:
         return f"center={parameter_summary(self.center)}, sigma={parameter_summary(self.sigma)}"
@@ -98,11 +96,11 @@ class LocalGaussian(Normalizer):
 
 def _windowed(weights: Tensor, window: Tensor, scores: Tensor) -> Tensor:
     hidden = hidden_pairs(scores)
-    # Also the window gets no gradient from hidden pairs, whatever comes in there.
+    # Hidden pairs pass no gradient to the window either, even if the incoming gradient is NaN.
     return weights * window if hidden is None else (weights * window).masked_fill(hidden, 0.0)
 
 
 def _window(positions: Tensor, center: Tensor, sigma: float | Tensor, dtype: torch.dtype) -> Tensor:
-    width = sigma.to(dtype) if isinstance(sigma, Tensor) else sigma
-    # Divided before it is squared: the square of a long distance could overflow.
-    return ((positions - center.to(dtype)) / width).square().mul(-0.5).exp()
+    deviation = sigma.to(dtype) if isinstance(sigma, Tensor) else sigma
+    # The division comes first, since the square of a long distance could overflow.
+    return ((positions - center.to(dtype)) / deviation).square().mul(-0.5).exp()

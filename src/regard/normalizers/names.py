@@ -1,4 +1,4 @@
-"""The names of normalizers, and what else can stand for one."""
+"""Converts names and functions to normalizers."""
 
 from collections.abc import Callable
 from typing import cast
@@ -17,12 +17,12 @@ from regard.ownership import own_copy
 
 
 def local_gaussian(normalizer: object, center: Tensor, sigma: float | Tensor) -> LocalGaussian:
-    """A Gaussian window around ``center`` laid over another normalizer's weights: see `LocalGaussian`.
+    """Multiplies another normalizer's weights by a Gaussian window around ``center``: see `LocalGaussian`.
 
     Args:
-        normalizer: the other one; whatever `as_normalizer` takes.
-        center: positions of keys, broadcastable to ``[batch, heads, queries]``.
-        sigma: width of the window in keys, above 0.
+        normalizer: the other normalizer, in any form that `as_normalizer` accepts.
+        center: key positions, broadcastable to ``[batch, heads, queries]``.
+        sigma: standard deviation of the window in keys, above 0.
     """
     return LocalGaussian(as_normalizer(normalizer), center, sigma)
 
@@ -43,15 +43,12 @@ _CONSTRUCTORS = {
 
 
 def own_normalizer(value: object) -> Normalizer:
-    """`as_normalizer` for an owner that keeps the normalizer: a module of its own, unless it is the user's.
-
-    See `regard.ownership.own_copy`.
-    """
+    """Converts a value with `as_normalizer` for a module that keeps it, as `regard.ownership.own_copy` describes."""
     return own_copy(as_normalizer(value))
 
 
 def as_normalizer(value: object) -> Normalizer:
-    """What stands for a normalizer, as a normalizer.
+    """Converts a value to a normalizer.
 
     Args:
         value: a `Normalizer`; a name (``softmax``, ``sparsemax``, ``entmax15``, ``sigmoid``, or ``hard`` for its
@@ -59,9 +56,9 @@ def as_normalizer(value: object) -> Normalizer:
             `Custom`.
 
     Raises:
-        UnknownNameError: no normalizer of this name.
-        ArgumentError: a constructor, or the name of one, without the arguments that it needs.
-        KindError: anything else.
+        UnknownNameError: no normalizer has this name.
+        ArgumentError: the value is a constructor, or names one, that needs arguments.
+        KindError: the value is anything else.
     """
     if isinstance(value, str) and value in _NAMED:
         return _NAMED[value]

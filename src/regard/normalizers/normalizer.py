@@ -1,46 +1,82 @@
-"""What a normalizer is: scores → weights, row by row."""
+"""The base class of normalizers, which turn scores into weights, and the primitives that they lower to."""
 
 from abc import ABC, abstractmethod
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from regard.axes import Float
-from regard.normalizers.row_primitive import RowPrimitive
 from regard.normalizers.rows import log_sum_exp
-from regard.shapes import Grid, accurate
+from regard.shapes import Grid, upcast
+
+
+class RowPrimitive(NamedTuple):
+    """The operation of a normalizer on a row of scores, in primitives that a backend can implement.
+
+    With :math:`s` a row of scores and :math:`j` the position of a key,
+
+    .. math:: w_j = primitive(s)_j \\; \\exp\\!\\big(-(j - center)^2 / (2 \\, sigma^2)\\big)
+
+    ===========  =================================================================================================
+    kind         primitive(s)
+    ===========  =================================================================================================
+    ``softmax``  exp(s_j / temperature) / (exp(sink) + Σ exp(s_k / temperature)); without a sink its term is 0
+    ``entmax``   the weights of `Entmax` with this alpha
+    ``sigmoid``  1 / (1 + exp(−(s_j + shift)))
+    ``hard``     1 at the first maximum of the row, 0 elsewhere; no gradient to the scores
+    ===========  =================================================================================================
+
+    Attributes:
+        kind: one of the four.
+        temperature: the temperature of softmax; a number, ``[]`` or ``[heads]``.
+        sink: the score of the softmax's sink, not divided by the temperature; a number, ``[]`` or ``[heads]``; None
+            for no sink.
+        alpha: the alpha of entmax; a number, ``[]`` or ``[heads]``.
+        shift: the number that sigmoid adds to each score; a number, ``[]`` or ``[heads]``.
+        center: the center of the Gaussian window over the weights, in key positions, broadcastable to
+            ``[batch, heads, queries]``; None for no window.
+        sigma: the window's standard deviation in key positions, a number or broadcastable like ``center``.
+    """
+
+    kind: Literal["softmax", "entmax", "sigmoid", "hard"]
+    temperature: float | Tensor = 1.0
+    sink: float | Tensor | None = None
+    alpha: float | Tensor = 1.5
+    shift: float | Tensor = 0.0
+    center: Tensor | None = None
+    sigma: float | Tensor | None = None
 
 
 class Normalizer(nn.Module, ABC):
     """Turns scores into weights, row by row.
 
-    Scores that are not finite have one meaning, whichever way the weights are computed (contracts 2 and 10):
+    Infinite and NaN scores have the same effect, however the weights are computed (contracts 2 and 10):
 
     =======  ========================================================================================================
     score    weight
     =======  ========================================================================================================
-    −inf     a hidden pair: exactly 0. It passes no gradient on, to its score or to a parameter, also where the
-             gradient that comes in is NaN. A row of nothing but −inf has weights 0 and gradient 0.
-    NaN      NaN for every visible key of the row where keys compete (softmax, sink, entmax); for the key itself in
-             sigmoid; on one key of the row in hard. Other rows are not touched.
-    +inf     NaN for every visible key of the row where keys compete, since ∞ − ∞ has no value; its limit, 1, in
-             sigmoid and hard.
+    −inf     exactly 0: the pair is hidden. It passes no gradient to its score or to a parameter, even if the incoming
+             gradient is NaN. A row of only −inf has weights 0 and gradient 0.
+    NaN      NaN for every visible key of the row if keys compete (softmax, sink, entmax); for the key itself in
+             sigmoid; for one key of the row in hard. Other rows are unaffected.
+    +inf     NaN for every visible key of the row if keys compete, since ∞ − ∞ is undefined; the limit, 1, in sigmoid
+             and hard.
     =======  ========================================================================================================
 
-    The log-sum-exp of a row is NaN if a visible score is NaN, else +inf if one is +inf, whatever the normalizer.
+    For every normalizer, the log-sum-exp of a row is NaN if a visible score is NaN, and otherwise +inf if one is +inf.
 
-    Every derivative that PyTorch can be asked for (reverse and forward mode, ``torch.func``, batched and higher
-    derivatives) is the true one. For the entmax family under ``torch.func`` and in forward mode that holds up to the
-    seventh derivative.
+    Every derivative in PyTorch (reverse and forward mode, ``torch.func``, batched and higher derivatives) is exact. For
+    the entmax family under ``torch.func`` and in forward mode, that holds up to the seventh derivative.
 
     Attributes:
-        random: whether weights are drawn at random, so that weighing the same scores twice gives different weights.
-        generator: what they are drawn from; None is PyTorch's global generator. A backend that weighs again in its
-            backward pass must put its state back, or decline.
+        random: whether weights are drawn at random, so that the same scores give different weights each time.
+        generator: the generator of the draws; None is PyTorch's global one. A backend that computes the weights again
+            in its backward pass must restore the generator's state, or decline.
     """
 
-    _WEIGHING = frozenset({"__call__", "forward", "weigh", "log_sum_exp"})
-    """Methods that a lowering speaks for."""
+    _WEIGHING_METHODS = frozenset({"__call__", "forward", "weigh", "log_sum_exp"})
+    """The methods whose result `lower` describes."""
 
     random: bool = False
     generator: torch.Generator | None = None
@@ -50,35 +86,37 @@ class Normalizer(nn.Module, ABC):
         for base in cls.__mro__:
             if "lower" in vars(base):
                 return
-            if not Normalizer._WEIGHING.isdisjoint(vars(base)):
+            if not Normalizer._WEIGHING_METHODS.isdisjoint(vars(base)):
                 cls.lower = Normalizer.lower
                 return
 
     @abstractmethod
     def forward(self, scores: Float[Tensor, "*shape"], dim: int = -1) -> Float[Tensor, "*shape"]:
-        """Weights of the same shape and dtype as ``scores``, normalized along ``dim``."""
+        """Returns weights of the shape and dtype of ``scores``, normalized along ``dim``."""
 
     def weigh(
         self, scores: Float[Tensor, "batch heads queries keys"], grid: Grid
     ) -> Float[Tensor, "batch heads queries keys"]:
-        """Weights of one tile of attention scores.
+        """Returns the weights of one tile of attention scores.
 
         Args:
-            scores: ``[batch, heads, queries, keys]`` of the tile, −inf where the mask forbids. The tile has every key
-                that its queries may see.
-            grid: which tile; normalizers that know positions or heads read it.
+            scores: ``[batch, heads, queries, keys]`` of the tile, −inf where the mask hides the pair. The tile has
+                every key that its queries may see.
+            grid: the tile, for normalizers that depend on positions or heads.
         """
         return self(scores, dim=-1)
 
     def log_sum_exp(self, scores: Float[Tensor, "*rows keys"]) -> Float[Tensor, "*rows"]:
-        """``log Σ exp`` of each row, as tempered here, ``[batch, heads, queries]``; −inf for an empty row, NaN for one
-        with NaN, else +inf for one with +inf."""
-        return log_sum_exp(accurate(scores)).to(scores.dtype)
+        """Returns ``log Σ exp`` of each row, after the normalizer's temperature, ``[batch, heads, queries]``.
+
+        It is −inf for an empty row, NaN for a row with NaN, and otherwise +inf for a row with +inf.
+        """
+        return log_sum_exp(upcast(scores)).to(scores.dtype)
 
     def lower(self) -> RowPrimitive | None:
-        """What this does to a row, in primitives that backends implement; None if they do not express it.
+        """Returns the operation on a row, in primitives that backends implement, or None if they cannot express it.
 
-        A subclass that defines how it weighs, but not how it lowers, lowers to None: it does not inherit the lowering
-        of a class that weighs in another way.
+        A subclass that overrides how weights are computed, but not `lower`, lowers to None: it does not inherit a
+        lowering that describes other weights.
         """
         return None

@@ -1,4 +1,4 @@
-"""A normalizer's parameter: a number, or a tensor that may be learned, one for all heads or one for each."""
+"""Parameters of normalizers: a number or a tensor that may be learned, shared by all heads or one a head."""
 
 import math
 from numbers import Real
@@ -11,30 +11,30 @@ from regard.transforms import can_branch_on
 
 
 def set_parameter(module: nn.Module, name: str, value: float | Tensor, above: float = -math.inf) -> None:
-    """Check a parameter that is one number, or one for each head, and `hold` it.
+    """Checks a parameter with one element, or one a head, and sets it with `set_attribute`.
 
     Args:
-        module: whose parameter it is.
-        name: of the attribute; also names it in messages.
+        module: the module that gets the parameter.
+        name: the attribute's name, also for messages.
         value: a number, or a floating-point tensor ``[]`` or ``[heads]``.
-        above: what every element must be greater than.
+        above: exclusive lower bound of every element.
 
     Raises:
-        KindError: neither a number nor a floating-point tensor.
-        ShapeError: a tensor of more than one axis.
-        ArgumentError: an element that is not finite, or not above the bound.
+        KindError: the value is neither a number nor a floating-point tensor.
+        ShapeError: the tensor has more than one axis.
+        ArgumentError: an element is not finite, or not above the bound.
     """
     if isinstance(value, Tensor) and value.dim() > 1:
         raise ShapeError(f"{name} must have shape [] or [heads]; it has shape {list(value.shape)}")
     check_range(name, value, above)
-    hold(module, name, value)
+    set_attribute(module, name, value)
 
 
-def hold(module: nn.Module, name: str, value: float | Tensor) -> None:
-    """Make a parameter an attribute of ``module``.
+def set_attribute(module: nn.Module, name: str, value: float | Tensor) -> None:
+    """Makes a number or a tensor an attribute of ``module``.
 
-    A number stays a number. An ``nn.Parameter`` is registered, and so learned. Any other tensor becomes a buffer that
-    moves with the module and is not saved with it; gradients flow through it to wherever it came from.
+    A number stays a number. An ``nn.Parameter`` is registered, and is therefore learned. Any other tensor becomes a
+    buffer that moves with the module but is not saved; gradients flow through it to its origin.
     """
     if isinstance(value, nn.Parameter):
         module.register_parameter(name, value)
@@ -45,13 +45,13 @@ def hold(module: nn.Module, name: str, value: float | Tensor) -> None:
 
 
 def check_range(name: str, value: float | Tensor, above: float = -math.inf) -> None:
-    """Raise KindError or ArgumentError unless ``value`` is finite and greater than ``above``, in every element."""
+    """Raises KindError or ArgumentError unless every element of ``value`` is finite and greater than ``above``."""
     expected = "finite" if above == -math.inf else f"finite and greater than {above:g}"
     if isinstance(value, Tensor):
         check_floating(name, value)
         if can_branch_on(value) and not bool((value.isfinite() & (value > above)).all()):
-            shown = value.item() if value.numel() == 1 else value.tolist()
-            raise ArgumentError(f"{name} must be {expected} everywhere; it is {shown}")
+            elements = value.item() if value.numel() == 1 else value.tolist()
+            raise ArgumentError(f"{name} must be {expected} everywhere; it is {elements}")
         return
     if isinstance(value, bool) or not isinstance(value, Real):
         raise KindError(f"{name} must be a number or a tensor; it is a {type(value).__name__}")
@@ -61,13 +61,13 @@ def check_range(name: str, value: float | Tensor, above: float = -math.inf) -> N
 
 
 def along_heads(name: str, value: float | Tensor, scores: Tensor, dim: int) -> float | Tensor:
-    """A parameter, shaped to broadcast against ``scores``.
+    """Shapes a parameter so that it broadcasts against ``scores``.
 
     Args:
-        name: of the parameter, for messages.
+        name: the parameter's name, for messages.
         value: a number, ``[]``, ``[1]`` or ``[heads]``.
-        scores: ``[..., heads, queries, keys]`` if the parameter has one element for each head; else of any shape.
-        dim: the axis of scores that is normalized; may not be the heads' axis, −3, then.
+        scores: ``[..., heads, queries, keys]`` if the parameter has one element a head; any shape otherwise.
+        dim: the normalized axis of scores; with one element a head it must not be the heads' axis, −3.
 
     Returns:
         The number itself, or a tensor ``[]`` or ``[heads, 1, 1]`` in the dtype of scores.

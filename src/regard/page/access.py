@@ -1,4 +1,4 @@
-"""Who may ask the page for something: this machine alone, with the token, from the page itself."""
+"""Access control: requests come from this machine alone, with the token, from the page itself."""
 
 import hmac
 import json
@@ -11,10 +11,10 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 MOST_BYTES = 256 * 1024
-"""Largest body of a request, in bytes."""
+"""The largest body of a request, in bytes."""
 
 MOST_UPLOADED = 32 * 1024 * 1024
-"""Largest file that is uploaded, in bytes."""
+"""The largest uploaded file, in bytes."""
 
 UPLOAD = "/upload"
 """The path, after the token, whose body is a file."""
@@ -37,15 +37,15 @@ HEADERS = {
 
 
 class Access:
-    """An ASGI application in front of another, which refuses what the page itself would never send.
+    """An ASGI application in front of another that refuses requests which the page itself never sends.
 
     A request passes if its ``Host`` is this server by address or as ``localhost`` (so a name that another site lets
     point to this machine does not), its ``Origin``, where there is one, is the same place, its path begins with the
     token, its method is GET, HEAD or POST, and its body is JSON of at most `MOST_BYTES`, or for `UPLOAD` bytes of at
-    most `MOST_UPLOADED`. Neither kind of body is one that a form of another page can send.
+    most `MOST_UPLOADED`. A form of another page can send neither kind of body.
 
     Args:
-        app: gets the requests that pass, with the token taken off the path.
+        app: receives the requests that pass, without the token in the path.
         token: the secret at the beginning of every path.
         port: the port that the server listens on.
     """
@@ -84,28 +84,28 @@ class Access:
 
     def _refusal(self, scope: Scope) -> tuple[int, str] | None:
         """The status and the reason why a request does not pass."""
-        found: dict[str, list[str]] = {}
+        headers: dict[str, list[str]] = {}
         for name, value in scope["headers"]:
-            found.setdefault(name.decode("latin-1").lower(), []).append(value.decode("latin-1"))
-        hosts = found.get("host", [])
+            headers.setdefault(name.decode("latin-1").lower(), []).append(value.decode("latin-1"))
+        hosts = headers.get("host", [])
         if len(hosts) != 1 or hosts[0].lower() not in self.hosts:
             return 403, "the Host of the request is not this server"
-        origins = found.get("origin", [])
+        origins = headers.get("origin", [])
         if any(origin.lower() != f"http://{hosts[0].lower()}" for origin in origins):
             return 403, "the Origin of the request is another page"
-        if any(site not in ("same-origin", "none") for site in found.get("sec-fetch-site", [])):
+        if any(site not in ("same-origin", "none") for site in headers.get("sec-fetch-site", [])):
             return 403, "the request comes from another page"
-        given = scope["path"].encode("utf-8", "surrogateescape").split(b"/", 2)
-        if len(given) != 3 or not hmac.compare_digest(given[1], self.token):
+        parts = scope["path"].encode("utf-8", "surrogateescape").split(b"/", 2)
+        if len(parts) != 3 or not hmac.compare_digest(parts[1], self.token):
             return 403, "the address has no valid token; open the address that the command printed"
         if scope["method"] not in ("GET", "HEAD", "POST"):
             return 405, f"there is no method {scope['method']} here"
         if scope["method"] == "POST":
-            kind = found.get("content-type", [""])[0].split(";")[0].strip().lower()
-            wanted = "application/octet-stream" if self._uploads(scope) else "application/json"
-            if kind != wanted:
-                return 415, f"the body must be {wanted}"
-        length, most = found.get("content-length", ["0"])[0], self._most_bytes(scope)
+            kind = headers.get("content-type", [""])[0].split(";")[0].strip().lower()
+            expected = "application/octet-stream" if self._uploads(scope) else "application/json"
+            if kind != expected:
+                return 415, f"the body must be {expected}"
+        length, most = headers.get("content-length", ["0"])[0], self._most_bytes(scope)
         if not length.isdecimal() or len(length) > 20 or int(length) > most:
             return 413, f"the body has more than {most:,} bytes"
         return None
@@ -120,7 +120,7 @@ class Access:
 
 
 class _Body:
-    """Gives a body that was read already, and then waits for the end of the connection."""
+    """Delivers a body that was read already, and then waits for the end of the connection."""
 
     def __init__(self, body: bytes, receive: Receive):
         self.body: bytes | None = body

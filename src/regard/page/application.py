@@ -1,4 +1,4 @@
-"""The page as a Starlette application: its files, and what its script asks for."""
+"""The page as a Starlette application: its files, and the requests of its script."""
 
 import json
 import secrets
@@ -28,17 +28,17 @@ FILES = {
     "answer.js": "text/javascript",
     "page.css": "text/css",
 }
-"""The files beside ``index.html``, and what they are."""
+"""The files besides ``index.html``, with their types."""
 
 MOST_READINGS = 16
-"""Readings that are kept for worked steps and exact tiles, the newest."""
+"""How many readings, the newest, are kept for worked steps and exact tiles."""
 
 MOST_TILE = 4_000_000
-"""Weights of the largest tile that is answered."""
+"""The most weights of a tile."""
 
 
 class AsciiJSON(JSONResponse):
-    """JSON with escapes for all other characters, so that it can hold halves of surrogate pairs, as texts can."""
+    """JSON in ASCII, so that it can hold lone surrogates, as texts can."""
 
     def render(self, content: Any) -> bytes:
         return json.dumps(content, allow_nan=False, separators=(",", ":")).encode("ascii")
@@ -57,7 +57,7 @@ class Page:
         self.readings: OrderedDict[str, Reading] = OrderedDict()
 
     def application(self) -> Starlette:
-        """The routes. `regard.page.access.Access` belongs before them."""
+        """The routes, which `regard.page.access.Access` must protect."""
 
         async def index(request: Request) -> Response:
             return FileResponse(STATIC / "index.html", media_type="text/html")
@@ -89,19 +89,14 @@ class Page:
     async def read(self, request: Request) -> Response:
         """The answer of a model to a text, and its attention.
 
-        The body has ``model`` (its place in the list), ``text``, ``pane`` (who asks) and ``number`` (counts the
-        requests of the pane).
+        The body has ``model`` (its index in the list), ``text``, ``pane`` (the part of the page) and ``number`` (counts
+        the requests of the pane).
         """
         body = await _body(request)
         number = _whole(body, "model", len(self.models))
         text, pane, count = _text(body, "text"), _text(body, "pane"), _whole(body, "number")
         model = self.models[number]
-
-        def compute() -> dict[str, Any]:
-            reading = model.read(text)
-            return {"answer": reading.answer.to_dict(), **self._shown(reading)}
-
-        return await self._answer(pane[:80], count, compute, model)
+        return await self._answer(pane[:80], count, lambda: self._shown(model.read(text)), model)
 
     async def upload(self, request: Request) -> Response:
         """The answer of a model to a file, and its attention.
@@ -109,20 +104,15 @@ class Page:
         The body is the content of the file, or empty for the model's own example; the address has ``model``, ``pane``
         and ``number`` as the body of `read` has them, and ``example=1`` for the example.
         """
-        asked: dict[str, Any] = dict(request.query_params)
+        options: dict[str, Any] = dict(request.query_params)
         for name in ("model", "number"):
-            text = str(asked.get(name, ""))
-            asked[name] = int(text) if text.isdecimal() and len(text) <= 16 else None  # no number is longer
-        number = _whole(asked, "model", len(self.models))
-        pane, count = _text(asked, "pane"), _whole(asked, "number")
+            text = str(options.get(name, ""))
+            options[name] = int(text) if text.isdecimal() and len(text) <= 16 else None  # no number is longer
+        number = _whole(options, "model", len(self.models))
+        pane, count = _text(options, "pane"), _whole(options, "number")
         model = self.models[number]
-        content = None if asked.get("example") == "1" else await request.body()
-
-        def compute() -> dict[str, Any]:
-            reading = model.read_file(content)
-            return {"answer": reading.answer.to_dict(), **self._shown(reading)}
-
-        return await self._answer(pane[:80], count, compute, model)
+        content = None if options.get("example") == "1" else await request.body()
+        return await self._answer(pane[:80], count, lambda: self._shown(model.read_file(content)), model)
 
     async def steps(self, request: Request) -> Response:
         """The worked calculation of a head; the body has ``reading``, ``record``, ``head``, ``pane`` and ``number``."""
@@ -136,7 +126,7 @@ class Page:
             from regard.viewer import payload
 
             if reading.steps is None:
-                raise ArgumentError("the worked steps of this model are not known: its queries and keys were not kept")
+                raise ArgumentError("the worked steps of this model are unknown: its queries and keys were not kept")
             worked = Document(reading.document.title, (), steps=(reading.steps(record, head),))
             return {"payload": payload(worked)}
 
@@ -145,8 +135,8 @@ class Page:
     async def tile(self, request: Request) -> Response:
         """Exact weights; the body has ``reading``, ``record``, and ``queries`` and ``keys`` as [first, last + 1]."""
         body = await _body(request)
-        found = self._reading(body).document.records
-        record = found[_whole(body, "record", len(found))]
+        records = self._reading(body).document.records
+        record = records[_whole(body, "record", len(records))]
         rows, columns = _range(body, "queries", len(record.queries)), _range(body, "keys", len(record.keys))
         if record.heads * (rows[1] - rows[0]) * (columns[1] - columns[0]) > MOST_TILE:
             raise HTTPException(413, f"a tile must have at most {MOST_TILE:,} weights")
@@ -155,9 +145,10 @@ class Page:
         return AsciiJSON(tile_payload(record, rows, columns))
 
     def _shown(self, reading: Reading) -> dict[str, Any]:
-        """What the viewer gets of a reading, which is kept under a new name."""
+        """The answer of a reading, and the payload of its attention; the reading is kept under a new name."""
+        answer = reading.answer.to_dict()
         if not reading.document.records:
-            return {"reading": None, "payload": None}
+            return {"answer": answer, "reading": None, "payload": None}
         from regard.viewer import payload
 
         name = secrets.token_urlsafe(12)
@@ -165,6 +156,7 @@ class Page:
         while len(self.readings) > MOST_READINGS:
             self.readings.popitem(last=False)
         return {
+            "answer": answer,
             "reading": name,
             "payload": payload(reading.document),
             "first": reading.first,
@@ -179,7 +171,7 @@ class Page:
         return reading
 
     async def _answer(self, key: str, number: int, compute: Any, model: ServedModel | None = None) -> Response:
-        """The result of a computation as JSON, or why there is none; the server lives on."""
+        """The result of a computation, or its error, as JSON; the server continues."""
         try:
             return AsciiJSON(await self.queue.run(key, number, compute))
         except ReplacedError:
@@ -189,9 +181,8 @@ class Page:
         except Exception as error:
             message = f"the model failed ({type(error).__name__}: {_line(error)})"
             line = f"regard: {'' if model is None else model.name + ': '}{message}"
-            print(
-                line.encode("ascii", "backslashreplace").decode() if not line.isprintable() else line, file=sys.stderr
-            )
+            line = line if line.isprintable() else line.encode("ascii", "backslashreplace").decode()
+            print(line, file=sys.stderr)
             return AsciiJSON({"error": message}, 500)
 
 

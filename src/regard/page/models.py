@@ -1,4 +1,4 @@
-"""Opens the models of the page: run folders of regard, and local folders of Hugging Face models."""
+"""Opening the models of the page: run folders of regard, and local folders of Hugging Face models."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ def open_model(path: str | Path, device: str = "cpu") -> ServedModel:
     folder = Path(path)
     try:
         is_run, is_pretrained = ((folder / name).is_file() for name in ("config.yaml", "config.json"))
-        found = folder.is_dir()
+        exists = folder.is_dir()
     except (OSError, ValueError) as error:  # a name that no file can have
         raise RunError(f"{path!s:.80} is not the name of a folder") from error
     if is_run:
@@ -32,10 +32,10 @@ def open_model(path: str | Path, device: str = "cpu") -> ServedModel:
         from regard.page.pretrained_model import PretrainedModel
 
         return PretrainedModel(folder, device)
-    wanted = "give a run folder of regard train, or a folder of a Hugging Face model on this machine"
-    if not found:
-        raise RunError(f"there is no folder {path!s:.200}; {wanted}")
-    raise RunError(f"{path!s:.200} has neither a config.yaml nor a config.json; {wanted}")
+    advice = "give a run folder of regard train, or a folder of a Hugging Face model on this machine"
+    if not exists:
+        raise RunError(f"there is no folder {path!s:.200}; {advice}")
+    raise RunError(f"{path!s:.200} has neither a config.yaml nor a config.json; {advice}")
 
 
 def open_models(paths: Sequence[str | Path], device: str = "cpu") -> list[ServedModel]:

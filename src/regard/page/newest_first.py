@@ -1,4 +1,4 @@
-"""One computation at a time, the newest request first; what a newer request replaces is not computed."""
+"""A queue that runs one computation at a time, the newest request first; replaced requests are not computed."""
 
 import asyncio
 import itertools
@@ -9,19 +9,19 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-Found = TypeVar("Found")
+Value = TypeVar("Value")
 
 MOST_KEYS = 1000
-"""Keys of which the newest number is remembered."""
+"""The most keys whose newest number is remembered."""
 
 
 class ReplacedError(Exception):
-    """A newer request with the same key came: the result is not wanted any more."""
+    """A newer request with the same key replaced this one."""
 
 
 @dataclass
 class _Pending:
-    place: int
+    order: int
     number: int
     compute: Callable[[], Any]
     future: asyncio.Future[Any]
@@ -30,9 +30,8 @@ class _Pending:
 class NewestFirst:
     """Runs computations on one thread of its own.
 
-    Requests with one key replace each other: the one with the largest number is wanted, and all others raise
-    `ReplacedError`, also one that is computed already when a newer one comes. Among keys, the newest request runs
-    first.
+    Requests with one key replace each other: the one with the largest number counts, and all others raise
+    `ReplacedError`, even if they are computed already when a newer one comes. The newest of all requests runs first.
     """
 
     def __init__(self) -> None:
@@ -40,7 +39,7 @@ class NewestFirst:
         self._thread: threading.Thread | None = None
         self._numbers: OrderedDict[str, int] = OrderedDict()
         self._pending: dict[str, _Pending] = {}
-        self._places = itertools.count()
+        self._order = itertools.count()
         self._running = False
 
     @property
@@ -48,17 +47,17 @@ class NewestFirst:
         """Whether a computation runs."""
         return self._running
 
-    async def run(self, key: str, number: int, compute: Callable[[], Found]) -> Found:
+    async def run(self, key: str, number: int, compute: Callable[[], Value]) -> Value:
         """The result of ``compute``, which runs on the other thread.
 
         Args:
-            key: whose request it is: a part of a page.
+            key: the part of a page that sends the request.
             number: counts the requests of the key.
-            compute: what to run.
+            compute: the computation.
 
         Raises:
             ReplacedError: a request with the same key and the same or a larger number came before or meanwhile.
-            Exception: what ``compute`` raises.
+            Exception: ``compute`` raised it.
         """
         if number <= self._numbers.get(key, number - 1):
             raise ReplacedError
@@ -70,28 +69,28 @@ class NewestFirst:
         if older is not None and not older.future.done():
             older.future.set_exception(ReplacedError())
         loop = asyncio.get_running_loop()
-        request = _Pending(next(self._places), number, compute, loop.create_future())
+        request = _Pending(next(self._order), number, compute, loop.create_future())
         self._pending[key] = request
         self._start(loop)
         try:
-            found = await request.future
+            value = await request.future
         finally:
-            if self._pending.get(key) is request:  # the request was given up
+            if self._pending.get(key) is request:  # the request was cancelled
                 del self._pending[key]
         if self._numbers.get(key) != number:
             raise ReplacedError
-        return found
+        return value
 
     def _start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Start the newest request, unless one runs."""
         if self._running or not self._pending:
             return
-        key = max(self._pending, key=lambda key: self._pending[key].place)
+        key = max(self._pending, key=lambda key: self._pending[key].order)
         request = self._pending.pop(key)
         self._running = True
         if self._thread is None:
-            # One thread for all, since PyTorch makes a pool of threads for each thread that calls it. A daemon: a
-            # computation that lasts long does not delay the end of the command.
+            # One thread for all, since PyTorch makes a pool of threads for each thread that calls it. It is a daemon:
+            # a long computation does not delay the end of the command.
             self._thread = threading.Thread(target=self._work, daemon=True, name="regard-page")
             self._thread.start()
         self._queue.put((loop, request))
@@ -99,21 +98,21 @@ class NewestFirst:
     def _work(self) -> None:
         while True:
             loop, request = self._queue.get()
-            found, error = None, None
+            value, error = None, None
             try:
-                found = request.compute()
+                value = request.compute()
             except Exception as raised:
                 error = raised
-            except BaseException as raised:  # one that ends a thread must not end the page
+            except BaseException as raised:  # SystemExit must not end the page's thread
                 error = RuntimeError(f"{type(raised).__name__}: {raised}")
             if not loop.is_closed():
-                loop.call_soon_threadsafe(self._finish, loop, request, found, error)
+                loop.call_soon_threadsafe(self._finish, loop, request, value, error)
 
-    def _finish(self, loop: asyncio.AbstractEventLoop, request: _Pending, found: Any, error: Exception | None) -> None:
+    def _finish(self, loop: asyncio.AbstractEventLoop, request: _Pending, value: Any, error: Exception | None) -> None:
         self._running = False
         if not request.future.done():
             if error is None:
-                request.future.set_result(found)
+                request.future.set_result(value)
             else:
                 request.future.set_exception(error)
         self._start(loop)

@@ -1,7 +1,7 @@
-"""What a folder of a Hugging Face model may ask of transformers, checked before transformers reads it.
+"""The check of a Hugging Face model's folder, before transformers reads it.
 
-A configuration can name kernels and code that transformers looks for elsewhere: on a hub, in optional packages, or in
-files outside of the folder. Such a folder is refused.
+A configuration can name kernels and code that transformers would load from elsewhere: a hub, optional packages, or
+files outside the folder. Such a folder is refused.
 """
 
 import json
@@ -14,7 +14,7 @@ from regard.errors import RunError
 from regard.regular_file import LARGEST_TEXT, read_bytes
 
 ATTENTIONS = ("eager", "sdpa", "flex_attention")
-"""Attention implementations that need PyTorch alone; transformers looks for the others in packages or on a hub."""
+"""Attention implementations that need PyTorch alone; transformers would load others from packages or a hub."""
 
 EXPERTS = ("eager", "batched_mm", "grouped_mm")
 """The same for the experts of a layer."""
@@ -28,12 +28,12 @@ _INDEX = f"{_WEIGHTS}.index.json"
 
 
 def check_pretrained(folder: Path) -> None:
-    """Raise RunError, in one line that names the file, if a folder asks for more than its own weights and settings.
+    """Raise RunError, in one line that names the file, if a folder needs more than its own weights and settings.
 
     Refused are: attention implementations other than `ATTENTIONS`, quantized weights and named backbones (transformers
-    looks for them on a hub), types of weights other than `DTYPES`, adapters (their model is elsewhere), code of the
-    model's own where transformers has none, weights that are not safetensors, and files that a link or a path leads to
-    outside of the folder; the links of the hub's own cache, from its snapshots to its blobs, are followed.
+    would load them from a hub), types of weights other than `DTYPES`, adapters (their model is elsewhere), custom code
+    of a model that transformers itself does not have, weights that are not safetensors, and links and paths to files
+    outside the folder, except for links of the hub's own cache, from its snapshots to its blobs.
 
     Args:
         folder: a folder that `save_pretrained` wrote.
@@ -63,7 +63,7 @@ def read_json(path: Path) -> dict[str, Any]:
     """The object of a JSON file.
 
     Raises:
-        RunError: it is no regular file, too large, or no JSON object.
+        RunError: the file is not regular, too large, or no JSON object.
     """
     try:
         content = json.loads(read_bytes(path, LARGEST_TEXT))
@@ -107,7 +107,7 @@ def _check_settings(path: Path, content: Mapping[str, Any]) -> None:
 
 
 def _fields(content: Any) -> Iterator[tuple[str, Any]]:
-    """Every named value of a configuration, those of its parts as well."""
+    """Every named value of a configuration and of its parts."""
     if isinstance(content, Mapping):
         for name, value in content.items():
             yield name, value

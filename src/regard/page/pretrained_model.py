@@ -1,25 +1,27 @@
-"""A Hugging Face model of a folder on this machine as a model of the page."""
+"""A Hugging Face model in a folder on this machine, as a model of the page."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from regard.attention import Readings
+from regard.attention import Problem, Readings
 from regard.attention.execution import RecordedCall
 from regard.errors import ArgumentError, RunError
 from regard.explanations.model_attention import ModelAttention
-from regard.page.kept_problems import KeptProblems
 from regard.page.pretrained_folder import check_pretrained
 from regard.page.reading import Answer, Reading, ServedModel, check_weights, rest_of
-from regard.page.token_labels import token_axis
-from regard.records import AttentionRecord, Document, StepsRecord, TokenAxis
+from regard.records import AttentionRecord, Document, StepsRecord, TokenAxis, word_ranges
 from regard.regular_file import LARGEST_DATA, require_regular
-from regard.tasks.run_data import on_device
-from regard.watching import watch
+from regard.tasks.trained_run import on_device
+from regard.watching import Watch, watch
+from regard.watching.call_problems import SameCall
+from regard.watching.intercepted import Intercepted
+from regard.watching.owners import Owner
+from regard.watching.thread_state import is_like_no_other
 
 HEADS = {
     "ForSequenceClassification": ("AutoModelForSequenceClassification", "classify", "A text to classify"),
@@ -28,16 +30,16 @@ HEADS = {
     "LMHeadModel": ("AutoModelForCausalLM", "next token", "The beginning of a text"),
     "ForMaskedLM": ("AutoModelForMaskedLM", "fill in", "A text with a masked word"),
 }
-"""End of an architecture's name → the class of transformers that loads it, its task, and what to type."""
+"""End of an architecture's name → the class of transformers that loads it, its task, and the placeholder."""
 
 MOST_NEW_TOKENS = 64
-"""Tokens of the longest text that an encoder-decoder generates."""
+"""The most tokens that an encoder-decoder generates."""
 
 MOST_TOKENS = 1024
-"""Tokens of the longest text of a model that has no limit of its own."""
+"""The most tokens of a text if the model states no limit."""
 
 SHOWN = 8
-"""Choices that are shown of a vocabulary."""
+"""How many choices of a vocabulary are shown."""
 
 
 class PretrainedModel(ServedModel):
@@ -88,14 +90,14 @@ class PretrainedModel(ServedModel):
         inputs = {name: value.to(self.device) for name, value in encoded.items()}
         if not ids.shape[1]:
             return Reading(Answer(self.task), Document(self.name, (), texts=(("input", text),)))
-        axis = token_axis(self.tokenizer, ids[0].tolist(), text)
+        axis = _token_axis(self.tokenizer, ids[0].tolist(), text)
         written: TokenAxis | None = None
         tokens: list[int] = []
         with torch.inference_mode():
             if self.config.is_encoder_decoder:
                 start, tokens = self._generate(inputs)
                 inputs["decoder_input_ids"] = start
-                written = token_axis(self.tokenizer, start[0].tolist())
+                written = _token_axis(self.tokenizer, start[0].tolist())
             with watch(self.model, read=Readings(weights=True)) as seen:
                 output = self.model(**inputs)
         both = (axis,) if written is None else (written, axis)
@@ -106,7 +108,7 @@ class PretrainedModel(ServedModel):
             answer = self._answer(output, ids[0])
         texts = (("input", text), *((("output", answer.text),) if answer.text else ()))
         document = Document(self.name, records, texts=texts)
-        crossing = [place for place, record in enumerate(records) if record.kind == "cross"]
+        crossing = [index for index, record in enumerate(records) if record.kind == "cross"]
         return Reading(
             answer,
             document,
@@ -115,8 +117,8 @@ class PretrainedModel(ServedModel):
         )
 
     def _steps(self, inputs: dict[str, Tensor], record: AttentionRecord, head: int) -> StepsRecord:
-        """The worked calculation of a head: the model runs again, and the inputs of its attention are kept."""
-        with torch.inference_mode(), KeptProblems(self.model) as seen:
+        """The worked calculation of a head: the model runs again to record the inputs of its attention."""
+        with torch.inference_mode(), _ProblemWatch(self.model) as seen:
             self.model(**inputs)
         for call, problem in zip(seen.calls, seen.problems, strict=True):
             if problem is not None and (call.name, call.layer, call.kind) == (record.name, record.layer, record.kind):
@@ -130,10 +132,10 @@ class PretrainedModel(ServedModel):
         raise ArgumentError(f"the queries and keys of {record.name} are not known: the model shows its weights alone")
 
     def _generate(self, inputs: dict[str, Tensor]) -> tuple[Tensor, list[int]]:
-        """What the decoder reads to write its text, and the text's tokens."""
-        found = self.model.generate(**inputs, max_new_tokens=MOST_NEW_TOKENS, do_sample=False)
-        # The last token is written, and read by no step.
-        return (found[:, :-1] if found.shape[1] > 1 else found), found[0].tolist()
+        """The input of the decoder that writes the text, and the text's tokens."""
+        tokens = self.model.generate(**inputs, max_new_tokens=MOST_NEW_TOKENS, do_sample=False)
+        # No step reads the last token.
+        return (tokens[:, :-1] if tokens.shape[1] > 1 else tokens), tokens[0].tolist()
 
     def _answer(self, output: Any, ids: Tensor) -> Answer:
         logits = output.get("logits")
@@ -146,8 +148,8 @@ class PretrainedModel(ServedModel):
                 several = self.config.problem_type == "multi_label_classification"
                 probabilities = row.sigmoid() if several else row.softmax(-1)
                 order = probabilities.argsort(descending=True).tolist()[: 2 * SHOWN]
-                ranked = tuple((str(names[place]), float(probabilities[place])) for place in order)
-                if several:  # each has a probability of its own
+                ranked = tuple((str(names[index]), float(probabilities[index])) for index in order)
+                if several:  # their probabilities do not sum to 1
                     return Answer("Labels", ranked=ranked)
                 return Answer("Label", ranked[0][0], ranked, rest=rest_of(ranked))
             case "next token":
@@ -165,12 +167,12 @@ class PretrainedModel(ServedModel):
 
     def _likely(self, logits: Tensor) -> tuple[tuple[str, float], ...]:
         probabilities = logits.float().softmax(-1)
-        found = probabilities.topk(min(SHOWN, len(probabilities)))
-        labels = [self.tokenizer.decode([place]) for place in found.indices]
-        return tuple(zip(labels, found.values.tolist(), strict=True))
+        top = probabilities.topk(min(SHOWN, len(probabilities)))
+        labels = [self.tokenizer.decode([token]) for token in top.indices]
+        return tuple(zip(labels, top.values.tolist(), strict=True))
 
     def _check_length(self, tokens: int) -> None:
-        """Raise ArgumentError if a text has more tokens than the model reads."""
+        """Raise ArgumentError if a text has more tokens than the model can read."""
         names = ("max_position_embeddings", "n_positions", "max_sequence_length", "seq_length")
         limits = [getattr(self.config, name, None) for name in names] + [self.tokenizer.model_max_length]
         limit = min([limit for limit in limits if isinstance(limit, int) and limit > 0] + [2**40])
@@ -181,12 +183,42 @@ class PretrainedModel(ServedModel):
         check_weights(tokens, layers * heads * tokens**2)
 
 
+class _ProblemWatch(Watch):
+    """A context like that of `regard.watch` that takes no reading and keeps the problem of each call.
+
+    Attributes:
+        problems: for each of ``calls`` its problem; None if only its weights are known.
+    """
+
+    def __init__(self, model: nn.Module):
+        super().__init__(model, Readings(), None, None, keep=False, norms=False, outputs=False)
+        self.problems: list[Problem | None] = []
+
+    def take(
+        self,
+        owner: Owner,
+        read: Callable[[Owner], Intercepted],
+        same: Callable[[Owner], SameCall | None] = is_like_no_other,
+    ) -> None:
+        intercepted: list[Intercepted] = []
+
+        def keep(owner: Owner) -> Intercepted:
+            intercepted.append(read(owner))
+            return intercepted[-1]
+
+        before = len(self.calls)
+        # Without `same`, no call stands for others: the tensors of each are kept.
+        super().take(owner, keep)
+        if len(self.calls) > before:
+            self.problems.append(intercepted[-1].problem)
+
+
 def _head(config: Any) -> tuple[str, str, str]:
-    """The class of transformers for a configuration, the task, and what to type."""
+    """The class of transformers for a configuration, the task, and the placeholder."""
     for name in config.architectures or ():
-        for end, found in HEADS.items():
+        for end, head in HEADS.items():
             if name.endswith(end):
-                return found
+                return head
     return "AutoModel", "encode", "A text"
 
 
@@ -198,7 +230,7 @@ def _facts(model: Any, config: Any) -> str:
 
 @contextmanager
 def _quiet(transformers: Any) -> Iterator[None]:
-    """No progress bars and warnings of transformers, and no request to a hub."""
+    """A context without progress bars and warnings of transformers, and without requests to a hub."""
     import huggingface_hub.constants
 
     logging = transformers.utils.logging
@@ -218,9 +250,56 @@ def _quiet(transformers: Any) -> Iterator[None]:
 
 @contextmanager
 def _one_line(path: Path) -> Iterator[None]:
-    """A model that cannot be loaded is one line, whatever transformers raises."""
+    """A context that turns every error of transformers into one line."""
     try:
         yield
     except Exception as error:
         reason = " ".join(str(error).split()) or type(error).__name__
         raise RunError(f"{path} cannot be loaded by transformers: {reason[:300]}") from error
+
+
+def _token_axis(tokenizer: Any, ids: Sequence[int], text: str | None = None) -> TokenAxis:
+    """The axis of some token ids: readable labels, words, special tokens.
+
+    Args:
+        tokenizer: of Hugging Face.
+        ids: the tokens.
+        text: the text that was encoded to them; None: the model wrote them.
+    """
+    special_ids = set(tokenizer.all_special_ids)
+    special = tuple(token in special_ids for token in ids)
+    pieces = tokenizer.convert_ids_to_tokens(list(ids))
+    labels = tuple(
+        str(piece) if is_special else _label(tokenizer, id, str(piece))
+        for id, piece, is_special in zip(ids, pieces, special, strict=True)
+    )
+    return TokenAxis(labels, special, _words(tokenizer, ids, text) or word_ranges(labels, special))
+
+
+def _label(tokenizer: Any, id: int, piece: str) -> str:
+    """A token as text: bytes become the characters that they encode, a space before a word becomes ``▁``."""
+    if "▁" in piece or piece.isascii():
+        return piece
+    text = tokenizer.decode([id])
+    if not text or "\ufffd" in text:  # a part of a character
+        return piece
+    return text.replace(" ", "▁")
+
+
+def _words(tokenizer: Any, ids: Sequence[int], text: str | None) -> tuple[range, ...]:
+    """The positions of each word according to the tokenizer; () if unknown."""
+    if text is None or not getattr(tokenizer, "is_fast", False):
+        return ()
+    encoded = tokenizer(text)
+    numbers = encoded.word_ids() if list(encoded["input_ids"]) == list(ids) else []
+    if not any(number is not None for number in numbers):
+        return ()
+    words: list[range] = []
+    before: object = object()
+    for position, number in enumerate(numbers):
+        if number is not None and number == before:
+            words[-1] = range(words[-1].start, position + 1)
+        else:
+            words.append(range(position, position + 1))
+        before = number
+    return tuple(words)

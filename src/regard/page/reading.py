@@ -1,4 +1,4 @@
-"""What a model makes of a text on the page: an answer, the attention behind it, and worked steps on request."""
+"""A model of the page, and its reading of an input: an answer, the attention, and worked steps on request."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -11,29 +11,28 @@ from regard.records import Document, StepsRecord
 from regard.training.task import InputKind
 
 MOST_CHARACTERS = 10_000
-"""Characters of the longest text that is read."""
+"""The most characters of a text."""
 
 LONGEST_LABEL = 200
-"""Characters of a label beyond which its end is left out."""
+"""The most characters of a label; of more, the end is left out."""
 
 MOST_WEIGHTS = 40_000_000
-"""Weights of all heads and layers that are kept for one text."""
-
+"""The most weights of all heads and layers that are kept for one text."""
 
 A_FILE: dict[str, str] = {"image": "an image", "sound": "a sound"}
-"""What a file holds, in words."""
+"""The content of a file, in words."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Answer:
     """A model's answer.
 
     Attributes:
-        label: what the text is, such as ``"Translation"``.
-        text: the answer; "" where the model gives none.
-        ranked: what the model chooses from, with probabilities in [0, 1], the most likely first.
-        notes: what a reader should know about it, a line each.
-        rest: the probability of all choices together that are not in ``ranked``.
+        label: the kind of answer, such as ``"Translation"``.
+        text: the answer; "" if there is none.
+        ranked: the model's choices with their probabilities in [0, 1], the most likely first.
+        notes: remarks for the reader, a line each.
+        rest: the total probability of all choices that are not in ``ranked``.
     """
 
     label: str
@@ -43,32 +42,27 @@ class Answer:
     rest: float = 0.0
 
     def to_dict(self) -> dict[str, Any]:
-        """The answer as plain values; spaces and what else has no shape are visible in the labels."""
-        ranked = [
-            {"label": visible_token(label, LONGEST_LABEL), "probability": probability}
-            for label, probability in self.ranked
-        ]
-        return {
-            "label": self.label, "text": self.text, "ranked": ranked, "notes": list(self.notes), "rest": self.rest,
-        }  # fmt: skip
+        """The answer as plain values; spaces and other invisible characters are visible in the labels."""
+        ranked = [{"label": visible_token(label, LONGEST_LABEL), "probability": share} for label, share in self.ranked]
+        return vars(self) | {"ranked": ranked, "notes": list(self.notes)}
 
 
 def rest_of(ranked: Sequence[tuple[str, float]]) -> float:
-    """The probability that is left for choices that are not ranked; 0 where there is none."""
+    """The total probability of choices that are not ranked; 0 if none are ranked."""
     return max(0.0, 1.0 - sum(probability for _, probability in ranked)) if ranked else 0.0
 
 
 @dataclass(frozen=True)
 class Reading:
-    """A text that a model has read.
+    """A model's reading of one input.
 
     Attributes:
         answer: the model's answer.
         document: the attention; its records are () for a model without attention and for a text without tokens.
-        steps: the worked calculation of (record, head), both from 0; None where the calculation is not known.
-        first: place of the record that is shown first.
-        view: the view that is shown first; None: the one that fits the record.
-        attends: whether the model has attention, if not for this text.
+        steps: the worked calculation of (record, head), both from 0; None if unknown.
+        first: the index of the record that is shown first.
+        view: the view that is shown first; None: the one that suits the record.
+        attends: whether the model has attention at all.
     """
 
     answer: Answer
@@ -80,16 +74,16 @@ class Reading:
 
 
 class ServedModel(ABC):
-    """A model that reads texts.
+    """A model of the page.
 
     Attributes:
-        name: what the page calls it.
-        path: where it lies.
+        name: its name on the page.
+        path: its folder.
         task: one or two words, such as ``"translate"``.
-        facts: what it is, in a few words, such as ``"Luong attention"``.
-        placeholder: what to type.
-        example: a text to try; "" where none is known.
-        accepts: what it reads: ``"text"``, or the content of a file: ``"image"`` or ``"sound"``.
+        facts: a description in a few words, such as ``"Luong attention"``.
+        placeholder: a hint in the empty input.
+        example: a text to try; "" if there is none.
+        accepts: its input: ``"text"``, or the content of a file: ``"image"`` or ``"sound"``.
         has_example_file: whether there is a file to try.
     """
 
@@ -103,7 +97,7 @@ class ServedModel(ABC):
     has_example_file: bool = False
 
     def to_dict(self) -> dict[str, Any]:
-        """What the page shows of the model."""
+        """The description of the model for the page."""
         names = ("name", "task", "facts", "placeholder", "example", "accepts", "has_example_file")
         return {name: getattr(self, name) for name in names}
 
@@ -111,7 +105,7 @@ class ServedModel(ABC):
         """The answer and the attention for a text.
 
         Raises:
-            RegardError: the model cannot read it; the message says why.
+            RegardError: the model cannot read it.
         """
         if self.accepts != "text":
             raise ArgumentError(f"{self.name} reads no text; choose a file with {A_FILE[self.accepts]}")
@@ -122,13 +116,10 @@ class ServedModel(ABC):
         return self._read(text)
 
     def read_file(self, content: bytes | None) -> Reading:
-        """The answer and the attention for a file.
-
-        Args:
-            content: of the file; None: the file to try.
+        """The answer and the attention for the content of a file; None: the example file.
 
         Raises:
-            RegardError: the model cannot read it; the message says why.
+            RegardError: the model cannot read it.
         """
         if self.accepts == "text":
             raise ArgumentError(f"{self.name} reads texts, no files; type a text")
@@ -144,12 +135,7 @@ class ServedModel(ABC):
 
 
 def check_weights(tokens: int, weights: int) -> None:
-    """Raise ArgumentError if the weights for a text are too many to keep.
-
-    Args:
-        tokens: of the text.
-        weights: of all heads and layers.
-    """
+    """Raise ArgumentError if a text of so many tokens has too many weights, in all heads and layers, to be kept."""
     if weights > MOST_WEIGHTS:
         raise ArgumentError(
             f"the text has {tokens:,} tokens, for which all layers and heads have {weights:,} weights, more than the "

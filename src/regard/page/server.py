@@ -1,4 +1,4 @@
-"""The server of the page: on this machine alone, until it is told to stop."""
+"""The server of the page: for this machine alone, until a signal or `PageServer.stop` ends it."""
 
 import contextlib
 import os
@@ -19,10 +19,6 @@ ADDRESS = "127.0.0.1"
 """The only address that the server listens on."""
 
 
-def _nothing() -> None:
-    return None
-
-
 def require_server() -> None:
     """Raise MissingPartError if a package of the server is not installed."""
     from importlib.util import find_spec
@@ -33,27 +29,24 @@ def require_server() -> None:
 
 
 def listen(port: int) -> socket.socket:
-    """A socket that listens on this machine.
-
-    Args:
-        port: 0: any that is free.
+    """A socket that listens on a port of this machine; 0: any that is free.
 
     Raises:
-        ArgumentError: the port is in use, or may not be used.
+        ArgumentError: the port is in use, or not permitted.
     """
-    found = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    if os.name == "posix":  # a port whose last connections are not forgotten yet can be used again
-        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    if os.name == "posix":  # a port whose last connections are still closing can be used again
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        found.bind((ADDRESS, port))
-        found.listen(128)
+        listening.bind((ADDRESS, port))
+        listening.listen(128)
     except OSError as error:
-        found.close()
+        listening.close()
         raise ArgumentError(
             f"--port {port} cannot be used ({error.strerror}); give another one, or --port 0 for any that is free"
         ) from error
-    found.set_inheritable(False)
-    return found
+    listening.set_inheritable(False)
+    return listening
 
 
 class PageServer:
@@ -61,10 +54,10 @@ class PageServer:
 
     Args:
         models: at least one.
-        listening: what `listen` gave; it is closed at the end.
+        listening: the result of `listen`; it is closed at the end.
 
     Attributes:
-        address: of the page, with its token, which gives the right to use it.
+        address: of the page, with the token that every request needs.
 
     Raises:
         MissingPartError: a package of the server is not installed.
@@ -82,13 +75,14 @@ class PageServer:
         self.address = f"http://{ADDRESS}:{port}/{token}/"
         self._listening = listening
         self._page = Page(models)
-        self._ready: Callable[[], None] = _nothing
+        self._ready: Callable[[], None] | None = None
         server = self
 
         class Server(uvicorn.Server):
             async def startup(self, sockets: list[socket.socket] | None = None) -> None:
                 await super().startup(sockets)
-                server._ready()
+                if server._ready is not None:
+                    server._ready()
 
             @contextlib.contextmanager
             def capture_signals(self) -> Iterator[None]:
@@ -97,14 +91,9 @@ class PageServer:
 
         config = uvicorn.Config(
             Access(self._page.application(), token, port),  # pyright: ignore[reportArgumentType]
-            log_level="error",
-            access_log=False,
-            lifespan="off",
-            ws="none",
-            server_header=False,
-            proxy_headers=False,
+            log_level="error", access_log=False, lifespan="off", ws="none", server_header=False, proxy_headers=False,
             timeout_graceful_shutdown=1,
-        )
+        )  # fmt: skip
         self._server = Server(config)
 
     @property
@@ -112,12 +101,8 @@ class PageServer:
         """Whether a model computes."""
         return self._page.queue.busy
 
-    def run(self, ready: Callable[[], None] = _nothing) -> None:
-        """Serve until a signal comes, or `stop` is called.
-
-        Args:
-            ready: called when requests are answered.
-        """
+    def run(self, ready: Callable[[], None] | None = None) -> None:
+        """Serve until a signal comes, or `stop` is called; call ``ready`` once requests are answered."""
         self._ready = ready
         with contextlib.closing(self._listening):
             self._server.run(sockets=[self._listening])

@@ -1,6 +1,6 @@
-"""Plain records (arrays and labels) → matplotlib figures, without pyplot, windows or global settings.
+"""Arrays and labels → matplotlib figures, without pyplot, windows or global settings.
 
-Matplotlib is imported by the functions, when they are called.
+The functions import matplotlib when they are called.
 """
 
 from regard.pictures.alignment import alignment, merge

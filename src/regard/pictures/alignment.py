@@ -1,4 +1,4 @@
-"""Which source words each target word was made from: the alignment heatmap of Bahdanau et al. (2015), figure 3."""
+"""The alignment of target words with source words: the heatmap of Bahdanau et al. (2015), figure 3."""
 
 from __future__ import annotations
 
@@ -10,16 +10,15 @@ import numpy as np
 
 from regard.errors import ArgumentError, ShapeError
 from regard.pictures.fonts import Lettering, visible_token, wrapped
-from regard.pictures.heatmap import draw_cells, draw_lines, write_numbers
+from regard.pictures.heatmap import draw_cells, draw_lines, write_labels, write_numbers
 from regard.pictures.numbers import Matrix, as_array
-from regard.pictures.sheet import new_sheet, place, text_extent
+from regard.pictures.sheet import new_sheet, set_position, text_extent
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 LINK_COLOR = "#E8590C"
-"""Seen on black and on white."""
+"""Visible on black and on white."""
 
 MARGIN = 0.12  # inches, as all lengths below
 GAP = 0.16
@@ -27,13 +26,13 @@ BAR_WIDTH = 0.13
 LONGEST_SIDE = 40.0
 
 MOST_TOKENS = 10_000
-"""Tokens of one side."""
+"""The most tokens of one side."""
 
 
 def merge(weights: Any, rows: Sequence[range] | None = None, columns: Sequence[range] | None = None) -> Matrix:
     """Attention between sub-words → attention between words.
 
-    A word receives what its parts receive, and gives what its parts give on average::
+    A word receives the sum of the weights that its parts receive, and gives the mean of those that its parts give::
 
         merged[i, j] = mean over t in rows[i] of (sum over s in columns[j] of weights[t, s])
 
@@ -41,15 +40,15 @@ def merge(weights: Any, rows: Sequence[range] | None = None, columns: Sequence[r
 
     Args:
         weights: ``[target, source]``.
-        rows: the positions of each target word: ranges that follow one another from 0 to ``target``; None: one each.
+        rows: the positions of each target word: consecutive ranges from 0 to ``target``; None: one each.
         columns: the positions of each source word, likewise.
 
     Returns:
         float64 ``[target words, source words]``.
 
     Raises:
-        ShapeError: ``weights`` has not two axes.
-        ArgumentError: the ranges leave something out, overlap or are empty.
+        ShapeError: ``weights`` does not have two axes.
+        ArgumentError: the ranges leave positions out, overlap or are empty.
     """
     matrix = as_array("weights", weights, 2)
     if columns is not None:
@@ -80,26 +79,24 @@ def alignment(
 
     Args:
         weights: ``[target, source]``, finite; a tensor or array.
-        source_tokens: a label for each column; if there are groups, one for each position (they are joined to words)
-            or one for each word.
+        source_tokens: a label for each column; with groups, one for each position (joined into words) or for each word.
         target_tokens: a label for each row, likewise.
-        title: over the picture; long ones are wrapped.
+        title: above the picture; a long one is wrapped.
         source_groups: positions of each source word, to `merge` sub-words; ranges from 0 to ``source``.
         target_groups: positions of each target word.
         links: true alignments as ``(source, target)`` indices of drawn columns and rows, marked with hollow squares.
         annotate: write each weight into its cell.
         color_map: of matplotlib; the default is the paper's, from black (0) to white. ``"viridis"``, ``"cividis"`` and
             ``"magma"`` are perceptually uniform as well.
-        maximum: the weight of the brightest colour, raised to the largest weight where that is more; None: the largest
-            weight.
+        maximum: the weight of the brightest colour, or the largest weight if that is more; None: the largest weight.
         color_bar: draw the scale.
 
     Returns:
         A figure, as large as its text and cells need.
 
     Raises:
-        ShapeError: ``weights`` does not fit the tokens, or is not finite.
-        ArgumentError: groups that are no partition, or links outside the picture.
+        ShapeError: ``weights`` does not match the tokens, or is not finite.
+        ArgumentError: the groups are no partition, or links are outside the picture.
         UnknownNameError: no such colour map.
         MissingPartError: matplotlib is not installed.
     """
@@ -125,9 +122,10 @@ def alignment(
     figure = new_sheet(1.0, 1.0)
     axes = figure.add_axes((0.0, 0.0, 1.0, 1.0))
     axes.set_label("alignment")
-    # Labels that would stand on each other are thinned out.
+    # Labels that would overlap are thinned out.
     step = max(1, math.ceil(letter_size * 1.05 / 72 / cell))
-    label_width, label_height = _label_axes(axes, lettering, source, target, letter_size, step, cell)
+    extents = write_labels(axes, lettering, target, source, letter_size, step, 0.9 * cell)
+    label_width, label_height = (extent + 0.06 for extent in extents)
 
     width, height = max(columns, 1) * cell, max(rows, 1) * cell
     if matrix.size:
@@ -164,11 +162,11 @@ def alignment(
     figure.set_size_inches(sheet_width, sheet_height)
     top = sheet_height - above
     left = MARGIN + label_width
-    place(axes, left, top - height, width, height)
+    set_position(axes, left, top - height, width, height)
     title_text.set_position((MARGIN / sheet_width, 1 - MARGIN / sheet_height))
     if bar is not None:
         bar_axes = figure.add_axes((0.0, 0.0, 0.1, 0.1), label="weight")
-        place(bar_axes, left + width + GAP, top - bar_height, BAR_WIDTH, bar_height)
+        set_position(bar_axes, left + width + GAP, top - bar_height, BAR_WIDTH, bar_height)
         scale = figure.colorbar(bar, cax=bar_axes)
         scale.ax.tick_params(labelsize=7.5, length=2)
         scale.outline.set_linewidth(0.6)  # pyright: ignore[reportCallIssue]
@@ -178,27 +176,8 @@ def alignment(
     return figure
 
 
-def _label_axes(
-    axes: Axes, lettering: Lettering, source: list[str], target: list[str], size: float, step: int, cell: float
-) -> tuple[float, float]:
-    """Write the tokens and measure them: the width of the row labels and the height of the column labels, in inches."""
-    axes.xaxis.tick_top()
-    axes.tick_params(length=0, labelsize=size, pad=3)
-    axes.set_xticks(range(0, len(source), step), [lettering.drawable(token) for token in source[::step]])
-    axes.set_yticks(range(0, len(target), step), [lettering.drawable(token) for token in target[::step]])
-    above, beside = axes.get_xticklabels(), axes.get_yticklabels()
-    for label in (*above, *beside):
-        lettering.letter(label)
-    if any(text_extent(label)[0] > 0.9 * cell for label in above):
-        for label in above:
-            label.set_rotation(90)
-    width = max((text_extent(label)[0] for label in beside), default=0.0)
-    height = max((text_extent(label)[1] for label in above), default=0.0)
-    return width + 0.06, height + 0.06
-
-
 def _labels(side: str, tokens: Sequence[str], groups: Sequence[range] | None, length: int, line: str) -> list[str]:
-    """The labels that are drawn on one side, after groups are joined."""
+    """The labels of one side, after groups are joined."""
     if len(tokens) > MOST_TOKENS:
         raise ShapeError(f"{side}_tokens must have at most {MOST_TOKENS:,} tokens to be drawn; it has {len(tokens):,}")
     tokens = list(tokens)
@@ -224,9 +203,9 @@ def _labels(side: str, tokens: Sequence[str], groups: Sequence[range] | None, le
 
 
 def _word(parts: list[str]) -> str:
-    """Sub-words joined, without the marks of tokenizers: ``▁`` and ``Ġ`` before, ``##`` within, ``@@`` after.
+    """Joins sub-words, without the marks of tokenizers: ``▁`` and ``Ġ`` before, ``##`` within, ``@@`` after.
 
-    Our own tokenizers mark a piece within a word by ``·``, and a space that is a piece by ``␣``.
+    regard's own tokenizers mark a piece within a word by ``·``, and a space that is a piece by ``␣``.
     """
     first = parts[0]
     if len(first) > 1 or len(parts) > 1:
@@ -239,7 +218,7 @@ def _word(parts: list[str]) -> str:
 
 
 def _starts(name: str, groups: Sequence[range], length: int) -> list[int]:
-    """Where each group starts, after checking that the groups cut 0 … length into pieces."""
+    """The start of each group; raises unless the groups are a partition of 0 … length."""
     position = 0
     for number, group in enumerate(groups):
         if group.step != 1 or group.start != position or group.stop <= group.start:
@@ -254,13 +233,13 @@ def _starts(name: str, groups: Sequence[range], length: int) -> list[int]:
 
 
 def _cell_size(longest: int, annotate: bool) -> float:
-    """The side of a cell in inches: large when there are few, readable for sentences, smaller for long ones."""
+    """The side of a cell in inches: large if there are few, readable for sentences, smaller for long ones."""
     smallest = 0.34 if annotate else 0.19
     return min(max(smallest, min(0.42, 7.0 / longest)), LONGEST_SIDE / longest)
 
 
 def _short(weight: float) -> str:
-    """A weight in two decimals without its leading zero, or nothing where that would be .00."""
+    """A weight in two decimals without its leading zero; "" for .00."""
     text = f"{weight:.2f}"
     if float(text) == 0:
         return ""

@@ -1,4 +1,4 @@
-"""A worked calculation: its matrices one after the other, every number written into its cell."""
+"""A worked calculation: its matrices in order, every number written into its cell."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from regard.errors import ArgumentError, ShapeError, UnknownNameError
 from regard.pictures.fonts import Lettering, visible, visible_token, wrapped
 from regard.pictures.heatmap import draw_cells, draw_lines, write_numbers
 from regard.pictures.numbers import Matrix, as_array, number_texts
-from regard.pictures.sheet import new_sheet, place, text_extent
+from regard.pictures.sheet import new_sheet, set_position, text_extent
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,9 +23,9 @@ Kind = Literal["heatmap", "weights", "table"]
 
 MOST_NUMBERED_COLUMNS = 24
 MOST_NUMBERED_ROWS = 48
-"""Beyond these a panel has a scale and no numbers, and says so."""
+"""The most columns and rows of a panel with numbers; a larger panel has a scale, and says so."""
 
-PAGE_WIDTH = 13.0  # inches, as all lengths below; panels flow to the next line where this ends
+PAGE_WIDTH = 13.0  # inches, as all lengths below; panels flow to the next line beyond it
 MARGIN = 0.2
 GAP = 0.45
 CELL_HEIGHT = 0.27
@@ -44,14 +44,13 @@ class Panel:
     """One step of a calculation.
 
     Attributes:
-        name: what the numbers are, e.g. ``"scores"``.
-        matrix: ``[rows, columns]``, or ``[columns]`` for one row; −inf is a pair that may not be seen.
+        name: such as ``"scores"``.
+        matrix: ``[rows, columns]``, or ``[columns]`` for one row; −inf is a masked pair.
         row_labels: one for each row, or None.
         column_labels: one for each column, or None.
         note: the equation or a sentence, below the name.
-        kind: ``"heatmap"``: blue for more; red for less than 0 where there are negative numbers. ``"weights"``: black
-            for 0, white for 1, as in an alignment (for the largest weight where the panel has a scale). ``"table"``:
-            no colours.
+        kind: ``"heatmap"``: blue for more, and red for less than 0. ``"weights"``: black for 0, white for 1, as in an
+            alignment (for the largest weight if the panel has a scale). ``"table"``: no colours.
     """
 
     name: str
@@ -64,7 +63,7 @@ class Panel:
 
 @dataclass
 class _Block:
-    """A panel with its checked numbers, its axes and the inches that its parts need."""
+    """A panel with its checked matrix, its axes and the inches that its parts need."""
 
     panel: Panel
     matrix: Matrix
@@ -90,11 +89,11 @@ class _Block:
 
 
 def calculation(panels: Sequence[Panel], *, title: str | None = None) -> Figure:
-    """Draw a calculation, one panel a step, in reading order; panels are numbered from 1.
+    """Draw a calculation, one panel for each step, in reading order; panels are numbered from 1.
 
     Args:
         panels: the steps, in the order of the calculation; at least one.
-        title: over all of them.
+        title: above all of them.
 
     Returns:
         A figure as large as its panels need, at most about 13 inches wide if no single panel is wider.
@@ -102,7 +101,7 @@ def calculation(panels: Sequence[Panel], *, title: str | None = None) -> Figure:
     Raises:
         ArgumentError: there is no panel.
         UnknownNameError: a panel's kind does not exist.
-        ShapeError: a panel's labels do not fit its matrix, or this has not one or two axes.
+        ShapeError: a panel's labels do not match its matrix, or this does not have one or two axes.
         MissingPartError: matplotlib is not installed.
     """
     if not panels:
@@ -119,7 +118,7 @@ def calculation(panels: Sequence[Panel], *, title: str | None = None) -> Figure:
         if image is not None:
             _draw_scale(block, image)
         block.artists = [
-            # By its base line, so that names with and without tails stand level.
+            # Aligned by the base line, so that names with and without descenders are level.
             lettering.letter(figure.text(0, 0, "", fontsize=11, va="baseline"), block.title),
             lettering.letter(figure.text(0, 0, "", fontsize=8.5, va="top", linespacing=1.25, color=PALE), block.note),
         ]
@@ -158,14 +157,7 @@ def _checked(number: int, panel: Panel) -> _Block:
             raise ShapeError(
                 f"{name} must have one {axis} label for each of its {length} {axis}s; it has {len(labels)}"
             )
-    # Of very many labels few are drawn.
-    rows, columns = (
-        [
-            visible_token(text, 18) if place % max(1, len(labels) // 1000) == 0 else ""
-            for place, text in enumerate(labels)
-        ]
-        for labels in (panel.row_labels or (), panel.column_labels or ())
-    )
+    rows, columns = (_thinned(labels or ()) for labels in (panel.row_labels, panel.column_labels))
     note = [] if not panel.note else [wrapped(panel.note, 46)]
     if not matrix.size:
         note.append(f"empty: {matrix.shape[0]} × {matrix.shape[1]}")
@@ -181,12 +173,18 @@ def _checked(number: int, panel: Panel) -> _Block:
     return _Block(panel, matrix, f"{number}  {visible(panel.name, 60)}", "\n".join(note), rows, columns)
 
 
+def _thinned(labels: Sequence[str]) -> list[str]:
+    """The labels of rows or columns; at most about a thousand of them are drawn."""
+    step = max(1, len(labels) // 1000)
+    return [visible_token(text, 18) if index % step == 0 else "" for index, text in enumerate(labels)]
+
+
 def _numbered(matrix: Matrix) -> bool:
     return matrix.shape[0] <= MOST_NUMBERED_ROWS and matrix.shape[1] <= MOST_NUMBERED_COLUMNS
 
 
 def _draw(block: _Block, axes: Axes, lettering: Lettering) -> AxesImage | None:
-    """Draw cells, numbers and labels, and note how many inches they need; the image if it needs a scale."""
+    """Draw cells, numbers and labels, and note the inches that they need; the image is returned if it needs a scale."""
     rows, columns = block.matrix.shape
     axes.xaxis.tick_top()
     if not block.matrix.size:
@@ -203,29 +201,29 @@ def _draw(block: _Block, axes: Axes, lettering: Lettering) -> AxesImage | None:
         cell_width, cell_height = (min(0.2, LARGEST_BARE_SIDE / count) for count in (columns, rows))
 
     image = draw_cells(axes, block.matrix, **_colors(block))
-    # Labels too many for their cells are thinned out.
+    # Labels that would overlap are thinned out.
     row_step, column_step = (max(1, int(np.ceil(0.14 / size))) for size in (cell_height, cell_width))
     axes.tick_params(length=0, pad=3, labelsize=8.5)
     row_ticks, column_ticks = range(0, len(block.rows), row_step), range(0, len(block.columns), column_step)
     axes.set_yticks(row_ticks, [lettering.drawable(block.rows[row]) for row in row_ticks])
     axes.set_xticks(column_ticks, [lettering.drawable(block.columns[column]) for column in column_ticks])
-    beside, above = axes.get_yticklabels(), axes.get_xticklabels()
-    for label in (*beside, *above):
+    at_left, on_top = axes.get_yticklabels(), axes.get_xticklabels()
+    for label in (*at_left, *on_top):
         lettering.letter(label)
-    widest = max((text_extent(label)[0] + 0.1 for label in above), default=0.0)
+    widest = max((text_extent(label)[0] + 0.1 for label in on_top), default=0.0)
     if widest > cell_width:
         if numbered and widest <= WIDEST_FOR_LABELS:
             cell_width = widest
         else:
-            for label in above:
+            for label in on_top:
                 label.set_rotation(90)
     if numbered:
         draw_lines(axes, rows, columns, color="#ffffff" if block.panel.kind == "heatmap" else "#a0a0a0", width=0.8)
         write_numbers(axes, image, texts, 8.5)
     block.cells = columns * cell_width, rows * cell_height
     block.labels = (
-        max((text_extent(label)[0] + 0.08 for label in beside), default=0.0),
-        max((text_extent(label)[1] + 0.08 for label in above), default=0.0),
+        max((text_extent(label)[0] + 0.08 for label in at_left), default=0.0),
+        max((text_extent(label)[1] + 0.08 for label in on_top), default=0.0),
     )
     explained = numbered or block.panel.kind == "table" or not np.isfinite(block.matrix).any()
     return None if explained else image
@@ -246,16 +244,16 @@ def _draw_scale(block: _Block, image: AxesImage) -> None:
 
 
 def _colors(block: _Block) -> dict[str, Any]:
-    """The colour map of a panel and the numbers of its ends."""
+    """The colour map of a panel and the values of its ends."""
     finite = block.matrix[np.isfinite(block.matrix)]
     low, high = float(finite.min(initial=0.0)), float(finite.max(initial=0.0))
     if block.panel.kind == "table":
         return {"colors": "Greys", "low": 2 * abs(high) + 1.0, "high": 2 * abs(high) + 2.0}
     numbered = _numbered(block.matrix)
     if block.panel.kind == "weights":
-        # Beside a scale, the largest weight is white: long rows have small weights.
+        # With a scale, the largest weight is white: long rows have small weights.
         return {"colors": "gray", "low": min(low, 0.0), "high": max(high, 1.0) if numbered else high or 1.0}
-    # Below numbers less than the whole map: its darkest ends would hide them.
+    # The darkest ends of the map would hide numbers.
     if low < 0:
         end = max(-low, high) * (1.25 if numbered else 1.0)
         return {"colors": "RdBu", "low": -end, "high": end}
@@ -271,7 +269,7 @@ def _line_height(line: list[_Block]) -> float:
 
 
 def _put(line: list[_Block], left: float, top: float, sheet_width: float, sheet_height: float) -> None:
-    """Give the panels of one line their places; their names and their cells begin at the same heights."""
+    """Arrange the panels of one line; their names and their cells begin at the same heights."""
     head = max(block.head[1] for block in line)
     labels = max(block.labels[1] for block in line)
     for block in line:
@@ -280,9 +278,9 @@ def _put(line: list[_Block], left: float, top: float, sheet_width: float, sheet_
         note.set_position((left / sheet_width, (top - TITLE_HEIGHT) / sheet_height))
         width, height = block.cells
         if block.axes is not None and block.matrix.size:
-            place(block.axes, left + block.labels[0], top - head - labels - height, width, height)
+            set_position(block.axes, left + block.labels[0], top - head - labels - height, width, height)
         if block.scale is not None:
             side = left + block.labels[0] + width + SCALE_GAP
             length = min(block.body_height, LARGEST_SCALE)
-            place(block.scale, side, top - head - labels - length, SCALE_WIDTH, length)
+            set_position(block.scale, side, top - head - labels - length, SCALE_WIDTH, length)
         left += block.width + GAP

@@ -1,4 +1,4 @@
-"""How many examples of each class were found to be which: a confusion matrix."""
+"""A confusion matrix: how many examples of each true class a model assigned to each class."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import numpy as np
 
 from regard.errors import ShapeError
 from regard.pictures.fonts import Lettering, visible_token
-from regard.pictures.heatmap import draw_cells, draw_lines, write_numbers
+from regard.pictures.heatmap import draw_cells, draw_lines, write_labels, write_numbers
 from regard.pictures.numbers import as_array
-from regard.pictures.sheet import new_sheet, place, text_extent
+from regard.pictures.sheet import new_sheet, set_position, text_extent
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -21,7 +21,7 @@ MARGIN = 0.12  # inches, as all lengths below
 LONGEST_SIDE = 30.0
 
 MOST_WITH_NUMBERS = 40
-"""Classes up to which each cell has its number."""
+"""The most classes for which each cell has its number."""
 
 
 def confusion_matrix(counts: Any, labels: Sequence[str], *, title: str | None = None) -> Figure:
@@ -30,10 +30,10 @@ def confusion_matrix(counts: Any, labels: Sequence[str], *, title: str | None = 
     Args:
         counts: ``[true, found]``, at least 0.
         labels: the names of the classes.
-        title: over the picture.
+        title: above the picture.
 
     Raises:
-        ShapeError: ``counts`` is no square matrix with a label for each row.
+        ShapeError: ``counts`` is not a square matrix with a label for each row.
         MissingPartError: matplotlib is not installed.
     """
     matrix = as_array("counts", counts, 2)
@@ -56,21 +56,9 @@ def confusion_matrix(counts: Any, labels: Sequence[str], *, title: str | None = 
         draw_lines(axes, size, size)
     if numbers:
         write_numbers(axes, image, texts, min(8.5, letters))
-    axes.xaxis.tick_top()
-    axes.xaxis.set_label_position("top")
     step = max(1, math.ceil(letters * 1.05 / 72 / cell))
-    shown = [lettering.drawable(name) for name in names[::step]]
-    axes.tick_params(length=0, labelsize=letters, pad=3)
-    axes.set_xticks(range(0, size, step), shown)
-    axes.set_yticks(range(0, size, step), shown)
-    above, beside = axes.get_xticklabels(), axes.get_yticklabels()
-    for label in (*above, *beside):
-        lettering.letter(label)
-    if any(text_extent(label)[0] > 0.9 * cell * step for label in above):
-        for label in above:
-            label.set_rotation(90)
-    top_labels = max(text_extent(label)[1] for label in above) + 0.08
-    side_labels = max(text_extent(label)[0] for label in beside) + 0.08
+    extents = write_labels(axes, lettering, names, names, letters, step, 0.9 * cell * step)
+    side_labels, top_labels = (extent + 0.08 for extent in extents)
     heading = lettering.letter(figure.text(0, 1, "", fontsize=11, va="top", ha="left"), title or "")
     heading_width, heading_height = text_extent(heading) if title else (0.0, 0.0)
     axis_name = 0.2
@@ -80,7 +68,7 @@ def confusion_matrix(counts: Any, labels: Sequence[str], *, title: str | None = 
     above_height = MARGIN + (heading_height + 0.12 if title else 0.0) + axis_name + top_labels
     width, height = max(left + side, MARGIN + heading_width, 1.4) + MARGIN, above_height + side + MARGIN
     figure.set_size_inches(width, height)
-    place(axes, left, height - above_height - side, side, side)
+    set_position(axes, left, height - above_height - side, side, side)
     heading.set_position((MARGIN / width, 1 - MARGIN / height))
     bottom = height - above_height
     figure.text((left + side / 2) / width, (bottom + top_labels + 0.02) / height, "found", ha="center", fontsize=9)

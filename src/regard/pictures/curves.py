@@ -1,4 +1,4 @@
-"""How a training went, and how good its models are on long sentences."""
+"""The curves of a training, and the quality of models by the length of sentences."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 Column = NDArray[np.float64]
 
 MOST_BINS, MOST_SERIES = 200, 28
-"""What a picture of lengths has room for."""
+"""The most bins and series of a picture of lengths."""
 
 MOST_LEVEL_LABELS = 16
-"""Bins beyond which their counts stand upright."""
+"""The most bins whose counts are written horizontally."""
 
 WORDS = {"bleu": "BLEU", "chrf": "chrF", "train": "training", "val": "validation"}
-"""Words of the names of columns: what a legend says."""
+"""Words in the names of columns, as a legend writes them."""
 
 MOST_RAW_POINTS = 200
-"""A curve of more points is drawn pale, with its moving average on top."""
+"""A curve of more points is drawn pale under its moving average."""
 
 
 def training_curves(
@@ -42,18 +42,18 @@ def training_curves(
     """Draw loss (left) and BLEU, chrF or other qualities (right) over the steps of a training.
 
     Args:
-        metrics: columns by name, or the rows of a ``metrics.csv``. Numbers may be text; ``""`` and None are "not
-            measured there". Every column with ``loss`` in its name is a loss; ``bleu`` and ``chrf`` are qualities. The
-            axis is ``step``, else ``epoch``, else the number of the row.
-        title: over the picture.
+        metrics: columns by name, or the rows of a ``metrics.csv``. Numbers may be text; ``""`` and None mean "not
+            measured". Every column with ``loss`` in its name is a loss; ``bleu`` and ``chrf`` are qualities. The axis
+            is ``step``, else ``epoch``, else the number of the row.
+        title: above the picture.
         qualities: the columns of the right panel, with the name of each on its axis; None: ``bleu`` and ``chrf``.
 
     Returns:
         A figure of two panels; one without data says so. The best quality is marked with its value.
 
     Raises:
-        ArgumentError: a value that is no number.
-        ShapeError: columns of different lengths.
+        ArgumentError: a value is no number.
+        ShapeError: the columns have different lengths.
         MissingPartError: matplotlib is not installed.
     """
     columns = _columns(metrics)
@@ -84,7 +84,7 @@ def training_curves(
         highest = max((float(np.nanmax(columns[name])) for name in measured), default=0.0)
         for number, name in enumerate(measured):
             best = float(np.nanmax(columns[name]))
-            # There is no room below a point near the axis.
+            # A point near the axis has no room below.
             below = 0.15 * highest < best < highest
             mark = None if index == 0 else "below" if below else "above"
             _draw_curve(axes, lettering, steps, columns[name], names_shown[name], number, mark)
@@ -111,21 +111,21 @@ def bleu_by_length(
     title: str | None = None,
     measure: str = "BLEU",
 ) -> Figure:
-    """Draw the quality of several models by source length: what attention is for (Bahdanau et al. 2015, figure 2).
+    """Draw the quality of several models by source length (Bahdanau et al. 2015, figure 2).
 
     Args:
         bins: a label for each bin, or the lengths in it (``range(1, 11)`` is shown as ``1–10``).
-        series: for each model a number a bin; NaN where there is none.
+        series: a number for each bin and model; NaN if there is none.
         counts: sentences in each bin, drawn below; None: not drawn.
-        title: over the picture.
-        measure: the name of the numbers.
+        title: above the picture.
+        measure: the name of the quality.
 
     Returns:
         A figure with one panel, or two with counts.
 
     Raises:
-        ArgumentError: no bin or no model, or too many.
-        ShapeError: a model, or ``counts``, has not one number a bin.
+        ArgumentError: there is no bin or no model, or there are too many.
+        ShapeError: a model, or ``counts``, does not have one number for each bin.
         MissingPartError: matplotlib is not installed.
     """
     if len(bins) > MOST_BINS or len(series) > MOST_SERIES:
@@ -150,7 +150,7 @@ def bleu_by_length(
     for number, numbers in enumerate(values.values()):
         color, marker = PALETTE[number % len(PALETTE)], MARKERS[number % len(MARKERS)]
         dashes = DASHES[number // len(PALETTE) % len(DASHES)]
-        # Markers on the axis or at the top are drawn whole.
+        # Markers on the axis or at the top are not clipped.
         axes.plot(
             positions, numbers, color=color, marker=marker, markersize=5, linewidth=1.8, linestyle=dashes,
             label=str(number), clip_on=False, zorder=3,
@@ -207,7 +207,7 @@ def _head(figure: Figure, lettering: Lettering, heading: str) -> None:
 
 
 def _columns(metrics: Mapping[str, Sequence[Any]] | Sequence[Mapping[str, Any]]) -> dict[str, Column]:
-    """Metrics as columns of float64, NaN where nothing was measured."""
+    """Metrics as columns of float64, NaN if not measured."""
     if isinstance(metrics, Mapping):
         table = {name: list(column) for name, column in metrics.items()}
     else:
@@ -223,19 +223,19 @@ def _columns(metrics: Mapping[str, Sequence[Any]] | Sequence[Mapping[str, Any]])
 
 
 def _legend_names(columns: Sequence[str]) -> dict[str, str]:
-    """What the legend calls each column: ``val_bleu`` is ``BLEU``, ``train_loss`` is ``training loss``.
+    """The name of each column in the legend: ``val_bleu`` is ``BLEU``, ``train_loss`` is ``training loss``.
 
-    A column keeps its own name where two would be called the same.
+    A column keeps its own name if two would have the same.
     """
-    found = {}
+    names = {}
     for column in columns:
         words = [WORDS.get(word, word) for word in column.split("_")]
         if words[-1] in ("BLEU", "chrF") and words[0] == "validation":
             words = words[1:]
         plain = all(word.isalnum() for word in words)
-        found[column] = visible(" ".join(words) if plain else column, 40)
-    shared = [name for name, count in Counter(found.values()).items() if count > 1]
-    return {column: visible(column, 40) if name in shared else name for column, name in found.items()}
+        names[column] = visible(" ".join(words) if plain else column, 40)
+    shared = [name for name, count in Counter(names.values()).items() if count > 1]
+    return {column: visible(column, 40) if name in shared else name for column, name in names.items()}
 
 
 def _number(name: str, row: int, value: Any) -> float:

@@ -1,9 +1,9 @@
-"""Text of any script on a picture: fonts that have its characters, and no trust in what it says.
+"""Text of any script in a picture: fonts that have its characters, and safe treatment of its content.
 
-A token is a stranger's text. It may hold dollar signs (matplotlib would typeset mathematics), line breaks, marks that
-turn the direction of writing, half a character, or ten thousand letters. `visible` makes it one short line; `Lettering`
-finds installed fonts for its characters. Shaping (Arabic joins, marks above and below, right to left) is done by
-matplotlib's own text layout, which uses libraqm from version 3.11 on.
+A token is untrusted text. It may have dollar signs (matplotlib would typeset mathematics), line breaks, marks that
+change the direction of writing, a lone surrogate, or ten thousand letters. `visible` turns it into one short line;
+`Lettering` finds installed fonts for its characters. Matplotlib's own text layout shapes it (Arabic joins, marks above
+and below, right to left); it uses libraqm from version 3.11 on.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ if TYPE_CHECKING:
     from matplotlib.text import Text
 
 MISSING = "□"
-"""Stands for a character that no installed font has."""
+"""Replaces a character that no installed font has."""
 
 JOINERS = "\u200c\u200d"
 """Zero-width (non-)joiners: invisible, but Persian, Indic scripts and emoji are wrong without them."""
 
 MARKS = {" ": "␣", "\t": "⇥", "\n": "↵", "\x7f": "␡"}
-"""What stands for characters without a shape of their own; viewer.js has the same."""
+"""Replacements of characters without a shape; viewer.js has the same."""
 
 FILLERS = "\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0"
-"""Characters that count as letters, marks or symbols and have no ink."""
+"""Characters that Unicode counts as letters, marks or symbols, but that are blank."""
 
 EMPTY = "∅"
-"""Stands for a token without characters."""
+"""Replaces a token without characters."""
 
 LONGEST_CLUSTER = 12
-"""Code points of one visible character: emoji families have ten; a tower of marks is cut here."""
+"""The most code points of one visible character: emoji families have ten; more marks are cut off."""
 
 
 class MissingGlyphWarning(UserWarning):
@@ -45,23 +45,23 @@ class MissingGlyphWarning(UserWarning):
 
 
 def visible(text: str, limit: int = 24) -> str:
-    """A text as one line that can be drawn, measured and recognized; different texts that are short look different.
+    """A text as one line that can be drawn, measured and recognized; different short texts look different.
 
-    A space at an end or beside another one is shown as ``␣``, a tab as ``⇥``, a line break as ``↵``, other controls as
-    their pictures (``␀``). Whatever else has no ink (other spaces, zero-width characters, lone surrogates, marks that
-    change the direction of writing) is escaped (``\\u200b``); a joiner stays where it joins. A mark without its letter
-    stands on ``◌``.
+    A space at an end or next to another one is shown as ``␣``, a tab as ``⇥``, a line break as ``↵``, other controls as
+    their pictures (``␀``). All other blank characters (other spaces, zero-width characters, lone surrogates, marks that
+    change the direction of writing) are escaped (``\\u200b``); a joiner remains where it joins. A mark without a letter
+    is drawn on ``◌``.
 
     Args:
         text: anything.
-        limit: most visible characters; what is longer ends with ``…``.
+        limit: the most visible characters; a longer text ends with ``…``.
     """
     # Cutting first keeps a text of millions of characters cheap.
     text = text[: (limit + 1) * LONGEST_CLUSTER]
     shown: list[str] = []
     marked = True  # a combining mark needs a letter that is shown
-    for place, character in enumerate(text):
-        mark = _mark(character, text[place - 1 : place], text[place + 1 : place + 2])
+    for index, character in enumerate(text):
+        mark = _mark(character, text[index - 1 : index], text[index + 1 : index + 2])
         alone = mark is None and marked and unicodedata.category(character).startswith("M")
         shown.append(f"◌{character}" if alone else character if mark is None else mark)
         marked = mark is not None
@@ -77,12 +77,12 @@ def visible_token(token: str, limit: int = 24) -> str:
 
 
 def _cut(cluster: str) -> str:
-    # A joiner at the end would join nothing.
+    # A joiner at the end has no effect.
     return cluster if len(cluster) <= LONGEST_CLUSTER else cluster[:LONGEST_CLUSTER].rstrip(JOINERS)
 
 
 def _mark(character: str, before: str, after: str) -> str | None:
-    """A character as it is shown, between two others or ends (""); None where it is shown as it is."""
+    """The replacement of a character between two others, or ends (""); None if it is shown unchanged."""
     if character == " ":
         return None if before.strip(" ") and after.strip(" ") else MARKS[" "]
     if character in JOINERS:
@@ -112,7 +112,7 @@ def _is_selector(character: str) -> bool:
 
 
 def _shapes(neighbour: str) -> bool:
-    """Whether a joiner or selector beside this character does something: in emoji and in scripts that join."""
+    """Whether a joiner or selector next to this character has an effect: in emoji and in scripts that join."""
     return neighbour >= "\u0590" and not _is_inkless(neighbour)
 
 
@@ -130,20 +130,20 @@ def _clusters(line: str) -> Iterator[str]:
 
 
 def wrapped(text: str, width: int, lines: int = 4) -> str:
-    """A sentence or title in lines of at most ``width`` characters; its own line breaks stay."""
-    found: list[str] = []
+    """A sentence or title in lines of at most ``width`` characters; its own line breaks remain."""
+    wrap: list[str] = []
     for paragraph in text.split("\n", lines)[:lines]:
         # Spaces of a sentence are no tokens.
-        found += textwrap.wrap(visible(" ".join(filter(None, paragraph.split(" "))), width * lines), width) or [""]
-    return "\n".join(found[:lines])
+        wrap += textwrap.wrap(visible(" ".join(filter(None, paragraph.split(" "))), width * lines), width) or [""]
+    return "\n".join(wrap[:lines])
 
 
 class Lettering:
     """The fonts of one picture.
 
     Args:
-        texts: every text that will be drawn, as `visible` or `wrapped` gave it. Characters that no installed font has
-            give one `MissingGlyphWarning`, pointed at the caller's caller.
+        texts: every text that will be drawn, after `visible` or `wrapped`. Characters that no installed font has cause
+            one `MissingGlyphWarning`, with the location of the caller's caller.
 
     Attributes:
         missing: these characters; they are drawn as ``□``.
@@ -175,13 +175,13 @@ class Lettering:
             )
 
     def drawable(self, text: str) -> str:
-        """The text with what cannot be drawn replaced by ``□``; break it into lines and shorten it before."""
+        """The text with ``□`` for missing characters; break it into lines and shorten it before."""
         return "".join(MISSING if character in self.missing else character for character in text)
 
     def families(self, text: str) -> list[str]:
-        """Font families for this text, in the order of falling back.
+        """Font families for this text, in the order of fallback.
 
-        One font for all of it where there is one, since a mark is placed well only on a letter of its own font.
+        One font has all of it if possible, since a mark is positioned well only on a letter of its own font.
         """
         whole = _inked(text) - self.missing
         strange = whole - self._known
@@ -189,19 +189,17 @@ class Lettering:
         for family, characters in candidates:
             if whole <= characters:
                 return [family, *self._base]
-        found: list[str] = []
+        fallbacks: list[str] = []
         while any(strange & characters for _, characters in candidates):
             family, characters = max(candidates, key=lambda pair: len(strange & pair[1]))
-            found.append(family)
+            fallbacks.append(family)
             strange -= characters
-        return [*self._base, *found]
+        return [*self._base, *fallbacks]
 
     def letter(self, artist: Text, text: str | None = None) -> Text:
-        """Make a text artist show a text with fonts that have it, and never as mathematics.
+        """Make a text artist (a title, a label, a tick) show a text, with fonts that have it and never as mathematics.
 
-        Args:
-            artist: a text of a figure, a title, a label of an axis or of a tick.
-            text: what it should show; None keeps what it has.
+        ``text=None`` keeps the artist's text.
         """
         shown = self.drawable(artist.get_text() if text is None else text)
         artist.set_parse_math(False)
@@ -238,7 +236,7 @@ def _inked(text: Iterable[str]) -> set[str]:
 
 
 def _region(letters: set[str]) -> str:
-    """Whose forms Chinese characters should have: the ending of the families of Noto CJK."""
+    """The region whose forms Chinese characters should have, as the families of Noto CJK name it."""
     if any("\u3040" <= character <= "\u30ff" for character in letters):
         return "JP"
     if any("\uac00" <= character <= "\ud7a3" for character in letters):
@@ -247,7 +245,7 @@ def _region(letters: set[str]) -> str:
 
 
 def _preference(family: str, region: str) -> tuple[bool, bool, bool, bool, str]:
-    """A key that sorts families: sans serif before others, and of one design for many regions the one that fits."""
+    """A sort key of families: sans serif before others, and the matching region of a design first."""
     name = family.lower()
     elsewhere = "cjk" in name and not family.endswith(region)
     return "mono" in name, "sans" not in name, "serif" in name, elsewhere, family
@@ -260,8 +258,8 @@ def _coverage(family: str) -> frozenset[str]:
     from matplotlib.ft2font import FT2Font
 
     try:
-        found = fontManager.findfont(FontProperties(family=[family]), fallback_to_default=False)
-        font = FT2Font(found.path, face_index=found.face_index)
+        path = fontManager.findfont(FontProperties(family=[family]), fallback_to_default=False)
+        font = FT2Font(path.path, face_index=path.face_index)
     except (ValueError, OSError, RuntimeError):
         return frozenset()
     return frozenset(map(chr, font.get_charmap())) if font.scalable else frozenset()
@@ -269,7 +267,7 @@ def _coverage(family: str) -> frozenset[str]:
 
 @functools.cache
 def _installed() -> tuple[str, ...]:
-    """Families that can draw text, with fonts that were installed after matplotlib wrote its list of fonts."""
+    """The families that can draw text, even fonts that were installed after matplotlib wrote its list of fonts."""
     import matplotlib
     from matplotlib.font_manager import findSystemFonts, fontManager
 
@@ -279,8 +277,8 @@ def _installed() -> tuple[str, ...]:
             fontManager.addfont(path)
         except Exception:
             continue
-    # matplotlib's own TeX fonts have glyphs under wrong codes, Last Resort has boxes under every code, and fonts of
-    # coloured images have nothing that can be drawn as an outline.
+    # Excluded: matplotlib's own TeX fonts, whose codes are wrong; Last Resort, which has boxes for all codes; and fonts
+    # of coloured images, which have no outlines.
     bundled = os.path.realpath(matplotlib.get_data_path())
     return tuple(
         sorted(

@@ -1,4 +1,4 @@
-"""Statistics of a model's heads: one map of heads × layers for each statistic."""
+"""Statistics of a model's heads: a map of heads × layers for each statistic."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 COLORS = "cividis"
-"""People with any colour vision see its order."""
+"""Its order is visible to people with any colour vision."""
 
 CELL = 0.30  # inches, as the next ones
 LEAST_SIDE, MOST_SIDE = 1.9, 4.2
 COLUMNS = 3
 NUMBERS_LIMIT = 0.26
-"""The narrowest cell that a number is written in, inches."""
+"""The narrowest cell with a number, in inches."""
 
 
 @dataclass(frozen=True)
@@ -31,9 +31,9 @@ class HeadMap:
 
     Attributes:
         title: its name.
-        unit: of the numbers.
-        values: ``[layers][heads]``; NaN where there is none. Layers may differ in their number of heads.
-        high: the end of the colours' scale, which begins at 0; None: the largest number.
+        unit: of the values.
+        values: ``[layers][heads]``; NaN if unknown. Layers may differ in their number of heads.
+        high: the end of the colours' scale, which begins at 0; None: the largest value.
     """
 
     title: str
@@ -43,10 +43,10 @@ class HeadMap:
 
 
 def head_grid(maps: Sequence[HeadMap], layers: Sequence[str], title: str) -> Figure:
-    """Draw statistics of heads: heads on x, layers on y, the first layer on top; a scale from 0 beside each map.
+    """Draw statistics of heads: heads on x, layers on y, the first layer on top; each map has a scale from 0.
 
-    Shares have the scale 0 to 1 in all maps, so that their colours can be compared; the numbers are written in the
-    cells where there is room. A cell without a number is grey and crossed.
+    Shares have the scale 0 to 1 in all maps, so that their colours can be compared; numbers are written into cells that
+    are large enough. A cell without a value is grey and crossed.
 
     Args:
         maps: one for each statistic.
@@ -54,8 +54,8 @@ def head_grid(maps: Sequence[HeadMap], layers: Sequence[str], title: str) -> Fig
         title: one line above all.
 
     Raises:
-        ArgumentError: there is no map, or no head.
-        ShapeError: a map with another number of layers.
+        ArgumentError: there is no map, or no layer.
+        ShapeError: a map has the wrong number of layers.
         MissingPartError: matplotlib is not installed.
     """
     if not maps or not layers:

@@ -1,4 +1,4 @@
-"""An image with bright and dark regions: where the weights of a grid over it are large and small."""
+"""An image that is bright where the weights of a grid over it are large, and dark where they are small."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 DARKEST = 0.15
-"""Factor of the brightness where there is no weight."""
+"""The factor of the brightness for weight 0."""
 
 COLUMNS = 5
 PANEL = 1.8  # inches
@@ -29,21 +29,21 @@ Box = tuple[float, float, float, float]
 def spread(weights: Any, rows: int, columns: int, size: tuple[int, int], box: Box | None = None) -> NDArray[np.float64]:
     """The weights of the cells of a grid at each pixel of an image.
 
-    The weight of a cell is exactly that of the pixel in its middle; between the middles of cells it changes linearly
-    along each axis. Pixels outside of the box have 0.
+    The pixel at the centre of a cell has exactly the cell's weight; between centres the weight changes linearly along
+    each axis. Pixels outside the box have 0.
 
     Args:
         weights: ``[rows · columns]``, row by row.
         rows: of the grid.
         columns: of the grid.
         size: height and width of the image.
-        box: x0, y0, x1, y1: the part of the image that the grid covers, in pixels; None: all of it.
+        box: the part of the image that the grid covers, x0, y0, x1, y1 in pixels; None: all of it.
 
     Returns:
         ``[height, width]``.
 
     Raises:
-        ShapeError: the weights do not fit the grid, or the box has no area.
+        ShapeError: the weights do not match the grid, or the box has no area.
     """
     cells = as_array("weights", weights, 1)
     if rows < 1 or columns < 1 or len(cells) != rows * columns:
@@ -54,21 +54,19 @@ def spread(weights: Any, rows: int, columns: int, size: tuple[int, int], box: Bo
         raise ShapeError(f"box must be (x0, y0, x1, y1) with x0 < x1 and y0 < y1; it is {box}")
     down, in_rows = _between(np.arange(height) + 0.5, y0, y1, rows)
     across, in_columns = _between(np.arange(width) + 0.5, x0, x1, columns)
-    found = down @ cells.reshape(rows, columns) @ across.T
-    return found * (in_rows[:, None] & in_columns)
+    return (down @ cells.reshape(rows, columns) @ across.T) * (in_rows[:, None] & in_columns)
 
 
-def _between(middles: NDArray[Any], start: float, stop: float, cells: int) -> tuple[NDArray[Any], NDArray[np.bool_]]:
-    # For each pixel the shares ``[pixels, cells]`` of the two nearest middles of cells, and whether it is inside.
-    place = (middles - start) / (stop - start) * cells - 0.5
-    place = np.clip(place, 0, cells - 1)
-    lower = np.minimum(place.astype(int), max(0, cells - 2))
-    share = place - lower
-    shares = np.zeros((len(middles), cells))
-    pixels = np.arange(len(middles))
-    shares[pixels, lower] = 1 - share
-    shares[pixels, np.minimum(lower + 1, cells - 1)] += share
-    return shares, (middles >= start) & (middles <= stop)
+def _between(pixels: NDArray[Any], start: float, stop: float, cells: int) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+    """For each pixel the shares ``[pixels, cells]`` of the two nearest cells, and whether it is inside."""
+    position = np.clip((pixels - start) / (stop - start) * cells - 0.5, 0, cells - 1)
+    lower = np.minimum(position.astype(int), max(0, cells - 2))
+    share = position - lower
+    shares = np.zeros((len(pixels), cells))
+    number = np.arange(len(pixels))
+    shares[number, lower] = 1 - share
+    shares[number, np.minimum(lower + 1, cells - 1)] += share
+    return shares, (pixels >= start) & (pixels <= stop)
 
 
 def overlay(
@@ -81,13 +79,13 @@ def overlay(
         weights: ``[rows · columns]``, at least 0.
         rows: of the grid.
         columns: of the grid.
-        box: the part of the image that the grid covers; None: all of it.
+        box: as for `spread`.
 
     Returns:
         uint8 ``[height, width, 3]``.
 
     Raises:
-        ShapeError: as `spread`, or the image has another shape.
+        ShapeError: as `spread`, or the image has the wrong shape.
         ArgumentError: a weight is negative or not finite.
     """
     if image.ndim != 3 or image.shape[2] != 3 or image.dtype != np.uint8 or not image.size:
@@ -109,18 +107,18 @@ def image_overlays(
     box: Box | None = None,
     title: str | None = None,
 ) -> Figure:
-    """Draw an image, and beside it one overlay for each word.
+    """Draw an image and one overlay of it for each word.
 
     Args:
         image: uint8 ``[height, width, 3]``.
         weights: ``[words, rows · columns]``, at least 0.
         labels: one for each row of the weights.
         grid: rows and columns.
-        box: the part of the image that the grid covers; None: all of it.
-        title: over all.
+        box: as for `spread`.
+        title: above all.
 
     Raises:
-        ShapeError: shapes that do not fit one another, no word, or more than `MOST_PANELS`.
+        ShapeError: the shapes do not match, or there is no word, or more than `MOST_PANELS`.
         ArgumentError: a weight is negative or not finite.
         MissingPartError: matplotlib is not installed.
     """

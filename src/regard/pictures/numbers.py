@@ -1,4 +1,4 @@
-"""What callers give to be drawn (tensors, arrays, lists) → arrays of float64, checked once."""
+"""Tensors, arrays or lists that callers want drawn → arrays of float64, checked once; and numbers as texts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from regard.errors import KindError, ShapeError
 Matrix = NDArray[np.float64]
 
 MOST_CELLS = 2**22
-"""Numbers of one matrix that is drawn."""
+"""The most elements of a matrix that is drawn."""
 
 
 def as_array(name: str, values: Any, *ranks: int) -> Matrix:
@@ -22,16 +22,16 @@ def as_array(name: str, values: Any, *ranks: int) -> Matrix:
     Args:
         name: the argument's name, for the message.
         values: a tensor of any dtype on any device, an array, or nested lists.
-        ranks: the numbers of axes that are allowed.
+        ranks: the valid numbers of axes.
 
     Raises:
         KindError: these are not real numbers.
-        ShapeError: another number of axes, rows of different lengths, or more than `MOST_CELLS` numbers.
+        ShapeError: the number of axes is invalid, rows differ in length, or there are more than `MOST_CELLS` elements.
     """
     if isinstance(values, Tensor) and values.numel() <= MOST_CELLS:
         values = values.detach().cpu().double().numpy()
     try:
-        # Of a tensor that is too large, only the shape is looked at.
+        # A tensor that is too large is not copied: only its shape matters.
         array = np.broadcast_to(np.float64(0), values.shape) if isinstance(values, Tensor) else np.asarray(values)
     except ValueError as error:
         raise ShapeError(f"{name} must be an array; its rows have different lengths") from error
@@ -52,11 +52,8 @@ def as_array(name: str, values: Any, *ranks: int) -> Matrix:
 def number_texts(matrix: Matrix, *, most_decimals: int = 4) -> list[list[str]]:
     """Every number of a matrix as text, all with the same number of decimals.
 
-    As few decimals as say every number exactly (to float32's precision), at most ``most_decimals``, and fewer for large
-    numbers. −inf is ``−∞``, and not a number is ``NaN``.
-
-    Args:
-        matrix: ``[rows, columns]``.
+    There are as few decimals as give every number exactly (in float32's precision), at most ``most_decimals``, and
+    fewer for large numbers. −inf is ``−∞``.
     """
     finite = matrix[np.isfinite(matrix)]
     largest = float(np.abs(finite).max(initial=0.0))
@@ -77,5 +74,5 @@ def _number_text(value: float, form: str) -> str:
     if value != value:
         return "NaN"
     text = "∞" if abs(value) == float("inf") else format(abs(value), form)
-    # Nothing that is written as zero has a sign.
+    # A number that is written as zero has no sign.
     return f"−{text}" if value < 0 and any(digit in text for digit in "123456789∞") else text

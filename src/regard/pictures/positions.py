@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MOST_NUMBERED = (24, 16)
-"""Positions and dimensions up to which every number is written."""
+"""The most positions and dimensions of a table whose numbers are all written."""
 
 
 def position_table(table: Any, *, title: str | None = None, color_map: str = "RdBu_r") -> Figure:
@@ -24,14 +24,14 @@ def position_table(table: Any, *, title: str | None = None, color_map: str = "Rd
 
     Args:
         table: ``[length, dim]``, finite, e.g. the sinusoids of Vaswani et al. (2017), section 3.5.
-        title: over the picture.
+        title: above the picture.
         color_map: a diverging map of matplotlib; its ends are ± the largest magnitude.
 
     Returns:
         A figure; small tables have every number in its cell.
 
     Raises:
-        ShapeError: ``table`` has not two axes, is empty, or is not finite.
+        ShapeError: ``table`` does not have two axes, is empty, or is not finite.
         UnknownNameError: no such colour map.
         MissingPartError: matplotlib is not installed.
     """

@@ -1,4 +1,4 @@
-"""A picture → a file, whole or not at all."""
+"""A picture → a file, written completely or not at all."""
 
 from __future__ import annotations
 
@@ -15,46 +15,46 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MOST_PIXELS = 100_000_000
-"""Pixels of a picture: 400 MB while it is drawn."""
+"""The most pixels of a picture, which take 400 MB while it is drawn."""
 
 MOST_SIDE = 2**16 - 1
-"""Pixels of a side, as far as matplotlib draws."""
+"""The most pixels of a side that matplotlib can draw."""
 
 # Without a date, the same picture gives the same file (SVG still draws random ids, as its salt is a global setting).
 METADATA: dict[str, dict[str, Any]] = {"png": {}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
 
 
 def save(figure: Figure, path: str | os.PathLike[str], *, dpi: float = 150.0) -> Path:
-    """Write a picture as PNG, SVG or PDF, as the suffix says.
+    """Write a picture as PNG, SVG or PDF, according to the suffix.
 
-    The file is written beside its place under another name and then renamed: a reader sees the old file or the
-    new one, and a full disk leaves no half picture.
+    The file is written under another name in the same folder and then renamed: a reader sees the old file or the new
+    one, and a full disk leaves no incomplete picture.
 
     Args:
-        figure: what to write.
+        figure: the picture.
         path: a name that ends in ``.png``, ``.svg`` or ``.pdf``; its folder must exist. An older file is replaced.
-        dpi: pixels an inch of a PNG, and of what PDF and SVG draw as pixels; at most `MOST_PIXELS` in all.
+        dpi: pixels per inch of a PNG, and of the parts of a PDF or SVG that are pixels; at most `MOST_PIXELS` in all.
 
     Returns:
         The path.
 
     Raises:
-        ArgumentError: another suffix, or a ``dpi`` that is no number of pixels an inch, or makes too large a picture.
-        WriteError: the file cannot be written; says why.
+        ArgumentError: the suffix is another one, or ``dpi`` is not positive or too large.
+        WriteError: the file cannot be written.
     """
-    place = Path(path)
-    suffix = place.suffix.lower().lstrip(".")
+    target = Path(path)
+    suffix = target.suffix.lower().lstrip(".")
     if suffix not in METADATA:
         raise ArgumentError(f"path must end in {', '.join(f'.{kind}' for kind in METADATA)}; it is {_cut(path)}")
     _check_dpi(figure, dpi)
-    with AtomicFile(place) as part:
+    with AtomicFile(target) as part:
         figure.savefig(part, format=suffix, dpi=dpi, metadata=METADATA[suffix])
-    return place
+    return target
 
 
 def _check_dpi(figure: Figure, dpi: float) -> None:
     if isinstance(dpi, bool) or not isinstance(dpi, Real) or not dpi > 0 or not math.isfinite(dpi):
-        raise ArgumentError(f"dpi must be a positive number of pixels an inch; it is {dpi!r}")
+        raise ArgumentError(f"dpi must be a positive number of pixels per inch; it is {dpi!r}")
     width, height = figure.get_size_inches().tolist()
     most = min(MOST_SIDE / max(width, height), math.sqrt(MOST_PIXELS / (width * height)))
     least = 1 / min(width, height)

@@ -1,4 +1,4 @@
-"""An image, the classes of its pixels over it, and the attention of one of them."""
+"""An image, the classes of its pixels, and the attention of one of them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from regard.errors import ArgumentError, KindError, ShapeError
 from regard.pictures.fonts import Lettering, visible
 from regard.pictures.heatmap import color_map
 from regard.pictures.numbers import as_array
-from regard.pictures.sheet import new_sheet, place, text_extent
+from regard.pictures.sheet import new_sheet, set_position, text_extent
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,15 +23,15 @@ PANEL = 3.6
 """Width of a panel; an image that is taller than wide gets this height."""
 
 OPACITY = 0.6
-"""Of the colours over the image."""
+"""The opacity of the colours over the image."""
 
 
 class PixelAttention(NamedTuple):
-    """With which weights one pixel attends to the image.
+    """The attention of one pixel to the image.
 
     Attributes:
-        weights: ``[rows, columns]``, at least 0: cells of one size, side by side from the upper left corner.
-        cell: width and height of a cell in pixels of the image; the last cells may reach beyond it.
+        weights: ``[rows, columns]``, at least 0: cells of one size, from the upper left corner.
+        cell: width and height of a cell in pixels of the image; the last cells may extend beyond it.
         pixel: x and y of the pixel.
     """
 
@@ -57,12 +57,12 @@ def segments(
         image: uint8 ``[height, width, 3]``.
         classes: the found class of each pixel, ``[height, width]``.
         names: of the classes, in the order of their numbers.
-        true: the true class of each pixel, for a panel of its own; a number below 0 is shown as no class.
-        attention: of one pixel, for a panel of its own: bright where its weights are large.
-        title: over the picture.
+        true: the true class of each pixel, for another panel; a number below 0 is shown as no class.
+        attention: of one pixel, for another panel: bright where its weights are large.
+        title: above the picture.
 
     Raises:
-        ShapeError: an array has another shape.
+        ShapeError: an array has the wrong shape.
         KindError: the image is not uint8.
         ArgumentError: a class has no name, or the pixel is not in the image.
         MissingPartError: matplotlib is not installed.
@@ -73,13 +73,13 @@ def segments(
     if pixels.dtype != np.uint8:
         raise KindError(f"image must be uint8; it is {pixels.dtype}")
     height, width = pixels.shape[:2]
-    found = _class_map("classes", classes, (height, width), len(names))
-    panels: list[tuple[str, NDArray[np.uint8]]] = [("image", pixels), ("classes found", overlay(pixels, found))]
-    shown = set(np.unique(found).tolist())
-    if true is not None:
-        known = _class_map("true", true, (height, width), len(names))
-        panels.append(("true classes", overlay(pixels, known)))
-        shown |= set(np.unique(known).tolist())
+    panels: list[tuple[str, NDArray[np.uint8]]] = [("image", pixels)]
+    shown: set[int] = set()
+    for name, argument, panel_title in (("classes", classes, "classes found"), ("true", true, "true classes")):
+        if argument is not None:
+            class_map = _class_map(name, argument, (height, width), len(names))
+            panels.append((panel_title, overlay(pixels, class_map)))
+            shown |= {number for number in np.unique(class_map).tolist() if number >= 0}
     if attention is not None:
         _check_attention(attention, height, width)
         panels.append((f"attention of pixel {attention.pixel[0]}, {attention.pixel[1]}", pixels))
@@ -104,18 +104,18 @@ def segments(
     lettering.letter(heading, visible(title or ""))
     above = MARGIN + CAPTION + (text_extent(heading)[1] + 0.1 if title else 0.0)
     full_width = max(2 * MARGIN + len(panels) * across + (len(panels) - 1) * GAP, 2 * MARGIN + text_extent(heading)[0])
-    rows = _legend_rows([visible(names[int(number)]) for number in sorted(shown) if number >= 0], full_width, lettering)
+    rows = _legend_rows([visible(names[number]) for number in sorted(shown)], full_width, lettering)
     full_height = above + down + 0.1 + len(rows) * 0.2 + MARGIN
     figure.set_size_inches(full_width, full_height)
     heading.set_position((MARGIN / full_width, 1 - MARGIN / full_height))
     for number, panel in enumerate(axes):
-        place(panel, MARGIN + number * (across + GAP), full_height - above - down, across, down)
-    _draw_legend(figure, rows, [number for number in sorted(shown) if number >= 0], full_height - above - down - 0.1)
+        set_position(panel, MARGIN + number * (across + GAP), full_height - above - down, across, down)
+    _draw_legend(figure, rows, sorted(shown), full_height - above - down - 0.1)
     return figure
 
 
 def class_colors(count: int) -> NDArray[np.uint8]:
-    """A colour for each of so many classes, uint8 ``[count, 3]``: neighbours differ in hue and in brightness."""
+    """A colour for each class, uint8 ``[count, 3]``: neighbours differ in hue and in brightness."""
     from matplotlib.colors import hsv_to_rgb
 
     number = np.arange(count)
@@ -125,20 +125,15 @@ def class_colors(count: int) -> NDArray[np.uint8]:
 
 
 def overlay(image: NDArray[np.uint8], classes: NDArray[np.int64]) -> NDArray[np.uint8]:
-    """The image with the colours of its pixels' classes over it; a class below 0 leaves the pixel in grey.
-
-    Args:
-        image: uint8 ``[height, width, 3]``.
-        classes: ``[height, width]``.
-    """
+    """The image ``[height, width, 3]`` in the colours of its pixels' classes; a class below 0 leaves a pixel grey."""
     grey = image.mean(axis=2, keepdims=True).repeat(3, axis=2)
     colors = class_colors(max(1, int(classes.max(initial=0)) + 1))[np.maximum(classes, 0)]
     mixed = np.where((classes >= 0)[..., None], OPACITY * colors + (1 - OPACITY) * grey, grey)
     return np.round(mixed).astype(np.uint8)
 
 
-def _class_map(name: str, given: Any, size: tuple[int, int], count: int) -> NDArray[np.int64]:
-    classes = np.asarray(given)
+def _class_map(name: str, argument: Any, size: tuple[int, int], count: int) -> NDArray[np.int64]:
+    classes = np.asarray(argument)
     if classes.shape != size:
         raise ShapeError(f"{name} must be [height, width] = {list(size)}; it has shape {list(classes.shape)}")
     classes = classes.astype(np.int64)
@@ -170,7 +165,7 @@ def _draw_attention(axes: Axes, attention: PixelAttention, pixels: NDArray[np.ui
     weights = as_array("weights", attention.weights, 2)
     height, width = pixels.shape[:2]
     across, down = attention.cell
-    # The square root shows small weights as well; the colours are in proportion to the largest weight.
+    # The square root makes small weights visible as well; colours are relative to the largest weight.
     strength = np.sqrt(weights / max(float(weights.max()), 1e-30))
     colors = np.asarray(color_map("inferno")(strength))
     colors[..., 3] = OPACITY
@@ -185,7 +180,7 @@ def _draw_attention(axes: Axes, attention: PixelAttention, pixels: NDArray[np.ui
 
 
 def _legend_rows(names: list[str], width: float, lettering: Lettering) -> list[list[tuple[str, float]]]:
-    """Names with their places from the left, in as many lines as they need."""
+    """Names with their distances from the left, in as many lines as they need."""
     sheet = new_sheet(1.0, 1.0)
     rows: list[list[tuple[str, float]]] = [[]]
     x = MARGIN

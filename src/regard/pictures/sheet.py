@@ -13,33 +13,31 @@ if TYPE_CHECKING:
     from matplotlib.text import Text
 
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
-"""Colours that people with any colour vision tell apart (Okabe and Ito, 2008), the strongest first."""
+"""Colours that people with any colour vision can distinguish (Okabe and Ito, 2008), the strongest first."""
 
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
-"""One for each colour of the palette, so that a print in black and white can be read as well."""
-
+"""A marker for each colour of the palette, so that a print in black and white is readable too."""
 
 DASHES = ("-", "--", ":", "-.")
-"""One for all curves of a palette, the next for those after them."""
+"""The first dash serves all curves of a palette, the next one those after them."""
 
 
 def count_axis(axis: Axis) -> None:
-    """Ticks of an axis that counts: integers in steps of 1, 2, 5, 10, ..."""
+    """Set the ticks of an axis of integers, in steps of 1, 2, 5, 10, ..."""
     from matplotlib.ticker import MaxNLocator
 
     axis.set_major_locator(MaxNLocator("auto", integer=True, steps=[1, 2, 5, 10], min_n_ticks=1))
 
 
 def new_sheet(width: float, height: float, *, layout: Literal["constrained"] | None = None) -> Figure:
-    """An empty figure that no global list keeps.
+    """An empty figure of so many inches.
 
-    pyplot keeps every figure it makes in a global list and may open a window; this one is freed with its last
-    reference and draws on the Agg canvas on any machine.
+    pyplot stores every figure in a global list and may open a window; this figure is freed with its last reference and
+    draws on the Agg canvas on any machine.
 
     Args:
-        width: inches.
-        height: inches.
-        layout: ``"constrained"`` lets matplotlib place the axes; None leaves that to the caller.
+        width, height: inches.
+        layout: ``"constrained"`` lets matplotlib arrange the axes; None leaves that to the caller.
 
     Raises:
         MissingPartError: matplotlib is not installed.
@@ -58,7 +56,7 @@ def new_sheet(width: float, height: float, *, layout: Literal["constrained"] | N
 
 
 def text_extent(text: Text) -> tuple[float, float]:
-    """Width and height in inches of a text that stands on a sheet, turned as it is drawn."""
+    """Width and height in inches of a text on a sheet, with its rotation."""
     figure = text.get_figure(root=True)
     assert figure is not None, "the text must be part of a figure"
     box = text.get_window_extent(figure.canvas.get_renderer())  # pyright: ignore[reportAttributeAccessIssue]
@@ -66,14 +64,14 @@ def text_extent(text: Text) -> tuple[float, float]:
 
 
 def fit_width(text: Text, width: float) -> None:
-    """Make the letters of a text smaller if it is wider than so many inches."""
-    found, _ = text_extent(text)
-    if found > width:
-        text.set_fontsize(float(text.get_fontsize()) * width / found)
+    """Shrink the letters of a text that is wider than so many inches."""
+    full, _ = text_extent(text)
+    if full > width:
+        text.set_fontsize(float(text.get_fontsize()) * width / full)
 
 
-def place(axes: Axes, left: float, bottom: float, width: float, height: float) -> None:
-    """Give axes their place on the sheet in inches from its lower left corner."""
+def set_position(axes: Axes, left: float, bottom: float, width: float, height: float) -> None:
+    """Position axes on the sheet, in inches from its lower left corner."""
     figure = axes.get_figure(root=True)
     assert figure is not None, "the axes must be part of a figure"
     full_width, full_height = figure.get_size_inches()

@@ -1,4 +1,4 @@
-"""When each token was heard: attention weights below the spectrogram of a sound, both over the same seconds."""
+"""The alignment of tokens with a sound: attention weights below its spectrogram, over the same seconds."""
 
 from __future__ import annotations
 
@@ -44,23 +44,23 @@ def sound_alignment(
         spectrogram: ``[bands, frames]``, the lowest frequency first.
         tokens: a label for each row.
         seconds: duration of one position.
-        title: over the picture; long ones are wrapped.
-        segments: the true (start, end) of each token in seconds, framed in the picture; None: they are not known.
+        title: above the picture; a long one is wrapped.
+        segments: the true (start, end) of each token in seconds, framed in the picture; None: unknown.
         color_map: of matplotlib, for the weights.
-        maximum: the weight of the darkest colour, raised to the largest weight where that is more; None: the largest.
+        maximum: the weight of the darkest colour, or the largest weight if that is more; None: the largest.
 
     Returns:
         A figure, wider for a longer sound.
 
     Raises:
-        ShapeError: weights, tokens and spectrogram do not fit one another, or hold numbers that are not finite.
+        ShapeError: weights, tokens and spectrogram do not match, or are not finite.
         ArgumentError: ``seconds`` is not above 0.
         UnknownNameError: no such colour map.
         MissingPartError: matplotlib is not installed.
     """
     matrix, sound = as_array("weights", weights, 2), as_array("spectrogram", spectrogram, 2)
-    for name, numbers in (("weights", matrix), ("spectrogram", sound)):
-        if not np.isfinite(numbers).all():
+    for name, array in (("weights", matrix), ("spectrogram", sound)):
+        if not np.isfinite(array).all():
             raise ShapeError(f"{name} must be finite")
     rows, positions = matrix.shape
     if rows != len(tokens):

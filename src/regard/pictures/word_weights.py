@@ -1,4 +1,4 @@
-"""The words of a text with the weight of each under it."""
+"""The words of a text, each with its weight below."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ MOST_WORDS = 4000
 def word_weights(
     words: Sequence[str], weights: Any, *, title: str | None = None, width: float = 9.0, color_map: str = "Oranges"
 ) -> Figure:
-    """Draw a text word by word, with a row of cells below each line of it for each head: darker for more weight.
+    """Draw a text word by word, with a row of cells for each head below each line: darker for more weight.
 
-    A cell has its weight as a number in hundredths; its colour is in proportion to the largest weight of its head.
+    A cell shows its weight in hundredths; its colour is relative to the largest weight of its head.
 
     Args:
         words: the words.
         weights: ``[heads, words]``, finite and at least 0.
-        title: over the text.
-        width: inches that a line may have.
+        title: above the text.
+        width: the most inches of a line.
         color_map: of matplotlib.
 
     Raises:
-        ShapeError: ``weights`` do not fit the words, or are not finite; or there are more than `MOST_WORDS`.
+        ShapeError: ``weights`` do not match the words, or are not finite; or there are more than `MOST_WORDS`.
         UnknownNameError: no such colour map.
         MissingPartError: matplotlib is not installed.
     """
@@ -71,14 +71,14 @@ def word_weights(
 
     texts = [written(word, 10) for word in shown]
     widths = [max(NARROWEST, text_extent(text)[0] + 0.06) for text in texts]
-    places, x, line = [], left, 0
+    positions, x, line = [], left, 0
     for one in widths:
         if x > left and x + one > width - MARGIN:
             x, line = left, line + 1
-        places.append((x, line))
+        positions.append((x, line))
         x += one + GAP
     line_height = WORD_HEIGHT + heads * CELL_HEIGHT + LINE_GAP
-    full_width = max(max(x + one for (x, _), one in zip(places, widths, strict=True)), MARGIN + 2) + MARGIN
+    full_width = max(max(x + one for (x, _), one in zip(positions, widths, strict=True)), MARGIN + 2) + MARGIN
     full_width = max(full_width, text_extent(title_text)[0] + 2 * MARGIN if heading else 0.0)
     height = 2 * MARGIN + title_height + (line + 1) * line_height
     figure.set_size_inches(full_width, height)
@@ -91,7 +91,7 @@ def word_weights(
     largest = np.maximum(matrix.max(axis=1, keepdims=True), 1e-30)
     filled = colors(np.clip(matrix / largest, 0, 1) * 0.85)
     top = MARGIN + title_height
-    for number, ((x, line), one, text) in enumerate(zip(places, widths, texts, strict=True)):
+    for number, ((x, line), one, text) in enumerate(zip(positions, widths, texts, strict=True)):
         y = top + line * line_height
         text.set_position(((x + one / 2) / full_width, 1 - (y + WORD_HEIGHT / 2) / height))
         for head in range(heads):
@@ -105,16 +105,9 @@ def word_weights(
                 dark = matrix[head, number] > 0.6 * largest[head, 0]
                 label = f"{weight:.2f}".removeprefix("0")
                 middle = cell_top + CELL_HEIGHT * 0.46
-                axes.text(
-                    x + one / 2,
-                    middle,
-                    label,
-                    ha="center",
-                    va="center",
-                    fontsize=6.5,
-                    color="white" if dark else "black",
-                )
-    for line in {line for _, line in places} if heads > 1 else ():
+                color = "white" if dark else "black"
+                axes.text(x + one / 2, middle, label, ha="center", va="center", fontsize=6.5, color=color)
+    for line in {line for _, line in positions} if heads > 1 else ():
         for head, name in enumerate(names):
             y = top + line * line_height + WORD_HEIGHT + (head + 0.46) * CELL_HEIGHT
             axes.text(MARGIN, y, name, fontsize=7.5, va="center", ha="left")

@@ -1,6 +1,6 @@
-"""Encodings of positions: added to the input, or applied to queries and keys as rotations.
+"""Position encodings, which are added to the input or rotate queries and keys.
 
-The biases that depend on positions are those of `regard.biases`; their names can be imported from here as well.
+The biases of `regard.biases` that depend on positions can be imported from here as well.
 """
 
 from regard.biases import Alibi, Bias, RelativeBias, RelativePosition, TensorBias, alibi, as_bias

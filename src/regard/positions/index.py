@@ -1,4 +1,4 @@
-"""Which position each row of an input stands at, and the range checks of the arguments that say so."""
+"""The positions of an input's vectors, and checks of the arguments that determine them."""
 
 import torch
 from torch import Tensor
@@ -8,14 +8,14 @@ from regard.shapes import check_floating
 
 
 def position_index(input: Tensor, offset: Tensor) -> Tensor:
-    """Positions of an input whose batch rows start at different ones.
+    """Returns the positions of an input whose batch rows start at different positions.
 
     Args:
         input: ``[batch, ..., length, dim]``.
         offset: the position of each batch row's first vector, integers ``[batch]``.
 
     Returns:
-        ``int64 [batch, 1, ..., length]``: with one axis more it broadcasts against ``input``.
+        ``int64 [batch, 1, ..., length]``, which broadcasts against ``input`` after one more axis is appended.
     """
     if offset.dtype == torch.bool or offset.is_floating_point() or offset.is_complex():
         raise KindError(f"offset must hold integers; it holds {offset.dtype}")
@@ -31,9 +31,9 @@ def position_index(input: Tensor, offset: Tensor) -> Tensor:
 
 
 def check_features(input: Tensor, dim: int, at_least: bool = False) -> None:
-    """Raise unless ``input`` is a floating-point tensor ``[..., length, dim]`` (or wider, with ``at_least``)."""
+    """Raises an error unless ``input`` is a floating-point ``[..., length, dim]``, or wider with ``at_least``."""
     check_floating("input", input)
     fits = input.dim() >= 2 and (input.shape[-1] == dim or (at_least and input.shape[-1] > dim))
     if not fits:
-        wanted = f"[..., length, {'at least ' if at_least else ''}{dim}]"
-        raise ShapeError(f"input must be {wanted}; it has shape {list(input.shape)}")
+        expected = f"[..., length, {'at least ' if at_least else ''}{dim}]"
+        raise ShapeError(f"input must be {expected}; it has shape {list(input.shape)}")

@@ -1,4 +1,4 @@
-"""Learned positions: one vector for each, added to the input."""
+"""Learned positions: one vector a position, which is added to the input."""
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +16,7 @@ class Learned(nn.Module):
     Gehring et al. 2017, §3.1.
 
     Args:
-        max_length: how many positions have a vector, >= 1. It cannot be exceeded.
+        max_length: number of positions, >= 1; no input may exceed it.
         dim: features of a vector, >= 1.
 
     Attributes:
@@ -34,7 +34,7 @@ class Learned(nn.Module):
         nn.init.normal_(self.weight, std=0.02)
 
     def forward(self, input: Tensor, offset: int | Tensor = 0) -> Tensor:
-        """The input with the vectors of its positions added.
+        """Adds the vectors of the input's positions.
 
         Args:
             input: ``[..., length, dim]``.
@@ -42,19 +42,19 @@ class Learned(nn.Module):
                 input's first axis.
 
         Returns:
-            As ``input``, in its dtype.
+            A tensor of the shape and dtype of ``input``.
 
         Raises:
-            ArgumentError: if a position is not among ``0 .. max_length − 1``.
+            ArgumentError: a position is not in ``0 .. max_length − 1``.
         """
         check_features(input, self.dim)
         length = input.shape[-2]
         if isinstance(offset, Tensor):
             positions = position_index(input, offset)
-            # Checked before the look-up: on a GPU, an index out of range ends the process. Meta and fake tensors have
-            # no numbers to check.
-            has_numbers = type(positions) is Tensor and not positions.is_meta
-            if positions.numel() and has_numbers:
+            # The check precedes the lookup, since an index out of range ends the process on a GPU. The elements of meta
+            # and fake tensors cannot be checked.
+            is_readable = type(positions) is Tensor and not positions.is_meta
+            if positions.numel() and is_readable:
                 self._check_range(int(positions.min()), int(positions.max()))
             vectors = self.weight[positions]
         else:

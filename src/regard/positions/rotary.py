@@ -1,4 +1,4 @@
-"""Rotary positions: queries and keys rotated by angles that grow with their position."""
+"""Rotary positions, which rotate queries and keys by angles proportional to their position."""
 
 import torch
 from torch import Tensor, nn
@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from regard.errors import ArgumentError
 from regard.positions.index import check_features
 from regard.positions.sinusoidal import Sinusoidal
-from regard.shapes import accurate, flag, whole_number
+from regard.shapes import flag, upcast, whole_number
 
 
 class Rotary(nn.Module):
@@ -14,15 +14,15 @@ class Rotary(nn.Module):
 
         (a, b) at position m  →  (a cos mθ_i − b sin mθ_i,  a sin mθ_i + b cos mθ_i),    θ_i = base^(−2i / dim)
 
-    Su et al. 2021 (RoFormer), §3.2.2, eq. 15 and 34; their index i counts from 1, ours from 0. To be applied to queries
-    and keys, not to values. Where they differ in length, give each the position it stands at: with a cache, queries get
-    ``offset = keys − queries``.
+    Su et al. 2021 (RoFormer), §3.2.2, eq. 15 and 34; their index i counts from 1, here it counts from 0. Apply it to
+    queries and keys, not to values. If their lengths differ, pass the position of the first query: with a cache,
+    queries get ``offset = keys − queries``.
 
     Args:
-        dim: how many features are rotated, even. Of wider inputs the first ``dim`` are rotated, the rest is unchanged
+        dim: number of rotated features, even. In wider inputs the first ``dim`` are rotated, and the rest is unchanged
             (partial rotary, GPT-NeoX).
-        base: 1 / θ of the slowest pair, about.
-        interleaved: which features are pairs: ``(2i, 2i + 1)`` as in the paper if True, ``(i, i + dim / 2)`` as in
+        base: approximately 1 / θ of the slowest pair.
+        interleaved: which features form pairs: ``(2i, 2i + 1)`` as in the paper if True, ``(i, i + dim / 2)`` as in
             GPT-NeoX and Llama checkpoints if False. They differ by a fixed permutation of features.
 
     Numerics: angles are computed in float64, the rotation in float32 for half-precision inputs.
@@ -37,7 +37,7 @@ class Rotary(nn.Module):
         self.waves = Sinusoidal(self.dim, base)
 
     def forward(self, input: Tensor, offset: int | Tensor = 0) -> Tensor:
-        """The input, rotated.
+        """Rotates the input.
 
         Args:
             input: queries or keys ``[..., length, features]``, ``features >= dim``.
@@ -45,17 +45,17 @@ class Rotary(nn.Module):
                 ``batch`` the input's first axis.
 
         Returns:
-            As ``input``, in its dtype.
+            A tensor of the shape and dtype of ``input``.
         """
         check_features(input, self.dim, at_least=True)
-        exact = accurate(input[..., : self.dim])
-        waves = self.waves.encodings(input, offset, exact.dtype)
+        features = upcast(input[..., : self.dim])
+        waves = self.waves.encodings(input, offset, features.dtype)
         sin, cos = waves[..., 0::2], waves[..., 1::2]
         if self.interleaved:
-            a, b = exact[..., 0::2], exact[..., 1::2]
+            a, b = features[..., 0::2], features[..., 1::2]
             rotated = torch.stack((a * cos - b * sin, a * sin + b * cos), dim=-1).flatten(-2)
         else:
-            a, b = exact.chunk(2, dim=-1)
+            a, b = features.chunk(2, dim=-1)
             rotated = torch.cat((a * cos - b * sin, a * sin + b * cos), dim=-1)
         rotated = rotated.to(input.dtype)
         if input.shape[-1] == self.dim:

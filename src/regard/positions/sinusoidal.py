@@ -1,4 +1,4 @@
-"""Sinusoidal positions: a fixed table of waves, added to the input."""
+"""Sinusoidal positions: a fixed table of waves, which is added to the input."""
 
 import torch
 from torch import Tensor, nn
@@ -8,39 +8,39 @@ from regard.shapes import positive_number, whole_number
 
 
 class Sinusoidal(nn.Module):
-    """Adds sines and cosines of falling frequency, from which a model can learn positions and distances.
+    """Adds sines and cosines of decreasing frequency, from which a model can learn positions and distances.
 
         PE(pos, 2i)     = sin(pos / base^(2i / dim))
         PE(pos, 2i + 1) = cos(pos / base^(2i / dim))
 
-    Vaswani et al. 2017, §3.5 (their ``d_model`` is our ``dim``, their 10000 our ``base``). There is no greatest length,
-    and nothing to learn or to save. An odd ``dim`` ends with a sine that has no cosine.
+    Vaswani et al. 2017, §3.5 (their ``d_model`` is ``dim``, their 10000 is ``base``). The length is unlimited, and
+    there is nothing to learn or to save. An odd ``dim`` ends with a sine without a cosine.
 
     Args:
         dim: features of a vector, >= 1.
-        base: the ratio of the greatest wavelength to the least one, about.
+        base: approximate ratio of the longest to the shortest wavelength.
 
-    Numerics: angles, sines and cosines are computed in float64 and then rounded once to the dtype that is asked for; in
-    float32, angles of far positions would lose their digits.
+    Numerics: angles, sines and cosines are computed in float64 and rounded once to the requested dtype; in float32,
+    the angles of far positions would lose their digits.
     """
 
     def __init__(self, dim: int, base: float = 10000.0):
         super().__init__()
         self.dim = whole_number("dim", dim, low=1)
         self.base = positive_number("base", base)
-        # The longest table so far, in the dtype and on the device of the last input. Not a buffer, because `.half()`
-        # would round it and `state_dict` would save it.
-        self._longest: Tensor | None = None
+        # The longest table so far, in the dtype and on the device of the last input. It is not a buffer, since
+        # `.half()` would round a buffer and `state_dict` would save it.
+        self._cached_table: Tensor | None = None
 
     def table(
         self, length: int, *, dtype: torch.dtype = torch.float32, device: torch.device | str | None = None
     ) -> Tensor:
-        """The encodings of positions ``0 .. length − 1``.
+        """Returns the encodings of positions ``0 .. length − 1``.
 
         Args:
-            length: how many, >= 0.
-            dtype: what to round them to.
-            device: where to put them; None for the CPU.
+            length: number of positions, >= 0.
+            dtype: the dtype of the result.
+            device: the device of the result; None for the CPU.
 
         Returns:
             ``[length, dim]``, sines at even and cosines at odd features.
@@ -49,7 +49,7 @@ class Sinusoidal(nn.Module):
         return self.at(torch.arange(length)).to(device=device, dtype=dtype)
 
     def at(self, positions: Tensor) -> Tensor:
-        """The encodings of any positions, before or after zero.
+        """Returns the encodings of any positions, also negative ones.
 
         Args:
             positions: integers ``[...]``.
@@ -62,7 +62,7 @@ class Sinusoidal(nn.Module):
         return torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(-2)[..., : self.dim]
 
     def forward(self, input: Tensor, offset: int | Tensor = 0) -> Tensor:
-        """The input with the encoding of its positions added.
+        """Adds the encodings of the input's positions.
 
         Args:
             input: ``[..., length, dim]``.
@@ -70,13 +70,14 @@ class Sinusoidal(nn.Module):
                 first axis.
 
         Returns:
-            As ``input``, in its dtype.
+            A tensor of the shape and dtype of ``input``.
         """
         check_features(input, self.dim)
         return input + self.encodings(input, offset, input.dtype)
 
     def encodings(self, input: Tensor, offset: int | Tensor, dtype: torch.dtype) -> Tensor:
-        """What `forward` adds: ``[length, dim]``, or ``[batch, 1, ..., length, dim]`` for an offset a batch row."""
+        """Returns the encodings that `forward` adds: ``[length, dim]``, or ``[batch, 1, ..., length, dim]`` if each
+        batch row has its own offset."""
         if isinstance(offset, Tensor):
             return self.at(position_index(input, offset)).to(dtype)
         first = whole_number("offset", offset)
@@ -86,20 +87,20 @@ class Sinusoidal(nn.Module):
         return self._from_start(stop, dtype, input)[first:]
 
     def _from_start(self, length: int, dtype: torch.dtype, input: Tensor) -> Tensor:
-        """The encodings of positions ``0 .. length − 1`` on the input's device; from the cached table, if possible."""
-        cached, device = self._longest, input.device
-        # A fake tensor cannot be added to a real table, and an exported program does not keep one.
+        """Returns the encodings of positions ``0 .. length − 1`` on the input's device, if possible from the cache."""
+        cached, device = self._cached_table, input.device
+        # A fake tensor cannot be added to a real table, and an exported program must not contain one.
         may_read = type(input) is Tensor and not torch.compiler.is_exporting()
         same_kind = cached is not None and (cached.dtype, cached.device) == (dtype, device)
         if cached is not None and may_read and same_kind and len(cached) >= length:
             return cached[:length]
         if not may_read or torch.compiler.is_compiling():
             return self.at(torch.arange(length, device=device)).to(dtype)
-        # A power of two, so that decoding step by step makes few tables. The table outlives this call, so it must not
-        # be an inference tensor.
+        # The length is a power of two, so that step-by-step decoding computes few tables. The table outlives this call,
+        # so it must not be an inference tensor.
         with torch.inference_mode(False):
-            self._longest = self.table(1 << max(length - 1, 0).bit_length(), dtype=dtype, device=device)
-        return self._longest[:length]
+            self._cached_table = self.table(1 << max(length - 1, 0).bit_length(), dtype=dtype, device=device)
+        return self._cached_table[:length]
 
     def extra_repr(self) -> str:
         return f"{self.dim}, base={self.base:g}"

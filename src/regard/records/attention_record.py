@@ -1,18 +1,94 @@
-"""The weights of one attention call, or a source of their tiles, with what its queries and keys are."""
+"""The record of one attention call: its axes, and its weights or a source of tiles of them.
+
+A `TileSource` stands for weights that are not stored as one matrix: it computes pooled maps and exact tiles on request.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal, Protocol, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from regard.errors import ArgumentError, KindError, ShapeError, UnknownNameError
 from regard.records.axis import Axis, FrameAxis, GridAxis, TokenAxis, as_numbers
-from regard.records.tile_source import TileSource
 
 Kind = Literal["self", "causal", "cross"]
+
+
+class TileSource(Protocol):
+    """Computes pooled maps and exact tiles of ``[heads, queries, keys]`` weights."""
+
+    @property
+    def heads(self) -> int: ...
+
+    @property
+    def queries(self) -> int: ...
+
+    @property
+    def keys(self) -> int: ...
+
+    def pooled(self, rows: int, columns: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """Mean and maximum, each ``[heads, rows, columns]``, over the bins of `bin_edges`.
+
+        Args:
+            rows: from 1 to ``queries``.
+            columns: from 1 to ``keys``.
+        """
+        ...
+
+    def tile(self, queries: tuple[int, int], keys: tuple[int, int]) -> NDArray[np.float32]:
+        """The exact weights ``[heads, q1 − q0, k1 − k0]`` of queries and keys given as (first, one past the last)."""
+        ...
+
+
+def bin_edges(length: int, bins: int) -> NDArray[np.int64]:
+    """The edges of bins: position ``p`` is in bin ``⌊p · bins / length⌋``, as in the reading ``pooled``.
+
+    Raises:
+        ArgumentError: ``bins`` is not from 1 to ``length``.
+    """
+    if not 1 <= bins <= length:
+        raise ArgumentError(f"bins must be from 1 to {length}; it is {bins}")
+    return (np.arange(bins + 1, dtype=np.int64) * length + bins - 1) // bins
+
+
+class DenseTiles:
+    """A `TileSource` of stored weights ``[heads, queries, keys]``."""
+
+    def __init__(self, weights: NDArray[np.float32]):
+        array = as_numbers("weights", weights)
+        if array.ndim != 3:
+            raise ShapeError(f"weights must be [heads, queries, keys]; the shape is {list(array.shape)}")
+        self.weights = array.astype(np.float32, copy=False)
+
+    @property
+    def heads(self) -> int:
+        return self.weights.shape[0]
+
+    @property
+    def queries(self) -> int:
+        return self.weights.shape[1]
+
+    @property
+    def keys(self) -> int:
+        return self.weights.shape[2]
+
+    def pooled(self, rows: int, columns: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        row_edges, column_edges = bin_edges(self.queries, rows), bin_edges(self.keys, columns)
+        counts = np.diff(row_edges)[:, None] * np.diff(column_edges)[None, :]
+        row_sums = np.add.reduceat(self.weights, row_edges[:-1], axis=1, dtype=np.float64)
+        sums = np.add.reduceat(row_sums, column_edges[:-1], axis=2)
+        highest = np.maximum.reduceat(self.weights, row_edges[:-1], axis=1)
+        highest = np.maximum.reduceat(highest, column_edges[:-1], axis=2)
+        return (sums / counts).astype(np.float32), highest
+
+    def tile(self, queries: tuple[int, int], keys: tuple[int, int]) -> NDArray[np.float32]:
+        for name, (first, last), length in (("queries", queries, self.queries), ("keys", keys, self.keys)):
+            if not 0 <= first < last <= length:
+                raise ArgumentError(f"{name} must be (first, last) with 0 ≤ first < last ≤ {length}; got {first, last}")
+        return self.weights[:, queries[0] : queries[1], keys[0] : keys[1]]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -23,14 +99,14 @@ class AttentionRecord:
         name: of the module, such as ``"encoder.layer.0.attention"``.
         layer: from 0.
         kind: ``"self"``, ``"causal"`` or ``"cross"``.
-        queries: what the rows are.
-        keys: what the columns are.
+        queries: the axis of the rows.
+        keys: the axis of the columns.
         weights: float32 ``[heads, queries, keys]`` before dropout, at least 0 or NaN; None if there is a source.
         visible: bool ``[queries, keys]`` or ``[heads, queries, keys]``; False is masked. None: everything is visible.
-        source: gives tiles of the weights where they are not stored.
+        source: computes tiles of the weights if they are not stored.
 
     Raises:
-        ShapeError: shapes that do not fit the axes.
+        ShapeError: shapes that do not match the axes.
         ArgumentError: negative or infinite weights, or neither weights nor a source.
         KindError: an axis of another type, or ``visible`` is not boolean.
         UnknownNameError: an unknown kind.
@@ -58,9 +134,9 @@ class AttentionRecord:
         if self.weights is not None:
             object.__setattr__(self, "weights", _checked_weights(self.weights, lengths))
         if self.source is not None:
-            found = (self.source.queries, self.source.keys)
-            if found != lengths:
-                raise ShapeError(f"source must have the {lengths} positions of queries and keys; it has {found}")
+            of_source = (self.source.queries, self.source.keys)
+            if of_source != lengths:
+                raise ShapeError(f"source must have the {lengths} positions of queries and keys; it has {of_source}")
             if self.weights is not None and self.weights.shape[0] != self.source.heads:
                 raise ShapeError(
                     f"source must have the {self.weights.shape[0]} heads of weights; it has {self.source.heads}"
@@ -99,6 +175,6 @@ def _checked_weights(weights: NDArray[np.float32], lengths: tuple[int, int]) -> 
         )
     wrong = (array < 0) | np.isinf(array)
     if wrong.any():
-        place = tuple(np.argwhere(wrong)[0].tolist())
-        raise ArgumentError(f"weights must be finite and at least 0, or NaN; weights{list(place)} is {array[place]}")
+        index = tuple(np.argwhere(wrong)[0].tolist())
+        raise ArgumentError(f"weights must be finite and at least 0, or NaN; weights{list(index)} is {array[index]}")
     return array

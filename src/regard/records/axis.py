@@ -1,8 +1,12 @@
-"""What the queries or the keys of an attention are: tokens, the patches of an image, or the frames of a sound."""
+"""The axis of the queries or the keys of an attention: tokens, the patches of an image, or the frames of a sound.
+
+The words of tokens are found by the marks that tokenizers leave in them (`word_ranges`).
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,22 +15,20 @@ from numpy.typing import NDArray
 
 from regard.errors import ArgumentError, KindError, ShapeError
 
-CHANNELS = 3
-
 
 @dataclass(frozen=True)
 class TokenAxis:
     """Tokens, in their order.
 
     Attributes:
-        tokens: the text of each; data that nothing interprets.
-        special: True for each token that stands for no text ([CLS], padding); () if none is known.
-        words: the positions of each word, ranges that follow one another from 0 to the end; () if none are known.
+        tokens: the text of each token, which is never interpreted.
+        special: True for each token that stands for no text ([CLS], padding); () if unknown.
+        words: the positions of each word, consecutive ranges from 0 to the end; () if unknown.
 
     Raises:
         KindError: a token is no text.
         ShapeError: ``special`` has another length than ``tokens``.
-        ArgumentError: ``words`` leave something out, overlap or are empty.
+        ArgumentError: ``words`` leave positions out, overlap or are empty.
     """
 
     tokens: tuple[str, ...]
@@ -75,7 +77,7 @@ class GridAxis:
         columns: of the grid.
         image: uint8 ``[height, width, 3]``.
         leading: positions before the grid, such as a class token.
-        box: x0, y0, x1, y1 in pixels that the grid covers; None: the whole image.
+        box: the part that the grid covers, x0, y0, x1, y1 in pixels; None: the whole image.
 
     Raises:
         ShapeError: the image has another shape, or a count is out of its range.
@@ -95,7 +97,7 @@ class GridAxis:
             if isinstance(count, bool) or not isinstance(count, (int, np.integer)) or count < least:
                 raise ShapeError(f"{name} must be an integer of at least {least}; it is {count!r}")
         image = as_numbers("image", self.image)
-        if image.ndim != 3 or image.shape[2] != CHANNELS or not image.size:
+        if image.ndim != 3 or image.shape[2] != 3 or not image.size:
             raise ShapeError(f"image must be [height, width, 3] and not empty; it has shape {list(image.shape)}")
         if image.dtype != np.uint8:
             raise KindError(f"image must be uint8; it is {image.dtype}")
@@ -126,8 +128,8 @@ class FrameAxis:
     Attributes:
         spectrogram: float32 ``[bins, frames]``, the lowest frequency first, over the same time as the positions; it
             may be finer than they are.
-        seconds: of one position.
-        positions: how many there are; None: one for each frame of the spectrogram.
+        seconds: the duration of one position.
+        positions: the number of positions; None: one for each frame of the spectrogram.
 
     Raises:
         ShapeError: the spectrogram has another shape, or ``positions`` is below 1.
@@ -169,12 +171,7 @@ Axis = TokenAxis | GridAxis | FrameAxis
 
 
 def as_numbers(name: str, values: Any) -> NDArray[Any]:
-    """An array of real numbers or booleans.
-
-    Raises:
-        KindError: it is something else.
-        ShapeError: nested lists of different lengths.
-    """
+    """An array of real numbers or booleans; KindError or ShapeError for other values."""
     try:
         array = np.asarray(values)
     except ValueError as error:
@@ -184,3 +181,55 @@ def as_numbers(name: str, values: Any) -> NDArray[Any]:
     if array.dtype.kind not in "biuf":
         raise KindError(f"{name} must hold real numbers; it holds {array.dtype}")
     return array
+
+
+WITHIN = ("##", "·")
+"""Marks before a piece within a word: those of WordPiece and of regard's own tokenizers."""
+
+BEFORE = ("▁", "Ġ", " ")
+"""Marks before the first piece of a word: those of SentencePiece and of byte-level BPE."""
+
+AFTER = "@@"
+"""The mark after a piece that another piece of the same word follows (subword-nmt)."""
+
+
+def word_ranges(tokens: Sequence[str], special: Sequence[bool] = ()) -> tuple[range, ...]:
+    """The positions of each word; () if no token has a mark.
+
+    Args:
+        tokens: of any tokenizer that marks either the pieces within a word or those that begin one.
+        special: True for each token that is a word by itself; () if none is known.
+    """
+    alone = list(special) or [False] * len(tokens)
+    texts = [token for token, flag in zip(tokens, alone, strict=True) if not flag]
+    marks_within = any(token.startswith(WITHIN) and len(token) > 1 for token in texts)
+    marks_after = any(token.endswith(AFTER) and len(token) > len(AFTER) for token in texts)
+    marks_before = any(token.startswith(BEFORE) for token in texts)
+    if not (marks_within or marks_after or marks_before):
+        return ()
+    starts = []
+    for position, token in enumerate(tokens):
+        first = position == 0 or alone[position] or alone[position - 1]
+        if not first:
+            if marks_within:
+                first = not (token.startswith(WITHIN) and len(token) > 1)
+            elif marks_after:
+                first = not tokens[position - 1].endswith(AFTER)
+            else:
+                first = token.startswith(BEFORE)
+        if first:
+            starts.append(position)
+    return tuple(range(start, stop) for start, stop in zip(starts, [*starts[1:], len(tokens)], strict=True))
+
+
+def join_pieces(pieces: Sequence[str]) -> str:
+    """The text of a word: its pieces without the marks of their tokenizer."""
+    joined = []
+    for number, piece in enumerate(pieces):
+        text = piece
+        if number == 0 and (len(piece) > 1 or len(pieces) > 1):
+            text = next((piece.removeprefix(mark) for mark in BEFORE if piece.startswith(mark)), piece)
+        elif number > 0:
+            text = next((piece.removeprefix(mark) for mark in WITHIN if piece.startswith(mark)), piece)
+        joined.append(text if number == len(pieces) - 1 else text.removesuffix(AFTER))
+    return "".join(joined)

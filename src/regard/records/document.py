@@ -1,17 +1,93 @@
-"""What one view or page shows: the records of a model's run on one input."""
+"""A document, which one view or page shows: the attention of a model's run on one input, and worked calculations."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from regard.errors import ArgumentError, KindError
+import numpy as np
+from numpy.typing import NDArray
+
+from regard.errors import ArgumentError, KindError, ShapeError, UnknownNameError
 from regard.records.attention_record import AttentionRecord
-from regard.records.steps_record import StepsRecord
+from regard.records.axis import as_numbers
+
+PAIRS = ("scores", "scaled", "capped", "biased", "masked", "weights")
+"""Steps with an element for each (query, key), in the order of the calculation."""
+
+ORDER = ("query", "key", "value", *PAIRS, "output")
+NEEDED = ("query", "key", "value", "scores", "weights", "output")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class StepsRecord:
+    """The worked calculation of one head, step by step; the names are those of `regard.Explanation`.
+
+    Attributes:
+        name: such as ``"layer 0, head 3"``.
+        matrices: float64 matrices by name. ``query [queries, dim]``, ``key [keys, dim]``, ``value [keys, value_dim]``,
+            ``scores``, ``weights`` ``[queries, keys]`` and ``output [queries, value_dim]`` are required; ``scaled``,
+            ``capped``, ``biased`` and ``masked`` ``[queries, keys]`` are present if the calculation has the step
+            (``masked`` is −inf where the mask hides a key).
+        query_labels: one for each query.
+        key_labels: one for each key.
+        score: ``"dot"`` if ``scores = query · keyᵀ``, else another name.
+        normalizer: such as ``"softmax"``.
+        layer: of the model; None if there is none.
+        head: from 0; None if there is none.
+
+    Raises:
+        UnknownNameError: a matrix of another name.
+        ArgumentError: a matrix is missing.
+        ShapeError: the shapes do not match one another or the labels.
+    """
+
+    name: str
+    matrices: Mapping[str, NDArray[np.float64]]
+    query_labels: tuple[str, ...]
+    key_labels: tuple[str, ...]
+    score: str = "dot"
+    normalizer: str = "softmax"
+    layer: int | None = None
+    head: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in self.matrices:
+            if name not in ORDER:
+                raise UnknownNameError("matrix", name, ORDER)
+        for name in NEEDED:
+            if name not in self.matrices:
+                raise ArgumentError(f"matrices must have {', '.join(NEEDED)}; {name} is missing")
+        matrices = {
+            name: as_numbers(f"matrices[{name!r}]", self.matrices[name]).astype(np.float64)
+            for name in ORDER
+            if name in self.matrices
+        }
+        queries, keys = len(self.query_labels), len(self.key_labels)
+        dim, value_dim = matrices["query"].shape[-1:], matrices["value"].shape[-1:]
+        expected = dict.fromkeys(PAIRS, (queries, keys)) | {
+            "query": (queries, *dim),
+            "key": (keys, *(dim if self.score == "dot" else matrices["key"].shape[-1:])),
+            "value": (keys, *value_dim),
+            "output": (queries, *value_dim),
+        }
+        for name, matrix in matrices.items():
+            if matrix.ndim != 2 or matrix.shape != expected[name]:
+                raise ShapeError(
+                    f"matrices[{name!r}] must be {list(expected[name])} for {queries} query labels and {keys} key "
+                    f"labels; its shape is {list(matrix.shape)}"
+                )
+        object.__setattr__(self, "matrices", matrices)
+        object.__setattr__(self, "query_labels", tuple(map(str, self.query_labels)))
+        object.__setattr__(self, "key_labels", tuple(map(str, self.key_labels)))
+
+    def __repr__(self) -> str:
+        return f"StepsRecord({self.name!r}, {len(self.query_labels)} queries, {len(self.key_labels)} keys)"
 
 
 @dataclass(frozen=True, eq=False)
 class Document:
-    """Records that are shown together.
+    """Records that are displayed together.
 
     Attributes:
         title: one line.
@@ -21,7 +97,7 @@ class Document:
 
     Raises:
         KindError: an entry of another type.
-        ArgumentError: there is nothing to show.
+        ArgumentError: the document is empty.
     """
 
     title: str

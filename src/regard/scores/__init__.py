@@ -1,4 +1,4 @@
-"""Scores: how a query is compared with a key."""
+"""Scores, which compare queries with keys."""
 
 from regard.scores.additive import Additive
 from regard.scores.custom import Custom

@@ -1,4 +1,4 @@
-"""The additive score, which is the concat score too."""
+"""The additive score, also known as concat."""
 
 import math
 
@@ -8,12 +8,12 @@ from torch import Tensor, nn
 from regard.axes import Float
 from regard.errors import KindError, ShapeError
 from regard.scores.score import Prepared, Score, TanhSum
-from regard.scores.weights import check_device, check_dim, check_heads, hold, project
-from regard.shapes import accurate, check_sizes
+from regard.scores.weights import check_device, check_dim, check_heads, project, register_weight
+from regard.shapes import check_sizes, upcast
 
 
 class Additive(Score):
-    """A layer of tanh units on query and key, and a weight for each unit.
+    """Scores a pair by a layer of tanh units on query and key, with a weight for each unit.
 
     ::
 
@@ -21,17 +21,17 @@ class Additive(Score):
 
     Bahdanau et al. 2015, "Neural Machine Translation by Jointly Learning to Align and Translate", appendix A.1.2:
     w is their v_a, q the state s_{i−1}, k the annotation h_j. Luong et al. 2015, section 3.1, *concat*, is the same
-    family: v · tanh(W_a [q; k]) with W_a = [W, U] (see `concat`). Lowers to w · tanh(query' + key'), with query' = W q
-    and key' = U k + b taken once for each query and each key.
+    family: v · tanh(W_a [q; k]) with W_a = [W, U] (see `concat`). It lowers to w · tanh(query' + key'), where
+    query' = W q and key' = U k + b are computed once for each query and each key.
 
     Args:
-        weight: w, ``[dim]``, or ``[heads, dim]`` with a vector for each head.
+        weight: w, ``[dim]``, or ``[heads, dim]`` with one vector a head.
         query_projection: W, `nn.Linear` from the queries' dim to ``dim``; None if the queries are projected already.
         key_projection: U and b, `nn.Linear` from the keys' dim to ``dim``; None if the keys are projected already.
 
     Raises:
-        KindError: a weight that is not a tensor of floating-point numbers, a projection that is not an `nn.Linear`.
-        ShapeError: a weight of another rank, a projection that doesn't end in ``dim``.
+        KindError: the weight is not a floating-point tensor, or a projection is not an `nn.Linear`.
+        ShapeError: the weight has another rank, or a projection does not have ``dim`` outputs.
 
     Numerics: half-precision inputs are projected and scored in float32.
     """
@@ -47,28 +47,27 @@ class Additive(Score):
         key_projection: nn.Linear | None = None,
     ):
         super().__init__()
-        hold(self, "weight", weight, "[dim]", "[heads, dim]")
+        register_weight(self, "weight", weight, "[dim]", "[heads, dim]")
         self.query_projection = check_projection("query_projection", query_projection, weight)
         self.key_projection = check_projection("key_projection", key_projection, weight)
 
     @classmethod
     def create(cls, query_dim: int, key_dim: int, dim: int, heads: int | None = None) -> "Additive":
-        """A trainable one with both projections.
+        """Creates a trainable score with both projections.
 
         Args:
             query_dim: features of a query.
             key_dim: features of a key.
-            dim: tanh units.
-            heads: how many heads have a weight vector each; None is one vector for all.
+            dim: number of tanh units.
+            heads: the number of heads with separate weight vectors; None is one vector for all.
         """
         return cls(create_weight(dim, heads), *create_projections(query_dim, key_dim, dim))
 
     @classmethod
     def concat(cls, query_dim: int, key_dim: int, dim: int, heads: int | None = None) -> "Additive":
-        """A trainable *concat* score of Luong: the projections are the halves of one matrix, without a bias.
+        """Creates Luong's *concat* score: its projections are the two parts of one matrix, without a bias.
 
-        Its arguments are those of `create`; the matrix is initialised as the one ``[dim, query_dim + key_dim]`` that
-        it is.
+        The arguments are those of `create`. The matrix ``[dim, query_dim + key_dim]`` is initialized as a whole.
         """
         check_sizes(query_dim=query_dim, key_dim=key_dim, dim=dim)
         matrix = nn.init.xavier_uniform_(torch.empty(dim, query_dim + key_dim))
@@ -101,7 +100,7 @@ class Additive(Score):
     def prepare(
         self, query: Float[Tensor, "batch heads queries query_dim"], key: Float[Tensor, "batch kv_heads keys key_dim"]
     ) -> Prepared:
-        query, key = accurate(self.project_query(query)), accurate(self.project_key(key))
+        query, key = upcast(self.project_query(query)), upcast(self.project_key(key))
         return Prepared(query, key, TanhSum(self.weight.to(query.dtype)))
 
     def extra_repr(self) -> str:
@@ -109,7 +108,7 @@ class Additive(Score):
 
 
 def check_projection(name: str, projection: object, weight: Tensor) -> nn.Linear | None:
-    """The projection, if it is None or a linear map to as many units as ``weight`` has."""
+    """Returns the projection if it is None or a linear map to as many units as ``weight`` has; raises otherwise."""
     if projection is None:
         return None
     if not isinstance(projection, nn.Linear):
@@ -123,14 +122,14 @@ def check_projection(name: str, projection: object, weight: Tensor) -> nn.Linear
 
 
 def create_weight(dim: int, heads: int | None = None) -> nn.Parameter:
-    """A new weight vector of tanh units, uniform in ±1/√dim; one for each head if there are heads."""
+    """Creates a weight vector of tanh units, uniform in ±1/√dim, or one a head."""
     check_sizes(dim=dim, heads=1 if heads is None else heads)
     bound = 1.0 / math.sqrt(dim)
     return nn.Parameter(torch.empty((dim,) if heads is None else (heads, dim)).uniform_(-bound, bound))
 
 
 def create_projections(query_dim: int, key_dim: int, dim: int) -> tuple[nn.Linear, nn.Linear]:
-    """New projections of queries and of keys. One bias is enough for a sum: the keys' has it, starting at 0."""
+    """Creates projections of queries and keys; only the keys' projection has a bias, since one is enough for a sum."""
     check_sizes(query_dim=query_dim, key_dim=key_dim, dim=dim)
     query_projection, key_projection = nn.Linear(query_dim, dim, bias=False), nn.Linear(key_dim, dim)
     for projection in (query_projection, key_projection):

@@ -1,4 +1,4 @@
-"""Any function of queries and keys as a score."""
+"""Turns any function of queries and keys into a score."""
 
 from collections.abc import Callable
 
@@ -6,34 +6,34 @@ from torch import Tensor, nn
 
 from regard.axes import Float
 from regard.errors import ArgumentError, KindError, ShapeError
-from regard.locality import is_local, needs_trial, numbers, remember_trial
+from regard.locality import is_local, needs_trial, remember_trial, trial_values
 from regard.scores.score import Pairwise, Prepared, Score
 from regard.scores.weights import in_dtype_of
-from regard.shapes import accurate, check_arguments
+from regard.shapes import check_arguments, upcast
 
 
 class Custom(Score):
-    """Any function of queries and keys.
+    """A score that is any function of queries and keys.
 
     ::
 
         score(q, k) = function(q, k)
 
     Args:
-        function: ``(query [batch, heads, queries, query_dim], key [batch, heads, keys, key_dim])`` to
-            ``[batch, heads, queries, keys]``. It is called with tiles, so each pair must be scored by itself: nothing
-            may depend on other pairs, or on where a pair stands (`Modified` is for that). Keys come with as many heads
-            as queries. An `nn.Module` is registered, and its parameters get their gradients.
-        width: how many numbers it holds at once for each pair; large values make smaller tiles.
+        function: maps ``query [batch, heads, queries, query_dim]`` and ``key [batch, heads, keys, key_dim]`` to
+            ``[batch, heads, queries, keys]``. It is called with tiles, so it must score each pair independently of
+            other pairs and of the pair's position (for which there is `Modified`). Keys have as many heads as queries.
+            If it is an `nn.Module`, its parameters are registered.
+        width: elements that the function has in memory at once for each pair; a larger width makes smaller tiles.
 
     Raises:
-        KindError: not callable.
-        ArgumentError: a width below 1; a function whose score of a pair depends on other queries or keys. It is tried
-            once, on a few numbers on a CPU, without a trace in random generators, buffers or hooks; not where PyTorch
-            traces.
-        ShapeError: scores of another shape.
+        KindError: the function is not callable.
+        ArgumentError: the width is below 1, or the score of a pair depends on other queries or keys. To find out, the
+            function is run once on a small CPU tensor, without effects on random generators, buffers or hooks, unless
+            PyTorch traces.
+        ShapeError: the scores have another shape.
 
-    Numerics: half-precision inputs come to the function in float32, and a module calculates in the inputs' dtype.
+    Numerics: the function gets half-precision inputs in float32, and a module computes in the dtype of its inputs.
     """
 
     def __init__(self, function: Callable[[Tensor, Tensor], Tensor], width: int = 1):
@@ -49,45 +49,45 @@ class Custom(Score):
         self.width = width
 
     def check(self, query: Tensor, key: Tensor) -> None:
-        """Every pair of shapes may suit; the function says so by its own errors."""
+        """Accepts all shapes; the function raises its own errors."""
 
     def prepare(
         self, query: Float[Tensor, "batch heads queries query_dim"], key: Float[Tensor, "batch kv_heads keys key_dim"]
     ) -> Prepared:
-        query, key = accurate(query), accurate(key)
+        query, key = upcast(query), upcast(key)
         if needs_trial(self.function, "score", query, key):
-            self._try(query, key)
+            self._check_independence(query, key)
             remember_trial(self.function, "score")
         function = self.function
         if isinstance(function, nn.Module):
             function = in_dtype_of(query, function)
         return Prepared(query, key, Pairwise(function, self.width))
 
-    def _try(self, query: Tensor, key: Tensor) -> None:
-        """Raise ArgumentError if the score of one pair depends on another, and ShapeError for other axes."""
+    def _check_independence(self, query: Tensor, key: Tensor) -> None:
+        """Raises ArgumentError if the score of one pair depends on another pair, and ShapeError for other axes."""
         for heads in (3, query.shape[1]):
             expected = (2, heads, 4, 5)
 
             def first_pair(scores: Tensor, expected: tuple[int, ...] = expected) -> Tensor:
                 if scores.shape != expected:
                     raise ShapeError(
-                        "score must return [batch, heads, queries, keys]; of 2, "
-                        f"{', '.join(map(str, expected[1:]))} of them {self._name} returned {list(scores.shape)}"
+                        f"score must return [batch, heads, queries, keys]; for the sizes {list(expected)} "
+                        f"{self._name} returned {list(scores.shape)}"
                     )
                 return scores[0, 0, 0, 0]
 
             shapes = (*expected[:3], query.shape[-1]), (*expected[:2], 5, key.shape[-1])
-            inputs = [numbers(shape, query) for shape in shapes]
-            others = [numbers(shape, query, first=1.0) for shape in shapes]
+            inputs = [trial_values(shape, query) for shape in shapes]
+            others = [trial_values(shape, query, phase=1.0) for shape in shapes]
             for input, other in zip(inputs, others, strict=True):
                 other[0, 0, 0] = input[0, 0, 0]
-            local = is_local(self.function, inputs, others, first_pair)
-            if local is False:
+            independent = is_local(self.function, inputs, others, first_pair)
+            if independent is False:
                 raise ArgumentError(
                     "score must compare each query with each key by itself; the score of a pair by "
                     f"{self._name} depends on other queries, keys, heads or batch rows"
                 )
-            if local:
+            if independent:
                 return
 
     @property

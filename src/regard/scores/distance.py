@@ -1,4 +1,4 @@
-"""Scores by distance: near keys score high."""
+"""Scores by distance: the nearer the key, the higher its score."""
 
 import torch
 from torch import Tensor
@@ -6,41 +6,41 @@ from torch import Tensor
 from regard.axes import Float
 from regard.errors import KindError
 from regard.scores.score import InnerProduct, Pairwise, Prepared, Score
-from regard.shapes import accurate, spread_heads
+from regard.shapes import spread_heads, upcast
 
 
 class Distance(Score):
-    """The negative distance, squared or not.
+    """Computes the negative distance, squared or not.
 
     ::
 
         score(q, k) = −|q − k|²          squared=True
         score(q, k) = −|q − k|           squared=False
 
-    Kim et al. 2021, "The Lipschitz Constant of Self-Attention", section 3.2, *L2 attention*: their scores are ours
-    divided by √dim, and their query and key projections are one.
+    Kim et al. 2021, "The Lipschitz Constant of Self-Attention", section 3.2, *L2 attention*; they divide these scores
+    by √dim and use one projection for queries and keys.
 
     Args:
-        squared: whether the distance is squared (the default).
+        squared: whether the distance is squared; default True.
 
     Raises:
         KindError: ``squared`` is not a bool.
 
     Numerics: the squared distance lowers to an inner product, [2q, −|q|², 1] · [k, 1, −|k|²], whose rounding error is
-    about eps · (|q|² + |k|²), whatever their distance. So an anchor is subtracted from both first: distances do not
-    depend on it, and therefore it takes no gradient, exactly. The anchor of each key head of each batch row is the
-    query of the smallest magnitude among those that read this head.
+    about eps · (|q|² + |k|²), however small their distance. Therefore an anchor is first subtracted from both.
+    Distances do not depend on it, so its gradient is exactly 0. The anchor of a key head in a batch row is the query
+    with the smallest magnitude among those that read this head.
 
-    - It is near the queries if these lie near each other, and then the error is about eps · (s² + |q − k|²), with s the
-      spread of the queries, however far from zero they lie; with one query it is eps · |q − k|².
-    - It is no larger than any query. So the error is at most a small multiple of eps · (|q| + |k|)², whatever the other
-      queries hold, NaN and infinities included.
-    - No key takes part in it. So no key, hidden or seen, changes a bit of another key's score.
+    - If the queries are near each other, the anchor is near them, and the error is about eps · (s² + |q − k|²), with s
+      the spread of the queries, however far they are from zero; with one query it is eps · |q − k|².
+    - The anchor is no larger than any query, so the error is at most a small multiple of eps · (|q| + |k|)², even if
+      other queries are NaN or infinite.
+    - The anchor does not depend on keys, so no key, hidden or visible, changes a bit of another key's score.
 
-    The score of equal vectors may come out as a rounding error of that size instead of 0.
+    The score of equal vectors may be a rounding error of that size instead of 0.
 
-    The root would magnify that error without bound near 0; so unsquared distances are taken from the differences
-    themselves, pair by pair, and their gradient is 0 where query and key are equal.
+    The square root would amplify that error without bound near 0, so unsquared distances are computed from the
+    differences, pair by pair; their gradient is 0 where query and key are equal.
     """
 
     def __init__(self, squared: bool = True):
@@ -52,7 +52,7 @@ class Distance(Score):
     def prepare(
         self, query: Float[Tensor, "batch heads queries query_dim"], key: Float[Tensor, "batch kv_heads keys key_dim"]
     ) -> Prepared:
-        query, key = accurate(query), accurate(key)
+        query, key = upcast(query), upcast(key)
         if not self.squared:
             return Prepared(query, key, Pairwise(_negative_distance, width=max(query.shape[-1], 1)))
         anchor = _anchor(query, key.shape[1])
@@ -69,9 +69,9 @@ class Distance(Score):
 
 
 def _anchor(query: Tensor, kv_heads: int) -> Tensor:
-    """The query of the smallest magnitude for each key head, a constant ``[batch, kv_heads, 1, dim]``.
+    """Returns the query with the smallest magnitude for each key head, a constant ``[batch, kv_heads, 1, dim]``.
 
-    It is 0 where no query is finite, or where there are none.
+    It is 0 if no query is finite, or if there are none.
     """
     batch, heads, queries, dim = query.shape
     if 0 in (batch, heads, queries, dim):
@@ -83,7 +83,7 @@ def _anchor(query: Tensor, kv_heads: int) -> Tensor:
 
 
 def _negative_distance(query: Tensor, key: Tensor) -> Tensor:
-    # Written out, and not as `torch.cdist`, which has neither a second derivative nor a forward-mode one.
+    # `torch.cdist` has neither a second nor a forward-mode derivative.
     square = (query[..., :, None, :] - key[..., None, :, :]).square().sum(dim=-1)  # B H Q K
     equal = square == 0
     return -square.masked_fill(equal, 1.0).sqrt().masked_fill(equal, 0.0)

@@ -1,4 +1,4 @@
-"""Scores that are inner products: dot, scaled dot, cosine, and the general (bilinear) one."""
+"""Scores that are inner products: dot, scaled dot, cosine, and general (bilinear)."""
 
 import math
 from numbers import Real
@@ -9,19 +9,19 @@ from torch import Tensor, nn
 from regard.axes import Float
 from regard.errors import ArgumentError, KindError, ShapeError
 from regard.scores.score import InnerProduct, Prepared, Score, check_same_dim
-from regard.scores.weights import check_device, check_dim, check_heads, hold
-from regard.shapes import accurate, check_broadcast, check_sizes, positive_number, size
+from regard.scores.weights import check_device, check_dim, check_heads, register_weight
+from regard.shapes import check_broadcast, check_sizes, positive_number, size, upcast
 from regard.summaries import parameter_summary
 from regard.transforms import has_data
 
 _INNER_PRODUCT = InnerProduct()
 
-COLDEST = 0.01
-"""A learned temperature is not used below this."""
+MIN_TEMPERATURE = 0.01
+"""A learned temperature is clamped to this value from below."""
 
 
 class Dot(Score):
-    """The inner product.
+    """Computes the inner product.
 
     ::
 
@@ -37,7 +37,7 @@ class Dot(Score):
 
 
 class ScaledDot(Score):
-    """The scaled inner product.
+    """Computes the scaled inner product.
 
     ::
 
@@ -47,11 +47,11 @@ class ScaledDot(Score):
 
     Args:
         scale: a finite number, or a tensor that broadcasts to ``[batch, heads, 1, 1]`` (``[heads, 1, 1]`` is one scale
-            for each head; an `nn.Parameter` is learned). Default: 1/√dim of the queries.
+            a head; an `nn.Parameter` is learned). Default: 1/√dim of the queries.
 
     Raises:
-        ArgumentError: a scale that is not finite.
-        KindError: a scale that is neither a number nor a tensor of floating-point numbers.
+        ArgumentError: the scale is not finite.
+        KindError: the scale is neither a number nor a floating-point tensor.
     """
 
     scale: float | Tensor | None
@@ -61,7 +61,7 @@ class ScaledDot(Score):
         if scale is None:
             self.scale = None
         else:
-            _hold_factor(self, "scale", scale)
+            _set_factor(self, "scale", scale)
 
     def check(self, query: Tensor, key: Tensor) -> None:
         check_same_dim(query, key)
@@ -75,7 +75,7 @@ class ScaledDot(Score):
         if scale is None:
             scale = 1.0 / math.sqrt(max(query.shape[-1], 1))
         elif isinstance(scale, Tensor):
-            scale = scale.to(accurate(query).dtype)
+            scale = scale.to(upcast(query).dtype)
         return Prepared(query, key, _INNER_PRODUCT, scale)
 
     def extra_repr(self) -> str:
@@ -83,7 +83,7 @@ class ScaledDot(Score):
 
 
 class Cosine(Score):
-    """The cosine of the angle between query and key.
+    """Computes the cosine of the angle between query and key.
 
     ::
 
@@ -98,31 +98,33 @@ class Cosine(Score):
             learning cannot turn the sign of the scores.
 
     Raises:
-        ArgumentError: a temperature that is not finite, or not in its range.
-        KindError: neither a number nor a tensor of floating-point numbers.
+        ArgumentError: the temperature is not finite or out of range.
+        KindError: the temperature is neither a number nor a floating-point tensor.
 
-    Numerics: vectors are divided by their largest element before their length is taken, so squares neither overflow nor
-    vanish. A vector of zeros has no angle: its scores and its gradient are 0.
+    Numerics: vectors are divided by their largest magnitude before their norm is computed, so squares neither overflow
+    nor underflow. A zero vector has no direction: its scores and its gradient are 0.
     """
 
     temperature: float | Tensor
 
     def __init__(self, temperature: float | Tensor = 1.0):
         super().__init__()
-        _hold_factor(self, "temperature", temperature)
+        _set_factor(self, "temperature", temperature)
         if isinstance(self.temperature, Tensor):
-            if has_data(self.temperature) and bool((self.temperature < COLDEST).any()):
-                raise ArgumentError(f"a temperature given as a tensor must be at least {COLDEST}; it is {temperature}")
+            if has_data(self.temperature) and bool((self.temperature < MIN_TEMPERATURE).any()):
+                raise ArgumentError(
+                    f"a temperature given as a tensor must be at least {MIN_TEMPERATURE}; it is {temperature}"
+                )
         elif self.temperature <= 0:
             raise ArgumentError(f"temperature must be above 0; it is {temperature}")
 
     @classmethod
     def create(cls, heads: int | None = None, temperature: float = 0.1) -> "Cosine":
-        """A cosine with a learned temperature, one for all heads or (``heads`` given) one for each.
+        """Creates a cosine with a learned temperature.
 
         Args:
-            heads: how many heads have a temperature each.
-            temperature: where learning starts.
+            heads: the number of heads with separate temperatures; None is one temperature for all.
+            temperature: its initial value.
         """
         if heads is not None:
             size("heads", heads)
@@ -137,10 +139,10 @@ class Cosine(Score):
     def prepare(
         self, query: Float[Tensor, "batch heads queries query_dim"], key: Float[Tensor, "batch kv_heads keys key_dim"]
     ) -> Prepared:
-        query, key = accurate(query), accurate(key)
+        query, key = upcast(query), upcast(key)
         temperature = self.temperature
         if isinstance(temperature, Tensor):
-            temperature = temperature.clamp(min=COLDEST).to(query.dtype)
+            temperature = temperature.clamp(min=MIN_TEMPERATURE).to(query.dtype)
         return Prepared(_direction(query), _direction(key), _INNER_PRODUCT, 1.0 / temperature)
 
     def extra_repr(self) -> str:
@@ -148,21 +150,21 @@ class Cosine(Score):
 
 
 class General(Score):
-    """The bilinear score.
+    """Computes the bilinear score.
 
     ::
 
         score(q, k) = qᵀ W k
 
-    Luong et al. 2015, section 3.1, *general*: q is the decoder's state h_t and k the annotation h̄_s. Lowers to the
-    inner product of q W, taken once for each query, with k.
+    Luong et al. 2015, section 3.1, *general*: q is the decoder's state h_t and k the annotation h̄_s. It lowers to the
+    inner product of k and q W, which is computed once for each query.
 
     Args:
-        weight: W, ``[query_dim, key_dim]``, or ``[heads, query_dim, key_dim]`` with one matrix for each head.
+        weight: W, ``[query_dim, key_dim]``, or ``[heads, query_dim, key_dim]`` with one matrix a head.
 
     Raises:
-        KindError: not a tensor of floating-point numbers.
-        ShapeError: another rank.
+        KindError: the weight is not a floating-point tensor.
+        ShapeError: the weight has another rank.
 
     Numerics: half-precision queries are projected in float32.
     """
@@ -171,11 +173,11 @@ class General(Score):
 
     def __init__(self, weight: Tensor):
         super().__init__()
-        hold(self, "weight", weight, "[query_dim, key_dim]", "[heads, query_dim, key_dim]")
+        register_weight(self, "weight", weight, "[query_dim, key_dim]", "[heads, query_dim, key_dim]")
 
     @classmethod
     def create(cls, query_dim: int, key_dim: int, heads: int | None = None) -> "General":
-        """A trainable one, each head's matrix initialised after Glorot & Bengio 2010, equation 16."""
+        """Creates a trainable score; each head's matrix is initialized after Glorot & Bengio 2010, equation 16."""
         check_sizes(query_dim=query_dim, key_dim=key_dim, heads=1 if heads is None else heads)
         weight = torch.empty(1 if heads is None else heads, query_dim, key_dim)
         for matrix in weight:
@@ -192,7 +194,7 @@ class General(Score):
 
     def project_query(self, query: Tensor) -> Tensor:
         check_dim("query", query, self.weight.shape[-2], "as weight [query_dim, key_dim] has it")
-        query = accurate(query)
+        query = upcast(query)
         return query @ self.weight.to(query.dtype)
 
     def projected(self) -> Score:
@@ -201,17 +203,17 @@ class General(Score):
     def prepare(
         self, query: Float[Tensor, "batch heads queries query_dim"], key: Float[Tensor, "batch kv_heads keys key_dim"]
     ) -> Prepared:
-        return Prepared(self.project_query(query), accurate(key), _INNER_PRODUCT)
+        return Prepared(self.project_query(query), upcast(key), _INNER_PRODUCT)
 
     def extra_repr(self) -> str:
         return f"weight={list(self.weight.shape)}"
 
 
 def _direction(vectors: Tensor) -> Tensor:
-    """Each vector divided by its length; zeros stay zeros and pass no gradient."""
+    """Divides each vector by its length; zero vectors stay zero and pass no gradient."""
     if vectors.shape[-1] == 0:
         return vectors
-    # The direction doesn't depend on the magnitude that is divided out, so treating it as a constant is exact.
+    # The direction does not depend on the magnitude that is divided out, so treating it as a constant is exact.
     magnitude = vectors.detach().abs().amax(dim=-1, keepdim=True)
     zero = magnitude == 0
     vectors = vectors / magnitude.masked_fill(zero, 1.0)
@@ -219,10 +221,10 @@ def _direction(vectors: Tensor) -> Tensor:
     return (vectors / square.sqrt()).masked_fill(zero, 0.0)
 
 
-def _hold_factor(owner: nn.Module, name: str, value: float | Tensor) -> None:
-    """Keep a number as it is or a tensor as a weight, if it is finite."""
+def _set_factor(owner: nn.Module, name: str, value: float | Tensor) -> None:
+    """Sets a number as an attribute, or a tensor as a weight, and checks that it is finite."""
     if isinstance(value, Tensor):
-        hold(owner, name, value)
+        register_weight(owner, name, value)
         finite = not has_data(value) or bool(value.isfinite().all())
     elif isinstance(value, Real) and not isinstance(value, bool):
         setattr(owner, name, float(value))

@@ -1,4 +1,4 @@
-"""Scores that know where keys stand: from the query alone, or from where attention was before."""
+"""Scores by location: from the query alone, or from the attention weights of the previous step."""
 
 from dataclasses import replace
 
@@ -11,12 +11,12 @@ from regard.errors import ArgumentError, KindError, ShapeError
 from regard.module_calls import is_observed, runs
 from regard.scores.additive import Additive, create_projections, create_weight
 from regard.scores.score import InnerProduct, Prepared, Score
-from regard.scores.weights import check_device, check_dim, hold, in_dtype_of, project
-from regard.shapes import SIZE_LIMIT, accurate, check_floating, check_sizes, size, spread_heads
+from regard.scores.weights import check_device, check_dim, in_dtype_of, project, register_weight
+from regard.shapes import SIZE_LIMIT, check_floating, check_sizes, size, spread_heads, upcast
 
 
 class Location(Score):
-    """A score for each position from the query alone; what the keys hold doesn't matter.
+    """Scores each key position from the query alone; the content of the keys has no effect.
 
     ::
 
@@ -29,19 +29,19 @@ class Location(Score):
         weight: W_a, ``[max_keys, query_dim]``.
 
     Raises:
-        KindError: not a tensor of floating-point numbers.
-        ShapeError: another rank.
+        KindError: the weight is not a floating-point tensor.
+        ShapeError: the weight has another rank.
     """
 
     weight: Tensor
 
     def __init__(self, weight: Tensor):
         super().__init__()
-        hold(self, "weight", weight, "[max_keys, query_dim]")
+        register_weight(self, "weight", weight, "[max_keys, query_dim]")
 
     @classmethod
     def create(cls, query_dim: int, max_keys: int) -> "Location":
-        """A trainable one for up to ``max_keys`` keys."""
+        """Creates a trainable score for up to ``max_keys`` keys."""
         check_sizes(query_dim=query_dim, max_keys=max_keys)
         return cls(nn.Parameter(nn.init.xavier_uniform_(torch.empty(max_keys, query_dim))))
 
@@ -57,7 +57,7 @@ class Location(Score):
     def prepare(
         self, query: Float[Tensor, "batch heads queries query_dim"], key: Float[Tensor, "batch kv_heads keys key_dim"]
     ) -> Prepared:
-        query = accurate(query)
+        query = upcast(query)
         rows = self.weight[: key.shape[2]].to(query.dtype)
         return Prepared(query, rows[None, None], InnerProduct())
 
@@ -66,18 +66,18 @@ class Location(Score):
 
 
 class LocationAware(Additive):
-    """The additive score that also sees where attention was at the step before.
+    """Computes the additive score with one more input: the attention weights of the previous step.
 
     ::
 
         score(q_i, k_j) = w · tanh(W q_i + V k_j + U f_{i,j} + b),    f_i = F ∗ α_{i−1}
 
     Chorowski et al. 2015, "Attention-Based Models for Speech Recognition", equations 8 and 9, with the paper's letters;
-    q is the state s_{i−1} and k the annotation h_j. α_{i−1} are the weights of the step before, bound by `given`::
+    q is the state s_{i−1} and k the annotation h_j. α_{i−1} are the weights of the previous step, bound by `given`::
 
         output, weights = weigh(state, keys, values, score=score.given(weights))
 
-    All queries of one call see the same α. Without `given`, as at a first step, α is 0 everywhere.
+    All queries of one call use the same α. Without `given`, as at the first step, α is 0 everywhere.
 
     Args:
         weight: w, ``[dim]`` or ``[heads, dim]``.
@@ -88,8 +88,8 @@ class LocationAware(Additive):
         key_projection: V and b, as in `Additive`.
 
     Raises:
-        KindError: parts of a wrong type.
-        ShapeError, ArgumentError: parts that don't fit together.
+        KindError: a part has the wrong type.
+        ShapeError, ArgumentError: the parts do not fit together.
 
     Numerics: half-precision inputs are projected, convolved and scored in float32.
     """
@@ -108,12 +108,12 @@ class LocationAware(Additive):
         _check_convolution(convolution)
         if not isinstance(location_projection, nn.Linear):
             raise KindError(f"location_projection must be an nn.Linear; it is a {type(location_projection).__name__}")
-        given = location_projection.in_features, location_projection.out_features
+        sizes = location_projection.in_features, location_projection.out_features
         expected = convolution.out_channels, weight.shape[-1]
-        if given != expected:
+        if sizes != expected:
             raise ShapeError(
                 f"location_projection must map the {expected[0]} channels of convolution to the {expected[1]} units "
-                f"of weight; it maps {given[0]} to {given[1]}"
+                f"of weight; it maps {sizes[0]} to {sizes[1]}"
             )
         self.convolution = convolution
         self.location_projection = location_projection
@@ -130,15 +130,15 @@ class LocationAware(Additive):
         channels: int,
         kernel_size: int,
     ) -> "LocationAware":
-        """A trainable one.
+        """Creates a trainable score.
 
         Args:
             query_dim: features of a query.
             key_dim: features of a key.
-            dim: tanh units.
-            heads: how many heads have a weight vector each; None is one vector for all.
-            channels: filters over the earlier weights.
-            kernel_size: keys that each filter sees; odd.
+            dim: number of tanh units.
+            heads: the number of heads with separate weight vectors; None is one vector for all.
+            channels: number of filters over the previous weights.
+            kernel_size: number of keys that each filter covers; odd.
         """
         check_sizes(query_dim=query_dim, key_dim=key_dim, dim=dim, channels=channels)
         size("kernel_size", kernel_size, low=-SIZE_LIMIT)
@@ -152,15 +152,15 @@ class LocationAware(Additive):
         return cls(create_weight(dim, heads), convolution, location_projection, *projections)
 
     def given(self, previous_weights: Tensor) -> "LocationAware":
-        """This score, with the same parameters, for the step after the one that had these weights.
+        """Returns this score, with the same parameters, for the step after the one with these weights.
 
         Args:
-            previous_weights: ``[batch, keys]``, or ``[batch, heads, keys]`` with each head seeing its own. A gradient
-                flows through them to the step before.
+            previous_weights: ``[batch, keys]``, or ``[batch, heads, keys]`` with separate weights a head. A gradient
+                flows through them to the previous step.
 
         Raises:
-            KindError: not a tensor of floating-point numbers.
-            ShapeError: another rank.
+            KindError: the weights are not a floating-point tensor.
+            ShapeError: the weights have another rank.
         """
         check_floating("previous_weights", previous_weights)
         if previous_weights.dim() not in (2, 3):
@@ -178,7 +178,7 @@ class LocationAware(Additive):
     ) -> "LocationAware":
         bound = LocationAware(self.weight, self.convolution, self.location_projection, query_projection, key_projection)
         bound.train(self.training)
-        # Not by assignment, which torch.compile cannot trace.
+        # torch.compile cannot trace an assignment.
         bound.register_buffer("previous_weights", previous_weights, persistent=False)
         return bound
 
@@ -200,15 +200,15 @@ class LocationAware(Additive):
     ) -> Prepared:
         prepared = super().prepare(query, key)
         location = self._location(prepared.key)
-        # Weights of each query head make keys of each query head; weights that all heads share leave the keys' groups.
+        # Separate weights a query head need separate keys a query head; shared weights keep the groups of key heads.
         key = prepared.key if location.shape[1] == 1 else spread_heads(prepared.key, location.shape[1])
         return replace(prepared, key=key + location)
 
     def _location(self, key: Tensor) -> Tensor:
-        """U f for each key, ``[batch, heads or 1, keys, dim]``."""
+        """Returns U f for each key, ``[batch, heads or 1, keys, dim]``."""
         B, _, K, D = key.shape
         if K == 0:
-            # A convolution takes no input of length 0; its weights still get their gradient, zero.
+            # A convolution does not accept length 0, but its weights still need a gradient of zero.
             parts = *self.convolution.parameters(), *self.location_projection.parameters()
             return key.new_zeros(B, 1, 0, D) + sum(part.flatten()[:0].sum().to(key.dtype) for part in parts)
         previous = self.previous_weights
@@ -237,10 +237,10 @@ def _check_convolution(convolution: object) -> None:
     if not isinstance(convolution, nn.Conv1d):
         raise KindError(f"convolution must be an nn.Conv1d; it is a {type(convolution).__name__}")
     if convolution.in_channels != 1:
-        raise ShapeError(f"convolution must take 1 channel, the earlier weights; it takes {convolution.in_channels}")
+        raise ShapeError(f"convolution must take 1 channel, the previous weights; it takes {convolution.in_channels}")
     width, dilation = convolution.kernel_size[0], convolution.dilation[0]
     if width % 2 == 0:
-        raise ArgumentError(f"convolution must have an odd kernel, to be centred on a key; it has {width}")
+        raise ArgumentError(f"convolution must have an odd kernel, to be centered on a key; it has {width}")
     keeps = convolution.padding == "same" or convolution.padding == (dilation * (width - 1) // 2,)
     if not keeps or convolution.stride[0] != 1 or convolution.padding_mode != "zeros":
         raise ArgumentError(

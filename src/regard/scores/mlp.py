@@ -1,4 +1,4 @@
-"""The score of a feed-forward network."""
+"""The score of a feedforward network on query and key."""
 
 from collections.abc import Callable, Sequence
 
@@ -10,31 +10,31 @@ from regard.errors import KindError, ShapeError
 from regard.module_calls import has_hooks
 from regard.scores.score import Pairwise, Prepared, ReluSum, Score, TanhSum
 from regard.scores.weights import check_device, in_dtype_of
-from regard.shapes import accurate, check_sizes, kind_of, size
+from regard.shapes import check_sizes, kind_of, size, upcast
 
 
 class MLP(Score):
-    """A network of any depth that sees query and key together.
+    """Scores a pair by a network of any depth on the concatenated query and key.
 
     ::
 
         score(q, k) = network([q; k])
 
-    With one hidden layer of tanh units it is the additive score, which is how Bahdanau et al. 2015, section 3.1, came
-    to theirs.
+    With one hidden layer of tanh units it is the additive score; Bahdanau et al. 2015, section 3.1, introduce theirs as
+    such a network.
 
     Args:
-        network: maps ``[..., query_dim + key_dim]`` to ``[..., 1]``, each row by itself (so no normalization over a
-            batch). Where it is an `nn.Sequential` that begins with an `nn.Linear`, that layer is taken once for each
-            query and each key, and not for each pair: W [q; k] = W_q q + W_k k.
+        network: maps ``[..., query_dim + key_dim]`` to ``[..., 1]``, each row independently (so it must not normalize
+            over a batch). If it is an `nn.Sequential` that begins with an `nn.Linear`, that layer is computed once for
+            each query and each key, and not for each pair: W [q; k] = W_q q + W_k k.
 
     Raises:
-        KindError: not a module.
+        KindError: the network is not a module.
 
-    A network of `nn.Linear`, `nn.Tanh` or `nn.ReLU`, and `nn.Linear` lowers to a sum of units, for which there are
-    fused kernels, and any other to a function of pairs, for which there are none.
+    A network of `nn.Linear`, `nn.Tanh` or `nn.ReLU`, and `nn.Linear` lowers to a sum of units, which has fused kernels.
+    Any other network lowers to a function of pairs, which has none.
 
-    Numerics: half-precision inputs are scored in float32, whatever dtype the network's weights are kept in.
+    Numerics: half-precision inputs are scored in float32, whatever the dtype of the network's weights.
     """
 
     def __init__(self, network: nn.Module):
@@ -51,19 +51,19 @@ class MLP(Score):
         hidden: Sequence[int] = (64,),
         activation: Callable[[], nn.Module] = nn.Tanh,
     ) -> "MLP":
-        """A trainable one.
+        """Creates a trainable score.
 
         Args:
             query_dim: features of a query.
             key_dim: features of a key.
-            hidden: units of each hidden layer, first to last; none at all is a linear score.
-            activation: makes what follows each hidden layer, e.g. `nn.ReLU`.
+            hidden: units of each hidden layer, first to last; an empty sequence gives a linear score.
+            activation: creates the module after each hidden layer, e.g. `nn.ReLU`.
         """
         check_sizes(query_dim=query_dim, key_dim=key_dim)
         if not isinstance(hidden, Sequence) or isinstance(hidden, (str, bytes)):
             raise KindError(f"hidden must be a sequence of integers; it is {kind_of(hidden)}")
         if not callable(activation):
-            raise KindError(f"activation must make a module, as nn.Tanh does; it is {kind_of(activation)}")
+            raise KindError(f"activation must create a module, as nn.Tanh does; it is {kind_of(activation)}")
         layers: list[nn.Module] = []
         width = query_dim + key_dim
         for units in hidden:
@@ -84,7 +84,7 @@ class MLP(Score):
     def prepare(
         self, query: Float[Tensor, "batch heads queries query_dim"], key: Float[Tensor, "batch kv_heads keys key_dim"]
     ) -> Prepared:
-        query, key = accurate(query), accurate(key)
+        query, key = upcast(query), upcast(key)
         first, rest = self._split()
         layers = in_dtype_of(query, rest)
         width = query.shape[-1] + key.shape[-1]
@@ -110,18 +110,18 @@ class MLP(Score):
         return Prepared(query, key, Pairwise(function, width=max(width, *widths, 1)))
 
     def _split(self) -> tuple[nn.Linear | None, nn.Module]:
-        """The first layer, if it is known to be linear, and the rest."""
+        """Returns the first layer, or None if it may not be linear, and the remaining network."""
         network = self.network
         if type(network) is nn.Sequential and len(network) and not any(map(has_hooks, network.modules())):
             first = network[0]
-            # A subclass may do more than its weights say.
+            # A subclass may do more than apply its weights.
             if type(first) is nn.Linear and "forward" not in vars(first):
                 return first, nn.Sequential(*list(network)[1:])
         return None, network
 
 
 def _one_layer(rest: nn.Module) -> tuple[type[nn.Module], nn.Linear | None]:
-    """The kind of a layer of tanh or rectified units, and the layer of one unit after it; None if there is more."""
+    """Returns the activation and the output layer of a network of one hidden layer, or None as the output layer."""
     layers = list(rest.children())
     if len(layers) != 2 or type(layers[0]) not in (nn.Tanh, nn.ReLU) or type(layers[1]) is not nn.Linear:
         return nn.Module, None
@@ -129,7 +129,7 @@ def _one_layer(rest: nn.Module) -> tuple[type[nn.Module], nn.Linear | None]:
 
 
 def _relu_sum(query: Tensor, key: Tensor, last: nn.Linear) -> Prepared:
-    """``last(max(query + key, 0))``; the bias is the weight of one more unit, which is always 1."""
+    """Lowers ``last(max(query + key, 0))``; the bias becomes the weight of one more unit, which is always 1."""
     weight = last.weight[0].to(query.dtype)
     if last.bias is not None:
         query, key = nn.functional.pad(query, (0, 1), value=1.0), nn.functional.pad(key, (0, 1))
@@ -138,24 +138,24 @@ def _relu_sum(query: Tensor, key: Tensor, last: nn.Linear) -> Prepared:
 
 
 def _tanh_sum(query: Tensor, key: Tensor, last: nn.Linear) -> Prepared:
-    """``last(tanh(query + key))``; the bias is the weight of one more unit, which is always tanh(∞) = 1."""
+    """Lowers ``last(tanh(query + key))``; the bias becomes the weight of one more unit, which is always 1."""
     weight = last.weight[0].to(query.dtype)
     if last.bias is not None:
-        # Half of a number whose tanh rounds to 1.
+        # The tanh of twice this number rounds to 1.
         large = 10.0 if query.dtype == torch.float64 else 5.0
         query, key = nn.functional.pad(query, (0, 1), value=large), nn.functional.pad(key, (0, 1), value=large)
         weight = torch.cat([weight, last.bias.to(query.dtype)])
     return Prepared(query, key, TanhSum(weight))
 
 
-def _activation(make: Callable[[], nn.Module]) -> nn.Module:
+def _activation(create: Callable[[], nn.Module]) -> nn.Module:
     try:
-        made = make()
+        module = create()
     except TypeError:
-        made = None
-    if not isinstance(made, nn.Module):
-        raise KindError(f"activation must make a module without arguments, as nn.Tanh does; it is {make!r}")
-    return made
+        module = None
+    if not isinstance(module, nn.Module):
+        raise KindError(f"activation must create a module without arguments, as nn.Tanh does; it is {create!r}")
+    return module
 
 
 def _linear(inputs: int, outputs: int) -> nn.Linear:

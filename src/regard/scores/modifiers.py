@@ -1,4 +1,4 @@
-"""Scores made from another score."""
+"""Scores that modify another score."""
 
 import math
 from abc import ABC, abstractmethod
@@ -11,14 +11,14 @@ from regard.axes import Float
 from regard.errors import ArgumentError, KindError, ShapeError
 from regard.scores.names import Scoring, own_score
 from regard.scores.score import Cap, Modifier, Prepared, Score
-from regard.shapes import Grid, accurate, check_arguments
+from regard.shapes import Grid, check_arguments, upcast
 
 ScoreFunction = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
 """``(score, batch, head, query_index, key_index) -> score``."""
 
 
 class Wrapper(Score, ABC):
-    """A score changed after it was scaled; checks and projections are the inner score's."""
+    """Modifies another score after it was scaled; checks and projections are those of the inner score."""
 
     def __init__(self, score: Scoring):
         super().__init__()
@@ -27,11 +27,11 @@ class Wrapper(Score, ABC):
     @property
     @abstractmethod
     def modifier(self) -> Modifier:
-        """What changes the scores of a tile."""
+        """The function that modifies the scores of a tile."""
 
     @abstractmethod
     def around(self, score: Score) -> Score:
-        """The same change of another score."""
+        """Returns the same modification of another score."""
 
     def check(self, query: Tensor, key: Tensor) -> None:
         self.score.check(query, key)
@@ -52,7 +52,7 @@ class Wrapper(Score, ABC):
 
 
 class SoftCap(Wrapper):
-    """Scores kept within ±cap, smoothly.
+    """Limits scores to ±cap, smoothly.
 
     ::
 
@@ -66,8 +66,8 @@ class SoftCap(Wrapper):
         cap: a finite number above 0.
 
     Raises:
-        ArgumentError: a cap out of its range.
-        KindError: a cap that is not a number.
+        ArgumentError: the cap is not finite or not above 0.
+        KindError: the cap is not a number.
     """
 
     def __init__(self, score: Scoring, cap: float):
@@ -90,21 +90,21 @@ class SoftCap(Wrapper):
 
 
 class Modified(Wrapper):
-    """Scores changed by a function that knows where each pair stands.
+    """Modifies scores by a function of the score and the position of each pair.
 
     ::
 
         score(q_i, k_j) = fn(inner(q_i, k_j), batch, head, i, j)
 
-    The function's signature is that of a ``score_mod`` of PyTorch's FlexAttention. There it is called for one number at
-    a time; here with tensors that broadcast against each other, so it must be made of elementwise operations.
+    The function has the signature of a ``score_mod`` in PyTorch's FlexAttention. FlexAttention calls it with scalars;
+    here it is called with tensors that broadcast against each other, so it must consist of elementwise operations.
 
     Args:
         score: the inner score: a `Score`, a name or a callable.
-        fn: ``fn(score, batch, head, query_index, key_index) -> score``. ``score`` is scaled, before bias and mask,
-            ``[batch, heads, queries, keys]`` of a tile, float32 for half-precision inputs. The others are int64 and say
-            where the pairs of the tile stand in the whole problem: ``[batch, 1, 1, 1]``, ``[heads, 1, 1]``,
-            ``[queries, 1]`` and ``[keys]``. An `nn.Module` is registered, and its parameters get their gradients.
+        fn: ``fn(score, batch, head, query_index, key_index) -> score``. ``score`` holds the scaled scores of a tile,
+            before bias and mask, ``[batch, heads, queries, keys]``, in float32 for half-precision inputs. The others
+            are int64 positions of the tile's pairs in the whole problem: ``[batch, 1, 1, 1]``, ``[heads, 1, 1]``,
+            ``[queries, 1]`` and ``[keys]``. If it is an `nn.Module`, its parameters are registered.
 
     Raises:
         KindError: ``fn`` is not callable.
@@ -122,11 +122,11 @@ class Modified(Wrapper):
         return self._modify
 
     def _modify(self, scores: Tensor, grid: Grid) -> Tensor:
-        changed = self.fn(scores, grid.batch_index, grid.head_index, grid.query_index, grid.key_index)
-        if not isinstance(changed, Tensor) or changed.shape != scores.shape:
-            got = list(changed.shape) if isinstance(changed, Tensor) else type(changed).__name__
-            raise ShapeError(f"fn must return the scores' shape, {list(scores.shape)}; it returned {got}")
-        return accurate(changed)
+        modified = self.fn(scores, grid.batch_index, grid.head_index, grid.query_index, grid.key_index)
+        if not isinstance(modified, Tensor) or modified.shape != scores.shape:
+            shape = list(modified.shape) if isinstance(modified, Tensor) else type(modified).__name__
+            raise ShapeError(f"fn must return the scores' shape, {list(scores.shape)}; it returned {shape}")
+        return upcast(modified)
 
     def around(self, score: Score) -> Score:
         return Modified(score, self.fn)

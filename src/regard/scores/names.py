@@ -1,4 +1,4 @@
-"""Scores by name: ready ones for one call, and new trainable ones for a model."""
+"""Converts names and functions to scores, and creates trainable scores by name."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -16,7 +16,7 @@ from regard.scores.score import Score
 from regard.shapes import check_sizes, known_name
 
 Scoring = Score | str | Callable[[Tensor, Tensor], Tensor]
-"""What may be given where a score is wanted."""
+"""A score, the name of one without weights, or a function of queries and keys."""
 
 READY: dict[str, Callable[[], Score]] = {
     "dot": Dot,
@@ -24,7 +24,7 @@ READY: dict[str, Callable[[], Score]] = {
     "cosine": Cosine,
     "distance": Distance,
 }
-"""Scores that need no weights."""
+"""Scores without weights."""
 
 WEIGHTED = {
     "general": "General(weight)",
@@ -34,15 +34,15 @@ WEIGHTED = {
     "location": "Location(weight)",
     "location_aware": "LocationAware(weight, convolution, location_projection, query_projection, key_projection)",
 }
-"""Scores with weights of their own, and how they are made of them."""
+"""Scores with weights, and their constructors for messages."""
 
 NAMES = (*READY, *WEIGHTED)
 """Every name that `create` knows."""
 
-# They have neither weights nor state, so one instance of each serves all calls.
+# These scores have no state, so one instance of each serves all calls.
 _SHARED = {name: create_score() for name, create_score in READY.items()}
 
-TAKEN: dict[str, tuple[str, ...]] = {
+OPTIONAL_ARGUMENTS: dict[str, tuple[str, ...]] = {
     "cosine": ("heads",),
     "general": ("heads",),
     "additive": ("dim", "heads"),
@@ -51,28 +51,28 @@ TAKEN: dict[str, tuple[str, ...]] = {
     "location": ("max_keys",),
     "location_aware": ("dim", "heads", "channels", "kernel_size"),
 }
-"""The optional arguments of `create` that each score takes; a score that is not here takes none."""
+"""Optional arguments of `create` that each score takes; scores that are not listed take none."""
 
 
 def as_score(value: Scoring) -> Score:
-    """The score that is meant.
+    """Converts a value to a score.
 
     Args:
-        value: a `Score`; the name of one that needs no weights (``dot``, ``scaled_dot``, ``cosine``, ``distance``); or
-            a callable ``(query, key) -> scores``, see `Custom`.
+        value: a `Score`; the name of one without weights (``dot``, ``scaled_dot``, ``cosine``, ``distance``); or a
+            callable ``(query, key) -> scores``, see `Custom`.
 
     Raises:
-        UnknownNameError: a name that no score has.
-        ArgumentError: the name of a score that needs weights; the message says how to make it.
-        KindError: something else.
+        UnknownNameError: no score has this name.
+        ArgumentError: the score of this name has weights; the message says how to create it.
+        KindError: the value is anything else.
     """
     if isinstance(value, str):
         if value in READY:
             return _SHARED[value]
         if value in WEIGHTED:
             raise ArgumentError(
-                f"score {value!r} has weights of its own: give regard.scores.{WEIGHTED[value]}, "
-                f"or make a new one by regard.scores.create({value!r}, ...)"
+                f"score {value!r} has weights of its own: pass regard.scores.{WEIGHTED[value]}, "
+                f"or create one with regard.scores.create({value!r}, ...)"
             )
         raise UnknownNameError("score", value, NAMES)
     if isinstance(value, Score):
@@ -85,7 +85,7 @@ def as_score(value: Scoring) -> Score:
 
 
 def own_score(value: Scoring) -> Score:
-    """`as_score` for an owner that keeps the score: a module of its own, unless it is the user's (see `own_copy`)."""
+    """Converts a value with `as_score` for a module that keeps it, as `regard.ownership.own_copy` describes."""
     return own_copy(as_score(value))
 
 
@@ -101,34 +101,35 @@ def create(
     channels: int | None = None,
     kernel_size: int | None = None,
 ) -> Score:
-    """A new score with freshly initialised, trainable parameters where it has any.
+    """Creates a score with new trainable parameters, if it has any.
 
-    Matrices start uniform after Glorot & Bengio 2010, weight vectors uniform in ±1/√dim, biases at 0, and the learned
-    temperature of ``cosine`` at 0.1.
+    Matrices are initialized uniformly after Glorot & Bengio 2010, weight vectors uniformly in ±1/√dim, biases with 0,
+    and the learned temperature of ``cosine`` with 0.1.
 
     Args:
         name: ``dot``, ``scaled_dot``, ``cosine``, ``distance``, ``general``, ``additive``, ``concat``, ``mlp``,
             ``location`` or ``location_aware``.
         query_dim: features of a query.
         key_dim: features of a key.
-        dim: tanh units of ``additive``, ``concat`` and ``location_aware``; units of the one hidden layer of ``mlp``.
-            Default: ``key_dim``.
-        heads: heads that have weights each, for ``cosine``, ``general`` and the additive ones; None shares them.
+        dim: number of tanh units of ``additive``, ``concat`` and ``location_aware``; units of the single hidden layer
+            of ``mlp``. Default: ``key_dim``.
+        heads: number of heads with separate weights, for ``cosine``, ``general`` and the additive scores; None shares
+            the weights.
         hidden: units of each hidden layer of ``mlp``, first to last. Default: ``(dim,)``.
-        max_keys: the most keys that ``location`` will see; it must be given.
-        channels: filters of ``location_aware`` over the earlier weights.
-        kernel_size: keys that each of these filters sees; odd.
+        max_keys: largest number of keys of ``location``, which needs it.
+        channels: number of filters of ``location_aware`` over the previous weights.
+        kernel_size: number of keys that each of these filters covers; odd.
 
     Raises:
-        UnknownNameError: a name that no score has.
-        ShapeError: different dims for a score that compares queries and keys directly.
-        ArgumentError: a size that is missing or below 1, or an argument that this score does not take.
+        UnknownNameError: no score has this name.
+        ShapeError: the dims differ, but the score compares queries and keys directly.
+        ArgumentError: a size is missing or below 1, or the score does not take an argument.
     """
     sizes = {"dim": dim, "heads": heads, "max_keys": max_keys, "channels": channels, "kernel_size": kernel_size}
     for size_name, size in {"query_dim": query_dim, "key_dim": key_dim, **sizes}.items():
         if size is not None:
             check_sizes(**{size_name: size})
-    _check_taken(name, {**sizes, "hidden": hidden})
+    _check_arguments(name, {**sizes, "hidden": hidden})
     units = key_dim if dim is None else dim
     if name in READY:
         if query_dim != key_dim:
@@ -147,32 +148,32 @@ def create(
         case "mlp":
             return MLP.create(query_dim, key_dim, (units,) if hidden is None else hidden)
         case "location":
-            return Location.create(query_dim, _needed(name, "max_keys", max_keys))
+            return Location.create(query_dim, _required(name, "max_keys", max_keys))
         case "location_aware":
             return LocationAware.create(
                 query_dim,
                 key_dim,
                 units,
                 heads,
-                channels=_needed(name, "channels", channels),
-                kernel_size=_needed(name, "kernel_size", kernel_size),
+                channels=_required(name, "channels", channels),
+                kernel_size=_required(name, "kernel_size", kernel_size),
             )
     raise UnknownNameError("score", name, NAMES)
 
 
-def _check_taken(name: str, given: Mapping[str, object]) -> None:
-    """Raise unless the score has this name, and takes each of the optional arguments that are not None."""
+def _check_arguments(name: str, arguments: Mapping[str, object]) -> None:
+    """Raises an error unless a score has this name and takes each of the arguments that are not None."""
     known_name("score", name, NAMES)
-    taken = TAKEN.get(name, ())
-    refused = [argument for argument, value in given.items() if value is not None and argument not in taken]
+    accepted = OPTIONAL_ARGUMENTS.get(name, ())
+    refused = [argument for argument, value in arguments.items() if value is not None and argument not in accepted]
     if refused:
-        takes = f"it takes {', '.join(taken)}" if taken else "it takes query_dim and key_dim alone"
-        raise ArgumentError(f"score {name!r} takes no {' and no '.join(refused)}; {takes}")
-    if given["dim"] is not None and given["hidden"] is not None:
+        hint = f"it takes {', '.join(accepted)}" if accepted else "it takes query_dim and key_dim alone"
+        raise ArgumentError(f"score {name!r} takes no {' and no '.join(refused)}; {hint}")
+    if arguments["dim"] is not None and arguments["hidden"] is not None:
         raise ArgumentError(f"score {name!r} takes dim or hidden, not both: dim is short for hidden=(dim,)")
 
 
-def _needed(name: str, argument: str, value: int | None) -> int:
+def _required(name: str, argument: str, value: int | None) -> int:
     if value is None:
         raise ArgumentError(f"score {name!r} needs {argument}")
     return value

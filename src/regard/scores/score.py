@@ -1,11 +1,11 @@
-"""What a score is, and what it lowers to.
+"""The base class of scores, and the primitives that they lower to.
 
-A score compares every query with every key. It is a module; `prepare` *lowers* it to one of few primitives, so that a
-backend implements primitives and not names:
+A score is a module that compares every query with every key. Its `prepare` *lowers* it to one of a few primitives, so
+that a backend implements primitives and not every score:
 
     scores = modifiers(scale · primitive(query', key'))
 
-with ``query'`` and ``key'`` prepared once, in time linear in their number.
+where ``query'`` and ``key'`` are computed once, in linear time.
 """
 
 from abc import ABC, abstractmethod
@@ -17,18 +17,18 @@ from torch import Tensor, nn
 
 from regard.axes import Float
 from regard.errors import ShapeError
-from regard.shapes import Grid, accurate, spread_heads
+from regard.shapes import Grid, spread_heads, upcast
 from regard.summaries import record_summary
 
 
 class Primitive(ABC):
-    """Pairs of prepared queries and keys → scores, each pair by itself (so that any tile can be computed alone)."""
+    """Scores each pair of a prepared query and key independently, so that any tile can be computed alone."""
 
     @abstractmethod
     def __call__(
         self, query: Float[Tensor, "batch heads queries query_dim"], key: Float[Tensor, "#batch kv_heads keys key_dim"]
     ) -> Float[Tensor, "batch heads queries keys"]:
-        """Score one tile.
+        """Computes the scores of one tile.
 
         Args:
             query: ``[batch, heads, queries, dim]``, prepared.
@@ -40,18 +40,18 @@ class Primitive(ABC):
 
     @abstractmethod
     def elements_per_pair(self, query: Tensor, key: Tensor) -> int:
-        """How many numbers this primitive holds at once for each pair: what decides the size of a tile."""
+        """Returns the number of elements that are in memory at once for each pair, which decides the size of a tile."""
 
 
 @dataclass(eq=False)
 class InnerProduct(Primitive):
-    """``query · key``."""
+    """Computes ``query · key``."""
 
     def __call__(
         self, query: Float[Tensor, "batch heads queries dim"], key: Float[Tensor, "#batch kv_heads keys dim"]
     ) -> Float[Tensor, "batch heads queries keys"]:
         key = spread_heads(key, query.shape[1])
-        return accurate(query) @ accurate(key).transpose(-1, -2)
+        return upcast(query) @ upcast(key).transpose(-1, -2)
 
     def elements_per_pair(self, query: Tensor, key: Tensor) -> int:
         return 1
@@ -59,7 +59,7 @@ class InnerProduct(Primitive):
 
 @dataclass(eq=False)
 class UnitSum(Primitive):
-    """``weight · activation(query + key)``: a layer of units of prepared projections.
+    """Computes ``weight · activation(query + key)``: a layer of units on prepared projections.
 
     Attributes:
         weight: ``[dim]`` or ``[heads, dim]``.
@@ -70,7 +70,7 @@ class UnitSum(Primitive):
     @staticmethod
     @abstractmethod
     def activation(hidden: Tensor) -> Tensor:
-        """What a unit makes of its sum."""
+        """Computes the output of a unit from its sum."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({list(self.weight.shape)})"
@@ -79,8 +79,8 @@ class UnitSum(Primitive):
         self, query: Float[Tensor, "batch heads queries dim"], key: Float[Tensor, "#batch kv_heads keys dim"]
     ) -> Float[Tensor, "batch heads queries keys"]:
         key = spread_heads(key, query.shape[1])
-        hidden = self.activation(accurate(query)[..., :, None, :] + accurate(key)[..., None, :, :])  # B H Q K D
-        weight = accurate(self.weight)
+        hidden = self.activation(upcast(query)[..., :, None, :] + upcast(key)[..., None, :, :])  # B H Q K D
+        weight = upcast(self.weight)
         if weight.dim() == 1:
             return hidden @ weight
         return (hidden @ weight[:, None, :, None]).squeeze(-1)
@@ -90,7 +90,7 @@ class UnitSum(Primitive):
 
 
 class TanhSum(UnitSum):
-    """``weight · tanh(query + key)``: the additive score."""
+    """Computes ``weight · tanh(query + key)``: the additive score."""
 
     @staticmethod
     def activation(hidden: Tensor) -> Tensor:
@@ -98,7 +98,7 @@ class TanhSum(UnitSum):
 
 
 class ReluSum(UnitSum):
-    """``weight · max(query + key, 0)``: rectified units."""
+    """Computes ``weight · max(query + key, 0)``: rectified units."""
 
     @staticmethod
     def activation(hidden: Tensor) -> Tensor:
@@ -107,12 +107,12 @@ class ReluSum(UnitSum):
 
 @dataclass(eq=False)
 class Pairwise(Primitive):
-    """Any function of a tile of queries and keys.
+    """Applies any function to a tile of queries and keys.
 
     Attributes:
-        function: ``(query, key) -> scores``, of ``[batch, heads, queries, dim]`` and ``[batch, heads, keys, dim]``;
-            must score each pair by itself.
-        width: numbers it holds at once for each pair.
+        function: ``(query, key) -> scores``, for ``[batch, heads, queries, dim]`` and ``[batch, heads, keys, dim]``;
+            must score each pair independently.
+        width: elements that the function has in memory at once for each pair.
     """
 
     function: Callable[[Tensor, Tensor], Tensor]
@@ -125,25 +125,25 @@ class Pairwise(Primitive):
         scores = self.function(query, spread_heads(key, heads))
         expected = (*query.shape[:-1], key.shape[-2])
         if not isinstance(scores, Tensor) or scores.shape != expected:
-            got = list(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
-            raise ShapeError(f"score must return [batch, heads, queries, keys] = {list(expected)}; it returned {got}")
-        return accurate(scores)
+            shape = list(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
+            raise ShapeError(f"score must return [batch, heads, queries, keys] = {list(expected)}; it returned {shape}")
+        return upcast(scores)
 
     def elements_per_pair(self, query: Tensor, key: Tensor) -> int:
         return self.width
 
 
 Modifier = Callable[[Tensor, Grid], Tensor]
-"""``(scaled scores of a tile, the tile) -> scores``: what `SoftCap` and `Modified` lower to."""
+"""``(scaled scores of a tile, the tile) -> scores``: `SoftCap` and `Modified` lower to modifiers."""
 
 
-# Not frozen: compilers of older PyTorch lose the fields of such an object that is made in what they compile.
+# Not frozen: compilers of older PyTorch lose the fields of a frozen object that is created in compiled code.
 @dataclass
 class Cap:
-    """The modifier ``cap · tanh(scores / cap)``.
+    """Modifies scores to ``cap · tanh(scores / cap)``.
 
     Attributes:
-        cap: above 0.
+        cap: the bound of the scores' magnitude, above 0.
     """
 
     cap: float
@@ -161,9 +161,9 @@ class Prepared:
     Attributes:
         query: ``[batch, heads, queries, dim']``.
         key: ``[batch or 1, kv_heads or 1, keys, dim']``.
-        primitive: what compares them.
-        scale: a number, or a tensor that broadcasts to ``[batch, heads, queries, keys]`` with queries = keys = 1.
-        modifiers: applied in this order.
+        primitive: compares the two.
+        scale: a number, or a tensor that broadcasts to ``[batch, heads, 1, 1]``.
+        modifiers: functions of the scaled scores, applied in this order.
     """
 
     query: Float[Tensor, "batch heads queries query_dim"]
@@ -176,29 +176,29 @@ class Prepared:
         return record_summary("Prepared", vars(self).items())
 
     def modified_by(self, modifier: Modifier) -> "Prepared":
-        """This, with one more modifier after the others."""
+        """Returns this prepared score with one more modifier after the others."""
         return replace(self, modifiers=(*self.modifiers, modifier))
 
 
 class Score(nn.Module, ABC):
-    """Compares queries with keys. Subclasses give `prepare`; those with own projections give these too."""
+    """Compares queries with keys. Subclasses define `prepare` and, if they have projections, the methods for these."""
 
     def check(self, query: Tensor, key: Tensor) -> None:
-        """Raise ShapeError or KindError unless these inputs (four axes each) suit this score."""
+        """Raises ShapeError or KindError unless the score accepts these inputs, which have four axes each."""
         check_same_dim(query, key)
 
     def project_query(self, query: Tensor) -> Tensor:
-        """The query as this score's own weights see it (Bahdanau's ``W s``, Luong's ``W h``); else itself."""
+        """Applies the score's projection of queries, if it has one (Bahdanau's ``W s``, Luong's ``W h``)."""
         return query
 
     def project_key(self, key: Tensor) -> Tensor:
-        """The key as this score's own weights see it (Bahdanau's ``U h``); else itself."""
+        """Applies the score's projection of keys, if it has one (Bahdanau's ``U h``)."""
         return key
 
     def projected(self) -> "Score":
-        """The same score for queries and keys that went through `project_query` and `project_key` already.
+        """Returns the same score for queries and keys that `project_query` and `project_key` have projected already.
 
-        A decoder projects its memory's keys once for a sentence, and then asks this score at each step.
+        A decoder projects the keys of its memory once for a sentence, and uses the returned score at each step.
         """
         return self
 
@@ -206,18 +206,17 @@ class Score(nn.Module, ABC):
     def prepare(
         self, query: Float[Tensor, "batch heads queries query_dim"], key: Float[Tensor, "batch kv_heads keys key_dim"]
     ) -> Prepared:
-        """Lower this score for one problem.
+        """Lowers this score for one problem.
 
         Args:
-            query: ``[batch, heads, queries, dim]``, as given by the user.
-            key: ``[batch, kv_heads, keys, dim]``, as given by the user.
+            query: the user's queries, ``[batch, heads, queries, dim]``.
+            key: the user's keys, ``[batch, kv_heads, keys, dim]``.
         """
 
-    # The module's call gives the scores themselves.
     def forward(
         self, query: Float[Tensor, "batch heads queries query_dim"], key: Float[Tensor, "batch kv_heads keys key_dim"]
     ) -> Float[Tensor, "batch heads queries keys"]:
-        """All scores ``[batch, heads, queries, keys]``, scaled and modified, before bias and mask."""
+        """Returns all scores ``[batch, heads, queries, keys]``, scaled and modified, before bias and mask."""
         self.check(query, key)
         prepared = self.prepare(query, key)
         grid = Grid.whole(query.shape[0], query.shape[1], query.shape[2], key.shape[2], query.device)
@@ -228,6 +227,6 @@ class Score(nn.Module, ABC):
 
 
 def check_same_dim(query: Tensor, key: Tensor) -> None:
-    """Raise ShapeError unless queries and keys have the same number of features."""
+    """Raises ShapeError unless queries and keys have the same number of features."""
     if query.shape[-1] != key.shape[-1]:
         raise ShapeError(f"query and key must have the same dim; query has {query.shape[-1]}, key has {key.shape[-1]}")

@@ -1,4 +1,4 @@
-"""How a score holds its own weights: registered, checked, and used in the dtype of the calculation."""
+"""Weights of scores: registration, checks, and use in the dtype of the calculation."""
 
 from collections.abc import Callable
 
@@ -8,26 +8,26 @@ from torch.nn import functional as F
 
 from regard.errors import KindError, ShapeError
 from regard.module_calls import is_observed, runs
-from regard.shapes import accurate, check_floating
+from regard.shapes import check_floating, upcast
 
 LINEAR = nn.Linear.forward
 
 
-def hold(owner: nn.Module, name: str, weight: Tensor, *layouts: str) -> None:
-    """Keep a weight in a module, so that it moves, is saved and gets its gradient with it.
+def register_weight(owner: nn.Module, name: str, weight: Tensor, *layouts: str) -> None:
+    """Registers a weight in a module, so that it is moved, saved and trained with the module.
 
-    An `nn.Parameter` becomes a parameter; any other tensor becomes a buffer, the very same tensor, so that a gradient
-    flows on to wherever it came from.
+    An `nn.Parameter` becomes a parameter. Any other tensor becomes a buffer, without a copy, so that its gradient flows
+    on to its origin.
 
     Args:
         owner: the module.
-        name: the attribute, and the argument's name for messages.
-        weight: what was given.
-        layouts: the layouts that are allowed, e.g. ``"[dim]"``, ``"[heads, dim]"``; none allows every rank.
+        name: the name of the attribute, and of the argument in messages.
+        weight: the weight.
+        layouts: the accepted layouts, e.g. ``"[dim]"``, ``"[heads, dim]"``; none accepts every rank.
 
     Raises:
-        KindError: not a tensor of floating-point numbers.
-        ShapeError: a rank that no layout has.
+        KindError: the weight is not a floating-point tensor.
+        ShapeError: no layout has its rank.
     """
     check_floating(name, weight)
     if layouts and weight.dim() not in [layout.count(",") + 1 for layout in layouts]:
@@ -39,38 +39,38 @@ def hold(owner: nn.Module, name: str, weight: Tensor, *layouts: str) -> None:
 
 
 def check_device(name: str, weight: Tensor, query: Tensor) -> None:
-    """Raise KindError unless a weight is where the queries are."""
+    """Raises KindError unless a weight is on the queries' device."""
     if weight.device != query.device:
         raise KindError(f"{name} must be on query's device, {query.device}; it is on {weight.device}")
 
 
 def check_heads(name: str, heads: int, query: Tensor) -> None:
-    """Raise ShapeError unless a weight has as many heads as the queries."""
+    """Raises ShapeError unless a weight has as many heads as the queries."""
     if heads != query.shape[1]:
         raise ShapeError(f"{name} must have query's heads, {query.shape[1]}; it has {heads}")
 
 
 def check_dim(name: str, tensor: Tensor, expected: int, why: str) -> None:
-    """Raise ShapeError unless the last axis of a tensor, its features, has the expected length.
+    """Raises ShapeError unless the last axis of a tensor has the expected length.
 
     Args:
         name: the argument's name.
-        tensor: what was given.
-        expected: how many features it must have.
-        why: what asks for them, e.g. ``"the rows of weight"``.
+        tensor: the argument.
+        expected: the number of features that it must have.
+        why: the reason, e.g. ``"as weight [query_dim, key_dim] has it"``.
     """
     if tensor.shape[-1] != expected:
         raise ShapeError(f"{name} must have dim {expected}, {why}; it has dim {tensor.shape[-1]}")
 
 
 def project(name: str, projection: nn.Linear | None, tensor: Tensor) -> Tensor:
-    """A linear map of what is called ``name``, in the dtype that scores are computed in; None is the identity."""
+    """Applies a linear map to the argument ``name``, in the dtype of its scores; None is the identity."""
     if projection is None:
         return tensor
     features = getattr(projection, "in_features", None)
     if features is not None:
         check_dim(name, tensor, features, f"as {name}_projection takes it")
-    tensor = accurate(tensor)
+    tensor = upcast(tensor)
     if runs(projection, LINEAR) and not is_observed(projection):
         bias = None if projection.bias is None else projection.bias.to(tensor.dtype)
         return F.linear(tensor, projection.weight.to(tensor.dtype), bias)
@@ -78,7 +78,7 @@ def project(name: str, projection: nn.Linear | None, tensor: Tensor) -> Tensor:
 
 
 def in_dtype_of(tensor: Tensor, module: nn.Module) -> Callable[..., Tensor]:
-    """The module as a function that calculates in the dtype of ``tensor``, whatever dtype its weights are kept in."""
+    """Returns a module as a function that computes in the dtype of ``tensor``, whatever the dtype of its weights."""
     weights = {**dict(module.named_parameters()), **dict(module.named_buffers())}
     cast = {name: weight.to(tensor.dtype) for name, weight in weights.items() if weight.is_floating_point()}
     if all(cast[name] is weights[name] for name in cast):

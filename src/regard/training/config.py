@@ -1,22 +1,24 @@
-"""The configuration of a training run: frozen dataclasses, and their YAML form."""
+"""The configuration of a training run: frozen dataclasses, and their YAML form, which the safe loader reads."""
 
 import dataclasses
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, get_args
+from pathlib import Path
+from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar, get_args
 
-from regard.errors import ArgumentError, RunError
+from regard.errors import ArgumentError, MissingPartError, RunError
+from regard.regular_file import read_text
 from regard.training.sections import build_section, check_at_least, check_between, check_choices, check_finite, shown
-
-if TYPE_CHECKING:
-    from regard.training.task import Task
 
 ScheduleName = Literal["constant", "inverse_sqrt", "cosine", "linear", "plateau"]
 Precision = Literal["32", "bf16-mixed", "16-mixed"]
 LOGGERS = ("csv", "tensorboard", "mlflow", "wandb")
 SCHEDULES = get_args(ScheduleName)
 
+LARGEST_YAML = 1 << 18
+"""Bytes of a configuration; the reader of YAML takes seconds for a megabyte."""
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True)
 class TrainingConfig:
     """How a model is trained, and for how long: the fields that every task has."""
 
@@ -91,7 +93,20 @@ M = TypeVar("M", covariant=True)
 T = TypeVar("T", bound=TrainingConfig, covariant=True)
 
 
-@dataclass(frozen=True, slots=True)
+class SectionTypes(Protocol):
+    """A task (`regard.training.task.Task`), as far as its configuration needs it."""
+
+    name: ClassVar[str]
+    data_config: ClassVar[type[Any]]
+    model_config: ClassVar[type[Any]]
+    training_config: ClassVar[type[TrainingConfig]]
+
+    def upgraded(self, sections: dict[str, Any]) -> dict[str, Any]:
+        """The sections that version 0.1 wrote, with the names of today."""
+        ...
+
+
+@dataclass(frozen=True)
 class RunConfig(Generic[D, M, T]):
     """The whole configuration of a run: the content of ``config.yaml`` in its run folder.
 
@@ -106,12 +121,12 @@ class RunConfig(Generic[D, M, T]):
     training: T
 
     def to_dict(self) -> dict[str, Any]:
-        """The configuration as plain values, for YAML and JSON."""
+        """Returns the configuration as plain values, for YAML and JSON."""
         return dataclasses.asdict(self)
 
     @classmethod
-    def from_dict(cls, content: object, origin: str, task: "Task") -> "RunConfig[Any, Any, Any]":
-        """The configuration that ``to_dict`` returned, or that version 0.1 wrote.
+    def from_dict(cls, content: object, origin: str, task: SectionTypes) -> "RunConfig[Any, Any, Any]":
+        """Returns the configuration that ``to_dict`` wrote, or that version 0.1 wrote.
 
         Args:
             content: the content of the file.
@@ -138,7 +153,7 @@ class RunConfig(Generic[D, M, T]):
 
 
 def run_sections(content: object, origin: str) -> dict[str, Any]:
-    """The task and the sections of a run's configuration as plain values, without a look at their fields.
+    """Returns the task and the sections of a run's configuration as plain values, whose fields are not checked.
 
     Raises:
         RunError: it is not the configuration of a run.
@@ -157,3 +172,33 @@ def _with_logger(sections: dict[str, Any]) -> dict[str, Any]:
     training = dict(sections["training"])
     tensorboard = training.pop("tensorboard")
     return {**sections, "training": {**training, "logger": "tensorboard" if tensorboard else ""}}
+
+
+def read_yaml(path: Path) -> Any:
+    """Returns the plain values in a YAML file.
+
+    Raises:
+        RunError: the file cannot be read, or is not YAML.
+    """
+    yaml = _yaml()
+    try:
+        return yaml.safe_load(read_text(path, LARGEST_YAML))
+    except OSError as error:
+        raise RunError(f"cannot read {path}: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise RunError(f"{path} is not UTF-8 text (byte {error.start})") from error
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: an impossible date or number
+        raise RunError(f"{path} is not valid YAML: {str(error).splitlines()[0]}") from error
+
+
+def yaml_text(content: dict[str, Any]) -> str:
+    """Returns plain values as YAML, in their order."""
+    return _yaml().safe_dump(content, sort_keys=False, allow_unicode=True)
+
+
+def _yaml() -> Any:
+    try:
+        import yaml
+    except ImportError as error:
+        raise MissingPartError("pyyaml", "train") from error
+    return yaml

@@ -1,4 +1,4 @@
-"""Lightning's loggers by name."""
+"""Lightning's loggers, by name."""
 
 import os
 from importlib import import_module
@@ -15,11 +15,11 @@ _CLASSES = {
 }
 
 _WRITTEN = {"csv": "csv", "tensorboard": "tensorboard", "mlflow": "mlflow.db", "wandb": "wandb"}
-"""What each of them writes into the run folder, by itself."""
+"""Logger → the file or folder that it writes into the run folder."""
 
 
 def make_loggers(names: list[str], folder: RunFolder) -> list[Any]:
-    """The loggers of a run; those that write files write them into the run folder.
+    """Returns the loggers of a run; those that write files write them into the run folder.
 
     Args:
         names: names of ``regard.training.config.LOGGERS``.
@@ -27,10 +27,10 @@ def make_loggers(names: list[str], folder: RunFolder) -> list[Any]:
 
     Raises:
         MissingPartError: the package of a logger is not installed.
-        RunError: a logger cannot begin, because it needs a login, a server or a folder.
+        RunError: a logger cannot start, because it needs a login, a server or a folder.
     """
     run = folder.path.name
-    # MLflow no longer writes plain files. Its own variable names a server or another database.
+    # MLflow writes into a database. Its own variable names a server or another database.
     database = os.environ.get("MLFLOW_TRACKING_URI", f"sqlite:///{folder.path.absolute() / 'mlflow.db'}")
     arguments: dict[str, dict[str, Any]] = {
         "csv": {"save_dir": folder.path, "name": "csv"},
@@ -43,10 +43,10 @@ def make_loggers(names: list[str], folder: RunFolder) -> list[Any]:
         folder.tree(_WRITTEN[name])
         try:
             logger = kind(**arguments[name])
-            _ = logger.experiment  # begins here, not at the first validation
+            _ = logger.experiment  # starts it here, not at the first validation
         except ModuleNotFoundError as error:
             raise MissingPartError(name, name) from error
-        except Exception as error:  # of a package that has errors of its own
+        except Exception as error:  # each package has errors of its own
             reason = (str(error).strip() or type(error).__name__).splitlines()[0]
             raise RunError(f"the logger {name} cannot be used ({reason}); choose others with --logger") from error
         loggers.append(logger)
@@ -54,16 +54,16 @@ def make_loggers(names: list[str], folder: RunFolder) -> list[Any]:
 
 
 def logger_classes(names: list[str]) -> dict[str, type[Any]]:
-    """The classes of loggers by name, each once.
+    """Returns the classes of loggers by name, each once.
 
     Raises:
         MissingPartError: the package of a logger is not installed.
     """
-    found = {}
+    classes = {}
     for name in names:
         module, kind = _CLASSES[name]
         try:
-            found[name] = getattr(import_module(module), kind)
+            classes[name] = getattr(import_module(module), kind)
         except ModuleNotFoundError as error:
             raise MissingPartError(name, name) from error
-    return found
+    return classes

@@ -1,4 +1,4 @@
-"""The manifest of a run: SHA-256 sums of its files and data, so that what was changed since is named."""
+"""The manifest of a run: SHA-256 sums of its files and data, so that changed files can be named."""
 
 import dataclasses
 import hashlib
@@ -17,12 +17,12 @@ from regard.regular_file import LARGEST_DATA, LARGEST_TEXT, open_regular, path_i
 
 FORMAT = 1
 ABSENT = ""
-"""Stands for a file that does not exist, in a list of accepted sums."""
+"""The sum of a file that does not exist, in a list of accepted sums."""
 
 Content = TypeVar("Content")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class DataFile:
     """One file of the data that a run was trained on."""
 
@@ -33,28 +33,28 @@ class DataFile:
 
     @classmethod
     def of(cls, path: Path, folder: Path) -> "DataFile":
-        """The record of a file, for a run in ``folder``.
+        """Returns the record of a file, for a run in ``folder``.
 
         Raises:
             DataError: the file cannot be read.
         """
-        place, root = (Path(os.path.realpath(one)) for one in (path, folder))
+        file, root = (Path(os.path.realpath(one)) for one in (path, folder))
         try:
-            size, digest = place.stat().st_size, sha256(place)
+            size, digest = file.stat().st_size, sha256(file)
         except OSError as error:
             raise DataError(f"{path}: {str(error.strerror).lower()}; check the path") from error
-        name = place.relative_to(root).as_posix() if place.is_relative_to(root) else str(place)
+        name = file.relative_to(root).as_posix() if file.is_relative_to(root) else str(file)
         return cls(name, size, digest)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Manifest:
     """The content of ``manifest.json``. The default is that of a run that version 0.1 began, which wrote none."""
 
     began_in: str = ""
     """Absolute path of the working directory in which the run began; relative paths of data are relative to it."""
     replaces: str | None = None
-    """Name of the run beside this one that this run replaces when it is complete; None: none."""
+    """Name of the run in the same folder that this run replaces when it is complete; None: none."""
     patterns: tuple[str, ...] = ()
     """Patterns of the files that the run's task writes, besides those that every run has."""
     files: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -64,7 +64,7 @@ class Manifest:
 
     @classmethod
     def from_json(cls, text: str) -> "Manifest":
-        """The manifest that ``to_json`` wrote.
+        """Returns the manifest that ``to_json`` wrote.
 
         Raises:
             ValueError: the text is not JSON, or not a manifest.
@@ -83,7 +83,7 @@ class Manifest:
             if not _is_relative(name):
                 raise ValueError(f"{name!r:.200} in files is not a path in the run folder")
             if not _is_list_of(str, sums) or not sums:
-                raise ValueError(f"the sums of {name!r:.200} must be a list of texts, and some")
+                raise ValueError(f"the sums of {name!r:.200} must be a list of one text or more")
         for part, files in _mapping("data", content["data"]):
             if not _is_list_of(dict, files) or not all(
                 file.keys() == _DATA_FILE.keys() and all(type(file[key]) is kind for key, kind in _DATA_FILE.items())
@@ -99,7 +99,7 @@ class Manifest:
         )
 
     def to_json(self) -> str:
-        """The manifest as text."""
+        """Returns the manifest as text."""
         return json.dumps({"format": FORMAT, **dataclasses.asdict(self)}, indent=1, ensure_ascii=False) + "\n"
 
 
@@ -118,7 +118,7 @@ def _is_list_of(kind: type, content: object) -> bool:
 
 
 def _is_relative(name: str) -> bool:
-    # Whether a name is that of a file in a folder, on every system; `path_inside` checks where it leads.
+    # Whether a name is that of a file in a folder on every system. `path_inside` checks where links lead.
     parts = name.replace("\\", "/").split("/")
     return "\0" not in name and not re.match("[A-Za-z]:[/\\\\]", name) and not {"", ".", ".."} & set(parts)
 
@@ -126,8 +126,8 @@ def _is_relative(name: str) -> bool:
 class ManifestFile:
     """``manifest.json`` in a run folder. Only the process that holds the run's lock changes it.
 
-    The sum of a file is added before the file is replaced, and the old sum is dropped afterwards. So a process may be
-    killed at any moment, and no file that the run wrote is taken for a damaged one.
+    The sum of a file is added before the file is replaced, and the old sum is dropped afterwards. So no file that the
+    run wrote is taken for a damaged one, at whatever moment the process is killed.
     """
 
     NAME = "manifest.json"
@@ -145,7 +145,7 @@ class ManifestFile:
         return path_inside(self.folder, self.NAME)
 
     def read(self) -> Manifest:
-        """The manifest; an empty one if there is no file, as in runs of version 0.1.
+        """Returns the manifest; an empty one if there is no file, as in runs of version 0.1.
 
         Raises:
             RunError: the file is damaged.
@@ -173,7 +173,7 @@ class ManifestFile:
 
     @contextmanager
     def recording(self, path: Path) -> Iterator[Callable[[Path], None]]:
-        """A context for replacing one file of the run: gives the function that `AtomicFile` calls before it replaces.
+        """A context for replacing one file of the run; yields the function that `AtomicFile` calls before it replaces.
 
         Args:
             path: the file, in the run folder.
@@ -190,18 +190,18 @@ class ManifestFile:
     def record(self, paths: Iterable[Path]) -> None:
         """Record those files that exist and are not recorded yet, as they are."""
         manifest = self.read()
-        found = {self._name(path): path for path in paths if path.is_file()}
-        new = {name: (sha256(path),) for name, path in found.items() if name not in manifest.files}
+        existing = {self._name(path): path for path in paths if path.is_file()}
+        new = {name: (sha256(path),) for name, path in existing.items() if name not in manifest.files}
         if new:
             self.write(dataclasses.replace(manifest, files={**manifest.files, **new}))
 
     def forget(self, paths: Sequence[Path]) -> None:
-        """Drop files that are deleted next."""
+        """Drop the records of files that are deleted next."""
         names = {self._name(path) for path in paths}
         manifest = self.read()
         if names & manifest.files.keys():
-            kept = {name: sums for name, sums in manifest.files.items() if name not in names}
-            self.write(dataclasses.replace(manifest, files=kept))
+            files = {name: sums for name, sums in manifest.files.items() if name not in names}
+            self.write(dataclasses.replace(manifest, files=files))
 
     def verify(self, path: Path, advice: str = "restore it from a copy, or train the run again") -> None:
         """Compare a file of the run with its recorded sum; a file that was never recorded passes.
@@ -215,9 +215,9 @@ class ManifestFile:
         if not path.is_file():
             if ABSENT not in accepted:
                 raise RunError(f"{path} is missing; {advice}")
-        elif (found := sha256(path)) not in accepted:
+        elif (digest := sha256(path)) not in accepted:
             raise RunError(
-                f"{path} is damaged or is not the file of this run: its SHA-256 sum is {found[:12]}…, "
+                f"{path} is damaged or is not the file of this run: its SHA-256 sum is {digest[:12]}…, "
                 f"{self.NAME} has {accepted[-1][:12]}…; {advice}"
             )
 
@@ -262,23 +262,22 @@ class ManifestFile:
             RunError: a file has changed since it was recorded.
         """
         manifest = self.read()
-        found = {part: tuple(DataFile.of(path, self.folder) for path in files) for part, files in data.items()}
+        current = {part: tuple(DataFile.of(path, self.folder) for path in files) for part, files in data.items()}
         if not allow_changed:
-            for part, files in found.items():
+            for part, files in current.items():
                 _require_same(part, manifest.data.get(part), files)
-        if any(manifest.data.get(part) != files for part, files in found.items()):
-            self.write(dataclasses.replace(manifest, data={**manifest.data, **found}))
+        if any(manifest.data.get(part) != files for part, files in current.items()):
+            self.write(dataclasses.replace(manifest, data={**manifest.data, **current}))
 
-    def resolve(self, given: str) -> str:
-        """A path of the data as the run's configuration has it, so that it is found from any working directory."""
-        path = Path(given)
-        if path.is_absolute() or not (began_in := self.read().began_in):
-            return given
-        place = Path(began_in) / path
-        return str(place) if place.exists() else given
+    def resolve(self, name: str) -> str:
+        """Returns the path of data that the run's configuration names relative to the directory where the run began."""
+        if Path(name).is_absolute() or not (began_in := self.read().began_in):
+            return name
+        path = Path(began_in) / name
+        return str(path) if path.exists() else name
 
     def _name(self, path: Path) -> str:
-        # As the manifest has it; RunError for a link that leads out of the run folder.
+        # The name of a file in the manifest. A link that leads out of the run folder is a RunError.
         return path_inside(self.folder, path.relative_to(self.folder)).relative_to(self.folder).as_posix()
 
     def _set(self, name: str, sums: tuple[str, ...]) -> None:
@@ -304,6 +303,6 @@ def _require_same(part: str, before: Sequence[DataFile] | None, now: Sequence[Da
 
 
 def sha256(path: Path) -> str:
-    """The SHA-256 sum of a regular file, in hexadecimal digits."""
+    """Returns the SHA-256 sum of a regular file, in hexadecimal digits."""
     with open_regular(path, LARGEST_DATA) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

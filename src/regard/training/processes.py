@@ -1,16 +1,28 @@
-"""The processes of a distributed run: which one this is, and how the others wait for the first.
+"""The processes and devices of a run: which process is the first, and Lightning's Fabric, which joins them.
 
-Lightning starts the other processes itself when the training of the first one begins. ``torchrun`` and cluster managers
-start all processes at once; there the others wait until the first one has made the run folder and prepared the data.
+Fabric starts the other processes of a run on one machine itself. ``torchrun`` and cluster managers start all processes
+at once. Either way the others wait in `Fabric.launch` until the first process has made the run folder and prepared the
+data. This module imports nothing that takes time.
 """
 
+import logging
 import os
-from pathlib import Path
-from typing import Any
+import warnings
+from typing import TYPE_CHECKING, Any
+
+from regard.errors import ArgumentError, MissingPartError
+
+if TYPE_CHECKING:
+    from lightning.fabric import Fabric
+
+    from regard.training.config import TrainingConfig
 
 _RANKS = {"LOCAL_RANK": None, "NODE_RANK": None, "RANK": "WORLD_SIZE", "SLURM_PROCID": "SLURM_NTASKS"}
-"""Variables that are above 0 in every process but the first: of Lightning, of ``torchrun``, of Slurm; and the variable
-that says of how many processes, without which a number means something else."""
+"""Variables of Lightning, ``torchrun`` and Slurm that are above 0 in every process but the first, each with the
+variable that holds the number of processes, without which a number means something else."""
+
+_STARTED_BY_CALLS = ("spawn", "fork", "notebook")
+"""Endings of strategies whose processes run a function instead of the command."""
 
 
 def is_first_process() -> bool:
@@ -23,36 +35,48 @@ def _number(name: str) -> int:
     return int(value) if value.isdecimal() else 0
 
 
-class Processes:
-    """The processes of a run.
+def make_fabric(training: "TrainingConfig") -> "Fabric":
+    """Returns Lightning's Fabric for the accelerator, devices, strategy and precision of a run; it starts nothing yet.
 
-    Args:
-        trainer: Lightning's trainer.
-
-    Attributes:
-        first: whether this process is the first one.
+    Raises:
+        ArgumentError: this machine has no such accelerator, devices or strategy.
+        MissingPartError: Lightning is not installed.
     """
+    try:
+        from lightning.fabric import Fabric
+        from lightning.fabric.utilities.exceptions import MisconfigurationException
+    except ImportError as error:
+        raise MissingPartError("lightning", "train") from error
+    for name in ("lightning.fabric", "lightning.pytorch"):  # their messages are advice for programmers
+        logging.getLogger(name).setLevel(logging.ERROR)
+    try:
+        if training.strategy.endswith(_STARTED_BY_CALLS):
+            raise ValueError("its processes do not run the command; use ddp or fsdp")
+        with warnings.catch_warnings(action="ignore"):
+            return Fabric(
+                accelerator=training.accelerator,
+                devices=_devices(training),
+                num_nodes=training.nodes,
+                strategy=_strategy(training),
+                precision="32-true" if training.precision == "32" else training.precision,
+            )
+    except (MisconfigurationException, ImportError, RuntimeError, TypeError, ValueError) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise ArgumentError(
+            f"--accelerator {training.accelerator}, --devices {training.devices} and --strategy "
+            f"{training.strategy} cannot be used together here: {reason}"
+        ) from error
 
-    def __init__(self, trainer: Any):
-        self._trainer = trainer
-        self.first = trainer.global_rank == 0 and is_first_process()
-        environment = getattr(trainer.strategy, "cluster_environment", None)
-        self._started_at_once = (
-            trainer.world_size > 1 and environment is not None and environment.creates_processes_externally
-        )
-        if self._started_at_once:
-            trainer.strategy.setup_environment()
 
-    def share_folder(self, path: Path) -> Path:
-        """The first process's run folder, which exists then: the others wait for it."""
-        return Path(self._trainer.strategy.broadcast(str(path))) if self._started_at_once else path
+def _devices(training: "TrainingConfig") -> int | str:
+    if training.devices == "auto":
+        return 1 if training.accelerator == "cpu" else "auto"
+    return int(training.devices) if training.devices.isdigit() else training.devices
 
-    def wait_for_first(self) -> None:
-        """Wait until the first process has come here as well."""
-        if self._started_at_once and not self.first:
-            self._trainer.strategy.barrier("prepared")
 
-    def release_others(self) -> None:
-        """Let the others go on, which wait for the first process."""
-        if self._started_at_once and self.first:
-            self._trainer.strategy.barrier("prepared")
+def _strategy(training: "TrainingConfig") -> Any:
+    if training.strategy != "fsdp":
+        return training.strategy
+    from regard.training.sharding import ShardedStrategy
+
+    return ShardedStrategy()

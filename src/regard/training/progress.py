@@ -7,15 +7,15 @@ from typing import Any
 from regard.errors import RunError
 
 FORMAT = 2
-"""Of the counters in a checkpoint."""
+"""Format of the counters in a checkpoint."""
 
-# The names of version 0.1, which knew one metric and one unit.
-_FIRST_NAMES: dict[str, str] = {"best_bleu": "best", "tokens": "units"}
+_OLD_NAMES = {"best_bleu": "best", "tokens": "units"}
+"""Counter of version 0.1, which knew one metric and one unit → its name now."""
 
 
-@dataclass(slots=True)
+@dataclass
 class Progress:
-    """The counters of a run. A resumed run needs these, the weights and the optimizer's state, and nothing else."""
+    """The counters of a run. Besides them, a resumed run needs the weights and the states of optimizer and schedule."""
 
     step: int = 0
     """Optimizer steps taken."""
@@ -41,7 +41,7 @@ class Progress:
     """Why the run has ended; empty while it has not."""
 
     def to_dict(self) -> dict[str, Any]:
-        """The counters as plain values, for a checkpoint."""
+        """Returns the counters as plain values, for a checkpoint."""
         return {"format": FORMAT, "progress": dataclasses.asdict(self)}
 
     def restore(self, content: dict[str, Any]) -> None:
@@ -54,13 +54,14 @@ class Progress:
             raise RunError("the checkpoint has no counters of a run")
         saved: dict[str, Any] = dict(content["progress"])
         if content.get("format") == 1:
-            saved = {_FIRST_NAMES.get(name, name): value for name, value in saved.items()}
+            saved = {_OLD_NAMES.get(name, name): value for name, value in saved.items()}
             saved["best"] = None if saved.get("best", -1) < 0 else saved["best"]
         elif content.get("format") != FORMAT:
             raise RunError(
                 f"the checkpoint has format {content.get('format')!r}; this version of regard reads 1 and {FORMAT}"
             )
+        counters = {field.name for field in dataclasses.fields(self)}
         for name, value in saved.items():
-            if name not in self.__slots__ or not isinstance(value, (int, float, str, type(None))):
-                raise RunError(f"the checkpoint has a counter {name!r} that is none of regard: {value!r}")
+            if name not in counters or not isinstance(value, (int, float, str, type(None))):
+                raise RunError(f"the checkpoint has a counter {name!r} that regard does not know: {value!r}")
             setattr(self, name, value)

@@ -10,8 +10,8 @@ import torch
 def seed_step(seed: int, step: int, rank: int = 0) -> None:
     """Seed every global generator (Python, NumPy, PyTorch on all devices) for one training step.
 
-    The random numbers of a step (dropout, sampling) then depend only on these arguments. A resumed run uses the same
-    numbers as an uninterrupted run, and validation between two steps does not change them.
+    The random numbers of a step (dropout, sampling) then depend only on these arguments: a resumed run draws the same
+    ones as an uninterrupted run, and a validation between two steps does not change them.
 
     Args:
         seed: the run's seed.

@@ -2,30 +2,30 @@
 
 import sys
 import time
-from typing import Any, Protocol
+from typing import Any
 
 
-class Reporter(Protocol):
-    """Prints the progress of a run."""
+class Reporter:
+    """Reports the progress of a run; this base class reports nothing."""
 
     def start(self, fraction: float) -> None:
         """Training starts or resumes; ``fraction`` of the run is already done."""
-        ...
 
     def step(self, fraction: float, text: str) -> None:
         """A step has ended; ``fraction`` of the run is done, and ``text`` describes the step."""
-        ...
 
     def print_line(self, text: str) -> None:
         """Print a line that stays on the screen."""
-        ...
 
     def stop(self) -> None:
         """Training has ended."""
-        ...
 
 
-class PlainReporter:
+class SilentReporter(Reporter):
+    """Prints nothing."""
+
+
+class PlainReporter(Reporter):
     """Prints a line every ``interval`` seconds, with the remaining time: for logs, pipes and continuous integration."""
 
     def __init__(self, interval: float = 15.0):
@@ -47,11 +47,8 @@ class PlainReporter:
     def print_line(self, text: str) -> None:
         print(text, file=sys.stderr, flush=True)
 
-    def stop(self) -> None:
-        pass
 
-
-class BarReporter:
+class BarReporter(Reporter):
     """A progress bar with the remaining time, drawn by Rich at most four times a second."""
 
     def __init__(self) -> None:
@@ -90,31 +87,15 @@ class BarReporter:
         self._progress.stop()
 
 
-class SilentReporter:
-    """Prints nothing."""
-
-    def start(self, fraction: float) -> None:
-        pass
-
-    def step(self, fraction: float, text: str) -> None:
-        pass
-
-    def print_line(self, text: str) -> None:
-        pass
-
-    def stop(self) -> None:
-        pass
-
-
 FIRST_STEPS = 5
-"""Steps that estimates leave out: while they run, kernels are compiled and memory is taken."""
+"""Steps that estimates leave out, in which kernels are compiled and memory is allocated."""
 
 
 class Estimate:
     """Estimates the remaining time from the steps since the start, without the first ones.
 
     Args:
-        fraction: of the run that was done at the start.
+        fraction: the fraction of the run that was done at the start.
     """
 
     def __init__(self, fraction: float = 0.0):
@@ -130,7 +111,7 @@ class Estimate:
             self._from, self._began = fraction, self._now
 
     def remaining(self) -> str:
-        """E.g. ``"2 min"``; ``"?"`` before the first step that counts."""
+        """Returns the remaining time, e.g. ``"2 min"``; ``"?"`` before the first step that counts."""
         done = self._fraction - self._from
         if done <= 0:
             return "?"
@@ -138,7 +119,7 @@ class Estimate:
 
 
 class Throughput:
-    """Units of the loss (tokens, ...) a second since the last validation, without the first steps of this process."""
+    """Measures units of the loss (tokens, ...) a second since the last validation, without the first steps."""
 
     def __init__(self) -> None:
         self._steps = 0
@@ -149,8 +130,8 @@ class Throughput:
         """A step has ended.
 
         Args:
-            units: since the last validation.
-            seconds: of training since the last validation.
+            units: units since the last validation.
+            seconds: seconds of training since the last validation.
 
         Returns:
             units a second; None before the first step that counts.
@@ -161,12 +142,12 @@ class Throughput:
         self._units = units
         if self._steps <= FIRST_STEPS:
             self._from = units, seconds
-        done, taken = units - self._from[0], seconds - self._from[1]
-        return done / taken if done > 0 and taken > 0 else None
+        new_units, new_seconds = units - self._from[0], seconds - self._from[1]
+        return new_units / new_seconds if new_units > 0 and new_seconds > 0 else None
 
 
 def duration(seconds: float) -> str:
-    """Seconds as text: ``"45 s"``, ``"12 min"``, ``"3 h 05 min"``."""
+    """Returns seconds as text: ``"45 s"``, ``"12 min"``, ``"3 h 05 min"``."""
     if seconds < 90:
         return f"{max(0, round(seconds))} s"
     minutes = round(seconds / 60)
@@ -174,5 +155,5 @@ def duration(seconds: float) -> str:
 
 
 def reporter_for_terminal() -> Reporter:
-    """A progress bar if standard error is a terminal, else plain lines."""
+    """Returns a progress bar if standard error is a terminal, else plain lines."""
     return BarReporter() if sys.stderr.isatty() else PlainReporter()

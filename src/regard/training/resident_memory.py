@@ -1,12 +1,12 @@
-"""Keeps the resident memory of a training process near the memory that is in use.
+"""Keeps the resident memory of a training process close to the memory that is in use.
 
-Two things make the resident memory of a training on a CPU grow although no tensor is kept:
+Two things make the resident memory of a training on a CPU grow although no tensor outlives its step:
 
 1. oneDNN compiles a primitive for each new shape of a matrix product in bfloat16, and keeps 1,024 of them; PyTorch
    keeps as many of their descriptions. Batches of sentences have thousands of shapes, and the two take half a megabyte
    for each shape.
 2. The allocator of glibc keeps freed memory that lies below a block in use. Batches have tensors of all sizes, and
-   small blocks that stay in use lie between them, so that several hundred freed megabytes stay resident.
+   small blocks that stay in use lie between them, so several hundred freed megabytes stay resident.
 """
 
 import ctypes
@@ -16,13 +16,13 @@ from functools import cache
 from typing import Any
 
 PRIMITIVES = 64
-"""Primitives of oneDNN that are kept. A step of a translator uses about 30 shapes, most of them many times."""
+"""Capacity of the caches of primitives. A step of a translator uses about 30 shapes, most of them many times."""
 
 RELEASE_SECONDS = 5.0
 """Time between two releases of freed memory; one release takes some milliseconds."""
 
 LARGE_BLOCK = 1 << 20
-"""Bytes of a block from which on it is mapped by itself."""
+"""Bytes from which on a block is mapped by itself."""
 
 _M_MMAP_THRESHOLD = -3  # of malloc.h
 _CAPACITIES = ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY")
@@ -32,7 +32,7 @@ def bound_primitive_caches() -> None:
     """Let oneDNN and PyTorch keep `PRIMITIVES` compiled primitives each.
 
     They read these numbers from the environment at their first use and offer no function for them. This function
-    therefore has no effect in a process that has used oneDNN before, and it changes no number that the user has set.
+    therefore has no effect in a process that has already used oneDNN. It overrides no value that the user has set.
     """
     for name in _CAPACITIES:
         os.environ.setdefault(name, str(PRIMITIVES))
@@ -41,9 +41,9 @@ def bound_primitive_caches() -> None:
 def return_large_blocks() -> None:
     """Let glibc's allocator give blocks of `LARGE_BLOCK` bytes and more back to the system as soon as they are freed.
 
-    Otherwise it keeps freed blocks of up to 32 MiB between blocks in use, once the first was freed: twice the memory
-    that is in use, for activations of 16 MiB. New blocks cost the time to fill their pages with zeros. It lasts as long
-    as the process, and does nothing where the allocator is another.
+    Otherwise it keeps freed blocks of up to 32 MiB between blocks in use, once the first was freed: for activations of
+    16 MiB this is twice the memory in use. Each new block then costs the time to fill its pages with zeros. The setting
+    lasts as long as the process; with another allocator this does nothing.
     """
     set_option = _function("mallopt")
     if set_option is not None:
@@ -51,17 +51,17 @@ def return_large_blocks() -> None:
 
 
 def release_freed_memory() -> None:
-    """Give the memory that was freed back to the system; does nothing where the allocator is not that of glibc."""
+    """Give freed memory back to the system; with an allocator other than glibc's this does nothing."""
     trim = _function("malloc_trim")
     if trim is not None:
         trim(0)
 
 
 class MemoryRelease:
-    """Releases freed memory now and then.
+    """Releases freed memory periodically.
 
     Args:
-        seconds: the time between two releases.
+        seconds: time between two releases.
     """
 
     def __init__(self, seconds: float = RELEASE_SECONDS):
@@ -69,7 +69,7 @@ class MemoryRelease:
         self._released = time.monotonic()
 
     def step(self) -> None:
-        """Release the freed memory, if the time for it has come."""
+        """Release freed memory, if the last release was long enough ago."""
         now = time.monotonic()
         if now - self._released >= self._seconds:
             self._released = now

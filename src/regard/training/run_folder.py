@@ -1,20 +1,23 @@
-"""The folder of a training run: all files that are needed to use, resume and audit it."""
+"""The folder of a training run, with all files that are needed to use, resume and audit it."""
 
 import csv
 import json
 import os
+import platform
+from collections.abc import Mapping
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from regard.atomic_file import write_atomically
 from regard.errors import RunError
 from regard.regular_file import LARGEST_TEXT, open_text, path_inside, read_text, tree_inside
-from regard.training.config import RunConfig, run_sections
+from regard.training.config import RunConfig, SectionTypes, read_yaml, run_sections, yaml_text
 from regard.training.manifest import ManifestFile
-from regard.training.run_replacement import new_place, require_replaceable, restore
-from regard.training.task import Task
-from regard.training.versions import installed_versions
-from regard.training.yaml_file import read_yaml, yaml_text
+from regard.training.run_replacement import replacement_path, require_replaceable, restore
+
+PACKAGES = ("regard", "torch", "lightning", "numpy", "tokenizers", "datasets", "safetensors")
+"""Packages whose versions are written into ``config.yaml``."""
 
 
 class RunFolder:
@@ -32,8 +35,8 @@ class RunFolder:
 
     A task has more files: a translator its tokenizers, ``tokenizer-*.json``.
     Reading these files cannot execute code: YAML is read with the safe loader, checkpoints with ``weights_only``.
-    The folder itself may be a link, which somebody typed. Its files may come from somebody else, so every path in it is
-    asked of `file` or `tree`, each time that it is used: none leads out of the folder.
+    The folder itself may be a link, which the user typed. Its files may come from somebody else, so `file` or `tree`
+    checks every path in it each time that it is used: none leads out of the folder.
 
     Args:
         path: the folder. The constructor does not create it.
@@ -46,7 +49,7 @@ class RunFolder:
         """The run that this new run replaces when it is complete."""
 
     def file(self, name: str) -> Path:
-        """The path of a file or folder of the run, which need not exist.
+        """Returns the path of a file or folder of the run, which need not exist.
 
         Raises:
             RunError: a link at the path, or at a folder above it, leads out of the run folder; or it is a pipe.
@@ -54,7 +57,7 @@ class RunFolder:
         return path_inside(self.path, name)
 
     def tree(self, name: str) -> Path:
-        """The path of a folder of the run, as `file`; nothing in it leads out of the run folder either."""
+        """Returns the path of a folder of the run, as `file`; nothing in it leads out of the run folder either."""
         return tree_inside(self.path, name)
 
     @property
@@ -89,16 +92,15 @@ class RunFolder:
 
     @classmethod
     def create(cls, path: str | Path, overwrite: bool = False) -> "RunFolder":
-        """The folder of a new run. Nothing is written: `RunSession` makes the folder when the training begins.
+        """Returns the folder of a new run. Nothing is written: `RunSession` makes the folder when the training begins.
 
         Args:
             path: the folder.
-            overwrite: whether the new run may replace a run in this folder. It is trained in ``<path>.new``, and takes
-                its place when it is complete.
+            overwrite: whether the new run may replace a run in this folder. The new run is trained in ``<path>.new``,
+                and moved to ``path`` when it is complete.
 
         Raises:
-            RunError: the folder is not empty and ``overwrite`` is False, or it is not a run, or holds what regard did
-                not write.
+            RunError: the folder is not empty and ``overwrite`` is False, or it is not a run, or holds foreign files.
         """
         folder = cls(path)
         restore(folder.path)
@@ -111,18 +113,12 @@ class RunFolder:
                 f"{folder.path} is not empty; continue it with --resume, replace it with --overwrite, "
                 "or name another with --run"
             )
-        for place in (folder.path, new_place(folder.path)):
-            if os.path.lexists(place):
-                require_replaceable(place, cls.require_run)
-        new = cls(new_place(folder.path))
+        for existing in (folder.path, replacement_path(folder.path)):
+            if os.path.lexists(existing):
+                require_replaceable(existing, cls.require_run)
+        new = cls(replacement_path(folder.path))
         new.replaces = folder.path
         return new
-
-    @classmethod
-    def begun(cls, path: str | Path, overwrite: bool = False) -> "RunFolder":
-        """The folder that another process of the same distributed run has made."""
-        new = new_place(Path(path))
-        return cls(new if overwrite and new.is_dir() else path)
 
     @classmethod
     def require_run(cls, path: Path) -> None:
@@ -137,7 +133,7 @@ class RunFolder:
 
     @classmethod
     def open(cls, path: str | Path) -> "RunFolder":
-        """Open the folder of an existing run.
+        """Returns the folder of an existing run.
 
         Raises:
             RunError: there is no such folder, or it is not a run folder.
@@ -160,7 +156,7 @@ class RunFolder:
                 )
 
     def make_pictures(self) -> None:
-        """Make the folder ``pictures``, if it is not there.
+        """Make the folder ``pictures``, if it does not exist.
 
         Raises:
             RunError: it cannot be made.
@@ -170,16 +166,31 @@ class RunFolder:
         except OSError as error:
             raise RunError(f"cannot create the folder {self.pictures}: {error.strerror}") from error
 
+    def draw_curves(self, labels: Mapping[str, str]) -> list[Path]:
+        """Draw ``pictures/curves.png``: the loss and the metrics over the steps; returns the files.
+
+        Args:
+            labels: column of ``metrics.csv`` → label of its curve.
+        """
+        from regard.pictures import save, training_curves
+
+        rows = self.read_metrics()
+        if not rows:  # before the first validation
+            return []
+        self.make_pictures()
+        figure = training_curves(rows, title=self.path.name, qualities=dict(labels))
+        return [save(figure, self.pictures / "curves.png")]
+
     def write_config(self, config: RunConfig[Any, Any, Any]) -> None:
         """Write ``config.yaml``."""
-        content = {**config.to_dict(), "versions": installed_versions()}
+        content = {**config.to_dict(), "versions": _installed_versions()}
         try:
             self.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise RunError(f"cannot create the run folder {self.path}: {error.strerror}") from error
         write_atomically(self.config, yaml_text(content).encode())
 
-    def read_config(self, task: Task) -> RunConfig[Any, Any, Any]:
+    def read_config(self, task: SectionTypes) -> RunConfig[Any, Any, Any]:
         """Read ``config.yaml``.
 
         Args:
@@ -191,7 +202,7 @@ class RunFolder:
         return RunConfig.from_dict(read_yaml(self.config), str(self.config), task)
 
     def read_sections(self) -> dict[str, Any]:
-        """The task and the sections of ``config.yaml`` as plain values.
+        """Returns the task and the sections of ``config.yaml`` as plain values.
 
         Raises:
             RunError: the file is missing, is not YAML, or is not the configuration of a run.
@@ -199,7 +210,7 @@ class RunFolder:
         return run_sections(read_yaml(self.config), str(self.config))
 
     def read_metrics(self) -> list[dict[str, float]]:
-        """The rows of ``metrics.csv``, oldest first."""
+        """Returns the rows of ``metrics.csv``, oldest first."""
         path = self.metrics
         try:
             with open_text(path, LARGEST_TEXT, newline="") as file:
@@ -224,7 +235,7 @@ class RunFolder:
         write_atomically(self.metrics, "".join(line + "\n" for line in lines).encode())
 
     def read_samples(self) -> list[dict[str, Any]]:
-        """The records of ``samples.jsonl``, oldest first."""
+        """Returns the records of ``samples.jsonl``, oldest first."""
         path = self.samples
         try:
             lines = read_text(path, LARGEST_TEXT).splitlines()
@@ -253,6 +264,16 @@ class RunFolder:
                 "restore it, or delete it and resume"
             ) from error
         return record
+
+
+def _installed_versions() -> dict[str, str]:
+    versions = {"python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            versions[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return versions
 
 
 def _is_empty(folder: Path) -> bool:

@@ -18,9 +18,9 @@ LOCK, OWNER = ".lock", ".in-use.json"
 class RunLock:
     """Held by the process that writes into a run folder.
 
-    The operating system locks the file ``.lock`` and releases it when the process ends, however it ends: a process that
-    was killed leaves no lock. ``.in-use.json`` only says who holds the lock, for messages. The lock belongs to the
-    folder and not to its path, so it stays when the folder is renamed.
+    The operating system locks the file ``.lock`` and releases it when the process ends, however it ends: a killed
+    process leaves no lock. ``.in-use.json`` only says who holds the lock, for messages. The lock belongs to the folder
+    and not to its path, so it stays when the folder is renamed.
 
     Args:
         folder: the run folder, which must exist.
@@ -57,11 +57,11 @@ class RunLock:
         return self
 
     def release(self) -> None:
-        """Release the lock, wherever the folder is by now."""
+        """Release the lock, also if the folder was renamed."""
         self._lock.release()
 
     def _owner(self) -> str:
-        # Who holds the lock, as text; empty if it is not known (a process that has not yet written it).
+        # Returns who holds the lock, as text; "" if it is not known, because the process has not written it yet.
         with suppress(OSError, ValueError, TypeError, KeyError, OverflowError):
             owner = json.loads(read_text(path_inside(self.folder, OWNER), LARGEST_RECORD))
             since = time.localtime(float(owner["since"]))
@@ -75,17 +75,20 @@ class RunLock:
 
 
 def _lock_path(folder: Path) -> Path:
-    # To lock a file empties it: a link, or another name of somebody's file, is not the file that regard made.
+    # Locking empties the file, so it must be one that regard made, and no link to a file of somebody else.
     path = path_inside(folder, LOCK)
     with suppress(FileNotFoundError, NotADirectoryError):
         status = os.lstat(path)
         if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
-            raise RunError(f"cannot lock {folder}: {path} is a link, or no file that regard made; delete it")
+            raise RunError(f"cannot lock {folder}: {path} is a link, or is not a file that regard made; delete it")
     return path
 
 
 def _start_of(process: int) -> int | None:
-    """When a process started, in ticks since the machine did: their numbers are used again. None: no such process."""
+    """Returns when a process started, in ticks since the machine did; None: there is no such process.
+
+    The numbers of processes are used again, so a number alone does not name a process.
+    """
     try:
         # The name of the program, in parentheses, may hold spaces; the start is field 22.
         fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()

@@ -1,21 +1,67 @@
-"""``--overwrite``: the new run is trained beside the old one, and takes its place when it is complete."""
+"""Deletes and replaces run folders, of which only files that regard wrote are ever deleted.
 
+With ``--overwrite`` the new run is trained in a folder of its own, which replaces the old one when the run is complete.
+"""
+
+import contextlib
 import ctypes
 import errno
 import os
 import sys
-from collections.abc import Callable
-from contextlib import suppress
-from pathlib import Path
+from collections.abc import Callable, Iterable, Iterator
+from fnmatch import fnmatchcase
+from pathlib import Path, PurePosixPath
 
 from regard.errors import RegardError, RunError
-from regard.training.own_files import remove_own_files, strangers
+from regard.training.manifest import ManifestFile
+from regard.training.run_lock import LOCK, OWNER
 
 NEW, OLD = ".new", ".old"
 
+FILES_OF_EVERY_RUN = (
+    "config.yaml", ManifestFile.NAME, LOCK, OWNER, "model.safetensors", "metrics.csv", "samples.jsonl",
+    "checkpoints/step-[0-9]*.ckpt", "pictures/curves.png", ".*.tmp*", "checkpoints/.*.tmp*", "pictures/.*.tmp*",
+    "corpus/.*.tmp*", "evaluation-*.json", "csv/version_*/metrics.csv", "csv/version_*/hparams.yaml",
+    "tensorboard/events.out.tfevents.*", "tensorboard/hparams.yaml", "mlflow.db",
+)  # fmt: skip
 
-def new_place(path: Path) -> Path:
-    """Where the run that will replace ``path`` is trained."""
+FILES_OF_VERSION_0_1 = (
+    "tokenizer-source.json", "tokenizer-target.json", "evaluation-*.txt", "pictures/alignment-[0-9]*.png",
+    "pictures/bleu-by-length-*.png", "corpus/train.tsv", "corpus/validation.tsv", "corpus/test.tsv",
+)  # fmt: skip
+"""Version 0.1 wrote no manifest, and translated only."""
+
+
+def foreign_files(folder: Path) -> list[Path]:
+    """Returns the files, links and folders in a run folder that regard did not write, sorted."""
+    patterns = _patterns(folder)
+    return sorted(path for path in _contents(folder) if not _is_own(path, folder, patterns))
+
+
+def remove_own_files(folder: Path) -> None:
+    """Delete the files that regard wrote, and the folders that are empty then. Links are not followed.
+
+    Raises:
+        RunError: a file cannot be deleted.
+    """
+    if folder.is_symlink():
+        raise RunError(f"{folder} is a link; nothing is deleted through it")
+    patterns = _patterns(folder)
+    try:
+        # The configuration is deleted last: until then, the rest is still known to be a run.
+        for path in sorted(_contents(folder), key=lambda path: path.name in ("config.yaml", ManifestFile.NAME)):
+            if not path.is_dir() and _is_own(path, folder, patterns):
+                path.unlink(missing_ok=True)
+    except OSError as error:
+        raise RunError(f"cannot delete {error.filename or folder}: {error.strerror}") from error
+    folders = [path for path in folder.rglob("*") if path.is_dir() and not path.is_symlink()]
+    for path in [*sorted(folders, key=lambda path: -len(path.parts)), folder]:
+        with contextlib.suppress(OSError):  # it is not empty
+            path.rmdir()
+
+
+def replacement_path(path: Path) -> Path:
+    """Returns the folder in which the run that will replace ``path`` is trained."""
     return path.with_name(path.name + NEW)
 
 
@@ -35,15 +81,15 @@ def require_replaceable(path: Path, require_run: Callable[[Path], None]) -> None
         require_run(path)
     except RegardError as error:
         raise RunError(f"{path} isn't a run and is not overwritten: {error}") from error
-    if found := strangers(path):
-        more = f" and {len(found) - 1} more" if len(found) > 1 else ""
+    if files := foreign_files(path):
+        more = f" and {len(files) - 1} more" if len(files) > 1 else ""
         raise RunError(
-            f"{path} holds {found[0].relative_to(path)}{more}, which regard did not write; move it elsewhere, "
+            f"{path} holds {files[0].relative_to(path)}{more}, which regard did not write; move it elsewhere, "
             "or name another run with --run"
         )
 
 
-def take_place(new: Path, old: Path) -> None:
+def replace_run(new: Path, old: Path) -> None:
     """Put a run folder in the place of another one, and delete the files that regard wrote into the other one.
 
     Where the system can exchange two folders at once (Linux), ``old`` names a whole run at every moment. Elsewhere it
@@ -52,34 +98,34 @@ def take_place(new: Path, old: Path) -> None:
     Raises:
         RunError: the folders cannot be renamed; both are whole.
     """
-    beside = old.with_name(old.name + OLD)
+    discarded = old.with_name(old.name + OLD)
     try:
-        if beside.exists():
-            remove_own_files(beside)
+        if discarded.exists():
+            remove_own_files(discarded)
         if not old.exists():
             os.rename(new, old)
             return
         if _exchange(new, old):
-            os.rename(new, beside)
+            os.rename(new, discarded)
         else:
-            os.rename(old, beside)
+            os.rename(old, discarded)
             os.rename(new, old)
     except OSError as error:
         raise RunError(f"cannot replace {old} by {new}: {error.strerror}; both are kept") from error
-    with suppress(RunError):  # what is left is a whole run no more, and the next replacement deletes it
-        remove_own_files(beside)
+    with contextlib.suppress(RunError):  # the next replacement deletes the rest
+        remove_own_files(discarded)
 
 
 def restore(path: Path) -> None:
-    """Give an old run its name back if a process was killed while it replaced it."""
-    beside = path.with_name(path.name + OLD)
-    if not path.exists() and new_place(path).exists() and beside.exists():
-        with suppress(OSError):
-            os.rename(beside, path)
+    """Give an old run its name back if a process was killed while it replaced the run."""
+    discarded = path.with_name(path.name + OLD)
+    if not path.exists() and replacement_path(path).exists() and discarded.exists():
+        with contextlib.suppress(OSError):
+            os.rename(discarded, path)
 
 
 def _exchange(one: Path, other: Path) -> bool:
-    # Whether the system could exchange the two names: Linux's renameat2 with RENAME_EXCHANGE.
+    """Exchange two names by Linux's renameat2 with RENAME_EXCHANGE; returns False where the system cannot."""
     if not sys.platform.startswith("linux"):
         return False
     try:
@@ -93,3 +139,28 @@ def _exchange(one: Path, other: Path) -> bool:
     if code in (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EPERM):
         return False
     raise OSError(code, os.strerror(code), str(other))
+
+
+def _patterns(folder: Path) -> tuple[str, ...]:
+    return (*FILES_OF_EVERY_RUN, *(ManifestFile(folder).read().patterns or FILES_OF_VERSION_0_1))
+
+
+def _contents(folder: Path) -> Iterator[Path]:
+    """Yield files, links and empty folders; links to folders are not entered."""
+    for path in folder.rglob("*"):
+        if path.is_symlink() or not path.is_dir() or not any(path.iterdir()):
+            yield path
+
+
+def _is_own(path: Path, folder: Path, patterns: Iterable[str]) -> bool:
+    relative = PurePosixPath(path.relative_to(folder).as_posix())
+    if path.is_symlink():
+        return False
+    if path.is_dir():
+        return any(relative == PurePosixPath(pattern).parent for pattern in patterns)
+    return any(_matches(relative, PurePosixPath(pattern)) for pattern in patterns)
+
+
+def _matches(path: PurePosixPath, pattern: PurePosixPath) -> bool:
+    # Part by part: a star does not match a slash.
+    return len(path.parts) == len(pattern.parts) and all(map(fnmatchcase, path.parts, pattern.parts))

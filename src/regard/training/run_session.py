@@ -1,4 +1,4 @@
-"""One training in a run folder: its lock, its new folder, what an error leaves, and the replacement of an old run."""
+"""One training in a run folder: the lock, the new folder, what an error leaves, the replacement of an old run."""
 
 import contextlib
 import dataclasses
@@ -9,13 +9,12 @@ from typing import Any
 
 from regard.errors import RunError
 from regard.platforms import is_another_process, quoted, renames_open_files
-from regard.training.checkpoint_io import list_checkpoints
+from regard.training.checkpoints import list_checkpoints
 from regard.training.config import RunConfig
 from regard.training.manifest import Manifest
-from regard.training.own_files import remove_own_files
 from regard.training.run_folder import RunFolder
 from regard.training.run_lock import RunLock
-from regard.training.run_replacement import new_place, require_replaceable, take_place
+from regard.training.run_replacement import remove_own_files, replace_run, replacement_path, require_replaceable
 from regard.training.signal_handler import advising
 from regard.training.task import Task
 
@@ -26,7 +25,7 @@ class RunSession:
     A new run is prepared under another name and renamed, so that the folder has its configuration from its first
     moment on: whenever the process is killed, the folder does not exist, or the run can be resumed. A new run that an
     error ends before it has saved a checkpoint or a model is deleted again. A run that replaces another one is trained
-    beside it; `complete` puts it in its place.
+    in another folder; `complete` puts it in the place of the old one.
 
     Args:
         folder: from `RunFolder.create`, or from `RunFolder.open` to resume.
@@ -59,7 +58,7 @@ class RunSession:
                 self._lock(self.folder.path)
             else:
                 self._begin()
-            exits.enter_context(advising(lambda: continue_with(self._place(), self._task.name)))
+            exits.enter_context(advising(lambda: continue_with(self._current_path(), self._task.name)))
             self.folder.write_config(self._config)
             self._exits = exits.pop_all()
         return self
@@ -75,7 +74,7 @@ class RunSession:
             self._exits.close()
 
     def complete(self) -> RunFolder:
-        """The folder of the finished run: in the place of the old one, if it replaces one.
+        """Returns the folder of the finished run, after it was put in the place of the run that it replaces.
 
         Raises:
             RunError: the old run cannot be replaced; both are kept.
@@ -91,7 +90,7 @@ class RunSession:
         if not renames_open_files():
             for lock in self._locks:
                 lock.release()
-        take_place(self.folder.path, old)
+        replace_run(self.folder.path, old)
         self.folder = RunFolder(old)
         if not renames_open_files():
             self._lock(old)
@@ -131,13 +130,13 @@ class RunSession:
         self._exits.callback(self._locks[-1].release)
 
     def _replaced(self) -> Path | None:
-        # The run that a resumed run is to replace.
+        # Returns the run that a resumed run will replace.
         name = self.folder.manifest.read().replaces
         old = None if name is None else self.folder.path.with_name(name)
-        return old if old and new_place(old).name == self.folder.path.name else None
+        return old if old and replacement_path(old).name == self.folder.path.name else None
 
-    def _place(self) -> Path:
-        # Where the run is: a signal may come after the folder was renamed, and before this object knows.
+    def _current_path(self) -> Path:
+        # A signal may come after the folder was renamed, and before this object knows.
         return self.folder.path if self.folder.path.exists() or self._old is None else self._old
 
     def _is_untrained(self) -> bool:
@@ -145,9 +144,9 @@ class RunSession:
 
 
 def continue_with(path: Path, task: str) -> str:
-    """How to continue a run, with a command that a shell takes."""
-    place = f"--runs {quoted(str(path.parent))} --run {quoted(path.name)}"
-    return f"continue with: regard train {quoted(task)} {place} --resume"
+    """Returns how to continue a run, with a command for a shell."""
+    folder = f"--runs {quoted(str(path.parent))} --run {quoted(path.name)}"
+    return f"continue with: regard train {quoted(task)} {folder} --resume"
 
 
 def _remove_if_empty(path: Path) -> None:

@@ -4,7 +4,7 @@ import math
 
 
 class Schedule:
-    """The factor of the peak learning rate at each step.
+    """Computes the factor of the peak learning rate at each step.
 
     With warmup ``w`` and ``n`` steps in all, step ``t`` (from 0) gives ``min(1, (t + 1) / w)`` times
 
@@ -14,7 +14,7 @@ class Schedule:
     - ``cosine``: (1 + cos(π (t − w) / (n − w))) / 2 after the warmup (Loshchilov & Hutter 2017, equation 5)
 
     ``plateau`` halves the factor permanently whenever `observe` gets ``patience`` losses in a row that are not below
-    the best one. ``LambdaLR`` takes the object and saves its attributes in a checkpoint.
+    the best one. A checkpoint saves the attributes of the object.
 
     Args:
         name: one of ``regard.training.config.SCHEDULES``.
@@ -33,7 +33,7 @@ class Schedule:
         self.waited = 0
 
     def __call__(self, step: int) -> float:
-        """The factor at a step, counted from 0."""
+        """Returns the factor at a step, counted from 0."""
         rise = min(1.0, (step + 1) / self.warmup) if self.warmup else 1.0
         return rise * self.scale * self._decay(step)
 
@@ -52,7 +52,7 @@ class Schedule:
         if self.name == "inverse_sqrt":
             return math.sqrt(max(self.warmup, 1) / max(step + 1, self.warmup, 1))
         if self.name in ("linear", "cosine"):
-            done = (step - self.warmup) / max(1, self.total - self.warmup)
-            done = min(1.0, max(0.0, done))
-            return 1 - done if self.name == "linear" else (1 + math.cos(math.pi * done)) / 2
+            fraction = (step - self.warmup) / max(1, self.total - self.warmup)
+            fraction = min(1.0, max(0.0, fraction))
+            return 1 - fraction if self.name == "linear" else (1 + math.cos(math.pi * fraction)) / 2
         return 1.0

@@ -1,4 +1,4 @@
-"""Sections of a configuration: frozen dataclasses whose fields are checked, and built from the content of a file."""
+"""Sections of a configuration: frozen dataclasses that are built from the content of a file, and their checks."""
 
 import dataclasses
 import difflib
@@ -15,11 +15,11 @@ from regard.errors import ArgumentError, MissingPartError, RunError, UnknownName
 T = TypeVar("T")
 
 _KINDS = {bool: "true or false", int: "a whole number", float: "a number", str: "text", type(None): "null"}
-"""Python type → what a person calls it in a file."""
+"""Python type → its name in a message about a file."""
 
 
 class _Short(reprlib.Repr):
-    """The text of plain values of a file, of a bounded length: lists can hold lists, and numbers have any length."""
+    """Shortens the text of values from a file, in which lists can be nested and numbers can have any length."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -30,7 +30,7 @@ class _Short(reprlib.Repr):
 
 
 def shown(value: object) -> str:
-    """A value for a message: its text, cut where it is long."""
+    """Returns the text of a value for a message, shortened if it is long."""
     return _Short().repr(value)
 
 
@@ -72,7 +72,7 @@ def check_probabilities(section: Any, *names: str) -> None:
 
 
 def build_section(kind: type[T], content: object, where: str) -> T:
-    """The section with these fields; a field that is not there has its default.
+    """Returns the section with these fields; a missing field has its default.
 
     Args:
         kind: the dataclass.
@@ -83,16 +83,16 @@ def build_section(kind: type[T], content: object, where: str) -> T:
         RunError: a field is unknown, missing, or of a wrong type.
         ArgumentError: the dataclass refuses a value.
     """
-    found = checked_fields(kind, content, where)
+    fields = checked_fields(kind, content, where)
     for field in dataclasses.fields(kind):  # pyright: ignore[reportArgumentType]
         required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
-        if required and field.name not in found:
+        if required and field.name not in fields:
             raise RunError(f"{where} has no field {field.name!r}")
-    return kind(**found)
+    return kind(**fields)
 
 
 def checked_fields(kind: type[Any], content: object, where: str) -> dict[str, Any]:
-    """Some of the fields of a section, each of its type, as they are in a file.
+    """Returns some of the fields of a section from a file, after a check of their names and types.
 
     Args:
         kind: the dataclass.
@@ -139,7 +139,7 @@ def _choices(hint: Any) -> tuple[Any, ...]:
 
 
 def kind_name(hint: Any, names: Mapping[Any, str]) -> str:
-    """What a person calls a type: ``a whole number`` for int, ``a number or null`` for float | None.
+    """Returns the name of a type for a message: ``a whole number`` for int, ``a number or null`` for float | None.
 
     Args:
         hint: the type.

@@ -1,8 +1,8 @@
-"""SIGINT, SIGTERM and SIGHUP: what a command does when it is told to stop.
+"""How commands and the training loop react to SIGINT, SIGTERM and SIGHUP.
 
-A run folder is resumable at every moment, also after ``kill -9``. So a command that is told to stop says how to go on,
-and ends at once; only the training loop first ends its step and saves a checkpoint. This module imports nothing that
-takes time: a command installs its handlers before it imports PyTorch.
+A run folder can be resumed at every moment, even after ``kill -9``. So a command that is told to stop prints how to
+continue, and ends at once; only the training loop first ends its step and saves a checkpoint. This module imports
+nothing that takes time: a command installs its handlers before it imports PyTorch.
 """
 
 import atexit
@@ -36,14 +36,14 @@ def exit_on_signals() -> Iterator[None]:
         yield
     finally:
         _restore(previous)
-        if previous and _end_by_default not in _registered:
-            _registered.append(_end_by_default)
+        if previous:
+            atexit.unregister(_end_by_default)  # registered once, however often a command is called
             atexit.register(_end_by_default)
 
 
 @contextmanager
 def advising(advice: Callable[[], str]) -> Iterator[None]:
-    """In this context the line of `exit_on_signals` ends with what ``advice`` returns: how to continue."""
+    """In this context the line of `exit_on_signals` ends with the text that ``advice`` returns: how to continue."""
     _advice.append(advice)
     try:
         yield
@@ -52,7 +52,7 @@ def advising(advice: Callable[[], str]) -> Iterator[None]:
 
 
 class SignalHandler:
-    """For the training loop: records the first signal in ``received``; a second one ends the process.
+    """Records the first signal in ``received``, for the training loop; a second one ends the process.
 
     Outside of a command, a second signal raises KeyboardInterrupt.
     """
@@ -80,19 +80,18 @@ class SignalHandler:
 
 
 def stopped_line(number: int, step: int | None = None, advice: str = "") -> str:
-    """The line that a stopped command prints."""
+    """Returns the line that a stopped command prints."""
     at = "" if step is None else f" at step {step}"
     return f"regard: stopped by {signal.Signals(number).name}{at}" + (f"; {advice}" if advice else "")
 
 
 def _exit(number: int, frame: FrameType | None) -> None:
-    # No exception: one that is raised in the middle of an import or of a destructor may be swallowed there.
+    # An exception would be swallowed in the middle of some imports and destructors.
     discard_temporaries()
     if is_first_process():
         advice = ""
-        for say in _advice[-1:]:
-            with contextlib.suppress(Exception):
-                advice = say()
+        with contextlib.suppress(Exception):
+            advice = _advice[-1]() if _advice else ""
         show_cursor = "\033[?25h\n" if sys.stderr is not None and _is_terminal() else ""
         with contextlib.suppress(OSError):
             os.write(2, f"{show_cursor}{stopped_line(number, advice=advice)}\n".encode())
@@ -123,11 +122,8 @@ def _restore(previous: dict[signal.Signals, Any]) -> None:
 
 
 def _end_by_default() -> None:
-    # While Python shuts down, nothing is left to say or to lose: a signal ends the process without a traceback.
+    # While Python shuts down, nothing can be lost any more: a signal ends the process without a traceback.
     if threading.current_thread() is threading.main_thread():
         for number in SIGNALS:
             if signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, signal.SIG_DFL)
-
-
-_registered: list[Callable[[], None]] = []

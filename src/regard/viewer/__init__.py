@@ -12,7 +12,6 @@
 from regard.viewer.html_file import module_path
 from regard.viewer.overview import tile_payload
 from regard.viewer.payload import payload
-from regard.viewer.view import View
-from regard.viewer.worked_steps import steps_record
+from regard.viewer.view import View, steps_record
 
 __all__ = ["View", "payload", "tile_payload", "module_path", "steps_record"]

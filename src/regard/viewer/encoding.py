@@ -1,4 +1,4 @@
-"""How numbers travel to the viewer: compressed 8-bit square roots, exact 32- or 64-bit numbers, bits; all as base64.
+"""The encoding of arrays for the viewer: 8-bit square roots, exact floats, or bits, compressed and written in base64.
 
 A weight w from 0 to a stated maximum m becomes one byte: 0 for exactly 0, 255 for NaN, else
 ``1 + round(253 · sqrt(w / m))``. The square root gives small weights finer steps. The error is at most
@@ -19,13 +19,13 @@ from regard.errors import ArgumentError
 STEPS = 253
 NAN_CODE = 255
 LEVEL = 9
-"""Of zlib: the smallest."""
+"""The compression of zlib: the smallest result."""
 
 BLOCK = 2**22
-"""Numbers that are encoded at once, so that temporary arrays stay small."""
+"""How many elements are encoded at once, so that temporary arrays stay small."""
 
 WORST_ERROR = 1 / STEPS
-"""Of a weight, relative to the maximum (the exact bound is a little lower)."""
+"""The largest error of a weight, relative to the maximum (the exact bound is a little lower)."""
 
 
 def square_root_codes(weights: NDArray[Any], maximum: float) -> NDArray[np.uint8]:
@@ -36,7 +36,7 @@ def square_root_codes(weights: NDArray[Any], maximum: float) -> NDArray[np.uint8
         maximum: above 0.
 
     Raises:
-        ArgumentError: a weight is out of this range, or the maximum is not above 0.
+        ArgumentError: a weight is out of range, or the maximum is not above 0.
     """
     if not maximum > 0 or not np.isfinite(maximum):
         raise ArgumentError(f"maximum must be above 0 and finite; it is {maximum}")
@@ -54,7 +54,7 @@ def square_root_codes(weights: NDArray[Any], maximum: float) -> NDArray[np.uint8
 
 
 def decoded(codes: NDArray[np.uint8], maximum: float) -> NDArray[np.float64]:
-    """What the viewer reads from 8-bit square roots."""
+    """The weights that the viewer reads from 8-bit square roots."""
     roots = np.maximum(codes.astype(np.float64) - 1, 0) / STEPS
     return np.where(codes == NAN_CODE, np.nan, roots**2 * maximum)
 
@@ -66,24 +66,19 @@ def packed(data: bytes | NDArray[Any]) -> str:
 
 
 def unpacked(text: str) -> bytes:
-    """The bytes that `packed` was given."""
+    """The inverse of `packed`."""
     return zlib.decompress(base64.b64decode(text))
 
 
 def packed_numbers(values: NDArray[Any], dtype: str) -> dict[str, Any]:
-    """Exact numbers: all first bytes, then all second bytes, and so on, which compresses better.
-
-    Args:
-        values: of any shape.
-        dtype: ``"<f4"`` or ``"<f8"``.
-    """
+    """Exact elements of dtype ``"<f4"`` or ``"<f8"``: all first bytes, then all second bytes, for compression."""
     array = np.ascontiguousarray(values, dtype=dtype)
     planes = array.reshape(-1).view(np.uint8).reshape(array.size, array.itemsize).T
     return {"type": {"<f4": "float32", "<f8": "float64"}[dtype], "shape": list(array.shape), "data": packed(planes)}
 
 
 def unpacked_numbers(record: dict[str, Any]) -> NDArray[Any]:
-    """The numbers that `packed_numbers` was given."""
+    """The inverse of `packed_numbers`."""
     dtype = {"float32": "<f4", "float64": "<f8"}[record["type"]]
     size = np.dtype(dtype).itemsize
     planes = np.frombuffer(unpacked(record["data"]), np.uint8).reshape(size, -1)
@@ -91,7 +86,7 @@ def unpacked_numbers(record: dict[str, Any]) -> NDArray[Any]:
 
 
 def packed_codes(weights: NDArray[Any]) -> dict[str, Any]:
-    """Weights as 8-bit square roots of the largest one, or of 1 where none is larger."""
+    """Weights as 8-bit square roots relative to the largest one, but at least to 1."""
     known = weights[~np.isnan(weights)]
     largest = float(known.max()) if known.size else 0.0
     maximum = largest if largest > 1 else 1.0

@@ -1,4 +1,4 @@
-"""A payload → one HTML file that needs nothing else and may do nothing else."""
+"""A payload → one HTML file that is complete, and whose policy allows it to load and send nothing."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ def module_text() -> str:
 
 
 def html_page(payload: dict[str, Any], options: dict[str, Any]) -> str:
-    """A whole page: the module, the payload, and a content security policy that allows these and nothing else.
+    """A whole page: the module, the payload, and a content security policy that allows these alone.
 
-    Text of the payload is in a block of JSON without ``<``, ``>`` or ``&``, so no text can end the block; scripts and
-    styles run only if they have the hash that the policy names, and nothing can be loaded.
+    The payload is a block of JSON without ``<``, ``>`` or ``&``, so that no text can end the block; scripts and styles
+    run only if they have the hash that the policy names, and nothing can be loaded.
     """
     script = "\n" + module_text() + START
     title = _plain(str(payload["title"]))[:200] or "regard"
@@ -57,13 +57,13 @@ def html_page(payload: dict[str, Any], options: dict[str, Any]) -> str:
 
 
 def inert_json(value: Any) -> str:
-    """JSON in ASCII, without a character that HTML gives a meaning to."""
+    """JSON in ASCII, without characters that have a meaning in HTML."""
     text = json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
 def iframe(page: str, height: int, title: str) -> str:
-    """A page inside of another one: in a sandbox that runs its script and reaches nothing around it."""
+    """A page inside another one, in a sandbox: its script runs, and cannot access the page around it."""
     return (
         f'<iframe sandbox="allow-scripts allow-downloads" title="{html.escape(_plain(title)[:200])}" '
         f'style="width:100%;height:{height}px;border:0" srcdoc="{html.escape(page)}"></iframe>'
@@ -71,7 +71,7 @@ def iframe(page: str, height: int, title: str) -> str:
 
 
 def _plain(text: str) -> str:
-    """Text that a title may have: no control characters, no half characters."""
+    """The text of a title, without control characters and lone surrogates."""
     return "".join(c if c.isprintable() else " " for c in text).encode("utf-8", "replace").decode("utf-8").strip()
 
 

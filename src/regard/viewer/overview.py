@@ -1,4 +1,4 @@
-"""What a file carries of a record that is too large to carry whole: pooled maps, findings, and some exact tiles."""
+"""The overview of a record that is too large to be carried whole: pooled maps, findings, and some exact tiles."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from regard.viewer.encoding import packed_codes, packed_numbers
 from regard.viewer.patterns import Chance, diagonals, sinks, spikes
 
 FINEST = 512
-"""Rows and columns of the pooled maps, if the budget allows it."""
+"""The most rows and columns of the pooled maps."""
 
 COARSEST = 64
-"""Rows and columns that the maps have in any case."""
+"""The fewest rows and columns of the maps, for any budget."""
 
 TILE = 64
-"""Queries and keys of one exact tile."""
+"""The queries and keys of one exact tile."""
 
 MOST_TILES = 48
 
 MOST_BINS = 2**25
-"""Bins of all maps that are made at once, if the budget is not large."""
+"""The most bins of all maps that are computed at once, unless the budget is large."""
 
 
 def overview_payloads(records: Sequence[AttentionRecord], budget_bytes: int) -> list[dict[str, Any]]:
@@ -36,10 +36,10 @@ def overview_payloads(records: Sequence[AttentionRecord], budget_bytes: int) -> 
 
     Args:
         records: with weights or a source of tiles.
-        budget_bytes: what the maps and tiles may take, as they are written.
+        budget_bytes: the most bytes of the maps and tiles as they are written.
 
     Raises:
-        ShapeError: a source gives other shapes than it was asked for.
+        ShapeError: a source returns the wrong shape.
     """
     sources = [tile_source(record) for record in records]
     heads = sum(source.heads for source in sources)
@@ -61,7 +61,7 @@ def overview_payloads(records: Sequence[AttentionRecord], budget_bytes: int) -> 
 
 
 def _first_sides(source: TileSource, heads: int, budget_bytes: int) -> tuple[int, int]:
-    """Rows and columns of the maps that are tried first: `FINEST`, or less where all heads take too much memory."""
+    """The rows and columns of the maps to try first: `FINEST`, or fewer if all heads would take too much memory."""
     rows, columns = min(FINEST, source.queries), min(FINEST, source.keys)
     most = max(16 * budget_bytes, MOST_BINS)
     while 2 * heads * rows * columns > most and min(rows, columns) >= 2 * COARSEST:
@@ -90,11 +90,11 @@ def _overview(
 
 def _pooled(source: TileSource, rows: int, columns: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     mean, maximum = source.pooled(rows, columns)
-    for name, found in (("mean", mean), ("maximum", maximum)):
-        if found.shape != (source.heads, rows, columns):
+    for name, pooled in (("mean", mean), ("maximum", maximum)):
+        if pooled.shape != (source.heads, rows, columns):
             raise ShapeError(
                 f"source.pooled({rows}, {columns}) must give [heads, rows, columns]; its {name} has shape "
-                f"{list(found.shape)}"
+                f"{list(pooled.shape)}"
             )
     return mean, maximum
 
@@ -102,7 +102,7 @@ def _pooled(source: TileSource, rows: int, columns: int) -> tuple[NDArray[np.flo
 def _halved(
     source: TileSource, mean: NDArray[np.float32], maximum: NDArray[np.float32]
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Maps with half of the rows and columns; from the finer ones where their bins are parts of the new ones."""
+    """Maps with half of the rows and columns, computed from the finer maps if these have even numbers of them."""
     rows, columns = mean.shape[1:]
     if rows % 2 or columns % 2:
         return _pooled(source, rows // 2, columns // 2)
@@ -122,7 +122,7 @@ def _packed_maps(mean: NDArray[np.float32], maximum: NDArray[np.float32]) -> tup
 
 
 def tile_source(record: AttentionRecord) -> TileSource:
-    """The record's source of exact tiles; its own weights where it has no other."""
+    """The record's source of exact tiles, or its stored weights."""
     if record.source is not None:
         return record.source
     assert record.weights is not None, "a record has weights or a source"
@@ -130,7 +130,7 @@ def tile_source(record: AttentionRecord) -> TileSource:
 
 
 def tile_payload(record: AttentionRecord, queries: tuple[int, int], keys: tuple[int, int]) -> dict[str, Any]:
-    """An exact tile as ``options.fetchTile`` of the viewer's module may give it; −1 marks a masked weight.
+    """An exact tile, as the viewer's module expects it from ``options.fetchTile``; −1 marks a masked weight.
 
     Args:
         record: with weights or a source of tiles.
@@ -148,7 +148,7 @@ def tile_payload(record: AttentionRecord, queries: tuple[int, int], keys: tuple[
 
 
 def _codes(values: Any) -> dict[str, Any]:
-    """Codes relative to the largest number, since means over many pairs are small."""
+    """Codes relative to the maximum, since means over many pairs are small."""
     known = np.nan_to_num(values)
     largest = float(known.max(initial=0.0))
     scale = np.float32(1 / largest) if largest > 0 else np.float32(1)
@@ -157,15 +157,15 @@ def _codes(values: Any) -> dict[str, Any]:
 
 
 def _tiles(record: AttentionRecord, findings: dict[str, Any], budget: int) -> list[dict[str, Any]]:
-    """Exact tiles at single large weights, sinks and diagonals, as long as the budget lasts."""
+    """Exact tiles at single large weights, sinks and diagonals, within the budget."""
     source = tile_source(record)
-    places = [(spike["query"], spike["key"]) for spike in findings["spikes"]]
-    places += [(source.queries // 2, sink["key"]) for sink in findings["sinks"]]
+    points = [(spike["query"], spike["key"]) for spike in findings["spikes"]]
+    points += [(source.queries // 2, sink["key"]) for sink in findings["sinks"]]
     for diagonal in findings["diagonals"]:
         q = min(max(source.queries // 2, -diagonal["offset"]), source.queries - 1)
-        places.append((q, min(max(q + diagonal["offset"], 0), source.keys - 1)))
+        points.append((q, min(max(q + diagonal["offset"], 0), source.keys - 1)))
     tiles: dict[tuple[int, int], dict[str, Any]] = {}
-    for query, key in places:
+    for query, key in points:
         corner = (query // TILE * TILE, key // TILE * TILE)
         if corner in tiles or len(tiles) == MOST_TILES:
             continue

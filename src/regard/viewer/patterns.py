@@ -1,7 +1,7 @@
-"""What a reader looks for in a long map: keys that many queries attend to, diagonals, single large weights.
+"""Findings in a long map: keys that many queries attend to (sinks), diagonals, single large weights (spikes).
 
-Every number of a finding is exact, and every finding is far above what uniform weights over the visible keys would
-give: a map of noise has none. Queries that see no key are left out of all means.
+Every number of a finding is exact, and every finding is far above the result of uniform weights over the visible keys,
+so that a map of noise has none. Means leave out queries that see no key.
 """
 
 from __future__ import annotations
@@ -15,47 +15,44 @@ from numpy.typing import NDArray
 from regard.records import AttentionRecord, TileSource, bin_edges
 
 MOST = 8
-"""Findings of one kind."""
+"""The most findings of one kind."""
 
 SINK_SHARE = 0.02
-"""Least mean weight of a key that is called a sink."""
+"""The least mean weight of a sink."""
 
 SINK_TIMES = 10
-"""How many times what uniform weights give a sink has at least."""
+"""The least ratio of a sink's mean weight to that of uniform weights."""
 
 DIAGONAL_SHARE = 0.05
-"""Least mean weight of a diagonal."""
+"""The least mean weight of a diagonal."""
 
 DIAGONAL_TIMES = 5
-"""How many times what uniform weights give a diagonal has at least."""
+"""The least ratio of a diagonal's mean weight to that of uniform weights."""
 
 SPIKE_WEIGHT = 0.25
-"""Least single weight that is a finding."""
+"""The least weight of a spike."""
 
 SPIKE_TIMES = 10
-"""How many times what uniform weights give a single weight has at least."""
+"""The least ratio of a spike to the uniform weight."""
 
 SPIKE_GAP = 3
-"""How many times the largest weight of its head that is no finding a single weight is at least."""
+"""The least ratio of a spike to the largest weight of its head that is no finding."""
 
 SAMPLES = 5
-"""Places along a diagonal whose tiles tell which distances are worth a look at all of it."""
+"""How many tiles along a diagonal are read to decide which offsets to read as a whole."""
 
 SIDE = 128
-"""Most queries of a tile that is looked at for a sample, and the span of offsets that are read together."""
+"""The most queries of such a tile, and the span of offsets that are read together."""
 
 MOST_CELLS = 2**24
-"""Weights of all heads of one of the tiles along a whole diagonal: few large tiles cost a source less than many."""
+"""The most weights of all heads in a tile along a whole diagonal: few large tiles are cheaper than many."""
 
 
 class Chance:
-    """What uniform weights over the visible keys would give, by which findings are judged.
-
-    Args:
-        record: whose mask it is.
+    """The result of uniform weights over the visible keys of a record, with which findings are compared.
 
     Attributes:
-        counts: how many keys each query sees, ``[1 or heads, queries]``.
+        counts: the number of keys that each query sees, ``[1 or heads, queries]``.
     """
 
     def __init__(self, record: AttentionRecord):
@@ -71,12 +68,12 @@ class Chance:
 
     @property
     def seeing(self) -> NDArray[np.int64]:
-        """How many queries see a key, ``[1 or heads]``; at least 1."""
+        """The number of queries that see a key, ``[1 or heads]``; at least 1."""
         return np.maximum((self.counts > 0).sum(-1), 1)
 
     @property
     def of_queries(self) -> NDArray[np.float64]:
-        """The uniform weight of each query, ``[1 or heads, queries]``; 0 where it sees nothing."""
+        """The uniform weight of each query, ``[1 or heads, queries]``; 0 if it sees no key."""
         return np.divide(1.0, self.counts, out=np.zeros(self.counts.shape), where=self.counts > 0)
 
     @property
@@ -95,7 +92,7 @@ class Chance:
         return received / self.seeing[:, None]
 
     def visible_on(self, queries: NDArray[np.int64], offset: int) -> NDArray[np.bool_]:
-        """Which queries of a diagonal see its key, ``[1 or heads, queries]``."""
+        """Whether each query of a diagonal sees its key, ``[1 or heads, queries]``."""
         if self._visible is None:
             return self.counts[:, queries] > queries + offset
         return self._visible.reshape(len(self.counts), -1, self._keys)[:, queries, queries + offset]
@@ -105,35 +102,30 @@ def sinks(source: TileSource, chance: Chance) -> list[dict[str, Any]]:
     """Keys with a large mean weight over queries that see a key, the largest first: ``head``, ``key``, ``share``."""
     mean, _ = source.pooled(1, source.keys)
     shares = np.nan_to_num(mean[:, 0, :]) * (source.queries / chance.seeing)[:, None]
-    found = shares >= np.maximum(SINK_SHARE, SINK_TIMES * chance.of_keys)
-    ordered = sorted(((float(shares[h, k]), int(h), int(k)) for h, k in np.argwhere(found)), reverse=True)
+    is_sink = shares >= np.maximum(SINK_SHARE, SINK_TIMES * chance.of_keys)
+    ordered = sorted(((float(shares[h, k]), int(h), int(k)) for h, k in np.argwhere(is_sink)), reverse=True)
     return [{"head": head, "key": key, "share": share} for share, head, key in ordered[:MOST]]
 
 
 def diagonals(source: TileSource, maximum: NDArray[np.float32], chance: Chance) -> list[dict[str, Any]]:
     """Distances key − query with a large mean weight: ``head``, ``offset``, ``share``.
 
-    Candidates are the diagonals of the pooled maximum that are bright along their whole length; tiles at some places of
-    them tell the distances, and all tiles along these the mean.
-
-    Args:
-        source: of the exact tiles.
-        maximum: pooled, ``[heads, rows, columns]``.
-        chance: of the record.
+    Candidates are the diagonals of the pooled ``maximum [heads, rows, columns]`` that are bright along their whole
+    length; some tiles of them yield the distances, and all tiles along these the mean.
     """
-    found = []
+    candidates = []
     for offset, shares in _diagonal_means(source, _candidates(source, maximum), chance):
         queries = np.arange(max(0, -offset), min(source.queries, source.keys - offset))
         seen = chance.visible_on(queries, offset)
         uniform = (chance.of_queries[:, queries] * seen).sum(-1) / np.maximum(seen.sum(-1), 1)
         heads = np.flatnonzero(shares >= np.maximum(DIAGONAL_SHARE, DIAGONAL_TIMES * uniform)).tolist()
-        found += [(float(shares[head]), head, offset) for head in heads]
-    ordered = sorted(found, reverse=True)[:MOST]
+        candidates += [(float(shares[head]), head, offset) for head in heads]
+    ordered = sorted(candidates, reverse=True)[:MOST]
     return [{"head": head, "offset": offset, "share": share} for share, head, offset in ordered]
 
 
 def _candidates(source: TileSource, maximum: NDArray[np.float32]) -> list[int]:
-    """Offsets whose weights are large at some places, the largest first."""
+    """Offsets whose weights are large in some tiles, the largest first."""
     heads, rows, columns = maximum.shape
     query_edges, key_edges = bin_edges(source.queries, rows), bin_edges(source.keys, columns)
     best: dict[int, float] = {}
@@ -150,7 +142,7 @@ def _candidates(source: TileSource, maximum: NDArray[np.float32]) -> list[int]:
             tile = np.nan_to_num(source.tile((q0, q1), (k0, k1))).astype(np.float64)
             for distance in range(k0 - q1 + 1, k1 - q0):
                 line = np.diagonal(tile, distance + q0 - k0, axis1=1, axis2=2)
-                # A corner of the tile says little about the diagonal.
+                # A corner of the tile has too little of the diagonal.
                 if 2 * line.shape[1] >= min(q1 - q0, k1 - k0):
                     sums[distance] = sums.get(distance, np.zeros(heads)) + line.sum(axis=1)
                     counts[distance] = counts.get(distance, 0) + line.shape[1]
@@ -185,9 +177,9 @@ def _diagonal_means(
 
 
 def _bright_offsets(maximum: NDArray[np.float32]) -> list[int]:
-    """Diagonals of a pooled map, as column − row, whose cells are bright on average and not only where a column is."""
+    """Diagonals of a pooled map, as column − row, whose cells are bright on average, and not because columns are."""
     _, rows, columns = maximum.shape
-    # What a whole column or row has is no diagonal.
+    # Subtract the columns that are bright throughout.
     rest = maximum - np.minimum(np.median(maximum, axis=1, keepdims=True), maximum)
     shortest = max(4, min(rows, columns) // 4)
     scores = []
@@ -203,14 +195,8 @@ def spikes(
 ) -> list[dict[str, Any]]:
     """Single large weights, the largest first: ``head``, ``query``, ``key``, ``weight``.
 
-    The few largest of a head, if all others of it are much smaller; sinks, diagonals, and queries that see few keys are
-    left out.
-
-    Args:
-        source: of the exact tiles.
-        maximum: pooled, ``[heads, rows, columns]``.
-        chance: of the record.
-        findings: its ``"sinks"`` and ``"diagonals"``.
+    They are the few largest of a head, if all its others are much smaller; sinks, diagonals (both in ``findings``), and
+    queries that see few keys are left out. ``maximum`` is pooled, ``[heads, rows, columns]``.
     """
     heads, rows, columns = maximum.shape
     query_edges, key_edges = bin_edges(source.queries, rows), bin_edges(source.keys, columns)
@@ -223,7 +209,7 @@ def spikes(
         row = np.searchsorted(query_edges, queries, "right") - 1
         column = np.searchsorted(key_edges, queries + diagonal["offset"], "right") - 1
         values[diagonal["head"], row, column] = 0.0
-    found = []
+    largest_weights = []
     for head in range(heads):
         flat = values[head].ravel()
         order = np.argsort(-flat, kind="stable")[: MOST + 1]
@@ -233,10 +219,11 @@ def spikes(
             for n in range(1, min(MOST, len(order)) + 1)
             if largest[n - 1] >= SPIKE_WEIGHT and largest[n - 1] > SPIKE_GAP * largest[n]
         ]
-        for place in order[: max(gaps, default=0)].tolist():
-            row, column = divmod(place, columns)
+        for cell in order[: max(gaps, default=0)].tolist():
+            row, column = divmod(cell, columns)
             q0, q1, k0, k1 = (int(e) for e in (*query_edges[row : row + 2], *key_edges[column : column + 2]))
             block = np.nan_to_num(source.tile((q0, q1), (k0, k1))[head])
             q, k = (int(i) for i in np.unravel_index(int(block.argmax()), block.shape))
-            found.append({"head": head, "query": q0 + q, "key": k0 + k, "weight": float(block[q, k])})
-    return sorted(found, key=lambda spike: -spike["weight"])[:MOST]
+            weight = float(block[q, k])
+            largest_weights.append({"head": head, "query": q0 + q, "key": k0 + k, "weight": weight})
+    return sorted(largest_weights, key=lambda spike: -spike["weight"])[:MOST]

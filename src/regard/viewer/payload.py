@@ -1,4 +1,4 @@
-"""A document → what the viewer's module reads: plain JSON with compressed numbers."""
+"""A document → the payload that the viewer's module reads: plain JSON with compressed arrays."""
 
 from __future__ import annotations
 
@@ -9,38 +9,41 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.errors import ArgumentError, KindError
-from regard.records import AttentionRecord, Axis, Document, StepsRecord
-from regard.viewer.axes import axis_payload
-from regard.viewer.encoding import packed_bits, packed_codes, packed_numbers
+from regard.records import AttentionRecord, Axis, Document, FrameAxis, GridAxis, StepsRecord, TokenAxis
+from regard.viewer.encoding import packed, packed_bits, packed_codes, packed_numbers
 from regard.viewer.overview import overview_payloads
 
 FORMAT = 1
-"""Of the payload; the module refuses another one."""
+"""The version of the payload; the module refuses others."""
 
 BUDGET = 2_000_000
-"""Bytes that exact numbers, pooled maps and exact tiles may take, as they are written, beside the 8-bit codes."""
+"""The most bytes that exact weights, pooled maps and exact tiles take as they are written, besides the 8-bit codes."""
 
 MOST_CELLS = 2**22
-"""Weights of one record that are carried whole; a larger one travels as an overview."""
+"""The most weights of one record that are carried whole; a larger record is carried as an overview."""
 
 MOST_CELLS_TOGETHER = 2**25
-"""Weights of all records that are carried whole."""
+"""The most weights of all records together that are carried whole."""
+
+LONGEST_IMAGE_SIDE = 1024
+MOST_BINS, MOST_FRAMES = 256, 4096
+"""The largest image and the largest spectrogram of an axis; others are reduced to block means."""
 
 
 def payload(document: Document, *, budget_bytes: int = BUDGET) -> dict[str, Any]:
     """Everything that the viewer shows of a document, ready for JSON.
 
-    Records are carried whole as 8-bit square roots (an error of at most 0.004 of the largest weight, or of 1); their
-    exact numbers are added, record by record, while codes and numbers together stay within the budget. Records that are
-    too large for that carry pooled maps and some exact tiles. The viewer says which numbers are exact.
+    Records are carried whole as 8-bit square roots (an error of at most 0.004 of the largest weight, or of 1); exact
+    weights are added, record by record, while codes and weights together stay within the budget. Records that are too
+    large for that carry pooled maps and some exact tiles. The viewer marks the weights that are exact.
 
     Args:
-        document: what to show.
-        budget_bytes: see above; at least 0. With 0, no exact numbers.
+        document: the document.
+        budget_bytes: see above; at least 0. With 0, no weight is exact.
 
     Raises:
-        KindError: not a `Document`, or a budget that is no integer.
-        ArgumentError: a negative budget.
+        KindError: not a `Document`, or the budget is no integer.
+        ArgumentError: the budget is negative.
     """
     if not isinstance(document, Document):
         raise KindError(f"document must be a regard.records.Document; it is of type {type(document).__name__}")
@@ -55,9 +58,8 @@ def payload(document: Document, *, budget_bytes: int = BUDGET) -> dict[str, Any]
     for number in sorted(whole):
         left -= _add_exact(entries[number], document.records[number], left)
     large = [number for number in range(len(entries)) if number not in whole]
-    for number, overview in zip(
-        large, overview_payloads([document.records[n] for n in large], max(left, 0)), strict=True
-    ):
+    overviews = overview_payloads([document.records[number] for number in large], max(left, 0))
+    for number, overview in zip(large, overviews, strict=True):
         entries[number]["overview"] = overview
     return {
         "format": FORMAT,
@@ -72,7 +74,7 @@ def payload(document: Document, *, budget_bytes: int = BUDGET) -> dict[str, Any]
 
 
 class _Shared:
-    """Parts that several records refer to by a number: each is carried once."""
+    """Parts that several records refer to by a number; each is carried once."""
 
     def __init__(self, encode: Any):
         self.encode = encode
@@ -88,12 +90,12 @@ class _Shared:
 
 
 def _axis_key(axis: Axis) -> Any:
-    """Axes of tokens are equal by their contents, pictures only as objects (which a document keeps alive)."""
-    return axis if type(axis).__name__ == "TokenAxis" else id(axis)
+    """Identifies axes of tokens by their contents, others as objects, which the document keeps alive."""
+    return axis if isinstance(axis, TokenAxis) else id(axis)
 
 
 def carried_whole(records: tuple[AttentionRecord, ...]) -> set[int]:
-    """The positions of the records whose every weight is carried.
+    """The indices of the records that are carried whole.
 
     Records with the same numbers of queries and keys are all carried whole or all pooled, so that layers can be
     compared; the smallest come first.
@@ -104,38 +106,32 @@ def carried_whole(records: tuple[AttentionRecord, ...]) -> set[int]:
     whole, cells = set(), 0
     for _, numbers in sorted(alike.items(), key=lambda item: item[0][0] * item[0][1]):
         sizes = [weights.size for number in numbers if (weights := records[number].weights) is not None]
-        fits = len(sizes) == len(numbers) and max(sizes) <= MOST_CELLS and cells + sum(sizes) <= MOST_CELLS_TOGETHER
-        if fits:
+        if len(sizes) == len(numbers) and max(sizes) <= MOST_CELLS and cells + sum(sizes) <= MOST_CELLS_TOGETHER:
             whole.update(numbers)
             cells += sum(sizes)
     return whole
 
 
 def _record(record: AttentionRecord, axes: _Shared, masks: _Shared, whole: bool) -> dict[str, Any]:
-    entry: dict[str, Any] = {
+    has_mask = whole and record.visible is not None and not record.visible.all()
+    return {
         "name": str(record.name),
         "layer": int(record.layer),
         "kind": record.kind,
         "heads": record.heads,
         "queries": axes.number(record.queries),
         "keys": axes.number(record.keys),
-        "codes": None,
+        "codes": packed_codes(record.weights) if whole and record.weights is not None else None,
         "exact": None,
-        "visible": None,
+        "visible": masks.number(record.visible) if has_mask and record.visible is not None else None,
         "overview": None,
     }
-    if record.visible is not None and not record.visible.all() and whole:
-        entry["visible"] = masks.number(record.visible)
-    if whole:
-        assert record.weights is not None, "only stored weights are carried whole"
-        entry["codes"] = packed_codes(record.weights)
-    return entry
 
 
 def _add_exact(entry: dict[str, Any], record: AttentionRecord, left: int) -> int:
-    """Add a record's exact numbers if they fit; the bytes that they take."""
+    """Add a record's exact weights if they fit, and return the bytes that they take."""
     assert record.weights is not None, "only stored weights are carried whole"
-    # Compressed numbers are hardly ever below a third of their size.
+    # Compressed weights are hardly ever below a third of their size.
     if record.weights.size * 4 * 4 // 9 > left and record.weights.any():
         return 0
     numbers = packed_numbers(record.weights, "<f4")
@@ -156,3 +152,58 @@ def _steps(steps: StepsRecord) -> dict[str, Any]:
         "keys": list(steps.key_labels),
         "matrices": {name: packed_numbers(matrix, "<f8") for name, matrix in steps.matrices.items()},
     }
+
+
+def axis_payload(axis: Axis) -> dict[str, Any]:
+    """One axis: its labels, and its picture."""
+    if isinstance(axis, TokenAxis):
+        return {
+            "kind": "tokens",
+            "length": len(axis),
+            "tokens": list(axis.tokens),
+            "special": [position for position, flag in enumerate(axis.special) if flag],
+            "words": [word.start for word in axis.words],
+        }
+    return _grid(axis) if isinstance(axis, GridAxis) else _frames(axis)
+
+
+def _grid(axis: GridAxis) -> dict[str, Any]:
+    height, width = axis.image.shape[:2]
+    step = -(-max(height, width) // LONGEST_IMAGE_SIDE)
+    image = (
+        axis.image if step == 1 else np.rint(block_means(block_means(axis.image, step, 0), step, 1)).astype(np.uint8)
+    )
+    return {
+        "kind": "grid",
+        "length": len(axis),
+        "rows": int(axis.rows),
+        "columns": int(axis.columns),
+        "leading": int(axis.leading),
+        "box": list(axis.box or (0.0, 0.0, float(width), float(height))),
+        "size": [width, height],
+        "image": {"width": image.shape[1], "height": image.shape[0], "data": packed(image)},
+    }
+
+
+def _frames(axis: FrameAxis) -> dict[str, Any]:
+    spectrogram: NDArray[Any] = axis.spectrogram
+    for axis_number, most in enumerate((MOST_BINS, MOST_FRAMES)):
+        spectrogram = block_means(spectrogram, -(-spectrogram.shape[axis_number] // most), axis_number)
+    low, high = float(spectrogram.min()), float(spectrogram.max())
+    shades = np.rint(255 * (spectrogram - low) / ((high - low) or 1.0)).astype(np.uint8)
+    return {
+        "kind": "frames",
+        "length": len(axis),
+        "seconds": axis.seconds,
+        "spectrogram": {"bins": shades.shape[0], "frames": shades.shape[1], "data": packed(shades)},
+    }
+
+
+def block_means(values: NDArray[Any], size: int, axis: int) -> NDArray[Any]:
+    """Means of ``size`` neighbours along an axis; the last block may have fewer."""
+    if size <= 1:
+        return values
+    starts = np.arange(0, values.shape[axis], size)
+    sums = np.add.reduceat(values, starts, axis=axis, dtype=np.float64)
+    counts = np.diff([*starts, values.shape[axis]])
+    return sums / counts.reshape([-1 if other == axis else 1 for other in range(values.ndim)])

@@ -1,4 +1,4 @@
-"""Views as matplotlib figures: what a report gets without a browser."""
+"""Views as matplotlib figures, for reports without a browser."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from regard.pictures import Panel, alignment, calculation, word_weights
 from regard.pictures.fonts import Lettering, visible_token, wrapped
 from regard.pictures.heatmap import color_map
 from regard.pictures.sheet import DASHES, PALETTE, new_sheet
-from regard.records import AttentionRecord, Axis, Document, FrameAxis, GridAxis, TokenAxis
+from regard.records import AttentionRecord, Document, FrameAxis, GridAxis, TokenAxis
 from regard.viewer.overview import tile_source
 
 if TYPE_CHECKING:
@@ -24,31 +24,31 @@ COLORS = "cividis"
 MASKED = "#d6dae0"
 MISSING = "#d6284a"
 MOST_TOKENS = 400
-"""Tokens of one side that a picture with their names can show."""
+"""The most tokens of one side of a picture that shows their names."""
 
 MOST_LINES = 2000
 LEAST_LINE = 0.02
-"""The least weight that is a line."""
+"""The least weight that is drawn as a line."""
 
 POOLED = 256
 THUMBNAIL = 96
-"""Most points of a side of a small map, as `POOLED` of a large one."""
+"""The most points of a side of a large and of a small map."""
 
 MOST_IMAGES = 12
-"""Queries whose weights are drawn over the picture."""
+"""The most queries whose weights are drawn over the picture."""
 
 
 def figure(document: Document, view: str, layer: int = 0, head: int | None = None) -> Figure:
     """One view of a document.
 
     Args:
-        document: what to show.
+        document: the document.
         view: its name.
-        layer: the position of the record.
+        layer: the index of the record.
         head: from 0; None: the mean over heads (views that show all heads show all).
 
     Raises:
-        ArgumentError: the record is too long to be drawn in this way.
+        ArgumentError: the record is too long for the view.
         MissingPartError: matplotlib is not installed.
     """
     if view == "steps":
@@ -62,10 +62,10 @@ def figure(document: Document, view: str, layer: int = 0, head: int | None = Non
 
 def _fitting(document: Document, view: str, layer: int) -> AttentionRecord:
     """The chosen record, or the first one that the view can show."""
-    wanted = {"image": GridAxis, "sound": FrameAxis, "text": TokenAxis}.get(view)
+    kind = {"image": GridAxis, "sound": FrameAxis, "text": TokenAxis}.get(view)
 
     def fits(record: AttentionRecord) -> bool:
-        return (view == "long" or record.weights is not None) and (wanted is None or isinstance(record.keys, wanted))
+        return (view == "long" or record.weights is not None) and (kind is None or isinstance(record.keys, kind))
 
     chosen = document.records[layer]
     record = chosen if fits(chosen) else next((one for one in document.records if fits(one)), None)
@@ -84,16 +84,8 @@ def _title(document: Document, record: AttentionRecord, head: int | None, view: 
     return f"{document.title}\nlayer {record.layer}, {record.kind}, {of_heads}"
 
 
-def labels(axis: Axis) -> list[str]:
-    """A label for each position."""
-    return list(axis.labels)
-
-
 def _matrix(record: AttentionRecord, head: int | None) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """Weights of a head or their mean as float64, and which of them a mask hides.
-
-    The mean is over the heads in which a query sees a key.
-    """
+    """The weights of a head, or their mean over the heads in which a query sees a key, and which of them are masked."""
     assert record.weights is not None, "checked by _fitting"
     chosen = record.weights if head is None else record.weights[head : head + 1]
     shown = np.ones(chosen.shape, np.bool_)
@@ -119,8 +111,8 @@ def _mark(axes: Axes, matrix: NDArray[np.float64], hidden: NDArray[np.bool_]) ->
     from matplotlib.patches import Rectangle
 
     for row, column in np.argwhere(hidden).tolist():
-        place = (column - 0.5, row - 0.5)
-        axes.add_patch(Rectangle(place, 1, 1, facecolor=MASKED, edgecolor="#9aa1ac", hatch="////", linewidth=0))
+        corner = (column - 0.5, row - 0.5)
+        axes.add_patch(Rectangle(corner, 1, 1, facecolor=MASKED, edgecolor="#9aa1ac", hatch="////", linewidth=0))
     for row, column in np.argwhere(np.isnan(matrix)).tolist():
         axes.add_patch(Rectangle((column - 0.5, row - 0.5), 1, 1, facecolor=MISSING, linewidth=0))
         axes.plot([column], [row], marker="x", color="white", markersize=6)
@@ -130,34 +122,34 @@ def _alignment(record: AttentionRecord, head: int | None, title: str) -> Figure:
     _check_length(record)
     matrix, hidden = _matrix(record, head)
     drawn = alignment(
-        np.nan_to_num(matrix), labels(record.keys), labels(record.queries), title=title, color_map=COLORS, maximum=None
+        np.nan_to_num(matrix), record.keys.labels, record.queries.labels, title=title, color_map=COLORS, maximum=None
     )
     _mark(drawn.axes[0], matrix, hidden)
     return drawn
 
 
 def _heads(record: AttentionRecord, head: int | None, title: str) -> Figure:
-    """Two columns of tokens and a line for each weight, in the colour and dash of its head."""
+    """Two columns of tokens, with a line for each weight in the colour and dash of its head."""
     from matplotlib.lines import Line2D
 
     _check_length(record)
     assert record.weights is not None, "checked by _fitting"
-    sides = [[visible_token(text) for text in labels(axis)] for axis in (record.queries, record.keys)]
+    sides = [[visible_token(text) for text in axis.labels] for axis in (record.queries, record.keys)]
     rows = max(len(side) for side in sides)
     weights = np.nan_to_num(record.weights)
     if record.visible is not None:
         weights = np.where(record.visible, weights, 0.0)
     heads = range(weights.shape[0]) if head is None else [head]
-    places = np.argwhere(weights >= LEAST_LINE)
-    places = places[np.isin(places[:, 0], heads)]
-    order = np.argsort(weights[tuple(places.T)])[::-1][:MOST_LINES]
-    shown = f"the {len(order):,} largest of {len(places):,}" if len(order) < len(places) else f"the {len(order):,}"
+    lines = np.argwhere(weights >= LEAST_LINE)
+    lines = lines[np.isin(lines[:, 0], heads)]
+    order = np.argsort(weights[tuple(lines.T)])[::-1][:MOST_LINES]
+    shown = f"the {len(order):,} largest of {len(lines):,}" if len(order) < len(lines) else f"the {len(order):,}"
     title = f"{title}; lines: {shown} weights of at least {LEAST_LINE}"
     lettering = Lettering([*sides[0], *sides[1], wrapped(title, 70)])
     sheet = new_sheet(7.5, max(2.5, 0.24 * rows + 1.3), layout="constrained")
     axes = sheet.add_subplot()
     largest = float(weights[heads].max(initial=0.0)) or 1.0
-    for one, query, key in places[order].tolist():
+    for one, query, key in lines[order].tolist():
         share = float(weights[one, query, key]) / largest
         color, dash = _style(one)
         axes.plot([0, 1], [query, key], color=color, linestyle=dash, alpha=share, linewidth=0.5 + 1.6 * share)
@@ -208,7 +200,7 @@ def _model(document: Document) -> Figure:
 
 
 def _bin_size(record: AttentionRecord, most: int) -> tuple[float, float]:
-    """How many queries and keys a bin of a pooled map has, rounded to tenths."""
+    """The numbers of queries and keys in a bin of a pooled map, rounded to tenths."""
     lengths = (len(record.queries), len(record.keys))
     return tuple(round(length / min(length, most), 1) for length in lengths)  # pyright: ignore[reportReturnType]
 
@@ -231,7 +223,7 @@ def _text(record: AttentionRecord, head: int | None, title: str) -> Figure:
     received = np.nan_to_num(matrix.sum(axis=0, keepdims=True) / max(1, int(seeing.sum())))
     blind = len(seeing) - int(seeing.sum())
     over = f"mean over {seeing.sum():,} queries" + (f" ({blind:,} more see no key)" if blind else "")
-    return word_weights(labels(record.keys), received, title=f"{title}; {over}", color_map="Oranges")
+    return word_weights(list(record.keys.labels), received, title=f"{title}; {over}", color_map="Oranges")
 
 
 def _image(record: AttentionRecord, head: int | None, title: str) -> Figure:
@@ -240,7 +232,7 @@ def _image(record: AttentionRecord, head: int | None, title: str) -> Figure:
     assert isinstance(grid, GridAxis), "checked by _fitting"
     matrix, hidden = _matrix(record, head)
     matrix = np.where(hidden, np.nan, matrix)
-    names = [visible_token(text) for text in labels(record.queries)]
+    names = [visible_token(text) for text in record.queries.labels]
     shown = range(min(MOST_IMAGES, len(names)))
     columns = min(4, len(shown))
     rows = -(-len(shown) // columns)
@@ -269,7 +261,7 @@ def _sound(record: AttentionRecord, head: int | None, title: str) -> Figure:
     _check_length(record, 4 * MOST_TOKENS)
     matrix, hidden = _matrix(record, head)
     end = len(frames) * frames.seconds
-    names = [visible_token(text) for text in labels(record.queries)]
+    names = [visible_token(text) for text in record.queries.labels]
     sheet = new_sheet(8.0, 2.4 + 0.22 * len(names), layout="constrained")
     above, below = sheet.subplots(2, 1, sharex=True, height_ratios=[1.4, max(0.6, 0.22 * len(names))])
     above.imshow(frames.spectrogram, aspect="auto", origin="lower", cmap="gray_r", extent=(0, end, 0, 1))
@@ -290,7 +282,7 @@ def _sound(record: AttentionRecord, head: int | None, title: str) -> Figure:
 
 
 def _long(record: AttentionRecord, head: int | None, title: str) -> Figure:
-    """The largest weight and the mean weight of each bin; of both the mean over the heads."""
+    """The largest weight and the mean weight of each bin, averaged over the heads."""
     source = tile_source(record)
     mean, maximum = source.pooled(min(POOLED, source.queries), min(POOLED, source.keys))
     pictures = {

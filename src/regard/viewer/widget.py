@@ -1,4 +1,4 @@
-"""The viewer as a widget of Jupyter (the extra ``regard[widget]``): Python sees what is chosen, and may change it.
+"""The viewer as a widget of Jupyter (the extra ``regard[widget]``), whose payload Python can replace.
 
 ::
 
@@ -85,7 +85,7 @@ def _widget_class() -> Any:
             self.on_msg(self._answer)
 
         def _answer(self, _: Any, message: Any, __: Any) -> None:
-            """Send an exact tile that the module asked for, or why there is none."""
+            """Send the exact tile that the module requests, or the reason why there is none."""
             try:
                 record, q0, q1, k0, k1 = (int(number) for number in message["tile"])
                 tile = tile_payload(self.document.records[record], (q0, q1), (k0, k1))

@@ -1,4 +1,4 @@
-"""Watching: a record of every attention call of any PyTorch model, whose output does not change.
+"""Watching: a record of every attention call of any PyTorch model, whose output never changes.
 
 ::
 
@@ -6,19 +6,28 @@
         model(**inputs)
     seen.calls
 
-From the records of a model's layers come `rollout` and `flow`; from many texts the statistics of each head (`survey`).
-`register_transformers` makes regard an attention implementation inside of the models of Hugging Face.
+A call passes through these files, in this order:
+
+1. `interception`: a function mode and replaced names catch the functions that compute attention;
+2. `handlers` (and `softmax_tracking`, for attention that a model writes itself): one handler for each function;
+3. `thread_state.run_watched`: runs the call unchanged, then reports it to the contexts of its model (`owners`);
+4. `watch.Watch.take`: reads what the call computed (`call_problems` or `weighted_sum`, as an `intercepted.Intercepted`)
+   and makes its record (`attention_call`), with the kind of its mask (`mask_kind`);
+5. `call_reader`: takes the readings.
+
+From the records follow one record for each generated sequence (`generation`), rollout and flow (`layer_graph`), and
+contributions to logits (`contributions`); from many texts the statistics of each head (`survey`). `hugging_face` makes
+regard an attention implementation of the models of transformers.
 """
 
 from regard.watching.ablation import ablate
 from regard.watching.attention_call import AttentionCall
 from regard.watching.contributions import logit_contributions
 from regard.watching.coverage import UnseenAttentionWarning
-from regard.watching.flow import flow
+from regard.watching.head_statistics import STATISTICS
 from regard.watching.head_survey import HeadStatistics, Prunable, Survey
 from regard.watching.hugging_face import register_transformers
-from regard.watching.rollout import rollout
-from regard.watching.statistics_of_heads import STATISTICS
+from regard.watching.layer_graph import flow, rollout
 from regard.watching.survey import survey
 from regard.watching.watch import Watch, watch
 

@@ -1,4 +1,4 @@
-"""Ablation: a context in which heads of a model are switched off, to measure what they do for its loss."""
+"""Ablation: a context in which heads of a model are switched off, to measure how the loss depends on them."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -30,13 +30,13 @@ def ablate(
             with regard.watching.ablate(model, layer=2, head=5):
                 change = model(**inputs).loss - before
 
-    Michel et al. 2019, "Are Sixteen Heads Really Better than One?" (zeros); the mean takes away what differs between
-    positions and batch rows, and keeps what the following layers expect. Gradients flow through what is left.
+    Michel et al. 2019, "Are Sixteen Heads Really Better than One?" (zeros); the mean removes the differences between
+    positions and batch rows, and keeps the scale that later layers expect. Gradients flow through the other heads.
 
     Args:
         model: any `torch.nn.Module`; not a compiled one.
         layer: its layer, from 0, as `AttentionCall.layer` says.
-        head: which head, or several.
+        head: one head, or several.
         how: ``"zero"``, or ``"mean"``: the head's mean output over the batch and the queries of the call.
         kind: only attention of this kind, ``"self"`` (causal or not) or ``"cross"``; None: all of this layer.
 
@@ -47,8 +47,7 @@ def ablate(
     if not isinstance(model, nn.Module):
         raise KindError(f"model must be a torch.nn.Module; it is {kind_of(model)}")
     layer = whole_number("layer", layer, low=0)
-    given = head if isinstance(head, Sequence) else (head,)
-    heads = [whole_number("head", each, low=0) for each in given]
+    heads = [whole_number("head", each, low=0) for each in (head if isinstance(head, Sequence) else (head,))]
     if how not in get_args(How):
         raise UnknownNameError("how", how, get_args(How))
     if kind is not None and kind not in get_args(Kind):
@@ -59,7 +58,7 @@ def ablate(
     with observing(ablation), without_fast_paths():
         yield
     if not ablation.changed:
-        raise UnseenError(f"no attention of layer {layer} was called; layers that were: {sorted(ablation.met)}")
+        raise UnseenError(f"no attention of layer {layer} was called; layers that were: {sorted(ablation.seen)}")
 
 
 class _Ablation(Observer):
@@ -71,11 +70,11 @@ class _Ablation(Observer):
         super().__init__(model)
         self._layer, self._heads, self._how, self._kind = layer, heads, how, kind
         self.changed = False
-        self.met: set[int] = set()
+        self.seen: set[int] = set()
 
     def change(self, owner: Owner, output: Tensor) -> Tensor:
         layer = self.names.layer(owner.name)
-        self.met.add(layer)
+        self.seen.add(layer)
         if layer != self._layer or (self._kind is not None and (self._kind == "cross") != owner.cross):
             return output
         if max(self._heads) >= output.shape[1]:

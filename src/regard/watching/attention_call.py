@@ -1,4 +1,4 @@
-"""One attention call of a watched model: whose it is, its sizes, its mask, and what was read."""
+"""The record of one attention call of a watched model: its module, its sizes, its mask, and its readings."""
 
 from dataclasses import dataclass, fields
 from typing import Any, Literal, Protocol
@@ -17,16 +17,16 @@ Kind = Literal["self", "causal", "cross"]
 
 
 class Postponed(Protocol):
-    """What has the readings of calls, or takes them later."""
+    """Holds the readings of calls, or takes them later."""
 
     def settle(self, call: "AttentionCall") -> None:
         """Give a call its readings, and others theirs if they are taken together."""
 
 
 class _Reading:
-    """A reading that is taken when it is asked for, if it was not yet: see `regard.watching.call_reader`.
+    """A reading that is taken on first access: see `regard.watching.call_reader`.
 
-    A value in the call itself comes before this.
+    A value in the call itself takes precedence.
     """
 
     def __init__(self, name: str):
@@ -47,29 +47,29 @@ class AttentionCall:
         name: of the module in the model, as in ``named_modules``.
         layer: from 0.
         kind: ``"self"``, ``"causal"`` (self-attention that sees no later token) or ``"cross"``.
-        source: what computed it, such as ``"scaled_dot_product_attention"``.
-        forward: which forward pass of the model it belongs to, from 0.
-        number: its place among all calls of the context, from 0.
+        source: the function that computed it, such as ``"scaled_dot_product_attention"``.
+        forward: the number of the model's forward pass, from 0.
+        number: of the call among all calls of the context, from 0.
         batch, queries, keys: sizes.
-        heads: of the queries; readings have those that were chosen.
+        heads: of the queries; readings have the chosen ones.
         kv_heads: of keys and values, as they were passed on.
         chosen_heads: the heads that the readings have.
         mask: ``"none"``; ``"causal"`` or ``"window"``, ``"documents"`` and ``"padding"``, joined by ``+`` in this order
-            (``"window+padding"``); or ``"dense"``, which is any other.
-        has_bias: whether numbers other than a mask were added to the scores.
-        scale: the factor of the inner product; None where the call does not say it.
+            (``"window+padding"``); or ``"dense"``, which is any other mask.
+        has_bias: whether more than a mask was added to the scores.
+        scale: the factor of the inner product; None if unknown.
         cap: of the scores (soft-capping); None: none.
         has_sink: whether the softmax has a term without a key, so that rows sum to less than 1.
-        dropout: probability with which the call dropped weights.
-        reach: how many keys there are up to the last one that the last query sees: less than ``keys`` in a cache of
-            fixed size that is not full.
-        lse: ``[batch, heads, queries]``; None where the call does not show scores.
+        dropout: the rate with which the call dropped weights.
+        reach: the number of keys up to the last one that the last query sees: less than ``keys`` in a cache of fixed
+            size that is not full.
+        lse: ``[batch, heads, queries]``; None where the scores are unknown.
         entropy, peak, top_weights, top_indices, received, distance, pooled_mean, pooled_max, rows, tile, weights,
-            shares: as in `regard.Observed`; None where they were not asked for.
-        value_norms: ``[batch, heads, keys]``: the length of each value after the head's part of the output projection;
-            None unless asked for.
-        head_output: ``[batch, heads, queries, value_dim]``: the weighted sum of values; None unless asked for.
-        tiles: for each batch row, a source of exact tiles of the weights; None unless queries and keys were kept.
+            shares: as in `regard.Observed`; None unless requested.
+        value_norms: ``[batch, heads, keys]``: the norm of each value after the head's part of the output projection;
+            None unless requested.
+        head_output: ``[batch, heads, queries, value_dim]``: the weighted sum of values; None unless requested.
+        tiles: for each batch row, a source of exact tiles of the weights; None unless requested by ``keep``.
     """
 
     name: str
@@ -108,10 +108,10 @@ class AttentionCall:
     head_output: Tensor | None = None
     tiles: tuple[TileSource, ...] | None = None
     visible_mask: Mask | None = None
-    """The pairs that the call could see, where weights or tiles were asked for; None: all."""
+    """The pairs that the call could see, if weights or tiles were requested; None: all."""
 
     def postpone(self, postponed: Postponed) -> None:
-        """Leave the readings to what has them; `receive` gets them."""
+        """Let another object deliver the readings later, by `receive`."""
         own = vars(self)
         if "lse" in own:
             for name in READ:
@@ -122,19 +122,19 @@ class AttentionCall:
         """The same call without readings."""
         made = object.__new__(AttentionCall)
         for name, value in vars(self).items():
-            # What the class has takes time in each copy of the pattern, too.
+            # Copying values that the class has too would cost time in each copy of the pattern.
             if name not in _READINGS and value is not _DEFAULTS.get(name):
                 setattr(made, name, value)
         return made
 
     def another(self, **changed: object) -> "AttentionCall":
-        """Of a pattern: a call that differs from it in these attributes, and has no readings yet."""
+        """A call that differs from this pattern in some attributes, and has no readings yet."""
         made = object.__new__(AttentionCall)
         vars(made).update(vars(self), **changed)
         return made
 
     def receive(self, readings: dict[str, Tensor | None]) -> None:
-        """Take over readings that were postponed."""
+        """Store readings that were postponed."""
         own = vars(self)
         own.pop("_postponed", None)
         own.update(readings)
@@ -155,7 +155,7 @@ class AttentionCall:
         return self.batch, self.heads, self.queries, self.keys
 
     def visible(self, batch_row: int = 0) -> Tensor:
-        """The pairs that one batch row could see, bool ``[1 or heads, queries, keys]``; True: not masked."""
+        """The visible pairs of one batch row, bool ``[1 or heads, queries, keys]``; True: not masked."""
         if self.visible_mask is None:
             return torch.ones(1, self.queries, self.keys, dtype=torch.bool)
         grid = Grid.whole(self.batch, self.heads, self.queries, self.keys)
@@ -185,15 +185,15 @@ class AttentionCall:
         return record_html("AttentionCall", self._shown())
 
     def _shown(self) -> list[tuple[str, object]]:
-        given = ((field.name, getattr(self, field.name), field.default) for field in fields(self))
-        return [(name, value) for name, value, default in given if value is not default and name != "visible_mask"]
+        attributes = ((field.name, getattr(self, field.name), field.default) for field in fields(self))
+        return [(name, value) for name, value, default in attributes if value is not default and name != "visible_mask"]
 
 
 for _name in READ:
     setattr(AttentionCall, _name, _Reading(_name))
 
 _DEFAULTS = {field.name: field.default for field in fields(AttentionCall)}
-"""What a call is that says nothing else."""
+"""The defaults of all attributes."""
 
 _READINGS = frozenset({*READ, "_postponed"})
-"""What the record of a call has of its readings."""
+"""The attributes that hold readings."""

@@ -14,9 +14,9 @@ from regard.attention.backends.cpu.prepared_launches import PreparedReading, kee
 from regard.attention.readings import Readings
 from regard.transforms import has_plain_memory
 from regard.watching.attention_call import AttentionCall, Kind
+from regard.watching.call_problems import SameCall
 from regard.watching.intercepted import Intercepted
 from regard.watching.owners import Owner
-from regard.watching.sdpa import SameCall
 
 
 class KnownCall(NamedTuple):

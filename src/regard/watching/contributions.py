@@ -1,4 +1,4 @@
-"""What a head adds to a logit directly: its output, through the output projection, times a row of the unembedding."""
+"""The output projection of each head, and what a head adds through it directly to the logits."""
 
 from collections.abc import Sequence
 
@@ -7,7 +7,55 @@ from torch import Tensor, nn
 
 from regard.errors import ArgumentError, KindError, ShapeError
 from regard.watching.attention_call import AttentionCall
-from regard.watching.output_projection import heads_of_projection, output_projection
+
+PATHS = (
+    "out_proj", "o_proj", "c_proj", "output_proj", "out_lin", "o", "wo", "dense", "proj", "to_out", "to_out.0", "out",
+    "linear_out", "W_O", "output",
+)  # fmt: skip
+"""Names of the projection inside the module of the attention."""
+
+SIBLING_PATHS = ("output.dense", "output.o_proj", "out_proj", "o_proj", "output")
+"""Its names in the module around the attention (BERT: ``attention.self`` and ``attention.output.dense``)."""
+
+
+def output_projection(model: nn.Module, name: str) -> nn.Module:
+    """The module that projects the heads of the attention ``name``.
+
+    Raises:
+        ArgumentError: there is none under its usual names.
+    """
+    around = name.rpartition(".")[0]
+    for start, paths in ((name, PATHS), (around, SIBLING_PATHS)):
+        for path in paths:
+            projection = _submodule(model, f"{start}.{path}" if start else path)
+            if projection is not None and getattr(getattr(projection, "weight", None), "ndim", 0) == 2:
+                return projection
+    raise ArgumentError(f"no output projection of {name!r} was found; its known names are {', '.join(PATHS)}")
+
+
+def heads_of_projection(projection: nn.Module, heads: int, value_dim: int, name: str) -> Tensor:
+    """The projection's weight by heads, ``[heads, value_dim, features]``.
+
+    Raises:
+        ArgumentError: its input is not the heads side by side.
+    """
+    weight = projection.weight
+    assert isinstance(weight, Tensor)
+    # Conv1D of GPT-2 multiplies by its weight, Linear by the transpose.
+    matrix = weight if type(projection).__name__ == "Conv1D" else weight.t()
+    if matrix.shape[0] != heads * value_dim:
+        raise ArgumentError(
+            f"the output projection of {name!r} takes {matrix.shape[0]} features; its {heads} heads of {value_dim} "
+            f"have {heads * value_dim}"
+        )
+    return matrix.detach().unflatten(0, (heads, value_dim))
+
+
+def _submodule(model: nn.Module, path: str) -> nn.Module | None:
+    module: nn.Module | None = model
+    for part in path.split("."):
+        module = None if module is None else module._modules.get(part)
+    return module
 
 
 @torch.no_grad()
@@ -24,17 +72,17 @@ def logit_contributions(
     .. math:: c_{b,h,i,t} = \\big(o_{b,h,i} W_O^h\\big) \\cdot (s_{b,i} \\, u_t)
 
     Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits": a residual stream is a sum, so a logit is a
-    sum of contributions, as far as what comes after the sum is linear. :math:`o` is the head's output, :math:`W_O^h`
+    sum of contributions, as far as all that follows the sum is linear. :math:`o` is the head's output, :math:`W_O^h`
     its part of the output projection, :math:`u_t` the token's row of the unembedding. A normalization before the
-    unembedding is linear only with its statistics held fixed; they are :math:`s`. The path through later layers is not
-    counted: measure that by `ablate`.
+    unembedding is linear only if its statistics are held fixed; they are :math:`s`. Paths through later layers do not
+    count: measure them by `ablate`.
 
     Args:
         model: the watched model.
         call: of ``regard.watch(model, outputs=True)``.
         token_ids: ``[tokens]``.
-        unembedding: ``[vocabulary, features]``; None: that of the model, as ``get_output_embeddings()`` gives it.
-        scale: what a final normalization multiplies each feature by, broadcastable to ``[batch, queries, features]``,
+        unembedding: ``[vocabulary, features]``; None: that of the model, from ``get_output_embeddings()``.
+        scale: the factor of each feature in a final normalization, broadcastable to ``[batch, queries, features]``,
             such as its gain over the standard deviation it had; None: 1.
 
     Returns:
@@ -62,17 +110,16 @@ def logit_contributions(
         try:
             added = added * scale.detach().cpu()[(None,) * (3 - scale.dim())][:, None]
         except RuntimeError as error:
-            wanted = [call.batch, call.queries, weight.shape[2]]
-            raise ShapeError(f"scale must broadcast to [batch, queries, features] = {wanted}") from error
+            shape = [call.batch, call.queries, weight.shape[2]]
+            raise ShapeError(f"scale must broadcast to [batch, queries, features] = {shape}") from error
     return added @ rows.t()
 
 
 def _unembedding(model: nn.Module) -> Tensor:
     getter = getattr(model, "get_output_embeddings", None)
-    found = getter() if callable(getter) else None
-    weight = getattr(found, "weight", None)
+    weight = getattr(getter() if callable(getter) else None, "weight", None)
     if not isinstance(weight, Tensor):
         raise ArgumentError(
-            f"unembedding must be given: {type(model).__name__} has no get_output_embeddings() that gives one"
+            f"unembedding must be given: {type(model).__name__} has no get_output_embeddings() that returns one"
         )
     return weight

@@ -1,4 +1,4 @@
-"""A corpus, from an iterator of texts to batches of token ids; memory is that of one batch."""
+"""The corpus of a survey, from an iterable of texts to batches of token ids; memory is that of one batch."""
 
 import hashlib
 import sys
@@ -11,23 +11,22 @@ from torch import Tensor
 
 from regard.errors import ArgumentError, DataError, KindError
 from regard.shapes import check_integers, kind_of, whole_number
-from regard.watching.statistics_of_heads import Texts
+from regard.watching.head_statistics import Texts
 
 Text = str | Sequence[int] | Tensor
 """A text; or its token ids, where there is no tokenizer."""
-
 
 EXAMPLE = "The 1,024 naïve readers asked: ¿Dónde está Пётр? (It's not-so-clear…)"
 """A text that tokenizers cut in different ways."""
 
 
 class Batch(NamedTuple):
-    """Texts of the corpus that follow one another.
+    """Consecutive texts of the corpus.
 
     Attributes:
         number: of the batch, from 0.
         first: the number of its first text, from 0.
-        texts: as they were given.
+        texts: the texts.
     """
 
     number: int
@@ -35,7 +34,7 @@ class Batch(NamedTuple):
     texts: list[Text]
 
     def digest(self) -> int:
-        """A number of 256 bits that depends on the texts and their place."""
+        """A number of 256 bits that depends on the texts and their position in the corpus."""
         hashed = hashlib.sha256(str(self.first).encode())
         for text in self.texts:
             content = text if isinstance(text, str) else repr([int(token) for token in text])
@@ -45,44 +44,30 @@ class Batch(NamedTuple):
 
 
 def batches(texts: Iterable[Text], size: int) -> Iterator[Batch]:
-    """The corpus in batches of ``size`` texts; the last one may be smaller.
-
-    Raises:
-        KindError: the texts are one text, or cannot be iterated.
-    """
+    """The corpus in batches of ``size`` texts; the last one may be smaller."""
     if isinstance(texts, (str, bytes)) or not isinstance(texts, Iterable):
         raise KindError(f"texts must be an iterable of texts; it is {kind_of(texts)}")
     iterator, number = iter(texts), 0
-    while taken := list(islice(iterator, size)):
-        yield Batch(number, number * size, taken)
+    while some := list(islice(iterator, size)):
+        yield Batch(number, number * size, some)
         number += 1
 
 
 class Tokens(NamedTuple):
-    """One text as tokens.
-
-    Attributes:
-        ids: of its tokens.
-        counted: for each, whether it is no special token.
-    """
+    """The ids of one text's tokens, and which of them count: all but special ones."""
 
     ids: tuple[int, ...]
     counted: tuple[bool, ...]
 
 
 class Tokenizer:
-    """Texts → tokens, by a tokenizer of Hugging Face or any function.
-
-    Args:
-        tokenizer: one of ``transformers`` or ``tokenizers``, or a function text → ids; None: texts are ids already.
-        special: ids of special tokens, besides those that the tokenizer says.
-        max_length: tokens of a text beyond which it is cut; None: no text is cut.
+    """Texts → tokens, by a tokenizer of Hugging Face or any function; the arguments are those of `survey`.
 
     Attributes:
         cut: how many texts were cut.
 
     Raises:
-        KindError: something else as the tokenizer.
+        KindError: the tokenizer is something else.
     """
 
     def __init__(self, tokenizer: Any, special: Iterable[int], max_length: int | None):
@@ -94,11 +79,11 @@ class Tokenizer:
         self.cut = 0
 
     def tokens(self, text: Text, number: int) -> Tokens:
-        """One text.
+        """The tokens of one text.
 
         Raises:
-            KindError: it is no text, or not what the tokenizer takes.
-            DataError: the tokenizer fails, or gives no integers.
+            KindError: the tokenizer does not take such a text.
+            DataError: the tokenizer fails, or returns something else than integers.
         """
         if self._tokenizer is None:
             if isinstance(text, str):
@@ -112,19 +97,18 @@ class Tokenizer:
             self.cut += 1
             if marked is not None and _is_of_transformers(self._tokenizer):
                 # The tokenizer keeps its special tokens at both ends.
-                ids, marked = self._truncated(text)
+                ids, marked = self._of_transformers(text, truncation=True, max_length=self._max_length)
             else:
                 ids, marked = ids[: self._max_length], marked and marked[: self._max_length]
-        counted = (token not in self._special and not (marked and marked[place]) for place, token in enumerate(ids))
+        counted = (token not in self._special and not (marked and marked[index]) for index, token in enumerate(ids))
         return Tokens(tuple(ids), tuple(counted))
 
-    def _truncated(self, text: Text) -> tuple[list[int], list[int]]:
-        tokenizer: Any = self._tokenizer
-        given = tokenizer(text, truncation=True, max_length=self._max_length, return_special_tokens_mask=True)
-        return list(given["input_ids"]), list(given["special_tokens_mask"])
+    def _of_transformers(self, text: Text, **options: Any) -> tuple[list[int], list[int]]:
+        encoded = self._tokenizer(text, return_special_tokens_mask=True, **options)
+        return list(encoded["input_ids"]), list(encoded["special_tokens_mask"])
 
     def describe(self) -> str:
-        """A text that differs between most tokenizers: what they make of an example."""
+        """A text that differs between most tokenizers: a hash of the tokens of an example."""
         if self._tokenizer is None:
             return "none"
         try:
@@ -137,8 +121,7 @@ class Tokenizer:
         tokenizer = self._tokenizer
         try:
             if _is_of_transformers(tokenizer):
-                given = tokenizer(text, return_special_tokens_mask=True, verbose=False)
-                return list(given["input_ids"]), list(given["special_tokens_mask"])
+                return self._of_transformers(text, verbose=False)
             if _is_of_library(tokenizer):
                 encoding = tokenizer.encode(text)
                 return list(encoding.ids), list(encoding.special_tokens_mask)
@@ -154,14 +137,13 @@ class Tokenizer:
         ids = getattr(ids, "tolist", lambda: ids)()
         if isinstance(ids, (str, bytes)) or not isinstance(ids, Sequence):
             raise KindError(f"text {number} must be a sequence of token ids; it is {kind_of(ids)}")
-        return [whole_number(f"token {place} of text {number}", token, low=0) for place, token in enumerate(ids)]
+        return [whole_number(f"token {index} of text {number}", token, low=0) for index, token in enumerate(ids)]
 
 
 def of_equal_length(batch: Batch, tokenizer: Tokenizer, device: torch.device) -> list[Texts]:
     """A batch as tokens, grouped by length, so that there is no padding; texts without tokens are left out."""
     groups: dict[int, list[tuple[int, Tokens]]] = {}
-    for place, text in enumerate(batch.texts):
-        number = batch.first + place
+    for number, text in enumerate(batch.texts, batch.first):
         tokens = tokenizer.tokens(text, number)
         if tokens.ids:
             groups.setdefault(len(tokens.ids), []).append((number, tokens))
@@ -174,11 +156,11 @@ def of_equal_length(batch: Batch, tokenizer: Tokenizer, device: torch.device) ->
 
 
 Forward = Callable[[torch.nn.Module, Tensor], object]
-"""``(model, ids [batch, tokens])``: calls the model; what it returns is not used."""
+"""``(model, ids [batch, tokens])``: calls the model; its result is not used."""
 
 
 def call_model(model: torch.nn.Module, ids: Tensor) -> None:
-    """Run a model on token ids: a model of Hugging Face (of an encoder-decoder the encoder), or any ``model(ids)``."""
+    """Run a model on token ids: any ``model(ids)``, or a model of Hugging Face, whose encoder runs if it has one."""
     if not _is_of_transformers(model):
         model(ids)
         return
@@ -200,14 +182,8 @@ def _is_of_library(value: object) -> bool:
     return library is not None and isinstance(value, library.Tokenizer)
 
 
-def check_length(name: str, value: int | None, low: int) -> None:
-    """Raise unless a length is None or an integer of at least ``low``."""
-    if value is not None:
-        whole_number(name, value, low=low)
-
-
 def check_vocabulary(ids: Tensor, model: torch.nn.Module) -> None:
-    """Raise ArgumentError for ids that the model's embedding does not have, which would be an error of PyTorch's."""
+    """Raise ArgumentError for ids that the model's embedding does not have; PyTorch's own error is less clear."""
     if not _is_of_transformers(model):
         return
     embedding = model.get_input_embeddings()  # type: ignore[operator]

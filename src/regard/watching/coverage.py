@@ -1,4 +1,4 @@
-"""What a context saw of a model: which modules ran, which gave records, and what is told of the others."""
+"""Which modules of a watched model ran and which gave records, and the warnings about the others."""
 
 import warnings
 from collections.abc import Iterable, Sequence
@@ -9,7 +9,7 @@ from regard.errors import ArgumentError, UnseenError
 from regard.watching.owners import ModuleNames, looks_like_attention, without_ancestors
 
 NAMES_LIMIT = 8
-"""Modules that a message names; it counts the others."""
+"""A message names so many modules, and counts the others."""
 
 
 class UnseenAttentionWarning(UserWarning):
@@ -18,9 +18,6 @@ class UnseenAttentionWarning(UserWarning):
 
 class Coverage:
     """Which modules of a watched model ran, and which of them gave records.
-
-    Args:
-        names: the modules of the model.
 
     Attributes:
         ran: names of the modules that ran.
@@ -33,26 +30,26 @@ class Coverage:
         self._layers: set[int] = set()
         self._unreadable: dict[str, str] = {}
 
-    def met(self, name: str, layer: int) -> None:
-        """Note an attention call of a module and its layer."""
+    def seen(self, name: str, layer: int) -> None:
+        """Note that a module of a layer made an attention call."""
         self._seen.add(name)
         self._layers.add(layer)
 
     def cannot_read(self, name: str, reason: str) -> None:
-        """Note an attention call of a module that cannot be read, and why."""
+        """Note that the attention call of a module cannot be read, and why."""
         self._seen.add(name)
         self._unreadable[name] = reason
 
     def tell(self, layers: Iterable[int] | None, has_calls: bool) -> None:
-        """Raise if nothing was seen, and warn of what was not, at the end of a context.
+        """At the end of a context, raise if no call was seen, and warn about modules that gave no record.
 
         Args:
-            layers: those that were asked for; None: all.
+            layers: the chosen ones; None: all.
             has_calls: whether there is a record.
 
         Raises:
             UnseenError: no attention call was seen.
-            ArgumentError: the layers that were asked for made none.
+            ArgumentError: the chosen layers made none.
         """
         modules = self._names.modules
         looks = {name: modules[name] for name in self.ran if looks_like_attention(modules[name])}
@@ -86,9 +83,9 @@ class Coverage:
             )
 
     def _is_covered(self, name: str, looks: dict[str, nn.Module]) -> bool:
-        """Whether a record is of this module, of one in it, or of an attention that it is a part of."""
+        """Whether this module gave a record, or one inside of it, or an attention that it is a part of."""
         around = [other for other in looks if other == name or name.startswith(f"{other}.")]
-        if any(seen == place or seen.startswith(f"{place}.") for place in around for seen in self._seen):
+        if any(seen == other or seen.startswith(f"{other}.") for other in around for seen in self._seen):
             return True
         return any(name.startswith(f"{seen}.") for seen in self._seen if seen)
 

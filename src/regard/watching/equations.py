@@ -1,4 +1,4 @@
-"""Products of tensors as equations of ``einsum``: which axes of the operands are one axis, and which of them remain."""
+"""Products of tensors as equations of ``einsum``: which axes the operands share, and which of them remain."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -12,12 +12,12 @@ Labels = tuple[object, ...]
 
 
 class Equation(NamedTuple):
-    """A product that is added up over the axes that it does not have.
+    """A product of tensors that is added up over the axes that the output lacks.
 
     Attributes:
         operands: the tensors.
         labels: the names of their axes.
-        output: those of the result.
+        output: the names of the result's axes.
     """
 
     operands: tuple[Tensor, ...]
@@ -85,29 +85,25 @@ def einsum(*args: Any) -> Equation | None:
         text, operands = args[0], args[1:]
         operands = operands[0] if len(operands) == 1 and isinstance(operands[0], (list, tuple)) else operands
         inputs, arrow, output = text.replace(" ", "").partition("->")
-        given: list[Sequence[object]] = [_letters(part) for part in inputs.split(",")]
-        wanted = _letters(output) if arrow else None
+        written: list[Sequence[object]] = [_letters(part) for part in inputs.split(",")]
+        result = _letters(output) if arrow else None
     else:
-        operands, given = args[: len(args) // 2 * 2 : 2], list(args[1::2])
-        wanted = args[-1] if len(args) % 2 else None
+        operands, written = args[: len(args) // 2 * 2 : 2], list(args[1::2])
+        result = args[-1] if len(args) % 2 else None
     operands = tuple(operands)
     hidden = [
-        tensor.dim() - len(labels) + 1 if ... in labels else 0 for tensor, labels in zip(operands, given, strict=True)
+        tensor.dim() - len(labels) + 1 if ... in labels else 0 for tensor, labels in zip(operands, written, strict=True)
     ]
-    labels = tuple(_spelled(each, axes) for each, axes in zip(given, hidden, strict=True))
+    labels = tuple(_spelled(each, axes) for each, axes in zip(written, hidden, strict=True))
     if any(len(set(each)) != len(each) for each in labels):
         return None
-    if wanted is None:
-        counts = Counter(label for each in given for label in each if label is not ...)
-        wanted = [..., *sorted(label for label, count in counts.items() if count == 1)]  # type: ignore[type-var]
-    return Equation(operands, labels, _spelled(wanted, max(hidden, default=0)))
+    if result is None:
+        counts = Counter(label for each in written for label in each if label is not ...)
+        result = [..., *sorted(label for label, count in counts.items() if count == 1)]  # type: ignore[type-var]
+    return Equation(operands, labels, _spelled(result, max(hidden, default=0)))
 
 
 def _letters(text: str) -> list[object]:
-    return [..., *text.replace("...", "")] if text.startswith("...") else _inner_letters(text)
-
-
-def _inner_letters(text: str) -> list[object]:
     before, dots, after = text.partition("...")
     return [*before, *([...] if dots else []), *after]
 
@@ -115,7 +111,7 @@ def _inner_letters(text: str) -> list[object]:
 def _spelled(labels: Sequence[object], axes: int) -> Labels:
     """The labels with a name for each axis that ``...`` stands for."""
     return tuple(
-        name for label in labels for name in (((..., place) for place in _batch(axes)) if label is ... else (label,))
+        name for label in labels for name in (((..., axis) for axis in _batch(axes)) if label is ... else (label,))
     )
 
 
@@ -133,21 +129,16 @@ EQUATIONS = {
     "vecdot": (vecdot, 0),
     "einsum": (einsum, 0),
 }
-"""By the name of a function of PyTorch: its equation, and how many arguments come before the operands."""
+"""By the name of a function of PyTorch: its equation, and the number of arguments before the operands."""
 
 _OPERANDS = (
     "input", "other", "batch1", "batch2", "mat", "mat1", "mat2", "tensor", "vec", "vec2", "weight", "a", "b", "x", "y",
 )  # fmt: skip
-"""Names of operands, where a model names them."""
+"""Names of operands that a model may pass by name."""
 
 
 def equation_of(name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Equation | None:
-    """The equation of a call; None where it has none.
-
-    Args:
-        name: of the function.
-        args, kwargs: the call's.
-    """
+    """The equation of a call of a function in `EQUATIONS`; None where it has none."""
     make, skipped = EQUATIONS[name]
     if make is einsum:
         return einsum(*args)
@@ -159,16 +150,11 @@ def equation_of(name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Equat
 
 
 def added_axes(tensor: Tensor, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[int, ...]:
-    """The axes that a call of ``sum`` adds up, from 0; none where it adds up all numbers.
-
-    Args:
-        tensor: what is added up.
-        args, kwargs: the call's, without the tensor.
-    """
-    given = args[0] if args else kwargs.get("dim", kwargs.get("axis"))
-    if given is None or isinstance(given, torch.dtype):
+    """The axes, from 0, that a call of ``sum`` with these other arguments adds up; () if it adds up all elements."""
+    dim = args[0] if args else kwargs.get("dim", kwargs.get("axis"))
+    if dim is None or isinstance(dim, torch.dtype):
         return ()
     if len(args) > 1 and all(type(each) is int for each in args):
-        given = args
-    axes = (given,) if isinstance(given, int) else tuple(given)
+        dim = args
+    axes = (dim,) if isinstance(dim, int) else tuple(dim)
     return tuple(sorted(axis % tensor.dim() for axis in axes))

@@ -39,8 +39,7 @@ def records_of(
         visible = None
         if call.visible_mask is not None and call.queries * call.keys <= PAIRS_LIMIT:
             visible = call.visible(batch_row)[:, : len(queries), : len(keys)].numpy()
-            alike = visible.shape[0] == 1 or bool((visible == visible[:1]).all())
-            visible = np.ascontiguousarray(visible[0] if alike else visible)
+            visible = np.ascontiguousarray(visible[0] if (visible == visible[:1]).all() else visible)
         records.append(AttentionRecord(call.name, call.layer, call.kind, queries, keys, weights, visible, source))
     if not records:
         raise ArgumentError("there is no record with weights: watch with read=Readings(weights=True), or keep=True")
@@ -48,17 +47,17 @@ def records_of(
 
 
 PAIRS_LIMIT = 1 << 26
-"""Pairs from which on no dense mask is made for a record: 64 MiB."""
+"""A record of more pairs has no dense mask: 64 MiB."""
 
 
-def _axis(name: str, given: Sequence[str] | Axis) -> Axis:
-    if isinstance(given, (TokenAxis, GridAxis, FrameAxis)):
-        return given
-    if isinstance(given, str) or not isinstance(given, Sequence):
+def _axis(name: str, tokens: Sequence[str] | Axis) -> Axis:
+    if isinstance(tokens, (TokenAxis, GridAxis, FrameAxis)):
+        return tokens
+    if isinstance(tokens, str) or not isinstance(tokens, Sequence):
         raise KindError(
-            f"{name} must be a sequence of texts, or an axis of regard.records; it is {type(given).__name__}"
+            f"{name} must be a sequence of texts, or an axis of regard.records; it is {type(tokens).__name__}"
         )
-    return TokenAxis(tuple(given))
+    return TokenAxis(tuple(tokens))
 
 
 def _fitting(call: AttentionCall, side: str, axis: Axis) -> Axis:

@@ -1,11 +1,11 @@
 """Joining the calls of one sequence: the prefill and each decoded token become one record of each layer.
 
-Where the queries of a call stand follows from its keys: a cache that grows has the keys of all tokens so far; one of a
+The positions of a call's queries follow from its keys: a cache that grows has the keys of all tokens so far; one of a
 fixed size hides those that are not there yet; one of a sliding window has the last keys alone.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -20,7 +20,7 @@ ROW_READINGS = ("lse", "entropy", "peak", "top_weights", "top_indices", "distanc
 
 @dataclass(frozen=True, eq=False)
 class Reordering:
-    """The rows of all caches were taken anew, as a beam search does between two steps.
+    """A new order of the rows of all caches, as a beam search makes it between two steps.
 
     Attributes:
         number: how many calls were made before.
@@ -33,23 +33,20 @@ class Reordering:
 
 @dataclass(eq=False)
 class _Piece:
-    """One call, where its queries and keys stand in the sequence."""
+    """One call, and the positions of its first query and its first key in the sequence."""
 
     call: AttentionCall
     first_query: int
     first_key: int
 
-
-@dataclass(eq=False)
-class _Sequence:
-    """The calls of one module that continue one sequence."""
-
-    pieces: list[_Piece] = field(default_factory=list)
-
     @property
-    def tokens(self) -> int:
-        last = self.pieces[-1]
-        return last.first_query + last.call.queries
+    def end(self) -> int:
+        """The position after the last query."""
+        return self.first_query + self.call.queries
+
+
+_Sequence = list[_Piece]
+"""The calls of one module that continue one sequence."""
 
 
 def stitch(
@@ -65,68 +62,65 @@ def stitch(
     modules: dict[tuple[str, int], list[_Sequence]] = {}
     restarted: set[int] = set()
     for call in calls:
-        if call.kind == "causal":
-            known = modules.setdefault((call.name, call.layer), [])
-            if _add(known, call):
-                restarted.add(call.forward)
+        if call.kind == "causal" and _add(modules.setdefault((call.name, call.layer), []), call):
+            restarted.add(call.forward)
+    has_decoder = any(call.kind == "causal" for call in calls)
     for call in calls:
-        known = modules.setdefault((call.name, call.layer), [])
+        sequences = modules.setdefault((call.name, call.layer), [])
         if call.kind == "cross":
-            _add_cross(known, call, restarted, any(other.kind == "causal" for other in calls))
+            _add_cross(sequences, call, restarted, has_decoder)
         elif call.kind == "self":
-            known.append(_Sequence([_Piece(call, 0, 0)]))
+            sequences.append([_Piece(call, 0, 0)])
     joined = []
-    for known in modules.values():
-        if not -len(known) <= sequence < len(known):
-            if len(known) == 1:  # an encoder that ran once for several sequences of its decoder
-                joined.append(_join(known[0], reorderings, None))
+    for sequences in modules.values():
+        if not -len(sequences) <= sequence < len(sequences):
+            if len(sequences) == 1:  # an encoder that ran once for several sequences of its decoder
+                joined.append(_join(sequences[0], reorderings, None))
                 continue
-            raise ArgumentError(f"sequence must be one of {len(known)}; it is {sequence}")
-        of_beams = beam_indices if known[sequence].pieces[0].call.kind != "self" else None
-        if of_beams is not None and len(known[sequence].pieces) == 1:
+            raise ArgumentError(f"sequence must be one of {len(sequences)}; it is {sequence}")
+        pieces = sequences[sequence]
+        of_beams = beam_indices if pieces[0].call.kind != "self" else None
+        if of_beams is not None and len(pieces) == 1:
             # Without a cache each step is a sequence of its own.
-            step = min(sequence % len(known), max(of_beams.shape[-1] - 1, 0))
+            step = min(sequence % len(sequences), max(of_beams.shape[-1] - 1, 0))
             of_beams = of_beams[..., step : step + 1]
-        joined.append(_join(known[sequence], reorderings, of_beams))
+        joined.append(_join(pieces, reorderings, of_beams))
     return sorted(joined, key=lambda call: call.number)
 
 
-def _add(known: list[_Sequence], call: AttentionCall) -> bool:
-    """Add a call to the sequence that it continues; True if it begins one."""
-    reach = call.keys if call.reach is None else call.reach
-    if known:
-        tokens = known[-1].tokens
-        longer = tokens + call.queries
-        if reach == longer:
-            known[-1].pieces.append(_Piece(call, tokens, 0))
+def _add(sequences: list[_Sequence], call: AttentionCall) -> bool:
+    """Add a call to the sequence that it continues; True if it begins a new one."""
+    reach = _reach(call)
+    if sequences:
+        end = sequences[-1][-1].end
+        longer = end + call.queries
+        if reach == longer or call.queries < call.keys == reach < longer:
+            sequences[-1].append(_Piece(call, end, longer - reach))
             return False
-        if call.queries < call.keys == reach < longer:
-            known[-1].pieces.append(_Piece(call, tokens, longer - reach))
-            return False
-    known.append(_Sequence([_Piece(call, max(reach - call.queries, 0), 0)]))
+    sequences.append([_Piece(call, max(reach - call.queries, 0), 0)])
     return True
 
 
-def _add_cross(known: list[_Sequence], call: AttentionCall, restarted: set[int], has_decoder: bool) -> None:
-    if known:
-        last = known[-1].pieces[-1].call
-        same = last.keys == call.keys
+def _add_cross(sequences: list[_Sequence], call: AttentionCall, restarted: set[int], has_decoder: bool) -> None:
+    """Add a call of cross-attention; ``restarted`` are the forward passes in which a decoder began a sequence."""
+    if sequences:
+        pieces = sequences[-1]
+        last = pieces[-1].call
         if has_decoder:
-            same = same and (call.forward not in restarted or call.forward == last.forward)
+            continues = call.forward not in restarted or call.forward == last.forward
         else:
             # A recurrent decoder attends once a step: several times in one forward pass, or once in each of many.
-            several = len(known[-1].pieces) > 1 and known[-1].pieces[-2].call.forward == last.forward
-            same = same and (call.forward == last.forward or (call.queries == 1 and not several))
-        if same:
-            known[-1].pieces.append(_Piece(call, known[-1].tokens, 0))
+            several = len(pieces) > 1 and pieces[-2].call.forward == last.forward
+            continues = call.forward == last.forward or (call.queries == 1 and not several)
+        if continues and last.keys == call.keys:
+            pieces.append(_Piece(call, pieces[-1].end, 0))
             return
-    known.append(_Sequence([_Piece(call, 0, 0)]))
+    sequences.append([_Piece(call, 0, 0)])
 
 
-def _join(found: _Sequence, reorderings: Sequence[Reordering], beam_indices: Tensor | None) -> AttentionCall:
-    pieces = found.pieces
+def _join(pieces: _Sequence, reorderings: Sequence[Reordering], beam_indices: Tensor | None) -> AttentionCall:
     if beam_indices is not None:
-        rows = _rows_of(beam_indices, pieces)
+        rows = _rows_of_beams(beam_indices, pieces)
         pieces = pieces[: len(rows)]
     elif len(pieces) == 1:
         return pieces[0].call
@@ -134,38 +128,39 @@ def _join(found: _Sequence, reorderings: Sequence[Reordering], beam_indices: Ten
         rows = _rows_back(pieces, reorderings)
     first, last = pieces[0], pieces[-1]
     start = first.first_query
-    queries = last.first_query + last.call.queries - start
-    keys = max(_reach(piece) + piece.first_key for piece in pieces)
-    batch = len(rows[-1])
+    queries, batch = last.end - start, len(rows[-1])
+    keys = max(_reach(piece.call) + piece.first_key for piece in pieces)
+
+    def parts_of(name: str) -> list[Tensor] | None:
+        parts = [getattr(piece.call, name) for piece in pieces]
+        return None if any(part is None for part in parts) else parts
 
     def joined(name: str) -> Tensor | None:
-        parts = [getattr(piece.call, name) for piece in pieces]
-        if any(part is None for part in parts):
+        """A reading over queries."""
+        parts = parts_of(name)
+        if parts is None:
             return None
         if name == "top_indices":
-            parts = [
-                torch.where(part >= 0, part + piece.first_key, -1) for part, piece in zip(parts, pieces, strict=True)
-            ]
+            firsts = [piece.first_key for piece in pieces]
+            parts = [torch.where(part >= 0, part + key, -1) for part, key in zip(parts, firsts, strict=True)]
         return torch.cat([part[row] for part, row in zip(parts, rows, strict=True)], dim=2)
 
-    def placed(name: str, axes: tuple[int, ...], fill: float) -> Tensor | None:
-        """A reading over keys: its rows, and 0 for keys that a call did not have."""
-        parts = [getattr(piece.call, name) for piece in pieces]
-        if any(part is None for part in parts):
+    def over_keys(name: str, axes: tuple[int, ...]) -> Tensor | None:
+        """A reading over keys, with 0 for keys that a call did not have."""
+        parts = parts_of(name)
+        if parts is None:
             return None
-        whole = torch.full((batch, parts[0].shape[1], *axes), fill, dtype=parts[0].dtype)
+        whole = parts[0].new_zeros(batch, parts[0].shape[1], *axes)
         for part, piece, row in zip(parts, pieces, rows, strict=True):
             width = min(part.shape[-1], keys - piece.first_key)
             span = slice(piece.first_key, piece.first_key + width)
             if len(axes) == 1:
                 whole[:, :, span] += part[row][..., :width]
             else:
-                place = piece.first_query - start
-                whole[:, :, place : place + piece.call.queries, span] = part[row][..., :width]
+                whole[:, :, piece.first_query - start : piece.end - start, span] = part[row][..., :width]
         return whole
 
-    weights = placed("weights", (queries, keys), 0.0)
-    has_pairs = weights is not None or last.call.tiles is not None
+    weights, norms = over_keys("weights", (queries, keys)), last.call.value_norms
     return replace(
         last.call,
         forward=first.call.forward,
@@ -176,76 +171,65 @@ def _join(found: _Sequence, reorderings: Sequence[Reordering], beam_indices: Ten
         mask=_mask_of(first.call, last.call),
         reach=keys,
         **{name: joined(name) for name in ROW_READINGS},
-        received=placed("received", (keys,), 0.0),
+        received=over_keys("received", (keys,)),
         weights=weights,
-        value_norms=_last_norms(last, rows[-1], keys),
-        pooled_mean=None,
-        pooled_max=None,
-        rows=None,
-        tile=None,
-        tiles=None,
-        visible_mask=keep(_visible(pieces, rows, start, queries, keys)) if has_pairs and weights is not None else None,
+        # A cache of a sliding window has not all values.
+        value_norms=None if norms is None or last.first_key else norms[rows[-1]][..., :keys],
+        **dict.fromkeys(("pooled_mean", "pooled_max", "rows", "tile", "tiles")),
+        visible_mask=None if weights is None else keep(_visible(pieces, rows, queries, keys)),
     )
 
 
 def _mask_of(first: AttentionCall, last: AttentionCall) -> str:
     """The kind of mask of a joined record: later queries are hidden by the order of the calls."""
-    found = first.mask if first.queries > 1 else last.mask
-    if last.kind != "causal" or found.startswith(("causal", "window", "dense")):
-        return found
-    return "causal" if found == "none" else f"causal+{found}"
+    kind = first.mask if first.queries > 1 else last.mask
+    if last.kind != "causal" or kind.startswith(("causal", "window", "dense")):
+        return kind
+    return "causal" if kind == "none" else f"causal+{kind}"
 
 
-def _reach(piece: _Piece) -> int:
-    return piece.call.keys if piece.call.reach is None else piece.call.reach
+def _reach(call: AttentionCall) -> int:
+    return call.keys if call.reach is None else call.reach
 
 
-def _last_norms(last: _Piece, row: Tensor, keys: int) -> Tensor | None:
-    """Norms of values, where the last call has all of them: a sliding window forgets the first ones."""
-    norms = last.call.value_norms
-    return None if norms is None or last.first_key else norms[row][..., :keys]
-
-
-def _visible(pieces: Sequence[_Piece], rows: Sequence[Tensor], start: int, queries: int, keys: int) -> Tensor:
-    batch, heads = len(rows[-1]), 1
-    for piece in pieces:
-        if piece.call.batch:
-            heads = max(heads, piece.call.visible(0).shape[0])
-    shown = torch.zeros(batch, heads, queries, keys, dtype=torch.bool)
+def _visible(pieces: _Sequence, rows: Sequence[Tensor], queries: int, keys: int) -> Tensor:
+    """The pairs that a joined record can see, bool ``[batch, heads or 1, queries, keys]``."""
+    start = pieces[0].first_query
+    heads = max((piece.call.visible(0).shape[0] for piece in pieces if piece.call.batch), default=1)
+    shown = torch.zeros(len(rows[-1]), heads, queries, keys, dtype=torch.bool)
     for piece, row in zip(pieces, rows, strict=True):
-        place = piece.first_query - start
         width = min(piece.call.keys, keys - piece.first_key)
+        of_piece = slice(piece.first_query - start, piece.end - start), slice(piece.first_key, piece.first_key + width)
         for new, old in enumerate(row.tolist()):
-            seen = piece.call.visible(old)[..., :width]
-            shown[new, :, place : place + piece.call.queries, piece.first_key : piece.first_key + width] = seen
+            shown[new, :, *of_piece] = piece.call.visible(old)[..., :width]
     return shown
 
 
-def _rows_back(pieces: Sequence[_Piece], reorderings: Sequence[Reordering]) -> list[Tensor]:
+def _rows_back(pieces: _Sequence, reorderings: Sequence[Reordering]) -> list[Tensor]:
     """For each call, the batch rows from which the rows of the last call came."""
     current = torch.arange(pieces[-1].call.batch)
     rows = [current]
     for piece, next_piece in zip(reversed(pieces[:-1]), reversed(pieces[1:]), strict=True):
-        between = [each for each in reorderings if piece.call.number < each.number <= next_piece.call.number]
+        before, after = piece.call, next_piece.call
+        between = [each for each in reorderings if before.number < each.number <= after.number]
         for reordering in reversed(between):
             current = reordering.index[current]
-        if not between and piece.call.batch != next_piece.call.batch:
-            if next_piece.call.batch % max(piece.call.batch, 1):
+        if not between and before.batch != after.batch:
+            if after.batch % max(before.batch, 1):
                 raise ShapeError(
-                    f"the calls of {piece.call.name!r} cannot be joined: their batch changes from {piece.call.batch} "
-                    f"to {next_piece.call.batch}, and how is not known"
+                    f"the calls of {before.name!r} cannot be joined: their batch changes from {before.batch} to "
+                    f"{after.batch}, and how is not known"
                 )
-            current = current // (next_piece.call.batch // piece.call.batch)
+            current = current // (after.batch // before.batch)
         rows.append(current)
     return rows[::-1]
 
 
-def _rows_of(beam_indices: Tensor, pieces: Sequence[_Piece]) -> list[Tensor]:
+def _rows_of_beams(beam_indices: Tensor, pieces: _Sequence) -> list[Tensor]:
     """For each call, the batch rows of the returned sequences; after the end of a sequence, its last row."""
-    given = beam_indices.cpu().clone()
-    for place in range(1, given.shape[1]):
-        given[:, place] = torch.where(given[:, place] < 0, given[:, place - 1], given[:, place])
-    if given.numel() and int(given.max()) >= min(piece.call.batch for piece in pieces):
+    rows = beam_indices.cpu().clone()
+    for step in range(1, rows.shape[1]):
+        rows[:, step] = torch.where(rows[:, step] < 0, rows[:, step - 1], rows[:, step])
+    if rows.numel() and int(rows.max()) >= min(piece.call.batch for piece in pieces):
         raise ArgumentError(f"beam_indices must be below {pieces[0].call.batch}, the rows of the calls")
-    steps = min(given.shape[1], len(pieces))
-    return [given[:, place].long() for place in range(steps)]
+    return [rows[:, step].long() for step in range(min(rows.shape[1], len(pieces)))]

@@ -1,4 +1,4 @@
-"""The functions that compute attention: each has a handler, which runs it as it is and tells those who watch."""
+"""One handler for each function that computes attention: it runs the call unchanged and reports it to the observers."""
 
 import inspect
 from collections.abc import Callable
@@ -13,20 +13,17 @@ from regard.attention.execution import Execution
 from regard.attention.problem import Problem
 from regard.attention.readings import Gatherer
 from regard.attention.result import Attended
-from regard.watching.flex import read_flex
-from regard.watching.following import (
-    CHOICES,
-    EXPONENTIALS,
-    LOG_SUM_EXPS,
-    SOFTMAXES,
-    handle_exp,
-    handle_logsumexp,
-    handle_softmax,
-    handle_topk,
+from regard.watching.call_problems import (
+    read_encoder_layer,
+    read_flex,
+    read_multi_head,
+    read_native,
+    read_problem,
+    read_sdpa,
+    same_call,
 )
 from regard.watching.owners import Owner
-from regard.watching.regard_calls import read_problem
-from regard.watching.sdpa import read_sdpa, same_call
+from regard.watching.softmax_tracking import SOURCES, track
 from regard.watching.thread_state import (
     SDPA,
     STATE,
@@ -39,12 +36,11 @@ from regard.watching.thread_state import (
     run_watched,
     without_mode,
 )  # fmt: skip
-from regard.watching.torch_modules import read_encoder_layer, read_multi_head, read_native
 
 
 @wraps(SDPA)
 def watched_sdpa(*args: Any, **kwargs: Any) -> Any:
-    """`scaled_dot_product_attention`, seen by those who watch."""
+    """`scaled_dot_product_attention`, which is watched."""
     return _handle_sdpa(SDPA, args, kwargs)
 
 
@@ -104,13 +100,13 @@ def _handle_encoder_layer(function: Function, args: Any, kwargs: Any) -> Any:
 
 @cache
 def watched_flex(original: Function) -> Function:
-    """FlexAttention under one of its names, seen by those who watch."""
+    """FlexAttention under one of its names, which is watched."""
 
     @wraps(original)
     def watched(*args: Any, **kwargs: Any) -> Any:
         if is_idle():
             return original(*args, **kwargs)
-        arguments = _bound(flex_function(), args, {k: v for k, v in kwargs.items() if k != "training"})
+        arguments = _bound(_flex_function(), args, {k: v for k, v in kwargs.items() if k != "training"})
 
         def run(*args: Any, **kwargs: Any) -> Any:
             return without_mode(lambda: original(*args, **kwargs))
@@ -123,7 +119,7 @@ def watched_flex(original: Function) -> Function:
 def listen(
     execute: Execution, problem: Problem, backend: str, gatherer: Gatherer | None, need_weights: bool
 ) -> Attended:
-    """A problem that a verb or a layer of regard runs."""
+    """Run a problem of a verb or a layer of regard, which is watched."""
     if is_idle():
         return execute(problem, backend, gatherer, need_weights)
 
@@ -147,15 +143,12 @@ HANDLERS: dict[Any, Callable[[Function, Any, Any], Any]] = {
     F.multi_head_attention_forward: _handle_multi_head,
     torch._native_multi_head_attention: _handle_native,
     torch._transformer_encoder_layer_fwd: _handle_encoder_layer,
-    **dict.fromkeys(SOFTMAXES, handle_softmax),
-    **dict.fromkeys(EXPONENTIALS, handle_exp),
-    **dict.fromkeys(LOG_SUM_EXPS, handle_logsumexp),
-    **dict.fromkeys(CHOICES, handle_topk),
+    **dict.fromkeys(SOURCES, track),
 }
-"""The functions that the mode looks at; others run at once, but those that follow weights while there are any."""
+"""The functions that the mode handles at any time; others run at once, or are tracked while there are weights."""
 
 
-def flex_function() -> Function:
+def _flex_function() -> Function:
     from torch.nn.attention import flex_attention
 
     return inspect.unwrap(flex_attention.flex_attention)
@@ -167,9 +160,7 @@ def _bound(function: Function, args: Any, kwargs: Any) -> dict[str, Any]:
     return bound.arguments
 
 
-@cache
-def _signature(function: Function) -> inspect.Signature:
-    return inspect.signature(function)
+_signature = cache(inspect.signature)
 
 
 def _bound_by_schema(name: str, args: Any, kwargs: Any) -> dict[str, Any]:

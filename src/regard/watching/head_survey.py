@@ -1,4 +1,4 @@
-"""What a survey found: the statistics of each head, as a table, a picture and JSON; and heads that may do little."""
+"""The result of a survey: the statistics of each head, as a table, a picture and JSON; and heads that may do little."""
 
 import json
 import math
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from regard.atomic_file import AtomicFile
 from regard.errors import ArgumentError, UnknownNameError
-from regard.watching.statistics_of_heads import STATISTICS, names, offset_name
+from regard.watching.head_statistics import STATISTICS, names, offset_name
 from regard.watching.survey_state import Part
 
 if TYPE_CHECKING:
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 SHOWN = ("entropy", "distance", "first", "special", "offset -1", "offset 0", "offset +1", "same_token", "induction")
-"""Statistics of the table; `Survey.heads` has all."""
+"""The statistics in the table; `Survey.heads` has all."""
 
 PATTERN = 0.5
-"""The share of a head's weight from which on a pattern names the head."""
+"""The least share of a head's weight that names the head after a pattern."""
 
 
 @dataclass(frozen=True)
 class HeadStatistics:
-    """One head.
+    """The statistics of one head.
 
     Attributes:
         name: of the module, as in ``named_modules``.
@@ -34,7 +34,7 @@ class HeadStatistics:
         kind: ``"self"`` or ``"causal"``.
         head: from 0.
         values: each statistic by its name (`regard.watching.STATISTICS`; ``"offset -1"`` is the share of the previous
-            token); NaN where no query had one.
+            token); NaN if there is no query to average.
     """
 
     name: str
@@ -47,8 +47,8 @@ class HeadStatistics:
     def pattern(self) -> str:
         """The pattern that takes at least half of the head's weight, if there is one."""
         offsets = {name: value for name, value in self.values.items() if name.startswith("offset ")}
-        found = {name: self.values[name] for name in ("first", "special", "induction", "same_token")} | offsets
-        name, share = max(found.items(), key=lambda item: -1.0 if math.isnan(item[1]) else item[1])
+        shares = {name: self.values[name] for name in ("first", "special", "induction", "same_token")} | offsets
+        name, share = max(shares.items(), key=lambda item: -1.0 if math.isnan(item[1]) else item[1])
         return _PATTERNS.get(name, name.replace("offset ", "token at ")) if share >= PATTERN else ""
 
 
@@ -60,12 +60,7 @@ _PATTERNS = {
 
 @dataclass(frozen=True)
 class Prunable:
-    """A head that may do little.
-
-    Attributes:
-        head: which.
-        reason: what its weights say, with the number.
-    """
+    """A head that may do little, and the statistic that suggests it."""
 
     head: HeadStatistics
     reason: str
@@ -80,8 +75,8 @@ class Survey:
         texts: how many were read.
         tokens: how many were counted as queries: all but special ones.
         cut: how many texts were cut to ``max_length``.
-        ignored: modules whose attention no statistic is of: how their calls differ.
-        offsets: how far shares by offset were taken.
+        ignored: how the calls of modules without statistics differ from others, by the module's name.
+        offsets: the largest distance for which the share of weight was taken.
     """
 
     heads: tuple[HeadStatistics, ...]
@@ -93,7 +88,7 @@ class Survey:
 
     @classmethod
     def of(cls, part: Part, offsets: int) -> "Survey":
-        """From the sums of all texts."""
+        """The means that follow from the sums of all texts."""
         heads = []
         for name, sums in sorted(part.heads.items(), key=lambda item: (item[1].layer, item[0])):
             for head, (totals, counts) in enumerate(zip(sums.total, sums.count, strict=True)):
@@ -107,15 +102,15 @@ class Survey:
     def prunable(self, *, sink: float = 0.9, uniform: float = 0.95) -> list[Prunable]:
         """Heads whose weights suggest that they do little, with the reason.
 
-        A head that gives nearly all weight to the first or to special tokens often does nothing (Clark et al. 2019,
+        A head that gives nearly all weight to the first or to special tokens is often idle (Clark et al. 2019,
         "What Does BERT Look At?", section 3.2; Xiao et al. 2024, "Efficient Streaming Language Models with Attention
         Sinks"); one whose weights are nearly uniform averages its values. Weights alone do not prove it: a head's value
         vectors may be short or long. Measure the change of loss with `Watch.ablate` before a head is removed (Michel et
         al. 2019, "Are Sixteen Heads Really Better than One?").
 
         Args:
-            sink: the share of weight on the first token, or on special tokens, from which on a head is named.
-            uniform: the entropy, relative to that of uniform weights, from which on a head is named.
+            sink: the least share of weight on the first token, or on special tokens, for which a head is named.
+            uniform: the least entropy, relative to that of uniform weights, for which a head is named.
 
         Raises:
             ArgumentError: a limit that is not from 0 to 1.
@@ -123,16 +118,16 @@ class Survey:
         for name, limit in (("sink", sink), ("uniform", uniform)):
             if isinstance(limit, bool) or not isinstance(limit, (int, float)) or not 0 <= limit <= 1:
                 raise ArgumentError(f"{name} must be a number from 0 to 1; it is {limit!r}")
-        found = []
+        prunable = []
         for head in self.heads:
             first, special = head.values["first"], head.values["special"]
             entropy = head.values["relative_entropy"]
             if max(first, special) >= sink:
                 where = "the first token" if first >= special else "special tokens"
-                found.append(Prunable(head, f"{max(first, special):.1%} of its weight goes to {where}"))
+                prunable.append(Prunable(head, f"{max(first, special):.1%} of its weight goes to {where}"))
             elif entropy >= uniform:
-                found.append(Prunable(head, f"its entropy is {entropy:.1%} of that of uniform weights"))
-        return found
+                prunable.append(Prunable(head, f"its entropy is {entropy:.1%} of that of uniform weights"))
+        return prunable
 
     def table(self, statistics: Sequence[str] = SHOWN) -> "Table":
         """A table of Rich, a row for each head.
@@ -150,9 +145,8 @@ class Survey:
         for column in ("layer", "head", "kind"):
             table.add_column(column, justify="left" if column == "kind" else "right")
         for name in statistics:
-            table.add_column(
-                f"{name.replace('_', ' ')}\n[{_unit(name, self.offsets)}]".replace("[", r"\["), justify="right"
-            )
+            heading = f"{name.replace('_', ' ')}\n[{_unit(name, self.offsets)}]"
+            table.add_column(heading.replace("[", r"\["), justify="right")
         table.add_column("mostly")
         for head in self.heads:
             values = (head.values[name] for name in statistics)

@@ -20,20 +20,19 @@ from regard.normalizers import softmax, softmax_with_sink
 from regard.scores import ScaledDot, Score, SoftCap
 from regard.shapes import Grid, kind_of
 from regard.transforms import has_data
-from regard.watching.mask_functions import Positions, as_mask, both, padding_mask
-from regard.watching.structured_mask import StructuredMask
+from regard.watching.hugging_face_masks import Positions, StructuredMask, as_mask, both, padding_mask
 
 _WITHOUT_EFFECT = frozenset({
-    # What the mask already says, or other implementations need to know beforehand.
+    # Already part of the mask, or needed beforehand by other implementations.
     "sliding_window", "position_ids", "cache_position", "max_length_q", "max_length_k", "deterministic",
     "kernel_options", "target_dtype", "use_top_left_mask", "implementation",
-    # What the model does with the result, or around the call.
+    # For the model's own use, of the result or around the call.
     "output_attentions", "output_hidden_states", "output_router_logits", "return_dict", "use_cache", "labels",
     "num_items_in_batch", "seq_idx", "logits_to_keep", "layer_idx", "past_key_values", "encoder_hidden_states",
     "encoder_attention_mask", "position_embeddings", "token_type_ids", "input_ids", "inputs_embeds", "seq_len",
     "interpolate_pos_encoding", "output_loading_info", "training", "hidden_states", "cross_attentions",
 })  # fmt: skip
-"""Arguments that models pass on to the attention function, and that change nothing of what it calculates."""
+"""Arguments that models pass to the attention function without an effect on its result."""
 
 _INSTEAD = {
     "cache": "a paged cache; use continuous batching with 'paged|eager'",
@@ -43,23 +42,19 @@ _INSTEAD = {
     "head_mask": "weights multiplied by a mask of heads; use 'eager'",
     "layer_head_mask": "weights multiplied by a mask of heads; use 'eager'",
 }
-"""What an argument asks for that is refused, and what to use."""
+"""Arguments that are refused: what each is, and what to use instead."""
 
 _BUILT_IN = ("eager", "sdpa", "flex_attention", "flash_attention")
 
 
 @dataclass(frozen=True)
 class Implementation:
-    """One registered implementation: the two functions that transformers calls.
-
-    Attributes:
-        backend: the backend of regard that runs the attention: ``auto``, or one by name, which runs or raises.
-    """
+    """One registered implementation: the two functions that transformers calls, and the backend that they run."""
 
     backend: str = "auto"
 
     def __post_init__(self) -> None:
-        # Here and not where it is defined: it imports PyTorch's compiler.
+        # Not at import, since it imports PyTorch's compiler.
         torch.compiler.assume_constant_result(_refusal)
 
     def attention(
@@ -71,7 +66,7 @@ class Implementation:
         attention_mask: Tensor | None = None,
         **options: Any,
     ) -> tuple[Tensor, Tensor | None]:
-        """What a model calls for each of its attention layers.
+        """The function that a model calls for each of its attention layers.
 
         Args:
             module: the model's layer; its ``training`` says whether dropout is active, and its ``is_causal`` whether
@@ -79,14 +74,14 @@ class Implementation:
             query: ``[batch, heads, queries, dim]``.
             key: ``[batch, kv_heads, keys, dim]``.
             value: ``[batch, kv_heads, keys, value_dim]``.
-            attention_mask: what `mask` gave; a bool tensor (True: may attend) or a float one that is added to the
+            attention_mask: the result of `mask`; a bool tensor (True: may attend) or a float one that is added to the
                 scores, broadcastable to ``[batch, heads, queries, keys]``; or None.
             options: ``scaling``, ``dropout``, ``is_causal``, ``position_bias``, ``softcap``, ``s_aux`` (the sinks),
                 ``cu_seq_lens_q`` and ``cu_seq_lens_k`` (packed sequences), ``output_attentions``.
 
         Returns:
             The output ``[batch, queries, heads, value_dim]``; and the weights ``[batch, heads, queries, keys]`` before
-            dropout if the model was asked for its attentions, else None.
+            dropout if the model returns its attentions, else None.
 
         Raises:
             ArgumentError: an option that regard does not know, or does not compute.
@@ -121,9 +116,9 @@ class Implementation:
         kv_offset: int = 0,
         **options: Any,
     ) -> Tensor | None:
-        """What a model calls for the mask of its layers: a `StructuredMask`, of a size linear in the length.
+        """The function that a model calls for the mask of its layers: a `StructuredMask`, whose memory is linear.
 
-        While a compiler traces, and for single queries, it is what ``sdpa`` gets: a plain bool tensor, or None where
+        While a compiler traces, and for single queries, it is the mask of ``sdpa``: a plain bool tensor, or None where
         the attention function knows the mask by itself.
 
         Args:
@@ -133,7 +128,7 @@ class Implementation:
                 ``use_vmap``, ``device``, ``config``, and those that only other implementations need.
 
         Raises:
-            ArgumentError: the model's attention asks no implementation, but computes by itself.
+            ArgumentError: the model computes attention by itself and calls no implementation.
         """
         from transformers.masking_utils import causal_mask_function, sdpa_mask
         from transformers.utils.import_utils import is_tracing
@@ -159,12 +154,12 @@ def register_transformers(name: str = "regard", backend: str = "auto") -> str:
         regard.watching.register_transformers()
         model.set_attn_implementation("regard")   # or from_pretrained(..., attn_implementation="regard")
 
-    The outputs and gradients are those of ``eager``, but that a query which may see no key (padding on the left) gets
-    0. Weights are returned for ``output_attentions=True`` in the call; they are those before dropout. Memory is linear
-    in the length if no weights are asked for, and no bias or mask is given as a matrix.
+    The outputs and gradients are those of ``eager``, except that a query that sees no key (padding on the left) gets 0.
+    Weights are returned for ``output_attentions=True`` in the call; they are those before dropout. Memory is linear in
+    the length unless the model returns weights, or has a bias or a mask that is a matrix.
 
     Args:
-        name: what to register it as. The same name can be registered again, for another backend.
+        name: the name to register. The same name can be registered again, for another backend.
         backend: the backend of regard that runs the attention: ``auto``, or one by name, which runs or raises.
 
     Returns:
@@ -172,8 +167,8 @@ def register_transformers(name: str = "regard", backend: str = "auto") -> str:
 
     Raises:
         KindError: the name is no text.
-        ArgumentError: a name that transformers uses itself, or reads as something else.
-        UnknownNameError: no backend of this name.
+        ArgumentError: a name that transformers uses itself, or understands as something else.
+        UnknownNameError: no backend has this name.
         MissingPartError: transformers is not installed (extra ``transformers``).
     """
     if not isinstance(name, str):
@@ -198,14 +193,14 @@ def register_transformers(name: str = "regard", backend: str = "auto") -> str:
 
 
 _REGISTERED: set[str] = set()
-"""Names that implementations of regard were registered as."""
+"""The names of all registered implementations of regard."""
 
 
 def _refuse_own_classes() -> None:
-    """Let models that choose their layers' attention from a table of classes say that regard is not in it.
+    """Make models that choose their layers' attention from a table of classes raise a clear error.
 
-    Such tables (``FALCON_ATTENTION_CLASSES``) have a class for each name; a bare ``KeyError`` says that one is missing.
-    A model's module is imported when its implementation is checked, before its layers are made: here the table gets an
+    Such tables (``FALCON_ATTENTION_CLASSES``) have a class for each name; a missing one raises a bare ``KeyError``. A
+    model's module is imported when its implementation is checked, before its layers are made: here the table gets an
     entry that raises.
     """
     from transformers import PreTrainedModel
@@ -227,34 +222,24 @@ def _refuse_own_classes() -> None:
 
 
 def _attention_tables(module: str) -> list[dict[str, Any]]:
-    """The tables of attention classes that a module of Python has, by the names of implementations, as ``eager``."""
+    """The tables of attention classes in a module of Python, by the names of implementations such as ``eager``."""
     names = vars(sys.modules[module]) if module.startswith("transformers.models.") else {}
-    return [
-        table for table in names.values() if type(table) is dict and inspect.isclass(eager := table.get("eager"))
-        and issubclass(eager, torch.nn.Module)
-    ]  # fmt: skip
+    tables = [table for table in names.values() if type(table) is dict and inspect.isclass(table.get("eager"))]
+    return [table for table in tables if issubclass(table["eager"], torch.nn.Module)]
 
 
 @dataclass(frozen=True, eq=False)
 class _Refusal:
-    """The entry of regard in a family's table of attention classes.
-
-    Attributes:
-        table: the table.
-    """
+    """The entry of regard in a family's table of attention classes."""
 
     table: dict[str, Any]
 
     def __call__(self, config: Any, *args: Any, **options: Any) -> torch.nn.Module:
-        """Raise in place of making a layer.
-
-        Raises:
-            ArgumentError: the family has its own classes of attention.
-        """
+        """Raise ArgumentError instead of making a layer."""
         names = [name for name in ("sdpa", "eager") if name in self.table]
         raise ArgumentError(
-            f"{_family(type(config))} has attention classes of its own and asks no attention implementation: load it "
-            f"with attn_implementation={' or '.join(map(repr, names))}; regard.watch sees its attention all the same"
+            f"{_family(type(config))} has its own attention classes and uses no attention implementation: load it "
+            f"with attn_implementation={' or '.join(map(repr, names))}; regard.watch sees its attention anyway"
         )
 
 
@@ -262,8 +247,8 @@ def _check_options(options: dict[str, Any]) -> None:
     for name, value in options.items():
         if name in _OPTIONS or name in _WITHOUT_EFFECT or value is None or value is False:
             continue
-        what = _INSTEAD.get(name, "an option of attention that it does not know; use 'eager'")
-        raise ArgumentError(f"the attention implementation of regard cannot compute {name}: {what}")
+        reason = _INSTEAD.get(name, "an unknown option of attention; use 'eager'")
+        raise ArgumentError(f"the attention implementation of regard cannot compute {name}: {reason}")
 
 
 _OPTIONS = frozenset({
@@ -272,7 +257,7 @@ _OPTIONS = frozenset({
 
 
 def _of_one_dtype(*tensors: Tensor) -> tuple[Tensor, ...]:
-    """Under autocast, in its dtype, if the tensors differ: PyTorch's products would convert them too."""
+    """Converts tensors that differ to the dtype of autocast, as PyTorch's products would."""
     kind = tensors[0].device.type
     if len({tensor.dtype for tensor in tensors}) == 1 or not torch.is_autocast_enabled(kind):
         return tensors
@@ -280,7 +265,7 @@ def _of_one_dtype(*tensors: Tensor) -> tuple[Tensor, ...]:
 
 
 def _of_one_batch(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Learned queries may have one batch row for all."""
+    """Expands a single batch row, which learned queries may have for all rows."""
     if query.dim() != 4 or query.shape[0] == key.shape[0]:
         return query, key, value
     batch = max(query.shape[0], key.shape[0])
@@ -289,7 +274,7 @@ def _of_one_batch(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Te
 
 
 def _mask_and_bias(attention_mask: Tensor | None, query: Tensor, key: Tensor) -> tuple[Mask | None, Tensor | None]:
-    """What the model gave as its mask: who may see whom, or numbers to add."""
+    """The mask that a model passes, as a mask or as a bias that is added to the scores."""
     if attention_mask is None:
         return None, None
     if not isinstance(attention_mask, Tensor) or attention_mask.dim() != 4:
@@ -305,7 +290,7 @@ def _mask_and_bias(attention_mask: Tensor | None, query: Tensor, key: Tensor) ->
         return masks.keep(attention_mask), None
     if attention_mask.is_floating_point():
         return None, attention_mask
-    raise KindError(f"attention_mask must hold bools, or numbers to add to the scores; it holds {attention_mask.dtype}")
+    raise KindError(f"attention_mask must hold bools, or floats to add to the scores; it holds {attention_mask.dtype}")
 
 
 def _sum(first: Bias | Tensor | None, second: Tensor | None) -> Bias | Tensor | None:
@@ -319,12 +304,12 @@ def _sum(first: Bias | Tensor | None, second: Tensor | None) -> Bias | Tensor | 
 
 def _is_causal(module: torch.nn.Module, options: dict[str, Any]) -> bool:
     """Whether a call without a mask is causal; as for ``sdpa``."""
-    asked = options.get("is_causal")
-    return bool(getattr(module, "is_causal", True) if asked is None else asked)
+    is_causal = options.get("is_causal")
+    return bool(getattr(module, "is_causal", True) if is_causal is None else is_causal)
 
 
 def _packed_sequences(options: dict[str, Any], query: Tensor, key: Tensor) -> Mask:
-    """Each query sees the keys of its own sequence, by the sums of the sequences' lengths."""
+    """The mask of packed sequences, from the cumulative sums of their lengths."""
     ids = []
     for name, tensor in (("cu_seq_lens_q", query), ("cu_seq_lens_k", key)):
         ends = options.get(name)
@@ -336,8 +321,8 @@ def _packed_sequences(options: dict[str, Any], query: Tensor, key: Tensor) -> Ma
                 f"{name} must end with the length of one packed batch row, [1, {length}]; it ends with {int(ends[-1])} "
                 f"for {tensor.shape[0]} batch rows of length {length}"
             )
-        place = torch.arange(length, device=ends.device)
-        ids.append(torch.searchsorted(ends[1:].contiguous(), place, right=True))
+        positions = torch.arange(length, device=ends.device)
+        ids.append(torch.searchsorted(ends[1:].contiguous(), positions, right=True))
     return masks.documents(*ids)
 
 
@@ -348,7 +333,7 @@ def _score(options: dict[str, Any]) -> Score:
 
 
 def _wants_weights(options: dict[str, Any]) -> bool:
-    """Whether the model was asked for its attentions: in the call, or where transformers collects them by hooks."""
+    """Whether the model returns its attentions: an argument says so, or transformers collects them by hooks."""
     if options.get("output_attentions"):
         return True
     from transformers.utils.output_capturing import _active_collector
@@ -358,7 +343,7 @@ def _wants_weights(options: dict[str, Any]) -> bool:
 
 
 def _refusal(kind: type) -> str | None:
-    return _refusal_of(kind)
+    return _refusal_of(kind)  # PyTorch's compiler can mark a plain function alone as constant
 
 
 @cache
@@ -374,7 +359,7 @@ def _refusal_of(kind: type) -> str | None:
     if "ALL_ATTENTION_FUNCTIONS" in code or not re.search(r"^class \w*Attention\w*\(nn\.Module\):", code, re.MULTILINE):
         return None
     return (
-        f"{_family(kind)} computes its attention by itself and asks no attention implementation: "
+        f"{_family(kind)} computes its attention by itself and uses no attention implementation: "
         "load it with attn_implementation='eager'"
     )
 

@@ -1,4 +1,4 @@
-"""An attention call as it was found, and what is read of it: the same for every way in which PyTorch computes one."""
+"""An intercepted attention call and its readings: the same for every way in which a model computes attention."""
 
 from dataclasses import dataclass, replace
 
@@ -15,7 +15,7 @@ from regard.scores import ScaledDot
 from regard.shapes import Grid, spread_heads
 
 SMALL_PAIRS = 1 << 16
-"""Pairs of all heads below which PyTorch's operations read weights faster than the start of a compiled kernel."""
+"""Below so many pairs of all heads, PyTorch's operations read weights faster than a compiled kernel starts."""
 
 READ = (
     "lse", "entropy", "peak", "top_weights", "top_indices", "received", "distance", "pooled_mean", "pooled_max", "rows",
@@ -26,19 +26,19 @@ READ = (
 
 @dataclass(eq=False)
 class Intercepted:
-    """What a call computes, either as a problem or by the scores and weights that it made.
+    """What a call computes, either as a problem or by the scores and weights that the model made.
 
     Attributes:
-        source: what computed it.
+        source: the function that computed it.
         mask: the kind of its mask.
-        visible: pairs that could be seen; None: all.
-        problem: the call as a problem of regard, with detached tensors; None if scores and weights are given.
-        scores: ``[batch, heads, queries, keys]``, −inf or a huge negative number where masked; None if unknown.
+        visible: the visible pairs; None: all.
+        problem: the call as a problem of regard, with detached tensors; None if scores and weights are known instead.
+        scores: ``[batch, heads, queries, keys]``, −inf or a huge negative value where masked; None if unknown.
         weights: ``[batch, heads, queries, keys]`` before dropout.
         value: ``[batch, kv_heads, keys, value_dim]``; None if unknown.
         cross: whether queries and keys were computed from different tensors; None if unknown.
         causal: whether its mask hides all later keys.
-        child: the submodule of the owner that it belongs to, for kernels that compute a whole layer.
+        child: the submodule of the owner that made the call, where a kernel computes a whole layer.
         has_bias, scale, cap, has_sink, dropout: as in `AttentionCall`.
     """
 
@@ -74,22 +74,22 @@ class Intercepted:
 
     @torch.no_grad()
     def reach(self) -> int:
-        """How many keys there are up to the last one that the last query of any batch row sees."""
+        """The number of keys up to the last one that the last query of any batch row sees."""
         grid = self.grid
         if self.visible is None or not grid.queries or not grid.keys or not grid.batch:
             return grid.keys
         last = self.visible.allows(grid.tile(queries=range(grid.queries - 1, grid.queries)))
-        seen = last.reshape(-1, last.shape[-1]).any(0).expand(grid.keys).nonzero()
-        return int(seen[-1]) + 1 if len(seen) else grid.keys
+        keys = last.reshape(-1, last.shape[-1]).any(0).expand(grid.keys).nonzero()
+        return int(keys[-1]) + 1 if len(keys) else grid.keys
 
     def without_numbers(self) -> "Intercepted":
-        """The call with tensors of its sizes that have one number, so that those of the model may be freed."""
+        """The call with tensors of the same shapes that store one element, so that those of the model may be freed."""
         problem = self.problem
         if problem is not None:
-            query, key, value = (_one_number(tensor) for tensor in (problem.query, problem.key, problem.value))
+            query, key, value = (_one_element(tensor) for tensor in (problem.query, problem.key, problem.value))
             problem = replace(problem, query=query, key=key, value=value)
         scores, weights, value = (
-            None if tensor is None else _one_number(tensor) for tensor in (self.scores, self.weights, self.value)
+            None if tensor is None else _one_element(tensor) for tensor in (self.scores, self.weights, self.value)
         )
         return replace(self, problem=problem, scores=scores, weights=weights, value=value)
 
@@ -124,19 +124,19 @@ class Intercepted:
                 reader = BACKENDS["reference"] if small else choose_reader(problem, BACKENDS["reference"])
                 reader.read(problem, gatherer)
         observed = gatherer.observed(problem.query.new_empty(0), problem)
-        taken = {name: getattr(observed, name) for name in READ}
+        readings = {name: getattr(observed, name) for name in READ}
         if self.weights is not None and self.scores is None:
-            taken["lse"] = None
-        return taken
+            readings["lse"] = None
+        return readings
 
 
-def _one_number(tensor: Tensor) -> Tensor:
+def _one_element(tensor: Tensor) -> Tensor:
     return tensor.new_zeros(()).expand(tensor.shape)
 
 
 def _empty_problem(weights: Tensor) -> Problem:
-    """A problem of the size of these weights, which a gatherer asks for its sizes and its dtype."""
+    """A problem of the sizes and the dtype of these weights, for a gatherer."""
     B, H, Q, K = weights.shape
-    nothing = weights.new_zeros(())
-    query, key = nothing.expand(B, H, Q, 1), nothing.expand(B, H, K, 1)
+    zero = weights.new_zeros(())
+    query, key = zero.expand(B, H, Q, 1), zero.expand(B, H, K, 1)
     return Problem(query, key, key, ScaledDot(), softmax)

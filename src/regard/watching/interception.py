@@ -1,4 +1,4 @@
-"""Where attention calls are found: a function mode, patched names, and what regard itself runs.
+"""How attention calls are intercepted: a function mode, replaced names, and the listener of regard's own calls.
 
 A `TorchFunctionMode` sees each call of a PyTorch function that Python makes in this thread. Three things escape it:
 
@@ -6,9 +6,9 @@ A `TorchFunctionMode` sees each call of a PyTorch function that Python makes in 
   ``torch.nn.functional.scaled_dot_product_attention``, which is replaced as long as a model is watched.
 - While a mode is active, ``torch.overrides.has_torch_function`` is true, and PyTorch's modules leave their fast paths,
   which would change bits of the output. It is replaced by one that does not count this mode.
-- FlexAttention is a function of Python; the names that it has are replaced.
+- FlexAttention is a function of Python, whose names are replaced.
 
-Everything is installed by the first context and restored by the last one. A call runs as it is, and is read after it.
+The first context installs everything, and the last one restores it. Calls run unchanged and are read afterwards.
 """
 
 import sys
@@ -26,8 +26,8 @@ from regard.attention.execution import LISTENERS
 from regard.fork_lock import ForkLock
 from regard.module_calls import OWN_HOOKS
 from regard.nn.key_values import KeyValueCache
-from regard.watching.following import follow
 from regard.watching.handlers import HANDLERS, listen, watched_flex, watched_sdpa
+from regard.watching.softmax_tracking import track
 from regard.watching.thread_state import SDPA, STATE, Function, Observer, leave_mode, return_to_mode, without_mode
 
 HAS_TORCH_FUNCTION = torch.overrides.has_torch_function
@@ -40,10 +40,10 @@ class _Mode(TorchFunctionMode):
         handler = HANDLERS.get(func)
         if handler is None:
             if type(func) is FunctionType and not func.__module__.startswith("torch."):
-                # A function of Python runs with the mode off: its names are what shows its calls.
+                # A function of Python runs with the mode off: its calls are seen only by replaced names.
                 _INSTALLATION.search(func.__globals__)
-            elif len(STATE.results):
-                return follow(func, args, kwargs or {})
+            elif len(STATE.tracked):
+                return track(func, args, kwargs or {})
             return func(*args, **(kwargs or {}))
         return handler(func, args, kwargs or {})
 
@@ -53,7 +53,7 @@ _MODE = _Mode()
 
 @contextmanager
 def observing(observer: Observer) -> Iterator[None]:
-    """Tell an observer of all attention calls that this thread makes."""
+    """A context in which all attention calls of this thread are reported to an observer."""
     begin(observer)
     try:
         yield
@@ -62,24 +62,22 @@ def observing(observer: Observer) -> Iterator[None]:
 
 
 def begin(observer: Observer) -> None:
-    """Tell an observer of all attention calls that this thread makes, until `end`."""
+    """Report all attention calls that this thread makes to an observer, until `end`."""
     _INSTALLATION.enter(observer.names.files)
-    state = STATE
-    state.observers.append(observer)
-    if state.mode is None:
-        state.mode = _MODE
+    STATE.observers.append(observer)
+    if STATE.mode is None:
+        STATE.mode = _MODE
         return_to_mode([])
 
 
 def end(observer: Observer) -> None:
-    """Tell an observer of no further call."""
-    state = STATE
-    state.observers.remove(observer)
-    if not state.observers:
+    """Report no further call to an observer."""
+    STATE.observers.remove(observer)
+    if not STATE.observers:
         leave_mode()
-        state.mode = None
-        state.results.clear()
-        state.masks.clear()
+        STATE.mode = None
+        STATE.tracked.clear()
+        STATE.masks.clear()
     _INSTALLATION.leave()
 
 
@@ -92,7 +90,7 @@ def _has_torch_function(relevant_args: Any) -> bool:
 
 @contextmanager
 def without_fast_paths() -> Iterator[None]:
-    """PyTorch's modules without the kernels that compute a whole layer, in which no head can be changed."""
+    """A context without PyTorch's kernels that compute a whole layer, in which no head can be changed."""
     enabled = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
     try:
@@ -103,7 +101,7 @@ def without_fast_paths() -> Iterator[None]:
 
 @cache
 def _reported(method: Function) -> Function:
-    """A method that reorders the batch rows of a cache, and tells of it."""
+    """Wraps a method that reorders the batch rows of a cache, to report the new order."""
 
     @wraps(method)
     def reorder(self: Any, index: Tensor, *args: Any, **kwargs: Any) -> Any:
@@ -118,8 +116,7 @@ def _reported(method: Function) -> Function:
 _FUNCTION, _FLEX, _COMPILED_FLEX = (
     "scaled_dot_product_attention", "flex_attention", "compile_friendly_flex_attention",
 )  # fmt: skip
-"""Names that are looked for in modules of Python: once in each, then in those that had one, and in those of the watched
-model."""
+"""The names to replace: looked up once in each module of Python, then in those that had one and those of the model."""
 
 _NEVER_SEARCHED = ("torch._C", "torch._dynamo", "regard.watching")
 
@@ -140,18 +137,14 @@ class _Installation:
         self._wrapped: list[tuple[dict[str, Any] | type, str, Callable[[Function], Function]]] = []
 
     def enter(self, used: set[str]) -> None:
-        """Install what is not installed yet.
-
-        Args:
-            used: names of Python modules whose names may have changed since another context.
-        """
+        """Replace the names; those of the ``used`` modules of Python may have changed since another context."""
         with self._lock:
             self._contexts += 1
             if self._contexts == 1:
                 LISTENERS.append(listen)
                 self._replace(torch.overrides.__dict__, "has_torch_function", _has_torch_function)
                 self._replace(KeyValueCache, "select", _reported(KeyValueCache.select))
-                self._hook = nn.modules.module.register_module_forward_pre_hook(_tell_of_module)
+                self._hook = nn.modules.module.register_module_forward_pre_hook(_report_module)
             self._replace_names(used)
 
     def leave(self) -> None:
@@ -159,19 +152,19 @@ class _Installation:
             self._contexts -= 1
             if self._contexts == 0:
                 self._hook.remove()
-                for place, name, original, ours in reversed(self._replaced):
-                    # What someone else put there since is not ours to remove.
-                    if _content(place).get(name) is ours:
-                        _put(place, name, original)
+                for holder, name, original, replacement in reversed(self._replaced):
+                    # Another library may have replaced the name since.
+                    if _names_of(holder).get(name) is replacement:
+                        _put(holder, name, original)
                 self._replaced = []
                 LISTENERS.remove(listen)
 
-    def _replace(self, place: dict[str, Any] | type, name: str, ours: Any) -> None:
-        self._replaced.append((place, name, _content(place)[name], ours))
-        _put(place, name, ours)
+    def _replace(self, holder: dict[str, Any] | type, name: str, replacement: Any) -> None:
+        self._replaced.append((holder, name, _names_of(holder)[name], replacement))
+        _put(holder, name, replacement)
 
     def search(self, names: dict[str, Any]) -> None:
-        """Replace every name of a Python module that means `scaled_dot_product_attention`."""
+        """Replace every name of a Python module that is bound to `scaled_dot_product_attention`."""
         with self._lock:
             if self._contexts:
                 for name in [name for name, value in names.items() if value is SDPA and name != "SDPA"]:
@@ -183,29 +176,29 @@ class _Installation:
         if state != self._imported:
             self._imported = state
             self._search_new()
-        own = [_names_of(sys.modules.get(module)) for module in ("__main__", *used)]
+        own = [_names_in(sys.modules.get(module)) for module in ("__main__", *used)]
         for names in (*self._functions, *own):
             if names.get(_FUNCTION) is SDPA:
                 self._replace(names, _FUNCTION, watched_sdpa)
         function = self._flex_function
         if function is not None:
             for names in (*self._flex, *own):
-                given: Any = names.get(_FLEX)
-                compiled = type(given) is FunctionType and getattr(given, "_torchdynamo_orig_callable", None)
-                if given is function or compiled is function:
-                    self._replace(names, _FLEX, watched_flex(given))
-        for place, name, wrapper in self._wrapped:
-            original = _content(place)[name]
+                bound: Any = names.get(_FLEX)
+                compiled = type(bound) is FunctionType and getattr(bound, "_torchdynamo_orig_callable", None)
+                if bound is function or compiled is function:
+                    self._replace(names, _FLEX, watched_flex(bound))
+        for holder, name, wrapper in self._wrapped:
+            original = _names_of(holder)[name]
             if not hasattr(original, "__wrapped__"):
-                self._replace(place, name, wrapper(original))
+                self._replace(holder, name, wrapper(original))
 
     def _search_new(self) -> None:
-        """Search the modules that were imported since, for what will have to be replaced."""
+        """Find the names to replace in the modules that were imported since the last search."""
         for name, module in dict(sys.modules).items():
             if self._searched.get(name) is module or name.startswith(_NEVER_SEARCHED):
                 continue
             self._searched[name] = module
-            names = _names_of(module)
+            names = _names_in(module)
             if _FUNCTION in names:
                 self._functions.append(names)
             if name == "torch.nn.attention.flex_attention":
@@ -222,31 +215,30 @@ class _Installation:
                 ]
 
 
-def _names_of(module: object) -> dict[str, Any]:
+def _names_in(module: object) -> dict[str, Any]:
     """The names of a module of Python; none where it is not imported."""
     return getattr(module, "__dict__", {})
 
 
-def _content(place: dict[str, Any] | type) -> Mapping[str, Any]:
-    """What the names of a module of Python, or of a class, stand for."""
-    return place if isinstance(place, dict) else vars(place)
+def _names_of(holder: dict[str, Any] | type) -> Mapping[str, Any]:
+    return holder if isinstance(holder, dict) else vars(holder)
 
 
-def _put(place: dict[str, Any] | type, name: str, value: Any) -> None:
-    if isinstance(place, dict):
-        place[name] = value
+def _put(holder: dict[str, Any] | type, name: str, value: Any) -> None:
+    if isinstance(holder, dict):
+        holder[name] = value
     else:
-        setattr(place, name, value)
+        setattr(holder, name, value)
 
 
 _INSTALLATION = _Installation()
 
 
-def _tell_of_module(module: nn.Module, args: Any) -> None:
+def _report_module(module: nn.Module, args: Any) -> None:
     if torch.compiler.is_compiling():
         return
     for observer in STATE.observers:
         observer.ran(module)
 
 
-OWN_HOOKS.add(_tell_of_module)
+OWN_HOOKS.add(_report_module)

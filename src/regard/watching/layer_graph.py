@@ -1,7 +1,12 @@
-"""Layers of attention as one graph: its nodes are positions at each layer, its edges the weights and the residual."""
+"""Attention rollout and attention flow: how much of each input reaches a position through all layers of a model.
 
+Both read the layers as one graph (`LayerGraph`): its nodes are the positions at each layer, its edges the weights and
+the residual connections.
+"""
+
+from collections import deque
 from collections.abc import Iterator, Sequence
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,10 +16,10 @@ from regard.records import AttentionRecord, Axis, GridAxis, TokenAxis
 from regard.shapes import kind_of, whole_number
 
 Fusion = Literal["mean", "max", "min"]
-"""How the heads of a layer become one: their mean, their largest or their least weight of each pair."""
+"""How the heads of a layer become one: the mean, the largest or the least weight of each pair."""
 
 BLOCK = 1 << 22
-"""Weights that are taken from a record at once."""
+"""How many weights are read from a record at once."""
 
 
 class LayerGraph:
@@ -33,8 +38,8 @@ class LayerGraph:
 
     Raises:
         KindError: not a sequence of records.
-        ArgumentError: cross-attention, a layer that is missing or there twice, weights that are NaN, or a residual
-            out of its range.
+        ArgumentError: cross-attention, a layer that is missing or repeated, weights that are NaN, or a residual out of
+            its range.
         ShapeError: another number of positions.
         UnknownNameError: an unknown fusion.
     """
@@ -60,14 +65,14 @@ class LayerGraph:
         return self.records[-1].queries
 
     def blocks(self, layer: int) -> Iterator[tuple[slice, NDArray[np.float64]]]:
-        """The rows of :math:`A` of one layer, a block at a time: which rows, and ``[rows, positions]``."""
+        """The rows of :math:`A` of one layer, a block at a time: their slice, and ``[rows, positions]``."""
         record, length = self.records[layer], self.positions
         step = max(1, BLOCK // (length * record.heads)) if length else 1
         for start in range(0, length, step):
             rows = slice(start, min(start + step, length))
             matrix = (1 - self.residual) * self._fused(record, rows)
-            place = np.arange(rows.start, rows.stop)
-            matrix[place - start, place] += self.residual
+            position = np.arange(rows.start, rows.stop)
+            matrix[position - start, position] += self.residual
             yield rows, matrix
 
     def matrix(self, layer: int) -> NDArray[np.float64]:
@@ -94,18 +99,189 @@ class LayerGraph:
         return fused * np.divide(mean.sum(-1, keepdims=True), total, out=np.zeros_like(total), where=total > 0)
 
 
-def chosen_queries(queries: Sequence[int] | None, axis: Axis) -> tuple[list[int], Axis]:
-    """The positions that were asked for, all if None; and the axis of them.
+def rollout(
+    records: Sequence[AttentionRecord],
+    *,
+    residual: float = 0.5,
+    fuse: Fusion = "mean",
+    queries: Sequence[int] | None = None,
+) -> AttentionRecord:
+    """The product of the layers' weights, with the residual connections.
+
+    .. math:: R = A_L A_{L-1} \\cdots A_1, \\qquad A_l = r I + (1 - r) W_l
+
+    Abnar & Zuidema 2020, "Quantifying Attention Flow in Transformers", section 3, where r is 0.5 and heads are
+    averaged. Only the weights of a layer count: values, output projections and feedforward networks are left out.
+
+    Args:
+        records: one for each layer of one stack (``seen.records(tokens)``), of text or of patches; those of the lower
+            layers alone give the rollout to the highest of them.
+        residual: :math:`r`, from 0 to 1.
+        fuse: how the heads of a layer become one: ``mean``, ``max`` or ``min``.
+        queries: the positions at the top whose rows are computed; None: all. Memory is their number × positions, and a
+            block of a layer's rows, where the records have a source of tiles.
+
+    Returns:
+        A record with one head, whose keys are positions of the input. Rows sum to 1, or to less where weights do (a
+        sink; a query that sees nothing keeps what comes over the residual connection).
 
     Raises:
-        KindError, ArgumentError: no integers, or no positions of the axis.
+        As `LayerGraph`.
     """
+    graph = LayerGraph(records, residual, fuse)
+    chosen, axis = _chosen_queries(queries, graph.axis)
+    top = graph.records[-1]
+    product = np.eye(graph.positions)[chosen] if queries is not None else np.eye(graph.positions)
+    reached = product > 0
+    for layer in reversed(range(len(graph.records))):
+        product, reached = _times(product, reached, graph, layer)
+    weights = product[None].astype(np.float32)
+    name = f"rollout of {graph.records[0].name} to {top.name}"
+    return AttentionRecord(name, top.layer, top.kind, axis, graph.axis, weights, reached)
+
+
+def _times(
+    product: NDArray[np.float64], reached: NDArray[np.bool_], graph: LayerGraph, layer: int
+) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """The product with one more layer, and the inputs that a position can reach."""
+    record = graph.records[layer]
+    below, visible = np.zeros_like(product), reached.copy() if graph.residual else np.zeros_like(reached)
+    shown: Any = record.visible
+    if shown is not None and shown.ndim == 3:
+        shown = shown.any(0)
+    for rows, matrix in graph.blocks(layer):
+        below += product[:, rows] @ matrix
+        if shown is None:
+            visible |= reached[:, rows].any(-1, keepdims=True)
+        else:
+            visible |= (reached[:, rows].astype(np.float32) @ shown[rows].astype(np.float32)) > 0
+    return below, visible
+
+
+def flow(
+    records: Sequence[AttentionRecord],
+    *,
+    residual: float = 0.5,
+    fuse: Fusion = "mean",
+    queries: Sequence[int] | None = None,
+) -> AttentionRecord:
+    """The maximum flow from each position at the top to each input, with weights as the capacities of the edges.
+
+    Abnar & Zuidema 2020, "Quantifying Attention Flow in Transformers", section 3: the graph's nodes are positions at
+    each layer, its edges have the capacities :math:`A_l = r I + (1 - r) W_l`, and the flow is the maximum flow between
+    the two nodes (Ford & Fulkerson 1956), here by the algorithm of Dinic 1970. Unlike in `rollout`, paths that share
+    an edge share its capacity.
+
+    Args:
+        records: one for each layer of one stack, of text or of patches.
+        residual: :math:`r`, from 0 to 1.
+        fuse: how the heads of a layer become one: ``mean``, ``max`` or ``min``.
+        queries: the positions at the top whose flows are computed; None: all. Each pair of a query and an input is one
+            maximum flow over layers × positions² edges, so choose few queries where there are many positions.
+
+    Returns:
+        A record with one head, whose keys are positions of the input. Each flow is at most 1; rows need not sum to 1.
+
+    Raises:
+        As `LayerGraph`.
+    """
+    graph = LayerGraph(records, residual, fuse)
+    chosen, axis = _chosen_queries(queries, graph.axis)
+    top, length = graph.records[-1], graph.positions
+    network = Network((len(graph.records) + 1) * length)
+    for layer in range(len(graph.records)):
+        above, below = (layer + 1) * length, layer * length
+        matrix = graph.matrix(layer)
+        for i, j in zip(*np.nonzero(matrix), strict=True):
+            network.add(above + int(i), below + int(j), float(matrix[i, j]))
+    weights = np.zeros((1, len(chosen), length), np.float32)
+    first = len(graph.records) * length
+    for row, query in enumerate(chosen):
+        for key in range(length):
+            weights[0, row, key] = network.maximum_flow(first + query, key)
+    name = f"flow of {graph.records[0].name} to {top.name}"
+    return AttentionRecord(name, top.layer, top.kind, axis, graph.axis, weights)
+
+
+class Network:
+    """A directed graph of so many nodes, numbered from 0, whose edges have capacities."""
+
+    def __init__(self, nodes: int):
+        self.edges: list[list[int]] = [[] for _ in range(nodes)]
+        self._target: list[int] = []
+        self._capacity: list[float] = []
+        self._left: list[float] = []
+
+    def add(self, start: int, end: int, capacity: float) -> None:
+        """Add an edge; edge ``e`` and its reverse ``e ^ 1`` share the residual capacity."""
+        for node, target, amount in ((start, end, capacity), (end, start, 0.0)):
+            self.edges[node].append(len(self._target))
+            self._target.append(target)
+            self._capacity.append(amount)
+
+    def maximum_flow(self, source: int, sink: int) -> float:
+        """The largest flow from one node to another.
+
+        An augmenting path empties its narrowest edge exactly, so the search ends; the flow is the sum over the paths.
+        """
+        self._left = self._capacity.copy()
+        total = 0.0
+        while (level := self._levels(source, sink)) is not None:
+            following = [0] * len(self.edges)
+            while (path := self._path(source, sink, level, following)) is not None:
+                amount = min(self._left[edge] for edge in path)
+                for edge in path:
+                    self._left[edge] -= amount
+                    self._left[edge ^ 1] += amount
+                total += amount
+        return total
+
+    def _levels(self, source: int, sink: int) -> list[int] | None:
+        """The distance of each node from the source, −1 where it is not reached; None if the sink is not."""
+        level = [-1] * len(self.edges)
+        level[source] = 0
+        waiting = deque([source])
+        while waiting:
+            node = waiting.popleft()
+            if node == sink:
+                return level
+            for edge in self.edges[node]:
+                target = self._target[edge]
+                if level[target] < 0 and self._left[edge] > 0:
+                    level[target] = level[node] + 1
+                    waiting.append(target)
+        return None
+
+    def _path(self, source: int, sink: int, level: list[int], following: list[int]) -> list[int] | None:
+        """A path of edges that ascends one level at each step; edges before ``following[node]`` lead nowhere."""
+        path: list[int] = []
+        node = source
+        while node != sink:
+            edges = self.edges[node]
+            while following[node] < len(edges):
+                edge = edges[following[node]]
+                if self._left[edge] > 0 and level[self._target[edge]] == level[node] + 1:
+                    path.append(edge)
+                    node = self._target[edge]
+                    break
+                following[node] += 1
+            else:
+                if not path:
+                    return None
+                edge = path.pop()
+                node = self._target[edge ^ 1]
+                following[node] += 1
+        return path
+
+
+def _chosen_queries(queries: Sequence[int] | None, axis: Axis) -> tuple[list[int], Axis]:
+    """The chosen positions, all if None, and their axis."""
     length = len(axis)
     if queries is None:
         return list(range(length)), axis
     if isinstance(queries, (str, bytes)) or not isinstance(queries, (Sequence, np.ndarray)):
         raise KindError(f"queries must be a sequence of positions; it is {kind_of(queries)}")
-    chosen = [whole_number(f"queries[{place}]", query, -length, length - 1) for place, query in enumerate(queries)]
+    chosen = [whole_number(f"queries[{index}]", query, -length, length - 1) for index, query in enumerate(queries)]
     chosen = [query % length for query in chosen]
     if isinstance(axis, TokenAxis):
         special = tuple(axis.special[query] for query in chosen) if axis.special else ()

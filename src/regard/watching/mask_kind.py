@@ -1,8 +1,8 @@
-"""What a mask that a model passes on is: its kind by name, and the same mask as runs of visible keys where it is one.
+"""The kind of a mask that a model passes on, and the same mask in linear memory where that is possible.
 
 A mask of a model is a tensor with an entry for each pair. Most are causal, a sliding window, padding, or two of these.
-Such a mask is named, and given to the kernels as a value of `regard.masks`, which costs memory linear in queries and
-keys. Other masks stay the tensors that they are.
+Such a mask is named, and passed to the kernels as a value of `regard.masks`, whose memory is linear in queries and
+keys. Other masks remain tensors.
 """
 
 import weakref
@@ -21,25 +21,25 @@ MASK_KINDS = (
     "causal+documents+padding", "window+documents+padding",
     "dense",
 )  # fmt: skip
-"""The names of masks: how far a query sees, whether documents are apart, and padding; ``"dense"`` is any other."""
+"""The names of masks: how far a query sees, whether documents are apart, and padding; ``"dense"`` is any other mask."""
 
 HIDING = -1e8
-"""Additive numbers from which on a pair counts as masked: its weight is 0 wherever the query sees another key."""
+"""A pair counts as masked if at most this is added to its score: its weight is 0 if the query sees another key."""
 
 CACHED = 4
-"""Analyses that are kept: all layers of a model mostly get one mask."""
+"""How many analyses are cached: mostly, all layers of a model share one mask."""
 
 
 @dataclass(frozen=True, eq=False)
 class MaskReading:
-    """What a model's mask says.
+    """The analysis of a model's mask.
 
     Attributes:
         kind: one of `MASK_KINDS`.
-        mask: the pairs that may be seen, for the calculation; None: all.
-        bias: numbers that are added to the scores; None: none.
-        visible: the pairs that may be seen, for pictures; None: all.
-        has_bias: whether numbers other than 0 and those that hide are added.
+        mask: the visible pairs, for the calculation; None: all.
+        bias: what is added to the scores; None: nothing.
+        visible: the visible pairs, for pictures; None: all.
+        has_bias: whether the mask adds other values than 0 and those that hide.
         causal: whether no query sees a key after its own.
     """
 
@@ -52,7 +52,7 @@ class MaskReading:
 
     @property
     def content(self) -> object:
-        """What readings of equal masks agree in, where that is told at once; else the reading itself."""
+        """What the readings of equal masks agree in, where that is known at once; else the reading itself."""
         is_plain = self.bias is None and (self.mask is None or type(self.mask) is Band)
         return (self.kind, self.mask, self.causal) if is_plain else self
 
@@ -61,26 +61,25 @@ NO_MASK = MaskReading("none")
 
 
 class MaskReader:
-    """Analyses masks, each tensor once as long as it lives and does not change."""
+    """Analyses masks; a tensor is analysed again only if it changed."""
 
     def __init__(self) -> None:
         self._known: list[tuple[weakref.ref[Tensor], tuple[object, ...], MaskReading]] = []
 
     @torch.no_grad()
-    def read(self, given: Tensor) -> MaskReading:
-        """What a mask says.
+    def read(self, mask: Tensor) -> MaskReading:
+        """The analysis of a mask.
 
         Args:
-            given: ``[batch or 1, heads or 1, queries or 1, keys]``: bool (True: may be seen), or numbers that are added
-                to the scores.
+            mask: ``[batch or 1, heads or 1, queries or 1, keys]``: bool (True: visible), or added to the scores.
         """
-        given = given.detach()
-        base, identity = given if given._base is None else given._base, _identity(given)
+        mask = mask.detach()
+        base, identity = mask if mask._base is None else mask._base, _identity(mask)
         if identity is not None:
             for reference, known, reading in self._known:
                 if known == identity and reference() is base:
                     return reading
-        reading = _read(given)
+        reading = _read(mask)
         if identity is not None:
             self._known = [*self._known[1 - CACHED :], (weakref.ref(base), identity, reading)]
         return reading
@@ -91,35 +90,34 @@ class MaskReader:
 
 
 def _identity(tensor: Tensor) -> tuple[object, ...] | None:
-    """What tells this content from another of the same memory; None for inference tensors, which have no version."""
+    """Distinguishes contents of the same memory; None for inference tensors, which have no version."""
     if tensor.is_inference():
         return None
     return tensor._version, tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype
 
 
-def _read(given: Tensor) -> MaskReading:
-    if given.dtype == torch.bool:
-        pairs = visible_pairs(given)
+def _read(mask: Tensor) -> MaskReading:
+    if mask.dtype == torch.bool:
+        pairs = visible_pairs(mask)
         return MaskReading(pairs.kind, pairs.mask, None, pairs.mask, causal=pairs.causal)
-    hidden = given <= max(float(HIDING), torch.finfo(given.dtype).min / 2)
+    hidden = mask <= max(float(HIDING), torch.finfo(mask.dtype).min / 2)
     shown = ~hidden
     pairs = visible_pairs(shown)
-    has_bias = bool((given.masked_fill(hidden, 0) != 0).any())
-    # A row that is hidden throughout by finite numbers is no row that sees nothing: PyTorch gives it weights.
-    rows = hidden.all(-1, keepdim=True) & (given.amax(-1, keepdim=True) > -torch.inf)
+    has_bias = bool((mask.masked_fill(hidden, 0) != 0).any())
+    # A row that is hidden throughout by finite values is not a row that sees no key: PyTorch gives it weights.
+    rows = hidden.all(-1, keepdim=True) & (mask.amax(-1, keepdim=True) > -torch.inf)
     if bool(rows.any()):
-        return MaskReading(pairs.kind, None, given, keep(shown | rows), has_bias, pairs.causal)
-    return MaskReading(pairs.kind, pairs.mask, given if has_bias else None, pairs.mask, has_bias, pairs.causal)
+        return MaskReading(pairs.kind, None, mask, keep(shown | rows), has_bias, pairs.causal)
+    return MaskReading(pairs.kind, pairs.mask, mask if has_bias else None, pairs.mask, has_bias, pairs.causal)
 
 
 class Pairs(NamedTuple):
-    """The pairs of a mask.
+    """The visible pairs of a mask.
 
     Attributes:
         kind: as in `MaskReading`.
         mask: the pairs; None: all.
-        causal: whether no query sees a key after its own. A query's own key is the last one that it could see in the
-            widest row.
+        causal: whether no query sees a key after its own, which is the last one that it could see in the widest row.
     """
 
     kind: str
@@ -129,11 +127,7 @@ class Pairs(NamedTuple):
 
 @torch.no_grad()
 def visible_pairs(shown: Tensor) -> Pairs:
-    """What the pairs that may be seen are.
-
-    Args:
-        shown: bool ``[batch or 1, heads or 1, queries or 1, keys]``; True: may be seen.
-    """
+    """Recognizes the pattern of visible pairs, bool ``[batch or 1, heads or 1, queries or 1, keys]``."""
     shown = shown[:, :, :1] if shown.stride(2) == 0 else shown
     if bool(shown.all()):
         return Pairs("none", None)
@@ -153,7 +147,7 @@ def visible_pairs(shown: Tensor) -> Pairs:
     if not bool(((band & columns & rows) == shown).all()):
         return Pairs("dense", keep(shown))
     reach = band.any(-2)
-    # Keys of the band that no query sees are padding, and so are queries that see nothing although the band has keys.
+    # Keys of the band that no query sees are padding, and so are queries that see no key although the band has keys.
     padded = bool((~columns & reach).any()) or bool((~rows & band.any(-1, keepdim=True)).any())
     cut = before < queries - 1 + offset
     after = offset - max(keys - queries, 0)
@@ -193,8 +187,8 @@ def kind_of_mask(mask: Mask | None, grid: Grid) -> str:
     return "+".join(name for name in ("causal", "window", "documents", "padding") if name in names) or "none"
 
 
-def is_causal(mask: Mask | None) -> bool:
-    """Whether a mask of regard hides all later keys, as far as its parts say so."""
+def is_causal_mask(mask: Mask | None) -> bool:
+    """Whether a mask of regard hides all later keys, as far as its parts show it."""
     parts = mask.parts if isinstance(mask, And) else (mask,)
     return any(isinstance(part, Band) and part.after == 0 for part in parts)
 

@@ -1,8 +1,8 @@
-"""Which module of the watched model an attention call belongs to: its name, its layer, and what it attends to.
+"""The module of the watched model that owns an attention call: its name, its layer, and what it attends to.
 
 The owner of a call is the innermost module of the model that is the first argument of a function on the stack. So the
-name is right for `forward`, for other methods (a decoder's cached step), and for functions that get the module, as
-Hugging Face's attention functions do; no hook on a module is needed, which would switch PyTorch's fast paths off.
+name is right for `forward`, for other methods (a decoder's cached step), and for functions that take the module, as
+Hugging Face's attention functions do; no module needs a hook, which would switch PyTorch's fast paths off.
 """
 
 import re
@@ -16,31 +16,30 @@ from torch import Tensor, nn
 CROSS_NAMES = re.compile(
     r"cross|enc_?dec_?att|encoder_?att|multihead_attn|src_att|memory_att|context_att", re.IGNORECASE
 )
-"""Names of modules that attend to another sequence than their own."""
+"""Matches names of modules that attend to another sequence."""
 
 CROSS_ARGUMENTS = (
     "key_value_states", "encoder_hidden_states", "cross_attention_states", "memory", "context", "encoder_outputs",
     "encoder_output", "encoder_out", "encoder_states", "enc_outputs", "enc_output", "memory_bank", "annotations",
 )  # fmt: skip
-"""Arguments that such modules get their keys by."""
+"""Arguments that carry the keys of such modules."""
 
 SELF_ARGUMENTS = frozenset({"self", "module", "model", "layer", "block", "attn", "mod", "m"})
-"""First parameters of functions that get a module."""
-
+"""Names of the first parameter of a function that takes a module."""
 
 CODES_LIMIT = 4096
-"""Functions whose parameters are kept in mind."""
+"""The most functions whose parameters are cached."""
 
 
 class Owner(NamedTuple):
-    """Whose attention call it is.
+    """The module that owns an attention call.
 
     Attributes:
-        name: the module's name in the model; ``""`` is the model itself.
+        name: of the module in the model; ``""`` is the model itself.
         module: the module.
         cross: whether its arguments or its name say that it attends to another sequence.
-        packed: whether Hugging Face put the heads of a group in the place of queries, as for a single token.
-        groups: how many query heads share keys, where the module says so; 1: it does not.
+        packed: whether Hugging Face passes the heads of a group as queries, as for a single token.
+        groups: how many query heads share keys, where the module says so, else 1.
     """
 
     name: str
@@ -51,10 +50,7 @@ class Owner(NamedTuple):
 
 
 class ModuleNames:
-    """The modules of a model by their identity, and their layers.
-
-    Args:
-        model: the model.
+    """The names, owners and layers of a model's modules.
 
     Attributes:
         model: the model.
@@ -66,26 +62,21 @@ class ModuleNames:
         self.model = model
         self.modules = dict(model.named_modules())
         self.names = {id(module): name for name, module in self.modules.items()}
-        self._layers = layers_of_names(tuple(self.modules))
+        self._layers = _layers_of_names(tuple(self.modules))
         self._owners: dict[tuple[str, bool, bool], Owner] = {}
-        self._attends_elsewhere: dict[str, bool] = {}
+        self._is_cross: dict[str, bool] = {}
 
     @property
     def files(self) -> set[str]:
-        """Names of the Python modules in which the classes of the model are."""
+        """The names of the Python modules that define the classes of the model."""
         return {file for kind in {type(module) for module in self.modules.values()} for file in _files_of_class(kind)}
 
     def attention(self, frame: FrameType | None) -> Owner | None:
-        """The innermost module on the stack that is named as attention; None if there is none."""
+        """The innermost module on the stack that is named as attention; None if none is."""
         return self.owner(frame, looks_like_attention)
 
     def owner(self, frame: FrameType | None, suits: Callable[[nn.Module], bool] | None = None) -> Owner | None:
-        """The owner of a call that was made in this frame; None if no module of the model is on the stack.
-
-        Args:
-            frame: the frame.
-            suits: whether a module may be the owner; None: any may.
-        """
+        """The owner of a call that a frame makes; None if no module of the model, which ``suits``, is on the stack."""
         packed = False
         while frame is not None:
             code = frame.f_code
@@ -93,46 +84,42 @@ class ModuleNames:
                 packed = packed or _is_packed(frame)
             first = _parameters(code).module
             if first is not None:
-                given = frame.f_locals
-                module = given.get(first)
+                variables = frame.f_locals
+                module = variables.get(first)
                 name = self.names.get(id(module))
                 if name is not None and isinstance(module, nn.Module) and (suits is None or suits(module)):
-                    cross = self._says_cross(name, module) or _gets_other_keys(module, frame, given)
+                    cross = self._is_cross_module(name, module) or _takes_other_keys(module, frame, variables)
                     return self._owner(name, module, cross, packed)
             frame = frame.f_back
         return None
 
     def _owner(self, name: str, module: nn.Module, cross: bool, packed: bool) -> Owner:
-        found = self._owners.get((name, cross, packed))
-        if found is None:
+        owner = self._owners.get((name, cross, packed))
+        if owner is None:
             groups = _attribute(module, "num_key_value_groups", 1)
-            found = Owner(name, module, cross, packed, groups if isinstance(groups, int) else 1)
-            self._owners[name, cross, packed] = found
-        return found
+            owner = Owner(name, module, cross, packed, groups if isinstance(groups, int) else 1)
+            self._owners[name, cross, packed] = owner
+        return owner
 
-    def _says_cross(self, name: str, module: nn.Module) -> bool:
-        """Whether a module says that it attends to another sequence, by its name or an attribute."""
-        said = self._attends_elsewhere.get(name)
-        if said is None:
-            said = _is_cross_name(name) or _attribute(module, "is_cross_attention", False) is True
-            self._attends_elsewhere[name] = said
-        return said
+    def _is_cross_module(self, name: str, module: nn.Module) -> bool:
+        """Whether a module's name or an attribute says that it attends to another sequence."""
+        is_cross = self._is_cross.get(name)
+        if is_cross is None:
+            is_cross = _is_cross_name(name) or _attribute(module, "is_cross_attention", False) is True
+            self._is_cross[name] = is_cross
+        return is_cross
 
     def layer(self, name: str) -> int:
         """The number of the layer that a module belongs to, from 0.
 
         It is the number in the module's name that tells modules of the same pattern apart (``layers.3.attn``). Where
-        several numbers do, it is the module's place among them; without a number it is 0.
+        several numbers do, it is the module's rank among them; without a number it is 0.
         """
         return self._layers.number(name)
 
 
-class LayerNumbers:
-    """The layers of a model's modules.
-
-    Args:
-        names: of all modules.
-    """
+class _LayerNumbers:
+    """The layers of all modules of a model, by their names."""
 
     def __init__(self, names: tuple[str, ...]):
         self._layers: dict[str, int] = {}
@@ -141,14 +128,13 @@ class LayerNumbers:
             self._numbers.setdefault(_pattern(name), []).append(_integers(name))
 
     def number(self, name: str) -> int:
-        """As `ModuleNames.layer`."""
         if name not in self._layers:
-            self._layers[name] = self._find(name)
+            self._layers[name] = self._number(name)
         return self._layers[name]
 
-    def _find(self, name: str) -> int:
+    def _number(self, name: str) -> int:
         own, alike = _integers(name), self._numbers.get(_pattern(name), [])
-        differing = [place for place in range(len(own)) if len({numbers[place] for numbers in alike}) > 1]
+        differing = [index for index in range(len(own)) if len({numbers[index] for numbers in alike}) > 1]
         if len(differing) == 1:
             return own[differing[0]]
         if differing:
@@ -156,14 +142,12 @@ class LayerNumbers:
         return own[0] if own else 0
 
 
-@lru_cache(maxsize=8)
-def layers_of_names(names: tuple[str, ...]) -> LayerNumbers:
-    """The layers of modules of these names, once for all contexts of a model."""
-    return LayerNumbers(names)
+_layers_of_names = lru_cache(maxsize=8)(_LayerNumbers)
+"""The layers of modules of these names, cached for all contexts of a model."""
 
 
 def _attribute(module: nn.Module, name: str, default: object) -> object:
-    """`getattr` of what is no parameter, buffer or module: it looks there too, and takes long to find nothing."""
+    """`getattr` without the search of parameters, buffers and modules, which takes long where there is no attribute."""
     if type(module).__getattr__ is not nn.Module.__getattr__:
         return getattr(module, name, default)
     return getattr(module, name) if hasattr(type(module), name) else vars(module).get(name, default)
@@ -189,43 +173,42 @@ def _integers(name: str) -> tuple[int, ...]:
 
 
 class _Parameters(NamedTuple):
-    """What the parameters of a function tell.
+    """The parameters of a function that matter here.
 
     Attributes:
-        code: the function's.
-        module: the first one, if its name is that of a module.
-        telling: those that may tell that a module attends to another sequence.
+        code: of the function.
+        module: the first parameter, if its name is that of a module.
+        of_keys: parameters that may carry the keys of another sequence.
     """
 
     code: CodeType
     module: str | None
-    telling: frozenset[str]
+    of_keys: frozenset[str]
 
 
 _KNOWN_PARAMETERS: dict[int, _Parameters] = {}
-"""By the identity of the code, which is kept, so that no other has the same: to hash a code takes longer than all else
-that is asked of a frame."""
+"""By the ``id`` of the code, which the value keeps alive. Hashing a code would take longer than all other work."""
 
 
 def _parameters(code: CodeType) -> _Parameters:
-    found = _KNOWN_PARAMETERS.get(id(code))
-    if found is None:
+    parameters = _KNOWN_PARAMETERS.get(id(code))
+    if parameters is None:
         if len(_KNOWN_PARAMETERS) >= CODES_LIMIT:
             _KNOWN_PARAMETERS.clear()
         names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
         first = names[0] if code.co_argcount and names[0] in SELF_ARGUMENTS else None
-        telling = (*CROSS_ARGUMENTS, "key", "keys") if code.co_name == "forward" else CROSS_ARGUMENTS
-        found = _KNOWN_PARAMETERS[id(code)] = _Parameters(code, first, frozenset(telling).intersection(names))
-    return found
+        of_keys = (*CROSS_ARGUMENTS, "key", "keys") if code.co_name == "forward" else CROSS_ARGUMENTS
+        parameters = _KNOWN_PARAMETERS[id(code)] = _Parameters(code, first, frozenset(of_keys).intersection(names))
+    return parameters
 
 
-def _gets_other_keys(module: nn.Module, frame: FrameType, given: dict[str, Any]) -> bool:
+def _takes_other_keys(module: nn.Module, frame: FrameType, variables: dict[str, Any]) -> bool:
     """Whether the arguments of a module's own method say that it attends to another sequence.
 
     Args:
         module: the module.
-        frame: of the method, or of a function that it calls and that gets the module.
-        given: the frame's variables.
+        frame: of the method, or of a function that it calls with the module.
+        variables: of the frame.
     """
     if _parameters(frame.f_code).module != "self":
         above = frame.f_back
@@ -233,14 +216,14 @@ def _gets_other_keys(module: nn.Module, frame: FrameType, given: dict[str, Any])
             above = above.f_back
         if above is None:
             return False
-        frame, given = above, above.f_locals
-    telling = _parameters(frame.f_code).telling
-    if not telling or given.get("self") is not module:
+        frame, variables = above, above.f_locals
+    of_keys = _parameters(frame.f_code).of_keys
+    if not of_keys or variables.get("self") is not module:
         return False
-    if any(given.get(argument) is not None for argument in telling if argument not in ("key", "keys")):
+    if any(variables.get(argument) is not None for argument in of_keys if argument not in ("key", "keys")):
         return True
-    query, key, value = (given.get(name, given.get(f"{name}s")) for name in ("query", "key", "value"))
-    if not {"key", "keys"} & telling or query is key or not isinstance(query, Tensor) or not isinstance(key, Tensor):
+    query, key, value = (variables.get(name, variables.get(f"{name}s")) for name in ("query", "key", "value"))
+    if not {"key", "keys"} & of_keys or query is key or not isinstance(query, Tensor) or not isinstance(key, Tensor):
         return False
     # Four axes are heads, which differ in self-attention too: those of a cache are more than the query's.
     return query.dim() == key.dim() < 4 and (key is value or query.shape != key.shape)
@@ -248,10 +231,10 @@ def _gets_other_keys(module: nn.Module, frame: FrameType, given: dict[str, Any])
 
 def _is_packed(frame: FrameType) -> bool:
     """Whether ``sdpa_attention_forward`` of Hugging Face reshaped a single query's heads to a group's queries."""
-    given = frame.f_locals
-    groups = getattr(given.get("module"), "num_key_value_groups", 1)
-    query = given.get("query")
-    return given.get("q_length") == 1 and groups > 1 and isinstance(query, Tensor) and query.shape[2] == groups
+    variables = frame.f_locals
+    groups = getattr(variables.get("module"), "num_key_value_groups", 1)
+    query = variables.get("query")
+    return variables.get("q_length") == 1 and groups > 1 and isinstance(query, Tensor) and query.shape[2] == groups
 
 
 def looks_like_attention(module: nn.Module) -> bool:
@@ -267,5 +250,5 @@ def _is_named_attention(kind: type) -> bool:
 
 def without_ancestors(names: Iterable[str]) -> list[str]:
     """The names that are no ancestor of another one, in their order."""
-    given = list(names)
-    return [name for name in given if not any(other.startswith(f"{name}.") for other in given)]
+    names = list(names)
+    return [name for name in names if not any(other.startswith(f"{name}.") for other in names)]

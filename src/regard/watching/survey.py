@@ -17,12 +17,11 @@ from regard.watching.corpus import (
     Tokenizer,
     batches,
     call_model,
-    check_length,
     check_vocabulary,
     of_equal_length,
 )
+from regard.watching.head_statistics import Reader, Texts
 from regard.watching.head_survey import Survey
-from regard.watching.statistics_of_heads import Reader, Texts
 from regard.watching.survey_state import Part, State, agreed, described, from_all, processes, together
 from regard.watching.watch import watch
 
@@ -44,10 +43,10 @@ def survey(
 
     ::
 
-        found = regard.survey(model, lines, tokenizer, state="survey")
-        print(found)                                  # a table, a row for each head
-        found.figure().savefig("heads.png")           # heads × layers, each statistic
-        found.prunable()                              # heads that may do little, and why
+        result = regard.survey(model, lines, tokenizer, state="survey")
+        print(result)                                  # a table, a row for each head
+        result.figure().savefig("heads.png")           # heads × layers, each statistic
+        result.prunable()                              # heads that may do little, and why
 
     Every statistic is a mean over counted queries: tokens that are not special and see a key. Special tokens count as
     keys only where a statistic says so (`regard.watching.STATISTICS`). Texts are run without padding: those of a batch
@@ -58,18 +57,18 @@ def survey(
     batches and all get the result. Every process must be given the same texts.
 
     Args:
-        model: any model whose attention `regard.watch` sees. It runs in evaluation mode, without gradients, and is left
-            as it was. Of an encoder-decoder of Hugging Face, the encoder runs.
+        model: any model whose attention `regard.watch` sees. It runs in evaluation mode, without gradients, and its
+            modes are restored. The encoder runs of an encoder-decoder of Hugging Face.
         texts: the corpus: an iterable, which may be larger than memory, of texts; or of token ids.
         tokenizer: of Hugging Face (``transformers`` or ``tokenizers``), or a function text → ids. None: texts are ids.
-        batch: texts of one batch: what is read at once, and what is lost at most if the process is killed.
-        max_length: tokens beyond which a text is cut; None: none is. `Survey.cut` says how many were.
+        batch: how many texts are read at once; at most one batch is lost if the process is killed.
+        max_length: tokens beyond which a text is cut; None: none is. `Survey.cut` counts those that were.
         special: ids of special tokens, besides those that the tokenizer marks.
-        offsets: how far around a query's own position the shares of weight are taken, in tokens.
+        offsets: the largest distance in tokens for which the share of weight at it is taken.
         layers: which layers, by number from 0; None: all.
-        forward: ``(model, ids [batch, tokens])``, how the model is called, where ``model(ids)`` is wrong.
-        state: a folder. After each batch the sums are written there, so that the same call goes on where a killed one
-            ended, in any number of processes, and more texts can follow later. None: nothing is kept.
+        forward: ``(model, ids [batch, tokens])``, which calls the model where ``model(ids)`` would be wrong.
+        state: a folder. After each batch the sums are written there, so that the same call continues where a killed one
+            ended, in any number of processes, and more texts can follow later. None: nothing is written.
 
     Raises:
         KindError, ArgumentError: bad arguments; no text has a token that is not special.
@@ -79,13 +78,14 @@ def survey(
     if not isinstance(model, nn.Module):
         raise KindError(f"model must be a torch.nn.Module; it is {kind_of(model)}")
     size = whole_number("batch", batch, low=1)
-    check_length("max_length", max_length, 1)
+    if max_length is not None:
+        whole_number("max_length", max_length, low=1)
     offsets = whole_number("offsets", offsets, low=0, high=64)
     if forward is not None and not callable(forward):
         raise KindError(f"forward must be a function of the model and ids; it is {kind_of(forward)}")
     reader = Tokenizer(tokenizer, special, max_length)
     run = _Run(model, reader, offsets, layers, forward or call_model)
-    made_of = {
+    options = {
         "model": described(model) if state is not None else "",
         "tokenizer": reader.describe(),
         "batch": str(size),
@@ -98,20 +98,20 @@ def survey(
     model.eval()
     try:
         with processes() as (rank, count):
-            parts = _read(run, batches(texts, size), lambda: State(state, made_of), Part(rank, count))
+            parts = _read(run, batches(texts, size), lambda: State(state, options), Part(rank, count))
     finally:
         for module, training in was_training:
             module.training = training
-    found = together(parts)
-    if not found.tokens:
+    whole = together(parts)
+    if not whole.tokens:
         raise ArgumentError("texts must hold a token that is not special; there is none")
-    return Survey.of(found, offsets)
+    return Survey.of(whole, offsets)
 
 
 def _read(run: "_Run", corpus: Iterable[Batch], open_state: Callable[[], State], part: Part) -> list[Part]:
     """The parts of all processes and of earlier runs."""
     with ExitStack() as stack:
-        with agreed(part.processes):  # no process writes before all have read what there is
+        with agreed(part.processes):  # no process writes before all have read the state
             state = open_state()
             stack.enter_context(state.locked(part.rank))
         with agreed(part.processes):
@@ -128,7 +128,7 @@ def _read(run: "_Run", corpus: Iterable[Batch], open_state: Callable[[], State],
 
 
 class _Run:
-    """How batches are read."""
+    """Reads batches: the arguments of `survey` that this depends on."""
 
     def __init__(
         self, model: nn.Module, tokenizer: Tokenizer, offsets: int, layers: int | Sequence[int] | None, forward: Forward

@@ -1,4 +1,4 @@
-"""The sums of a survey: in memory, in a file that is written after each batch, and together over processes."""
+"""The sums of a survey: in memory, in a file that is written after each batch, and added up over processes."""
 
 import contextlib
 import hashlib
@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-import numpy as np
 from torch import distributed, nn
 
 from regard.atomic_file import AtomicFile
@@ -17,7 +16,7 @@ from regard.errors import DataError, KindError
 from regard.regular_file import LARGEST_TEXT, path_inside, read_text
 from regard.shapes import kind_of
 from regard.watching.corpus import Batch
-from regard.watching.statistics_of_heads import Sums
+from regard.watching.head_statistics import Sums
 
 _Value = TypeVar("_Value")
 
@@ -31,12 +30,12 @@ class Part:
 
     Attributes:
         rank, processes: which of how many processes.
-        end: all batches below that are this process's were read, by it or by an earlier run.
+        end: the process, or an earlier run, read all of its batches below this number.
         texts, tokens, cut: how many texts, counted tokens, and texts that were cut.
         digest: of the texts that it read, a sum over batches.
-        first: the digest of the first batch of the corpus, if it read that.
+        first: the digest of the first batch of the corpus, if it read that one.
         heads: sums of each module's heads, by its name.
-        ignored: calls that no statistic is of, by the name of the module: how they differ.
+        ignored: how calls without statistics differ from others, by the name of the module.
     """
 
     rank: int = 0
@@ -69,25 +68,14 @@ class Part:
             self.first = batch.digest()
 
     def to_json(self) -> dict[str, Any]:
-        heads = {
-            name: {
-                "layer": sums.layer, "kind": sums.kind, "total": sums.total.tolist(), "count": sums.count.tolist(),
-            }
-            for name, sums in self.heads.items()
-        }  # fmt: skip
+        heads = {name: sums.to_json() for name, sums in self.heads.items()}
         return vars(self) | {"heads": heads, "digest": hex(self.digest), "first": self.first and hex(self.first)}
 
     @classmethod
-    def from_json(cls, given: dict[str, Any]) -> "Part":
-        heads = {
-            name: Sums(
-                int(sums["layer"]), str(sums["kind"]), np.array(sums["total"], np.float64),
-                np.array(sums["count"], np.int64),
-            )
-            for name, sums in given["heads"].items()
-        }  # fmt: skip
-        first = None if given["first"] is None else int(given["first"], 16)
-        return cls(**given | {"heads": heads, "digest": int(given["digest"], 16), "first": first})
+    def from_json(cls, fields: dict[str, Any]) -> "Part":
+        heads = {name: Sums.from_json(sums) for name, sums in fields["heads"].items()}
+        first = None if fields["first"] is None else int(fields["first"], 16)
+        return cls(**fields | {"heads": heads, "digest": int(fields["digest"], 16), "first": first})
 
 
 def together(parts: list[Part]) -> Part:
@@ -97,9 +85,9 @@ def together(parts: list[Part]) -> Part:
         for name, sums in part.heads.items():
             whole.add(name, Sums(sums.layer, sums.kind, sums.total.copy(), sums.count.copy()))
         whole.ignored |= part.ignored
-        whole.texts, whole.tokens, whole.cut = (
-            whole.texts + part.texts, whole.tokens + part.tokens, whole.cut + part.cut,
-        )  # fmt: skip
+        whole.texts += part.texts
+        whole.tokens += part.tokens
+        whole.cut += part.cut
     return whole
 
 
@@ -107,8 +95,8 @@ class State:
     """The folder of a survey: a file for each process of each run, written whole after each batch.
 
     Args:
-        folder: where; None: nothing is kept.
-        made_of: what the sums depend on, besides the texts.
+        folder: the folder; None: nothing is written.
+        options: what the sums depend on, besides the texts.
 
     Attributes:
         earlier: the parts of earlier runs.
@@ -117,11 +105,11 @@ class State:
         DataError: files of another model or other options; files that are damaged; a folder that another process uses.
     """
 
-    def __init__(self, folder: str | os.PathLike[str] | None, made_of: dict[str, str]):
+    def __init__(self, folder: str | os.PathLike[str] | None, options: dict[str, str]):
         if folder is not None and not isinstance(folder, (str, os.PathLike)):
             raise KindError(f"state must be the path of a folder; it is {kind_of(folder)}")
         self._folder = None if folder is None else Path(folder)
-        self._made_of = made_of
+        self._options = options
         self.earlier: list[Part] = []
         self._run = 0
         if self._folder is not None:
@@ -130,16 +118,16 @@ class State:
     def _read(self, folder: Path) -> None:
         for path in sorted(folder.glob("run-*.json")):
             try:
-                given = json.loads(read_text(path_inside(folder, path.name), LARGEST_TEXT))
-                made_of, version = given.pop("made_of"), given.pop("version")
-                part = Part.from_json(given)
+                fields = json.loads(read_text(path_inside(folder, path.name), LARGEST_TEXT))
+                options, version = fields.pop("made_of"), fields.pop("version")
+                part = Part.from_json(fields)
                 number = int(path.stem.split("-")[1])
             except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
                 raise DataError(f"{path} is no state of a survey, or is damaged: {error!r}; move it away") from error
             if version != VERSION:
                 raise DataError(f"{path} was written by another version of regard; use another folder")
-            for name, value in self._made_of.items():
-                if made_of.get(name) != value:
+            for name, value in self._options.items():
+                if options.get(name) != value:
                     raise DataError(f"{path} is the state of a survey with another {name}; use another folder")
             self.earlier.append(part)
             self._run = max(self._run, number + 1)
@@ -148,15 +136,14 @@ class State:
         """Write what this process read in this run.
 
         Raises:
-            WriteError: the file cannot be written; the one before is unchanged.
+            WriteError: the file cannot be written; the former one is unchanged.
         """
         if self._folder is None:
             return
         path = path_inside(self._folder, f"run-{self._run:04d}-process-{part.rank}-of-{part.processes}.json")
         with AtomicFile(path) as temporary:
-            temporary.write_text(
-                json.dumps({"version": VERSION, "made_of": self._made_of, **part.to_json()}), encoding="utf-8"
-            )
+            fields = {"version": VERSION, "made_of": self._options, **part.to_json()}
+            temporary.write_text(json.dumps(fields), encoding="utf-8")
 
     def is_done(self, batch: Batch) -> bool:
         """Whether an earlier run read the batch.
@@ -170,11 +157,7 @@ class State:
         return done
 
     def check(self, digest: int) -> None:
-        """Raise DataError unless the texts that were skipped are those that earlier runs read.
-
-        Args:
-            digest: the sum of the digests of all batches that are done.
-        """
+        """Raise DataError unless the skipped batches, whose digests sum to ``digest``, are those of earlier runs."""
         if sum(part.digest for part in self.earlier) % _DIGESTS != digest % _DIGESTS:
             raise DataError(
                 f"the texts are not those of the survey in {self._folder}: some changed, or there are fewer than before"
@@ -182,7 +165,7 @@ class State:
 
     @contextlib.contextmanager
     def locked(self, rank: int) -> Iterator[None]:
-        """A context in which no other run writes into the folder; the lock is the first process's."""
+        """A context in which no other run writes into the folder; the first process holds the lock."""
         if self._folder is None or rank:
             yield
             return
@@ -192,7 +175,7 @@ class State:
                 import fcntl
 
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except ImportError:  # Windows: the folder is the user's to keep to one run
+            except ImportError:  # on Windows, users keep a folder to one run themselves
                 pass
             except OSError as error:
                 raise DataError(f"{self._folder} is in use by another survey; wait, or use another folder") from error
@@ -200,7 +183,7 @@ class State:
 
 
 def described(model: nn.Module) -> str:
-    """A text that differs between models: of the class, the names, shapes and sums of parameters."""
+    """A text that differs between models: a hash of the class, and of the parameters' names, shapes and sums."""
     hashed = hashlib.sha256(f"{type(model).__module__}.{type(model).__qualname__}".encode())
     for name, parameter in model.named_parameters():
         total = parameter.detach().double().sum().item() if not parameter.is_meta else 0.0
@@ -231,23 +214,23 @@ def agreed(count: int) -> Iterator[None]:
     Raises:
         DataError: another process failed; the message is its own.
     """
-    problem: Exception | None = None
+    failure: Exception | None = None
     try:
         yield
     except Exception as error:
-        problem = error
-    messages = from_all(None if problem is None else f"{type(problem).__name__}: {problem}", count)
-    if problem is not None:
-        raise problem
+        failure = error
+    messages = from_all(None if failure is None else f"{type(failure).__name__}: {failure}", count)
+    if failure is not None:
+        raise failure
     for rank, message in enumerate(messages):
         if message is not None:
             raise DataError(f"process {rank} of the survey failed: {message}")
 
 
 def from_all(value: _Value, count: int) -> list[_Value]:
-    """A value of each process, in the order of ranks; every process gets all."""
+    """The values of all processes, in the order of ranks, in every process."""
     if count == 1:
         return [value]
-    found: list[Any] = [None] * count
-    distributed.all_gather_object(found, value)
-    return found
+    values: list[Any] = [None] * count
+    distributed.all_gather_object(values, value)
+    return values

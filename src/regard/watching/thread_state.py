@@ -1,23 +1,21 @@
-"""What one thread watches, and how a call runs that belongs to a watched model."""
+"""What one thread watches, and how a call that belongs to a watched model runs."""
 
 import sys
 import threading
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
+from regard.watching.call_problems import SameCall, four_axes
 from regard.watching.intercepted import Intercepted
 from regard.watching.mask_kind import MaskReader
 from regard.watching.owners import ModuleNames, Owner, looks_like_attention
-from regard.watching.softmax_results import Results
-
-if TYPE_CHECKING:
-    from regard.watching.sdpa import SameCall
+from regard.watching.tracked_tensors import TrackedTensors
 
 # The modes of this thread that see each function of PyTorch.
 _count = torch._C._len_torch_function_stack
@@ -30,7 +28,7 @@ Function = Callable[..., Any]
 
 
 class Observer:
-    """What a context does with the calls of its model: here nothing.
+    """What a context does with the attention calls of its model; this base class does nothing.
 
     Args:
         model: the model.
@@ -46,14 +44,14 @@ class Observer:
         self.names = ModuleNames(model)
 
     def take(
-        self, owner: Owner, read: Callable[[Owner], Intercepted], same: "Callable[[Owner], SameCall | None]"
+        self, owner: Owner, read: Callable[[Owner], Intercepted], same: Callable[[Owner], SameCall | None]
     ) -> None:
-        """Is told of a call, after it ran.
+        """Record a call after it ran.
 
         Args:
-            owner: whose it is.
-            read: gives what it computed.
-            same: gives what it has in common with calls that differ in their numbers alone, at little cost.
+            owner: the module that made it.
+            read: returns what it computed.
+            same: returns, at little cost, what it shares with calls that differ in the values of their tensors alone.
         """
 
     def change(self, owner: Owner, output: Tensor) -> Tensor:
@@ -61,10 +59,10 @@ class Observer:
         return output
 
     def ran(self, module: nn.Module) -> None:
-        """Is told of each module that is called, before it runs."""
+        """Note that a module is called, before it runs."""
 
     def reordered(self, index: Tensor) -> None:
-        """Is told that the batch rows of a cache are taken anew, as a beam search does."""
+        """Note that the batch rows of a cache are reordered, as a beam search does."""
 
 
 class _ThreadState(threading.local):
@@ -72,9 +70,9 @@ class _ThreadState(threading.local):
 
     Attributes:
         observers: the contexts that are open, the outermost first.
-        inside: calls of attention that are running, whose inner calls are their own matter.
+        inside: how many calls of attention are running, whose inner calls are not watched.
         mode: the function mode; None where nothing is watched.
-        results: the tensors that come from a softmax and did not weigh a sum yet.
+        tracked: the tensors that come from a softmax and have not weighed a sum yet.
         masks: analyses masks.
     """
 
@@ -82,7 +80,7 @@ class _ThreadState(threading.local):
         self.observers: list[Observer] = []
         self.inside = 0
         self.mode: TorchFunctionMode | None = None
-        self.results = Results()
+        self.tracked = TrackedTensors()
         self.masks = MaskReader()
 
 
@@ -90,7 +88,7 @@ STATE = _ThreadState()
 
 
 def is_idle() -> bool:
-    """Whether a call is not looked at: no context, a compiler that traces, or a backward pass that computes again."""
+    """Whether a call is not watched: no context, a compiler that traces, or a backward pass that recomputes."""
     return (
         torch.compiler.is_compiling()
         or not STATE.observers
@@ -100,7 +98,11 @@ def is_idle() -> bool:
 
 
 def is_like_no_other(owner: Owner) -> None:
-    """Says of a call that nothing is known of others like it."""
+    """The value of ``same`` for a call of which no other one is known to be alike."""
+
+
+HeadsChange = Callable[[Any, Observer, Owner], Any]
+"""Lets an observer change the output of heads that is in the result of a call, and returns the result."""
 
 
 def run_watched(
@@ -108,35 +110,34 @@ def run_watched(
     args: Any,
     kwargs: Any,
     read: Callable[[Owner], Intercepted],
-    heads: "Heads",
-    same: "Callable[[Owner], SameCall | None]" = is_like_no_other,
-    owners: Mapping[int, Owner] = MappingProxyType({}),
+    change: HeadsChange,
+    same: Callable[[Owner], SameCall | None] = is_like_no_other,
+    makers: Mapping[int, Owner] = MappingProxyType({}),
 ) -> Any:
-    """Run a call as it is, then tell those whose model it belongs to.
+    """Run a call unchanged, then report it to the observers whose model it belongs to.
 
     Args:
         function, args, kwargs: the call.
-        read: says what it computes.
-        heads: changes its output.
-        same: as for `Observer.take`.
-        owners: by the identity of an observer, the module that made the weights, where it is named as attention.
+        read, same: as for `Observer.take`.
+        change: changes its output.
+        makers: by the identity of an observer, the module that made the weights, where it is named as attention.
     """
-    # The caller is a handler, whose own variables tell nothing.
+    # Two frames up is the caller of the handler, whose own variables name no module.
     frame, state = sys._getframe(2), STATE
-    told = [(observer, owner) for observer in state.observers if (owner := observer.names.owner(frame))]
+    owners = [(observer, owner) for observer in state.observers if (owner := observer.names.owner(frame))]
     del frame
-    if owners:
-        told = [(observer, _of_weights(owner, owners.get(id(observer)))) for observer, owner in told]
-    if not told:
+    if makers:
+        owners = [(observer, _owner_or_maker(owner, makers.get(id(observer)))) for observer, owner in owners]
+    if not owners:
         return function(*args, **kwargs)
     # The mode costs time for each function, and sees nothing that matters while a call runs and is read.
     above = leave_mode()
     state.inside += 1
     try:
         output = function(*args, **kwargs)
-        for observer, owner in told:
+        for observer, owner in owners:
             if observer.changes:
-                output = heads(output, observer, owner)
+                output = change(output, observer, owner)
             else:
                 observer.take(owner, read, same)
         return output
@@ -145,15 +146,11 @@ def run_watched(
         return_to_mode(above)
 
 
-def _of_weights(owner: Owner, maker: Owner | None) -> Owner:
-    """Whose call it is where one module makes the weights and another one the sum: the one named as attention."""
+def _owner_or_maker(owner: Owner, maker: Owner | None) -> Owner:
+    """The owner where one module makes the weights and another one the sum: the one that is named as attention."""
     if maker is None or looks_like_attention(owner.module) or f"{owner.name}.".startswith(f"{maker.name}."):
         return owner
     return maker if maker.name else owner
-
-
-Heads = Callable[[Any, Observer, Owner], Any]
-"""Lets an observer change the output of heads that a result holds."""
 
 
 def change_tensor(output: Any, observer: Observer, owner: Owner) -> Any:
@@ -164,23 +161,19 @@ def change_tensor(output: Any, observer: Observer, owner: Owner) -> Any:
     if owner.packed and output.dim() == 4:
         heads = output.reshape(shape[0], shape[1] * shape[2], 1, shape[3])
     else:
-        heads = _four_axes(output)
+        heads = four_axes(output)
     return observer.change(owner, heads).reshape(shape)
 
 
-def _four_axes(tensor: Tensor) -> Tensor:
-    if tensor.dim() > 3:
-        return tensor.flatten(0, -4)
-    return tensor[:, None] if tensor.dim() == 3 else tensor[None, None]
-
-
 def change_first(output: Any, observer: Observer, owner: Owner) -> Any:
+    """The result of FlexAttention, which may be a tuple that begins with the output."""
     if isinstance(output, tuple):
         return (change_tensor(output[0], observer, owner), *output[1:])
     return change_tensor(output, observer, owner)
 
 
 def keep_output(output: Any, observer: Observer, owner: Owner) -> Any:
+    """The result of a function whose heads cannot be changed."""
     return output
 
 

@@ -1,4 +1,4 @@
-"""Exact tiles of the weights of a call, made from its queries and keys when they are asked for."""
+"""Exact tiles of the weights of a call, computed from its queries and keys on request."""
 
 from dataclasses import replace
 from functools import reduce
@@ -20,14 +20,14 @@ from regard.records import DenseTiles, TileSource
 from regard.watching.intercepted import Intercepted
 
 ROW_ELEMENTS = 1 << 22
-"""Weights of whole rows that are computed at once for a tile."""
+"""How many weights, in whole rows, are computed at once for a tile."""
 
 
 class ProblemTiles:
     """A `regard.records.TileSource` of one batch row of a problem.
 
-    It keeps queries and keys on the CPU, and what the mask and the bias are made of: memory linear in queries and keys,
-    unless the model itself made a dense mask.
+    It keeps queries, keys, mask and bias on the CPU: memory is linear in queries and keys, unless the model itself made
+    a dense mask.
 
     Args:
         problem: of one batch row, on the CPU, with detached tensors.
@@ -38,12 +38,12 @@ class ProblemTiles:
         self._problem, self._chosen = problem, list(chosen)
 
     @classmethod
-    def of_batch(cls, found: Intercepted, chosen: tuple[int, ...]) -> tuple[TileSource, ...]:
+    def of_batch(cls, call: Intercepted, chosen: tuple[int, ...]) -> tuple[TileSource, ...]:
         """One source for each batch row of a call."""
-        if found.problem is None:
-            assert found.weights is not None
-            return tuple(DenseTiles(row[list(chosen)].float().cpu().numpy()) for row in found.weights)
-        return tuple(cls(_row(found.problem, row), chosen) for row in range(found.grid.batch))
+        if call.problem is None:
+            assert call.weights is not None
+            return tuple(DenseTiles(row[list(chosen)].float().cpu().numpy()) for row in call.weights)
+        return tuple(cls(_row(call.problem, row), chosen) for row in range(call.grid.batch))
 
     @property
     def heads(self) -> int:
@@ -100,13 +100,13 @@ def _row(problem: Problem, row: int) -> Problem:
         mask = None if mask is None else _row_of_mask(mask, problem, row)
         if bias is not None:
             bias = TensorBias(bias(problem.query[row : row + 1], tile).detach().cpu())
-    # Values are not needed for weights: an empty one has the right sizes.
+    # Weights do not depend on values: an empty tensor has the right sizes.
     value = problem.value[row : row + 1, :, :, :0].detach().cpu().clone()
     return replace(problem, query=cut(problem.query), key=cut(problem.key), value=value, mask=mask, bias=bias)
 
 
 def _row_of_mask(mask: Mask, problem: Problem, row: int) -> Mask:
-    """The mask of one batch row: parts that are the same for all rows as they are, others as tensors that broadcast."""
+    """The mask of one batch row: parts that are the same for all rows unchanged, others as tensors that broadcast."""
     tile = problem.grid.tile(batch=range(row, row + 1))
     parts = [
         part

@@ -1,28 +1,28 @@
-"""``with regard.watch(model) as seen``: a record of every attention call of a model, whose output does not change."""
+"""``with regard.watch(model) as seen``: a record of every attention call of a model, whose output never changes."""
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, cast
 
 import torch
 from torch import Tensor, nn
 
-from regard.attention.readings import Readings
+from regard.attention.readings import Readings, check_readings
 from regard.errors import ArgumentError, KindError
-from regard.shapes import Grid, kind_of, spread_heads
+from regard.shapes import Grid, kind_of, spread_heads, whole_number
 from regard.transforms import active_transform
 from regard.watching.attention_call import AttentionCall
+from regard.watching.call_problems import SameCall
 from regard.watching.call_reader import CallPlaces, CallReader, KnownCall, chosen_heads
+from regard.watching.contributions import heads_of_projection, output_projection
 from regard.watching.coverage import Coverage
 from regard.watching.generation import Reordering, stitch
 from regard.watching.intercepted import Intercepted
 from regard.watching.interception import begin, end
-from regard.watching.output_projection import heads_of_projection, output_projection
 from regard.watching.owners import Owner
-from regard.watching.sdpa import SameCall
 from regard.watching.thread_state import Observer, is_like_no_other
 from regard.watching.tiles import ProblemTiles
-from regard.watching.watch_arguments import check_watched_readings, chosen_numbers, heads_of_call, refuse_compiled
 
 if TYPE_CHECKING:
     from regard.records import AttentionRecord, Axis, Document
@@ -45,7 +45,7 @@ class CallPattern(NamedTuple):
 
 
 class Watch(Observer):
-    """The context of `watch`, and what was seen in it.
+    """The context of `watch`, and the attention calls in it.
 
     Attributes:
         calls: one record for each attention call, in the order of the calls.
@@ -77,7 +77,7 @@ class Watch(Observer):
     def __enter__(self) -> Self:
         if self._is_open:
             raise ArgumentError("this context is open already; call regard.watch again for another one")
-        refuse_compiled(self.names.modules)
+        _refuse_compiled(self.names.modules)
         begin(self)
         self._is_open = True
         return self
@@ -91,7 +91,7 @@ class Watch(Observer):
             self._patterns.clear()
             self._coverage.tell(self._layers, bool(self.calls))
 
-    # What the interception asks and tells.
+    # Called by the interception.
 
     def ran(self, module: nn.Module) -> None:
         name = self.names.names.get(id(module))
@@ -128,13 +128,13 @@ class Watch(Observer):
                 alike = alike if alike.has_others else None
             with torch.no_grad():
                 found = read(owner)
-        except Exception as error:  # whatever a strange call raises here must not end the model's own run
+        except Exception as error:  # an unknown kind of call must not end the model's own run
             return self._coverage.cannot_read(owner.name, f"{type(error).__name__}: {error}")
         if found.grid.device.type == "meta":
-            return self._coverage.cannot_read(owner.name, "its tensors have no numbers")
+            return self._coverage.cannot_read(owner.name, "its tensors are on the meta device and have no elements")
         name = ".".join(part for part in (owner.name, found.child) if part)
         layer = self._places.layer(name, self.names.layer(name), _is_square(found.grid))
-        self._coverage.met(name, layer)
+        self._coverage.seen(name, layer)
         if self._layers is None or layer in self._layers:
             with torch.no_grad():
                 self._take_first(owner, found, name, layer, alike)
@@ -156,7 +156,7 @@ class Watch(Observer):
     def _take_again(self, pattern: CallPattern, owner: Owner, alike: SameCall) -> None:
         """Take a call that differs from one that was taken before in its module and its numbers alone."""
         layer = self._places.layer(owner.name, pattern.call.layer, pattern.is_square)
-        self._coverage.met(owner.name, layer)
+        self._coverage.seen(owner.name, layer)
         if self._layers is None or layer in self._layers:
             call = pattern.call.another(layer=layer, forward=self._places.forward, number=len(self.calls))
             self._reader.take_again(call, pattern.known, alike)
@@ -165,7 +165,7 @@ class Watch(Observer):
     def _take_first(self, owner: Owner, found: Intercepted, name: str, layer: int, alike: SameCall | None) -> None:
         """Take a call of which nothing is known."""
         grid = found.grid
-        chosen = heads_of_call(self._heads, grid.heads, name)
+        chosen = _heads_of_call(self._heads, grid.heads, name)
         some = None if chosen == tuple(range(grid.heads)) else chosen
         wants_pairs = self._read.weights or self._keep
         repeated = found.kv_heads == grid.heads and owner.groups > 1
@@ -209,7 +209,7 @@ class Watch(Observer):
         value = spread_heads(found.value, found.grid.heads)
         return torch.einsum("bhkd,hdo->bhko", value.to(weight.dtype), weight).norm(dim=-1)
 
-    # What the user asks.
+    # Called by users.
 
     def stitched(self, sequence: int = -1, beam_indices: Tensor | None = None) -> list[AttentionCall]:
         """One record for each layer and kind, whose queries are all tokens so far.
@@ -220,7 +220,7 @@ class Watch(Observer):
         summed; ``pooled``, ``rows`` and ``tile`` belong to one call and are None where several are joined.
 
         Args:
-            sequence: which one, where several were computed in the context: each forward pass without a cache is one.
+            sequence: the number of the sequence, if the context has several: each forward pass without a cache is one.
                 -1: the last.
             beam_indices: ``[sequences, tokens]``, as `generate` of Hugging Face returns it
                 (``return_dict_in_generate=True, output_scores=True``); then batch rows are the returned sequences.
@@ -239,14 +239,14 @@ class Watch(Observer):
         batch_row: int = 0,
         sequence: int = -1,
     ) -> "list[AttentionRecord]":
-        """Plain records of one batch row, for `regard.viewer`: of each call that has weights or a source of tiles.
+        """Plain records of one batch row for `regard.viewer`, one for each call that has weights or a source of tiles.
 
         Args:
-            query_tokens: the tokens that attend, or an axis of `regard.records`. Longer than the calls' queries by one
-                token is fine: the last generated token was never fed.
-            key_tokens: the tokens attended to by cross-attention (the source of a translation), which are also those of
+            query_tokens: the tokens of the queries, or an axis of `regard.records`. They may be longer than the calls'
+                queries by one token: the last generated token was never fed.
+            key_tokens: the tokens of the keys of cross-attention (the source of a translation), which are also those of
                 the encoder; None: ``query_tokens``.
-            batch_row: which one.
+            batch_row: its number, from 0.
             sequence: as for `stitched`.
 
         Raises:
@@ -272,12 +272,12 @@ class Watch(Observer):
         Args:
             query_tokens, key_tokens, batch_row, sequence: as for `records`.
             title: one line; the model's class if not given.
-            texts: (name, text) to show beside the attention.
+            texts: (name, text) to show with the attention.
         """
         from regard.records import Document
 
-        found = self.records(query_tokens, key_tokens, batch_row=batch_row, sequence=sequence)
-        return Document(title or type(self.model).__name__, tuple(found), texts=tuple(texts))
+        records = self.records(query_tokens, key_tokens, batch_row=batch_row, sequence=sequence)
+        return Document(title or type(self.model).__name__, tuple(records), texts=tuple(texts))
 
     def ablate(
         self, layer: int, head: int | Sequence[int], how: str = "zero", *, kind: str | None = None
@@ -301,7 +301,7 @@ def watch(
     norms: bool = False,
     outputs: bool = False,
 ) -> Watch:
-    """Watch the attention of a model: a context that records every attention call, and changes none.
+    """Watch the attention of a model: a context that records every attention call and never changes the output.
 
     ::
 
@@ -309,33 +309,33 @@ def watch(
             model(**inputs)
         seen.calls[0].name, seen.calls[0].mask, seen.calls[0].entropy
 
-    Output, loss, gradients and random numbers are what they are without, bit for bit. Readings are those of `observe`:
-    tile by tile, without the matrix of weights unless it is asked for, of weights before dropout. A recomputation in
-    the backward pass (activation checkpointing) is no second call. Calls of the thread that opened the context count.
+    Output, loss, gradients and random numbers are the same as without the context, bit for bit. Readings are those of
+    `observe`: of weights before dropout, tile by tile, without the matrix of weights unless requested. A recomputation
+    in the backward pass (activation checkpointing) is no second call. Only the thread that opened the context counts.
 
     Weights alone mislead: attention weights may correlate poorly with a model's other measures of importance, and
     different weights may give the same prediction (Jain & Wallace 2019, "Attention is not Explanation"); whether that
     disqualifies them depends on the question (Wiegreffe & Pinter 2019, "Attention is not not Explanation"); and a large
-    weight on a short value moves little (Kobayashi et al. 2020, "Attention is Not Only a Weight"). So look at
-    ``norms=True``, at `regard.watching.logit_contributions`, and measure with `Watch.ablate`.
+    weight on a short value moves little (Kobayashi et al. 2020, "Attention is Not Only a Weight"). So use
+    ``norms=True`` and `regard.watching.logit_contributions` too, and measure with `Watch.ablate`.
 
     Args:
         model: any `torch.nn.Module`; not a compiled one.
-        read: which readings to take of each call; entropy, the peak and what each key received if not given.
-        layers: which layers, by number from 0; None: all.
-        heads: which query heads, by number from 0; None: all.
-        keep: whether to keep queries and keys (on the CPU), so that `AttentionCall.tiles` gives exact tiles of the
-            weights and maps of any size later.
+        read: the readings of each call; entropy, peak and received if not given.
+        layers: the numbers of the layers, from 0; None: all.
+        heads: the numbers of the query heads, from 0; None: all.
+        keep: whether to keep queries and keys (on the CPU), so that `AttentionCall.tiles` can compute exact tiles of
+            the weights and maps of any size later.
         norms: whether to read the norms of values after the output projection, for `AttentionCall.weighted_norms`.
         outputs: whether to keep each head's output, for `regard.watching.logit_contributions`.
 
     Returns:
-        a context; `Watch.calls` has the records.
+        A context; `Watch.calls` has the records.
 
     Raises:
         KindError, ArgumentError: bad arguments; a model that `torch.compile` or TorchScript compiled, by the name of
             the module. From within the model's call: readings that a call does not have.
-        UnseenError: at the end, if not one attention call was seen.
+        UnseenError: at the end, if no attention call was seen.
 
     Warns:
         UnseenAttentionWarning: at the end, naming modules that look like attention and ran without a record.
@@ -343,23 +343,73 @@ def watch(
     if not isinstance(model, nn.Module):
         raise KindError(f"model must be a torch.nn.Module; it is {kind_of(model)}")
     read = Readings(entropy=True, peak=True, received=True) if read is None else read
-    check_watched_readings(read)
+    _check_readings(read)
     for name, flag in (("keep", keep), ("norms", norms), ("outputs", outputs)):
         if not isinstance(flag, bool):
             raise KindError(f"{name} must be True or False; it is {kind_of(flag)}")
-    chosen_layers = chosen_numbers("layers", layers)
-    chosen_heads = chosen_numbers("heads", heads)
-    return Watch(
-        model,
-        read,
-        None if chosen_layers is None else frozenset(chosen_layers),
-        chosen_heads,
-        keep,
-        norms,
-        outputs,
-    )
+    chosen_layers = _chosen_numbers("layers", layers)
+    chosen_heads = _chosen_numbers("heads", heads)
+    of_layers = None if chosen_layers is None else frozenset(chosen_layers)
+    return Watch(model, read, of_layers, chosen_heads, keep, norms, outputs)
 
 
 def _is_square(grid: Grid) -> bool:
     """Whether there are as many keys as queries, and several."""
     return grid.queries == grid.keys > 1
+
+
+def _check_readings(read: Readings) -> None:
+    """Check the types of readings; indices are checked when a call shows its size."""
+    if read is _CHECKED[-1]:
+        return
+    if isinstance(read, Readings) and isinstance(read.shares, (list, tuple)) and read.shares:
+        read = replace(read, shares=())
+    check_readings(read, _LARGE)
+    if read.rows is read.tile is read.pooled is None:
+        # It is immutable, and contexts in a loop often share it.
+        _CHECKED[-1] = read
+
+
+_CHECKED = [Readings()]
+"""The last readings that passed the check."""
+
+_LARGE = Grid.whole(1, 1, 2**40, 2**40)
+"""Larger than any call."""
+
+
+def _chosen_numbers(name: str, chosen: int | Sequence[int] | None) -> tuple[int, ...] | None:
+    if chosen is None:
+        return None
+    if isinstance(chosen, str) or not isinstance(chosen, (Sequence, range, set, frozenset)):
+        chosen = (chosen,)  # type: ignore[assignment]
+    numbers = tuple(whole_number(f"{name}[{index}]", each, low=0) for index, each in enumerate(cast(Any, chosen)))
+    if not numbers:
+        raise ArgumentError(f"{name} must name at least one; None means all")
+    return numbers
+
+
+def _heads_of_call(heads: tuple[int, ...] | None, count: int, name: str) -> tuple[int, ...]:
+    if heads is None:
+        return tuple(range(count))
+    if max(heads) >= count:
+        raise ArgumentError(f"heads must be below {count}, the heads of {name!r}; got {max(heads)}")
+    return heads
+
+
+def _refuse_compiled(modules: dict[str, nn.Module]) -> None:
+    """Raise if `torch.compile` or TorchScript compiled the model or a module in it: Python does not see what runs."""
+    for name, module in modules.items():
+        # `getattr` would search three dictionaries for an attribute that a module does not have.
+        own = vars(module)
+        is_original = isinstance(own["_modules"].get("_orig_mod"), nn.Module)
+        if is_original:
+            how, advice = "by torch.compile", "; watch and call the original module, which is its attribute _orig_mod"
+        elif isinstance(module, torch.jit.ScriptModule):
+            how, advice = "by TorchScript", ""
+        elif own.get("_compiled_call_impl") is not None:
+            how = f"({type(module).__name__}.compile() was called)"
+            advice = "; watch a copy that is not compiled"
+        else:
+            continue
+        named = f"module {name!r}" if name else "the model"
+        raise KindError(f"model: {named} is compiled {how}, so its attention calls cannot be seen{advice}")

@@ -16,7 +16,7 @@ from regard.masks import keep
 from regard.watching.equations import Equation, Labels
 from regard.watching.intercepted import Intercepted
 from regard.watching.mask_kind import HIDING, visible_pairs
-from regard.watching.softmax_results import Factor, Part, Results, WeightedValues, Weights
+from regard.watching.tracked_tensors import Factor, Part, TrackedTensors, WeightedValues, Weights
 
 SOURCE = "softmax"
 
@@ -30,7 +30,7 @@ class Layout:
 
     Attributes:
         sizes: of the axes of the rows, where merged axes are apart.
-        batch, heads, queries: which of them are what.
+        batch, heads, queries: which of these axes are what.
     """
 
     sizes: tuple[int, ...]
@@ -41,21 +41,23 @@ class Layout:
     @property
     def shape(self) -> tuple[int, int, int]:
         """The numbers of batch rows, heads and queries."""
-        batch, heads, queries = (
-            prod(self.sizes[place] for place in places) for places in (self.batch, self.heads, self.queries)
-        )
+        batch, heads, queries = (prod(self.sizes[i] for i in axes) for axes in (self.batch, self.heads, self.queries))
         return batch, heads, queries
+
+    @property
+    def order(self) -> tuple[int, ...]:
+        """The axes in the order batch, heads, queries."""
+        return (*self.batch, *self.heads, *self.queries)
 
     def four_axes(self, tensor: Tensor) -> Tensor:
         """``[batch, heads, queries, n]`` of a tensor ``[*rows, n]``."""
-        order = (*self.batch, *self.heads, *self.queries)
-        return tensor.reshape(*self.sizes, tensor.shape[-1]).permute(*order, -1).reshape(*self.shape, tensor.shape[-1])
+        apart = tensor.reshape(*self.sizes, tensor.shape[-1])
+        return apart.permute(*self.order, -1).reshape(*self.shape, tensor.shape[-1])
 
     def rows(self, tensor: Tensor, sizes: Sequence[int]) -> Tensor:
         """``[*sizes, n]`` of a tensor ``[batch, heads, queries, n]``: the inverse of `four_axes`."""
-        order = (*self.batch, *self.heads, *self.queries)
-        back = [order.index(place) for place in range(len(order))]
-        apart = tensor.reshape(*(self.sizes[place] for place in order), tensor.shape[-1])
+        back = [self.order.index(axis) for axis in range(len(self.order))]
+        apart = tensor.reshape(*(self.sizes[axis] for axis in self.order), tensor.shape[-1])
         return apart.permute(*back, -1).reshape(*sizes, tensor.shape[-1])
 
 
@@ -64,19 +66,19 @@ class WeightedSum:
     """Weights and the values that they weigh.
 
     Attributes:
-        weights: what is known of the weights.
-        numbers: the weights before dropout, with an axis for each of the labels.
-        scores: what they were made of, in the same axes; None: unknown.
+        tracked: what is known of the weights.
+        weights: before dropout, with an axis for each of the labels.
+        scores: what the weights were made of, in the same axes; None: unknown.
         labels: of the weights' axes.
         keys: those that are added up over.
-        parts: for each label of a row, the axes of the softmax that were merged to it.
+        parts: for each label of a row, the axes of the softmax that were merged into it.
         values: the tensors that the weights are multiplied by, and their labels; None in place of a tensor: unknown.
         output: the labels of the result.
-        added: those among them that are axes of size 1, or none, in the place of the axes that were added up.
+        added: those among them that are axes of size 1, or none, in place of the axes that were added up.
     """
 
-    weights: Weights
-    numbers: Tensor
+    tracked: Weights
+    weights: Tensor
     scores: Tensor | None
     labels: Labels
     keys: Labels
@@ -93,85 +95,71 @@ class WeightedSum:
     @property
     def _sizes(self) -> tuple[int, ...]:
         """The sizes of the rows' axes."""
-        sizes = dict(zip(self.labels, self.numbers.shape, strict=True))
+        sizes = dict(zip(self.labels, self.weights.shape, strict=True))
         return tuple(sizes[label] for label in self.rows)
 
     def layout(self, owner: nn.Module) -> Layout:
         """Which rows are batch rows, heads and queries.
 
         Queries are an axis that the values do not have; the last one, if there are several. The other axes are the
-        batch and the heads, in this order, unless the module's number of heads says otherwise.
-
-        Args:
-            owner: the module that computes the sum.
+        batch and the heads, in this order, unless the number of heads of the module that owns the call says otherwise.
         """
         of_values = {label for _, labels in self.values for label in labels}
         parts = [(part, label) for label in self.rows for part in self.parts[label]]
         sizes = tuple(part.size for part, _ in parts)
         count = next((n for name in HEAD_COUNTS if type(n := getattr(owner, name, None)) is int), 1)
-        own = [place for place, (_, label) in enumerate(parts) if label not in of_values]
+        own = [axis for axis, (_, label) in enumerate(parts) if label not in of_values]
+        # Of two axes that the values have too, the second may be heads: ``[batch, keys, heads]``.
+        ends_with_heads = (count > 1 and sizes[-1:] == (count,)) or self.labels[-1] not in self.keys
         query = None
         if own:
             query = own[-1]
-        elif len(parts) > 2 or (len(parts) == 2 and not self._ends_with_heads(sizes[-1], count)):
+        elif len(parts) > 2 or (len(parts) == 2 and not ends_with_heads):
             query = len(parts) - 1
-        queries = () if query is None else (query,)
-        others = tuple(place for place in range(len(parts)) if place != query)
-        if len({parts[place][1] for place in others}) == 1:
+        others = tuple(axis for axis in range(len(parts)) if axis != query)
+        if len({parts[axis][1] for axis in others}) == 1:
             # Parts of one axis stand as they did before they were merged.
-            others = tuple(sorted(others, key=lambda place: parts[place][0].place))
-        is_merged = len(others) == 1 and len(self.weights.softmax.rows) > 1
+            others = tuple(sorted(others, key=lambda axis: parts[axis][0].position))
+        is_merged = len(others) == 1 and len(self.tracked.softmax.rows) > 1
         if query is not None and is_merged and count > 1 and sizes[others[0]] % count == 0:
             # One axis of batch rows and heads, which was never two in the weights.
-            place = others[0]
-            apart = (sizes[place] // count, count)
-            if place < query:
+            axis = others[0]
+            apart = (sizes[axis] // count, count)
+            if axis < query:
                 return Layout((*apart, sizes[query]), (0,), (1,), (2,))
             return Layout((sizes[query], *apart), (1,), (2,), (0,))
+        queries = () if query is None else (query,)
         if len(others) < 2:
             return Layout(sizes, others, (), queries)
         heads = others[-1]
         if sizes[heads] != count:
-            heads = next((place for place in others if sizes[place] == count > 1), heads)
-        return Layout(sizes, tuple(place for place in others if place != heads), (heads,), queries)
-
-    def _ends_with_heads(self, size: int, count: int) -> bool:
-        """Whether the second of two axes that the values have are heads: ``[batch, keys, heads]``."""
-        return size == count > 1 or self.labels[-1] not in self.keys
+            heads = next((axis for axis in others if sizes[axis] == count > 1), heads)
+        return Layout(sizes, tuple(axis for axis in others if axis != heads), (heads,), queries)
 
     @torch.no_grad()
     def read(self, owner: nn.Module) -> Intercepted:
-        """The attention call of which the sum is the end.
-
-        Args:
-            owner: the module that computes the sum.
-        """
+        """The attention call that ends in the sum, which a module owns."""
         layout = self.layout(owner)
-        weights = layout.four_axes(self._pairs(self.numbers))
-        has_sink = weights.shape[-1] < self.weights.softmax.keys
-        found = Intercepted(
-            source=SOURCE,
-            weights=weights,
-            value=self._value(layout),
-            has_sink=has_sink,
-            dropout=self.weights.dropout,
+        weights = layout.four_axes(self._pairs(self.weights))
+        has_sink = weights.shape[-1] < self.tracked.softmax.keys
+        intercepted = Intercepted(
+            SOURCE, weights=weights, value=self._value(layout), has_sink=has_sink, dropout=self.tracked.dropout
         )
         if self.scores is None or not self.scores.is_floating_point():
-            return found
+            return intercepted
         scores = layout.four_axes(self._pairs(self.scores))
-        floor = max(HIDING, torch.finfo(scores.dtype).min / 2)
-        hidden = scores <= floor
+        hidden = scores <= max(HIDING, torch.finfo(scores.dtype).min / 2)
         pairs = visible_pairs(_one_head(~hidden))
-        found.mask, found.causal, found.visible = pairs.kind, pairs.causal, pairs.mask
-        # A row that is hidden throughout by finite numbers has weights: that is what the model computed.
+        intercepted.mask, intercepted.causal, intercepted.visible = pairs.kind, pairs.causal, pairs.mask
+        # A row that is hidden throughout by finite scores has weights: that is what the model computed.
         uniform = hidden & (weights != 0)
         if bool(uniform.any()):
             hidden = hidden & ~uniform
-            found.visible = keep(_one_head(~hidden))
+            intercepted.visible = keep(_one_head(~hidden))
         # Where a sink is among the scores, models shift them first, so that their log-sum-exp is lost.
-        if self.weights.exact and not has_sink:
-            found.scores = scores.masked_fill(hidden, -torch.inf)
-        return found
+        if self.tracked.exact and not has_sink:
+            intercepted.scores = scores.masked_fill(hidden, -torch.inf)
+        return intercepted
 
     def _pairs(self, tensor: Tensor) -> Tensor:
         """``[*rows, keys]`` of a tensor in the axes of the labels."""
@@ -192,20 +180,18 @@ class WeightedSum:
         keys, number = prod(value.shape[len(rows) : len(rows) + len(self.keys)]), prod(value.shape[-len(features) :])
         value = value.expand(*self._sizes, *value.shape[len(rows) :])
         value = value.reshape(*layout.sizes, keys, number if features else 1)
-        for query in sorted(layout.queries, reverse=True):
-            if value.stride(query) != 0 and value.shape[query] > 1:
-                return None
-        first = tuple(slice(0, 1) if place in layout.queries else slice(None) for place in range(len(layout.sizes)))
-        order = (*layout.batch, *layout.heads, *layout.queries)
+        if any(value.stride(query) != 0 and value.shape[query] > 1 for query in layout.queries):
+            return None
+        first = tuple(slice(0, 1) if axis in layout.queries else slice(None) for axis in range(len(layout.sizes)))
         batch, heads, _ = layout.shape
-        return value[first].permute(*order, -2, -1).reshape(batch, heads, keys, -1)
+        return value[first].permute(*layout.order, -2, -1).reshape(batch, heads, keys, -1)
 
     def change_heads(self, output: Tensor, change: Any, owner: nn.Module) -> Tensor:
-        """The result with changed heads; the result itself where it has none, because they are added up too.
+        """The result with changed heads; the result itself where heads are added up too, so that it has none.
 
         Args:
             output: the result.
-            change: gives other heads for ``[batch, heads, queries, value_dim]``.
+            change: returns the heads that replace ``[batch, heads, queries, value_dim]``.
             owner: the module that computes the sum.
         """
         labels, rows = self.output, self.rows
@@ -216,76 +202,68 @@ class WeightedSum:
         if any(size > 1 for label, size in zip(rows, sizes, strict=True) if label in missing):
             return output
         features = tuple(label for label in labels if label not in rows)
-        whole, given = output, (*missing, *labels)
+        whole, present = output, (*missing, *labels)
         for _ in missing:
             whole = whole.unsqueeze(0)
-        ordered = _ordered(whole, given, (*rows, *features))
+        ordered = _ordered(whole, present, (*rows, *features))
         heads = layout.four_axes(ordered.reshape(*sizes, -1))
         changed = layout.rows(change(heads), sizes).reshape(ordered.shape)
-        return _ordered(changed, (*rows, *features), given).reshape(output.shape)
+        return _ordered(changed, (*rows, *features), present).reshape(output.shape)
 
 
-def sum_of_equation(equation: Equation, results: Results) -> WeightedSum | None:
+def sum_of_equation(equation: Equation, tensors: TrackedTensors) -> WeightedSum | None:
     """The sum that an equation computes, if one of its operands holds weights, and it adds up over all their keys."""
     sizes: dict[object, int] = {}
     for tensor, labels in zip(equation.operands, equation.labels, strict=True):
         for label, size in zip(labels, tensor.shape, strict=True):
             sizes[label] = max(size, sizes.get(label, 0))
-    for place, tensor in enumerate(equation.operands):
-        weights = results.get(tensor)
-        if isinstance(weights, WeightedValues):
-            weights = weights.factors[0].weights.changed(tensor.shape)
-        if not isinstance(weights, Weights) or weights.logarithms or not tensor.numel():
+    for index, tensor in enumerate(equation.operands):
+        tracked = tensors.get(tensor)
+        if isinstance(tracked, WeightedValues):
+            tracked = tracked.factors[0].weights.changed(tensor.shape)
+        if not isinstance(tracked, Weights) or tracked.logarithms or not tensor.numel():
             continue
         others = [
             _without_ones(other, labels, sizes)
             for number, (other, labels) in enumerate(zip(equation.operands, equation.labels, strict=True))
-            if number != place
+            if number != index
         ]
         # An axis of size 1 that broadcasts is one of the weights alone.
         own = tuple(
             label if size == sizes[label] else ("one", label)
-            for label, size in zip(equation.labels[place], tensor.shape, strict=True)
+            for label, size in zip(equation.labels[index], tensor.shape, strict=True)
         )
-        numbers = tensor if weights.numbers is None else weights.numbers
-        found = _weighted_sum(weights, numbers, weights.scores, range(tensor.dim()), own, others, equation.output)
-        if found is not None:
-            return found
+        weights = tensor if tracked.undropped is None else tracked.undropped
+        weighted = _weighted_sum(tracked, weights, tracked.scores, range(tensor.dim()), own, others, equation.output)
+        if weighted is not None:
+            return weighted
     return None
 
 
 def sum_of_products(product: Tensor, factors: Sequence[Factor], axes: Sequence[int]) -> WeightedSum | None:
-    """The sum of a product over some axes, if they hold all keys of weights that are a factor of it.
-
-    Args:
-        product: the product.
-        factors: the weights in it.
-        axes: from 0.
-    """
+    """The sum of a product over some axes, if they hold all keys of weights that are a factor of it."""
     added = {axis: ("added", axis) for axis in axes}
     output = tuple(added.get(axis, axis) for axis in range(product.dim()))
     for factor in factors:
-        weights, value = factor.weights, factor.value
-        varying = {*weights.axes_of_keys(), *weights.axes_of_rows()}
+        tracked, value = factor.weights, factor.value
+        varying = {*tracked.axes_of_keys(), *tracked.axes_of_rows()}
         own = [axis for axis, size in enumerate(product.shape) if size == 1 or axis in varying]
-        of_value = [axis for axis, size in enumerate(product.shape) if size == 1 or axis not in varying]
+        of_value = list(range(product.dim()))
         if value is not None:
             of_value = [axis for axis, size in enumerate(product.shape) if size == 1 or value.stride(axis) != 0]
             value = _selected(value, of_value)
-        else:
-            of_value = list(range(product.dim()))
-        assert weights.numbers is not None
-        numbers = _selected(weights.numbers, own)
-        scores = None if weights.scores is None else _selected(weights.scores, own)
-        found = _weighted_sum(weights, numbers, scores, own, tuple(own), [(value, tuple(of_value))], output)
-        if found is not None:
-            return replace(found, added=tuple(added.values()))
+        assert tracked.undropped is not None
+        weights = _selected(tracked.undropped, own)
+        scores = None if tracked.scores is None else _selected(tracked.scores, own)
+        weighted = _weighted_sum(tracked, weights, scores, own, tuple(own), [(value, tuple(of_value))], output)
+        if weighted is not None:
+            return replace(weighted, added=tuple(added.values()))
     return None
 
 
 def _weighted_sum(
-    weights: Weights,
-    numbers: Tensor,
+    tracked: Weights,
+    weights: Tensor,
     scores: Tensor | None,
     axes: Sequence[int],
     labels: Labels,
@@ -295,30 +273,30 @@ def _weighted_sum(
     """The sum, if it is one over all keys.
 
     Args:
-        weights: what is known of the weights.
-        numbers, scores: in the axes of the labels.
-        axes: of the tensor that the weights are, for each label.
+        tracked: what is known of the weights.
+        weights, scores: in the axes of the labels.
+        axes: of the tensor that holds the weights, for each label.
         labels: of the weights' axes.
         values: what they are multiplied by.
         output: the labels of the result.
     """
     of_values = {label for _, each in values for label in each}
     summed = [label for label in labels if label not in output and label in of_values]
-    of_keys, of_rows = weights.axes_of_keys(), weights.axes_of_rows()
+    of_keys, of_rows = tracked.axes_of_keys(), tracked.axes_of_rows()
     keys = tuple(label for axis, label in zip(axes, labels, strict=True) if axis in of_keys)
-    sizes = dict(zip(labels, numbers.shape, strict=True))
-    if not keys and weights.softmax.keys <= 2:
-        # A single key has no place of its own.
+    sizes = dict(zip(labels, weights.shape, strict=True))
+    if not keys and tracked.softmax.keys <= 2:
+        # A single key has no axis of its own.
         keys = tuple(label for label in summed if sizes[label] == 1)[-1:]
-    elif weights.key is not None and set(of_keys) & set(of_rows):
+    elif tracked.key is not None and set(of_keys) & set(of_rows):
         return None
     count = prod(sizes[label] for label in keys)
     if not keys or any(label not in summed for label in keys):
         return None
-    if count not in (weights.softmax.keys, weights.softmax.keys - 1):
+    if count not in (tracked.softmax.keys, tracked.softmax.keys - 1):
         return None
     rows = [(axis, label) for axis, label in zip(axes, labels, strict=True) if label not in keys]
-    # Numbers that are weighed are no values: an expectation, an entropy, a loss.
+    # Weighed scalars are no values: they make an expectation, an entropy, a loss.
     known = [(value, each) for value, each in values if value is not None]
     features = [
         size for value, each in known for label, size in zip(each, value.shape, strict=True) if label not in labels
@@ -326,18 +304,18 @@ def _weighted_sum(
     has_queries = any(label not in of_values and sizes[label] > 1 for _, label in rows)
     if known and not any(size > 1 for size in features) and not (features and has_queries):
         return None
-    parts = dict(zip([label for _, label in rows], weights.parts_of([axis for axis, _ in rows]), strict=True))
-    return WeightedSum(weights, numbers, scores, labels, keys, parts, tuple(values), output)
+    parts = dict(zip([label for _, label in rows], tracked.parts_of([axis for axis, _ in rows]), strict=True))
+    return WeightedSum(tracked, weights, scores, labels, keys, parts, tuple(values), output)
 
 
 def _without_ones(tensor: Tensor, labels: Labels, sizes: dict[object, int]) -> tuple[Tensor, Labels]:
     """A tensor without its axes of size 1 that broadcast."""
-    kept = [axis for axis, label in enumerate(labels) if tensor.shape[axis] == sizes[label]]
-    return _selected(tensor, kept), tuple(labels[axis] for axis in kept)
+    axes = [axis for axis, label in enumerate(labels) if tensor.shape[axis] == sizes[label]]
+    return _selected(tensor, axes), tuple(labels[axis] for axis in axes)
 
 
 def _selected(tensor: Tensor, axes: Sequence[int]) -> Tensor:
-    """A tensor with these axes alone, at the first place of the others."""
+    """A tensor with these axes alone, at index 0 of the others."""
     for axis in reversed(range(tensor.dim())):
         if axis not in axes:
             tensor = tensor.select(axis, 0)

@@ -168,7 +168,7 @@ def test_configurations_out_of_range():
     ):  # fmt: skip
         with pytest.raises(ArgumentError, match=next(iter(bad))):
             RecurrentCaptionerConfig(**{**IMAGE, **bad})
-    with pytest.raises(ArgumentError, match="doubly_stochastic is of soft attention"):
+    with pytest.raises(ArgumentError, match="doubly_stochastic goes with soft attention"):
         RecurrentCaptionerConfig(**IMAGE, attention="hard", doubly_stochastic=1.0)
     for name in ("attention", "cell", "readout", "score", "hard_estimator"):
         with pytest.raises(UnknownNameError):

@@ -75,7 +75,7 @@ def test_what_does_not_fit_is_refused():
     ):  # fmt: skip
         with pytest.raises(ArgumentError, match=next(iter(bad))):
             ImageClassifierConfig(**{**SMALL, **bad})
-    with pytest.raises(ArgumentError, match="pooling 'cls' is of network 'vit'"):
+    with pytest.raises(ArgumentError, match="pooling 'cls' needs network 'vit'"):
         ImageClassifierConfig(**SMALL, network="cnn", grid_dim=16, stages=1)
     with pytest.raises(UnknownNameError):
         ImageClassifierConfig(**SMALL, pooling="max")

@@ -1,22 +1,18 @@
-"""A run of the task caption: its files, its captions, its records, its continuation, and bad input."""
+"""A run of the task caption: its files, its captions, its records, and bad input."""
 
 import json
-import signal
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
-from safetensors.torch import load_file
 
 import regard
 from image_files import colours, encoded
 from image_runs import CAPTIONERS, config_of, train_run
 from regard.errors import ArgumentError, DataError, KindError
 from regard.records import GridAxis
-from regard.tasks.caption.config import DataConfig, EvaluationConfig, ModelConfig, PredictionConfig
+from regard.tasks.caption import DataConfig, EvaluationConfig, ModelConfig, PredictionConfig
 from regard.training.run_folder import RunFolder
-from signal_at import SignalAt
 
 
 @pytest.mark.parametrize("name", CAPTIONERS)
@@ -83,25 +79,6 @@ def test_pictures_and_results_are_files_of_the_run(image_run, tmp_path):
     rows = (tmp_path / "evaluation-test.tsv").read_text().splitlines()
     assert rows[0] == "image\tcaption\tscore\ttrue"
     assert len(rows) == 5
-
-
-def results(path):
-    folder = RunFolder(path)
-    rows = [{name: value for name, value in row.items() if "second" not in name} for row in folder.read_metrics()]
-    return rows, folder.read_samples(), load_file(folder.model)
-
-
-@pytest.mark.parametrize("name", ["caption-soft", "caption-hard"])
-def test_an_interrupted_run_continues_exactly(image_run, tmp_path, name):
-    whole = results(image_run(name))
-    config = config_of(name)
-    interrupted = tmp_path / "run"
-    train_run(config, interrupted, reporter=SignalAt(7, signal.SIGINT))
-    assert len(RunFolder(interrupted).read_metrics()) < len(whole[0])
-    train_run(config, interrupted, resume=True)
-    again = results(interrupted)
-    assert again[:2] == whole[:2]
-    assert all(torch.equal(tensor, again[2][key]) for key, tensor in whole[2].items())
 
 
 def own_data(folder, rows=12):

@@ -1,11 +1,8 @@
-"""A run of the task classify: its files, its labels, its attention, its continuation after a signal or a kill."""
+"""A run of the task classify: its files, its labels, its attention, bad input."""
 
 import json
-import os
-import signal
 import subprocess
 import sys
-import textwrap
 from dataclasses import replace
 
 import pytest
@@ -15,16 +12,13 @@ from safetensors.torch import load_file
 import regard
 from regard.data.text.reviews import write_reviews
 from regard.errors import ArgumentError, DataError, KindError, RunError
-from regard.tasks.classify import train_classifier
-from regard.tasks.classify.config import ClassificationTrainingConfig, DataConfig, ModelConfig
-from regard.tasks.classify.experiment import balanced_weights
-from regard.tasks.classify.task import TASK
-from regard.training.checkpoint_io import SafeCheckpointIO, list_checkpoints
+from regard.tasks.classify import TASK, ClassificationTrainingConfig, DataConfig, ModelConfig, train_classifier
+from regard.tasks.outputs.label import balanced_weights
+from regard.training.checkpoints import list_checkpoints, load_checkpoint
 from regard.training.config import RunConfig
 from regard.training.reporter import SilentReporter
 from regard.training.run import train as train_run
 from regard.training.run_folder import RunFolder
-from signal_at import SignalAt
 
 SMALL = {"embedding": 8, "hidden": 8, "dropout": 0.1, "pooling_heads": 2}
 
@@ -43,21 +37,6 @@ def config_of(files, data=None, model=None, **training):
 def train(config, path, resume=False, reporter=None):
     folder = RunFolder.open(path) if resume else RunFolder.create(path)
     return train_run(TASK, config, folder, resume=resume, reporter=reporter or SilentReporter())
-
-
-def results(path):
-    """Everything of a run that is no measurement of time."""
-    folder = RunFolder(path)
-    rows = [{name: value for name, value in row.items() if "second" not in name} for row in folder.read_metrics()]
-    last = SafeCheckpointIO().load_checkpoint(list_checkpoints(folder.checkpoints)[-1])
-    tensors = {**load_file(folder.model), **{f"last.{name}": value for name, value in last["state_dict"].items()}}
-    return rows, folder.read_samples(), tensors
-
-
-def assert_same(one, other):
-    assert one[:2] == other[:2]
-    assert one[2].keys() == other[2].keys()
-    assert all(torch.equal(value, other[2][name]) for name, value in one[2].items())
 
 
 @pytest.fixture(scope="module")
@@ -177,39 +156,6 @@ def test_pictures(run, files, tmp_path):
         mean.draw(found, tmp_path)
 
 
-def test_a_signal_saves_and_stops(run, tmp_path):
-    path, config = run
-    for stop in (3, 13):  # in the first epoch, and in the second
-        other = tmp_path / f"stopped-{stop}"
-        assert train(config, other, reporter=SignalAt(stop, signal.SIGINT)).interrupted == signal.SIGINT
-        assert not train(config, other, resume=True).interrupted
-        assert_same(results(other), results(path))
-
-
-@pytest.mark.slow
-def test_killed_in_the_middle_of_an_epoch(run, tmp_path):
-    path, config = run
-    script = """
-        import json, sys
-        import datasets
-        datasets.config.HF_DATASETS_CACHE = sys.argv[2]
-        sys.path[:0] = sys.argv[4:]
-        from regard.training.config import RunConfig
-        from regard.tasks.classify.task import TASK
-        from signal_at import SignalAt
-        from test_runs import train
-        train(RunConfig.from_dict(json.loads(sys.argv[3]), "test", TASK), sys.argv[1], reporter=SignalAt(6, 9))
-    """
-    here = os.path.dirname(__file__)
-    places = here, os.path.dirname(os.path.dirname(here))
-    arguments = [tmp_path / "killed", tmp_path / "cache", json.dumps(config.to_dict()), *places]
-    ended = subprocess.run([sys.executable, "-c", textwrap.dedent(script), *map(str, arguments)], check=False)
-    assert ended.returncode == -signal.SIGKILL
-    assert [one.name for one in list_checkpoints(tmp_path / "killed" / "checkpoints")] == ["step-00000004.ckpt"]
-    train(config, tmp_path / "killed", resume=True)
-    assert_same(results(tmp_path / "killed"), results(path))
-
-
 def test_initial_weights_of_another_run(run, files, tmp_path):
     path, _ = run
     train(config_of(files, epochs=1, init_from=str(path), learning_rate=1e-9), tmp_path / "more")
@@ -235,7 +181,7 @@ def test_validation_texts_of_sorted_data_are_of_every_label(tmp_path):
     experiment = TASK.prepare(config, RunFolder(tmp_path))
     assert len(experiment.true) == 30
     assert set(experiment.true) == {0, 1, 2}
-    assert sum(experiment.corpora.counts) == 270
+    assert sum(experiment.counts) == 270
 
 
 def test_balanced_weights():
@@ -255,7 +201,7 @@ def test_balanced_training_finds_the_rare_label(tmp_path):
         run = tmp_path / kind
         train(config, run)
         folder = RunFolder(run)
-        last = SafeCheckpointIO().load_checkpoint(list_checkpoints(folder.checkpoints)[-1])["state_dict"]
+        last = load_checkpoint(list_checkpoints(folder.checkpoints)[-1])["state_dict"]
         trained = regard.load(run)
         trained.model.load_state_dict({name.removeprefix("model."): value for name, value in last.items()})
         probabilities[kind] = trained.predict(["same"])[0].probabilities["rare"]
@@ -286,5 +232,5 @@ def test_three_lines_train_one(tmp_path):
 
 
 def test_the_package_imports_no_pytorch():
-    code = "import sys, regard.tasks.classify.task, regard.tasks.classify.config; assert 'torch' not in sys.modules"
+    code = "import sys, regard.tasks.classify; assert 'torch' not in sys.modules"
     subprocess.check_call([sys.executable, "-c", code])

@@ -1,11 +1,8 @@
-"""A run of the task images: a folder of classes, rollout, records, its continuation, and bad input."""
-
-import signal
+"""A run of the task images: a folder of classes, rollout, records, and bad input."""
 
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
 
 import regard
 from image_files import colours, encoded
@@ -13,9 +10,8 @@ from image_runs import CLASSIFIERS, config_of, train_run
 from regard.attention.execution import recorded_calls
 from regard.errors import ArgumentError, DataError
 from regard.records import GridAxis
-from regard.tasks.images.config import DataConfig, ModelConfig
+from regard.tasks.images import DataConfig, ModelConfig
 from regard.training.run_folder import RunFolder
-from signal_at import SignalAt
 
 
 @pytest.mark.parametrize("name", CLASSIFIERS)
@@ -83,15 +79,6 @@ def test_predictions_of_many_are_those_of_each(image_run):
         (alone,) = trained.predict([image])
         np.testing.assert_allclose(found.weights, alone.weights, atol=1e-5)
         assert found.probabilities == pytest.approx(alone.probabilities, abs=1e-5)
-
-
-def test_an_interrupted_run_continues_exactly(image_run, tmp_path):
-    path, config = image_run("images-cbam"), config_of("images-cbam")
-    interrupted = tmp_path / "run"
-    train_run(config, interrupted, reporter=SignalAt(7, signal.SIGINT))
-    train_run(config, interrupted, resume=True)
-    whole, again = (load_file(RunFolder(one).model) for one in (path, interrupted))
-    assert all(torch.equal(tensor, again[key]) for key, tensor in whole.items())
 
 
 def test_a_folder_of_classes(tmp_path, small_corpora):

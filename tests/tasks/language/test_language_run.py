@@ -3,43 +3,18 @@
 import itertools
 import json
 import shutil
-import signal
-import subprocess
-import sys
-import textwrap
 from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file
 
 import regard
 from regard.errors import ArgumentError, DataError, RunError
-from regard.tasks.language.task import TASK
-from regard.training.checkpoint_io import SafeCheckpointIO, list_checkpoints
+from regard.tasks.language import TASK
 from regard.training.run_folder import RunFolder
 
-TIMES = ("seconds", "tokens_per_second")
 TRAIN = ["train", "language", "--tokenizer", "char", "--context", 13, "--layers", 1, "--hidden", 8, "--heads", 2,
          "--batch-size", 4, "--epochs", 1, "--steps-per-epoch", 3, "--threads", 1, "--device", "cpu"]  # fmt: skip
-
-
-def results(path):
-    """Everything of a run that is no measurement of time: metrics, samples, the best weights and the last state."""
-    folder = RunFolder(path)
-    rows = [{name: value for name, value in row.items() if name not in TIMES} for row in folder.read_metrics()]
-    last = SafeCheckpointIO().load_checkpoint(list_checkpoints(folder.checkpoints)[-1])
-    tensors = {**load_file(folder.model), **{f"last.{name}": value for name, value in last["state_dict"].items()}}
-    for number, state in last["optimizer_states"][0]["state"].items():
-        tensors |= {f"optimizer.{number}.{name}": value for name, value in state.items()}
-    return rows, folder.read_samples(), tensors
-
-
-def assert_same(one, other):
-    assert one[:2] == other[:2]
-    assert one[2].keys() == other[2].keys()
-    for name, value in one[2].items():
-        assert torch.equal(value, other[2][name]), name
 
 
 def test_it_learns(run):
@@ -51,33 +26,6 @@ def test_it_learns(run):
     samples = RunFolder(run).read_samples()
     assert len(samples) == 3
     assert all(sample["prompt"] for sample in samples)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("windows", ["random", "consecutive"])
-def test_a_killed_run_resumes_bit_for_bit(small, train, tmp_path, windows):
-    config = small(checkpoint_steps=4, windows=windows)
-    train(config, tmp_path / "whole")
-    script = """
-        import json, sys
-        import datasets
-        datasets.config.HF_DATASETS_CACHE = sys.argv[2]
-        sys.path[:0] = sys.argv[4:]
-        from regard.tasks.language.task import TASK
-        from regard.training.config import RunConfig
-        from regard.training.run import train
-        from regard.training.run_folder import RunFolder
-        from signal_at import SignalAt
-        config = RunConfig.from_dict(json.loads(sys.argv[3]), "test", TASK)
-        train(TASK, config, RunFolder.create(sys.argv[1]), reporter=SignalAt(10, 9))
-    """
-    tests = Path(__file__).parents[2]
-    arguments = [tmp_path / "killed", tmp_path / "cache", json.dumps(config.to_dict()), tests]
-    ended = subprocess.run([sys.executable, "-c", textwrap.dedent(script), *map(str, arguments)], check=False)
-    assert ended.returncode == -signal.SIGKILL
-    assert list_checkpoints(tmp_path / "killed" / "checkpoints")[-1].name == "step-00000008.ckpt"
-    assert train(config, tmp_path / "killed", resume=True).progress.step == 21
-    assert_same(results(tmp_path / "killed"), results(tmp_path / "whole"))
 
 
 def test_commands_from_the_bundled_text_to_a_picture(run_command, tmp_path, monkeypatch):
@@ -186,11 +134,11 @@ def test_unknown_pieces_are_counted_and_said(run, tmp_path):
 def test_the_end_of_the_training_text_is_held_out(small, tmp_path, texts):
     folder = RunFolder(tmp_path)
     text = (texts / "train.txt").read_bytes().decode()
-    corpus = TASK.prepare(small({"validation": None, "held_out": 101}), folder).corpus
-    assert corpus.tokenizer.decode(corpus.train.ids()) == text[:-101]
-    assert corpus.tokenizer.decode(corpus.validation.ids(1)) == text[-101:]
-    corpus = TASK.prepare(small({"validation": None}), folder).corpus
-    assert len(corpus.validation) - 1 == (len(text) + 1) // 10
+    prepared = TASK.prepare(small({"validation": None, "held_out": 101}), folder)
+    assert prepared.files["tokenizer"].decode(prepared.train.table.ids()) == text[:-101]
+    assert prepared.files["tokenizer"].decode(prepared.validation.table.ids(1)) == text[-101:]
+    prepared = TASK.prepare(small({"validation": None}), folder)
+    assert len(prepared.validation) - 1 == (len(text) + 1) // 10
 
 
 def test_a_run_takes_weights_and_tokenizer_of_another(run, small, train, tmp_path, texts):

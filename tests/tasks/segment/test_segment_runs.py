@@ -1,30 +1,23 @@
-"""A run of the task segment: its files, its metrics, its attention, its pictures, its continuation after a signal."""
+"""A run of the task segment: its files, its metrics, its attention, its pictures, bad input."""
 
 import json
-import signal
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
-from safetensors.torch import load_file
 from torchmetrics.classification import MulticlassJaccardIndex
 
 import regard
-from regard.data.images.masked_sources import open_masked
+from regard.data.images.masked_images import open_masked
 from regard.data.images.streets import CLASSES, HEIGHT, WIDTH, Street, write_streets
 from regard.errors import ArgumentError, DataError, KindError, RunError
-from regard.tasks.segment.config import DataConfig, ModelConfig, PredictionConfig, SegmentationTrainingConfig
-from regard.tasks.segment.corpora import open_corpora
-from regard.tasks.segment.experiment import class_weights
-from regard.tasks.segment.metrics import PixelMetrics, count_pixels
-from regard.tasks.segment.task import TASK
-from regard.training.checkpoint_io import SafeCheckpointIO, list_checkpoints
+from regard.tasks.outputs.mask import PixelMetrics, class_weights, count_pixels
+from regard.tasks.segment import TASK, DataConfig, ModelConfig, PredictionConfig, SegmentationTrainingConfig
 from regard.training.config import RunConfig
 from regard.training.reporter import SilentReporter
 from regard.training.run import train as train_run
 from regard.training.run_folder import RunFolder
-from signal_at import SignalAt
 
 SMALL = {"channels": 4, "levels": 3, "blocks": 1, "decoder_channels": 8}
 NONE = {"gate": "none", "context": "none", "fusion": "sum"}
@@ -78,15 +71,6 @@ def run(tmp_path_factory):
     return path, config
 
 
-def results(path):
-    """Everything of a run that is no measurement of time."""
-    folder = RunFolder(path)
-    rows = [{name: value for name, value in row.items() if "second" not in name} for row in folder.read_metrics()]
-    last = SafeCheckpointIO().load_checkpoint(list_checkpoints(folder.checkpoints)[-1])
-    tensors = {**load_file(folder.model), **{f"last.{name}": value for name, value in last["state_dict"].items()}}
-    return rows, folder.read_samples(), tensors
-
-
 def test_the_run_folder(run):
     path, _ = run
     content = json.loads((path / "classes.json").read_text())
@@ -99,23 +83,12 @@ def test_the_run_folder(run):
     assert sum(sample["found"].values()) == pytest.approx(1, abs=1e-3)
 
 
-def test_a_signal_saves_and_stops(run, tmp_path):
-    path, config = run
-    other = tmp_path / "stopped"
-    assert train(config, other, reporter=SignalAt(4, signal.SIGINT)).interrupted == signal.SIGINT
-    assert not train(config, other, resume=True).interrupted
-    one, whole = results(other), results(path)
-    assert one[:2] == whole[:2]
-    assert one[2].keys() == whole[2].keys()
-    assert all(torch.equal(value, whole[2][name]) for name, value in one[2].items())
-
-
 def test_the_metrics_are_those_of_torchmetrics(run, tmp_path):
     trained = regard.load(run[0])
     table = write_streets(tmp_path, {"test": 7})["test"]
     found = trained.evaluate(str(table))
     pairs = [one.load() for one in open_masked(table)]
-    predicted = trained.classes_of([pair.pixels for pair in pairs], ["a"] * 7)
+    predicted = trained.classes_of([("a", pair.pixels) for pair in pairs])
     true = torch.from_numpy(np.stack([pair.classes for pair in pairs])).long()
     predicted = torch.from_numpy(np.stack(predicted)).long()
     expected = MulticlassJaccardIndex(len(CLASSES), average="macro")(predicted, true)
@@ -216,12 +189,12 @@ def test_classes_are_the_numbers_of_the_maps(tmp_path, maps, ignore, expected):
     folder = RunFolder(tmp_path / "run")
     if not expected.isdigit():
         with pytest.raises(DataError, match=expected):
-            open_corpora(config, folder)
+            TASK.prepare(config, folder)
         return
-    corpora = open_corpora(config, folder)
-    assert corpora.classes.names == tuple(expected)
-    assert sum(corpora.counts) == sum(np.sum(np.resize(one[1:], (6, 8)) != ignore) for one in maps)
-    assert open_corpora(config, folder).classes == corpora.classes  # as a run that continues
+    experiment = TASK.prepare(config, folder)
+    assert experiment.files["classes"].names == tuple(expected)
+    assert sum(experiment.counts) == sum(np.sum(np.resize(one[1:], (6, 8)) != ignore) for one in maps)
+    assert TASK.prepare(config, folder).files == experiment.files  # as a run that continues
 
 
 def test_predictions(run, tmp_path):

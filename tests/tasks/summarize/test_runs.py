@@ -1,30 +1,21 @@
 """Runs of the task: training, resumption, evaluation and prediction of both models, as for every task."""
 
 import json
-import signal
-import subprocess
-import sys
-import textwrap
 
 import pytest
 import torch
 from safetensors.torch import load_file
 
 import regard
-from regard.data.text.batches import BatchLoader
+from regard.data.text.batches import pair_batches
 from regard.data.text.sources import open_pairs
 from regard.errors import ArgumentError, DataError, RunError
-from regard.tasks.run_files import tokenizer_path
-from regard.tasks.summarize.corpora import open_articles
-from regard.tasks.summarize.encoding import encode_articles
-from regard.tasks.summarize.evaluation import read_spans
-from regard.tasks.summarize.rouge import rouge_scores
-from regard.tasks.summarize.task import TASK
-from regard.training.checkpoint_io import SafeCheckpointIO, list_checkpoints
+from regard.tasks.inputs.input import tokenizer_path
+from regard.tasks.outputs.text_metrics import rouge_scores
+from regard.tasks.summarize import TASK, encode_articles, open_articles, read_spans
 from regard.training.reporter import SilentReporter
 from regard.training.run import train as train_run
 from regard.training.run_folder import RunFolder
-from signal_at import SignalAt
 
 KINDS = {
     "recurrent": ("recurrent", {"coverage": True}),
@@ -32,26 +23,11 @@ KINDS = {
     "transformer": ("transformer", {"coverage": True}),
     "no copy": ("transformer", {"copy": False}),
 }
-TIMES = ("seconds", "tokens_per_second")
 
 
 def train(config, path, resume=False, reporter=None):
     folder = RunFolder.open(path) if resume else RunFolder.create(path)
     return train_run(TASK, config, folder, resume=resume, reporter=reporter or SilentReporter())
-
-
-def results(path):
-    """Metrics, samples, the best weights and the last state of a run."""
-    folder = RunFolder(path)
-    rows = [{name: value for name, value in row.items() if name not in TIMES} for row in folder.read_metrics()]
-    last = SafeCheckpointIO().load_checkpoint(list_checkpoints(folder.checkpoints)[-1])
-    return rows, folder.read_samples(), {**load_file(folder.model), **last["state_dict"]}
-
-
-def assert_same(one, other):
-    assert one[:2] == other[:2]
-    assert one[2].keys() == other[2].keys()
-    assert all(torch.equal(value, other[2][name]) for name, value in one[2].items())
 
 
 @pytest.fixture(scope="module")
@@ -76,48 +52,6 @@ def test_a_run_learns_and_its_folder_is_whole(runs, name):
     folder.manifest.verify_all()
     assert folder.read_config(TASK).model.copy == runs[name].config.model.copy
     assert list(folder.pictures.glob("*.png")) or TASK.report(folder)
-
-
-@pytest.mark.parametrize("name", ["recurrent", "transformer"])
-def test_a_stopped_run_continues_bit_for_bit(runs, tiny_summary, tmp_path, name):
-    expected = results(runs[name].folder.path)
-    config = tiny_summary(*KINDS[name], checkpoint_steps=3)
-    for stop in (2, 9):
-        path = tmp_path / str(stop)
-        assert train(config, path, reporter=SignalAt(stop, signal.SIGTERM)).interrupted == signal.SIGTERM
-        assert not train(config, path, resume=True).interrupted
-        assert_same(results(path), expected)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["recurrent", "transformer"])
-def test_a_killed_run_continues_bit_for_bit(runs, tiny_summary, tmp_path, name):
-    config = tiny_summary(*KINDS[name], checkpoint_steps=3)
-    script = """
-        import json, os, signal, sys
-        import datasets
-        datasets.config.HF_DATASETS_CACHE = sys.argv[2]
-        from regard.tasks.summarize.task import TASK
-        from regard.training.config import RunConfig
-        from regard.training.reporter import SilentReporter
-        from regard.training.run import train
-        from regard.training.run_folder import RunFolder
-
-        class KillAt(SilentReporter):
-            left = 8
-            def step(self, fraction, text):
-                self.left -= 1
-                if not self.left:
-                    os.kill(os.getpid(), signal.SIGKILL)
-
-        config = RunConfig.from_dict(json.loads(sys.argv[3]), "test", TASK)
-        train(TASK, config, RunFolder.create(sys.argv[1]), reporter=KillAt())
-    """
-    arguments = [str(tmp_path / "killed"), str(tmp_path / "cache"), json.dumps(config.to_dict())]
-    ended = subprocess.run([sys.executable, "-c", textwrap.dedent(script), *arguments], check=False)
-    assert ended.returncode == -signal.SIGKILL
-    train(config, tmp_path / "killed", resume=True)
-    assert_same(results(tmp_path / "killed"), results(runs[name].folder.path))
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -147,7 +81,7 @@ def test_the_perplexity_is_that_of_the_steps(runs, articles):
     )  # fmt: skip
     total = tokens = 0
     with torch.inference_mode():
-        for batch in BatchLoader(encoded, 1, shuffle=False, source_tokens_per_batch=1):
+        for batch in pair_batches(encoded, 1, shuffle=False, source_tokens_per_batch=1):
             state = trained.model.start(trained.model.encode(batch.source, batch.source_lengths))
             for time in range(batch.target.shape[1] - 1):
                 log_probabilities, state, _ = trained.model.step(batch.target[:, time], state)

@@ -1,34 +1,34 @@
-"""Runs of the task transcribe: training, resumption, evaluation, prediction, pictures, the commands, bad input."""
+"""Runs of the task transcribe: training, evaluation, prediction, pictures, the commands, bad input."""
 
 import io
 import json
 import shutil
-import signal
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import soundfile
-import torch
-from safetensors.torch import load_file
 
 import regard
 from regard.data.speech.sounds import Sound
 from regard.data.speech.utterances import Utterance
 from regard.errors import ArgumentError, DataError, KindError, ShapeError
 from regard.records import FrameAxis
-from regard.tasks.sound_inputs import HeardSound
-from regard.tasks.transcribe.config import DataConfig, ModelConfig, TranscriptionTrainingConfig
-from regard.tasks.transcribe.evaluation import alignment_times
-from regard.tasks.transcribe.task import TASK
-from regard.tasks.transcribe.trained_transcriber import mean_seconds
-from regard.tasks.transcribe.word_errors import error_rates
+from regard.tasks.inputs.sound import HeardSound
+from regard.tasks.outputs.text_metrics import error_rates
+from regard.tasks.transcribe import (
+    TASK,
+    DataConfig,
+    ModelConfig,
+    TranscriptionTrainingConfig,
+    alignment_times,
+    mean_seconds,
+)
 from regard.training.config import RunConfig
 from regard.training.reporter import SilentReporter
 from regard.training.run import train as train_run
 from regard.training.run_folder import RunFolder
-from signal_at import SignalAt
 from tone_corpus import HOP, WIDTH, write_tones
 
 SMALL = {
@@ -145,18 +145,6 @@ def test_the_transformer_trains_and_shows_all_its_attentions(files, tmp_path):
         trained.predict([files["test"].parent / "test-0.npy"], window=0.5)
 
 
-def test_a_run_that_was_interrupted_ends_as_one_that_was_not(files, tmp_path):
-    config = config_of(
-        files, model={**SMALL, "dropout": 0.2, "time_masks": 1, "normalization": "corpus"}, checkpoint_steps=2
-    )
-    train(config, tmp_path / "whole")
-    assert train(config, tmp_path / "cut", reporter=SignalAt(9, signal.SIGTERM)).interrupted
-    train(config, tmp_path / "cut", resume=True)
-    one, other = (load_file(RunFolder(tmp_path / name).model) for name in ("whole", "cut"))
-    assert one.keys() == other.keys()
-    assert all(torch.equal(tensor, other[name]) for name, tensor in one.items())
-
-
 def test_inputs_of_every_kind(trained):
     features = np.random.default_rng(2).normal(size=(40, WIDTH)).astype(np.float32)
     (found,) = trained.predict([features])
@@ -227,8 +215,8 @@ def test_commands(files, tmp_path, run_command, monkeypatch):
     options = ["--bundled", 20, "--convolutions", 1, "--channels", 2, "--hidden", 8, "--decoder-hidden", 8,
                "--embedding", 8, "--score-features", 4, "--bands", 12, "--rate", 8000, "--epochs", 1, "--threads", 1,
                "--tokenizer", "word", "--max-length", 8]  # fmt: skip
-    monkeypatch.setattr("regard.tasks.transcribe.experiment.BUNDLED_VALIDATION", 4)
-    monkeypatch.setattr("regard.tasks.transcribe.experiment.BUNDLED_TEST", 3)
+    monkeypatch.setattr(TASK.input.generated, "validation", 4)
+    monkeypatch.setattr(TASK.input.generated, "test", 3)
     code, printed, _ = run_command("train", "transcribe", *options, "--run", "r")
     assert code == 0
     assert "alignment error" in printed

@@ -11,9 +11,9 @@ from safetensors.torch import load_file
 
 import regard
 from regard.errors import RunError
-from regard.tasks.run_files import tokenizer_path
-from regard.tasks.translate.task import TASK
-from regard.training.checkpoint_io import SafeCheckpointIO, list_checkpoints
+from regard.tasks.inputs.input import tokenizer_path
+from regard.tasks.translate import TASK
+from regard.training.checkpoints import list_checkpoints, load_checkpoint
 from regard.training.manifest import ManifestFile
 from regard.training.reporter import SilentReporter
 from regard.training.run import train
@@ -51,7 +51,7 @@ def make_old(folder, tensorboard=False):
         }
         path.write_text(json.dumps(state, ensure_ascii=False))
     for path in list_checkpoints(folder.checkpoints):
-        checkpoint = SafeCheckpointIO().load_checkpoint(path)
+        checkpoint = load_checkpoint(path)
         progress = checkpoint["regard"]["progress"]
         best, units = progress.pop("best"), progress.pop("units")
         checkpoint["regard"] = {
@@ -113,7 +113,7 @@ def test_a_checkpoint_of_a_later_version_is_refused(whole, tiny, tmp_path):
     folder = RunFolder.create(tmp_path / "run")
     train(TASK, tiny(), folder, reporter=SignalAt(3, signal.SIGINT))
     (path,) = list_checkpoints(folder.checkpoints)
-    checkpoint = SafeCheckpointIO().load_checkpoint(path)
+    checkpoint = load_checkpoint(path)
     checkpoint["regard"]["format"] = 99
     torch.save(checkpoint, path)
     (folder.path / ManifestFile.NAME).unlink()

@@ -115,9 +115,9 @@ class _BeamRecord:
     def finish(self, length: int, alive: Tensor, totals: Tensor, origin: Tensor, ends: Tensor) -> None:
         """Record the hypotheses that end after ``length`` tokens; the tensors are ``[alive, width]``."""
         ends = ends & (totals > -torch.inf)
-        rows, places = ends.nonzero(as_tuple=True)
-        found = zip(alive[rows].tolist(), totals[rows, places].tolist(), origin[rows, places].tolist(), strict=True)
-        for sentence, total, hypothesis in found:
+        rows, columns = ends.nonzero(as_tuple=True)
+        ended = zip(alive[rows].tolist(), totals[rows, columns].tolist(), origin[rows, columns].tolist(), strict=True)
+        for sentence, total, hypothesis in ended:
             if len(self._finished[sentence]) < self.width:
                 score = total / self.penalty(length)
                 self._finished[sentence].append(_Finished(score, total, length, hypothesis))
@@ -151,7 +151,7 @@ class _BeamRecord:
     def best(self, source_lengths: Tensor) -> list[Hypothesis]:
         """The best finished hypothesis of each sentence, with its tokens and weights."""
         origins, all_tokens = torch.stack(self._origins).tolist(), torch.stack(self._tokens).tolist()
-        found = []
+        hypotheses = []
         for sentence, source in enumerate(source_lengths.tolist()):
             end = max(self._finished[sentence], key=lambda finished: finished.score)
             index, tokens, rows = end.origin, [], []
@@ -163,5 +163,5 @@ class _BeamRecord:
             weights = None
             if self._weights:
                 weights = torch.stack(rows[::-1]) if rows else torch.zeros(0, source)
-            found.append(Hypothesis(tokens[::-1], end.score, end.log_probability, weights))
-        return found
+            hypotheses.append(Hypothesis(tokens[::-1], end.score, end.log_probability, weights))
+        return hypotheses

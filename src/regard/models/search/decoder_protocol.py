@@ -46,7 +46,7 @@ class SearchableDecoder(Protocol):
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """A sentence that a search found.
+    """The result of a search for one sentence.
 
     Attributes:
         tokens: the tokens without ``bos`` and ``eos``.
@@ -80,8 +80,8 @@ class Limits:
     forbidden: Sequence[int] = ()
 
     def __post_init__(self) -> None:
-        given = [self.max_length] if isinstance(self.max_length, int) else self.max_length
-        for length in given:
+        lengths = [self.max_length] if isinstance(self.max_length, int) else self.max_length
+        for length in lengths:
             if length < 0:
                 raise ArgumentError(f"max_length must be 0 or more; it is {length}")
 

@@ -101,11 +101,11 @@ def _search(
     state, lengths = decoder.start(encoded), torch.tensor(limits.lengths(rows), device=encoded.lengths.device)
     if samples == 1:
         return _run(decoder, state, encoded.lengths, lengths, limits, pick)
-    found: list[Hypothesis] = []
+    hypotheses: list[Hypothesis] = []
     for part in torch.arange(rows, device=lengths.device).split(max(1, ROWS // samples)):
         index = part.repeat_interleave(samples)
-        found += _run(decoder, state.select(index), encoded.lengths[index], lengths[index], limits, pick)
-    return found
+        hypotheses += _run(decoder, state.select(index), encoded.lengths[index], lengths[index], limits, pick)
+    return hypotheses
 
 
 def _run(
@@ -136,9 +136,9 @@ def _run(
             state = state.select(unfinished) if len(unfinished) else state
     sentences = torch.stack(chosen, dim=1).cpu()
     attention = torch.stack(step_weights, dim=1).float().cpu() if step_weights else None
-    found = []
+    hypotheses = []
     for row, (total, source) in enumerate(zip(totals.tolist(), sources.tolist(), strict=True)):
         length = int((sentences[row] != limits.eos).sum())
         weights = None if attention is None else attention[row, :length, :source].clone()
-        found.append(Hypothesis(sentences[row, :length].tolist(), total, total, weights))
-    return found
+        hypotheses.append(Hypothesis(sentences[row, :length].tolist(), total, total, weights))
+    return hypotheses

@@ -128,16 +128,16 @@ def mean_utilities(sentences: Sequence[Sequence[int]], order: int) -> np.ndarray
 
 def _shared(sentences: Sequence[tuple[int, ...]], n: int) -> np.ndarray:
     """How many n-grams of one sentence are in another, each as often as in both; float64 ``[sentences, sentences]``."""
-    # An n-gram that is there for the second time is a column of its own: then min(a, b) is a product of zeros and ones.
+    # An n-gram that occurs a second time is a column of its own: then min(a, b) is a product of zeros and ones.
     columns: dict[Any, int] = {}
-    places: list[tuple[int, int]] = []
+    cells: list[tuple[int, int]] = []
     for row, sentence in enumerate(sentences):
         times: Counter[tuple[int, ...]] = Counter()
         for start in range(len(sentence) - n + 1):
             gram = sentence[start : start + n]
             times[gram] += 1
-            places.append((row, columns.setdefault((gram, times[gram]), len(columns))))
+            cells.append((row, columns.setdefault((gram, times[gram]), len(columns))))
     holds = np.zeros((len(sentences), len(columns)), dtype=np.float32)
-    if places:
-        holds[tuple(np.array(places).T)] = 1
+    if cells:
+        holds[tuple(np.array(cells).T)] = 1
     return (holds @ holds.T).astype(np.float64)

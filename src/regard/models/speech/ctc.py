@@ -49,8 +49,8 @@ class AlignmentHead(nn.Module):
     @torch.no_grad()
     def best_path(self, encoded: Encoded) -> list[list[int]]:
         """The tokens of the most likely path of each row."""
-        found = []
+        texts = []
         for row, length in zip(self(encoded.annotations).argmax(-1), encoded.lengths.tolist(), strict=True):
             path = row[:length].unique_consecutive().tolist()
-            found.append([token for token in path if token != self.blank])
-        return found
+            texts.append([token for token in path if token != self.blank])
+        return texts

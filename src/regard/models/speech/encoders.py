@@ -116,7 +116,7 @@ class Frames(NamedTuple):
 class HalvingConvolution(nn.Module):
     """A convolution over time and features that halves both, with layer normalization and ReLU.
 
-    The kernel has 4 × 4 places and a stride of 2, so output t is centred between the inputs 2t and 2t + 1, which are
+    The kernel has 4 × 4 cells and a stride of 2, so output t is centred between the inputs 2t and 2t + 1, which are
     those that it stands for. An odd number of frames or features is completed by zeros.
 
     Args:
@@ -143,11 +143,11 @@ class HalvingConvolution(nn.Module):
         """
         frames, width = channels.shape[2:]
         padded = F.pad(channels, (1, 1 + width % 2, 1, 1 + frames % 2))
-        found = self.convolution(padded).transpose(1, 2)  # batch, frames, channels, width
-        found = torch.relu(self.norm(found)).transpose(1, 2)
+        rows = self.convolution(padded).transpose(1, 2)  # batch, frames, channels, width
+        halved = torch.relu(self.norm(rows)).transpose(1, 2)
         lengths = (lengths + 1) // 2
-        present = present_frames(lengths, found.shape[2])[:, None, :, None]
-        return found.masked_fill(~present, 0.0), lengths
+        present = present_frames(lengths, halved.shape[2])[:, None, :, None]
+        return halved.masked_fill(~present, 0.0), lengths
 
 
 class BidirectionalLayer(nn.Module):

@@ -1,4 +1,4 @@
-"""What a listening model makes of features before its first layer: derivatives, normalization, and augmentation."""
+"""The input of a listening model: derivatives of features, normalization, and augmentation."""
 
 from collections.abc import Iterable
 
@@ -115,13 +115,13 @@ def deltas(features: Tensor, lengths: Tensor, window: int = 2) -> Tensor:
     frames = features.shape[1]
     if not frames:
         return features
-    place = torch.arange(frames, device=features.device)
+    frame = torch.arange(frames, device=features.device)
     last = (lengths - 1).clamp(min=0)[:, None]
     rows = torch.arange(features.shape[0], device=features.device)[:, None]
     slope = torch.zeros_like(features)
     for n in range(1, window + 1):
-        after = features[rows, torch.minimum(place + n, last)]
-        before = features[rows, torch.minimum((place - n).clamp(min=0), last)]
+        after = features[rows, torch.minimum(frame + n, last)]
+        before = features[rows, torch.minimum((frame - n).clamp(min=0), last)]
         slope = slope + n * (after - before)
     slope = slope / (2 * sum(n * n for n in range(1, window + 1)))
     return slope.masked_fill(~present_frames(lengths, frames)[..., None], 0.0)
@@ -180,11 +180,11 @@ class SpecAugment(nn.Module):
 
 
 def _blocks(number: int, longest: Tensor, lengths: Tensor, size: int) -> Tensor:
-    """bool ``[batch, size]``: so many random blocks of 0 to ``longest`` within the first ``lengths`` places."""
-    place = torch.arange(size, device=lengths.device)
-    found = torch.zeros(len(lengths), size, dtype=torch.bool, device=lengths.device)
+    """bool ``[batch, size]``: so many random blocks of 0 to ``longest`` within the first ``lengths`` elements."""
+    frame = torch.arange(size, device=lengths.device)
+    masked = torch.zeros(len(lengths), size, dtype=torch.bool, device=lengths.device)
     for _ in range(number):
         length = (torch.rand(len(lengths), device=lengths.device) * (longest + 1)).long()
         start = (torch.rand(len(lengths), device=lengths.device) * (lengths - length + 1)).long()
-        found |= (place >= start[:, None]) & (place < (start + length)[:, None])
-    return found
+        masked |= (frame >= start[:, None]) & (frame < (start + length)[:, None])
+    return masked

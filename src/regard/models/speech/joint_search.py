@@ -29,13 +29,13 @@ class Paths(NamedTuple):
 
     @property
     def either(self) -> Tensor:
-        """Of both."""
+        """The rows ``index`` of both states."""
         return torch.logaddexp(self.at_token, self.at_blank)
 
 
 @dataclass(frozen=True)
 class Aligned:
-    """What the alignment head says of a text that is being searched for.
+    """The alignment head's probabilities of a text during a search.
 
     Attributes:
         sentence: ``int64 [rows]``, the row of ``log_probabilities`` that a hypothesis belongs to.
@@ -104,8 +104,8 @@ class JointDecoder:
     def start(self, encoded: Encoded) -> JointState:
         """The state before the first token."""
         log_probabilities = self.head(encoded.annotations).double()
-        place = torch.arange(log_probabilities.shape[1], device=log_probabilities.device)
-        behind = (place >= encoded.lengths[:, None])[..., None]
+        position = torch.arange(log_probabilities.shape[1], device=log_probabilities.device)
+        behind = (position >= encoded.lengths[:, None])[..., None]
         only_blank = torch.full_like(log_probabilities[0, 0], -torch.inf)
         only_blank[self.head.blank] = 0.0
         log_probabilities = torch.where(behind, only_blank, log_probabilities)
@@ -123,7 +123,7 @@ class JointDecoder:
 
     def step(self, tokens: Tensor, state: JointState) -> Step:
         """One step of a search: see `regard.models.search.SearchableDecoder`."""
-        found = self.model.step(tokens, state.decoder)
+        step = self.model.step(tokens, state.decoder)
         aligned = state.aligned
         begun = aligned.following.new_zeros(len(tokens))
         if not state.is_first:
@@ -131,8 +131,8 @@ class JointDecoder:
             aligned = self._followed(self._extended(aligned, tokens))
         # Where nothing is possible any more, all that may follow is equally improbable.
         of_alignment = (aligned.following - begun[:, None]).nan_to_num(nan=LEAST, neginf=LEAST).clamp(LEAST, 0.0)
-        joint = (1.0 - self.weight) * found.log_probabilities + self.weight * of_alignment.float()
-        return Step(joint, JointState(found.state, aligned, is_first=False), found.weights)
+        joint = (1.0 - self.weight) * step.log_probabilities + self.weight * of_alignment.float()
+        return Step(joint, JointState(step.state, aligned, is_first=False), step.weights)
 
     def _extended(self, aligned: Aligned, tokens: Tensor) -> Aligned:
         """The texts with one more token each."""

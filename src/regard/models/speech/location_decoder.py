@@ -7,8 +7,7 @@ from torch import Tensor, nn
 
 from regard.errors import ArgumentError, UnknownNameError
 from regard.models.encoders import Encoded
-from regard.models.readout import Readout
-from regard.models.recurrent_decoder import Decoded, DecoderState, RecurrentDecoder
+from regard.models.recurrent_decoder import Decoded, DecoderState, Readout, RecurrentDecoder
 from regard.nn import Attention, Memory
 from regard.normalizers import Normalizer, as_normalizer
 from regard.scores import LocationAware
@@ -75,8 +74,8 @@ def window_around(weights: Tensor, half_width: int) -> Tensor:
         raise ArgumentError(f"half_width must be at least 0; it is {half_width}")
     total = weights.double().cumsum(-1)
     median = (total < 0.5 * total[..., -1:]).sum(-1, keepdim=True)
-    place = torch.arange(weights.shape[-1], device=weights.device)
-    return (place - median).abs() <= half_width
+    position = torch.arange(weights.shape[-1], device=weights.device)
+    return (position - median).abs() <= half_width
 
 
 class LocationDecoder(RecurrentDecoder):

@@ -24,7 +24,7 @@ TRANSCRIBER_SCORES = ("location_aware", "additive", "dot", "scaled_dot", "genera
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TranscriberConfig(SpeechEncoderConfig):
-    """What the configuration of every transcriber has."""
+    """The options that all transcribers share."""
 
     target_vocabulary: int
     """Target tokens."""
@@ -172,17 +172,17 @@ class Transcriber(Translator, ABC):
         label_smoothing: float = 0.1,
         sampling_probability: float = 0.0,
     ) -> Loss:
-        """As that of every translator; while training, with the loss of the alignment head."""
+        """Adds the loss of the alignment head to that of a text predictor, while training."""
         encoded = self.encode(source, source_lengths)
         predicted = self.predict(
             encoded, target, target_lengths, sampling_probability=sampling_probability, need_weights=False
         )
-        found = self.loss_of(predicted, target, target_lengths, label_smoothing)
+        loss = self.loss_of(predicted, target, target_lengths, label_smoothing)
         if self.alignment_head is None or not self.training:
-            return found
-        aligned = self.alignment_head.loss(encoded, target, target_lengths) / found.tokens.clamp(min=1)
+            return loss
+        aligned = self.alignment_head.loss(encoded, target, target_lengths) / loss.tokens.clamp(min=1)
         weight = self.config.ctc_weight
-        return found._replace(total=(1 - weight) * found.total + weight * aligned)
+        return loss._replace(total=(1 - weight) * loss.total + weight * aligned)
 
 
 class RecurrentTranscriber(Transcriber):

@@ -1,4 +1,4 @@
-"""Networks of torchvision and timm, by their names, as grids of annotations; nothing is downloaded."""
+"""Networks of torchvision and timm by name, as grids of annotations; nothing is downloaded."""
 
 import importlib
 from pathlib import Path
@@ -14,10 +14,10 @@ PACKAGES = ("torchvision", "timm")
 
 
 def backbone_name(text: str) -> tuple[str, str]:
-    """The package and the name of a network: ``("timm", "resnet18")`` for ``"timm:resnet18"``.
+    """Splits the package and the name of a network: ``("timm", "resnet18")`` for ``"timm:resnet18"``.
 
     Raises:
-        ArgumentError: it is not of this form.
+        ArgumentError: the text does not have this form.
     """
     package, _, name = text.partition(":")
     if package not in PACKAGES or not name:
@@ -26,11 +26,10 @@ def backbone_name(text: str) -> tuple[str, str]:
 
 
 class Backbone(nn.Module):
-    """The last feature map of a network of another package, before it is pooled.
+    """Computes the last feature map of a network of another package, before its pooling.
 
-    Weights are random; `load` reads those of a file. A network whose windows of 3 × 3 move by 2 pixels has its
-    annotations up to half a cell to the upper left of the cell in which an overlay shows them; the networks of regard
-    do not.
+    Weights are random; `load` reads them from a file. In a network with 3 × 3 windows and stride 2, annotations are up
+    to half a cell to the upper left of the cell where an overlay shows them; this is not so in regard's own networks.
 
     Args:
         name: ``"torchvision:NAME"`` or ``"timm:NAME"``.
@@ -38,8 +37,8 @@ class Backbone(nn.Module):
 
     Attributes:
         dim: features of an annotation.
-        rows: of the grid.
-        columns: of the grid.
+        rows: rows of the grid.
+        columns: columns of the grid.
 
     Raises:
         ArgumentError: the network has no feature map for images of this size.
@@ -52,68 +51,68 @@ class Backbone(nn.Module):
         package, model = backbone_name(name)
         self.name = name
         self.frozen = False
-        make = _from_torchvision if package == "torchvision" else _from_timm
-        self.network = make(_imported(package), model, size)
+        create = _from_torchvision if package == "torchvision" else _from_timm
+        self.network = create(_imported(package), model, size)
         try:
             with torch.no_grad():
                 training = self.network.training
-                found = self.network.eval()(torch.zeros(1, 3, *size))
+                features = self.network.eval()(torch.zeros(1, 3, *size))
                 self.network.train(training)
         except (RuntimeError, ValueError, AssertionError) as error:
             reason = (str(error).strip() or type(error).__name__).splitlines()[0]
             raise ArgumentError(f"the backbone {name} takes no images of {size[0]} × {size[1]} ({reason})") from error
-        if found.dim() != 4:
+        if features.dim() != 4:
             raise ArgumentError(f"the backbone {name} has no feature map [batch, features, rows, columns]")
-        _, self.dim, self.rows, self.columns = found.shape
+        _, self.dim, self.rows, self.columns = features.shape
 
     def forward(self, images: Tensor) -> Tensor:
-        """``[batch, dim, rows, columns]`` of normalized images ``[batch, 3, height, width]``."""
+        """Maps normalized images ``[batch, 3, height, width]`` to ``[batch, dim, rows, columns]``."""
         return self.network(images)
 
     def freeze(self) -> None:
-        """Keep the weights, and the running statistics of normalizations, as they are."""
+        """Freezes the weights, and the running statistics of normalizations."""
         self.frozen = True
         self.requires_grad_(False)
         self.network.eval()
 
     def train(self, mode: bool = True) -> "Backbone":
-        """As in PyTorch; a frozen network stays in evaluation mode."""
+        """Sets the mode as PyTorch does, but a frozen network stays in evaluation mode."""
         super().train(mode)
         if self.frozen:
             self.network.eval()
         return self
 
     def load(self, path: str | Path) -> None:
-        """Load weights that were trained elsewhere. Those of the classifier on top of the network are not used.
+        """Loads pretrained weights, except those of the classifier on top of the network.
 
         Args:
-            path: a ``.safetensors`` file, or one of `torch.save` with a dictionary of tensors, which is read without
-                executing anything.
+            path: a ``.safetensors`` file, or a file of `torch.save` with a dictionary of tensors, which is read without
+                executing code.
 
         Raises:
             DataError: the file cannot be read, or a tensor of the network is missing or has another shape.
         """
-        own = self.network.state_dict()
-        given = _tensors(Path(path))
-        # Wrappers of training and the wrapper of this module put names before those of the network.
+        expected = self.network.state_dict()
+        saved = _tensors(Path(path))
+        # Training wrappers and the wrapper of this module prefix the names of the network's tensors.
         prefixes = ("", "network.", "model.", "module.", "backbone.")
-        best = max(prefixes, key=lambda prefix: sum(_renamed(prefix, name, self.network) in given for name in own))
-        found = {name: given.get(_renamed(best, name, self.network)) for name in own}
-        for name, tensor in found.items():
+        best = max(prefixes, key=lambda prefix: sum(_renamed(prefix, name, self.network) in saved for name in expected))
+        tensors = {name: saved.get(_renamed(best, name, self.network)) for name in expected}
+        for name, tensor in tensors.items():
             if tensor is None:
                 if name.endswith("num_batches_tracked"):
                     continue
                 raise DataError(f"{path}: has no tensor {_renamed(best, name, self.network)!r} of {self.name}")
-            if tensor.shape != own[name].shape:
+            if tensor.shape != expected[name].shape:
                 raise DataError(
-                    f"{path}: {name} must have shape {list(own[name].shape)} for {self.name}; it has "
+                    f"{path}: {name} must have shape {list(expected[name].shape)} for {self.name}; it has "
                     f"{list(tensor.shape)}"
                 )
-        self.network.load_state_dict({name: tensor for name, tensor in found.items() if tensor is not None}, False)
+        self.network.load_state_dict({name: tensor for name, tensor in tensors.items() if tensor is not None}, False)
 
 
 class _LastMap(nn.Module):
-    """The last feature map that a network of torchvision computes before it pools."""
+    """Returns the last feature map that a network of torchvision computes before its pooling."""
 
     prefix = "network."
 
@@ -122,20 +121,20 @@ class _LastMap(nn.Module):
         self.network = network
         maps: list[str] = []
 
-        def note(name: str) -> Any:
+        def record(name: str) -> Any:
             def hook(module: nn.Module, inputs: Any, output: Any) -> None:
                 if isinstance(output, Tensor) and output.dim() == 4 and output.shape[2] * output.shape[3] > 1:
                     maps.append(name)
 
             return hook
 
-        # An adaptive pooling makes a map of a fixed size, which has no finer positions than its input.
-        named = [
+        # The output of an adaptive pooling has a fixed size, and no finer positions than its input.
+        modules = [
             (name, module)
             for name, module in network.named_modules()
             if name and not isinstance(module, nn.AdaptiveAvgPool2d)
         ]
-        handles = [module.register_forward_hook(note(name)) for name, module in named]
+        handles = [module.register_forward_hook(record(name)) for name, module in modules]
         training = network.training
         try:
             with torch.no_grad():
@@ -145,24 +144,24 @@ class _LastMap(nn.Module):
             for handle in handles:
                 handle.remove()
         if not maps:
-            raise ValueError("no module gives a feature map of more than one position")
+            raise ValueError("no module returns a feature map of more than one position")
         self.last = maps[-1]
-        self._found: list[Tensor] = []
-        network.get_submodule(self.last).register_forward_hook(self._keep)
+        self._outputs: list[Tensor] = []
+        network.get_submodule(self.last).register_forward_hook(self._append_output)
 
-    def _keep(self, module: nn.Module, inputs: Any, output: Tensor) -> None:
-        self._found.append(output)
+    def _append_output(self, module: nn.Module, inputs: Any, output: Tensor) -> None:
+        self._outputs.append(output)
 
     def forward(self, images: Tensor) -> Tensor:
-        self._found.clear()
+        self._outputs.clear()
         self.network(images)
-        found = self._found[-1]
-        self._found.clear()
-        return found
+        last = self._outputs[-1]
+        self._outputs.clear()
+        return last
 
 
 class _Tokens(nn.Module):
-    """The patches of torchvision's Vision Transformer after its encoder, as a feature map."""
+    """Returns the encoded patches of torchvision's Vision Transformer as a feature map."""
 
     prefix = "network."
 
@@ -180,7 +179,7 @@ class _Tokens(nn.Module):
 
 
 class _Features(nn.Module):
-    """The last feature map of a network of timm."""
+    """Returns the last feature map of a network of timm."""
 
     prefix = "network."
 
@@ -189,11 +188,13 @@ class _Features(nn.Module):
         self.network = network
 
     def forward(self, images: Tensor) -> Tensor:
-        found = self.network(images)[-1]
-        features = getattr(self.network, "feature_info", None)
-        # Some Transformers give their features at the end.
-        last = features is not None and found.dim() == 4 and found.shape[3] == features.channels()[-1] != found.shape[1]
-        return found.permute(0, 3, 1, 2) if last else found
+        features = self.network(images)[-1]
+        info = getattr(self.network, "feature_info", None)
+        if info is None or features.dim() != 4:
+            return features
+        # The channels of some Transformers are on the last axis.
+        channels_last = features.shape[3] == info.channels()[-1] != features.shape[1]
+        return features.permute(0, 3, 1, 2) if channels_last else features
 
 
 def _from_torchvision(package: Any, name: str, size: tuple[int, int]) -> nn.Module:
@@ -216,7 +217,7 @@ def _from_torchvision(package: Any, name: str, size: tuple[int, int]) -> nn.Modu
 
 
 def _headless(network: nn.Module) -> nn.Module:
-    # The classifier, whose weights would be trained and saved for nothing.
+    # The classifier is unused, so its weights need not be trained and saved.
     for head in ("fc", "classifier", "head", "heads"):
         if isinstance(getattr(network, head, None), nn.Module):
             setattr(network, head, nn.Identity())
@@ -227,15 +228,15 @@ def _from_timm(package: Any, name: str, size: tuple[int, int]) -> nn.Module:
     if name.split(".")[0] not in package.list_models():
         raise UnknownNameError("network of timm", name, package.list_models())
     options: dict[str, Any] = {"pretrained": False, "features_only": True}
-    for more in ({"out_indices": (-1,), "img_size": size}, {"out_indices": (-1,)}):
+    for sizes in ({"out_indices": (-1,), "img_size": size}, {"out_indices": (-1,)}):
         try:
-            return _Features(package.create_model(name, **options, **more))
-        except TypeError:  # only Transformers are told the size
+            return _Features(package.create_model(name, **options, **sizes))
+        except TypeError:  # Only Transformers have the argument `img_size`.
             continue
         except (RuntimeError, ValueError, AssertionError, AttributeError) as error:
             reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-            raise ArgumentError(f"the backbone timm:{name} gives no feature map ({reason})") from error
-    raise ArgumentError(f"the backbone timm:{name} gives no feature map")
+            raise ArgumentError(f"the backbone timm:{name} has no feature map ({reason})") from error
+    raise ArgumentError(f"the backbone timm:{name} has no feature map")
 
 
 def _renamed(prefix: str, name: str, network: nn.Module) -> str:
@@ -259,7 +260,7 @@ def _tensors(path: Path) -> dict[str, Tensor]:
 
             return dict(safetensors.torch.load_file(path))
         content = torch.load(path, map_location="cpu", weights_only=True)
-    # Both libraries raise many kinds of errors on damaged files; each means that there are no weights.
+    # Both libraries raise many kinds of errors for damaged files.
     except Exception as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise DataError(f"{path}: is not a file of weights, or is damaged ({reason})") from error

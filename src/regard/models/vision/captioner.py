@@ -1,4 +1,4 @@
-"""What every captioner has: a grid of annotations of an image, a decoder, a loss, and a search."""
+"""The base class of captioners: a grid of annotations of an image, a decoder, a loss, and a search."""
 
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -15,16 +15,16 @@ from regard.models.text_predictor import Loss, TextPredictor, TranslatorOutput
 from regard.models.vision.grid_encoder import GridConfig, GridEncoder
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class CaptionerConfig(GridConfig):
-    """What the configurations of all captioners have."""
+    """The fields that the configurations of all captioners share."""
 
     target_vocabulary: int = 0
-    """Tokens of the captions."""
+    """Number of tokens in the vocabulary of captions."""
     dropout: float = 0.3
-    """Rate, in [0, 1)."""
+    """Dropout rate, in [0, 1)."""
     tied_embeddings: bool = True
-    """Whether output matrix and embedding are one matrix."""
+    """Whether the output matrix is the embedding matrix."""
     pad: int = 0
     """Token that pads the rows of a batch."""
     bos: int = 1
@@ -33,7 +33,7 @@ class CaptionerConfig(GridConfig):
     """Token that ends each caption."""
 
     def __post_init__(self) -> None:
-        GridConfig.__post_init__(self)  # the class of `super()` is another one in a dataclass with slots
+        super().__post_init__()
         if self.target_vocabulary < 1:
             raise ArgumentError(f"target_vocabulary must be at least 1; it is {self.target_vocabulary}")
         if not 0 <= self.dropout < 1:
@@ -48,13 +48,13 @@ class Captioner(TextPredictor):
 
     Attributes:
         config: the configuration, a `CaptionerConfig`.
-        encoder: images → annotations of a grid.
+        encoder: maps images to annotations of a grid.
     """
 
     config: Any
     encoder: GridEncoder
     max_length: int | None = None
-    """Tokens of the longest caption that the model can write; None: no limit."""
+    """Largest number of tokens in a caption; None: no limit."""
 
     @property
     def grid(self) -> tuple[int, int]:
@@ -62,33 +62,34 @@ class Captioner(TextPredictor):
         return self.encoder.rows, self.encoder.columns
 
     def encode(self, images: Tensor) -> Encoded:
-        """Annotations of ``[batch, height, width, 3]``, uint8 or floating-point from 0 to 1."""
+        """Returns the annotations of images ``[batch, height, width, 3]``, uint8 or floating-point from 0 to 1."""
         return self.encoder(images)
 
     def longest(self, max_length: int) -> int:
-        """The largest number of tokens that a search may choose, of so many that are wanted."""
+        """Returns the largest number of tokens that a search may choose, at most ``max_length``."""
         return max_length if self.max_length is None else min(max_length, self.max_length - 1)
 
     @abstractmethod
     def decode(self, encoded: Encoded, target: Tensor, target_lengths: Tensor | None = None) -> TranslatorOutput:
-        """Predict each token from the image and the tokens before it.
+        """Predicts each token from the image and the tokens before it.
 
         Args:
-            encoded: the annotations, a row for each caption.
+            encoded: the annotations, one row a caption.
             target: ``int64 [captions, target]``, from ``bos`` to ``eos``.
-            target_lengths: ``int64 [captions]``, tokens of each caption; None: all.
+            target_lengths: ``int64 [captions]``, number of tokens of each caption; None: no padding.
         """
 
     def forward(
         self, images: Tensor, owners: Tensor, target: Tensor, target_lengths: Tensor | None = None
     ) -> TranslatorOutput:
-        """Predict the tokens of known captions; an image with several captions is encoded once.
+        """Predicts the tokens of known captions; an image with several captions is encoded once.
 
         Args:
             images: ``[images, height, width, 3]``.
             owners: ``int64 [captions]``: the image of each caption.
             target: ``int64 [captions, target]``, from ``bos`` to ``eos``.
-            target_lengths: ``int64 [captions]``, tokens of each caption, both included; None: all.
+            target_lengths: ``int64 [captions]``, number of tokens of each caption, with ``bos`` and ``eos``; None: no
+                padding.
         """
         return self.decode(self.encode(images).select(owners), target, target_lengths)
 
@@ -101,7 +102,7 @@ class Captioner(TextPredictor):
         *,
         label_smoothing: float = 0.0,
     ) -> Loss:
-        """The loss of a batch; arguments as in `forward`.
+        """Computes the loss of a batch; arguments as in `forward`.
 
         Args:
             images: ``[images, height, width, 3]``.
@@ -110,8 +111,8 @@ class Captioner(TextPredictor):
             target_lengths: ``int64 [captions]``.
             label_smoothing: ε in [0, 1].
         """
-        predicted = self(images, owners, target, target_lengths)
-        return self.loss_of(predicted, target, target_lengths, label_smoothing)
+        output = self(images, owners, target, target_lengths)
+        return self.loss_of(output, target, target_lengths, label_smoothing)
 
     @torch.no_grad()
     def caption(
@@ -124,15 +125,15 @@ class Captioner(TextPredictor):
         max_length: int = 40,
         forbidden: Sequence[int] = (),
     ) -> list[Hypothesis]:
-        """The best caption of each image; the module is in evaluation mode during the search.
+        """Searches for the best caption of each image, in evaluation mode.
 
         Args:
             images: ``[batch, height, width, 3]``.
             width: beam width; 1: greedy search.
-            length_penalty: α of `regard.models.search.beam`; not used if ``width`` is 1.
-            risk: choose from samples, instead of a beam: `regard.models.search.minimum_risk`.
+            length_penalty: α of `regard.models.search.beam`; unused if ``width`` is 1.
+            risk: chooses from samples instead of a beam: `regard.models.search.minimum_risk`.
             max_length: largest number of tokens.
-            forbidden: tokens that are never chosen, besides padding.
+            forbidden: tokens that are never chosen, in addition to padding.
         """
         training = self.training
         self.eval()

@@ -4,33 +4,35 @@ from collections.abc import Callable, Sequence
 
 from torch import Tensor, nn
 
-from regard.errors import ArgumentError, ShapeError
-from regard.nn.batch_norm import BatchNorm2d
+from regard.errors import ArgumentError, ShapeError, UnknownNameError
+from regard.nn import CBAM, BatchNorm2d, SqueezeExcitation
+
+WEIGHINGS = ("none", "se", "cbam")
 
 Channels = Callable[[int], nn.Module]
-"""Makes a module that weighs a map of so many channels, ``[batch, channels, height, width]``: SE, CBAM."""
+"""Creates a module, from a number of channels, that weighs a map ``[batch, channels, height, width]``."""
 
 
 class ConvolutionalGrid(nn.Module):
-    """Patches, then stages of residual blocks; between two stages the grid is halved.
+    """Encodes patches by stages of residual blocks, and halves the grid between two stages.
 
     ::
 
-        patches: convolution of p × p, stride p
+        patches: p × p convolution, stride p
         block:   x → relu(x + weigh(norm(conv(relu(norm(conv(x)))))))        3 × 3, padded
-        halved:  convolution of 2 × 2, stride 2
+        halving: 2 × 2 convolution, stride 2
 
-    The blocks are those of He et al. 2016, figure 2; ``weigh`` is nothing, squeeze-and-excitation (Hu et al. 2018,
-    figure 3) or CBAM (Woo et al. 2018, figure 3). Windows that halve a grid have the size of their stride. Windows of 3
-    × 3 with stride 2, as in other networks, would move the middle of each annotation by half a pixel of the finer grid.
-    Here the middle of the pixels that annotation (row, column) depends on is the middle of its part of the image, so an
+    The blocks are those of He et al. 2016, figure 2; ``weigh`` is the identity, squeeze-and-excitation (Hu et al. 2018,
+    figure 3) or CBAM (Woo et al. 2018, figure 3). Windows that halve a grid have the size of their stride. With 3 × 3
+    windows and stride 2, as in other networks, the center of each annotation would move by half a pixel of the finer
+    grid. Here the pixels that annotation (row, column) depends on have the same center as its part of the image, so an
     overlay of weights is exact.
 
     Args:
-        channels: of each stage, at least one.
-        blocks: residual blocks of each stage.
-        patch: pixels of a side of a patch.
-        weigh: makes what weighs the channels or positions of each block; None: nothing.
+        channels: channels of each stage, at least one stage.
+        blocks: number of residual blocks in each stage.
+        patch: side of a patch in pixels.
+        weigh: creates the module that weighs the channels or positions of each block; None: no weighing.
     """
 
     def __init__(self, channels: Sequence[int], blocks: int = 1, patch: int = 4, weigh: Channels | None = None):
@@ -43,18 +45,18 @@ class ConvolutionalGrid(nn.Module):
         self.dim = channels[-1]
         self.stride = patch * 2 ** (len(channels) - 1)
         stages: list[nn.Module] = []
-        before, window = 3, patch
+        inputs, window = 3, patch
         for width in channels:
-            stages += [nn.Conv2d(before, width, window, window, bias=False), BatchNorm2d(width), nn.ReLU()]
+            stages += [nn.Conv2d(inputs, width, window, window, bias=False), BatchNorm2d(width), nn.ReLU()]
             stages += [ResidualBlock(width, None if weigh is None else weigh(width)) for _ in range(blocks)]
-            before, window = width, 2
+            inputs, window = width, 2
         self.stages = nn.Sequential(*stages)
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
 
     def forward(self, images: Tensor) -> Tensor:
-        """``[batch, dim, height / stride, width / stride]`` of ``[batch, 3, height, width]``.
+        """Maps ``[batch, 3, height, width]`` to ``[batch, dim, height / stride, width / stride]``.
 
         Raises:
             ShapeError: the stride does not divide height and width.
@@ -68,11 +70,11 @@ class ConvolutionalGrid(nn.Module):
 
 
 class ResidualBlock(nn.Module):
-    """Two convolutions whose output is added to their input (He et al. 2016, figure 2).
+    """Adds the output of two convolutions to their input (He et al. 2016, figure 2).
 
     Args:
-        channels: of input and output.
-        weigh: weighs the output of the convolutions before the sum; None: nothing does.
+        channels: channels of input and output.
+        weigh: weighs the output of the convolutions before the sum; None: no weighing.
     """
 
     def __init__(self, channels: int, weigh: nn.Module | None = None):
@@ -85,12 +87,23 @@ class ResidualBlock(nn.Module):
             BatchNorm2d(channels),
         )
         self.weigh = weigh
-        # At first a block passes its input on, so that deep networks start like shallow ones (Goyal et al. 2017, 5.1).
+        # A new block is the identity, so that deep networks start like shallow ones (Goyal et al. 2017, 5.1).
         nn.init.zeros_(self.layers[4].weight)  # pyright: ignore[reportArgumentType]
 
     def forward(self, features: Tensor) -> Tensor:
-        """``[batch, channels, height, width]`` → the same."""
-        change = self.layers(features)
+        """Maps ``[batch, channels, height, width]`` to the same shape."""
+        residual = self.layers(features)
         if self.weigh is not None:
-            change = self.weigh(change)
-        return (features + change).relu()
+            residual = self.weigh(residual)
+        return (features + residual).relu()
+
+
+def weighing(name: str) -> Channels | None:
+    """Returns the constructor of the module that weighs a map, or None for no weighing.
+
+    Args:
+        name: ``"none"``, ``"se"`` (Hu et al. 2018) or ``"cbam"`` (Woo et al. 2018).
+    """
+    if name not in WEIGHINGS:
+        raise UnknownNameError("weigh", name, WEIGHINGS)
+    return {"none": None, "se": SqueezeExcitation, "cbam": CBAM}[name]

@@ -1,4 +1,4 @@
-"""The encoder of images: a grid of annotations, from scratch or of a network of another package."""
+"""The encoder of images: a grid of annotations, by an own network or by one of another package."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,26 +9,25 @@ from torch import Tensor, nn
 from regard.errors import ArgumentError, ShapeError, UnknownNameError
 from regard.models.encoders import Encoded
 from regard.models.vision.backbones import Backbone, backbone_name
-from regard.models.vision.convolutional_grid import ConvolutionalGrid
+from regard.models.vision.convolutional_grid import WEIGHINGS, ConvolutionalGrid, weighing
 from regard.models.vision.pixels import PixelInput
-from regard.models.vision.weighing import WEIGHINGS, weighing
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class GridConfig:
     """The configuration of a `GridEncoder`."""
 
     image_height: int = 128
-    """Pixels of an image; for a network from scratch a multiple of its stride, ``patch · 2 ** (stages − 1)``."""
+    """Height of the images in pixels; without a backbone a multiple of the stride, ``patch · 2 ** (stages − 1)``."""
     image_width: int = 128
     grid_dim: int = 256
-    """Features of an annotation of a network from scratch; each stage has twice as many as the one before."""
+    """Features of an annotation without a backbone; each stage has twice as many as the previous one."""
     stages: int = 3
-    """Stages; each halves the grid of the one before."""
+    """Number of stages; each halves the grid of the previous one."""
     blocks: int = 1
-    """Residual blocks of a stage."""
+    """Residual blocks in a stage."""
     patch: int = 4
-    """Pixels of a side of the patches that the first stage reads."""
+    """Side in pixels of the patches that the first stage reads."""
     weigh: str = "none"
     """What each block weighs: ``none``, ``se`` (channels) or ``cbam`` (channels and positions)."""
     backbone: str = ""
@@ -64,18 +63,18 @@ class GridConfig:
 
 
 class GridEncoder(nn.Module):
-    """Turns images into annotations, one for each cell of a grid, row by row.
+    """Turns images into annotations, one for each cell of a grid, in row-major order.
 
     The summary of an image is the mean of its annotations (Xu et al. 2015, §3.1.2).
 
     Args:
         config: the configuration.
-        dropout: rate on annotations.
+        dropout: dropout rate of annotations.
 
     Attributes:
         dim: features of an annotation.
-        rows: of the grid.
-        columns: of the grid.
+        rows: rows of the grid.
+        columns: columns of the grid.
     """
 
     def __init__(self, config: GridConfig, dropout: float = 0.0):
@@ -93,7 +92,7 @@ class GridEncoder(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def load_backbone(self, path: str | Path) -> None:
-        """Load the weights of the backbone from a file, see `Backbone.load`.
+        """Loads the weights of the backbone from a file; see `Backbone.load`.
 
         Raises:
             ArgumentError: there is no backbone.
@@ -102,7 +101,7 @@ class GridEncoder(nn.Module):
         self._backbone.load(path)
 
     def freeze_backbone(self) -> None:
-        """Keep the weights of the backbone as they are.
+        """Freezes the weights of the backbone.
 
         Raises:
             ArgumentError: there is no backbone.
@@ -112,20 +111,20 @@ class GridEncoder(nn.Module):
     @property
     def _backbone(self) -> Backbone:
         if not isinstance(self.network, Backbone):
-            raise ArgumentError("there is no backbone; the network was made from scratch")
+            raise ArgumentError("there is no backbone; the network is regard's own")
         return self.network
 
     def forward(self, images: Tensor) -> Encoded:
-        """The annotations of a batch of images.
+        """Encodes a batch of images.
 
         Args:
-            images: ``[batch, height, width, 3]`` of the configured size, as `PixelInput` takes them.
+            images: ``[batch, height, width, 3]`` of the configured size, as `PixelInput` accepts them.
 
         Returns:
-            annotations ``[batch, rows · columns, dim]`` and their mean.
+            Annotations ``[batch, rows · columns, dim]`` and their mean.
 
         Raises:
-            ShapeError: another size.
+            ShapeError: the images have another size.
         """
         if images.dim() != 4 or tuple(images.shape[1:3]) != self.size:
             raise ShapeError(

@@ -17,12 +17,12 @@ NETWORKS = ("vit", "cnn")
 POOLINGS = ("cls", "attention", "mean")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ImageClassifierConfig(GridConfig):
     """The configuration of an `ImageClassifier`."""
 
     labels: int = 0
-    """Labels."""
+    """Number of labels."""
     network: str = "vit"
     """``vit`` (patches and a Transformer), or ``cnn`` (the grid of a `GridEncoder`, or its ``backbone``)."""
     pooling: str = "cls"
@@ -30,15 +30,15 @@ class ImageClassifierConfig(GridConfig):
     dim: int = 192
     """vit: features of a patch."""
     layers: int = 6
-    """vit: layers."""
+    """vit: number of layers."""
     heads: int = 6
-    """vit: heads; a divisor of ``dim``."""
+    """vit: number of heads, a divisor of ``dim``."""
     feedforward: int = 0
     """vit: units of the hidden layer of the feedforward networks; 0: four times ``dim``."""
     pooling_heads: int = 1
-    """pooling ``attention``: learned queries."""
+    """pooling ``attention``: number of learned queries."""
     dropout: float = 0.1
-    """Rate, in [0, 1)."""
+    """Dropout rate, in [0, 1)."""
 
     def __post_init__(self) -> None:
         for name, known in (("network", NETWORKS), ("pooling", POOLINGS)):
@@ -52,21 +52,21 @@ class ImageClassifierConfig(GridConfig):
         if not 0 <= self.dropout < 1:
             raise ArgumentError(f"dropout must be in [0, 1); it is {self.dropout}")
         if self.network == "cnn":
-            GridConfig.__post_init__(self)
+            super().__post_init__()
             if self.pooling == "cls":
-                raise ArgumentError("pooling 'cls' is of network 'vit', which has a class token; network is 'cnn'")
+                raise ArgumentError("pooling 'cls' needs network 'vit', which has a class token; network is 'cnn'")
             return
         for name in ("image_height", "image_width"):
             if getattr(self, name) < 1 or self.patch < 1 or getattr(self, name) % self.patch:
                 raise ArgumentError(f"patch must divide {name}, which is {getattr(self, name)}; it is {self.patch}")
         for name in ("backbone", "weigh"):
             if getattr(self, name) not in ("", "none"):
-                raise ArgumentError(f"{name} is of network 'cnn'; network is 'vit'")
+                raise ArgumentError(f"{name} goes with network 'cnn'; network is 'vit'")
         self.layer  # noqa: B018 (checks the sizes of the layers)
 
     @property
     def layer(self) -> LayerConfig:
-        """How the layers of a Vision Transformer are made."""
+        """The configuration of the layers of a Vision Transformer."""
         return LayerConfig(
             dim=self.dim,
             heads=self.heads,
@@ -83,8 +83,7 @@ class ClassifiedImages(NamedTuple):
 
     Attributes:
         logits: ``[batch, labels]``, float32 or float64.
-        weights: weights of the attention pooling ``[batch, heads, cells]``, row by row; None for other poolings, and
-            where they were not asked for.
+        weights: weights of the attention pooling, ``[batch, heads, cells]``, with cells in row-major order, or None.
     """
 
     logits: Tensor
@@ -92,7 +91,7 @@ class ClassifiedImages(NamedTuple):
 
 
 class VisionTransformer(nn.Module):
-    """Patches as tokens of a Transformer encoder (Dosovitskiy et al. 2021, section 3.1, eq. 1 to 4).
+    """Encodes patches as tokens of a Transformer (Dosovitskiy et al. 2021, section 3.1, eq. 1 to 4).
 
     ::
 
@@ -104,9 +103,9 @@ class VisionTransformer(nn.Module):
 
     Attributes:
         dim: features of an annotation.
-        rows: of the grid of patches.
-        columns: of the grid of patches.
-        leading: 1 with a class token, else 0.
+        rows: rows of the grid of patches.
+        columns: columns of the grid of patches.
+        leading: number of tokens before the patches: 1 with a class token, otherwise 0.
     """
 
     def __init__(self, config: ImageClassifierConfig):
@@ -123,10 +122,10 @@ class VisionTransformer(nn.Module):
         self.encoder = TransformerEncoder.create(config.layers, config.layer)
 
     def forward(self, images: Tensor) -> Tensor:
-        """``[batch, leading + rows · columns, dim]`` of ``[batch, height, width, 3]``.
+        """Maps ``[batch, height, width, 3]`` to ``[batch, leading + rows · columns, dim]``.
 
         Raises:
-            ShapeError: another size than the configured one.
+            ShapeError: the images do not have the configured size.
         """
         if images.dim() != 4 or tuple(images.shape[1:3]) != self.size:
             raise ShapeError(
@@ -140,7 +139,7 @@ class VisionTransformer(nn.Module):
 
 
 class ImageClassifier(nn.Module):
-    """Tells the label of an image.
+    """Predicts the label of an image.
 
     Args:
         config: the configuration.
@@ -171,15 +170,15 @@ class ImageClassifier(nn.Module):
 
     @property
     def attends(self) -> bool:
-        """Whether there are attention weights to read: of a Transformer, or of attention pooling."""
+        """Whether there are attention weights to read, in a Transformer or in attention pooling."""
         return self.pooling is not None or isinstance(self.encoder, VisionTransformer)
 
     def forward(self, images: Tensor, *, need_weights: bool = False) -> ClassifiedImages:
-        """The labels of a batch of images.
+        """Classifies a batch of images.
 
         Args:
             images: ``[batch, height, width, 3]``, uint8 or floating-point from 0 to 1.
-            need_weights: whether to give the weights of the pooling; the logits are the same, bit for bit.
+            need_weights: whether to return the weights of the pooling; the logits are the same, bit for bit.
         """
         weights = None
         if isinstance(self.encoder, VisionTransformer):
@@ -195,11 +194,14 @@ class ImageClassifier(nn.Module):
 
 
 def patches(images: Tensor, side: int) -> Tensor:
-    """``[batch, rows · columns, 3 · side²]``: the pixels of each patch, row by row; of each, colour, row, column.
+    """Cuts images into patches.
 
     Args:
         images: ``[batch, 3, height, width]``.
-        side: pixels of a side of a patch; divides height and width.
+        side: side of a patch in pixels, a divisor of height and width.
+
+    Returns:
+        ``[batch, rows · columns, 3 · side²]``: patches in row-major order; inside a patch, color, row, column.
     """
     B, C, H, W = images.shape
     cut = images.reshape(B, C, H // side, side, W // side, side).permute(0, 2, 4, 1, 3, 5)

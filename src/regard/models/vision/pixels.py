@@ -7,12 +7,12 @@ from regard.errors import KindError, ShapeError
 
 MEAN = (0.485, 0.456, 0.406)
 DEVIATION = (0.229, 0.224, 0.225)
-"""Mean and standard deviation of each colour over the photos of ImageNet, from 0 to 1: weights that were trained
-elsewhere expect images that are normalized by them."""
+"""Mean and standard deviation of each color over the photos of ImageNet, from 0 to 1: pretrained weights expect images
+that are normalized by them."""
 
 
 class PixelInput(nn.Module):
-    """Bytes of an image as normalized numbers: ``(pixels / 255 − mean) / deviation`` for each colour."""
+    """Normalizes the bytes of an image: ``(pixels / 255 − mean) / deviation`` for each color."""
 
     mean: Tensor
     deviation: Tensor
@@ -23,7 +23,7 @@ class PixelInput(nn.Module):
         self.register_buffer("deviation", torch.tensor(DEVIATION).view(3, 1, 1), persistent=False)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Normalize a batch of images.
+        """Normalizes a batch of images.
 
         Args:
             images: ``[batch, height, width, 3]``: red, green and blue, uint8 from 0 to 255 or floating-point from 0 to
@@ -33,8 +33,8 @@ class PixelInput(nn.Module):
             ``[batch, 3, height, width]`` of the default dtype, in the memory format channels last.
 
         Raises:
-            ShapeError: the last axis is not 3 colours, or an axis is missing.
-            KindError: another dtype.
+            ShapeError: the last axis is not 3 colors, or an axis is missing.
+            KindError: the images have another dtype.
         """
         if images.dim() != 4 or images.shape[-1] != 3:
             raise ShapeError(f"images must be [batch, height, width, 3]; they have shape {list(images.shape)}")
@@ -42,5 +42,5 @@ class PixelInput(nn.Module):
             images = images.to(self.mean.dtype) / 255
         elif not images.is_floating_point():
             raise KindError(f"images must be uint8 or floating-point; they are {images.dtype}")
-        # The last axis of the bytes is the colour, so no number moves here.
+        # Colors are on the last axis of the bytes, so the permutation copies nothing.
         return (images.permute(0, 3, 1, 2).to(self.mean.dtype) - self.mean) / self.deviation

@@ -8,9 +8,8 @@ from regard.errors import ArgumentError, UnknownNameError
 from regard.models.bahdanau_decoder import BahdanauDecoder
 from regard.models.encoders import Encoded
 from regard.models.hard_attention import ESTIMATORS, HardChoice, ReinforceBaseline
-from regard.models.readout import READOUTS
 from regard.models.recurrence import CELLS
-from regard.models.recurrent_decoder import BottleneckDecoder, DecoderState, RecurrentDecoder, Step
+from regard.models.recurrent_decoder import READOUTS, BottleneckDecoder, DecoderState, RecurrentDecoder, Step
 from regard.models.text_predictor import TranslatorOutput
 from regard.models.translator import output_matrix, token_embedding
 from regard.models.vision.captioner import Captioner, CaptionerConfig
@@ -21,12 +20,12 @@ ATTENTIONS = ("none", "soft", "hard")
 SCORES = ("additive", "concat", "dot", "general", "scaled_dot")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class RecurrentCaptionerConfig(CaptionerConfig):
     """The configuration of a `RecurrentCaptioner`."""
 
     attention: str = "soft"
-    """``soft``, ``hard`` (one annotation at each step) or ``none`` (the decoder knows only the mean annotation)."""
+    """``soft``, ``hard`` (one annotation a step) or ``none`` (the decoder only gets the mean annotation)."""
     embedding_dim: int = 256
     """Features of an embedded token and of the readout."""
     hidden_dim: int = 512
@@ -40,9 +39,9 @@ class RecurrentCaptionerConfig(CaptionerConfig):
     score: str = "additive"
     """``additive`` (as in the paper; ``concat`` is the same), ``dot``, ``scaled_dot`` or ``general``."""
     gated: bool = True
-    """Whether a number in (0, 1) multiplies the context of each step (§4.2.1)."""
+    """Whether a gate in (0, 1) multiplies the context of each step (§4.2.1)."""
     query_token: bool = True
-    """Whether the attention depends on the last word, too; in the paper it depends on the state before that word."""
+    """Whether the attention also depends on the last word; in the paper it depends on the state before that word."""
     doubly_stochastic: float = 0.0
     """soft: λ of ``λ Σ_i (1 − Σ_t α_ti)²``, which makes the decoder attend to every part of the image (eq. 14)."""
     hard_estimator: str = "reinforce"
@@ -51,7 +50,7 @@ class RecurrentCaptionerConfig(CaptionerConfig):
     """hard with reinforce: weight of the entropy bonus (λ_e of eq. 12)."""
 
     def __post_init__(self) -> None:
-        CaptionerConfig.__post_init__(self)
+        super().__post_init__()
         for name, known in (
             ("attention", ATTENTIONS), ("cell", CELLS), ("readout", READOUTS), ("hard_estimator", ESTIMATORS),
             ("score", SCORES),
@@ -65,11 +64,11 @@ class RecurrentCaptionerConfig(CaptionerConfig):
             if not getattr(self, name) >= 0:
                 raise ArgumentError(f"{name} must be at least 0; it is {getattr(self, name)}")
         if self.doubly_stochastic and self.attention != "soft":
-            raise ArgumentError(f"doubly_stochastic is of soft attention; attention is {self.attention!r}")
+            raise ArgumentError(f"doubly_stochastic goes with soft attention; attention is {self.attention!r}")
 
 
 class RecurrentCaptioner(Captioner):
-    """A convolutional grid and a recurrent decoder that attends to it before each word (Xu et al. 2015).
+    """Captions images by a recurrent decoder that attends to a convolutional grid before each word (Xu et al. 2015).
 
     ::
 
@@ -80,11 +79,11 @@ class RecurrentCaptioner(Captioner):
         h_t = LSTM([E y_{t−1}; z_t], h_{t−1})            eq. 1 to 3
         p(y_t) = softmax(L tanh(W [h_t; E y_{t−1}; z_t]))   eq. 7, with a hidden layer
 
-    Without ``query_token`` the query is that of the paper. The state h_{t−1} has not read the word y_{t−1}, so after
-    "red" the paper's attention cannot turn to the object that is red before the word after that.
+    Without ``query_token`` the query is that of the paper. The state h_{t−1} does not depend on the word y_{t−1}, so
+    after "red" the paper's attention can turn to the red object only one word later.
 
-    With hard attention one cell is drawn from α_t while training (eq. 8), and the largest is taken afterwards; the
-    gradient is REINFORCE with a moving baseline and an entropy bonus (eq. 11 and 12).
+    With hard attention, one cell is drawn from α_t while training (eq. 8), and the one with the largest weight is taken
+    afterwards; the gradient is REINFORCE with a moving baseline and an entropy bonus (eq. 11 and 12).
 
     Args:
         config: the configuration.
@@ -115,7 +114,7 @@ class RecurrentCaptioner(Captioner):
         return TranslatorOutput(decoded.readout, decoded.weights, decoded.choices, self.decoder.output)
 
     def _extra_loss(self, predicted: TranslatorOutput, nll: Tensor, is_token: Tensor) -> Tensor | None:
-        """REINFORCE's part of the loss, or the doubly stochastic term, summed over the captions."""
+        """Returns REINFORCE's part of the loss, or the doubly stochastic term, summed over the captions."""
         if predicted.choices is not None and self.baseline is not None:
             return self.baseline.loss(predicted.choices, nll, is_token, self.config.entropy_weight)
         if not self.config.doubly_stochastic:
@@ -125,14 +124,14 @@ class RecurrentCaptioner(Captioner):
 
 
 def doubly_stochastic_loss(weights: Tensor, is_token: Tensor) -> Tensor:
-    """``Σ_i (1 − Σ_t α_ti)²``, summed over the captions of a batch (Xu et al. 2015, eq. 14).
+    """Computes ``Σ_i (1 − Σ_t α_ti)²``, summed over the captions of a batch (Xu et al. 2015, eq. 14).
 
     Args:
         weights: ``[captions, steps, cells]``, which sum to 1 over the cells.
         is_token: bool ``[captions, steps]``: False for steps after the end of a caption, which do not count.
     """
-    seen = (weights * is_token[..., None]).sum(1)  # captions cells
-    return (1 - seen).square().sum()
+    total = (weights * is_token[..., None]).sum(1)  # captions cells
+    return (1 - total).square().sum()
 
 
 def _decoder(config: RecurrentCaptionerConfig, annotation_dim: int) -> RecurrentDecoder:

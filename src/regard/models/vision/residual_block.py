@@ -1,4 +1,4 @@
-"""Two convolutions with a residual, and a gate of channels or positions before the sum."""
+"""A residual block with a gate of channels or positions before the sum."""
 
 from typing import Literal
 
@@ -12,18 +12,18 @@ GATES = ("none", "se", "cbam")
 
 
 class ResidualBlock(nn.Module):
-    """``ReLU(x + gate(B(conv(ReLU(B(conv(x)))))))``, the convolutions 3 × 3, B batch normalization.
+    """Computes ``ReLU(x + gate(B(conv(ReLU(B(conv(x)))))))`` with 3 × 3 convolutions and batch normalization B.
 
-    He et al. 2016, "Deep Residual Learning for Image Recognition", figure 2; the gate stands before the sum, as in
+    He et al. 2016, "Deep Residual Learning for Image Recognition", figure 2; the gate comes before the sum, as in
     Hu et al. 2018, figure 3, and Woo et al. 2018, figure 3.
 
     Args:
-        channels: of the feature map.
+        channels: channels of the feature map.
         gate: ``none``, ``se`` (squeeze-and-excitation) or ``cbam``.
-        reduction: of the gate.
+        reduction: reduction of the gate.
 
     Raises:
-        UnknownNameError: there is no such gate.
+        UnknownNameError: the gate is unknown.
     """
 
     def __init__(self, channels: int, gate: Gate = "none", reduction: int = 4):
@@ -44,5 +44,5 @@ class ResidualBlock(nn.Module):
             self.gate = CBAM(channels, reduction)
 
     def forward(self, features: Tensor) -> Tensor:
-        """``[batch, channels, height, width]`` to the same shape."""
+        """Maps ``[batch, channels, height, width]`` to the same shape."""
         return (features + self.gate(self.layers(features))).relu()

@@ -1,4 +1,4 @@
-"""A small encoder-decoder network that tells the class of each pixel, with and without attention."""
+"""A small encoder-decoder network that predicts the class of each pixel, with and without attention."""
 
 from dataclasses import dataclass
 from typing import cast
@@ -25,21 +25,21 @@ class SegmenterConfig:
     """The sizes of a `Segmenter`."""
 
     classes: int
-    """Classes of a pixel."""
+    """Number of classes."""
     channels: int = 16
     """Channels at half of the image's size; each halving doubles them."""
     levels: int = 4
-    """How often the image is halved, 2 to 6."""
+    """Number of halvings of the image, 2 to 6."""
     blocks: int = 2
-    """Residual blocks at each scale but the first, which has none."""
+    """Residual blocks at each scale except the first, which has none."""
     decoder_channels: int = 32
     """Channels of the decoder."""
     gate: str = "se"
-    """In each residual block: ``none``, ``se`` or ``cbam``."""
+    """Gate in each residual block: ``none``, ``se`` or ``cbam``."""
     context: str = "dual"
-    """Between positions and channels at an eighth of the size: ``none``, ``non_local`` or ``dual``."""
+    """Attention between positions and channels at an eighth of the size: ``none``, ``non_local`` or ``dual``."""
     fusion: str = "aff"
-    """Of the encoder's and the decoder's features: ``sum``, ``aff`` or ``iaff``."""
+    """Fusion of the encoder's and the decoder's features: ``sum``, ``aff`` or ``iaff``."""
     fusion_norm: str = "batch"
     """Normalization of the global context of ``aff`` and ``iaff``: ``batch`` or ``layer``."""
     dropout: float = 0.1
@@ -63,7 +63,7 @@ class SegmenterConfig:
 
     @property
     def stride(self) -> int:
-        """Pixels on a side of the smallest map's positions."""
+        """Side in pixels of a position of the smallest map."""
         return 2**self.levels
 
     @property
@@ -73,28 +73,27 @@ class SegmenterConfig:
 
     @property
     def cell(self) -> int:
-        """Pixels on a side of a position that attends."""
+        """Side in pixels of a position that attends."""
         return 2 ** (self.context_level + 1)
 
 
 class Segmenter(nn.Module):
-    """Classes of pixels, by an encoder that halves the image several times and a decoder that doubles it again.
+    """Predicts the classes of pixels, by an encoder that halves the image several times and a decoder that doubles it.
 
     ::
 
-        encoder   E_1 = stem(image);  E_l = residual blocks(halved(E_{l-1}))
-        decoder   D_L = 1 × 1(E_L);  D_l = refined(fused(1 × 1(E_l), doubled(D_{l+1})))
-        classes   logits = doubled(3 × 3(D_1))
+        encoder   E_1 = stem(image);  E_l = residual blocks(halve(E_{l-1}))
+        decoder   D_L = 1 × 1(E_L);  D_l = refine(fuse(1 × 1(E_l), double(D_{l+1})))
+        classes   logits = double(3 × 3(D_1))
 
-    Three kinds of attention can be taken in, each by its own setting, and all can be left out: a gate of channels or of
-    channels and positions in each residual block (`regard.nn.SqueezeExcitation`, `regard.nn.CBAM`); positions and
-    channels of the decoder's map at an eighth of the size that attend to each other (`regard.nn.NonLocal`,
-    `regard.nn.DualAttention`); and attentional feature fusion (`regard.nn.AFF`, `regard.nn.IAFF`) where the decoder
-    takes in the encoder's maps.
+    Three kinds of attention are optional, each with its own setting: a gate of channels, or of channels and positions,
+    in each residual block (`regard.nn.SqueezeExcitation`, `regard.nn.CBAM`); attention between positions and channels
+    of the decoder's map at an eighth of the size (`regard.nn.NonLocal`, `regard.nn.DualAttention`); and attentional
+    feature fusion of the encoder's and the decoder's maps (`regard.nn.AFF`, `regard.nn.IAFF`).
 
-    Each halving joins blocks of 2 × 2 positions, and each doubling interpolates between their middles, so position
-    (row, column) of level l belongs exactly to the square of 2^l pixels at (row, column) · 2^l. An image whose height
-    or width is no multiple of the stride is continued at the bottom and on the right by its last row and column.
+    Each halving joins 2 × 2 positions, and each doubling interpolates between their centers, so position (row, column)
+    of level l belongs exactly to the square of 2^l pixels at (row, column) · 2^l. If the height or width of an image is
+    not a multiple of the stride, its last row or column is repeated at the bottom or on the right.
 
     Args:
         config: the sizes.
@@ -113,7 +112,7 @@ class Segmenter(nn.Module):
         self.register_buffer("std", torch.tensor(DEVIATION)[:, None, None], persistent=False)
         self.stages = nn.ModuleList(
             nn.Sequential(
-                _Halved(3 if level == 0 else widths[level - 1], width, 4 if level == 0 else 2),
+                _Halving(3 if level == 0 else widths[level - 1], width, 4 if level == 0 else 2),
                 *(ResidualBlock(width, config.gate) for _ in range(config.blocks if level else 0)),  # pyright: ignore
             )
             for level, width in enumerate(widths)
@@ -132,7 +131,7 @@ class Segmenter(nn.Module):
         return self.config.context != "none"
 
     def forward(self, images: Tensor) -> Tensor:
-        """Logits of the classes of each pixel.
+        """Computes the logits of the classes of each pixel.
 
         Args:
             images: ``[batch, 3, height, width]``, red, green and blue from 0 to 1.
@@ -141,7 +140,7 @@ class Segmenter(nn.Module):
             ``[batch, classes, height, width]``.
 
         Raises:
-            ShapeError, KindError: another shape or dtype.
+            ShapeError, KindError: the images have another shape or dtype.
         """
         maps = self._encoded(images)
         features = self.context(self._before_context(maps))
@@ -151,12 +150,11 @@ class Segmenter(nn.Module):
         return logits[..., : images.shape[2], : images.shape[3]]
 
     def observe_context(self, images: Tensor, read: Readings) -> Observed:
-        """Readings of the weights with which positions attend to each other, row by row of the map.
+        """Reads the weights with which positions attend to each other, in row-major order.
 
         Args:
-            images: as for `forward`.
-            read: which readings; positions are numbered row by row, and a row of the map has
-                ``ceil(width / stride) * stride / cell`` of them.
+            images: as in `forward`.
+            read: the readings; a row of the map has ``ceil(width / stride) * stride / cell`` positions.
 
         Raises:
             ArgumentError: the model has no such attention.
@@ -166,15 +164,15 @@ class Segmenter(nn.Module):
         return self.context.observe(self._before_context(self._encoded(images)), read)
 
     def context_size(self, height: int, width: int) -> tuple[int, int]:
-        """Rows and columns of positions that attend to each other for an image of this size."""
+        """Returns the rows and columns of positions that attend to each other in an image of this size."""
         stride, cell = self.config.stride, self.config.cell
         return -(-height // stride) * stride // cell, -(-width // stride) * stride // cell
 
     def _encoded(self, images: Tensor) -> list[Tensor]:
-        """The encoder's maps with the decoder's channels, the largest first."""
+        """Returns the encoder's maps with the decoder's channels, the largest first."""
         check_feature_map("images", images, 3)
         stride = self.config.stride
-        # Convolutions on a CPU are fastest with the channels of a position side by side.
+        # Convolutions on a CPU are fastest with channels last.
         features = ((images - self.mean) / self.std).contiguous(memory_format=torch.channels_last)
         features = F.pad(features, (0, -images.shape[3] % stride, 0, -images.shape[2] % stride), mode="replicate")
         maps = []
@@ -205,8 +203,8 @@ class _Convolution(nn.Sequential):
         )
 
 
-class _Halved(nn.Sequential):
-    """A convolution that halves the size; the middle of its kernel is the middle of 2 × 2 positions."""
+class _Halving(nn.Sequential):
+    """A convolution that halves the size; the center of its kernel is the center of 2 × 2 positions."""
 
     def __init__(self, channels: int, outputs: int, size: int):
         super().__init__(
@@ -217,7 +215,7 @@ class _Halved(nn.Sequential):
 
 
 class _Sum(nn.Module):
-    """The sum of two feature maps."""
+    """Adds two feature maps."""
 
     def forward(self, first: Tensor, second: Tensor) -> Tensor:
         return first + second

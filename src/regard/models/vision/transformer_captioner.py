@@ -14,14 +14,14 @@ from regard.models.vision.grid_encoder import GridEncoder
 from regard.nn import LayerConfig, TransformerDecoder
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class TransformerCaptionerConfig(CaptionerConfig):
     """The configuration of a `TransformerCaptioner`."""
 
     dim: int = 256
     """Features of a token."""
     heads: int = 8
-    """Heads; a divisor of ``dim``."""
+    """Number of heads, a divisor of ``dim``."""
     kv_heads: int | None = None
     """Key and value heads, a divisor of ``heads``; None: as many as ``heads``."""
     feedforward: int = 1024
@@ -29,9 +29,9 @@ class TransformerCaptionerConfig(CaptionerConfig):
     layers: int = 2
     """Layers of the decoder."""
     feedforward_chunk: int = 0
-    """Rows that the feedforward networks treat at a time; 0: all."""
+    """Rows that the feedforward networks process at a time; 0: all."""
     activation_checkpointing: bool = False
-    """Whether activations of the decoder are computed again in the backward pass instead of kept."""
+    """Whether activations of the decoder are recomputed in the backward pass instead of saved."""
     norm_first: bool = True
     """Layer normalization before each part (pre-norm) instead of after the sum (post-norm)."""
     activation: str = "relu"
@@ -46,7 +46,7 @@ class TransformerCaptionerConfig(CaptionerConfig):
     """Normalizer of every attention."""
 
     def __post_init__(self) -> None:
-        CaptionerConfig.__post_init__(self)
+        super().__post_init__()
         if self.position not in POSITIONS:
             raise UnknownNameError("position", self.position, POSITIONS)
         for name in ("dim", "heads", "feedforward", "layers", "max_length"):
@@ -56,15 +56,15 @@ class TransformerCaptionerConfig(CaptionerConfig):
 
     @property
     def layer(self) -> LayerConfig:
-        """How the layers are made."""
+        """The configuration of the layers."""
         return layer_config(self)
 
 
 class TransformerCaptioner(TransformerPredictor, Captioner):
-    """A convolutional grid and a Transformer decoder that attends to it (Vaswani et al. 2017, section 3.1).
+    """Captions images by a Transformer decoder that attends to a convolutional grid (Vaswani et al. 2017, section 3.1).
 
-    Annotations are projected to the features of a token and normalized. The weights over the grid that it gives are
-    the mean over the heads of the second last layer.
+    Annotations are projected to the features of a token and normalized. The returned weights over the grid are the mean
+    over the heads of the second-last layer.
 
     Args:
         config: the configuration.

@@ -22,7 +22,7 @@ from regard.kernels.availability import why_missing
 from regard.kernels.cpu.kernel_arguments import FEW_ROWS, KernelInputs
 from regard.scores import Score
 from regard.scores.score import Cap, InnerProduct, ReluSum, TanhSum, UnitSum
-from regard.shapes import accurate, spread_heads
+from regard.shapes import spread_heads, upcast
 from regard.transforms import active_transform, can_branch_on
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def kernel_inputs(problem: Problem) -> KernelInputs:
     lowered, grid = problem.lowered, problem.grid
     prepared, row, spans = lowered.score, lowered.row, lowered.spans
     assert row is not None
-    query, key, value = accurate(prepared.query), accurate(prepared.key), accurate(problem.value)
+    query, key, value = upcast(prepared.query), upcast(prepared.key), upcast(problem.value)
     value = value.to(query.dtype)
     scale, weight = prepared.scale, None
     if isinstance(scale, Tensor):

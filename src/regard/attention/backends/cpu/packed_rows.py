@@ -15,8 +15,8 @@ from regard.attention.problem import CachedMemory, Problem
 from regard.kernels.cpu.packed_call import PackedCall, Sequences
 from regard.kernels.cpu.second_derivative import refuse_batched_gradients, refuse_second_derivative
 from regard.normalizers.softmax import safe_softmax
-from regard.shapes import side_by_side
-from regard.transforms import can_branch_on, in_memory, lie_in_memory
+from regard.shapes import split_joined
+from regard.transforms import can_branch_on, has_dense_cpu_storage, in_memory
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ def attend_rows(call: PackedCall, products: Sequence[Tensor], widths: Sequence[i
         return _Attend.apply(call, widths, *products)
     from regard.kernels.cpu.packed_attention import attend
 
-    return attend(call, *side_by_side(products, widths))
+    return attend(call, *split_joined(products, widths))
 
 
 class _Attend(torch.autograd.Function):
@@ -63,22 +63,22 @@ class _Attend(torch.autograd.Function):
 
         ctx.call, ctx.widths = call, widths
         ctx.save_for_backward(*products)
-        return attend(call, *side_by_side(products, widths))
+        return attend(call, *split_joined(products, widths))
 
     @staticmethod
     def backward(ctx: Any, grad_output: Tensor) -> tuple[Any, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
         products = ctx.saved_tensors
-        query, key, value = side_by_side(products, ctx.widths)
+        query, key, value = split_joined(products, ctx.widths)
         if can_branch_on(grad_output):
             grad_output = in_memory(grad_output)
-        if torch.is_grad_enabled() or not lie_in_memory(grad_output):
+        if torch.is_grad_enabled() or not has_dense_cpu_storage(grad_output):
             # A gradient of the gradient may be wanted, or a batch of gradients; or a kernel cannot read this one.
             grads = gradients_by_operations(ctx.call, query, key, value, grad_output)
             return None, None, *_joined(grads, products)
         from regard.kernels.cpu.packed_attention import gradients
 
         grads = tuple(torch.empty_like(product, memory_format=torch.contiguous_format) for product in products)
-        grad_query, grad_key, grad_value = side_by_side(grads, ctx.widths)
+        grad_query, grad_key, grad_value = split_joined(grads, ctx.widths)
         gradients(
             ctx.call, query=query, key=key, value=value, grad_output=grad_output.contiguous(), grad_query=grad_query,
             grad_key=grad_key, grad_value=grad_value,

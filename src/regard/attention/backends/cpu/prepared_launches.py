@@ -24,7 +24,7 @@ from regard.masks import Band
 from regard.normalizers.softmax import softmax
 from regard.scores import ScaledDot
 from regard.scores.score import TanhSum
-from regard.transforms import lie_in_memory
+from regard.transforms import has_dense_cpu_storage
 
 if TYPE_CHECKING:
     from regard.kernels.cpu.launch import PreparedLaunch
@@ -327,7 +327,7 @@ def prepared_reading(problem: Problem, read: Readings) -> PreparedReading | None
         read: what is read of it.
     """
     query, key, score, mask = problem.query, problem.key, problem.score, problem.mask
-    if query.numel() + key.numel() > SMALL_CALL or not query.shape[0] or not lie_in_memory(query, key):
+    if query.numel() + key.numel() > SMALL_CALL or not query.shape[0] or not has_dense_cpu_storage(query, key):
         return None
     if problem.bias is not None or type(score) is not ScaledDot or isinstance(score.scale, Tensor):
         return None

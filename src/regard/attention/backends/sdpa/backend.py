@@ -20,7 +20,7 @@ from regard.attention.steps import Inputs, empty_output
 from regard.errors import BackendError
 from regard.masks.mask import Visibility
 from regard.scores.score import InnerProduct, Prepared
-from regard.shapes import accurate, span_length, spread_heads
+from regard.shapes import span_length, spread_heads, upcast
 from regard.transforms import active_transform, in_memory, is_finite
 
 ROWS = 512
@@ -120,7 +120,7 @@ def _masked(problem: Problem, inputs: Inputs) -> Tensor | None:
         allowed = allowed | empty
     additive = allowed
     if problem.bias is not None:
-        additive = accurate(problem.bias(inputs.query, grid)).to(accurate(inputs.query).dtype)
+        additive = upcast(problem.bias(inputs.query, grid)).to(upcast(inputs.query).dtype)
         additive = additive * _inverse_temperature(problem.lowered)
         if allowed is not None:
             # Rows that see nothing see everything here, but no bias, which may hold anything.
@@ -140,7 +140,7 @@ def _kernel(
     scale = _inverse_temperature(problem.lowered)
     if isinstance(prepared.scale, Tensor):
         # Multiplied in float32: in half precision the product would lose digits.
-        query, key = accurate(query) * prepared.scale, accurate(key)
+        query, key = upcast(query) * prepared.scale, upcast(key)
     else:
         scale *= prepared.scale
     dtype, value_dim = value.dtype, value.shape[3]

@@ -1,0 +1,375 @@
+"""The training loop: for each step, batch, forward, backward, clip, optimizer, schedule, validation, checkpoint."""
+
+import math
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from lightning.fabric import Fabric
+from torch import nn
+
+from regard.atomic_file import AtomicFile
+from regard.errors import RunError, TrainingError
+from regard.training.checkpoints import checkpoint_path, prune_checkpoints, save_checkpoint
+from regard.training.config import TrainingConfig
+from regard.training.progress import Progress
+from regard.training.randomness import seed_step
+from regard.training.reporter import Reporter, Throughput, duration
+from regard.training.resident_memory import MemoryRelease
+from regard.training.run_folder import RunFolder
+from regard.training.schedule import Schedule
+from regard.training.sharding import load_optimizer_state, whole_states, whole_weights
+from regard.training.signal_handler import SignalHandler
+from regard.training.task import Experiment, Metric, StepLoss, ValidationResult
+
+DIVERGED = 1e12
+"""A mean loss above this is that of weights without meaning, though each is still a number."""
+
+
+class LossModule(nn.Module):
+    """The loss of an experiment as a module, whose call DDP and FSDP can wrap."""
+
+    def __init__(self, experiment: Experiment):
+        super().__init__()
+        self.model = experiment.model
+        self._loss = experiment.loss
+
+    def forward(self, batch: Any) -> StepLoss:
+        return self._loss(batch)
+
+
+class TrainingLoop:
+    """Trains the model of an experiment.
+
+    Args:
+        fabric: the processes, which have been launched, and the loggers, which get each row of metrics.
+        experiment: the model, its data, its loss and its validation.
+        metrics: what a validation measures; the first one decides which model is the best.
+        config: the configuration of the training.
+        folder: the run folder; the first process writes all files into it.
+        reporter: prints the progress.
+        checkpoint: content of the checkpoint to continue from; None: the training starts.
+
+    Attributes:
+        progress: the counters of the run.
+        batches: batches of an epoch in each process.
+
+    Raises:
+        RunError: the checkpoint is of another model, or of another version of regard.
+    """
+
+    def __init__(
+        self,
+        fabric: Fabric,
+        experiment: Experiment,
+        metrics: tuple[Metric, ...],
+        config: TrainingConfig,
+        folder: RunFolder,
+        reporter: Reporter,
+        checkpoint: dict[str, Any] | None,
+    ):
+        self.fabric, self.experiment, self.metrics = fabric, experiment, metrics
+        self.config, self.folder, self.reporter = config, folder, reporter
+        self.progress = Progress()
+        self.loader = experiment.batches(fabric.global_rank, fabric.world_size)
+        self.batches = len(self.loader)
+        self.schedule = Schedule(config.schedule, config.warmup, config.epochs * self.batches, config.plateau_patience)
+        module = LossModule(experiment)
+        if checkpoint:
+            self.progress.restore(checkpoint["regard"])
+            _load_weights(module, checkpoint["state_dict"])
+        self.module = fabric.strategy.setup_module(fabric.to_device(module))
+        self.optimizer = _make_optimizer(self.module, config)
+        self._set_learning_rate(self.progress.step)
+        if checkpoint:
+            load_optimizer_state(self.module, self.optimizer, checkpoint["optimizer_states"][0])
+            self._load_schedule(checkpoint)
+        self._clock = 0.0  # time of the last update of progress.seconds
+        self._mean_loss = math.nan  # running mean; only printed
+        self._throughput = Throughput()
+        self._speed: float | None = None  # units a second; None in the first steps
+
+    def run(self) -> int:
+        """Train until the run ends, or a signal arrives.
+
+        Returns:
+            the number of the signal; 0: there was none.
+        """
+        config, progress = self.config, self.progress
+        if self.fabric.is_global_zero:
+            self._delete_later_rows()
+        self._clock = saved_at = time.monotonic()
+        signals, memory, signal = SignalHandler(), MemoryRelease(), 0.0
+        status = "failed"
+        signals.install()
+        self.reporter.start(self.fraction)
+        try:
+            for batch in self._batches():
+                loss = self._take_step(batch)
+                epoch_over = self._count_step()
+                # Signals and clocks differ between processes, but all processes must decide alike.
+                signal, progress.seconds, unsaved = self._largest(
+                    signals.received or 0, progress.seconds, self._clock - saved_at
+                )
+                end = self.reason_to_end()
+                validated = progress.step % config.validate_every == 0 if config.validate_every else epoch_over
+                if validated or end:
+                    self._validate()
+                    end = end or self.reason_to_end()
+                self._report_step(loss)
+                memory.step()
+                progress.finished = end
+                if (
+                    validated or end or signal
+                    or (config.checkpoint_minutes > 0 and unsaved >= 60 * config.checkpoint_minutes)
+                    or (config.checkpoint_steps > 0 and progress.step % config.checkpoint_steps == 0)
+                ):  # fmt: skip
+                    self._save_checkpoint()
+                    saved_at = time.monotonic()
+                if end or signal:
+                    break
+            status = "success"
+        finally:
+            signals.remove()
+            self.reporter.stop()
+            for logger in self.fabric.loggers:
+                logger.finalize(status)
+        return int(signal or signals.received or 0)
+
+    def reason_to_end(self) -> str:
+        """Returns why the run ends after this step; "" if it goes on."""
+        config, progress = self.config, self.progress
+        if progress.epoch >= config.epochs:
+            return f"{config.epochs} epochs are done"
+        if config.max_minutes and progress.seconds >= 60 * config.max_minutes:
+            return f"{config.max_minutes:g} minutes are over"
+        if config.patience and progress.waited >= config.patience:
+            return f"validation {self.metrics[0].label} has not improved {progress.waited} times"
+        return ""
+
+    @property
+    def fraction(self) -> float:
+        """The completed fraction of the run, in [0, 1]: of its epochs or of its minutes, whichever is larger."""
+        epochs = (self.progress.epoch + self.progress.position / max(1, self.batches)) / self.config.epochs
+        minutes = self.progress.seconds / 60 / self.config.max_minutes if self.config.max_minutes else 0.0
+        return min(1.0, max(epochs, minutes))
+
+    # A step
+
+    def _batches(self) -> Iterator[Any]:
+        """Yield the batches of all epochs, from the epoch and the position of ``progress`` on."""
+        progress = self.progress
+        if progress.position > self.batches:  # the run was resumed on fewer data, with --allow-changed-data
+            progress.epoch, progress.position = progress.epoch + 1, 0
+        self.loader.load_state_dict({"epoch": progress.epoch, "position": progress.position})
+        while True:
+            yield from self.loader
+
+    def _take_step(self, batch: Any) -> float:
+        """Change the weights by the gradient of a batch's loss, and return the loss."""
+        progress = self.progress
+        seed_step(self.config.seed, progress.step, self.fabric.global_rank)
+        with self._autocast():
+            loss = self.module(self.fabric.to_device(batch))
+        if not torch.isfinite(loss.total) or abs(loss.mean) > DIVERGED:
+            raise TrainingError(
+                f"the loss is {loss.total.item():.4g} at step {progress.step + 1}; the last good checkpoint is "
+                "kept. Start again with a lower --learning-rate, a smaller --clip or --precision 32"
+            )
+        progress.loss_sum += loss.mean * loss.units
+        progress.units += loss.units
+        total = loss.total * self._share(loss.units)
+        self.fabric.backward(total)
+        self._update_weights()
+        self._set_learning_rate(progress.step + 1)
+        return total.item()
+
+    @contextmanager
+    def _autocast(self) -> Iterator[None]:
+        with self.fabric.autocast():
+            # With cached half-precision copies of weights, the gradients of all uses of a weight would be summed in
+            # half precision.
+            torch.set_autocast_cache_enabled(False)
+            yield
+
+    def _share(self, units: int) -> float:
+        """Returns the factor that makes the mean of all processes' gradients that of one process with the joined batch.
+
+        The loss of each process is the mean over its own units, of which it has more or fewer than others.
+        """
+        if self.fabric.world_size == 1:
+            return 1.0
+        total: Any = self.fabric.all_reduce(torch.tensor(float(units)), reduce_op="sum")
+        return self.fabric.world_size * units / max(1.0, float(total))
+
+    def _update_weights(self) -> None:
+        if self.config.clip:
+            self.fabric.clip_gradients(self.module, self.optimizer, max_norm=self.config.clip, error_if_nonfinite=False)
+        self.fabric.strategy.optimizer_step(self.optimizer)
+        self.optimizer.zero_grad()
+
+    def _set_learning_rate(self, step: int) -> None:
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.config.learning_rate * self.schedule(step)
+
+    def _count_step(self) -> bool:
+        """Update the counters after a step; returns whether an epoch has ended."""
+        progress = self.progress
+        progress.step += 1
+        progress.position += 1
+        epoch_over = progress.position >= self.batches
+        if epoch_over:
+            progress.epoch, progress.position = progress.epoch + 1, 0
+        progress.training_seconds += self._count_seconds()
+        self._speed = self._throughput.step(progress.units, progress.training_seconds)
+        return epoch_over
+
+    def _count_seconds(self) -> float:
+        seconds = time.monotonic() - self._clock
+        self._clock += seconds
+        self.progress.seconds += seconds
+        return seconds
+
+    def _largest(self, *values: float) -> list[float]:
+        """Returns the largest of each value over all processes."""
+        if self.fabric.world_size == 1:
+            return list(values)
+        largest: Any = self.fabric.all_reduce(torch.tensor(values, dtype=torch.float64), reduce_op="max")
+        return largest.tolist()
+
+    def _report_step(self, loss: float) -> None:
+        self._mean_loss = loss if math.isnan(self._mean_loss) else 0.98 * self._mean_loss + 0.02 * loss
+        epoch = min(self.progress.epoch + 1, self.config.epochs)
+        text = f"step {self.progress.step} · epoch {epoch}/{self.config.epochs} · loss {self._mean_loss:.3f}"
+        self.reporter.step(
+            self.fraction, text + (f" · {self._speed:.0f} {self.experiment.unit}/s" if self._speed else "")
+        )
+
+    # A validation
+
+    def _validate(self) -> None:
+        """Measure the model, save it if it is the best, and record the results."""
+        progress, primary = self.progress, self.metrics[0]
+        with whole_weights(self.module):
+            result = self._measure()
+            # A model whose loss or metrics are not numbers is never the best one.
+            numbers = all(map(math.isfinite, (result.loss, *result.metrics.values())))
+            better = numbers and primary.better(result.metrics[primary.name], progress.best)
+            if better and self.fabric.is_global_zero:
+                path = self.folder.model
+                with self.folder.manifest.recording(path) as record, AtomicFile(path, record) as temporary:
+                    self.experiment.save_model(temporary)
+        self.schedule.observe(result.loss)
+        self._count_seconds()
+        (progress.seconds,) = self._largest(progress.seconds)
+        if better:
+            progress.best, progress.best_step, progress.waited = result.metrics[primary.name], progress.step, 0
+        else:
+            progress.waited += 1
+        if self.fabric.is_global_zero:
+            self._record(result, better)
+        progress.loss_sum, progress.units, progress.training_seconds = 0.0, 0, 0.0
+
+    def _measure(self) -> ValidationResult:
+        model = self.experiment.model
+        was_training = model.training
+        model.eval()
+        try:
+            with torch.inference_mode(), self._autocast():
+                return self.experiment.validate(self.fabric.global_rank, self.fabric.world_size)
+        finally:
+            model.train(was_training)
+
+    def _record(self, result: ValidationResult, better: bool) -> None:
+        progress, unit = self.progress, self.experiment.unit
+        # A run of few steps has no others than the first.
+        overall = progress.units / max(1e-9, progress.training_seconds)
+        row = {
+            "step": progress.step,
+            "epoch": round(progress.epoch + progress.position / self.batches, 4),
+            "seconds": round(progress.seconds, 1),
+            "train_loss": progress.loss_sum / max(1, progress.units),
+            "val_loss": result.loss,
+            **{f"val_{metric.name}": result.metrics[metric.name] for metric in self.metrics},
+            f"{unit}_per_second": round(self.fabric.world_size * (self._speed or overall)),
+            "learning_rate": self.optimizer.param_groups[0]["lr"],
+        }
+        self.folder.write_metrics([*self.folder.read_metrics(), row])
+        samples = [{"step": progress.step, **sample} for sample in result.samples]
+        self.folder.write_samples([*self.folder.read_samples(), *samples])
+        for logger in self.fabric.loggers:
+            logger.log_metrics({name: float(value) for name, value in row.items()}, step=progress.step)
+            logger.save()
+        measured = "".join(f" · {metric.text(result.metrics[metric.name])}" for metric in self.metrics)
+        self.reporter.print_line(
+            f"step {progress.step} · epoch {row['epoch']:g} · {duration(progress.seconds)} · "
+            f"train loss {row['train_loss']:.3f} · val loss {result.loss:.3f}{measured} · "
+            f"{row[f'{unit}_per_second']} {unit}/s{' · best so far' if better else ''}"
+        )
+
+    def _delete_later_rows(self) -> None:
+        # A run that was killed after its last checkpoint has already written rows that it will write again.
+        step = self.progress.step
+        self.folder.write_metrics([row for row in self.folder.read_metrics() if row["step"] <= step])
+        self.folder.write_samples([row for row in self.folder.read_samples() if row["step"] <= step])
+
+    # A checkpoint
+
+    def _save_checkpoint(self) -> None:
+        (broken,) = self._largest(not all(bool(weight.isfinite().all()) for weight in self.module.parameters()))
+        if broken:
+            raise TrainingError(
+                f"a weight is not a finite number after step {self.progress.step}; the last good checkpoint is kept. "
+                "Start again with a lower --learning-rate or a smaller --clip"
+            )
+        weights, optimizer = whole_states(self.module, self.optimizer)
+        if not self.fabric.is_global_zero:
+            return
+        content = {
+            "state_dict": weights,
+            "optimizer_states": [optimizer],
+            "schedule": vars(self.schedule),
+            "precision": self.fabric.strategy.precision.state_dict(),
+            "regard": self.progress.to_dict(),
+        }
+        path = checkpoint_path(self.folder.checkpoints, self.progress.step)
+        save_checkpoint(path, content, self.folder.manifest)
+        prune_checkpoints(self.folder.checkpoints, self.folder.manifest)
+
+    def _load_schedule(self, checkpoint: dict[str, Any]) -> None:
+        # Earlier runs were trained by Lightning's Trainer, whose checkpoints have these states elsewhere.
+        old = "lr_schedulers" in checkpoint
+        schedule = checkpoint["lr_schedulers"][0]["lr_lambdas"][0] if old else checkpoint["schedule"]
+        if schedule.keys() != vars(self.schedule).keys():
+            raise RunError(f"its schedule has other fields: {', '.join(map(str, schedule))}")
+        vars(self.schedule).update(schedule)
+        precision = checkpoint.get("MixedPrecision", {}) if old else checkpoint["precision"]
+        if precision:
+            self.fabric.strategy.precision.load_state_dict(precision)
+
+
+def _make_optimizer(module: nn.Module, config: TrainingConfig) -> torch.optim.Optimizer:
+    # With 16-mixed a fused optimizer would unscale the gradients itself, after the clipping, which needs them unscaled.
+    options: dict[str, Any] = {
+        "lr": config.learning_rate,
+        "betas": (0.9, 0.98),
+        "fused": config.precision != "16-mixed",
+    }
+    if config.optimizer == "adamw":
+        return torch.optim.AdamW(module.parameters(), **options, weight_decay=config.weight_decay)
+    return torch.optim.Adam(module.parameters(), **options)
+
+
+def _load_weights(module: nn.Module, saved: dict[str, torch.Tensor]) -> None:
+    own = module.state_dict()
+    for name in [*(own.keys() - saved.keys()), *(saved.keys() - own.keys())]:
+        raise RunError(f"the checkpoint {'lacks' if name in own else 'has an unknown'} tensor {name}")
+    for name, tensor in own.items():
+        if saved[name].shape != tensor.shape:
+            raise RunError(
+                f"the checkpoint is of another model: {name} has shape {list(saved[name].shape)} in it, and "
+                f"{list(tensor.shape)} in this run"
+            )
+    module.load_state_dict(saved)

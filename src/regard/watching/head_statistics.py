@@ -1,0 +1,281 @@
+"""The statistics that `survey` takes of each head, and how their sums follow from the readings of one call."""
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from regard.attention.readings import Readings
+from regard.axes import Bool
+from regard.errors import DataError
+from regard.masks import Mask
+from regard.shapes import Grid
+from regard.watching.attention_call import AttentionCall
+
+
+class Statistic(NamedTuple):
+    """One statistic of a head, a mean over queries: its key in `HeadStatistics.values`, its unit, and one line."""
+
+    name: str
+    unit: str
+    meaning: str
+
+
+STATISTICS = (
+    Statistic("entropy", "nats", "−Σ p ln p of a query's weights"),
+    Statistic(
+        "relative_entropy", "share", "entropy / ln(keys up to the query's own if causal, else all); 1 is uniform"
+    ),
+    Statistic("peak", "weight", "the largest weight of a query"),
+    Statistic("distance", "tokens", "Σ p · |key − query|"),
+    Statistic("first", "share", "weight on the first token of the text, the usual sink"),
+    Statistic("special", "share", "weight on special tokens"),
+    Statistic("same_token", "share", "weight on other occurrences of the query's token, where there are any"),
+    Statistic("induction", "share", "weight on tokens after earlier occurrences of the query's token, if any"),
+    Statistic("received_peak", "share", "the share of a text's weight that its most attended token receives"),
+)
+"""All statistics but the shares at each offset, which are named by `offset_name`."""
+
+
+def offset_name(offset: int) -> str:
+    """The name of the share of weight at an offset: ``"offset -1"`` is that of the previous token."""
+    return f"offset {offset:+d}" if offset else "offset 0"
+
+
+def names(offsets: int) -> tuple[str, ...]:
+    """The names of all statistics, in the order of their sums."""
+    around = tuple(offset_name(offset) for offset in range(-offsets, offsets + 1))
+    return tuple(statistic.name for statistic in STATISTICS) + around
+
+
+@dataclass(frozen=True)
+class Texts:
+    """Texts of equal length, as tokens.
+
+    Attributes:
+        ids: int64 ``[batch, tokens]``.
+        counted: bool ``[batch, tokens]``: False for special tokens, which are neither queries nor keys of a statistic
+            unless it says so.
+        numbers: of the texts in the corpus, from 0.
+    """
+
+    ids: Tensor
+    counted: Tensor
+    numbers: tuple[int, ...]
+
+
+class Sums:
+    """Sums and counts of the statistics of one module's heads.
+
+    Attributes:
+        layer, kind: as in `AttentionCall`.
+        total: float64 ``[heads, statistics]``.
+        count: int64 ``[heads, statistics]``: the queries, or texts, of each sum; ``[statistics]`` where it is the same
+            for all heads.
+    """
+
+    def __init__(self, layer: int, kind: str, total: NDArray[np.float64], count: NDArray[np.int64]):
+        self.layer, self.kind, self.total = layer, kind, total
+        self.count = np.array(np.broadcast_to(count, total.shape))
+
+    def add(self, other: "Sums") -> None:
+        self.total += other.total
+        self.count += other.count
+
+    def to_json(self) -> dict[str, Any]:
+        return vars(self) | {"total": self.total.tolist(), "count": self.count.tolist()}
+
+    @classmethod
+    def from_json(cls, fields: dict[str, Any]) -> "Sums":
+        total, count = np.array(fields["total"], np.float64), np.array(fields["count"], np.int64)
+        return cls(int(fields["layer"]), str(fields["kind"]), total, count)
+
+
+class Reader:
+    """The readings of each call in the forward pass of some texts, and the sums that follow from them."""
+
+    def __init__(self, texts: Texts, offsets: int):
+        self.texts = texts
+        on_host = texts.ids.cpu(), texts.counted.cpu()
+        self._same, self._after = SameToken(*on_host), AfterSameToken(*on_host)
+        pairs = texts.ids, texts.counted
+        around = [AtOffset(*pairs, offset) for offset in range(-offsets, offsets + 1)]
+        self._special = (~on_host[1]).any(0).nonzero()[:, 0].tolist()
+        shares = (FirstKey(*pairs), SpecialKey(*pairs), SameToken(*pairs), AfterSameToken(*pairs), *around)
+        rows = self._special or None
+        self.readings = Readings(entropy=True, peak=True, distance=True, received=True, rows=rows, shares=shares)
+
+    def fits(self, call: AttentionCall) -> bool:
+        """Whether the call is self-attention over all tokens of the texts."""
+        length = self.texts.ids.shape[1]
+        return call.kind != "cross" and (call.batch, call.queries, call.keys) == (len(self.texts.ids), length, length)
+
+    def sums(self, call: AttentionCall) -> Sums:
+        """The sums of one call over its counted queries: those of a head that see a key.
+
+        Raises:
+            DataError: weights that are not finite.
+        """
+        assert call.entropy is not None
+        assert call.peak is not None
+        assert call.distance is not None
+        assert call.shares is not None
+        causal = call.kind == "causal"
+        self._check(call, call.peak)
+        texts = self.texts.counted.cpu()
+        length = texts.shape[1]
+        counted = texts[:, None] & (call.peak > 0)  # batch heads queries
+        visible = torch.arange(1, length + 1) if causal else torch.full((length,), length)
+        uniform = visible.double().log()
+        relative = call.entropy.double() / torch.where(visible > 1, uniform, 1.0)
+        first, special, same, after, *around = call.shares.double().unbind(-1)
+        over_queries = [
+            (call.entropy, counted),
+            (relative, counted & (visible > 1)),
+            (call.peak, counted),
+            (call.distance, counted),
+            (first, counted),
+            (special, counted),
+            (same, counted & self._same.has_any(causal)[:, None]),
+            (after, counted & self._after.has_any()[:, None]),
+        ]
+        sums = [_sum(values, over) for values, over in over_queries]
+        sums.append(self._received_peak(call))
+        sums += [_sum(values, counted) for values in around]
+        total, count = (torch.stack(parts, -1).numpy() for parts in zip(*sums, strict=True))
+        return Sums(call.layer, call.kind, total, count)
+
+    def _received_peak(self, call: AttentionCall) -> tuple[Tensor, Tensor]:
+        """The largest share that one key gets of the weight of counted queries, summed over texts; and their number."""
+        assert call.received is not None
+        received = call.received.double()  # batch heads keys
+        special = ~self.texts.counted.cpu()
+        if self._special:
+            assert call.rows is not None
+            chosen = special[:, self._special][:, None, :, None]
+            received = (received - (call.rows.double() * chosen).sum(-2)).clamp(min=0)
+        total = received.sum(-1)
+        has_weight = (~special).any(-1)[:, None] & (total > 0)
+        share = received.amax(-1) / torch.where(has_weight, total, 1.0)
+        return (share * has_weight).sum(0), has_weight.sum(0)
+
+    def _check(self, call: AttentionCall, peak: Tensor) -> None:
+        wrong = ~peak.isfinite().flatten(1).all(-1)
+        if bool(wrong.any()):
+            number = self.texts.numbers[int(wrong.nonzero()[0])]
+            raise DataError(f"the weights of {call.name!r} are not finite for text {number}")
+
+
+def _sum(values: Tensor, over: Tensor) -> tuple[Tensor, Tensor]:
+    """The sum of ``[batch, heads, queries]`` over some queries, for each head; and the number of queries."""
+    return (values.double() * over).sum((0, 2)), over.sum((0, 2))
+
+
+# Pairs of tokens that stand in a relation, as masks: their share of a head's weight is a statistic of the head.
+
+
+class TokenPairs(Mask):
+    """Pairs of tokens of some texts, with the ``ids`` and ``counted`` of `Texts`. Calls of other lengths have none."""
+
+    def __init__(self, ids: Tensor, counted: Tensor):
+        self.ids, self.counted = ids, counted
+
+    def allows(self, grid: Grid) -> Bool[Tensor, "..."]:
+        if (grid.batch, grid.queries, grid.keys) != (*self.ids.shape, self.ids.shape[1]):
+            return torch.zeros(1, dtype=torch.bool, device=grid.device)
+        return self.related(grid)
+
+    @abstractmethod
+    def related(self, grid: Grid) -> Tensor:
+        """Whether each pair of the tile is one, broadcastable to its ``[batch, heads, queries, keys]``."""
+
+    def of_queries(self, tensor: Tensor, grid: Grid) -> Tensor:
+        """``[batch, 1, queries, 1]`` of the tile."""
+        return _part(tensor, grid.batch_span, grid.query_span)[:, None, :, None]
+
+    def of_keys(self, tensor: Tensor, grid: Grid) -> Tensor:
+        """``[batch, 1, 1, keys]`` of the tile."""
+        return _part(tensor, grid.batch_span, grid.key_span)[:, None, None, :]
+
+
+def _part(tensor: Tensor, rows: range, span: range) -> Tensor:
+    return tensor[rows.start : rows.stop, span.start : span.stop]
+
+
+class FirstKey(TokenPairs):
+    """The first token of the text, special or not."""
+
+    def related(self, grid: Grid) -> Tensor:
+        return grid.key_index == 0
+
+
+class SpecialKey(TokenPairs):
+    """Special tokens."""
+
+    def related(self, grid: Grid) -> Tensor:
+        return ~self.of_keys(self.counted, grid)
+
+
+class AtOffset(TokenPairs):
+    """The token at an offset from the query's own, if it is not special."""
+
+    def __init__(self, ids: Tensor, counted: Tensor, offset: int):
+        super().__init__(ids, counted)
+        self.offset = offset
+
+    def related(self, grid: Grid) -> Tensor:
+        return (grid.key_index - grid.query_index == self.offset) & self.of_keys(self.counted, grid)
+
+
+class SameToken(TokenPairs):
+    """Other occurrences of the query's own token."""
+
+    def related(self, grid: Grid) -> Tensor:
+        same = self.of_queries(self.ids, grid) == self.of_keys(self.ids, grid)
+        return same & (grid.key_index != grid.query_index) & self.of_keys(self.counted, grid)
+
+    def has_any(self, causal: bool) -> Tensor:
+        """Queries for which there is such a key, bool ``[batch, tokens]``; before them, if causal."""
+        has_any = torch.zeros_like(self.counted)
+        for row, (ids, counted) in enumerate(zip(self.ids.tolist(), self.counted.tolist(), strict=True)):
+            positions: dict[int, list[int]] = {}
+            for position, (token, counts) in enumerate(zip(ids, counted, strict=True)):
+                if counts:
+                    positions.setdefault(token, []).append(position)
+            for same in positions.values():
+                has_any[row, same[1:] if causal else (same if len(same) > 1 else [])] = True
+        return has_any
+
+
+class AfterSameToken(TokenPairs):
+    """Tokens before the query's own that follow an earlier occurrence of the query's token.
+
+    Induction heads attend to them: Olsson et al. 2022, "In-context Learning and Induction Heads", *prefix matching*.
+    """
+
+    def related(self, grid: Grid) -> Tensor:
+        before, counted = self._before()
+        follows = self.of_queries(self.ids, grid) == self.of_keys(before, grid)
+        return follows & self.of_keys(counted, grid) & (grid.key_index < grid.query_index)
+
+    def has_any(self) -> Tensor:
+        """Queries for which there is such a key, bool ``[batch, tokens]``."""
+        has_any = torch.zeros_like(self.counted)
+        before, counted = (tensor.tolist() for tensor in self._before())
+        for row, ids in enumerate(self.ids.tolist()):
+            followed: set[int] = set()
+            for position, token in enumerate(ids):
+                has_any[row, position] = token in followed
+                if counted[row][position]:
+                    followed.add(before[row][position])
+        return has_any
+
+    def _before(self) -> tuple[Tensor, Tensor]:
+        """The token before each one; and whether both are there and not special."""
+        before, both = torch.roll(self.ids, 1, 1), self.counted & torch.roll(self.counted, 1, 1)
+        both[:, :1] = False
+        return before, both

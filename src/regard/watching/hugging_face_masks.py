@@ -1,0 +1,272 @@
+"""The masks of Hugging Face transformers: functions of indices become masks of regard, and these pass as tensors.
+
+A model of transformers describes its mask as a function of four indices, made of a few known parts: causal, sliding
+window, chunks, packed sequences, padding. `as_mask` recognizes the parts by their names and reads them from their
+closures; any other function becomes `masks.where`, which is evaluated tile by tile. Models expect the mask to be a
+tensor, and some cut it: `StructuredMask` is a tensor that knows its mask.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import reduce
+from operator import or_
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_map_only
+
+from regard import masks
+from regard.masks import Mask
+from regard.shapes import Grid
+
+MaskFunction = Callable[..., Tensor]
+"""``(batch, head, query position, key position) -> bool``."""
+
+
+@dataclass(frozen=True)
+class Positions:
+    """The positions of a mask's queries and keys.
+
+    Attributes:
+        queries, keys: how many there are.
+        first_query, first_key: the position of the first one.
+        per_pair: whether functions must be called for one pair at a time (by ``torch.vmap``).
+    """
+
+    queries: int
+    keys: int
+    first_query: int
+    first_key: int
+    per_pair: bool = False
+
+    @property
+    def offset(self) -> int:
+        """The key index of query 0."""
+        return self.first_query - self.first_key
+
+    def of_queries(self, ids: Tensor) -> Tensor:
+        """The part of ``[batch, positions]`` that belongs to the queries."""
+        return ids[:, self.first_query : self.first_query + self.queries]
+
+    def of_keys(self, ids: Tensor) -> Tensor:
+        return ids[:, self.first_key : self.first_key + self.keys]
+
+
+def as_mask(function: MaskFunction, at: Positions) -> Mask | None:
+    """The mask that a function of transformers describes; None if every query sees every key."""
+    recognize = _PARTS.get(_name(function))
+    return _where(function, at) if recognize is None else recognize(_closure(function), at)
+
+
+def padding_mask(padding: Tensor, at: Positions) -> Mask | None:
+    """The mask that shows the keys that are not padding.
+
+    Args:
+        padding: ``bool [batch, positions]``, True for tokens; positions past its end are padding.
+        at: the positions of queries and keys.
+    """
+    missing = at.first_key + at.keys - padding.shape[-1]
+    if missing > 0:
+        padding = torch.nn.functional.pad(padding, (0, missing))
+    visible = at.of_keys(padding)
+    return None if bool(visible.all()) else masks.keep(visible[:, None, None])
+
+
+def both(first: Mask | None, second: Mask | None) -> Mask | None:
+    """Pairs that both masks allow; None allows all."""
+    if first is None or second is None:
+        return second if first is None else first
+    return first & second
+
+
+def _name(function: MaskFunction) -> str:
+    if getattr(function, "__module__", None) != "transformers.masking_utils":
+        return ""
+    return getattr(function, "__qualname__", "").removesuffix(".<locals>.inner_mask")
+
+
+def _closure(function: Any) -> dict[str, Any]:
+    """The variables that a function closes over, by name."""
+    cells = function.__closure__ or ()
+    return {name: cell.cell_contents for name, cell in zip(function.__code__.co_freevars, cells, strict=True)}
+
+
+def _where(function: MaskFunction, at: Positions) -> Mask:
+    def visible(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        indices = (batch, head, query + at.first_query, key + at.first_key)
+        return (_pair_by_pair(function, *indices) if at.per_pair else function(*indices)).to(torch.bool)
+
+    return masks.where(visible)
+
+
+def _pair_by_pair(function: MaskFunction, batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+    from torch._dynamo._trace_wrapped_higher_order_op import TransformGetItemToIndex
+
+    for axis in (3, 2, 1, 0):
+        function = torch.vmap(function, in_dims=tuple(0 if index == axis else None for index in range(4)))
+    # Indexing a tensor by a mapped index would read the index's value, which vmap cannot.
+    with TransformGetItemToIndex():
+        return function(batch.flatten(), head.flatten(), query.flatten(), key.flatten())
+
+
+def _all(parts: dict[str, Any], at: Positions) -> Mask | None:
+    return None
+
+
+def _causal(parts: dict[str, Any], at: Positions) -> Mask | None:
+    return masks.causal(offset=at.offset)
+
+
+def _window(parts: dict[str, Any], at: Positions) -> Mask | None:
+    # The library's window counts the query's own key.
+    return masks.window(parts["sliding_window"] - 1, None, offset=at.offset)
+
+
+def _window_both_sides(parts: dict[str, Any], at: Positions) -> Mask | None:
+    return masks.window(parts["sliding_window"], parts["sliding_window"], offset=at.offset)
+
+
+def _chunks(parts: dict[str, Any], at: Positions) -> Mask | None:
+    size, left_padding = parts["chunk_size"], parts["left_padding"]
+    position = torch.arange(max(at.first_query + at.queries, at.first_key + at.keys), device=left_padding.device)
+    chunk = (position - left_padding[:, None]).div(size, rounding_mode="floor")
+    # Chunks of padding have negative ids, which `documents` hides from all queries.
+    chunk = chunk - chunk.amin()
+    return masks.documents(at.of_queries(chunk), at.of_keys(chunk))
+
+
+def _blocks(parts: dict[str, Any], at: Positions) -> Mask | None:
+    ids = parts["block_sequence_ids"]
+    return masks.documents(at.of_queries(ids), at.of_keys(ids))
+
+
+def _padding(parts: dict[str, Any], at: Positions) -> Mask | None:
+    return padding_mask(parts["padding_mask"], at)
+
+
+def _packed(parts: dict[str, Any], at: Positions) -> Mask | None:
+    ids = parts["packed_sequence_mask"]
+    return masks.documents(at.of_queries(ids), at.of_keys(ids))
+
+
+def _moved(parts: dict[str, Any], at: Positions) -> Mask | None:
+    first_query, first_key = at.first_query + int(parts["q_offset"]), at.first_key + int(parts["kv_offset"])
+    return as_mask(parts["mask_function"], replace(at, first_query=first_query, first_key=first_key))
+
+
+def _intersection(parts: dict[str, Any], at: Positions) -> Mask | None:
+    functions = list(parts["mask_functions"])
+    by_name = {_name(function): _closure(function) for function in functions}
+    packed, remapped = (by_name.get(name) for name in ("packed_sequence_mask_function", _REMAPPED))
+    if packed is not None and remapped is not None and _counts_within(packed, remapped, at):
+        # Within one sequence, positions ascend by one: what depends on distances alone needs no remapping.
+        functions = [f for f in functions if _name(f) != _REMAPPED] + [remapped["mask_function"]]
+    return reduce(both, (as_mask(function, at) for function in functions))
+
+
+def _union(parts: dict[str, Any], at: Positions) -> Mask | None:
+    union = [as_mask(function, at) for function in parts["mask_functions"]]
+    return None if None in union else reduce(or_, (mask for mask in union if mask is not None))
+
+
+def _counts_within(packed: dict[str, Any], remapped: dict[str, Any], at: Positions) -> bool:
+    """Whether the positions of packed sequences ascend by one in each, and the function depends on distances alone."""
+    position, ids = remapped["position_ids"], packed["packed_sequence_mask"]
+    if at.offset or position.shape != ids.shape or not _depends_on_distance(remapped["mask_function"]):
+        return False
+    same = ids.diff(dim=-1) == 0
+    return bool((position.diff(dim=-1)[same] == 1).all()) and bool((ids.diff(dim=-1) >= 0).all())
+
+
+def _depends_on_distance(function: MaskFunction) -> bool:
+    name = _name(function)
+    if name == "and_masks.<locals>.and_mask":
+        return all(_depends_on_distance(part) for part in _closure(function)["mask_functions"])
+    return name in _OF_DISTANCE
+
+
+_REMAPPED = "remap_positions_for_packed_sequence"
+_OF_DISTANCE = (
+    "causal_mask_function", "bidirectional_mask_function", "sliding_window_overlay",
+    "sliding_window_bidirectional_overlay",
+)  # fmt: skip
+_PARTS: dict[str, Callable[[dict[str, Any], Positions], Any]] = {
+    "bidirectional_mask_function": _all,
+    "causal_mask_function": _causal,
+    "sliding_window_overlay": _window,
+    "sliding_window_bidirectional_overlay": _window_both_sides,
+    "chunked_overlay": _chunks,
+    "blockwise_overlay": _blocks,
+    "padding_mask_function": _padding,
+    "packed_sequence_mask_function": _packed,
+    "add_offsets_to_mask_function": _moved,
+    "and_masks.<locals>.and_mask": _intersection,
+    "or_masks.<locals>.or_mask": _union,
+}
+"""By the name of a function in ``transformers.masking_utils``: what builds the mask that it describes."""
+
+
+_UNCHANGED = frozenset({torch.ops.aten.detach.default, torch.ops.aten.alias.default})
+
+
+class StructuredMask(Tensor):
+    """A bool tensor ``[batch, 1, queries, keys]`` without storage that represents a `Mask`.
+
+    A slice is again a structured mask; any other operation is computed on the
+    dense tensor (`dense`), so every model that works with a bool tensor works with this one.
+
+    Args:
+        mask: the mask; None: every query sees every key.
+        grid: the tile of the problem that the tensor covers, with one head.
+    """
+
+    mask: Mask | None
+    grid: Grid
+
+    @staticmethod
+    def __new__(cls, mask: Mask | None, grid: Grid) -> "StructuredMask":
+        made = torch.Tensor._make_wrapper_subclass(cls, grid.shape, dtype=torch.bool, device=grid.device)  # type: ignore[attr-defined]
+        made.mask, made.grid = mask, grid
+        return made
+
+    def __init__(self, mask: Mask | None, grid: Grid):
+        super().__init__()
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether this is the mask of the whole problem, and not a slice of it."""
+        grid = self.grid
+        return grid.shape == (grid.batch, grid.heads, grid.queries, grid.keys)
+
+    def dense(self) -> Tensor:
+        """The plain tensor, ``bool [batch, 1, queries, keys]``; quadratic memory."""
+        if self.mask is None:
+            return torch.ones(self.grid.shape, dtype=torch.bool, device=self.grid.device)
+        return self.mask.dense(self.grid).contiguous()
+
+    def __repr__(self, *, tensor_contents: object = None) -> str:
+        return f"StructuredMask({self.mask!r}, {list(self.shape)})"
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in _UNCHANGED:
+            return args[0]
+        if func is torch.ops.aten.slice.Tensor and (part := _slice(*args)) is not None:
+            return part
+        args, kwargs = tree_map_only(StructuredMask, StructuredMask.dense, (args, kwargs or {}))
+        return func(*args, **kwargs)
+
+
+def _slice(
+    whole: StructuredMask, axis: int = 0, start: int | None = None, end: int | None = None, step: int = 1
+) -> StructuredMask | None:
+    """A part of a mask; None for slices that are no tile."""
+    grid, axis = whole.grid, axis % 4
+    spans = {0: grid.batch_span, 2: grid.query_span, 3: grid.key_span}
+    if step != 1:
+        return None
+    if axis == 1:
+        return whole if range(1)[start:end] == range(1) else None
+    name = {0: "batch", 2: "queries", 3: "keys"}[axis]
+    return StructuredMask(whole.mask, grid.tile(**{name: spans[axis][start:end]}))

@@ -1,0 +1,508 @@
+"""Attention that a model writes itself: its weights are tracked from the softmax to the sum that they weigh.
+
+`SOURCES` are the functions that make weights, or what weights are made of. While a tensor is tracked, every function of
+PyTorch passes through `track`: `RULES` says what its result is. Where weights meet values in a product over all keys
+(`_add_up`, `_multiply`), the sum is an attention call and is reported to the observers (`_run`).
+"""
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.utils.weak import TensorWeakRef
+
+from regard.watching.equations import EQUATIONS, Equation, added_axes, equation_of
+from regard.watching.owners import Owner
+from regard.watching.thread_state import STATE, Function, Observer, is_idle, run_watched
+from regard.watching.tracked_tensors import (
+    Exponentials,
+    Factor,
+    LogSumExp,
+    Move,
+    Softmax,
+    TopScores,
+    Total,
+    Tracked,
+    WeightedValues,
+    Weights,
+)  # fmt: skip
+from regard.watching.weighted_sum import WeightedSum, sum_of_equation, sum_of_products
+
+
+class _Call:
+    """A call of a function of PyTorch, before it runs.
+
+    Attributes:
+        function, name, args, kwargs: the function, its name, and its arguments.
+        source: the first argument.
+        others: the arguments after it, but for those given by name.
+        known: what the source is; None: nothing is known.
+    """
+
+    def __init__(self, function: Function, name: str, args: Any, kwargs: dict[str, Any]):
+        self.function, self.name, self.args, self.kwargs = function, name, args, kwargs
+        is_named = "input" in kwargs
+        self.source: Any = kwargs["input"] if is_named else args[0] if args else None
+        self.others = args if is_named else args[1:]
+        self.known = STATE.tracked.get(self.source)
+
+    def run(self) -> Any:
+        """Run the function as the model called it."""
+        return self.function(*self.args, **self.kwargs)
+
+    def argument(self, name: str, position: int, default: Any) -> Any:
+        """An argument by its name, or by its position after the first one."""
+        return self.kwargs.get(name, self.others[position] if len(self.others) > position else default)
+
+    @property
+    def is_in_place(self) -> bool:
+        return _is_in_place(self.name)
+
+
+class _Bookkeeping:
+    """The context of all computations that the model does not ask for.
+
+    No function mode sees them, autograd does not record them, and an error in them ends the bookkeeping alone.
+    """
+
+    def __enter__(self) -> None:
+        self._contexts = torch.no_grad(), torch._C.DisableTorchFunction()
+        for context in self._contexts:
+            context.__enter__()
+
+    def __exit__(self, kind: type[BaseException] | None, error: object, traceback: object) -> bool:
+        for context in reversed(self._contexts):
+            context.__exit__(None, None, None)
+        return kind is not None and issubclass(kind, Exception)
+
+
+# Functions that make weights, or what weights are made of.
+
+
+def _softmax(call: _Call) -> Any:
+    """``softmax``, ``softmin``, ``gumbel_softmax`` and ``log_softmax``."""
+    output = call.run()
+    if not _has_elements(output) or isinstance(call.known, TopScores):
+        return output
+    makers = _attention_modules()
+    with _Bookkeeping():
+        axis = _axis_of_softmax(call) % output.dim()
+        is_gumbel = call.name == "gumbel_softmax"
+        scores = None if call.source is output or is_gumbel else call.source.detach()
+        if call.name == "softmin" and scores is not None:
+            scores = -scores
+        softmax = Softmax(tuple(output.shape), (axis,), makers)
+        weights = Weights(softmax, scores, exact=not is_gumbel, logarithms=call.name == "log_softmax")
+        STATE.tracked.put(output, weights)
+    return output
+
+
+def _axis_of_softmax(call: _Call) -> int:
+    if call.name == "gumbel_softmax":
+        return call.argument("dim", 3, -1)
+    axis = call.argument("dim", 0, call.kwargs.get("axis"))
+    # Without an axis PyTorch chooses one.
+    return int(call.source.dim() not in (0, 1, 3)) if axis is None else axis
+
+
+def _attention_modules() -> dict[int, Owner]:
+    """The innermost module on the stack that is named as attention, for each observer that has one."""
+    frame = sys._getframe(2)
+    modules = ((id(observer), observer.names.attention(frame)) for observer in STATE.observers)
+    return {number: owner for number, owner in modules if owner is not None}
+
+
+def _exp(call: _Call) -> Any:
+    """``exp``, of scores or of the logarithms of weights."""
+    output, known = call.run(), call.known
+    if not _has_elements(output):
+        return output
+    with _Bookkeeping():
+        if isinstance(known, Weights) and known.logarithms:
+            undropped = None if known.undropped is None else known.undropped.exp()
+            STATE.tracked.put(output, replace(known, logarithms=False, undropped=undropped))
+        else:
+            STATE.tracked.put(output, Exponentials(None if call.source is output else call.source.detach()))
+    return output
+
+
+def _logsumexp(call: _Call) -> Any:
+    """``logsumexp``, which a model may subtract from the scores."""
+    output = call.run()
+    if _has_elements(output):
+        with _Bookkeeping():
+            axes = added_axes(call.source, call.others, call.kwargs)
+            STATE.tracked.put(output, LogSumExp(TensorWeakRef(call.source), axes))
+    return output
+
+
+def _topk(call: _Call) -> Any:
+    """``topk`` and ``sort``, whose softmax is that of no keys in particular."""
+    output = call.run()
+    STATE.tracked.put(output[0], TopScores())
+    return output
+
+
+# Functions that keep weights, move or change them.
+
+
+def _move(call: _Call) -> Any:
+    """A function that puts elements elsewhere."""
+    output, known = call.run(), call.known
+    if known is None:
+        return output
+    options = {key: value for key, value in call.kwargs.items() if key != "input"}
+    function = call.function
+    if call.name in _ON_ANY_STRIDES:
+        function = _ON_ANY_STRIDES[call.name]
+    elif call.is_in_place:
+        function = getattr(Tensor, call.name[:-1])
+
+    def move(tensor: Tensor) -> Any:
+        return function(tensor, *call.others, **options)
+
+    if isinstance(output, Tensor):
+        _put_moved(output, known, move)
+    else:
+        for index, part in enumerate(output):
+            _put_moved(part, known, lambda tensor, index=index: move(tensor)[index])
+    return output
+
+
+def _put_moved(output: Tensor, known: Tracked, move: Move) -> None:
+    STATE.tracked.forget(output)
+    with _Bookkeeping():
+        moved = known.moved(move)
+        if not isinstance(moved, Weights) or (moved.key is not None and moved.key.shape == output.shape):
+            STATE.tracked.put(output, moved)
+
+
+def _pad(call: _Call) -> Any:
+    """``_pad_packed_sequence``: packed exponentials as batch rows."""
+    output = call.run()
+    if isinstance(call.known, Exponentials):
+        sizes, batch_first, _, total = call.others
+        _put_moved(output[0], call.known, lambda x: call.function(x, sizes, batch_first, -torch.inf, total)[0])
+    return output
+
+
+def _keep(call: _Call) -> Any:
+    """A function that returns the same elements in the same axes."""
+    output = call.run()
+    if call.known is not None and isinstance(output, Tensor):
+        STATE.tracked.put(output, call.known)
+    return output
+
+
+def _round(call: _Call) -> Any:
+    """Another dtype: the weights are those before they were rounded."""
+    output, known = call.run(), call.known
+    if known is not None and output is not call.source and _has_elements(output):
+        with _Bookkeeping():
+            if isinstance(known, Weights) and known.undropped is None:
+                known = replace(known, undropped=call.source.detach())
+            STATE.tracked.put(output, known)
+    return output
+
+
+def _drop(call: _Call) -> Any:
+    """Dropout: the weights are those before it."""
+    known = call.known
+    with _Bookkeeping():
+        rate = float(call.argument("p", 0, 0.5))
+        is_active = bool(call.argument("training", 1, call.kwargs.get("train", True)))
+        if isinstance(known, Weights) and is_active and rate > 0:
+            undropped = known.undropped
+            if undropped is None:
+                in_place = call.is_in_place or call.argument("inplace", 2, False)
+                undropped = call.source.detach().clone() if in_place else call.source.detach()
+            known = replace(known, undropped=undropped, dropout=rate)
+    output = call.run()
+    if known is not None and isinstance(output, Tensor):
+        STATE.tracked.put(output, known)
+    return output
+
+
+def _compute(call: _Call) -> Any:
+    """A function of each element."""
+    operands = [*call.args, *(call.kwargs[key] for key in ("input", "other") if key in call.kwargs)]
+    known = [(operand, tracked) for operand in operands if (tracked := STATE.tracked.get(operand)) is not None]
+    output = call.run()
+    if not known or not _has_elements(output):
+        return output
+    STATE.tracked.forget(output)
+    with _Bookkeeping():
+        made = _result_of_computation(call.name.strip("_"), operands, known, output)
+        if isinstance(made, Weights) and made.undropped is not None:
+            # The same is done to the weights before dropout.
+            function = getattr(Tensor, call.name[:-1]) if call.is_in_place else call.function
+            inputs = [made.undropped if operand is known[0][0] else operand for operand in operands]
+            options = {key: value for key, value in call.kwargs.items() if key not in ("input", "other", "out")}
+            made.undropped = function(*inputs, **options)
+        if made is not None:
+            STATE.tracked.put(output, made)
+    return output
+
+
+def _result_of_computation(
+    name: str, operands: Sequence[Any], known: Sequence[tuple[Tensor, Tracked]], output: Tensor
+) -> Tracked | None:
+    """What the result of an elementwise function is.
+
+    Args:
+        name: of the function.
+        operands: its arguments.
+        known: those that are tracked, and what they are.
+        output: its result.
+    """
+    (first, tracked), (_, last) = known[0], known[-1]
+    if isinstance(last, Total) and name in _DIVISIONS and _is_same(last.addends, tracked):
+        return _normalized(tracked, last.axes, output)
+    if isinstance(tracked, LogSumExp):
+        scores = operands[0]
+        is_difference = name in ("sub", "subtract") and tracked.scores() is scores
+        softmax = Softmax(tuple(output.shape), tracked.axes, {})
+        return Weights(softmax, scores.detach(), logarithms=True) if is_difference else None
+    if isinstance(tracked, Total):
+        others = [operand for operand in operands if operand is not first]
+        return None if any(isinstance(other, Tensor) and other.dim() for other in others) else tracked
+    if isinstance(tracked, Exponentials):
+        return tracked.changed(output.shape)
+    if isinstance(tracked, WeightedValues):
+        factors = tuple(replace(factor, value=None) for factor in tracked.factors)
+        return WeightedValues(factors) if output.shape == first.shape else None
+    if not isinstance(tracked, Weights):
+        return tracked
+    if name == "log":
+        return replace(tracked, logarithms=True, exact=False)
+    if name in _MULTIPLICATIONS and len(operands) == 2:
+        factors = [factor for index in (0, 1) if (factor := _factor(operands[index], operands[1 - index], output))]
+        if output is first or output is operands[0]:
+            factors = [replace(factor, value=None) for factor in factors]  # it was overwritten by the product
+        if factors:
+            return WeightedValues(tuple(factors))
+    return tracked.changed(output.shape, tracked.undropped)
+
+
+def _is_same(addends: Tracked, divided: Tracked) -> bool:
+    """Whether a model divides what it added up; it may compute the exponentials of one tensor twice."""
+    if addends is divided or not isinstance(addends, Exponentials) or not isinstance(divided, Exponentials):
+        return addends is divided
+    first, second = addends.scores, divided.scores
+    if first is None or second is None or first.shape != second.shape:
+        return False
+    return (first.data_ptr(), first.stride(), first.dtype) == (second.data_ptr(), second.stride(), second.dtype)
+
+
+def _normalized(tracked: Tracked, axes: tuple[int, ...], output: Tensor) -> Weights | None:
+    """Exponentials, or weights, divided by their sum over some axes."""
+    if not axes or not isinstance(tracked, (Exponentials, Weights)):
+        return None
+    makers = tracked.softmax.makers if isinstance(tracked, Weights) else {}
+    return Weights(Softmax(tuple(output.shape), axes, makers), tracked.scores, exact=False)
+
+
+def _factor(weights: Any, value: Any, product: Tensor) -> Factor | None:
+    """Weights that are multiplied by more than one element each; None if they are not."""
+    tracked = STATE.tracked.get(weights)
+    if not isinstance(tracked, Weights) or tracked.logarithms or not isinstance(value, Tensor):
+        return None
+    undropped = weights.detach() if tracked.undropped is None else tracked.undropped
+    expanded = replace(tracked, undropped=undropped).moved(lambda tensor: tensor.expand(product.shape))
+    varying = {*expanded.axes_of_keys(), *expanded.axes_of_rows()}
+    if all(size == 1 or axis in varying for axis, size in enumerate(product.shape)):
+        return None
+    return Factor(expanded, value.detach().expand(product.shape))
+
+
+def _mix(call: _Call) -> Any:
+    """A convolution or a normalization of the weights of all heads."""
+    output = call.run()
+    if isinstance(call.known, Weights):
+        with _Bookkeeping():
+            STATE.tracked.put(output, call.known.changed(output.shape))
+    return output
+
+
+def _write(call: _Call) -> Any:
+    """``weights[index] = elements``."""
+    output, known = call.run(), call.known
+    if isinstance(known, Weights):
+        with _Bookkeeping():
+            undropped = known.undropped
+            if undropped is not None:
+                undropped = undropped.clone()
+                call.function(undropped, *call.others)
+            STATE.tracked.put(call.source, replace(known, undropped=undropped, exact=False))
+    return output
+
+
+def _normalize(call: _Call) -> Any:
+    """``F.normalize`` with ``p=1``: weights divided by their sum."""
+    output = call.run()
+    if call.known is not None and _has_elements(output):
+        with _Bookkeeping():
+            axis = call.argument("dim", 1, 1) % output.dim()
+            made = _normalized(call.known, (axis,), output) if call.argument("p", 0, 2.0) == 1 else None
+            if made is not None:
+                STATE.tracked.put(output, made)
+    return output
+
+
+# Functions that end in a sum over keys.
+
+
+def _add_up(call: _Call) -> Any:
+    """A sum over axes: of values that were multiplied by weights, or of weights, by which they will be divided."""
+    source, known = call.source, call.known
+    axes, weighted = (), None
+    with _Bookkeeping():
+        axes = () if known is None else added_axes(source, call.others, call.kwargs)
+        if isinstance(known, WeightedValues) and axes:
+            weighted = sum_of_products(source, known.factors, axes)
+    if weighted is not None:
+        return _run(call, weighted)
+    output = call.run()
+    if call.name == "sum" and isinstance(known, (Exponentials, Weights)) and axes and _has_elements(output):
+        STATE.tracked.put(output, Total(known, axes))
+    return output
+
+
+def _multiply(call: _Call) -> Any:
+    """A product that is added up over an axis: ``matmul``, ``einsum`` and their like."""
+    equation = weighted = None
+    with _Bookkeeping():
+        equation = equation_of(call.name, call.args, call.kwargs)
+        if equation is not None and any(STATE.tracked.get(operand) is not None for operand in equation.operands):
+            # A layer's own parameters are no values: they are the same for every input.
+            if call.name != "linear" or not isinstance(equation.operands[1], nn.Parameter):
+                weighted = sum_of_equation(equation, STATE.tracked)
+        else:
+            equation = None
+    if weighted is not None:
+        return _run(call, weighted)
+    output = call.run()
+    if equation is not None and _has_elements(output):
+        with _Bookkeeping():
+            mixed = _mixed(equation, output)
+            if mixed is not None:
+                STATE.tracked.put(output, mixed)
+    return output
+
+
+def _mixed(equation: Equation, output: Tensor) -> Weights | None:
+    """Weights whose heads a product mixes, as talking heads do; None if the product has no axis of their keys."""
+    for operand, labels in zip(equation.operands, equation.labels, strict=True):
+        tracked = STATE.tracked.get(operand)
+        if not isinstance(tracked, Weights) or tracked.logarithms:
+            continue
+        keys = [labels[axis] for axis in tracked.axes_of_keys()]
+        others = {label for each in equation.labels if each is not labels for label in each}
+        if keys and all(label in equation.output and label not in others for label in keys):
+            axes = tuple(equation.output.index(label) for label in keys)
+            return Weights(Softmax(tuple(output.shape), axes, tracked.softmax.makers), None, exact=False)
+    return None
+
+
+def _run(call: _Call, weighted: WeightedSum) -> Any:
+    """Run a sum that is an attention call, and report it."""
+    softmax = weighted.tracked.softmax
+    STATE.tracked.forget_softmax(softmax)
+
+    def change(output: Any, observer: Observer, owner: Owner) -> Any:
+        return weighted.change_heads(output, lambda heads: observer.change(owner, heads), owner.module)
+
+    def read(owner: Owner) -> Any:
+        return weighted.read(owner.module)
+
+    return run_watched(call.function, call.args, call.kwargs, read, change, makers=softmax.makers)
+
+
+_MOVES = (
+    "view", "view_as", "reshape", "reshape_as", "transpose", "transpose_", "swapaxes", "swapdims", "t", "t_", "permute",
+    "movedim", "moveaxis", "unsqueeze", "unsqueeze_", "squeeze", "squeeze_", "flatten", "unflatten", "ravel", "expand",
+    "expand_as", "broadcast_to", "repeat", "repeat_interleave", "tile", "__getitem__", "select", "narrow", "chunk",
+    "split", "tensor_split", "split_with_sizes", "unbind", "index_select", "flip", "roll", "adjoint",
+)  # fmt: skip
+
+_ON_ANY_STRIDES = {"view": Tensor.reshape, "view_as": Tensor.reshape_as}
+"""What takes the place of functions that need the strides of the weights."""
+
+_DIVISIONS = ("div", "divide", "true_divide")
+_MULTIPLICATIONS = ("mul", "multiply")
+_IN_PLACE = ("add", "sub", "pow", "clamp", "clamp_min", "masked_fill", "nan_to_num", *_DIVISIONS, *_MULTIPLICATIONS)
+_COMPUTATIONS = (
+    *_IN_PLACE, *(f"{name}_" for name in _IN_PLACE), "subtract", "__pow__", "clip", "clamp_max", "maximum", "where",
+    "square", "sqrt", "log",
+)  # fmt: skip
+
+Rule = Callable[[_Call], Any]
+
+
+def _by_function(*rules: tuple[Rule, Sequence[str]]) -> dict[Any, tuple[Rule, str]]:
+    """The rule of each function and method of PyTorch that has one of the names, and the name."""
+    holders = (torch, Tensor, F, torch.special, torch.linalg, torch._VF)
+    return {
+        function: (rule, name)
+        for rule, names in rules
+        for name in names
+        for holder in holders
+        if (function := getattr(holder, name, None)) is not None
+    }
+
+
+_OF_TENSOR: Any = Tensor  # the getters of properties have no type that is told
+
+SOURCES = _by_function(
+    (_softmax, ("softmax", "log_softmax", "softmin", "gumbel_softmax")),
+    (_exp, ("exp", "exp_")),
+    (_logsumexp, ("logsumexp",)),
+    (_topk, ("topk", "sort")),
+)
+"""By the functions of PyTorch that weights begin with: their rules and their names."""
+
+RULES = {
+    **SOURCES,
+    **_by_function(
+        (_move, _MOVES),
+        (_keep, ("contiguous", "clone", "detach", "requires_grad_", "alias")),
+        (_round, ("to", "type", "type_as", "float", "double", "half", "bfloat16", "cpu", "cuda")),
+        (_drop, ("dropout", "dropout_", "dropout1d", "dropout2d", "dropout3d", "feature_dropout")),
+        (_compute, _COMPUTATIONS),
+        (_mix, ("conv1d", "conv2d", "batch_norm")),
+        (_add_up, ("sum", "mean", "nansum")),
+        (_multiply, tuple(EQUATIONS)),
+        (_normalize, ("normalize",)),
+        (_write, ("__setitem__",)),
+        (_pad, ("_pad_packed_sequence",)),
+    ),
+    **{getattr(_OF_TENSOR, name).__get__: (_move, name) for name in ("T", "mT", "H", "mH")},
+    _OF_TENSOR.data.__get__: (_keep, "data"),
+}
+"""By the functions of PyTorch: what becomes of tracked tensors in them, and their names."""
+
+
+def track(function: Function, args: Any, kwargs: Any) -> Any:
+    """Run a function of PyTorch unchanged, and note what becomes of tracked tensors in it."""
+    if is_idle():
+        return function(*args, **kwargs)
+    STATE.tracked.forget(kwargs.get("out"))
+    rule = RULES.get(function)
+    if rule is None:
+        if args and _is_in_place(getattr(function, "__name__", "")):
+            STATE.tracked.forget(args[0])
+        return function(*args, **kwargs)
+    handler, name = rule
+    return handler(_Call(function, name, args, kwargs))
+
+
+def _is_in_place(name: str) -> bool:
+    return name.endswith("_") and not name.endswith("__")
+
+
+def _has_elements(output: object) -> bool:
+    return isinstance(output, Tensor) and not output.is_nested and output.dim() > 0 and output.numel() > 0

@@ -1,0 +1,299 @@
+"""Tensors that come from a softmax, tracked from the softmax to the sum that they weigh.
+
+A model may reshape the weights in between, drop some of them, or multiply them by a mask. For each tensor that it makes
+of them this keeps what the model does not: the scores, the weights before dropout, and which axes hold the keys. Two
+tensors tell the latter, the index of each weight's key and that of its row: they go through the same functions as the
+weights. They are expanded from keys and rows, so their memory is that of keys and rows as long as functions make views.
+"""
+
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from typing import NamedTuple, Self
+
+import torch
+from torch import Tensor
+from torch.utils.weak import TensorWeakRef
+
+from regard.watching.owners import Owner
+
+Move = Callable[[Tensor], Tensor]
+"""A function that puts the elements of a tensor elsewhere, and changes none: ``view``, ``transpose``, an index."""
+
+
+class Part(NamedTuple):
+    """An axis, or a part of one that two axes of a softmax were merged into.
+
+    Attributes:
+        size: how long it is.
+        position: which axis it was among those of the softmax's rows, from 0; -1: unknown.
+    """
+
+    size: int
+    position: int = -1
+
+
+@dataclass(eq=False)
+class Softmax:
+    """One softmax, which all tensors that come from it share.
+
+    Attributes:
+        shape: of its result.
+        axes: of its result, from 0: the weights sum to 1 over them.
+        makers: by the identity of an observer, the module that made the weights, if one on the stack is named as
+            attention.
+    """
+
+    shape: tuple[int, ...]
+    axes: tuple[int, ...]
+    makers: dict[int, Owner]
+
+    @property
+    def keys(self) -> int:
+        """How many weights sum to 1."""
+        return prod(self.shape[axis] for axis in self.axes)
+
+    @property
+    def rows(self) -> tuple[int, ...]:
+        """The sizes of the other axes."""
+        return tuple(size for axis, size in enumerate(self.shape) if axis not in self.axes)
+
+
+class Tracked:
+    """What a tracked tensor is."""
+
+    def moved(self, move: Move) -> Self:
+        """The same in other axes."""
+        return self
+
+
+@dataclass(eq=False)
+class Weights(Tracked):
+    """Weights, or their logarithms.
+
+    Attributes:
+        softmax: what made them.
+        scores: the input of the softmax, in the axes of the weights; None: unknown.
+        undropped: the weights before dropout, and before they were rounded to another dtype; None: the tensor itself.
+        exact: whether they are the softmax of the scores: nothing but dropout changed them.
+        logarithms: whether the tensor holds their logarithms.
+        dropout: the rate with which they were dropped.
+        key: the index of each weight's key, on the CPU; None: the axes are those of the softmax.
+        row: the index of its row among all other axes of the softmax; None as for ``key``.
+    """
+
+    softmax: Softmax
+    scores: Tensor | None
+    undropped: Tensor | None = None
+    exact: bool = True
+    logarithms: bool = False
+    dropout: float = 0.0
+    key: Tensor | None = None
+    row: Tensor | None = None
+
+    def moved(self, move: Move) -> Self:
+        key, row = self._indices()
+        scores, undropped = (None if each is None else move(each) for each in (self.scores, self.undropped))
+        return replace(self, scores=scores, undropped=undropped, key=move(key), row=move(row))
+
+    def changed(self, shape: torch.Size, undropped: Tensor | None = None) -> Self:
+        """Weights that a model computed from these element by element.
+
+        Args:
+            shape: theirs, to which the former shape broadcasts.
+            undropped: the new weights before dropout; None: the new tensor itself.
+        """
+        made = replace(self, undropped=undropped, exact=False)
+        if self.key is None and tuple(shape) == self.softmax.shape:
+            return made
+        key, row = made._indices()
+        made.key, made.row = key.expand(shape), row.expand(shape)
+        made.scores = None if self.scores is None else self.scores.expand(shape)
+        return made
+
+    def axes_of_keys(self) -> tuple[int, ...]:
+        """The axes along which the key differs."""
+        if self.key is None:
+            return self.softmax.axes
+        return tuple(axis for axis in range(self.key.dim()) if _differs(self.key, axis))
+
+    def axes_of_rows(self) -> tuple[int, ...]:
+        """The axes along which the row differs, and those of size 1 that the softmax had."""
+        if self.row is None:
+            return tuple(axis for axis in range(len(self.softmax.shape)) if axis not in self.softmax.axes)
+        return tuple(axis for axis in range(self.row.dim()) if _differs(self.row, axis))
+
+    def parts_of(self, axes: Sequence[int]) -> list[tuple[Part, ...]]:
+        """The axes of the softmax that each axis of rows is made of: one, or two that were merged.
+
+        Axes of size 1 of the softmax that the tensor lost stand among them, where they were.
+
+        Args:
+            axes: the tensor's axes, but for those of keys.
+        """
+        sizes = self.softmax.rows
+        if self.row is None:
+            of_rows = self.axes_of_rows()
+            return [(Part(self.softmax.shape[axis], of_rows.index(axis)),) for axis in axes]
+        parts = [_parts(_line(self.row, axis), sizes) for axis in axes]
+        positions = {part.position for each in parts for part in each}
+        lost = [position for position, size in enumerate(sizes) if size == 1 and position not in positions]
+        for position in lost[: max(len(lost) - sum(each == (Part(1),) for each in parts), 0)]:
+            after = next((n for n, each in enumerate(parts) if each[0].position > position), None)
+            if after is not None:
+                parts[after] = (Part(1, position), *parts[after])
+            elif parts:
+                parts[-1] = (*parts[-1], Part(1, position))
+        return parts
+
+    def _indices(self) -> tuple[Tensor, Tensor]:
+        if self.key is not None and self.row is not None:
+            return self.key, self.row
+        shape, axes = self.softmax.shape, self.softmax.axes
+        key = torch.arange(self.softmax.keys, device="cpu")
+        key = key.view([size if axis in axes else 1 for axis, size in enumerate(shape)])
+        row = torch.arange(prod(self.softmax.rows), device="cpu")
+        row = row.view([1 if axis in axes else size for axis, size in enumerate(shape)])
+        return key.expand(shape), row.expand(shape)
+
+
+@dataclass(eq=False)
+class Exponentials(Tracked):
+    """Exponentials of scores, which are weights once they are divided by their sum.
+
+    Attributes:
+        scores: their logarithms; None: unknown.
+    """
+
+    scores: Tensor | None
+
+    def moved(self, move: Move) -> Self:
+        return replace(self, scores=None if self.scores is None else move(self.scores))
+
+    def changed(self, shape: torch.Size) -> Self:
+        """Exponentials of this shape that were multiplied by a mask, say."""
+        return self.moved(lambda scores: scores.expand(shape))
+
+
+@dataclass(eq=False)
+class Total(Tracked):
+    """A sum of exponentials or of weights over some axes, by which a model divides them."""
+
+    addends: Exponentials | Weights
+    axes: tuple[int, ...]
+
+
+class TopScores(Tracked):
+    """Scores that were chosen by their size, as those of a router's experts: their positions say nothing of keys."""
+
+
+@dataclass(eq=False)
+class LogSumExp(Tracked):
+    """The log-sum-exp of scores over some axes, whose difference from the scores is the logarithm of weights."""
+
+    scores: TensorWeakRef
+    axes: tuple[int, ...]
+
+
+@dataclass(eq=False)
+class Factor:
+    """Weights in an elementwise product with values.
+
+    Attributes:
+        weights: expanded to the shape of the product.
+        value: expanded to it; None: the product was changed since.
+    """
+
+    weights: Weights
+    value: Tensor | None
+
+    def moved(self, move: Move) -> Self:
+        return replace(self, weights=self.weights.moved(move), value=None if self.value is None else move(self.value))
+
+
+@dataclass(eq=False)
+class WeightedValues(Tracked):
+    """An elementwise product of weights and values, which weighs a sum once it is added up over the keys.
+
+    Attributes:
+        factors: each tensor of weights in it, with what it is multiplied by.
+    """
+
+    factors: tuple[Factor, ...]
+
+    def moved(self, move: Move) -> Self:
+        return replace(self, factors=tuple(factor.moved(move) for factor in self.factors))
+
+
+class TrackedTensors:
+    """What is known of the tensors that a model has. A tensor that is freed is forgotten."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[weakref.ref[Tensor], Tracked]] = {}
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def get(self, tensor: object) -> Tracked | None:
+        """What a tensor is; None: nothing is known."""
+        known = self._known.get(id(tensor))
+        return known[1] if known is not None and known[0]() is tensor else None
+
+    def put(self, tensor: Tensor, tracked: Tracked) -> None:
+        """Note what a tensor is."""
+        number, known = id(tensor), self._known
+
+        def freed(reference: weakref.ref[Tensor]) -> None:
+            entry = known.get(number)
+            if entry is not None and entry[0] is reference:
+                del known[number]
+
+        known[number] = weakref.ref(tensor, freed), tracked
+
+    def forget(self, tensor: object) -> None:
+        """Forget a tensor, whose elements were overwritten."""
+        self._known.pop(id(tensor), None)
+
+    def forget_softmax(self, softmax: Softmax) -> None:
+        """Forget the tensors that come from a softmax, whose weights were recorded."""
+        for number, (_, tracked) in list(self._known.items()):
+            if isinstance(tracked, Total):
+                tracked = tracked.addends
+            each = [factor.weights for factor in tracked.factors] if isinstance(tracked, WeightedValues) else [tracked]
+            if any(isinstance(weights, Weights) and weights.softmax is softmax for weights in each):
+                del self._known[number]
+
+    def clear(self) -> None:
+        """Forget all tensors."""
+        self._known.clear()
+
+
+def _line(tensor: Tensor, axis: int) -> Tensor:
+    """The elements along an axis, at index 0 of all others."""
+    return tensor[tuple(slice(None) if other == axis else 0 for other in range(tensor.dim()))]
+
+
+def _differs(tensor: Tensor, axis: int) -> bool:
+    if tensor.shape[axis] < 2 or tensor.stride(axis) == 0:
+        return False
+    line = _line(tensor, axis)
+    return bool((line != line[0]).any())
+
+
+def _parts(rows: Tensor, sizes: tuple[int, ...]) -> tuple[Part, ...]:
+    """The axes that were merged into one.
+
+    Args:
+        rows: the index of the row at each position of the merged axis.
+        sizes: of the axes of all rows.
+    """
+    count = len(rows)
+    coordinates = torch.unravel_index(rows, sizes) if sizes else ()
+    varying = [axis for axis, each in enumerate(coordinates) if bool((each != each[0]).any())]
+    if len(varying) == 2:
+        for outer, inner in (varying, varying[::-1]):
+            expected = torch.arange(count, device="cpu") // sizes[inner]
+            if sizes[outer] * sizes[inner] == count and torch.equal(coordinates[outer], expected):
+                return Part(sizes[outer], outer), Part(sizes[inner], inner)
+    return (Part(count, varying[0] if len(varying) == 1 else -1),)

@@ -1,0 +1,175 @@
+"""What holds for the runs of every task, by the commands, on the data that each task brings along.
+
+A run that is interrupted and killed continues as if it had not been; it predicts and evaluates; damage is one line.
+"""
+
+import csv
+import os
+import shutil
+import signal
+
+import datasets
+import pytest
+import torch
+
+from forked import at_checkpoint, killed_command
+from regard.tasks import registry
+
+TEXT = "--tokenizer word --vocabulary 200"
+TINY = "--embedding 6 --hidden 8"
+TRANSFORMER = "--model transformer --dim 8 --heads 2 --feedforward 9 --encoder-layers 1 --decoder-layers 1"
+TRANSLATE = f"--bundled 90 --validation-pairs 7 --tokens-per-batch 300 {TEXT}"
+LANGUAGE = (
+    "--train bundled --bundled 60 --validation-tokens 50 --tokenizer char --context 13 --layers 1 --hidden 8 --heads 2 "
+    "--batch-size 4 --steps-per-epoch 5"
+)
+SUMMARIZE = "--bundled 40 --validation-articles 5 --tokens-per-batch 500"
+CAPTION = f"--bundled 23 --batch-size 5 --max-length 7 --grid 8 --stages 2 --jitter 0.1 {TINY}"
+RUNS = {
+    "translate": f"{TRANSLATE} {TINY} --scheduled-sampling 0.2",
+    "translate-transformer": f"{TRANSLATE} --attention transformer --hidden 12 --heads 2 --feedforward 13",
+    "language": LANGUAGE,
+    "language-consecutive": f"{LANGUAGE} --windows consecutive",
+    "classify": f"--bundled 120 --batch-size 20 --vocabulary 200 {TINY}",
+    "summarize": f"{SUMMARIZE} {TINY}",
+    "summarize-transformer": f"{SUMMARIZE} {TRANSFORMER}",
+    "caption": CAPTION,
+    "caption-hard": f"{CAPTION} --attention hard",
+    "images": "--bundled 23 --batch-size 5 --network cbam --grid 16 --stages 1 --patch 8 --flip",
+    "segment": "--bundled 21 --batch-size 5 --channels 4 --levels 3 --blocks 1 --decoder-channels 8",
+    "transcribe": f"--bundled 20 --batch-size 4 --pyramid-layers 1 --decoder-hidden 8 --score-features 5 {TINY}",
+    "sounds": "--bundled 20 --batch-size 4 --pyramid-layers 1 --hidden 8",
+}
+"""Name → the options of a tiny run on bundled data; its task is the first word of the name."""
+
+INPUTS = {"caption": "test-1.png", "images": "test-1.png", "segment": "test-1.png", "transcribe": "test-1.wav",
+          "sounds": "test-1.wav"}  # fmt: skip
+"""Task → a file of the bundled data to predict; text for the others."""
+
+MADE = {}
+"""Name → folder of a run that nothing interrupted, for all tests of a process."""
+
+
+def train(name, *more):
+    """The arguments that train the run of this name in ``runs/x``."""
+    task = name.partition("-")[0]
+    options = "--epochs 2 --checkpoint-steps 2 --threads 1 --device cpu --run x"
+    return ["train", task, *RUNS[name].split(), *options.split(), *more]
+
+
+def resume(name):
+    return ["train", name.partition("-")[0], "--run", "x", "--resume"]
+
+
+def skip_evaluation(patch):
+    """A training ends without measuring the model on all bundled test data, which takes longer than it."""
+    patch.setattr("regard.cli.evaluation.evaluate_run", lambda *arguments, **options: None)
+
+
+@pytest.fixture
+def whole(run_command, tmp_path_factory, monkeypatch):
+    """The folder of a run that nothing interrupted, by its name here; no test changes it."""
+
+    def make(name):
+        if name not in MADE:
+            folder = tmp_path_factory.mktemp("whole")
+            with monkeypatch.context() as patch:
+                patch.chdir(folder)
+                skip_evaluation(patch)
+                code, _, error = run_command(*train(name))
+            assert code == 0, error
+            MADE[name] = folder / "runs" / "x"
+        return MADE[name]
+
+    return make
+
+
+def tensors(content, name=""):
+    """Every tensor of a checkpoint by its path."""
+    if isinstance(content, torch.Tensor):
+        yield name, content
+    elif isinstance(content, dict | list | tuple):
+        items = content.items() if isinstance(content, dict) else enumerate(content)
+        for key, value in items:
+            yield from tensors(value, f"{name}.{key}")
+
+
+def results(run):
+    """Everything of a run that is no measurement of time: metrics, samples, best weights, and the last state."""
+    with (run / "metrics.csv").open(newline="") as file:
+        rows = [{key: value for key, value in row.items() if "second" not in key} for row in csv.DictReader(file)]
+    last = max((run / "checkpoints").glob("*.ckpt"))
+    state = dict(tensors(torch.load(last, weights_only=True)))
+    return rows, (run / "samples.jsonl").read_text(), (run / "model.safetensors").read_bytes(), last.name, state
+
+
+def test_every_task_has_a_run():
+    assert {name.partition("-")[0] for name in RUNS} == set(registry.names())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", RUNS)
+def test_interrupted_and_killed_it_is_the_run_that_was_not(name, whole, run_command, tmp_path, monkeypatch):
+    expected = results(whole(name))
+    monkeypatch.chdir(tmp_path)
+    skip_evaluation(monkeypatch)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", at_checkpoint(1, lambda: os.kill(os.getpid(), signal.SIGINT)))
+        code, _, error = run_command(*train(name))
+    assert code == 128 + signal.SIGINT, error
+    assert "continue with: regard train" in error.splitlines()[-1]
+    code, error = killed_command(resume(name), tmp_path, datasets.config.HF_DATASETS_CACHE, checkpoint=2)
+    assert code == -signal.SIGKILL, error
+    code, _, error = run_command(*resume(name))
+    assert code == 0, error
+    *found, state = results(tmp_path / "runs" / "x")
+    *wanted, whole_state = expected
+    assert found == wanted
+    assert state.keys() == whole_state.keys()
+    assert all(torch.equal(tensor, whole_state[key]) for key, tensor in state.items())
+    assert os.listdir(tmp_path / "runs") == ["x"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", RUNS)
+def test_it_predicts_and_evaluates_bundled_data(name, whole, run_command, tmp_path):
+    run = shutil.copytree(whole(name), tmp_path / "x")
+    task = name.partition("-")[0]
+    example = run / "corpus" / INPUTS[task] if task in INPUTS else "The dog sleeps."
+    code, output, error = run_command("predict", run, example)
+    assert code == 0, error
+    code, output, error = run_command("evaluate", run, "bundled", "--limit", 3, "--output", "again")
+    assert code == 0, error
+    assert output
+    assert (run / "evaluation-again.json").is_file()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", {name.partition("-")[0]: name for name in RUNS}.values())
+def test_damage_is_one_line(name, whole, run_command, tmp_path):
+    run = shutil.copytree(whole(name), tmp_path / "x")
+    for file, damage in {
+        "model.safetensors": lambda path: path.write_bytes(path.read_bytes()[:100]),
+        "config.yaml": lambda path: path.write_text("task: nonsense\n"),
+        "manifest.json": lambda path: path.write_text("{"),
+    }.items():
+        good = (run / file).read_bytes()
+        damage(run / file)
+        code, _, error = run_command("predict", run, "a")
+        assert (code, len(error.splitlines())) == (2, 1), error
+        assert file in error or (file == "config.yaml" and "nonsense" in error)
+        (run / file).write_bytes(good)
+
+
+@pytest.mark.parametrize("task", registry.names())
+@pytest.mark.parametrize("option", ["--train", "--validation", "--test"])
+def test_a_file_that_does_not_exist_is_named(task, option, run_command, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    missing = (
+        ["--train", "none.txt"] if option == "--train" else ["--train", "bundled", "--bundled", 20, option, "none.txt"]
+    )
+    code, _, error = run_command("train", task, *missing, "--run", "x")
+    assert code == 2, error
+    assert "none.txt" in error.splitlines()[-1]
+    assert "Traceback" not in error
+    assert not (tmp_path / "runs" / "x").exists()
