@@ -36,7 +36,10 @@ class CompilingProcess:
 
     Attributes:
         failures: reasons why kernels were not compiled, by their names.
+        start_failure: why no process can be started; None if nothing is known against it.
     """
+
+    start_failure: str | None = None
 
     def __init__(self, niceness: int) -> None:
         self._niceness = niceness
@@ -48,6 +51,7 @@ class CompilingProcess:
 
     def forget(self) -> None:
         """Know of no worker."""
+        CompilingProcess.start_failure = None
         self.failures: dict[str, str] = {}
         self._process: subprocess.Popen[str] | None = None
         self._pending: dict[str, tuple[Source, threading.Event]] = {}
@@ -59,7 +63,7 @@ class CompilingProcess:
         folder = cache.cache_folder()
         if folder is None or not cache.is_writable(folder):
             return "no folder can be written for compiled kernels; set REGARD_CACHE to one of your own"
-        return self.failures.get("")
+        return CompilingProcess.start_failure
 
     def is_compiling(self, name: str) -> bool:
         """Whether a kernel was asked for, and is not there yet."""
@@ -105,7 +109,9 @@ class CompilingProcess:
         except BrokenPipeError:
             pass  # it has just ended; the listener goes on with what it left
         except (OSError, ValueError) as error:
-            self._fail("", f"no process can be started that compiles kernels: {error}")
+            if CompilingProcess.start_failure is None:
+                CompilingProcess.start_failure = f"no process can be started that compiles kernels: {error}"
+                LOG.warning("%s", CompilingProcess.start_failure)
             for source in sources:
                 self._answer(source.name)
 
@@ -139,7 +145,7 @@ class CompilingProcess:
 
     def _fail(self, name: str, reason: str) -> None:
         self.failures[name] = reason
-        LOG.warning("%s", f"the CPU kernel {name!r} was not compiled: {reason}" if name else reason)
+        LOG.warning("the CPU kernel %r was not compiled: %s", name, reason)
 
     def _answer(self, name: str) -> None:
         entry = self._pending.pop(name, None)
