@@ -130,9 +130,9 @@ class CompilingProcess:
                 self._answer(name)
         code = process.wait()
         assert process.stdin is not None
-        with suppress(OSError):  # of lines that were not read
-            process.stdin.close()
         with self._lock:
+            with suppress(OSError):  # of lines that were not read
+                process.stdin.close()
             if self._process is not process:
                 return  # after a fork, or `forget`
             self._process = None
