@@ -107,9 +107,7 @@ def _kernel_cache() -> str:
 
     folder = cache_folder()
     if folder is None:
-        return (
-            "no folder can be written: each process compiles its kernels again; set REGARD_CACHE to a writable folder"
-        )
+        return 'no folder can be written: "auto" serves without compiled kernels; set REGARD_CACHE to a writable folder'
     return f"{folder} ({'writable' if is_writable(folder) else 'read only'})"
 
 

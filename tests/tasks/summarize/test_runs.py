@@ -10,12 +10,9 @@ import regard
 from regard.data.text.batches import pair_batches
 from regard.data.text.sources import open_pairs
 from regard.errors import ArgumentError, DataError, RunError
-from regard.tasks.run_files import tokenizer_path
-from regard.tasks.summarize.corpora import open_articles
-from regard.tasks.summarize.encoding import encode_articles
-from regard.tasks.summarize.evaluation import read_spans
-from regard.tasks.summarize.rouge import rouge_scores
-from regard.tasks.summarize.task import TASK
+from regard.tasks.inputs.input import tokenizer_path
+from regard.tasks.outputs.text_metrics import rouge_scores
+from regard.tasks.summarize import TASK, encode_articles, open_articles, read_spans
 from regard.training.reporter import SilentReporter
 from regard.training.run import train as train_run
 from regard.training.run_folder import RunFolder

@@ -1,0 +1,180 @@
+"""Calls as plain records for viewers and pages, and the tiles of their weights, computed exactly on request."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import reduce
+from operator import and_
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from regard.attention.planner import BACKENDS, choose_reader
+from regard.attention.problem import Problem
+from regard.attention.readings import Gatherer, Readings
+from regard.attention.steps import Inputs, weigh
+from regard.biases import TensorBias
+from regard.errors import ArgumentError, KindError, ShapeError
+from regard.masks import And, Band, Mask, keep
+from regard.records import AttentionRecord, Axis, DenseTiles, FrameAxis, GridAxis, TileSource, TokenAxis
+from regard.watching.attention_call import AttentionCall
+from regard.watching.intercepted import Intercepted
+
+PAIRS_LIMIT = 1 << 26
+"""A record of more pairs has no dense mask: 64 MiB."""
+
+ROW_ELEMENTS = 1 << 22
+"""How many weights, in whole rows, are computed at once for a tile."""
+
+
+def records_of(
+    calls: Sequence[AttentionCall],
+    query_tokens: Sequence[str] | Axis,
+    key_tokens: Sequence[str] | Axis | None,
+    batch_row: int,
+) -> list[AttentionRecord]:
+    """One plain record for each call that has weights or tiles: see `Watch.records`."""
+    own = _axis("query_tokens", query_tokens)
+    other = own if key_tokens is None else _axis("key_tokens", key_tokens)
+    records = []
+    for call in calls:
+        if call.weights is None and call.tiles is None:
+            continue
+        if not 0 <= batch_row < call.batch:
+            raise ArgumentError(f"batch_row must be from 0 to {call.batch - 1}; it is {batch_row}")
+        if call.kind == "cross":
+            axes = _fitting(call, "queries", own), _fitting(call, "keys", other)
+        elif call.kind == "self" and key_tokens is not None and len(other) == call.queries:
+            axes = other, other
+        else:
+            axes = _fitting(call, "queries", own), _fitting(call, "keys", own)
+        queries, keys = axes
+        weights = source = None
+        if call.weights is not None:
+            weights = call.weights[batch_row, :, : len(queries), : len(keys)].float().numpy()
+        elif call.tiles is not None:
+            source = call.tiles[batch_row]
+        visible = None
+        if call.visible_mask is not None and call.queries * call.keys <= PAIRS_LIMIT:
+            visible = call.visible(batch_row)[:, : len(queries), : len(keys)].numpy()
+            visible = np.ascontiguousarray(visible[0] if (visible == visible[:1]).all() else visible)
+        records.append(AttentionRecord(call.name, call.layer, call.kind, queries, keys, weights, visible, source))
+    if not records:
+        raise ArgumentError("there is no record with weights: watch with read=Readings(weights=True), or keep=True")
+    return records
+
+
+def _axis(name: str, tokens: Sequence[str] | Axis) -> Axis:
+    if isinstance(tokens, (TokenAxis, GridAxis, FrameAxis)):
+        return tokens
+    if isinstance(tokens, str) or not isinstance(tokens, Sequence):
+        raise KindError(
+            f"{name} must be a sequence of texts, or an axis of regard.records; it is {type(tokens).__name__}"
+        )
+    return TokenAxis(tuple(tokens))
+
+
+def _fitting(call: AttentionCall, side: str, axis: Axis) -> Axis:
+    """The axis, without a last token that was generated and never fed."""
+    length = call.queries if side == "queries" else call.keys
+    if len(axis) == length:
+        return axis
+    if isinstance(axis, TokenAxis) and len(axis) == length + 1 and call.kind != "self":
+        words = tuple(range(word.start, min(word.stop, length)) for word in axis.words if word.start < length)
+        return TokenAxis(axis.tokens[:length], axis.special[:length], words)
+    raise ShapeError(f"{call.name!r} has {length} {side}; there are {len(axis)} tokens")
+
+
+class ProblemTiles:
+    """A `regard.records.TileSource` of one batch row of a problem.
+
+    It keeps queries, keys, mask and bias on the CPU: memory is linear in queries and keys, unless the model itself made
+    a dense mask.
+
+    Args:
+        problem: of one batch row, on the CPU, with detached tensors.
+        chosen: the heads.
+    """
+
+    def __init__(self, problem: Problem, chosen: tuple[int, ...]):
+        self._problem, self._chosen = problem, list(chosen)
+
+    @classmethod
+    def of_batch(cls, call: Intercepted, chosen: tuple[int, ...]) -> tuple[TileSource, ...]:
+        """One source for each batch row of a call."""
+        if call.problem is None:
+            assert call.weights is not None
+            return tuple(DenseTiles(row[list(chosen)].float().cpu().numpy()) for row in call.weights)
+        return tuple(cls(_row(call.problem, row), chosen) for row in range(call.grid.batch))
+
+    @property
+    def heads(self) -> int:
+        return len(self._chosen)
+
+    @property
+    def queries(self) -> int:
+        return self._problem.grid.queries
+
+    @property
+    def keys(self) -> int:
+        return self._problem.grid.keys
+
+    @torch.no_grad()
+    def pooled(self, rows: int, columns: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        problem = self._problem
+        gatherer = Gatherer(problem, Readings(pooled=(rows, columns)))
+        choose_reader(problem, BACKENDS["reference"]).read(problem, gatherer)
+        observed = gatherer.observed(problem.query.new_empty(0), problem)
+        assert observed.pooled_mean is not None
+        assert observed.pooled_max is not None
+        return self._array(observed.pooled_mean), self._array(observed.pooled_max)
+
+    @torch.no_grad()
+    def tile(self, queries: tuple[int, int], keys: tuple[int, int]) -> NDArray[np.float32]:
+        for name, (first, end), length in (("queries", queries, self.queries), ("keys", keys, self.keys)):
+            if not 0 <= first < end <= length:
+                raise ArgumentError(f"{name} must be (first, end) with 0 ≤ first < end ≤ {length}; got {first, end}")
+        problem = self._problem
+        step = max(1, ROW_ELEMENTS // max(problem.grid.heads * self.keys, 1))
+        parts = []
+        for first in range(queries[0], queries[1], step):
+            rows = range(first, min(first + step, queries[1]))
+            inside = slice(rows.start, rows.stop)
+            prepared = replace(problem.prepared, query=problem.prepared.query[:, :, inside])
+            grid = problem.grid.tile(queries=rows)
+            inputs = Inputs(prepared, problem.query[:, :, inside], problem.value, grid)
+            parts.append(weigh(problem, inputs).weights[..., keys[0] : keys[1]])
+        return self._array(torch.cat(parts, dim=2))
+
+    def _array(self, tensor: Tensor) -> NDArray[np.float32]:
+        return tensor[0, self._chosen].float().numpy()
+
+
+def _row(problem: Problem, row: int) -> Problem:
+    """One batch row of a problem as a problem of its own, on the CPU."""
+
+    def cut(tensor: Tensor) -> Tensor:
+        return tensor[row : row + 1].detach().cpu().clone()
+
+    mask, bias = problem.mask, problem.bias
+    if problem.grid.batch > 1 or problem.query.device.type != "cpu":
+        tile = problem.grid.tile(batch=range(row, row + 1))
+        mask = None if mask is None else _row_of_mask(mask, problem, row)
+        if bias is not None:
+            bias = TensorBias(bias(problem.query[row : row + 1], tile).detach().cpu())
+    # Weights do not depend on values: an empty tensor has the right sizes.
+    value = problem.value[row : row + 1, :, :, :0].detach().cpu().clone()
+    return replace(problem, query=cut(problem.query), key=cut(problem.key), value=value, mask=mask, bias=bias)
+
+
+def _row_of_mask(mask: Mask, problem: Problem, row: int) -> Mask:
+    """The mask of one batch row: parts that are the same for all rows unchanged, others as tensors that broadcast."""
+    tile = problem.grid.tile(batch=range(row, row + 1))
+    parts = [
+        part
+        if isinstance(part, Band) and isinstance(part.offset_on(problem.grid), int)
+        else keep(part.allows(tile).detach().cpu())
+        for part in (mask.parts if isinstance(mask, And) else (mask,))
+    ]
+    return reduce(and_, parts)
