@@ -71,9 +71,7 @@ class Implementation:
         Args:
             module: the model's layer; its ``training`` says whether dropout is active, and its ``is_causal`` whether
                 a call without a mask is causal.
-            query: ``[batch, heads, queries, dim]``.
-            key: ``[batch, kv_heads, keys, dim]``.
-            value: ``[batch, kv_heads, keys, value_dim]``.
+            query, key, value: as for `attend`, with four axes.
             attention_mask: the result of `mask`; a bool tensor (True: may attend) or a float one that is added to the
                 scores, broadcastable to ``[batch, heads, queries, keys]``; or None.
             options: ``scaling``, ``dropout``, ``is_causal``, ``position_bias``, ``softcap``, ``s_aux`` (the sinks),

@@ -15,6 +15,7 @@ from regard.transforms import active_transform
 from regard.watching.attention_call import AttentionCall
 from regard.watching.call_problems import SameCall
 from regard.watching.call_reader import CallPlaces, CallReader, KnownCall, chosen_heads
+from regard.watching.call_records import ProblemTiles, records_of
 from regard.watching.contributions import heads_of_projection, output_projection
 from regard.watching.coverage import Coverage
 from regard.watching.generation import Reordering, stitch
@@ -22,7 +23,6 @@ from regard.watching.intercepted import Intercepted
 from regard.watching.interception import begin, end
 from regard.watching.owners import Owner
 from regard.watching.thread_state import Observer, is_like_no_other
-from regard.watching.tiles import ProblemTiles
 
 if TYPE_CHECKING:
     from regard.records import AttentionRecord, Axis, Document
@@ -253,8 +253,6 @@ class Watch(Observer):
             ArgumentError: no call has weights or tiles, or there is no such row.
             ShapeError: a call has another number of queries or keys than there are tokens.
         """
-        from regard.watching.export import records_of
-
         return records_of(self.stitched(sequence), query_tokens, key_tokens, batch_row)
 
     def document(
