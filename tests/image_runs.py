@@ -2,13 +2,13 @@
 
 import pytest
 
-from regard.tasks import image_corpora, registry
-from regard.tasks.caption.config import CaptionTrainingConfig
-from regard.tasks.caption.config import DataConfig as CaptionData
-from regard.tasks.caption.config import ModelConfig as CaptionModel
-from regard.tasks.images.config import DataConfig as ImageData
-from regard.tasks.images.config import ImageTrainingConfig
-from regard.tasks.images.config import ModelConfig as ImageModel
+from regard.tasks import registry
+from regard.tasks.caption import CaptionTrainingConfig
+from regard.tasks.caption import DataConfig as CaptionData
+from regard.tasks.caption import ModelConfig as CaptionModel
+from regard.tasks.images import DataConfig as ImageData
+from regard.tasks.images import ImageTrainingConfig
+from regard.tasks.images import ModelConfig as ImageModel
 from regard.training.config import RunConfig
 from regard.training.reporter import SilentReporter
 from regard.training.run import train
@@ -53,8 +53,10 @@ def train_run(config, path, resume=False, reporter=None):
 @pytest.fixture
 def small_corpora(monkeypatch):
     """Validation and test parts of the bundled corpora are small."""
-    monkeypatch.setattr(image_corpora, "BUNDLED_VALIDATION", 11)
-    monkeypatch.setattr(image_corpora, "BUNDLED_TEST", 13)
+    for name in ("images", "caption"):
+        generated = registry.find(name).input.generated
+        monkeypatch.setattr(generated, "validation", 11)
+        monkeypatch.setattr(generated, "test", 13)
 
 
 @pytest.fixture

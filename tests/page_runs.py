@@ -5,15 +5,15 @@ import pytest
 from regard.data.text.articles import write_articles
 from regard.data.text.reviews import write_reviews
 from regard.tasks import registry
-from regard.tasks.classify.config import ClassificationTrainingConfig
-from regard.tasks.classify.config import DataConfig as ClassificationData
-from regard.tasks.classify.config import ModelConfig as ClassifierModel
-from regard.tasks.language.config import DataConfig as LanguageData
-from regard.tasks.language.config import LanguageTrainingConfig
-from regard.tasks.language.config import ModelConfig as LanguageModel
-from regard.tasks.summarize.config import DataConfig as SummaryData
-from regard.tasks.summarize.config import ModelConfig as SummaryModel
-from regard.tasks.summarize.config import SummaryTrainingConfig
+from regard.tasks.classify import ClassificationTrainingConfig
+from regard.tasks.classify import DataConfig as ClassificationData
+from regard.tasks.classify import ModelConfig as ClassifierModel
+from regard.tasks.language import DataConfig as LanguageData
+from regard.tasks.language import LanguageTrainingConfig
+from regard.tasks.language import ModelConfig as LanguageModel
+from regard.tasks.summarize import DataConfig as SummaryData
+from regard.tasks.summarize import ModelConfig as SummaryModel
+from regard.tasks.summarize import SummaryTrainingConfig
 from regard.training.config import RunConfig
 from regard.training.reporter import SilentReporter
 from regard.training.run import train

@@ -7,17 +7,13 @@ import pytest
 
 from regard.data.images import reading
 from regard.data.images.image_rows import labelled_images
-from regard.data.images.masked_sources import open_masked
-from regard.data.images.pixel_classes import PixelClasses
-from regard.data.speech.feature_files import read_features
-from regard.data.speech.sounds import read_sound
+from regard.data.images.masked_images import open_masked
+from regard.data.labels import Labels, PixelClasses
+from regard.data.speech.sounds import read_features, read_sound
 from regard.data.speech.utterances import open_utterances
-from regard.data.text.labelled import open_labelled
-from regard.data.text.labels import Labels
 from regard.data.text.running_text import text_blocks, text_files
-from regard.data.text.sources import open_pairs
-from regard.data.text.text_tokenizer import TextTokenizer
-from regard.data.text.tokenizers import Tokenizer
+from regard.data.text.sources import open_labelled, open_pairs
+from regard.data.text.tokenizers import TextTokenizer, Tokenizer
 from regard.errors import RegardError, RunError
 from regard.regular_file import open_regular, open_text, path_inside, read_bytes, read_text, tree_inside
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from regard.data.text.generated import write_corpus
-from regard.tasks.translate.config import DataConfig, ModelConfig, TranslationTrainingConfig
+from regard.tasks.translate import DataConfig, ModelConfig, TranslationTrainingConfig
 from regard.training.config import RunConfig
 
 SIZES = {"train": 150, "validation": 11, "test": 13}

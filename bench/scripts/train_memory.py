@@ -57,7 +57,7 @@ def train_one(arguments: argparse.Namespace) -> None:
 
     sampler.end("import Lightning and datasets")
     from regard.tasks.registry import find
-    from regard.tasks.translate.config import DataConfig, ModelConfig, TranslationTrainingConfig
+    from regard.tasks.translate import DataConfig, ModelConfig, TranslationTrainingConfig
     from regard.training.config import RunConfig
     from regard.training.reporter import SilentReporter
     from regard.training.run import train

@@ -28,7 +28,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from bench.plain.transformer import PlainTransformer
 from bench.plain.translator import SMOOTHING, PlainTranslator
-from regard.data.text.batches import BatchLoader, PairBatch, encode_pairs
+from regard.data.text.batches import PairBatch, encode_pairs, pair_batches
 from regard.data.text.generated import write_corpus
 from regard.data.text.sources import open_pairs
 from regard.data.text.tokenizers import Tokenizer
@@ -222,7 +222,7 @@ def _data(arguments: argparse.Namespace) -> tuple[Iterable[PairBatch], dict[str,
     sizes = {"source_vocabulary": len(tokenizers[0]), "target_vocabulary": len(tokenizers[1])}
     if arguments.ragged:
         return _ragged_batches(encoded, arguments.tokens_per_batch), sizes
-    return BatchLoader(encoded, arguments.tokens_per_batch, seed=1), sizes
+    return pair_batches(encoded, arguments.tokens_per_batch, seed=1), sizes
 
 
 def _ragged_batches(encoded: Any, tokens: int) -> Iterator[PairBatch]:

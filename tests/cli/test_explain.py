@@ -230,7 +230,7 @@ BAD = {
     "no heads": (["a b", "--heads", "0"], "--heads must be at least 1"),
     "score": ([*NUMBERS, "--score", "scaled"], "unknown score 'scaled'; did you mean 'scaled_dot'?"),
     "score and scale": ([*NUMBERS, "--score", "scalde", "--scale", "1"], "unknown score"),
-    "location_aware": ([*NUMBERS, "--score", "location_aware"], "earlier steps"),
+    "location_aware": ([*NUMBERS, "--score", "location_aware"], "previous step"),
     "scale": ([*NUMBERS, "--scale", "root"], "--scale must be a number"),
     "scale by zero": ([*NUMBERS, "--scale", "1/0"], "--scale must be a number"),
     "scale of distance": ([*NUMBERS, "--score", "distance", "--scale", "2"], "--scale goes with"),

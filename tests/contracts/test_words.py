@@ -52,7 +52,9 @@ WORDS = {
 """Pattern in a comment or a docstring: what to write instead."""
 
 
-PLAIN_ROOMS = ("explanations", "page", "pictures", "records", "viewer", "watching")
+PLAIN_ROOMS = (
+    "biases", "explanations", "masks", "normalizers", "page", "pictures", "positions", "records", "viewer", "watching",
+)  # fmt: skip
 """Rooms in which a name says the noun that it stands for."""
 
 IMPLIED = r"found|place|given|kept|asked|told|beside|met|taken|wanted|nothing|strangers"

@@ -13,14 +13,13 @@ import pytest
 from PIL import Image
 
 from regard.data.images.image_rows import captioned_images, labelled_images
-from regard.data.images.masked_sources import open_masked
-from regard.data.images.pixel_table import pixel_table
+from regard.data.images.masked_images import open_masked
+from regard.data.images.pictures import pixel_table
+from regard.data.labels import Labels
+from regard.data.records import column_names
 from regard.data.speech.utterances import open_utterances
-from regard.data.text.labelled import open_labelled
-from regard.data.text.labels import Labels
-from regard.data.text.readers import column_names
 from regard.data.text.running_text import text_blocks, text_files
-from regard.data.text.sources import open_pairs
+from regard.data.text.sources import open_labelled, open_pairs
 from regard.errors import DataError
 
 OPENERS = {

@@ -58,7 +58,11 @@ from regard.cli import main
 
 for words in json.loads(sys.argv[1]):
     sys.argv = words
-    main()
+    try:
+        main()
+    except SystemExit as ended:
+        if ended.code:
+            raise
     print("-- end of a command")
 """
 
@@ -100,9 +104,9 @@ def test_in_python(place):
     assert label == "apple"
     assert float(accuracy) >= 0.8
     made = {path.name for path in (place / "runs" / "fruit").iterdir()}
-    assert made >= {"config.yaml", "model.safetensors", "names.json", "metrics.csv", "samples.jsonl", "checkpoints"}
+    assert made >= {"config.yaml", "model.safetensors", "labels.json", "metrics.csv", "samples.jsonl", "checkpoints"}
     header, *rows = (place / "runs" / "fruit" / "metrics.csv").read_text().splitlines()
-    assert header == "step,epoch,seconds,train_loss,val_loss,val_accuracy,texts_per_second,learning_rate"
+    assert header == "step,epoch,seconds,train_loss,val_loss,val_accuracy,val_macro_f1,texts_per_second,learning_rate"
     assert 1 <= len(rows) <= 30
     (place / "runs" / "fruit").rename(place / "runs" / "python")
 

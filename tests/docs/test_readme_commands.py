@@ -14,7 +14,7 @@ from PIL import Image
 
 import regard
 from regard.tasks import registry
-from regard.tasks.search_options import SearchOptions, search_line
+from regard.tasks.options import SearchOptions, search_line
 from translation_runs import own_cache, same_threads  # noqa: F401
 
 README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")

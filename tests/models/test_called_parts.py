@@ -129,7 +129,6 @@ NEVER_CALLED = {
     "normalizer": "lowered likewise",
     "translator": "of a model that copies, which calls its methods",
     "baseline": "a moving average",
-    "recurrence": "runs step by step: its rnn is called at each step",
 }
 
 

@@ -9,7 +9,7 @@ import pytest
 
 import regard
 from regard.cli.demo import SENTENCES, write_page
-from regard.tasks.translate.task import TASK
+from regard.tasks.translate import TASK
 from regard.training.run_replacement import foreign_files
 from regard.viewer.encoding import unpacked_numbers
 
@@ -18,7 +18,7 @@ from regard.viewer.encoding import unpacked_numbers
 def written(run_of, tmp_path):
     """The trained run with pictures in a folder of the test, the translations, and the page."""
     trained = regard.load(run_of("luong-at-once"))
-    translations = trained.translate(SENTENCES)
+    translations = trained.predict(SENTENCES)
     folder = SimpleNamespace(path=tmp_path / "demo", file=lambda name: tmp_path / Path(name).name)
     place = write_page(SimpleNamespace(attentions=trained.attentions, folder=folder), translations)
     return trained, translations, place

@@ -11,8 +11,7 @@ from page_servers import serving
 from regard.data.speech.voices import RATE
 from regard.page import access
 from regard.page.models import open_model
-from regard.tasks.sounds.config import DataConfig, ModelConfig, SoundsTrainingConfig
-from regard.tasks.sounds.task import TASK
+from regard.tasks.sounds import TASK, DataConfig, ModelConfig, SoundsTrainingConfig
 from regard.training.config import RunConfig
 from regard.training.reporter import SilentReporter
 from regard.training.run import train

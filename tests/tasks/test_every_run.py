@@ -66,6 +66,11 @@ def skip_evaluation(patch):
     patch.setattr("regard.cli.evaluation.evaluate_run", lambda *arguments, **options: None)
 
 
+@pytest.fixture(autouse=True)
+def _small(small_corpora):
+    """The bundled images for validation are few."""
+
+
 @pytest.fixture
 def whole(run_command, tmp_path_factory, monkeypatch):
     """The folder of a run that nothing interrupted, by its name here; no test changes it."""

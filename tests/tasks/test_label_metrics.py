@@ -2,7 +2,7 @@
 
 import pytest
 
-from regard.tasks.label_metrics import label_metrics
+from regard.tasks.outputs.label import label_metrics
 
 
 def test_by_hand():

@@ -3,6 +3,8 @@
 ``python distributed_run.py CACHE TRAININGS``, where TRAININGS is a JSON list of ``[folder, configuration, *what]`` and
 ``what`` is ``gradients FILE``, ``kill STEP``, ``resume`` or nothing. Prints a JSON list for each: the exit codes of the
 processes that failed. The processes are copies of this one, which has imported PyTorch and regard already.
+
+``python distributed_run.py alone CACHE FOLDER CONFIGURATION`` is one training, whose first process starts the second.
 """
 
 import contextlib
@@ -19,7 +21,7 @@ from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.fsdp import FullyShardedDataParallel
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-from regard.tasks.translate.task import TASK
+from regard.tasks.translate import TASK
 from regard.training.config import RunConfig
 from regard.training.loop import TrainingLoop
 from regard.training.reporter import SilentReporter
@@ -76,6 +78,11 @@ def train_in_a_process(cache: str, folder: str, configuration: dict, *what: str)
 
 
 def main() -> None:
+    if sys.argv[1] == "alone":
+        cache, folder, configuration = sys.argv[2:]
+        datasets.config.HF_DATASETS_CACHE = Path(cache)
+        train(TASK, RunConfig.from_dict(json.loads(configuration), "test", TASK), RunFolder(Path(folder)))
+        return
     cache, trainings = sys.argv[1:]
     launch = LaunchConfig(
         min_nodes=1, max_nodes=1, nproc_per_node=2, run_id="test", rdzv_backend="c10d", rdzv_endpoint="localhost:0",

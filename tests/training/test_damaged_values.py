@@ -6,10 +6,8 @@ from dataclasses import fields
 
 import pytest
 
-from regard.data.images.pixel_classes import PixelClasses
-from regard.data.text.labels import Labels
-from regard.data.text.text_tokenizer import TextTokenizer
-from regard.data.text.tokenizers import Tokenizer
+from regard.data.labels import Labels, PixelClasses
+from regard.data.text.tokenizers import TextTokenizer, Tokenizer
 from regard.errors import ArgumentError, RegardError
 from regard.tasks import registry
 from regard.training.config import RunConfig, read_yaml

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from regard.data.text.batches import PairBatch
-from regard.tasks.translate.experiment import TranslationExperiment
+from regard.tasks.translate import TASK
 from regard.training.checkpoints import list_checkpoints, load_checkpoint
 from regard.training.progress import Progress
 from regard.training.randomness import seed_step
@@ -58,7 +58,7 @@ def test_the_gradient_is_that_of_one_process_with_the_joined_batch(distributed, 
     folder = RunFolder(tmp_path / "alone")
     folder.path.mkdir()
     seed_step(config.training.seed, -1)
-    experiment = TranslationExperiment(config, folder)
+    experiment = TASK.prepare(config, folder)
     batches = [next(iter(experiment.batches(rank, 2))) for rank in range(2)]
     assert batches[0].target_tokens != batches[1].target_tokens
     sides = [
@@ -87,12 +87,13 @@ def test_the_first_process_starts_the_others(distributed, tmp_path):
     command = [
         sys.executable,
         str(SCRIPT),
-        *map(str, (tmp_path / "run", tmp_path / "cache")),
+        "alone",
+        *map(str, (tmp_path / "cache", tmp_path / "run")),
         json.dumps(config.to_dict()),
     ]
-    subprocess.run(command, check=True, timeout=240, env=os.environ | {"OMP_NUM_THREADS": "1"})
+    subprocess.run(command, check=True, timeout=600, env=os.environ | {"OMP_NUM_THREADS": "1"})
     folder = RunFolder(tmp_path / "run")
-    experiment = TranslationExperiment(config, folder)
+    experiment = TASK.prepare(config, folder)
     (row,) = folder.read_metrics()
     assert row["step"] == len(experiment.batches(0, 2)) < len(experiment.batches(0, 1))
     assert folder.model.is_file()

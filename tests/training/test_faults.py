@@ -15,8 +15,8 @@ import torch
 
 from regard.errors import DataError, RegardError, RunError, TrainingError
 from regard.models.checkpoint import load_model, save_model
-from regard.tasks.translate.experiment import TranslationExperiment
-from regard.tasks.translate.task import TASK
+from regard.tasks.outputs.text import TextExperiment
+from regard.tasks.translate import TASK
 from regard.training.checkpoints import list_checkpoints, load_checkpoint
 from regard.training.run_folder import RunFolder
 
@@ -46,13 +46,13 @@ def one_line(caught, *words):
 
 
 def test_a_validation_without_a_number_is_never_the_best(tiny, train, tmp_path, monkeypatch):
-    validate = TranslationExperiment.validate
+    validate = TextExperiment.validate
 
     def nan(experiment, rank, world_size):
         found = validate(experiment, rank, world_size)
         return dataclasses.replace(found, loss=math.nan, metrics={**found.metrics, "bleu": 99.0})
 
-    monkeypatch.setattr(TranslationExperiment, "validate", nan)
+    monkeypatch.setattr(TextExperiment, "validate", nan)
     trained = train(tiny(epochs=1), tmp_path / "x")
     assert trained.progress.best is None
     assert not trained.folder.model.exists()

@@ -2,7 +2,6 @@
 
 import os
 import shutil
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,8 +9,9 @@ import pytest
 from regard.errors import RegardError
 from regard.page.models import open_models
 from regard.tasks import registry
-from regard.tasks.alignment_pictures import draw_alignments
-from regard.tasks.run_files import bundled_path, tokenizer_path
+from regard.tasks.inputs.input import bundled_path, tokenizer_path
+from regard.tasks.outputs.text import TextPrediction
+from regard.tasks.trained_run import draw_figures
 from regard.training.checkpoints import list_checkpoints, prune_checkpoints
 from regard.training.loggers import make_loggers
 from regard.training.run_folder import RunFolder
@@ -189,15 +189,12 @@ def test_a_picture_is_not_drawn_through_a_link(tmp_path):
     (tmp_path / "folder").mkdir()
     (tmp_path / "typed").symlink_to("folder")
     (tmp_path / "outside").write_bytes(LINE)
-    attended = SimpleNamespace(
-        weights=np.ones((1, 1)), source_tokens=["a"], target_tokens=["b"], source_words=[range(1)],
-        target_words=[range(1)],
-    )  # fmt: skip
-    (path,) = draw_alignments(tmp_path / "typed", [attended])
+    attended = TextPrediction(source="a", weights=np.ones((1, 1)), source_tokens=["a"], target_tokens=["b"])
+    (path,) = draw_figures(tmp_path / "typed", [attended.figure()], "alignment")
     path.unlink()
     path.symlink_to(tmp_path / "outside")
     with pytest.raises(RegardError, match="leads out of"):
-        draw_alignments(tmp_path / "typed", [attended])
+        draw_figures(tmp_path / "typed", [attended.figure()], "alignment")
     assert (tmp_path / "outside").read_bytes() == LINE
 
 

@@ -9,7 +9,7 @@ from contextlib import closing
 import pytest
 
 from regard.errors import ArgumentError, MissingPartError, RunError
-from regard.tasks.translate.task import TASK
+from regard.tasks.translate import TASK
 from regard.training import loggers
 from regard.training.config import LOGGERS, TrainingConfig
 from regard.training.reporter import SilentReporter

@@ -11,7 +11,7 @@ import pytest
 
 from regard.errors import RegardError, RunError, TrainingError
 from regard.models.recurrent_translator import RecurrentTranslator
-from regard.tasks.translate.task import TASK
+from regard.tasks.translate import TASK
 from regard.training import run_replacement
 from regard.training.checkpoints import list_checkpoints
 from regard.training.run_folder import RunFolder

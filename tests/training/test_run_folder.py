@@ -7,8 +7,7 @@ import torch
 import yaml
 
 from regard.errors import ArgumentError, RunError, UnknownNameError
-from regard.tasks.translate.config import DataConfig, TranslationTrainingConfig
-from regard.tasks.translate.task import TASK
+from regard.tasks.translate import TASK, DataConfig, TranslationTrainingConfig
 from regard.training.config import RunConfig, TrainingConfig
 from regard.training.manifest import Manifest
 from regard.training.run_folder import RunFolder

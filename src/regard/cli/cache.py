@@ -62,15 +62,15 @@ def inspect() -> dict[str, str]:
         usable = "no: no folder can be written; set REGARD_CACHE to one of your own that can"
     elif not cache.is_writable(folder):
         usable = "for reading: the folder cannot be written"
-    found = {
+    entries = {
         "folder": "none" if folder is None else str(folder),
         "kernels": _amount(kernels),
         "usable": usable,
     }
     if others:
         count = f"{len(others)} folder{'s' * (len(others) != 1)}"
-        found["others"] = f"{_amount(*others)} in {count} of other versions or processors"
-    return found
+        entries["others"] = f"{_amount(*others)} in {count} of other versions or processors"
+    return entries
 
 
 def _amount(*kernels: dict[Path, int]) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cyclopts import Parameter
 
@@ -13,7 +13,7 @@ from regard.errors import TrainingError
 from regard.platforms import quoted
 
 if TYPE_CHECKING:
-    from regard.tasks.translate.trained_translator import TrainedTranslator, Translation
+    from regard.tasks.translate import TrainedTranslator, Translation
 
 SENTENCES = (
     "My sister gives the old book to her friend.",
@@ -51,12 +51,7 @@ def command(*, options: DemoOptions = DemoOptions()) -> None:
     import torch
 
     from regard.cli.training import exit_if_stopped
-    from regard.tasks.alignment_pictures import draw_alignments
-    from regard.tasks.run_files import bundled_path
-    from regard.tasks.translate.config import DataConfig, ModelConfig, TranslationTrainingConfig
-    from regard.tasks.translate.evaluation import evaluate
-    from regard.tasks.translate.task import TASK
-    from regard.tasks.translate.trained_translator import TrainedTranslator
+    from regard.tasks.translate import TASK, DataConfig, ModelConfig, TrainedTranslator, TranslationTrainingConfig
     from regard.training.config import RunConfig
     from regard.training.run import train
     from regard.training.run_folder import RunFolder
@@ -87,12 +82,12 @@ def command(*, options: DemoOptions = DemoOptions()) -> None:
     folder = trained.folder
     exit_if_stopped(TASK, trained)
     translator = TrainedTranslator(folder)
-    found = evaluate(translator, str(bundled_path(folder, "test")), "english", "spanish")
+    found: Any = translator.evaluate()
     written = found.write(folder, "test")
     rate = 1.0 if found.alignment_error_rate is None else found.alignment_error_rate
     print(f"test: {found.pairs} pairs · BLEU {found.bleu:.2f} · chrF {found.chrf:.2f} · AER {rate:.3f}")
-    translations = translator.translate(SENTENCES)
-    paths = draw_alignments(folder.pictures, translations)
+    translations: Any = translator.predict(SENTENCES, merge_words=True)
+    paths = translator.draw(translations, folder.pictures)
     for translation, path in zip(translations, paths, strict=False):
         print(f"{translation.source}\n  → {translation.text}\n  {path}")
     for path in [*TASK.report(folder), *written]:

@@ -2,14 +2,18 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator
+import os
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+from numpy.typing import NDArray
+
 from regard.atomic_file import AtomicFile, write_atomically
 from regard.errors import DataError, MissingPartError, WriteError
-from regard.regular_file import LARGEST_RECORD, read_text
+from regard.regular_file import LARGEST_DATA, LARGEST_RECORD, read_text, require_regular
 
 if TYPE_CHECKING:
     import datasets
@@ -30,6 +34,27 @@ def require_datasets() -> None:
 def fingerprint(*parts: object) -> str:
     """A key of a table that is a function of these parts (numbers, texts, tuples of them)."""
     return hashlib.sha256(repr((_LAYOUT, parts)).encode()).hexdigest()[:32]
+
+
+def file_state(path: str | os.PathLike[str], name: str | None = None) -> tuple[str, int, int]:
+    """The absolute path, the size and the time of the last change of a file: another content has another state.
+
+    Args:
+        path: the file.
+        name: names the file in messages. Default: the path.
+
+    Raises:
+        DataError: there is no such file, or it cannot be looked at.
+    """
+    try:
+        status = os.stat(path)
+        return str(Path(path).resolve()), status.st_size, status.st_mtime_ns
+    except FileNotFoundError as error:
+        raise DataError(f"{name or path}: no such file; check the path") from error
+    except OSError as error:
+        raise DataError(f"{name or path}: cannot be read ({error.strerror}); check the path") from error
+    except ValueError as error:  # a null character
+        raise DataError(f"{name or path}: is not a path ({error}); correct it") from error
 
 
 def cache_folder() -> Path:
@@ -63,7 +88,7 @@ def writing_cache(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def written_by_any(*files: Path) -> Iterator[None]:
-    """A context that writes tables; its error counts for nothing where another process has written them meanwhile.
+    """A context that writes tables; an error is ignored if another process has written them meanwhile.
 
     Windows replaces no file that is mapped: of two processes that write one table, the second cannot.
     """
@@ -114,3 +139,35 @@ def _write(
         for batch in batches(counted):
             writer.write_batch(batch)
     write_atomically(counts, json.dumps(counted).encode())
+
+
+def cached_pixels(key: str, shape: tuple[int, ...], rows: Iterable[NDArray[np.uint8]]) -> NDArray[np.uint8]:
+    """A table, memory-mapped; it is written first if the cache does not have it.
+
+    Args:
+        key: key of the content, see `fingerprint`.
+        shape: of the table: ``(images, height, width, channels)``; at least one image.
+        rows: uint8 ``[height, width, channels]`` of each image; they are computed only if the table is written.
+
+    Raises:
+        DataError: the cache cannot be written, or the table in it is damaged.
+        MissingPartError: ``datasets`` is not installed.
+    """
+    path = cache_folder() / f"{key}.npy"
+    if not path.is_file():
+        with written_by_any(path), writing_cache(path.parent):
+            _write_pixels(path, shape, rows)
+    try:
+        require_regular(path, LARGEST_DATA)
+        return np.load(path, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise DataError(f"{path}: this file of the cache is damaged; delete it") from error
+
+
+def _write_pixels(path: Path, shape: tuple[int, ...], rows: Iterable[NDArray[np.uint8]]) -> None:
+    # Under another name first, so that an interrupted process leaves no partial table.
+    header = {"descr": "|u1", "fortran_order": False, "shape": shape}
+    with AtomicFile(path) as part, part.open("wb") as file:
+        np.lib.format.write_array_header_2_0(file, header)
+        for row in rows:
+            file.write(np.ascontiguousarray(row).tobytes())

@@ -23,15 +23,16 @@ class ClassFiles(NamedTuple):
     without an example."""
 
 
-def class_files(folder: Path, suffixes: Collection[str]) -> ClassFiles:
+def class_files(folder: Path, suffixes: Collection[str], unit: str) -> ClassFiles:
     """The files in the folders of a folder.
 
     Args:
         folder: the folder.
         suffixes: those of examples, in lower case.
+        unit: what an example is, for messages: ``"images"``.
 
     Raises:
-        DataError: the folder cannot be read, or a name in it is not valid UTF-8.
+        DataError: there is no example, the folder cannot be read, or a name in it is not valid UTF-8.
     """
     by_class: list[list[Path]] = []
     left_out: list[Path] = []
@@ -45,6 +46,11 @@ def class_files(folder: Path, suffixes: Collection[str]) -> ClassFiles:
             left_out += others if files else [one]
     except OSError as error:
         raise DataError(f"{folder}: cannot be read ({error.strerror}); check its permissions") from error
+    if not any(by_class):
+        raise DataError(
+            f"{folder}: is a folder without classes; it should hold a folder for each label, with {unit} in it "
+            f"({', '.join(suffixes)}); or name a file"
+        )
     turns = itertools.zip_longest(*by_class)
     return ClassFiles([path for turn in turns for path in turn if path is not None], left_out)
 

@@ -1,4 +1,4 @@
-"""Rows of different lengths: lists of integers in a memory-mapped Arrow column, gathered by NumPy."""
+"""Rows of different lengths: lists of numbers in a memory-mapped Arrow column, gathered by NumPy."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class Ragged:
-    """Lists of integers, stored one after the other in one or more arrays.
+    """Lists of numbers, stored one after the other in one or more arrays.
 
     Args:
         pieces: for each array of ``values`` its ``offsets``, one more than it has rows.
@@ -35,11 +35,16 @@ class Ragged:
     def __len__(self) -> int:
         return int(self._first[-1])
 
+    def __getitem__(self, row: int) -> np.ndarray:
+        """The numbers of one row, without copying them."""
+        ((_, (local,), (offsets, values)),) = self._split(np.array([row]))
+        return values[offsets[local] : offsets[local + 1]]
+
     def lengths(self, rows: np.ndarray) -> np.ndarray:
         """int64 ``[rows]``: the lengths of these rows."""
         lengths = np.zeros(len(rows), np.int64)
-        for places, local, (offsets, _) in self._split(rows):
-            lengths[places] = offsets[local + 1] - offsets[local]
+        for positions, local, (offsets, _) in self._split(rows):
+            lengths[positions] = offsets[local + 1] - offsets[local]
         return lengths
 
     def padded(self, rows: np.ndarray, *, before: int = 0, after: int = 0, fill: int = 0) -> np.ndarray:
@@ -48,12 +53,19 @@ class Ragged:
         longest = int(lengths.max(initial=0))
         table = np.full((len(rows), before + longest + after), fill, np.int64)
         steps = np.arange(longest)
-        for places, local, (offsets, values) in self._split(rows):
-            inside = steps < lengths[places, None]  # [part of the rows, longest]
+        for positions, local, (offsets, values) in self._split(rows):
+            inside = steps < lengths[positions, None]  # [part of the rows, longest]
             where = (offsets[local, None] + steps)[inside]
             row, step = np.nonzero(inside)
-            table[places[row], before + step] = values[where]
+            table[positions[row], before + step] = values[where]
         return table
+
+    def with_ends(self, rows: np.ndarray, bos: int, eos: int, fill: int) -> tuple[np.ndarray, np.ndarray]:
+        """`padded` rows with ``bos`` before and ``eos`` after each, and their lengths with both."""
+        table, lengths = self.padded(rows, before=1, after=1, fill=fill), self.lengths(rows) + 2
+        table[:, 0] = bos
+        table[np.arange(len(rows)), lengths - 1] = eos
+        return table, lengths
 
     def _split(self, rows: np.ndarray):
         # For each piece with some of the rows: (positions in ``rows``, row numbers within the piece, the piece).
@@ -62,5 +74,5 @@ class Ragged:
             return
         piece_of_row = np.searchsorted(self._first, rows, side="right") - 1
         for number in np.unique(piece_of_row):
-            places = np.flatnonzero(piece_of_row == number)
-            yield places, rows[places] - self._first[number], self._pieces[number]
+            positions = np.flatnonzero(piece_of_row == number)
+            yield positions, rows[positions] - self._first[number], self._pieces[number]

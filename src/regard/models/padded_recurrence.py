@@ -49,7 +49,7 @@ def run_padded(rnn: nn.LSTM | nn.GRU, padded: Tensor, lengths: Tensor) -> tuple[
     data, states = padded, []
     if torch.is_autocast_enabled(padded.device.type):
         # PyTorch has an LSTM in bfloat16 for some processors only.
-        data = padded.to(rnn.weight_ih_l0.dtype)
+        data = padded.to(next(rnn.parameters()).dtype)
     with torch.autocast(padded.device.type, enabled=False):
         for layer in range(rnn.num_layers):
             if layer:

@@ -57,7 +57,7 @@ def _dropped(rnn: nn.RNNBase, output: Tensor) -> Tensor:
 
 
 class Recurrence(nn.Module):
-    """LSTM or GRU layers that run over a whole sequence (`forward`) or step by step (`step`).
+    """LSTM or GRU layers of a decoder, which run over a whole sequence or step by step.
 
     A decoder with attention runs step by step, because a part of its input (the context) depends on the steps before.
 
@@ -86,7 +86,7 @@ class Recurrence(nn.Module):
         return 2 if self.cell == "lstm" else 1
 
     def forward(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
-        """Run all layers over a whole sequence.
+        """Run all layers over a sequence.
 
         Args:
             inputs: ``[batch, steps, input_dim]``.
@@ -94,15 +94,27 @@ class Recurrence(nn.Module):
 
         Returns:
             the top layer's hidden states ``[batch, steps, hidden_dim]``, and the state after the last step.
+
+        Raises:
+            ShapeError: a tensor of the state has another size.
         """
-        if not (inputs.is_cpu and torch.is_autocast_enabled("cpu")):
-            return self._run(inputs, state)
-        # PyTorch has an LSTM in bfloat16 for some processors only.
-        with torch.autocast("cpu", enabled=False):
-            return self._run(inputs.to(next(self.rnn.parameters()).dtype), state)
+        size = self.layers, inputs.shape[0], self.hidden_dim
+        for tensor in state:
+            if tensor.shape != size:
+                raise ShapeError(f"each state must be {list(size)}; one is {list(tensor.shape)}")
+        if inputs.is_cpu and torch.is_autocast_enabled("cpu") and inputs.shape[1] != 1:
+            # PyTorch has an LSTM for sequences in bfloat16 on some processors only.
+            with torch.autocast("cpu", enabled=False):
+                return self._run(inputs.to(next(self.rnn.parameters()).dtype), state)
+        return self._run(inputs, state)
+
+    def _run(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
+        before = tuple(tensor.to(inputs.dtype) for tensor in state)
+        outputs, after = self.rnn(inputs, before if self.cell == "lstm" else before[0])
+        return outputs, after if self.cell == "lstm" else (after,)
 
     def step(self, input: Tensor, state: State) -> tuple[Tensor, State]:
-        """Run all layers for one step.
+        """Call the module for one step.
 
         Args:
             input: ``[batch, input_dim]``.
@@ -110,21 +122,9 @@ class Recurrence(nn.Module):
 
         Returns:
             the top layer's hidden state ``[batch, hidden_dim]``, and the state after the step.
-
-        Raises:
-            ShapeError: a tensor of the state has another size.
         """
-        size = self.layers, input.shape[0], self.hidden_dim
-        for tensor in state:
-            if tensor.shape != size:
-                raise ShapeError(f"each state must be {list(size)}; one is {list(tensor.shape)}")
-        outputs, state = self._run(input[:, None], state)
+        outputs, state = self(input[:, None], state)
         return outputs[:, 0], state
-
-    def _run(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
-        before = tuple(tensor.to(inputs.dtype) for tensor in state)
-        outputs, after = self.rnn(inputs, before if self.cell == "lstm" else before[0])
-        return outputs, after if self.cell == "lstm" else (after,)
 
 
 def run_sequences(rnn: nn.LSTM | nn.GRU, padded: Tensor, lengths: Tensor) -> tuple[Tensor, State]:

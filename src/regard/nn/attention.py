@@ -78,8 +78,10 @@ class Attention(nn.Module):
             score, query_dim, key_dim, dim, max_keys, channels, kernel_size: as in `regard.scores.create`.
             normalizer, dropout, backend: as in `Attention`.
         """
-        sizes = {"max_keys": max_keys, "channels": channels, "kernel_size": kernel_size}
-        return cls(create(score, query_dim, key_dim, dim, **sizes), normalizer, dropout, backend)
+        new_score = create(
+            score, query_dim, key_dim, dim, max_keys=max_keys, channels=channels, kernel_size=kernel_size
+        )
+        return cls(new_score, normalizer, dropout, backend)
 
     def remember(
         self,
@@ -115,8 +117,8 @@ class Attention(nn.Module):
                 raise KindError(f"mask must be a bool tensor [batch, keys]; it is a {type(mask).__name__}")
             if tuple(mask.shape) != (batch, keys):
                 raise ShapeError(f"mask must be [batch, keys] = {[batch, keys]}; it has shape {list(mask.shape)}")
-            kept = masks.keep(mask[:, None, None, :])
-            visible = kept if visible is None else visible & kept
+            user_mask = masks.keep(mask[:, None, None, :])
+            visible = user_mask if visible is None else visible & user_mask
         allowed = None
         if visible is not None:
             allowed = visible_annotations(visible, annotations)

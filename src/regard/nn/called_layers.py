@@ -87,14 +87,12 @@ def run_encoder_layer(
     if runs(layer, ENCODER_LAYER) and not is_observed(layer):
         return layer.run(rows, packing, visible, cache)
     padded = packing.pad(rows)
+    if cache is None:
+        return EncoderRows(packing.pack(layer(padded, lengths=lengths, mask=mask)), None)
     if runs(layer, ENCODER_LAYER):
-        if cache is None:
-            return EncoderRows(packing.pack(layer(padded, lengths=lengths, mask=mask)), None)
         call = LayerCall(cache)
         output = layer(padded, lengths=lengths, mask=mask, call=call)
         return EncoderRows(packing.pack(output), call.cache)
-    if cache is None:
-        return EncoderRows(packing.pack(layer(padded, lengths=lengths, mask=mask)), None)
     inputs, cache = _all_inputs(padded, cache)
     output = layer(inputs, lengths=None, mask=masks.causal())[:, -padded.shape[1] :]
     return EncoderRows(packing.pack(output), cache)

@@ -95,24 +95,19 @@ class TransformerLayer(nn.Module):
     2017, section 3.1) or before the part (pre-norm, Xiong et al. 2020).
 
     Args:
-        attention: the self-attention.
-        feedforward: units of the hidden layer of the feedforward network.
-        dropout: rate after each part, and in the feedforward network; in [0, 1).
-        activation: ``relu``, ``gelu`` or ``silu``.
-        norm_first: pre-norm instead of post-norm.
-        feedforward_chunk: rows that the feedforward network processes at a time; 0: all.
-        activation_checkpointing: whether activations are recomputed in the backward pass instead of saved.
+        attention, feedforward, dropout, activation, norm_first, feedforward_chunk, activation_checkpointing: as in
+            `TransformerEncoderLayer`.
     """
 
     def __init__(
         self,
         attention: MultiheadAttention,
-        feedforward: int,
-        dropout: float,
-        activation: str,
-        norm_first: bool,
-        feedforward_chunk: int,
-        activation_checkpointing: bool,
+        feedforward: int = 2048,
+        dropout: float = 0.1,
+        activation: str = "relu",
+        norm_first: bool = False,
+        feedforward_chunk: int = 0,
+        activation_checkpointing: bool = False,
     ):
         super().__init__()
         check_attention("attention", attention)
@@ -210,20 +205,6 @@ class TransformerEncoderLayer(TransformerLayer):
         feedforward_chunk: as in `LayerConfig`.
         activation_checkpointing: as in `LayerConfig`.
     """
-
-    def __init__(
-        self,
-        attention: MultiheadAttention,
-        feedforward: int = 2048,
-        dropout: float = 0.1,
-        activation: str = "relu",
-        norm_first: bool = False,
-        feedforward_chunk: int = 0,
-        activation_checkpointing: bool = False,
-    ):
-        super().__init__(
-            attention, feedforward, dropout, activation, norm_first, feedforward_chunk, activation_checkpointing
-        )
 
     def forward(
         self,
@@ -325,7 +306,7 @@ class TransformerDecoderLayer(TransformerLayer):
             call: inputs and outputs of a stack that decodes with a cache, has projected the memory, or needs weights.
         """
         packing, call = packing_of(input, lengths), LayerCall() if call is None else call
-        wanted = None if torch.compiler.is_compiling() else WANTED_WEIGHTS.get()
+        collected = None if torch.compiler.is_compiling() else WANTED_WEIGHTS.get()
         remembered = call.memory
         if remembered is None or memory is not call.padded:
             # A stack passes the projected memory, but a hook may have replaced the tensor.
@@ -333,10 +314,10 @@ class TransformerDecoderLayer(TransformerLayer):
             remembered = EncoderOutput(source.pack(memory), source, memory_lengths)
         visible = without_padding(mask, packing, lengths)
         rows, call.cache, call.weights = self.run(
-            packing.pack(input), packing, remembered, visible, call.cache, call.need_weights or wanted is not None
+            packing.pack(input), packing, remembered, visible, call.cache, call.need_weights or collected is not None
         )
-        if wanted is not None and call.weights is not None:
-            wanted.append(call.weights)
+        if collected is not None and call.weights is not None:
+            collected.append(call.weights)
         return packing.pad(rows)
 
     def remember(self, rows: Tensor, packing: Packing, lengths: Tensor | None) -> KeyValues:

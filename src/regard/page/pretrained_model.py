@@ -16,7 +16,7 @@ from regard.page.pretrained_folder import check_pretrained
 from regard.page.reading import Answer, Reading, ServedModel, check_weights, rest_of
 from regard.records import AttentionRecord, Document, StepsRecord, TokenAxis, word_ranges
 from regard.regular_file import LARGEST_DATA, require_regular
-from regard.tasks.run_data import on_device
+from regard.tasks.trained_run import on_device
 from regard.watching import Watch, watch
 from regard.watching.call_problems import SameCall
 from regard.watching.intercepted import Intercepted

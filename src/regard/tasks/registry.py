@@ -20,39 +20,39 @@ GROUP = "regard.tasks"
 
 BUILT_IN = {
     "translate": (
-        "regard.tasks.translate.task:TASK",
+        "regard.tasks.translate:TASK",
         "Translate text: a Transformer, or a recurrent translator with or without attention.",
     ),
     "summarize": (
-        "regard.tasks.summarize.task:TASK",
+        "regard.tasks.summarize:TASK",
         "Summarize text: a recurrent network or a Transformer that can copy words of the article.",
     ),
     "language": (
-        "regard.tasks.language.task:TASK",
+        "regard.tasks.language:TASK",
         "Predict the next token of running text: a decoder-only Transformer.",
     ),
     "classify": (
-        "regard.tasks.classify.task:TASK",
+        "regard.tasks.classify:TASK",
         "Tell the label of a text: a recurrent network or a Transformer, with attention pooling.",
     ),
     "transcribe": (
-        "regard.tasks.transcribe.task:TASK",
+        "regard.tasks.transcribe:TASK",
         "Write what is said: a pyramidal recurrent network or a Transformer that attends to sound.",
     ),
     "sounds": (
-        "regard.tasks.sounds.task:TASK",
+        "regard.tasks.sounds:TASK",
         "Tell the label of a sound: the encoder of transcribe, with attention pooling.",
     ),
     "segment": (
-        "regard.tasks.segment.task:TASK",
+        "regard.tasks.segment:TASK",
         "Tell the class of each pixel: a small network with channel, position and fusion attention.",
     ),
     "images": (
-        "regard.tasks.images.task:TASK",
+        "regard.tasks.images:TASK",
         "Tell the label of an image: a Vision Transformer, or a convolutional network with SE or CBAM.",
     ),
     "caption": (
-        "regard.tasks.caption.task:TASK",
+        "regard.tasks.caption:TASK",
         "Say in words what an image shows: soft or hard attention to its parts, or a Transformer.",
     ),
 }

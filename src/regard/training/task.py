@@ -79,7 +79,7 @@ class ValidationResult:
 class EpochLoader(Protocol):
     """The batches of this process, one epoch an iteration; the order depends on nothing but a seed and the epoch.
 
-    `regard.data.epochs.EpochBatches` is one for a sequence of examples.
+    `regard.data.batches.Batches` is one for examples of any kind.
     """
 
     def __len__(self) -> int:
@@ -193,6 +193,11 @@ class Prediction(_ShortRepr, ABC):
         """What the model chooses from, with probabilities, the most likely first; (): the text is all there is."""
         return ()
 
+    @property
+    def written(self) -> str:
+        """What the model wrote, without what it was given."""
+        return self.answer
+
     def report(self) -> Any:
         """What ``regard predict`` prints for an input that was typed: something that Rich prints; None: the text."""
         return None
@@ -274,6 +279,22 @@ class Trained(ABC):
                 raise ArgumentError(f"{self.folder.path} has no test data; name a data set to evaluate on")
         return self.evaluate_with(data, _options(self.task.evaluation_config, options))
 
+    def facts(self) -> str:
+        """What the model is, in a few words."""
+        return type(self.model).__name__
+
+    def read(self, source: Any) -> Any:
+        """An input as the model reads it, which `predict` takes too."""
+        return source
+
+    def delay(self, source: Any) -> str | None:
+        """Why an input takes too long to be read while somebody waits; None: it does not."""
+        return None
+
+    def attention_size(self, source: Any) -> tuple[int, int]:
+        """The tokens of an input, and the attention weights between them of all layers and heads of an encoder."""
+        return 0, 0
+
     @abstractmethod
     def predict_with(self, inputs: Sequence[Any], options: Any) -> Sequence[Prediction]:
         """`predict` with a ``prediction_config`` of the task."""
@@ -327,6 +348,9 @@ class Task(ABC):
         name: as in ``regard train <name>``.
         input_kind: what one input of `Trained.predict` is: a text, or an image or a sound, as a path or as the bytes of
             a file.
+        input_hint: what to type or to choose, for a viewer.
+        answer_name: what a prediction is, for a viewer: ``"Translation"``.
+        typing_options: options of `Trained.predict` for a text that is read while somebody types it.
         summary: one line for the help.
         metrics: what a validation measures. The first one decides which model is the best.
         files: files that `prepare` writes into the run folder and a trained run needs, relative to it. The run's
@@ -342,6 +366,9 @@ class Task(ABC):
 
     name: ClassVar[str]
     input_kind: ClassVar[InputKind] = "text"
+    input_hint: ClassVar[str] = "A text"
+    answer_name: ClassVar[str] = "Output"
+    typing_options: ClassVar[Mapping[str, Any]] = {}
     summary: ClassVar[str]
     metrics: ClassVar[tuple[Metric, ...]]
     files: ClassVar[tuple[str, ...]] = ()

@@ -7,7 +7,7 @@ import torch
 from image_files import colours
 from regard.data.images.augmentation import Augmentation
 from regard.data.images.caption_batches import CaptionBatch, CaptionExample, caption_examples
-from regard.data.images.object_cells import cells_inside
+from regard.data.images.image_rows import cells_inside
 from regard.data.text.tokenizers import Tokenizer
 from regard.errors import ArgumentError, ShapeError
 

@@ -3,12 +3,13 @@
 import json
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from image_files import colours, encoded
 from regard.data.images.image_rows import captioned_images, labelled_images
-from regard.data.images.input_image import InputImage
-from regard.data.images.pixel_table import pixel_table
+from regard.data.images.pictures import InputImage, pixel_table
 from regard.data.images.scenes import Scene, SceneObject
 from regard.errors import ArgumentError, DataError, KindError, ShapeError
 
@@ -32,7 +33,9 @@ def test_all_forms_of_captions_are_the_same(images):
     (images / "a.json").write_text(json.dumps(rows))
     (images / "a.tsv").write_text("image\tcaption\nimages/0.png\tone\nimages/1.png\tthree\nimages/0.png\ttwo\n")
     (images / "a.csv").write_text('caption,image\none,images/0.png\n"three",images/1.png\n\ntwo,images/0.png\n')
-    for suffix in ("jsonl", "json", "tsv", "csv"):
+    columns = {"image": [f"images/{n}.png" for n in (0, 1, 0)], "caption": ["one", "three", "two"]}
+    pq.write_table(pa.table(columns), images / "a.parquet")
+    for suffix in ("jsonl", "json", "tsv", "csv", "parquet"):
         found = captioned_images(images / f"a.{suffix}")
         assert [row.texts for row in found] == [("one", "two"), ("three",)]
         assert np.array_equal(found[1].picture.pixels(), colours(7, 5, 1))
@@ -94,7 +97,7 @@ def test_a_wrong_row_is_named(tmp_path, row, message):
 
 
 def test_a_table_that_cannot_be_read(tmp_path):
-    with pytest.raises(DataError, match="no such file or folder"):
+    with pytest.raises(DataError, match="no such file"):
         captioned_images(tmp_path / "none.jsonl")
     (tmp_path / "a.txt").write_text("x")
     with pytest.raises(DataError, match=r"unknown kind of file '\.txt'"):
@@ -108,7 +111,7 @@ def test_a_table_that_cannot_be_read(tmp_path):
     (tmp_path / "c.tsv").write_text("image\tcaption\na.png\tx\ty\n")
     with pytest.raises(DataError, match="line 2 has 3 fields where the header has 2"):
         captioned_images(tmp_path / "c.tsv")
-    with pytest.raises(DataError, match="is a folder; name the table inside it"):
+    with pytest.raises(DataError, match="is a folder; name the file inside it"):
         captioned_images(tmp_path)
     with pytest.raises(DataError, match="is a folder without classes"):
         labelled_images(tmp_path)

@@ -6,8 +6,14 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from regard.data.images.masked_sources import open_masked, source_files
-from regard.data.images.masked_table import IGNORED, known_classes, masked_table, resized_classes
+from regard.data.images.masked_images import (
+    IGNORED,
+    known_classes,
+    masked_table,
+    open_masked,
+    resized_classes,
+    source_files,
+)
 from regard.data.images.streets import CLASSES, HEIGHT, WIDTH, Street, write_streets
 from regard.errors import ArgumentError, DataError
 

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from image_files import colours, encoded
-from regard.data.images.reading import image_size, read_class_map, read_image
-from regard.data.images.saving import save_png
+from regard.data.images.reading import image_size, read_class_map, read_image, save_png
 from regard.errors import DataError
 
 TURNS = {

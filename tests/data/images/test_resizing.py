@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from image_files import colours
-from regard.data.images.resizing import covered_box, fit_image
+from regard.data.images.reading import covered_box, fit_image
 from regard.errors import ArgumentError, DataError, ShapeError
 
 

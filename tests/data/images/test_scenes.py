@@ -7,8 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.data.images.scene_captions import labelled_scene, scene_rows, write_scenes
-from regard.data.images.scenes import COLORS, SHAPES, Scene, SceneObject, coverage
+from regard.data.images.scenes import (
+    COLORS,
+    SHAPES,
+    Scene,
+    SceneObject,
+    coverage,
+    labelled_scene,
+    scene_rows,
+    write_scenes,
+)
 from regard.errors import DataError
 
 

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 import soundfile
 
-from regard.data.speech.feature_files import read_features
-from regard.data.speech.sounds import Sound, read_sound, resampled
+from regard.data.speech.sounds import Sound, read_features, read_sound, resampled
 from regard.errors import ArgumentError, DataError
 
 

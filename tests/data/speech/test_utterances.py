@@ -7,13 +7,11 @@ import numpy as np
 import pytest
 import soundfile
 
-from regard.data.speech.batches import SpeechBatch, SpeechBatches, Variation, stretched
-from regard.data.speech.feature_table import FeatureTable, feature_table
-from regard.data.speech.generated import utterance, write_speech
+from regard.data.ragged import Ragged
+from regard.data.speech.batches import SpeechBatch, Variation, speech_batches, stretched
 from regard.data.speech.log_mel import LogMel
-from regard.data.speech.phones import PHONES, WORDS
-from regard.data.speech.utterances import open_utterances
-from regard.data.speech.voices import RATE, Voice, speak
+from regard.data.speech.utterances import FeatureTable, feature_table, open_utterances
+from regard.data.speech.voices import PHONES, RATE, WORDS, Voice, speak, utterance, write_speech
 from regard.errors import ArgumentError, DataError, UnknownNameError
 
 
@@ -92,7 +90,7 @@ def test_features_are_those_of_the_front_end_and_come_from_the_cache(table, monk
     def fail(*_):
         raise AssertionError("it was read again")
 
-    monkeypatch.setattr("regard.data.speech.feature_table.utterance_features", fail)
+    monkeypatch.setattr("regard.data.speech.utterances.utterance_features", fail)
     np.testing.assert_array_equal(feature_table(listed, front_end)[1], found[1])
     with pytest.raises(AssertionError, match="read again"):
         feature_table(listed, LogMel(8000, bands=7))
@@ -124,7 +122,7 @@ LENGTHS = [5, 3, 8, 2, 7, 11, 4]
 
 
 def batches(variation=None, size=3, **options):
-    return SpeechBatches(numbered(LENGTHS), lambda rows: [4 + row for row in rows], size, variation, **options)
+    return speech_batches(numbered(LENGTHS), lambda rows: [4 + row for row in rows], size, variation, **options)
 
 
 def test_a_batch_is_padded_by_zeros_and_targets_have_their_ends():
@@ -173,7 +171,7 @@ def test_joined_examples_are_their_utterances_in_order():
 
 
 def test_joined_utterances_occur_equally_often():
-    loader = SpeechBatches(numbered([2] * 101), list, 4, Variation(join=5), seed=3)
+    loader = speech_batches(numbered([2] * 101), list, 4, Variation(join=5), seed=3)
     drawn = [token for batch in loader for row in batch.target.tolist() for token in row[1:]]
     counts = np.bincount([token for token in drawn if token > 2], minlength=101)[3:]
     assert counts.max() - counts.min() <= 1
@@ -199,8 +197,8 @@ def test_stretching_keeps_a_line_a_line(factor):
 def test_impossible_batches_are_refused():
     with pytest.raises(ArgumentError, match="batch_size"):
         batches(size=0)
-    with pytest.raises(ArgumentError, match="no utterances"):
-        SpeechBatches(FeatureTable([], 3), list, 2)
+    with pytest.raises(ArgumentError, match="no examples"):
+        speech_batches(FeatureTable(Ragged([]), 3), list, 2)
     with pytest.raises(ArgumentError, match="rank"):
         batches(rank=2, world_size=2)
     with pytest.raises(ArgumentError, match="does not fit"):

@@ -5,8 +5,7 @@ import re
 
 import pytest
 
-from regard.data.text.articles import COLUMNS, generate_articles, write_articles
-from regard.data.text.events import CHOICES, KINDS
+from regard.data.text.articles import CHOICES, COLUMNS, KINDS, generate_articles, write_articles
 from regard.errors import ArgumentError, DataError
 
 SLOT = re.compile(r"\{(\w+)(?::\w+)?\}")

@@ -9,9 +9,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from regard.data.batches import cuts
 from regard.data.ragged import Ragged
 from regard.data.text import batches
-from regard.data.text.batches import BatchLoader, PairBatch, encode_pairs
+from regard.data.text.batches import PairBatch, encode_pairs, pair_batches
 from regard.data.text.tokenizers import Tokenizer
 from regard.errors import ArgumentError, DataError
 
@@ -37,7 +38,7 @@ def encoded(texts, tokenizer, monkeypatch):
 
 
 def same(left: PairBatch, right: PairBatch) -> bool:
-    return all(torch.equal(getattr(left, name), getattr(right, name)) for name in PairBatch.__slots__)
+    return all(torch.equal(getattr(left, name), getattr(right, name)) for name in PairBatch.__dataclass_fields__)
 
 
 def rows_of(batches):
@@ -78,7 +79,7 @@ def test_encoding_follows_tokenizer_and_data(tokenizer):
 
 
 def test_a_batch_is_padded_and_bounded(encoded, texts, tokenizer):
-    for batch in BatchLoader(encoded, 97, seed=3):
+    for batch in pair_batches(encoded, 97, seed=3):
         for row, index in enumerate(batch.index.tolist()):
             source, target = texts[index]
             size, length = int(batch.source_lengths[row]), int(batch.target_lengths[row])
@@ -91,13 +92,13 @@ def test_a_batch_is_padded_and_bounded(encoded, texts, tokenizer):
         assert batch.source.shape[1] == batch.source_lengths.max()
         assert batch.target.shape[1] == batch.target_lengths.max()
         assert batch.target_tokens == sum(len(texts[index][1]) + 1 for index in batch.index.tolist())
-        assert {getattr(batch, name).dtype for name in PairBatch.__slots__} == {torch.int64}
+        assert {getattr(batch, name).dtype for name in PairBatch.__dataclass_fields__} == {torch.int64}
 
 
 @pytest.mark.parametrize("shuffle", [True, False])
 @pytest.mark.parametrize("width", [1, 2, 5])
 def test_every_row_once_an_epoch_within_the_budgets(encoded, shuffle, width):
-    loader = BatchLoader(encoded, 131, source_tokens_per_batch=150, shuffle=shuffle, bucket_width=width)
+    loader = pair_batches(encoded, 131, source_tokens_per_batch=150, shuffle=shuffle, bucket_width=width)
     for _ in range(3):
         epoch = list(loader)
         assert sorted(rows_of(epoch)) == list(range(211))
@@ -106,7 +107,7 @@ def test_every_row_once_an_epoch_within_the_budgets(encoded, shuffle, width):
 
 
 def test_a_pair_beyond_the_budget_is_alone(encoded):
-    loader = BatchLoader(encoded, 1)
+    loader = pair_batches(encoded, 1)
     assert len(loader) == 211
     assert all(len(batch) == 1 for batch in loader)
 
@@ -116,34 +117,34 @@ def test_a_pair_beyond_the_budget_is_alone(encoded):
 def test_cuts_fill_batches_as_far_as_they_go(lengths, budget):
     lengths = np.array(sorted(lengths))
     target, source = lengths[:, 0] + 2, lengths[:, 1]
-    cuts = batches._cuts(target, source, budget, 2 * budget)
+    boundaries = cuts(np.stack([target, source], 1), (budget, 2 * budget))
 
     def fits(start, stop):
         rows = stop - start
         return rows * target[start:stop].max() <= budget and rows * source[start:stop].max() <= 2 * budget
 
-    assert cuts[0] == 0
-    assert cuts[-1] == len(lengths)
-    for start, stop in itertools.pairwise(cuts):
+    assert boundaries[0] == 0
+    assert boundaries[-1] == len(lengths)
+    for start, stop in itertools.pairwise(boundaries):
         assert stop - start == 1 or fits(start, stop)
         assert stop == len(lengths) or not fits(start, stop + 1)
 
 
 def test_the_order_is_that_of_seed_and_epoch(encoded):
     def epoch(seed, number):
-        loader = BatchLoader(encoded, 131, seed=seed)
+        loader = pair_batches(encoded, 131, seed=seed)
         loader.set_epoch(number)
         return rows_of(loader)
 
     assert epoch(5, 0) == epoch(5, 0)
     assert epoch(5, 0) != epoch(5, 1)
     assert epoch(5, 0) != epoch(6, 0)
-    loader = BatchLoader(encoded, 131, seed=5)
+    loader = pair_batches(encoded, 131, seed=5)
     assert [rows_of(loader) for _ in range(3)] == [epoch(5, 0), epoch(5, 1), epoch(5, 2)]
 
 
 def test_an_epoch_that_was_left_is_over(encoded):
-    loader, whole = BatchLoader(encoded, 131), BatchLoader(encoded, 131)
+    loader, whole = pair_batches(encoded, 131), pair_batches(encoded, 131)
     next(iter(loader))
     list(whole)
     assert rows_of(loader) == rows_of(whole)
@@ -151,7 +152,7 @@ def test_an_epoch_that_was_left_is_over(encoded):
 
 @pytest.mark.parametrize("delivered", [0, 1, 3, 8, 100])
 def test_a_loaded_state_goes_on_after_the_last_batch(encoded, delivered):
-    loader = BatchLoader(encoded, 331, seed=2)
+    loader = pair_batches(encoded, 331, seed=2)
     list(loader)
     expected = list(loader) + list(loader)
     loader.set_epoch(1)
@@ -160,7 +161,7 @@ def test_a_loaded_state_goes_on_after_the_last_batch(encoded, delivered):
     for _ in range(delivered):
         next(epoch)
     state = pickle.loads(pickle.dumps(loader.state_dict()))
-    other = BatchLoader(encoded, 331, seed=2)
+    other = pair_batches(encoded, 331, seed=2)
     other.load_state_dict(state)
     rest = list(other)
     if delivered < len(loader):
@@ -171,7 +172,7 @@ def test_a_loaded_state_goes_on_after_the_last_batch(encoded, delivered):
 
 
 def test_setting_the_epoch_of_a_loaded_state_keeps_it(encoded):
-    loader = BatchLoader(encoded, 131)
+    loader = pair_batches(encoded, 131)
     expected = list(loader)
     loader.load_state_dict({"epoch": 0, "position": 2})
     loader.set_epoch(0)
@@ -179,7 +180,7 @@ def test_setting_the_epoch_of_a_loaded_state_keeps_it(encoded):
 
 
 def test_evaluation_is_sorted_and_the_order_comes_back(encoded, texts, tokenizer):
-    loader = BatchLoader(encoded, 131, shuffle=False)
+    loader = pair_batches(encoded, 131, shuffle=False)
     lengths = [length for batch in loader for length in batch.target_lengths.tolist()]
     assert lengths == sorted(lengths)
     restored = [""] * len(texts)
@@ -191,9 +192,9 @@ def test_evaluation_is_sorted_and_the_order_comes_back(encoded, texts, tokenizer
 
 
 def test_processes_share_an_epoch(encoded):
-    whole = [tuple(batch.index.tolist()) for batch in BatchLoader(encoded, 131, seed=1)]
+    whole = [tuple(batch.index.tolist()) for batch in pair_batches(encoded, 131, seed=1)]
     parts = [
-        [tuple(batch.index.tolist()) for batch in BatchLoader(encoded, 131, seed=1, rank=rank, world_size=3)]
+        [tuple(batch.index.tolist()) for batch in pair_batches(encoded, 131, seed=1, rank=rank, world_size=3)]
         for rank in range(3)
     ]
     assert len({len(part) for part in parts}) == 1
@@ -203,7 +204,7 @@ def test_processes_share_an_epoch(encoded):
 
 
 def test_a_loader_can_be_pickled_in_the_middle(encoded):
-    loader = BatchLoader(encoded, 131, seed=4)
+    loader = pair_batches(encoded, 131, seed=4)
     expected = list(loader)
     pickled = pickle.dumps(loader)
     assert len(pickled) < 30_000
@@ -213,7 +214,7 @@ def test_a_loader_can_be_pickled_in_the_middle(encoded):
 
 
 def test_a_selection_keeps_its_row_numbers(encoded):
-    loader = BatchLoader(encoded.select([7, 3, 101]), 131, shuffle=False)
+    loader = pair_batches(encoded.select([7, 3, 101]), 131, shuffle=False)
     assert sorted(rows_of(loader)) == [3, 7, 101]
 
 
@@ -232,7 +233,7 @@ def test_a_batch_of_lists():
 
 def test_a_batch_moves_as_a_whole():
     moved = PairBatch.of([[4]]).to("meta")
-    assert {getattr(moved, name).device.type for name in PairBatch.__slots__} == {"meta"}
+    assert {getattr(moved, name).device.type for name in PairBatch.__dataclass_fields__} == {"meta"}
 
 
 @given(st.lists(st.lists(st.integers(0, 9), max_size=5), min_size=1, max_size=23), st.data())
@@ -261,12 +262,12 @@ def test_ragged_rows_in_pieces_are_the_rows(lists, data):
 )
 def test_bad_arguments(encoded, options, message):
     with pytest.raises(ArgumentError, match=message):
-        BatchLoader(encoded, **{"tokens_per_batch": 64, **options})
+        pair_batches(encoded, **{"tokens_per_batch": 64, **options})
 
 
 def test_bad_state_and_lengths(encoded, tokenizer):
     with pytest.raises(ArgumentError, match="was the data changed"):
-        BatchLoader(encoded, 64).load_state_dict({"epoch": 0, "position": 10_000})
+        pair_batches(encoded, 64).load_state_dict({"epoch": 0, "position": 10_000})
     with pytest.raises(ArgumentError, match="max_length must be"):
         encode_pairs(encoded, tokenizer, tokenizer, max_length=0)
     with pytest.raises(ArgumentError, match="overlong must be 'drop' or 'cut'"):

@@ -5,8 +5,7 @@ import pytest
 from regard.data.text.alignment import Alignment
 from regard.data.text.generated import LONGEST, SHORTEST, generate, write_corpus
 from regard.data.text.grammar import lexicon
-from regard.data.text.grammar.morphology import agree, english_plural, spanish_plural
-from regard.data.text.grammar.spanish_verbs import spanish_verb
+from regard.data.text.grammar.morphology import agree, english_plural, spanish_plural, spanish_verb
 from regard.data.text.sources import open_pairs
 from regard.data.text.words import split_words
 from regard.errors import ArgumentError, DataError

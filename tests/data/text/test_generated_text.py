@@ -5,8 +5,8 @@ import re
 
 import pytest
 
-from regard.data.text import generated_text
-from regard.data.text.generated_text import write_text
+from regard.data.text import generated
+from regard.data.text.generated import write_text
 from regard.errors import ArgumentError, DataError
 
 SIZES = {"train": 400, "validation": 60, "test": 50}
@@ -30,7 +30,9 @@ def test_its_parts_are_paragraphs_and_share_no_sentence(tmp_path):
 
 
 def test_a_sentence_that_comes_again_is_left_out(tmp_path, monkeypatch):
-    monkeypatch.setattr(generated_text, "sentences", lambda seed: (f"Number {7 * n % 90}." for n in itertools.count()))
+    monkeypatch.setattr(
+        generated, "english_sentences", lambda seed: (f"Number {7 * n % 90}." for n in itertools.count())
+    )
     files = write_text(tmp_path, {"train": 150, "validation": 20, "test": 10}, 3)
     found = {part: sentences(file) for part, file in files.items()}
     assert len({*found["validation"], *found["test"]}) == 30

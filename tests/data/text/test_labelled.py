@@ -9,10 +9,10 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
+from regard.data.labels import Labels
 from regard.data.text import sources
-from regard.data.text.labelled import labelled_lists, open_labelled
-from regard.data.text.labelled_batches import LabelledBatch, LabelledBatches, encode_labelled
-from regard.data.text.labels import Labels
+from regard.data.text.batches import LabelledBatch, encode_labelled, labelled_batches
+from regard.data.text.sources import labelled_lists, open_labelled
 from regard.data.text.tokenizers import Tokenizer
 from regard.errors import ArgumentError, DataError, KindError, RunError
 
@@ -144,7 +144,7 @@ class TestBatches:
         return encode_labelled(found, tokenizer, labels, max_length=8)
 
     def test_every_text_once_with_its_label(self, encoded):
-        loader = LabelledBatches(encoded, texts=5, tokens=24, seed=3)
+        loader = labelled_batches(encoded, texts=5, tokens=24, seed=3)
         for _ in range(2):
             batches = list(loader)
             assert len(batches) == len(loader)
@@ -157,8 +157,8 @@ class TestBatches:
                 assert torch.equal(batch.tokens != 0, torch.arange(batch.tokens.shape[1]) < batch.lengths[:, None])
 
     def test_a_state_continues_bit_for_bit(self, encoded):
-        whole = list(LabelledBatches(encoded, 5, 24, seed=3))
-        loader = LabelledBatches(encoded, 5, 24, seed=3)
+        whole = list(labelled_batches(encoded, 5, 24, seed=3))
+        loader = labelled_batches(encoded, 5, 24, seed=3)
         loader.load_state_dict({"epoch": 0, "position": 4})
         rest = list(loader)
         assert [batch.index.tolist() for batch in rest] == [batch.index.tolist() for batch in whole[4:]]

@@ -5,7 +5,7 @@ import lightning
 import pytest
 import torch
 
-from regard.data.text.batches import BatchLoader, encode_pairs
+from regard.data.text.batches import encode_pairs, pair_batches
 from regard.data.text.tokenizers import Tokenizer
 
 
@@ -33,7 +33,7 @@ def loader():
     texts = ["a" * size for size in range(1, 30)]
     tokenizer = Tokenizer.train(texts, "char")
     encoded = encode_pairs(datasets.Dataset.from_dict({"source": texts, "target": texts}), tokenizer, tokenizer)
-    return lambda: BatchLoader(encoded, 61, seed=3)
+    return lambda: pair_batches(encoded, 61, seed=3)
 
 
 @pytest.mark.filterwarnings("ignore")  # Lightning's and torch's own

@@ -4,8 +4,8 @@ from collections import Counter, defaultdict
 
 import pytest
 
-from regard.data.text.labelled import open_labelled
 from regard.data.text.reviews import BAD, GOOD, LABELS, NEGATIONS, generate_reviews, write_reviews
+from regard.data.text.sources import open_labelled
 from regard.data.text.words import split_words
 from regard.errors import ArgumentError
 

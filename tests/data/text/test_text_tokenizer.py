@@ -7,7 +7,7 @@ import tokenizers
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.data.text.text_tokenizer import PATTERNS, TextTokenizer
+from regard.data.text.tokenizers import KINDS, TextTokenizer
 from regard.errors import ArgumentError, DataError, RunError, UnknownNameError
 
 TEXT = (
@@ -16,7 +16,7 @@ TEXT = (
 )
 
 
-@pytest.fixture(scope="module", params=PATTERNS)
+@pytest.fixture(scope="module", params=KINDS)
 def tokenizer(request):
     return TextTokenizer.train([TEXT] * 5, request.param, 400)
 
@@ -53,7 +53,7 @@ def test_characters_are_kept_or_unknown(kind, text):
 
 
 @given(first=st.text(alphabet="ab \n\t1.é"), second=st.text(alphabet="ab \n\t1.é"))
-@pytest.mark.parametrize("kind", PATTERNS)
+@pytest.mark.parametrize("kind", KINDS)
 def test_lines_can_be_encoded_one_by_one(kind, first, second):
     """So the ids of a file do not depend on the blocks that it is read in."""
     tokenizer = TextTokenizer.train(["ab ba  a.b 11 é\n\n\ta ab\n"] * 5, kind, 400)
@@ -84,7 +84,7 @@ def test_bad_use_is_refused(tokenizer):
         TextTokenizer.train([TEXT], "words")
     with pytest.raises(ArgumentError, match="size must be a whole number above 2"):
         TextTokenizer.train([TEXT], "word", 2)
-    for kind in PATTERNS:
+    for kind in KINDS:
         with pytest.raises(DataError, match="too little text"):
             TextTokenizer.train([], kind)
     with pytest.raises(DataError, match="surrogate"):

@@ -8,10 +8,8 @@ import pytest
 import torch
 
 from regard.data.text import running_text
-from regard.data.text.running_text import text_files
-from regard.data.text.text_tokenizer import PATTERNS, TextTokenizer
-from regard.data.text.token_table import TokenTable, encode_text
-from regard.data.text.windows import WindowBatches
+from regard.data.text.running_text import TokenTable, encode_text, text_files, window_batches
+from regard.data.text.tokenizers import KINDS, TextTokenizer
 from regard.errors import ArgumentError, DataError
 
 TABLE = TokenTable([np.arange(0, 7), np.arange(0), np.arange(7, 8), np.arange(8, 53)])
@@ -29,7 +27,7 @@ def test_a_table_is_its_arrays_one_after_the_other():
     assert pickle.loads(pickle.dumps(part)).ids().tolist() == list(range(5, 30))
 
 
-@pytest.mark.parametrize("kind", PATTERNS)
+@pytest.mark.parametrize("kind", KINDS)
 def test_the_ids_of_files_are_those_of_their_texts(tmp_path, monkeypatch, own_cache, kind):
     texts = ["One line.\nAnother, with 12 é.\r\n\n" * 7, "", "no end of line"]
     for number, text in enumerate(texts):
@@ -61,7 +59,7 @@ def epochs(loader, count):
 
 @pytest.mark.parametrize("order", ["random", "consecutive"])
 def test_a_batch_is_windows_and_the_tokens_after_them(order):
-    loader = WindowBatches(TABLE, 3, 5, order=order, seed=2)
+    loader = window_batches(TABLE, 3, 5, order=order, seed=2)
     batches = list(loader)
     assert len(batches) == len(loader)
     for batch in batches:
@@ -70,14 +68,14 @@ def test_a_batch_is_windows_and_the_tokens_after_them(order):
 
 
 def test_random_windows_begin_everywhere():
-    loader = WindowBatches(TABLE, 7, 5, steps=100)
+    loader = window_batches(TABLE, 7, 5, steps=100)
     starts = Counter(torch.cat(epochs(loader, 3))[:, 0].tolist())
     assert set(starts) == set(range(53 - 5))
     assert max(starts.values()) < 3 * min(starts.values())
 
 
 def test_consecutive_windows_give_each_token_once():
-    loader = WindowBatches(TABLE, 3, 5, order="consecutive", seed=4)
+    loader = window_batches(TABLE, 3, 5, order="consecutive", seed=4)
     found = epochs(loader, 30)
     assert len({tuple(sorted(epoch[:, 0].tolist())) for epoch in found}) > 3
     assert len({tuple(epoch[:, 0].tolist()) for epoch in found}) == 30
@@ -90,14 +88,14 @@ def test_consecutive_windows_give_each_token_once():
 @pytest.mark.parametrize("order", ["random", "consecutive"])
 def test_the_order_depends_on_seed_and_epoch_and_resumes_anywhere(order):
     options = {"order": order, "steps": 2}
-    whole = WindowBatches(TABLE, 3, 5, seed=4, **options)
+    whole = window_batches(TABLE, 3, 5, seed=4, **options)
     batches = [batch for _ in range(3) for batch in whole]
     assert len(batches) == 6
     assert not torch.equal(batches[0], batches[2])
-    other = WindowBatches(TABLE, 3, 5, seed=5, **options)
+    other = window_batches(TABLE, 3, 5, seed=5, **options)
     assert not torch.equal(batches[0], next(iter(other)))
     for taken in range(6):
-        resumed = WindowBatches(TABLE, 3, 5, seed=4, **options)
+        resumed = window_batches(TABLE, 3, 5, seed=4, **options)
         resumed.load_state_dict({"epoch": taken // 2, "position": taken % 2})
         rest = [batch for _ in range(3 - taken // 2) for batch in resumed]
         assert all(map(torch.equal, rest, batches[taken:]))
@@ -108,11 +106,11 @@ def test_the_order_depends_on_seed_and_epoch_and_resumes_anywhere(order):
 
 @pytest.mark.parametrize("order", ["random", "consecutive"])
 def test_processes_share_the_batches(order):
-    whole = list(WindowBatches(TABLE, 2, 5, order=order, steps=4))
-    parts = [list(WindowBatches(TABLE, 2, 5, order=order, steps=2, rank=rank, world_size=2)) for rank in (0, 1)]
+    whole = list(window_batches(TABLE, 2, 5, order=order, steps=4))
+    parts = [list(window_batches(TABLE, 2, 5, order=order, steps=2, rank=rank, world_size=2)) for rank in (0, 1)]
     for number, batch in enumerate(whole):
         assert torch.equal(batch, parts[number % 2][number // 2])
-    many = [WindowBatches(TABLE, 7, 5, order=order, rank=rank, world_size=3) for rank in range(3)]
+    many = [window_batches(TABLE, 7, 5, order=order, rank=rank, world_size=3) for rank in range(3)]
     assert [len(list(loader)) for loader in many] == [1, 1, 1]
     assert all(len(batch) == 7 for loader in many for batch in loader)
 
@@ -120,7 +118,7 @@ def test_processes_share_the_batches(order):
 def test_a_text_of_one_window():
     table = TokenTable([np.arange(6)])
     for order in ("random", "consecutive"):
-        (batch,) = WindowBatches(table, 2, 5, order=order)
+        (batch,) = window_batches(table, 2, 5, order=order)
         assert batch[0].tolist() == list(range(6))
 
 
@@ -137,6 +135,6 @@ def test_a_text_of_one_window():
 )
 def test_bad_use_is_refused(options, error, message):
     with pytest.raises(error, match=message):
-        WindowBatches(TABLE, **{"batch_size": 3, "length": 5, **options})
+        window_batches(TABLE, **{"batch_size": 3, "length": 5, **options})
     with pytest.raises(ArgumentError, match="was the data changed"):
-        WindowBatches(TABLE, 3, 5).load_state_dict({"epoch": 0, "position": 99})
+        window_batches(TABLE, 3, 5).load_state_dict({"epoch": 0, "position": 99})

@@ -7,8 +7,8 @@ import pytest
 
 from regard.data.images.image_rows import NamedObject
 from regard.errors import ArgumentError
-from regard.tasks.caption.caption_metrics import caption_scores, plain_words
-from regard.tasks.caption.pointing import AttendedCaption, names_said, pointing
+from regard.tasks.outputs.text_metrics import caption_scores, plain_words
+from regard.tasks.pointing import AttendedCaption, names_said, pointing
 
 
 def test_bleu_of_orders_by_hand():

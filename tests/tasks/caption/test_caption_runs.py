@@ -11,7 +11,7 @@ from image_files import colours, encoded
 from image_runs import CAPTIONERS, config_of, train_run
 from regard.errors import ArgumentError, DataError, KindError
 from regard.records import GridAxis
-from regard.tasks.caption.config import DataConfig, EvaluationConfig, ModelConfig, PredictionConfig
+from regard.tasks.caption import DataConfig, EvaluationConfig, ModelConfig, PredictionConfig
 from regard.training.run_folder import RunFolder
 
 

@@ -12,10 +12,8 @@ from safetensors.torch import load_file
 import regard
 from regard.data.text.reviews import write_reviews
 from regard.errors import ArgumentError, DataError, KindError, RunError
-from regard.tasks.classify import train_classifier
-from regard.tasks.classify.config import ClassificationTrainingConfig, DataConfig, ModelConfig
-from regard.tasks.classify.experiment import balanced_weights
-from regard.tasks.classify.task import TASK
+from regard.tasks.classify import TASK, ClassificationTrainingConfig, DataConfig, ModelConfig, train_classifier
+from regard.tasks.outputs.label import balanced_weights
 from regard.training.checkpoints import list_checkpoints, load_checkpoint
 from regard.training.config import RunConfig
 from regard.training.reporter import SilentReporter
@@ -183,7 +181,7 @@ def test_validation_texts_of_sorted_data_are_of_every_label(tmp_path):
     experiment = TASK.prepare(config, RunFolder(tmp_path))
     assert len(experiment.true) == 30
     assert set(experiment.true) == {0, 1, 2}
-    assert sum(experiment.corpora.counts) == 270
+    assert sum(experiment.counts) == 270
 
 
 def test_balanced_weights():
@@ -234,5 +232,5 @@ def test_three_lines_train_one(tmp_path):
 
 
 def test_the_package_imports_no_pytorch():
-    code = "import sys, regard.tasks.classify.task, regard.tasks.classify.config; assert 'torch' not in sys.modules"
+    code = "import sys, regard.tasks.classify; assert 'torch' not in sys.modules"
     subprocess.check_call([sys.executable, "-c", code])

@@ -5,7 +5,7 @@ import io
 import pytest
 from rich.console import Console
 
-from regard.tasks.classify.word_report import WordReport
+from regard.tasks.word_report import WordReport
 
 WORDS = ["Although", "the", "日本", "is", "dull", "\x1b[31m", ","]
 WEIGHTS = [[0.0, 0.05, 0.2, 0.0, 0.7, 0.05, 0.0]]

@@ -10,7 +10,7 @@ from image_runs import CLASSIFIERS, config_of, train_run
 from regard.attention.execution import recorded_calls
 from regard.errors import ArgumentError, DataError
 from regard.records import GridAxis
-from regard.tasks.images.config import DataConfig, ModelConfig
+from regard.tasks.images import DataConfig, ModelConfig
 from regard.training.run_folder import RunFolder
 
 

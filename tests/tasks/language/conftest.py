@@ -2,8 +2,7 @@
 
 import pytest
 
-from regard.tasks.language.config import DataConfig, LanguageTrainingConfig, ModelConfig
-from regard.tasks.language.task import TASK
+from regard.tasks.language import TASK, DataConfig, LanguageTrainingConfig, ModelConfig
 from regard.training.config import RunConfig
 from regard.training.reporter import SilentReporter
 from regard.training.run import train as train_run

@@ -10,7 +10,7 @@ import torch
 
 import regard
 from regard.errors import ArgumentError, DataError, RunError
-from regard.tasks.language.task import TASK
+from regard.tasks.language import TASK
 from regard.training.run_folder import RunFolder
 
 TRAIN = ["train", "language", "--tokenizer", "char", "--context", 13, "--layers", 1, "--hidden", 8, "--heads", 2,
@@ -134,11 +134,11 @@ def test_unknown_pieces_are_counted_and_said(run, tmp_path):
 def test_the_end_of_the_training_text_is_held_out(small, tmp_path, texts):
     folder = RunFolder(tmp_path)
     text = (texts / "train.txt").read_bytes().decode()
-    corpus = TASK.prepare(small({"validation": None, "held_out": 101}), folder).corpus
-    assert corpus.tokenizer.decode(corpus.train.ids()) == text[:-101]
-    assert corpus.tokenizer.decode(corpus.validation.ids(1)) == text[-101:]
-    corpus = TASK.prepare(small({"validation": None}), folder).corpus
-    assert len(corpus.validation) - 1 == (len(text) + 1) // 10
+    prepared = TASK.prepare(small({"validation": None, "held_out": 101}), folder)
+    assert prepared.files["tokenizer"].decode(prepared.train.table.ids()) == text[:-101]
+    assert prepared.files["tokenizer"].decode(prepared.validation.table.ids(1)) == text[-101:]
+    prepared = TASK.prepare(small({"validation": None}), folder)
+    assert len(prepared.validation) - 1 == (len(text) + 1) // 10
 
 
 def test_a_run_takes_weights_and_tokenizer_of_another(run, small, train, tmp_path, texts):

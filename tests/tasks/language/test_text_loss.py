@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from regard.data.text.text_tokenizer import TextTokenizer
-from regard.data.text.token_table import TokenTable
+from regard.data.text.running_text import TokenTable
+from regard.data.text.tokenizers import TextTokenizer
 from regard.models import LanguageModel, LanguageModelConfig
-from regard.tasks.language import text_loss as module
-from regard.tasks.language.text_loss import TextLoss, Windows, text_loss
+from regard.tasks.outputs import next_token as module
+from regard.tasks.outputs.next_token import TextLoss, Windows, text_loss
 
 CONTEXT = 7
 

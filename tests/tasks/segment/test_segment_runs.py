@@ -9,14 +9,11 @@ from PIL import Image
 from torchmetrics.classification import MulticlassJaccardIndex
 
 import regard
-from regard.data.images.masked_sources import open_masked
+from regard.data.images.masked_images import open_masked
 from regard.data.images.streets import CLASSES, HEIGHT, WIDTH, Street, write_streets
 from regard.errors import ArgumentError, DataError, KindError, RunError
-from regard.tasks.segment.config import DataConfig, ModelConfig, PredictionConfig, SegmentationTrainingConfig
-from regard.tasks.segment.corpora import open_corpora
-from regard.tasks.segment.experiment import class_weights
-from regard.tasks.segment.metrics import PixelMetrics, count_pixels
-from regard.tasks.segment.task import TASK
+from regard.tasks.outputs.mask import PixelMetrics, class_weights, count_pixels
+from regard.tasks.segment import TASK, DataConfig, ModelConfig, PredictionConfig, SegmentationTrainingConfig
 from regard.training.config import RunConfig
 from regard.training.reporter import SilentReporter
 from regard.training.run import train as train_run
@@ -91,7 +88,7 @@ def test_the_metrics_are_those_of_torchmetrics(run, tmp_path):
     table = write_streets(tmp_path, {"test": 7})["test"]
     found = trained.evaluate(str(table))
     pairs = [one.load() for one in open_masked(table)]
-    predicted = trained.classes_of([pair.pixels for pair in pairs], ["a"] * 7)
+    predicted = trained.classes_of([("a", pair.pixels) for pair in pairs])
     true = torch.from_numpy(np.stack([pair.classes for pair in pairs])).long()
     predicted = torch.from_numpy(np.stack(predicted)).long()
     expected = MulticlassJaccardIndex(len(CLASSES), average="macro")(predicted, true)
@@ -192,12 +189,12 @@ def test_classes_are_the_numbers_of_the_maps(tmp_path, maps, ignore, expected):
     folder = RunFolder(tmp_path / "run")
     if not expected.isdigit():
         with pytest.raises(DataError, match=expected):
-            open_corpora(config, folder)
+            TASK.prepare(config, folder)
         return
-    corpora = open_corpora(config, folder)
-    assert corpora.classes.names == tuple(expected)
-    assert sum(corpora.counts) == sum(np.sum(np.resize(one[1:], (6, 8)) != ignore) for one in maps)
-    assert open_corpora(config, folder).classes == corpora.classes  # as a run that continues
+    experiment = TASK.prepare(config, folder)
+    assert experiment.files["classes"].names == tuple(expected)
+    assert sum(experiment.counts) == sum(np.sum(np.resize(one[1:], (6, 8)) != ignore) for one in maps)
+    assert TASK.prepare(config, folder).files == experiment.files  # as a run that continues
 
 
 def test_predictions(run, tmp_path):

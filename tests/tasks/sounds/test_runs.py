@@ -9,8 +9,7 @@ import pytest
 import regard
 from regard.errors import ArgumentError, DataError
 from regard.records import FrameAxis
-from regard.tasks.sounds.config import DataConfig, ModelConfig, SoundsTrainingConfig
-from regard.tasks.sounds.task import TASK
+from regard.tasks.sounds import TASK, DataConfig, ModelConfig, SoundsTrainingConfig
 from regard.training.config import RunConfig
 from regard.training.reporter import SilentReporter
 from regard.training.run import train as train_run

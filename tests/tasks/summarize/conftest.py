@@ -3,7 +3,7 @@
 import pytest
 
 from regard.data.text.articles import write_articles
-from regard.tasks.summarize.config import DataConfig, ModelConfig, SummaryTrainingConfig
+from regard.tasks.summarize import DataConfig, ModelConfig, SummaryTrainingConfig
 from regard.training.config import RunConfig
 
 MODELS = {

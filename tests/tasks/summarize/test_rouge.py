@@ -3,8 +3,7 @@
 import pytest
 
 from regard.errors import ArgumentError
-from regard.tasks.summarize.rouge import rouge_scores, rouge_words
-from regard.tasks.summarize.text_shares import novel_share, repeated_share, spans_exact
+from regard.tasks.outputs.text_metrics import novel_share, repeated_share, rouge_scores, rouge_words, spans_exact
 
 
 @pytest.mark.parametrize(

@@ -7,15 +7,12 @@ import torch
 from safetensors.torch import load_file
 
 import regard
-from regard.data.text.batches import BatchLoader
+from regard.data.text.batches import pair_batches
 from regard.data.text.sources import open_pairs
 from regard.errors import ArgumentError, DataError, RunError
-from regard.tasks.run_files import tokenizer_path
-from regard.tasks.summarize.corpora import open_articles
-from regard.tasks.summarize.encoding import encode_articles
-from regard.tasks.summarize.evaluation import read_spans
-from regard.tasks.summarize.rouge import rouge_scores
-from regard.tasks.summarize.task import TASK
+from regard.tasks.inputs.input import tokenizer_path
+from regard.tasks.outputs.text_metrics import rouge_scores
+from regard.tasks.summarize import TASK, encode_articles, open_articles, read_spans
 from regard.training.reporter import SilentReporter
 from regard.training.run import train as train_run
 from regard.training.run_folder import RunFolder
@@ -84,7 +81,7 @@ def test_the_perplexity_is_that_of_the_steps(runs, articles):
     )  # fmt: skip
     total = tokens = 0
     with torch.inference_mode():
-        for batch in BatchLoader(encoded, 1, shuffle=False, source_tokens_per_batch=1):
+        for batch in pair_batches(encoded, 1, shuffle=False, source_tokens_per_batch=1):
             state = trained.model.start(trained.model.encode(batch.source, batch.source_lengths))
             for time in range(batch.target.shape[1] - 1):
                 log_probabilities, state, _ = trained.model.step(batch.target[:, time], state)

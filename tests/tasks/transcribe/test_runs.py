@@ -15,12 +15,16 @@ from regard.data.speech.sounds import Sound
 from regard.data.speech.utterances import Utterance
 from regard.errors import ArgumentError, DataError, KindError, ShapeError
 from regard.records import FrameAxis
-from regard.tasks.sound_inputs import HeardSound
-from regard.tasks.transcribe.config import DataConfig, ModelConfig, TranscriptionTrainingConfig
-from regard.tasks.transcribe.evaluation import alignment_times
-from regard.tasks.transcribe.task import TASK
-from regard.tasks.transcribe.trained_transcriber import mean_seconds
-from regard.tasks.transcribe.word_errors import error_rates
+from regard.tasks.inputs.sound import HeardSound
+from regard.tasks.outputs.text_metrics import error_rates
+from regard.tasks.transcribe import (
+    TASK,
+    DataConfig,
+    ModelConfig,
+    TranscriptionTrainingConfig,
+    alignment_times,
+    mean_seconds,
+)
 from regard.training.config import RunConfig
 from regard.training.reporter import SilentReporter
 from regard.training.run import train as train_run
@@ -211,8 +215,8 @@ def test_commands(files, tmp_path, run_command, monkeypatch):
     options = ["--bundled", 20, "--convolutions", 1, "--channels", 2, "--hidden", 8, "--decoder-hidden", 8,
                "--embedding", 8, "--score-features", 4, "--bands", 12, "--rate", 8000, "--epochs", 1, "--threads", 1,
                "--tokenizer", "word", "--max-length", 8]  # fmt: skip
-    monkeypatch.setattr("regard.tasks.transcribe.experiment.BUNDLED_VALIDATION", 4)
-    monkeypatch.setattr("regard.tasks.transcribe.experiment.BUNDLED_TEST", 3)
+    monkeypatch.setattr(TASK.input.generated, "validation", 4)
+    monkeypatch.setattr(TASK.input.generated, "test", 3)
     code, printed, _ = run_command("train", "transcribe", *options, "--run", "r")
     assert code == 0
     assert "alignment error" in printed

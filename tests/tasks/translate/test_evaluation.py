@@ -10,14 +10,14 @@ import torch
 from regard.data.text.alignment import alignment_error_rate
 from regard.data.text.sources import open_pairs
 from regard.errors import DataError, RunError
-from regard.tasks.run_files import tokenizer_path
-from regard.tasks.translate.evaluation import evaluate, read_alignments, teacher_forced_alignments, teacher_forced_loss
-from regard.tasks.translate.task import TASK
-from regard.tasks.translate.text_metrics import text_scores
-from regard.tasks.translate.trained_translator import TrainedTranslator
+from regard.tasks.inputs.input import tokenizer_path
+from regard.tasks.outputs.text_metrics import text_scores
+from regard.tasks.translate import TASK, TrainedTranslator, read_alignments
 from regard.training.reporter import SilentReporter
 from regard.training.run import train
 from regard.training.run_folder import RunFolder
+
+COLUMNS = {"source_column": "english", "target_column": "spanish"}
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +32,7 @@ def runs(tiny, tmp_path_factory):
 
 
 def test_the_scores_are_those_of_the_translations(runs, corpus):
-    found = evaluate(runs["bahdanau"], corpus["test"], "english", "spanish", width=2)
+    found = runs["bahdanau"].evaluate(corpus["test"], **COLUMNS, beam=2)
     lines = [line.split("\t") for line in corpus["test"].read_text().splitlines()[1:]]
     assert [translation.source for translation in found.translations] == [line[0] for line in lines]
     again = text_scores([translation.text for translation in found.translations], [line[1] for line in lines])
@@ -55,21 +55,20 @@ def test_the_loss_is_the_mean_over_tokens_one_pair_at_a_time(runs, corpus):
             ).logits  # fmt: skip
             chosen = logits[0].log_softmax(-1).gather(1, torch.tensor(target[1:])[:, None])
             total, tokens = total - float(chosen.sum()), tokens + len(target) - 1
-    assert teacher_forced_loss(translator, pairs, tokens_per_batch=50) == pytest.approx(total / tokens, rel=1e-5)
+    found = translator.evaluate(corpus["test"], **COLUMNS, beam=1, batch_size=5)
+    assert found.loss == pytest.approx(total / tokens, rel=1e-5)
 
 
 def test_the_alignment_error_rate_is_that_of_the_drawn_links(runs, corpus):
     translator = runs["bahdanau"]
     lines = [line.split("\t") for line in corpus["test"].read_text().splitlines()[1:]]
-    links = teacher_forced_alignments(
-        translator, [line[0] for line in lines], [line[1] for line in lines], batch_size=5
-    )
+    links = translator.alignments([line[0] for line in lines], [line[1] for line in lines], batch_size=5)
     true = read_alignments(corpus["test"], 13)
     assert all(len({target for _, target in pair}) == len(pair) for pair in links)
     for pair, alignment in zip(links, true, strict=True):
         assert {target for _, target in pair} == {target for _, target in alignment.possible}
     expected = alignment_error_rate(links, [one.sure for one in true], [one.possible for one in true])
-    assert evaluate(translator, corpus["test"], "english", "spanish", width=1).alignment_error_rate == expected
+    assert translator.evaluate(corpus["test"], **COLUMNS, beam=1).alignment_error_rate == expected
 
 
 @pytest.mark.parametrize("value", [None, ["0-0"], 7])
@@ -81,13 +80,11 @@ def test_an_alignment_is_text(tmp_path, value):
 
 
 def test_a_link_needs_the_least_weight(runs):
-    assert teacher_forced_alignments(runs["bahdanau"], ["The dog sleeps."], ["El perro duerme."], min_weight=1.01) == [
-        set()
-    ]
+    assert runs["bahdanau"].alignments(["The dog sleeps."], ["El perro duerme."], min_weight=1.01) == [set()]
 
 
 def test_no_attention_has_no_alignment(runs, corpus):
-    found = evaluate(runs["none"], corpus["test"], "english", "spanish", width=1, limit=3)
+    found = runs["none"].evaluate(corpus["test"], **COLUMNS, beam=1, limit=3)
     assert found.alignment_error_rate is None
     assert found.pairs == 3
     assert all(translation.weights is None for translation in found.translations)
@@ -95,9 +92,9 @@ def test_no_attention_has_no_alignment(runs, corpus):
 
 def test_batches_and_order_change_nothing(runs):
     sentences = ["The dog sleeps.", "", "My sister reads the old book.", "A cat.", "The dog sleeps."]
-    together = runs["bahdanau"].translate(sentences, width=3)
+    together = runs["bahdanau"].predict(sentences, beam=3)
     for sentence, found in zip(sentences, together, strict=True):
-        (alone,) = runs["bahdanau"].translate([sentence], width=3, batch_size=1)
+        (alone,) = runs["bahdanau"].predict([sentence], beam=3, batch_size=1)
         assert alone.text == found.text
         assert alone.score == pytest.approx(found.score, abs=1e-4)
     assert together[1].text == ""
@@ -107,7 +104,7 @@ def test_batches_and_order_change_nothing(runs):
 def test_unknown_words_are_shown_as_they_are_written(runs, corpus, replace_unknown):
     known = corpus["train"].read_text().splitlines()[1].split("\t")[0]
     for translator in runs.values():
-        unknown, same = translator.translate([f"Zzyzx {known} Ωμέγα", known], replace_unknown=replace_unknown)
+        unknown, same = translator.predict([f"Zzyzx {known} Ωμέγα", known], replace_unknown=replace_unknown)
         assert unknown.source_tokens == ["Zzyzx", *same.source_tokens, "Ωμέγα"]
         assert unknown.unknown_words == ("Zzyzx", "Ωμέγα")
         assert same.unknown_words == ()

@@ -11,8 +11,8 @@ from safetensors.torch import load_file
 
 import regard
 from regard.errors import RunError
-from regard.tasks.run_files import tokenizer_path
-from regard.tasks.translate.task import TASK
+from regard.tasks.inputs.input import tokenizer_path
+from regard.tasks.translate import TASK
 from regard.training.checkpoints import list_checkpoints, load_checkpoint
 from regard.training.manifest import ManifestFile
 from regard.training.reporter import SilentReporter

@@ -7,8 +7,8 @@ import torch
 from safetensors.torch import load_file
 
 from regard.errors import RunError
-from regard.tasks.run_files import tokenizer_path
-from regard.tasks.translate.task import TASK
+from regard.tasks.inputs.input import tokenizer_path
+from regard.tasks.translate import TASK
 from regard.training.checkpoints import list_checkpoints
 from regard.training.reporter import SilentReporter
 from regard.training.run import train

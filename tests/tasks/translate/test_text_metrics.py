@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.errors import ArgumentError
-from regard.tasks.translate.text_metrics import bleu_by_length, text_scores
+from regard.tasks.outputs.text_metrics import bleu_by_length, text_scores
 
 REFERENCES = ["The cat sat on the mat.", "It is raining again, isn't it?", "¿Dónde está el río?"]
 TRANSLATIONS = ["The cat is on the mat.", "It rains again, doesn't it?", "¿Dónde está el río?"]

@@ -5,9 +5,7 @@ import torch
 
 import regard
 from regard.errors import ArgumentError
-from regard.tasks.translate.config import ModelConfig, TranslationTrainingConfig
-from regard.tasks.translate.evaluation import teacher_forced_alignments
-from regard.tasks.translate.task import TASK
+from regard.tasks.translate import TASK, ModelConfig, TranslationTrainingConfig
 from regard.training.reporter import SilentReporter
 from regard.training.run import train
 from regard.training.run_folder import RunFolder
@@ -38,7 +36,7 @@ def test_it_predicts_evaluates_and_shows_its_weights(run, corpus):
         assert together[0].text == trained.predict([text], beam=beam)[0].text
         assert len(together[0].target_tokens) <= 2 * len(together[0].source_tokens) + 10
     assert together[2].text == ""
-    links = teacher_forced_alignments(trained, [text], ["El perro duerme."])
+    links = trained.alignments([text], ["El perro duerme."])
     assert links[0]
     assert trained.evaluate(str(corpus["validation"]), beam=2).alignment_error_rate is not None
     sampled = trained.evaluate(str(corpus["validation"]), samples=3, temperature=0.5, seed=2)

@@ -5,7 +5,7 @@ import torch
 
 from regard.data.text.tokenizers import KINDS, Tokenizer
 from regard.data.text.words import split_words
-from regard.tasks.translate.unknown_words import SourceText, copy_unknown, unknown_words_line
+from regard.tasks.unknown_words import SourceText, copy_unknown, unknown_words_line
 
 KNOWN = ["the cat sat on the mat .", "a dog and a cat , the boy's dog .", "el perro come (el pan) ."] * 3
 

@@ -1,16 +1,20 @@
-"""Random changes of images in training, a batch at a time; all random numbers are PyTorch's."""
+"""Random changes of images, with or without class maps, a batch at a time; all random numbers are PyTorch's."""
 
+import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from regard.data.images.places import pixel_places
 from regard.errors import ArgumentError, ShapeError
 
+IGNORED_CLASS = -1
+"""The class of pixels that neither a loss nor a metric counts."""
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True)
 class Augmentation:
     """Draws a part, a mirror image and a brightness for each image of a batch.
 
@@ -50,30 +54,94 @@ class Augmentation:
             )
         if not (self.zoom or self.flip or self.jitter) or not len(images):
             return images
-        found = images.permute(0, 3, 1, 2).float() / 255
+        changed = images.permute(0, 3, 1, 2).float() / 255
         if self.zoom:
-            found = self._part(found)
+            scale = 1 - self.zoom * _random(changed, len(changed), 1).expand(-1, 2)
+            grid = _random_parts(scale, (images.shape[1], images.shape[2]), self.flip)
+            changed = F.grid_sample(changed, grid, padding_mode="reflection", align_corners=False)
         elif self.flip:
-            mirrored = torch.rand(len(found), 1, 1, 1, device=found.device) < 0.5
-            found = torch.where(mirrored, found.flip(3), found)
-        if self.jitter:
-            found = self._brightness(found)
-        return found.permute(0, 2, 3, 1)
+            mirrored = _random(changed, len(changed), 1, 1, 1) < 0.5
+            changed = torch.where(mirrored, changed.flip(3), changed)
+        return _recoloured(changed, self.jitter).permute(0, 2, 3, 1)
 
-    def _part(self, images: Tensor) -> Tensor:
-        # A position p of the result, from −1 to 1, is position scale · p + shift of the image.
-        batch, device = len(images), images.device
-        scale = 1 - self.zoom * torch.rand(batch, device=device)
-        room = (1 - scale)[:, None] * (2 * torch.rand(batch, 2, device=device) - 1)
-        mirror = 1 - 2 * (torch.rand(batch, device=device) < 0.5).float() if self.flip else torch.ones_like(scale)
-        zero = torch.zeros_like(scale)
-        rows = [torch.stack([scale * mirror, zero, room[:, 0]], 1), torch.stack([zero, scale, room[:, 1]], 1)]
-        height, width = images.shape[2:]
-        grid = pixel_places(torch.stack(rows, 1), (height, width))
-        return F.grid_sample(images, grid, padding_mode="reflection", align_corners=False)
 
-    def _brightness(self, images: Tensor) -> Tensor:
-        shape = len(images), 1, 1, 1
-        contrast, brightness = (1 + self.jitter * (2 * torch.rand(shape, device=images.device) - 1) for _ in range(2))
-        mean = images.mean((1, 2, 3), keepdim=True)
-        return ((images - mean) * contrast + mean * brightness).clamp(0, 1)
+class MaskedAugmentation(NamedTuple):
+    """How much images are changed.
+
+    Attributes:
+        size: height and width of the result, in pixels.
+        zoom: an image is enlarged by up to this factor, or made smaller by up to its inverse; at least 1.
+        colour: brightness, contrast and saturation are each changed by a factor from ``1 − colour`` to ``1 + colour``;
+            in [0, 1).
+        mirror: whether half of the images are mirrored, left to right.
+    """
+
+    size: tuple[int, int]
+    zoom: float = 1.0
+    colour: float = 0.0
+    mirror: bool = False
+
+
+def augment_masked(images: Tensor, classes: Tensor, options: MaskedAugmentation) -> tuple[Tensor, Tensor]:
+    """A random part of each image at a random scale, perhaps mirrored, with other colours.
+
+    Images are interpolated bilinearly, class maps take the nearest pixel. A part that is larger than the image has
+    black pixels around it, which are `IGNORED_CLASS`. The random numbers are those of PyTorch's global generator of the
+    images' device.
+
+    Args:
+        images: float ``[batch, 3, height, width]``, from 0 to 1.
+        classes: int64 ``[batch, height, width]``.
+        options: how much is changed.
+
+    Returns:
+        images ``[batch, 3, *options.size]`` and classes ``[batch, *options.size]``.
+    """
+    batch, height, width = classes.shape
+    zoom = torch.exp((2 * _random(images, batch, 1) - 1) * math.log(options.zoom))
+    share = images.new_tensor((options.size[1] / width, options.size[0] / height))
+    grid = _random_parts(share / zoom, options.size, options.mirror)
+    pixels = F.grid_sample(images, grid, mode="bilinear", padding_mode="zeros", align_corners=False)
+    shifted = (classes - IGNORED_CLASS)[:, None].to(images)  # outside of the image is 0
+    sampled = F.grid_sample(shifted, grid, mode="nearest", padding_mode="zeros", align_corners=False)
+    return _recoloured(pixels, options.colour, saturation=True), sampled[:, 0].round().long() + IGNORED_CLASS
+
+
+def _random_parts(share: Tensor, size: tuple[int, int], mirror: bool) -> Tensor:
+    """A random part of each image, for `torch.nn.functional.grid_sample` with ``align_corners=False``.
+
+    Args:
+        share: ``[batch, 2]``: width and height of the parts, as shares of those of the images. A part that fits is
+            inside of its image.
+        size: height and width of the results.
+        mirror: whether half of the parts are mirrored, left to right.
+
+    Returns:
+        ``[batch, height, width, 2]``: the position of each pixel of the results in the images. Under autocast too it
+        has the dtype of ``share``: 16 bits would move pixels.
+    """
+    batch = len(share)
+    # A position p of the result, from −1 to 1, is the position share · p + middle of the image.
+    change = share.new_zeros(batch, 2, 3)
+    change[:, :, 2] = (2 * _random(share, batch, 2) - 1) * (1 - share).abs()
+    change[:, 0, 0], change[:, 1, 1] = share[:, 0], share[:, 1]
+    if mirror:
+        change[:, 0, 0] *= 1 - 2 * (_random(share, batch) < 0.5).to(share)
+    with torch.autocast(share.device.type, enabled=False):
+        return F.affine_grid(change, [batch, 1, *size], align_corners=False)
+
+
+def _recoloured(images: Tensor, amount: float, *, saturation: bool = False) -> Tensor:
+    """The images, from 0 to 1, with brightness, contrast and perhaps saturation multiplied by 1 ± ``amount``."""
+    if not amount:
+        return images
+    factors = 1 + amount * (2 * _random(images, 3, len(images), 1, 1, 1) - 1)
+    images = images * factors[0]
+    images = images.mean((1, 2, 3), keepdim=True).lerp(images, factors[1])
+    if saturation:
+        images = images.mean(1, keepdim=True).lerp(images, factors[2])
+    return images.clamp(0, 1)
+
+
+def _random(like: Tensor, *shape: int) -> Tensor:
+    return torch.rand(shape, dtype=like.dtype, device=like.device)

@@ -1,18 +1,19 @@
-"""Batches of images with all their captions, in an order that can be resumed at any batch."""
+"""Batches of images with all their captions."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from regard.data.batches import Batch
+from regard.data.ragged import Ragged
 from regard.data.text.tokenizers import Tokenizer
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class CaptionExample:
     """An image and the ids of its captions.
 
@@ -25,8 +26,8 @@ class CaptionExample:
     captions: tuple[tuple[int, ...], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class CaptionBatch:
+@dataclass(frozen=True)
+class CaptionBatch(Batch):
     """Some images with captions.
 
     Attributes:
@@ -41,7 +42,6 @@ class CaptionBatch:
     owners: Tensor
     target: Tensor
     target_lengths: Tensor
-    index: Tensor
 
     @classmethod
     def of(cls, examples: Sequence[CaptionExample], pixels: NDArray[np.uint8]) -> "CaptionBatch":
@@ -51,36 +51,21 @@ class CaptionBatch:
             examples: at least one, each with at least one caption.
             pixels: uint8 ``[rows, height, width, 3]``.
         """
-        captions = [caption for example in examples for caption in example.captions]
-        lengths = torch.tensor([len(caption) + 2 for caption in captions])
-        target = torch.full((len(captions), int(lengths.max())), Tokenizer.PAD)
-        for place, caption in enumerate(captions):
-            target[place, : len(caption) + 2] = torch.tensor([Tokenizer.BOS, *caption, Tokenizer.EOS])
+        captions = Ragged.from_lists([caption for example in examples for caption in example.captions])
+        target, lengths = captions.with_ends(np.arange(len(captions)), Tokenizer.BOS, Tokenizer.EOS, Tokenizer.PAD)
         counts = torch.tensor([len(example.captions) for example in examples])
         return cls(
             images=torch.from_numpy(np.stack([pixels[example.row] for example in examples])),
             owners=torch.arange(len(examples)).repeat_interleave(counts),
-            target=target,
-            target_lengths=lengths,
+            target=torch.from_numpy(target),
+            target_lengths=torch.from_numpy(lengths),
             index=torch.tensor([example.row for example in examples]),
         )
-
-    def __len__(self) -> int:
-        return len(self.images)
 
     @property
     def target_tokens(self) -> int:
         """Predicted tokens: ``eos`` counts, ``bos`` and padding do not."""
         return int(self.target_lengths.sum()) - len(self.target_lengths)
-
-    def to(self, device: Any, non_blocking: bool = False) -> "CaptionBatch":
-        """The batch on a device."""
-        moved = (getattr(self, field.name).to(device, non_blocking=non_blocking) for field in fields(self))
-        return CaptionBatch(*moved)
-
-    def pin_memory(self) -> "CaptionBatch":
-        """The batch in memory from which it is copied to a GPU quickly."""
-        return CaptionBatch(*(getattr(self, field.name).pin_memory() for field in fields(self)))
 
 
 def caption_examples(

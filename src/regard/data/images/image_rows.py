@@ -1,24 +1,25 @@
-"""Reads tables of images: files or descriptions of scenes, with captions or a label, and the boxes of named objects."""
+"""Tables of images: files or descriptions of scenes, with captions or a label, and the boxes of named objects."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from regard.data.class_folders import ClassFiles, class_files, warn_of_left_out
-from regard.data.images.picture import Picture, PictureFile
+from regard.data.images.pictures import Picture, PictureFile
 from regard.data.images.reading import SUFFIXES
-from regard.data.images.scenes import Scene
-from regard.data.text.readers import checked_text, label_text, nearest_column, record_places, shortened
-from regard.errors import ArgumentError, DataError
+from regard.data.images.scenes import Box, Scene
+from regard.data.records import check_limit, checked_text, label_text, nearest_column, record_places, shortened
+from regard.errors import DataError
 
 IMAGE, CAPTIONS, CAPTION, LABEL, OBJECTS = "image", "captions", "caption", "label", "objects"
-TABLES = (".jsonl", ".json", ".tsv", ".csv")
-"""Suffixes of tables."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class NamedObject:
     """Something that an image shows, and where.
 
@@ -28,24 +29,24 @@ class NamedObject:
     """
 
     name: str
-    box: tuple[float, float, float, float]
+    box: Box
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ImageRow:
-    """An image and what is said of it.
+    """An image, its captions or its label, and the objects that it shows.
 
     Attributes:
         picture: where the pixels come from.
         texts: its captions, or its one label.
         objects: what it shows; () if that is not known.
-        place: where the row is, for messages: ``"train.jsonl: line 7"``.
+        origin: where the row is, for messages: ``"train.jsonl: line 7"``.
     """
 
     picture: Picture
     texts: tuple[str, ...]
     objects: tuple[NamedObject, ...]
-    place: str
+    origin: str
 
 
 def captioned_images(source: str | Path, *, limit: int | None = None) -> list[ImageRow]:
@@ -53,28 +54,28 @@ def captioned_images(source: str | Path, *, limit: int | None = None) -> list[Im
 
     Args:
         source: a ``.jsonl`` or ``.json`` file of objects with ``image`` and ``captions`` (a list of texts) or
-            ``caption`` (a text), or a ``.tsv`` or ``.csv`` file with the columns ``image`` and ``caption``. Rows with
-            the same image are joined. ``image`` is a path, relative to the folder of the table, or the description of a
-            scene (`regard.data.images.scenes`). ``objects``, a list of ``{"name": words, "box": [x0, y0, x1, y1]}``, is
-            only needed for the pointing accuracy.
+            ``caption`` (a text), or a ``.tsv``, ``.csv`` or ``.parquet`` file with the columns ``image`` and
+            ``caption``. Rows with the same image are joined. ``image`` is a path, relative to the folder of the table,
+            or the description of a scene (`regard.data.images.scenes`). ``objects``, a list of
+            ``{"name": words, "box": [x0, y0, x1, y1]}``, is only needed for the pointing accuracy.
         limit: largest number of images, from the first; None: all.
 
     Raises:
         DataError: the table cannot be read, or a row is not of this form; the message names it.
         ArgumentError: ``limit`` is below 1.
     """
-    _check_limit(limit)
-    found: dict[object, ImageRow] = {}
-    for place, record in table_records(source):
-        row = _row(source, place, record, _captions(place, record))
+    check_limit(limit)
+    rows: dict[object, ImageRow] = {}
+    for origin, record in table_records(source):
+        row = _row(source, origin, record, _captions(origin, record))
         key = row.picture.path if isinstance(row.picture, PictureFile) else row.picture
-        if key in found:
-            before = found[key]
-            row = ImageRow(before.picture, before.texts + row.texts, before.objects or row.objects, before.place)
-        elif limit is not None and len(found) == limit:
+        if key in rows:
+            before = rows[key]
+            row = ImageRow(before.picture, before.texts + row.texts, before.objects or row.objects, before.origin)
+        elif limit is not None and len(rows) == limit:
             break
-        found[key] = row
-    return list(found.values())
+        rows[key] = row
+    return list(rows.values())
 
 
 def labelled_images(source: str | Path, *, limit: int | None = None) -> list[ImageRow]:
@@ -92,20 +93,20 @@ def labelled_images(source: str | Path, *, limit: int | None = None) -> list[Ima
         DataError: the source cannot be read, or a row is not of this form; the message names it.
         ArgumentError: ``limit`` is below 1.
     """
-    _check_limit(limit)
+    check_limit(limit)
     if Path(source).is_dir():
         files, left_out = class_images(Path(source))
         warn_of_left_out(Path(source), left_out, "images")
         return [ImageRow(PictureFile(str(path)), (path.parent.name,), (), str(path)) for path in files[:limit]]
     rows = []
-    for place, record in table_records(source):
+    for origin, record in table_records(source):
         label = label_text(record.get(LABEL))
         if not label:
             raise DataError(
-                f"{place}: {LABEL!r} must be text that is not empty, or a finite number; it is "
+                f"{origin}: {LABEL!r} must be text that is not empty, or a finite number; it is "
                 f"{shortened(record.get(LABEL))}{_hint(LABEL, record)}"
             )
-        rows.append(_row(source, place, record, (checked_text(label, f"{place}: {LABEL!r}"),)))
+        rows.append(_row(source, origin, record, (checked_text(label, f"{origin}: {LABEL!r}"),)))
         if len(rows) == limit:
             break
     return rows
@@ -117,56 +118,40 @@ def class_images(folder: Path) -> ClassFiles:
     Raises:
         DataError: there is none, a class has none, or the folder cannot be read.
     """
-    found = class_files(folder, SUFFIXES)
-    for path in found.left_out:
+    entries = class_files(folder, SUFFIXES, "images")
+    for path in entries.left_out:
         if path.parent == folder and path.is_dir() and not path.name.startswith("."):
             raise DataError(f"{path}: there is no image in this folder of a class ({', '.join(SUFFIXES)}); remove it")
-    if not found.files:
-        raise DataError(
-            f"{folder}: is a folder without classes; it should hold a folder for each label, with images in it"
-        )
-    return found
+    return entries
 
 
 def table_records(source: str | Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """The rows of a table as (place, columns), the place such as ``"train.jsonl: line 7"``; there is at least one.
+    """The rows of a table, each after its origin such as ``"train.jsonl: line 7"``; there is at least one.
 
     Raises:
         DataError: the table cannot be read, or has no rows.
     """
-    path = Path(source)
-    if not path.exists():
-        raise DataError(f"{path}: no such file or folder; check the path")
-    if path.suffix.lower() not in TABLES:
-        if path.is_dir():
-            raise DataError(f"{path}: is a folder; name the table inside it ({', '.join(TABLES)})")
-        raise DataError(f"{path}: unknown kind of file {path.suffix!r}; give {', '.join(TABLES)}")
-    empty = True
-    for place, record in record_places(path):
+    path, empty = Path(source), True
+    for position, record in record_places(path):
         empty = False
-        yield f"{path}: {place}", record
+        yield f"{path}: {position}", record
     if empty:
         raise DataError(f"{path}: there are no rows; it should hold an image a row")
 
 
-def _check_limit(limit: int | None) -> None:
-    if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 1):
-        raise ArgumentError(f"limit must be a whole number of at least 1; got {limit!r}")
-
-
-def _row(source: str | Path, place: str, record: Mapping[str, Any], texts: tuple[str, ...]) -> ImageRow:
+def _row(source: str | Path, origin: str, record: Mapping[str, Any], texts: tuple[str, ...]) -> ImageRow:
     image = record.get(IMAGE)
     picture: Picture
     if isinstance(image, Mapping):
-        picture = Scene.from_dict(image, place)
+        picture = Scene.from_dict(image, origin)
     elif isinstance(image, str) and image.strip():
-        image = checked_text(image.strip(), f"{place}: {IMAGE!r}")
-        picture = PictureFile(str(Path(source).parent / image), place)
+        image = checked_text(image.strip(), f"{origin}: {IMAGE!r}")
+        picture = PictureFile(str(Path(source).parent / image), origin)
     else:
         raise DataError(
-            f"{place}: {IMAGE!r} must be the path of an image; it is {shortened(image)}{_hint(IMAGE, record)}"
+            f"{origin}: {IMAGE!r} must be the path of an image; it is {shortened(image)}{_hint(IMAGE, record)}"
         )
-    return ImageRow(picture, texts, tuple(_objects(place, record.get(OBJECTS))), place)
+    return ImageRow(picture, texts, tuple(_objects(origin, record.get(OBJECTS))), origin)
 
 
 def _hint(name: str, record: Mapping[str, Any]) -> str:
@@ -175,26 +160,26 @@ def _hint(name: str, record: Mapping[str, Any]) -> str:
     return "" if nearest is None else f"; did you mean the column {shortened(nearest)}?"
 
 
-def _captions(place: str, record: Mapping[str, Any]) -> tuple[str, ...]:
-    given = [record[name] for name in (CAPTIONS, CAPTION) if record.get(name) not in (None, "")]
-    if len(given) > 1:
-        raise DataError(f"{place}: has {CAPTIONS!r} and {CAPTION!r}; name one of them")
-    content = given[0] if given else record.get(CAPTIONS, record.get(CAPTION))
+def _captions(origin: str, record: Mapping[str, Any]) -> tuple[str, ...]:
+    columns = [record[name] for name in (CAPTIONS, CAPTION) if record.get(name) not in (None, "")]
+    if len(columns) > 1:
+        raise DataError(f"{origin}: has {CAPTIONS!r} and {CAPTION!r}; name one of them")
+    content = columns[0] if columns else record.get(CAPTIONS, record.get(CAPTION))
     texts = [content] if isinstance(content, str) else content
     if not isinstance(texts, list) or not texts:
         hint = "" if CAPTIONS in record else _hint(CAPTION, record)
-        raise DataError(f"{place}: there must be {CAPTIONS!r}, a list of texts, or {CAPTION!r}, a text{hint}")
+        raise DataError(f"{origin}: there must be {CAPTIONS!r}, a list of texts, or {CAPTION!r}, a text{hint}")
     for text in texts:
         if not isinstance(text, str) or not text.strip():
-            raise DataError(f"{place}: a caption must be text that is not empty; it is {shortened(text)}")
-    return tuple(checked_text(text.strip(), f"{place}: a caption") for text in texts)
+            raise DataError(f"{origin}: a caption must be text that is not empty; it is {shortened(text)}")
+    return tuple(checked_text(text.strip(), f"{origin}: a caption") for text in texts)
 
 
-def _objects(place: str, content: Any) -> Iterator[NamedObject]:
+def _objects(origin: str, content: Any) -> Iterator[NamedObject]:
     if content is None:
         return
     if not isinstance(content, list):
-        raise DataError(f"{place}: {OBJECTS!r} must be a list; it is {shortened(content)}")
+        raise DataError(f"{origin}: {OBJECTS!r} must be a list; it is {shortened(content)}")
     for one in content:
         try:
             name, (x0, y0, x1, y1) = one["name"], (float(edge) for edge in one["box"])
@@ -204,7 +189,25 @@ def _objects(place: str, content: Any) -> Iterator[NamedObject]:
                 raise ValueError
         except (TypeError, KeyError, ValueError, OverflowError) as error:
             raise DataError(
-                f"{place}: an entry of {OBJECTS!r} must have a name and a box [x0, y0, x1, y1] with x0 < x1 and y0 < "
+                f"{origin}: an entry of {OBJECTS!r} must have a name and a box [x0, y0, x1, y1] with x0 < x1 and y0 < "
                 f"y1; it is {shortened(one)}"
             ) from error
-        yield NamedObject(checked_text(name, f"{place}: the name of an object"), (x0, y0, x1, y1))
+        yield NamedObject(checked_text(name, f"{origin}: the name of an object"), (x0, y0, x1, y1))
+
+
+def cells_inside(boxes: Sequence[Box], grid: tuple[int, int], covered: Box) -> NDArray[np.bool_]:
+    """Which cells of a grid have their middle inside of one of the boxes: ``[rows · columns]``.
+
+    Args:
+        boxes: x0, y0, x1, y1 of each, in pixels of the image.
+        grid: rows and columns.
+        covered: the part of the image that the grid covers.
+    """
+    rows, columns = grid
+    x0, y0, x1, y1 = covered
+    across = x0 + (np.arange(columns) + 0.5) * (x1 - x0) / columns
+    down = y0 + (np.arange(rows) + 0.5) * (y1 - y0) / rows
+    inside = np.zeros((rows, columns), np.bool_)
+    for left, top, right, bottom in boxes:
+        inside |= ((down >= top) & (down <= bottom))[:, None] & ((across >= left) & (across <= right))
+    return inside.ravel()

@@ -1,4 +1,4 @@
-"""Reads an image of any common format as red, green and blue pixels, or says in one line why it cannot."""
+"""Images and their files: reading any common format, bringing to one size, writing."""
 
 import io
 import os
@@ -6,12 +6,13 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.errors import DataError, MissingPartError
+from regard.atomic_file import AtomicFile
+from regard.errors import ArgumentError, DataError, MissingPartError, ShapeError
 from regard.fork_lock import ForkLock
 from regard.regular_file import LARGEST_IMAGE, open_regular
 
@@ -32,11 +33,17 @@ _SIXTEEN_BITS = ("I;16", "I;16L", "I;16B", "I;16N")
 
 ImageSource = str | os.PathLike[str] | bytes
 
+Fit = Literal["crop", "stretch"]
+FITS = ("crop", "stretch")
+
+MOST_STRETCHED = 100
+"""Largest ratio of the sides of an image: a longer one is a strip, of which nothing would be left."""
+
 # Filters of warnings belong to the process: two threads must not change them at the same time.
 _WARNING_FILTERS = ForkLock()
 
 
-def read_image(source: ImageSource, place: str | None = None, *, most_pixels: int = MOST_PIXELS) -> NDArray[np.uint8]:
+def read_image(source: ImageSource, origin: str | None = None, *, most_pixels: int = MOST_PIXELS) -> NDArray[np.uint8]:
     """The pixels of an image, upright.
 
     The orientation that a camera stored (Exif) is applied. Transparent pixels are shown on white, grey levels of 16
@@ -44,7 +51,7 @@ def read_image(source: ImageSource, place: str | None = None, *, most_pixels: in
 
     Args:
         source: a file, or its bytes.
-        place: where the image is named, for messages: ``"train.jsonl: line 7"``; None: only the file is named.
+        origin: where the image is named, for messages: ``"train.jsonl: line 7"``; None: only the file is named.
         most_pixels: largest height × width; Pillow's own limit, `PIL.Image.MAX_IMAGE_PIXELS`, holds as well.
 
     Returns:
@@ -54,17 +61,17 @@ def read_image(source: ImageSource, place: str | None = None, *, most_pixels: in
         DataError: the file does not exist, is no image of the `FORMATS`, is truncated or damaged, or is too large.
         MissingPartError: Pillow is not installed.
     """
-    name = image_name(source, place)
+    name = image_name(source, origin)
     with _opened(source, name, most_pixels) as image:
         return np.array(_as_rgb(_upright(image, name), name), np.uint8)
 
 
-def read_class_map(source: ImageSource, place: str | None = None, *, most_pixels: int = MOST_PIXELS) -> NDArray[Any]:
+def read_class_map(source: ImageSource, origin: str | None = None, *, most_pixels: int = MOST_PIXELS) -> NDArray[Any]:
     """The numbers of an image whose pixels are classes: grey levels of 8 or 16 bits, or indices of a palette.
 
     Args:
         source: a file, or its bytes.
-        place: where the image is named, for messages.
+        origin: where the image is named, for messages.
         most_pixels: largest height × width.
 
     Returns:
@@ -74,7 +81,7 @@ def read_class_map(source: ImageSource, place: str | None = None, *, most_pixels
         DataError: as in `read_image`; or the image has colours.
         MissingPartError: Pillow is not installed.
     """
-    name = image_name(source, place)
+    name = image_name(source, origin)
     with _opened(source, name, most_pixels) as image:
         upright = _upright(image, name)
         if upright.mode in _SIXTEEN_BITS:
@@ -89,14 +96,14 @@ def read_class_map(source: ImageSource, place: str | None = None, *, most_pixels
         )
 
 
-def image_size(source: ImageSource, place: str | None = None) -> tuple[int, int]:
+def image_size(source: ImageSource, origin: str | None = None) -> tuple[int, int]:
     """Height and width of an image, upright; the pixels are not decoded.
 
     Raises:
         DataError: as in `read_image`, as far as the head of the file tells.
         MissingPartError: Pillow is not installed.
     """
-    name = image_name(source, place)
+    name = image_name(source, origin)
     with _opened(source, name, MOST_PIXELS, decode=False) as image:
         width, height = image.size
         # Pillow applies the orientation of a TIFF file itself, and of no other.
@@ -104,18 +111,23 @@ def image_size(source: ImageSource, place: str | None = None) -> tuple[int, int]
         return (width, height) if turned else (height, width)
 
 
-def image_name(source: ImageSource, place: str | None = None) -> str:
-    """How messages name an image: by its place and its file."""
+def image_name(source: ImageSource, origin: str | None = None) -> str:
+    """How messages name an image: by its origin and its file."""
     file = f"an image of {len(source)} bytes" if isinstance(source, bytes) else os.fspath(source)
-    return file if place is None else f"{place}: {file}"
+    return file if origin is None else f"{origin}: {file}"
 
 
-@contextmanager
-def _opened(source: ImageSource, name: str, most_pixels: int, *, decode: bool = True) -> "Iterator[Image.Image]":
+def _pillow() -> Any:
     try:
         from PIL import Image
     except ImportError as error:
         raise MissingPartError("Pillow", "images") from error
+    return Image
+
+
+@contextmanager
+def _opened(source: ImageSource, name: str, most_pixels: int, *, decode: bool = True) -> "Iterator[Image.Image]":
+    Image = _pillow()
     with _content(source, name) as file:
         try:
             image = _head(file)
@@ -146,7 +158,7 @@ def _head(file: Any) -> "Image.Image":
     from PIL import Image
 
     with _WARNING_FILTERS, warnings.catch_warnings():
-        # Pillow warns of files that are damaged at places which it can do without, and of its own future.
+        # Pillow warns of files that are damaged where it can do without the data, and of its own future.
         warnings.simplefilter("ignore")
         warnings.simplefilter("error", Image.DecompressionBombWarning)
         return Image.open(file, formats=FORMATS)
@@ -187,18 +199,13 @@ def _orientation(image: "Image.Image", name: str) -> int:
 def _upright(image: "Image.Image", name: str) -> "Image.Image":
     from PIL import Image
 
-    transpose = Image.Transpose
-    turns = {
-        2: transpose.FLIP_LEFT_RIGHT,
-        3: transpose.ROTATE_180,
-        4: transpose.FLIP_TOP_BOTTOM,
-        5: transpose.TRANSPOSE,
-        6: transpose.ROTATE_270,
-        7: transpose.TRANSVERSE,
-        8: transpose.ROTATE_90,
-    }
-    turn = turns.get(_orientation(image, name))
-    return image if turn is None else image.transpose(turn)
+    turn = Image.Transpose
+    turns = (
+        None, None, turn.FLIP_LEFT_RIGHT, turn.ROTATE_180, turn.FLIP_TOP_BOTTOM, turn.TRANSPOSE, turn.ROTATE_270,
+        turn.TRANSVERSE, turn.ROTATE_90,
+    )  # fmt: skip
+    change = turns[_orientation(image, name)]
+    return image if change is None else image.transpose(change)
 
 
 def _as_rgb(image: "Image.Image", name: str) -> "Image.Image":
@@ -219,3 +226,85 @@ def _as_rgb(image: "Image.Image", name: str) -> "Image.Image":
         return image if image.mode == "RGB" else image.convert("RGB")
     except ValueError as error:
         raise DataError(f"{name}: the mode {image.mode!r} cannot be turned into red, green and blue") from error
+
+
+class FittedImage(NamedTuple):
+    """An image of the wanted size.
+
+    Attributes:
+        pixels: uint8 ``[height, width, 3]``.
+        box: x0, y0, x1, y1: the part of the original that it covers, in pixels of the original.
+    """
+
+    pixels: NDArray[np.uint8]
+    box: tuple[float, float, float, float]
+
+
+def covered_box(height: int, width: int, to: tuple[int, int], fit: Fit = "crop") -> tuple[float, float, float, float]:
+    """The part of an image of ``height × width`` pixels that `fit_image` keeps: x0, y0, x1, y1.
+
+    Args:
+        height: of the image.
+        width: of the image.
+        to: the wanted height and width.
+        fit: ``"crop"``: the largest part in the middle with the wanted ratio; ``"stretch"``: everything.
+    """
+    if fit == "stretch":
+        return 0.0, 0.0, float(width), float(height)
+    scale = min(height / to[0], width / to[1])
+    across, down = to[1] * scale, to[0] * scale
+    left, top = (width - across) / 2, (height - down) / 2
+    return left, top, left + across, top + down
+
+
+def fit_image(image: NDArray[np.uint8], to: tuple[int, int], fit: Fit = "crop", name: str = "the image") -> FittedImage:
+    """Bring an image to a size, with an antialiased cubic filter.
+
+    Args:
+        image: uint8 ``[height, width, 3]``.
+        to: the wanted height and width, each at least 1.
+        fit: ``"crop"``: cut the longer side, in the middle, so that nothing is distorted; ``"stretch"``: keep all.
+        name: names the image in a message.
+
+    Raises:
+        ShapeError: the image has another shape.
+        ArgumentError: ``to`` or ``fit`` is out of its range.
+        DataError: one side is more than 100 times as long as the other.
+        MissingPartError: Pillow is not installed.
+    """
+    Image = _pillow()
+    if image.ndim != 3 or image.shape[2] != 3 or not image.size or image.dtype != np.uint8:
+        raise ShapeError(f"image must be uint8 [height, width, 3]; it is {image.dtype} {list(image.shape)}")
+    if fit not in FITS:
+        raise ArgumentError(f"fit must be of {', '.join(FITS)}; it is {fit!r}")
+    if len(to) != 2 or min(to) < 1:
+        raise ArgumentError(f"to must be a height and a width of at least 1; it is {to}")
+    height, width = image.shape[:2]
+    if max(height, width) > MOST_STRETCHED * min(height, width):
+        raise DataError(
+            f"{name}: has {width} × {height} pixels; one side is more than {MOST_STRETCHED} times the other"
+        )
+    box = covered_box(height, width, to, fit)
+    if (height, width) == tuple(to):
+        return FittedImage(image, box)
+    # Rounding must not move an edge out of the image, which Pillow refuses.
+    left, top, right, bottom = box
+    inside = max(0.0, left), max(0.0, top), min(float(width), right), min(float(height), bottom)
+    pixels = Image.fromarray(image).resize((to[1], to[0]), Image.Resampling.BICUBIC, box=inside)
+    return FittedImage(np.array(pixels), box)
+
+
+def save_png(path: Path, pixels: NDArray[np.uint8]) -> None:
+    """Write a PNG file, whole or not at all.
+
+    Args:
+        path: the file.
+        pixels: uint8 ``[height, width, 3]``, or ``[height, width]`` for grey levels.
+
+    Raises:
+        WriteError: the file cannot be written.
+        MissingPartError: Pillow is not installed.
+    """
+    Image = _pillow()
+    with AtomicFile(path) as temporary:
+        Image.fromarray(pixels).save(temporary, "PNG")

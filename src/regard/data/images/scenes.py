@@ -1,29 +1,34 @@
-"""Generated scenes: coloured shapes on a plain background with specks, whose places are known exactly.
+"""Generated scenes: coloured shapes on a plain background with specks, whose positions are known exactly.
 
-A scene is a small description, and its pixels are a function of it: a corpus of scenes is a text file.
+A scene is a small description, and its pixels are a function of it: a corpus of scenes is a text file. The bundled
+corpora are scenes with captions that name their objects, and scenes with one large object.
 """
 
+import json
 import math
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, TextIO
 
 import numpy as np
 from numpy.typing import NDArray
 
+from regard.data.corpus_files import write_parts
 from regard.errors import ArgumentError, DataError
 
 SHAPES = ("circle", "square", "triangle", "diamond", "star", "cross", "ring", "hexagon")
 COLORS: dict[str, tuple[int, int, int]] = {
-    "red": (220, 40, 40),
-    "green": (50, 170, 60),
-    "blue": (50, 90, 230),
-    "yellow": (240, 210, 40),
-    "purple": (150, 60, 190),
-    "orange": (245, 140, 30),
-    "white": (245, 245, 245),
-    "cyan": (60, 200, 210),
-}
+    "red": (220, 40, 40), "green": (50, 170, 60), "blue": (50, 90, 230), "yellow": (240, 210, 40),
+    "purple": (150, 60, 190), "orange": (245, 140, 30), "white": (245, 245, 245), "cyan": (60, 200, 210),
+}  # fmt: skip
+_CORNERS = {
+    "circle": (256, 0.0), "ring": (256, 0.0), "square": (4, math.pi / 4), "triangle": (3, -math.pi / 2),
+    "diamond": (4, 0.0), "hexagon": (6, 0.0), "star": (10, -math.pi / 2),
+}  # fmt: skip
+"""Shape → number of its corners, and the angle of the first one."""
+
 SIDE = 64
 """Pixels of a side of a scene."""
 
@@ -38,7 +43,7 @@ MOST_SIDE, MOST_OBJECTS = 1024, 64
 Box = tuple[float, float, float, float]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class SceneObject:
     """A shape in a scene.
 
@@ -75,7 +80,7 @@ class SceneObject:
         return self.x + left, self.y + top, self.x + right, self.y + bottom
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Scene:
     """What an image shows.
 
@@ -119,12 +124,12 @@ class Scene:
         return {"objects": objects, "background": list(self.background), "seed": self.seed, "side": self.side}
 
     @classmethod
-    def from_dict(cls, content: Mapping[str, Any], place: str) -> "Scene":
+    def from_dict(cls, content: Mapping[str, Any], origin: str) -> "Scene":
         """The scene that `to_dict` gave.
 
         Args:
             content: the values.
-            place: where they are from, for messages.
+            origin: where they are from, for messages.
 
         Raises:
             DataError: they describe no scene.
@@ -141,7 +146,7 @@ class Scene:
             if not all(0 <= level <= 255 for level in (red, green, blue)):
                 raise ValueError("background is from 0 to 255")
         except (KeyError, TypeError, ValueError, OverflowError) as error:
-            raise DataError(f"{place}: the image is not the description of a scene ({error})") from error
+            raise DataError(f"{origin}: the image is not the description of a scene ({error})") from error
         return cls(objects, (red, green, blue), seed, side)
 
 
@@ -150,32 +155,27 @@ def _object(shape: Any, color: Any, x: Any, y: Any, radius: Any) -> SceneObject:
         raise ValueError(f"there is no {color!r} {shape!r}")
     numbers = float(x), float(y), float(radius)
     if not all(math.isfinite(number) and abs(number) <= MOST_SIDE for number in numbers) or not numbers[2] > 0:
-        raise ValueError(f"an object has no place {numbers}")
+        raise ValueError(f"an object has no position {numbers}")
     return SceneObject(shape, color, *numbers)
 
 
 def outline(shape: str) -> NDArray[np.float64]:
     """The corners ``[points, 2]`` (x to the right, y down) of a shape in the circle of radius 1; of a circle, many."""
-    if shape in ("circle", "ring"):
-        return _polygon(256)
-    if shape == "square":
-        return _polygon(4, math.pi / 4)
-    if shape == "triangle":
-        return _polygon(3, -math.pi / 2)
-    if shape == "diamond":
-        return _polygon(4) * (0.7, 1.0)
-    if shape == "hexagon":
-        return _polygon(6)
-    if shape == "star":
-        points = _polygon(10, -math.pi / 2)
-        points[1::2] *= 0.45
-        return points
+    if shape not in SHAPES:
+        raise ArgumentError(f"shape must be of {', '.join(SHAPES)}; it is {shape!r}")
     if shape == "cross":
         arm = 0.32
         long = math.sqrt(1 - arm**2)
         corners = [(arm, arm), (long, arm), (long, -arm), (arm, -arm), (arm, -long), (-arm, -long)]
         return np.array([*corners, *((-x, -y) for x, y in corners)])
-    raise ArgumentError(f"shape must be of {', '.join(SHAPES)}; it is {shape!r}")
+    count, first = _CORNERS[shape]
+    angles = first + 2 * math.pi * np.arange(count) / count
+    points = np.stack([np.cos(angles), np.sin(angles)], 1)
+    if shape == "diamond":
+        points *= (0.7, 1.0)
+    if shape == "star":
+        points[1::2] *= 0.45
+    return points
 
 
 def coverage(one: SceneObject, side: int) -> NDArray[np.float32]:
@@ -192,26 +192,21 @@ def coverage(one: SceneObject, side: int) -> NDArray[np.float32]:
     return inside.reshape(side, FINE, side, FINE).mean((1, 3)).astype(np.float32)
 
 
-def _polygon(corners: int, start: float = 0.0) -> NDArray[np.float64]:
-    angles = start + 2 * math.pi * np.arange(corners) / corners
-    return np.stack([np.cos(angles), np.sin(angles)], 1)
-
-
 def _inside(points: NDArray[np.float64], x: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.bool_]:
     # The parity of the edges that a ray to the right crosses.
-    found = np.zeros(np.broadcast_shapes(x.shape, y.shape), np.bool_)
+    inside = np.zeros(np.broadcast_shapes(x.shape, y.shape), np.bool_)
     for (x0, y0), (x1, y1) in zip(points, np.roll(points, -1, 0), strict=True):
         if y0 == y1:
             continue
         crosses = (y0 > y) != (y1 > y)
-        found ^= crosses & (x < x0 + (y - y0) * (x1 - x0) / (y1 - y0))
-    return found
+        inside ^= crosses & (x < x0 + (y - y0) * (x1 - x0) / (y1 - y0))
+    return inside
 
 
 def place_objects(
     kinds: Sequence[tuple[str, str]], random: np.random.Generator, side: int = SIDE, gap: float = 3.0
 ) -> tuple[SceneObject, ...]:
-    """Objects of these kinds at random places, apart from one another and inside of the image.
+    """Objects of these kinds at random positions, apart from one another and inside of the image.
 
     Args:
         kinds: (shape, color) of each object.
@@ -225,7 +220,7 @@ def place_objects(
             for _ in range(30):
                 low, high = SMALL if random.random() < 0.5 else LARGE
                 radius = round(float(random.uniform(low, high)), 1)
-                x, y = (round(float(place), 1) for place in random.uniform(radius + 1, side - radius - 1, 2))
+                x, y = (round(float(edge), 1) for edge in random.uniform(radius + 1, side - radius - 1, 2))
                 one = SceneObject(shape, color, x, y, radius)
                 if all(_apart(one.box, other.box, gap) for other in placed):
                     placed.append(one)
@@ -235,9 +230,142 @@ def place_objects(
 
 
 def _apart(first: Box, second: Box, gap: float) -> bool:
-    return (
-        first[2] + gap <= second[0]
-        or second[2] + gap <= first[0]
-        or first[3] + gap <= second[1]
-        or second[3] + gap <= first[1]
-    )
+    pairs = (first, second), (second, first)
+    return any(one[axis + 2] + gap <= other[axis] for axis in (0, 1) for one, other in pairs)
+
+
+CAPTIONS = 3
+"""Captions of a scene."""
+
+MOST_NAMED = 3
+"""Objects of a scene."""
+
+
+def scene_captions(scene: Scene, random: np.random.Generator, count: int = CAPTIONS) -> list[str]:
+    """Captions that name every object of a scene by its colour and shape, and say where it is; all of them are true.
+
+    Args:
+        scene: one to three objects, of which no two have the same colour.
+        random: generator of random numbers.
+        count: captions, which may be equal.
+    """
+    return [_caption(scene, random) for _ in range(count)]
+
+
+def _caption(scene: Scene, random: np.random.Generator) -> str:
+    objects = [scene.objects[number] for number in random.permutation(len(scene.objects))]
+    if len(objects) == 1:
+        return f"{_phrase(objects[0], random)} {_place(objects[0], scene.side)}"
+    if len(objects) == 2:
+        first, second = objects
+        if random.random() < 0.75:
+            return f"{_phrase(first, random)} {_relation(first, second)} {_phrase(second, random)}"
+        return f"{_phrase(first, random)} and {_phrase(second, random)}"
+    first, *others = objects
+    if random.random() < 0.5:
+        return f"{_phrase(first, random)} , {_phrase(others[0], random)} and {_phrase(others[1], random)}"
+    relation = _relation(first, others[0])
+    return f"{_phrase(first, random)} {relation} {_phrase(others[0], random)} , and {_phrase(others[1], random)}"
+
+
+def _phrase(one: SceneObject, random: np.random.Generator) -> str:
+    size = ("large " if one.large else "small ") if random.random() < 0.5 else ""
+    words = size + one.name
+    return f"{'an' if words[0] in 'aeiou' else 'a'} {words}"
+
+
+def _place(one: SceneObject, side: int) -> str:
+    across = min(2, int(3 * one.x / side))
+    down = min(2, int(3 * one.y / side))
+    if (across, down) == (1, 1):
+        return "in the middle"
+    rows, columns = ("at the top", "", "at the bottom"), ("left", "", "right")
+    if not columns[across]:
+        return rows[down]
+    return f"{rows[down]} {columns[across]}" if rows[down] else f"on the {columns[across]}"
+
+
+def _relation(first: SceneObject, second: SceneObject) -> str:
+    # The direction in which they are farther apart.
+    across, down = first.x - second.x, first.y - second.y
+    if abs(across) >= abs(down):
+        return "to the left of" if across < 0 else "to the right of"
+    return "above" if down < 0 else "below"
+
+
+def captioned_scene(random: np.random.Generator, side: int = SIDE) -> dict[str, Any]:
+    """A scene of one to three objects as a row of a corpus: ``image``, ``captions``, and ``objects`` with boxes.
+
+    Colours differ, so that a colour tells which object is meant; shapes may be equal.
+    """
+    count = int(random.integers(1, MOST_NAMED + 1))
+    colors = [list(COLORS)[number] for number in random.choice(len(COLORS), count, replace=False)]
+    shapes = [SHAPES[number] for number in random.choice(len(SHAPES), count)]
+    scene = _scene(list(zip(shapes, colors, strict=True)), random, side)
+    return {
+        "image": scene.to_dict(),
+        "captions": scene_captions(scene, random),
+        "objects": [_named(one, one.name) for one in scene.objects],
+    }
+
+
+def labelled_scene(random: np.random.Generator, side: int = SIDE) -> dict[str, Any]:
+    """A scene as a row of a corpus to classify: the label is the shape of its one large object.
+
+    Two small objects of other shapes and any colour are next to it, so neither a colour nor the presence of a shape
+    tells the label: a model must find the large one. ``objects`` has its box under the name of the label.
+    """
+    shapes = [SHAPES[number] for number in random.choice(len(SHAPES), 3, replace=False)]
+    colors = [list(COLORS)[number] for number in random.choice(len(COLORS), 3)]
+    while True:
+        scene = _scene(list(zip(shapes, colors, strict=True)), random, side)
+        if [one.large for one in scene.objects] == [True, False, False]:
+            first = scene.objects[0]
+            return {"image": scene.to_dict(), "label": first.shape, "objects": [_named(first, first.shape)]}
+
+
+def _scene(kinds: list[tuple[str, str]], random: np.random.Generator, side: int) -> Scene:
+    background = tuple(int(level) for level in random.integers(15, 110, 3))
+    return Scene(place_objects(kinds, random, side), background, int(random.integers(2**31)), side)  # pyright: ignore
+
+
+def _named(one: SceneObject, name: str) -> dict[str, Any]:
+    return {"name": name, "box": [round(edge, 3) for edge in one.box]}
+
+
+GENERATORS = {"captions": captioned_scene, "labels": labelled_scene}
+"""Kind of corpus → what makes one row of it."""
+
+
+def write_scenes(folder: str | os.PathLike[str], kind: str, sizes: Mapping[str, int], seed: int = 1) -> dict[str, Path]:
+    """Write a corpus of scenes, as one ``.jsonl`` file for each part; no scene is in two parts.
+
+    Args:
+        folder: where the files go.
+        kind: a name of `GENERATORS`.
+        sizes: part → number of scenes. A part does not depend on the sizes of the others.
+        seed: of the random numbers.
+
+    Returns:
+        part → file.
+    """
+
+    def write(file: TextIO, part: str, size: int) -> None:
+        for row in scene_rows(kind, part, size, seed):
+            file.write(json.dumps(row, ensure_ascii=False) + "\n")
+
+    return write_parts(folder, sizes, ".jsonl", write)
+
+
+def scene_rows(kind: str, part: str, size: int, seed: int = 1) -> Iterator[dict[str, Any]]:
+    """The rows of a part of a corpus; each row has random numbers of its own.
+
+    Args:
+        kind: a name of `GENERATORS`.
+        part: its name decides the random numbers.
+        size: rows.
+        seed: of the random numbers.
+    """
+    make = GENERATORS[kind]
+    for number in range(size):
+        yield make(np.random.default_rng([seed, *part.encode(), number]))

@@ -6,12 +6,12 @@ surroundings alone: water has the colours of the sky above it, crowns of trees t
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, NamedTuple, TextIO
 
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.atomic_file import write_atomically
-from regard.data.images.masked_image import MaskedPixels
+from regard.data.corpus_files import write_parts
 
 CLASSES = ("sky", "water", "grass", "road", "house", "tree", "pole", "car")
 """The classes by their numbers; each pixel has one."""
@@ -30,7 +30,19 @@ MOST_SCENES = 10_000_000
 _SKY, _WATER, _GRASS, _ROAD, _HOUSE, _TREE, _POLE, _CAR = range(len(CLASSES))
 
 
-@dataclass(frozen=True, slots=True)
+class MaskedPixels(NamedTuple):
+    """The pixels of an image and their classes.
+
+    Attributes:
+        pixels: uint8 ``[height, width, 3]``.
+        classes: uint8 or uint16 ``[height, width]``, as they are in the file.
+    """
+
+    pixels: NDArray[np.uint8]
+    classes: NDArray[Any]
+
+
+@dataclass(frozen=True)
 class Street:
     """A generated scene.
 
@@ -64,13 +76,11 @@ def write_streets(folder: Path, parts: dict[str, int]) -> dict[str, Path]:
     Returns:
         part → its table.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    found = {}
-    for part, count in parts.items():
-        found[part] = folder / f"{part}.tsv"
-        lines = [COLUMN, *(str(FIRST[part] + number) for number in range(count))]
-        write_atomically(found[part], ("\n".join(lines) + "\n").encode())
-    return found
+
+    def write(file: TextIO, part: str, size: int) -> None:
+        file.writelines(f"{row}\n" for row in (COLUMN, *range(FIRST[part], FIRST[part] + size)))
+
+    return write_parts(folder, parts, ".tsv", write)
 
 
 class _Canvas:

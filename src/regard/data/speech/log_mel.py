@@ -105,7 +105,7 @@ class LogMel:
         return np.maximum(0.0, np.minimum(rising, falling))
 
     def frames(self, samples: int) -> int:
-        """Frames of a sound with so many samples."""
+        """The number of frames of a sound with this number of samples."""
         return math.ceil(samples / self.hop - 1e-9)
 
     def __call__(self, samples: NDArray[np.floating]) -> NDArray[np.float32]:
@@ -120,13 +120,13 @@ class LogMel:
         window = np.hanning(self.length + 1)[: self.length]  # periodic
         starts = np.floor((np.arange(self.frames(len(signal))) + 0.5) * self.hop + 0.5).astype(int) - self.length // 2
         padded = np.pad(emphasized, (self.length, 2 * self.length))
-        found = np.empty((len(starts), self.bands), np.float32)
+        features = np.empty((len(starts), self.bands), np.float32)
         for first in range(0, len(starts), _BLOCK):
             chosen = starts[first : first + _BLOCK] + self.length
             windows = padded[chosen[:, None] + np.arange(self.length)] * window
             power = np.abs(np.fft.rfft(windows, self.size)) ** 2
-            found[first : first + _BLOCK] = np.log(np.maximum(power @ self.filters.T, FLOOR))
-        return found
+            features[first : first + _BLOCK] = np.log(np.maximum(power @ self.filters.T, FLOOR))
+        return features
 
 
 _BLOCK = 4096  # frames whose spectra are in memory at once
@@ -138,5 +138,5 @@ def mel(hertz: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def hertz(mel: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The frequencies in Hz of numbers on the mel scale."""
+    """The frequencies in Hz of values on the mel scale."""
     return 700.0 * (10.0 ** (mel / 2595.0) - 1.0)

@@ -1,4 +1,4 @@
-"""Reads sounds: wav, flac and whatever else libsndfile reads, at any rate, with any number of channels."""
+"""Files of sounds (wav, flac and whatever else libsndfile reads), and of features that another program computed."""
 
 import io
 import math
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.errors import ArgumentError, DataError, MissingPartError
-from regard.regular_file import read_bytes
+from regard.regular_file import read_bytes, require_regular
 
 if TYPE_CHECKING:
     import soundfile
@@ -110,8 +110,8 @@ def resampled(samples: NDArray[np.float32], from_rate: int, to_rate: int) -> NDA
     except ImportError as error:
         raise MissingPartError("soxr", "speech") from error
     length = math.ceil(len(samples) * to_rate / from_rate)
-    found = soxr.resample(samples, from_rate, to_rate, quality="VHQ")[:length]
-    return np.pad(found, (0, length - len(found))).astype(np.float32)
+    converted = soxr.resample(samples, from_rate, to_rate, quality="VHQ")[:length]
+    return np.pad(converted, (0, length - len(converted))).astype(np.float32)
 
 
 def _content(path: Path, where: str) -> bytes:
@@ -143,9 +143,9 @@ def _check_size(where: str, file: "soundfile.SoundFile") -> None:
         )
     shorter = _SHORTER.search(file.extra_info)
     if shorter is not None:
-        declared, found = map(int, shorter.groups())
-        if declared > found and declared not in _UNKNOWN_SIZES:
-            raise DataError(f"{where}: is truncated: {found:,} of {declared:,} bytes are there; copy it again")
+        declared, present = map(int, shorter.groups())
+        if declared > present and declared not in _UNKNOWN_SIZES:
+            raise DataError(f"{where}: is truncated: {present:,} of {declared:,} bytes are there; copy it again")
 
 
 def _soundfile() -> Any:
@@ -173,3 +173,52 @@ def write_sound(path: Path, samples: NDArray[np.float32], rate: int) -> None:
         library.write(str(path), np.clip(samples, -1.0, 1.0), rate, subtype="PCM_16")
     except (library.LibsndfileError, TypeError, ValueError, OSError) as error:
         raise DataError(f"{path}: cannot be written ({error}); check the folder and the disk") from error
+
+
+MOST_FRAMES = 360_000
+"""Frames of the longest file that is read: an hour of 100 frames a second."""
+
+MOST_FEATURES = 4096
+"""Features of a frame, at most."""
+
+
+def read_features(path: Path, name: str | None = None) -> NDArray[np.float32]:
+    """The features of a sound, float32 ``[frames, features]``.
+
+    Args:
+        path: a file of ``numpy.save`` with two axes of real numbers. Pickled objects are never read.
+        name: of the file, in messages. Default: the path.
+
+    Raises:
+        DataError: there is no such file, or it is truncated or of another form, or a number is not finite.
+    """
+    where = name or str(path)
+    try:
+        # Mapped: a file that is shorter than its header says is refused before memory is taken.
+        require_regular(path, 8 * MOST_FRAMES * MOST_FEATURES + (1 << 20))  # numbers of 8 bytes, and a header
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+    except FileNotFoundError as error:
+        raise DataError(f"{where}: no such file; check the path") from error
+    except IsADirectoryError as error:
+        raise DataError(f"{where}: is a folder; name a .npy file") from error
+    except (OSError, ValueError, EOFError, SyntaxError, OverflowError, MemoryError) as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0][:120]
+        raise DataError(f"{where}: is not a whole .npy file of numbers ({reason}); write it again") from error
+    if not isinstance(array, np.ndarray):
+        raise DataError(f"{where}: is an archive of arrays; save one array [frames, features] with numpy.save")
+    if array.ndim != 2 or array.dtype.kind not in "fiu":
+        raise DataError(
+            f"{where}: must hold real numbers [frames, features]; it holds {array.dtype} of shape {list(array.shape)}"
+        )
+    frames, features = array.shape
+    if not 1 <= frames <= MOST_FRAMES or not 1 <= features <= MOST_FEATURES:
+        raise DataError(
+            f"{where}: must have 1 to {MOST_FRAMES:,} frames of 1 to {MOST_FEATURES:,} features; its shape is "
+            f"{list(array.shape)}"
+        )
+    with np.errstate(over="ignore"):
+        values = np.ascontiguousarray(array, dtype=np.float32)
+    if not np.isfinite(values).all():
+        frame, feature = np.argwhere(~np.isfinite(values))[0].tolist()
+        raise DataError(f"{where}: feature {feature} of frame {frame} is not a finite number; correct or remove it")
+    return values

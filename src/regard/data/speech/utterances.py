@@ -1,16 +1,26 @@
-"""Tables of utterances: sounds, or files of features, with what is said in them."""
+"""Tables of utterances: sounds, or files of features, with what is said in them; and one table of their features."""
 
 import itertools
 import logging
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import astuple, dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+import numpy as np
+from numpy.typing import NDArray
+
+from regard.data.cache import cached_table, file_state, fingerprint, require_datasets
 from regard.data.class_folders import class_files, warn_of_left_out
-from regard.data.text import readers
+from regard.data.ragged import Ragged
+from regard.data.records import READERS, Records, check_file, choose_columns, open_records, text_rows
+from regard.data.speech.log_mel import LogMel
+from regard.data.speech.sounds import read_features, read_sound
 from regard.errors import DataError
-from regard.regular_file import LARGEST_DATA, require_regular
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 log = logging.getLogger("regard")
 
@@ -22,26 +32,26 @@ SEGMENTS = "segments"
 """The column with the true time of each word: ``0.12-0.48 0.51-0.90``, in seconds."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Utterance:
     """A sound, or the features of one, and its text.
 
     Attributes:
         path: of the file.
         text: what is said, or a label.
-        place: where it is listed, for messages: ``"a.tsv: row 3"``.
+        origin: where it is listed, for messages: ``"a.tsv: row 3"``.
         segments: the true (start, end) of each word in seconds; None where they are not known.
     """
 
     path: Path
     text: str
-    place: str
+    origin: str
     segments: tuple[tuple[float, float], ...] | None = None
 
     @property
     def name(self) -> str:
         """For messages: the row, and the file that it names."""
-        return f"{self.place}: {self.path}"
+        return f"{self.origin}: {self.path}"
 
 
 def open_utterances(
@@ -70,82 +80,66 @@ def open_utterances(
     """
     path = Path(source)
     if path.is_dir():
-        found = list(itertools.islice(_of_folder(path), limit))
+        utterances = list(itertools.islice(_of_folder(path), limit))
     else:
-        found = _of_table(path, sound_column, text_column, limit)
+        utterances = _of_table(path, sound_column, text_column, limit)
     if lowercase:
-        found = [Utterance(one.path, one.text.lower(), one.place, one.segments) for one in found]
-    return found
+        utterances = [Utterance(one.path, one.text.lower(), one.origin, one.segments) for one in utterances]
+    return utterances
 
 
 def _of_table(path: Path, sound_column: str | None, text_column: str | None, limit: int | None) -> list[Utterance]:
-    rows = _rows(path, sound_column, text_column)
-    segments = _segments(path, sound_column or _first_column(path))
-    found, empty = [], 0
-    for number, (file, text) in enumerate(rows, start=1):
-        times = next(segments, None) if segments is not None else None
+    if path.suffix.lower() not in READERS:
+        raise DataError(
+            f"{path}: unknown kind of file {path.suffix!r}; give {', '.join(READERS)}, or a folder with a "
+            "folder of sounds for each label"
+        )
+    check_file(path, "sounds and texts")
+    records = open_records(path)
+    columns = _columns(records, sound_column, text_column)
+    timed = [SEGMENTS] if SEGMENTS in records.columns else []
+    utterances, empty = [], 0
+    for number, (file, text, *times) in enumerate(text_rows(records, [*columns, *timed], columns[1:]), start=1):
         if not text.strip():
             empty += 1
             continue
-        place = f"{path}: row {number}"
+        position = f"{path}: row {number}"
         if not file.strip() or "\0" in file:
-            raise DataError(f"{place} names no file; correct or remove it")
-        if limit is not None and len(found) >= limit:
+            raise DataError(f"{position} names no file; correct or remove it")
+        if limit is not None and len(utterances) >= limit:
             break
-        parsed = None if times is None else parsed_segments(times, place)
-        found.append(Utterance(path.parent / file.strip(), text.strip(), place, parsed))
-    if not found:
+        segments = parsed_segments(times[0], position) if times else None
+        utterances.append(Utterance(path.parent / file.strip(), text.strip(), position, segments))
+    if not utterances:
         raise DataError(f"{path}: no row has a text; check the columns and the file")
     if empty:
-        log.warning("%s: left out %d rows without a text; %d are left", path, empty, len(found))
-    return found
+        log.warning("%s: left out %d rows without a text; %d are left", path, empty, len(utterances))
+    return utterances
 
 
-def _rows(path: Path, first: str | None, second: str | None) -> Iterator[tuple[str, str]]:
-    reader = readers.READERS.get(path.suffix.lower())
-    if reader is None:
-        raise DataError(
-            f"{path}: unknown kind of file {path.suffix!r}; give {', '.join(readers.READERS)}, or a folder with a "
-            "folder of sounds for each label"
-        )
-    try:
-        if not require_regular(path, LARGEST_DATA):
-            raise DataError(f"{path}: the file is empty; it should list sounds and texts")
-    except FileNotFoundError as error:
-        raise DataError(f"{path}: no such file; check the path") from error
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror}); check the file") from error
-    names = readers.column_names(path)
+def _columns(records: Records, sound: str | None, text: str | None) -> tuple[str, str]:
+    """The columns of the sounds and of the texts; of two columns the one that is not named is the other."""
+    names = records.columns
     if len(names) != 2:
-        for option, name in (("--sound-column", first), ("--text-column", second)):
+        for option, name in (("--sound-column", sound), ("--text-column", text)):
             if name is None:
                 listed = ", ".join(map(repr, names)) or "none"
-                raise DataError(f"{path}: say with {option} which column it is; there are {len(names)} ({listed})")
-    elif (first is None) != (second is None):
-        given = first or second
-        other = next((name for name in names if name != given), names[0])
-        first, second = first or other, second or other
-    return reader(path, first, second, True)
+                raise DataError(
+                    f"{records.name}: say with {option} which column it is; there are {len(names)} ({listed})"
+                )
+    elif (sound is None) != (text is None):
+        other = next((name for name in names if name != (sound or text)), names[0])
+        sound, text = sound or other, text or other
+    return choose_columns(records, sound, text)
 
 
-def _first_column(path: Path) -> str:
-    return readers.column_names(path)[0]
-
-
-def _segments(path: Path, sound_column: str) -> Iterator[str] | None:
-    """The column of true times, row by row; None if there is none."""
-    if SEGMENTS not in readers.column_names(path):
-        return None
-    return (times for _, times in _rows(path, sound_column, SEGMENTS))
-
-
-def parsed_segments(text: str, place: str) -> tuple[tuple[float, float], ...]:
+def parsed_segments(text: str, origin: str) -> tuple[tuple[float, float], ...]:
     """The times that ``"0.12-0.48 0.51-0.90"`` lists.
 
     Raises:
         DataError: it is of another form, or an end is not after its start.
     """
-    found = []
+    segments = []
     for part in text.split():
         try:
             start, _, end = part.partition("-")
@@ -154,18 +148,95 @@ def parsed_segments(text: str, place: str) -> tuple[tuple[float, float], ...]:
             pair = (0.0, 0.0)
         if not 0 <= pair[0] < pair[1] < math.inf:
             raise DataError(
-                f"{place}: the column {SEGMENTS!r} must list times as start-end in seconds; one is {part!r}"
+                f"{origin}: the column {SEGMENTS!r} must list times as start-end in seconds; one is {part!r}"
             )
-        found.append(pair)
-    return tuple(found)
+        segments.append(pair)
+    return tuple(segments)
 
 
 def _of_folder(folder: Path) -> Iterator[Utterance]:
-    files, left_out = class_files(folder, (*SOUND_SUFFIXES, FEATURES_SUFFIX))
-    if not files:
-        raise DataError(
-            f"{folder}: is a folder without classes; it should hold a folder for each label, with sounds in it, or "
-            "name a table"
-        )
+    files, left_out = class_files(folder, (*SOUND_SUFFIXES, FEATURES_SUFFIX), "sounds")
     warn_of_left_out(folder, left_out, "sounds")
     return (Utterance(path, path.parent.name, str(folder)) for path in files)
+
+
+_BLOCK = 256  # utterances whose features are in memory at once
+
+
+class FeatureTable:
+    """The features of utterances, by their number.
+
+    Args:
+        rows: the numbers of each utterance, frame after frame.
+        width: features of a frame.
+
+    Attributes:
+        lengths: int64 ``[utterances]``, the frames of each.
+        width: features of a frame.
+    """
+
+    def __init__(self, rows: Ragged, width: int):
+        self._rows, self.width = rows, width
+        self.lengths: NDArray[np.int64] = rows.lengths(np.arange(len(rows))) // width
+
+    @classmethod
+    def of(cls, features: Sequence[NDArray[np.float32]]) -> "FeatureTable":
+        """The table of features in memory, each ``[frames, width]``; at least one."""
+        offsets = np.cumsum([0, *(one.size for one in features)])
+        return cls(Ragged([(offsets, np.concatenate([one.ravel() for one in features]))]), features[0].shape[1])
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def __getitem__(self, number: int) -> NDArray[np.float32]:
+        """float32 ``[frames, width]``, not to be written to."""
+        return self._rows[number].reshape(-1, self.width)
+
+
+def utterance_features(utterance: Utterance, front_end: LogMel) -> NDArray[np.float32]:
+    """The features of an utterance, float32 ``[frames, features]``: those of its file, or those of its sound.
+
+    Raises:
+        DataError: the file cannot be used; one line, which names its row.
+    """
+    if utterance.path.suffix.lower() == FEATURES_SUFFIX:
+        return read_features(utterance.path, utterance.name)
+    return front_end(read_sound(utterance.path, front_end.rate, utterance.name).samples)
+
+
+def feature_table(utterances: Sequence[Utterance], front_end: LogMel) -> FeatureTable:
+    """The features of utterances. They are stored in the cache folder of Hugging Face ``datasets``.
+
+    A file that has not changed is not read again.
+
+    Args:
+        utterances: at least one.
+        front_end: makes features of sounds.
+
+    Raises:
+        DataError: a file cannot be used, or has another number of features than those before it.
+    """
+    require_datasets()
+    import pyarrow as pa
+
+    schema = pa.schema([("features", pa.list_(pa.float32()))])
+    state = tuple(file_state(one.path, one.name) for one in utterances)
+    key = fingerprint("speech", state, astuple(front_end))
+
+    def batches(counted: dict[str, int]) -> Iterator["pa.RecordBatch"]:
+        for first in range(0, len(utterances), _BLOCK):
+            block = []
+            for one in utterances[first : first + _BLOCK]:
+                features = utterance_features(one, front_end)
+                width = counted.setdefault("width", features.shape[1])
+                if features.shape[1] != width:
+                    raise DataError(
+                        f"{one.name}: has {features.shape[1]} features a frame, the first utterance has {width}; "
+                        "all must have the same number"
+                    )
+                block.append(features.ravel())
+            yield pa.record_batch([pa.array(block, pa.list_(pa.float32()))], schema=schema)
+
+    table, counted = cached_table(key, schema, batches)
+    column = table.with_format("arrow")[:].column("features")  # pyright: ignore
+    return FeatureTable(Ragged.from_column(column), counted["width"])

@@ -12,7 +12,7 @@ Link = tuple[int, int]
 _LINK = re.compile(r"([0-9]{1,9})([-p])([0-9]{1,9})", re.ASCII)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Alignment:
     """The true links between the words of two sentences.
 

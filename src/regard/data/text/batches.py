@@ -1,15 +1,17 @@
-"""Encoded pairs, and batches of pairs with similar lengths, in an order that can be resumed at any batch."""
+"""Encoded pairs of texts, encoded labelled texts, and their batches."""
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, Unpack
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from regard.data.batches import Batch, Batches, Order
 from regard.data.cache import cached_table, fingerprint, require_datasets
+from regard.data.labels import Labels
 from regard.data.ragged import Ragged
 from regard.data.text.tokenizers import Tokenizer
 from regard.errors import ArgumentError, DataError
@@ -24,7 +26,7 @@ _BLOCK = 16384  # rows encoded at once
 
 
 class Encodes(Protocol):
-    """Turns texts into lists of ids: a `Tokenizer`, or the `regard.data.text.labels.Labels` of texts."""
+    """Turns texts into lists of ids: a `Tokenizer`, or the `regard.data.labels.Labels` of texts."""
 
     @property
     def fingerprint(self) -> str:
@@ -72,8 +74,8 @@ def encode_pairs(
     def encode(block: dict[str, list[str]]) -> EncodedBlock:
         sides = [source_tokenizer.encode_batch(block["source"]), target_tokenizer.encode_batch(block["target"])]
         long = [max(map(len, pair)) > max_length for pair in zip(*sides, strict=True)]
-        kept = [place for place, out in enumerate(long) if overlong == "cut" or not out]
-        source, target = ([side[place][:max_length] for place in kept] for side in sides)
+        kept = [row for row, out in enumerate(long) if overlong == "cut" or not out]
+        source, target = ([side[row][:max_length] for row in kept] for side in sides)
         return EncodedBlock(source, target, kept, {"overlong": sum(long)})
 
     # datasets documents `_fingerprint` as the key of a table's content; there is no public attribute for it.
@@ -94,7 +96,7 @@ class EncodedBlock(NamedTuple):
     Attributes:
         source: ids of the source of each pair that is kept.
         target: ids of its target.
-        kept: the places of these pairs in the block.
+        kept: the positions of these pairs in the block.
         counts: what a message about the data needs, e.g. pairs that are too long.
     """
 
@@ -132,14 +134,14 @@ def encoded_table(
         first = kept = 0
         block: Any
         for block in dataset.iter(_BLOCK):
-            found = encode(block)
-            rows = [first + place for place in found.kept]
+            encoded_block = encode(block)
+            rows = [first + row for row in encoded_block.kept]
             first += len(block["source"])
             kept += len(rows)
-            for name, count in found.counts.items():
+            for name, count in encoded_block.counts.items():
                 counted[name] = counted.get(name, 0) + count
-            lengths = [[len(ids) for ids in side] for side in (found.source, found.target)]
-            columns = zip([found.source, found.target, *lengths, rows], schema, strict=True)
+            lengths = [[len(ids) for ids in side] for side in (encoded_block.source, encoded_block.target)]
+            columns = zip([encoded_block.source, encoded_block.target, *lengths, rows], schema, strict=True)
             yield pa.record_batch([pa.array(values, field.type) for values, field in columns], schema=schema)
         if not kept:
             raise DataError(refused)
@@ -147,8 +149,8 @@ def encoded_table(
     return cached_table(key, schema, batches)
 
 
-@dataclass(frozen=True, slots=True)
-class PairBatch:
+@dataclass(frozen=True)
+class PairBatch(Batch):
     """A batch of pairs, padded with id 0.
 
     Attributes:
@@ -163,20 +165,11 @@ class PairBatch:
     source_lengths: Tensor
     target: Tensor
     target_lengths: Tensor
-    index: Tensor
-
-    def __len__(self) -> int:
-        return len(self.index)
 
     @property
     def target_tokens(self) -> int:
         """Number of predicted tokens: all target tokens without ``bos`` and padding."""
         return int(self.target_lengths.sum()) - len(self)
-
-    def to(self, device: torch.device | str, non_blocking: bool = False) -> "PairBatch":
-        """The same batch on a device."""
-        moved = (getattr(self, field.name).to(device, non_blocking=non_blocking) for field in fields(self))
-        return PairBatch(*moved)
 
     @classmethod
     def of(cls, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]] | None = None) -> "PairBatch":
@@ -184,170 +177,147 @@ class PairBatch:
         if targets is None:
             targets = [()] * len(sources)
         if len(targets) != len(sources):
-            raise ArgumentError(f"sources and targets must be as many; got {len(sources)} and {len(targets)}")
+            raise ArgumentError(f"sources and targets must have the same length; got {len(sources)} and {len(targets)}")
         rows = np.arange(len(sources))
-        return _assemble(Ragged.from_lists(sources), Ragged.from_lists(targets), rows, rows)
+        return cls.gather(Ragged.from_lists(sources), Ragged.from_lists(targets), rows, rows)
+
+    @classmethod
+    def gather(cls, source: Ragged, target: Ragged, rows: np.ndarray, index: np.ndarray) -> "PairBatch":
+        """A batch of some rows of two columns of ids, whose rows in the data are ``index``."""
+        sources, source_lengths = source.padded(rows, fill=Tokenizer.PAD), source.lengths(rows)
+        targets, target_lengths = target.with_ends(rows, Tokenizer.BOS, Tokenizer.EOS, Tokenizer.PAD)
+        columns = index.astype(np.int64), sources, source_lengths, targets, target_lengths
+        return cls(*map(torch.from_numpy, columns))
 
 
-def _assemble(source: Ragged, target: Ragged, rows: np.ndarray, index: np.ndarray) -> PairBatch:
-    sources, targets = (
-        source.padded(rows, fill=Tokenizer.PAD),
-        target.padded(rows, before=1, after=1, fill=Tokenizer.PAD),
-    )
-    source_lengths, target_lengths = source.lengths(rows), target.lengths(rows) + 2
-    targets[:, 0] = Tokenizer.BOS
-    targets[np.arange(len(rows)), target_lengths - 1] = Tokenizer.EOS
-    return PairBatch(*map(torch.from_numpy, (sources, source_lengths, targets, target_lengths, index.astype(np.int64))))
+@dataclass(frozen=True)
+class LabelledBatch(Batch):
+    """A batch of texts, padded with id 0.
+
+    Attributes:
+        tokens: int64 ``[batch, length]``.
+        lengths: int64 ``[batch]``, tokens of each text.
+        labels: int64 ``[batch]``, the number of each label.
+        index: int64 ``[batch]``, the row of each text in the data set.
+    """
+
+    tokens: Tensor
+    lengths: Tensor
+    labels: Tensor
+
+    @classmethod
+    def of(cls, texts: Sequence[Sequence[int]]) -> "LabelledBatch":
+        """A batch of texts from lists of ids; every label is number 0."""
+        return cls.of_pairs(PairBatch.of(texts, [(0,)] * len(texts)))
+
+    @classmethod
+    def of_pairs(cls, batch: PairBatch) -> "LabelledBatch":
+        """A batch from pairs of texts and labels: a label is a target of one token, after ``bos``."""
+        return cls(batch.index, batch.source, batch.source_lengths, batch.target[:, 1])
 
 
-class BatchLoader:
-    """Gives every pair once an epoch, in batches of pairs with similar lengths; can resume after any batch.
-
-    One iteration gives one epoch of `PairBatch`; the next iteration gives the next epoch. The loader is an iterable
-    with a length and a state, so Lightning accepts it as a training or validation loader.
-
-    With ``shuffle``, the rows are shuffled, sorted by length in buckets of ``bucket_width`` tokens, split into batches,
-    and the batches are shuffled. The order depends only on ``(seed, epoch)``. The split depends only on the sorted
-    lengths, so every epoch has the same number of batches. Without ``shuffle``, the batches have a fixed order, from
-    the shortest to the longest pairs; ``PairBatch.index`` gives their rows.
+def pair_batches(
+    encoded: "datasets.Dataset",
+    tokens_per_batch: int,
+    *,
+    source_tokens_per_batch: int | None = None,
+    bucket_width: int = 2,
+    **order: Unpack[Order],
+) -> Batches[int, PairBatch]:
+    """Batches of pairs with similar lengths; without shuffling, from the shortest to the longest pairs.
 
     Args:
         encoded: what `encode_pairs` gives.
         tokens_per_batch: largest number of target tokens of a batch, with padding, ``bos`` and ``eos``; a longer pair
             is a batch of one pair.
-        seed: seed of the order.
-        shuffle: whether each epoch has another order.
         source_tokens_per_batch: largest number of source tokens of a batch, with padding; None: twice
             ``tokens_per_batch``.
-        bucket_width: range of lengths in one bucket, in tokens, at least 1: a larger one gives more variation between
-            epochs and more padding.
-        rank: number of this process; it gets every ``world_size``-th batch of the epoch. All processes get the same
-            number of batches; if ``world_size`` does not divide it, the first batches of the epoch are repeated.
-        world_size: number of processes.
+        bucket_width: range of lengths in one bucket, in tokens.
+        order: options of `regard.data.batches.Batches`.
 
     Raises:
         ArgumentError: a number is out of its range.
     """
+    if source_tokens_per_batch is None:
+        source_tokens_per_batch = 2 * tokens_per_batch
+    limits = {"tokens_per_batch": tokens_per_batch, "source_tokens_per_batch": source_tokens_per_batch}
+    for name, value in limits.items():
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise ArgumentError(f"{name} must be a whole number of at least 1; got {value!r}")
+    pairs = _EncodedPairs(encoded)
+    return Batches(
+        range(len(encoded)),
+        None,
+        pairs.gather,
+        lengths=np.stack([pairs.lengths("target") + 2, pairs.lengths("source")], axis=1),
+        limits=(tokens_per_batch, source_tokens_per_batch),
+        bucket_width=bucket_width,
+        **order,
+    )
 
-    def __init__(
-        self,
-        encoded: "datasets.Dataset",
-        tokens_per_batch: int,
-        *,
-        seed: int = 0,
-        shuffle: bool = True,
-        source_tokens_per_batch: int | None = None,
-        bucket_width: int = 2,
-        rank: int = 0,
-        world_size: int = 1,
-    ):
-        if source_tokens_per_batch is None:
-            source_tokens_per_batch = 2 * tokens_per_batch
-        named = {
-            "tokens_per_batch": tokens_per_batch,
-            "source_tokens_per_batch": source_tokens_per_batch,
-            "bucket_width": bucket_width,
-            "world_size": world_size,
-        }
-        for name, value in named.items():
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ArgumentError(f"{name} must be a whole number of at least 1; got {value!r}")
-        if not 0 <= rank < world_size:
-            raise ArgumentError(f"rank must be from 0 to world_size - 1 = {world_size - 1}; got {rank!r}")
-        if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
-            raise ArgumentError(f"seed must be a whole number of at least 0; got {seed!r}")
-        self.seed, self.shuffle, self.rank, self.world_size = seed, shuffle, rank, world_size
+
+def encode_labelled(
+    dataset: "datasets.Dataset", tokenizer: Tokenizer, labels: Labels, max_length: int
+) -> "datasets.Dataset":
+    """Encode texts and labels; a text with more than ``max_length`` tokens is cut, and the logger ``regard`` warns.
+
+    Args:
+        dataset: as `regard.data.text.sources.open_labelled` gives it; every label must be known.
+        tokenizer: encodes the texts.
+        labels: encodes the labels.
+        max_length: largest number of tokens of a text.
+
+    Returns:
+        what `encode_pairs` returns, for `labelled_batches`.
+    """
+    return encode_pairs(dataset, tokenizer, labels, max_length=max_length, overlong="cut", unit="texts")
+
+
+def labelled_batches(
+    encoded: "datasets.Dataset", texts: int, tokens: int, **order: Unpack[Order]
+) -> Batches[int, LabelledBatch]:
+    """Batches of labelled texts with similar lengths.
+
+    Args:
+        encoded: what `encode_labelled` gives.
+        texts: largest number of texts of a batch.
+        tokens: largest number of tokens of a batch, with padding; a longer text is a batch of one.
+        order: options of `regard.data.batches.Batches`.
+    """
+    pairs = _EncodedPairs(encoded)
+    return Batches(
+        range(len(encoded)),
+        texts,
+        pairs.gather_labelled,
+        lengths=pairs.lengths("source"),
+        limits=(tokens,),
+        bucket_width=2,
+        **order,
+    )
+
+
+class _EncodedPairs:
+    """The columns of an encoded table; they are opened again in a process that they are sent to."""
+
+    def __init__(self, encoded: "datasets.Dataset"):
         self._encoded = encoded
         self._columns: tuple[Ragged, Ragged, np.ndarray] | None = None
-        self._epoch, self._position = 0, 0  # of the next batch
-        self._resumed = False
-        width = bucket_width if shuffle else 1
-        lengths = encoded.with_format("numpy")
-        source, target = (np.asarray(lengths[name], np.int64) for name in ("source_length", "target_length"))
-        source_bucket, target_bucket = -(-source // width), -(-(target + 2) // width)
-        self._key = target_bucket * (source_bucket.max(initial=0) + 1) + source_bucket
-        order = np.argsort(self._key, kind="stable")
-        self._cuts = _cuts(
-            np.minimum(target_bucket * width, (target + 2).max(initial=0))[order],
-            np.minimum(source_bucket * width, source.max(initial=0))[order],
-            tokens_per_batch,
-            source_tokens_per_batch,
-        )
 
-    def __len__(self) -> int:
-        """Number of batches of this process in an epoch, the same in every epoch."""
-        return -(-(len(self._cuts) - 1) // self.world_size)
+    def lengths(self, side: str) -> np.ndarray:
+        return np.asarray(self._encoded.with_format("numpy")[f"{side}_length"], np.int64)
 
-    def __iter__(self) -> Iterator[PairBatch]:
-        # An epoch whose iteration stopped early is not continued, unless a state was loaded.
-        if not self._resumed and self._position > 0:
-            self._epoch, self._position = self._epoch + 1, 0
-        self._resumed = False
-        return self._batches(self._epoch, self._position)
-
-    def set_epoch(self, epoch: int) -> None:
-        """Make the next iteration this epoch, from its first batch (a loaded state of this epoch is kept)."""
-        if not (self._resumed and epoch == self._epoch):
-            self._epoch, self._position, self._resumed = epoch, 0, False
-
-    def state_dict(self) -> dict[str, int]:
-        """The epoch, and how many of its batches the iteration has given."""
-        return {"epoch": self._epoch, "position": self._position}
-
-    def load_state_dict(self, state: dict[str, int]) -> None:
-        """Make the next iteration start at the batch after the last one before ``state``."""
-        epoch, position = int(state["epoch"]), int(state["position"])
-        if epoch < 0 or not 0 <= position <= len(self):
-            raise ArgumentError(
-                f"the state {state} does not fit a loader of {len(self)} batches; was the data changed?"
-            )
-        if position == len(self):
-            epoch, position = epoch + 1, 0
-        self._epoch, self._position, self._resumed = epoch, position, True
-
-    def _batches(self, epoch: int, position: int) -> Iterator[PairBatch]:
-        source, target, row = self._open()
-        order, batches = self._order(epoch)
-        for number in range(position, len(self)):
-            start, stop = batches[number]
-            # Counted before the yield: a state that is read afterwards includes this batch.
-            self._epoch, self._position = epoch, number + 1
-            rows = order[start:stop]
-            yield _assemble(source, target, rows, row[rows])
-        self._epoch, self._position = epoch + 1, 0
-
-    def _order(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
-        # The rows in their order, and (start, stop) of each batch of this process in this order.
-        batches = np.stack([self._cuts[:-1], self._cuts[1:]], axis=1)
-        if self.shuffle:
-            random = np.random.default_rng([self.seed, epoch])
-            order = random.permutation(len(self._key))
-            order = order[np.argsort(self._key[order], kind="stable")]
-            batches = batches[random.permutation(len(batches))]
-        else:
-            order = np.argsort(self._key, kind="stable")
-        shared = np.arange(self.rank, len(self) * self.world_size, self.world_size)
-        return order, batches[shared % max(len(batches), 1)]
-
-    def _open(self) -> tuple[Ragged, Ragged, np.ndarray]:
+    def gather(self, rows: list[int]) -> PairBatch:
         if self._columns is None:
             table = self._encoded.with_format("arrow")[:]
             source, target = (Ragged.from_column(table.column(name)) for name in ("source", "target"))  # pyright: ignore
             self._columns = source, target, table.column("row").to_numpy()  # pyright: ignore
-        return self._columns
+        source, target, row = self._columns
+        chosen = np.asarray(rows, np.int64)
+        return PairBatch.gather(source, target, chosen, row[chosen])
+
+    def gather_labelled(self, rows: list[int]) -> LabelledBatch:
+        return LabelledBatch.of_pairs(self.gather(rows))
 
     def __getstate__(self) -> dict[str, Any]:
-        # The columns are views of a memory-mapped file; another process opens its own.
+        # The columns are views of a memory-mapped file.
         return {**self.__dict__, "_columns": None}
-
-
-def _cuts(target: np.ndarray, source: np.ndarray, target_budget: int, source_budget: int) -> np.ndarray:
-    # The boundaries of the batches: each has as many rows as fit into both budgets after padding, at least one.
-    cuts = [0]
-    while (start := cuts[-1]) < len(target):
-        most = max(1, target_budget // int(target[start]))  # the rows are sorted by target length
-        widest = [np.maximum.accumulate(side[start : start + most]) for side in (target, source)]
-        rows = np.arange(1, len(widest[0]) + 1)
-        fits = (rows * widest[0] <= target_budget) & (rows * widest[1] <= source_budget)
-        cuts.append(start + max(1, int(fits.argmin()) if not fits.all() else len(fits)))
-    return np.asarray(cuts)

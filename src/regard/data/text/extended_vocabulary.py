@@ -7,13 +7,13 @@ from regard.data.text.tokenizers import Tokenizer
 from regard.data.text.words import has_space_before
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ExtendedVocabulary:
     """The ids of a tokenizer, and an id beyond them for each different unknown piece of one text.
 
     Attributes:
         tokenizer: the tokenizer.
-        words: the unknown pieces in the order of their first places; that of index n has the id ``len(tokenizer) + n``.
+        words: the unknown pieces in the order in which they occur first; number n has the id ``len(tokenizer) + n``.
     """
 
     tokenizer: Tokenizer
@@ -31,12 +31,12 @@ class ExtendedVocabulary:
             text: a text.
             ids: the ids that the tokenizer encodes it to, or the first of them.
         """
-        found = list(ids)
+        extended = list(ids)
         if self.words:
             own = {word: len(self.tokenizer) + number for number, word in enumerate(self.words)}
-            for place, word in _unknown(self.tokenizer, text, ids).items():
-                found[place] = own.get(word, self.tokenizer.UNK)
-        return found
+            for position, word in _unknown(self.tokenizer, text, ids).items():
+                extended[position] = own.get(word, self.tokenizer.UNK)
+        return extended
 
     def tokens(self, ids: Sequence[int]) -> list[str]:
         """A label for each id, as `Tokenizer.tokens` gives it; words of the text as they are written."""
@@ -50,14 +50,14 @@ class ExtendedVocabulary:
     def decode(self, ids: Sequence[int]) -> str:
         """The text of ids, without padding, ``bos`` and ``eos``."""
         tokens, texts = self.tokens(ids), []
-        for place, id in enumerate(ids):
+        for position, id in enumerate(ids):
             word = self._word(id)
             if word is None:
                 if id == self.tokenizer.UNK:
                     texts.append(" ⁇" if self.tokenizer.kind == "word" else "⁇")
                 continue
             # An unknown piece does not say whether a space came before it; before a word there is one.
-            spaced = self.tokenizer.kind == "word" and has_space_before(word, tokens[place - 1] if place else "")
+            spaced = self.tokenizer.kind == "word" and has_space_before(word, tokens[position - 1] if position else "")
             texts.append(f" {word}" if spaced else word)
         return self.tokenizer.decode(self._known(ids), unknown=texts)
 
@@ -69,12 +69,12 @@ class ExtendedVocabulary:
 
 
 def _unknown(tokenizer: Tokenizer, text: str, ids: Sequence[int]) -> dict[int, str]:
-    """The place of each unknown id, and the text that it stands for."""
+    """The position of each unknown id, and the text that it stands for."""
     if tokenizer.UNK not in ids:
         return {}
     spans = tokenizer.spans(text)
     return {
-        place: tokenizer.normalize(text[spans[place].start : spans[place].stop])
-        for place, id in enumerate(ids)
+        position: tokenizer.normalize(text[spans[position].start : spans[position].stop])
+        for position, id in enumerate(ids)
         if id == tokenizer.UNK
     }

@@ -1,4 +1,4 @@
-"""The bundled corpus: English sentences, their Spanish translations and the true word alignments, from a grammar.
+"""The bundled texts: English sentences, their Spanish translations and the true word alignments, from a grammar.
 
 It needs no download and has any size. The Spanish sentence is a function of the English one, so a perfect model reaches
 BLEU 100. The corpus has the usual difficulties of translation: agreement, reordering, clitics, dropped words. The
@@ -9,17 +9,31 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import count, islice
+from itertools import islice
 from pathlib import Path
 from typing import TextIO
 
+from regard.data.corpus_files import DistinctParts, RandomDraws, generated, write_parts
 from regard.data.text.alignment import Alignment, Link
-from regard.data.text.corpus_files import DistinctParts, check_range, write_parts
-from regard.data.text.grammar.phrases import RandomDraws, finished, joined
-from regard.data.text.grammar.sentences import sentence
+from regard.data.text.grammar import lexicon
+from regard.data.text.grammar.clauses import (
+    CLAUSES,
+    Clause,
+    intransitive,
+    predicate,
+    subject_of,
+    transitive,
+    when,
+    where,
+)
+from regard.data.text.grammar.morphology import english_plural, spanish_verb
+from regard.data.text.grammar.phrases import Phrase, Source, Target, finished, joined, name, noun_phrase
 
 SHORTEST, LONGEST = 4, 16
 """Words of an English sentence, without the punctuation mark at its end."""
+
+PARAGRAPH = range(3, 9)
+"""Possible numbers of sentences in a paragraph of running text."""
 
 
 @dataclass(frozen=True)
@@ -63,38 +77,46 @@ def generate(size: int, seed: int, *, start: int = 0) -> Iterator[AlignedPair]:
     Raises:
         ArgumentError: ``size`` or ``start`` is negative.
     """
-    check_range(size, start)
-    return (_pair(RandomDraws(f"{seed}/{number}")) for number in range(start, start + size))
+    return generated(_pair, seed, size, start)
 
 
 def write_corpus(folder: str | os.PathLike[str], sizes: Mapping[str, int], seed: int) -> dict[str, Path]:
-    """Write the corpus as raw TSV files with the columns ``english``, ``spanish`` and ``alignment``.
+    """Write pairs as raw TSV files with the columns ``english``, ``spanish`` and ``alignment``.
 
     The alignment is in Pharaoh format, ``0-0 1-2 1p3``, where ``p`` marks a link that is only possible. No English
-    sentence of one split occurs in another; none occurs twice in a split other than ``train``. Only the sentences of
-    those other splits are stored in memory, so ``train`` may have any size.
-
-    Args:
-        folder: the folder; created if it does not exist.
-        sizes: number of pairs of each split, e.g. ``{"train": 60000, "val": 1000, "test": 1000}``.
-        seed: as in `generate`.
-
-    Returns:
-        the file of each split, ``<folder>/<split>.tsv``; each is written atomically.
-
-    Raises:
-        ArgumentError: a size is negative.
-        DataError: the folder cannot be written.
+    sentence of one part occurs in another (`DistinctParts`). Arguments, result and errors are those of `write_parts`.
     """
-    pairs = (pair for number in count() for pair in generate(1, seed, start=number))
-    distinct = DistinctParts(pairs, lambda pair: pair.source)
+    distinct = DistinctParts(generated(_pair, seed, None), lambda pair: pair.source)
 
-    def write(file: TextIO, split: str, size: int) -> None:
+    def write(file: TextIO, part: str, size: int) -> None:
         file.write("english\tspanish\talignment\n")
-        for pair in islice(distinct.of(split), size):
+        for pair in islice(distinct.of(part), size):
             file.write(f"{pair.source}\t{pair.target}\t{Alignment(pair.sure, pair.possible)}\n")
 
     return write_parts(folder, sizes, ".tsv", write)
+
+
+def write_text(folder: str | os.PathLike[str], sizes: Mapping[str, int], seed: int) -> dict[str, Path]:
+    """Write English sentences as running text: spaces between them, and an empty line between paragraphs.
+
+    No sentence of one part occurs in another (`DistinctParts`). Arguments, result and errors are those of
+    `write_parts`; sizes are numbers of sentences.
+    """
+    distinct = DistinctParts(english_sentences(seed), str)
+
+    def write(file: TextIO, part: str, size: int) -> None:
+        source, draws = distinct.of(part), RandomDraws(f"{seed}/{part}")
+        while size:
+            count = min(size, draws.choice(PARAGRAPH))
+            size -= count
+            file.write(" ".join(islice(source, count)) + ("\n\n" if size else "\n"))
+
+    return write_parts(folder, sizes, ".txt", write)
+
+
+def english_sentences(seed: int) -> Iterator[str]:
+    """The English sentences of the corpus, without an end."""
+    return (pair.source for pair in generated(_pair, seed, None))
 
 
 def _pair(draws: RandomDraws) -> AlignedPair:
@@ -104,3 +126,137 @@ def _pair(draws: RandomDraws) -> AlignedPair:
             break
     english, spanish, sure, possible = finished(source, target, question=question)
     return AlignedPair(joined(english), joined(spanish), tuple(english), tuple(spanish), sure, possible)
+
+
+Words = tuple[list[Source], list[Target]]
+
+_CONNECTIVES = (("and", "y"), ("but", "pero"), ("because", "porque"))
+_SAYING = (("think", "pensar"), ("know", "saber"), ("say", "decir"), ("believe", "creer"))
+_ASKING = (("where", ("dónde",)), ("when", ("cuándo",)), ("why", ("por", "qué")))
+
+
+def sentence(draws: RandomDraws) -> tuple[list[Source], list[Target], bool]:
+    """A sentence of any length, without its mark.
+
+    Returns:
+        its English words, its Spanish words, and whether it is a question.
+    """
+    form, question = draws.weighted(_FORMS)
+    source, target = form(draws)
+    return source, target, question
+
+
+def statement(draws: RandomDraws) -> Words:
+    """E.g. *The girl eats the apple in the kitchen today.*"""
+    many = draws.weighted(((None, 8.0), (_relative, 1.0), (_and, 1.0)))
+    if many is None:
+        clause = draws.weighted(CLAUSES)(draws)
+    else:
+        clause = draws.choice((transitive, intransitive))(draws, subject=many(draws))
+    return _situated(draws, clause, *clause.statement(), place=clause.accepts_place)
+
+
+def yes_or_no(draws: RandomDraws) -> Words:
+    """E.g. *Does the girl eat the apple?*"""
+    clause = draws.weighted(CLAUSES)(draws, question=True)
+    return _situated(draws, clause, *clause.question(), place=False)
+
+
+def where_when_why(draws: RandomDraws) -> Words:
+    """E.g. *Why does the girl eat the apple?*"""
+    clause = draws.choice((transitive, intransitive))(draws, question=True, plain=True)
+    source, target = clause.question()
+    english, spanish = draws.choice(_ASKING)
+    word = Source(english)
+    *before, last = spanish
+    asking = [*(Target(text, (), (word,)) for text in before), Target(last, (word,))]
+    return [word, *source], [*asking, *target]
+
+
+def who(draws: RandomDraws) -> Words:
+    """E.g. *Who eats the apple?*"""
+    word = Source("who")
+    subject = Phrase([word], [Target("quién", (word,))], "3s", "m", True)
+    clause = draws.choice((transitive, intransitive))(draws, subject=subject)
+    return _situated(draws, clause, *clause.statement(), place=False)
+
+
+def what(draws: RandomDraws) -> Words:
+    """E.g. *What does the girl eat?*"""
+    verbs = [verb for verb in lexicon.TRANSITIVE if "person" not in verb.objects]
+    _, subject, tense, group = predicate(draws, verbs, question=True)
+    word = Source("what")
+    clause = Clause(subject, group.helper, group.rest, [*group.before, *group.finite], [], tense)
+    source, target = clause.question()
+    return _situated(draws, clause, [word, *source], [Target("qué", (word,)), *target], place=False)
+
+
+def there_is(draws: RandomDraws) -> Words:
+    """E.g. *There are two books on the table*: *hay dos libros sobre la mesa*."""
+    kinds = ["person", "animal", "food", "text", "thing", "clothes", "vehicle"]
+    thing = noun_phrase(draws, kinds, indefinite=True)
+    english, spanish = draws.choice(((("is", "are"), "hay"), (("was", "were"), "había")))
+    source = [Source("there"), Source(english[thing.plural])]
+    place, lugar = where(draws)
+    return [*source, *thing.source, *place], [Target(spanish, (source[1],), (source[0],)), *thing.target, *lugar]
+
+
+def two(draws: RandomDraws) -> Words:
+    """E.g. *The girl eats the apple and the dog sleeps.*"""
+    clauses = [draws.weighted(CLAUSES)(draws) for _ in range(2)]
+    (source, target), (further, mas) = (clause.statement() for clause in clauses)
+    english, spanish = draws.choice(_CONNECTIVES)
+    word = Source(english)
+    return [*source, word, *further], [*target, Target(spanish, (word,)), *mas]
+
+
+def saying(draws: RandomDraws) -> Words:
+    """E.g. *She thinks that the girl eats the apple.*"""
+    english, spanish = draws.choice(_SAYING)
+    subject = subject_of(draws)
+    verb = Source(english_plural(english) if subject.person == "3s" else english)
+    that = Source("that")
+    said = Target(spanish_verb(spanish).conjugate("present", subject.person), (verb,), subject.dropped)
+    source, target = draws.weighted(CLAUSES)(draws).statement()
+    return [*subject.source, verb, that, *source], [*subject.target, said, Target("que", (that,)), *target]
+
+
+_FORMS = (
+    ((statement, False), 10.0),
+    ((yes_or_no, True), 1.5),
+    ((where_when_why, True), 0.7),
+    ((who, True), 0.4),
+    ((what, True), 0.5),
+    ((there_is, False), 0.8),
+    ((two, False), 1.5),
+    ((saying, False), 1.0),
+)
+
+
+def _situated(draws: RandomDraws, clause: Clause, source: list[Source], target: list[Target], *, place: bool) -> Words:
+    # Perhaps with where and when it happens.
+    if place and draws.chance(0.2):
+        english, spanish = where(draws)
+        source, target = [*source, *english], [*target, *spanish]
+    if draws.chance(0.2):
+        english, spanish = when(draws, clause.tense)
+        source, target = [*source, *english], [*target, *spanish]
+    return source, target
+
+
+def _relative(draws: RandomDraws) -> Phrase:
+    # the boy who sleeps: el niño que duerme
+    head = noun_phrase(draws, ["person"], plain=True, names=0.0)
+    word = Source("who")
+    inner = Phrase([word], [Target("que", (word,))], head.person, head.gender, True)
+    source, target = draws.choice((transitive, intransitive))(draws, subject=inner, plain=True).statement()
+    return Phrase([*head.source, *source], [*head.target, *target], head.person, head.gender, True)
+
+
+def _and(draws: RandomDraws) -> Phrase:
+    # Ana and my brother: Ana y mi hermano
+    first, second = name(draws), noun_phrase(draws, ["person"], plain=True, names=0.0)
+    word = Source("and")
+    gender = "f" if first.gender == second.gender == "f" else "m"
+    target = [*first.target, Target("y", (word,)), *second.target]
+    return Phrase([*first.source, word, *second.source], target, "3p", gender, True)

@@ -8,12 +8,11 @@ neither a list of good and bad words nor the position of a word tells the label;
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import count, islice
+from itertools import islice
 from pathlib import Path
 from typing import TextIO
 
-from regard.data.text.corpus_files import DistinctParts, check_range, write_parts
-from regard.data.text.grammar.phrases import RandomDraws
+from regard.data.corpus_files import DistinctParts, RandomDraws, generated, write_parts
 
 LABELS = ("negative", "positive")
 
@@ -50,7 +49,7 @@ DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sun
 NUMBERS = ("two", "three", "four", "five", "six", "seven", "eight", "nine")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Review:
     """A labelled text.
 
@@ -67,44 +66,20 @@ class Review:
 
 
 def generate_reviews(size: int, seed: int, *, start: int = 0) -> Iterator[Review]:
-    """Reviews of the corpus.
-
-    Args:
-        size: number of reviews.
-        seed: seed of the corpus; each seed gives another, infinite corpus.
-        start: index of the first review. Review ``n`` does not depend on ``start``.
-
-    Raises:
-        ArgumentError: ``size`` or ``start`` is negative.
-    """
-    check_range(size, start)
-    return (_review(RandomDraws(f"{seed}/{number}")) for number in range(start, start + size))
+    """Some reviews of the corpus; arguments as for `regard.data.corpus_files.generated`."""
+    return generated(_review, seed, size, start)
 
 
 def write_reviews(folder: str | os.PathLike[str], sizes: Mapping[str, int], seed: int) -> dict[str, Path]:
     """Write the corpus as raw TSV files with the columns ``text``, ``label`` and ``deciding``.
 
-    No text of one split occurs in another; none occurs twice in a split other than ``train``. Only the texts of those
-    other splits are stored in memory, so ``train`` may have any size.
-
-    Args:
-        folder: the folder; created if it does not exist.
-        sizes: number of reviews of each split, e.g. ``{"train": 10000, "validation": 500}``.
-        seed: as in `generate_reviews`.
-
-    Returns:
-        the file of each split, ``<folder>/<split>.tsv``; each is written atomically.
-
-    Raises:
-        ArgumentError: a size is negative.
-        DataError: the folder cannot be written.
+    No text of one part occurs in another (`DistinctParts`). Arguments, result and errors are those of `write_parts`.
     """
-    reviews = (review for number in count() for review in generate_reviews(1, seed, start=number))
-    distinct = DistinctParts(reviews, lambda review: review.text)
+    distinct = DistinctParts(generated(_review, seed, None), lambda review: review.text)
 
-    def write(file: TextIO, split: str, size: int) -> None:
+    def write(file: TextIO, part: str, size: int) -> None:
         file.write("text\tlabel\tdeciding\n")
-        for review in islice(distinct.of(split), size):
+        for review in islice(distinct.of(part), size):
             file.write(f"{review.text}\t{review.label}\t{' '.join(map(str, review.deciding))}\n")
 
     return write_parts(folder, sizes, ".tsv", write)

@@ -1,4 +1,7 @@
-"""Opens parallel text from files or a Hugging Face data set, as one memory-mapped table of pairs."""
+"""Opens pairs of texts, and texts with labels, as one memory-mapped table.
+
+The pairs come from files, a folder of classes, a data set of the Hugging Face hub, or lists of Python.
+"""
 
 import itertools
 import logging
@@ -6,15 +9,28 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from regard.data.cache import cached_table, fingerprint, require_datasets
-from regard.data.text import readers
-from regard.data.text.readers import Pair
-from regard.errors import ArgumentError, DataError
-from regard.regular_file import LARGEST_DATA, open_regular
+from regard.data.cache import cached_table, file_state, fingerprint, require_datasets
+from regard.data.class_folders import ClassFiles, class_files, warn_of_left_out
+from regard.data.records import (
+    READERS,
+    Records,
+    aligned_records,
+    arrow_rows,
+    check_file,
+    check_limit,
+    check_utf8,
+    choose_columns,
+    flattened,
+    label_text,
+    open_records,
+    text_rows,
+)
+from regard.errors import ArgumentError, DataError, KindError
+from regard.regular_file import LARGEST_RECORD, read_bytes
 
 if TYPE_CHECKING:
     import datasets
@@ -26,6 +42,8 @@ _BLOCK = 16384  # rows in memory at once
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?(:[\w.-]+)?")
 
 Source = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+Pair = tuple[str, ...]
+"""Two texts."""
 
 
 def open_pairs(
@@ -71,21 +89,73 @@ def open_pairs(
         ArgumentError: ``limit`` is below 1, or ``split`` was given for a file.
         MissingPartError: ``datasets`` is not installed.
     """
-    if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 1):
-        raise ArgumentError(f"limit must be a whole number of at least 1; got {limit!r}")
+    check_limit(limit)
     require_datasets()
     paths = local_files(source)
-    if paths is None:
-        return _from_hub(str(source), source_column, target_column, split or "train", lowercase, limit, numbers)
-    if split is not None:
-        raise ArgumentError(f"split belongs to Hugging Face data sets; {paths[0]} is a file (got split={split!r})")
-    for path in paths:
-        _check_file(path)
     columns = source_column, target_column
-    state = tuple((str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns) for path in paths)
-    where = " and ".join(map(str, paths))
-    key = fingerprint("pairs", state, columns if len(paths) == 1 else None, lowercase, limit, *numbers * ["numbers"])
-    return pair_table(key, where, lambda: _read(paths, *columns, numbers), lowercase, limit)
+    options = lowercase, limit, *numbers * ["numbers"]
+    if paths is None:
+        where, loaded = str(source), _load_from_hub(str(source), split or "train")
+        key = fingerprint("hub", loaded._fingerprint, *columns, *options)
+    elif split is not None:
+        raise ArgumentError(f"split belongs to Hugging Face data sets; {paths[0]} is a file (got split={split!r})")
+    else:
+        for path in paths:
+            check_file(path, "sentences")
+        where, loaded = " and ".join(map(str, paths)), None
+        key = fingerprint("pairs", tuple(map(file_state, paths)), columns if len(paths) == 1 else None, *options)
+
+    def read() -> Iterator[Pair]:
+        if paths is None:
+            records = _hub_records(where, loaded)
+        elif len(paths) == 2:
+            return text_rows(aligned_records(*paths), ("source", "target"))
+        elif paths[0].suffix.lower() in READERS:
+            records = open_records(paths[0])
+        else:
+            raise DataError(
+                f"{where}: unknown kind of file {paths[0].suffix!r}; give {', '.join(READERS)}, "
+                "or two text files with a comma between them"
+            )
+        chosen = choose_columns(records, *columns)
+        return text_rows(records, chosen, chosen[1:] if numbers else ())
+
+    return pair_table(key, where, read, lowercase, limit)
+
+
+def open_labelled(
+    source: Source, text_column: str = "text", label_column: str = "label", *, limit: int | None = None
+) -> "datasets.Dataset":
+    """Open texts and their labels as a memory-mapped table.
+
+    Args:
+        source: a source of `open_pairs` (line n of the second of two text files is the label of line n of the first),
+            or a folder with a folder for each label, in which each ``.txt`` file is a text.
+        text_column: the column of the texts; files in a folder have no columns.
+        label_column: the column of the labels: texts, numbers or truth values.
+        limit: largest number of texts to read; None: all.
+
+    Returns:
+        a data set with exactly the columns ``source`` (the texts) and ``target`` (their labels, as texts); never empty.
+
+    Raises:
+        DataError: the data cannot be used; the message says in one line what is wrong, where, and what to do.
+        ArgumentError: ``limit`` is below 1.
+        MissingPartError: ``datasets`` is not installed.
+    """
+    folder = Path(source) if isinstance(source, (str, os.PathLike)) else None
+    if folder is None or not folder.is_dir():
+        return open_pairs(source, text_column, label_column, limit=limit, numbers=True)
+    require_datasets()
+    files, left_out = class_texts(folder)
+    warn_of_left_out(folder, left_out, "texts")
+    key = fingerprint("classes", tuple(map(file_state, files)), limit)
+    return pair_table(key, str(folder), lambda: _class_pairs(files[:limit]))
+
+
+def class_texts(folder: Path) -> ClassFiles:
+    """The text files in the folders of a folder; raises as `regard.data.class_folders.class_files`."""
+    return class_files(folder, (".txt",), "texts")
 
 
 def local_files(source: Source) -> tuple[Path, ...] | None:
@@ -102,53 +172,63 @@ def local_files(source: Source) -> tuple[Path, ...] | None:
     if "," in source:
         first, _, second = source.partition(",")
         return Path(first.strip()), Path(second.strip())
-    if _HUB_NAME.fullmatch(source) and path.suffix not in readers.READERS and path.suffix != ".txt":
+    if _HUB_NAME.fullmatch(source) and path.suffix not in READERS and path.suffix != ".txt":
         return None
     return (path,)
 
 
-def _check_file(path: Path) -> None:
-    try:
-        if path.is_dir():
-            raise DataError(f"{path}: is a folder; name the file inside it")
-        with open_regular(path, LARGEST_DATA) as file:
-            if not file.read(1):
-                raise DataError(f"{path}: the file is empty; it should hold sentences")
-    except FileNotFoundError as error:
-        raise DataError(f"{path}: no such file; check the path") from error
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror}); check the file") from error
+def labelled_lists(texts: Sequence[str], labels: Sequence[str | int]) -> "datasets.Dataset":
+    """Texts and labels of Python as `open_labelled` gives them; labels that are no texts become their text.
 
+    Raises:
+        ArgumentError: the lists are empty or of different lengths.
+        KindError: a text is no text, or a label neither text nor number.
+        DataError: a text or a label is empty.
+    """
+    require_datasets()
+    import datasets
 
-def _read(
-    paths: tuple[Path, ...], source_column: str | None, target_column: str | None, numbers: bool
-) -> Iterator[Pair]:
-    if len(paths) == 2:
-        return readers.aligned_lines(*paths)
-    (path,) = paths
-    reader = readers.READERS.get(path.suffix.lower())
-    if reader is None:
-        raise DataError(
-            f"{path}: unknown kind of file {path.suffix!r}; give {', '.join(readers.READERS)}, "
-            "or two text files with a comma between them"
+    if isinstance(texts, str) or isinstance(labels, str):
+        raise ArgumentError("texts and labels must be lists, not one text")
+    if len(texts) != len(labels) or not len(texts):
+        raise ArgumentError(
+            f"texts and labels must have the same length, at least 1; got {len(texts)} and {len(labels)}"
         )
-    return reader(path, source_column, target_column, numbers)
+    names = []
+    for number, (text, label) in enumerate(zip(texts, labels, strict=True)):
+        if not isinstance(text, str):
+            raise KindError(f"texts[{number}] must be text; it is a {type(text).__name__}")
+        item = getattr(label, "item", None)  # of numbers of NumPy and PyTorch
+        name = label_text(item() if callable(item) else label)
+        if name is None:
+            raise KindError(f"labels[{number}] must be text or a number; it is a {type(label).__name__}")
+        if not text.strip() or not name:
+            raise DataError(f"{'labels' if text.strip() else 'texts'}[{number}] is empty; leave that text out")
+        names.append(name)
+    return datasets.Dataset.from_dict({"source": [text.strip() for text in texts], "target": names})
 
 
-def _from_hub(
-    name: str,
-    source_column: str | None,
-    target_column: str | None,
-    split: str,
-    lowercase: bool,
-    limit: int | None,
-    numbers: bool,
-) -> "datasets.Dataset":
+def _class_pairs(files: Sequence[Path]) -> Iterator[Pair]:
+    for path in files:
+        try:
+            content = read_bytes(path, LARGEST_RECORD)
+            check_utf8(path, content)
+            text = content.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
+            yield text, path.parent.name
+        except UnicodeDecodeError as error:
+            raise DataError(
+                f"{path}: is not valid UTF-8 (byte at offset {error.start}); save or convert the file as UTF-8"
+            ) from error
+        except OSError as error:
+            raise DataError(f"{path}: cannot be read ({error.strerror}); check the file") from error
+
+
+def _load_from_hub(name: str, split: str) -> "datasets.Dataset":
     import datasets
 
     path, _, configuration = name.partition(":")
     answers = _hub_answers()
-    with _without_progress_bars(), nullcontext() if answers else _offline():
+    with _quiet_datasets(offline=not answers):
         try:
             loaded = datasets.load_dataset(path, configuration or None, split=split)
         # The hub, the network and the loaders raise many kinds of errors; each means that there is no data.
@@ -165,32 +245,32 @@ def _from_hub(
             ) from error
     if not isinstance(loaded, datasets.Dataset):
         raise DataError(f"{name}: split {split!r} is not one table of rows; name a single split")
-    rest = *numbers * ["numbers"], source_column, target_column, lowercase, limit
-    key = fingerprint("hub", loaded._fingerprint, *rest)
-    classes = loaded.features.get(target_column) if numbers and target_column is not None else None
-
-    def pairs() -> Iterator[Pair]:
-        blocks: Iterator[Any] = (table.to_batches() for table in loaded.with_format("arrow").iter(_BLOCK))  # pyright: ignore
-        read = readers.record_batches(
-            name, itertools.chain.from_iterable(blocks), source_column, target_column, numbers
-        )
-        return _named(name, read, classes.names) if isinstance(classes, datasets.ClassLabel) else read
-
-    return pair_table(key, name, pairs, lowercase, limit)
+    return loaded
 
 
-def _named(where: str, pairs: Iterator[Pair], names: Sequence[str]) -> Iterator[Pair]:
-    # The targets are numbers of classes; −1 marks a row without a class, as in the test parts of some benchmarks.
-    for text, number in pairs:
-        if not 0 <= int(number) < len(names):
-            raise DataError(
-                f"{where}: a row has the class {number}; the data set has {len(names)}, so it has no labels"
-            )
-        yield text, names[int(number)]
+def _hub_records(name: str, loaded: Any) -> Records:
+    """The rows of a loaded data set; the number of a class is replaced by its name."""
+    classes = {column: feature.names for column, feature in loaded.features.items() if hasattr(feature, "names")}
+    columns = flattened(loaded.features.arrow_schema.empty_table()).column_names
+    blocks = itertools.chain.from_iterable(table.to_batches() for table in loaded.with_format("arrow").iter(_BLOCK))
+
+    def rows(chosen: Sequence[str] | None) -> Iterator[tuple[str, dict[str, Any]]]:
+        for position, record in arrow_rows(name, blocks, chosen or columns):
+            for column in classes.keys() & record.keys():
+                number, names = record[column], classes[column]
+                # −1 marks a row without a class, as in the test parts of some benchmarks.
+                if number is None or not 0 <= number < len(names):
+                    raise DataError(
+                        f"{name}: a row has the class {number}; the data set has {len(names)}, so it has no labels"
+                    )
+                record[column] = names[number]
+            yield position, record
+
+    return Records(name, name, columns, rows)
 
 
 def _hub_answers() -> bool:
-    """Whether the Hugging Face hub can be reached; asked once, since its own clients ask again for a minute."""
+    """Whether the Hugging Face hub can be reached; tried once, since its own clients ask again for a minute."""
     import huggingface_hub
     from huggingface_hub import constants
 
@@ -204,17 +284,24 @@ def _hub_answers() -> bool:
 
 
 @contextmanager
-def _offline() -> Iterator[None]:
-    """Let ``datasets`` look for a data set in its cache only."""
+def _quiet_datasets(*, offline: bool) -> Iterator[None]:
+    """Let ``datasets`` show progress bars only in a terminal, and if ``offline`` look in its cache only."""
+    import datasets
     import datasets.config
     from huggingface_hub import constants
 
+    quiet = not (sys.stdout.isatty() or datasets.are_progress_bars_disabled())
     before = constants.HF_HUB_OFFLINE, datasets.config.HF_HUB_OFFLINE
-    constants.HF_HUB_OFFLINE = datasets.config.HF_HUB_OFFLINE = True
+    if offline:
+        constants.HF_HUB_OFFLINE = datasets.config.HF_HUB_OFFLINE = True
+    if quiet:
+        datasets.disable_progress_bars()
     try:
         yield
     finally:
         constants.HF_HUB_OFFLINE, datasets.config.HF_HUB_OFFLINE = before
+        if quiet:
+            datasets.enable_progress_bars()
 
 
 def pair_table(
@@ -258,17 +345,3 @@ def pair_table(
     if counted["empty"]:
         log.warning("%s: left out %d rows with an empty side; %d are left", where, counted["empty"], counted["kept"])
     return table
-
-
-@contextmanager
-def _without_progress_bars() -> Iterator[None]:
-    import datasets
-
-    if sys.stdout.isatty() or datasets.are_progress_bars_disabled():
-        yield
-        return
-    datasets.disable_progress_bars()
-    try:
-        yield
-    finally:
-        datasets.enable_progress_bars()

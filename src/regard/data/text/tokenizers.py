@@ -1,32 +1,182 @@
 """Tokenizers: byte-pair encoding, words or characters, trained on a corpus and saved as JSON.
 
-For text of known pieces each kind is reversible: ``decode(encode(text)) == normalize(text)``. A piece that follows a
-space starts with the mark ``▁`` (U+2581), so that `decode` knows the spaces.
+`Tokenizer` is for sentences: white space is normalized, and for text of known pieces
+``decode(encode(text)) == normalize(text)``. A piece that follows a space starts with the mark ``▁`` (U+2581), so that
+`decode` knows the spaces. `TextTokenizer` is for running text: no character is changed or lost, and
+``decode(encode(text)) == text``.
 """
 
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from itertools import repeat
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
+
+import numpy as np
 
 from regard.atomic_file import write_atomically
-from regard.data.text.tokenizer_file import KINDS, MARK, PATTERNS, SPECIAL, parts_of
+from regard.data.labels import read_run_file
 from regard.data.text.words import character_class, word_spans
-from regard.errors import ArgumentError, DataError, MissingPartError, RunError, UnknownNameError
-from regard.regular_file import LARGEST_TEXT, read_text
+from regard.errors import ArgumentError, DataError, MissingPartError, UnknownNameError
 
 if TYPE_CHECKING:
     import tokenizers
 
+KINDS: Final = ("bpe", "word", "char")
+
+MARK = "▁"
+"""Stands for the space before a piece."""
+
 _UNKNOWN = "⁇"
 # Python's white space, and the mark itself: a mark in the text becomes a space, so each mark in a piece is a space.
 _SPACES = r"[\s▁\x{1C}-\x{1F}]+"
+_CODES = 0x110000  # of Unicode
+
+Merges = Sequence[tuple[str, str]]
 
 
-class Tokenizer:
-    """Converts text to ids and ids to text.
+class PieceTokenizer(ABC):
+    """What both tokenizers are: numbered pieces, the library's pipeline that cuts a text into them, and a file.
+
+    Attributes:
+        kind: one of `KINDS`.
+        SPECIAL: the first pieces of every vocabulary.
+        PATTERNS: for each kind, the regular expression that splits a text before pieces are looked up.
+        UNK: id of an unknown piece.
+        FILE: what a saved file is, for messages.
+    """
+
+    SPECIAL: ClassVar[tuple[str, ...]]
+    PATTERNS: ClassVar[Mapping[str, str]]
+    UNK: ClassVar[int]
+    FILE: ClassVar[str]
+
+    def __init__(self, kind: str, pieces: Sequence[str], merges: Merges, pipeline: "tokenizers.Tokenizer"):
+        self.kind = kind
+        self._pieces = list(pieces)
+        self._merges = [(left, right) for left, right in merges]
+        self._backend = pipeline
+
+    def __len__(self) -> int:
+        """Entries of the vocabulary, the special ones included."""
+        return len(self._pieces)
+
+    @property
+    def fingerprint(self) -> str:
+        """A key that is equal for tokenizers that encode every text alike."""
+        return hashlib.sha256(json.dumps(self._state()).encode()).hexdigest()[:32]
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the tokenizer atomically, as a ``tokenizer.json`` of Hugging Face.
+
+        ``tokenizers.Tokenizer.from_file`` and ``transformers.PreTrainedTokenizerFast(tokenizer_file=...)`` encode every
+        text as this tokenizer, and decode known pieces to the same. No piece is declared special there, so that the
+        name of a special piece in a text is text for them too.
+        """
+        write_atomically(path, self._backend.to_str(pretty=True).encode())
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Read a file that `save` wrote. The file contains data only.
+
+        Raises:
+            RunError: the file is missing, or is not a complete tokenizer of this class.
+        """
+        return read_run_file(path, "tokenizer", cls.FILE, cls._from_content)
+
+    @classmethod
+    @abstractmethod
+    def _from_content(cls, content: Any) -> Self:
+        """The tokenizer of the content of a file; ValueError if no tokenizer of this class wrote it."""
+
+    @abstractmethod
+    def _state(self) -> Any:
+        """What decides how a text is encoded."""
+
+    def _piece(self, id: int) -> str:
+        if not 0 <= id < len(self._pieces):
+            raise ArgumentError(f"ids must be from 0 to {len(self._pieces) - 1}; got {id}")
+        return self._pieces[id]
+
+    @classmethod
+    def _check_training(cls, kind: str, size: int) -> None:
+        if kind not in KINDS:
+            raise UnknownNameError("kind of tokenizer", kind, KINDS)
+        if isinstance(size, bool) or not isinstance(size, int) or size <= len(cls.SPECIAL):
+            raise ArgumentError(f"size must be a whole number above {len(cls.SPECIAL)}; got {size!r}")
+
+    @classmethod
+    def _learn(
+        cls, pipeline: "tokenizers.Tokenizer", texts: Iterable[str], size: int, **options: Any
+    ) -> tuple[list[str], Merges]:
+        """The pieces and merges of a corpus; options are those of the library's trainer."""
+        from tokenizers import models, trainers
+
+        kind = trainers.BpeTrainer if isinstance(pipeline.model, models.BPE) else trainers.WordLevelTrainer
+        trainer: Any = kind(vocab_size=size, special_tokens=list(cls.SPECIAL), show_progress=False, **options)
+        pipeline.train_from_iterator(texts, trainer)
+        model = json.loads(pipeline.to_str())["model"]
+        pieces = sorted(model["vocab"], key=model["vocab"].__getitem__)
+        return pieces, [tuple(pair) for pair in model.get("merges", [])]
+
+    @classmethod
+    def _model(cls, kind: str, pieces: Sequence[str], merges: Merges) -> Any:
+        """The library's model of some pieces."""
+        try:
+            from tokenizers import models
+        except ImportError as error:
+            raise MissingPartError("tokenizers", "train") from error
+        vocabulary = {piece: id for id, piece in enumerate(pieces)}
+        if kind == "bpe":
+            return models.BPE(vocab=vocabulary, merges=list(merges))
+        return models.WordLevel(vocab=vocabulary, unk_token=cls.SPECIAL[cls.UNK])
+
+    @classmethod
+    def _checked_parts(cls, kind: Any, pieces: Any, merges: Any) -> tuple[str, list[str], Merges]:
+        """The parts of a tokenizer; ValueError if no tokenizer of this class has such parts."""
+        if kind not in KINDS:
+            raise ValueError("the kind is unknown")
+        if not isinstance(pieces, list) or not all(isinstance(piece, str) and piece for piece in pieces):
+            raise ValueError("the pieces are not a list of texts")
+        known = set(pieces)
+        if tuple(pieces[: len(cls.SPECIAL)]) != cls.SPECIAL or len(known) != len(pieces):
+            raise ValueError("the special pieces are not the first ones, or a piece occurs twice")
+        if not isinstance(merges, list) or (merges and kind != "bpe"):
+            raise ValueError("the merges do not fit the kind")
+        for pair in merges:
+            if not (isinstance(pair, list) and len(pair) == 2 and all(isinstance(side, str) for side in pair)):
+                raise ValueError("a merge is not a pair of pieces")
+            if not known.issuperset((*pair, "".join(pair))):
+                raise ValueError("a merge names a piece that is not there")
+        return kind, pieces, [(left, right) for left, right in merges]
+
+    @classmethod
+    def _parts_of_standard(cls, content: Any) -> tuple[str, list[str], Merges]:
+        """The parts of a tokenizer from the content of a ``tokenizer.json``, but for its normalizer."""
+        model = _mapping(_mapping(content).get("model"))
+        vocabulary = _mapping(model.get("vocab"))
+        ids = sorted(vocabulary.values(), key=str)
+        if sorted(map(str, range(len(ids)))) != [str(id) for id in ids]:
+            raise ValueError("the ids of the vocabulary are not the numbers from 0")
+        splits = [_mapping(part) for part in _mapping(content.get("pre_tokenizer")).get("pretokenizers") or ()]
+        patterns = [_mapping(part.get("pattern")).get("Regex") for part in splits if part.get("type") == "Split"]
+        kind = next((kind for kind, pattern in cls.PATTERNS.items() if patterns == [pattern]), None)
+        if model.get("type") != ("BPE" if kind == "bpe" else "WordLevel"):
+            raise ValueError("the model or the pre-tokenizer is of another kind")
+        return cls._checked_parts(kind, sorted(vocabulary, key=vocabulary.__getitem__), model.get("merges", []))
+
+
+def _mapping(content: Any) -> dict[str, Any]:
+    if not isinstance(content, dict):
+        raise ValueError("a part is missing")
+    return content
+
+
+class Tokenizer(PieceTokenizer):
+    """Converts a sentence to ids and ids to text.
 
     `train` and `load` make a tokenizer. Ids 0 to 3 of every tokenizer are padding, ``bos``, ``eos`` and unknown. No
     text is encoded to the first three, not even a text that contains their names.
@@ -41,8 +191,16 @@ class Tokenizer:
     BOS: ClassVar[int] = 1
     EOS: ClassVar[int] = 2
     UNK: ClassVar[int] = 3
+    SPECIAL = ("<pad>", "<bos>", "<eos>", "<unk>")
+    PATTERNS: ClassVar[Mapping[str, str]] = {
+        # A run of letters with their combining marks, a digit, or any other character, each with the space before it.
+        "bpe": r"▁?[\p{L}\p{M}]+|▁?\p{N}|▁?[^\p{L}\p{M}\p{N}▁]|▁",
+        "word": r"▁?[\p{L}\p{M}\p{N}_]+|▁?[^\p{L}\p{M}\p{N}_▁]|▁",
+        "char": ".",
+    }
+    FILE = "a tokenizer of regard"
 
-    def __init__(self, kind: str, lowercase: bool, pieces: Sequence[str], merges: Sequence[tuple[str, str]] = ()):
+    def __init__(self, kind: str, lowercase: bool, pieces: Sequence[str], merges: Merges = ()):
         """A tokenizer of known pieces.
 
         Args:
@@ -51,11 +209,8 @@ class Tokenizer:
             pieces: the vocabulary by id, the four special pieces first.
             merges: for ``"bpe"``, the pairs of pieces to join, the most frequent first.
         """
-        self.kind = kind
+        super().__init__(kind, pieces, merges, self._pipeline(kind, lowercase, pieces, merges))
         self.lowercase = lowercase
-        self._pieces = list(pieces)
-        self._merges = [(left, right) for left, right in merges]
-        self._backend = _pipeline(kind, lowercase, {piece: id for id, piece in enumerate(self._pieces)}, self._merges)
 
     @classmethod
     def train(
@@ -75,54 +230,24 @@ class Tokenizer:
             DataError: there is no text, or no word occurs ``min_count`` times.
             ArgumentError: ``size`` is not larger than the number of special entries, or ``kind`` is unknown.
         """
-        if kind not in KINDS:
-            raise UnknownNameError("kind of tokenizer", kind, KINDS)
-        if isinstance(size, bool) or not isinstance(size, int) or size <= len(SPECIAL):
-            raise ArgumentError(f"size must be a whole number above {len(SPECIAL)}; got {size!r}")
-        backend = _pipeline(kind, lowercase, {piece: id for id, piece in enumerate(SPECIAL)}, [])
-        from tokenizers import trainers
-
-        special = list(SPECIAL)
-        if kind == "bpe":
-            trainer = trainers.BpeTrainer(
-                vocab_size=size,
-                min_frequency=2,
-                special_tokens=special,
-                show_progress=False,  # pyright: ignore
-            )
-        else:
-            limit = size if kind == "word" else 0x110000 + len(special)
-            trainer = trainers.WordLevelTrainer(
-                vocab_size=limit,
-                min_frequency=min_count if kind == "word" else 1,  # pyright: ignore
-                special_tokens=special,  # pyright: ignore
-                show_progress=False,  # pyright: ignore
-            )
+        cls._check_training(kind, size)
+        pipeline = cls._pipeline(kind, lowercase, cls.SPECIAL, [])
+        limit = _CODES + len(cls.SPECIAL) if kind == "char" else size
+        frequency = {"bpe": 2, "word": min_count, "char": 1}[kind]
         try:
-            backend.train_from_iterator(texts, trainer)
+            pieces, merges = cls._learn(pipeline, texts, limit, min_frequency=frequency)
         except TypeError as error:
             raise DataError(
                 "a text to train on is not text, or holds half a surrogate pair; check the corpus"
             ) from error
-        learnt = json.loads(backend.to_str())["model"]
-        pieces = sorted(learnt["vocab"], key=learnt["vocab"].__getitem__)
-        if len(pieces) == len(SPECIAL) and min_count > 1:
+        if len(pieces) == len(cls.SPECIAL) and min_count > 1:
             raise DataError(f"no word of the corpus occurs {min_count} times; lower min_count")
-        if len(pieces) == len(SPECIAL):
+        if len(pieces) == len(cls.SPECIAL):
             raise DataError("there is no text to train a tokenizer on; the corpus is empty or white space only")
-        return cls(kind, lowercase, pieces, [tuple(pair) for pair in learnt.get("merges", [])])
-
-    def __len__(self) -> int:
-        """Entries of the vocabulary, the special ones included."""
-        return len(self._pieces)
+        return cls(kind, lowercase, pieces, merges)
 
     def __repr__(self) -> str:
         return f"Tokenizer(kind={self.kind!r}, size={len(self)}, lowercase={self.lowercase})"
-
-    @property
-    def fingerprint(self) -> str:
-        """A key that is equal for tokenizers that encode every text alike."""
-        return hashlib.sha256(json.dumps(self._state()).encode()).hexdigest()[:32]
 
     def normalize(self, text: str) -> str:
         """The text that `decode` returns: Unicode NFC, runs of white space as one space, none at the ends."""
@@ -142,17 +267,17 @@ class Tokenizer:
         A piece that is nothing but a space has the empty range before what follows it.
         """
         encoded = self._checked(self._backend.encode, text)
-        found = []
+        spans = []
         for start, stop in encoded.offsets:
             # Marks that a letter was composed with belong to it.
             while stop < len(text) and stop > start and character_class(text[stop]) == "mark":
                 stop += 1
             start += len(text[start:stop]) - len(text[start:stop].lstrip())
-            found.append(range(start, max(start, stop)))
+            spans.append(range(start, max(start, stop)))
         # The mark before the first word stands for no character.
         return [
             range(span.start, span.start) if self._pieces[id] == MARK else span
-            for id, span in zip(encoded.ids, found, strict=True)
+            for id, span in zip(encoded.ids, spans, strict=True)
         ]
 
     def decode(self, ids: Iterable[int], *, unknown: str | Sequence[str] = _UNKNOWN) -> str:
@@ -178,8 +303,23 @@ class Tokenizer:
             ranges of positions in ``ids``, in order, that cover every position once; without the text, a special id is
             a group.
         """
-        if text is not None:
-            return self._groups_of(text)
+        words = self._words_without_text(ids) if text is None else self._words_in(text)
+        groups: list[range] = []
+        before = None
+        for position, word in enumerate(words):
+            if groups and word is not None and word == before:
+                groups[-1] = range(groups[-1].start, position + 1)
+            else:
+                groups.append(range(position, position + 1))
+            before = word
+        return groups
+
+    def _words_in(self, text: str) -> list[int | None]:
+        # The number of the word of each token of a text.
+        word_at = {position: number for number, span in enumerate(word_spans(text)) for position in span}
+        return [word_at.get(span.start) for span in self.spans(text)]
+
+    def _words_without_text(self, ids: Sequence[int]) -> list[int | None]:
         text, starts = "", []
         for id in ids:
             piece = self._piece(id).replace(MARK, " ")
@@ -188,32 +328,8 @@ class Tokenizer:
                 piece = _UNKNOWN if id == self.UNK else f" {_UNKNOWN} "
             starts.append(len(text) + len(piece) - len(piece.lstrip(" ")))
             text += piece
-        word_at = [-1] * (len(text) + 1)
-        for number, span in enumerate(word_spans(text)):
-            word_at[span.start : span.stop] = [number] * len(span)
-        groups: list[range] = []
-        before = None
-        for position, start in enumerate(starts):
-            word = word_at[start]
-            if groups and word == before and ids[position] > self.UNK:
-                groups[-1] = range(groups[-1].start, position + 1)
-            else:
-                groups.append(range(position, position + 1))
-            before = word if ids[position] > self.UNK else None
-        return groups
-
-    def _groups_of(self, text: str) -> list[range]:
         word_at = {position: number for number, span in enumerate(word_spans(text)) for position in span}
-        groups: list[range] = []
-        before = None
-        for position, span in enumerate(self.spans(text)):
-            word = word_at.get(span.start)
-            if groups and word is not None and word == before:
-                groups[-1] = range(groups[-1].start, position + 1)
-            else:
-                groups.append(range(position, position + 1))
-            before = word
-        return groups
+        return [word_at.get(start, -1) if id > self.UNK else None for id, start in zip(ids, starts, strict=True)]
 
     def words(self, ids: Sequence[int]) -> list[str]:
         """The words that `word_groups` groups, as text; special ids by their names."""
@@ -241,35 +357,26 @@ class Tokenizer:
             labels.append(f"·{label}" if position in inside and self.kind == "bpe" else label)
         return labels
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the tokenizer atomically, as a ``tokenizer.json`` of Hugging Face.
-
-        ``tokenizers.Tokenizer.from_file`` and ``transformers.PreTrainedTokenizerFast(tokenizer_file=...)`` encode every
-        text as this tokenizer. No piece is declared special there, so that the name of a special piece in a text is
-        text for them too.
-        """
-        write_atomically(path, self._backend.to_str(pretty=True).encode())
-
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> "Tokenizer":
-        """Read a file that `save` wrote, in this version or in 0.1. The file contains data only.
-
-        Raises:
-            RunError: the file is missing, or is not a complete tokenizer.
-        """
-        try:
-            state = json.loads(read_text(path, LARGEST_TEXT))
-            return cls(*parts_of(state))
-        except OSError as error:
-            raise RunError(f"{path}: the tokenizer cannot be read ({error.strerror}); is this a run folder?") from error
-        except MissingPartError:
-            raise
-        # A file of somebody else holds values of any type, and the library raises plain exceptions.
-        except Exception as error:
-            reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-            raise RunError(
-                f"{path}: is not a tokenizer of regard, or is damaged ({reason:.200}); train it again"
-            ) from error
+    def _from_content(cls, content: Any) -> Self:
+        if "regard" in _mapping(content):  # the format of version 0.1
+            if content["regard"] != {"what": "tokenizer", "format": 1}:
+                raise ValueError("no header of a tokenizer of format 1")
+            lowercase = content.get("lowercase")
+            kind, pieces, merges = cls._checked_parts(content.get("kind"), content.get("pieces"), content.get("merges"))
+        else:
+            kind, pieces, merges = cls._parts_of_standard(content)
+            steps = [
+                _mapping(part).get("type") for part in _mapping(content.get("normalizer")).get("normalizers") or ()
+            ]
+            if [step for step in steps if step != "Lowercase"] != ["NFC", "Replace", "Strip"]:
+                raise ValueError("the normalizer is of another kind")
+            if content["model"].get("unk_token") != cls.SPECIAL[cls.UNK]:
+                raise ValueError("the unknown piece is another one")
+            lowercase = "Lowercase" in steps
+        if not isinstance(lowercase, bool):
+            raise ValueError("lowercase is neither true nor false")
+        return cls(kind, lowercase, pieces, merges)
 
     def _state(self) -> dict[str, Any]:
         return {
@@ -280,11 +387,6 @@ class Tokenizer:
             "merges": self._merges,
         }
 
-    def _piece(self, id: int) -> str:
-        if not 0 <= id < len(self._pieces):
-            raise ArgumentError(f"ids must be from 0 to {len(self._pieces) - 1}; got {id}")
-        return self._pieces[id]
-
     @staticmethod
     def _checked(call: Any, text: Any) -> Any:
         try:
@@ -294,32 +396,199 @@ class Tokenizer:
                 f"a sentence must be text without halves of surrogate pairs; got {ascii(text)[:60]}"
             ) from error
 
-
-def _pipeline(
-    kind: str, lowercase: bool, vocabulary: dict[str, int], merges: list[tuple[str, str]]
-) -> "tokenizers.Tokenizer":
-    try:
+    @classmethod
+    def _pipeline(cls, kind: str, lowercase: bool, pieces: Sequence[str], merges: Merges) -> "tokenizers.Tokenizer":
+        model = cls._model(kind, pieces, merges)
         import tokenizers
-    except ImportError as error:
-        raise MissingPartError("tokenizers", "train") from error
-    from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers
+        from tokenizers import Regex, decoders, normalizers, pre_tokenizers
 
-    unknown = SPECIAL[Tokenizer.UNK]
-    if kind == "bpe":
-        model = models.BPE(vocab=vocabulary, merges=merges, unk_token=unknown)
-    else:
-        model = models.WordLevel(vocab=vocabulary, unk_token=unknown)
-    backend = tokenizers.Tokenizer(model)
-    spaces = [normalizers.Replace(Regex(_SPACES), " "), normalizers.Strip()]
-    case = [normalizers.Lowercase()] if lowercase else []
-    backend.normalizer = normalizers.Sequence([*case, normalizers.NFC(), *spaces])  # pyright: ignore
-    # For words and sub-words the first word has a mark too, so that a word has the same pieces at every position.
-    scheme = "never" if kind == "char" else "always"
-    marking = pre_tokenizers.Metaspace(replacement=MARK, prepend_scheme=scheme, split=False)
-    cutting = pre_tokenizers.Split(Regex(PATTERNS[kind]), "isolated")
-    backend.pre_tokenizer = pre_tokenizers.Sequence([marking, cutting])  # pyright: ignore
-    # Only for other programs that read the saved file: `Tokenizer.decode` leaves out special pieces.
-    backend.decoder = decoders.Metaspace(replacement=MARK, prepend_scheme=scheme, split=False)  # pyright: ignore
-    # The name of a special piece in a text is encoded as text.
-    backend.encode_special_tokens = True
-    return backend
+        model.unk_token = cls.SPECIAL[cls.UNK]
+        backend = tokenizers.Tokenizer(model)
+        spaces = [normalizers.Replace(Regex(_SPACES), " "), normalizers.Strip()]
+        case = [normalizers.Lowercase()] if lowercase else []
+        backend.normalizer = normalizers.Sequence([*case, normalizers.NFC(), *spaces])  # pyright: ignore
+        # For words and sub-words the first word has a mark too, so that a word has the same pieces at every position.
+        scheme = "never" if kind == "char" else "always"
+        marking = pre_tokenizers.Metaspace(replacement=MARK, prepend_scheme=scheme, split=False)
+        cutting = pre_tokenizers.Split(Regex(cls.PATTERNS[kind]), "isolated")
+        backend.pre_tokenizer = pre_tokenizers.Sequence([marking, cutting])  # pyright: ignore
+        # Only for other programs that read the saved file: `decode` leaves out special pieces.
+        backend.decoder = decoders.Metaspace(replacement=MARK, prepend_scheme=scheme, split=False)  # pyright: ignore
+        # The name of a special piece in a text is encoded as text.
+        backend.encode_special_tokens = True
+        return backend
+
+
+class TextTokenizer(PieceTokenizer):
+    """Converts running text to ids and back; spaces and line ends are kept as they are.
+
+    `train` and `load` make a tokenizer. Id 0 is the end of a document, id 1 an unknown piece (which ``"bpe"`` never
+    gives). No text is encoded to id 0, not even a text that contains its name.
+
+    Attributes:
+        kind: ``"bpe"`` (sub-words of bytes), ``"word"`` (words and punctuation, each with the space before it) or
+            ``"char"``.
+    """
+
+    END: ClassVar[int] = 0
+    UNK: ClassVar[int] = 1
+    SPECIAL = ("<end>", "<unk>")
+    PATTERNS: ClassVar[Mapping[str, str]] = {
+        # Letters with the space before them, a digit, other visible characters, a line end, or a run of other spaces.
+        # No piece goes on after a line end, so that lines can be encoded one by one.
+        "bpe": r" ?[\p{L}\p{M}]+| ?\p{N}| ?[^\s\p{L}\p{M}\p{N}]+|\n|[^\S\n]+",
+        "word": r" ?[\p{L}\p{M}\p{N}_]+| ?[^\s\p{L}\p{M}\p{N}_]|\s",
+        "char": r"[\s\S]",
+    }
+    FILE = "a tokenizer of running text"
+
+    def __init__(self, kind: str, pieces: Sequence[str], merges: Merges = ()):
+        """A tokenizer of known pieces.
+
+        Args:
+            kind: one of `KINDS`.
+            pieces: the vocabulary by id, the special pieces first.
+            merges: for ``"bpe"``, the pairs of pieces to join, the most frequent first.
+        """
+        super().__init__(kind, pieces, merges, self._pipeline(kind, pieces, merges))
+
+    @classmethod
+    def train(cls, blocks: Iterable[str], kind: str = "bpe", size: int = 8000) -> "TextTokenizer":
+        """Learn the pieces of a text.
+
+        Args:
+            blocks: the text, in parts, which are read once.
+            kind: ``"bpe"``, ``"word"`` or ``"char"``.
+            size: entries of the vocabulary. ``"bpe"`` includes every byte and ``"char"`` every character of the text,
+                even if they need more entries; ``"word"`` includes the most frequent words.
+
+        Raises:
+            DataError: there is no text.
+            ArgumentError: ``size`` is too small, or ``kind`` is unknown.
+        """
+        cls._check_training(kind, size)
+        if kind == "char":
+            characters: set[str] = set()
+            for block in blocks:
+                characters.update(block)
+            pieces, merges = [*cls.SPECIAL, *sorted(characters)], []
+        else:
+            pipeline = cls._pipeline(kind, cls.SPECIAL, [])
+            from tokenizers import pre_tokenizers
+
+            alphabet = pre_tokenizers.ByteLevel.alphabet()
+            options = {"min_frequency": 2, "initial_alphabet": alphabet} if kind == "bpe" else {}
+            pieces, merges = cls._learn(pipeline, blocks, size, **options)
+        if len(pieces) == len(cls.SPECIAL) or (kind == "bpe" and not merges):
+            raise DataError("there is too little text to learn a tokenizer from; give more text, or --tokenizer char")
+        return cls(kind, pieces, merges)
+
+    def __repr__(self) -> str:
+        return f"TextTokenizer(kind={self.kind!r}, size={len(self)})"
+
+    def encode(self, text: str) -> list[int]:
+        """The ids of a text; ``[]`` for the empty text.
+
+        Raises:
+            DataError: the text holds half a surrogate pair.
+        """
+        return self.encode_array(text).tolist()
+
+    def encode_array(self, text: str) -> np.ndarray:
+        """`encode`, as an array of int64."""
+        try:
+            if self.kind == "char":
+                return self._id_of_code[np.frombuffer(text.encode("utf-32-le"), np.uint32)]
+            return np.asarray(self._backend.encode_batch_fast([text])[0].ids, np.int64)
+        except (TypeError, UnicodeEncodeError) as error:
+            raise DataError(f"a text must not hold halves of surrogate pairs; got {ascii(text)[:60]}") from error
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """The text of ids; an unknown piece is ``⁇``, and the end of a document is left out."""
+        texts: list[str] = []
+        run: list[int] = []
+        for id in ids:
+            if id == self.UNK:
+                texts += [self._text(run), _UNKNOWN]
+                run = []
+            elif id != self.END:
+                run.append(id)
+        return "".join([*texts, self._text(run)])
+
+    def labels(self, ids: Sequence[int]) -> list[str]:
+        """One visible label for each id, for pictures and lists: a space is ``␣``, a line end ``↵``, a tab ``⇥``."""
+        return [self._label(id) for id in ids]
+
+    def unknown(self, text: str) -> list[str]:
+        """The pieces of a text that are not in the vocabulary, each once, in their order."""
+        if self.kind == "bpe":
+            return []
+        spans = [(id, span) for id, span in zip(self.encode(text), self._spans(text), strict=True)]
+        return list(dict.fromkeys(text[start:stop].strip(" ") for id, (start, stop) in spans if id == self.UNK))
+
+    @cached_property
+    def byte_lengths(self) -> np.ndarray:
+        """int64 ``[vocabulary]``: bytes of each piece in UTF-8; 0 for the special ones."""
+        count = len if self.kind == "bpe" else lambda piece: len(piece.encode())
+        return np.array(
+            [0] * len(self.SPECIAL) + [count(piece) for piece in self._pieces[len(self.SPECIAL) :]], np.int64
+        )
+
+    @classmethod
+    def _from_content(cls, content: Any) -> Self:
+        kind, pieces, merges = cls._parts_of_standard(content)
+        if content.get("normalizer") or len(pieces) == len(cls.SPECIAL):
+            raise ValueError("it changes text, or has no pieces")
+        if kind == "char" and any(len(piece) != 1 for piece in pieces[len(cls.SPECIAL) :]):
+            raise ValueError("a piece is not one character")
+        return cls(kind, pieces, merges)
+
+    def _state(self) -> Any:
+        return [self.kind, self._pieces, self._merges]
+
+    @cached_property
+    def _id_of_code(self) -> np.ndarray:
+        ids = np.full(_CODES, self.UNK, np.int64)
+        ids[[ord(piece) for piece in self._pieces[len(self.SPECIAL) :]]] = np.arange(len(self.SPECIAL), len(self))
+        return ids
+
+    def _spans(self, text: str) -> list[tuple[int, int]]:
+        if self.kind == "char":
+            return [(start, start + 1) for start in range(len(text))]
+        return self._backend.encode(text).offsets
+
+    def _text(self, ids: list[int]) -> str:
+        for id in ids:
+            self._piece(id)
+        return self._backend.decode(ids, skip_special_tokens=False) if ids else ""
+
+    def _label(self, id: int) -> str:
+        self._piece(id)
+        if id < len(self.SPECIAL):
+            return self.SPECIAL[id]
+        text = self._text([id])
+        if "\ufffd" in text and self.kind == "bpe":  # a part of a character
+            return "".join(f"<{byte:02X}>" for byte in _bytes_of(self._pieces[id]))
+        return text.replace(" ", "␣").replace("\n", "↵").replace("\t", "⇥").replace("\r", "␍")
+
+    @classmethod
+    def _pipeline(cls, kind: str, pieces: Sequence[str], merges: Merges) -> "tokenizers.Tokenizer":
+        model = cls._model(kind, pieces, merges)
+        import tokenizers
+        from tokenizers import Regex, decoders, pre_tokenizers
+
+        backend = tokenizers.Tokenizer(model)
+        steps: list[Any] = [pre_tokenizers.Split(Regex(cls.PATTERNS[kind]), "isolated")]
+        if kind == "bpe":
+            steps.append(pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False))
+        backend.pre_tokenizer = pre_tokenizers.Sequence(steps)  # pyright: ignore
+        backend.decoder = decoders.ByteLevel() if kind == "bpe" else decoders.Fuse()  # pyright: ignore
+        return backend
+
+
+def _bytes_of(piece: str) -> bytes:
+    """The bytes that a piece of bytes stands for: each is a visible character of the byte-level alphabet."""
+    visible = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(256) if byte not in visible]
+    byte_of = {chr(byte): byte for byte in visible} | {chr(256 + number): byte for number, byte in enumerate(others)}
+    return bytes(byte_of[character] for character in piece)

@@ -23,7 +23,7 @@ _UNSPACED = (
 _APOSTROPHES = "'’"
 
 OPENING = "([{<¿¡«‹“„‘#@/-–—"
-"""Characters after which no space stands."""
+"""Characters that are not followed by a space."""
 
 
 @lru_cache(maxsize=65536)
@@ -71,7 +71,7 @@ def split_words(text: str) -> list[str]:
 
 
 def has_space_before(word: str, before: str) -> bool:
-    """Whether a space stands before a word of which only the text is known.
+    """Whether a word is preceded by a space, as far as its text tells.
 
     Args:
         word: the word.

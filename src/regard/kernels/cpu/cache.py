@@ -1,9 +1,8 @@
 """The files that compiled kernels are kept in: where, whose they must be, and whether they are undamaged.
 
-A file holds the machine code of one kernel, or the name of the routine that was measured to be the fastest, and a
-SHA-256 sum over that, the file's name and all that it holds for. The sum is verified before anything of the file is
-used, and nothing is unpickled. Files are loaded only if they and their folders belong to the user and no other user
-can write them.
+A file holds the machine code of one kernel, and a SHA-256 sum over that, the file's name and all that it holds for. The
+sum is verified before anything of the file is used, and nothing is unpickled. Files are loaded only if they and their
+folders belong to the user and no other user can write them.
 """
 
 import hashlib
@@ -29,6 +28,7 @@ _LARGEST = 1 << 28
 
 _FOLDER = re.compile(r"kernels-[0-9a-f]{16}")
 _FILE = re.compile(r"\w+-[0-9a-f]{16}\.(kernel|choice)(\.\w+\.part)?")
+"""Names of our files; earlier versions wrote those that end with ``.choice``."""
 
 # A named pipe must not block, a symbolic link must not lead elsewhere.
 _READ = os.O_RDONLY | sum(getattr(os, name, 0) for name in ("O_NONBLOCK", "O_NOFOLLOW", "O_BINARY"))

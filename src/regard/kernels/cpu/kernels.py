@@ -12,7 +12,7 @@ from regard.kernels.cpu.kernel import Kernel
 from regard.kernels.cpu.kernel_arguments import BLAS, FEW_ROWS, PLAIN, WIDE, KernelInputs, ReadingOptions
 from regard.kernels.cpu.libraries import gemm_address
 from regard.kernels.cpu.sizes import ceil_div
-from regard.kernels.kinds import NORMALIZERS, SOFTMAX
+from regard.kernels.kinds import ENTMAX, ENTMAX15, HARD, NORMALIZERS, SIGMOID, SOFTMAX, SPARSEMAX
 
 _BODIES = "regard.kernels.cpu.bodies"
 
@@ -23,6 +23,26 @@ _MAKERS = {
     "step_backward": ("steps", "attention_step_backward"),
 }
 """Kernels that are compiled for a dtype, a score's units and a normalizer: module and maker."""
+
+
+def row_normalizer(kind: str, temperature: float | torch.Tensor, alpha: float | torch.Tensor) -> dict[str, int | float]:
+    """The fields of `KernelInputs` that say how a row is normalized, those that are numbers.
+
+    Args:
+        kind: of a row primitive: ``softmax``, ``entmax``, ``sigmoid`` or ``hard``.
+        temperature: of softmax; a number.
+        alpha: of entmax; where it is a tensor, `KernelInputs.alphas` has it.
+    """
+    if kind == "sigmoid":
+        return {"normalizer": SIGMOID}
+    if kind == "hard":
+        return {"normalizer": HARD}
+    if kind == "softmax":
+        assert not isinstance(temperature, torch.Tensor)
+        return {"normalizer": SOFTMAX, "temperature": temperature}
+    if isinstance(alpha, torch.Tensor):
+        return {"normalizer": ENTMAX}
+    return {"normalizer": {2.0: SPARSEMAX, 1.5: ENTMAX15}.get(alpha, ENTMAX), "alpha": alpha}
 
 
 def is_wide(inputs: KernelInputs) -> bool:

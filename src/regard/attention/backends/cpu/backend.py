@@ -1,4 +1,7 @@
-"""``cpu``: fused kernels, compiled at run time from Python; linear memory, forward and backward."""
+"""``cpu``: fused kernels, compiled at run time from Python; linear memory, forward and backward.
+
+`obstacle` says why the kernels cannot run a problem, `kernel_inputs` makes their inputs of it, and `Fused` runs them.
+"""
 
 from typing import TYPE_CHECKING
 
@@ -8,27 +11,176 @@ from torch import Tensor
 from regard.attention.backends.backend import Backend
 from regard.attention.backends.cpu.cached_memory import FusedMemory
 from regard.attention.backends.cpu.dense_rows import DenseRows
-from regard.attention.backends.cpu.lowering import (
-    kernel_inputs,
-    obstacle,
-    row_normalizer,
-    with_exponentials,
-    with_heads_as_rows,
-)
 from regard.attention.backends.cpu.packed_rows import PackedRows
 from regard.attention.backends.cpu.readings import read
 from regard.attention.blocks import read_shares
-from regard.attention.problem import Problem
+from regard.attention.problem import Capabilities, Problem
 from regard.attention.readings import Gatherer
 from regard.attention.result import Attended
+from regard.biases import Bias, TensorBias
 from regard.kernels.availability import why_missing
-from regard.kernels.cpu.kernel_arguments import KernelInputs
+from regard.kernels.cpu.kernel_arguments import FEW_ROWS, KernelInputs
 from regard.scores import Score
-from regard.scores.score import InnerProduct, ReluSum
-from regard.transforms import can_branch_on
+from regard.scores.score import Cap, InnerProduct, ReluSum, TanhSum, UnitSum
+from regard.shapes import spread_heads, upcast
+from regard.transforms import active_transform, can_branch_on
 
 if TYPE_CHECKING:
     from regard.kernels.cpu.kernel import Kernel
+
+CAPABILITIES = Capabilities(
+    primitives=(InnerProduct, TanhSum, ReluSum),
+    rows=frozenset({"softmax", "entmax", "sigmoid", "hard"}),
+    devices=frozenset({"cpu"}),
+    modifiers=(Cap,),
+    row_tensors=frozenset({"sink", "shift", "alpha", "center", "sigma"}),
+)
+
+SHARED_GRADIENT = 1 << 22
+"""Pairs up to which a shared bias's gradient may be held apart for each batch row and head."""
+
+
+def obstacle(problem: Problem) -> str | None:
+    """Why the kernels can't run a problem; None if they can."""
+    if problem.pairs == 0:
+        return "there are no pairs"
+    lowered = problem.lowered
+    reason = CAPABILITIES.obstacle(lowered)
+    if reason is not None:
+        return reason
+    prepared = lowered.score
+    if prepared.query.shape[-1] == 0 or problem.value.shape[-1] == 0:
+        return "there are no features"
+    if isinstance(prepared.primitive, UnitSum) and isinstance(prepared.scale, Tensor):
+        return "the scale of an additive score is a tensor"
+    transform = active_transform()
+    if transform is not None:
+        return f"{transform}, and the fused kernels have a reverse mode only"
+    return None if problem.bias is None else _bias_obstacle(problem, problem.bias)
+
+
+def _bias_obstacle(problem: Problem, bias: Bias) -> str | None:
+    if not isinstance(bias, TensorBias):
+        return None if bias.is_diagonal else f"{type(bias).__name__} is not a function of distance alone"
+    if torch.is_grad_enabled() and bias.tensor.requires_grad:
+        batch, heads = problem.grid.batch, problem.grid.heads
+        own = 1
+        for size in bias.tensor.shape[:-2][-2:]:
+            own *= size
+        if own < batch * heads and problem.pairs > SHARED_GRADIENT:
+            return "the gradient of a bias that batch rows or heads share would be held for each of them"
+    return None
+
+
+def kernel_inputs(problem: Problem) -> KernelInputs:
+    """The problem for the kernels; `obstacle` must have found nothing against it.
+
+    A mask whose rows are no few runs of keys is left out, and so are the seed and an additive score's exponentials.
+    """
+    from regard.kernels.cpu import kernels
+
+    lowered, grid = problem.lowered, problem.grid
+    prepared, row, spans = lowered.score, lowered.row, lowered.spans
+    assert row is not None
+    query, key, value = upcast(prepared.query), upcast(prepared.key), upcast(problem.value)
+    value = value.to(query.dtype)
+    scale, weight = prepared.scale, None
+    if isinstance(scale, Tensor):
+        query, scale = query * scale.to(query.dtype), 1.0
+    if isinstance(prepared.primitive, UnitSum):
+        weight = prepared.primitive.weight.to(query.dtype) * scale
+        weight = weight[None] if weight.dim() == 1 else weight
+    key, value = _one_grouping(key, value, grid.batch, grid.heads)
+    rows = (grid.batch, grid.heads, grid.queries)
+    diagonals = lowered.diagonals
+    bias = lowered.dense_bias() if diagonals is None else diagonals
+    if row.kind == "hard":
+        query, key = query.detach(), key.detach()
+        weight, bias = (None if one is None else one.detach() for one in (weight, bias))
+    return KernelInputs(
+        query=query,
+        key=key,
+        value=value,
+        weight=weight,
+        relu=isinstance(prepared.primitive, ReluSum),
+        start=None if spans is None else spans.start,
+        stop=None if spans is None else spans.stop,
+        bias=bias,
+        diagonal=diagonals is not None,
+        sink=None if row.sink is None else _each_head(row.sink, query),
+        shift=None if row.shift is None or _is_zero(row.shift) else _each_head(row.shift, query),
+        alphas=_each_head(row.alpha, query) if isinstance(row.alpha, Tensor) else None,
+        center=None if row.center is None else _each_row(row.center, rows, query),
+        sigma=None if row.sigma is None else _each_row(row.sigma, rows, query),
+        scale=float(scale),
+        cap=next((modifier.cap for modifier in prepared.modifiers if isinstance(modifier, Cap)), 0.0),
+        dropout=problem.dropout,
+        **kernels.row_normalizer(row.kind, row.temperature, row.alpha),  # type: ignore[arg-type]
+    )
+
+
+def with_heads_as_rows(inputs: KernelInputs) -> KernelInputs:
+    """The inputs with the query heads that share keys as rows of one head, where each of them has few rows.
+
+    A decoder's step then reads the keys and values of a group once. Rows keep their order, and with it their dropout.
+    """
+    batch, heads, queries, dim = inputs.query.shape
+    kv_heads = inputs.key.shape[1]
+    if kv_heads == heads or queries > FEW_ROWS or inputs.bias is not None:
+        return inputs
+    of_heads = (inputs.weight, inputs.sink, inputs.shift, inputs.alphas)
+    if any(tensor is not None and tensor.shape[0] != 1 for tensor in of_heads):
+        return inputs
+    if inputs.start is not None and inputs.start.shape[1] != 1:
+        return inputs
+    group = heads // kv_heads
+    rows = {
+        name: tensor.reshape(batch, kv_heads, group * queries)
+        for name, tensor in (("center", inputs.center), ("sigma", inputs.sigma))
+        if tensor is not None
+    }
+    ends = {
+        name: tensor.repeat(1, 1, group, 1)
+        for name, tensor in (("start", inputs.start), ("stop", inputs.stop))
+        if tensor is not None and tensor.shape[2] != 1
+    }
+    return inputs._replace(query=inputs.query.reshape(batch, kv_heads, group * queries, dim), **rows, **ends)
+
+
+def with_exponentials(inputs: KernelInputs) -> KernelInputs:
+    """The inputs with the exponentials of an additive score's keys, unless they are there."""
+    if inputs.weight is None or inputs.exponentials is not None:
+        return inputs
+    from regard.kernels.cpu import operators
+
+    exponentials, extents = operators.exponentials(inputs.key.detach(), inputs.relu)
+    return inputs._replace(exponentials=exponentials, extents=extents)
+
+
+def _is_zero(number: float | Tensor) -> bool:
+    return not isinstance(number, Tensor) and number == 0.0
+
+
+def _one_grouping(key: Tensor, value: Tensor, batch: int, heads: int) -> tuple[Tensor, Tensor]:
+    """Keys and values with equally many heads; what is the same for all is repeated without a copy."""
+    key = key.expand(batch, -1, -1, -1)
+    if key.shape[1] == value.shape[1]:
+        return key, value
+    if key.shape[1] == 1:
+        return key.expand(-1, value.shape[1], -1, -1), value
+    if value.shape[1] == 1:
+        return key, value.expand(-1, key.shape[1], -1, -1)
+    return spread_heads(key, heads), spread_heads(value, heads)
+
+
+def _each_head(given: float | Tensor, like: Tensor) -> Tensor:
+    return torch.as_tensor(given, dtype=like.dtype).reshape(-1)
+
+
+def _each_row(given: float | Tensor, rows: tuple[int, int, int], like: Tensor) -> Tensor:
+    if isinstance(given, Tensor):
+        return given.to(like.dtype).expand(rows)
+    return like.new_full((1, 1, 1), given).expand(rows)
 
 
 class Fused(Backend):
@@ -123,7 +275,7 @@ def required_kernels(problem: Problem, gatherer: Gatherer | None) -> "tuple[Kern
         return ()
     primitive = problem.prepared.primitive
     units = "product" if isinstance(primitive, InnerProduct) else "relu" if isinstance(primitive, ReluSum) else "tanh"
-    normalizer = row_normalizer(row)["normalizer"]
+    normalizer = kernels.row_normalizer(row.kind, row.temperature, row.alpha)["normalizer"]
     dtype = torch.float64 if problem.query.dtype == torch.float64 else torch.float32
     required = kernels.of_calls(dtype, units, normalizer, problem.wants_gradient)
     return required if gatherer is None else (*required, *kernels.of_readings(dtype, units, normalizer))

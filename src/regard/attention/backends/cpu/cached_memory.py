@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor
 
-from regard.attention.backends.cpu.lowering import row_normalizer
 from regard.attention.problem import CachedMemory, Problem
 from regard.attention.result import Attended
 from regard.kernels.cpu.kernel_arguments import KernelInputs
@@ -170,15 +169,19 @@ class FusedMemory(CachedMemory):
         from regard.kernels.cpu import kernel, kernels
 
         inputs, gradient = self.inputs, self.token is not None or problem.wants_gradient
-        required = kernels.of_steps(inputs.key.dtype, inputs.units, row_normalizer(row)["normalizer"], gradient)
+        normalizer = kernels.row_normalizer(row.kind, row.temperature, row.alpha)["normalizer"]
+        required = kernels.of_steps(inputs.key.dtype, inputs.units, normalizer, gradient)
         return None if kernel.are_usable(required) else "its kernels are being compiled"
 
     def attend(self, problem: Problem) -> Attended:
         """Output ``[batch, 1, queries, value_dim]`` and weights before dropout, of a problem that is not declined."""
+        from regard.kernels.cpu import kernels
+
         row = problem.row
         assert row is not None
         seed = int(torch.randint(2**62, ()).item()) if problem.dropout else 0
-        inputs = self.inputs._replace(dropout=problem.dropout, seed=seed, **row_normalizer(row))  # type: ignore[arg-type]
+        fields = kernels.row_normalizer(row.kind, row.temperature, row.alpha)
+        inputs = self.inputs._replace(dropout=problem.dropout, seed=seed, **fields)  # type: ignore[arg-type]
         return Attended(*_Step.apply(inputs, self.passes, problem.query, self.token))
 
     def select(self, index: Tensor) -> "FusedMemory | None":

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
-from regard.attention.backends.cpu.lowering import kernel_inputs, obstacle, with_heads_as_rows
+from regard.attention.backends.cpu.backend import kernel_inputs, obstacle, with_heads_as_rows
 from regard.attention.problem import Problem
 from regard.attention.readings import Readings
 from regard.kernels.availability import why_missing

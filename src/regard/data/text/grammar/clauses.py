@@ -1,32 +1,200 @@
-"""The clauses of the bundled corpus: in English and Spanish.
+"""The clauses of the bundled corpus in English and Spanish: verbs with their helpers, adverbials, and their clauses.
 
 Spanish follows from English alone: subject pronouns are always dropped, object pronouns always stand before the
 conjugated verb, adjectives after their noun (but *good* and *great*), and every tense has one rendering.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from regard.data.corpus_files import RandomDraws
 from regard.data.text.grammar import lexicon
-from regard.data.text.grammar.adverbials import where
 from regard.data.text.grammar.lexicon import ADJECTIVES, Verb
-from regard.data.text.grammar.morphology import EnglishVerb, agree
+from regard.data.text.grammar.morphology import EnglishVerb, agree, spanish_verb
 from regard.data.text.grammar.phrases import (
     DATIVES,
     PRONOUNS,
     Phrase,
-    RandomDraws,
     Source,
     Target,
     noun_phrase,
     pronoun,
     with_personal_a,
 )
-from regard.data.text.grammar.spanish_verbs import spanish_verb
-from regard.data.text.grammar.verb_groups import VerbGroup, be, choose_tense, conjugated
+
+TENSES = (
+    ("present", 5.0), ("past", 4.0), ("future", 2.0), ("progressive", 2.0), ("perfect", 1.5), ("conditional", 0.7),
+    ("used", 0.7), ("can", 1.0), ("must", 0.7), ("want", 1.0), ("have", 0.8), ("going", 0.8),
+)  # fmt: skip
+"""Ways to put a verb, with their weights; each has one rendering, e.g. *comía* for *used to eat*."""
+
+_BE = {"1s": "am", "2s": "are", "3s": "is", "1p": "are", "3p": "are"}
+_ONE_WORD = {
+    "present": "present",
+    "past": "preterite",
+    "used": "imperfect",
+    "future": "future",
+    "conditional": "conditional",
+}
+"""English tenses that are one word in Spanish, and its tense."""
+_AUXILIARIES = {
+    "progressive": "estar", "perfect": "haber", "can": "poder", "must": "deber", "want": "querer", "have": "tener",
+    "going": "ir",
+}  # fmt: skip
+_HOW_OFTEN = (("always", "siempre"), ("never", "nunca"), ("also", "también"), ("often", "frecuentemente"))
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False)
+class VerbGroup:
+    """A verb and what comes with it.
+
+    Attributes:
+        helper: English words that a question puts before the subject; may be none.
+        rest: the English words after helper and subject.
+        before: the Spanish words before the clitics: *no*, *nunca*.
+        finite: the Spanish words after the clitics: the conjugated verb, and an infinitive, gerund or participle.
+        main: the English verb that carries the meaning, one of ``rest``.
+    """
+
+    helper: list[Source]
+    rest: list[Source]
+    before: list[Target]
+    finite: list[Target]
+    main: Source
+
+
+def choose_tense(draws: RandomDraws, verb: Verb, *, question: bool) -> str:
+    """One of `TENSES` that the verb has."""
+    while True:
+        tense = draws.weighted(TENSES)
+        # "They read" would be present and past at once, and Spanish tells them apart.
+        ambiguous = tense == "past" and verb.english.base == verb.english.past
+        if not (ambiguous or (verb.stative and tense == "progressive") or (question and tense == "used")):
+            return tense
+
+
+def conjugated(
+    verb: Verb, tense: str, subject: Phrase, draws: RandomDraws, *, question: bool = False, plain: bool = False
+) -> VerbGroup:
+    """The verb in one of `TENSES`, agreeing with its subject.
+
+    Args:
+        verb: which verb.
+        tense: one of the names in `TENSES`.
+        subject: who does it.
+        draws: chooses whether it is negated and how often it happens.
+        question: whether it stands in a question that puts the helper before the subject.
+        plain: whether to leave out negation and adverb.
+    """
+    negated = not plain and tense != "used" and draws.chance(0.15)
+    often = None if plain or negated or question or not draws.chance(0.1) else draws.choice(_HOW_OFTEN)
+    group = _helped(verb, tense, subject, supported=question or negated)
+    if negated and tense == "can" and not question:
+        group.helper[0].text = "cannot"
+        group.before.append(Target("no", (group.helper[0],)))
+    elif negated:
+        no = Source("not")
+        group.before.append(Target("no", (no,), tuple(group.helper)))
+        group.rest.insert(0, no)
+    if often:
+        adverb = Source(often[0])
+        group.before.append(Target(often[1], (adverb,)))
+        group.rest.insert(0, adverb)
+    if verb.english.particle:
+        particle = Source(verb.english.particle)
+        group.rest.append(particle)
+        if not verb.preposition:
+            word = next(word for word in group.finite if group.main in word.sure)
+            word.possible = (*word.possible, particle)
+    return group
+
+
+def _helped(verb: Verb, tense: str, subject: Phrase, *, supported: bool) -> VerbGroup:
+    english, spanish, person, dropped = verb.english, verb.spanish, subject.person, subject.dropped
+    singular = person == "3s"
+    base, to = Source(english.base), Source("to")
+    if tense in _ONE_WORD:
+        if tense == "used":
+            helper, rest = [], [Source("used"), to, base]
+        elif tense in ("future", "conditional"):
+            helper, rest = [Source("will" if tense == "future" else "would")], [base]
+        else:
+            helper, word = _supported(english, tense == "past", singular, supported)
+            rest = [word]
+        form = spanish.conjugate(_ONE_WORD[tense], person)
+        return VerbGroup(helper, rest, [], [Target(form, rest[-1:], (*helper, *rest[:-1], *dropped))], rest[-1])
+    auxiliary = spanish_verb(_AUXILIARIES[tense]).conjugate("present", person)
+    if tense in ("progressive", "perfect", "can", "must"):
+        helping = {"progressive": _BE[person], "perfect": "has" if singular else "have"}.get(tense, tense)
+        main = Source({"progressive": english.gerund(), "perfect": english.participle}.get(tense, english.base))
+        form = {"progressive": spanish.gerund(), "perfect": spanish.past_participle()}.get(tense, spanish.infinitive)
+        helper = [Source(helping)]
+        return VerbGroup(helper, [main], [], [Target(auxiliary, helper, dropped), Target(form, (main,))], main)
+    if tense == "going":
+        helper, word = [Source(_BE[person])], Source("going")
+    else:
+        helper, word = _supported(EnglishVerb(tense, "", ""), False, singular, supported)
+    finite = [Target(auxiliary, (word,), (*helper, *dropped)), Target(spanish.infinitive, (base,), (to,))]
+    if tense != "want":
+        finite.insert(1, Target("a" if tense == "going" else "que", (to,)))
+    return VerbGroup(helper, [word, to, base], [], finite, base)
+
+
+def _supported(verb: EnglishVerb, past: bool, singular: bool, supported: bool) -> tuple[list[Source], Source]:
+    # A verb form of its own, or "do" with the base.
+    if supported:
+        return [Source("did" if past else "does" if singular else "do")], Source(verb.base)
+    return [], Source(verb.past if past else verb.third() if singular else verb.base)
+
+
+# English, Spanish, the tenses that it goes with (None: all), and for each Spanish word the English word that it
+# renders (None: none of them alone).
+_Links = tuple[int | None, ...]
+_LASTING = ("present", "can", "must", "want", "have")
+_COMING = ("future", "going", "can", "must", "want", "have")
+_WHEN: tuple[tuple[str, str, tuple[str, ...] | None, _Links], ...] = (
+    ("today", "hoy", None, (0,)),
+    ("every day", "todos los días", ("present", "used", "can", "must", "have"), (0, None, 1)),
+    ("at night", "por la noche", None, (0, None, 1)),
+    ("in the morning", "por la mañana", None, (0, 1, 2)),
+    ("now", "ahora", ("progressive", *_LASTING), (0,)),
+    ("yesterday", "ayer", ("past",), (0,)),
+    ("last week", "la semana pasada", ("past",), (None, 1, 0)),
+    ("last night", "anoche", ("past",), (1,)),
+    ("tomorrow", "mañana", _COMING, (0,)),
+    ("next week", "la próxima semana", _COMING, (None, 0, 1)),
+)
+_WHERE = (
+    ("in", "en", ("place",)),
+    ("near", "cerca de", ("place", "surface", "opening")),
+    ("behind", "detrás de", ("place", "opening", "surface")),
+    ("on", "sobre", ("surface",)),
+    ("under", "debajo de", ("surface",)),
+)
+
+
+def where(draws: RandomDraws) -> tuple[list[Source], list[Target]]:
+    """E.g. *in the garden*: *en el jardín*."""
+    english, spanish, kinds = draws.choice(_WHERE)
+    place = noun_phrase(draws, kinds, plain=draws.chance(0.7))
+    preposition = Source(english)
+    first, *others = spanish.split()
+    target = [Target(first, (preposition,)), *(Target(word, (), (preposition,)) for word in others)]
+    return [preposition, *place.source], [*target, *place.target]
+
+
+def when(draws: RandomDraws, tense: str) -> tuple[list[Source], list[Target]]:
+    """E.g. *last week*: *la semana pasada*."""
+    english, spanish, _, links = draws.choice([row for row in _WHEN if row[2] is None or tense in row[2]])
+    source = [Source(word) for word in english.split()]
+    target = [
+        Target(word, (), tuple(source)) if at is None else Target(word, (source[at],), tuple(source))
+        for word, at in zip(spanish.split(), links, strict=True)
+    ]
+    return source, target
+
+
+@dataclass(eq=False)
 class Clause:
     """A clause in both languages, in the parts that a question reorders.
 
@@ -36,7 +204,7 @@ class Clause:
         rest: the English words after helper and subject.
         predicate: the Spanish words that a question puts before the subject.
         tail: the Spanish words after them.
-        tense: one of the names in `regard.data.text.grammar.verb_groups.TENSES`.
+        tense: one of the names in `TENSES`.
         accepts_place: whether an adverbial of place can be added.
     """
 
@@ -50,17 +218,13 @@ class Clause:
 
     def statement(self) -> tuple[list[Source], list[Target]]:
         """Subject first."""
-        return (
-            [*self.subject.source, *self.helper, *self.rest],
-            [*self.subject.target, *self.predicate, *self.tail],
-        )
+        source, target = [*self.subject.source, *self.helper, *self.rest], [*self.subject.target, *self.predicate]
+        return source, [*target, *self.tail]
 
     def question(self) -> tuple[list[Source], list[Target]]:
         """Helper first in English, predicate first in Spanish."""
-        return (
-            [*self.helper, *self.subject.source, *self.rest],
-            [*self.predicate, *self.subject.target, *self.tail],
-        )
+        source, target = [*self.helper, *self.subject.source, *self.rest], [*self.predicate, *self.subject.target]
+        return source, [*target, *self.tail]
 
 
 def subject_of(draws: RandomDraws) -> Phrase:
@@ -81,14 +245,21 @@ def _object_pronoun(draws: RandomDraws, subject: Phrase, people: bool, things: b
     return Phrase(source, [Target(clitic, (source[0],), tuple(source[1:]))], person, gender, people)
 
 
+def predicate(
+    draws: RandomDraws, verbs: Sequence[Verb], question: bool, subject: Phrase | None = None, plain: bool = False
+) -> tuple[Verb, Phrase, str, VerbGroup]:
+    """One of the verbs, its subject (a new one unless it is given), its tense, and the verb in that tense."""
+    verb = draws.choice(verbs)
+    subject = subject or subject_of(draws)
+    tense = choose_tense(draws, verb, question=question)
+    return verb, subject, tense, conjugated(verb, tense, subject, draws, question=question, plain=plain)
+
+
 def transitive(
-    draws: RandomDraws, *, asked: bool = False, subject: Phrase | None = None, plain: bool = False
+    draws: RandomDraws, question: bool = False, subject: Phrase | None = None, plain: bool = False
 ) -> Clause:
     """The girl sees the cat / sees it: la niña ve el gato / lo ve."""
-    verb = draws.choice(lexicon.TRANSITIVE)
-    subject = subject or subject_of(draws)
-    tense = choose_tense(draws, verb, asked=asked)
-    group = conjugated(verb, tense, subject, draws, asked=asked, plain=plain)
+    verb, subject, tense, group = predicate(draws, lexicon.TRANSITIVE, question, subject, plain)
     clitics, tail = [], []
     if draws.chance(0.25):
         people = "person" in verb.objects
@@ -102,12 +273,9 @@ def transitive(
     return clause
 
 
-def governing(draws: RandomDraws, *, asked: bool = False) -> Clause:
+def governing(draws: RandomDraws, *, question: bool = False) -> Clause:
     """The girl thinks about the school: la niña piensa en la escuela."""
-    verb = draws.choice(lexicon.GOVERNING)
-    subject = subject_of(draws)
-    tense = choose_tense(draws, verb, asked=asked)
-    group = conjugated(verb, tense, subject, draws, asked=asked)
+    verb, subject, tense, group = predicate(draws, lexicon.GOVERNING, question)
     other = noun_phrase(draws, verb.objects)
     particle = group.rest[-1] if verb.english.particle else None
     link = Target(verb.preposition, (particle,)) if particle else Target(verb.preposition, (), (group.main,))
@@ -115,23 +283,17 @@ def governing(draws: RandomDraws, *, asked: bool = False) -> Clause:
 
 
 def intransitive(
-    draws: RandomDraws, *, asked: bool = False, subject: Phrase | None = None, plain: bool = False
+    draws: RandomDraws, question: bool = False, subject: Phrase | None = None, plain: bool = False
 ) -> Clause:
     """The girl sleeps in the garden: la niña duerme en el jardín."""
-    verb = draws.choice(lexicon.INTRANSITIVE)
-    subject = subject or subject_of(draws)
-    tense = choose_tense(draws, verb, asked=asked)
-    group = conjugated(verb, tense, subject, draws, asked=asked, plain=plain)
+    verb, subject, tense, group = predicate(draws, lexicon.INTRANSITIVE, question, subject, plain)
     source, tail = where(draws) if not plain and (verb.stative or draws.chance(0.7)) else ([], [])
     return _clause(subject, group, [], source, tail, tense)
 
 
-def giving(draws: RandomDraws, *, asked: bool = False) -> Clause:
+def giving(draws: RandomDraws, *, question: bool = False) -> Clause:
     """She gives the book to the boy / gives it to him: le da el libro al niño / se lo da."""
-    verb = draws.choice(lexicon.GIVING)
-    subject = subject_of(draws)
-    tense = choose_tense(draws, verb, asked=asked)
-    group = conjugated(verb, tense, subject, draws, asked=asked)
+    _, subject, tense, group = predicate(draws, lexicon.GIVING, question)
     by_pronoun = draws.chance(0.5)
     receiver = _object_pronoun(draws, subject, True, False) if by_pronoun else noun_phrase(draws, ["person"])
     replaced = draws.chance(0.25)
@@ -148,7 +310,7 @@ def giving(draws: RandomDraws, *, asked: bool = False) -> Clause:
     tail = [] if replaced else list(gift.target)
     if not by_pronoun:
         tail += [Target("a", (to,)), *receiver.target]
-    # "gives me the book" beside "gives the book to me"
+    # "gives me the book" as well as "gives the book to me"
     shifted = by_pronoun and not replaced and draws.chance(0.5)
     source = [*receiver.source, *gift.source] if shifted else [*gift.source, to, *receiver.source]
     if shifted:
@@ -156,13 +318,13 @@ def giving(draws: RandomDraws, *, asked: bool = False) -> Clause:
     return _clause(subject, group, clitics, source, tail, tense)
 
 
-def liking(draws: RandomDraws, *, asked: bool = False) -> Clause:
+def liking(draws: RandomDraws, *, question: bool = False) -> Clause:
     """The boy likes the books: al niño le gustan los libros."""
     subject = subject_of(draws)
     tense = draws.weighted((("present", 3.0), ("past", 1.0), ("future", 1.0)))
     liked = noun_phrase(draws, ["animal", "food", "text", "thing", "vehicle", "clothes", "place"])
     verb = Verb(EnglishVerb("like", "liked", "liked"), spanish_verb("gustar"))
-    group = conjugated(verb, tense, subject, draws, asked=asked)
+    group = conjugated(verb, tense, subject, draws, question=question)
     word = group.finite[0]
     tenses = {"present": "present", "past": "preterite", "future": "future"}
     word.text = verb.spanish.conjugate(tenses[tense], liked.person)
@@ -172,19 +334,19 @@ def liking(draws: RandomDraws, *, asked: bool = False) -> Clause:
     moved = Phrase(subject.source, experiencer, subject.person, subject.gender, True)
     predicate = [*group.before, dative, *group.finite]
     clause = Clause(moved, group.helper, [*group.rest, *liked.source], predicate, liked.target, tense)
-    if asked:
+    if question:
         # ¿Le gustan los libros al niño?
         clause.predicate, clause.tail = [*predicate, *liked.target], []
     return clause
 
 
-def being(draws: RandomDraws, *, asked: bool = False) -> Clause:
+def being(draws: RandomDraws, *, question: bool = False) -> Clause:
     """The house is very big / is near the park: la casa es muy grande / está cerca del parque."""
     kind = draws.choice(("person", "animal", "food", "text", "thing", "vehicle", "clothes", "place", "opening"))
     subject = subject_of(draws) if kind == "person" else noun_phrase(draws, [kind], plain=True)
     tense = draws.weighted((("present", 3.0), ("past", 2.0), ("future", 1.0)))
     past = "was" if subject.person in ("1s", "3s") else "were"
-    helper = [Source({"present": be(subject.person), "past": past, "future": "will"}[tense])]
+    helper = [Source({"present": _BE[subject.person], "past": past, "future": "will"}[tense])]
     rest = [Source("be")] if tense == "future" else []
     before = []
     if draws.chance(0.15):

@@ -2,11 +2,16 @@
 
 from dataclasses import dataclass
 
-from regard.data.text.grammar.morphology import EnglishVerb, SpanishVerb, english_plural, spanish_plural
-from regard.data.text.grammar.spanish_verbs import spanish_verb
+from regard.data.text.grammar.morphology import (
+    EnglishVerb,
+    SpanishVerb,
+    english_plural,
+    spanish_plural,
+    spanish_verb,
+)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Noun:
     """A noun in both languages. ``stressed_a``: takes *el* in the singular though feminine (el agua, las aguas)."""
 
@@ -20,7 +25,7 @@ class Noun:
     mass: bool
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Adjective:
     """An adjective: the kinds of noun it fits, its verb "to be", and its short form where it stands before the noun.
 
@@ -39,7 +44,7 @@ class Adjective:
         return not (self.before or self.english in _ABSOLUTE)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Verb:
     """A verb: the kinds of noun that it takes, the Spanish preposition before them, whether it can be progressive."""
 

@@ -1,4 +1,4 @@
-"""Word forms of the bundled corpus: Spanish and English plurals, Spanish agreement, conjugation in both languages."""
+"""Word forms of the bundled corpus: plurals, Spanish agreement, and the verbs of both languages."""
 
 from dataclasses import dataclass, field
 from functools import cache
@@ -17,7 +17,7 @@ _UNACCENTED = str.maketrans("áéíóú", "aeiou")
 _BEFORE_E = {"car": ("c", "qu"), "gar": ("g", "gu"), "zar": ("z", "c")}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class SpanishVerb:
     """A Spanish verb and what is irregular in it.
 
@@ -102,7 +102,56 @@ class SpanishVerb:
         return before + {"o": "u", "e": "i"}[old] + after
 
 
-@dataclass(frozen=True, slots=True)
+# Infinitive, irregular fields of `SpanishVerb`, and after each semicolon the forms of a tense that follows no rule.
+_IRREGULAR = """
+ser; present soy eres es somos son; preterite fui fuiste fue fuimos fueron; imperfect era eras era éramos eran
+estar strong=estuv; present estoy estás está estamos están
+haber strong=hub future=habr; present he has ha hemos han
+ir; present voy vas va vamos van; preterite fui fuiste fue fuimos fueron; imperfect iba ibas iba íbamos iban
+tener change=e>ie first=tengo strong=tuv future=tendr
+poder change=o>ue strong=pud future=podr
+querer change=e>ie strong=quis future=querr
+ver first=veo participle=visto; preterite vi viste vio vimos vieron; imperfect veía veías veía veíamos veían
+dar first=doy; preterite di diste dio dimos dieron
+traer first=traigo strong=traj
+salir first=salgo future=saldr
+decir change=e>i first=digo strong=dij future=dir participle=dicho
+saber first=sé strong=sup future=sabr
+conocer first=conozco
+ofrecer first=ofrezco
+proteger first=protejo
+escribir participle=escrito
+abrir participle=abierto
+romper participle=roto
+dormir change=o>ue
+pedir change=e>i
+jugar change=u>ue
+cerrar change=e>ie
+perder change=e>ie
+entender change=e>ie
+pensar change=e>ie
+encontrar change=o>ue
+recordar change=o>ue
+soñar change=o>ue
+mostrar change=o>ue
+"""
+
+
+@cache
+def spanish_verb(infinitive: str) -> SpanishVerb:
+    """The verb, with what is irregular in it."""
+    for line in _IRREGULAR.strip().splitlines():
+        head, *tenses = line.split(";")
+        name, *fields = head.split()
+        if name == infinitive:
+            forms = {tense: words for tense, _, words in (part.strip().partition(" ") for part in tenses)}
+            return SpanishVerb(
+                name, **{key: value for key, _, value in (field.partition("=") for field in fields)}, forms=forms
+            )
+    return SpanishVerb(infinitive)
+
+
+@dataclass(frozen=True)
 class EnglishVerb:
     """An English verb: base, past and participle, e.g. ``go went gone``; *for* is the particle of *look for*."""
 

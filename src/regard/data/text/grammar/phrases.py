@@ -1,59 +1,32 @@
 """Phrases in both languages; each Spanish word has links to the English words that it translates."""
 
 import itertools
-import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
+from regard.data.corpus_files import RandomDraws
 from regard.data.text.alignment import Link
 from regard.data.text.grammar.lexicon import ADJECTIVES, NAMES, NOUNS, Adjective, Noun
 from regard.data.text.grammar.morphology import agree
 
-T = TypeVar("T")
 
-
-class RandomDraws:
-    """Random choices by ``random()`` alone, which gives the same numbers for a seed in every version of Python."""
-
-    def __init__(self, seed: int | str):
-        self._random = random.Random(seed)
-
-    def chance(self, probability: float) -> bool:
-        """True with this probability."""
-        return self._random.random() < probability
-
-    def choice(self, options: Sequence[T]) -> T:
-        """One of the options, with equal probabilities."""
-        return options[int(self._random.random() * len(options))]
-
-    def weighted(self, options: Sequence[tuple[T, float]]) -> T:
-        """One of the options, with probabilities in proportion to their weights."""
-        point = self._random.random() * sum(weight for _, weight in options)
-        for option, weight in options:
-            point -= weight
-            if point < 0:
-                return option
-        return options[-1][0]
-
-
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False)
 class Source:
     """An English word; two objects are never equal."""
 
     text: str
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False)
 class Target:
     """A Spanish word, and its sure and possible links to English words."""
 
     text: str
-    sure: tuple[Source, ...] = ()
-    possible: tuple[Source, ...] = ()
+    sure: Sequence[Source] = ()
+    possible: Sequence[Source] = ()
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False)
 class Phrase:
     """A noun phrase or pronoun.
 
@@ -252,9 +225,9 @@ def finished(
     rendered = [word.text for word in spanish]
     first = int(question)
     rendered[first] = rendered[first][0].upper() + rendered[first][1:]
-    place = {word: at for at, word in enumerate(english)}
-    sure = {(place[word], at) for at, target in enumerate(spanish) for word in target.sure}
-    possible = {(place[word], at) for at, target in enumerate(spanish) for word in target.possible}
+    position = {word: at for at, word in enumerate(english)}
+    sure = {(position[word], at) for at, target in enumerate(spanish) for word in target.sure}
+    possible = {(position[word], at) for at, target in enumerate(spanish) for word in target.possible}
     return words, rendered, frozenset(sure), frozenset(sure | possible)
 
 

@@ -1,0 +1,224 @@
+"""Images with the class of each pixel: their sources (folders, tables, generated scenes), and one table of them all."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from regard.data.cache import cached_pixels, fingerprint
+from regard.data.class_folders import example_files, warn_of_left_out
+from regard.data.images.pictures import PictureFile
+from regard.data.images.reading import SUFFIXES, fit_image, read_class_map, read_image
+from regard.data.images.streets import COLUMN, MOST_SCENES, MaskedPixels, Street
+from regard.data.records import READERS, Records, check_limit, choose_columns, open_records, text_rows
+from regard.errors import DataError
+
+IMAGES, MASKS = "images", ("labels", "masks")
+"""The folder of the images, and the possible names of the folder of the class maps."""
+
+MOST_CLASSES = 255
+IGNORED = 255
+"""The number of pixels in a table whose class is not counted."""
+
+
+@dataclass(frozen=True)
+class MaskedFiles:
+    """An image and its class map in two files.
+
+    Attributes:
+        image: the file of the image.
+        mask: the file of the class map: grey levels or indices of a palette.
+        origin: where both are named, for messages: ``"train.tsv: row 7"``; None: nowhere.
+    """
+
+    image: str
+    mask: str
+    origin: str | None = None
+
+    @property
+    def name(self) -> str:
+        return self.image
+
+    def state(self) -> tuple[object, ...]:
+        return PictureFile(self.image, self.origin).state(), PictureFile(self.mask, self.origin).state()
+
+    def load(self) -> MaskedPixels:
+        pixels, classes = read_image(self.image, self.origin), read_class_map(self.mask, self.origin)
+        if pixels.shape[:2] != classes.shape:
+            (height, width), (rows, columns) = pixels.shape[:2], classes.shape
+            where = "" if self.origin is None else f"{self.origin}: "
+            raise DataError(
+                f"{where}{self.mask}: has {columns} × {rows} pixels, and its image {self.image} has "
+                f"{width} × {height}; they must have the same size"
+            )
+        return MaskedPixels(pixels, classes)
+
+
+MaskedImage = MaskedFiles | Street
+"""What has pixels and their classes."""
+
+
+def open_masked(source: str | Path, *, limit: int | None = None) -> list[MaskedImage]:
+    """The images of a source, each with its class map, sorted by name or in the order of the table.
+
+    Nothing is decoded yet.
+
+    Args:
+        source: a folder with the folders ``images`` and ``labels`` (or ``masks``), in which files of the same name but
+            for the suffix belong together; or a table (``.tsv``, ``.csv``, ``.jsonl``, ``.json``, ``.parquet``) with
+            the columns ``image`` and ``mask``, paths relative to the folder of the table; or a ``.tsv`` file with the
+            one column ``scene``, numbers of generated scenes.
+        limit: largest number of images, from the first; None: all.
+
+    Returns:
+        the images; at least one.
+
+    Raises:
+        DataError: the source cannot be read or is empty, or a file is missing; the message names it.
+        ArgumentError: ``limit`` is below 1.
+    """
+    check_limit(limit)
+    path = Path(source)
+    if path.is_dir():
+        return _of_folder(path)[:limit]
+    if path.suffix.lower() not in READERS:
+        missing = "" if path.exists() else "no such file or folder; "
+        raise DataError(
+            f"{path}: {missing}give a folder with {IMAGES} and {' or '.join(MASKS)}, or a table ({', '.join(READERS)})"
+        )
+    if not path.exists():
+        raise DataError(f"{path}: no such file; check the path")
+    try:
+        images = list(islice(_of_table(path), limit))
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror}); check the file") from error
+    if not images:
+        raise DataError(f"{path}: there are no rows; it should hold an image a row")
+    return images
+
+
+def source_files(source: str | Path) -> list[Path]:
+    """Every file that decides the content of a source: tables, images and class maps."""
+    path = Path(source)
+    files = [] if path.is_dir() else [path]
+    for row in open_masked(source):
+        if isinstance(row, MaskedFiles):
+            files += [Path(row.image), Path(row.mask)]
+    return files
+
+
+def _of_folder(folder: Path) -> list[MaskedImage]:
+    images, left_out = _named_files(folder / IMAGES)
+    masks = next((folder / name for name in MASKS if (folder / name).is_dir()), None)
+    if masks is None:
+        raise DataError(f"{folder}: has no folder {' or '.join(MASKS)} with the class maps of its {IMAGES}")
+    classes, others = _named_files(masks)
+    warn_of_left_out(folder, left_out + others, "images")
+    for name in images.keys() - classes.keys():
+        raise DataError(f"{images[name]}: there is no class map of this name in {masks}")
+    for name in classes.keys() - images.keys():
+        raise DataError(f"{classes[name]}: there is no image of this name in {folder / IMAGES}")
+    return [MaskedFiles(str(images[name]), str(classes[name])) for name in sorted(images)]
+
+
+def _named_files(folder: Path) -> tuple[dict[str, Path], list[Path]]:
+    """The images in a folder, by their names without suffixes, and its other entries."""
+    if not folder.is_dir():
+        raise DataError(
+            f"{folder.parent}: has no folder {folder.name}; it should hold {IMAGES} and {' or '.join(MASKS)}"
+        )
+    named: dict[str, Path] = {}
+    try:
+        files, others = example_files(folder, SUFFIXES)
+    except OSError as error:
+        raise DataError(f"{folder}: cannot be read ({error.strerror}); check its permissions") from error
+    for file in files:
+        if file.stem in named:
+            raise DataError(f"{file}: {named[file.stem].name} has the same name; remove one of them")
+        named[file.stem] = file
+    if not named:
+        raise DataError(f"{folder}: there is no image in it ({', '.join(SUFFIXES)})")
+    return named, others
+
+
+def _of_table(path: Path) -> Iterator[MaskedImage]:
+    records = open_records(path)
+    if records.columns == [COLUMN]:
+        yield from _scenes(records)
+    if not records.columns or records.columns == [COLUMN]:
+        return
+    columns = choose_columns(records, "image", "mask")
+    for number, (image, mask) in enumerate(text_rows(records, columns), start=1):
+        position = f"{path}: row {number}"
+        for column, text in (("image", image), ("mask", mask)):
+            if not text.strip():
+                raise DataError(f"{position}: {column} is empty; it must be the path of a file")
+        row = MaskedFiles(str(path.parent / image.strip()), str(path.parent / mask.strip()), position)
+        row.state()  # a file that is missing is an error now
+        yield row
+
+
+def _scenes(records: Records) -> Iterator[Street]:
+    for position, record in records.rows(None):
+        text = str(record[COLUMN])
+        if not (text.isascii() and text.isdigit()) or len(text) > 9 or int(text) >= 3 * MOST_SCENES:
+            raise DataError(f"{records.name}: {position} must be the number of a scene, below {3 * MOST_SCENES:,}")
+        yield Street(int(text))
+
+
+def masked_table(images: Sequence[MaskedImage], size: tuple[int, int], ignore: int | None) -> NDArray[np.uint8]:
+    """The pixels of all images with their classes: uint8 ``[images, height, width, 4]``, red, green, blue and class.
+
+    Every image is read once; one that cannot be read is an error here, before a training starts. An image of another
+    size is resized, its class map by the nearest pixel. The table is a file in the cache folder of Hugging Face
+    ``datasets``, and images that have not changed are not read again.
+
+    Args:
+        images: where pixels and classes come from; at least one.
+        size: height and width of the table.
+        ignore: the class in the files that becomes `IGNORED`; None: none.
+
+    Raises:
+        DataError: an image cannot be read, a class is above 254, or the cache cannot be written.
+        MissingPartError: Pillow or ``datasets`` is not installed.
+    """
+    states = tuple(image.state() for image in images)
+    key = fingerprint("masked", 1, states, size, ignore)
+    return cached_pixels(key, (len(images), *size, 4), (_row(image, size, ignore) for image in images))
+
+
+def known_classes(classes: NDArray[Any], ignore: int | None, name: str) -> NDArray[np.uint8]:
+    """A class map with `IGNORED` where its class is not counted.
+
+    Raises:
+        DataError: a class is above 254.
+    """
+    counted = classes if ignore is None else classes[classes != ignore]
+    if counted.size and int(counted.max()) >= MOST_CLASSES:
+        raise DataError(
+            f"{name}: a pixel has the class {int(counted.max())}, and classes go from 0 to {MOST_CLASSES - 1}; "
+            "--ignore names the class of pixels that do not count"
+        )
+    if ignore is None:
+        return classes.astype(np.uint8)
+    return np.where(classes == ignore, IGNORED, classes).astype(np.uint8)
+
+
+def resized_classes(classes: NDArray[np.uint8], size: tuple[int, int]) -> NDArray[np.uint8]:
+    """A class map of another size: each pixel has the class of the nearest one."""
+    rows, columns = (
+        np.minimum(((np.arange(wanted) + 0.5) * (original / wanted)).astype(np.int64), original - 1)
+        for wanted, original in zip(size, classes.shape, strict=True)
+    )
+    return classes[rows[:, None], columns]
+
+
+def _row(image: MaskedImage, size: tuple[int, int], ignore: int | None) -> NDArray[np.uint8]:
+    loaded = image.load()
+    pixels = fit_image(loaded.pixels, size, "stretch", image.name).pixels
+    classes = resized_classes(known_classes(loaded.classes, ignore, image.name), size)
+    return np.concatenate((pixels, classes[..., None]), axis=2)

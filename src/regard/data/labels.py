@@ -1,0 +1,227 @@
+"""The names of classes, of whole examples and of pixels, and their files in a run folder."""
+
+import hashlib
+import json
+import logging
+import math
+import os
+from collections.abc import Callable, Iterable, Sequence, Set
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from regard.atomic_file import write_atomically
+from regard.errors import DataError, MissingPartError, RunError
+from regard.regular_file import LARGEST_TEXT, read_text
+
+if TYPE_CHECKING:
+    import datasets
+
+log = logging.getLogger("regard")
+
+T = TypeVar("T")
+
+MOST_LABELS = 10_000
+"""More different labels than this are taken for another column."""
+
+MOST_CHARACTERS = 1000
+"""A label of more characters is taken for a text."""
+
+_MISSING = ("nan", "null")
+"""What other programs write for a missing label, in lower case."""
+
+MOST_SIDE = 8192
+"""Pixels of a side of an image whose pixels are classified, at most."""
+
+
+class Labels:
+    """The names of labels, in the order of their numbers.
+
+    Args:
+        names: different texts.
+    """
+
+    def __init__(self, names: Sequence[str]):
+        self.names = tuple(names)
+        self._numbers = {name: number for number, name in enumerate(self.names)}
+
+    @classmethod
+    def of(cls, dataset: "datasets.Dataset | Set[str]", where: str, unit: str = "text") -> "Labels":
+        """The labels that occur in a data set, sorted; labels that are numbers by their value.
+
+        Args:
+            dataset: labels in the column ``target``; or the labels themselves.
+            where: name of the data, for messages.
+            unit: what has a label, for messages.
+
+        Raises:
+            DataError: there is one label only, there are more than `MOST_LABELS`, or one has more than
+                `MOST_CHARACTERS`.
+        """
+        names = _different(dataset)
+        longest = max(map(len, names))
+        if longest > MOST_CHARACTERS:
+            raise DataError(
+                f"{where}: a label has {longest:,} characters, at most {MOST_CHARACTERS:,} are possible; "
+                "is this the column of the labels?"
+            )
+        if len(names) == 1:
+            raise DataError(f"{where}: every {unit} has the label {min(names)!r}; there is nothing to tell apart")
+        if len(names) > MOST_LABELS:
+            raise DataError(
+                f"{where}: there are {len(names):,} different labels, at most {MOST_LABELS:,} are possible; "
+                "is this the column of the labels?"
+            )
+        for name in sorted(name for name in names if name.lower() in _MISSING):
+            log.warning(
+                "%s: %r is the label of a class; leave these %ss out if it means a missing label", where, name, unit
+            )
+        return cls(sorted(names, key=_order))
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def __repr__(self) -> str:
+        return f"Labels({list(self.names)!r})"
+
+    @property
+    def fingerprint(self) -> str:
+        """A key that is equal for equal names in an equal order."""
+        return hashlib.sha256(json.dumps(self.names).encode()).hexdigest()[:32]
+
+    def encode_batch(self, texts: Iterable[str]) -> list[list[int]]:
+        """The number of each label, as a list of one, as `regard.data.text.batches.encode_pairs` wants it."""
+        return [[self._numbers[name]] for name in texts]
+
+    def number(self, name: str) -> int:
+        """The number of a label."""
+        return self._numbers[name]
+
+    def require(self, dataset: "datasets.Dataset | Set[str]", where: str, unit: str = "text") -> None:
+        """Raise DataError, which names them, if other labels occur; arguments as in `of`."""
+        unknown = sorted(_different(dataset) - self._numbers.keys(), key=_order)
+        if unknown:
+            raise DataError(
+                f"{where}: no training {unit} has the label {_listed(unknown)} (known: {_listed(self.names)})"
+            )
+
+    def save(self, path: Path) -> None:
+        """Write the names as JSON."""
+        write_atomically(path, (json.dumps({"labels": self.names}, indent=1, ensure_ascii=False) + "\n").encode())
+
+    @classmethod
+    def load(cls, path: Path) -> "Labels":
+        """Read a file that `save` wrote; raises as `read_run_file`."""
+
+        def labels(content: Any) -> Labels:
+            names = content["labels"]
+            if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+                raise ValueError("labels must be a list of texts")
+            if len(set(names)) < 2 or len(set(names)) != len(names):
+                raise ValueError("it needs two or more different names")
+            "".join(names).encode()  # ValueError for half a surrogate pair
+            return cls(names)
+
+        return read_run_file(path, "labels", "a list of labels", labels)
+
+
+def _different(dataset: "datasets.Dataset | Set[str]") -> set[str]:
+    names: set[str] = set()
+    if isinstance(dataset, Set):
+        return set(dataset)
+    for block in dataset.iter(16_384):
+        names.update(block["target"])  # pyright: ignore
+    return names
+
+
+def _order(name: str) -> tuple[int, float, str]:
+    try:
+        number = float(name)
+    except ValueError:
+        number = math.nan
+    return (0, number, name) if math.isfinite(number) else (1, 0.0, name)
+
+
+def _listed(names: Sequence[str], most: int = 8) -> str:
+    shown = ", ".join(repr(name[:40]) for name in names[:most])
+    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
+
+
+@dataclass(frozen=True)
+class PixelClasses:
+    """The names of classes, in the order of their numbers, and the size of images.
+
+    Attributes:
+        names: two or more different texts.
+        height: of an image, in pixels.
+        width: of an image, in pixels.
+
+    Raises:
+        DataError: the names are too few or not different, or the size is out of its range.
+    """
+
+    names: tuple[str, ...]
+    height: int
+    width: int
+
+    def __post_init__(self) -> None:
+        if len(self.names) < 2:
+            raise DataError(f"there must be two or more classes; there is {len(self.names)}: nothing to tell apart")
+        for number, name in enumerate(self.names):
+            if name in self.names[:number]:
+                raise DataError(f"classes must have different names; {name!r} occurs twice")
+        for side in ("height", "width"):
+            if not 1 <= getattr(self, side) <= MOST_SIDE:
+                raise DataError(f"{side} must be from 1 to {MOST_SIDE:,}; it is {getattr(self, side)}")
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Height and width."""
+        return self.height, self.width
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def save(self, path: Path) -> None:
+        """Write them as JSON."""
+        content = {"classes": self.names, "height": self.height, "width": self.width}
+        write_atomically(path, (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode())
+
+    @classmethod
+    def load(cls, path: Path) -> "PixelClasses":
+        """Read a file that `save` wrote; raises as `read_run_file`."""
+
+        def classes(content: Any) -> PixelClasses:
+            names, height, width = content["classes"], content["height"], content["width"]
+            if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+                raise ValueError("classes must be texts")
+            "".join(names).encode()  # ValueError for half a surrogate pair
+            if not all(type(side) is int and abs(side) < 1 << 63 for side in (height, width)):
+                raise ValueError("height and width must be whole numbers below 2⁶³")
+            return cls(tuple(names), height, width)
+
+        return read_run_file(path, "classes", "a list of classes", classes)
+
+
+def read_run_file(path: str | os.PathLike[str], content: str, kind: str, build: Callable[[Any], T]) -> T:
+    """What ``build`` makes of a JSON file in a run folder; the file contains data only.
+
+    Args:
+        path: the file.
+        content: what the file holds, for messages: ``"labels"``.
+        kind: what the file is, for messages: ``"a list of labels"``.
+        build: makes the result of the parsed content; any exception means that the content is of another kind.
+
+    Raises:
+        RunError: the file is missing, or damaged, or of another kind.
+    """
+    try:
+        return build(json.loads(read_text(path, LARGEST_TEXT)))
+    except OSError as error:
+        raise RunError(f"{path}: the {content} cannot be read ({error.strerror}); is this a run folder?") from error
+    except MissingPartError:
+        raise
+    # A foreign file holds values of any type, and libraries raise plain exceptions.
+    except Exception as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise RunError(f"{path}: is not {kind}, or is damaged ({reason:.200}); train it again") from error

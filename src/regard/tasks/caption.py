@@ -1,0 +1,477 @@
+"""The task ``caption``: what an image shows, in words, by a decoder that attends to its parts."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from regard.tasks.inputs.image import (
+    ImageInput,
+    ImageOptions,
+    ImageTraining,
+    NetworkOptions,
+    generated_scenes,
+    image_box,
+    network_facts,
+)
+from regard.tasks.lazy import np, torch
+from regard.tasks.options import (
+    MOST_FEATURES,
+    MOST_HEADS,
+    MOST_LAYERS,
+    EvaluationOptions,
+    SearchOptions,
+    TokenOptions,
+    check_heads,
+    check_meaning,
+    fill_defaults,
+    model_fields,
+)
+from regard.tasks.outputs.text import (
+    TextEvaluation,
+    TextExperiment,
+    TextTask,
+    TextTraining,
+    TrainedText,
+    WrittenTexts,
+    decoder_attention,
+)
+from regard.tasks.outputs.text_metrics import caption_scores
+from regard.tasks.pointing import AttendedCaption, Pointing, pointing
+from regard.tasks.trained_run import draw_figures
+from regard.training.sections import check_at_least, check_between, check_choices, check_probabilities
+from regard.training.task import Metric, Prediction
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from regard.data.images.image_rows import ImageRow
+    from regard.data.images.pictures import InputImage
+    from regard.explanations.model_attention import ModelAttention
+    from regard.models.search import Hypothesis
+    from regard.records import GridAxis
+    from regard.tasks.task import TableExperiment
+    from regard.training.run_folder import RunFolder
+
+DRAWN = 6
+"""Captions that an evaluation draws."""
+
+
+@dataclass(frozen=True)
+class DataConfig(ImageOptions, TokenOptions):
+    """The data of a run."""
+
+    train: str | None = None
+    """Training images: a .jsonl or .json file of objects with image and captions, a .tsv or .csv file with the columns
+    image and caption (paths are relative to the file), or 'bundled' for generated scenes."""
+    held_out: int = 1000
+    """Training images that are used for validation when there are no validation data; at most a tenth of them."""
+    lowercase: bool = True
+    """Turn captions into lower case."""
+    vocabulary: int = 10000
+    """Largest size of the vocabulary, in tokens."""
+    min_count: int = 1
+    """word: a word that occurs fewer times in the training captions is unknown."""
+    max_length: int = 40
+    """Largest number of tokens of a caption; longer ones are cut in training."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_at_least(self, 1, "min_count")
+
+
+_OF_RECURRENT = (
+    "cell", "readout", "gated", "query_token", "doubly_stochastic", "hard_estimator", "entropy_weight",
+)  # fmt: skip
+_OF_TRANSFORMER = ("heads", "feedforward")
+_OF_SCRATCH = ("grid", "stages", "blocks", "patch", "weigh")
+
+
+@dataclass(frozen=True)
+class ModelConfig(NetworkOptions):
+    """The model of a run, without the size of its vocabulary."""
+
+    attention: Literal["soft", "hard", "transformer", "none"] = "soft"
+    """soft or hard (Show, Attend and Tell), transformer (a Transformer decoder) or none (only the mean of the grid)."""
+    weigh: Literal["none", "se", "cbam"] = "none"
+    """What each residual block weighs: none, se (channels) or cbam (channels and positions)."""
+    embedding: int | None = None
+    """Features of an embedded token and of the readout. Default: 256; a transformer has hidden features everywhere."""
+    hidden: int = 256
+    """Features of a decoder state."""
+    layers: int | None = None
+    """Layers of the decoder. Default: 1; transformer: 2."""
+    cell: Literal["lstm", "gru"] = "lstm"
+    """lstm or gru; a transformer has none."""
+    readout: Literal["tanh", "maxout"] = "tanh"
+    """tanh or maxout; a transformer has none."""
+    score: Literal["additive", "concat", "dot", "general", "scaled_dot"] | None = None
+    """additive (= concat), dot, general or scaled_dot. Default: additive; transformer: scaled_dot."""
+    gated: bool = True
+    """soft, hard: a number from 0 to 1 multiplies the context of each step."""
+    query_token: bool = True
+    """soft, hard: the attention depends on the last word, too; --no-query-token: only on the state before it, as in the
+    paper."""
+    doubly_stochastic: float = 0.0
+    """soft: weight of the term that makes the decoder attend to every part of the image."""
+    hard_estimator: Literal["reinforce", "straight_through"] = "reinforce"
+    """hard: reinforce or straight_through."""
+    entropy_weight: float = 0.01
+    """hard with reinforce: weight of the entropy bonus."""
+    heads: int = 8
+    """transformer: heads; a divisor of hidden."""
+    feedforward: int = 1024
+    """transformer: units of the hidden layer of the feedforward networks."""
+    dropout: float = 0.3
+    """Dropout rate, 0 to below 1."""
+    tied: bool = True
+    """Output matrix and embedding are one matrix."""
+
+    def __post_init__(self) -> None:
+        check_choices(self)
+        transformer, kind = self.attention == "transformer", f"attention {self.attention!r}"
+        check_meaning(self, _OF_RECURRENT if transformer else _OF_TRANSFORMER, kind)
+        # A configuration that was written has the embedding of a Transformer filled in.
+        if transformer and self.embedding != self.hidden:
+            check_meaning(self, ("embedding",), kind)
+        if self.backbone:
+            check_meaning(self, _OF_SCRATCH, "a backbone")
+        for name, owner in (("doubly_stochastic", "soft"), ("hard_estimator", "hard"), ("entropy_weight", "hard")):
+            if self.attention != owner:
+                check_meaning(self, (name,), kind)
+        if self.attention == "none":
+            check_meaning(self, ("score", "gated", "query_token"), kind)
+        fill_defaults(self, embedding=self.hidden if transformer else 256, layers=2 if transformer else 1)
+        super().__post_init__()
+        check_between(self, 1, MOST_FEATURES, "embedding", "hidden", "feedforward")
+        check_between(self, 1, MOST_LAYERS, "layers")
+        check_between(self, 1, MOST_HEADS, "heads")
+        check_at_least(self, 0, "doubly_stochastic", "entropy_weight")
+        check_probabilities(self, "dropout")
+        if transformer:
+            check_heads(self)
+
+
+@dataclass(frozen=True)
+class CaptionTrainingConfig(ImageTraining, TextTraining):
+    """How a captioner is trained, and for how long."""
+
+
+@dataclass(frozen=True)
+class PredictionConfig(SearchOptions):
+    """How captions are searched."""
+
+    batch_size: int = 32
+    """Images captioned at once."""
+
+
+@dataclass(frozen=True)
+class EvaluationConfig(PredictionConfig, EvaluationOptions):
+    """How a captioner is measured on a data set."""
+
+
+@dataclass(frozen=True, repr=False)
+class Caption(Prediction):
+    """An image, its caption, and where the model attended.
+
+    Attributes:
+        image: the image.
+        text: its caption.
+        score: log-probability of the caption in nats, divided by the length penalty of the search.
+        tokens: labels of the tokens, without ``eos``.
+        words: positions of the tokens of each word.
+        weights: float32 ``[tokens, rows · columns]``; None for a model without attention.
+        grid: rows and columns.
+        token_ids: ids of the tokens.
+    """
+
+    image: InputImage
+    text: str
+    score: float
+    tokens: list[str]
+    words: list[range]
+    weights: NDArray[np.float32] | None
+    grid: tuple[int, int]
+    token_ids: tuple[int, ...] = field(default=(), repr=False)
+
+    @property
+    def word_texts(self) -> list[str]:
+        """The words, as they are written."""
+        return ["".join(self.tokens[place].strip("▁␣·") for place in word) for word in self.words]
+
+    @property
+    def word_weights(self) -> NDArray[np.float32] | None:
+        """``[words, rows · columns]``: the mean over the tokens of each word."""
+        if self.weights is None:
+            return None
+        rows = [self.weights[word.start : word.stop].mean(0) for word in self.words]
+        return np.stack(rows) if rows else self.weights[:0]
+
+    @property
+    def axis(self) -> GridAxis:
+        """The grid over the image, for records."""
+        from regard.records import GridAxis
+
+        return GridAxis(*self.grid, self.image.shown, box=self.image.box)
+
+    def texts(self) -> tuple[tuple[str, str], ...]:
+        return ("image", self.image.name), ("caption", self.text)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Image, caption, score in nats, words, and weights ``[word][row][column]`` over ``box`` of the image."""
+        found: dict[str, Any] = {
+            "image": self.image.name,
+            "caption": self.text,
+            "score": round(self.score, 4),
+            "words": self.word_texts,
+        }
+        weights = self.word_weights
+        if weights is not None:
+            found["box"] = [round(edge, 2) for edge in image_box(self.image)]
+            found["weights"] = weights.reshape(len(self.words), *self.grid).round(5).tolist()
+        return found
+
+    def figure(self) -> Any:
+        """The image with the weights of each word; None without weights or without words."""
+        from regard.pictures import image_overlays
+
+        weights = self.word_weights
+        if weights is None or not self.words:
+            return None
+        return image_overlays(
+            self.image.shown, weights, self.word_texts, self.grid, box=self.image.box, title=self.text
+        )
+
+
+@dataclass(frozen=True, repr=False, kw_only=True)
+class Evaluation(TextEvaluation):
+    """How good a captioner is on a data set."""
+
+    images: int
+    """Evaluated images."""
+    captions: int
+    """True captions of these images."""
+    bleu1: float
+    """BLEU-1, 0 to 100."""
+    bleu2: float
+    bleu3: float
+    bleu4: float
+    bleu_signature: str
+    """How sacreBLEU computed BLEU-4."""
+    cider: float
+    """CIDEr-D, 0 to 10."""
+    pointing: float | None
+    """Pointing accuracy, 0 to 1: the share of the names said for which the cell with the largest weight is on the
+    object; None if the data do not say where objects are, or the model has no attention."""
+    names_shown: float | None
+    """The share of the names said whose object the image shows."""
+    pointing_chance: float | None
+    """The pointing accuracy of cells drawn at random."""
+    pointing_weight: float | None
+    """Mean share of the weight that is on the object."""
+    names: int
+    """Names said."""
+    found: list[Caption]
+    """The captions."""
+    rows: list[ImageRow]
+    """The images with their true captions."""
+
+    examples: ClassVar[tuple[str, ...]] = ("found", "rows")
+
+    def lines(self) -> list[str]:
+        first = (
+            f"{self.data}: {self.images} images · BLEU-1 {self.bleu1:.2f} · BLEU-2 {self.bleu2:.2f} · BLEU-3 "
+            f"{self.bleu3:.2f} · BLEU-4 {self.bleu4:.2f} · CIDEr {self.cider:.3f} · loss {self.loss:.4f}"
+        )
+        if self.pointing is None:
+            return [first, self.search_line()]
+        pointing = (
+            f"  pointing accuracy {self.pointing:.3f} over {self.names} names said (chance {self.pointing_chance:.3f}; "
+            f"{self.names_shown:.3f} of the names are of something in the image; {self.pointing_weight:.3f} of the "
+            "weight is on it)"
+        )
+        return [first, self.search_line(), pointing]
+
+    def write(self, folder: RunFolder, name: str) -> list[Path]:
+        """Write the numbers, the captions (``evaluation-<name>.tsv``), and pictures of the first ones."""
+        text = io.StringIO()
+        writer = csv.writer(text, delimiter="\t", lineterminator="\n", quoting=csv.QUOTE_NONE, quotechar=None)
+        writer.writerow(("image", "caption", "score", "true"))
+        for one, row in zip(self.found, self.rows, strict=True):
+            cells = row.picture.name, one.text, f"{one.score:.4f}", " | ".join(row.texts)
+            writer.writerow([" ".join(cell.replace("\\", "/").split()) for cell in cells])
+        paths = self.write_table(folder, f"evaluation-{name}.tsv", text.getvalue().splitlines(), name)
+        folder.make_pictures()
+        figures = (one.figure() for one in self.found[:DRAWN])
+        return [*paths, *draw_figures(folder.pictures, figures, f"caption-{name}")]
+
+
+class CaptionExperiment(TextExperiment):
+    """A captioner and its data."""
+
+    def sampled(self, row: int) -> list[str]:
+        return list(self.references[row])
+
+
+class TrainedCaptioner(TrainedText):
+    """The best model of a run with its tokenizer."""
+
+    def longest(self, inputs: Sequence[InputImage], options: SearchOptions) -> int:
+        return self.model.longest(self.config.data.max_length)
+
+    def forbidden(self) -> tuple[int, ...]:
+        return (self.tokenizer.UNK,)  # an unknown word says nothing of an image
+
+    def predictions(self, inputs: Sequence[InputImage], hypotheses: Sequence[Hypothesis]) -> list[Caption]:
+        found = []
+        for image, hypothesis in zip(inputs, hypotheses, strict=True):
+            tokens, weights = hypothesis.tokens, hypothesis.weights
+            found.append(
+                Caption(
+                    image=image,
+                    text=self.tokenizer.decode(tokens),
+                    score=hypothesis.score,
+                    tokens=self.tokenizer.tokens(tokens),
+                    words=self.tokenizer.word_groups(tokens),
+                    weights=None if weights is None else weights.float().numpy(),
+                    grid=self.model.grid,
+                    token_ids=tuple(tokens),
+                )
+            )
+        return found
+
+    def evaluation(self, found: WrittenTexts, options: EvaluationConfig) -> Evaluation:
+        rows, inputs, predictions = found.rows, found.inputs, found.predictions
+        scores = caption_scores([one.text for one in predictions], [row.texts for row in rows])
+        longest = self.model.longest(self.config.data.max_length)
+        targets = [[ids[:longest] for ids in self.tokenizer.encode_batch(list(row.texts))] for row in rows]
+        loss, _ = self.known_texts(inputs, targets, options.batch_size)
+        measured = self._pointing(rows, predictions)
+        return Evaluation(
+            **found.fields,
+            images=len(rows),
+            captions=sum(len(row.texts) for row in rows),
+            bleu1=scores.bleu[0],
+            bleu2=scores.bleu[1],
+            bleu3=scores.bleu[2],
+            bleu4=scores.bleu[3],
+            bleu_signature=scores.signature,
+            cider=scores.cider,
+            loss=loss,
+            pointing=None if measured is None else measured.accuracy,
+            names_shown=None if measured is None else measured.shown,
+            pointing_chance=None if measured is None else measured.chance,
+            pointing_weight=None if measured is None else measured.weight,
+            names=0 if measured is None else measured.names,
+            found=predictions,
+            rows=rows,
+        )
+
+    def _pointing(self, rows: list[ImageRow], found: list[Caption]) -> Pointing | None:
+        if not self.model.attends or not any(row.objects for row in rows):
+            return None
+        attended = []
+        for one in found:
+            weights = one.word_weights
+            assert weights is not None
+            attended.append(AttendedCaption(one.word_texts, weights, one.grid, image_box(one.image)))
+        return pointing(attended, [row.objects for row in rows])
+
+    def figure(self, prediction: Caption) -> Any:
+        return prediction.figure()
+
+    def attentions(self, prediction: Prediction) -> list[ModelAttention]:
+        from regard.records import TokenAxis
+
+        assert isinstance(prediction, Caption)
+        batch = self.input.batch([prediction.image]).to(self.device)
+        weights = prediction.weights
+        hard = getattr(self.model.config, "attention", None) == "hard"
+        return decoder_attention(
+            self.model,
+            lambda: self.model.encode(*self.input.arguments(batch)),
+            prediction.token_ids,
+            prediction.axis,
+            TokenAxis(tuple(prediction.tokens), words=tuple(prediction.words)),
+            torch.from_numpy(weights) if hard and weights is not None else None,
+        )
+
+    def facts(self) -> str:
+        config = self.model.config
+        if self.config.model.attention == "transformer":
+            return f"Transformer, {config.layers} layers × {config.heads} heads, on {network_facts(config)}"
+        return f"{config.cell.upper()}, {config.attention.replace('none', 'no')} attention to {network_facts(config)}"
+
+
+class CaptionTask(TextTask):
+    """Saying in words what an image shows."""
+
+    name = "caption"
+    summary = "Say in words what an image shows: soft or hard attention to its parts, or a Transformer."
+    input = ImageInput(generated_scenes("captions"), labelled=False)
+    input_hint = "An image to describe"
+    answer_name = "Caption"
+    # CIDEr first: BLEU-4 is exactly 0 as long as no four words in a row are right, and would choose the first model.
+    metrics = (Metric("cider", "CIDEr", digits=3), Metric("bleu4", "BLEU-4"), Metric("bleu1", "BLEU-1"))
+    data_config = DataConfig
+    model_config = ModelConfig
+    training_config = CaptionTrainingConfig
+    prediction_config = PredictionConfig
+    evaluation_config = EvaluationConfig
+    experiment = CaptionExperiment
+    trained = TrainedCaptioner
+    model_class = "regard.models.vision.captioner:Captioner"
+    variant = ("model", "attention")
+    picture_prefix = "caption"
+    sample_names = ("image", "true", "caption")
+    lack = "which does not caption images"
+
+    @property
+    def results(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return ("evaluation-*.tsv", "pictures/caption-*.png", *super().results)
+
+    def references(self, rows: list[ImageRow]) -> list[Sequence[str]]:
+        return [row.texts for row in rows]
+
+    def scores(self, texts: Sequence[str], references: Sequence[Sequence[str]]) -> dict[str, float]:
+        scores = caption_scores(texts, references)
+        return {"cider": scores.cider, "bleu4": scores.bleu[3], "bleu1": scores.bleu[0]}
+
+    def sizes(self, experiment: TableExperiment) -> list[str]:
+        captions = sum(len(one.captions) for one in experiment.train.examples)  # pyright: ignore[reportAttributeAccessIssue]
+        return [f"{captions} captions", *super().sizes(experiment), *self.input.sizes(experiment)]
+
+    def longest(self, run: Any, model: Any, batch: Any) -> int:
+        return model.longest(run.data.max_length)
+
+    def build_model(self, run: Any, files: Mapping[str, Any], train: Any) -> Any:
+        from regard.models.vision.recurrent_captioner import RecurrentCaptioner, RecurrentCaptionerConfig
+        from regard.models.vision.transformer_captioner import TransformerCaptioner, TransformerCaptionerConfig
+
+        model = run.model
+        shared = {
+            **model.grid_fields(run.data.image_size),
+            "target_vocabulary": len(files["tokenizer"]),
+            "tied_embeddings": model.tied,
+        }
+        if model.attention == "transformer":
+            fields = model_fields(
+                model, TransformerCaptionerConfig, **shared, dim=model.hidden, score=model.score or "scaled_dot"
+            )
+            return TransformerCaptioner(TransformerCaptionerConfig(**fields))
+        fields = model_fields(
+            model,
+            RecurrentCaptionerConfig,
+            **shared,
+            embedding_dim=model.embedding,
+            hidden_dim=model.hidden,
+            score=model.score or "additive",
+        )
+        return RecurrentCaptioner(RecurrentCaptionerConfig(**fields))
+
+
+TASK = CaptionTask()

@@ -1,1 +1,0 @@
-"""Saying in words what an image shows."""

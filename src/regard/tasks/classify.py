@@ -1,0 +1,484 @@
+"""The task ``classify``: the label of a text, told by a recurrent network or a Transformer with attention pooling."""
+
+from __future__ import annotations
+
+import tempfile
+import weakref
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from regard.errors import ArgumentError, DataError, RunError, UnknownNameError
+from regard.tasks.inputs.input import Generated
+from regard.tasks.inputs.text import LabelledTextOptions, LabelledTexts, LabelledTextTraining, ReadText
+from regard.tasks.lazy import torch
+from regard.tasks.options import (
+    MOST_FEATURES,
+    MOST_HEADS,
+    MOST_LAYERS,
+    BatchOptions,
+    EvaluationOptions,
+    Position,
+    check_even,
+    check_heads,
+    model_fields,
+)
+from regard.tasks.outputs.label import (
+    LabelEvaluation,
+    LabelPrediction,
+    LabelTask,
+    LabelTraining,
+    Outputs,
+    PoolingOptions,
+    TrainedLabels,
+)
+from regard.training.sections import check_between, check_probabilities
+
+if TYPE_CHECKING:
+    import datasets
+    from torch import Tensor
+
+    from regard.data.text.tokenizers import Tokenizer
+    from regard.explanations.model_attention import ModelAttention
+    from regard.training.task import Prediction
+
+DECIDING_COLUMN = "deciding"
+"""The column with the positions of the words that decide the label of a text."""
+
+
+@dataclass(frozen=True)
+class DataConfig(LabelledTextOptions):
+    """The data of a run, and how it is split into tokens."""
+
+    default_bundled = 10_000
+    generated = "generated reviews"
+
+
+@dataclass(frozen=True)
+class ModelConfig(PoolingOptions):
+    """The model of a run, without the sizes that the data decide."""
+
+    encoder: Literal["none", "lstm", "gru", "transformer"] = "lstm"
+    """none (pooling of the embeddings), lstm, gru (both bidirectional) or transformer."""
+    embedding: int = 128
+    """Features of an embedded token; transformer: as hidden says."""
+    hidden: int = 256
+    """Features of an annotation of the encoder; even."""
+    layers: int = 1
+    """Layers of the encoder."""
+    heads: int = 4
+    """transformer: heads; a divisor of hidden."""
+    feedforward: int = 0
+    """transformer: units of the hidden layer of the feedforward networks; 0: four times hidden."""
+    position: Position = "sinusoidal"
+    """transformer: sinusoidal, learned, rotary, alibi, t5, shaw or none."""
+    window: int = 0
+    """transformer: each token sees so many tokens on each side, in memory linear in the length; 0: all tokens."""
+    global_tokens: int = 0
+    """transformer with a window: so many first tokens of the text are seen by all tokens."""
+    feedforward_chunk: int = 0
+    """transformer: tokens that the feedforward networks treat at a time, to save memory when checkpointing; 0: all."""
+    activation_checkpointing: bool = False
+    """transformer: activations are computed again in the backward pass: less memory, the same gradients."""
+    dropout: float = 0.5
+    """Dropout rate, 0 to below 1."""
+    word_dropout: float = 0.1
+    """Probability that a token becomes an unknown one in training, 0 to below 1."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_between(self, 1, MOST_FEATURES, "embedding", "hidden")
+        check_between(self, 1, MOST_LAYERS, "layers")
+        check_between(self, 1, MOST_HEADS, "heads")
+        check_between(self, 0, 16 * MOST_FEATURES, "feedforward")
+        check_between(self, 0, 1_000_000, "window", "global_tokens", "feedforward_chunk")
+        check_probabilities(self, "dropout", "word_dropout")
+        check_even(self)
+        if self.encoder == "transformer":
+            check_heads(self)
+        elif self.window:
+            raise ArgumentError(f"window is for the encoder 'transformer'; encoder is {self.encoder!r}")
+        elif self.activation_checkpointing or self.feedforward_chunk:
+            raise ArgumentError(
+                "--activation-checkpointing and --feedforward-chunk are options of --encoder transformer; the encoder "
+                f"is {self.encoder!r}"
+            )
+        if self.global_tokens and not self.window:
+            raise ArgumentError("--global-tokens needs --window; without, every token is seen by all tokens")
+
+
+@dataclass(frozen=True)
+class ClassificationTrainingConfig(LabelTraining, LabelledTextTraining):
+    """How a classifier of texts is trained, and for how long."""
+
+
+PredictionConfig = BatchOptions
+
+
+@dataclass(frozen=True)
+class EvaluationConfig(EvaluationOptions):
+    """How a classifier is measured on a data set."""
+
+    text_column: str | None = None
+    """Column of the texts. Default: as in training."""
+    label_column: str | None = None
+    """Column of the labels. Default: as in training."""
+
+
+@dataclass(frozen=True, repr=False)
+class Classification(LabelPrediction):
+    """A text, its label, and the weights of its words.
+
+    Attributes:
+        text: the text, unchanged.
+        label: the name of the most probable label.
+        probabilities: label → probability, the most probable first.
+        words: the words as they are written; those after the longest length of the model are missing.
+        spans: the characters of each word.
+        weights: ``[heads, words]``: attention weights, those of sub-words added; None for a model without attention.
+        cut: whether the text was longer than the model reads.
+    """
+
+    text: str
+    label: str
+    probabilities: dict[str, float]
+    words: list[str]
+    spans: list[range]
+    weights: Tensor | None
+    cut: bool = False
+
+    @property
+    def source(self) -> str:
+        """The text that the model read, by the name that it has in every task on texts."""
+        return self.text
+
+    def texts(self) -> tuple[tuple[str, str], ...]:
+        return ("text", self.text), ("label", self.label)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Text, label, probabilities, words and weights ``[head][word]``."""
+        found = {"text": self.text, **self.label_fields(), "words": self.words}
+        if self.weights is not None:
+            found["weights"] = [[round(weight, 4) for weight in row] for row in self.weights.tolist()]
+        return found
+
+    def report(self) -> Any:
+        from regard.tasks.word_report import WordReport
+
+        return WordReport(self.probabilities, self.words, None if self.weights is None else self.weights.tolist())
+
+
+@dataclass(frozen=True, repr=False)
+class Evaluation(LabelEvaluation):
+    """How good a classifier of texts is on a data set."""
+
+    texts: int
+    """Evaluated texts."""
+    attention_on_deciding: float | None
+    """Share of the attention weights on the words that decide the label, 0 to 1; None if the data do not say which
+    words decide, or the model has no attention."""
+    cut: int
+    """Texts that were longer than the model reads, and cut."""
+
+    def counted(self) -> str:
+        return f"{self.texts} texts"
+
+    def others(self) -> str:
+        share = self.attention_on_deciding
+        return "" if share is None else f" · on deciding words {share:.3f}"
+
+
+class TrainedClassifier(TrainedLabels):
+    """The best model of a run with its tokenizer and its labels."""
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer of the texts."""
+        return self.files["tokenizer"]
+
+    @property
+    def tokenizers(self) -> Mapping[str, Tokenizer]:
+        return {"text": self.tokenizer}
+
+    @property
+    def max_length(self) -> int:
+        """Tokens of a text that the model reads; the others are cut."""
+        return self.config.data.max_length
+
+    def check_sizes(self, files: dict[str, Any], config: Any) -> None:
+        if (len(files["tokenizer"]), len(files["labels"])) != (config.vocabulary, config.labels):
+            raise RunError(f"{self.folder.path}: the sizes of the tokenizer or the labels and of the model differ")
+
+    def prediction(self, one: ReadText, label: str, probabilities: dict[str, float], weights: Any) -> Classification:
+        from regard.pictures import merge
+
+        groups, spans = words_of(self.tokenizer, one.text, len(one.ids))
+        merged = None if weights is None else torch.from_numpy(merge(weights, None, groups)).float()
+        words = [one.text[span.start : span.stop] for span in spans]
+        return Classification(one.text, label, probabilities, words, spans, merged, one.cut > 0)
+
+    def remarks(self, predictions: Sequence[Prediction], options: BatchOptions) -> list[str]:
+        found = [one for one in predictions if isinstance(one, Classification)]
+        cut, empty = sum(one.cut for one in found), sum(not one.text.strip() for one in found)
+        lines = [f"{cut} of {len(predictions)} texts have more than {self.max_length} tokens and were cut"] * bool(cut)
+        return lines + [f"{empty} of {len(predictions)} texts are empty; their label says nothing"] * bool(empty)
+
+    def measures_weights(self, source: Any, rows: Any) -> bool:
+        return self.model.attends and read_deciding(source, len(rows)) is not None
+
+    def evaluation(
+        self, shared: dict[str, Any], source: Any, rows: Any, inputs: list[ReadText], found: Outputs
+    ) -> Evaluation:
+        deciding = read_deciding(source, len(rows)) if found.weights else None
+        share = None if deciding is None else self._share(inputs, found, deciding)
+        return Evaluation(
+            **shared, texts=len(inputs), attention_on_deciding=share, cut=sum(one.cut > 0 for one in inputs)
+        )
+
+    def _share(self, inputs: Sequence[ReadText], found: Outputs, deciding: Sequence[frozenset[int]]) -> float:
+        """The mean over texts and heads of the share of the weights on tokens of the deciding words."""
+        from regard.data.text.words import word_spans
+
+        total = 0.0
+        for one, weights, words in zip(inputs, found.weights, deciding, strict=True):
+            spans_of_text = enumerate(word_spans(one.text))
+            characters = {position for number, span in spans_of_text if number in words for position in span}
+            groups, spans = words_of(self.tokenizer, one.text, weights.shape[1])
+            tokens = [
+                token
+                for group, span in zip(groups, spans, strict=True)
+                if not characters.isdisjoint(span)
+                for token in group
+            ]
+            mass = weights.sum(-1).clamp(min=1e-12)
+            total += float((weights[:, tokens].sum(-1) / mass).mean())
+        return total / max(1, len(inputs))
+
+    def figure(self, prediction: Classification) -> Any:
+        from regard.pictures import word_weights
+
+        if prediction.weights is None or not prediction.words:
+            return None
+        return word_weights(prediction.words, prediction.weights, title=prediction.titled)
+
+    def attentions(self, prediction: Prediction) -> list[ModelAttention]:
+        from regard.attention.execution import recorded_calls
+        from regard.records import TokenAxis
+
+        assert isinstance(prediction, Classification)
+        one = self.read(prediction.text)
+        if not one.ids:
+            return []
+        tokens = self.tokenizer.tokens(self.tokenizer.encode(one.text), one.text)[: len(one.ids)]
+        axis = TokenAxis(tuple(tokens), words=tuple(words_of(self.tokenizer, one.text, len(one.ids))[0]))
+        batch = self.input.batch([one]).to(self.device)
+        with torch.inference_mode(), recorded_calls() as calls:
+            self.model(*self.input.arguments(batch))
+        return self.attentions_of(calls, bool(self.model.attends), axis, "learned query")
+
+    def facts(self) -> str:
+        config = self.model.config
+        encoder = {"none": "embeddings", "transformer": "Transformer"}.get(config.encoder, config.encoder.upper())
+        return f"{encoder}, {config.pooling} pooling"
+
+    def attention_size(self, source: ReadText) -> tuple[int, int]:
+        config, tokens = self.model.config, len(source.ids)
+        layers = config.layers if config.encoder == "transformer" else 0
+        return tokens, layers * config.heads * tokens**2
+
+
+def words_of(tokenizer: Tokenizer, text: str, tokens: int) -> tuple[list[range], list[range]]:
+    """The tokens and the characters of each word of a text.
+
+    Args:
+        tokenizer: the tokenizer of the model.
+        text: the text.
+        tokens: how many of its first tokens the model reads.
+
+    Returns:
+        ranges of tokens that follow one another from 0 to ``tokens``, and ranges of characters.
+    """
+    groups = [
+        range(group.start, min(group.stop, tokens)) for group in tokenizer.word_groups([], text) if group.start < tokens
+    ]
+    pieces = tokenizer.spans(text)
+    return groups, [range(pieces[group.start].start, pieces[group[-1]].stop) for group in groups]
+
+
+def read_deciding(data: Any, texts: int) -> list[frozenset[int]] | None:
+    """The positions of the deciding words in a TSV file, or None if it has no column ``deciding``.
+
+    Args:
+        data: the evaluated data.
+        texts: number of texts that were read from it; as many rows are read.
+
+    Raises:
+        DataError: a row does not list positions, or there are fewer rows than texts.
+    """
+    from regard.data.records import record_places
+
+    path = Path(data) if isinstance(data, (str, Path)) else Path()
+    if path.suffix != ".tsv" or not path.is_file():
+        return None
+    found: list[frozenset[int]] = []
+    for number, (_, row) in enumerate(record_places(path), start=1):
+        if DECIDING_COLUMN not in row:
+            return None
+        if number > texts:
+            break
+        try:
+            found.append(frozenset(map(int, row[DECIDING_COLUMN].split())))
+        except ValueError as error:
+            raise DataError(
+                f"{path}: row {number}: the column {DECIDING_COLUMN!r} must list positions of words"
+            ) from error
+    if len(found) != texts:
+        raise DataError(f"{path} has deciding words of {len(found)} of {texts} texts; correct or remove the column")
+    return found
+
+
+def _write_reviews(folder: Any, sizes: dict[str, int]) -> Mapping[str, Path]:
+    from regard.data.text.reviews import write_reviews
+
+    return write_reviews(folder, sizes, 1)
+
+
+class ClassifyTask(LabelTask):
+    """Telling the labels of texts."""
+
+    name = "classify"
+    summary = "Tell the label of a text: a recurrent network or a Transformer, with attention pooling."
+    input = LabelledTexts(Generated(_write_reviews, validation=500, test=1000, columns=("text", "label")))
+    input_hint = "A text to classify"
+    data_config = DataConfig
+    model_config = ModelConfig
+    training_config = ClassificationTrainingConfig
+    evaluation_config = EvaluationConfig
+    trained = TrainedClassifier
+    model_class = "regard.models.text_classifier:TextClassifier"
+    variant = ("model", "encoder")
+    picture_prefix = "words"
+    lack = "which does not classify texts"
+
+    def build_model(self, run: Any, files: Mapping[str, Any], train: Any) -> Any:
+        from regard.models.text_classifier import TextClassifier, TextClassifierConfig
+
+        fields = model_fields(
+            run.model,
+            TextClassifierConfig,
+            vocabulary=len(files["tokenizer"]),
+            labels=len(files["labels"]),
+            embedding_dim=run.model.embedding,
+            hidden_dim=run.model.hidden,
+            max_length=run.data.max_length,
+            unknown=files["tokenizer"].UNK,
+        )
+        return TextClassifier(TextClassifierConfig(**fields))
+
+
+TASK = ClassifyTask()
+
+
+def train_classifier(
+    texts: Sequence[str],
+    labels: Sequence[str | int],
+    *,
+    validation: tuple[Sequence[str], Sequence[str | int]] | None = None,
+    run: str | Path | None = None,
+    quiet: bool = False,
+    **options: Any,
+) -> TrainedClassifier:
+    """Train a text classifier.
+
+    ::
+
+        from regard.tasks.classify import train_classifier
+
+        classifier = train_classifier(texts, labels, encoder="lstm", epochs=5)
+        print(classifier.predict(["A film without a dull minute."])[0].probabilities)
+
+    Args:
+        texts: the training texts.
+        labels: the label of each: a text or a number. Predictions have labels as texts.
+        validation: texts and labels that decide which model is the best. None: random training texts, as many as
+            the option ``held_out`` says.
+        run: the run folder, which must be new or empty; the data are written beside it, as ``<run>.data``. None: a
+            temporary folder that is deleted with the classifier.
+        quiet: whether to print no progress.
+        options: any options of ``regard train classify`` by the names of their fields: ``epochs=5``,
+            ``class_weights="balanced"``. Without ``max_length`` and so on they have the same defaults.
+
+    Returns:
+        the best model, with its ``predict`` and ``evaluate``.
+
+    Raises:
+        ArgumentError: an option is unknown or out of its range, or the lists are not equally long.
+        DataError: the data cannot be used.
+        RunError: the run folder is not empty, or cannot be written.
+        KeyboardInterrupt: a signal stopped the training; a named run can be resumed by ``regard train classify``.
+    """
+    from regard.data.text.sources import labelled_lists
+    from regard.training.config import RunConfig
+    from regard.training.reporter import SilentReporter
+    from regard.training.run import train
+    from regard.training.run_folder import RunFolder
+
+    parts = {"train": labelled_lists(texts, labels)}
+    if validation is not None:
+        parts["validation"] = labelled_lists(*validation)
+    for name in (*parts, "bundled", "text_column", "label_column"):
+        if name in options:
+            raise ArgumentError(f"there is no option {name!r} here: the texts and the labels are the data")
+    temporary = tempfile.mkdtemp(prefix="regard-") if run is None else None
+    try:
+        path = Path(run) if temporary is None and run is not None else Path(str(temporary)) / "run"
+        folder = RunFolder.create(path)
+        data = {name: str(path.absolute().with_name(f"{path.name}.data") / f"{name}.jsonl") for name in parts}
+        sections = _sections({**options, **data})
+        for name, part in parts.items():
+            _write(Path(data[name]), part)
+        config = RunConfig(TASK.name, **sections)
+        trained = train(TASK, config, folder, reporter=SilentReporter() if quiet else None)
+        if trained.interrupted:
+            raise KeyboardInterrupt(f"signal {trained.interrupted} stopped the training")
+        found = TrainedClassifier(trained.folder)
+    except BaseException:
+        if temporary is not None:
+            _remove(temporary)
+        raise
+    if temporary is not None:
+        weakref.finalize(found, _remove, temporary)
+    return found
+
+
+def _sections(options: dict[str, Any]) -> dict[str, Any]:
+    kinds = {"data": DataConfig, "model": ModelConfig, "training": ClassificationTrainingConfig}
+    names = {section: [field.name for field in fields(kind)] for section, kind in kinds.items()}
+    for name in options:
+        if not any(name in known for known in names.values()):
+            raise UnknownNameError("option", name, [field for known in names.values() for field in known])
+    return {
+        section: kind(**{name: options[name] for name in names[section] if name in options})
+        for section, kind in kinds.items()
+    }
+
+
+def _write(path: Path, part: datasets.Dataset) -> None:
+    import json
+
+    from regard.atomic_file import write_atomically
+
+    rows = zip(part["source"], part["target"], strict=True)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RunError(f"cannot create the folder {path.parent}: {error.strerror}") from error
+    # Half a surrogate pair is written as an escape, so that reading the file names its place.
+    write_atomically(path, "".join(json.dumps({"text": text, "label": label}) + "\n" for text, label in rows).encode())
+
+
+def _remove(folder: str) -> None:
+    import shutil
+
+    shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,102 @@
+"""Runs of copied words: where they are in a summary, and where in its article."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from regard.data.text.extended_vocabulary import ExtendedVocabulary
+
+LEAST_SHARE = 0.5
+"""A token is copied if more than this part of its probability is."""
+
+
+@dataclass(frozen=True)
+class CopiedSpan:
+    """Copied tokens that follow each other in the summary and in the article.
+
+    Attributes:
+        text: their text.
+        start: first character of the span in the summary.
+        stop: the character after its last one.
+        tokens: their positions in the summary.
+        places: their positions in the article, in tokens.
+        first_word: the word of the article in which the span begins, counted from 1.
+        last_word: the word in which it ends.
+    """
+
+    text: str
+    start: int
+    stop: int
+    tokens: range
+    places: range
+    first_word: int
+    last_word: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """The span as plain values."""
+        return {
+            "text": self.text,
+            "characters": [self.start, self.stop],
+            "target_tokens": [self.tokens.start, self.tokens.stop],
+            "source_tokens": [self.places.start, self.places.stop],
+            "source_words": [self.first_word, self.last_word],
+        }
+
+
+def copied_spans(
+    vocabulary: ExtendedVocabulary,
+    tokens: Sequence[int],
+    share: Sequence[float],
+    place: Sequence[int],
+    source_words: Sequence[range],
+) -> list[CopiedSpan]:
+    """The longest runs of tokens that are copied and follow each other in the article too.
+
+    Args:
+        vocabulary: that of the article.
+        tokens: the tokens of the summary.
+        share: the part of each token's probability that is copied, in [0, 1].
+        place: the position of each token in the article.
+        source_words: positions of the tokens of each word of the article.
+    """
+    runs: list[list[int]] = []
+    for position in range(len(tokens)):
+        if share[position] <= LEAST_SHARE:
+            continue
+        follows = runs and runs[-1][-1] == position - 1 and place[position] == place[position - 1] + 1
+        if follows:
+            runs[-1].append(position)
+        else:
+            runs.append([position])
+    word_of = {token: number for number, word in enumerate(source_words, 1) for token in word}
+    found = []
+    for run in runs:
+        before = len(vocabulary.decode(tokens[: run[0]]))
+        text = vocabulary.decode(tokens[: run[-1] + 1])
+        start = before + len(text[before:]) - len(text[before:].lstrip(" "))
+        places = range(place[run[0]], place[run[-1]] + 1)
+        found.append(
+            CopiedSpan(
+                text=text[start:],
+                start=start,
+                stop=len(text),
+                tokens=range(run[0], run[-1] + 1),
+                places=places,
+                first_word=word_of[places[0]],
+                last_word=word_of[places[-1]],
+            )
+        )
+    return found
+
+
+def marked(summary: str, spans: Sequence[CopiedSpan]) -> str:
+    """The summary with its copied spans in brackets, and their words in the article: ``[Ada Byron @7-8]``."""
+    pieces, position = [], 0
+    for span in spans:
+        words = f"{span.first_word}" if span.first_word == span.last_word else f"{span.first_word}-{span.last_word}"
+        pieces += [summary[position : span.start], f"[{summary[span.start : span.stop]} @{words}]"]
+        position = span.stop
+    return "".join([*pieces, summary[position:]])

@@ -1,0 +1,1 @@
+"""What tasks read: texts, images, sounds."""

@@ -1,0 +1,299 @@
+"""Images as input: tables and folders of images, their size, the network that reads them, and their batches."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from regard.errors import ArgumentError
+from regard.tasks.inputs.input import Encodes, Examples, Generated, Input, chunks
+from regard.tasks.lazy import np
+from regard.tasks.options import (
+    MOST_BATCH,
+    MOST_FEATURES,
+    MOST_LAYERS,
+    DataOptions,
+    fill,
+)
+from regard.training.config import TrainingConfig
+from regard.training.sections import check_between, check_probabilities
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+    from torch import Tensor
+
+    from regard.data.batches import Batches
+    from regard.data.images.caption_batches import CaptionBatch, CaptionExample
+    from regard.data.images.image_rows import ImageRow
+    from regard.data.images.pictures import InputImage
+    from regard.training.run_folder import RunFolder
+
+log = logging.getLogger("regard")
+
+MOST_SIDE = 4096
+"""Largest side of an image that a model reads, in pixels."""
+
+SCENE_SIDE, PHOTO_SIDE = 64, 128
+"""Pixels of a side of images when no size is given: of generated scenes, and of others."""
+
+WRITTEN = 8
+"""Generated test scenes that are written as image files as well, to predict."""
+
+MOST_SUMMED = 20_000
+"""A folder of more images is not compared with what it was: the sums of all files would take too long."""
+
+
+@dataclass(frozen=True)
+class ImageOptions(DataOptions):
+    """The images of a run."""
+
+    image_size: int = 0
+    """Pixels of a side that every image is brought to; 0: 128, generated scenes 64."""
+    fit: Literal["crop", "stretch"] = "crop"
+    """How an image becomes square: crop (its middle) or stretch."""
+
+    default_bundled = 6000
+    generated = "generated scenes"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_between(self, 0, MOST_SIDE, "image_size")
+        fill(self, image_size=self.image_size or (SCENE_SIDE if self.bundled else PHOTO_SIDE))
+
+
+@dataclass(frozen=True)
+class NetworkOptions:
+    """The convolutional network that makes a grid of annotations of an image."""
+
+    grid: int = 256
+    """Convolutional network: features of an annotation; each stage has twice as many as the one before."""
+    stages: int = 3
+    """Convolutional network: stages; each halves the grid."""
+    blocks: int = 1
+    """Convolutional network: residual blocks of a stage."""
+    patch: int = 0
+    """Pixels of a side of the patches that the first stage reads; 0: image_size / 32, so that three stages give 8 × 8
+    cells."""
+    backbone: str = ""
+    """A network of another package instead: torchvision:NAME or timm:NAME, if it is installed. Default: none."""
+    backbone_weights: str | None = None
+    """File with the weights of the backbone (.safetensors, .pth). Default: random weights."""
+    freeze_backbone: bool = False
+    """Whether the weights of the backbone stay as they are."""
+
+    def __post_init__(self) -> None:
+        check_between(self, 1, MOST_FEATURES, "grid")
+        check_between(self, 1, 8, "stages")
+        check_between(self, 0, MOST_LAYERS, "blocks")
+        check_between(self, 0, MOST_SIDE, "patch")
+        for name in ("backbone_weights", "freeze_backbone"):
+            if getattr(self, name) and not self.backbone:
+                raise ArgumentError(f"{name} needs a backbone")
+
+    def grid_fields(self, image_size: int) -> dict[str, Any]:
+        """The fields of a `regard.models.vision.grid_encoder.GridConfig` that have other names or need the data."""
+        return {
+            "image_height": image_size,
+            "image_width": image_size,
+            "grid_dim": self.grid,
+            "patch": self.patch or max(1, image_size // 32),
+        }
+
+
+@dataclass(frozen=True)
+class ImageTraining(TrainingConfig):
+    """How a model of images is trained, and for how long."""
+
+    batch_size: int = 32
+    """Images of a batch, on each device."""
+    label_smoothing: float = 0.0
+    """Probability that is distributed over all labels or words, 0 to below 1 (Szegedy et al. 2016, section 7)."""
+    flip: bool = False
+    """Mirror half of the training images, left to right; not for captions that say left or right."""
+    zoom: float = 0.0
+    """Read a random part of each training image, whose side is at least 1 − zoom of that of the image."""
+    jitter: float = 0.0
+    """Change brightness and contrast of each training image by a factor from 1 − jitter to 1 + jitter."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_between(self, 1, MOST_BATCH, "batch_size")
+        check_probabilities(self, "label_smoothing", "zoom", "jitter")
+
+
+class ImageExamples(Examples):
+    """Images of one size with encoded captions, or with a label as the only token of a caption.
+
+    Args:
+        examples: the captions of each row of the table of pixels.
+        pixels: uint8 ``[images, height, width, 3]``.
+    """
+
+    def __init__(self, examples: list[CaptionExample], pixels: NDArray[np.uint8]):
+        self.examples, self.pixels = examples, pixels
+        self.description = f"{len(examples)} images"
+
+    def __len__(self) -> int:
+        return len(self.examples)
+
+    def epochs(self, training: Any, rank: int, world_size: int) -> Batches[CaptionExample, CaptionBatch]:
+        from regard.data.batches import Batches
+
+        return Batches(
+            self.examples, training.batch_size, self._batch, seed=training.seed, rank=rank, world_size=world_size
+        )
+
+    def in_order(self, training: Any) -> Iterator[CaptionBatch]:
+        for rows in chunks(range(len(self.examples)), training.batch_size):
+            yield self._batch([self.examples[row] for row in rows])
+
+    def _batch(self, examples: Sequence[CaptionExample]) -> CaptionBatch:
+        from regard.data.images.caption_batches import CaptionBatch
+
+        return CaptionBatch.of(examples, self.pixels)
+
+
+class ImageInput(Input):
+    """Images with a label or with captions.
+
+    Args:
+        generated: the generated corpus.
+        labelled: whether the images have labels; else they have captions.
+    """
+
+    kind = "image"
+    examples = "images"
+    labelled_unit = "image"
+
+    def __init__(self, generated: Generated, labelled: bool):
+        super().__init__(generated)
+        self.labelled = labelled
+
+    @property
+    def results(self) -> tuple[str, ...]:
+        return ("corpus/test-[0-9]*.png",)
+
+    def class_files(self, folder: Path) -> Sequence[Path]:
+        from regard.data.images.image_rows import class_images
+
+        return class_images(folder).files
+
+    def source_files(self, folder: RunFolder, source: str) -> tuple[Path, ...] | None:
+        files = super().source_files(folder, source)
+        return files if files is None or len(files) <= MOST_SUMMED else ()
+
+    def open(self, source: Any, columns: Sequence[str | None], data: Any, limit: int | None = None) -> list[ImageRow]:
+        from regard.data.images.image_rows import captioned_images, labelled_images
+
+        return (labelled_images if self.labelled else captioned_images)(source, limit=limit)
+
+    def check_rows(self, rows: list[ImageRow]) -> None:
+        for row in rows:
+            row.picture.state()
+
+    def write_examples(self, folder: RunFolder) -> None:
+        from regard.data.images.reading import save_png
+
+        rows = self.open(str(self.generated_path(folder, "test")), (), None, limit=WRITTEN)
+        for number, row in enumerate(rows, start=1):
+            save_png(folder.tree("corpus") / f"test-{number}.png", row.picture.pixels())
+
+    def targets(self, rows: list[ImageRow]) -> list[str]:
+        return [row.texts[0] for row in rows]
+
+    def names(self, rows: list[ImageRow]) -> list[str]:
+        return [row.picture.name for row in rows]
+
+    def inputs(self, rows: list[ImageRow], trained: Any) -> list[InputImage]:
+        return self.read([row.picture for row in rows], trained)
+
+    def encode(
+        self, rows: list[ImageRow], run: Any, learnt: Mapping[str, Any], target: Encodes, training: bool
+    ) -> ImageExamples:
+        from regard.data.images.caption_batches import caption_examples
+        from regard.data.images.pictures import pixel_table
+
+        data = run.data
+        longest = 1 if self.labelled else data.max_length
+        examples, cut = caption_examples((row.texts for row in rows), target, longest)  # pyright: ignore[reportArgumentType]
+        if cut and training:
+            log.warning("cut %d captions with more than %d tokens", cut, longest)
+        pixels = pixel_table([row.picture for row in rows], (data.image_size, data.image_size), data.fit)
+        return ImageExamples(examples, pixels)
+
+    def sizes(self, experiment: Any) -> list[str]:
+        rows, columns = experiment.model.grid
+        return [f"grid {rows} × {columns}"]
+
+    def prepare_model(self, model: Any, run: Any, folder: RunFolder, train: Examples) -> None:
+        from regard.models.vision.grid_encoder import GridEncoder
+
+        if not isinstance(run.model, NetworkOptions) or not isinstance(model.encoder, GridEncoder):
+            return
+        if run.model.backbone_weights is not None and not folder.model.is_file():
+            model.encoder.load_backbone(folder.manifest.resolve(run.model.backbone_weights))
+        if run.model.freeze_backbone:
+            model.encoder.freeze_backbone()
+
+    def arguments(self, batch: CaptionBatch, training: Any = None) -> tuple[Tensor, ...]:
+        from regard.data.images.augmentation import Augmentation
+
+        if training is None:
+            return (batch.images,)
+        return (Augmentation(training.zoom, training.flip, training.jitter)(batch.images),)
+
+    def pair_arguments(self, batch: CaptionBatch, training: Any = None) -> tuple[Tensor, ...]:
+        return (*self.arguments(batch, training), batch.owners)
+
+    def read(self, inputs: Sequence[Any], trained: Any) -> list[InputImage]:
+        from regard.data.images.pictures import InputImage
+
+        size, fit = trained.model.encoder.size, trained.config.data.fit
+        return [
+            one if isinstance(one, InputImage) else InputImage.open(one, size, fit, f"inputs[{number}]")
+            for number, one in enumerate(inputs)
+        ]
+
+    def batch(self, inputs: Sequence[InputImage], targets: Sequence[Sequence[int]] | None = None) -> CaptionBatch:
+        """A batch of images; ``targets`` has a caption, or a list of captions, for each."""
+        from regard.data.images.caption_batches import CaptionBatch, CaptionExample
+
+        pixels = np.stack([one.pixels for one in inputs])
+        captions = [((),)] * len(inputs) if targets is None else [_captions(one) for one in targets]
+        return CaptionBatch.of([CaptionExample(row, ids) for row, ids in enumerate(captions)], pixels)
+
+
+def _captions(ids: Sequence[Any]) -> tuple[tuple[int, ...], ...]:
+    nested = bool(ids) and not isinstance(ids[0], int)
+    return tuple(tuple(caption) for caption in ids) if nested else (tuple(ids),)
+
+
+def image_box(image: InputImage) -> tuple[float, float, float, float]:
+    """The part of an image that the model sees, in pixels of the image itself, not of the smaller one that is shown."""
+    x0, y0, x1, y1 = (edge / image.scale for edge in image.box)
+    return x0, y0, x1, y1
+
+
+def generated_scenes(kind: str, validation: int = 500, test: int = 500) -> Generated:
+    """The corpus of generated scenes.
+
+    Args:
+        kind: what is said of them, see `regard.data.images.scene_captions.write_scenes`.
+        validation: scenes of the validation part.
+        test: scenes of the test part.
+    """
+
+    def write(folder: Any, sizes: dict[str, int]) -> Mapping[str, Path]:
+        from regard.data.images.scenes import write_scenes
+
+        return write_scenes(folder, kind, sizes, seed=1)
+
+    return Generated(write, validation, test, suffix=".jsonl", columns=())
+
+
+def network_facts(config: Any) -> str:
+    """What the network that reads an image is, in a few words."""
+    return config.backbone or "a convolutional network"

@@ -1,0 +1,417 @@
+"""What every kind of input has: where the data of a run are, how they are opened and split, how they become batches."""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+from regard.errors import DataError
+from regard.tasks.lazy import np, torch
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from regard.tasks.options import DataOptions
+    from regard.training.run_folder import RunFolder
+    from regard.training.task import EpochLoader, InputKind
+
+log = logging.getLogger("regard")
+
+PARTS = ("train", "validation", "test")
+"""The parts of a run's data."""
+
+
+class Encodes(Protocol):
+    """Turns target texts into lists of ids: a tokenizer, or the labels of a run."""
+
+    def encode_batch(self, texts: list[str]) -> list[list[int]]:
+        """The ids of each text."""
+        ...
+
+
+@dataclass
+class Generated:
+    """The generated corpus of a task, whose truth is known."""
+
+    write: Callable[[Any, dict[str, int]], Mapping[str, Path]]
+    """Writes parts of these sizes into a folder, and returns their files."""
+    validation: int
+    """Examples of the validation part."""
+    test: int
+    """Examples of the test part."""
+    suffix: str = ".tsv"
+    """End of the names of its files."""
+    columns: tuple[str | None, ...] = (None, None)
+    """Its columns."""
+
+
+class Examples(ABC):
+    """Encoded examples, which are given in batches."""
+
+    description: str
+    """Their size, for the first line of a run: ``"120 texts"``."""
+
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    @abstractmethod
+    def epochs(self, training: Any, rank: int, world_size: int) -> EpochLoader:
+        """Batches for training; the options of the training say how large they are."""
+
+    def in_order(self, training: Any) -> Iterator[Any]:
+        """All batches in a fixed order."""
+        raise NotImplementedError(f"{type(self).__name__} has no batches in a fixed order")
+
+
+class Input(ABC):
+    """One kind of input. It needs no method that the output of its task does not call.
+
+    Attributes:
+        kind: what one input of a prediction is.
+        examples: what an example is, in the plural.
+        labelled_unit: what has a label, for messages.
+        random_held_out: whether validation examples are taken from the training data at random, because the last ones
+            of a sorted table would all be alike; else they are the last ones.
+        generated: the generated corpus of the task; a task without one has an empty one.
+    """
+
+    kind: ClassVar[InputKind]
+    examples: str
+    labelled_unit: str = "text"
+    random_held_out: bool = True
+
+    def __init__(self, generated: Generated | None = None, examples: str | None = None):
+        self.generated = Generated(lambda *_: {}, 0, 0) if generated is None else generated
+        if examples is not None:
+            self.examples = examples
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """Files that the input needs in a run folder, relative to it."""
+        if not self.generated.test:
+            return ()
+        return tuple(f"corpus/{part}{self.generated.suffix}" for part in PARTS)
+
+    @property
+    def results(self) -> tuple[str, ...]:
+        """Patterns of other files that it writes there."""
+        return ()
+
+    @property
+    def sample_name(self) -> str:
+        """The name of the input in ``samples.jsonl``."""
+        return self.kind
+
+    # Where the data are
+
+    def generated_path(self, folder: RunFolder, part: str) -> Path:
+        """The file of a part of the generated corpus in a run folder."""
+        return bundled_path(folder, part, self.generated.suffix)
+
+    def located(self, folder: RunFolder, source: str) -> Any:
+        """A source so that it is found from any working directory."""
+        return located(folder, source)
+
+    def source(self, data: DataOptions, folder: RunFolder, part: str) -> Any:
+        """Where a part of a run's data is; None: the run has no such part."""
+        given = getattr(data, part)
+        if given is None:
+            return str(self.generated_path(folder, part)) if data.bundled else None
+        return self.located(folder, given)
+
+    def data_files(self, folder: RunFolder, data: DataOptions) -> dict[str, tuple[Path, ...]]:
+        """The files of the training and validation data, to notice when they have changed.
+
+        The test data decide nothing about a model, and may be others with --resume.
+        """
+        sources = {part: getattr(data, part) for part in ("train", "validation")}
+        return {
+            part: paths
+            for part, source in sources.items()
+            if source is not None and (paths := self.source_files(folder, source)) is not None
+        }
+
+    def source_files(self, folder: RunFolder, source: str) -> tuple[Path, ...] | None:
+        """The files of a source; those of each label for a folder of classes; None: it is not on this machine."""
+        from regard.data.text.sources import local_files
+
+        paths = local_files(self.located(folder, source))
+        if paths is None:
+            return None
+        return tuple(file for path in paths for file in (self.class_files(path) if path.is_dir() else [path]))
+
+    def class_files(self, folder: Path) -> Sequence[Path]:
+        """The files of a folder that has a folder for each label."""
+        return [folder]
+
+    def columns(self, data: DataOptions, folder: RunFolder, source: Any, given: Sequence[str | None] = ()) -> Any:
+        """The columns of a source to evaluate on.
+
+        Args:
+            data: the options of the run.
+            folder: the run folder, which may have the generated corpus.
+            source: the source.
+            given: columns that the user named for it.
+        """
+        if isinstance(source, (str, Path)) and Path(source) == self.generated_path(folder, "test"):
+            return self.generated.columns
+        named = data.named_columns
+        return tuple(one or other for one, other in zip(given or (None,) * len(named), named, strict=True))
+
+    # How they are opened
+
+    @abstractmethod
+    def open(self, source: Any, columns: Sequence[str | None], data: Any, limit: int | None = None) -> Any:
+        """The examples of a source, as rows that are not encoded yet.
+
+        Args:
+            source: a source of data.
+            columns: the columns of the input and of what is predicted.
+            data: the options of the run's data.
+            limit: largest number of rows, from the first; None: all.
+
+        Raises:
+            DataError: the data cannot be read.
+        """
+
+    def open_part(self, data: DataOptions, folder: RunFolder, part: str) -> Any:
+        """The rows of one part of a run's data."""
+        generated = data.bundled and getattr(data, part) is None
+        columns = self.generated.columns if generated else data.named_columns
+        return self.open(self.source(data, folder, part), columns, data)
+
+    def open_training(self, data: DataOptions, folder: RunFolder) -> tuple[Any, Any]:
+        """The training and the validation rows of a run; the generated corpus is written into the run folder first.
+
+        Raises:
+            DataError: the data cannot be read, or there are too few to validate on.
+        """
+        for part in ("validation", "test"):
+            if data.train is not None and getattr(data, part) == data.train:
+                log.warning("the %s data are the training data: their metrics say nothing about other data", part)
+        if data.bundled and not self.generated_path(folder, "train").is_file():
+            sizes = {"train": data.bundled, "validation": self.generated.validation, "test": self.generated.test}
+            self.generated.write(folder.tree("corpus"), sizes)
+            self.write_examples(folder)
+        train = self.open_part(data, folder, "train")
+        if data.test is not None:
+            self.check_rows(self.open_part(data, folder, "test"))  # a mistake in them is an error now
+        if data.validation or data.bundled:
+            return train, self.open_part(data, folder, "validation")
+        return self.held_out(train, data)
+
+    def write_examples(self, folder: RunFolder) -> None:  # noqa: B027 (most inputs have nothing to write)
+        """Write a few inputs of the generated test part as files that can be predicted."""
+
+    def check_rows(self, rows: Any) -> None:  # noqa: B027 (most rows were read when they were opened)
+        """Raise DataError if an input that rows name cannot be found."""
+
+    def held_out(self, rows: Any, data: DataOptions) -> tuple[Any, Any]:
+        """Rows without those that are used for validation, and these.
+
+        Raises:
+            DataError: there are fewer than ten.
+        """
+        size = held_out_size(len(rows), data.held_out, f"{data.train} has {len(rows)} {self.examples}", self.examples)
+        order = np.arange(len(rows))[::-1]
+        if self.random_held_out:
+            order = np.random.default_rng(0).permutation(len(rows))
+        return self.select(rows, np.sort(order[size:])), self.select(rows, np.sort(order[:size]))
+
+    def select(self, rows: Any, numbers: Any) -> Any:
+        """The rows with these numbers."""
+        return [rows[number] for number in numbers]
+
+    @contextmanager
+    def generated_test(self) -> Iterator[str]:
+        """The file of the generated test part, while the context lasts.
+
+        It does not depend on the number of training examples, so a run on other data makes it again.
+        """
+        sizes = {"validation": self.generated.validation, "test": self.generated.test}
+        with tempfile.TemporaryDirectory(prefix="regard-") as folder:
+            yield str(self.generated.write(folder, sizes)["test"])
+
+    # What rows are
+
+    def targets(self, rows: Any) -> list[str]:
+        """The text or the label of each row."""
+        raise NotImplementedError
+
+    def names(self, rows: Any) -> list[str]:
+        """What stands for the input of each row in samples and tables: the text, or the name of the file."""
+        raise NotImplementedError
+
+    def samples(self, rows: Any, count: int) -> list[tuple[int, str, str]]:
+        """Number, input and target of the first rows."""
+        first = self.select(rows, range(min(count, len(rows))))
+        return [(number, *pair) for number, pair in enumerate(zip(self.names(first), self.targets(first), strict=True))]
+
+    def inputs(self, rows: Any, trained: Any) -> list[Any]:
+        """The inputs of rows, as `read` gives them."""
+        raise NotImplementedError
+
+    # How they become batches
+
+    def loaders(self) -> dict[str, tuple[str, Callable[[Path], Any]]]:
+        """Name → a file that the input has in a run folder, and what reads it."""
+        return {}
+
+    def sizes(self, experiment: Any) -> list[str]:
+        """What the first line of a run says of the input."""
+        return []
+
+    def learn(self, run: Any, folder: RunFolder, rows: Any) -> dict[str, Any]:
+        """What the input learns from the training rows and saves in the run folder, by name: its tokenizer."""
+        return {}
+
+    @abstractmethod
+    def encode(self, rows: Any, run: Any, learnt: Mapping[str, Any], target: Encodes, training: bool) -> Examples:
+        """Rows as examples that a model can learn from.
+
+        Args:
+            rows: the rows.
+            run: the configuration of the run.
+            learnt: what `learn` gave.
+            target: encodes what is predicted.
+            training: whether examples that are too long are left out; else they are cut, or kept.
+
+        Raises:
+            DataError: an input cannot be used, or none is left.
+        """
+
+    def check_examples(self, train: Examples, validation: Examples) -> None:  # noqa: B027
+        """Raise DataError if validation examples are of another form than the training examples."""
+
+    def prepare_model(self, model: Any, run: Any, folder: RunFolder, train: Examples) -> None:  # noqa: B027
+        """Give a new model what it needs of the training inputs: statistics, the weights of a backbone."""
+
+    def arguments(self, batch: Any, training: Any = None) -> tuple[Tensor, ...]:
+        """What the encoder of a model reads of a batch.
+
+        Args:
+            batch: the batch.
+            training: the options of the training, which may vary the input at random; None: as it is.
+        """
+        raise NotImplementedError
+
+    def pair_arguments(self, batch: Any, training: Any = None) -> tuple[Tensor, ...]:
+        """What a model that predicts known texts reads of a batch before these texts."""
+        return self.arguments(batch, training)
+
+    def masked(self, batch: Any, training: Any = None) -> tuple[tuple[Tensor, ...], Tensor]:
+        """What a model reads of a batch that tells the class of each part, and these classes, −1 where none counts."""
+        classes = batch.target[:, 1:-1]
+        beyond = torch.arange(classes.shape[1], device=classes.device) >= (batch.target_lengths - 2)[:, None]
+        return self.arguments(batch, training), classes.masked_fill(beyond, -1)
+
+    def class_counts(self, examples: Examples, rows: Any, classes: int) -> tuple[int, ...]:
+        """How many parts of the examples have each class.
+
+        Raises:
+            DataError: a part has a class that there is not.
+        """
+        return (1,) * classes
+
+    # How a trained model reads them
+
+    @abstractmethod
+    def read(self, inputs: Sequence[Any], trained: Any) -> list[Any]:
+        """The inputs of a prediction, as the model of a trained run reads them.
+
+        Raises:
+            DataError: a file cannot be used.
+            KindError: something is given that is no such input.
+        """
+
+    def batch(self, inputs: Sequence[Any], targets: Sequence[Sequence[int]] | None = None) -> Any:
+        """A batch of inputs that were read, and of the ids of their targets."""
+        raise NotImplementedError
+
+    def annotations(self, one: Any) -> int:
+        """How many annotations a model makes of an input that was read; inputs of one batch have similar numbers."""
+        return 1
+
+
+def bundled_path(folder: RunFolder, part: str, suffix: str = ".tsv") -> Path:
+    """The file of a part of the generated corpus in a run folder."""
+    return folder.tree("corpus") / f"{part}{suffix}"
+
+
+def tokenizer_path(folder: RunFolder, side: str | None = None) -> Path:
+    """The tokenizer in a run folder, or that of a side: a ``tokenizer.json`` of Hugging Face."""
+    return folder.file("tokenizer.json" if side is None else f"tokenizer-{side}.json")
+
+
+def located(folder: RunFolder, source: str) -> str:
+    """A source of the run's data so that it is found from any working directory; other sources as they are."""
+    from regard.data.text.sources import local_files
+
+    paths = local_files(source)
+    return source if paths is None else ",".join(folder.manifest.resolve(str(path)) for path in paths)
+
+
+def held_out_size(rows: int, held_out: int, counted: str, examples: str) -> int:
+    """How much of the training data is used for validation: at most a tenth.
+
+    Args:
+        rows: training examples.
+        held_out: how many are wanted.
+        counted: says in a message how many there are: ``"a.tsv has 7 pairs"``.
+        examples: what they are, for a message.
+
+    Raises:
+        DataError: there are fewer than ten.
+    """
+    size = min(held_out, rows // 10)
+    if not size:
+        raise DataError(
+            f"{counted}, too few to use some of them for validation; give validation {examples} with --validation"
+        )
+    return size
+
+
+def chunks(rows: Sequence[int], size: int) -> Iterator[Sequence[int]]:
+    """The rows, so many at once."""
+    return (rows[first : first + size] for first in range(0, len(rows), size))
+
+
+def learnt_tokenizer(path: Path, initial: str | None, data: Any, learn: Callable[[], Any]) -> Any:
+    """The tokenizer of a run; at its start, that of the run that it starts from, or a new one, which is saved.
+
+    Args:
+        path: the tokenizer's file.
+        initial: the run that a model is taken from (``--init-from``), in which the file has the same name; None: none.
+        data: the options of the run's data.
+        learn: learns a new tokenizer from the training data.
+
+    Raises:
+        RunError: the tokenizer of ``initial`` is missing, damaged, or of another kind.
+    """
+    from regard.data.text.tokenizers import Tokenizer
+
+    if not path.is_file():
+        (learn() if initial is None else initial_tokenizer(Tokenizer, initial, path.name, data)).save(path)
+    return Tokenizer.load(path)
+
+
+def initial_tokenizer(kind: type[Any], run: str, file_name: str, data: Any) -> Any:
+    """The tokenizer of another run, whose options must be those of this one."""
+    from regard.errors import RunError
+    from regard.training.run_folder import RunFolder
+
+    tokenizer = kind.load(RunFolder(run).file(file_name))
+    for option, attribute in (("tokenizer", "kind"), ("lowercase", "lowercase")):
+        wanted, has = getattr(data, option, None), getattr(tokenizer, attribute, None)
+        if wanted != has:
+            raise RunError(
+                f"--init-from: --{option} is {has!r} in {run}, and {wanted!r} here; a run takes the tokenizers of the "
+                "run that it starts from, so give the same"
+            )
+    return tokenizer

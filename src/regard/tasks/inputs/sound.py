@@ -1,0 +1,468 @@
+"""Sounds as input: tables and folders of sounds, their features, the encoder that hears them, and their batches."""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from regard.errors import ArgumentError, DataError, KindError, ShapeError
+from regard.tasks.inputs.input import Encodes, Examples, Generated, Input
+from regard.tasks.lazy import np, torch
+from regard.tasks.options import (
+    MOST_BATCH,
+    MOST_FEATURES,
+    MOST_LAYERS,
+    DataOptions,
+    check_even,
+    check_heads,
+    fill_defaults,
+)
+from regard.training.config import TrainingConfig
+from regard.training.sections import check_between, check_choices, check_probabilities
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+    from torch import Tensor
+
+    from regard.data.batches import Batches
+    from regard.data.speech.batches import SpeechBatch
+    from regard.data.speech.log_mel import LogMel
+    from regard.data.speech.utterances import FeatureTable, Utterance
+    from regard.records import FrameAxis
+    from regard.training.run_folder import RunFolder
+
+log = logging.getLogger("regard")
+
+MOST_SECONDS = 120.0
+"""Duration of the longest sound that is read while somebody waits."""
+
+
+@dataclass(frozen=True)
+class SoundOptions(DataOptions):
+    """The sounds of a run, and their features."""
+
+    train: str | None = None
+    """Training sounds: a .tsv, .csv, .jsonl or .parquet file with a column of paths (relative to it) and one of texts,
+    or 'bundled' for generated speech. A path is a sound (.wav, .flac, ...) or a .npy file of features [frames,
+    features]."""
+    held_out: int = 200
+    """Training sounds that are used for validation when there are no validation data; at most a tenth of them."""
+    sound_column: str | None = None
+    """Column of the paths. Default: the first of a table with two columns."""
+    text_column: str | None = None
+    """Column of the texts. Default: the second of a table with two columns."""
+    rate: int = 16000
+    """Samples a second; sounds of another rate are resampled."""
+    bands: int = 40
+    """Mel bands of the features of sounds."""
+    window_seconds: float = 0.025
+    """Length of the windows of the spectrum, in seconds."""
+    hop_seconds: float = 0.010
+    """Time between two frames in seconds, in feature files too."""
+    lowest: float = 20.0
+    """Lower limit of the first mel band, in Hz."""
+    highest: float = 0.0
+    """Upper limit of the last mel band, in Hz; 0: half the rate."""
+    max_seconds: float = 30.0
+    """Longer training sounds are left out."""
+
+    columns = ("sound_column", "text_column")
+    default_bundled = 1000
+    most_bundled = 100_000
+    generated = "generated sounds"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_between(self, 1_000, 768_000, "rate")
+        check_between(self, 1, 1024, "bands")
+        check_between(self, 0.001, 1.0, "window_seconds", "hop_seconds")
+        check_between(self, 0.01, 3600, "max_seconds")
+        check_between(self, 0, 384_000, "lowest", "highest")
+        self.front_end  # noqa: B018 (checks that the bands fit the rate)
+
+    @property
+    def front_end(self) -> LogMel:
+        """What makes features of sounds."""
+        from regard.data.speech.log_mel import LogMel
+
+        return LogMel(self.rate, self.bands, self.window_seconds, self.hop_seconds, self.lowest, self.highest)
+
+
+@dataclass(frozen=True)
+class SoundModelOptions:
+    """The encoder of sounds of a run, without the sizes that the data decide."""
+
+    encoder: Literal["lstm", "gru", "transformer"] = "lstm"
+    """lstm, gru (both bidirectional, with a pyramid) or transformer."""
+    convolutions: int = 2
+    """Convolutional layers before it, each of which halves the number of frames."""
+    channels: int = 32
+    """Channels of a convolutional layer."""
+    hidden: int = 256
+    """Features of an annotation; even."""
+    encoder_layers: int | None = None
+    """Recurrent layers before the pyramid (default 1), or layers of a transformer (default 4)."""
+    pyramid_layers: int | None = None
+    """Recurrent layers that each halve the number of frames. Default: 1; transformer: 0."""
+    heads: int = 4
+    """transformer: heads; a divisor of hidden."""
+    feedforward: int = 1024
+    """transformer: units of the hidden layer of the feedforward networks."""
+    position: Literal["sinusoidal", "rotary", "alibi", "t5", "shaw", "none"] = "sinusoidal"
+    """transformer: sinusoidal, rotary, alibi, t5, shaw or none."""
+    deltas: int = 0
+    """Derivatives in time that are added to the features: 0, 1 or 2."""
+    normalization: Literal["utterance", "corpus", "none"] = "utterance"
+    """Mean 0 and variance 1 of each feature: over each utterance, over the training corpus, or none."""
+    dropout: float | None = None
+    """Dropout rate, 0 to below 1. Default: 0.3; transformer: 0.1."""
+    time_masks: int = 2
+    """Blocks of time of each training sound that are masked (SpecAugment); 0: none."""
+    longest_mask: int = 40
+    """Frames of the longest of them; at most a fifth of the sound."""
+    feature_masks: int = 2
+    """Blocks of features that are masked; 0: none."""
+    widest_mask: int = 8
+    """Features of the widest of them."""
+
+    def __post_init__(self) -> None:
+        check_choices(self)
+        transformer = self.encoder == "transformer"
+        fill_defaults(
+            self,
+            encoder_layers=4 if transformer else 1,
+            pyramid_layers=0 if transformer else 1,
+            dropout=0.1 if transformer else 0.3,
+        )
+        check_between(self, 1, MOST_FEATURES, "channels", "hidden", "heads", "feedforward")
+        check_between(self, 0, MOST_LAYERS, "convolutions", "encoder_layers", "pyramid_layers")
+        check_between(self, 0, 2, "deltas")
+        check_between(self, 0, 1_000_000, "time_masks", "longest_mask", "feature_masks", "widest_mask")
+        check_probabilities(self, "dropout")
+        check_even(self)
+        assert self.encoder_layers is not None
+        assert self.pyramid_layers is not None
+        if transformer and self.pyramid_layers:
+            raise ArgumentError(f"pyramid_layers must be 0 with encoder 'transformer'; it is {self.pyramid_layers}")
+        if not self.encoder_layers + self.pyramid_layers:
+            raise ArgumentError("encoder_layers and pyramid_layers must not both be 0")
+        if self.convolutions + self.pyramid_layers > 10:
+            raise ArgumentError("convolutions and pyramid_layers together must be at most 10: each halves the time")
+        if transformer:
+            check_heads(self)
+
+
+@dataclass(frozen=True)
+class SoundTraining(TrainingConfig):
+    """How a model that hears is trained, and for how long."""
+
+    batch_size: int = 16
+    """Sounds of a batch, on each device."""
+    label_smoothing: float = 0.1
+    """Probability that is distributed over all labels or tokens, 0 to below 1 (Szegedy et al. 2016, section 7)."""
+    stretch: float = 0.0
+    """The speed of each training example varies at random by this share, 0 to below 1: 0.1 is 0.9 to 1.1 times."""
+
+    joined: ClassVar[int] = 1
+    """Largest number of random sounds that follow each other in a training example."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_between(self, 1, MOST_BATCH, "batch_size")
+        check_probabilities(self, "label_smoothing", "stretch")
+
+
+@dataclass(frozen=True, eq=False)
+class HeardSound:
+    """A sound as a model hears it.
+
+    Attributes:
+        name: of the sound.
+        features: float32 ``[frames, width]``.
+        frame_seconds: time between two frames.
+        reduction: frames of an annotation.
+    """
+
+    name: str
+    features: NDArray[np.float32] = field(repr=False)
+    frame_seconds: float
+    reduction: int
+
+    @property
+    def annotations(self) -> int:
+        """Annotations that a model makes of it."""
+        return -(-len(self.features) // self.reduction)
+
+    @property
+    def seconds(self) -> float:
+        """Of an annotation: annotation j stands for the time from j to j + 1 times this."""
+        return self.reduction * self.frame_seconds
+
+    def axis(self) -> FrameAxis:
+        """The annotations in time, with the features as a spectrogram over exactly this time."""
+        from regard.records import FrameAxis
+
+        return FrameAxis(self.spectrogram(), self.seconds, self.annotations)
+
+    def spectrogram(self) -> NDArray[np.float32]:
+        """``[width, annotations · reduction]``: the features, the lowest first; silence where the sound has ended."""
+        missing = self.annotations * self.reduction - len(self.features)
+        return np.pad(self.features.T, ((0, 0), (0, missing)), constant_values=float(self.features.min()))
+
+
+class SoundExamples(Examples):
+    """The features of sounds and their encoded targets, in batches of similar lengths.
+
+    Args:
+        utterances: the sounds.
+        features: their features, by the same numbers.
+        target: encodes their texts.
+        hop_seconds: time between two frames.
+    """
+
+    def __init__(self, utterances: list[Utterance], features: FeatureTable, target: Encodes, hop_seconds: float):
+        self.utterances, self.features, self._target = utterances, features, target
+        seconds = float(features.lengths.sum()) * hop_seconds
+        self.description = f"{len(features)} sounds, {seconds / 60:.1f} min · {features.width} features"
+
+    def __len__(self) -> int:
+        return len(self.features)
+
+    def epochs(self, training: Any, rank: int, world_size: int) -> Batches[Any, SpeechBatch]:
+        from regard.data.speech.batches import Variation, speech_batches
+
+        return speech_batches(
+            self.features,
+            self._ids,
+            training.batch_size,
+            Variation(training.joined, training.stretch),
+            seed=training.seed,
+            rank=rank,
+            world_size=world_size,
+        )
+
+    def in_order(self, training: Any) -> Iterator[SpeechBatch]:
+        from regard.data.speech.batches import speech_batches
+
+        return iter(speech_batches(self.features, self._ids, training.batch_size))
+
+    def _ids(self, numbers: Sequence[int]) -> list[int]:
+        (ids,) = self._target.encode_batch([" ".join(self.utterances[number].text for number in numbers)])
+        return ids
+
+
+class SoundInput(Input):
+    """Sounds with what is said in them, or with labels."""
+
+    kind = "sound"
+    examples = "sounds"
+
+    @property
+    def results(self) -> tuple[str, ...]:
+        return ("corpus/sounds/*.wav",)
+
+    @property
+    def sample_name(self) -> str:
+        return "source"
+
+    def class_files(self, folder: Path) -> Sequence[Path]:
+        from regard.data.speech.utterances import open_utterances
+
+        return [one.path for one in open_utterances(folder)]
+
+    def open(self, source: Any, columns: Sequence[str | None], data: Any, limit: int | None = None) -> list[Utterance]:
+        from regard.data.speech.utterances import open_utterances
+
+        return open_utterances(source, *columns, lowercase=getattr(data, "lowercase", False), limit=limit)
+
+    def check_rows(self, rows: list[Utterance]) -> None:
+        for one in rows:
+            if not one.path.is_file():
+                raise DataError(f"{one.name}: no such file; check the path")
+
+    def targets(self, rows: list[Utterance]) -> list[str]:
+        return [one.text for one in rows]
+
+    def names(self, rows: list[Utterance]) -> list[str]:
+        return [str(one.path) for one in rows]
+
+    def inputs(self, rows: list[Utterance], trained: Any) -> list[HeardSound]:
+        from regard.data.speech.utterances import feature_table
+
+        data, config = trained.config.data, trained.model.config
+        features = feature_table(rows, data.front_end)
+        check_width(features.width, config.width, rows[0].name)
+        return [
+            HeardSound(str(one.path), features[number], data.hop_seconds, config.reduction)
+            for number, one in enumerate(rows)
+        ]
+
+    def encode(
+        self, rows: list[Utterance], run: Any, learnt: Mapping[str, Any], target: Encodes, training: bool
+    ) -> SoundExamples:
+        from regard.data.speech.utterances import FeatureTable, feature_table
+
+        data = run.data
+        features = feature_table(rows, data.front_end)
+        if training:
+            kept = np.flatnonzero(features.lengths * data.hop_seconds <= data.max_seconds)
+            if not len(kept):
+                raise DataError(f"none of {len(rows)} training sounds lasts at most {data.max_seconds:g} s; raise it")
+            if len(kept) < len(rows):
+                left = len(rows) - len(kept)
+                log.warning("left out %d of %d sounds of more than %g s", left, len(rows), data.max_seconds)
+                rows = self.select(rows, kept)
+                features = FeatureTable.of([features[number] for number in kept.tolist()])
+        return SoundExamples(list(rows), features, target, data.hop_seconds)
+
+    def check_examples(self, train: Examples, validation: Examples) -> None:
+        assert isinstance(train, SoundExamples)
+        assert isinstance(validation, SoundExamples)
+        check_width(validation.features.width, train.features.width, validation.utterances[0].name)
+
+    def prepare_model(self, model: Any, run: Any, folder: RunFolder, train: Examples) -> None:
+        assert isinstance(train, SoundExamples)
+        if isinstance(run.model, SoundModelOptions) and run.model.normalization == "corpus":
+            model.encoder.input.fit(_batches_of_one(train.features))
+
+    def arguments(self, batch: SpeechBatch, training: Any = None) -> tuple[Tensor, ...]:
+        return batch.source, batch.source_lengths
+
+    def read(self, inputs: Sequence[Any], trained: Any) -> list[HeardSound]:
+        """The sounds of a prediction as a model hears them.
+
+        Args:
+            inputs: each a path of a sound or of a ``.npy`` file of features, the content of such a file (bytes), a
+                `Sound`, features ``[frames, width]``, or what this method gave.
+            trained: the run, whose model's configuration has the fields ``width`` and ``reduction``.
+
+        Raises:
+            DataError: a file cannot be used; one line, which names it.
+            KindError: something else was given.
+            ShapeError: features of another width.
+        """
+        data, config = trained.config.data, trained.model.config
+        return [heard(number, one, data, config.width, config.reduction) for number, one in enumerate(inputs)]
+
+    def batch(self, inputs: Sequence[HeardSound], targets: Sequence[Sequence[int]] | None = None) -> SpeechBatch:
+        from regard.data.speech.batches import SpeechBatch
+
+        return SpeechBatch.of([one.features for one in inputs], targets)
+
+    def annotations(self, one: HeardSound) -> int:
+        return one.annotations
+
+
+def generated_speech(seed: int, words: int | None = None) -> Generated:
+    """The corpus of generated speech.
+
+    Args:
+        seed: of the random numbers.
+        words: words of each sound; None: several.
+    """
+
+    def write(folder: Any, sizes: dict[str, int]) -> Mapping[str, Path]:
+        from regard.data.speech.voices import write_speech
+
+        return write_speech(folder, sizes, seed, words=words)
+
+    return Generated(write, validation=100, test=200, columns=("audio", "text"))
+
+
+def sound_delay(sound: HeardSound) -> str | None:
+    """Why a sound is too long to be read while somebody waits; None: it is not."""
+    seconds = len(sound.features) * sound.frame_seconds
+    if seconds <= MOST_SECONDS:
+        return None
+    return f"the sound lasts {seconds:,.0f} s, more than the {MOST_SECONDS:g} s that are read here; cut it"
+
+
+def sound_attention_size(sound: HeardSound, config: Any) -> tuple[int, int]:
+    """The annotations of a sound, and the attention weights between them of all layers and heads of an encoder."""
+    layers = config.encoder_layers if config.encoder == "transformer" else 0
+    return sound.annotations, layers * config.heads * sound.annotations**2
+
+
+def sound_facts(config: Any) -> str:
+    """What the encoder of a model is, in a few words."""
+    encoder = "Transformer" if config.encoder == "transformer" else f"pyramidal {config.encoder.upper()}"
+    return f"{encoder}, {config.reduction} frames an annotation"
+
+
+def check_width(width: int, expected: int, name: str) -> None:
+    """Raise DataError if features have another width than those of the training."""
+    if width != expected:
+        raise DataError(
+            f"{name}: has {width} features a frame, and the training data have {expected}; all must have equally many"
+        )
+
+
+def heard(number: int, given: Any, data: SoundOptions, width: int, reduction: int) -> HeardSound:
+    """One input of `SoundInput.read`, the one with this number."""
+    from regard.data.speech.sounds import Sound, read_features, read_sound, resampled
+    from regard.data.speech.utterances import FEATURES_SUFFIX
+
+    where, name = f"inputs[{number}]", "sound"
+    if isinstance(given, HeardSound):
+        return given
+    if isinstance(given, (str, Path)):
+        where = name = str(given)
+        path = Path(given)
+        if not name.strip() or "\0" in name:
+            raise DataError(f"inputs[{number}] names no file; give the path of a sound")
+        if path.suffix.lower() == FEATURES_SUFFIX:
+            features = read_features(path)
+        else:
+            features = data.front_end(read_sound(path, data.rate).samples)
+    elif isinstance(given, (bytes, bytearray)):
+        if bytes(given[:6]) == b"\x93NUMPY":
+            features = _features_of_content(bytes(given), where)
+        else:
+            features = data.front_end(read_sound(bytes(given), data.rate, where).samples)
+    elif isinstance(given, Sound):
+        if given.samples.ndim != 1 or not given.samples.size or not np.isfinite(given.samples).all():
+            raise ShapeError(f"{where} must have finite samples [samples], and some")
+        samples = given.samples if given.rate == data.rate else resampled(given.samples, given.rate, data.rate)
+        features = data.front_end(samples)
+    elif isinstance(given, np.ndarray):
+        features = _checked_features(where, given)
+    else:
+        raise KindError(
+            f"{where} must be a path, the bytes of a sound file, a Sound or an array of features; it is a "
+            f"{type(given).__name__}"
+        )
+    if features.shape[1] != width:
+        raise ShapeError(
+            f"{where} has {features.shape[1]} features a frame, and the model reads {width}; was it trained on "
+            f"{'feature files' if width != data.bands else 'sounds'}?"
+        )
+    return HeardSound(name, features, data.hop_seconds, reduction)
+
+
+def _features_of_content(content: bytes, name: str) -> NDArray[np.float32]:
+    from regard.data.speech.sounds import read_features
+
+    with tempfile.TemporaryDirectory(prefix="regard-") as folder:
+        path = Path(folder) / "features.npy"
+        path.write_bytes(content)
+        return read_features(path, name)
+
+
+def _checked_features(name: str, given: NDArray[Any]) -> NDArray[np.float32]:
+    if given.ndim != 2 or not given.size or given.dtype.kind not in "fiu":
+        raise ShapeError(f"{name} must be real numbers [frames, features]; it is {given.dtype} {list(given.shape)}")
+    features = given.astype(np.float32)
+    if not np.isfinite(features).all():
+        raise ShapeError(f"{name} must be finite")
+    return features
+
+
+def _batches_of_one(features: FeatureTable) -> Iterator[tuple[Tensor, Tensor]]:
+    """The features of each sound as a batch of one, and its length."""
+    for number in range(len(features)):
+        batch = torch.from_numpy(features[number].copy())[None]
+        yield batch, torch.tensor([batch.shape[1]])

@@ -1,0 +1,250 @@
+"""Texts as input: tables of texts with labels or of pairs of texts, their tokenizers, and their batches."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from regard.tasks.inputs.input import Encodes, Examples, Generated, Input, learnt_tokenizer, tokenizer_path
+from regard.tasks.options import MOST_BATCH, TokenOptions
+from regard.training.config import TrainingConfig
+from regard.training.sections import check_between
+
+if TYPE_CHECKING:
+    import datasets
+    from torch import Tensor
+
+    from regard.data.batches import Batches
+    from regard.data.text.batches import PairBatch
+    from regard.data.text.tokenizers import Tokenizer
+    from regard.training.run_folder import RunFolder
+
+LABEL_TOKENS = 3
+"""A label is a target of one token, which a batch puts between ``bos`` and ``eos``."""
+
+
+@dataclass(frozen=True)
+class ReadText:
+    """A text as a model reads it.
+
+    Attributes:
+        text: the text.
+        ids: of the tokens that the model reads.
+        cut: tokens at its end that the model does not read.
+    """
+
+    text: str
+    ids: list[int] = field(repr=False)
+    cut: int = 0
+
+
+class TextExamples(Examples):
+    """Encoded texts with encoded targets, in batches of similar lengths.
+
+    Args:
+        table: what `regard.data.text.batches.encode_pairs` gives.
+        source: the input, which knows the sizes of batches.
+    """
+
+    def __init__(self, table: datasets.Dataset, source: TextInput):
+        self.table, self._source = table, source
+        self._in_order: Batches[int, PairBatch] | None = None
+        self.description = f"{len(table)} {source.examples}"
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+    def epochs(self, training: Any, rank: int, world_size: int) -> Batches[int, PairBatch]:
+        return self._loader(training, shuffle=True, rank=rank, world_size=world_size)
+
+    def in_order(self, training: Any) -> Iterator[PairBatch]:
+        if self._in_order is None:
+            self._in_order = self._loader(training, shuffle=False)
+        self._in_order.set_epoch(0)
+        return iter(self._in_order)
+
+    def _loader(self, training: Any, **options: Any) -> Batches[int, PairBatch]:
+        from regard.data.text.batches import pair_batches
+
+        tokens, source_tokens = self._source.batch_tokens(training)
+        return pair_batches(self.table, tokens, seed=training.seed, source_tokens_per_batch=source_tokens, **options)
+
+
+class TextInput(Input):
+    """Texts; the rows are a table with the columns ``source`` and ``target``."""
+
+    kind = "text"
+
+    def batch_tokens(self, training: Any) -> tuple[int, int | None]:
+        """Largest numbers of target and of source tokens of a batch; None: twice as many as of target tokens."""
+        return training.tokens_per_batch, None
+
+    def select(self, rows: datasets.Dataset, numbers: Any) -> datasets.Dataset:
+        return rows.select(numbers)
+
+    def targets(self, rows: datasets.Dataset) -> list[str]:
+        return list(rows["target"])
+
+    def names(self, rows: datasets.Dataset) -> list[str]:
+        return list(rows["source"])
+
+    def inputs(self, rows: datasets.Dataset, trained: Any) -> list[ReadText]:
+        return self.read(list(rows["source"]), trained)
+
+    def tokenizer(self, learnt: Mapping[str, Any]) -> Tokenizer:
+        """The tokenizer of the texts that are read."""
+        return learnt["tokenizer"]
+
+    def loaders(self) -> dict[str, tuple[str, Callable[[Path], Any]]]:
+        from regard.data.text.tokenizers import Tokenizer
+
+        return {"tokenizer": ("tokenizer.json", Tokenizer.load)}
+
+    def sizes(self, experiment: Any) -> list[str]:
+        return [f"vocabulary {len(experiment.files['tokenizer'])}"]
+
+    def learn(self, run: Any, folder: RunFolder, rows: datasets.Dataset) -> dict[str, Any]:
+        return {"tokenizer": text_tokenizer(tokenizer_path(folder), run, column(rows, "source"))}
+
+    def encode(
+        self, rows: datasets.Dataset, run: Any, learnt: Mapping[str, Any], target: Encodes, training: bool
+    ) -> TextExamples:
+        from regard.data.text.batches import encode_pairs
+
+        table = encode_pairs(
+            rows,
+            self.tokenizer(learnt),
+            target,  # pyright: ignore[reportArgumentType] (a tokenizer, or labels)
+            max_length=run.data.max_length,
+            overlong="drop" if training else "cut",
+            unit=self.examples,
+        )
+        return TextExamples(table, self)
+
+    def arguments(self, batch: PairBatch, training: Any = None) -> tuple[Tensor, ...]:
+        return batch.source, batch.source_lengths
+
+    def read(self, inputs: Sequence[Any], trained: Any) -> list[ReadText]:
+        from regard.errors import KindError
+
+        for number, text in enumerate(inputs):
+            if not isinstance(text, (str, ReadText)):
+                raise KindError(f"inputs[{number}] must be text; it is a {type(text).__name__}")
+        texts = [one.text if isinstance(one, ReadText) else one for one in inputs]
+        return [ReadText(text, ids) for text, ids in zip(texts, self._ids(texts, trained), strict=True)]
+
+    def _ids(self, texts: list[str], trained: Any) -> list[list[int]]:
+        return self.tokenizer(trained.files).encode_batch(texts)
+
+    def batch(self, inputs: Sequence[ReadText], targets: Sequence[Sequence[int]] | None = None) -> PairBatch:
+        from regard.data.text.batches import PairBatch
+
+        return PairBatch.of([one.ids for one in inputs], targets)
+
+    def annotations(self, one: ReadText) -> int:
+        return len(one.ids)
+
+
+@dataclass(frozen=True)
+class LabelledTextOptions(TokenOptions):
+    """Texts with labels, and how they are split into tokens."""
+
+    train: str | None = None
+    """Training texts: a .tsv, .csv, .jsonl or .parquet file, a folder with a folder of .txt files for each label, a
+    Hugging Face data set 'owner/name', or 'bundled' for generated texts."""
+    held_out: int = 1000
+    """Training texts that are used for validation when there are no validation data; at most a tenth of the texts."""
+    text_column: str = "text"
+    """Column of the texts."""
+    label_column: str = "label"
+    """Column of the labels: texts or numbers."""
+    vocabulary: int = 20000
+    """Largest size of the vocabulary, in tokens."""
+    max_length: int = 512
+    """Largest number of tokens of a text; longer ones are cut."""
+
+    columns = ("text_column", "label_column")
+
+
+@dataclass(frozen=True)
+class LabelledTextTraining(TrainingConfig):
+    """The batches of texts with labels."""
+
+    tokens_per_batch: int = 16384
+    """Largest number of tokens of a batch, padding included; a longer text is a batch of one."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_between(self, 1, MOST_BATCH * 1000, "tokens_per_batch")
+
+
+class LabelledTexts(TextInput):
+    """Texts with labels; a text that is too long is cut."""
+
+    examples = "texts"
+
+    def batch_tokens(self, training: Any) -> tuple[int, int | None]:
+        return LABEL_TOKENS * training.batch_size, training.tokens_per_batch
+
+    def class_files(self, folder: Path) -> Sequence[Path]:
+        from regard.data.text.sources import class_texts
+
+        return class_texts(folder).files
+
+    def open(self, source: Any, columns: Sequence[str | None], data: Any, limit: int | None = None) -> datasets.Dataset:
+        from regard.data.text.sources import labelled_lists, open_labelled
+
+        if isinstance(source, (tuple, list)) and len(source) == 2 and not isinstance(source[0], (str, Path)):
+            rows = labelled_lists(*source)
+            return rows if limit is None else rows.select(range(min(limit, len(rows))))
+        text, label = columns
+        return open_labelled(source, text or "text", label or "label", limit=limit)
+
+    def encode(
+        self, rows: datasets.Dataset, run: Any, learnt: Mapping[str, Any], target: Encodes, training: bool
+    ) -> TextExamples:
+        return super().encode(rows, run, learnt, target, training=False)
+
+    def read(self, inputs: Sequence[Any], trained: Any) -> list[ReadText]:
+        longest = trained.config.data.max_length
+        return [
+            ReadText(one.text, one.ids[:longest], max(0, len(one.ids) - longest))
+            for one in super().read(inputs, trained)
+        ]
+
+
+class PairedTexts(TextInput):
+    """Texts with the texts that they become; pairs with a text that is too long are not trained on."""
+
+    random_held_out = False
+
+    def __init__(self, generated: Generated, examples: str = "pairs"):
+        super().__init__(generated, examples)
+
+    def open(self, source: Any, columns: Sequence[str | None], data: Any, limit: int | None = None) -> datasets.Dataset:
+        from regard.data.text.sources import open_pairs
+
+        return open_pairs(source, *columns, lowercase=data.lowercase, limit=limit)
+
+
+def column(rows: datasets.Dataset, *names: str) -> Iterator[str]:
+    """The texts of some columns, read block by block."""
+    block: Any
+    for block in rows.iter(10_000):
+        yield from itertools.chain.from_iterable(block[name] for name in names)
+
+
+def text_tokenizer(path: Path, run: Any, texts: Any, min_count: int = 1) -> Tokenizer:
+    """The tokenizer of a run: the saved one, that of the run that it starts from, or one that is learnt from texts."""
+    from regard.data.text.tokenizers import Tokenizer
+
+    data = run.data
+    return learnt_tokenizer(
+        path,
+        run.training.init_from,
+        data,
+        lambda: Tokenizer.train(texts, data.tokenizer, data.vocabulary, data.lowercase, min_count),
+    )

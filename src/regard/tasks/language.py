@@ -1,0 +1,300 @@
+"""The task ``language``: the next token of running text, predicted by a Transformer decoder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from regard.errors import DataError
+from regard.tasks.inputs.input import (
+    Encodes,
+    Examples,
+    Generated,
+    Input,
+    held_out_size,
+    initial_tokenizer,
+    tokenizer_path,
+)
+from regard.tasks.options import (
+    MOST_BATCH,
+    MOST_FEATURES,
+    MOST_LAYERS,
+    DataOptions,
+    Normalizer,
+    Position,
+    check_heads,
+    model_fields,
+)
+from regard.tasks.outputs.next_token import (
+    ContinuationOptions,
+    NextTokenExperiment,
+    NextTokenTask,
+    TextLossOptions,
+    TrainedNextTokens,
+)
+from regard.training.config import TrainingConfig
+from regard.training.sections import check_at_least, check_between, check_choices, check_probabilities
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from regard.data.batches import Batches
+    from regard.data.text.running_text import TokenTable
+    from regard.training.run_folder import RunFolder
+
+MOST_CONTEXT = 1_000_000
+
+PredictionConfig = ContinuationOptions
+EvaluationConfig = TextLossOptions
+
+
+@dataclass(frozen=True)
+class DataConfig(DataOptions):
+    """The text of a run, and how it is split into tokens."""
+
+    train: str | None = None
+    """Training text: UTF-8 text files: a file, several with commas between them, a folder (its .txt files), a pattern
+    such as 'books/**/*.md', or 'bundled' for the generated English text. A file is a document."""
+    bundled: int = 0
+    """Number of sentences of the generated text to train on, instead of train."""
+    held_out: int = 100_000
+    """Tokens of the end of the training text that are used for validation when there is no validation text; at most a
+    tenth of the text."""
+    tokenizer: Literal["bpe", "word", "char"] = "bpe"
+    """bpe (sub-words of bytes), word or char; each keeps every space and line end."""
+    vocabulary: int = 8000
+    """Largest size of the vocabulary of bpe and word, in tokens; bpe has at least the 256 bytes."""
+
+    default_bundled = 20_000
+    generated = "sentences of the bundled text"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_between(self, 8, 10_000_000, "vocabulary")
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """The model of a run, without the size of its vocabulary."""
+
+    context: int = 256
+    """Tokens of a window: the longest text that the model reads at once."""
+    layers: int = 6
+    """Layers of the Transformer."""
+    hidden: int = 384
+    """Features of a token."""
+    heads: int = 6
+    """Query heads; a divisor of hidden."""
+    kv_heads: int | None = None
+    """Key and value heads, a divisor of heads. Default: as many as heads."""
+    feedforward: int = 0
+    """Units of the hidden layer of the feedforward networks; 0: four times hidden."""
+    norm: Literal["pre", "post"] = "pre"
+    """Layer normalization before each part (pre) or after the sum (post)."""
+    position: Position = "rotary"
+    """Positions that are added (sinusoidal, learned) or part of self-attention (rotary, alibi, t5, shaw); or none."""
+    activation: Literal["relu", "gelu", "silu"] = "gelu"
+    """relu, gelu or silu."""
+    score: Literal["additive", "cosine", "dot", "general", "scaled_dot"] = "scaled_dot"
+    """additive, cosine, dot, general or scaled_dot, of every attention."""
+    normalizer: Normalizer = "softmax"
+    """softmax, sparsemax, entmax15 or sigmoid, of every attention."""
+    dropout: float = 0.1
+    """Dropout rate, 0 to below 1."""
+    tied: bool = True
+    """The output matrix is the embedding."""
+    feedforward_chunk: int = 0
+    """Tokens that the feedforward networks treat at a time, to save memory when checkpointing; 0: all."""
+    activation_checkpointing: bool = False
+    """Activations are computed again in the backward pass: less memory, the same gradients."""
+
+    def __post_init__(self) -> None:
+        check_choices(self)
+        check_between(self, 1, MOST_CONTEXT, "context")
+        check_between(self, 1, MOST_LAYERS, "layers")
+        check_between(self, 1, MOST_FEATURES, "hidden", "heads")
+        check_between(self, 0, MOST_FEATURES, "feedforward")
+        check_between(self, 0, 1_000_000, "feedforward_chunk")
+        check_probabilities(self, "dropout")
+        check_heads(self)
+
+
+@dataclass(frozen=True)
+class LanguageTrainingConfig(TrainingConfig):
+    """How a language model is trained, and for how long."""
+
+    batch_size: int = 32
+    """Windows of a batch, on each device."""
+    windows: Literal["random", "consecutive"] = "random"
+    """Windows begin at any token (random), or an epoch has every token once (consecutive), in random order."""
+    steps_per_epoch: int = 0
+    """Batches of an epoch; 0: as many as the text has windows for."""
+    label_smoothing: float = 0.0
+    """Probability that is distributed over all tokens, 0 to below 1 (Szegedy et al. 2016, section 7)."""
+    validation_tokens: int = 0
+    """Tokens that each validation predicts: the first of the validation text; 0: all."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_between(self, 1, MOST_BATCH, "batch_size")
+        check_at_least(self, 0, "steps_per_epoch", "validation_tokens")
+        check_probabilities(self, "label_smoothing")
+
+
+class TokenExamples(Examples):
+    """Tokens of a text, in windows.
+
+    Args:
+        table: the tokens; the first one of a validation text is only read.
+        context: tokens of a window.
+    """
+
+    def __init__(self, table: TokenTable, context: int):
+        self.table, self._context = table, context
+        self.description = f"{len(table):,} tokens to train on"
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+    def epochs(self, training: Any, rank: int, world_size: int) -> Batches[int, Tensor]:
+        from regard.data.text.running_text import window_batches
+
+        return window_batches(
+            self.table,
+            training.batch_size,
+            self._context,
+            order=training.windows,
+            steps=training.steps_per_epoch,
+            seed=training.seed,
+            rank=rank,
+            world_size=world_size,
+        )
+
+
+class RunningText(Input):
+    """Running text; the rows are its files."""
+
+    kind = "text"
+    examples = "texts"
+
+    def located(self, folder: RunFolder, source: str) -> list[Path]:
+        import glob
+        import os
+
+        from regard.data.text.running_text import text_files
+
+        began_in = folder.manifest.read().began_in
+
+        def found(part: str) -> str:
+            path = os.path.join(began_in, part)  # an absolute part stays as it is
+            return path if os.path.exists(path) or glob.has_magic(part) else part
+
+        whole = found(source)
+        parts = [whole] if os.path.exists(whole) else [found(part.strip()) for part in source.split(",")]
+        return list(text_files(parts))
+
+    def source_files(self, folder: RunFolder, source: str) -> tuple[Path, ...]:
+        return tuple(self.located(folder, source))
+
+    def columns(self, data: DataOptions, folder: RunFolder, source: Any, given: Sequence[str | None] = ()) -> Any:
+        return ()
+
+    def open(self, source: Any, columns: Sequence[str | None], data: Any, limit: int | None = None) -> tuple[Path, ...]:
+        from regard.data.text.running_text import text_files
+
+        return text_files(source)
+
+    def held_out(self, rows: tuple[Path, ...], data: DataOptions) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
+        return rows, ()  # the tokens are split when they are known
+
+    def learn(self, run: Any, folder: RunFolder, rows: tuple[Path, ...]) -> dict[str, Any]:
+        from regard.data.text.running_text import names_of, read_text
+        from regard.data.text.tokenizers import TextTokenizer
+
+        path, initial, data = tokenizer_path(folder), run.training.init_from, run.data
+        if path.is_file():
+            return {"tokenizer": TextTokenizer.load(path)}
+        if initial is not None:
+            tokenizer = initial_tokenizer(TextTokenizer, initial, path.name, data)
+        elif any(file.stat().st_size for file in rows):
+            tokenizer = TextTokenizer.train(read_text(rows), data.tokenizer, data.vocabulary)
+        else:
+            raise DataError(f"{names_of(rows)}: empty; it should hold text")
+        tokenizer.save(path)
+        return {"tokenizer": TextTokenizer.load(path)}
+
+    def encode(
+        self, rows: tuple[Path, ...], run: Any, learnt: Mapping[str, Any], target: Encodes, training: bool
+    ) -> TokenExamples:
+        from regard.data.text.running_text import encode_text
+
+        return TokenExamples(encode_text(rows, learnt["tokenizer"]), run.model.context)
+
+    def read(self, inputs: Sequence[str], trained: Any) -> list[str]:
+        return list(inputs)
+
+
+class LanguageExperiment(NextTokenExperiment):
+    """A language model and its text."""
+
+    def encode(self, rows: Any, folder: RunFolder) -> None:
+        data, context = self.run.data, self.run.model.context
+        if data.validation or data.bundled:
+            super().encode(rows, folder)
+        else:
+            train = self.input.encode(rows, self.run, self.files, self.files["tokenizer"], training=True).table  # pyright: ignore[reportAttributeAccessIssue]
+            size = held_out_size(len(train), data.held_out, f"{data.train} has {len(train)} tokens", "text")
+            cut = len(train) - size
+            self.train = TokenExamples(train.part(0, cut), context)
+            self.validation = TokenExamples(train.part(cut - 1, len(train)), context)
+        if data.test is not None or data.bundled:  # a mistake in it does not wait for the end of the training
+            test = self.input.open_part(data, folder, "test")
+            self.input.encode(test, self.run, self.files, self.files["tokenizer"], training=False)
+
+
+class TrainedLanguageModel(TrainedNextTokens):
+    """The best model of a run with its tokenizer."""
+
+
+def _write_text(folder: Any, sizes: dict[str, int]) -> Mapping[str, Path]:
+    from regard.data.text.generated import write_text
+
+    return write_text(folder, sizes, 1)
+
+
+class LanguageTask(NextTokenTask):
+    """Modelling running text."""
+
+    name = "language"
+    summary = "Predict the next token of running text: a decoder-only Transformer."
+    input = RunningText(Generated(_write_text, validation=1000, test=1000, suffix=".txt", columns=()))
+    input_hint = "The beginning of a text"
+    data_config = DataConfig
+    model_config = ModelConfig
+    training_config = LanguageTrainingConfig
+    experiment = LanguageExperiment
+    trained = TrainedLanguageModel
+    model_class = "regard.models.language_model:LanguageModel"
+    variant = ("data", "tokenizer")
+
+    def learn(self, run: Any, folder: RunFolder, rows: Any) -> dict[str, Any]:
+        return self.input.learn(run, folder, rows)
+
+    def build_model(self, run: Any, files: Mapping[str, Any], train: Any) -> Any:
+        from regard.models.language_model import LanguageModel, LanguageModelConfig
+
+        model = run.model
+        fields = model_fields(
+            model,
+            LanguageModelConfig,
+            vocabulary=len(files["tokenizer"]),
+            dim=model.hidden,
+            feedforward=model.feedforward or 4 * model.hidden,
+            norm_first=model.norm == "pre",
+        )
+        return LanguageModel(LanguageModelConfig(**fields))
+
+
+TASK = LanguageTask()

@@ -1,1 +1,0 @@
-"""Modelling running text: predicting each token from those before it."""

@@ -1,0 +1,240 @@
+"""Options that tasks have in common: their data, tokens, batches and the search for a text; and the checks of options.
+
+A configuration of a task is a frozen dataclass with a docstring under each field, which is the help of its option. The
+files of this room import no PyTorch at module level, so that options are listed and checked quickly: functions import
+what they need.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from regard.errors import ArgumentError
+from regard.training.sections import check_at_least, check_between, check_choices
+
+if TYPE_CHECKING:
+    from regard.models.search import MinimumRisk
+
+MOST_FEATURES, MOST_LAYERS, MOST_HEADS, MOST_BATCH = 65_536, 100, 1024, 1_000_000
+"""Beyond these a model or a batch would not fit into any memory, or a search would never end."""
+
+Position = Literal["sinusoidal", "learned", "rotary", "alibi", "t5", "shaw", "none"]
+Normalizer = Literal["softmax", "sparsemax", "entmax15", "sigmoid"]
+
+
+@dataclass(frozen=True)
+class DataOptions:
+    """The data of a run: files of the user, or a generated corpus."""
+
+    train: str | None = None
+    """Training data, or 'bundled' for generated data."""
+    validation: str | None = None
+    """Validation data, in any form of the training data. Default: a part of the training data, as large as held_out
+    says."""
+    test: str | None = None
+    """Test data, evaluated when training is over. Default: none."""
+    bundled: int = 0
+    """Number of generated examples to train on, instead of train."""
+    held_out: int = 500
+    """Training examples that are used for validation when there are no validation data; at most a tenth of them."""
+
+    columns: ClassVar[tuple[str, ...]] = ()
+    """The fields that name a column: of the input, and of what is predicted."""
+    default_bundled: ClassVar[int] = 0
+    """Generated examples when no number is given; 0: the task has none."""
+    most_bundled: ClassVar[int] = 10_000_000
+    """Largest number of them."""
+    generated: ClassVar[str] = "generated examples"
+    """What they are, for messages."""
+    source: ClassVar[str] = "FILE"
+    """What the option train names, for messages."""
+
+    def __post_init__(self) -> None:
+        check_choices(self)
+        if self.train == "bundled" and self.default_bundled:
+            fill(self, train=None, bundled=self.bundled or self.default_bundled)
+        check_between(self, 0, self.most_bundled, "bundled")
+        if self.train is not None and self.bundled:
+            raise ArgumentError("--train and --bundled exclude each other; give one of them")
+        if self.train is None and not self.bundled:
+            generated = (
+                f", or --train bundled for {self.default_bundled:,} {self.generated} (--bundled says how many)"
+                if self.default_bundled
+                else ""
+            )
+            raise ArgumentError(f"there is nothing to train on; give --train {self.source}{generated}")
+        for name in ("train", "validation", "test", *self.columns):
+            if getattr(self, name) == "":
+                raise ArgumentError(f"{name} is empty; give a name, or leave it out")
+        if self.columns:
+            first, second = self.columns
+            column = getattr(self, first)
+            if column is not None and column == getattr(self, second):
+                raise ArgumentError(f"{first} must not be the column that {second} names; both are {column!r}")
+        check_at_least(self, 1, "held_out")
+
+    @property
+    def named_columns(self) -> tuple[str | None, ...]:
+        """The columns of the data."""
+        return tuple(getattr(self, name) for name in self.columns)
+
+
+@dataclass(frozen=True)
+class TokenOptions(DataOptions):
+    """The data of a run, and how texts are split into tokens."""
+
+    tokenizer: Literal["bpe", "word", "char"] = "word"
+    """bpe (sub-words), word or char."""
+    lowercase: bool = False
+    """Turn all text into lower case, references included."""
+    vocabulary: int = 8000
+    """Largest size of a vocabulary, in tokens."""
+    max_length: int = 100
+    """Largest number of tokens of a text."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_between(self, 8, 10_000_000, "vocabulary")
+        check_between(self, 1, 1_000_000, "max_length")
+
+
+@dataclass(frozen=True)
+class BatchOptions:
+    """How a trained model is used."""
+
+    batch_size: int = 64
+    """Inputs treated at once."""
+
+    def __post_init__(self) -> None:
+        check_between(self, 1, MOST_BATCH, "batch_size")
+
+
+@dataclass(frozen=True)
+class EvaluationOptions(BatchOptions):
+    """How a trained model is measured on a data set."""
+
+    limit: int | None = None
+    """Number of examples to evaluate, from the first. Default: all."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.limit is not None:
+            check_at_least(self, 1, "limit")
+
+
+@dataclass(frozen=True)
+class SearchOptions(BatchOptions):
+    """How a text is searched for."""
+
+    beam: int = 5
+    """Beam width; 1: greedy search."""
+    length_penalty: float = 1.0
+    """Exponent of the beam's length normalization, 0 or more; 0 favours short texts."""
+    samples: int = 0
+    """Draw so many texts and choose the one that has most in common with all of them (minimum Bayes risk), without a
+    beam; 0: a beam."""
+    temperature: float = 0.7
+    """Of the samples, above 0; below 1, likely tokens become more likely."""
+    utility_order: int = 4
+    """Samples are compared by the BLEU of their tokens, with n-grams up to this length."""
+    seed: int = 1
+    """Seed of the samples."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_between(self, 1, 1000, "beam")
+        check_between(self, 0, 100, "length_penalty")
+        check_between(self, 0, 1000, "samples")
+        check_between(self, 1e-6, 1e6, "temperature")
+        check_between(self, 1, 100, "utility_order")
+        check_between(self, 0, 2**63 - 1, "seed")
+
+    @property
+    def minimum_risk(self) -> MinimumRisk | None:
+        """How samples are drawn and compared; None: a beam search."""
+        if self.samples == 0:
+            return None
+        from regard.models.search import MinimumRisk
+
+        return MinimumRisk(self.samples, self.temperature, self.utility_order, self.seed)
+
+
+def search_line(width: int, length_penalty: float, risk: Mapping[str, Any] | None, *others: str) -> str:
+    """How an evaluation searched, in one line: ``"search: beam 5 · length penalty 1"``.
+
+    Args:
+        width: beam width.
+        length_penalty: exponent of the beam's length normalization.
+        risk: the fields of a `regard.models.search.MinimumRisk`; None: a beam search.
+        others: what else the search of a task depends on.
+    """
+    if risk is not None:
+        parts = [
+            f"minimum Bayes risk of {risk['samples']} samples", f"temperature {risk['temperature']:g}",
+            f"utility order {risk['order']}", f"seed {risk['seed']}",
+        ]  # fmt: skip
+    elif width == 1:
+        parts = ["greedy (beam 1)"]
+    else:
+        parts = [f"beam {width}", f"length penalty {length_penalty:g}"]
+    return f"search: {' · '.join([*parts, *others])}"
+
+
+def fill(options: Any, **values: Any) -> None:
+    """Set fields of frozen options, while they are made."""
+    for name, value in values.items():
+        object.__setattr__(options, name, value)
+
+
+def fill_defaults(options: Any, **values: Any) -> None:
+    """Set those of these fields that are None."""
+    fill(options, **{name: value for name, value in values.items() if getattr(options, name) is None})
+
+
+def changed_fields(options: Any, names: Iterable[str]) -> list[str]:
+    """Those of these fields that do not have their default."""
+    return [
+        field.name
+        for field in dataclasses.fields(options)
+        if field.name in names and getattr(options, field.name) != field.default
+    ]
+
+
+def check_meaning(options: Any, names: Iterable[str], kind: str) -> None:
+    """Raise ArgumentError if one of these fields, which have no meaning with ``kind``, does not have its default."""
+    for name in changed_fields(options, names):
+        raise ArgumentError(f"{name} has no meaning with {kind}; it is {getattr(options, name)!r}")
+
+
+def check_heads(options: Any, dim: str = "hidden") -> None:
+    """Raise ArgumentError unless the heads divide the features, and the heads of keys and values the heads."""
+    features, heads, kv_heads = getattr(options, dim), options.heads, getattr(options, "kv_heads", None)
+    if features % heads:
+        raise ArgumentError(f"heads must divide {dim}, {features}; it is {heads}")
+    if kv_heads is not None and (kv_heads < 1 or heads % kv_heads):
+        raise ArgumentError(f"kv_heads must divide heads, {heads}; it is {kv_heads}")
+    if getattr(options, "position", None) == "rotary" and features // heads % 2:
+        raise ArgumentError(
+            f"position 'rotary' needs an even number of features a head; {dim} / heads is {features // heads}"
+        )
+
+
+def check_even(options: Any) -> None:
+    """Raise ArgumentError if the features of a bidirectional encoder are odd."""
+    if options.hidden % 2:
+        raise ArgumentError(f"hidden must be even, half for each direction; it is {options.hidden}")
+
+
+def model_fields(options: Any, kind: type[Any], **others: Any) -> dict[str, Any]:
+    """The fields of a model's configuration that options have too, by the same names.
+
+    Args:
+        options: the options of the model.
+        kind: the configuration of the model, a dataclass.
+        others: fields that the options have by another name, or that the data decide.
+    """
+    known = {field.name for field in dataclasses.fields(kind)}
+    return {name: value for name, value in vars(options).items() if name in known} | others

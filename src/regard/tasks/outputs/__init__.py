@@ -1,0 +1,1 @@
+"""What tasks predict: a label, a text, a mask, the next token."""

@@ -1,0 +1,530 @@
+"""A label as output: the labels of a run, loss, validation and metrics, predictions with probabilities, evaluation."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from regard.atomic_file import write_atomically
+from regard.errors import ArgumentError, RunError
+from regard.tasks.inputs.input import chunks
+from regard.tasks.lazy import F, np, torch
+from regard.tasks.options import MOST_BATCH, MOST_HEADS, BatchOptions, EvaluationOptions, Normalizer
+from regard.tasks.task import SAMPLES, TableExperiment, TableTask, gathered
+from regard.tasks.trained_run import RunEvaluation, TrainedRun
+from regard.training.config import TrainingConfig
+from regard.training.run_folder import RunFolder
+from regard.training.sections import check_between, check_choices, check_probabilities
+from regard.training.task import Evaluation, Metric, Prediction, StepLoss, ValidationResult
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from regard.attention.execution import RecordedCall
+    from regard.data.labels import Labels
+    from regard.explanations.model_attention import ModelAttention
+    from regard.records import Axis
+
+MOST_SHOWN = 12
+"""Labels of the confusion matrix that is printed."""
+
+
+@dataclass(frozen=True)
+class LabelTraining(TrainingConfig):
+    """How a classifier is trained, and for how long."""
+
+    batch_size: int = 64
+    """Largest number of examples of a batch, on each device."""
+    label_smoothing: float = 0.1
+    """Probability that is distributed over all labels, 0 to below 1 (Szegedy et al. 2016, section 7)."""
+    class_weights: Literal["none", "balanced"] = "none"
+    """none, or balanced: an example counts in inverse proportion to the number of training examples with its label."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_between(self, 1, MOST_BATCH, "batch_size")
+        check_probabilities(self, "label_smoothing")
+
+
+@dataclass(frozen=True)
+class PoolingOptions:
+    """How the annotations of an input become one vector."""
+
+    pooling: Literal["attention", "mean", "max"] = "attention"
+    """attention (with a learned query), mean or max."""
+    pooling_heads: int = 1
+    """attention pooling: learned queries."""
+    score: Literal["additive", "concat", "cosine", "distance", "dot", "general", "mlp", "scaled_dot"] = "additive"
+    """attention pooling: additive, concat, cosine, distance, dot, general, mlp or scaled_dot."""
+    normalizer: Normalizer = "softmax"
+    """attention pooling: softmax, sparsemax, entmax15 or sigmoid."""
+
+    def __post_init__(self) -> None:
+        check_choices(self)
+        check_between(self, 1, MOST_HEADS, "pooling_heads")
+
+
+class LabelExperiment(TableExperiment):
+    """A classifier and its data.
+
+    Attributes:
+        labels: the labels.
+        true: the number of each validation example's label.
+        counts: training examples of each label.
+    """
+
+    @property
+    def unit(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.input.examples
+
+    @property
+    def labels(self) -> Labels:
+        return self.files["labels"]
+
+    def check_rows(self, folder: RunFolder) -> None:
+        data, unit = self.run.data, self.input.labelled_unit
+        rows = {"validation": self.validation_rows}
+        if data.test is not None:
+            rows["test"] = self.input.open_part(data, folder, "test")
+        for part, found in rows.items():
+            where = getattr(data, part) or "the bundled corpus"
+            self.labels.require(set(self.input.targets(found)), where, unit)
+
+    def examine(self, rows: Any) -> None:
+        names = Counter(self.input.targets(rows))
+        self.counts = tuple(names[name] for name in self.labels.names)
+        self.true = [self.labels.number(name) for name in self.input.targets(self.validation_rows)]
+        balanced = self.training.class_weights == "balanced"
+        self.class_weights = balanced_weights(self.counts) if balanced else None
+
+    def loss(self, batch: Any) -> StepLoss:
+        logits, labels = self.model(*self.input.arguments(batch, self.training)).logits, batch.target[:, 1]
+        weight = None if self.class_weights is None else self.class_weights.to(logits)
+        smoothing = self.training.label_smoothing
+        total = F.cross_entropy(logits, labels, weight, label_smoothing=smoothing)
+        plain = F.cross_entropy(logits.detach(), labels) if smoothing or weight is not None else total
+        return StepLoss(total, float(plain.detach()), len(batch))
+
+    def validate(self, rank: int, world_size: int) -> ValidationResult:
+        from itertools import islice
+
+        loss, predicted = 0.0, {}
+        for batch in islice(self.validation.in_order(self.training), rank, None, world_size):
+            batch = batch.to(self.device)
+            logits = self.model(*self.input.arguments(batch)).logits
+            loss += float(F.cross_entropy(logits, batch.target[:, 1], reduction="sum"))
+            predicted.update(zip(batch.index.tolist(), logits.argmax(-1).tolist(), strict=True))
+        parts = gathered((loss, predicted), world_size)
+        loss = sum(part[0] for part in parts)
+        predicted = {row: label for part in parts for row, label in part[1].items()}
+        names = self.labels.names
+        metrics = label_metrics(self.true, [predicted[row] for row in range(len(self.true))], names)
+        samples = [
+            {self.input.sample_name: name, "label": label, "found": names[predicted[row]]}
+            for row, name, label in self.input.samples(self.validation_rows, SAMPLES)
+        ]
+        return ValidationResult(
+            loss / len(self.true), {"accuracy": metrics.accuracy, "macro_f1": metrics.macro_f1}, samples
+        )
+
+
+class LabelPrediction(Prediction):
+    """An input and its label; a subclass is a dataclass.
+
+    Attributes:
+        label: the name of the most probable label.
+        probabilities: label → probability, the most probable first.
+    """
+
+    label: str
+    probabilities: dict[str, float]
+
+    @property
+    def answer(self) -> str:
+        return self.label
+
+    @property
+    def titled(self) -> str:
+        """The label with its probability, for a picture."""
+        return f"{self.label} {self.probabilities[self.label]:.3f}"
+
+    def ranked(self) -> tuple[tuple[str, float], ...]:
+        return tuple(self.probabilities.items())
+
+    def label_fields(self) -> dict[str, Any]:
+        """The label and the probabilities, for JSON."""
+        return {
+            "label": self.label,
+            "probabilities": {label: round(value, 6) for label, value in self.probabilities.items()},
+        }
+
+
+@dataclass(frozen=True, repr=False)
+class PlainLabel(LabelPrediction):
+    """The label of an input, with the probabilities of all labels."""
+
+    label: str
+    probabilities: dict[str, float]
+
+    @property
+    def text(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.label
+
+    def to_dict(self) -> dict[str, Any]:
+        return self.label_fields()
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """What the model gives for inputs, in their order.
+
+    Attributes:
+        logits: float32 ``[inputs, labels]``, on the CPU.
+        weights: for each input its attention weights, e.g. ``[heads, annotations]``; empty where they were not asked
+            for.
+    """
+
+    logits: Tensor
+    weights: list[Any] = field(default_factory=list)
+
+
+class TrainedLabels(TrainedRun):
+    """The best model of a run with its labels."""
+
+    @property
+    def labels(self) -> Labels:
+        """The labels, in the order of the model's outputs."""
+        return self.files["labels"]
+
+    def check_sizes(self, files: dict[str, Any], config: Any) -> None:
+        if len(files["labels"]) != config.labels:
+            raise RunError(f"{self.folder.path}: the number of labels and that of the model's outputs differ")
+
+    def outputs(self, inputs: Sequence[Any], batch_size: int = 64, *, need_weights: bool = False) -> Outputs:
+        """What the model gives for inputs.
+
+        Args:
+            inputs: what `read` gives for each.
+            batch_size: inputs, of similar length, that are classified at once.
+            need_weights: whether to give the attention weights.
+        """
+        logits = torch.zeros(len(inputs), len(self.labels))
+        weights: list[Any] = [None] * len(inputs)
+        order = sorted(range(len(inputs)), key=lambda row: self.input.annotations(inputs[row]))
+        with torch.inference_mode():
+            for rows in chunks(order, batch_size):
+                logits[rows], of_batch = self.classify_batch([inputs[row] for row in rows], need_weights)
+                for row, one in zip(rows, of_batch, strict=False):
+                    weights[row] = one
+        return Outputs(logits, weights if need_weights else [])
+
+    def classify_batch(self, inputs: Sequence[Any], need_weights: bool) -> tuple[Tensor, list[Any]]:
+        """The logits ``[inputs, labels]`` and the weights of a batch of inputs; no weights where there are none."""
+        batch = self.input.batch(inputs).to(self.device)
+        found = self.model(*self.input.arguments(batch), need_weights=need_weights)
+        weights = []
+        if found.weights is not None:
+            of_batch = found.weights.float().cpu()
+            weights = [of_batch[row, :, : self.input.annotations(one)].clone() for row, one in enumerate(inputs)]
+        return found.logits.float().cpu(), weights
+
+    def predict_with(self, inputs: Sequence[Any], options: Any) -> list[Any]:
+        read = self.input.read(inputs, self)
+        found = self.outputs(read, options.batch_size, need_weights=self.model.attends)
+        weights = found.weights or [None] * len(read)
+        return [self.labelled(one, row, weight) for one, row, weight in zip(read, found.logits, weights, strict=True)]
+
+    def labelled(self, one: Any, logits: Tensor, weights: Any) -> LabelPrediction:
+        """The prediction of an input, from its logits ``[labels]`` and its weights."""
+        probabilities = logits.double().softmax(-1)
+        order = probabilities.argsort(descending=True, stable=True).tolist()
+        ranked = {self.labels.names[number]: float(probabilities[number]) for number in order}
+        return self.prediction(one, self.labels.names[order[0]], ranked, weights)
+
+    def prediction(self, one: Any, label: str, probabilities: dict[str, float], weights: Any) -> LabelPrediction:
+        """The prediction of an input that was read."""
+        return PlainLabel(label, probabilities)
+
+    def check_drawable(self) -> None:
+        if not self.model.attends:
+            raise ArgumentError(
+                f"{self.folder.path} has no attention weights (its pooling is {self.model.config.pooling!r}); there is "
+                "nothing to draw"
+            )
+
+    def attentions_of(
+        self, calls: Sequence[RecordedCall], pools: bool, axis: Axis, query: str, prefix: str = "encoder.layers"
+    ) -> list[ModelAttention]:
+        """The attention of each layer of an encoder, and that of the pooling.
+
+        Args:
+            calls: all calls of attention while the model ran.
+            pools: whether the last one is that of the pooling.
+            axis: what the annotations stand for.
+            query: label of the learned query, which stands for no annotation.
+            prefix: name of the list of layers in the model.
+        """
+        from regard.explanations.model_attention import ModelAttention
+        from regard.records import TokenAxis
+
+        layers = len(calls) - pools
+        found = [
+            ModelAttention(f"{prefix}.{layer}.self_attn", layer, "self", axis, axis, [call])
+            for layer, call in enumerate(calls[:layers])
+        ]
+        if pools:
+            found.append(ModelAttention("pooling", layers, "cross", TokenAxis((query,), (True,)), axis, calls[layers:]))
+        return found
+
+    def measure(self, source: Any, columns: Sequence[str | None], options: Any) -> LabelEvaluation:
+        rows = self.input.open(source, columns, self.config.data, options.limit)
+        where = source_name(source)
+        targets, names = self.input.targets(rows), self.labels.names
+        self.labels.require(set(targets), where, self.input.labelled_unit)
+        true = [self.labels.number(name) for name in targets]
+        inputs = self.input.inputs(rows, self)
+        start = time.monotonic()
+        found = self.outputs(inputs, options.batch_size, need_weights=self.measures_weights(source, rows))
+        seconds = time.monotonic() - start
+        best = found.logits.double().softmax(-1).max(-1)
+        metrics = label_metrics(true, best.indices.tolist(), names)
+        shared = {
+            "data": where,
+            **vars(metrics),
+            "loss": float(F.cross_entropy(found.logits.double(), torch.tensor(true))),
+            "seconds": seconds,
+            "labels": list(names),
+            "predictions": [
+                (name, names[own], names[given], probability)
+                for name, own, given, probability in zip(
+                    self.input.names(rows), true, best.indices.tolist(), best.values.tolist(), strict=True
+                )
+            ],
+        }
+        return self.evaluation(shared, source, rows, inputs, found)
+
+    def measures_weights(self, source: Any, rows: Any) -> bool:
+        """Whether an evaluation measures the attention weights."""
+        return False
+
+    def evaluation(self, shared: dict[str, Any], source: Any, rows: Any, inputs: list[Any], found: Outputs) -> Any:
+        """The evaluation of the task, a `LabelEvaluation`.
+
+        Args:
+            shared: the fields of `LabelEvaluation`.
+            source: the data.
+            rows: its rows.
+            inputs: their inputs.
+            found: what the model gave for them.
+        """
+        return LabelEvaluation(**shared)
+
+
+def source_name(source: Any) -> str:
+    """The name of a data set: its path; ``"lists"`` for lists of Python."""
+    return "lists" if isinstance(source, (tuple, list)) else str(source)
+
+
+@dataclass(frozen=True, repr=False)
+class LabelEvaluation(RunEvaluation):
+    """How good a classifier is on a data set."""
+
+    data: str
+    """Name of the data set."""
+    accuracy: float
+    """0 to 1."""
+    macro_precision: float
+    """Mean over labels, 0 to 1."""
+    macro_recall: float
+    macro_f1: float
+    loss: float
+    """Mean −log p of the true label, in nats."""
+    seconds: float
+    """Duration of the classification."""
+    labels: list[str]
+    by_label: list[LabelScores]
+    confusion: list[list[int]]
+    """``[true][found]``: numbers of examples."""
+    predictions: list[tuple[str, str, str, float]]
+    """Example, true label, found label and its probability."""
+
+    examples: ClassVar[tuple[str, ...]] = ("predictions",)
+    example: ClassVar[str] = "text"
+    """What an example is; the first column of the predictions."""
+
+    def counted(self) -> str:
+        """How much was evaluated: ``"50 texts"``."""
+        return f"{len(self.predictions)} {self.example}s"
+
+    def others(self) -> str:
+        """What else the first line says, after the loss."""
+        return ""
+
+    def lines(self) -> list[str]:
+        first = (
+            f"{self.data}: {self.counted()} · accuracy {self.accuracy:.4f} · macro F1 {self.macro_f1:.4f} · "
+            f"loss {self.loss:.4f}{self.others()}"
+        )
+        return [first, *table_lines(self.by_label, f"{self.example}s"), *confusion_lines(self.confusion, self.labels)]
+
+    def write(self, folder: RunFolder, name: str) -> list[Path]:
+        """Write the numbers, the predictions (``evaluation-<name>.tsv``) and a picture of the confusion matrix."""
+        paths = Evaluation.write(self, folder, name)
+        rows = [(self.example, "label", "found", "probability")]
+        rows += [(example, label, found, f"{value:.6f}") for example, label, found, value in self.predictions]
+        lines = ("\t".join(" ".join(cell.split()) for cell in row) + "\n" for row in rows)
+        path = folder.file(f"evaluation-{name}.tsv")
+        write_atomically(path, "".join(lines).encode())
+        return [*paths, path, draw_confusion(folder, self.confusion, self.labels, f"confusion-{name}")]
+
+
+def draw_confusion(folder: RunFolder, confusion: Sequence[Sequence[int]], labels: Sequence[str], name: str) -> Path:
+    """Draw ``pictures/<name>.png``: how many examples of each label were given which."""
+    from regard.pictures import confusion_matrix, save
+
+    folder.make_pictures()
+    return save(confusion_matrix(confusion, labels), folder.pictures / f"{name}.png")
+
+
+def table_lines(by_label: Sequence[LabelScores], unit: str) -> list[str]:
+    """A line for each label with its precision, recall, F1 and number of examples.
+
+    Args:
+        by_label: the scores of each label.
+        unit: what an example is, in the plural, at most six letters.
+    """
+    width = max(5, *(len(one.label) for one in by_label))
+    rows = [
+        f"  {one.label:<{width}}  {one.precision:9.4f}  {one.recall:6.4f} {one.f1:6.4f}  {one.texts:6}"
+        for one in by_label
+    ]
+    return [f"  {'label':<{width}}  precision  recall     F1  {unit:>6}", *rows]
+
+
+def confusion_lines(confusion: Sequence[Sequence[int]], labels: Sequence[str]) -> list[str]:
+    """The confusion matrix ``[true][found]``, or where it is if it has more than `MOST_SHOWN` labels."""
+    if len(labels) > MOST_SHOWN:
+        return [f"  the confusion matrix of {len(labels)} labels is in the results"]
+    width = max(4, *(len(label) for label in labels))
+    digits = max(width, *(len(str(number)) for row in confusion for number in row))
+    head = f"  {'true':<{width}} | " + " ".join(f"{label:>{digits}}" for label in labels) + "  (found)"
+    rows = [
+        f"  {label:<{width}} | " + " ".join(f"{number:>{digits}}" for number in row)
+        for label, row in zip(labels, confusion, strict=True)
+    ]
+    return [head, *rows]
+
+
+@dataclass(frozen=True)
+class LabelScores:
+    """How well one label is found; each number is in [0, 1], and 0 where its denominator is."""
+
+    label: str
+    precision: float
+    """Examples with the label among those that were given it."""
+    recall: float
+    """Examples that were given the label among those with it."""
+    f1: float
+    """Harmonic mean of both."""
+    texts: int
+    """Examples with the label."""
+
+
+@dataclass(frozen=True)
+class LabelMetrics:
+    """How well labels are found in a data set.
+
+    The macro means are over the labels that occur in the data or among the found labels.
+    """
+
+    confusion: list[list[int]]
+    """``[true][found]``: numbers of examples."""
+    accuracy: float
+    macro_precision: float
+    macro_recall: float
+    macro_f1: float
+    by_label: list[LabelScores]
+    """In the order of the labels, also of those that do not occur."""
+
+
+def label_metrics(true: Sequence[int], found: Sequence[int], labels: Sequence[str]) -> LabelMetrics:
+    """The metrics of found labels.
+
+    Args:
+        true: the number of each example's label.
+        found: the number of the label that each example was given.
+        labels: the names of the labels.
+    """
+
+    def ratio(part: Any, whole: Any) -> Any:
+        return part / np.maximum(whole, 1)
+
+    confusion = np.zeros((len(labels), len(labels)), np.int64)
+    np.add.at(confusion, (np.asarray(true, np.int64), np.asarray(found, np.int64)), 1)
+    right, has, given = confusion.diagonal(), confusion.sum(1), confusion.sum(0)
+    precision, recall, f1 = ratio(right, given), ratio(right, has), ratio(2 * right, has + given)
+    occurs = has + given > 0
+    macro = [float(values[occurs].mean()) if occurs.any() else 0.0 for values in (precision, recall, f1)]
+    columns = zip(labels, precision.tolist(), recall.tolist(), f1.tolist(), has.tolist(), strict=True)
+    accuracy = float(right.sum() / max(1, confusion.sum()))
+    return LabelMetrics(
+        confusion.tolist(), accuracy, macro[0], macro[1], macro[2], [LabelScores(*one) for one in columns]
+    )
+
+
+def balanced_weights(counts: Sequence[int]) -> Tensor:
+    """Weights of labels in inverse proportion to their counts: their mean over all examples is 1."""
+    number = torch.tensor(counts, dtype=torch.float64)
+    present = int((number > 0).sum())
+    return (number.sum() / (present * number.clamp(min=1))).float()
+
+
+class LabelTask(TableTask):
+    """A task that tells the label of an input."""
+
+    metrics = (Metric("accuracy", "accuracy", digits=4), Metric("macro_f1", "macro F1", digits=4))
+    answer_name = "Label"
+    training_config = LabelTraining
+    prediction_config = BatchOptions
+    evaluation_config = EvaluationOptions
+    experiment = LabelExperiment
+    trained = TrainedLabels
+
+    @property
+    def results(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return ("evaluation-*.tsv", "pictures/confusion-*.png", *super().results)
+
+    def loaders(self) -> dict[str, tuple[str, Callable[[Path], Any]]]:
+        from regard.data.labels import Labels
+
+        return {**self.input.loaders(), "labels": ("labels.json", Labels.load)}
+
+    def learn(self, run: Any, folder: RunFolder, rows: Any) -> dict[str, Any]:
+        """The labels of the training data, and what the input learns.
+
+        A run that starts from the model of another run takes its labels.
+
+        Raises:
+            DataError: there is one label only, or with the labels of another run an unknown one.
+        """
+        from regard.data.labels import Labels
+
+        path, initial = folder.file("labels.json"), run.training.init_from
+        names, where = set(self.input.targets(rows)), run.data.train or "the bundled corpus"
+        if path.is_file():
+            labels = Labels.load(path)
+        elif initial is not None:
+            labels = Labels.load(RunFolder(initial).file("labels.json"))
+        else:
+            labels = Labels.of(names, where, self.input.labelled_unit)
+        labels.require(names, where, self.input.labelled_unit)
+        if not path.is_file():
+            labels.save(path)
+        return {**self.input.learn(run, folder, rows), "labels": labels}
+
+    def sizes(self, experiment: TableExperiment) -> list[str]:
+        return [f"{len(experiment.files['labels'])} labels", *self.input.sizes(experiment)]

@@ -1,0 +1,533 @@
+"""The next token as output: the loss and measures of running text, continuations, and what could come next."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from regard.errors import ArgumentError, RunError
+from regard.tasks.lazy import np, torch
+from regard.tasks.task import TableExperiment, TableTask, gathered
+from regard.tasks.trained_run import RunEvaluation, TrainedRun
+from regard.training.sections import check_at_least, check_between, check_finite
+from regard.training.task import Metric, Prediction, StepLoss, ValidationResult
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from regard.data.text.running_text import TokenTable
+    from regard.data.text.tokenizers import TextTokenizer
+    from regard.explanations.model_attention import ModelAttention
+    from regard.models.language_model import LanguageModel
+    from regard.records import TokenAxis
+
+MOST_TOKENS = 10_000_000
+"""Largest number of tokens of a continuation."""
+
+TOKENS_PER_BATCH = 16_384
+"""Tokens that are predicted at once."""
+
+SAMPLE_PROMPT, SAMPLE_TOKENS = 16, 100
+"""Tokens of the validation text that a sample continues, and of the sample."""
+
+MOST_NAMED = 10
+"""Unknown pieces beyond which a message counts the others."""
+
+
+@dataclass(frozen=True)
+class ContinuationOptions:
+    """How a text is continued."""
+
+    tokens: int = 200
+    """Largest number of new tokens; 0: none."""
+    temperature: float = 0.8
+    """Below 1, likely tokens become more likely; above 1, less likely; 0: always the most likely token."""
+    top_k: int = 0
+    """Number of most likely tokens to draw from; 0: all."""
+    top_p: float = 1.0
+    """Draw from the most likely tokens whose probabilities add up to this, above 0 to 1; 1: all."""
+    seed: int = 1
+    """Seed of the draws."""
+    next: int = 0
+    """Number of most likely next tokens of each input to show, with their probabilities."""
+    layer: int | None = None
+    """Layer whose attention weights, as the mean over its heads, are in pictures and JSON, from 0. Default: the last
+    one in pictures, none in JSON."""
+
+    def __post_init__(self) -> None:
+        check_finite(self)
+        check_between(self, 0, MOST_TOKENS, "tokens")
+        check_between(self, 0, 2**63 - 1, "seed")
+        check_between(self, 0, 1000, "temperature")
+        check_at_least(self, 0, "top_k", "next", *(["layer"] if self.layer is not None else []))
+        if not 0 < self.top_p <= 1:
+            raise ArgumentError(f"top_p must be above 0 and at most 1; it is {self.top_p}")
+
+
+@dataclass(frozen=True)
+class TextLossOptions:
+    """How a language model is measured on a text."""
+
+    stride: int = 0
+    """Tokens between the starts of windows, up to the context; a smaller one gives each token more context and takes
+    longer; 0: the context."""
+    limit: int = 0
+    """Number of tokens to predict, from the first; 0: all."""
+
+    def __post_init__(self) -> None:
+        check_at_least(self, 0, "stride", "limit")
+
+
+class NextTokenExperiment(TableExperiment):
+    """A language model and its text; the validation examples have a ``table`` of tokens."""
+
+    unit = "tokens"
+
+    def examine(self, rows: Any) -> None:
+        self.batches(0, 1)  # a text that is too short is an error now
+
+    def loss(self, batch: Tensor) -> StepLoss:
+        found = self.model.loss(batch, label_smoothing=self.training.label_smoothing)
+        return StepLoss(found.total, float(found.nll.mean()), found.nll.numel())
+
+    def validate(self, rank: int, world_size: int) -> ValidationResult:
+        found = text_loss(
+            self.model,
+            self.validation.table,  # pyright: ignore[reportAttributeAccessIssue]
+            self.files["tokenizer"],
+            limit=self.training.validation_tokens,
+            rank=rank,
+            world_size=world_size,
+        )
+        metrics = {"bits_per_byte": found.bits_per_byte, "perplexity": found.perplexity}
+        return ValidationResult(found.loss, metrics, [self._sample()])
+
+    def _sample(self) -> dict[str, Any]:
+        from regard.models.search import TokenChoice
+        from regard.models.text_continuation import continue_tokens
+
+        tokenizer = self.files["tokenizer"]
+        given = self.validation.table.ids(0, 1 + SAMPLE_PROMPT).tolist()  # pyright: ignore[reportAttributeAccessIssue]
+        found = continue_tokens(
+            self.model,
+            given,
+            SAMPLE_TOKENS,
+            TokenChoice(temperature=0.8),
+            end=tokenizer.END,
+            forbidden=(tokenizer.UNK,),
+            # The same draws at every validation, and none of the training's.
+            generator=torch.Generator(self.device).manual_seed(1),
+        )
+        return {"prompt": tokenizer.decode(given), "continuation": tokenizer.decode(found.tokens)}
+
+
+@dataclass(frozen=True)
+class TextLoss:
+    """The loss of a model on a text, summed over its tokens."""
+
+    nats: float
+    """−log p of all predicted tokens."""
+    tokens: int
+    """Predicted tokens; the ends of documents but the last one are among them."""
+    bytes: int
+    """Bytes of the predicted tokens in UTF-8. An unknown piece has none, so it never makes bits a byte smaller."""
+    unknown: int
+    """Predicted tokens that are unknown pieces."""
+
+    @property
+    def loss(self) -> float:
+        """Mean −log p of a token, in nats."""
+        return self.nats / max(1, self.tokens)
+
+    @property
+    def perplexity(self) -> float:
+        """exp(loss)."""
+        return math.exp(min(self.loss, 700.0))
+
+    @property
+    def bits_per_byte(self) -> float:
+        """−log₂ p of the text, divided by its bytes; it does not depend on the tokenizer."""
+        return self.nats / math.log(2) / self.bytes if self.bytes else math.inf
+
+    def __add__(self, other: TextLoss) -> TextLoss:
+        return TextLoss(
+            self.nats + other.nats,
+            self.tokens + other.tokens,
+            self.bytes + other.bytes,
+            self.unknown + other.unknown,
+        )
+
+
+@dataclass(frozen=True)
+class Windows:
+    """Windows of equal length that predict every token of a text once.
+
+    Window ``k`` reads the tokens from ``starts[k]`` on, and the predictions of its last ``counted[k]`` tokens count.
+    """
+
+    starts: np.ndarray
+    counted: np.ndarray
+    length: int
+
+    @classmethod
+    def over(cls, predicted: int, context: int, stride: int) -> Windows:
+        """The windows that predict the tokens 1 to ``predicted``.
+
+        The first window predicts ``context`` tokens; each later one begins ``stride`` tokens after the one before it,
+        and predicts the next ``stride`` tokens. The last one ends with the text.
+        """
+        length = min(context, predicted)
+        ends = np.append(np.arange(length, predicted, stride), predicted)
+        return cls(ends - length, np.diff(ends, prepend=0), length)
+
+
+def text_loss(
+    model: LanguageModel,
+    table: TokenTable,
+    tokenizer: TextTokenizer,
+    *,
+    stride: int = 0,
+    limit: int = 0,
+    rank: int = 0,
+    world_size: int = 1,
+) -> TextLoss:
+    """The loss on a text whose first token is only read. In a distributed run each process predicts a part of it.
+
+    Args:
+        model: the model, in evaluation mode.
+        table: the ids of the text, at least two.
+        tokenizer: the tokenizer of the ids.
+        stride: tokens between the starts of windows, up to the model's context; 0: the context.
+        limit: largest number of predicted tokens, from the first; 0: all.
+        rank: number of this process.
+        world_size: number of processes.
+    """
+    predicted = len(table) - 1 if not limit else min(limit, len(table) - 1)
+    context = model.config.context
+    windows = Windows.over(predicted, context, stride or context)
+    rows = max(1, TOKENS_PER_BATCH // windows.length)
+    device = next(model.parameters()).device
+    total = TextLoss(0.0, 0, 0, 0)
+    for first in itertools.islice(range(0, len(windows.starts), rows), rank, None, world_size):
+        tokens = table.windows(windows.starts[first : first + rows], windows.length + 1)
+        counted = np.arange(windows.length) >= windows.length - windows.counted[first : first + rows, None]
+        with torch.inference_mode():
+            nll = model.loss(torch.from_numpy(tokens).to(device)).nll.double().cpu().numpy()
+        targets = tokens[:, 1:][counted]
+        total += TextLoss(
+            float(nll[counted].sum()),
+            int(counted.sum()),
+            int(tokenizer.byte_lengths[targets].sum()),
+            int((targets == tokenizer.UNK).sum()),
+        )
+    return sum(gathered(total, world_size), TextLoss(0.0, 0, 0, 0))
+
+
+@dataclass(frozen=True)
+class NextToken:
+    """A token that may come next."""
+
+    token: str
+    """Its label: a space is ``␣``, a line end ``↵``."""
+    probability: float
+
+
+@dataclass(frozen=True, repr=False)
+class Continuation(Prediction):
+    """A text and its continuation.
+
+    Attributes:
+        prompt: the given text, unchanged.
+        text: the given text and its continuation.
+        continuation: the new part alone.
+        log_probability: log p of the new tokens in nats, without temperature.
+        ended: whether the model ended the text, before the largest number of tokens.
+        next: the most likely tokens after the given text, the most likely first, as many as were asked for.
+        ids: the tokens of the whole text, the end of the document before it first.
+        layer: the layer that was asked for, from 0; None: none.
+        tokens: labels of the last tokens of the text, as many as the model reads at once; empty without a layer.
+        weights: float32 ``[tokens, tokens]``, attention weights in ``layer`` as the mean over its heads; None without a
+            layer.
+        unknown: the pieces of the given text that the tokenizer does not know.
+    """
+
+    prompt: str
+    text: str
+    continuation: str
+    log_probability: float
+    ended: bool
+    next: tuple[NextToken, ...]
+    ids: tuple[int, ...] = field(repr=False)
+    layer: int | None = None
+    tokens: tuple[str, ...] = field(default=(), repr=False)
+    weights: Tensor | None = field(default=None, repr=False)
+    unknown: tuple[str, ...] = ()
+
+    def texts(self) -> tuple[tuple[str, str], ...]:
+        written = (("continuation", self.continuation),) if self.continuation else ()
+        return ("prompt", self.prompt), *written
+
+    @property
+    def written(self) -> str:
+        return self.continuation
+
+    def ranked(self) -> tuple[tuple[str, float], ...]:
+        return tuple((found.token, found.probability) for found in self.next)
+
+    def lines(self) -> list[str]:
+        """The text, and a line for each of the most likely next tokens."""
+        return [self.text, *(f"{found.probability:.4f} {found.token}" for found in self.next)]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Prompt, text, continuation, log-probability in nats; next tokens, weights ``[token][token]`` if asked for."""
+        found: dict[str, Any] = {
+            "prompt": self.prompt,
+            "text": self.text,
+            "continuation": self.continuation,
+            "log_probability": round(self.log_probability, 4),
+            "ended": self.ended,
+            "unknown": list(self.unknown),
+        }
+        if self.next:
+            found["next"] = [{"token": one.token, "probability": round(one.probability, 6)} for one in self.next]
+        if self.weights is not None:
+            found["layer"], found["tokens"] = self.layer, list(self.tokens)
+            found["weights"] = [[round(weight, 4) for weight in row] for row in self.weights.tolist()]
+        return found
+
+
+@dataclass(frozen=True, repr=False)
+class LanguageEvaluation(RunEvaluation):
+    """How well a language model predicts a text."""
+
+    data: str
+    """Name of the text."""
+    tokens: int
+    """Predicted tokens; the ends of documents but the last one are among them."""
+    bytes: int
+    """Bytes of the predicted tokens in UTF-8; an unknown piece has none."""
+    unknown: int
+    """Predicted tokens that are unknown pieces, of which only that they are unknown is predicted."""
+    loss: float
+    """Mean −log p of a token, in nats."""
+    perplexity: float
+    """exp(loss). It depends on the tokenizer: compare it only between runs with the same tokenizer."""
+    bits_per_byte: float
+    """−log₂ p of the text, divided by its bytes; comparable between tokenizers that know every piece."""
+    stride: int
+    """Tokens between the starts of windows."""
+    seconds: float
+    """Duration of the prediction."""
+
+    def lines(self) -> list[str]:
+        lines = [
+            f"{self.data}: {self.tokens:,} tokens, {self.bytes:,} bytes · bits/byte {self.bits_per_byte:.4f} · "
+            f"perplexity {self.perplexity:.2f} · {self.loss:.4f} nats a token"
+        ]
+        if self.unknown:
+            lines.append(
+                f"{self.unknown:,} tokens are not in the model's vocabulary: what they are is not predicted, so "
+                "bits/byte and perplexity do not compare with those of other tokenizers"
+            )
+        return lines
+
+
+class TrainedNextTokens(TrainedRun):
+    """The best model of a run with its tokenizer."""
+
+    @property
+    def tokenizer(self) -> TextTokenizer:
+        """The tokenizer of the text."""
+        return self.files["tokenizer"]
+
+    @property
+    def tokenizers(self) -> Mapping[str, TextTokenizer]:
+        return {"text": self.tokenizer}
+
+    def check_sizes(self, files: dict[str, Any], config: Any) -> None:
+        if len(files["tokenizer"]) != config.vocabulary:
+            raise RunError(f"{self.folder.path}: the vocabulary sizes of the tokenizer and of the model differ")
+
+    def predict_with(self, inputs: Sequence[str], options: ContinuationOptions) -> list[Continuation]:
+        layers = self.model.config.layers
+        if options.layer is not None and options.layer >= layers:
+            raise ArgumentError(f"layer must be from 0 to {layers - 1}; it is {options.layer}")
+        return [self._continued(text, number, options) for number, text in enumerate(inputs)]
+
+    def remarks(self, predictions: Sequence[Prediction], options: ContinuationOptions) -> list[str]:
+        from regard.pictures.fonts import visible
+
+        found = [one for one in predictions if isinstance(one, Continuation)]
+        unknown = list(dict.fromkeys(piece for one in found for piece in one.unknown))
+        lines = []
+        if unknown:
+            named = ", ".join(f"'{visible(piece)}'" for piece in unknown[:MOST_NAMED])
+            rest = f" and {len(unknown) - MOST_NAMED} more" if len(unknown) > MOST_NAMED else ""
+            lines.append(f"not in the model's vocabulary: {named}{rest}")
+        context = self.model.config.context
+        longest = max((len(self.tokenizer.encode(one.prompt)) for one in found), default=0)
+        if longest > context:
+            lines.append(f"the longest input has {longest} tokens; the model reads the last {context} of a text")
+        return lines
+
+    def measure(self, source: Any, columns: Sequence[str | None], options: TextLossOptions) -> LanguageEvaluation:
+        from regard.data.text.running_text import encode_text
+
+        context = self.model.config.context
+        if options.stride > context:
+            raise ArgumentError(f"stride must be at most {context}, the context of the model; it is {options.stride}")
+        start = time.monotonic()
+        table = encode_text(self.input.open(source, columns, self.config.data), self.tokenizer)
+        found = text_loss(self.model, table, self.tokenizer, stride=options.stride, limit=options.limit)
+        return LanguageEvaluation(
+            data=",".join(map(str, source)) if isinstance(source, (list, tuple)) else str(source),
+            tokens=found.tokens,
+            bytes=found.bytes,
+            unknown=found.unknown,
+            loss=found.loss,
+            perplexity=found.perplexity,
+            bits_per_byte=found.bits_per_byte,
+            stride=options.stride or context,
+            seconds=time.monotonic() - start,
+        )
+
+    def attention(self, text: str | Sequence[int], layer: int) -> tuple[list[str], Tensor]:
+        """The attention weights over a text, as the mean over the heads of a layer.
+
+        Args:
+            text: the text, or its ids; of a longer one, the last tokens that the model reads at once.
+            layer: number of the layer, from 0.
+
+        Returns:
+            a label for each token, and ``float32 [tokens, tokens]``: row t has what token t attends to.
+        """
+        ids = [self.tokenizer.END, *self.tokenizer.encode(text)] if isinstance(text, str) else list(text)
+        ids = ids[-self.model.config.context :]
+        with torch.inference_mode():
+            weights = self.model.attention_weights(torch.tensor([ids], device=self.device), layer)
+        return self.tokenizer.labels(ids), weights[0].float().cpu()
+
+    def attentions(self, prediction: Prediction) -> list[ModelAttention]:
+        from regard.attention.execution import recorded_calls
+        from regard.explanations.model_attention import ModelAttention
+
+        assert isinstance(prediction, Continuation)
+        ids = prediction.ids[-self.model.config.context :]
+        axis = token_axis(self.tokenizer, ids)
+        with torch.inference_mode(), recorded_calls() as calls:
+            self.model(torch.tensor([ids], device=self.device))
+        return [
+            ModelAttention(f"stack.layers.{layer}.self_attn", layer, "causal", axis, axis, [call])
+            for layer, call in enumerate(calls)
+        ]
+
+    def figure(self, prediction: Continuation) -> Any:
+        from regard.pictures import alignment
+
+        layers, heads = self.model.config.layers, self.model.config.heads
+        layer = layers - 1 if prediction.layer is None else prediction.layer
+        tokens, weights = self.attention(prediction.ids, layer)
+        of_layer = f"layer {layer}, one of {layers}"
+        title = f"Self-attention of {of_layer}, mean of {heads} heads; each row is a token that attends"
+        return alignment(weights, tokens, tokens, title=title)
+
+    def facts(self) -> str:
+        return f"Transformer, {self.model.config.layers} layers × {self.model.config.heads} heads"
+
+    def _continued(self, text: str, number: int, options: ContinuationOptions) -> Continuation:
+        from regard.models.search import TokenChoice
+        from regard.models.text_continuation import continue_tokens
+
+        tokenizer = self.tokenizer
+        given = [tokenizer.END, *tokenizer.encode(text)]
+        # Inputs have draws of their own, so that one does not depend on the others.
+        seed = int(np.random.SeedSequence([options.seed, number]).generate_state(1, np.uint64)[0])
+        found = continue_tokens(
+            self.model,
+            given,
+            options.tokens,
+            TokenChoice(options.temperature, options.top_k, options.top_p),
+            end=tokenizer.END,
+            forbidden=(tokenizer.UNK,),
+            generator=torch.Generator(self.device).manual_seed(seed),
+        )
+        likely = found.first.exp().topk(min(options.next, len(tokenizer)))
+        ids = (*given, *found.tokens)
+        tokens, weights = self.attention(ids, options.layer) if options.layer is not None else ([], None)
+        continuation = tokenizer.decode(found.tokens)
+        return Continuation(
+            prompt=text,
+            text=text + continuation,
+            continuation=continuation,
+            log_probability=found.log_probability,
+            ended=found.ended,
+            next=tuple(map(NextToken, tokenizer.labels(likely.indices.tolist()), likely.values.tolist())),
+            ids=ids,
+            layer=options.layer,
+            tokens=tuple(tokens),
+            weights=weights,
+            unknown=tuple(tokenizer.unknown(text)),
+        )
+
+
+def token_axis(tokenizer: TextTokenizer, ids: Sequence[int]) -> TokenAxis:
+    """The axis of tokens.
+
+    Args:
+        tokenizer: the tokenizer.
+        ids: the tokens; those of the end of a document are special.
+    """
+    from regard.data.text.words import word_spans
+    from regard.records import TokenAxis
+
+    labels = tokenizer.labels(ids)
+    pieces = ["" if id == tokenizer.END else tokenizer.decode([id]) for id in ids]
+    starts, length = [], 0
+    for piece in pieces:
+        # A word begins with its first character, not with the space before it.
+        starts.append(length + len(piece) - len(piece.lstrip()))
+        length += len(piece)
+    word_at = {place: number for number, span in enumerate(word_spans("".join(pieces))) for place in span}
+    words: list[range] = []
+    before = None
+    for number, (start, piece) in enumerate(zip(starts, pieces, strict=True)):
+        word = word_at.get(start) if piece.strip() else None
+        if words and word is not None and word == before:
+            words[-1] = range(words[-1].start, number + 1)
+        else:
+            words.append(range(number, number + 1))
+        before = word
+    # The mark of a space before a word is one that viewers take off when they merge its tokens.
+    shown = tuple("▁" + label[1:] if label.startswith("␣") and len(label) > 1 else label for label in labels)
+    return TokenAxis(shown, tuple(id == tokenizer.END for id in ids), tuple(words))
+
+
+class NextTokenTask(TableTask):
+    """A task that predicts the next token of running text."""
+
+    metrics = (
+        Metric("bits_per_byte", "bits/byte", higher_is_better=False, digits=4),
+        Metric("perplexity", "perplexity", higher_is_better=False),
+    )
+    prediction_config = ContinuationOptions
+    evaluation_config = TextLossOptions
+    answer_name = "Next token"
+    typing_options = {"tokens": 0, "next": 8}  # noqa: RUF012 (a mapping that never changes)
+    experiment = NextTokenExperiment
+    trained = TrainedNextTokens
+    picture_prefix = "attention"
+    lack = "which is no language model"
+
+    def loaders(self) -> dict[str, tuple[str, Callable[[Path], Any]]]:
+        from regard.data.text.tokenizers import TextTokenizer
+
+        return {"tokenizer": ("tokenizer.json", TextTokenizer.load)}
+
+    def sizes(self, experiment: TableExperiment) -> list[str]:
+        predicted = len(experiment.validation) - 1
+        return [f"{predicted:,} to validate on", f"vocabulary {len(experiment.files['tokenizer'])}"]

@@ -1,0 +1,495 @@
+"""A text as output: its tokenizer, loss and validation, the search, predictions with alignments, evaluation."""
+
+from __future__ import annotations
+
+import math
+import time
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from regard.atomic_file import write_atomically
+from regard.errors import ArgumentError, RunError
+from regard.tasks.inputs.input import chunks, tokenizer_path
+from regard.tasks.inputs.text import text_tokenizer
+from regard.tasks.lazy import np, torch
+from regard.tasks.options import SearchOptions, search_line
+from regard.tasks.task import SAMPLES, TableExperiment, TableTask, gathered
+from regard.tasks.trained_run import RunEvaluation, TrainedRun
+from regard.training.config import TrainingConfig
+from regard.training.sections import check_probabilities
+from regard.training.task import Evaluation, Prediction, StepLoss, ValidationResult
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from regard.attention.execution import RecordedCall
+    from regard.data.text.tokenizers import Tokenizer
+    from regard.explanations.model_attention import ModelAttention
+    from regard.models.encoders import Encoded
+    from regard.models.search import Hypothesis
+    from regard.models.text_predictor import TextPredictor
+    from regard.records import Axis, TokenAxis
+    from regard.training.run_folder import RunFolder
+
+
+@dataclass(frozen=True)
+class TextTraining(TrainingConfig):
+    """How a model that writes texts is trained, and for how long."""
+
+    label_smoothing: float = 0.1
+    """Probability that is distributed over all tokens, 0 to below 1 (Szegedy et al. 2016, section 7)."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_probabilities(self, "label_smoothing")
+
+    @property
+    def loss_options(self) -> dict[str, float]:
+        """The options of the loss of a model."""
+        return {"label_smoothing": self.label_smoothing}
+
+
+@dataclass(frozen=True)
+class SampledTextTraining(TextTraining):
+    """How a model that writes texts is trained, with some of its own tokens as input."""
+
+    scheduled_sampling: float = 0.0
+    """Probability that a decoder step reads the predicted token, 0 to below 1 (Bengio et al. 2015)."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_probabilities(self, "scheduled_sampling")
+
+    @property
+    def loss_options(self) -> dict[str, float]:
+        return {**super().loss_options, "sampling_probability": self.scheduled_sampling}
+
+
+class TextTask(TableTask):
+    """A task that writes a text.
+
+    Attributes:
+        sample_names: the names of an input, its reference and its text in ``samples.jsonl``.
+    """
+
+    sample_names: ClassVar[tuple[str, str, str]]
+
+    def loaders(self) -> dict[str, tuple[str, Callable[[Path], Any]]]:
+        from regard.data.text.tokenizers import Tokenizer
+
+        return {"tokenizer": ("tokenizer.json", Tokenizer.load)}
+
+    def learn(self, run: Any, folder: RunFolder, rows: Any) -> dict[str, Any]:
+        texts = (text for texts in self.references(rows) for text in texts)
+        min_count = getattr(run.data, "min_count", 1)
+        return {"tokenizer": text_tokenizer(tokenizer_path(folder), run, texts, min_count)}
+
+    def sizes(self, experiment: TableExperiment) -> list[str]:
+        return [f"vocabulary {len(experiment.files['tokenizer'])}"]
+
+    def references(self, rows: Any) -> list[Sequence[str]]:
+        """The true texts of each row."""
+        return [(text,) for text in self.input.targets(rows)]
+
+    @abstractmethod
+    def scores(self, texts: Sequence[str], references: Sequence[Sequence[str]]) -> dict[str, float]:
+        """The task's metrics of predicted texts.
+
+        Args:
+            texts: one for each input.
+            references: the true texts of each input.
+        """
+
+    @abstractmethod
+    def longest(self, run: Any, model: Any, batch: Any) -> int | list[int]:
+        """Largest number of tokens that a validation writes for each row of a batch."""
+
+    def forbidden(self, run: Any, files: Mapping[str, Any]) -> tuple[int, ...]:
+        """Tokens that are never written, besides padding and ``bos``."""
+        return ()
+
+
+class TextExperiment(TableExperiment):
+    """A model that writes texts, and its data.
+
+    Attributes:
+        references: the true texts of each validation example.
+    """
+
+    unit = "tokens"
+    task: TextTask
+
+    def examine(self, rows: Any) -> None:
+        self.references = self.task.references(self.validation_rows)
+
+    def loss(self, batch: Any) -> StepLoss:
+        loss = self.model.loss(
+            *self.input.pair_arguments(batch, self.training),
+            batch.target,
+            batch.target_lengths,
+            **self.training.loss_options,
+        )
+        return StepLoss(loss.total, float(loss.nll), batch.target_tokens)
+
+    def validate(self, rank: int, world_size: int) -> ValidationResult:
+        from itertools import islice
+
+        total, tokens, texts = 0.0, 0, {}
+        forbidden = self.task.forbidden(self.run, self.files)
+        for batch in islice(self.validation.in_order(self.training), rank, None, world_size):
+            batch = batch.to(self.device)
+            arguments = self.input.pair_arguments(batch)
+            loss = self.model.loss(*arguments, batch.target, batch.target_lengths, label_smoothing=0.0)
+            total += float(loss.nll) * batch.target_tokens
+            tokens += batch.target_tokens
+            encoded, longest = self.model.encode(*self.input.arguments(batch)), self.longest(batch)
+            hypotheses = self.model.search(encoded, max_length=longest, forbidden=forbidden)
+            for row, hypothesis in zip(batch.index.tolist(), hypotheses, strict=True):
+                texts[row] = self.decode(row, hypothesis.tokens)
+        parts = gathered((total, tokens, texts), world_size)
+        texts = {row: text for part in parts for row, text in part[2].items()}
+        found = [texts[row] for row in range(len(self.references))]
+        samples = [
+            dict(zip(self.task.sample_names, (name, self.sampled(row), found[row]), strict=True))
+            for row, name, _ in self.input.samples(self.validation_rows, SAMPLES)
+        ]
+        loss = sum(part[0] for part in parts) / max(1, sum(part[1] for part in parts))
+        return ValidationResult(loss, self.task.scores(found, self.references), samples)
+
+    def longest(self, batch: Any) -> int | list[int]:
+        """Largest number of tokens that is written for each row of a validation batch."""
+        return self.task.longest(self.run, self.model, batch)
+
+    def decode(self, row: int, tokens: list[int]) -> str:
+        """The text of tokens that were found for a validation example."""
+        return self.task.target(self.files).decode(tokens)  # pyright: ignore[reportAttributeAccessIssue] (a tokenizer)
+
+    def sampled(self, row: int) -> Any:
+        """The reference of a validation example, for ``samples.jsonl``."""
+        return self.references[row][0]
+
+
+@dataclass(frozen=True)
+class WrittenTexts:
+    """The texts that a model wrote for a data set.
+
+    Attributes:
+        source: the data.
+        rows: its rows.
+        inputs: their inputs, as they were read.
+        predictions: what the model wrote.
+        fields: the fields of `TextEvaluation` but the loss.
+    """
+
+    source: Any
+    rows: Any
+    inputs: list[Any]
+    predictions: list[Any]
+    fields: dict[str, Any]
+
+
+class TrainedText(TrainedRun):
+    """The best model of a run that writes texts, with its tokenizer."""
+
+    task: TextTask  # pyright: ignore[reportIncompatibleVariableOverride]
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer of the texts that are written."""
+        return self.task.target(self.files)  # pyright: ignore[reportReturnType]
+
+    @property
+    def tokenizers(self) -> Mapping[str, Tokenizer]:
+        return {"text": self.tokenizer}
+
+    def check_sizes(self, files: dict[str, Any], config: Any) -> None:
+        if len(self.task.target(files)) != config.target_vocabulary:  # pyright: ignore[reportArgumentType]
+            raise RunError(f"{self.folder.path}: the vocabulary sizes of the tokenizer and of the model differ")
+
+    def predict_with(self, inputs: Sequence[Any], options: Any) -> list[Any]:
+        return self.write_texts(self.input.read(inputs, self), options)
+
+    def write_texts(self, inputs: Sequence[Any], options: SearchOptions) -> list[Any]:
+        """The predictions of inputs that were read, in their order; inputs of similar length are treated at once."""
+        found: dict[int, Any] = {}
+        lengths = [self.input.annotations(one) for one in inputs]
+        order = sorted((row for row, length in enumerate(lengths) if length), key=lambda row: lengths[row])
+        with torch.inference_mode():
+            for rows in chunks(order, options.batch_size):
+                part = [inputs[row] for row in rows]
+                found.update(zip(rows, self.predictions(part, self.search(part, options)), strict=True))
+        return [found[row] if row in found else self.empty(one) for row, one in enumerate(inputs)]
+
+    def search(self, inputs: Sequence[Any], options: Any) -> list[Hypothesis]:
+        """The best hypothesis for each input: ids without ``bos`` and ``eos``."""
+        batch = self.input.batch(inputs).to(self.device)
+        longest = self.longest(inputs, options)
+        return self.model.search(
+            self.model.encode(*self.input.arguments(batch)),
+            width=options.beam,
+            length_penalty=options.length_penalty,
+            risk=options.minimum_risk,
+            max_length=longest,
+            forbidden=self.forbidden(),
+            decoder=self.decoder(options),
+        )
+
+    @abstractmethod
+    def longest(self, inputs: Sequence[Any], options: Any) -> int | list[int]:
+        """Largest number of tokens that are written for each input."""
+
+    def forbidden(self) -> tuple[int, ...]:
+        """Tokens that are never written, besides padding and ``bos``."""
+        return self.task.forbidden(self.config, self.files)
+
+    def decoder(self, options: Any) -> Any:
+        """What the search asks for the next token; None: the model."""
+        return None
+
+    @abstractmethod
+    def predictions(self, inputs: Sequence[Any], hypotheses: Sequence[Hypothesis]) -> list[Any]:
+        """The predictions of a batch of inputs."""
+
+    def empty(self, one: Any) -> Any:
+        """The prediction of an input without annotations."""
+        raise NotImplementedError(f"an input of the task {self.task.name!r} is never empty")
+
+    def check_drawable(self) -> None:
+        if not self.model.attends:
+            raise ArgumentError(f"{self.folder.path} is a model without attention; there is nothing to draw")
+
+    def measure(self, source: Any, columns: Sequence[str | None], options: Any) -> Any:
+        rows = self.input.open(source, columns, self.config.data, options.limit)
+        inputs = self.input.inputs(rows, self)
+        start = time.monotonic()
+        predictions = self.write_texts(inputs, options)
+        fields = {
+            "data": str(source),
+            "width": options.beam,
+            "length_penalty": options.length_penalty,
+            "risk": None if options.minimum_risk is None else asdict(options.minimum_risk),
+            "seconds": time.monotonic() - start,
+        }
+        return self.evaluation(WrittenTexts(source, rows, inputs, predictions, fields), options)
+
+    @abstractmethod
+    def evaluation(self, found: WrittenTexts, options: Any) -> TextEvaluation:
+        """The evaluation of the task, whose options are its ``evaluation_config``."""
+
+    def known_texts(
+        self, inputs: Sequence[Any], targets: Sequence[Any], batch_size: int, *, need_weights: bool = False
+    ) -> tuple[float, list[Tensor]]:
+        """Mean −log p of a token of known texts, in nats, given the tokens before it; ``eos`` is counted.
+
+        Args:
+            inputs: inputs that were read.
+            targets: the ids of the text of each, or of several texts.
+            batch_size: inputs of a batch.
+            need_weights: whether to give the attention weights.
+
+        Returns:
+            the mean, and for each input the weights float32 ``[target tokens, annotations]``, or [].
+        """
+        order = sorted(range(len(inputs)), key=lambda row: self.input.annotations(inputs[row]))
+        total, tokens = 0.0, 0
+        weights: list[Any] = [None] * len(inputs) if need_weights else []
+        with torch.inference_mode():
+            for rows in chunks(order, batch_size):
+                batch = self.input.batch([inputs[row] for row in rows], [targets[row] for row in rows])
+                batch = batch.to(self.device)
+                arguments, target, lengths = self.input.pair_arguments(batch), batch.target, batch.target_lengths
+                if need_weights:
+                    predicted = self.model(*arguments, target, lengths)
+                    loss = self.model.loss_of(predicted, target, lengths, 0.0)
+                    of_batch = predicted.weights.float().cpu()
+                    for place, row in enumerate(rows):
+                        annotations = self.input.annotations(inputs[row])
+                        weights[row] = of_batch[place, : len(targets[row]), :annotations]
+                else:
+                    loss = self.model.loss(*arguments, target, lengths, label_smoothing=0.0)
+                total += float(loss.nll) * batch.target_tokens
+                tokens += batch.target_tokens
+        return total / max(1, tokens), weights
+
+
+@dataclass(frozen=True, repr=False, kw_only=True)
+class TextPrediction(Prediction):
+    """A text that was written for a text, and the attention weights.
+
+    Attributes:
+        source: the source text.
+        text: the text that was written.
+        score: its log-probability in nats, divided by the length penalty of the search.
+        source_tokens: labels of the source tokens that were read.
+        target_tokens: labels of the target tokens, without ``eos``.
+        source_words: positions of the tokens of each source word.
+        target_words: positions of the tokens of each target word.
+        weights: float32 ``[target tokens, source tokens]``; None for a model without attention, or an empty source.
+        merge_words: whether pictures have words, not sub-words.
+        target_ids: ids of the target tokens.
+    """
+
+    source: str
+    text: str = ""
+    score: float = 0.0
+    source_tokens: list[str] = field(default_factory=list)
+    target_tokens: list[str] = field(default_factory=list)
+    source_words: list[range] = field(default_factory=list)
+    target_words: list[range] = field(default_factory=list)
+    weights: Tensor | None = None
+    merge_words: bool = False
+    target_ids: tuple[int, ...] = field(default=(), repr=False)
+
+    def figure(self) -> Any:
+        """The weights as a picture; None without weights or without a text."""
+        from regard.pictures import alignment
+
+        if self.weights is None or not self.target_tokens:
+            return None
+        return alignment(
+            self.weights,
+            self.source_tokens,
+            self.target_tokens,
+            source_groups=self.source_words if self.merge_words else None,
+            target_groups=self.target_words if self.merge_words else None,
+        )
+
+    def axes(self) -> tuple[TokenAxis, TokenAxis]:
+        """The tokens of the source and of the target, for records."""
+        from regard.records import TokenAxis
+
+        return (
+            TokenAxis(tuple(self.source_tokens), words=tuple(self.source_words)),
+            TokenAxis(tuple(self.target_tokens), words=tuple(self.target_words)),
+        )
+
+
+def perplexity(loss: float) -> float:
+    """exp(loss), which depends on the tokenizer: compare it only between runs with the same one."""
+    return math.exp(min(loss, 700.0))
+
+
+def rounded(weights: Tensor | np.ndarray) -> list[list[float]]:
+    """Weights for JSON."""
+    return [[round(float(weight), 4) for weight in row] for row in weights]
+
+
+@dataclass(frozen=True, repr=False, kw_only=True)
+class TextEvaluation(RunEvaluation):
+    """How good the texts of a model are on a data set."""
+
+    data: str
+    """Name of the data set."""
+    loss: float
+    """Mean −log p of a token of the true texts, in nats, given the tokens before it."""
+    width: int
+    """Beam width: hypotheses for each input; samples (``risk``) need no beam."""
+    length_penalty: float
+    """Exponent α of the beam's length normalization."""
+    risk: dict[str, Any] | None
+    """How samples were drawn and compared; None: a beam search."""
+    seconds: float
+    """Duration of the search."""
+
+    def search_line(self, *others: str) -> str:
+        """How the texts were searched for, in one line; ``others`` is what else the search of a task depends on."""
+        return search_line(self.width, self.length_penalty, self.risk, *others)
+
+    def write_table(self, folder: RunFolder, file_name: str, lines: Sequence[str], name: str) -> list[Path]:
+        """Write the numbers as ``evaluation-<name>.json``, and lines of text into another file."""
+        path = folder.file(file_name)
+        paths = Evaluation.write(self, folder, name)
+        write_atomically(path, "".join(f"{line}\n" for line in lines).encode())
+        return [*paths, path]
+
+
+def decoder_attention(
+    model: TextPredictor,
+    encode: Callable[[], Encoded],
+    target: Sequence[int],
+    source_axis: Axis,
+    target_axis: TokenAxis,
+    chosen: Tensor | None = None,
+) -> list[ModelAttention]:
+    """Run a model that predicts texts on a known target, and give each of its attentions.
+
+    Row t of an attention to the source belongs to target token t, which is predicted there. Self-attention of the
+    decoder is between the tokens that it reads: ``bos`` and all target tokens but the last.
+
+    Args:
+        model: the model, in evaluation mode.
+        encode: gives the annotations of one source.
+        target: ids of the target, without ``bos`` and ``eos``.
+        source_axis: what the annotations of the source stand for.
+        target_axis: labels of the target.
+        chosen: ``[target, source]``: the choices of hard attention; None: the model has soft attention.
+    """
+    from regard.attention.execution import recorded_calls
+    from regard.explanations.model_attention import ModelAttention
+    from regard.models.pointer_generator import PointerGenerator
+    from regard.models.recurrent_decoder import RecurrentDecoder
+    from regard.models.transformer_decoding import TransformerPredictor
+
+    translator = model.translator if isinstance(model, PointerGenerator) else model
+    prefix = "" if translator is model else "translator."
+    device = next(model.parameters()).device
+    with torch.inference_mode(), recorded_calls() as calls:
+        encoded = encode()
+        layers = len(calls)  # a recurrent encoder has no attention
+        if target:
+            # The last token is read by no step.
+            known = torch.tensor([[model.config.bos, *target]], device=device)
+            if isinstance(model, PointerGenerator):
+                model.decode(encoded, model.known(known), None)
+            elif isinstance(model, TransformerPredictor):
+                model.decode(encoded, known)
+            else:
+                decoder = model.decoder
+                assert isinstance(decoder, RecurrentDecoder)
+                decoder.decode(known[:, :-1], model.start(encoded))
+    if not isinstance(translator, TransformerPredictor):
+        return _recurrent(f"{prefix}decoder.attention", calls, source_axis, target_axis, chosen)
+    found = [
+        ModelAttention(f"{prefix}encoder.layers.{layer}.self_attn", layer, "self", source_axis, source_axis, [call])
+        for layer, call in enumerate(calls[:layers])
+    ]
+    read = _read_axis(target_axis)
+    for number, call in enumerate(calls[layers:]):
+        layer, crosses = divmod(number, 2)
+        name = f"{prefix}decoder.layers.{layer}." + ("multihead_attn" if crosses else "self_attn")
+        axes = (target_axis, source_axis) if crosses else (read, read)
+        found.append(ModelAttention(name, layer, "cross" if crosses else "causal", *axes, [call]))
+    return found
+
+
+def _recurrent(
+    name: str, calls: Sequence[RecordedCall], source: Axis, target: TokenAxis, chosen: Tensor | None
+) -> list[ModelAttention]:
+    from regard.explanations.model_attention import ModelAttention
+
+    if not calls:
+        return []
+    soft = ModelAttention(name, 0, "cross", target, source, calls)
+    if chosen is None:
+        return [soft]
+    return [
+        ModelAttention(f"{name}, chosen", 0, "cross", target, source, calls, chosen),
+        ModelAttention(f"{name}, probabilities", 0, "cross", target, source, calls),
+    ]
+
+
+def _read_axis(target: TokenAxis) -> TokenAxis:
+    """The tokens that the decoder reads: ``bos`` before the target, without its last token."""
+    from regard.records import TokenAxis
+
+    length = len(target)
+    special = target.special or (False,) * length
+    words = [range(word.start + 1, min(word.stop + 1, length)) for word in target.words if word.start + 1 < length]
+    return TokenAxis(
+        ("<bos>", *target.tokens[: length - 1]),
+        (True, *special[: length - 1]),
+        (range(1), *words) if target.words else (),
+    )

@@ -1,0 +1,337 @@
+"""Metrics of texts: BLEU and chrF, ROUGE, word error rates, CIDEr, and what a summary shares with its article."""
+
+import contextlib
+import io
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from regard.data.text.words import character_class, split_words, word_spans
+from regard.errors import ArgumentError, MissingPartError
+
+_APOSTROPHES = "'’_"
+_WORD = re.compile(r"\w+(?:['’-]\w+)*")
+
+
+@dataclass(frozen=True)
+class TextScores:
+    """BLEU and chrF of a corpus, each with sacreBLEU's signature, which says how it was computed."""
+
+    bleu: float
+    """0 to 100 (Papineni et al. 2002, as sacreBLEU computes it; Post 2018)."""
+    chrf: float
+    """0 to 100 (Popović 2015: character n-grams up to 6, β = 2)."""
+    bleu_signature: str
+    chrf_signature: str
+
+
+def text_scores(translations: Sequence[str], references: Sequence[str]) -> TextScores:
+    """Corpus BLEU and chrF by sacreBLEU with its defaults, on plain (detokenized) text.
+
+    Args:
+        translations: one text for each sentence.
+        references: one text for each sentence, in the same order.
+
+    Raises:
+        ArgumentError: ``translations`` and ``references`` have different lengths.
+    """
+    if len(translations) != len(references):
+        raise ArgumentError(f"there are {len(translations)} translations and {len(references)} references")
+    metrics = _sacrebleu().BLEU(), _sacrebleu().CHRF()
+    if not references:
+        return TextScores(0.0, 0.0, "", "")
+    values = [metric.corpus_score(list(translations), [list(references)]).score for metric in metrics]
+    return TextScores(*values, *(str(metric.get_signature()) for metric in metrics))
+
+
+@dataclass(frozen=True)
+class LengthBin:
+    """BLEU of the sentences whose source has between ``shortest`` and ``longest`` words."""
+
+    shortest: int
+    longest: int | None
+    """None: no limit."""
+    pairs: int
+    bleu: float
+
+    @property
+    def label(self) -> str:
+        """E.g. ``"6–10"`` or ``"31+"``."""
+        return f"{self.shortest}+" if self.longest is None else f"{self.shortest}–{self.longest}"
+
+
+def bleu_by_length(
+    sources: Sequence[str],
+    translations: Sequence[str],
+    references: Sequence[str],
+    edges: Sequence[int] = (5, 10, 15, 20, 25, 30),
+) -> list[LengthBin]:
+    """Corpus BLEU of the sentences of each range of source lengths; empty bins are left out.
+
+    Args:
+        sources: source sentences; their length is the number of words between white space.
+        translations: as in `text_scores`.
+        references: as in `text_scores`.
+        edges: the longest length of each bin, in words, ascending; one more bin has the longer sentences.
+    """
+    members: dict[int, list[int]] = {}
+    for index, source in enumerate(sources):
+        length = len(source.split())
+        members.setdefault(sum(length > edge for edge in edges), []).append(index)
+    bins = []
+    for place in sorted(members):
+        chosen = members[place]
+        scores = text_scores([translations[i] for i in chosen], [references[i] for i in chosen])
+        shortest = edges[place - 1] + 1 if place else 1
+        longest = edges[place] if place < len(edges) else None
+        bins.append(LengthBin(shortest, longest, len(chosen), scores.bleu))
+    return bins
+
+
+def _sacrebleu() -> Any:
+    try:
+        import sacrebleu.metrics
+    except ImportError as error:
+        raise MissingPartError("sacrebleu", "train") from error
+    return sacrebleu.metrics
+
+
+class RougeScores(NamedTuple):
+    """The mean F1 of all summaries, 0 to 100.
+
+    Attributes:
+        rouge_1: of words (Lin 2004, section 2, N = 1).
+        rouge_2: of pairs of words that follow each other (N = 2).
+        rouge_l: of the longest common subsequence of the whole texts (section 3.1).
+    """
+
+    rouge_1: float
+    rouge_2: float
+    rouge_l: float
+
+
+def rouge_scores(summaries: Sequence[str], references: Sequence[str]) -> RougeScores:
+    """ROUGE-1, ROUGE-2 and ROUGE-L by TorchMetrics, on lower-cased words without punctuation and without stemming.
+
+    Args:
+        summaries: one text for each article.
+        references: one text for each article, in the same order.
+
+    Raises:
+        ArgumentError: ``summaries`` and ``references`` have different lengths.
+    """
+    if len(summaries) != len(references):
+        raise ArgumentError(f"there are {len(summaries)} summaries and {len(references)} references")
+    if not references:
+        return RougeScores(0.0, 0.0, 0.0)
+    found = _torchmetrics()(
+        list(summaries),
+        list(references),
+        normalizer=_identity,
+        tokenizer=rouge_words,
+        rouge_keys=("rouge1", "rouge2", "rougeL"),
+    )
+    return RougeScores(*(100 * float(found[f"rouge{kind}_fmeasure"]) for kind in ("1", "2", "L")))
+
+
+def rouge_words(text: str) -> list[str]:
+    """The words that ROUGE counts: letters and digits in lower case, split at anything else.
+
+    For English it gives what the usual implementation (``rouge_score``) gives. Letters and marks of every script are
+    kept, and each character of a script that is written without spaces is a word.
+    """
+    lowered = text.lower()
+    words = (lowered[span.start : span.stop] for span in word_spans(lowered))
+    parts = (part for word in words for part in word.translate(dict.fromkeys(map(ord, _APOSTROPHES), " ")).split())
+    return [part for part in parts if character_class(part[0]) in ("letter", "unspaced")]
+
+
+def _identity(text: str) -> str:
+    return text
+
+
+def _torchmetrics() -> Any:
+    try:
+        from torchmetrics.functional.text.rouge import rouge_score
+    except ImportError as error:
+        raise MissingPartError("torchmetrics", "train") from error
+    return rouge_score
+
+
+class SpanCount(NamedTuple):
+    """Spans that summaries must have, and those that they have."""
+
+    found: int
+    spans: int
+
+
+def novel_share(summaries: Sequence[str], articles: Sequence[str], length: int) -> float:
+    """The share of runs of ``length`` words in the summaries that the article does not have (See et al. 2017, fig. 6).
+
+    Words are those of ROUGE. All runs of all summaries count alike; 0 if there are none.
+    """
+    novel = total = 0
+    for summary, article in zip(summaries, articles, strict=True):
+        known = set(_runs(rouge_words(article), length))
+        runs = _runs(rouge_words(summary), length)
+        novel += sum(run not in known for run in runs)
+        total += len(runs)
+    return novel / max(1, total)
+
+
+def repeated_share(summaries: Sequence[str], length: int) -> float:
+    """The share of runs of ``length`` words that the same summary had before (See et al. 2017, fig. 4)."""
+    runs = [_runs(rouge_words(summary), length) for summary in summaries]
+    return sum(len(each) - len(set(each)) for each in runs) / max(1, sum(map(len, runs)))
+
+
+def spans_exact(summaries: Sequence[str], spans: Sequence[Sequence[str]]) -> SpanCount:
+    """How many spans the summaries have, word for word and in their order.
+
+    The spans of a summary are looked up one after the other, each behind the last one that was found; words are those
+    of `regard.data.text.words`, with their case.
+    """
+    found = 0
+    for summary, wanted in zip(summaries, spans, strict=True):
+        words, position = split_words(summary), 0
+        for span in map(split_words, wanted):
+            starts = range(position, len(words) - len(span) + 1)
+            place = next((start for start in starts if words[start : start + len(span)] == span), None)
+            if place is not None:
+                found += 1
+                position = place + len(span)
+    return SpanCount(found, sum(map(len, spans)))
+
+
+def _runs(words: list[str], length: int) -> list[tuple[str, ...]]:
+    return [tuple(words[start : start + length]) for start in range(len(words) - length + 1)]
+
+
+@dataclass(frozen=True)
+class ErrorRates:
+    """How far transcriptions are from what was said: edits over the length of the references."""
+
+    wer: float
+    """(substitutions + deletions + insertions) / words of the references; 0 is the best, above 1 is possible."""
+    cer: float
+    """The same of characters, spaces included."""
+    substitutions: int
+    """Words."""
+    deletions: int
+    insertions: int
+    words: int
+    """Words of the references."""
+
+
+def error_rates(found: Sequence[str], references: Sequence[str]) -> ErrorRates:
+    """Word and character error rate of transcriptions.
+
+    Words are what stands between white space. The fewest edits of each text are added up before they are divided, as
+    the field does.
+
+    Args:
+        found: one text for each sound.
+        references: one text for each sound, in the same order.
+
+    Raises:
+        ArgumentError: they are not equally many, or a reference has no word.
+        MissingPartError: jiwer is not installed.
+    """
+    if len(found) != len(references):
+        raise ArgumentError(f"there are {len(found)} transcriptions and {len(references)} references")
+    for number, text in enumerate(references):
+        if not text.strip():
+            raise ArgumentError(f"references[{number}] has no word; leave it out")
+    if not references:
+        return ErrorRates(0.0, 0.0, 0, 0, 0, 0)
+    library = _jiwer()
+    words = library.process_words(list(references), list(found))
+    characters = library.process_characters([" ".join(text.split()) for text in references],
+                                            [" ".join(text.split()) for text in found])  # fmt: skip
+    return ErrorRates(
+        wer=float(words.wer),
+        cer=float(characters.cer),
+        substitutions=words.substitutions,
+        deletions=words.deletions,
+        insertions=words.insertions,
+        words=sum(len(text.split()) for text in references),
+    )
+
+
+def _jiwer() -> Any:
+    try:
+        import jiwer
+    except ImportError as error:
+        raise MissingPartError("jiwer", "speech") from error
+    return jiwer
+
+
+@dataclass(frozen=True)
+class CaptionScores:
+    """Metrics of the captions of a data set."""
+
+    bleu: tuple[float, float, float, float]
+    """BLEU-1 to BLEU-4, 0 to 100: BLEU-n is the geometric mean of the precisions of 1- to n-grams, times the brevity
+    penalty (Papineni et al. 2002), over the whole data set; of the true captions of an image, the nearest length
+    counts."""
+    cider: float
+    """CIDEr-D (Vedantam et al. 2015), as its authors multiply it by 10: 0 to 10."""
+    signature: str
+    """How sacreBLEU computed BLEU-4."""
+
+
+def caption_scores(captions: Sequence[str], references: Sequence[Sequence[str]]) -> CaptionScores:
+    """The metrics of captions. Letters are in lower case and punctuation is left out, as usual for captions.
+
+    Args:
+        captions: one for each image.
+        references: the true captions of each image, at least one.
+
+    Raises:
+        ArgumentError: the numbers of images differ, or an image has no true caption.
+        MissingPartError: sacrebleu or pycocoevalcap is not installed.
+    """
+    if len(captions) != len(references):
+        raise ArgumentError(f"there are {len(captions)} captions and true captions of {len(references)} images")
+    if not all(references):
+        raise ArgumentError("each image must have a true caption")
+    found = [plain_words(text) for text in captions]
+    true = [[plain_words(text) for text in texts] for texts in references]
+    if not found:
+        return CaptionScores((0.0, 0.0, 0.0, 0.0), 0.0, "")
+    bleu, signature = _bleu(found, true)
+    return CaptionScores(bleu, _cider(found, true), signature)
+
+
+def plain_words(text: str) -> str:
+    """The words of a text in lower case with spaces between them, without punctuation."""
+    return " ".join(_WORD.findall(text.lower()))
+
+
+def _bleu(captions: list[str], references: list[list[str]]) -> tuple[tuple[float, float, float, float], str]:
+    try:
+        from sacrebleu.metrics import BLEU
+    except ImportError as error:
+        raise MissingPartError("sacrebleu", "train") from error
+    # Column n has the n-th true caption of each image; None where an image has fewer.
+    most = max(map(len, references))
+    columns: list[Any] = [[texts[n] if n < len(texts) else None for texts in references] for n in range(most)]
+    values, signature = [], ""
+    for order in (1, 2, 3, 4):
+        metric = BLEU(max_ngram_order=order, tokenize="none", force=True, smooth_method="none")
+        values.append(min(100.0, metric.corpus_score(captions, columns).score))  # rounding gives a little more
+        signature = str(metric.get_signature())
+    return (values[0], values[1], values[2], values[3]), signature
+
+
+def _cider(captions: list[str], references: list[list[str]]) -> float:
+    try:
+        from pycocoevalcap.cider.cider import Cider
+    except ImportError as error:
+        raise MissingPartError("pycocoevalcap", "images") from error
+    if len(captions) < 2:
+        return 0.0  # the weights of n-grams need other images to compare with
+    with contextlib.redirect_stdout(io.StringIO()):
+        score, _ = Cider().compute_score(dict(enumerate(references)), {n: [text] for n, text in enumerate(captions)})
+    return float(score)

@@ -1,0 +1,108 @@
+"""Pointing accuracy: whether a captioner attends to an object at the word that names it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from regard.tasks.lazy import np
+from regard.tasks.outputs.text_metrics import plain_words
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from regard.data.images.image_rows import Box, NamedObject
+
+
+@dataclass(frozen=True)
+class Pointing:
+    """How often a captioner attends to what it names.
+
+    Attributes:
+        accuracy: the share of the names said for which the middle of the cell with the largest weight is inside of the
+            box of the object, 0 to 1; a name of something that the image does not show is a miss.
+        shown: the share of the names said whose object the image shows.
+        chance: the accuracy of cells drawn at random.
+        weight: mean share of the weight inside of the box.
+        names: names said.
+    """
+
+    accuracy: float
+    shown: float
+    chance: float
+    weight: float
+    names: int
+
+
+@dataclass(frozen=True)
+class AttendedCaption:
+    """The words of a caption and the weights over the grid for each.
+
+    Attributes:
+        words: the words, without spaces.
+        weights: ``[words, rows · columns]``.
+        grid: rows and columns.
+        box: the part of the image that the grid covers, in pixels of the image.
+    """
+
+    words: Sequence[str]
+    weights: NDArray[np.floating]
+    grid: tuple[int, int]
+    box: Box
+
+
+def pointing(captions: Sequence[AttendedCaption], objects: Sequence[Sequence[NamedObject]]) -> Pointing | None:
+    """The pointing accuracy of captions (the pointing game of Zhang et al. 2016, section 4.2, without tolerance).
+
+    The names are those of all objects of the data set. The weights of a name are those of its last word, such as
+    ``circle`` in ``red circle``. A longer name counts and not a shorter one inside of it.
+
+    Args:
+        captions: one for each image.
+        objects: what each image shows.
+
+    Returns:
+        the measures; None if no caption says a name.
+    """
+    from regard.data.images.image_rows import cells_inside
+
+    known = {tuple(plain_words(one.name).split()) for found in objects for one in found} - {()}
+    hits, shown, chance, weight, names = 0, 0, 0.0, 0.0, 0
+    for caption, found in zip(captions, objects, strict=True):
+        boxes: dict[tuple[str, ...], list[Box]] = {}
+        for one in found:
+            boxes.setdefault(tuple(plain_words(one.name).split()), []).append(one.box)
+        for name, word in names_said(caption.words, known):
+            names += 1
+            if name not in boxes:
+                continue
+            shown += 1
+            inside = cells_inside(boxes[name], caption.grid, caption.box)
+            row = np.asarray(caption.weights[word], np.float64)
+            hits += bool(inside[int(row.argmax())])
+            chance += float(inside.mean())
+            weight += float(row[inside].sum() / max(row.sum(), 1e-12))
+    if not names:
+        return None
+    return Pointing(hits / names, shown / names, chance / max(1, shown), weight / max(1, shown), names)
+
+
+def names_said(words: Sequence[str], known: set[tuple[str, ...]]) -> Iterator[tuple[tuple[str, ...], int]]:
+    """The names in a caption, each with the place of its last word.
+
+    Args:
+        words: of the caption; one that is punctuation alone stands between names.
+        known: the words of each name, in lower case.
+    """
+    plain = [plain_words(word) for word in words]
+    longest = max(map(len, known), default=0)
+    place = 0
+    while place < len(plain):
+        for length in range(min(longest, len(plain) - place), 0, -1):
+            name = tuple(plain[place : place + length])
+            if name in known:
+                yield name, place + length - 1
+                place += length - 1
+                break
+        place += 1

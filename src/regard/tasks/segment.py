@@ -1,0 +1,590 @@
+"""The task ``segment``: the class of each pixel of an image, told by a network with attention to the whole image."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from regard.errors import ArgumentError, DataError, MissingPartError, RunError
+from regard.regular_file import path_inside
+from regard.tasks.inputs.image import ImageExamples
+from regard.tasks.inputs.input import Encodes, Examples, Generated, Input, chunks
+from regard.tasks.lazy import F, np, torch
+from regard.tasks.options import BatchOptions, DataOptions, EvaluationOptions, model_fields
+from regard.tasks.outputs.mask import (
+    IGNORED,
+    MaskPrediction,
+    MaskTask,
+    MaskTraining,
+    TrainedMasks,
+    class_shares,
+)
+from regard.training.config import ScheduleName
+from regard.training.run_folder import RunFolder
+from regard.training.sections import check_between, check_choices, check_probabilities
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+    from torch import Tensor
+
+    from regard.data.images.caption_batches import CaptionBatch
+    from regard.data.images.masked_images import MaskedImage
+    from regard.explanations.model_attention import ModelAttention
+    from regard.training.task import Prediction
+
+MOST_SIDE = 8192
+"""Largest height or width of an image, in pixels."""
+
+WRITTEN = 4
+"""Generated test scenes that are written as image files as well, to predict."""
+
+MOST_POSITIONS = 2048
+"""Positions of an attention whose whole matrix of weights becomes a record."""
+
+
+@dataclass(frozen=True)
+class DataConfig(DataOptions):
+    """The data of a run."""
+
+    train: str | None = None
+    """Training images: a folder with the folders images and labels (class maps of the same names), a table (.tsv,
+    .csv, .jsonl, .parquet) with the columns image and mask, or 'bundled' for generated scenes."""
+    held_out: int = 100
+    """Training images that are used for validation when there are no validation data; at most a tenth of them."""
+    classes: str | None = None
+    """Names of the classes in the order of their numbers, separated by commas, or a text file with a name on each line.
+    Default: their numbers."""
+    ignore: int = -1
+    """Number of the pixels in class maps that do not count, such as those without a class; -1: all pixels count."""
+    height: int = 0
+    """Height that images are resized to, in pixels; 0: that of the first training image."""
+    width: int = 0
+    """Width that images are resized to, in pixels; 0: that of the first training image."""
+
+    default_bundled = 500
+    most_bundled = 1_000_000
+    generated = "generated scenes"
+    source = "FOLDER"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.classes == "":
+            raise ArgumentError("classes is empty; give a name, or leave it out")
+        if self.bundled and (self.classes is not None or self.ignore != -1):
+            raise ArgumentError("the generated scenes have classes of their own; leave out --classes and --ignore")
+        check_between(self, -1, 65_535, "ignore")
+        check_between(self, 0, MOST_SIDE, "height", "width")
+        if bool(self.height) != bool(self.width):
+            raise ArgumentError(
+                f"--height and --width belong together; they are {self.height} and {self.width}: give both or neither"
+            )
+
+    @property
+    def ignored(self) -> int | None:
+        """The number of the pixels that do not count; None: all count."""
+        return None if self.ignore < 0 else self.ignore
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """The model of a run, without the number of classes, which the data decide."""
+
+    channels: int = 24
+    """Channels of the encoder at half of the image's size; each halving doubles them."""
+    levels: int = 4
+    """How often the encoder halves the image, 2 to 6."""
+    blocks: int = 2
+    """Residual blocks at each scale but the first."""
+    decoder_channels: int = 32
+    """Channels of the decoder."""
+    gate: Literal["none", "se", "cbam"] = "se"
+    """Gate of each residual block: none, se (channels: squeeze-and-excitation) or cbam (channels and positions)."""
+    context: Literal["none", "non_local", "dual"] = "dual"
+    """Attention over the whole image: none, non_local (positions) or dual (positions and channels, as in DANet)."""
+    fusion: Literal["sum", "aff", "iaff"] = "aff"
+    """How the decoder takes in the encoder's maps: sum, aff (attentional feature fusion) or iaff (iterative)."""
+    fusion_norm: Literal["batch", "layer"] = "layer"
+    """Normalization of the global context of aff and iaff: batch (as in their paper, for large batches) or layer."""
+    dropout: float = 0.1
+    """Probability that a channel is dropped before the last convolution, 0 to below 1."""
+
+    def __post_init__(self) -> None:
+        check_choices(self)
+        check_between(self, 1, 4096, "channels", "decoder_channels")
+        check_between(self, 2, 6, "levels")
+        check_between(self, 0, 100, "blocks")
+        check_probabilities(self, "dropout")
+
+    @property
+    def attends(self) -> bool:
+        """Whether there is attention of any kind."""
+        return (self.gate, self.context, self.fusion) != ("none", "none", "sum")
+
+
+@dataclass(frozen=True)
+class SegmentationTrainingConfig(MaskTraining):
+    """How a segmentation is trained, and for how long."""
+
+    learning_rate: float = 2e-3
+    """Peak learning rate."""
+    weight_decay: float = 0.02
+    """Decoupled weight decay of adamw, for each unit of learning rate."""
+    schedule: ScheduleName = "cosine"
+    """Learning rate after the warmup: constant, inverse_sqrt, cosine, linear (the last two decay to 0 over all epochs)
+    or plateau (halves)."""
+    warmup: int = 100
+    """Steps of linear warmup."""
+    epochs: int = 60
+    """Epochs after which training ends."""
+    patience: int = 0
+    """Validations without a better result after which training ends; 0: never."""
+    crop: float = 0.8
+    """Sides of the part of an image that is trained on, as a share of the image's; above 0, at most 1."""
+    zoom: float = 1.5
+    """Images are enlarged by up to this factor and made smaller by up to its inverse; 1: never."""
+    colour: float = 0.3
+    """Brightness, contrast and saturation change by a factor of up to 1 ± this; 0 to below 1."""
+    mirror: bool = True
+    """Mirror half of the images, left to right."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_between(self, 1, 10, "zoom")
+        check_probabilities(self, "colour")
+        if not 0 < self.crop <= 1:
+            raise ArgumentError(f"crop must be above 0 and at most 1; it is {self.crop}")
+
+
+@dataclass(frozen=True)
+class PredictionConfig(BatchOptions):
+    """How images are segmented, and what is drawn of them."""
+
+    batch_size: int = 4
+    """Images segmented at once."""
+    pixel: str | None = None
+    """Pixel whose attention is drawn, as 'x,y' from the upper left corner. Default: the middle of the image."""
+    masks: str | None = None
+    """Folder for the class map of each image, as PNG with the numbers of the classes. Default: none are written."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.pixel is not None:
+            pixel_of(self.pixel)
+        if self.masks == "":
+            raise ArgumentError("masks is empty; give the name of a folder, or leave it out")
+
+
+@dataclass(frozen=True)
+class EvaluationConfig(EvaluationOptions):
+    """How a segmentation is measured on a data set."""
+
+    batch_size: int = 4
+    """Images segmented at once."""
+
+
+def pixel_of(text: str) -> tuple[int, int]:
+    """The x and y that a text such as ``"120,80"`` names.
+
+    Raises:
+        ArgumentError: it is of another form.
+    """
+    parts = [part.strip() for part in text.split(",")]
+    if len(parts) != 2 or not all(part.isascii() and part.isdigit() and len(part) <= 9 for part in parts):
+        raise ArgumentError(f"pixel must be two whole numbers, 'x,y'; it is {text!r}")
+    return int(parts[0]), int(parts[1])
+
+
+class MaskedImages(Input):
+    """Images with a map of classes."""
+
+    kind = "image"
+    examples = "images"
+
+    @property
+    def results(self) -> tuple[str, ...]:
+        return ("corpus/test-[0-9]*.png",)
+
+    def located(self, folder: RunFolder, source: str) -> str:
+        return folder.manifest.resolve(source)
+
+    def source_files(self, folder: RunFolder, source: str) -> tuple[Path, ...]:
+        from regard.data.images.masked_images import source_files
+
+        return tuple(source_files(self.located(folder, source)))
+
+    def open(
+        self, source: Any, columns: Sequence[str | None], data: Any, limit: int | None = None
+    ) -> list[MaskedImage]:
+        from regard.data.images.masked_images import open_masked
+
+        return open_masked(source, limit=limit)
+
+    def open_training(self, data: DataOptions, folder: RunFolder) -> tuple[list[MaskedImage], list[MaskedImage]]:
+        try:
+            import PIL  # noqa: F401
+        except ImportError as error:
+            raise MissingPartError("Pillow", "images") from error
+        return super().open_training(data, folder)
+
+    def write_examples(self, folder: RunFolder) -> None:
+        from regard.data.images.reading import save_png
+
+        rows = self.open(str(self.generated_path(folder, "test")), (), None, limit=WRITTEN)
+        for number, scene in enumerate(rows, start=1):
+            save_png(folder.tree("corpus") / f"test-{number}.png", scene.load().pixels)
+
+    def names(self, rows: list[MaskedImage]) -> list[str]:
+        return [row.name for row in rows]
+
+    def encode(
+        self, rows: list[MaskedImage], run: Any, learnt: Mapping[str, Any], target: Encodes, training: bool
+    ) -> ImageExamples:
+        from regard.data.images.caption_batches import CaptionExample
+        from regard.data.images.masked_images import masked_table
+
+        table = masked_table(rows, learnt["classes"].size, run.data.ignored)
+        # An example is a row of the table, which has the class of each pixel beside its colour, and no caption.
+        return ImageExamples([CaptionExample(row, ((),)) for row in range(len(table))], table)
+
+    def class_counts(self, examples: Examples, rows: list[MaskedImage], classes: int) -> tuple[int, ...]:
+        from regard.data.images import masked_images
+
+        assert isinstance(examples, ImageExamples)
+        counts = np.zeros(256, np.int64)
+        for row, image in zip(examples.pixels, rows, strict=True):
+            found = np.bincount(row[..., 3].ravel(), minlength=256)
+            unknown = np.flatnonzero(found[classes : masked_images.IGNORED]) + classes
+            if len(unknown):
+                raise DataError(
+                    f"{image.name}: a pixel has the class {unknown[0]}, and there are only {classes} classes, from 0 "
+                    f"to {classes - 1}; name all with --classes, or those that do not count with --ignore"
+                )
+            counts += found
+        return tuple(counts[:classes].tolist())
+
+    def masked(self, batch: CaptionBatch, training: Any = None) -> tuple[tuple[Tensor, ...], Tensor]:
+        from regard.data.images import masked_images
+        from regard.data.images.augmentation import MaskedAugmentation, augment_masked
+
+        images = batch.images[..., :3].permute(0, 3, 1, 2).float() / 255
+        classes = batch.images[..., 3].long()
+        classes = classes.masked_fill(classes == masked_images.IGNORED, IGNORED)
+        if training is not None:
+            height, width = (max(1, round(side * training.crop)) for side in classes.shape[1:])
+            changes = MaskedAugmentation((height, width), training.zoom, training.colour, training.mirror)
+            images, classes = augment_masked(images, classes, changes)
+        return (images,), classes
+
+    def read(self, inputs: Sequence[Any], trained: Any) -> list[Any]:
+        """The name and the pixels uint8 ``[height, width, 3]`` of each image, at its own size."""
+        from regard.data.images.pictures import input_pixels
+
+        return [
+            one if isinstance(one, tuple) else input_pixels(one, f"inputs[{number}]")
+            for number, one in enumerate(inputs)
+        ]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Segmentation(MaskPrediction):
+    """An image and the classes of its pixels.
+
+    Attributes:
+        pixels: uint8 ``[height, width, 3]``; ``classes`` is uint8 ``[height, width]``, at the image's own size.
+        pixel: x and y of the pixel whose attention was read.
+        weights: with which it attends to the image, float32 ``[rows, columns]``, a sum of 1; None for a model whose
+            positions do not attend to each other.
+        cell: width and height in pixels of what each weight belongs to; the last cells may reach beyond the image.
+    """
+
+    pixels: NDArray[np.uint8]
+    pixel: tuple[int, int]
+    weights: NDArray[np.float32] | None
+    cell: tuple[float, float]
+
+    kind: ClassVar[str] = "image"
+
+    @property
+    def image(self) -> str:
+        """The file of the image."""
+        return self.source
+
+    def to_dict(self) -> dict[str, Any]:
+        """Image, size and shares, and the attention of the pixel: ``weights[row][column]`` of cells."""
+        height, width = self.classes.shape
+        found = {**super().to_dict(), "width": width, "height": height}
+        if self.weights is not None:
+            found["pixel"] = list(self.pixel)
+            found["cell"] = [round(side, 4) for side in self.cell]
+            found["weights"] = [[round(weight, 6) for weight in row] for row in self.weights.tolist()]
+        return found
+
+
+class TrainedSegmenter(TrainedMasks):
+    """The best model of a run with its classes."""
+
+    def check_sizes(self, files: dict[str, Any], config: Any) -> None:
+        if len(files["classes"]) != config.classes:
+            raise RunError(f"{self.folder.path}: the numbers of classes of classes.json and of the model differ")
+
+    def predict_with(self, inputs: Sequence[Any], options: Any) -> list[Segmentation]:
+        from regard.data.images.reading import save_png
+
+        if options.masks is not None:
+            _require_writable(options.masks, inputs)
+        read, found = self.input.read(inputs, self), []
+        for rows in chunks(range(len(read)), options.batch_size):
+            part = [read[row] for row in rows]
+            for (name, image), classes in zip(part, self.classes_of(part), strict=True):
+                found.append(self._segmentation(name, image, classes, options.pixel))
+        if options.masks is not None:
+            for one in found:
+                save_png(path_inside(options.masks, f"{Path(one.image).stem}.png"), one.classes)
+        return found
+
+    def remarks(self, predictions: Sequence[Prediction], options: PredictionConfig) -> list[str]:
+        return [f"class maps: {options.masks}"] if options.masks is not None else []
+
+    def true_classes(self, rows: list[MaskedImage]) -> tuple[list[Any], list[Tensor]]:
+        from regard.data.images import masked_images
+
+        inputs, true = [], []
+        for row in rows:
+            pair = row.load()
+            numbers = masked_images.known_classes(pair.classes, self.config.data.ignored, row.name)
+            classes = torch.from_numpy(numbers).long()
+            inputs.append((row.name, pair.pixels))
+            true.append(classes.masked_fill(classes == masked_images.IGNORED, IGNORED))
+        return inputs, true
+
+    def classes_of(self, inputs: Sequence[tuple[str, NDArray[np.uint8]]]) -> list[NDArray[np.uint8]]:
+        """The class of each pixel of images, uint8 ``[height, width]``, at their own sizes.
+
+        An image of another size than those of the training is resized, and the logits are interpolated back.
+
+        Args:
+            inputs: name and pixels of each image, uint8 ``[height, width, 3]``.
+        """
+        found = []
+        with torch.inference_mode():
+            logits = self.model(self._batch([self._resized(image, name) for name, image in inputs])).float()
+            for one, (_, image) in zip(logits, inputs, strict=True):
+                if image.shape[:2] != self.classes.size:
+                    one = F.interpolate(one[None], image.shape[:2], mode="bilinear")[0]
+                found.append(one.argmax(0).to(torch.uint8).cpu().numpy())
+        return found
+
+    def pixel_weights(self, image: NDArray[np.uint8], pixel: tuple[int, int], name: str = "image") -> Tensor:
+        """With which weights the position of a pixel attends to all positions.
+
+        Args:
+            image: uint8 ``[height, width, 3]``.
+            pixel: x and y.
+            name: names the image in messages.
+
+        Returns:
+            float32 ``[rows, columns]`` on the CPU; a sum of 1.
+
+        Raises:
+            ArgumentError: the pixel is not in the image, or the model has no such attention.
+        """
+        from regard.attention import Readings
+
+        height, width = image.shape[:2]
+        x, y = pixel
+        if not (0 <= x < width and 0 <= y < height):
+            raise ArgumentError(f"pixel {x},{y} is not in {name}, which has {width} × {height} pixels")
+        across, down = self.cell_of(image)
+        rows, columns = self.model.context_size(*self.classes.size)
+        row, column = (y + 0.5) // down, (x + 0.5) // across
+        read = Readings(rows=[int(row) * columns + int(column)])
+        with torch.inference_mode():
+            found = self.model.observe_context(self._batch([self._resized(image, name)]), read)
+        assert found.rows is not None, "asked for"
+        return found.rows[0, 0, 0].float().cpu().view(rows, columns)
+
+    def cell_of(self, image: NDArray[np.uint8]) -> tuple[float, float]:
+        """Width and height, in pixels of this image, of what each position of the attention covers."""
+        height, width = image.shape[:2]
+        cell = self.model.config.cell
+        return cell * width / self.classes.width, cell * height / self.classes.height
+
+    def _segmentation(
+        self, name: str, image: NDArray[np.uint8], classes: NDArray[np.uint8], pixel: str | None
+    ) -> Segmentation:
+        height, width = classes.shape
+        chosen = pixel_of(pixel) if pixel is not None else (width // 2, height // 2)
+        return Segmentation(
+            source=name,
+            classes=classes,
+            shares=class_shares(torch.from_numpy(classes).long(), self.classes.names),
+            names=self.classes.names,
+            pixels=image,
+            pixel=chosen,
+            weights=self.pixel_weights(image, chosen, name).numpy() if self.model.attends else None,
+            cell=self.cell_of(image),
+        )
+
+    def figure(self, prediction: Segmentation) -> Any:
+        from regard.pictures import PixelAttention, segments
+
+        weights, attention = prediction.weights, None
+        if weights is not None:
+            attention = PixelAttention(weights, prediction.cell, prediction.pixel)
+        title = Path(prediction.image).name
+        return segments(prediction.pixels, prediction.classes, prediction.names, attention=attention, title=title)
+
+    def attentions(self, prediction: Prediction) -> list[ModelAttention]:
+        from regard.attention.execution import recorded_calls
+        from regard.explanations.model_attention import ModelAttention
+        from regard.records import GridAxis
+
+        assert isinstance(prediction, Segmentation)
+        if not self.model.attends:
+            return []
+        image = self._resized(prediction.pixels, prediction.image)
+        rows, columns = self.model.context_size(*self.classes.size)
+        if rows * columns > MOST_POSITIONS:
+            raise ArgumentError(
+                f"{self.folder.path}: {rows} × {columns} positions attend to each other, more than the "
+                f"{MOST_POSITIONS:,} whose weights a viewer shows; regard predict --pictures draws those of one pixel"
+            )
+        with torch.inference_mode(), recorded_calls() as calls:
+            self.model(self._batch([image]))
+        # The model continues an image to whole cells, and so does the picture under them.
+        cell, (height, width) = self.model.config.cell, self.classes.size
+        shown = np.pad(image, ((0, rows * cell - height), (0, columns * cell - width), (0, 0)), mode="edge")
+        axis = GridAxis(rows, columns, shown)
+        return [ModelAttention("context", 0, "self", axis, axis, calls)]
+
+    def facts(self) -> str:
+        config = self.model.config
+        parts = [config.gate, config.context.replace("_", "-"), config.fusion]
+        found = ", ".join(part for part in parts if part not in ("none", "sum"))
+        return f"{config.classes} classes, {found or 'no attention'}"
+
+    def _resized(self, image: NDArray[np.uint8], name: str) -> NDArray[np.uint8]:
+        from regard.data.images.reading import fit_image
+
+        return fit_image(image, self.classes.size, "stretch", name).pixels
+
+    def _batch(self, images: Sequence[NDArray[np.uint8]]) -> Tensor:
+        return torch.from_numpy(np.stack(images)).to(self.device).permute(0, 3, 1, 2).float() / 255
+
+
+def _require_writable(folder: str, inputs: Sequence[Any]) -> None:
+    stems = [Path(one).stem if isinstance(one, (str, os.PathLike)) else "image" for one in inputs]
+    for number, stem in enumerate(stems):
+        if stem in stems[:number]:
+            raise ArgumentError(
+                f"masks: two images are named {stem!r}, and their class maps would be one file; predict them one by one"
+            )
+    try:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise DataError(f"{folder}: the folder of the class maps cannot be made ({error.strerror})") from error
+
+
+def class_names(given: str | None) -> tuple[str, ...]:
+    """The names that the option ``classes`` gives: separated by commas, or the lines of a text file; () for None.
+
+    Raises:
+        DataError: the file cannot be read.
+    """
+    from regard.data.records import text_lines
+
+    if given is None:
+        return ()
+    if not given.endswith(".txt"):
+        return tuple(name.strip() for name in given.split(",") if name.strip())
+    try:
+        return tuple(line.strip() for line in text_lines(Path(given)) if line.strip())
+    except OSError as error:
+        raise DataError(f"{given}: the names of the classes cannot be read ({error.strerror})") from error
+
+
+def _write_streets(folder: Any, sizes: dict[str, int]) -> Mapping[str, Path]:
+    from regard.data.images.streets import write_streets
+
+    return write_streets(Path(folder), sizes)
+
+
+class SegmentTask(MaskTask):
+    """Telling the class of each pixel of images."""
+
+    name = "segment"
+    summary = "Tell the class of each pixel: a small network with channel, position and fusion attention."
+    input = MaskedImages(Generated(_write_streets, validation=60, test=100))
+    input_hint = "An image to segment"
+    data_config = DataConfig
+    model_config = ModelConfig
+    training_config = SegmentationTrainingConfig
+    prediction_config = PredictionConfig
+    evaluation_config = EvaluationConfig
+    trained = TrainedSegmenter
+    model_class = "regard.models.vision.segmenter:Segmenter"
+    picture_prefix = "segments"
+    lack = "which does not segment images"
+
+    def loaders(self) -> dict[str, tuple[str, Callable[[Path], Any]]]:
+        from regard.data.labels import PixelClasses
+
+        return {"classes": ("classes.json", PixelClasses.load)}
+
+    def learn(self, run: Any, folder: RunFolder, rows: list[MaskedImage]) -> dict[str, Any]:
+        """The classes that the options name, or the numbers from 0 to the largest of the training data, and a size.
+
+        They are saved in the run folder, and saved ones are loaded instead.
+
+        Raises:
+            DataError: the data have no classes to tell apart.
+            RunError: the classes of ``init_from`` are others.
+        """
+        from regard.data.images.streets import CLASSES
+        from regard.data.labels import PixelClasses
+
+        path, initial, data = folder.file("classes.json"), run.training.init_from, run.data
+        if path.is_file():
+            return {"classes": PixelClasses.load(path)}
+        size = (data.height, data.width) if data.height else rows[0].load().pixels.shape[:2]
+        names = CLASSES if data.bundled else class_names(data.classes)
+        if initial is not None:
+            before = PixelClasses.load(RunFolder(initial).file("classes.json")).names
+            if names and names != before:
+                raise RunError(
+                    f"--init-from: {initial} has the classes {', '.join(before)}, and --classes names others"
+                )
+            names = before
+        classes = PixelClasses(tuple(names or _numbers(rows, size, data)), *size)
+        classes.save(path)
+        return {"classes": classes}
+
+    def build_model(self, run: Any, files: Mapping[str, Any], train: Any) -> Any:
+        from regard.models.vision.segmenter import Segmenter, SegmenterConfig
+
+        return Segmenter(SegmenterConfig(**model_fields(run.model, SegmenterConfig, classes=len(files["classes"]))))
+
+    def run_name(self, config: Any) -> str:
+        return f"{self.name}-{'attention' if config.model.attends else 'plain'}"
+
+
+def _numbers(rows: list[MaskedImage], size: tuple[int, int], data: DataConfig) -> Iterator[str]:
+    """The numbers of all classes up to the largest of the training data, as names."""
+    from regard.data.images import masked_images
+
+    table = masked_images.masked_table(rows, size, data.ignored)
+    numbers = [number for number in np.unique(table[..., 3]).tolist() if number != masked_images.IGNORED]
+    if not numbers:
+        raise DataError(f"{data.train}: no pixel of the training data has a class that counts; check --ignore")
+    if max(numbers) == 0:
+        raise DataError(
+            f"{data.train}: every pixel that counts has the class 0; there is nothing to tell apart (--classes names "
+            "classes that do not occur)"
+        )
+    return map(str, range(max(numbers) + 1))
+
+
+TASK = SegmentTask()

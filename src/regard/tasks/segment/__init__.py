@@ -1,1 +1,0 @@
-"""Telling the class of each pixel of images."""

@@ -1,0 +1,200 @@
+"""The task ``sounds``: the label of a sound, told by the encoder of a transcriber with attention pooling."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from regard.tasks.inputs.sound import (
+    HeardSound,
+    SoundInput,
+    SoundModelOptions,
+    SoundOptions,
+    SoundTraining,
+    generated_speech,
+    sound_attention_size,
+    sound_delay,
+    sound_facts,
+)
+from regard.tasks.lazy import torch
+from regard.tasks.options import BatchOptions, EvaluationOptions, model_fields
+from regard.tasks.outputs.label import (
+    LabelEvaluation,
+    LabelPrediction,
+    LabelTask,
+    LabelTraining,
+    Outputs,
+    PoolingOptions,
+    TrainedLabels,
+)
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from regard.explanations.model_attention import ModelAttention
+    from regard.training.task import Prediction
+
+
+@dataclass(frozen=True)
+class DataConfig(SoundOptions):
+    """The sounds of a run and their features; the texts are labels. A folder with a folder of sounds for each label is
+    a table too."""
+
+
+@dataclass(frozen=True)
+class ModelConfig(SoundModelOptions, PoolingOptions):
+    """The model of a run, without the sizes that the data decide."""
+
+    def __post_init__(self) -> None:
+        SoundModelOptions.__post_init__(self)
+        PoolingOptions.__post_init__(self)
+
+
+@dataclass(frozen=True)
+class SoundsTrainingConfig(SoundTraining, LabelTraining):
+    """How a classifier of sounds is trained, and for how long."""
+
+    batch_size: int = 32
+    """Sounds of a batch, on each device."""
+
+
+@dataclass(frozen=True)
+class PredictionConfig(BatchOptions):
+    """How sounds are classified."""
+
+    batch_size: int = 32
+    """Sounds classified at once."""
+
+
+@dataclass(frozen=True)
+class EvaluationConfig(EvaluationOptions):
+    """How a classifier of sounds is measured on a data set."""
+
+    batch_size: int = 32
+    """Sounds classified at once."""
+    sound_column: str | None = None
+    """Column of the paths. Default: as in training."""
+    text_column: str | None = None
+    """Column of the labels. Default: as in training."""
+
+
+@dataclass(frozen=True, repr=False)
+class SoundLabel(LabelPrediction):
+    """A sound, its label, and the attention weights.
+
+    Attributes:
+        sound: the sound as the model hears it.
+        label: the name of the most probable label.
+        probabilities: label → probability, the most probable first.
+        weights: float32 ``[heads, annotations]``; None for a model without attention pooling.
+    """
+
+    sound: HeardSound
+    label: str
+    probabilities: dict[str, float]
+    weights: Tensor | None
+
+    @property
+    def text(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.label
+
+    def texts(self) -> tuple[tuple[str, str], ...]:
+        return ("sound", self.sound.name), ("label", self.label)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Sound, label, probabilities, seconds of a column and weights ``[head][time]``."""
+        found = {"sound": self.sound.name, **self.label_fields(), "seconds": self.sound.seconds}
+        if self.weights is not None:
+            found["weights"] = [[round(weight, 4) for weight in row] for row in self.weights.tolist()]
+        return found
+
+
+@dataclass(frozen=True, repr=False)
+class Evaluation(LabelEvaluation):
+    """How good a classifier of sounds is on a data set."""
+
+    sounds: int
+    """Evaluated sounds."""
+    seconds_of_sound: float
+
+    example: ClassVar[str] = "sound"
+
+    def counted(self) -> str:
+        return f"{self.sounds} sounds, {self.seconds_of_sound / 60:.1f} min"
+
+
+class TrainedListener(TrainedLabels):
+    """The best model of a run with its labels."""
+
+    def prediction(self, one: HeardSound, label: str, probabilities: dict[str, float], weights: Any) -> SoundLabel:
+        return SoundLabel(one, label, probabilities, weights)
+
+    def evaluation(
+        self, shared: dict[str, Any], source: Any, rows: Any, inputs: list[HeardSound], found: Outputs
+    ) -> Evaluation:
+        seconds = sum(len(one.features) * one.frame_seconds for one in inputs)
+        return Evaluation(**shared, sounds=len(inputs), seconds_of_sound=seconds)
+
+    def figure(self, prediction: SoundLabel) -> Any:
+        from regard.pictures import sound_alignment
+
+        if prediction.weights is None:
+            return None
+        sound, label, heads = prediction.sound, prediction.label, len(prediction.weights)
+        rows = [label] if heads == 1 else [f"{label}, query {head}" for head in range(heads)]
+        title = f"{sound.name}: {prediction.titled}"
+        return sound_alignment(prediction.weights, sound.spectrogram(), rows, sound.seconds, title=title)
+
+    def attentions(self, prediction: Prediction) -> list[ModelAttention]:
+        from regard.attention.execution import recorded_calls
+
+        assert isinstance(prediction, SoundLabel)
+        batch = self.input.batch([prediction.sound]).to(self.device)
+        with torch.inference_mode(), recorded_calls() as calls:
+            self.model(*self.input.arguments(batch))
+        axis, prefix = prediction.sound.axis(), "encoder.transformer.layers"
+        return self.attentions_of(calls, bool(self.model.attends), axis, prediction.label, prefix)
+
+    def facts(self) -> str:
+        return sound_facts(self.model.config)
+
+    def delay(self, source: HeardSound) -> str | None:
+        return sound_delay(source)
+
+    def attention_size(self, source: HeardSound) -> tuple[int, int]:
+        return sound_attention_size(source, self.model.config)
+
+
+class SoundsTask(LabelTask):
+    """Telling the labels of sounds."""
+
+    name = "sounds"
+    summary = "Tell the label of a sound: the encoder of transcribe, with attention pooling."
+    input = SoundInput(generated_speech(seed=2, words=1))
+    input_hint = "A sound to classify"
+    data_config = DataConfig
+    model_config = ModelConfig
+    training_config = SoundsTrainingConfig
+    prediction_config = PredictionConfig
+    evaluation_config = EvaluationConfig
+    trained = TrainedListener
+    model_class = "regard.models.speech.sound_classifier:SoundClassifier"
+    variant = ("model", "encoder")
+    picture_prefix = "sound"
+    lack = "which does not classify sounds"
+
+    def build_model(self, run: Any, files: Mapping[str, Any], train: Any) -> Any:
+        from regard.models.speech.sound_classifier import SoundClassifier, SoundClassifierConfig
+
+        fields = model_fields(
+            run.model,
+            SoundClassifierConfig,
+            width=train.features.width,
+            hidden_dim=run.model.hidden,
+            labels=len(files["labels"]),
+        )
+        return SoundClassifier(SoundClassifierConfig(**fields))
+
+
+TASK = SoundsTask()

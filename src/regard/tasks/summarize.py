@@ -1,0 +1,724 @@
+"""The task ``summarize``: a short text for a long one, by a network that can copy words of the article."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from regard.errors import ArgumentError, DataError
+from regard.tasks.copied_spans import LEAST_SHARE, CopiedSpan, copied_spans, marked
+from regard.tasks.inputs.input import Encodes, Generated, tokenizer_path
+from regard.tasks.inputs.text import PairedTexts, ReadText, TextExamples, column, text_tokenizer
+from regard.tasks.options import (
+    MOST_BATCH,
+    MOST_FEATURES,
+    MOST_LAYERS,
+    EvaluationOptions,
+    SearchOptions,
+    TokenOptions,
+    changed_fields,
+    check_even,
+    check_heads,
+    model_fields,
+)
+from regard.tasks.outputs.text import (
+    TextEvaluation,
+    TextExperiment,
+    TextPrediction,
+    TextTask,
+    TextTraining,
+    TrainedText,
+    WrittenTexts,
+    decoder_attention,
+    perplexity,
+    rounded,
+)
+from regard.tasks.outputs.text_metrics import SpanCount, novel_share, repeated_share, rouge_scores, spans_exact
+from regard.training.sections import check_at_least, check_between, check_choices, check_probabilities
+from regard.training.task import Metric, Prediction
+
+if TYPE_CHECKING:
+    import datasets
+
+    from regard.data.text.extended_vocabulary import ExtendedVocabulary
+    from regard.data.text.tokenizers import Tokenizer
+    from regard.explanations.model_attention import ModelAttention
+    from regard.models.search import Hypothesis
+    from regard.training.run_folder import RunFolder
+
+log = logging.getLogger("regard")
+
+COLUMNS = "article", "summary"
+COPIED_COLUMN = "copied"
+"""The column with the spans that a summary must copy."""
+
+RECURRENT_ONLY = ("attention", "score", "cell", "embedding", "hidden", "readout")
+TRANSFORMER_ONLY = ("dim", "heads", "feedforward", "position", "norm_first", "feedforward_chunk",
+                    "activation_checkpointing")  # fmt: skip
+
+
+@dataclass(frozen=True)
+class DataConfig(TokenOptions):
+    """The data of a run, and how it is split into tokens."""
+
+    train: str | None = None
+    """Training articles with summaries: a .tsv, .csv, .jsonl or .parquet file, two aligned text files as
+    'articles.txt,summaries.txt', a Hugging Face data set 'owner/name', or 'bundled' for generated articles."""
+    article_column: str | None = None
+    """Column with the articles. Default: article, or the first of a table with two columns."""
+    summary_column: str | None = None
+    """Column with the summaries. Default: summary, or the second of a table with two columns."""
+    tokenizer: Literal["word", "bpe", "char"] = "word"
+    """word, bpe (sub-words) or char; articles and summaries share it."""
+    vocabulary: int = 20000
+    """Largest size of the vocabulary, in tokens."""
+    min_count: int = 5
+    """Tokenizer word: a word that occurs fewer times in the training data is not in the vocabulary; only copying can
+    write it."""
+    max_length: int = 400
+    """Largest number of tokens of an article; the rest of a longer one is cut off."""
+    max_summary: int = 100
+    """Largest number of tokens of a summary; training articles with longer ones are left out."""
+
+    columns = ("article_column", "summary_column")
+    default_bundled = 20_000
+    generated = "generated articles"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_columns(self)
+        check_between(self, 1, 1_000_000, "max_summary")
+        check_at_least(self, 1, "min_count")
+
+
+def check_columns(options: Any) -> None:
+    """Raise ArgumentError if one of two columns is given."""
+    if (options.article_column is None) != (options.summary_column is None):
+        raise ArgumentError("--article-column and --summary-column must be given together")
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """The model of a run, without the size of its vocabulary."""
+
+    model: Literal["recurrent", "transformer"] = "recurrent"
+    """recurrent or transformer."""
+    copy: bool = True
+    """Words of the article can be copied (See et al. 2017)."""
+    coverage: bool = False
+    """The loss has the attention to tokens that were attended to before; the recurrent model's score sees it too."""
+    coverage_weight: float = 1.0
+    """coverage: weight of that loss."""
+    attention: Literal["bahdanau", "luong"] = "bahdanau"
+    """recurrent: bahdanau (before the cell) or luong (after it)."""
+    score: Literal["additive", "dot", "general", "scaled_dot"] | None = None
+    """recurrent: additive, dot, scaled_dot or general. Default: additive for bahdanau and with coverage, else
+    general."""
+    cell: Literal["lstm", "gru"] = "lstm"
+    """recurrent: lstm or gru."""
+    embedding: int = 128
+    """recurrent: features of an embedded token and of the readout."""
+    hidden: int = 256
+    """recurrent: features of an annotation and of a decoder state; even."""
+    readout: Literal["tanh", "maxout"] = "tanh"
+    """recurrent: tanh or maxout."""
+    dim: int = 256
+    """transformer: features of a token."""
+    heads: int = 8
+    """transformer: heads; a divisor of dim."""
+    feedforward: int = 1024
+    """transformer: units of the hidden layer of the feedforward networks."""
+    position: Literal["sinusoidal", "learned", "rotary", "alibi", "t5", "shaw"] = "sinusoidal"
+    """transformer: sinusoidal, learned, rotary, alibi, t5 or shaw."""
+    norm_first: bool = True
+    """transformer: layer normalization before each part instead of after the sum."""
+    feedforward_chunk: int = 0
+    """transformer: tokens that the feedforward networks treat at a time, to save memory when checkpointing; 0: all."""
+    activation_checkpointing: bool = False
+    """transformer: activations are computed again in the backward pass: less memory, the same gradients."""
+    encoder_layers: int | None = None
+    """Layers of the encoder. Default: 1 for recurrent, 4 for transformer."""
+    decoder_layers: int | None = None
+    """Layers of the decoder. Default: 1 for recurrent, 4 for transformer."""
+    dropout: float = 0.1
+    """Dropout rate, 0 to below 1."""
+    tied: Literal["none", "target", "all"] = "all"
+    """Embeddings that share their weights: none, target (with the output) or all."""
+
+    def __post_init__(self) -> None:
+        check_choices(self)
+        other, names = ("transformer", TRANSFORMER_ONLY) if self.model == "recurrent" else ("recurrent", RECURRENT_ONLY)
+        for name in changed_fields(self, names):
+            option = f"--{name.replace('_', '-')}"
+            raise ArgumentError(f"{option} is an option of --model {other}; leave it out with --model {self.model}")
+        check_between(self, 1, MOST_FEATURES, "embedding", "hidden", "dim", "heads", "feedforward")
+        for name in ("encoder_layers", "decoder_layers"):
+            if getattr(self, name) is not None:
+                check_between(self, 1, MOST_LAYERS, name)
+        check_between(self, 0, 1e6, "coverage_weight")
+        check_between(self, 0, 1_000_000, "feedforward_chunk")
+        check_probabilities(self, "dropout")
+        check_even(self)
+        check_heads(self, "dim")
+        if self.coverage and self.model == "recurrent" and self.score not in (None, "additive"):
+            raise ArgumentError(f"--score must be additive with --coverage, which is a part of it; it is {self.score}")
+        if changed_fields(self, ["coverage_weight"]) and not self.coverage:
+            raise ArgumentError("--coverage-weight needs --coverage; leave it out, or give both")
+
+    @property
+    def layers(self) -> tuple[int, int]:
+        """Layers of the encoder and of the decoder."""
+        default = 1 if self.model == "recurrent" else 4
+        return self.encoder_layers or default, self.decoder_layers or default
+
+
+@dataclass(frozen=True)
+class SummaryTrainingConfig(TextTraining):
+    """How a summarizer is trained, and for how long."""
+
+    tokens_per_batch: int = 8000
+    """Tokens of the articles of a batch, padding included, on each device."""
+    label_smoothing: float = 0.0
+    """Probability that is distributed over the vocabulary, 0 to below 1 (Szegedy et al. 2016, section 7)."""
+    validation_articles: int = 0
+    """Articles that each validation summarizes: the first of the validation data; 0: all."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_between(self, 1, MOST_BATCH * 100, "tokens_per_batch")
+        check_at_least(self, 0, "validation_articles")
+
+
+@dataclass(frozen=True)
+class SummarySearch(SearchOptions):
+    """How a summary is searched for."""
+
+    batch_size: int = 32
+    """Articles summarized at once."""
+    beam: int = 4
+    """Beam width; 1: greedy search."""
+    max_summary: int | None = None
+    """Largest number of tokens of a summary. Default: as in training."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.max_summary is not None:
+            check_between(self, 1, 1_000_000, "max_summary")
+
+
+@dataclass(frozen=True)
+class PredictionConfig(SummarySearch):
+    """How articles are summarized."""
+
+    mark_copied: bool = False
+    """Mark copied words with their places in the article: [Ada Byron @7-8]."""
+    merge_words: bool = False
+    """Merge sub-words to words, in pictures."""
+
+
+@dataclass(frozen=True)
+class EvaluationConfig(SummarySearch, EvaluationOptions):
+    """How a summarizer is measured on a data set."""
+
+    article_column: str | None = None
+    """Column with the articles. Default: as in training."""
+    summary_column: str | None = None
+    """Column with the references. Default: as in training."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_columns(self)
+
+
+@dataclass(frozen=True)
+class ReadArticle(ReadText):
+    """An article as a model reads it; words that are not in the vocabulary have ids of its extended vocabulary."""
+
+    vocabulary: ExtendedVocabulary | None = field(default=None, repr=False)
+
+
+class Articles(PairedTexts):
+    """Articles with summaries, which share a tokenizer."""
+
+    def batch_tokens(self, training: Any) -> tuple[int, int]:
+        return training.tokens_per_batch, training.tokens_per_batch
+
+    def columns(self, data: Any, folder: RunFolder, source: Any, given: Sequence[str | None] = ()) -> Any:
+        named = data.named_columns
+        known = tuple(given) == (None, None) and None not in named and set(named) <= set(columns_of(source))
+        return named if known else given
+
+    def open(self, source: Any, columns: Sequence[str | None], data: Any, limit: int | None = None) -> datasets.Dataset:
+        return open_articles(source, *columns, lowercase=data.lowercase, limit=limit)
+
+    def learn(self, run: Any, folder: RunFolder, rows: datasets.Dataset) -> dict[str, Any]:
+        texts = column(rows, "source", "target")
+        return {"tokenizer": text_tokenizer(tokenizer_path(folder), run, texts, run.data.min_count)}
+
+    def encode(
+        self, rows: datasets.Dataset, run: Any, learnt: Mapping[str, Any], target: Encodes, training: bool
+    ) -> TextExamples:
+        table = encode_articles(
+            rows,
+            self.tokenizer(learnt),
+            copy=run.model.copy,
+            max_length=run.data.max_length,
+            max_summary=run.data.max_summary,
+            cut_summaries=not training,
+        )
+        return TextExamples(table, self)
+
+    def read(self, inputs: Sequence[Any], trained: Any) -> list[ReadText]:
+        from regard.data.text.extended_vocabulary import ExtendedVocabulary
+
+        data, tokenizer, found = trained.config.data, trained.tokenizer, []
+        if data.lowercase:
+            inputs = [one.lower() if isinstance(one, str) else one for one in inputs]
+        for given, one in zip(inputs, super().read(inputs, trained), strict=True):
+            if isinstance(given, ReadArticle):
+                found.append(given)
+                continue
+            ids = one.ids[: data.max_length]
+            extended = ExtendedVocabulary.of(tokenizer, one.text, ids)
+            found.append(ReadArticle(one.text, extended.encode(one.text, ids), len(one.ids) - len(ids), extended))
+        return found
+
+
+@dataclass(frozen=True, repr=False, kw_only=True)
+class Summary(TextPrediction):
+    """An article, its summary, the copied words and the attention weights.
+
+    Attributes:
+        text: the summary; with ``--mark-copied`` the copied words are marked.
+        summary: the summary without marks.
+        copied_share: for each token of the summary the part of its probability that is copied, 0 to 1.
+        copied: the runs of copied tokens and their positions in the article.
+        tokens_cut: tokens at the end of the article that were not read.
+    """
+
+    summary: str = ""
+    copied_share: list[float] = field(default_factory=list)
+    copied: list[CopiedSpan] = field(default_factory=list)
+    tokens_cut: int = 0
+
+    def texts(self) -> tuple[tuple[str, str], ...]:
+        return ("article", self.source), ("summary", self.summary)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Article, summary, score in nats, copied spans, tokens, copied shares and weights ``[target][source]``."""
+        return {
+            "source": self.source,
+            "summary": self.summary,
+            "score": round(self.score, 4),
+            "tokens_cut": self.tokens_cut,
+            "copied": [span.to_dict() for span in self.copied],
+            "source_tokens": self.source_tokens,
+            "target_tokens": self.target_tokens,
+            "copied_share": [round(share, 4) for share in self.copied_share],
+            **({} if self.weights is None else {"weights": rounded(self.weights)}),
+        }
+
+    def with_marked_tokens(self) -> Summary:
+        """The same with brackets around the labels of copied tokens, for pictures."""
+        copied = {place for span in self.copied for place in span.tokens}
+        if not self.merge_words:
+            labels = [f"[{label}]" if place in copied else label for place, label in enumerate(self.target_tokens)]
+            return replace(self, target_tokens=labels)
+        words = []
+        for group in self.target_words:
+            word = "".join(self.target_tokens[place].removeprefix("·") for place in group)
+            words.append(f"[{word}]" if copied.issuperset(group) else word)
+        return replace(self, target_tokens=words)
+
+
+@dataclass(frozen=True, repr=False, kw_only=True)
+class Evaluation(TextEvaluation):
+    """How good a summarizer is on a data set."""
+
+    articles: int
+    """Evaluated articles."""
+    rouge_1: float
+    """0 to 100; the mean F1 of the summaries, as the next two."""
+    rouge_2: float
+    rouge_l: float
+    perplexity: float
+    """exp(loss)."""
+    copied_tokens: float | None
+    """Share of the summaries' tokens that the model copied, 0 to 1; None for a model without copying."""
+    novel_words: float
+    """Share of the summaries' words that their articles do not have, 0 to 1."""
+    novel_trigrams: float
+    """Share of the runs of three words, likewise."""
+    repeated_trigrams: float
+    """Share of the runs of three words that their summary had before, 0 to 1."""
+    spans: int | None
+    """Spans that must be copied, in the column ``copied`` of the data; None: there is no such column."""
+    copied_spans_exact: float | None
+    """Share of these spans that the summaries have, word for word and in their order, 0 to 1."""
+    summaries: list[Summary]
+
+    examples: ClassVar[tuple[str, ...]] = ("summaries",)
+
+    def lines(self) -> list[str]:
+        rouge = f"ROUGE-1 {self.rouge_1:.2f} · ROUGE-2 {self.rouge_2:.2f} · ROUGE-L {self.rouge_l:.2f}"
+        copied = "" if self.copied_tokens is None else f"copied tokens {100 * self.copied_tokens:.1f} % · "
+        shares = (
+            f"{copied}novel words {100 * self.novel_words:.1f} % · novel trigrams {100 * self.novel_trigrams:.1f} % · "
+            f"repeated trigrams {100 * self.repeated_trigrams:.1f} %"
+        )
+        first = f"{self.data}: {self.articles} articles · {rouge} · perplexity {self.perplexity:.2f}"
+        lines = [first, self.search_line(), shares]
+        if self.copied_spans_exact is not None:
+            lines.append(f"copied spans exact {100 * self.copied_spans_exact:.1f} % ({self.spans} spans)")
+        return lines
+
+    def write(self, folder: RunFolder, name: str) -> list[Path]:
+        """Write the numbers, and the summaries (``evaluation-<name>.txt``)."""
+        lines = [one.summary.replace("\n", " ") for one in self.summaries]
+        return self.write_table(folder, f"evaluation-{name}.txt", lines, name)
+
+
+class SummaryExperiment(TextExperiment):
+    """A summarizer and its data."""
+
+    def decode(self, row: int, tokens: list[int]) -> str:
+        from regard.data.text.extended_vocabulary import ExtendedVocabulary
+
+        article, tokenizer = self.validation_rows[row]["source"], self.files["tokenizer"]
+        read = tokenizer.encode(article)[: self.run.data.max_length]
+        return ExtendedVocabulary.of(tokenizer, article, read).decode(tokens)
+
+
+class TrainedSummarizer(TrainedText):
+    """The best model of a run with its tokenizer."""
+
+    def predict_with(self, inputs: Sequence[Any], options: PredictionConfig) -> list[Summary]:
+        return [
+            replace(
+                one,
+                text=marked(one.summary, one.copied) if options.mark_copied else one.summary,
+                merge_words=options.merge_words,
+            )
+            for one in super().predict_with(inputs, options)
+        ]
+
+    def longest(self, inputs: Sequence[ReadText], options: SummarySearch) -> int:
+        longest = options.max_summary or self.config.data.max_summary
+        if self.config.model.model == "transformer" and self.config.model.position == "learned":
+            return min(longest, self.model.config.max_length - 1)
+        return longest
+
+    def predictions(self, inputs: Sequence[ReadArticle], hypotheses: Sequence[Hypothesis]) -> list[Summary]:
+        batch = self.input.batch(inputs, [found.tokens for found in hypotheses]).to(self.device)
+        copied = self.model.copied(batch.source, batch.source_lengths, batch.target, batch.target_lengths)
+        found = []
+        for row, (one, hypothesis) in enumerate(zip(inputs, hypotheses, strict=True)):
+            vocabulary, tokens = one.vocabulary, hypothesis.tokens
+            assert vocabulary is not None
+            text, source_words = vocabulary.decode(tokens), vocabulary.word_groups(one.ids)
+            share, place = (part[row, : len(tokens)].tolist() for part in (copied.share, copied.place))
+            found.append(
+                Summary(
+                    source=one.text,
+                    text=text,
+                    summary=text,
+                    score=hypothesis.score,
+                    source_tokens=vocabulary.tokens(one.ids),
+                    target_tokens=vocabulary.tokens(tokens),
+                    source_words=source_words,
+                    target_words=vocabulary.word_groups(tokens),
+                    weights=hypothesis.weights,
+                    copied_share=share,
+                    copied=copied_spans(vocabulary, tokens, share, place, source_words),
+                    tokens_cut=one.cut,
+                    target_ids=tuple(tokens),
+                )
+            )
+        return found
+
+    def empty(self, one: ReadText) -> Summary:
+        return Summary(source=one.text)
+
+    def remarks(self, predictions: Sequence[Prediction], options: PredictionConfig) -> list[str]:
+        cut = sum(isinstance(one, Summary) and one.tokens_cut > 0 for one in predictions)
+        if not cut:
+            return []
+        longest = self.config.data.max_length
+        return [f"cut {cut} of {len(predictions)} articles to {longest} tokens, the --max-length of the training"]
+
+    def evaluation(self, found: WrittenTexts, options: EvaluationConfig) -> Evaluation:
+        rows, inputs, predictions = found.rows, found.inputs, found.predictions
+        data, copies = self.config.data, self.config.model.copy
+        articles, references = list(rows["source"]), list(rows["target"])
+        spans = read_spans(found.source, options.article_column or "article", len(articles), data.lowercase)
+        texts = [one.summary for one in predictions]
+        scores = rouge_scores(texts, references)
+        targets = [ids[: data.max_summary] for ids in self.tokenizer.encode_batch(references)]
+        if copies:
+            targets = [
+                one.vocabulary.encode(text, ids)  # pyright: ignore[reportOptionalMemberAccess]
+                for one, text, ids in zip(inputs, references, targets, strict=True)
+            ]
+        loss, _ = self.known_texts(inputs, targets, options.batch_size)
+        shares = [share > LEAST_SHARE for one in predictions for share in one.copied_share]
+        exact = SpanCount(0, 0) if spans is None else spans_exact(texts, spans)
+        return Evaluation(
+            **found.fields,
+            articles=len(articles),
+            **scores._asdict(),
+            loss=loss,
+            perplexity=perplexity(loss),
+            copied_tokens=sum(shares) / max(1, len(shares)) if copies else None,
+            novel_words=novel_share(texts, articles, 1),
+            novel_trigrams=novel_share(texts, articles, 3),
+            repeated_trigrams=repeated_share(texts, 3),
+            spans=None if spans is None else exact.spans,
+            copied_spans_exact=exact.found / exact.spans if exact.spans else None,
+            summaries=predictions,
+        )
+
+    def figure(self, prediction: Summary) -> Any:
+        return prediction.with_marked_tokens().figure()
+
+    def attentions(self, prediction: Prediction) -> list[ModelAttention]:
+        assert isinstance(prediction, Summary)
+        one = self.read(prediction.source)
+        if not one.ids:
+            return []
+        batch = self.input.batch([one]).to(self.device)
+        encode = self.model.encode
+        return decoder_attention(
+            self.model, lambda: encode(*self.input.arguments(batch)), prediction.target_ids, *prediction.axes()
+        )
+
+    def facts(self) -> str:
+        config = self.model.config
+        if self.config.model.model == "transformer":
+            return f"Transformer, {config.encoder_layers} + {config.decoder_layers} layers × {config.heads} heads"
+        return f"{config.cell.upper()}, {config.attention.capitalize()} attention"
+
+    def attention_size(self, source: ReadText) -> tuple[int, int]:
+        tokens = len(source.ids)
+        if self.config.model.model != "transformer":
+            return tokens, 0
+        return tokens, self.model.config.encoder_layers * self.model.config.heads * tokens**2
+
+
+def open_articles(
+    source: Any,
+    article_column: str | None,
+    summary_column: str | None,
+    *,
+    lowercase: bool = False,
+    limit: int | None = None,
+) -> datasets.Dataset:
+    """Articles with summaries as `regard.data.text.sources.open_pairs` opens them.
+
+    Args:
+        source: as there.
+        article_column: None: ``article``, if there are columns ``article`` and ``summary``.
+        summary_column: None: ``summary``, likewise.
+        lowercase: as there.
+        limit: as there.
+    """
+    from regard.data.text.sources import local_files, open_pairs
+
+    columns = article_column, summary_column
+    if columns == (None, None) and (local_files(source) is None or set(COLUMNS) <= set(columns_of(source))):
+        columns = COLUMNS
+    return open_pairs(source, *columns, lowercase=lowercase, limit=limit)
+
+
+def columns_of(source: Any) -> list[str]:
+    """The columns of a table that is a file; none for any other source."""
+    from regard.data.records import READERS, column_names
+    from regard.data.text.sources import local_files
+
+    paths = local_files(source)
+    if paths is None or len(paths) != 1 or paths[0].suffix.lower() not in READERS or not paths[0].is_file():
+        return []
+    return column_names(paths[0])
+
+
+def encode_articles(
+    dataset: datasets.Dataset,
+    tokenizer: Tokenizer,
+    *,
+    copy: bool,
+    max_length: int,
+    max_summary: int,
+    cut_summaries: bool = False,
+) -> datasets.Dataset:
+    """Encode every article and its summary; the ids are memory-mapped.
+
+    Args:
+        dataset: columns ``source`` (articles) and ``target`` (summaries).
+        tokenizer: encodes both.
+        copy: whether unknown words get the ids of the article's `ExtendedVocabulary`, also in the summary; else they
+            are ``unk``.
+        max_length: largest number of tokens of an article; the rest is cut off.
+        max_summary: largest number of tokens of a summary.
+        cut_summaries: whether a longer summary is cut, for evaluation; else its article is left out.
+
+    Returns:
+        a table as `regard.data.text.batches.encode_pairs` gives it.
+
+    Raises:
+        DataError: no article is left.
+    """
+    from regard.data.cache import fingerprint
+    from regard.data.text.batches import EncodedBlock, encoded_table
+    from regard.data.text.extended_vocabulary import ExtendedVocabulary
+
+    def encode(block: dict[str, list[str]]) -> EncodedBlock:
+        articles = tokenizer.encode_batch(block["source"])
+        summaries = tokenizer.encode_batch(block["target"])
+        kept = [place for place, ids in enumerate(summaries) if cut_summaries or len(ids) <= max_summary]
+        counts = {
+            "overlong": sum(len(articles[place]) > max_length for place in kept),
+            "summaries": sum(len(ids) > max_summary for ids in summaries),
+        }
+        source, target = [], []
+        for place in kept:
+            article, summary = articles[place][:max_length], summaries[place][:max_summary]
+            if copy:
+                text = block["source"][place]
+                extended = ExtendedVocabulary.of(tokenizer, text, article)
+                article = extended.encode(text, article)
+                summary = extended.encode(block["target"][place], summary)
+            source.append(article)
+            target.append(summary)
+        return EncodedBlock(source, target, kept, counts)
+
+    limits = max_length, max_summary, cut_summaries
+    # datasets documents `_fingerprint` as the key of a table's content; there is no public attribute for it.
+    key = fingerprint("articles", dataset._fingerprint, tokenizer.fingerprint, copy, *limits)
+    refused = f"none of {len(dataset)} summaries has at most {max_summary} tokens; raise --max-summary"
+    table, counted = encoded_table(key, dataset, encode, refused)
+    if counted["overlong"]:
+        log.warning("cut %d of %d articles with more than %d tokens", counted["overlong"], len(dataset), max_length)
+    if counted["summaries"]:
+        done = "cut" if cut_summaries else "left out"
+        log.warning(
+            "%s %d of %d summaries with more than %d tokens", done, counted["summaries"], len(dataset), max_summary
+        )
+    return table
+
+
+def read_spans(data: Any, article_column: str, articles: int, lowercase: bool) -> list[list[str]] | None:
+    """The spans that the summary of each article must copy, or None if the data have no column ``copied``.
+
+    Args:
+        data: the evaluated data.
+        article_column: the column with the articles.
+        articles: number of articles that were read from it; the spans of as many are read.
+        lowercase: whether to turn the spans into lower case.
+
+    Raises:
+        DataError: the spans of an article are no JSON list of texts, or there are fewer of them than articles.
+    """
+    from regard.data.text.sources import open_pairs
+
+    columns = columns_of(data)
+    if COPIED_COLUMN not in columns or article_column not in columns:
+        return None
+    found = []
+    for number, text in enumerate(open_pairs(data, article_column, COPIED_COLUMN, limit=articles)["target"], 1):
+        try:
+            spans = json.loads(text)
+        except (ValueError, RecursionError):
+            spans = None
+        if not isinstance(spans, list) or not all(isinstance(span, str) and span.strip() for span in spans):
+            raise DataError(f"{data}: the column {COPIED_COLUMN!r} of article {number} must be a JSON list of texts")
+        found.append([span.lower() if lowercase else span for span in spans])
+    if len(found) != articles:
+        raise DataError(
+            f"{data} has spans in the column {COPIED_COLUMN!r} for {len(found)} of {articles} articles; "
+            "correct or remove the column"
+        )
+    return found
+
+
+def _write_articles(folder: Any, sizes: dict[str, int]) -> Mapping[str, Path]:
+    from regard.data.text.articles import write_articles
+
+    return write_articles(folder, sizes, 1)
+
+
+class SummarizeTask(TextTask):
+    """Summarizing text."""
+
+    name = "summarize"
+    summary = "Summarize text: a recurrent network or a Transformer that can copy words of the article."
+    input = Articles(Generated(_write_articles, validation=500, test=1000), examples="articles")
+    input_hint = "An article to summarize"
+    answer_name = "Summary"
+    metrics = (Metric("rouge_l", "ROUGE-L"), Metric("rouge_1", "ROUGE-1"), Metric("rouge_2", "ROUGE-2"))
+    data_config = DataConfig
+    model_config = ModelConfig
+    training_config = SummaryTrainingConfig
+    prediction_config = PredictionConfig
+    evaluation_config = EvaluationConfig
+    experiment = SummaryExperiment
+    trained = TrainedSummarizer
+    model_class = "regard.models.pointer_generator:PointerGenerator"
+    variant = ("model", "model")
+    picture_prefix = "alignment"
+    sample_names = ("article", "reference", "summary")
+    lack = "which does not summarize"
+
+    @property
+    def results(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return ("evaluation-*.txt", *super().results)
+
+    def learn(self, run: Any, folder: RunFolder, rows: datasets.Dataset) -> dict[str, Any]:
+        return self.input.learn(run, folder, rows)
+
+    def validation_limit(self, run: Any) -> int:
+        return run.training.validation_articles
+
+    def scores(self, texts: Sequence[str], references: Sequence[Sequence[str]]) -> dict[str, float]:
+        return rouge_scores(texts, [text for (text,) in references])._asdict()
+
+    def longest(self, run: Any, model: Any, batch: Any) -> list[int]:
+        from regard.models.translator import longest_translation
+
+        return [min(run.data.max_summary, longest_translation(length)) for length in batch.source_lengths.tolist()]
+
+    def forbidden(self, run: Any, files: Mapping[str, Any]) -> tuple[int, ...]:
+        # With copying, a word that the model does not know is one of the article's.
+        return (files["tokenizer"].UNK,) if run.model.copy else ()
+
+    def build_model(self, run: Any, files: Mapping[str, Any], train: Any) -> Any:
+        from regard.models.recurrent_pointer_generator import RecurrentPointerConfig, RecurrentPointerGenerator
+        from regard.models.transformer_pointer_generator import TransformerPointerConfig, TransformerPointerGenerator
+
+        model, vocabulary = run.model, len(files["tokenizer"])
+        shared = {
+            "source_vocabulary": vocabulary,
+            "target_vocabulary": vocabulary,
+            "tied_embeddings": model.tied,
+            "encoder_layers": model.layers[0],
+            "decoder_layers": model.layers[1],
+        }
+        if model.model == "transformer":
+            longest = max(run.data.max_length, run.data.max_summary + 1)
+            # The options of the recurrent model's attention are not this one's.
+            fields = model_fields(model, TransformerPointerConfig, **shared, max_length=longest, score="scaled_dot")
+            return TransformerPointerGenerator(TransformerPointerConfig(**fields))
+        fields = model_fields(
+            model,
+            RecurrentPointerConfig,
+            **shared,
+            embedding_dim=model.embedding,
+            hidden_dim=model.hidden,
+            score=model.score or ("additive" if model.coverage else None),
+        )
+        return RecurrentPointerGenerator(RecurrentPointerConfig(**fields))
+
+
+TASK = SummarizeTask()

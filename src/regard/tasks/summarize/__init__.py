@@ -1,1 +1,0 @@
-"""The task ``summarize``: long text to short, with copied words."""

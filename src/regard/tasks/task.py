@@ -1,0 +1,196 @@
+"""A task as a cell of a table: an input, an output, and the model between them.
+
+The input (`regard.tasks.inputs`) knows where examples are, how they are read, and how they become batches. The output
+(`regard.tasks.outputs`) knows the loss, the validation, the predictions and the evaluation. A task adds its name, its
+options, its model, and what is peculiar to it.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from regard.tasks.lazy import torch
+from regard.training.task import EpochLoader, Experiment, Task, Trained
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from regard.tasks.inputs.input import Encodes, Examples, Input
+    from regard.training.config import RunConfig
+    from regard.training.run_folder import RunFolder
+
+SAMPLES = 4
+"""Validation examples of which the predictions are recorded in ``samples.jsonl``."""
+
+
+class TableTask(Task):
+    """A task that is made of an input and an output.
+
+    Attributes:
+        input: the input.
+        experiment: the class of its prepared runs.
+        trained: the class of its trained runs.
+        picture_prefix: start of the names of the pictures of predictions.
+        model_class: module and class of a model that `regard.models` saves with its configuration; None: `build_model`
+            makes it again.
+        variant: section and name of the option that distinguishes runs, for the name of a run; None: none.
+        lack: says of a model of another class why it cannot be used: ``"which does not translate"``.
+    """
+
+    input: ClassVar[Input]
+    model_class: ClassVar[str | None] = None
+    variant: ClassVar[tuple[str, str] | None] = None
+    lack: ClassVar[str] = "which is the model of another task"
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if "input" in vars(cls):
+            cls.input_kind = cls.input.kind
+
+    experiment: ClassVar[type[TableExperiment]]
+    trained: ClassVar[Callable[..., Trained]]
+    picture_prefix: ClassVar[str] = "prediction"
+
+    @property
+    def files(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return (*(file for file, _ in self.loaders().values()), *self.input.files)
+
+    @property
+    def results(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return (f"pictures/{self.picture_prefix}-[0-9]*.png", *self.input.results)
+
+    @abstractmethod
+    def build_model(self, run: RunConfig[Any, Any, Any], files: Mapping[str, Any], train: Examples | None) -> nn.Module:
+        """A new model.
+
+        Args:
+            run: the configuration of the run.
+            files: what `loaders` names: tokenizers, labels.
+            train: the training examples; None: the model of a finished run is made again.
+        """
+
+    def model_kind(self) -> type[nn.Module] | None:
+        """The class of the model, if `regard.models` saves it with its configuration; None: `build_model` makes it."""
+        if self.model_class is None:
+            return None
+        module, name = self.model_class.split(":")
+        return getattr(import_module(module), name)
+
+    def run_name(self, config: RunConfig[Any, Any, Any]) -> str:
+        if self.variant is None:
+            return self.name
+        section, option = self.variant
+        return f"{self.name}-{getattr(getattr(config, section), option)}"
+
+    @abstractmethod
+    def loaders(self) -> dict[str, tuple[str, Callable[[Path], Any]]]:
+        """Name → a file that a trained run needs, and what reads it."""
+
+    @abstractmethod
+    def learn(self, run: RunConfig[Any, Any, Any], folder: RunFolder, rows: Any) -> dict[str, Any]:
+        """The contents of the files of `loaders`: learnt from the training rows and saved, unless they are there."""
+
+    def target(self, files: Mapping[str, Any]) -> Encodes:
+        """What encodes the texts or labels that are predicted."""
+        return list(files.values())[-1]
+
+    def check_run(self, run: RunConfig[Any, Any, Any]) -> None:
+        """Raise ArgumentError if sections of a configuration do not fit each other."""
+
+    def validation_limit(self, run: RunConfig[Any, Any, Any]) -> int:
+        """Largest number of validation examples; 0: all."""
+        return 0
+
+    def sizes(self, experiment: TableExperiment) -> list[str]:
+        """What the first line of a run says besides the number of examples."""
+        return []
+
+    def prepare(self, config: RunConfig[Any, Any, Any], folder: RunFolder) -> TableExperiment:
+        return self.experiment(self, config, folder)
+
+    def load(self, folder: RunFolder, device: str = "cpu") -> Trained:
+        return self.trained(folder, device, self)
+
+    def data_files(self, folder: RunFolder, config: RunConfig[Any, Any, Any]) -> Mapping[str, Sequence[Path]]:
+        return self.input.data_files(folder, config.data)
+
+    def test_data(self, folder: RunFolder, config: RunConfig[Any, Any, Any]) -> Any:
+        return self.input.source(config.data, folder, "test")
+
+
+class TableExperiment(Experiment):
+    """One prepared run: its data and its model.
+
+    Args:
+        task: the task.
+        run: the configuration of the run.
+        folder: the run folder, in which the learnt files and the generated corpus are.
+
+    Attributes:
+        files: what the task learnt from the training data: tokenizers, labels.
+        train: the training examples.
+        validation: the validation examples.
+        validation_rows: the same, not encoded.
+    """
+
+    def __init__(self, task: TableTask, run: RunConfig[Any, Any, Any], folder: RunFolder):
+        from regard.training.randomness import seed_step
+
+        self.task, self.run, self.training, self.input = task, run, run.training, task.input
+        task.check_run(run)
+        rows, validation = self.input.open_training(run.data, folder)
+        limit = task.validation_limit(run) or len(validation)
+        self.validation_rows = validation
+        if limit < len(validation):
+            self.validation_rows = self.input.select(validation, range(limit))
+        self.files = task.learn(run, folder, rows)
+        self.check_rows(folder)
+        self.encode(rows, folder)
+        self.examine(rows)
+        # The libraries that opened the data may have drawn random numbers.
+        seed_step(self.training.seed, -1)
+        self.model: Any = task.build_model(run, self.files, self.train)
+        self.input.prepare_model(self.model, run, folder, self.train)
+        self.description = " · ".join([self.train.description, *task.sizes(self)])
+
+    def check_rows(self, folder: RunFolder) -> None:
+        """Raise DataError if validation or test data do not fit what was learnt from the training data."""
+
+    def encode(self, rows: Any, folder: RunFolder) -> None:
+        """Encode the training rows and the validation rows."""
+        target = self.task.target(self.files)
+        self.train = self.input.encode(rows, self.run, self.files, target, training=True)
+        self.validation = self.input.encode(self.validation_rows, self.run, self.files, target, training=False)
+        self.input.check_examples(self.train, self.validation)
+
+    def examine(self, rows: Any) -> None:
+        """Note what the loss or the validation needs to know of the rows."""
+
+    @property
+    def device(self) -> Any:
+        """The device of the model."""
+        return next(self.model.parameters()).device
+
+    def batches(self, rank: int, world_size: int) -> EpochLoader:
+        return self.train.epochs(self.training, rank, world_size)
+
+    def save_model(self, path: Path) -> None:
+        if self.task.model_kind() is None:
+            super().save_model(path)
+        else:
+            from regard.models.checkpoint import save_model
+
+            save_model(path, self.model)
+
+
+def gathered(part: Any, world_size: int) -> list[Any]:
+    """The parts of all processes of a distributed run, in their order."""
+    if world_size == 1:
+        return [part]
+    parts: list[Any] = [None] * world_size
+    torch.distributed.all_gather_object(parts, part)
+    return parts

@@ -1,0 +1,174 @@
+"""What every trained run of a task is: its files and its model, its evaluations, and its pictures."""
+
+from __future__ import annotations
+
+import dataclasses
+from abc import abstractmethod
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from regard.errors import ArgumentError, RunError
+from regard.regular_file import path_inside
+from regard.tasks import registry
+from regard.tasks.lazy import torch
+from regard.training.run_folder import RunFolder
+from regard.training.task import Evaluation, Prediction, Trained
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from regard.tasks.inputs.input import Input
+    from regard.tasks.task import TableTask
+
+
+class TrainedRun(Trained):
+    """The best model of a run, with the files that it needs.
+
+    Args:
+        folder: the run folder, or its path. Only safetensors, JSON and safe YAML are read.
+        device: PyTorch device of the model.
+        task: the task of the run; None: that of its configuration.
+
+    Attributes:
+        files: what the run needs besides the model, by name: tokenizers, labels.
+
+    Raises:
+        RunError: the folder is not a run folder, or its files are missing, damaged or from different runs.
+        MissingPartError: the package of a backbone is not installed.
+    """
+
+    task: TableTask  # pyright: ignore[reportIncompatibleVariableOverride]
+
+    def __init__(self, folder: RunFolder | str | Path, device: str = "cpu", task: TableTask | None = None):
+        self.folder = folder if isinstance(folder, RunFolder) else RunFolder.open(folder)
+        found = registry.of_run(self.folder) if task is None else task
+        self.task = found  # pyright: ignore[reportAttributeAccessIssue]
+        self.config = self.folder.read_config(found)
+        self.files, model = self._load()
+        self.model: Any = on_device(model, device)
+        self.device = device
+
+    def _load(self) -> tuple[dict[str, Any], nn.Module]:
+        """The files of the run that belong together, and its model, read while no training replaces them."""
+        from regard.models.checkpoint import load_model, load_weights
+
+        folder, kind = self.folder, self.task.model_kind()
+        loaders = {name: (folder.file(file), load) for name, (file, load) in self.task.loaders().items()}
+        folder.require(*(path for path, _ in loaders.values()))
+
+        def read() -> tuple[dict[str, Any], nn.Module]:
+            files = {name: load(path) for name, (path, load) in loaders.items()}
+            if kind is not None:
+                return files, load_model(folder.model)
+            model = self.task.build_model(self.config, files, None)
+            load_weights(folder.model, model)
+            return files, model.eval()
+
+        files, model = folder.manifest.consistently([folder.model, *(path for path, _ in loaders.values())], read)
+        if kind is not None and not isinstance(model, kind):
+            raise RunError(f"{folder.model} holds a {type(model).__name__}, {self.task.lack}")
+        if kind is not None:
+            self.check_sizes(files, model.config)  # pyright: ignore[reportArgumentType]
+        return files, model
+
+    def check_sizes(self, files: dict[str, Any], config: Any) -> None:
+        """Raise RunError if the sizes of the files and those of the model differ."""
+
+    @property
+    def input(self) -> Input:
+        """The input of the task."""
+        return self.task.input
+
+    def read(self, source: Any) -> Any:
+        return self.input.read([source], self)[0]
+
+    def evaluate_with(self, data: Any, options: Any) -> Any:
+        given = tuple(getattr(options, name, None) for name in self.task.data_config.columns)
+        if isinstance(data, str) and data == "bundled" and not Path(data).exists():
+            with self.input.generated_test() as source:
+                found = self.measure(source, self.input.generated.columns, options)
+                return dataclasses.replace(found, data="bundled")  # pyright: ignore[reportArgumentType]
+        return self.measure(data, self.input.columns(self.config.data, self.folder, data, given), options)
+
+    @abstractmethod
+    def measure(self, source: Any, columns: Sequence[str | None], options: Any) -> Evaluation:
+        """Measure the model on a data set.
+
+        Args:
+            source: a source of the input.
+            columns: its columns.
+            options: the task's ``evaluation_config``.
+
+        Raises:
+            DataError: the data cannot be used.
+        """
+
+    def draw(self, predictions: Sequence[Prediction], folder: Path) -> list[Path]:
+        self.check_drawable()
+        return draw_figures(folder, map(self.figure, predictions), self.task.picture_prefix)
+
+    def check_drawable(self) -> None:
+        """Raise ArgumentError if the model has nothing to draw."""
+
+    def figure(self, prediction: Any) -> Any:
+        """A figure of a prediction; None: there is nothing to draw."""
+        raise ArgumentError(f"{self.folder.path}: the task {self.task.name!r} has no pictures of predictions")
+
+
+def draw_figures(folder: Path, figures: Iterable[Any], prefix: str) -> list[Path]:
+    """Save figures as ``<prefix>-1.png``, ``<prefix>-2.png``, ...
+
+    Args:
+        folder: folder of the pictures; created if it does not exist.
+        figures: the figures; None has a number, and no file.
+        prefix: start of the file names.
+
+    Returns:
+        the files.
+    """
+    from regard.pictures import save
+
+    folder.mkdir(parents=True, exist_ok=True)
+    return [
+        save(figure, path_inside(folder, f"{prefix}-{number}.png"))
+        for number, figure in enumerate(figures, start=1)
+        if figure is not None
+    ]
+
+
+class RunEvaluation(Evaluation):
+    """The results of an evaluation; a subclass is a dataclass.
+
+    Attributes:
+        data: name of the data set.
+        examples: fields that hold single examples, and do not belong to the numbers.
+    """
+
+    data: str
+    examples: ClassVar[tuple[str, ...]] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """All fields but those of `examples`."""
+        names = [field.name for field in dataclasses.fields(self)]  # pyright: ignore[reportArgumentType] (a subclass is one)
+        return {name: _plain(getattr(self, name)) for name in names if name not in self.examples}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_plain(one) for one in value]
+    return dataclasses.asdict(value) if dataclasses.is_dataclass(value) and not isinstance(value, type) else value
+
+
+def on_device(model: Any, device: str) -> Any:
+    """The model on a device of PyTorch.
+
+    Raises:
+        ArgumentError: the device cannot be used.
+    """
+    try:
+        torch.ones((), device=device).item()  # raises for "meta", whose tensors have no elements
+        return model.to(device)
+    except Exception as error:  # of PyTorch, and of the packages that bring devices
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise ArgumentError(f"device {device!r} cannot be used: {reason}") from error

@@ -1,0 +1,561 @@
+"""The task ``transcribe``: what is said in a sound, by an encoder of sounds and a decoder that attends to time."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from regard.errors import ArgumentError, DataError
+from regard.tasks.inputs.input import Encodes
+from regard.tasks.inputs.sound import (
+    HeardSound,
+    SoundExamples,
+    SoundInput,
+    SoundModelOptions,
+    SoundOptions,
+    SoundTraining,
+    generated_speech,
+    sound_attention_size,
+    sound_delay,
+    sound_facts,
+)
+from regard.tasks.lazy import np
+from regard.tasks.options import (
+    MOST_FEATURES,
+    MOST_LAYERS,
+    EvaluationOptions,
+    SearchOptions,
+    TokenOptions,
+    check_meaning,
+    fill_defaults,
+    model_fields,
+)
+from regard.tasks.outputs.text import (
+    SampledTextTraining,
+    TextEvaluation,
+    TextExperiment,
+    TextTask,
+    TrainedText,
+    WrittenTexts,
+    decoder_attention,
+    rounded,
+)
+from regard.tasks.outputs.text_metrics import error_rates
+from regard.training.sections import check_between, check_probabilities
+from regard.training.task import Metric, Prediction
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from regard.data.speech.utterances import Utterance
+    from regard.explanations.model_attention import ModelAttention
+    from regard.models.search import Hypothesis
+    from regard.training.run_folder import RunFolder
+
+log = logging.getLogger("regard")
+
+CTC_WEIGHT = 0.3
+"""Weight of the alignment head in a search whose options do not give one."""
+
+
+@dataclass(frozen=True)
+class DataConfig(SoundOptions, TokenOptions):
+    """The sounds of a run, their features, and how texts are split into tokens."""
+
+    tokenizer: Literal["char", "word", "bpe"] = "char"
+    """char, word or bpe (sub-words)."""
+    vocabulary: int = 4000
+    """Largest size of the vocabulary, in tokens."""
+    max_length: int = 400
+    """Largest number of tokens of a text; sounds with longer training texts are left out."""
+
+
+@dataclass(frozen=True)
+class ModelConfig(SoundModelOptions):
+    """The model of a run, without the sizes that the data decide."""
+
+    decoder_layers: int | None = None
+    """Layers of the decoder. Default: 1; transformer: 2."""
+    embedding: int = 128
+    """Recurrent decoder: features of an embedded token and of the readout."""
+    decoder_hidden: int = 256
+    """Recurrent decoder: features of a state."""
+    score: Literal["location_aware", "additive", "dot", "scaled_dot", "general"] = "location_aware"
+    """Recurrent decoder: location_aware, additive, dot, scaled_dot or general."""
+    score_features: int = 128
+    """location_aware and additive: tanh units."""
+    location_channels: int = 10
+    """location_aware: filters over the weights of the step before."""
+    location_width: int = 31
+    """location_aware: annotations that each filter sees; odd."""
+    normalizer: Literal["softmax", "smoothing", "sparsemax", "entmax15"] = "softmax"
+    """Recurrent decoder: softmax, smoothing (logistic functions instead of exponentials), sparsemax or entmax15."""
+    ctc_weight: float = 0.3
+    """Weight of the loss of connectionist temporal classification beside that of the decoder, 0 to below 1."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        transformer = self.encoder == "transformer"
+        fill_defaults(self, decoder_layers=2 if transformer else 1)
+        check_between(self, 1, MOST_LAYERS, "decoder_layers")
+        check_between(self, 1, MOST_FEATURES, "embedding", "decoder_hidden", "score_features", "location_channels",
+                      "location_width")  # fmt: skip
+        check_probabilities(self, "ctc_weight")
+        if self.location_width % 2 == 0:
+            raise ArgumentError(f"location_width must be odd; it is {self.location_width}")
+        if transformer:
+            check_meaning(self, ("score", "normalizer"), "encoder 'transformer', whose decoder is one too")
+        elif self.score in ("dot", "scaled_dot") and self.decoder_hidden != self.hidden:
+            raise ArgumentError(
+                f"decoder_hidden must be hidden, {self.hidden}, with score {self.score!r}; it is {self.decoder_hidden}"
+            )
+
+
+@dataclass(frozen=True)
+class TranscriptionTrainingConfig(SoundTraining, SampledTextTraining):
+    """How a transcriber is trained, and for how long."""
+
+    join: int = 1
+    """Each training example is made of 1 to so many random sounds, one after the other."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_between(self, 1, 1000, "join")
+
+    @property
+    def joined(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.join
+
+
+@dataclass(frozen=True)
+class PredictionConfig(SearchOptions):
+    """How sounds are transcribed."""
+
+    batch_size: int = 32
+    """Sounds transcribed at once."""
+    length_penalty: float = 0.5
+    """Exponent of the beam's length normalization, 0 or more."""
+    window: float = 0.0
+    """Recurrent decoder: seconds before and after the median of the last weights that a step attends to; 0: all."""
+    ctc_weight: float | None = None
+    """Weight of the alignment head in the search beside the decoder, 0 to 1. Default: 0.3 where the model has one."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_between(self, 0, 3600, "window")
+        if self.ctc_weight is not None:
+            check_between(self, 0, 1, "ctc_weight")
+
+
+@dataclass(frozen=True)
+class EvaluationConfig(PredictionConfig, EvaluationOptions):
+    """How a transcriber is measured on a data set."""
+
+    sound_column: str | None = None
+    """Column of the paths. Default: as in training."""
+    text_column: str | None = None
+    """Column of the texts. Default: as in training."""
+
+
+class SpokenTexts(SoundInput):
+    """Sounds with what is said in them; those with too long a text are not trained on."""
+
+    def encode(
+        self, rows: list[Utterance], run: Any, learnt: Mapping[str, Any], target: Encodes, training: bool
+    ) -> SoundExamples:
+        if training:
+            longest = run.data.max_length
+            lengths = [len(ids) for ids in target.encode_batch(self.targets(rows))]
+            kept = [row for row, length in enumerate(lengths) if 1 <= length <= longest]
+            if not kept:
+                raise DataError(f"none of {len(rows)} texts has at most {longest} tokens; raise max_length")
+            if len(kept) < len(rows):
+                left = len(rows) - len(kept)
+                log.warning("left out %d of %d sounds whose text has more than %d tokens", left, len(rows), longest)
+            rows = self.select(rows, kept)
+        return super().encode(rows, run, learnt, target, training)
+
+
+@dataclass(frozen=True, repr=False)
+class Transcription(Prediction):
+    """A sound, what is said in it, and the attention weights.
+
+    Attributes:
+        sound: the sound as the model hears it.
+        text: what is said.
+        score: log-probability of the text in nats, divided by the length penalty of the search.
+        tokens: labels of the tokens, without ``eos``.
+        words: positions of the tokens of each word.
+        word_labels: the words.
+        weights: float32 ``[tokens, annotations]``.
+        ids: of the tokens.
+    """
+
+    sound: HeardSound
+    text: str
+    score: float
+    tokens: list[str]
+    words: list[range]
+    word_labels: list[str]
+    weights: Tensor
+    ids: tuple[int, ...] = field(default=(), repr=False)
+
+    def texts(self) -> tuple[tuple[str, str], ...]:
+        return ("sound", self.sound.name), ("transcription", self.text)
+
+    def word_weights(self) -> np.ndarray:
+        """float64 ``[words, annotations]``: the mean over the tokens of each word."""
+        from regard.pictures import merge
+
+        return merge(self.weights, self.words)
+
+    def word_seconds(self) -> list[float]:
+        """The time of each word: the mean time of its attention weights."""
+        return mean_seconds(self.word_weights(), self.sound.seconds).tolist()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Sound, text, score in nats, words and their times, tokens, seconds of a column, weights ``[token][time]``."""
+        words = zip(self.word_labels, self.word_seconds(), strict=True)
+        return {
+            "sound": self.sound.name,
+            "transcription": self.text,
+            "score": round(self.score, 4),
+            "words": [{"word": word, "seconds": round(seconds, 3)} for word, seconds in words],
+            "tokens": self.tokens,
+            "seconds": self.sound.seconds,
+            "weights": rounded(self.weights),
+        }
+
+
+def mean_seconds(weights: np.ndarray, seconds: float) -> np.ndarray:
+    """The mean time of each row of weights ``[rows, annotations]``, in seconds; NaN for a row of zeros.
+
+    Args:
+        weights: at least 0.
+        seconds: of an annotation; its time is the middle of it.
+    """
+    times = (np.arange(weights.shape[1]) + 0.5) * seconds
+    with np.errstate(invalid="ignore"):
+        return (weights @ times) / weights.sum(axis=1)
+
+
+@dataclass(frozen=True, repr=False, kw_only=True)
+class Evaluation(TextEvaluation):
+    """How good a transcriber is on a data set."""
+
+    sounds: int
+    """Evaluated sounds."""
+    seconds_of_sound: float
+    wer: float
+    """Word error rate: (substitutions + deletions + insertions) / words of the references."""
+    cer: float
+    """Character error rate, spaces included."""
+    substitutions: int
+    """Words."""
+    deletions: int
+    insertions: int
+    words: int
+    """Words of the references."""
+    whole: float
+    """Share of the sounds whose transcription has no error, 0 to 1."""
+    alignment_error: float | None
+    """Mean distance in seconds between the mean time of a word's attention weights and the middle of the word; None if
+    the data do not say when words are said."""
+    attention_on_words: float | None
+    """Share of a word's attention weights that are within its true time, 0 to 1; None likewise."""
+    window: float
+    """Half-width of the attention's window in seconds; 0: none."""
+    ctc_weight: float
+    """Weight of the alignment head in the search."""
+    references: list[str]
+    transcriptions: list[Transcription]
+
+    examples: ClassVar[tuple[str, ...]] = ("references", "transcriptions")
+
+    def lines(self) -> list[str]:
+        first = (
+            f"{self.data}: {self.sounds} sounds, {self.seconds_of_sound / 60:.1f} min · WER {self.wer:.4f} · "
+            f"CER {self.cer:.4f} · without an error {self.whole:.4f} · loss {self.loss:.4f}"
+        )
+        counts = (
+            f"  {self.words} words: {self.substitutions} substituted, {self.deletions} deleted, "
+            f"{self.insertions} inserted"
+        )
+        others = [f"CTC weight {self.ctc_weight:g}"] * (self.ctc_weight > 0)
+        others += [f"window {self.window:g} s"] * (self.window > 0)
+        lines = [first, self.search_line(*others), counts]
+        if self.alignment_error is not None and self.attention_on_words is not None:
+            lines.append(
+                f"  alignment error {self.alignment_error:.3f} s · attention within the true time "
+                f"{self.attention_on_words:.3f}"
+            )
+        return lines
+
+    def write(self, folder: RunFolder, name: str) -> list[Path]:
+        """Write the numbers, and the transcriptions with their references (``evaluation-<name>.txt``)."""
+        rows = [
+            f"{found.sound.name}\t{reference}\t{found.text}"
+            for reference, found in zip(self.references, self.transcriptions, strict=True)
+        ]
+        lines = ["sound\treference\ttranscription", *rows]
+        return self.write_table(folder, f"evaluation-{name}.txt", lines, name)
+
+
+class TrainedTranscriber(TrainedText):
+    """The best model of a run with its tokenizer."""
+
+    def predict_with(self, inputs: Sequence[Any], options: PredictionConfig) -> list[Transcription]:
+        return super().predict_with(inputs, options)
+
+    def write_texts(self, inputs: Sequence[HeardSound], options: Any) -> list[Transcription]:
+        with self._windowed(options.window):
+            return super().write_texts(inputs, options)
+
+    @contextmanager
+    def _windowed(self, window: float) -> Iterator[None]:
+        """While this context lasts, the decoder attends to a window of so many seconds on each side; 0: to all."""
+        from regard.models.speech.location_decoder import LocationDecoder
+
+        decoder = self.model.decoder
+        if not window:
+            yield
+        elif isinstance(decoder, LocationDecoder):
+            before, decoder.window = decoder.window, round(window / self.seconds)
+            try:
+                yield
+            finally:
+                decoder.window = before
+        else:
+            raise ArgumentError(
+                "window is for a recurrent decoder; this model's decoder is a Transformer, whose steps do not know the "
+                "weights of the step before"
+            )
+
+    @property
+    def seconds(self) -> float:
+        """Of an annotation."""
+        return self.model.config.reduction * self.config.data.hop_seconds
+
+    def ctc_weight(self, options: Any) -> float:
+        """The weight of the alignment head in a search."""
+        if options.ctc_weight is not None:
+            return options.ctc_weight
+        return 0.0 if self.model.alignment_head is None else CTC_WEIGHT
+
+    def decoder(self, options: Any) -> Any:
+        return self.model.searched(self.ctc_weight(options))
+
+    def longest(self, inputs: Sequence[HeardSound], options: Any) -> list[int]:
+        from regard.models.translator import longest_translation
+
+        return [min(self.config.data.max_length, longest_translation(one.annotations)) for one in inputs]
+
+    def predictions(self, inputs: Sequence[HeardSound], hypotheses: Sequence[Hypothesis]) -> list[Transcription]:
+        found = []
+        for sound, hypothesis in zip(inputs, hypotheses, strict=True):
+            assert hypothesis.weights is not None
+            tokens = hypothesis.tokens
+            found.append(
+                Transcription(
+                    sound=sound,
+                    text=self.tokenizer.decode(tokens),
+                    score=hypothesis.score,
+                    tokens=self.tokenizer.tokens(tokens),
+                    words=self.tokenizer.word_groups(tokens),
+                    word_labels=self.tokenizer.words(tokens),
+                    weights=hypothesis.weights,
+                    ids=tuple(tokens),
+                )
+            )
+        return found
+
+    def evaluation(self, found: WrittenTexts, options: EvaluationConfig) -> Evaluation:
+        rows, inputs, predictions = found.rows, found.inputs, found.predictions
+        from regard.pictures import merge
+
+        references = [self.tokenizer.normalize(one.text) for one in rows]
+        texts = [one.text for one in predictions]
+        rates = error_rates(texts, references)
+        ids = self.tokenizer.encode_batch(references)
+        loss, weights = self.known_texts(inputs, ids, options.batch_size, need_weights=True)
+        word_weights = [
+            merge(of_sound, spoken_words(self.tokenizer.word_groups(tokens), reference, self.tokenizer))
+            for of_sound, tokens, reference in zip(weights, ids, references, strict=True)
+        ]
+        error, share = alignment_times(rows, word_weights, self.seconds) or (None, None)
+        whole = sum(one.split() == text.split() for one, text in zip(texts, references, strict=True))
+        return Evaluation(
+            **found.fields,
+            sounds=len(inputs),
+            seconds_of_sound=sum(len(one.features) * one.frame_seconds for one in inputs),
+            **vars(rates),
+            whole=whole / max(1, len(inputs)),
+            loss=loss,
+            alignment_error=error,
+            attention_on_words=share,
+            window=options.window,
+            ctc_weight=self.ctc_weight(options),
+            references=references,
+            transcriptions=predictions,
+        )
+
+    def figure(self, prediction: Transcription) -> Any:
+        from regard.pictures import sound_alignment
+
+        sound = prediction.sound
+        if not prediction.tokens:
+            return None
+        title = f"{sound.name}: {prediction.text}"
+        return sound_alignment(prediction.weights, sound.spectrogram(), prediction.tokens, sound.seconds, title=title)
+
+    def attentions(self, prediction: Prediction) -> list[ModelAttention]:
+        from regard.records import TokenAxis
+
+        assert isinstance(prediction, Transcription)
+        batch = self.input.batch([prediction.sound]).to(self.device)
+        return decoder_attention(
+            self.model,
+            lambda: self.model.encode(*self.input.arguments(batch)),
+            prediction.ids,
+            prediction.sound.axis(),
+            TokenAxis(tuple(prediction.tokens), words=tuple(prediction.words)),
+        )
+
+    def facts(self) -> str:
+        return sound_facts(self.model.config)
+
+    def delay(self, source: HeardSound) -> str | None:
+        return sound_delay(source)
+
+    def attention_size(self, source: HeardSound) -> tuple[int, int]:
+        return sound_attention_size(source, self.model.config)
+
+
+def spoken_words(groups: list[range], text: str, tokenizer: Any) -> list[range]:
+    """The tokens of each word between white space; a space that is a token belongs to the word before it."""
+    spans, word_of = tokenizer.spans(text), []
+    for word, part in enumerate(text.split(" ")):
+        word_of += [word] * (len(part) + 1)
+    owners = [word_of[min(span.start, len(word_of) - 1)] for span in spans]
+    words: list[range] = []
+    start = 0
+    while start < len(owners):
+        stop = start + 1
+        while stop < len(owners) and (owners[stop] == owners[start] or not len(spans[stop])):
+            stop += 1
+        words.append(range(start, stop))
+        start = stop
+    return words
+
+
+def alignment_times(
+    utterances: Sequence[Utterance], word_weights: Sequence[np.ndarray], seconds: float
+) -> tuple[float, float] | None:
+    """The mean distance of attention from the middle of each word in seconds, and the mean share within its time.
+
+    Args:
+        utterances: what was said, and when.
+        word_weights: for each utterance ``[words, annotations]``.
+        seconds: of an annotation.
+
+    Returns:
+        None if the times of an utterance are not known.
+
+    Raises:
+        DataError: an utterance has not one time for each word.
+    """
+    if any(one.segments is None for one in utterances):
+        return None
+    distances, shares = [], []
+    for one, weights in zip(utterances, word_weights, strict=True):
+        assert one.segments is not None
+        if len(one.segments) != len(weights):
+            raise DataError(
+                f"{one.name}: the column 'segments' has {len(one.segments)} times for {len(weights)} words; one is "
+                "needed for each"
+            )
+        starts, ends = np.array(one.segments).T
+        edges = np.arange(weights.shape[1] + 1) * seconds
+        within = np.minimum(ends[:, None], edges[1:]) - np.maximum(starts[:, None], edges[:-1])
+        share = (weights * np.clip(within / seconds, 0.0, 1.0)).sum(axis=1) / np.maximum(weights.sum(axis=1), 1e-12)
+        distances += np.abs(mean_seconds(weights, seconds) - (starts + ends) / 2).tolist()
+        shares += share.tolist()
+    return float(np.mean(distances)), float(np.mean(shares))
+
+
+class TranscribeTask(TextTask):
+    """Writing what is said."""
+
+    name = "transcribe"
+    summary = "Write what is said: a pyramidal recurrent network or a Transformer that attends to sound."
+    input = SpokenTexts(generated_speech(seed=1))
+    input_hint = "A sound to transcribe"
+    answer_name = "Transcription"
+    metrics = (
+        Metric("wer", "WER", higher_is_better=False, digits=4),
+        Metric("cer", "CER", higher_is_better=False, digits=4),
+    )
+    data_config = DataConfig
+    model_config = ModelConfig
+    training_config = TranscriptionTrainingConfig
+    prediction_config = PredictionConfig
+    evaluation_config = EvaluationConfig
+    experiment = TextExperiment
+    trained = TrainedTranscriber
+    model_class = "regard.models.speech.transcriber:Transcriber"
+    variant = ("model", "encoder")
+    picture_prefix = "sound"
+    sample_names = ("source", "reference", "transcription")
+    lack = "which does not transcribe"
+
+    @property
+    def results(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return ("evaluation-*.txt", *super().results)
+
+    def check_run(self, run: Any) -> None:
+        if run.model.encoder == "transformer" and run.training.scheduled_sampling:
+            raise ArgumentError("scheduled_sampling must be 0 with encoder 'transformer', which has no steps")
+
+    def scores(self, texts: Sequence[str], references: Sequence[Sequence[str]]) -> dict[str, float]:
+        rates = error_rates(texts, [text for (text,) in references])
+        return {"wer": rates.wer, "cer": rates.cer}
+
+    def longest(self, run: Any, model: Any, batch: Any) -> list[int]:
+        from regard.models.translator import longest_translation
+
+        annotations = [-(-frames // model.config.reduction) for frames in batch.source_lengths.tolist()]
+        return [min(run.data.max_length, longest_translation(length)) for length in annotations]
+
+    def build_model(self, run: Any, files: Mapping[str, Any], train: Any) -> Any:
+        from regard.models.speech.transcriber import (
+            RecurrentTranscriber,
+            RecurrentTranscriberConfig,
+            TransformerTranscriber,
+            TransformerTranscriberConfig,
+        )
+
+        model = run.model
+        shared = {
+            "width": train.features.width,
+            "hidden_dim": model.hidden,
+            "target_vocabulary": len(files["tokenizer"]),
+        }
+        if model.encoder == "transformer":
+            fields = model_fields(model, TransformerTranscriberConfig, **shared)
+            return TransformerTranscriber(TransformerTranscriberConfig(**fields))
+        fields = model_fields(
+            model,
+            RecurrentTranscriberConfig,
+            **shared,
+            embedding_dim=model.embedding,
+            decoder_dim=model.decoder_hidden,
+            score_dim=model.score_features,
+        )
+        return RecurrentTranscriber(RecurrentTranscriberConfig(**fields))
+
+
+TASK = TranscribeTask()

@@ -1,0 +1,621 @@
+"""The task ``translate``: a text in another language, by a Transformer or a recurrent encoder-decoder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from regard.errors import ArgumentError, DataError, RunError
+from regard.tasks.inputs.input import Generated, tokenizer_path
+from regard.tasks.inputs.text import PairedTexts, ReadText, column, text_tokenizer
+from regard.tasks.options import (
+    MOST_BATCH,
+    MOST_FEATURES,
+    MOST_LAYERS,
+    EvaluationOptions,
+    Normalizer,
+    Position,
+    SearchOptions,
+    TokenOptions,
+    check_even,
+    check_heads,
+    check_meaning,
+    fill_defaults,
+    model_fields,
+)
+from regard.tasks.outputs.text import (
+    SampledTextTraining,
+    TextEvaluation,
+    TextExperiment,
+    TextPrediction,
+    TextTask,
+    TrainedText,
+    WrittenTexts,
+    decoder_attention,
+    perplexity,
+    rounded,
+)
+from regard.tasks.outputs.text_metrics import LengthBin, bleu_by_length, text_scores
+from regard.tasks.unknown_words import SourceText, copy_unknown, unknown_words_line
+from regard.training.sections import check_at_least, check_between, check_choices, check_probabilities
+from regard.training.task import Metric
+
+if TYPE_CHECKING:
+    import datasets
+
+    from regard.data.text.alignment import Alignment
+    from regard.data.text.tokenizers import Tokenizer
+    from regard.explanations.model_attention import ModelAttention
+    from regard.models.search import Hypothesis
+    from regard.tasks.task import TableExperiment
+    from regard.training.run_folder import RunFolder
+    from regard.training.task import Prediction
+
+ALIGNMENT_COLUMN = "alignment"
+"""The column with the true alignment of each pair."""
+
+MOST_TYPED = 400
+"""Tokens of the longest text that is translated while somebody types it."""
+
+
+@dataclass(frozen=True)
+class DataConfig(TokenOptions):
+    """The data of a run, and how it is split into tokens."""
+
+    train: str | None = None
+    """Training pairs: a .tsv, .csv, .jsonl or .parquet file, two aligned text files as 'a.de,b.en', a Hugging Face data
+    set 'owner/name', or 'bundled' for the generated English-Spanish corpus."""
+    source_column: str | None = None
+    """Column to translate from. Default: the first of a table with two columns."""
+    target_column: str | None = None
+    """Column to translate to. Default: the second of a table with two columns."""
+    tokenizer: Literal["bpe", "word", "char"] = "bpe"
+    """bpe (sub-words), word or char."""
+    vocabulary: int = 8000
+    """Largest size of each side's vocabulary, in tokens."""
+    max_length: int = 100
+    """Largest number of tokens of each side; longer training pairs are left out."""
+
+    columns = ("source_column", "target_column")
+    default_bundled = 20_000
+    generated = "pairs of the bundled corpus"
+
+
+_OF_TRANSFORMER = ("heads", "kv_heads", "feedforward", "norm", "position", "activation", "normalizer",
+                   "feedforward_chunk", "activation_checkpointing")  # fmt: skip
+_OF_RECURRENT = ("scope", "window", "input_feeding", "hard_estimator", "entropy_weight", "cell", "readout",
+                 "max_source")  # fmt: skip
+_DEFAULTS = {
+    "recurrent": {"embedding": 256, "encoder_layers": 1, "decoder_layers": 1, "dropout": 0.3},
+    "transformer": {"encoder_layers": 6, "decoder_layers": 6, "dropout": 0.1},
+}
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """The model of a run, without the sizes of its vocabularies."""
+
+    attention: Literal["none", "bahdanau", "luong", "hard", "transformer"] = "bahdanau"
+    """none, bahdanau (before the cell), luong (after it), hard (as bahdanau, but of one annotation), or transformer (no
+    cells)."""
+    score: Literal["additive", "concat", "cosine", "dot", "general", "location", "scaled_dot"] | None = None
+    """additive (= concat), cosine, dot, scaled_dot, general or location. Default: additive for bahdanau and hard,
+    general for luong, scaled_dot for transformer."""
+    scope: Literal["global", "local-m", "local-p"] = "global"
+    """luong: global, local-m (monotonic) or local-p (predicted)."""
+    window: int = 10
+    """luong, local scopes: half-width in source tokens."""
+    input_feeding: bool = True
+    """luong: the attentional vector is an input of the next step."""
+    hard_estimator: Literal["reinforce", "straight_through"] = "reinforce"
+    """hard: reinforce or straight_through."""
+    entropy_weight: float = 0.01
+    """hard with reinforce: weight of the entropy bonus."""
+    cell: Literal["lstm", "gru"] = "lstm"
+    """lstm or gru; a transformer has none."""
+    embedding: int | None = None
+    """Features of an embedded token and of the readout. Default: 256; a transformer has hidden features everywhere."""
+    hidden: int = 512
+    """Features of an annotation and of a decoder state; even."""
+    encoder_layers: int | None = None
+    """Layers of the encoder. Default: 1; transformer: 6."""
+    decoder_layers: int | None = None
+    """Layers of the decoder. Default: 1; transformer: 6."""
+    readout: Literal["tanh", "maxout"] = "tanh"
+    """tanh or maxout; a transformer has none."""
+    dropout: float | None = None
+    """Dropout rate, 0 to below 1. Default: 0.3; transformer: 0.1."""
+    tied: Literal["none", "target", "all"] = "target"
+    """Embeddings that share their weights: none, target (with the output) or all (needs one vocabulary size on both
+    sides)."""
+    max_source: int = 0
+    """Score location: the longest source, in tokens, that the model can attend to; 0: the max_length of the data."""
+    heads: int = 8
+    """transformer: query heads; a divisor of hidden."""
+    kv_heads: int | None = None
+    """transformer: key and value heads, a divisor of heads. Default: as many as heads."""
+    feedforward: int = 2048
+    """transformer: units of the hidden layer of the feedforward networks."""
+    norm: Literal["pre", "post"] = "pre"
+    """transformer: layer normalization before each part (pre) or after the sum (post)."""
+    position: Position = "sinusoidal"
+    """transformer: positions that are added (sinusoidal, learned) or part of self-attention (rotary, alibi, t5, shaw);
+    or none."""
+    activation: Literal["relu", "gelu", "silu"] = "relu"
+    """transformer: relu, gelu or silu."""
+    normalizer: Normalizer = "softmax"
+    """transformer: softmax, sparsemax, entmax15 or sigmoid, of every attention."""
+    feedforward_chunk: int = 0
+    """transformer: tokens that the feedforward networks treat at a time, to save memory when checkpointing; 0: all."""
+    activation_checkpointing: bool = False
+    """transformer: activations are computed again in the backward pass: less memory, the same gradients."""
+
+    def __post_init__(self) -> None:
+        check_choices(self)
+        transformer = self.attention == "transformer"
+        check_meaning(self, _OF_RECURRENT if transformer else _OF_TRANSFORMER, f"attention {self.attention!r}")
+        if transformer and self.embedding not in (None, self.hidden):
+            raise ArgumentError(
+                f"embedding must be hidden, {self.hidden}, with attention 'transformer'; it is {self.embedding}"
+            )
+        fill_defaults(self, **{"embedding": self.hidden, **_DEFAULTS["transformer" if transformer else "recurrent"]})
+        check_between(self, 1, MOST_FEATURES, "embedding", "hidden", "heads", "feedforward")
+        check_between(self, 1, MOST_LAYERS, "encoder_layers", "decoder_layers")
+        check_at_least(self, 1, "window")
+        check_between(self, 0, 1_000_000, "feedforward_chunk")
+        check_at_least(self, 0, "max_source", "entropy_weight")
+        check_probabilities(self, "dropout")
+        if transformer:
+            check_heads(self)
+            if self.score == "location":
+                raise ArgumentError("score 'location' is that of a recurrent decoder; attention is 'transformer'")
+        else:
+            check_even(self)
+        if self.scope != "global" and self.attention != "luong":
+            raise ArgumentError(f"scope {self.scope!r} is luong's; attention is {self.attention!r}")
+
+
+@dataclass(frozen=True)
+class TranslationTrainingConfig(SampledTextTraining):
+    """How a translator is trained, and for how long."""
+
+    tokens_per_batch: int = 2000
+    """Target tokens of a batch, padding included, on each device."""
+    validation_pairs: int = 0
+    """Pairs that each validation translates: the first of the validation data; 0: all."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_between(self, 1, MOST_BATCH * 100, "tokens_per_batch")
+        check_at_least(self, 0, "validation_pairs")
+
+
+@dataclass(frozen=True)
+class PredictionConfig(SearchOptions):
+    """How sentences are translated."""
+
+    replace_unknown: bool = False
+    """Replace an unknown word by the source word with the largest weight."""
+    merge_words: bool = False
+    """Merge sub-words to words, in pictures and in JSON."""
+
+
+@dataclass(frozen=True)
+class EvaluationConfig(SearchOptions, EvaluationOptions):
+    """How a translator is measured on a data set."""
+
+    source_column: str | None = None
+    """Column to translate from. Default: as in training."""
+    target_column: str | None = None
+    """Column with the references. Default: as in training."""
+
+
+class TranslationPairs(PairedTexts):
+    """Sentences with their translations; each side has a tokenizer."""
+
+    def tokenizer(self, learnt: Mapping[str, Any]) -> Tokenizer:
+        return learnt["source"]
+
+    def columns(self, data: Any, folder: RunFolder, source: Any, given: Sequence[str | None] = ()) -> Any:
+        if data.bundled:
+            return self.generated.columns if not any(given) and str(source).endswith(".tsv") else given
+        # Two aligned files have no columns.
+        if isinstance(source, str) and "," in source and not Path(source).exists():
+            return given
+        return super().columns(data, folder, source, given)
+
+
+@dataclass(frozen=True, repr=False, kw_only=True)
+class Translation(TextPrediction):
+    """A sentence, its translation, and the attention weights.
+
+    Attributes:
+        unknown_words: the source words of which a part is unknown to the tokenizer, as they are written.
+    """
+
+    unknown_words: tuple[str, ...] = ()
+
+    def texts(self) -> tuple[tuple[str, str], ...]:
+        return ("source", self.source), ("translation", self.text)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Source, translation, score in nats, unknown words, tokens and weights ``[target][source]``."""
+        rows, columns, weights = self.target_tokens, self.source_tokens, self.weights
+        if self.merge_words:
+            from regard.pictures import merge
+
+            rows = [_word(rows, group) for group in self.target_words]
+            columns = [_word(columns, group) for group in self.source_words]
+            if weights is not None:
+                weights = merge(weights, self.target_words, self.source_words)
+        return {
+            "source": self.source,
+            "translation": self.text,
+            "score": round(self.score, 4),
+            "unknown_words": list(self.unknown_words),
+            "source_tokens": columns,
+            "target_tokens": rows,
+            **({} if weights is None else {"weights": rounded(weights)}),
+        }
+
+
+@dataclass(frozen=True, repr=False, kw_only=True)
+class Evaluation(TextEvaluation):
+    """How good a translator is on a data set."""
+
+    pairs: int
+    """Evaluated pairs."""
+    bleu: float
+    """0 to 100."""
+    chrf: float
+    """0 to 100."""
+    bleu_signature: str
+    chrf_signature: str
+    perplexity: float
+    """exp(loss)."""
+    alignment_error_rate: float | None
+    """0 to 1; None if the data has no true alignments or the model has no attention."""
+    by_length: list[LengthBin]
+    translations: list[Translation]
+
+    examples: ClassVar[tuple[str, ...]] = ("translations",)
+
+    def lines(self) -> list[str]:
+        rate = "" if self.alignment_error_rate is None else f" · AER {self.alignment_error_rate:.3f}"
+        scores = f"BLEU {self.bleu:.2f} · chrF {self.chrf:.2f} · perplexity {self.perplexity:.2f}{rate}"
+        by_length = [f"  {part.label:>6} words: BLEU {part.bleu:6.2f} ({part.pairs} pairs)" for part in self.by_length]
+        first = f"{self.data}: {self.pairs} pairs · {scores}"
+        return [first, self.search_line(), *by_length, self.bleu_signature]
+
+    def write(self, folder: RunFolder, name: str) -> list[Path]:
+        """Write the numbers, the translations (``evaluation-<name>.txt``) and a picture of BLEU by length."""
+        from regard.pictures import bleu_by_length, save
+
+        lines = [translation.text.replace("\n", " ") for translation in self.translations]
+        paths, bins = self.write_table(folder, f"evaluation-{name}.txt", lines, name), self.by_length
+        if not bins:
+            return paths
+        folder.make_pictures()
+        figure = bleu_by_length(
+            [part.label for part in bins],
+            {folder.path.name: [part.bleu for part in bins]},
+            [part.pairs for part in bins],
+            title="BLEU by source length in words",
+        )
+        return [*paths, save(figure, folder.pictures / f"bleu-by-length-{name}.png")]
+
+
+class TrainedTranslator(TrainedText):
+    """The best model of a run with its tokenizers."""
+
+    @property
+    def source_tokenizer(self) -> Tokenizer:
+        """The tokenizer of the language that is translated."""
+        return self.files["source"]
+
+    @property
+    def target_tokenizer(self) -> Tokenizer:
+        """The tokenizer of the other language."""
+        return self.files["target"]
+
+    @property
+    def tokenizers(self) -> Mapping[str, Tokenizer]:
+        return {"source": self.source_tokenizer, "target": self.target_tokenizer}
+
+    def check_sizes(self, files: dict[str, Any], config: Any) -> None:
+        sizes = len(files["source"]), len(files["target"])
+        if sizes != (config.source_vocabulary, config.target_vocabulary):
+            raise RunError(f"{self.folder.path}: the vocabulary sizes of the tokenizers and of the model differ")
+
+    def predict_with(self, inputs: Sequence[Any], options: PredictionConfig) -> list[Translation]:
+        found = self.write_texts(self.input.read(inputs, self), options)
+        if options.replace_unknown:
+            found = [self._replaced(one) for one in found]
+        return [replace(one, merge_words=options.merge_words) for one in found]
+
+    def _replaced(self, one: Translation) -> Translation:
+        """A translation whose unknown words are replaced by source words (Luong et al. 2015, §4.1)."""
+        if one.weights is None or self.target_tokenizer.UNK not in one.target_ids:
+            return one
+        source = SourceText.of(self.source_tokenizer, one.source, self.source_tokenizer.encode(one.source))
+        written = copy_unknown(source, self.target_tokenizer, one.target_ids, one.weights)
+        return replace(one, text=written.text, target_tokens=written.tokens, target_words=written.groups)
+
+    def longest(self, inputs: Sequence[ReadText], options: SearchOptions) -> list[int]:
+        from regard.models.translator import longest_translation
+
+        lengths, limit = [len(one.ids) for one in inputs], self.model.max_length
+        if limit is None:
+            return [longest_translation(length) for length in lengths]
+        if max(lengths) > limit:
+            raise ArgumentError(
+                f"a text has {max(lengths)} tokens, and {self.folder.path} has learned positions for {limit}; "
+                "shorten it"
+            )
+        return [min(longest_translation(length), limit - 1) for length in lengths]
+
+    def predictions(self, inputs: Sequence[ReadText], hypotheses: Sequence[Hypothesis]) -> list[Translation]:
+        tokenizer, found = self.target_tokenizer, []
+        for one, hypothesis in zip(inputs, hypotheses, strict=True):
+            source = SourceText.of(self.source_tokenizer, one.text, one.ids)
+            found.append(
+                Translation(
+                    source=one.text,
+                    text=tokenizer.decode(hypothesis.tokens),
+                    score=hypothesis.score,
+                    source_tokens=source.tokens,
+                    target_tokens=tokenizer.tokens(hypothesis.tokens),
+                    source_words=source.groups,
+                    target_words=tokenizer.word_groups(hypothesis.tokens),
+                    weights=hypothesis.weights,
+                    unknown_words=tuple(source.unknown),
+                    target_ids=tuple(hypothesis.tokens),
+                )
+            )
+        return found
+
+    def empty(self, one: ReadText) -> Translation:
+        return Translation(source=one.text)
+
+    def remarks(self, predictions: Sequence[Prediction], options: PredictionConfig) -> list[str]:
+        words = (word for found in predictions if isinstance(found, Translation) for word in found.unknown_words)
+        line = unknown_words_line(words, options.replace_unknown)
+        return [] if line is None else [line]
+
+    def evaluation(self, found: WrittenTexts, options: EvaluationConfig) -> Evaluation:
+        rows, inputs, predictions = found.rows, found.inputs, found.predictions
+        from regard.data.text.alignment import alignment_error_rate
+
+        texts, references = [one.text for one in predictions], self.input.targets(rows)
+        scores = text_scores(texts, references)
+        alignments, rate = read_alignments(found.source, len(inputs)), None
+        targets = self.target_tokenizer.encode_batch(references)
+        if alignments is not None and self.model.attends:
+            loss, links = self._alignments(inputs, targets, options.batch_size)
+            rate = alignment_error_rate(links, [one.sure for one in alignments], [one.possible for one in alignments])
+        else:
+            loss, _ = self.known_texts(inputs, targets, options.batch_size)
+        return Evaluation(
+            **found.fields,
+            pairs=len(inputs),
+            **vars(scores),
+            loss=loss,
+            perplexity=perplexity(loss),
+            alignment_error_rate=rate,
+            by_length=bleu_by_length([one.text for one in inputs], texts, references),
+            translations=predictions,
+        )
+
+    def alignments(self, sources: Sequence[str], targets: Sequence[str], **options: Any) -> list[set[tuple[int, int]]]:
+        """The word alignments that the attention weights give between sentences and their reference translations.
+
+        The decoder reads the reference translation (teacher forcing), so that its words can be compared with the true
+        alignment. The weights of sub-words are merged to words: summed over the parts of a source word, averaged over
+        those of a target word. Each target word is linked to the source word with the largest weight.
+
+        Args:
+            sources: the source sentences; the model must have attention.
+            targets: their reference translations.
+            options: ``batch_size``; ``min_weight`` in [0, 1]: a target word whose largest weight is smaller has no
+                link.
+
+        Returns:
+            for each pair a set of ``(source word, target word)``.
+        """
+        inputs = self.input.read(sources, self)
+        return self._alignments(inputs, self.target_tokenizer.encode_batch(list(targets)), **options)[1]
+
+    def _alignments(
+        self, inputs: Sequence[ReadText], targets: Sequence[list[int]], batch_size: int = 64, min_weight: float = 0.0
+    ) -> tuple[float, list[set[tuple[int, int]]]]:
+        from regard.pictures import merge
+
+        loss, weights = self.known_texts(inputs, targets, batch_size, need_weights=True)
+        links = []
+        for one, ids, of_pair in zip(inputs, targets, weights, strict=True):
+            target_words = self.target_tokenizer.word_groups(ids)
+            source_words = self.source_tokenizer.word_groups(one.ids)
+            merged = enumerate(merge(of_pair, target_words, source_words))
+            links.append(
+                {(int(word.argmax()), target) for target, word in merged if word.size and word.max() >= min_weight}
+            )
+        return loss, links
+
+    def figure(self, prediction: Translation) -> Any:
+        return prediction.figure()
+
+    def attentions(self, prediction: Prediction) -> list[ModelAttention]:
+        assert isinstance(prediction, Translation)
+        one = self.read(prediction.source)
+        if not one.ids:
+            return []
+        batch = self.input.batch([one]).to(self.device)
+        hard = getattr(self.model.config, "attention", None) == "hard"
+        return decoder_attention(
+            self.model,
+            lambda: self.model.encode(*self.input.arguments(batch)),
+            prediction.target_ids,
+            *prediction.axes(),
+            prediction.weights if hard else None,
+        )
+
+    def facts(self) -> str:
+        config = self.model.config
+        if self.config.model.attention == "transformer":
+            return f"Transformer, {config.encoder_layers} + {config.decoder_layers} layers × {config.heads} heads"
+        named = {"none": "no", "bahdanau": "Bahdanau", "luong": "Luong", "hard": "hard"}
+        return f"{config.cell.upper()}, {named[config.attention]} attention"
+
+    def delay(self, source: ReadText) -> str | None:
+        if len(source.ids) <= MOST_TYPED:
+            return None
+        return (
+            f"the text has {len(source.ids):,} tokens, more than the {MOST_TYPED} that are translated here; shorten it"
+        )
+
+
+def _write_corpus(folder: Any, sizes: dict[str, int]) -> Mapping[str, Path]:
+    from regard.data.text.generated import write_corpus
+
+    return write_corpus(folder, sizes, 1)
+
+
+class TranslateTask(TextTask):
+    """Translating text."""
+
+    name = "translate"
+    summary = "Translate text: a Transformer, or a recurrent translator with or without attention."
+    input = TranslationPairs(Generated(_write_corpus, validation=500, test=1000, columns=("english", "spanish")))
+    input_hint = "A sentence to translate"
+    answer_name = "Translation"
+    metrics = (Metric("bleu", "BLEU"), Metric("chrf", "chrF"))
+    data_config = DataConfig
+    model_config = ModelConfig
+    training_config = TranslationTrainingConfig
+    prediction_config = PredictionConfig
+    evaluation_config = EvaluationConfig
+    experiment = TextExperiment
+    trained = TrainedTranslator
+    model_class = "regard.models.translator:Translator"
+    variant = ("model", "attention")
+    picture_prefix = "alignment"
+    sample_names = ("source", "reference", "translation")
+    lack = "which does not translate"
+
+    @property
+    def results(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return ("evaluation-*.txt", "pictures/bleu-by-length-*.png", "pictures/translations.html", *super().results)
+
+    def loaders(self) -> dict[str, tuple[str, Callable[[Path], Any]]]:
+        from regard.data.text.tokenizers import Tokenizer
+
+        return {side: (f"tokenizer-{side}.json", Tokenizer.load) for side in ("source", "target")}
+
+    def learn(self, run: Any, folder: RunFolder, rows: datasets.Dataset) -> dict[str, Any]:
+        return {
+            side: text_tokenizer(tokenizer_path(folder, side), run, column(rows, side)) for side in ("source", "target")
+        }
+
+    def check_run(self, run: Any) -> None:
+        if run.model.attention == "transformer" and run.training.scheduled_sampling:
+            raise ArgumentError("scheduled_sampling must be 0 with attention 'transformer', which has no steps")
+
+    def validation_limit(self, run: Any) -> int:
+        return run.training.validation_pairs
+
+    def sizes(self, experiment: TableExperiment) -> list[str]:
+        return [f"vocabularies {len(experiment.files['source'])} and {len(experiment.files['target'])}"]
+
+    def scores(self, texts: Sequence[str], references: Sequence[Sequence[str]]) -> dict[str, float]:
+        scores = text_scores(texts, [text for (text,) in references])
+        return {"bleu": scores.bleu, "chrf": scores.chrf}
+
+    def longest(self, run: Any, model: Any, batch: Any) -> list[int]:
+        from regard.models.translator import longest_translation
+
+        return [min(run.data.max_length, longest_translation(length)) for length in batch.source_lengths.tolist()]
+
+    def build_model(self, run: Any, files: Mapping[str, Any], train: Any) -> Any:
+        from regard.models.recurrent_translator import RecurrentTranslator, TranslatorConfig
+        from regard.models.transformer_translator import TransformerConfig, TransformerTranslator
+        from regard.models.translator import longest_translation
+
+        model = run.model
+        shared = {
+            "source_vocabulary": len(files["source"]),
+            "target_vocabulary": len(files["target"]),
+            "tied_embeddings": model.tied,
+        }
+        if model.attention == "transformer":
+            fields = model_fields(
+                model,
+                TransformerConfig,
+                **shared,
+                dim=model.hidden,
+                norm_first=model.norm == "pre",
+                max_length=longest_translation(run.data.max_length),  # a translation may be longer than its source
+                score=model.score or "scaled_dot",
+            )
+            return TransformerTranslator(TransformerConfig(**fields))
+        fields = model_fields(
+            model,
+            TranslatorConfig,
+            **shared,
+            embedding_dim=model.embedding,
+            hidden_dim=model.hidden,
+            max_source=model.max_source or run.data.max_length,
+        )
+        return RecurrentTranslator(TranslatorConfig(**fields))
+
+    def upgraded(self, sections: dict[str, Any]) -> dict[str, Any]:
+        # Without max_source a location score had 200 keys, whatever the length of the data.
+        model = {"max_source": 200} | {_OLD_NAMES.get(name, name): value for name, value in sections["model"].items()}
+        return {**sections, "model": model}
+
+
+_OLD_NAMES = {"embedding_dim": "embedding", "hidden_dim": "hidden", "tied_embeddings": "tied"}
+"""The names of version 0.1."""
+
+
+def _word(tokens: list[str], group: range) -> str:
+    first, *others = (tokens[position] for position in group)
+    # A space before a word can be a piece of its own.
+    return (first.removeprefix("␣") if others else first) + "".join(piece.removeprefix("·") for piece in others)
+
+
+def read_alignments(data: Any, pairs: int) -> list[Alignment] | None:
+    """The true alignments of a TSV or JSON-lines file, or None if it has no column ``alignment``.
+
+    Args:
+        data: the evaluated data.
+        pairs: number of pairs that were read from it; as many alignments are read.
+
+    Raises:
+        DataError: an alignment is not in Pharaoh format, or there are fewer alignments than pairs.
+    """
+    from regard.data.records import record_places
+    from regard.data.text.alignment import Alignment
+
+    path = Path(data) if isinstance(data, (str, Path)) else Path()
+    if path.suffix not in (".tsv", ".jsonl") or not path.is_file():
+        return None
+    found = []
+    for number, (_, row) in enumerate(record_places(path), start=1):
+        if ALIGNMENT_COLUMN not in row:
+            return None
+        if number > pairs:
+            break
+        if not isinstance(row[ALIGNMENT_COLUMN], str):
+            raise DataError(f"{path}: row {number}: the column {ALIGNMENT_COLUMN!r} must be text")
+        try:
+            found.append(Alignment.parse(row[ALIGNMENT_COLUMN]))
+        except DataError as error:
+            raise DataError(f"{path}: row {number}: {error}") from error
+    if len(found) != pairs:
+        raise DataError(f"{path} has {len(found)} alignments for {pairs} pairs with text; correct or remove the column")
+    return found
+
+
+TASK = TranslateTask()

@@ -1,1 +1,0 @@
-"""Translating text: a recurrent encoder-decoder, with or without attention, trained on pairs of sentences."""
