@@ -130,7 +130,7 @@ def test_local_p_sees_a_window_around_its_prediction(make, batch):
     model = make(attention="luong", scope="local-p", window=1, input_feeding=False).double()
     decoder = model.decoder
     state = model.start(model.encode(batch.source, batch.source_lengths))
-    hidden, _ = decoder.recurrence(decoder.embedding(batch.target[:, :-1]), state.layers)
+    hidden, _ = decoder.recurrence(decoder.embedding(batch.target[:, :-1]), state.recurrent)
     center = decoder.position(hidden, batch.source_lengths)
     weights = decoder.attend(hidden, state).weights
     keys = torch.arange(5)

@@ -158,13 +158,15 @@ def test_rows_of_different_lengths_where_no_length_can_be_read(cell):
     torch.testing.assert_close(found, expected)
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("lengths", [LENGTHS, torch.full((5,), 7)], ids=["ragged", "equal"])
 @pytest.mark.parametrize("cell", CELLS)
-def test_autocast_of_rows_of_different_lengths(cell):
+def test_autocast_of_rows(cell, lengths, dtype):
     rnn = KINDS[cell](13, 17, batch_first=True, bidirectional=True)
     padded = torch.randn(5, 7, 13)
-    exact, _ = run_sequences(rnn, padded, LENGTHS)
-    with torch.autocast("cpu", torch.bfloat16):
-        outputs, _ = run_sequences(rnn, padded, LENGTHS)
+    exact, _ = run_sequences(rnn, padded, lengths)
+    with torch.autocast("cpu", dtype):
+        outputs, _ = run_sequences(rnn, padded, lengths)
     torch.testing.assert_close(outputs.float(), exact, atol=0.03, rtol=0)
     outputs.float().sum().backward()
     assert all(parameter.grad.isfinite().all() for parameter in rnn.parameters())

@@ -63,7 +63,7 @@ def resume(name):
 
 def skip_evaluation(patch):
     """A training ends without measuring the model on all bundled test data, which takes longer than it."""
-    patch.setattr("regard.cli.evaluation.evaluate_run", lambda *arguments, **options: None)
+    patch.setattr("regard.cli.evaluate.evaluate_run", lambda *arguments, **options: None)
 
 
 @pytest.fixture(autouse=True)

@@ -15,7 +15,7 @@ import regard
 from regard.attention.backends.cpu import prepared_launches
 from regard.attention.backends.cpu.prepared_launches import CACHE, MOST_CALLS, PreparedReading
 from regard.kernels.cpu.kernel import Kernel
-from regard.watching.call_reader import TakenReadings
+from regard.watching.call_reader import LaunchedReadings
 
 STATISTICS = regard.Readings(entropy=True, peak=True, received=True, distance=True)
 WITH_TOP = regard.Readings(entropy=True, peak=True, top_k=3, received=True, distance=True)
@@ -60,7 +60,7 @@ def compiled():
 
 def are_prepared(calls):
     """Whether calls have readings in one piece of memory; nothing was asked of them yet."""
-    return [isinstance(vars(call).get("_postponed"), TakenReadings) for call in calls]
+    return [isinstance(vars(call).get("_postponed"), LaunchedReadings) for call in calls]
 
 
 def assert_exact(call, query, key, hidden=None):

@@ -55,7 +55,7 @@ def microkernel_is_faster() -> bool:
     """Whether the microkernel of `regard.kernels.cpu` multiplies float32 matrices faster than PyTorch's BLAS.
 
     It does on AMD's processors with AVX-512 where that BLAS is Intel's MKL, which uses vectors of 256 bits there (on a
-    Zen 4 attention took 0.83 to 0.98 of the time), and wherever PyTorch shows its BLAS to nobody.
+    Zen 4 attention took 0.83 to 0.98 of the time), and wherever PyTorch does not export its BLAS.
     """
     import torch
 

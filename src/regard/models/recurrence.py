@@ -12,6 +12,9 @@ from regard.transforms import active_transform, has_data
 
 CELLS = ("lstm", "gru")
 
+_HAS_LSTM_IN_BFLOAT16 = torch.backends.cpu.get_cpu_capability() == "AVX512"
+"""Whether PyTorch's LSTM runs on sequences in bfloat16 on this processor."""
+
 State = tuple[Tensor, ...]
 """``(hidden, cell)`` of an LSTM or ``(hidden,)`` of a GRU, each ``[layers · directions, batch, hidden_size]``."""
 
@@ -102,8 +105,7 @@ class Recurrence(nn.Module):
         for tensor in state:
             if tensor.shape != size:
                 raise ShapeError(f"each state must be {list(size)}; one is {list(tensor.shape)}")
-        if inputs.is_cpu and torch.is_autocast_enabled("cpu") and inputs.shape[1] != 1:
-            # PyTorch has an LSTM for sequences in bfloat16 on some processors only.
+        if inputs.shape[1] != 1 and _must_leave_autocast(inputs):
             with torch.autocast("cpu", enabled=False):
                 return self._run(inputs.to(next(self.rnn.parameters()).dtype), state)
         return self._run(inputs, state)
@@ -139,6 +141,9 @@ def run_sequences(rnn: nn.LSTM | nn.GRU, padded: Tensor, lengths: Tensor) -> tup
         the outputs of the top layer ``[batch, steps, directions · hidden_size]``, 0 after the end of a row, and the
         last states. A row without a step has outputs and states of 0.
     """
+    if _must_leave_autocast(padded):
+        with torch.autocast("cpu", enabled=False):
+            return run_sequences(rnn, padded.to(next(rnn.parameters(), padded).dtype), lengths)
     if not has_data(lengths) or active_transform() is not None:
         run = run_padded
     else:
@@ -152,6 +157,13 @@ def run_sequences(rnn: nn.LSTM | nn.GRU, padded: Tensor, lengths: Tensor) -> tup
         outputs.masked_fill(empty[:, None, None], 0),
         tuple(tensor.masked_fill(empty[:, None], 0) for tensor in last),
     )
+
+
+def _must_leave_autocast(inputs: Tensor) -> bool:
+    """Whether PyTorch's layers would fail on a sequence in the dtype of autocast, which is on."""
+    if not (inputs.is_cpu and torch.is_autocast_enabled("cpu")):
+        return False
+    return torch.get_autocast_dtype("cpu") != torch.bfloat16 or not _HAS_LSTM_IN_BFLOAT16
 
 
 def _run_packed(rnn: nn.LSTM | nn.GRU, padded: Tensor, lengths: Tensor) -> tuple[Tensor, State]:

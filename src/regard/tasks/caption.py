@@ -38,7 +38,6 @@ from regard.tasks.outputs.text import (
     TextTraining,
     TrainedText,
     WrittenTexts,
-    decoder_attention,
 )
 from regard.tasks.outputs.text_metrics import caption_scores
 from regard.tasks.pointing import AttendedCaption, Pointing, pointing
@@ -223,7 +222,7 @@ class Caption(Prediction):
 
     def to_dict(self) -> dict[str, Any]:
         """Image, caption, score in nats, words, and weights ``[word][row][column]`` over ``box`` of the image."""
-        found: dict[str, Any] = {
+        content: dict[str, Any] = {
             "image": self.image.name,
             "caption": self.text,
             "score": round(self.score, 4),
@@ -231,9 +230,9 @@ class Caption(Prediction):
         }
         weights = self.word_weights
         if weights is not None:
-            found["box"] = [round(edge, 2) for edge in image_box(self.image)]
-            found["weights"] = weights.reshape(len(self.words), *self.grid).round(5).tolist()
-        return found
+            content["box"] = [round(edge, 2) for edge in image_box(self.image)]
+            content["weights"] = weights.reshape(len(self.words), *self.grid).round(5).tolist()
+        return content
 
     def figure(self) -> Any:
         """The image with the weights of each word; None without weights or without words."""
@@ -327,10 +326,10 @@ class TrainedCaptioner(TrainedText):
         return (self.tokenizer.UNK,)  # an unknown word says nothing of an image
 
     def predictions(self, inputs: Sequence[InputImage], hypotheses: Sequence[Hypothesis]) -> list[Caption]:
-        found = []
+        written = []
         for image, hypothesis in zip(inputs, hypotheses, strict=True):
             tokens, weights = hypothesis.tokens, hypothesis.weights
-            found.append(
+            written.append(
                 Caption(
                     image=image,
                     text=self.tokenizer.decode(tokens),
@@ -342,7 +341,7 @@ class TrainedCaptioner(TrainedText):
                     token_ids=tuple(tokens),
                 )
             )
-        return found
+        return written
 
     def evaluation(self, found: WrittenTexts, options: EvaluationConfig) -> Evaluation:
         rows, inputs, predictions = found.rows, found.inputs, found.predictions
@@ -388,17 +387,10 @@ class TrainedCaptioner(TrainedText):
         from regard.records import TokenAxis
 
         assert isinstance(prediction, Caption)
-        batch = self.input.batch([prediction.image]).to(self.device)
-        weights = prediction.weights
-        hard = getattr(self.model.config, "attention", None) == "hard"
-        return decoder_attention(
-            self.model,
-            lambda: self.model.encode(*self.input.arguments(batch)),
-            prediction.token_ids,
-            prediction.axis,
-            TokenAxis(tuple(prediction.tokens), words=tuple(prediction.words)),
-            torch.from_numpy(weights) if hard and weights is not None else None,
-        )
+        weights, target = prediction.weights, TokenAxis(tuple(prediction.tokens), words=tuple(prediction.words))
+        hard = self.config.model.attention == "hard" and weights is not None
+        chosen = torch.from_numpy(weights) if hard else None
+        return self.decoder_attentions(prediction.image, prediction.token_ids, prediction.axis, target, chosen)
 
     def facts(self) -> str:
         config = self.model.config

@@ -158,10 +158,10 @@ class Classification(LabelPrediction):
 
     def to_dict(self) -> dict[str, Any]:
         """Text, label, probabilities, words and weights ``[head][word]``."""
-        found = {"text": self.text, **self.label_fields(), "words": self.words}
+        content = {"text": self.text, **self.label_fields(), "words": self.words}
         if self.weights is not None:
-            found["weights"] = [[round(weight, 4) for weight in row] for row in self.weights.tolist()]
-        return found
+            content["weights"] = [[round(weight, 4) for weight in row] for row in self.weights.tolist()]
+        return content
 
     def report(self) -> Any:
         from regard.tasks.word_report import WordReport
@@ -219,8 +219,8 @@ class TrainedClassifier(TrainedLabels):
         return Classification(one.text, label, probabilities, words, spans, merged, one.cut > 0)
 
     def remarks(self, predictions: Sequence[Prediction], options: BatchOptions) -> list[str]:
-        found = [one for one in predictions if isinstance(one, Classification)]
-        cut, empty = sum(one.cut for one in found), sum(not one.text.strip() for one in found)
+        classified = [one for one in predictions if isinstance(one, Classification)]
+        cut, empty = sum(one.cut for one in classified), sum(not one.text.strip() for one in classified)
         lines = [f"{cut} of {len(predictions)} texts have more than {self.max_length} tokens and were cut"] * bool(cut)
         return lines + [f"{empty} of {len(predictions)} texts are empty; their label says nothing"] * bool(empty)
 
@@ -263,7 +263,6 @@ class TrainedClassifier(TrainedLabels):
         return word_weights(prediction.words, prediction.weights, title=prediction.titled)
 
     def attentions(self, prediction: Prediction) -> list[ModelAttention]:
-        from regard.attention.execution import recorded_calls
         from regard.records import TokenAxis
 
         assert isinstance(prediction, Classification)
@@ -272,10 +271,7 @@ class TrainedClassifier(TrainedLabels):
             return []
         tokens = self.tokenizer.tokens(self.tokenizer.encode(one.text), one.text)[: len(one.ids)]
         axis = TokenAxis(tuple(tokens), words=tuple(words_of(self.tokenizer, one.text, len(one.ids))[0]))
-        batch = self.input.batch([one]).to(self.device)
-        with torch.inference_mode(), recorded_calls() as calls:
-            self.model(*self.input.arguments(batch))
-        return self.attentions_of(calls, bool(self.model.attends), axis, "learned query")
+        return self.attentions_of(self.recorded(one), bool(self.model.attends), axis, "learned query")
 
     def facts(self) -> str:
         config = self.model.config
@@ -321,21 +317,21 @@ def read_deciding(data: Any, texts: int) -> list[frozenset[int]] | None:
     path = Path(data) if isinstance(data, (str, Path)) else Path()
     if path.suffix != ".tsv" or not path.is_file():
         return None
-    found: list[frozenset[int]] = []
+    deciding: list[frozenset[int]] = []
     for number, (_, row) in enumerate(record_places(path), start=1):
         if DECIDING_COLUMN not in row:
             return None
         if number > texts:
             break
         try:
-            found.append(frozenset(map(int, row[DECIDING_COLUMN].split())))
+            deciding.append(frozenset(map(int, row[DECIDING_COLUMN].split())))
         except ValueError as error:
             raise DataError(
                 f"{path}: row {number}: the column {DECIDING_COLUMN!r} must list positions of words"
             ) from error
-    if len(found) != texts:
-        raise DataError(f"{path} has deciding words of {len(found)} of {texts} texts; correct or remove the column")
-    return found
+    if len(deciding) != texts:
+        raise DataError(f"{path} has deciding words of {len(deciding)} of {texts} texts; correct or remove the column")
+    return deciding
 
 
 def _write_reviews(folder: Any, sizes: dict[str, int]) -> Mapping[str, Path]:
@@ -442,14 +438,14 @@ def train_classifier(
         trained = train(TASK, config, folder, reporter=SilentReporter() if quiet else None)
         if trained.interrupted:
             raise KeyboardInterrupt(f"signal {trained.interrupted} stopped the training")
-        found = TrainedClassifier(trained.folder)
+        classifier = TrainedClassifier(trained.folder)
     except BaseException:
         if temporary is not None:
             _remove(temporary)
         raise
     if temporary is not None:
-        weakref.finalize(found, _remove, temporary)
-    return found
+        weakref.finalize(classifier, _remove, temporary)
+    return classifier
 
 
 def _sections(options: dict[str, Any]) -> dict[str, Any]:

@@ -72,13 +72,13 @@ def copied_spans(
         else:
             runs.append([position])
     word_of = {token: number for number, word in enumerate(source_words, 1) for token in word}
-    found = []
+    copied = []
     for run in runs:
         before = len(vocabulary.decode(tokens[: run[0]]))
         text = vocabulary.decode(tokens[: run[-1] + 1])
         start = before + len(text[before:]) - len(text[before:].lstrip(" "))
         places = range(place[run[0]], place[run[-1]] + 1)
-        found.append(
+        copied.append(
             CopiedSpan(
                 text=text[start:],
                 start=start,
@@ -89,7 +89,7 @@ def copied_spans(
                 last_word=word_of[places[-1]],
             )
         )
-    return found
+    return copied
 
 
 def marked(summary: str, spans: Sequence[CopiedSpan]) -> str:

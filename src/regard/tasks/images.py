@@ -17,7 +17,7 @@ from regard.tasks.inputs.image import (
     image_box,
     network_facts,
 )
-from regard.tasks.lazy import np, torch
+from regard.tasks.lazy import np
 from regard.tasks.options import (
     MOST_FEATURES,
     MOST_HEADS,
@@ -158,11 +158,11 @@ class ImageLabel(LabelPrediction):
 
     def to_dict(self) -> dict[str, Any]:
         """Image, label, probabilities, and weights ``[row][column]`` over ``box`` of the image."""
-        found = {"image": self.image.name, **self.label_fields()}
+        content = {"image": self.image.name, **self.label_fields()}
         if self.weights is not None:
-            found["box"] = [round(edge, 2) for edge in image_box(self.image)]
-            found["weights"] = self.weights.reshape(self.grid).round(5).tolist()
-        return found
+            content["box"] = [round(edge, 2) for edge in image_box(self.image)]
+            content["weights"] = self.weights.reshape(self.grid).round(5).tolist()
+        return content
 
     def figure(self) -> Any:
         """The image beside its overlay; None without weights."""
@@ -302,13 +302,8 @@ class TrainedImageClassifier(TrainedLabels):
         return prediction.figure()
 
     def attentions(self, prediction: Prediction) -> list[ModelAttention]:
-        from regard.attention.execution import recorded_calls
-
         assert isinstance(prediction, ImageLabel)
-        batch = self.input.batch([prediction.image]).to(self.device)
-        with torch.inference_mode(), recorded_calls() as calls:
-            self.model(*self.input.arguments(batch))
-        pools = self.model.pooling is not None
+        calls, pools = self.recorded(prediction.image), self.model.pooling is not None
         calls = [*calls[: self._layers], *(calls[self._layers :] if pools else ())]
         return self.attentions_of(calls, pools, self._axis(prediction.image), "learned query")
 

@@ -255,14 +255,14 @@ class MaskedImages(Input):
         assert isinstance(examples, ImageExamples)
         counts = np.zeros(256, np.int64)
         for row, image in zip(examples.pixels, rows, strict=True):
-            found = np.bincount(row[..., 3].ravel(), minlength=256)
-            unknown = np.flatnonzero(found[classes : masked_images.IGNORED]) + classes
+            numbers = np.bincount(row[..., 3].ravel(), minlength=256)
+            unknown = np.flatnonzero(numbers[classes : masked_images.IGNORED]) + classes
             if len(unknown):
                 raise DataError(
                     f"{image.name}: a pixel has the class {unknown[0]}, and there are only {classes} classes, from 0 "
                     f"to {classes - 1}; name all with --classes, or those that do not count with --ignore"
                 )
-            counts += found
+            counts += numbers
         return tuple(counts[:classes].tolist())
 
     def masked(self, batch: CaptionBatch, training: Any = None) -> tuple[tuple[Tensor, ...], Tensor]:
@@ -315,12 +315,12 @@ class Segmentation(MaskPrediction):
     def to_dict(self) -> dict[str, Any]:
         """Image, size and shares, and the attention of the pixel: ``weights[row][column]`` of cells."""
         height, width = self.classes.shape
-        found = {**super().to_dict(), "width": width, "height": height}
+        content = {**super().to_dict(), "width": width, "height": height}
         if self.weights is not None:
-            found["pixel"] = list(self.pixel)
-            found["cell"] = [round(side, 4) for side in self.cell]
-            found["weights"] = [[round(weight, 6) for weight in row] for row in self.weights.tolist()]
-        return found
+            content["pixel"] = list(self.pixel)
+            content["cell"] = [round(side, 4) for side in self.cell]
+            content["weights"] = [[round(weight, 6) for weight in row] for row in self.weights.tolist()]
+        return content
 
 
 class TrainedSegmenter(TrainedMasks):
@@ -335,15 +335,15 @@ class TrainedSegmenter(TrainedMasks):
 
         if options.masks is not None:
             _require_writable(options.masks, inputs)
-        read, found = self.input.read(inputs, self), []
+        read, predictions = self.input.read(inputs, self), []
         for rows in chunks(range(len(read)), options.batch_size):
             part = [read[row] for row in rows]
             for (name, image), classes in zip(part, self.classes_of(part), strict=True):
-                found.append(self._segmentation(name, image, classes, options.pixel))
+                predictions.append(self._segmentation(name, image, classes, options.pixel))
         if options.masks is not None:
-            for one in found:
+            for one in predictions:
                 save_png(path_inside(options.masks, f"{Path(one.image).stem}.png"), one.classes)
-        return found
+        return predictions
 
     def remarks(self, predictions: Sequence[Prediction], options: PredictionConfig) -> list[str]:
         return [f"class maps: {options.masks}"] if options.masks is not None else []
@@ -368,14 +368,14 @@ class TrainedSegmenter(TrainedMasks):
         Args:
             inputs: name and pixels of each image, uint8 ``[height, width, 3]``.
         """
-        found = []
+        maps = []
         with torch.inference_mode():
             logits = self.model(self._batch([self._resized(image, name) for name, image in inputs])).float()
             for one, (_, image) in zip(logits, inputs, strict=True):
                 if image.shape[:2] != self.classes.size:
                     one = F.interpolate(one[None], image.shape[:2], mode="bilinear")[0]
-                found.append(one.argmax(0).to(torch.uint8).cpu().numpy())
-        return found
+                maps.append(one.argmax(0).to(torch.uint8).cpu().numpy())
+        return maps
 
     def pixel_weights(self, image: NDArray[np.uint8], pixel: tuple[int, int], name: str = "image") -> Tensor:
         """With which weights the position of a pixel attends to all positions.
@@ -402,9 +402,9 @@ class TrainedSegmenter(TrainedMasks):
         row, column = (y + 0.5) // down, (x + 0.5) // across
         read = Readings(rows=[int(row) * columns + int(column)])
         with torch.inference_mode():
-            found = self.model.observe_context(self._batch([self._resized(image, name)]), read)
-        assert found.rows is not None, "asked for"
-        return found.rows[0, 0, 0].float().cpu().view(rows, columns)
+            observed = self.model.observe_context(self._batch([self._resized(image, name)]), read)
+        assert observed.rows is not None, "asked for"
+        return observed.rows[0, 0, 0].float().cpu().view(rows, columns)
 
     def cell_of(self, image: NDArray[np.uint8]) -> tuple[float, float]:
         """Width and height, in pixels of this image, of what each position of the attention covers."""
@@ -463,8 +463,8 @@ class TrainedSegmenter(TrainedMasks):
     def facts(self) -> str:
         config = self.model.config
         parts = [config.gate, config.context.replace("_", "-"), config.fusion]
-        found = ", ".join(part for part in parts if part not in ("none", "sum"))
-        return f"{config.classes} classes, {found or 'no attention'}"
+        shown = ", ".join(part for part in parts if part not in ("none", "sum"))
+        return f"{config.classes} classes, {shown or 'no attention'}"
 
     def _resized(self, image: NDArray[np.uint8], name: str) -> NDArray[np.uint8]:
         from regard.data.images.reading import fit_image

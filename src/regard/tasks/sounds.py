@@ -17,7 +17,6 @@ from regard.tasks.inputs.sound import (
     sound_delay,
     sound_facts,
 )
-from regard.tasks.lazy import torch
 from regard.tasks.options import BatchOptions, EvaluationOptions, model_fields
 from regard.tasks.outputs.label import (
     LabelEvaluation,
@@ -104,10 +103,10 @@ class SoundLabel(LabelPrediction):
 
     def to_dict(self) -> dict[str, Any]:
         """Sound, label, probabilities, seconds of a column and weights ``[head][time]``."""
-        found = {"sound": self.sound.name, **self.label_fields(), "seconds": self.sound.seconds}
+        content = {"sound": self.sound.name, **self.label_fields(), "seconds": self.sound.seconds}
         if self.weights is not None:
-            found["weights"] = [[round(weight, 4) for weight in row] for row in self.weights.tolist()]
-        return found
+            content["weights"] = [[round(weight, 4) for weight in row] for row in self.weights.tolist()]
+        return content
 
 
 @dataclass(frozen=True, repr=False)
@@ -147,12 +146,8 @@ class TrainedListener(TrainedLabels):
         return sound_alignment(prediction.weights, sound.spectrogram(), rows, sound.seconds, title=title)
 
     def attentions(self, prediction: Prediction) -> list[ModelAttention]:
-        from regard.attention.execution import recorded_calls
-
         assert isinstance(prediction, SoundLabel)
-        batch = self.input.batch([prediction.sound]).to(self.device)
-        with torch.inference_mode(), recorded_calls() as calls:
-            self.model(*self.input.arguments(batch))
+        calls = self.recorded(prediction.sound)
         axis, prefix = prediction.sound.axis(), "encoder.transformer.layers"
         return self.attentions_of(calls, bool(self.model.attends), axis, prediction.label, prefix)
 

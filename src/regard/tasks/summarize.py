@@ -33,7 +33,6 @@ from regard.tasks.outputs.text import (
     TextTraining,
     TrainedText,
     WrittenTexts,
-    decoder_attention,
     perplexity,
     rounded,
 )
@@ -275,17 +274,17 @@ class Articles(PairedTexts):
     def read(self, inputs: Sequence[Any], trained: Any) -> list[ReadText]:
         from regard.data.text.extended_vocabulary import ExtendedVocabulary
 
-        data, tokenizer, found = trained.config.data, trained.tokenizer, []
+        data, tokenizer, read_inputs = trained.config.data, trained.tokenizer, []
         if data.lowercase:
             inputs = [one.lower() if isinstance(one, str) else one for one in inputs]
         for given, one in zip(inputs, super().read(inputs, trained), strict=True):
             if isinstance(given, ReadArticle):
-                found.append(given)
+                read_inputs.append(given)
                 continue
             ids = one.ids[: data.max_length]
             extended = ExtendedVocabulary.of(tokenizer, one.text, ids)
-            found.append(ReadArticle(one.text, extended.encode(one.text, ids), len(one.ids) - len(ids), extended))
-        return found
+            read_inputs.append(ReadArticle(one.text, extended.encode(one.text, ids), len(one.ids) - len(ids), extended))
+        return read_inputs
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
@@ -413,15 +412,15 @@ class TrainedSummarizer(TrainedText):
         return longest
 
     def predictions(self, inputs: Sequence[ReadArticle], hypotheses: Sequence[Hypothesis]) -> list[Summary]:
-        batch = self.input.batch(inputs, [found.tokens for found in hypotheses]).to(self.device)
+        batch = self.input.batch(inputs, [written.tokens for written in hypotheses]).to(self.device)
         copied = self.model.copied(batch.source, batch.source_lengths, batch.target, batch.target_lengths)
-        found = []
+        written = []
         for row, (one, hypothesis) in enumerate(zip(inputs, hypotheses, strict=True)):
             vocabulary, tokens = one.vocabulary, hypothesis.tokens
             assert vocabulary is not None
             text, source_words = vocabulary.decode(tokens), vocabulary.word_groups(one.ids)
             share, place = (part[row, : len(tokens)].tolist() for part in (copied.share, copied.place))
-            found.append(
+            written.append(
                 Summary(
                     source=one.text,
                     text=text,
@@ -438,7 +437,7 @@ class TrainedSummarizer(TrainedText):
                     target_ids=tuple(tokens),
                 )
             )
-        return found
+        return written
 
     def empty(self, one: ReadText) -> Summary:
         return Summary(source=one.text)
@@ -486,14 +485,8 @@ class TrainedSummarizer(TrainedText):
 
     def attentions(self, prediction: Prediction) -> list[ModelAttention]:
         assert isinstance(prediction, Summary)
-        one = self.read(prediction.source)
-        if not one.ids:
-            return []
-        batch = self.input.batch([one]).to(self.device)
-        encode = self.model.encode
-        return decoder_attention(
-            self.model, lambda: encode(*self.input.arguments(batch)), prediction.target_ids, *prediction.axes()
-        )
+        source, target = prediction.axes()
+        return self.decoder_attentions(self.read(prediction.source), prediction.target_ids, source, target)
 
     def facts(self) -> str:
         config = self.model.config
@@ -626,7 +619,7 @@ def read_spans(data: Any, article_column: str, articles: int, lowercase: bool) -
     columns = columns_of(data)
     if COPIED_COLUMN not in columns or article_column not in columns:
         return None
-    found = []
+    read = []
     for number, text in enumerate(open_pairs(data, article_column, COPIED_COLUMN, limit=articles)["target"], 1):
         try:
             spans = json.loads(text)
@@ -634,13 +627,13 @@ def read_spans(data: Any, article_column: str, articles: int, lowercase: bool) -
             spans = None
         if not isinstance(spans, list) or not all(isinstance(span, str) and span.strip() for span in spans):
             raise DataError(f"{data}: the column {COPIED_COLUMN!r} of article {number} must be a JSON list of texts")
-        found.append([span.lower() if lowercase else span for span in spans])
-    if len(found) != articles:
+        read.append([span.lower() if lowercase else span for span in spans])
+    if len(read) != articles:
         raise DataError(
-            f"{data} has spans in the column {COPIED_COLUMN!r} for {len(found)} of {articles} articles; "
+            f"{data} has spans in the column {COPIED_COLUMN!r} for {len(read)} of {articles} articles; "
             "correct or remove the column"
         )
-    return found
+    return read
 
 
 def _write_articles(folder: Any, sizes: dict[str, int]) -> Mapping[str, Path]:
@@ -668,6 +661,7 @@ class SummarizeTask(TextTask):
     model_class = "regard.models.pointer_generator:PointerGenerator"
     variant = ("model", "model")
     picture_prefix = "alignment"
+    length_option = "max_summary"
     sample_names = ("article", "reference", "summary")
     lack = "which does not summarize"
 
@@ -683,11 +677,6 @@ class SummarizeTask(TextTask):
 
     def scores(self, texts: Sequence[str], references: Sequence[Sequence[str]]) -> dict[str, float]:
         return rouge_scores(texts, [text for (text,) in references])._asdict()
-
-    def longest(self, run: Any, model: Any, batch: Any) -> list[int]:
-        from regard.models.translator import longest_translation
-
-        return [min(run.data.max_summary, longest_translation(length)) for length in batch.source_lengths.tolist()]
 
     def forbidden(self, run: Any, files: Mapping[str, Any]) -> tuple[int, ...]:
         # With copying, a word that the model does not know is one of the article's.

@@ -18,6 +18,7 @@ from regard.training.task import Evaluation, Prediction, Trained
 if TYPE_CHECKING:
     from torch import nn
 
+    from regard.attention.execution import RecordedCall
     from regard.tasks.inputs.input import Input
     from regard.tasks.task import TableTask
 
@@ -75,6 +76,15 @@ class TrainedRun(Trained):
     def check_sizes(self, files: dict[str, Any], config: Any) -> None:
         """Raise RunError if the sizes of the files and those of the model differ."""
 
+    def recorded(self, one: Any) -> list[RecordedCall]:
+        """Every call of attention while the model reads an input that was read."""
+        from regard.attention.execution import recorded_calls
+
+        batch = self.input.batch([one]).to(self.device)
+        with torch.inference_mode(), recorded_calls() as calls:
+            self.model(*self.input.arguments(batch))
+        return calls
+
     @property
     def input(self) -> Input:
         """The input of the task."""
@@ -87,8 +97,8 @@ class TrainedRun(Trained):
         given = tuple(getattr(options, name, None) for name in self.task.data_config.columns)
         if isinstance(data, str) and data == "bundled" and not Path(data).exists():
             with self.input.generated_test() as source:
-                found = self.measure(source, self.input.generated.columns, options)
-                return dataclasses.replace(found, data="bundled")  # pyright: ignore[reportArgumentType]
+                evaluation = self.measure(source, self.input.generated.columns, options)
+                return dataclasses.replace(evaluation, data="bundled")  # pyright: ignore[reportArgumentType]
         return self.measure(data, self.input.columns(self.config.data, self.folder, data, given), options)
 
     @abstractmethod

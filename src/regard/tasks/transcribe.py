@@ -41,7 +41,6 @@ from regard.tasks.outputs.text import (
     TextTask,
     TrainedText,
     WrittenTexts,
-    decoder_attention,
     rounded,
 )
 from regard.tasks.outputs.text_metrics import error_rates
@@ -355,11 +354,11 @@ class TrainedTranscriber(TrainedText):
         return [min(self.config.data.max_length, longest_translation(one.annotations)) for one in inputs]
 
     def predictions(self, inputs: Sequence[HeardSound], hypotheses: Sequence[Hypothesis]) -> list[Transcription]:
-        found = []
+        written = []
         for sound, hypothesis in zip(inputs, hypotheses, strict=True):
             assert hypothesis.weights is not None
             tokens = hypothesis.tokens
-            found.append(
+            written.append(
                 Transcription(
                     sound=sound,
                     text=self.tokenizer.decode(tokens),
@@ -371,7 +370,7 @@ class TrainedTranscriber(TrainedText):
                     ids=tuple(tokens),
                 )
             )
-        return found
+        return written
 
     def evaluation(self, found: WrittenTexts, options: EvaluationConfig) -> Evaluation:
         rows, inputs, predictions = found.rows, found.inputs, found.predictions
@@ -416,14 +415,8 @@ class TrainedTranscriber(TrainedText):
         from regard.records import TokenAxis
 
         assert isinstance(prediction, Transcription)
-        batch = self.input.batch([prediction.sound]).to(self.device)
-        return decoder_attention(
-            self.model,
-            lambda: self.model.encode(*self.input.arguments(batch)),
-            prediction.ids,
-            prediction.sound.axis(),
-            TokenAxis(tuple(prediction.tokens), words=tuple(prediction.words)),
-        )
+        target = TokenAxis(tuple(prediction.tokens), words=tuple(prediction.words))
+        return self.decoder_attentions(prediction.sound, prediction.ids, prediction.sound.axis(), target)
 
     def facts(self) -> str:
         return sound_facts(self.model.config)
@@ -523,12 +516,6 @@ class TranscribeTask(TextTask):
     def scores(self, texts: Sequence[str], references: Sequence[Sequence[str]]) -> dict[str, float]:
         rates = error_rates(texts, [text for (text,) in references])
         return {"wer": rates.wer, "cer": rates.cer}
-
-    def longest(self, run: Any, model: Any, batch: Any) -> list[int]:
-        from regard.models.translator import longest_translation
-
-        annotations = [-(-frames // model.config.reduction) for frames in batch.source_lengths.tolist()]
-        return [min(run.data.max_length, longest_translation(length)) for length in annotations]
 
     def build_model(self, run: Any, files: Mapping[str, Any], train: Any) -> Any:
         from regard.models.speech.transcriber import (

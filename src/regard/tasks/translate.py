@@ -33,7 +33,6 @@ from regard.tasks.outputs.text import (
     TextTask,
     TrainedText,
     WrittenTexts,
-    decoder_attention,
     perplexity,
     rounded,
 )
@@ -330,10 +329,10 @@ class TrainedTranslator(TrainedText):
             raise RunError(f"{self.folder.path}: the vocabulary sizes of the tokenizers and of the model differ")
 
     def predict_with(self, inputs: Sequence[Any], options: PredictionConfig) -> list[Translation]:
-        found = self.write_texts(self.input.read(inputs, self), options)
+        translations = self.write_texts(self.input.read(inputs, self), options)
         if options.replace_unknown:
-            found = [self._replaced(one) for one in found]
-        return [replace(one, merge_words=options.merge_words) for one in found]
+            translations = [self._replaced(one) for one in translations]
+        return [replace(one, merge_words=options.merge_words) for one in translations]
 
     def _replaced(self, one: Translation) -> Translation:
         """A translation whose unknown words are replaced by source words (Luong et al. 2015, §4.1)."""
@@ -357,10 +356,10 @@ class TrainedTranslator(TrainedText):
         return [min(longest_translation(length), limit - 1) for length in lengths]
 
     def predictions(self, inputs: Sequence[ReadText], hypotheses: Sequence[Hypothesis]) -> list[Translation]:
-        tokenizer, found = self.target_tokenizer, []
+        tokenizer, written = self.target_tokenizer, []
         for one, hypothesis in zip(inputs, hypotheses, strict=True):
             source = SourceText.of(self.source_tokenizer, one.text, one.ids)
-            found.append(
+            written.append(
                 Translation(
                     source=one.text,
                     text=tokenizer.decode(hypothesis.tokens),
@@ -374,7 +373,7 @@ class TrainedTranslator(TrainedText):
                     target_ids=tuple(hypothesis.tokens),
                 )
             )
-        return found
+        return written
 
     def empty(self, one: ReadText) -> Translation:
         return Translation(source=one.text)
@@ -448,18 +447,9 @@ class TrainedTranslator(TrainedText):
 
     def attentions(self, prediction: Prediction) -> list[ModelAttention]:
         assert isinstance(prediction, Translation)
-        one = self.read(prediction.source)
-        if not one.ids:
-            return []
-        batch = self.input.batch([one]).to(self.device)
-        hard = getattr(self.model.config, "attention", None) == "hard"
-        return decoder_attention(
-            self.model,
-            lambda: self.model.encode(*self.input.arguments(batch)),
-            prediction.target_ids,
-            *prediction.axes(),
-            prediction.weights if hard else None,
-        )
+        source, target = prediction.axes()
+        chosen = prediction.weights if self.config.model.attention == "hard" else None
+        return self.decoder_attentions(self.read(prediction.source), prediction.target_ids, source, target, chosen)
 
     def facts(self) -> str:
         config = self.model.config
@@ -532,11 +522,6 @@ class TranslateTask(TextTask):
         scores = text_scores(texts, [text for (text,) in references])
         return {"bleu": scores.bleu, "chrf": scores.chrf}
 
-    def longest(self, run: Any, model: Any, batch: Any) -> list[int]:
-        from regard.models.translator import longest_translation
-
-        return [min(run.data.max_length, longest_translation(length)) for length in batch.source_lengths.tolist()]
-
     def build_model(self, run: Any, files: Mapping[str, Any], train: Any) -> Any:
         from regard.models.recurrent_translator import RecurrentTranslator, TranslatorConfig
         from regard.models.transformer_translator import TransformerConfig, TransformerTranslator
@@ -601,7 +586,7 @@ def read_alignments(data: Any, pairs: int) -> list[Alignment] | None:
     path = Path(data) if isinstance(data, (str, Path)) else Path()
     if path.suffix not in (".tsv", ".jsonl") or not path.is_file():
         return None
-    found = []
+    alignments = []
     for number, (_, row) in enumerate(record_places(path), start=1):
         if ALIGNMENT_COLUMN not in row:
             return None
@@ -610,12 +595,14 @@ def read_alignments(data: Any, pairs: int) -> list[Alignment] | None:
         if not isinstance(row[ALIGNMENT_COLUMN], str):
             raise DataError(f"{path}: row {number}: the column {ALIGNMENT_COLUMN!r} must be text")
         try:
-            found.append(Alignment.parse(row[ALIGNMENT_COLUMN]))
+            alignments.append(Alignment.parse(row[ALIGNMENT_COLUMN]))
         except DataError as error:
             raise DataError(f"{path}: row {number}: {error}") from error
-    if len(found) != pairs:
-        raise DataError(f"{path} has {len(found)} alignments for {pairs} pairs with text; correct or remove the column")
-    return found
+    if len(alignments) != pairs:
+        raise DataError(
+            f"{path} has {len(alignments)} alignments for {pairs} pairs with text; correct or remove the column"
+        )
+    return alignments
 
 
 TASK = TranslateTask()

@@ -116,14 +116,14 @@ def _runs(tokenizer: Tokenizer, ids: Sequence[int]) -> Iterable[tuple[range, boo
     known = tokenizer.decode(ids, unknown="")
     mark = next(chr(code) for code in range(0xE000, 0xF900) if chr(code) not in known)
     text = tokenizer.decode(ids, unknown=mark)
-    found, first = [], 0
+    runs, first = [], 0
     for match in re.finditer(f"{mark}+", text):
         run = places[first : first + len(match[0])]
         first += len(match[0])
         beside = text[: match.start()][-1:] + text[match.end() :][:1]
         whole = not any(character_class(character) in ("letter", "mark") for character in beside)
-        found.append((range(run[0], run[-1] + 1), whole))
-    return found
+        runs.append((range(run[0], run[-1] + 1), whole))
+    return runs
 
 
 def unknown_words_line(words: Iterable[str], copied: bool) -> str | None:

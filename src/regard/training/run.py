@@ -73,16 +73,21 @@ def train(
         return_large_blocks()
     _set_threads(config.training)
     fabric = make_fabric(config.training)
-    if not is_first_process():
-        fabric.launch()  # waits for the first process, which has made the folder and prepared the data by then
-        folder = RunFolder(fabric.broadcast(str(folder.path)))
-        return _train(task, config, folder, fabric, resume, reporter)
-    with RunSession(folder, task, config, resume) as session:
-        if resume:
-            folder.manifest.verify_all()
-        folder.manifest.record_data(task.data_files(folder, config), allow_changed=allow_changed_data)
-        trained = _train(task, config, folder, fabric, resume, reporter)
-        return dataclasses.replace(trained, folder=session.complete()) if trained.progress.finished else trained
+    joined_before = torch.distributed.is_initialized()
+    try:
+        if not is_first_process():
+            fabric.launch()  # waits for the first process, which has made the folder and prepared the data by then
+            folder = RunFolder(fabric.broadcast(str(folder.path)))
+            return _train(task, config, folder, fabric, resume, reporter)
+        with RunSession(folder, task, config, resume) as session:
+            if resume:
+                folder.manifest.verify_all()
+            folder.manifest.record_data(task.data_files(folder, config), allow_changed=allow_changed_data)
+            trained = _train(task, config, folder, fabric, resume, reporter)
+            return dataclasses.replace(trained, folder=session.complete()) if trained.progress.finished else trained
+    finally:
+        if torch.distributed.is_initialized() and not joined_before:
+            torch.distributed.destroy_process_group()  # its threads can block the end of the interpreter
 
 
 def _train(

@@ -14,7 +14,7 @@ from regard.shapes import Grid, kind_of, spread_heads, whole_number
 from regard.transforms import active_transform
 from regard.watching.attention_call import AttentionCall
 from regard.watching.call_problems import SameCall
-from regard.watching.call_reader import CallPlaces, CallReader, KnownCall, chosen_heads
+from regard.watching.call_reader import CallHistory, CallReader, KnownCall, chosen_heads
 from regard.watching.call_records import ProblemTiles, records_of
 from regard.watching.contributions import heads_of_projection, output_projection
 from regard.watching.coverage import Coverage
@@ -32,8 +32,8 @@ class CallPattern(NamedTuple):
     """A call of one module, as the pattern of its next ones.
 
     Attributes:
-        key: what they agree in: that of `SameCall`.
-        known: what is known of them.
+        key: of `SameCall`.
+        known: the pattern of such calls of any module.
         call: without readings.
         is_square: whether it has as many keys as queries, and several.
     """
@@ -69,7 +69,7 @@ class Watch(Observer):
         self._keep, self._norms, self._outputs = keep, norms, outputs
         self._reorderings: list[Reordering] = []
         self._coverage = Coverage(self.names)
-        self._places = CallPlaces()
+        self._history = CallHistory()
         self._is_open = False
         self._patterns: dict[int, CallPattern] = {}  # by the identity of the owner, which `ModuleNames` keeps
         self._reader = CallReader(read, alone=keep or norms or outputs)
@@ -99,7 +99,7 @@ class Watch(Observer):
             return
         self._coverage.ran.add(name)
         if name == "":
-            self._places.begin_forward()
+            self._history.begin_forward()
 
     def reordered(self, index: Tensor) -> None:
         number = len(self.calls)
@@ -118,95 +118,99 @@ class Watch(Observer):
         if transform is not None:
             return self._coverage.cannot_read(owner.name, transform)
         try:
-            alike = same(owner)
-            if alike is not None:
+            same_call = same(owner)
+            if same_call is not None:
                 pattern = self._patterns.get(id(owner))
-                if pattern is None or pattern.key != alike.key:
-                    pattern = self._pattern_of(owner, alike)
-                if pattern is not None and self._reader.can_take_again(alike):
-                    return self._take_again(pattern, owner, alike)
-                alike = alike if alike.has_others else None
+                if pattern is None or pattern.key != same_call.key:
+                    pattern = self._pattern_of(owner, same_call)
+                if pattern is not None and self._reader.can_take_again(same_call):
+                    return self._take_again(pattern, owner, same_call)
+                same_call = same_call if same_call.has_others else None
             with torch.no_grad():
-                found = read(owner)
+                intercepted = read(owner)
         except Exception as error:  # an unknown kind of call must not end the model's own run
             return self._coverage.cannot_read(owner.name, f"{type(error).__name__}: {error}")
-        if found.grid.device.type == "meta":
+        if intercepted.grid.device.type == "meta":
             return self._coverage.cannot_read(owner.name, "its tensors are on the meta device and have no elements")
-        name = ".".join(part for part in (owner.name, found.child) if part)
-        layer = self._places.layer(name, self.names.layer(name), _is_square(found.grid))
+        name = ".".join(part for part in (owner.name, intercepted.child) if part)
+        layer = self._history.layer(name, self.names.layer(name), _is_square(intercepted.grid))
         self._coverage.seen(name, layer)
         if self._layers is None or layer in self._layers:
             with torch.no_grad():
-                self._take_first(owner, found, name, layer, alike)
+                self._take_first(owner, intercepted, name, layer, same_call)
         return None
 
-    def _pattern_of(self, owner: Owner, alike: SameCall) -> CallPattern | None:
-        """The pattern of a module's call, if calls that differ in their module and their numbers alone are known."""
-        known = self._reader.known(alike)
+    def _pattern_of(self, owner: Owner, same_call: SameCall) -> CallPattern | None:
+        """The pattern of a module's call, if one is known that differs in the module and in values alone."""
+        known = self._reader.known(same_call)
         if known is None:
             return None
-        name, found = owner.name, known.found
-        call = known.call.another(name=name, layer=self.names.layer(name), kind=self._places.kind(owner, found, name))
-        pattern = CallPattern(alike.key, known, call, _is_square(found.grid))
+        name, intercepted = owner.name, known.intercepted
+        call = known.call.another(
+            name=name, layer=self.names.layer(name), kind=self._history.kind(owner, intercepted, name)
+        )
+        pattern = CallPattern(same_call.key, known, call, _is_square(intercepted.grid))
         # The kind of a single query's attention depends on the calls before it.
         if call.queries > 1:
             self._patterns[id(owner)] = pattern
         return pattern
 
-    def _take_again(self, pattern: CallPattern, owner: Owner, alike: SameCall) -> None:
-        """Take a call that differs from one that was taken before in its module and its numbers alone."""
-        layer = self._places.layer(owner.name, pattern.call.layer, pattern.is_square)
+    def _take_again(self, pattern: CallPattern, owner: Owner, same_call: SameCall) -> None:
+        """Record a call of a known pattern."""
+        layer = self._history.layer(owner.name, pattern.call.layer, pattern.is_square)
         self._coverage.seen(owner.name, layer)
         if self._layers is None or layer in self._layers:
-            call = pattern.call.another(layer=layer, forward=self._places.forward, number=len(self.calls))
-            self._reader.take_again(call, pattern.known, alike)
+            call = pattern.call.another(layer=layer, forward=self._history.forward, number=len(self.calls))
+            self._reader.take_again(call, pattern.known, same_call)
             self.calls.append(call)
 
-    def _take_first(self, owner: Owner, found: Intercepted, name: str, layer: int, alike: SameCall | None) -> None:
-        """Take a call of which nothing is known."""
-        grid = found.grid
+    def _take_first(
+        self, owner: Owner, intercepted: Intercepted, name: str, layer: int, same_call: SameCall | None
+    ) -> None:
+        """Record a call without a known pattern."""
+        grid = intercepted.grid
         chosen = _heads_of_call(self._heads, grid.heads, name)
         some = None if chosen == tuple(range(grid.heads)) else chosen
         wants_pairs = self._read.weights or self._keep
-        repeated = found.kv_heads == grid.heads and owner.groups > 1
+        repeated = intercepted.kv_heads == grid.heads and owner.groups > 1
         call = AttentionCall(
             name=name,
             layer=layer,
-            kind=self._places.kind(owner, found, name),
-            source=found.source,
-            forward=self._places.forward,
+            kind=self._history.kind(owner, intercepted, name),
+            source=intercepted.source,
+            forward=self._history.forward,
             number=len(self.calls),
             batch=grid.batch,
             heads=grid.heads,
-            kv_heads=grid.heads // owner.groups if repeated else found.kv_heads,
+            kv_heads=grid.heads // owner.groups if repeated else intercepted.kv_heads,
             queries=grid.queries,
             keys=grid.keys,
             chosen_heads=chosen,
-            mask=found.mask,
-            has_bias=found.has_bias,
-            scale=found.scale,
-            cap=found.cap,
-            has_sink=found.has_sink,
-            dropout=found.dropout,
-            reach=found.reach(),
-            visible_mask=found.visible if wants_pairs else None,
+            mask=intercepted.mask,
+            has_bias=intercepted.has_bias,
+            scale=intercepted.scale,
+            cap=intercepted.cap,
+            has_sink=intercepted.has_sink,
+            dropout=intercepted.dropout,
+            reach=intercepted.reach(),
+            visible_mask=intercepted.visible if wants_pairs else None,
         )
-        self._reader.take(call, found, alike)
+        self._reader.take(call, intercepted, same_call)
         if self._keep:
-            call.tiles = ProblemTiles.of_batch(found, chosen)
+            call.tiles = ProblemTiles.of_batch(intercepted, chosen)
         if self._norms:
-            call.value_norms = chosen_heads(self._value_norms(found, name), some)
+            call.value_norms = chosen_heads(self._value_norms(intercepted, name), some)
         if self._outputs:
-            output = found.output()
+            output = intercepted.output()
             call.head_output = None if output is None else chosen_heads(output, some)
         self.calls.append(call)
 
-    def _value_norms(self, found: Intercepted, name: str) -> Tensor:
-        if found.value is None:
+    def _value_norms(self, intercepted: Intercepted, name: str) -> Tensor:
+        if intercepted.value is None:
             raise ArgumentError(f"norms=True needs values, which the attention of {name!r} does not show")
         projection = output_projection(self.model, name)
-        weight = heads_of_projection(projection, found.grid.heads, found.value.shape[-1], name)
-        value = spread_heads(found.value, found.grid.heads)
+        weight = heads_of_projection(projection, intercepted.grid.heads, intercepted.value.shape[-1], name)
+        value = spread_heads(intercepted.value, intercepted.grid.heads)
         return torch.einsum("bhkd,hdo->bhko", value.to(weight.dtype), weight).norm(dim=-1)
 
     # Called by users.

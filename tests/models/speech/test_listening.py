@@ -241,7 +241,7 @@ def test_a_decoder_step_is_the_equations_of_chorowski():
     previous = torch.zeros(4, encoded.annotations.shape[1])
     present = torch.arange(previous.shape[1]) < encoded.lengths[:, None]
     for _ in range(3):
-        hidden = state.layers[-1][0]
+        hidden = state.recurrent[0][-1]
         location = F.conv1d(previous[:, None], score.convolution.weight, padding="same").transpose(1, 2)
         projected = score.query_projection(hidden)[:, None] + score.key_projection(encoded.annotations)
         energies = torch.tanh(projected + score.location_projection(location)) @ score.weight

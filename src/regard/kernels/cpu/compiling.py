@@ -22,7 +22,7 @@ from regard.kernels.cpu.machine_code import MachineCode
 from regard.kernels.cpu.target import KERNELS, target
 
 IDLE = 20.0
-"""Seconds after which the process ends if nobody asks for another kernel: until then kernels share compiled parts."""
+"""Seconds after which the process ends if no other kernel is requested: until then kernels share compiled parts."""
 
 
 class Source(NamedTuple):

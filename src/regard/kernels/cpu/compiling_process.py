@@ -3,7 +3,7 @@
 Where a call waits for a kernel, a worker at the caller's own priority compiles it: on a busy machine a low one would
 hardly ever run. A worker is told each kernel that is missing, and compiles one after the other. It has a lifetime of
 its own: it ends when it has compiled what it was asked for and this process has ended, or a while after the last
-request. So whoever ends while something compiles ends at once, and the kernel is there the next time.
+request. So a process that ends while something compiles ends at once, and the kernel is there the next time.
 
 A kernel that could not be compiled is not asked for again, and the reason is said once.
 """
@@ -177,7 +177,7 @@ def _started(niceness: int) -> "subprocess.Popen[str]":
 
 
 BACKGROUND = CompilingProcess(niceness=10)
-"""The worker for kernels that nobody waits for."""
+"""The worker for kernels that no call waits for."""
 
 FOREGROUND = CompilingProcess(niceness=0)
 """The worker for kernels that a call waits for."""

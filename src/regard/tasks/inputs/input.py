@@ -334,6 +334,10 @@ class Input(ABC):
         """A batch of inputs that were read, and of the ids of their targets."""
         raise NotImplementedError
 
+    def batch_annotations(self, batch: Any, config: Any) -> list[int]:
+        """How many annotations a model with this configuration makes of each input of a batch."""
+        return batch.source_lengths.tolist()
+
     def annotations(self, one: Any) -> int:
         """How many annotations a model makes of an input that was read; inputs of one batch have similar numbers."""
         return 1

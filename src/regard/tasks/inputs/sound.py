@@ -353,6 +353,9 @@ class SoundInput(Input):
 
         return SpeechBatch.of([one.features for one in inputs], targets)
 
+    def batch_annotations(self, batch: SpeechBatch, config: Any) -> list[int]:
+        return [-(-frames // config.reduction) for frames in batch.source_lengths.tolist()]
+
     def annotations(self, one: HeardSound) -> int:
         return one.annotations
 

@@ -225,18 +225,18 @@ class TrainedLabels(TrainedRun):
     def classify_batch(self, inputs: Sequence[Any], need_weights: bool) -> tuple[Tensor, list[Any]]:
         """The logits ``[inputs, labels]`` and the weights of a batch of inputs; no weights where there are none."""
         batch = self.input.batch(inputs).to(self.device)
-        found = self.model(*self.input.arguments(batch), need_weights=need_weights)
+        output = self.model(*self.input.arguments(batch), need_weights=need_weights)
         weights = []
-        if found.weights is not None:
-            of_batch = found.weights.float().cpu()
+        if output.weights is not None:
+            of_batch = output.weights.float().cpu()
             weights = [of_batch[row, :, : self.input.annotations(one)].clone() for row, one in enumerate(inputs)]
-        return found.logits.float().cpu(), weights
+        return output.logits.float().cpu(), weights
 
     def predict_with(self, inputs: Sequence[Any], options: Any) -> list[Any]:
         read = self.input.read(inputs, self)
-        found = self.outputs(read, options.batch_size, need_weights=self.model.attends)
-        weights = found.weights or [None] * len(read)
-        return [self.labelled(one, row, weight) for one, row, weight in zip(read, found.logits, weights, strict=True)]
+        outputs = self.outputs(read, options.batch_size, need_weights=self.model.attends)
+        weights = outputs.weights or [None] * len(read)
+        return [self.labelled(one, row, weight) for one, row, weight in zip(read, outputs.logits, weights, strict=True)]
 
     def labelled(self, one: Any, logits: Tensor, weights: Any) -> LabelPrediction:
         """The prediction of an input, from its logits ``[labels]`` and its weights."""
@@ -272,13 +272,14 @@ class TrainedLabels(TrainedRun):
         from regard.records import TokenAxis
 
         layers = len(calls) - pools
-        found = [
+        attentions = [
             ModelAttention(f"{prefix}.{layer}.self_attn", layer, "self", axis, axis, [call])
             for layer, call in enumerate(calls[:layers])
         ]
         if pools:
-            found.append(ModelAttention("pooling", layers, "cross", TokenAxis((query,), (True,)), axis, calls[layers:]))
-        return found
+            learned = TokenAxis((query,), (True,))
+            attentions.append(ModelAttention("pooling", layers, "cross", learned, axis, calls[layers:]))
+        return attentions
 
     def measure(self, source: Any, columns: Sequence[str | None], options: Any) -> LabelEvaluation:
         rows = self.input.open(source, columns, self.config.data, options.limit)
@@ -288,14 +289,14 @@ class TrainedLabels(TrainedRun):
         true = [self.labels.number(name) for name in targets]
         inputs = self.input.inputs(rows, self)
         start = time.monotonic()
-        found = self.outputs(inputs, options.batch_size, need_weights=self.measures_weights(source, rows))
+        outputs = self.outputs(inputs, options.batch_size, need_weights=self.measures_weights(source, rows))
         seconds = time.monotonic() - start
-        best = found.logits.double().softmax(-1).max(-1)
+        best = outputs.logits.double().softmax(-1).max(-1)
         metrics = label_metrics(true, best.indices.tolist(), names)
         shared = {
             "data": where,
             **vars(metrics),
-            "loss": float(F.cross_entropy(found.logits.double(), torch.tensor(true))),
+            "loss": float(F.cross_entropy(outputs.logits.double(), torch.tensor(true))),
             "seconds": seconds,
             "labels": list(names),
             "predictions": [
@@ -305,7 +306,7 @@ class TrainedLabels(TrainedRun):
                 )
             ],
         }
-        return self.evaluation(shared, source, rows, inputs, found)
+        return self.evaluation(shared, source, rows, inputs, outputs)
 
     def measures_weights(self, source: Any, rows: Any) -> bool:
         """Whether an evaluation measures the attention weights."""

@@ -79,12 +79,12 @@ class MaskExperiment(TableExperiment):
             batch = batch.to(self.device)
             arguments, classes = self.input.masked(batch)
             logits = self.model(*arguments).float()
-            found = logits.argmax(1)
-            confusion += count_pixels(classes, found, count)
+            predicted = logits.argmax(1)
+            confusion += count_pixels(classes, predicted, count)
             loss += float(F.cross_entropy(logits, classes, ignore_index=IGNORED, reduction="sum"))
             for place, row in enumerate(batch.index.tolist()):
                 if row < SAMPLES:
-                    samples[row] = self._sample(row, classes[place], found[place])
+                    samples[row] = self._sample(row, classes[place], predicted[place])
         parts = gathered((confusion, loss, samples), world_size)
         metrics = PixelMetrics(sum((part[0] for part in parts), torch.zeros_like(confusion)))
         samples = {row: sample for part in parts for row, sample in part[2].items()}
@@ -226,8 +226,8 @@ class TrainedMasks(TrainedRun):
         """The class of each part of a batch of inputs, as arrays of integers."""
         batch = self.input.batch(inputs).to(self.device)
         with torch.inference_mode():
-            found = self.model(*self.input.arguments(batch)).argmax(1).cpu().numpy()
-        return [classes[: self.input.annotations(one)] for classes, one in zip(found, inputs, strict=True)]
+            maps = self.model(*self.input.arguments(batch)).argmax(1).cpu().numpy()
+        return [classes[: self.input.annotations(one)] for classes, one in zip(maps, inputs, strict=True)]
 
     def true_classes(self, rows: Any) -> tuple[list[Any], list[Tensor]]:
         """The inputs of rows, and the true classes of their parts as int64, below 0 where they do not count."""
@@ -235,13 +235,13 @@ class TrainedMasks(TrainedRun):
         return self.input.inputs(rows, self), [torch.tensor(classes) for classes in ids]
 
     def predict_with(self, inputs: Sequence[Any], options: BatchOptions) -> list[Any]:
-        read, found, names = self.input.read(inputs, self), [], self.classes.names
+        read, predictions, names = self.input.read(inputs, self), [], self.classes.names
         for rows in chunks(range(len(read)), options.batch_size):
             part = [read[row] for row in rows]
             for one, classes in zip(part, self.classes_of(part), strict=True):
                 shares = class_shares(torch.from_numpy(classes).long(), names)
-                found.append(MaskPrediction(one.name, classes, shares, names))
-        return found
+                predictions.append(MaskPrediction(one.name, classes, shares, names))
+        return predictions
 
     def measure(self, source: Any, columns: Sequence[str | None], options: Any) -> MaskEvaluation:
         rows, count = self.input.open(source, columns, self.config.data, options.limit), len(self.classes)
@@ -250,9 +250,9 @@ class TrainedMasks(TrainedRun):
             part = self.input.select(rows, numbers)
             inputs, true = self.true_classes(part)
             start = time.monotonic()
-            found = self.classes_of(inputs)
+            predicted = self.classes_of(inputs)
             seconds += time.monotonic() - start
-            for name, own, classes in zip(self.input.names(part), true, found, strict=True):
+            for name, own, classes in zip(self.input.names(part), true, predicted, strict=True):
                 if int(own.max()) >= count:
                     raise DataError(
                         f"{name}: a pixel has the class {int(own.max())}, and the model knows {count} classes, from 0 "

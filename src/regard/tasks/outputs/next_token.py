@@ -92,11 +92,11 @@ class NextTokenExperiment(TableExperiment):
         self.batches(0, 1)  # a text that is too short is an error now
 
     def loss(self, batch: Tensor) -> StepLoss:
-        found = self.model.loss(batch, label_smoothing=self.training.label_smoothing)
-        return StepLoss(found.total, float(found.nll.mean()), found.nll.numel())
+        loss = self.model.loss(batch, label_smoothing=self.training.label_smoothing)
+        return StepLoss(loss.total, float(loss.nll.mean()), loss.nll.numel())
 
     def validate(self, rank: int, world_size: int) -> ValidationResult:
-        found = text_loss(
+        measured = text_loss(
             self.model,
             self.validation.table,  # pyright: ignore[reportAttributeAccessIssue]
             self.files["tokenizer"],
@@ -104,8 +104,8 @@ class NextTokenExperiment(TableExperiment):
             rank=rank,
             world_size=world_size,
         )
-        metrics = {"bits_per_byte": found.bits_per_byte, "perplexity": found.perplexity}
-        return ValidationResult(found.loss, metrics, [self._sample()])
+        metrics = {"bits_per_byte": measured.bits_per_byte, "perplexity": measured.perplexity}
+        return ValidationResult(measured.loss, metrics, [self._sample()])
 
     def _sample(self) -> dict[str, Any]:
         from regard.models.search import TokenChoice
@@ -113,7 +113,7 @@ class NextTokenExperiment(TableExperiment):
 
         tokenizer = self.files["tokenizer"]
         given = self.validation.table.ids(0, 1 + SAMPLE_PROMPT).tolist()  # pyright: ignore[reportAttributeAccessIssue]
-        found = continue_tokens(
+        continued = continue_tokens(
             self.model,
             given,
             SAMPLE_TOKENS,
@@ -123,7 +123,7 @@ class NextTokenExperiment(TableExperiment):
             # The same draws at every validation, and none of the training's.
             generator=torch.Generator(self.device).manual_seed(1),
         )
-        return {"prompt": tokenizer.decode(given), "continuation": tokenizer.decode(found.tokens)}
+        return {"prompt": tokenizer.decode(given), "continuation": tokenizer.decode(continued.tokens)}
 
 
 @dataclass(frozen=True)
@@ -285,7 +285,7 @@ class Continuation(Prediction):
 
     def to_dict(self) -> dict[str, Any]:
         """Prompt, text, continuation, log-probability in nats; next tokens, weights ``[token][token]`` if asked for."""
-        found: dict[str, Any] = {
+        content: dict[str, Any] = {
             "prompt": self.prompt,
             "text": self.text,
             "continuation": self.continuation,
@@ -294,11 +294,11 @@ class Continuation(Prediction):
             "unknown": list(self.unknown),
         }
         if self.next:
-            found["next"] = [{"token": one.token, "probability": round(one.probability, 6)} for one in self.next]
+            content["next"] = [{"token": one.token, "probability": round(one.probability, 6)} for one in self.next]
         if self.weights is not None:
-            found["layer"], found["tokens"] = self.layer, list(self.tokens)
-            found["weights"] = [[round(weight, 4) for weight in row] for row in self.weights.tolist()]
-        return found
+            content["layer"], content["tokens"] = self.layer, list(self.tokens)
+            content["weights"] = [[round(weight, 4) for weight in row] for row in self.weights.tolist()]
+        return content
 
 
 @dataclass(frozen=True, repr=False)
@@ -362,15 +362,15 @@ class TrainedNextTokens(TrainedRun):
     def remarks(self, predictions: Sequence[Prediction], options: ContinuationOptions) -> list[str]:
         from regard.pictures.fonts import visible
 
-        found = [one for one in predictions if isinstance(one, Continuation)]
-        unknown = list(dict.fromkeys(piece for one in found for piece in one.unknown))
+        continuations = [one for one in predictions if isinstance(one, Continuation)]
+        unknown = list(dict.fromkeys(piece for one in continuations for piece in one.unknown))
         lines = []
         if unknown:
             named = ", ".join(f"'{visible(piece)}'" for piece in unknown[:MOST_NAMED])
             rest = f" and {len(unknown) - MOST_NAMED} more" if len(unknown) > MOST_NAMED else ""
             lines.append(f"not in the model's vocabulary: {named}{rest}")
         context = self.model.config.context
-        longest = max((len(self.tokenizer.encode(one.prompt)) for one in found), default=0)
+        longest = max((len(self.tokenizer.encode(one.prompt)) for one in continuations), default=0)
         if longest > context:
             lines.append(f"the longest input has {longest} tokens; the model reads the last {context} of a text")
         return lines
@@ -383,15 +383,15 @@ class TrainedNextTokens(TrainedRun):
             raise ArgumentError(f"stride must be at most {context}, the context of the model; it is {options.stride}")
         start = time.monotonic()
         table = encode_text(self.input.open(source, columns, self.config.data), self.tokenizer)
-        found = text_loss(self.model, table, self.tokenizer, stride=options.stride, limit=options.limit)
+        measured = text_loss(self.model, table, self.tokenizer, stride=options.stride, limit=options.limit)
         return LanguageEvaluation(
             data=",".join(map(str, source)) if isinstance(source, (list, tuple)) else str(source),
-            tokens=found.tokens,
-            bytes=found.bytes,
-            unknown=found.unknown,
-            loss=found.loss,
-            perplexity=found.perplexity,
-            bits_per_byte=found.bits_per_byte,
+            tokens=measured.tokens,
+            bytes=measured.bytes,
+            unknown=measured.unknown,
+            loss=measured.loss,
+            perplexity=measured.perplexity,
+            bits_per_byte=measured.bits_per_byte,
             stride=options.stride or context,
             seconds=time.monotonic() - start,
         )
@@ -447,7 +447,7 @@ class TrainedNextTokens(TrainedRun):
         given = [tokenizer.END, *tokenizer.encode(text)]
         # Inputs have draws of their own, so that one does not depend on the others.
         seed = int(np.random.SeedSequence([options.seed, number]).generate_state(1, np.uint64)[0])
-        found = continue_tokens(
+        continued = continue_tokens(
             self.model,
             given,
             options.tokens,
@@ -456,16 +456,16 @@ class TrainedNextTokens(TrainedRun):
             forbidden=(tokenizer.UNK,),
             generator=torch.Generator(self.device).manual_seed(seed),
         )
-        likely = found.first.exp().topk(min(options.next, len(tokenizer)))
-        ids = (*given, *found.tokens)
+        likely = continued.first.exp().topk(min(options.next, len(tokenizer)))
+        ids = (*given, *continued.tokens)
         tokens, weights = self.attention(ids, options.layer) if options.layer is not None else ([], None)
-        continuation = tokenizer.decode(found.tokens)
+        continuation = tokenizer.decode(continued.tokens)
         return Continuation(
             prompt=text,
             text=text + continuation,
             continuation=continuation,
-            log_probability=found.log_probability,
-            ended=found.ended,
+            log_probability=continued.log_probability,
+            ended=continued.ended,
             next=tuple(map(NextToken, tokenizer.labels(likely.indices.tolist()), likely.values.tolist())),
             ids=ids,
             layer=options.layer,

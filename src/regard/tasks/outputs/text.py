@@ -72,10 +72,12 @@ class TextTask(TableTask):
     """A task that writes a text.
 
     Attributes:
+        length_option: the option of the data that limits the length of a text.
         sample_names: the names of an input, its reference and its text in ``samples.jsonl``.
     """
 
     sample_names: ClassVar[tuple[str, str, str]]
+    length_option: ClassVar[str] = "max_length"
 
     def loaders(self) -> dict[str, tuple[str, Callable[[Path], Any]]]:
         from regard.data.text.tokenizers import Tokenizer
@@ -103,9 +105,12 @@ class TextTask(TableTask):
             references: the true texts of each input.
         """
 
-    @abstractmethod
     def longest(self, run: Any, model: Any, batch: Any) -> int | list[int]:
         """Largest number of tokens that a validation writes for each row of a batch."""
+        from regard.models.translator import longest_translation
+
+        lengths = self.input.batch_annotations(batch, model.config)
+        return [min(getattr(run.data, self.length_option), longest_translation(length)) for length in lengths]
 
     def forbidden(self, run: Any, files: Mapping[str, Any]) -> tuple[int, ...]:
         """Tokens that are never written, besides padding and ``bos``."""
@@ -151,13 +156,13 @@ class TextExperiment(TableExperiment):
                 texts[row] = self.decode(row, hypothesis.tokens)
         parts = gathered((total, tokens, texts), world_size)
         texts = {row: text for part in parts for row, text in part[2].items()}
-        found = [texts[row] for row in range(len(self.references))]
+        predicted = [texts[row] for row in range(len(self.references))]
         samples = [
-            dict(zip(self.task.sample_names, (name, self.sampled(row), found[row]), strict=True))
+            dict(zip(self.task.sample_names, (name, self.sampled(row), predicted[row]), strict=True))
             for row, name, _ in self.input.samples(self.validation_rows, SAMPLES)
         ]
         loss = sum(part[0] for part in parts) / max(1, sum(part[1] for part in parts))
-        return ValidationResult(loss, self.task.scores(found, self.references), samples)
+        return ValidationResult(loss, self.task.scores(predicted, self.references), samples)
 
     def longest(self, batch: Any) -> int | list[int]:
         """Largest number of tokens that is written for each row of a validation batch."""
@@ -214,14 +219,14 @@ class TrainedText(TrainedRun):
 
     def write_texts(self, inputs: Sequence[Any], options: SearchOptions) -> list[Any]:
         """The predictions of inputs that were read, in their order; inputs of similar length are treated at once."""
-        found: dict[int, Any] = {}
+        predictions: dict[int, Any] = {}
         lengths = [self.input.annotations(one) for one in inputs]
         order = sorted((row for row, length in enumerate(lengths) if length), key=lambda row: lengths[row])
         with torch.inference_mode():
             for rows in chunks(order, options.batch_size):
                 part = [inputs[row] for row in rows]
-                found.update(zip(rows, self.predictions(part, self.search(part, options)), strict=True))
-        return [found[row] if row in found else self.empty(one) for row, one in enumerate(inputs)]
+                predictions.update(zip(rows, self.predictions(part, self.search(part, options)), strict=True))
+        return [predictions[row] if row in predictions else self.empty(one) for row, one in enumerate(inputs)]
 
     def search(self, inputs: Sequence[Any], options: Any) -> list[Hypothesis]:
         """The best hypothesis for each input: ids without ``bos`` and ``eos``."""
@@ -278,6 +283,18 @@ class TrainedText(TrainedRun):
     @abstractmethod
     def evaluation(self, found: WrittenTexts, options: Any) -> TextEvaluation:
         """The evaluation of the task, whose options are its ``evaluation_config``."""
+
+    def decoder_attentions(
+        self, one: Any, target: Sequence[int], source_axis: Axis, target_axis: TokenAxis, chosen: Tensor | None = None
+    ) -> list[ModelAttention]:
+        """`decoder_attention` for an input that was read; none for one without annotations."""
+        if not self.input.annotations(one):
+            return []
+        batch = self.input.batch([one]).to(self.device)
+        arguments = self.input.arguments(batch)
+        return decoder_attention(
+            self.model, lambda: self.model.encode(*arguments), target, source_axis, target_axis, chosen
+        )
 
     def known_texts(
         self, inputs: Sequence[Any], targets: Sequence[Any], batch_size: int, *, need_weights: bool = False
@@ -452,7 +469,7 @@ def decoder_attention(
                 decoder.decode(known[:, :-1], model.start(encoded))
     if not isinstance(translator, TransformerPredictor):
         return _recurrent(f"{prefix}decoder.attention", calls, source_axis, target_axis, chosen)
-    found = [
+    attentions = [
         ModelAttention(f"{prefix}encoder.layers.{layer}.self_attn", layer, "self", source_axis, source_axis, [call])
         for layer, call in enumerate(calls[:layers])
     ]
@@ -461,8 +478,8 @@ def decoder_attention(
         layer, crosses = divmod(number, 2)
         name = f"{prefix}decoder.layers.{layer}." + ("multihead_attn" if crosses else "self_attn")
         axes = (target_axis, source_axis) if crosses else (read, read)
-        found.append(ModelAttention(name, layer, "cross" if crosses else "causal", *axes, [call]))
-    return found
+        attentions.append(ModelAttention(name, layer, "cross" if crosses else "causal", *axes, [call]))
+    return attentions
 
 
 def _recurrent(
