@@ -18,7 +18,8 @@ def ranges():
     groups = re.fullmatch(r"regard\[(.*)\]", extras["all"][0])
     assert groups is not None
     wanted = [*project["dependencies"], *(one for name in groups[1].split(",") for one in extras[name])]
-    return dict(one.split(">=") for one in [*wanted, *extras["transformers"]])
+    # What stands behind a comma is an upper bound.
+    return dict(one.partition(",")[0].split(">=") for one in [*wanted, *extras["transformers"]])
 
 
 def pinned(name):
