@@ -44,7 +44,7 @@ class TrainedRun(Trained):
     def __init__(self, folder: RunFolder | str | Path, device: str = "cpu", task: TableTask | None = None):
         self.folder = folder if isinstance(folder, RunFolder) else RunFolder.open(folder)
         found = registry.of_run(self.folder) if task is None else task
-        self.task = found  # pyright: ignore[reportAttributeAccessIssue]
+        self.task = found  # pyright: ignore[reportAttributeAccessIssue, reportIncompatibleVariableOverride]
         self.config = self.folder.read_config(found)
         self.files, model = self._load()
         self.model: Any = on_device(model, device)
