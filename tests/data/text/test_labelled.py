@@ -7,13 +7,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import torch
 
 from regard.data.labels import Labels
 from regard.data.text import sources
-from regard.data.text.batches import LabelledBatch, encode_labelled, labelled_batches
 from regard.data.text.sources import labelled_lists, open_labelled
-from regard.data.text.tokenizers import Tokenizer
 from regard.errors import ArgumentError, DataError, KindError, RunError
 
 ROWS = [("Good.", "2"), ("Bad.", "-1"), ('It is "so so".', "10"), ("Great!", "2")]
@@ -133,37 +130,3 @@ class TestLabels:
             Labels.load(path)
         with pytest.raises(RunError, match="cannot be read"):
             Labels.load(tmp_path / "missing.json")
-
-
-class TestBatches:
-    @pytest.fixture
-    def encoded(self, own_cache):
-        texts = [" ".join("word" for _ in range(number % 11 + 1)) for number in range(53)]
-        found = labelled_lists(texts, [number % 3 for number in range(53)])
-        tokenizer, labels = Tokenizer.train(texts, "word", 20), Labels.of(found, "data")
-        return encode_labelled(found, tokenizer, labels, max_length=8)
-
-    def test_every_text_once_with_its_label(self, encoded):
-        loader = labelled_batches(encoded, texts=5, tokens=24, seed=3)
-        for _ in range(2):
-            batches = list(loader)
-            assert len(batches) == len(loader)
-            assert sorted(torch.cat([batch.index for batch in batches]).tolist()) == list(range(53))
-            for batch in batches:
-                assert len(batch) <= 5
-                assert batch.tokens.numel() <= 24
-                assert torch.equal(batch.labels, batch.index % 3)
-                assert torch.equal(batch.lengths, (batch.index % 11 + 1).clamp(max=8))
-                assert torch.equal(batch.tokens != 0, torch.arange(batch.tokens.shape[1]) < batch.lengths[:, None])
-
-    def test_a_state_continues_bit_for_bit(self, encoded):
-        whole = list(labelled_batches(encoded, 5, 24, seed=3))
-        loader = labelled_batches(encoded, 5, 24, seed=3)
-        loader.load_state_dict({"epoch": 0, "position": 4})
-        rest = list(loader)
-        assert [batch.index.tolist() for batch in rest] == [batch.index.tolist() for batch in whole[4:]]
-
-    def test_texts_alone(self):
-        batch = LabelledBatch.of([[5, 6], [], [7]])
-        assert batch.tokens.tolist() == [[5, 6], [0, 0], [7, 0]]
-        assert batch.lengths.tolist() == [2, 0, 1]

@@ -11,7 +11,6 @@ from torch import Tensor
 
 from regard.data.batches import Batch, Batches, Order
 from regard.data.cache import cached_table, fingerprint, require_datasets
-from regard.data.labels import Labels
 from regard.data.ragged import Ragged
 from regard.data.text.tokenizers import Tokenizer
 from regard.errors import ArgumentError, DataError
@@ -190,32 +189,6 @@ class PairBatch(Batch):
         return cls(*map(torch.from_numpy, columns))
 
 
-@dataclass(frozen=True)
-class LabelledBatch(Batch):
-    """A batch of texts, padded with id 0.
-
-    Attributes:
-        tokens: int64 ``[batch, length]``.
-        lengths: int64 ``[batch]``, tokens of each text.
-        labels: int64 ``[batch]``, the number of each label.
-        index: int64 ``[batch]``, the row of each text in the data set.
-    """
-
-    tokens: Tensor
-    lengths: Tensor
-    labels: Tensor
-
-    @classmethod
-    def of(cls, texts: Sequence[Sequence[int]]) -> "LabelledBatch":
-        """A batch of texts from lists of ids; every label is number 0."""
-        return cls.of_pairs(PairBatch.of(texts, [(0,)] * len(texts)))
-
-    @classmethod
-    def of_pairs(cls, batch: PairBatch) -> "LabelledBatch":
-        """A batch from pairs of texts and labels: a label is a target of one token, after ``bos``."""
-        return cls(batch.index, batch.source, batch.source_lengths, batch.target[:, 1])
-
-
 def pair_batches(
     encoded: "datasets.Dataset",
     tokens_per_batch: int,
@@ -256,46 +229,6 @@ def pair_batches(
     )
 
 
-def encode_labelled(
-    dataset: "datasets.Dataset", tokenizer: Tokenizer, labels: Labels, max_length: int
-) -> "datasets.Dataset":
-    """Encode texts and labels; a text with more than ``max_length`` tokens is cut, and the logger ``regard`` warns.
-
-    Args:
-        dataset: as `regard.data.text.sources.open_labelled` gives it; every label must be known.
-        tokenizer: encodes the texts.
-        labels: encodes the labels.
-        max_length: largest number of tokens of a text.
-
-    Returns:
-        what `encode_pairs` returns, for `labelled_batches`.
-    """
-    return encode_pairs(dataset, tokenizer, labels, max_length=max_length, overlong="cut", unit="texts")
-
-
-def labelled_batches(
-    encoded: "datasets.Dataset", texts: int, tokens: int, **order: Unpack[Order]
-) -> Batches[int, LabelledBatch]:
-    """Batches of labelled texts with similar lengths.
-
-    Args:
-        encoded: what `encode_labelled` gives.
-        texts: largest number of texts of a batch.
-        tokens: largest number of tokens of a batch, with padding; a longer text is a batch of one.
-        order: options of `regard.data.batches.Batches`.
-    """
-    pairs = _EncodedPairs(encoded)
-    return Batches(
-        range(len(encoded)),
-        texts,
-        pairs.gather_labelled,
-        lengths=pairs.lengths("source"),
-        limits=(tokens,),
-        bucket_width=2,
-        **order,
-    )
-
-
 class _EncodedPairs:
     """The columns of an encoded table; they are opened again in a process that they are sent to."""
 
@@ -314,9 +247,6 @@ class _EncodedPairs:
         source, target, row = self._columns
         chosen = np.asarray(rows, np.int64)
         return PairBatch.gather(source, target, chosen, row[chosen])
-
-    def gather_labelled(self, rows: list[int]) -> LabelledBatch:
-        return LabelledBatch.of_pairs(self.gather(rows))
 
     def __getstate__(self) -> dict[str, Any]:
         # The columns are views of a memory-mapped file.
