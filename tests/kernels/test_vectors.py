@@ -46,10 +46,10 @@ WIDTHS = pytest.mark.parametrize(
 
 def run(body, rows):
     """Call a body with the address of rows of LENGTH numbers, which it may change."""
-    code = compiled(body, "tried")
+    code, _ = compiled(body, "tried")
     assert rows.flags.c_contiguous
     assert rows.shape[1] == LENGTH
-    ctypes.CFUNCTYPE(None, ctypes.c_int64)(code.address)(rows.ctypes.data)
+    ctypes.CFUNCTYPE(None, ctypes.c_int64)(code.link())(rows.ctypes.data)
 
 
 @DTYPES
