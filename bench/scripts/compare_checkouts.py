@@ -28,12 +28,17 @@ def serve(threads: int) -> None:
 
     from bench.tasks import TASKS
 
+    try:
+        from regard.kernels.availability import kernels_awaited
+    except ImportError:  # an older checkout, which always waits for its kernels
+        from contextlib import nullcontext as kernels_awaited
+
     torch.set_num_threads(threads)
     tasks = {task.name: task for task in TASKS}
     prepared = None, None
     for line in sys.stdin:
         name, calls = line.split()
-        with torch.set_grad_enabled(tasks[name].backward):
+        with torch.set_grad_enabled(tasks[name].backward), kernels_awaited():
             if prepared[0] != name:
                 torch.manual_seed(0)
                 own = tasks[name].implementations[0]
@@ -46,10 +51,10 @@ def serve(threads: int) -> None:
 
 
 class Checkout:
-    """One process, with the sources of one checkout."""
+    """One process, with the sources of one checkout and, where it has one, with its own benchmark."""
 
     def __init__(self, source: Path, threads: int):
-        path = os.pathsep.join([str(source), str(Path(__file__).resolve().parents[2])])
+        path = os.pathsep.join(map(str, [source, source.parent, Path(__file__).resolve().parents[2]]))
         self.process = subprocess.Popen(
             [sys.executable, __file__, "--serve", "--threads", str(threads)], stdin=subprocess.PIPE,
             stdout=subprocess.PIPE, text=True, env=os.environ | {"PYTHONPATH": path} | WAITING,
