@@ -3,6 +3,7 @@
 from contextlib import AbstractContextManager, nullcontext
 from typing import TypeVar
 
+import torch
 from torch import Tensor, nn
 
 from regard import masks
