@@ -184,8 +184,8 @@ def test_addresses_are_taken_in_one_place():
         "cli/dry_run.py",  # of storages
         # compared, not read:
         "transforms.py",
-        "watching/following.py",
-        "watching/torch_modules.py",
+        "watching/softmax_tracking.py",
+        "watching/call_problems.py",
     }
     assert taken["kernels/cpu/kernel_arguments.py"] == 1
     for form in (lazily_negated(number(3)), zeros_without_memory(number(3)), number(3).to("meta")):

@@ -75,7 +75,9 @@ def test_a_loaded_program_hides_padding(tmp_path):
         saved[str(path)] = inputs, expected
     torch.save(saved, tmp_path / "cases.pt")
     script.write_text(
-        "import sys, torch, regard.attention, regard.models.recurrence\n"
+        "import sys, torch\n"
+        "from regard.models import TextClassifier\n"
+        "from regard.nn import Transformer\n"
         "for path, (inputs, expected) in torch.load(sys.argv[1]).items():\n"
         "    got = torch.export.load(path).module()(*inputs)\n"
         "    got = got if isinstance(got, torch.Tensor) else got[0]\n"
