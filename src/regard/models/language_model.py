@@ -18,7 +18,7 @@ INITIAL_STD = 0.02
 """Standard deviation of the initial weights (Radford et al. 2018, section 4.1)."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class LanguageModelConfig:
     """The configuration of a `LanguageModel`."""
 

@@ -13,7 +13,7 @@ from regard.models.text_predictor import TranslatorOutput
 from regard.models.translator import DecodedRow
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class RecurrentPointerConfig(TranslatorConfig):
     """The configuration of a `RecurrentPointerGenerator`."""
 

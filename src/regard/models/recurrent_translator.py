@@ -25,7 +25,7 @@ ATTENTIONS = ("none", "bahdanau", "luong", "hard")
 SCORES = ("additive", "concat", "dot", "general", "location", "scaled_dot")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class TranslatorConfig:
     """The configuration of a `RecurrentTranslator`."""
 

@@ -20,7 +20,7 @@ ENCODERS = ("none", "lstm", "gru", "transformer")
 POOLINGS = ("attention", "mean", "max")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class TextClassifierConfig:
     """The configuration of a `TextClassifier`."""
 

@@ -10,7 +10,7 @@ from regard.models.language_model import LanguageModel
 from regard.models.search.token_choice import TokenChoice
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class TokenContinuation:
     """The continuation of a text by a language model.
 

@@ -14,7 +14,7 @@ from regard.models.transformer_translator import TransformerConfig, TransformerT
 from regard.models.translator import DecodedRow
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class TransformerPointerConfig(TransformerConfig):
     """The configuration of a `TransformerPointerGenerator`."""
 

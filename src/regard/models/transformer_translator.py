@@ -12,7 +12,7 @@ from regard.models.translator import TIES, check_vocabularies, output_matrix, to
 from regard.nn import LayerConfig, TransformerDecoder, TransformerEncoder
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class TransformerConfig:
     """The configuration of a `TransformerTranslator`."""
 

@@ -32,7 +32,7 @@ InputKind = Literal["text", "image", "sound"]
 """What a task reads: a text, or the path or the content of a file."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Metric:
     """A number that each validation gives, besides the loss."""
 
@@ -64,7 +64,7 @@ class StepLoss(NamedTuple):
     """Units in the batch."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ValidationResult:
     """The results of one validation."""
 
@@ -336,7 +336,7 @@ class Trained(ABC):
         raise ArgumentError(f"{self.folder.path}: the task {self.task.name!r} has no pictures of predictions")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class NoOptions:
     """The options of a task that has none."""
 

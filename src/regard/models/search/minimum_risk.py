@@ -15,7 +15,7 @@ from regard.models.search.greedy_and_sampling import sample
 from regard.shapes import whole_number
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class MinimumRisk:
     """How samples are drawn, and compared with each other.
 

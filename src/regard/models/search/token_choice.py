@@ -8,7 +8,7 @@ from torch import Tensor
 from regard.errors import ArgumentError
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class TokenChoice:
     """Draws tokens from ``softmax(log p / temperature)``, restricted to likely ones."""
 

@@ -19,7 +19,7 @@ ENCODERS = (*CELLS, "transformer")
 SOUND_POSITIONS = ("sinusoidal", "rotary", "alibi", "t5", "shaw", "none")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class SpeechEncoderConfig:
     """The configuration of a `SpeechEncoder`."""
 

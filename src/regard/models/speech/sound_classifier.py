@@ -11,7 +11,7 @@ from regard.models.text_classifier import POOLINGS, Classified, pool
 from regard.nn import AttentionPooling
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class SoundClassifierConfig(SpeechEncoderConfig):
     """The configuration of a `SoundClassifier`."""
 

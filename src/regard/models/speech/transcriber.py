@@ -22,7 +22,7 @@ from regard.nn import Attention, TransformerDecoder
 TRANSCRIBER_SCORES = ("location_aware", "additive", "dot", "scaled_dot", "general")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class TranscriberConfig(SpeechEncoderConfig):
     """The options that all transcribers share."""
 
@@ -50,7 +50,7 @@ class TranscriberConfig(SpeechEncoderConfig):
                 raise ArgumentError(f"{name} must be a target token; it is {getattr(self, name)}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class RecurrentTranscriberConfig(TranscriberConfig):
     """The configuration of a `RecurrentTranscriber`."""
 
@@ -88,7 +88,7 @@ class RecurrentTranscriberConfig(TranscriberConfig):
             )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class TransformerTranscriberConfig(TranscriberConfig):
     """The configuration of a `TransformerTranscriber`; its positions are those of the encoder's configuration."""
 
