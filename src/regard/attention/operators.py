@@ -32,12 +32,14 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from regard.attention.encoding import Parts, decode, encode
 from regard.attention.execution import execute
+from regard.attention.planner import choose
 from regard.attention.problem import Problem, validate
 from regard.attention.readings import Gatherer, Readings
 from regard.attention.result import Attended
 from regard.attention.steps import mix, weigh, whole
 from regard.biases import TensorBias
 from regard.errors import BackendError
+from regard.kernels.availability import kernels_awaited
 from regard.masks import keep
 from regard.shapes import upcast
 from regard.transforms import active_transform
@@ -159,10 +161,24 @@ def _seeded(seed: Tensor | None) -> AbstractContextManager[object]:
 def _run(
     inputs: Sequence[Any], gatherer: Gatherer | None = None, need_weights: bool = False
 ) -> tuple[Problem, Attended]:
-    query, key, value, tensors, numbers, integers, text, backend, seed = inputs
+    query, key, value, tensors, numbers, integers, text, _, seed = inputs
     problem = _problem(query, key, value, Parts(tensors, numbers, integers), text)
     with _seeded(seed):
-        return problem, execute(problem, backend, gatherer, need_weights)
+        return problem, execute(problem, _backend_of(inputs), gatherer, need_weights)
+
+
+def _backend_of(inputs: Sequence[Any]) -> str:
+    """The backend of both passes.
+
+    The backward pass computes a call again, and draws the same random numbers on the same backend alone. So ``auto``
+    chooses for a random problem as if a gradient were wanted, and waits for its kernels.
+    """
+    query, key, value, tensors, numbers, integers, text, backend, seed = _detached(tuple(inputs))
+    if seed is None or backend != "auto" or query.is_inference():
+        return backend
+    with torch.enable_grad(), torch.autocast(query.device.type, enabled=False), kernels_awaited():
+        parts = Parts(tensors, numbers, integers)
+        return choose(_problem(query.requires_grad_(), key, value, parts, text), backend).name
 
 
 def _detached(inputs: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -186,11 +202,11 @@ def _attend_with_weights(*inputs: Any) -> tuple[Tensor, Tensor]:
 @torch.no_grad()
 def _observe(*inputs: Any) -> list[Tensor]:
     *arguments, read = _detached(inputs)
-    query, key, value, tensors, numbers, integers, text, backend, seed = arguments
+    query, key, value, tensors, numbers, integers, text, _, seed = arguments
     problem = _problem(query, key, value, Parts(tensors, numbers, integers), text)
     gatherer = Gatherer(problem, _readings(read))
     with _seeded(seed):
-        output = execute(problem, backend, gatherer).output
+        output = execute(problem, _backend_of(arguments), gatherer).output
     return [output.contiguous(), *(tensor.clone() for tensor in gatherer.taken())]
 
 

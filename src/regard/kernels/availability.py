@@ -89,7 +89,7 @@ def must_wait() -> bool:
     """Whether a call that could do without a kernel has to wait until it is compiled.
 
     That is so in `kernels_awaited`, under ``torch.use_deterministic_algorithms(True)``, and while PyTorch records for
-    activation checkpointing, whose second pass must run what the first one ran.
+    activation checkpointing (``use_reentrant=False``), whose second pass must run what the first one ran.
     """
     import torch
 

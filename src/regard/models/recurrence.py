@@ -23,6 +23,7 @@ class StepLSTM(nn.LSTM):
     """`torch.nn.LSTM` with ``batch_first`` that computes a single step by `torch.lstm_cell`.
 
     PyTorch's kernel for whole sequences takes twice as long for one step and its gradient.
+    `torch.ao.quantization.quantize_dynamic` matches exact types, so it leaves a decoder's LSTM as it is.
     """
 
     def forward(self, input: Any, hx: Any = None) -> Any:
@@ -146,6 +147,11 @@ def run_sequences(rnn: nn.LSTM | nn.GRU, padded: Tensor, lengths: Tensor) -> tup
             return run_sequences(rnn, padded.to(next(rnn.parameters(), padded).dtype), lengths)
     if not has_data(lengths) or active_transform() is not None:
         run = run_padded
+    elif not (padded.shape[0] and padded.shape[1]):
+        directions = 2 if rnn.bidirectional else 1
+        state = padded.new_zeros(rnn.num_layers * directions, padded.shape[0], rnn.hidden_size)
+        outputs = padded.new_zeros(*padded.shape[:2], directions * rnn.hidden_size)
+        return outputs, (state,) * (2 if isinstance(rnn, nn.LSTM) else 1)
     else:
         lengths, run = lengths.cpu(), _run_packed
         if lengths.all():

@@ -50,7 +50,8 @@ class TransformerEncoder(nn.Module):
     """A stack of encoder layers, with a layer normalization at the end (Vaswani et al. 2017, section 3.1).
 
     Layers and their attentions are called as modules wherever that can be observed: hooks get padded tensors in the
-    module's layout, and change no bit unless they return something; a wrapper, an overridden ``forward`` or another
+    module's layout, and change no bit unless they return something (but for the weights' gradients of the final
+    normalization, which is then computed on padded tensors); a wrapper, an overridden ``forward`` or another
     attention (with the arguments of `torch.nn.MultiheadAttention`) is used. Linear layers, normalizations and dropout
     inside a layer get packed rows ``[tokens, dim]``.
 

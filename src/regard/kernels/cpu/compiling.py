@@ -99,6 +99,9 @@ def _serve() -> None:
     """
     if hasattr(os, "nice"):
         os.nice(int(sys.argv[1]))
+    # Only answers go to the output; whatever a library prints goes to the error output.
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
     lines: queue.Queue[str] = queue.Queue()
     threading.Thread(target=_read_lines, args=(lines,), daemon=True).start()
     while True:
@@ -116,7 +119,7 @@ def _serve() -> None:
             failure = f"{type(error).__name__}: {error}"
         # Where the process that asked has ended, what it asked for serves the next one.
         with suppress(OSError):
-            print(json.dumps([source.name, failure, time.monotonic() - started]), flush=True)
+            print(json.dumps([source.name, failure, time.monotonic() - started]), file=answers, flush=True)
     # Taking all modules down takes longer than a small kernel to load, and somebody may wait.
     os._exit(0)
 

@@ -5,7 +5,7 @@ hardly ever run. A worker is told each kernel that is missing, and compiles one 
 its own: it ends when it has compiled what it was asked for and this process has ended, or a while after the last
 request. So a process that ends while something compiles ends at once, and the kernel is there the next time.
 
-A kernel that could not be compiled is not asked for again, and the reason is said once.
+A kernel that could not be compiled is not requested again, and the reason is logged once.
 """
 
 import json
@@ -16,6 +16,7 @@ import sys
 import threading
 from contextlib import suppress
 
+from regard.errors import BackendError
 from regard.fork_lock import ForkLock
 from regard.kernels.cpu import cache
 from regard.kernels.cpu.compiling import Source
@@ -36,6 +37,7 @@ class CompilingProcess:
 
     Attributes:
         failures: reasons why kernels were not compiled, by their names.
+        crashes: names of those at which the worker ended.
         start_failure: why no process can be started; None if nothing is known against it.
     """
 
@@ -53,17 +55,20 @@ class CompilingProcess:
         """Know of no worker."""
         CompilingProcess.start_failure = None
         self.failures: dict[str, str] = {}
+        self.crashes: set[str] = set()
         self._process: subprocess.Popen[str] | None = None
         self._pending: dict[str, tuple[Source, threading.Event]] = {}
 
     def obstacle(self) -> str | None:
         """Why no worker can compile anything; None if one can."""
+        if CompilingProcess.start_failure is not None:
+            return CompilingProcess.start_failure
         if not os.path.basename(sys.executable or "").lower().startswith(("python", "pypy")):
             return "there is no Python interpreter to start a process with that compiles kernels"
         folder = cache.cache_folder()
         if folder is None or not cache.is_writable(folder):
             return "no folder can be written for compiled kernels; set REGARD_CACHE to one of your own"
-        return CompilingProcess.start_failure
+        return None
 
     def is_compiling(self, name: str) -> bool:
         """Whether a kernel was asked for, and is not there yet."""
@@ -82,14 +87,21 @@ class CompilingProcess:
                 return None
             self._pending[source.name] = source, threading.Event()
             answered = self._pending[source.name][1]
+            LOG.info("compiling the CPU kernel %r in another process ...", source.name)
             self._send([source])
             return answered
 
     def compile(self, source: Source) -> str | None:
-        """Have a kernel compiled, and wait for it; why it was not, or None if it was."""
+        """Have a kernel compiled, and wait for it; why it was not, or None if it was.
+
+        Raises:
+            BackendError: the worker ended or hung while it compiled the kernel, as this process would, too.
+        """
         answered = self.request(source)
         if answered is not None and not answered.wait(LONGEST):
-            return f"the process that compiles kernels did not answer for {LONGEST:.0f} s"
+            raise BackendError(f"the process that compiles kernels did not answer for {LONGEST:.0f} s")
+        if source.name in self.crashes:
+            raise BackendError(f"the CPU kernel {source.name!r} was not compiled: {self.failures[source.name]}")
         return self.failures.get(source.name) or (self.obstacle() if answered is None else None)
 
     def wait(self) -> None:
@@ -101,14 +113,19 @@ class CompilingProcess:
         """Tell the worker these kernels; start it if there is none."""
         try:
             if self._process is None:
-                self._process = _started(self._niceness)
-                threading.Thread(target=self._listen, args=(self._process,), daemon=True).start()
+                process = _started(self._niceness)
+                try:
+                    threading.Thread(target=self._listen, args=(process,), daemon=True).start()
+                except RuntimeError:  # there are too many threads, or Python is about to end
+                    process.kill()
+                    raise
+                self._process = process
             assert self._process.stdin is not None
             for source in sources:
                 print(json.dumps([source.module, source.maker, *source.words]), file=self._process.stdin, flush=True)
         except BrokenPipeError:
             pass  # it has just ended; the listener goes on with what it left
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RuntimeError) as error:
             if CompilingProcess.start_failure is None:
                 CompilingProcess.start_failure = f"no process can be started that compiles kernels: {error}"
                 LOG.warning("%s", CompilingProcess.start_failure)
@@ -121,7 +138,10 @@ class CompilingProcess:
         assert process.stdout is not None
         with process.stdout as output:
             for line in output:
-                name, failure, seconds = json.loads(line)
+                try:
+                    name, failure, seconds = json.loads(line)
+                except (ValueError, TypeError):
+                    continue  # a line that is no answer
                 answers += 1
                 if failure is not None:
                     self._fail(name, failure)
@@ -138,6 +158,7 @@ class CompilingProcess:
             self._process = None
             left = [source for source, _ in self._pending.values()]
             if left and (code or not answers):
+                self.crashes.add(left[0].name)
                 self._fail(left[0].name, f"the process that compiles kernels ended (exit code {code})")
                 self._answer(left.pop(0).name)
             if left:

@@ -2,17 +2,19 @@
 
 It is kept in a folder of the user's cache (`cache`) that is named after all that the code depends on (`target`), so
 code of another version or processor is never loaded. What is missing there is compiled by another process
-(`compiling_process`): this one loads machine code and no compiler. Only where no process can be started, or no folder
-written, a kernel that is waited for is compiled here.
+(`compiling_process`): this one loads machine code and no compiler. A kernel that a call waits for is compiled here only
+if the other process cannot be started or cannot store it.
 """
 
 import logging
 import os
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from functools import cache as cached
 
 from regard.errors import BackendError
+from regard.fork_lock import ForkLock
 from regard.kernels.availability import must_wait, why_missing
 from regard.kernels.cpu import cache
 from regard.kernels.cpu.cache import DamagedFileError
@@ -25,6 +27,9 @@ if why_missing() is not None:
     raise BackendError(f"there are no compiled kernels: {why_missing()}")
 
 LOG = logging.getLogger("regard")
+
+_COMPILER = ForkLock()
+"""Held while LLVM links and Numba compiles in this process: a fork waits for it, so that a child can do both."""
 
 
 class Kernel:
@@ -42,6 +47,7 @@ class Kernel:
         self.name = self.source.name
         self._address: int | None = None
         self._is_stored = False
+        self._failure: BackendError | None = None
 
     @property
     def is_loaded(self) -> bool:
@@ -53,7 +59,9 @@ class Kernel:
         if self._address is None and not self._is_stored:
             folder = cache.cache_folder()
             # In a folder that may not be looked into nothing exists; a path's own method would raise.
-            self._is_stored = folder is not None and os.path.exists(self.source.path(folder))
+            if folder is not None and os.path.exists(path := self.source.path(folder)):
+                with suppress(DamagedFileError):
+                    self._is_stored = cache.load(path, target()) is not None
         return self._address is not None or self._is_stored
 
     @property
@@ -69,9 +77,16 @@ class Kernel:
         Raises:
             BackendError: the kernel cannot be compiled.
         """
+        if self._failure is not None:
+            raise self._failure
         address = self._load_stored()
         if address is None:
-            address = self._compile()
+            self._is_stored = False
+            try:
+                address = self._compile()
+            except BackendError as error:
+                self._failure = error
+                raise
         self._address = address
         return address
 
@@ -84,7 +99,8 @@ class Kernel:
             try:
                 content = cache.load(path, target())
                 if content is not None:
-                    return MachineCode.from_content(content).link()
+                    with _COMPILER:
+                        return MachineCode.from_content(content).link()
             except (DamagedFileError, RuntimeError) as error:
                 LOG.warning("the cached kernel %s is damaged (%s): compiling it again ...", path, error)
                 return None
@@ -103,7 +119,8 @@ class Kernel:
 
     def _compile_here(self) -> int:
         try:
-            code, is_lasting = self.source.compile()
+            with _COMPILER:
+                code, is_lasting = self.source.compile()
         except Exception as error:
             raise BackendError(
                 f"the CPU kernel {self.name!r} cannot be compiled ({type(error).__name__}: {error}); "
@@ -117,7 +134,8 @@ class Kernel:
                 cache.store(self.source.path(folder), target(), code.content)
             except OSError as error:
                 _say_once(f"compiled kernels cannot be kept in {folder}: {error.strerror or error}")
-        return code.link()
+        with _COMPILER:
+            return code.link()
 
 
 def delay(kernels: Iterable[Kernel]) -> str | None:
@@ -125,11 +143,12 @@ def delay(kernels: Iterable[Kernel]) -> str | None:
     missing = [kernel for kernel in kernels if not kernel.is_compiled]
     if not missing:
         return None
-    failures = [BACKGROUND.failures[kernel.name] for kernel in missing if kernel.name in BACKGROUND.failures]
-    if failures or BACKGROUND.obstacle() is not None:
-        return f"its kernels cannot be compiled in the background: {failures[0] if failures else BACKGROUND.obstacle()}"
     if any(process.is_compiling(kernel.name) for kernel in missing for process in (BACKGROUND, FOREGROUND)):
         return "'cpu' is being compiled"
+    failures = [BACKGROUND.failures[kernel.name] for kernel in missing if kernel.name in BACKGROUND.failures]
+    obstacle = failures[0] if failures else BACKGROUND.obstacle()
+    if obstacle is not None:
+        return f"its kernels cannot be compiled in the background: {obstacle}"
     return "'cpu' has to be compiled; the first call starts that in the background"
 
 
@@ -154,8 +173,8 @@ def request(kernels: Iterable[Kernel], awaited: bool = False) -> None:
     """
     process = FOREGROUND if awaited else BACKGROUND
     for kernel in kernels:
-        if not kernel.is_compiled and process.request(kernel.source) is not None:
-            LOG.info("compiling the CPU kernel %r in another process ...", kernel.name)
+        if not kernel.is_compiled:
+            process.request(kernel.source)
 
 
 @cached
