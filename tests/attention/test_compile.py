@@ -5,6 +5,7 @@ import io
 import pytest
 import torch
 from torch import nn as torch_nn
+from torch.utils.flop_counter import FlopCounterMode
 
 import regard
 from backends import EVERY, accepts
@@ -254,3 +255,32 @@ def test_the_drop_in_exports(backend, strict, normalizer):
     if runs(backend, {"normalizer": normalizer}, inputs_of()):
         padding = torch.arange(K) >= torch.tensor([[K], [4]])
         assert_exports(DropIn(normalizer, backend, True), (torch.randn(B, K, 12), padding), strict)
+
+
+@pytest.mark.parametrize("is_ready", [True, False], ids=["kernels", "kernels that come between the passes"])
+@pytest.mark.parametrize("backend", ["aot_eager", None], ids=["compiled", "counted"])
+def test_both_passes_of_a_call_with_dropout_drop_the_same_weights(backend, is_ready, monkeypatch):
+    """The output is linear in the values, so its sum is the product of the values and their gradient."""
+    asked = []
+
+    def delay(self, problem, gatherer=None):
+        asked.append(problem)
+        return None if is_ready or len(asked) > 1 else "it is being compiled"
+
+    monkeypatch.setattr("regard.attention.backends.cpu.backend.Fused.delay", delay)
+    monkeypatch.setattr("regard.kernels.availability._WAITING", [])
+    torch.manual_seed(0)
+    query, key, value = (torch.randn(1, 2, length, 16) for length in (16, 64, 64))
+    score = scores.Additive(torch.randn(16))
+
+    def call(query, value):
+        return regard.attend(query, key, value, score=score, dropout=0.3)
+
+    inputs = query.requires_grad_(), value.requires_grad_()
+    if backend is None:
+        with FlopCounterMode(display=False):
+            output = call(*inputs)
+    else:
+        output = torch.compile(call, backend=backend, fullgraph=True)(*inputs)
+    (gradient,) = torch.autograd.grad(output.sum(), value)
+    torch.testing.assert_close((gradient * value).sum(), output.sum())

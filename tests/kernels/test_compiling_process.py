@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -160,6 +161,7 @@ def eventually(is_so):
 
 ENDS = f"""
 import sys
+import threading
 sys.path.insert(0, {os.path.dirname(os.path.dirname(__file__))!r})
 from kernels.tiny import tiny
 from regard.kernels.cpu import kernel
@@ -302,3 +304,42 @@ def test_readings_are_taken_otherwise_while_their_kernel_is_compiled(monkeypatch
     assert torch.equal(seen.output, expected.output)
     for name in ("lse", "entropy", "top_weights", "received"):
         torch.testing.assert_close(getattr(seen, name), getattr(expected, name), rtol=1e-4, atol=1e-5)
+
+
+def test_what_a_library_prints_is_no_answer(folder, monkeypatch, tmp_path):
+    (tmp_path / "sitecustomize.py").write_text("print('a line')\nprint('[1, 2]', flush=True)\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    one = tiny(2)
+    kernel.request([one])
+    BACKGROUND.wait()
+    assert one.is_compiled
+    assert call(one) == 2
+
+
+def test_without_a_thread_for_the_answers_auto_serves_otherwise(folder, said, monkeypatch):
+    def refused(_):
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refused)
+        for _ in range(2):
+            assert not kernel.are_usable([tiny(2)])
+    assert len([line for line in said() if "can't start new thread" in line]) == 1
+    assert call(tiny(2)) == 2
+
+
+def test_a_damaged_file_is_no_compiled_kernel(folder):
+    assert call(tiny(2)) == 2
+    (path,) = cache.files_of(folder)
+    path.write_bytes(path.read_bytes()[:-1])
+    one = tiny(2)
+    assert not kernel.are_usable([one])
+    BACKGROUND.wait()
+    assert kernel.are_usable([one])
+    assert call(one) == 2
+
+
+def test_a_worker_that_crashes_while_a_call_waits_is_an_error_and_no_crash_of_this_process(folder, monkeypatch):
+    monkeypatch.setattr(compiling_process, "_PROGRAM", "regard.no_such_module")
+    with pytest.raises(BackendError, match=r"was not compiled: the process that compiles kernels ended"):
+        tiny(2).load()

@@ -67,13 +67,16 @@ def column_names(path: Path) -> list[str]:
 
 
 def record_places(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """The rows of a table with all their columns, each after its position; rows of empty fields are left out.
+    """The rows of a table with all their columns, each after its position; empty lines of a .tsv or .csv are left out.
 
     Raises:
         DataError: the file cannot be read or is empty, a row has other columns than the header, or is no JSON object.
     """
     check_file(path, "rows")
-    return (row for row in open_records(path).rows(None) if any(value != "" for value in row[1].values()))
+    rows = open_records(path).rows(None)
+    if path.suffix.lower() not in (".tsv", ".csv"):
+        return iter(rows)
+    return (row for row in rows if any(value != "" for value in row[1].values()))
 
 
 def check_limit(limit: int | None) -> None:
@@ -169,6 +172,8 @@ def decoded(path: Path, size: int, *, by_line: bool = False) -> Iterator[str]:
             raw = read(size)
             if not offset:
                 check_utf8(path, raw)
+            if by_line and len(raw) >= size:
+                raise DataError(f"{path}: line {line} is longer than 16 MiB; is this a file of sentences, one a line?")
             try:
                 text = decoder.decode(raw, final=not raw)
             except UnicodeDecodeError as error:
@@ -197,8 +202,6 @@ def text_lines(path: Path) -> Iterator[str]:
             raise DataError(
                 f"{path}: lines end with carriage returns (CR); convert the file to line feeds (LF or CRLF)"
             )
-        if 4 * len(text) >= _LONGEST_LINE and len(text.encode()) >= _LONGEST_LINE:
-            raise DataError(f"{path}: line {number} is longer than 16 MiB; is this a file of sentences, one a line?")
         yield text.removesuffix("\n").removesuffix("\r")
 
 

@@ -279,7 +279,7 @@ class LanguageTask(NextTokenTask):
     model_class = "regard.models.language_model:LanguageModel"
     variant = ("data", "tokenizer")
 
-    def learn(self, run: Any, folder: RunFolder, rows: Any) -> dict[str, Any]:
+    def learn(self, run: Any, folder: RunFolder, rows: Any, held_out: Any) -> dict[str, Any]:
         return self.input.learn(run, folder, rows)
 
     def build_model(self, run: Any, files: Mapping[str, Any], train: Any) -> Any:

@@ -453,7 +453,7 @@ class TrainedSummarizer(TrainedText):
         rows, inputs, predictions = found.rows, found.inputs, found.predictions
         data, copies = self.config.data, self.config.model.copy
         articles, references = list(rows["source"]), list(rows["target"])
-        spans = read_spans(found.source, options.article_column or "article", len(articles), data.lowercase)
+        spans = read_spans(found.source, found.columns[0] or "article", len(articles), data.lowercase)
         texts = [one.summary for one in predictions]
         scores = rouge_scores(texts, references)
         targets = [ids[: data.max_summary] for ids in self.tokenizer.encode_batch(references)]
@@ -669,7 +669,7 @@ class SummarizeTask(TextTask):
     def results(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
         return ("evaluation-*.txt", *super().results)
 
-    def learn(self, run: Any, folder: RunFolder, rows: datasets.Dataset) -> dict[str, Any]:
+    def learn(self, run: Any, folder: RunFolder, rows: Any, held_out: Any) -> dict[str, Any]:
         return self.input.learn(run, folder, rows)
 
     def validation_limit(self, run: Any) -> int:

@@ -91,8 +91,15 @@ class TableTask(Task):
         """Name → a file that a trained run needs, and what reads it."""
 
     @abstractmethod
-    def learn(self, run: RunConfig[Any, Any, Any], folder: RunFolder, rows: Any) -> dict[str, Any]:
-        """The contents of the files of `loaders`: learnt from the training rows and saved, unless they are there."""
+    def learn(self, run: RunConfig[Any, Any, Any], folder: RunFolder, rows: Any, held_out: Any) -> dict[str, Any]:
+        """The contents of the files of `loaders`: learnt from the training rows and saved, unless they are there.
+
+        Args:
+            run: the configuration of the run.
+            folder: the run folder.
+            rows: the training rows.
+            held_out: the training rows that are used for validation; None: none are.
+        """
 
     def target(self, files: Mapping[str, Any]) -> Encodes:
         """What encodes the texts or labels that are predicted."""
@@ -147,7 +154,8 @@ class TableExperiment(Experiment):
         self.validation_rows = validation
         if limit < len(validation):
             self.validation_rows = self.input.select(validation, range(limit))
-        self.files = task.learn(run, folder, rows)
+        own_validation = run.data.validation or run.data.bundled
+        self.files = task.learn(run, folder, rows, None if own_validation else validation)
         self.check_rows(folder)
         self.encode(rows, folder)
         self.examine(rows)

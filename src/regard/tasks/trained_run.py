@@ -96,8 +96,10 @@ class TrainedRun(Trained):
     def evaluate_with(self, data: Any, options: Any) -> Any:
         given = tuple(getattr(options, name, None) for name in self.task.data_config.columns)
         if isinstance(data, str) and data == "bundled" and not Path(data).exists():
+            own = self.input.generated.columns
+            named = tuple(one or other for one, other in zip(given or (None,) * len(own), own, strict=True))
             with self.input.generated_test() as source:
-                evaluation = self.measure(source, self.input.generated.columns, options)
+                evaluation = self.measure(source, named, options)
                 return dataclasses.replace(evaluation, data="bundled")  # pyright: ignore[reportArgumentType]
         return self.measure(data, self.input.columns(self.config.data, self.folder, data, given), options)
 

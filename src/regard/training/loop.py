@@ -188,11 +188,15 @@ class TrainingLoop:
 
     @contextmanager
     def _autocast(self) -> Iterator[None]:
+        caches = torch.is_autocast_cache_enabled()
         with self.fabric.autocast():
             # With cached half-precision copies of weights, the gradients of all uses of a weight would be summed in
             # half precision.
             torch.set_autocast_cache_enabled(False)
-            yield
+            try:
+                yield
+            finally:
+                torch.set_autocast_cache_enabled(caches)
 
     def _share(self, units: int) -> float:
         """Returns the factor that makes the mean of all processes' gradients that of one process with the joined batch.

@@ -12,3 +12,16 @@ def test_autocast_moves_no_pixel():
     with torch.autocast("cpu", torch.bfloat16):
         found = change(images)
     torch.testing.assert_close(found, expected, atol=1e-4, rtol=0)
+
+
+def test_contrast_and_brightness_change_by_at_most_the_jitter():
+    """A picture of two gray levels near the middle: nothing is cut off at black or white."""
+    images = torch.full((500, 2, 1, 3), 105, dtype=torch.uint8)
+    images[:, 1] = 115
+    torch.manual_seed(0)
+    changed = Augmentation(jitter=0.5)(images)
+    contrast = (changed[:, 1, 0, 0] - changed[:, 0, 0, 0]) * 25.5
+    brightness = changed.mean((1, 2, 3)) * 255 / 110
+    for factor in (contrast, brightness):
+        assert 0.499 <= float(factor.min()) < 0.52
+        assert 1.48 < float(factor.max()) <= 1.501

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -229,6 +230,15 @@ def test_three_lines_train_one(tmp_path):
     for wrong, words in (({"epoch": 3}, "did you mean 'epochs'"), ({"train": "a"}, "no option 'train'")):
         with pytest.raises(ArgumentError, match=words):
             train_classifier(texts, labels, **wrong)
+
+
+def test_a_label_that_only_held_out_texts_have_is_a_label(own_cache):
+    held_out = int(np.random.default_rng(0).permutation(20)[0])
+    labels = ["rare" if number == held_out else "ab"[number % 2] for number in range(20)]
+    small = {"encoder": "none", "embedding": 8, "epochs": 1, "batch_size": 8, "threads": 1, "quiet": True}
+    classifier = train_classifier(["good film", "bad film"] * 10, labels, class_weights="balanced", **small)
+    assert set(classifier.labels.names) == {"a", "b", "rare"}
+    assert torch.is_autocast_cache_enabled()
 
 
 def test_the_package_imports_no_pytorch():

@@ -132,12 +132,17 @@ def _random_parts(share: Tensor, size: tuple[int, int], mirror: bool) -> Tensor:
 
 
 def _recoloured(images: Tensor, amount: float, *, saturation: bool = False) -> Tensor:
-    """The images, from 0 to 1, with brightness, contrast and perhaps saturation multiplied by 1 ± ``amount``."""
+    """The images, from 0 to 1, with brightness, contrast and perhaps saturation multiplied by 1 ± ``amount``.
+
+    Brightness multiplies the mean; with ``saturation`` it multiplies the deviations from it, too.
+    """
     if not amount:
         return images
     factors = 1 + amount * (2 * _random(images, 3, len(images), 1, 1, 1) - 1)
-    images = images * factors[0]
-    images = images.mean((1, 2, 3), keepdim=True).lerp(images, factors[1])
+    mean, contrast = images.mean((1, 2, 3), keepdim=True), factors[1]
+    if saturation:
+        contrast = contrast * factors[0]
+    images = (images - mean) * contrast + mean * factors[0]
     if saturation:
         images = images.mean(1, keepdim=True).lerp(images, factors[2])
     return images.clamp(0, 1)

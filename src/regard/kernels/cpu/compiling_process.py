@@ -118,6 +118,7 @@ class CompilingProcess:
                     threading.Thread(target=self._listen, args=(process,), daemon=True).start()
                 except RuntimeError:  # there are too many threads, or Python is about to end
                     process.kill()
+                    process.communicate()
                     raise
                 self._process = process
             assert self._process.stdin is not None

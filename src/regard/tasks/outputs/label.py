@@ -91,7 +91,7 @@ class LabelExperiment(TableExperiment):
         if data.test is not None:
             rows["test"] = self.input.open_part(data, folder, "test")
         for part, found in rows.items():
-            where = getattr(data, part) or "the bundled corpus"
+            where = getattr(data, part) or data.train or "the bundled corpus"
             self.labels.require(set(self.input.targets(found)), where, unit)
 
     def examine(self, rows: Any) -> None:
@@ -504,8 +504,8 @@ class LabelTask(TableTask):
 
         return {**self.input.loaders(), "labels": ("labels.json", Labels.load)}
 
-    def learn(self, run: Any, folder: RunFolder, rows: Any) -> dict[str, Any]:
-        """The labels of the training data, and what the input learns.
+    def learn(self, run: Any, folder: RunFolder, rows: Any, held_out: Any) -> dict[str, Any]:
+        """The labels of the training data, held-out rows included, and what the input learns.
 
         A run that starts from the model of another run takes its labels.
 
@@ -516,6 +516,8 @@ class LabelTask(TableTask):
 
         path, initial = folder.file("labels.json"), run.training.init_from
         names, where = set(self.input.targets(rows)), run.data.train or "the bundled corpus"
+        if held_out is not None:
+            names |= set(self.input.targets(held_out))
         if path.is_file():
             labels = Labels.load(path)
         elif initial is not None:

@@ -84,7 +84,7 @@ class TextTask(TableTask):
 
         return {"tokenizer": ("tokenizer.json", Tokenizer.load)}
 
-    def learn(self, run: Any, folder: RunFolder, rows: Any) -> dict[str, Any]:
+    def learn(self, run: Any, folder: RunFolder, rows: Any, held_out: Any) -> dict[str, Any]:
         texts = (text for texts in self.references(rows) for text in texts)
         min_count = getattr(run.data, "min_count", 1)
         return {"tokenizer": text_tokenizer(tokenizer_path(folder), run, texts, min_count)}
@@ -183,6 +183,7 @@ class WrittenTexts:
 
     Attributes:
         source: the data.
+        columns: its columns of the input and of the text.
         rows: its rows.
         inputs: their inputs, as they were read.
         predictions: what the model wrote.
@@ -190,6 +191,7 @@ class WrittenTexts:
     """
 
     source: Any
+    columns: Sequence[str | None]
     rows: Any
     inputs: list[Any]
     predictions: list[Any]
@@ -278,7 +280,7 @@ class TrainedText(TrainedRun):
             "risk": None if options.minimum_risk is None else asdict(options.minimum_risk),
             "seconds": time.monotonic() - start,
         }
-        return self.evaluation(WrittenTexts(source, rows, inputs, predictions, fields), options)
+        return self.evaluation(WrittenTexts(source, columns, rows, inputs, predictions, fields), options)
 
     @abstractmethod
     def evaluation(self, found: WrittenTexts, options: Any) -> TextEvaluation:
