@@ -87,9 +87,9 @@ def test_a_child_that_is_forked_while_a_kernel_is_compiled_computes(tmp_path, mo
     cache.cache_folder.cache_clear()
     begun, compile_ = threading.Event(), kernel.Kernel._compile
 
-    def compiled(self, path=None):
+    def compiled(self):
         begun.set()
-        return compile_(self, path)
+        return compile_(self)
 
     monkeypatch.setattr(kernel.Kernel, "_compile", compiled)
     one, other = tiny(3), tiny(5)

@@ -38,12 +38,15 @@ RUNS = {
     "images": "--bundled 23 --batch-size 5 --network cbam --grid 16 --stages 1 --patch 8 --flip",
     "segment": "--bundled 21 --batch-size 5 --channels 4 --levels 3 --blocks 1 --decoder-channels 8",
     "transcribe": f"--bundled 20 --batch-size 4 --pyramid-layers 1 --decoder-hidden 8 --score-features 5 {TINY}",
-    "sounds": "--bundled 20 --batch-size 4 --pyramid-layers 1 --hidden 8",
+    "sounds": "--bundled 60 --batch-size 12 --pyramid-layers 1 --hidden 8",
 }
 """Name → the options of a tiny run on bundled data; its task is the first word of the name."""
 
-INPUTS = {"caption": "test-1.png", "images": "test-1.png", "segment": "test-1.png", "transcribe": "test-1.wav",
-          "sounds": "test-1.wav"}  # fmt: skip
+SOUND = "sounds/test-000000.wav"
+INPUTS = {
+    **dict.fromkeys(("caption", "images", "segment"), "test-1.png"),
+    **dict.fromkeys(("transcribe", "sounds"), SOUND),
+}
 """Task → a file of the bundled data to predict; text for the others."""
 
 MADE = {}

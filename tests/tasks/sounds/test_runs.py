@@ -86,7 +86,7 @@ def test_a_folder_of_classes_and_a_transformer(files, tmp_path):
 
 def test_unknown_labels_and_missing_files_are_named(files, tmp_path):
     (tmp_path / "test.tsv").write_text(f"audio\ttext\n{files['test'].parent}/test-0.npy\tother\n")
-    with pytest.raises(DataError, match="no training text has the label 'other'"):
+    with pytest.raises(DataError, match="no training sound has the label 'other'"):
         train(config_of(files, {"test": str(tmp_path / "test.tsv")}), tmp_path / "run")
     (tmp_path / "test.tsv").write_text("audio\ttext\nnone.npy\tba\n")
     with pytest.raises(DataError, match=r"test\.tsv: row 1: .*none\.npy: no such file"):

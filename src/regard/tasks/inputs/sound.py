@@ -260,6 +260,7 @@ class SoundInput(Input):
 
     kind = "sound"
     examples = "sounds"
+    labelled_unit = "sound"
 
     @property
     def results(self) -> tuple[str, ...]:
