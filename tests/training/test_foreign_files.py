@@ -10,8 +10,8 @@ from regard.errors import RegardError
 from regard.page.models import open_models
 from regard.tasks import registry
 from regard.tasks.inputs.input import bundled_path, tokenizer_path
-from regard.tasks.outputs.text import TextPrediction
 from regard.tasks.trained_run import draw_figures
+from regard.tasks.translate import Translation
 from regard.training.checkpoints import list_checkpoints, prune_checkpoints
 from regard.training.loggers import make_loggers
 from regard.training.run_folder import RunFolder
@@ -189,7 +189,7 @@ def test_a_picture_is_not_drawn_through_a_link(tmp_path):
     (tmp_path / "folder").mkdir()
     (tmp_path / "typed").symlink_to("folder")
     (tmp_path / "outside").write_bytes(LINE)
-    attended = TextPrediction(source="a", weights=np.ones((1, 1)), source_tokens=["a"], target_tokens=["b"])
+    attended = Translation(source="a", weights=np.ones((1, 1)), source_tokens=["a"], target_tokens=["b"])
     (path,) = draw_figures(tmp_path / "typed", [attended.figure()], "alignment")
     path.unlink()
     path.symlink_to(tmp_path / "outside")
