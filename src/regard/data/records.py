@@ -172,7 +172,7 @@ def decoded(path: Path, size: int, *, by_line: bool = False) -> Iterator[str]:
             raw = read(size)
             if not offset:
                 check_utf8(path, raw)
-            if by_line and len(raw) >= size:
+            if by_line and len(raw) >= _LONGEST_LINE:
                 raise DataError(f"{path}: line {line} is longer than 16 MiB; is this a file of sentences, one a line?")
             try:
                 text = decoder.decode(raw, final=not raw)
