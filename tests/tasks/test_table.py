@@ -99,7 +99,7 @@ class FramesTask(MaskTask):
     def loaders(self):
         return {"classes": ("classes.json", FrameClasses.load)}
 
-    def learn(self, run, folder, rows):
+    def learn(self, run, folder, rows, held_out):
         words = {word for text in self.input.targets(rows) for word in text.split()}
         classes = FrameClasses.of(words, run.data.train)
         classes.save(folder.file("classes.json"))

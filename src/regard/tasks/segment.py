@@ -534,7 +534,7 @@ class SegmentTask(MaskTask):
 
         return {"classes": ("classes.json", PixelClasses.load)}
 
-    def learn(self, run: Any, folder: RunFolder, rows: list[MaskedImage]) -> dict[str, Any]:
+    def learn(self, run: Any, folder: RunFolder, rows: Any, held_out: Any) -> dict[str, Any]:
         """The classes that the options name, or the numbers from 0 to the largest of the training data, and a size.
 
         They are saved in the run folder, and saved ones are loaded instead.

@@ -42,8 +42,6 @@ from regard.training.sections import check_at_least, check_between, check_choice
 from regard.training.task import Metric
 
 if TYPE_CHECKING:
-    import datasets
-
     from regard.data.text.alignment import Alignment
     from regard.data.text.tokenizers import Tokenizer
     from regard.explanations.model_attention import ModelAttention
@@ -503,7 +501,7 @@ class TranslateTask(TextTask):
 
         return {side: (f"tokenizer-{side}.json", Tokenizer.load) for side in ("source", "target")}
 
-    def learn(self, run: Any, folder: RunFolder, rows: datasets.Dataset) -> dict[str, Any]:
+    def learn(self, run: Any, folder: RunFolder, rows: Any, held_out: Any) -> dict[str, Any]:
         return {
             side: text_tokenizer(tokenizer_path(folder, side), run, column(rows, side)) for side in ("source", "target")
         }
