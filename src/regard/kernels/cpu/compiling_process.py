@@ -87,7 +87,8 @@ class CompilingProcess:
                 return None
             self._pending[source.name] = source, threading.Event()
             answered = self._pending[source.name][1]
-            LOG.info("compiling the CPU kernel %r in another process ...", source.name)
+            if self._niceness:  # a call that waits has said so
+                LOG.info("compiling the CPU kernel %r in another process ...", source.name)
             self._send([source])
             return answered
 
