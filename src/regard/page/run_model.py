@@ -79,10 +79,10 @@ def _steps(attentions: Sequence[ModelAttention], record: int, head: int) -> Step
 
 
 def _first(trained: Trained, records: Sequence[AttentionRecord]) -> int:
-    """The place of the attention that explains an output best: to the source in the layer that aligns, or the last."""
+    """The index of the attention that explains an output best: to the source in the layer that aligns, or the last."""
     if records and records[-1].name.startswith("rollout"):
         return len(records) - 1
-    crossing = [place for place, record in enumerate(records) if record.kind == "cross"]
+    crossing = [index for index, record in enumerate(records) if record.kind == "cross"]
     model = getattr(trained.model, "translator", trained.model)
     layer = getattr(model, "aligned_layer", 0)
     return crossing[min(int(layer), len(crossing) - 1)] if crossing else 0

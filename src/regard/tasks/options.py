@@ -137,7 +137,7 @@ class SearchOptions(BatchOptions):
     """Draw so many texts and choose the one that has most in common with all of them (minimum Bayes risk), without a
     beam; 0: a beam."""
     temperature: float = 0.7
-    """Of the samples, above 0; below 1, likely tokens become more likely."""
+    """Temperature of the samples, above 0; below 1, likely tokens become more likely."""
     utility_order: int = 4
     """Samples are compared by the BLEU of their tokens, with n-grams up to this length."""
     seed: int = 1

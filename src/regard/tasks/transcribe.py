@@ -336,7 +336,7 @@ class TrainedTranscriber(TrainedText):
 
     @property
     def seconds(self) -> float:
-        """Of an annotation."""
+        """Seconds between two annotations."""
         return self.model.config.reduction * self.config.data.hop_seconds
 
     def ctc_weight(self, options: Any) -> float:

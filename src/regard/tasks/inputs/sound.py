@@ -199,7 +199,7 @@ class HeardSound:
 
     @property
     def seconds(self) -> float:
-        """Of an annotation: annotation j stands for the time from j to j + 1 times this."""
+        """Seconds between two annotations: annotation j stands for the time from j to j + 1 times this."""
         return self.reduction * self.frame_seconds
 
     def axis(self) -> FrameAxis:
