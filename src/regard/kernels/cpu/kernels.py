@@ -74,12 +74,12 @@ def forward(inputs: KernelInputs) -> tuple[Kernel, int]:
 
 
 def backward(inputs: KernelInputs) -> Kernel:
-    """Of all gradients."""
+    """The kernel of all gradients."""
     return _of_inputs("backward", inputs)
 
 
 def readings(inputs: KernelInputs, options: ReadingOptions) -> Kernel:
-    """Of readings of the weights."""
+    """The kernel that reads the weights."""
     if options.fit_lanes(inputs):
         return _lane_readings(inputs.query.dtype)
     return _of_inputs("readings", inputs)
@@ -91,42 +91,42 @@ def required_for_readings(inputs: KernelInputs, options: ReadingOptions, block: 
 
 
 def step_backward(inputs: KernelInputs) -> Kernel:
-    """Of one step over a memory, a batch row for each task; there is none for rectified units."""
+    """The kernel of the gradients of one step over a memory, a batch row for each task; rectified units have none."""
     return _of_inputs("step_backward", inputs)
 
 
 def keys_backward(dtype: torch.dtype) -> Kernel:
-    """Of all steps' gradient of an additive score's keys and weight, a batch row for each task."""
+    """The kernel of the gradients of an additive score's keys and weight, for all steps; a batch row for each task."""
     return _kernel("steps", "additive_keys_backward", _name(dtype))
 
 
 def exponentials(dtype: torch.dtype) -> Kernel:
-    """Of an additive score's keys, a tile of keys for each task; of rectified units the keys themselves."""
+    """The kernel that prepares an additive score's keys: exponentials, or copies for rectified units; a tile a task."""
     return _kernel("prepare", "prepare_additive_keys", _name(dtype))
 
 
 def transposed(dtype: torch.dtype) -> Kernel:
-    """Of keys, a tile of them for each task."""
+    """The kernel that transposes keys, a tile of them for each task."""
     return _kernel("prepare", "transpose_keys", _name(dtype))
 
 
 def rows(dtype: torch.dtype, normalizer: int, backward: bool) -> Kernel:
-    """Of a sparse normalizer on plain rows, or of its gradient."""
+    """The kernel of a sparse normalizer on plain rows, or of its gradient."""
     return _kernel("rows", "entmax_rows_backward" if backward else "entmax_rows", _name(dtype), NORMALIZERS[normalizer])
 
 
 def packed_attention(dtype: torch.dtype) -> Kernel:
-    """Of packed rows, a sequence and a head of keys for each task; float32."""
+    """The kernel of attention of packed rows, a sequence and a head of keys for each task; float32."""
     return _kernel("packed_attention", "packed_attention", _name(dtype))
 
 
 def packed_attention_gradients(dtype: torch.dtype) -> Kernel:
-    """Of its gradients, likewise."""
+    """The kernel of its gradients, likewise."""
     return _kernel("packed_attention", "packed_attention_gradients", _name(dtype))
 
 
 def multiply(dtype: torch.dtype) -> Kernel:
-    """Of one product, for other kernels."""
+    """The kernel of one product, which other kernels call."""
     return _kernel("multiply", "multiply", _name(dtype))
 
 

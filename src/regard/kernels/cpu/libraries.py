@@ -15,13 +15,13 @@ _LIMITS = (MKL_LIMIT, "openblas_set_num_threads_local")
 
 @cache
 def gemm_address(dtype: torch.dtype) -> int:
-    """Of BLAS's product for these numbers; 0 if PyTorch's library shows none."""
+    """The address of BLAS's product in this dtype; 0 if PyTorch's library shows none."""
     return _address("sgemm_" if dtype == torch.float32 else "dgemm_") if limit_address() else 0
 
 
 @cache
 def limit_address() -> int:
-    """Of the function that sets for the calling thread alone how many threads a product may use; 0 without one."""
+    """The address of the function that limits the threads of the calling thread's products; 0 without one."""
     return next((address for address in map(_address, _LIMITS) if address), 0)
 
 

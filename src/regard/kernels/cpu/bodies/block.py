@@ -171,7 +171,7 @@ def additive_queries(p: Any, block: Block, scratch: Scratch) -> Queries:
 
 
 def _prepare_units(relu: bool) -> Any:
-    """Of rectified units, or of tanh."""
+    """Makes the part that prepares rectified units, or tanh."""
     write = copy_row if relu else prepare_row
 
     @inlined
@@ -198,7 +198,7 @@ PREPARATIONS = {
 
 
 def _score_units(relu: bool) -> Any:
-    """Of rectified units, or of tanh."""
+    """Makes the part that scores by rectified units, or by tanh."""
     prepare = PREPARATIONS["relu" if relu else "tanh"]
 
     @inlined

@@ -103,7 +103,7 @@ def add_sum(p: Any, rows: int, columns: KeyRange, gradient: Any, grad_weight: An
 
 
 def _differentiate_units(relu: bool) -> Any:
-    """Of rectified units, or of tanh."""
+    """Makes the part that differentiates rectified units, or tanh."""
 
     @inlined
     def differentiate(

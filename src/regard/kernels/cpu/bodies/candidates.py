@@ -29,7 +29,7 @@ ROOM = LIMIT + 128
 """Numbers of the memory for them, with room for a vector of four registers behind them."""
 
 BYTES = 8 * ROOM
-"""Of so many float64 numbers."""
+"""Bytes of that many float64 values."""
 
 _LIMIT = LIMIT if can_compress() else -1
 

@@ -27,7 +27,7 @@ PART = FEW + LANES
 """Numbers of the memory for them, with room for a vector behind them."""
 
 BYTES = 8 * PART
-"""Of so many float64 numbers."""
+"""Bytes of that many float64 values."""
 
 FEW_OF = 4
 """At most one of so many is worth being looked at alone."""

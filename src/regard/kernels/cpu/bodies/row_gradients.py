@@ -14,7 +14,7 @@ from regard.kernels.cpu.bodies.parts import chosen_for, inlined
 from regard.kernels.cpu.bodies.row_parameters import Entmax, Entmax15, Hard, Sigmoid, Softmax, Sparsemax
 
 SERIES = tuple(1.0 / factorial(k) for k in range(11, 1, -1))
-"""Of (e^y − 1 − y) / y², the coefficient of the highest power first."""
+"""Coefficients of the series of (e^y − 1 − y) / y², the coefficient of the highest power first."""
 
 
 def differentiate(normalizer: Any, weights: Any, gradient: Any) -> Any:

@@ -16,7 +16,7 @@ DEPTH = 128
 
 
 class Size(NamedTuple):
-    """Of a product ``a b``: rows of ``a``, columns of ``b``, and terms of each sum."""
+    """The sizes of a product ``a b``: rows of ``a``, columns of ``b``, and terms of each sum."""
 
     rows: int
     columns: int
