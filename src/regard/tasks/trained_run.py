@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from regard.errors import ArgumentError, RunError
 from regard.regular_file import path_inside
 from regard.tasks import registry
+from regard.tasks.inputs.input import with_defaults
 from regard.tasks.lazy import torch
 from regard.training.run_folder import RunFolder
 from regard.training.task import Evaluation, Prediction, Trained
@@ -96,10 +97,8 @@ class TrainedRun(Trained):
     def evaluate_with(self, data: Any, options: Any) -> Any:
         given = tuple(getattr(options, name, None) for name in self.task.data_config.columns)
         if isinstance(data, str) and data == "bundled" and not Path(data).exists():
-            own = self.input.generated.columns
-            named = tuple(one or other for one, other in zip(given or (None,) * len(own), own, strict=True))
             with self.input.generated_test() as source:
-                evaluation = self.measure(source, named, options)
+                evaluation = self.measure(source, with_defaults(given, self.input.generated.columns), options)
                 return dataclasses.replace(evaluation, data="bundled")  # pyright: ignore[reportArgumentType]
         return self.measure(data, self.input.columns(self.config.data, self.folder, data, given), options)
 

@@ -159,10 +159,8 @@ class Input(ABC):
             source: the source.
             given: columns that the user named for it.
         """
-        if isinstance(source, (str, Path)) and Path(source) == self.generated_path(folder, "test"):
-            return self.generated.columns
-        named = data.named_columns
-        return tuple(one or other for one, other in zip(given or (None,) * len(named), named, strict=True))
+        is_generated = isinstance(source, (str, Path)) and Path(source) == self.generated_path(folder, "test")
+        return with_defaults(given, self.generated.columns if is_generated else data.named_columns)
 
     # How they are opened
 
@@ -384,6 +382,11 @@ def held_out_size(rows: int, held_out: int, counted: str, examples: str) -> int:
 def chunks(rows: Sequence[int], size: int) -> Iterator[Sequence[int]]:
     """The rows, so many at once."""
     return (rows[first : first + size] for first in range(0, len(rows), size))
+
+
+def with_defaults(columns: Sequence[str | None], defaults: Sequence[str | None]) -> tuple[str | None, ...]:
+    """The columns that the user named, and the default of each that has no name; ``()`` names none."""
+    return tuple(one or other for one, other in zip(columns or (None,) * len(defaults), defaults, strict=True))
 
 
 def learnt_tokenizer(path: Path, initial: str | None, data: Any, learn: Callable[[], Any]) -> Any:

@@ -26,6 +26,11 @@ class TextScores:
     chrf_signature: str
 
 
+def _check_lengths(kind: str, texts: Sequence[str], references: Sequence[str]) -> None:
+    if len(texts) != len(references):
+        raise ArgumentError(f"there are {len(texts)} {kind} and {len(references)} references")
+
+
 def text_scores(translations: Sequence[str], references: Sequence[str]) -> TextScores:
     """Corpus BLEU and chrF by sacreBLEU with its defaults, on plain (detokenized) text.
 
@@ -36,8 +41,7 @@ def text_scores(translations: Sequence[str], references: Sequence[str]) -> TextS
     Raises:
         ArgumentError: ``translations`` and ``references`` have different lengths.
     """
-    if len(translations) != len(references):
-        raise ArgumentError(f"there are {len(translations)} translations and {len(references)} references")
+    _check_lengths("translations", translations, references)
     metrics = _sacrebleu().BLEU(), _sacrebleu().CHRF()
     if not references:
         return TextScores(0.0, 0.0, "", "")
@@ -121,8 +125,7 @@ def rouge_scores(summaries: Sequence[str], references: Sequence[str]) -> RougeSc
     Raises:
         ArgumentError: ``summaries`` and ``references`` have different lengths.
     """
-    if len(summaries) != len(references):
-        raise ArgumentError(f"there are {len(summaries)} summaries and {len(references)} references")
+    _check_lengths("summaries", summaries, references)
     if not references:
         return RougeScores(0.0, 0.0, 0.0)
     found = _torchmetrics()(
@@ -238,8 +241,7 @@ def error_rates(found: Sequence[str], references: Sequence[str]) -> ErrorRates:
         ArgumentError: they are not equally many, or a reference has no word.
         MissingPartError: jiwer is not installed.
     """
-    if len(found) != len(references):
-        raise ArgumentError(f"there are {len(found)} transcriptions and {len(references)} references")
+    _check_lengths("transcriptions", found, references)
     for number, text in enumerate(references):
         if not text.strip():
             raise ArgumentError(f"references[{number}] has no word; leave it out")
