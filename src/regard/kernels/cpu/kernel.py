@@ -46,7 +46,7 @@ class Kernel:
         self.source = Source(module, maker, words)
         self.name = self.source.name
         self._address: int | None = None
-        self._is_stored = False
+        self._content: bytes | None = None  # of its file, once it was read and until it is linked
         self._failure: BackendError | None = None
 
     @property
@@ -56,13 +56,13 @@ class Kernel:
     @property
     def is_compiled(self) -> bool:
         """Whether it is loaded, or kept on disk, so that a call does not wait for a compiler."""
-        if self._address is None and not self._is_stored:
+        if self._address is None and self._content is None:
             folder = cache.cache_folder()
             # In a folder that may not be looked into nothing exists; a path's own method would raise.
             if folder is not None and os.path.exists(path := self.source.path(folder)):
                 with suppress(DamagedFileError):
-                    self._is_stored = cache.load(path, target()) is not None
-        return self._address is not None or self._is_stored
+                    self._content = cache.load(path, target())
+        return self._address is not None or self._content is not None
 
     @property
     def address(self) -> int:
@@ -80,8 +80,8 @@ class Kernel:
         if self._failure is not None:
             raise self._failure
         address = self._load_stored()
+        self._content = None
         if address is None:
-            self._is_stored = False
             try:
                 address = self._compile()
             except BackendError as error:
@@ -97,7 +97,7 @@ class Kernel:
         if folder is not None:
             path = self.source.path(folder)
             try:
-                content = cache.load(path, target())
+                content = self._content or cache.load(path, target())
                 if content is not None:
                     with _COMPILER:
                         return MachineCode.from_content(content).link()
