@@ -83,17 +83,17 @@ class PreparedCall(NamedTuple):
         from regard.kernels.cpu.launch import TRANSPOSED_NUMBERS, PreparedLaunch, Transposition, fill_arguments
 
         inputs, primitive = kernel_inputs(problem), problem.prepared.primitive
-        given = {"query": problem.query, "key": problem.key, "value": problem.value}
+        tensors = {"query": problem.query, "key": problem.key, "value": problem.value}
         if isinstance(primitive, TanhSum):
             # The scale of an additive score is 1.
-            given["weight"] = torch.atleast_2d(primitive.weight)
-            inputs = inputs._replace(weight=given["weight"])
+            tensors["weight"] = torch.atleast_2d(primitive.weight)
+            inputs = inputs._replace(weight=tensors["weight"])
         inputs = with_heads_as_rows(inputs)
-        taken = {name: tensor for name, tensor in inputs._asdict().items() if isinstance(tensor, Tensor)}
-        as_given = taken.keys() == given.keys() and all(
-            address_of(tensor) == address_of(given[name]) for name, tensor in taken.items()
+        kernel_tensors = {name: tensor for name, tensor in inputs._asdict().items() if isinstance(tensor, Tensor)}
+        are_unchanged = kernel_tensors.keys() == tensors.keys() and all(
+            address_of(tensor) == address_of(tensors[name]) for name, tensor in kernel_tensors.items()
         )
-        if not as_given or problem.dropout or operators.readable(inputs) is not inputs:
+        if not are_unchanged or problem.dropout or operators.readable(inputs) is not inputs:
             return None
         transposes = kernels.needs_transposed(inputs, "key")
         if any_keys and (transposes or inputs.query.shape[2] > ROWS):
@@ -115,7 +115,7 @@ class PreparedCall(NamedTuple):
             launches.append(each.prepared(some, ("key", *scratch)))
         scratch["statistics"] = 2 * batch * heads * queries
         numbers, (kernel, tasks) = fill_arguments(inputs, inputs.block), kernels.forward(inputs)
-        names = (*given, *scratch, "output", *(_OF_KEYS if any_keys else ()))
+        names = (*tensors, *scratch, "output", *(_OF_KEYS if any_keys else ()))
         launches.append(PreparedLaunch.of(kernel, numbers, tasks, inputs.work, names))
         return cls(tuple(launches), (*problem.query.shape[:3], problem.value.shape[3]), scratch, any_keys)
 
