@@ -108,7 +108,9 @@ def test_a_killed_worker_ends_the_run_and_it_resumes(distributed, strategy, tmp_
         (tmp_path / "killed", config, "kill", 5),
         (tmp_path / "killed", config, "resume"),
     )
-    assert codes == [[], [-signal.SIGKILL], []], error
+    # The launcher reports the worker that it sees end first: the killed one, or the other, which lost its connection.
+    assert codes[1] in ([-signal.SIGKILL], [1]), error
+    assert codes[::2] == [[], []], error
     states = []
     for name in ("whole", "killed"):
         folder = RunFolder(tmp_path / name)
