@@ -8,27 +8,34 @@ grid repeats it with each dtype, backend and size. ``pytest --full`` runs the fu
 """
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import pytest
 from torch import Tensor
 
 
-def covering(**axes: Iterable) -> pytest.MarkDecorator:
+def covering(where: Callable[..., bool] | None = None, **axes: Iterable) -> pytest.MarkDecorator:
     """Parametrizes a test over a sample of the product of the axes, or over all of it with ``--full``.
 
     Args:
+        where: called with a row of the product, by the names of the axes; only rows for which it is true are cases, and
+            the sample has each pair of values that such a row has. None takes all rows.
         axes: the values of each argument of the test; the keys of a mapping.
     """
-    return pytest.mark.covering({name: list(values) for name, values in axes.items()})
+    return pytest.mark.covering({name: list(values) for name, values in axes.items()}, where)
 
 
 def parametrize(metafunc: pytest.Metafunc) -> None:
     """Applies the marks that `covering` made; ``pytest_generate_tests`` calls this."""
     for mark in metafunc.definition.iter_markers("covering"):
-        (axes,) = mark.args
+        axes, where = mark.args
         values = list(axes.values())
-        rows = itertools.product(*values) if metafunc.config.getoption("full") else pairwise(values)
+        is_full = metafunc.config.getoption("full")
+        if where is None:
+            rows = itertools.product(*values) if is_full else pairwise(values)
+        else:
+            rows = [row for row in itertools.product(*values) if where(**dict(zip(axes, row, strict=True)))]
+            rows = rows if is_full else pairwise_of(rows)
         cases = [pytest.param(*row, id="-".join(map(_identifier, row))) for row in rows]
         metafunc.parametrize(list(axes), cases)
 
@@ -42,6 +49,17 @@ def pairwise(axes: Sequence[Sequence]) -> list[tuple]:
     """
     sizes = [len(axis) for axis in axes]
     return [tuple(axis[index] for axis, index in zip(axes, row, strict=True)) for row in _rows(sizes)]
+
+
+def pairwise_of(rows: Sequence[tuple]) -> list[tuple]:
+    """Some of the rows, so that each pair of values of two axes that is in a row is in one of these."""
+    pairs = [set(itertools.combinations(enumerate(row), 2)) for row in rows]
+    missing, chosen = set().union(*pairs), []
+    while missing:
+        best = max(range(len(rows)), key=lambda row: len(pairs[row] & missing))
+        missing -= pairs[best]
+        chosen.append(rows[best])
+    return chosen
 
 
 def _rows(sizes: list[int]) -> Iterator[tuple[int, ...]]:

@@ -1,10 +1,12 @@
 """Rows whose scores all lie far from zero, as additive masks make them: the digits of the weights survive."""
 
+import itertools
+
 import pytest
 import torch
 
 import regard
-from backends import EVERY, ROW_READINGS, accepts, measure
+from backends import EVERY, ROW_READINGS, accepts, assert_same, measure
 from cases import NORMALIZERS, B, D, H, K, Q, V
 from covering import covering
 from regard import masks, normalizers
@@ -44,15 +46,16 @@ def oracle(inputs, bias, normalizer, grad_output):
     }
 
 
-@covering(backend=EVERY, level=LEVELS, size=[(Q, K), (67, 131)], dtype=[torch.float32, torch.bfloat16])
-def test_a_fully_padded_row_of_an_additive_mask(backend, level, size, dtype):
+@covering(level=LEVELS, size=[(Q, K), (67, 131)], dtype=[torch.float32, torch.bfloat16])
+def test_a_fully_padded_row_of_an_additive_mask(level, size, dtype):
     """Every score of some rows is near −1e4, −1e9 or the lowest float: weights, readings and gradients stay exact."""
     inputs = inputs_of(dtype, *size)
     bias = torch.zeros(B, 1, *size)
     bias[0, 0, 1], bias[1] = LEVELS[level], LEVELS[level]
     grad_output = torch.randn(B, H, size[0], V, generator=torch.Generator().manual_seed(13)).to(dtype)
     tolerance = 2e-2 if dtype == torch.bfloat16 else 1e-4
-    for needs_gradient in (False, True):
+    expected = oracle(inputs, bias, normalizers.softmax, grad_output)
+    for backend, needs_gradient in itertools.product(EVERY, (False, True)):
         added = bias.clone().requires_grad_(needs_gradient)
         if not accepts(backend, inputs, bias=added):
             continue
@@ -60,11 +63,7 @@ def test_a_fully_padded_row_of_an_additive_mask(backend, level, size, dtype):
         got = measure(backend, inputs, parameters, grad_output, bias=added)
         # The rows of 1e4 keep digits of their scores, of which backends round the last: they are told by `lse`.
         loose = {"1e4": 2e-2, "finfo_min": tolerance}.get(level, tolerance)
-        expected = oracle(inputs, bias, normalizers.softmax, grad_output)
-        for name, value in expected.items():
-            torch.testing.assert_close(
-                got[name].double(), value, rtol=loose, atol=loose, msg=lambda m, name=name: f"{name}: {m}"
-            )
+        assert_same({name: got[name].double() for name in expected}, expected, loose, loose, backend)
         weights = got["weights"].double()
         torch.testing.assert_close(weights.sum(-1), torch.ones_like(weights[..., 0]), rtol=0, atol=1e-5)
 

@@ -1,5 +1,7 @@
 """Half-precision inputs with factors that are tensors."""
 
+import itertools
+
 import torch
 
 import regard
@@ -10,16 +12,16 @@ from regard import masks, scores
 
 
 @covering(
-    backend=EVERY,
     shape=[(), (1,), (H, 1, 1), (B, 1, 1, 1), (B, H, 1, 1)],
     dtype=[torch.bfloat16, torch.float16],
     scale_dtype=[torch.float32, torch.bfloat16],
     causal=[False, True],
 )
-def test_a_scale_of_any_axes(backend, dtype, shape, scale_dtype, causal):
+def test_a_scale_of_any_axes(dtype, shape, scale_dtype, causal):
     inputs = problem(dtype)
     scale = torch.nn.Parameter((torch.rand(shape) + 0.5).to(scale_dtype))
-    for score in (scores.ScaledDot(scale), scores.Cosine(scale), scores.SoftCap(scores.ScaledDot(scale), 3.0)):
+    scaled = scores.ScaledDot(scale), scores.Cosine(scale), scores.SoftCap(scores.ScaledDot(scale), 3.0)
+    for backend, score in itertools.product(EVERY, scaled):
         arguments = {"score": score, "mask": masks.causal() if causal else None}
         leaves = [tensor.detach().requires_grad_() for tensor in inputs]
         if not accepts(backend, leaves, **arguments):

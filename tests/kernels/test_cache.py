@@ -17,26 +17,28 @@ from regard.errors import ArgumentError
 from regard.kernels import availability
 from regard.kernels.cpu import cache, kernel, machine_code, target
 
-pytestmark = pytest.mark.usefixtures("forgotten")
+pytestmark = pytest.mark.usefixtures("forgotten", "_compiled_here")
+
+PYTHON = sys.executable
+
+
+@pytest.fixture
+def _compiled_here(monkeypatch):
+    """Kernels of these tests are compiled in this process: a worker for each test would import the compiler again."""
+    monkeypatch.setattr(sys, "executable", None)
+
 
 ATTEND = """
-import torch, regard
+import sys, torch, regard
 torch.manual_seed(0)
-query, key, value = torch.randn(3, 1, 1, 5, 3).unbind()
-key = torch.randn(1, 1, 7, 3)
-value = torch.randn(1, 1, 7, 2)
+query, key, value = torch.randn(1, 1, 5, 3), torch.randn(1, 1, 7, 3), torch.randn(1, 1, 7, 2)
+regard.plan(query, key, value)
+assert "numba" not in sys.modules and "llvmlite" not in sys.modules
 got = regard.attend(query, key, value, backend="cpu")
 torch.testing.assert_close(got, regard.attend(query, key, value, backend="reference"))
+assert "numba" not in sys.modules
 print("done")
 """
-
-ROWS = """
-import torch
-from regard.kernels.cpu.row_operators import entmax
-torch.testing.assert_close(entmax(torch.tensor([[0.0, 0.5, 3.0]]), 2.0), torch.tensor([[0.0, 0.0, 1.0]]))
-print("done")
-"""
-"""A kernel that is compiled faster than others."""
 
 MISSING = """
 import sys
@@ -63,19 +65,11 @@ else:
 print("done")
 """
 
-IMPORT = """
-import sys
-import regard, torch
-regard.plan(*torch.randn(3, 1, 1, 5, 3).unbind())
-assert "numba" not in sys.modules and "llvmlite" not in sys.modules
-print("done")
-"""
-
 
 def run(code, **environment):
     """What a fresh process says on stderr; it must get to its end."""
     done = subprocess.run(
-        [sys.executable, "-c", code], env=os.environ | environment, capture_output=True, text=True, timeout=300
+        [PYTHON, "-c", code], env=os.environ | environment, capture_output=True, text=True, timeout=300
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip().endswith("done")
@@ -83,7 +77,7 @@ def run(code, **environment):
 
 
 TINY = f"""
-import sys, torch
+import sys
 sys.path.insert(0, {os.path.dirname(os.path.dirname(__file__))!r})
 from kernels.tiny import call, tiny
 assert call(tiny()) == 7
@@ -97,29 +91,30 @@ def only_file(folder):
 
 
 @pytest.mark.slow
-def test_a_kernel_is_compiled_once(tmp_path):
+def test_a_kernel_of_attention_is_compiled_once_by_another_process(tmp_path):
+    """No call imports the compiler; a file that is damaged then is named, and crashes no process."""
     first = run(ATTEND, REGARD_CACHE=str(tmp_path))
     assert "compiling the CPU kernel 'attention_forward_float32_product_softmax'" in first
     assert str(tmp_path) in first
     assert "compiled" in first
     assert "compil" not in run(ATTEND, REGARD_CACHE=str(tmp_path))
+    (path,) = tmp_path.glob("regard/*/attention_forward*")
+    overwrite(path, 0.3, 0.8)
+    said = run(ATTEND, REGARD_CACHE=str(tmp_path)).splitlines()
+    assert len([line for line in said if str(path) in line and "damaged" in line]) == 1
+    assert cache.load(path, target.target()) is not None
 
 
 @pytest.mark.slow
 def test_without_a_folder_kernels_are_compiled_for_the_process():
-    said = run(ROWS, REGARD_CACHE=f"{os.devnull}/nowhere")
+    said = run(TINY, REGARD_CACHE=f"{os.devnull}/nowhere")
     assert "no cache folder can be written" in said
-    assert "compiled 'entmax_rows_float32_" in said
+    assert "compiled 'tiny_kernel_7'" in said
 
 
 @pytest.mark.slow
 def test_without_numba_the_plan_says_so_and_tiled_serves():
     assert "compil" not in run(MISSING)
-
-
-@pytest.mark.slow
-def test_importing_and_planning_imports_no_compiler():
-    run(IMPORT)
 
 
 def test_the_folder_is_named_after_the_sources(tmp_path, monkeypatch):
@@ -244,19 +239,19 @@ DAMAGE = {
 }
 
 
-@pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
-def test_a_damaged_file_is_named_and_compiled_again(folder, said, damage):
-    call(tiny())
-    path = only_file(folder)
-    damage(path)
-    said()
-    assert call(tiny()) == 7
-    lines = said()
-    assert len([line for line in lines if "damaged" in line and str(path) in line and "again" in line]) == 1, lines
-    assert len(lines) == 2, lines
-    assert path.is_file()
-    assert call(tiny()) == 7
-    assert not said()
+def test_a_damaged_file_is_named_and_compiled_again(folder, said):
+    for name, damage in DAMAGE.items():
+        call(tiny())
+        path = only_file(folder)
+        damage(path)
+        said()
+        assert call(tiny()) == 7, name
+        lines = said()
+        assert len([line for line in lines if "damaged" in line and str(path) in line and "again" in line]) == 1, lines
+        assert len(lines) == 2, lines
+        assert path.is_file(), name
+        assert call(tiny()) == 7, name
+        assert not said(), name
 
 
 def test_what_stood_in_the_place_of_a_file_is_not_lost(folder):
@@ -289,29 +284,6 @@ def test_machine_code_is_not_touched_before_its_checksum_is_verified(folder, mon
         with pytest.raises(cache.DamagedFileError):
             cache.load(path, target.target())
     assert not linked
-
-
-@pytest.mark.slow
-def test_a_damaged_file_of_a_real_kernel_crashes_no_process(tmp_path):
-    run(ROWS, REGARD_CACHE=str(tmp_path))
-    (folder,) = (tmp_path / "regard").iterdir()
-    path = only_file(folder)
-    overwrite(path, 0.3, 0.8)
-    said = run(ROWS, REGARD_CACHE=str(tmp_path)).splitlines()
-    assert len([line for line in said if str(path) in line and "damaged" in line]) == 1
-    assert "compil" not in run(ROWS, REGARD_CACHE=str(tmp_path))
-
-
-def test_ten_kinds_of_damage_crash_no_process(tmp_path):
-    code = TINY.replace("assert call", "from kernels.test_cache import survive_damage; survive_damage(); assert call")
-    run(code, REGARD_CACHE=str(tmp_path))
-
-
-def survive_damage():
-    for damage in list(DAMAGE.values())[:10]:
-        call(tiny())
-        damage(only_file(cache.cache_folder()))
-        assert call(tiny()) == 7
 
 
 @pytest.mark.parametrize("fake", ["features", "name", "numba", "settings", "file of settings", "sources"])
@@ -396,15 +368,10 @@ def test_the_source_of_a_kernel_that_is_defined_elsewhere_counts(folder, tmp_pat
     assert len(names) == 2
 
 
-def test_no_call_imports_the_compiler(tmp_path):
-    """Neither the one that a kernel is compiled for nor later ones: another process compiles."""
-    for _ in range(2):
-        run(ATTEND + "import sys; assert 'numba' not in sys.modules", REGARD_CACHE=str(tmp_path))
-
-
-def test_a_compiler_that_is_loaded_already_finds_the_same_folder(tmp_path):
-    run(TINY, REGARD_CACHE=str(tmp_path))
-    assert "compil" not in run("import numba\n" + TINY, REGARD_CACHE=str(tmp_path))
+def test_a_compiler_that_is_loaded_already_finds_the_same_folder(folder):
+    call(tiny())
+    assert "numba" in sys.modules
+    assert "compil" not in run(TINY)
 
 
 def test_object_code_without_the_function_is_damaged(folder, said):
@@ -417,14 +384,14 @@ def test_object_code_without_the_function_is_damaged(folder, said):
     assert "it has no function 'another'" in said()[0]
 
 
-def test_processes_that_compile_the_same_kernel_do_not_meet(tmp_path):
-    environment = os.environ | {"REGARD_CACHE": str(tmp_path)}
-    both = [subprocess.Popen([sys.executable, "-c", TINY], env=environment, stderr=subprocess.PIPE) for _ in range(2)]
+def test_processes_that_compile_the_same_kernel_do_not_meet(folder, said):
+    both = [subprocess.Popen([PYTHON, "-c", TINY], stderr=subprocess.PIPE) for _ in range(2)]
     for process in both:
         error = process.communicate(timeout=300)[1].decode()
         assert process.returncode == 0, error
         assert "damaged" not in error
-    assert "compil" not in run(TINY, REGARD_CACHE=str(tmp_path))
+    assert call(tiny()) == 7
+    assert not said()
 
 
 def test_whoever_reads_while_others_write_sees_a_whole_file(folder):
@@ -452,7 +419,6 @@ def test_a_full_disk_is_one_warning(folder, said, monkeypatch):
     def full(*_):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(sys, "executable", None)  # so that kernels are compiled here
     monkeypatch.setattr(cache.os, "replace", full)
     assert call(tiny(2)) == 2
     assert call(tiny(3)) == 3
@@ -460,8 +426,7 @@ def test_a_full_disk_is_one_warning(folder, said, monkeypatch):
     assert not list(folder.iterdir())
 
 
-def test_a_folder_that_vanishes_is_one_warning(folder, said, monkeypatch):
-    monkeypatch.setattr(sys, "executable", None)
+def test_a_folder_that_vanishes_is_one_warning(folder, said):
     folder.rmdir()
     assert call(tiny(2)) == 2
     assert call(tiny(3)) == 3
@@ -621,16 +586,19 @@ def test_with_the_compiler_switched_off_other_backends_serve():
     "settings",
     [
         {"NUMBA_DISABLE_JIT": "nonsense", "NUMBA_CACHE_DIR": f"{os.devnull}/nowhere"},
-        {"NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": ""},
-        {"NUMBA_OPT": "1", "NUMBA_DEBUG_CACHE": "1", "NUMBA_BOUNDSCHECK": "1"},
+        {
+            "NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": "",
+            "NUMBA_OPT": "1", "NUMBA_DEBUG_CACHE": "1", "NUMBA_BOUNDSCHECK": "1",
+        },
         {"NUMBA_OPT": "0"},
     ],
-    ids=["folder", "processor", "debugging", "unoptimized"],
-)
-def test_numbas_settings_change_where_kernels_are_kept_but_not_what_they_do(tmp_path, settings):
-    run(TINY, REGARD_CACHE=str(tmp_path), **settings)
-    assert "compil" not in run(TINY, REGARD_CACHE=str(tmp_path), **settings)
-    assert "compiled" in run(TINY, REGARD_CACHE=str(tmp_path)) or "NUMBA_CACHE_DIR" in settings
+    ids=["folder", "processor and debugging", "unoptimized"],
+)  # fmt: skip
+def test_numbas_settings_change_where_kernels_are_kept_but_not_what_they_do(tmp_path, folder, settings):
+    run(TINY, **settings)
+    assert "compil" not in run(TINY, **settings)
+    assert bool(cache.files_of(folder)) == ("NUMBA_CACHE_DIR" in settings)
+    assert len(list(tmp_path.glob("regard/*/tiny_kernel*"))) == 1
 
 
 HOLDING_ADDRESSES = """
@@ -641,7 +609,7 @@ KernelLibrary.has_dynamic_globals = property(lambda library: True)
 """
 
 
-def test_code_that_holds_addresses_of_its_process_is_not_kept(tmp_path):
-    said = run(HOLDING_ADDRESSES + TINY, REGARD_CACHE=str(tmp_path))
+def test_code_that_holds_addresses_of_its_process_is_not_kept(folder):
+    said = run(HOLDING_ADDRESSES + TINY)
     assert len([line for line in said.splitlines() if "cannot be kept" in line]) == 1
-    assert "compiled" in run(TINY, REGARD_CACHE=str(tmp_path))
+    assert not cache.files_of(folder)

@@ -102,7 +102,7 @@ def worker():
 
 
 def test_a_worker_that_is_killed_is_said_once_and_the_rest_is_compiled_by_another(folder, said):
-    many = [tiny(step) for step in range(2, 30)]
+    many = [tiny(step) for step in range(2, 9)]
     kernel.request(many)
     worker().send_signal(signal.SIGKILL if hasattr(signal, "SIGKILL") else signal.SIGTERM)
     BACKGROUND.wait()
@@ -112,7 +112,7 @@ def test_a_worker_that_is_killed_is_said_once_and_the_rest_is_compiled_by_anothe
     assert not kernel.are_usable(failed)
     assert "cannot be compiled" in kernel.delay(failed)
     assert not BACKGROUND.is_compiling(failed[0].name)
-    assert [call(one) for one in many] == list(range(2, 30))
+    assert [call(one) for one in many] == list(range(2, 9))
 
 
 def test_a_kernel_that_does_not_compile_is_said_once_and_refused_where_it_is_named(folder, said):

@@ -45,8 +45,15 @@ def variants(dtype):
     }
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
-@pytest.mark.parametrize("name", variants(torch.float32))
+# Other kernels of float32 would be compiled for this test alone.
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [
+        *((name, torch.float64) for name in variants(torch.float64)),
+        *((name, torch.float32) for name in ("plain", "large keys", "relu", "runs", "mask")),
+    ],
+    ids=str,
+)
 def test_gradients_are_those_of_weights_made_again(name, dtype):
     call = call_of(dtype, **variants(dtype)[name], return_weights=True)
     assert call.keeps_weights

@@ -57,16 +57,20 @@ def variants(dtype):
 
 NAMES = list(variants(torch.float32))
 DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+# What is registered depends on the arguments, and on the dtype only in that results have it.
+CHECKED = pytest.mark.parametrize(
+    ("name", "dtype"),
+    [*((name, torch.float32) for name in NAMES), ("plain", torch.float64), ("additive", torch.float64)],
+    ids=str,
+)
 
 
-@DTYPES
-@pytest.mark.parametrize("name", NAMES)
+@CHECKED
 def test_attend_is_registered_as_it_should_be(name, dtype):
     torch.library.opcheck(operators.attend, call_of(dtype, requires_grad=True, **variants(dtype)[name]))
 
 
-@DTYPES
-@pytest.mark.parametrize("name", NAMES)
+@CHECKED
 def test_backward_and_readings_are_registered_as_they_should_be(name, dtype):
     call = call_of(dtype, **variants(dtype)[name])
     output, statistics, weights = operators.attend(*call)
@@ -79,7 +83,8 @@ def test_backward_and_readings_are_registered_as_they_should_be(name, dtype):
             row_slots=torch.tensor([-1, 0, -1, 1, -1]), stored_rows=2, first_stored_key=1, stored_keys=4,
         )  # fmt: skip
         torch.library.opcheck(operators.read, (*call, *every))
-        torch.library.opcheck(operators.read, (*call, *ReadingOptions(peak=True)))
+        if name == "plain":
+            torch.library.opcheck(operators.read, (*call, *ReadingOptions(peak=True)))
 
 
 @DTYPES

@@ -9,12 +9,12 @@ import pytest
 pytest.importorskip("numba", reason="kernels are compiled by Numba")
 
 import numba
+import torch
 
-from regard.kernels.cpu.bodies.backward import attention_backward
-from regard.kernels.cpu.bodies.compiler import compiled
-from regard.kernels.cpu.bodies.forward import attention_forward
+from regard.kernels.cpu import cache, kernels
 from regard.kernels.cpu.bodies.intrinsics import array_at
 from regard.kernels.cpu.bodies.parts import inlined
+from regard.kernels.kinds import SOFTMAX
 
 
 @inlined
@@ -39,20 +39,22 @@ def test_only_kernels_call_parts():
         outside.compile((numba.types.int64,))
 
 
-@pytest.mark.parametrize("units", ["product", "tanh", "relu"])
-def test_a_kernel_holds_all_its_parts(units, tmp_path):
+def test_a_kernel_holds_all_its_parts():
     """A process that cannot resolve what a kernel calls ends; one without Numba cannot resolve what Numba has."""
-    for make in (attention_forward, attention_backward):
-        code, is_lasting = compiled(make("float32", units, "softmax"), "tried")
-        assert is_lasting
-        path = tmp_path / make.__name__
-        path.write_bytes(code.content)
-        program = (
-            "import sys; from pathlib import Path; from regard.kernels.cpu.machine_code import MachineCode\n"
-            "assert MachineCode.from_content(Path(sys.argv[1]).read_bytes()).link()\n"
-            "assert 'numba' not in sys.modules"
-        )
-        subprocess.run([sys.executable, "-c", program, path], check=True)
+    paths = []
+    for units in ("product", "tanh", "relu"):
+        for kernel in kernels.of_calls(torch.float32, units, SOFTMAX, gradient=True):
+            kernel.load()
+            paths.append(kernel.source.path(cache.cache_folder()))
+    program = (
+        "import sys; from pathlib import Path\n"
+        "from regard.kernels.cpu import cache; from regard.kernels.cpu.machine_code import MachineCode\n"
+        "from regard.kernels.cpu.target import target\n"
+        "for path in map(Path, sys.argv[1:]):\n"
+        "    assert MachineCode.from_content(cache.load(path, target())).link(), path\n"
+        "assert 'numba' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", program, *paths], check=True)
 
 
 def test_a_first_call_does_not_load_the_compiler_of_pytorch():

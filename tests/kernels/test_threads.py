@@ -64,7 +64,9 @@ def assert_equal(one, other):
 @pytest.mark.parametrize("normalizer", ["softmax", "sparsemax", "entmax"])
 def test_outputs_and_gradients(score, normalizer, teams):
     shapes = {"query": (1, 2, 257, 17), "key": (1, 1, 263, 17), "value": (1, 1, 263, 19), "bias": (2, 257, 263)}
-    inputs = tensors(**shapes, **({"weight": (17,)} if score == "additive" else {}))
+    inputs = tensors(**shapes)
+    if score == "additive":
+        inputs = tensors(dtype=torch.float64, **shapes, weight=(17,))
     chosen = {"softmax": "softmax", "sparsemax": normalizers.sparsemax, "entmax": normalizers.entmax(1.3)}
     sinks = masks.window(40, 2) | masks.prefix(4) | masks.lengths(263, queries=1)
     for mask in (None, masks.causal(), sinks, masks.where(lambda batch, head, query, key: (query + key) % 3 != 0)):
