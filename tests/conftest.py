@@ -14,6 +14,7 @@ from torch.utils import _device
 import covering
 from browsers import chromium  # noqa: F401
 from regard.kernels.availability import kernels_awaited
+from regard.kernels.cpu import compiling_process
 from regard.transforms import can_branch_on
 
 settings.register_profile("regard", deadline=None, max_examples=30, print_blob=True)
@@ -51,9 +52,15 @@ def _seeded():
 
 @pytest.fixture(autouse=True, scope="session")
 def _kernels_awaited():
-    """``backend="auto"`` waits for kernels, so that no test depends on how long compiling takes."""
+    """``backend="auto"`` waits for kernels, so that no test depends on how long compiling takes.
+
+    One worker compiles those of all tests.
+    """
+    patch = pytest.MonkeyPatch()
+    patch.setattr(compiling_process, "_PROGRAM", "patient_compiler")
     with kernels_awaited():
         yield
+    patch.undo()
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from covering import covering, pairwise
+from covering import covering, pairwise, pairwise_of
 from covering import parametrize as covering_cases
 
 GRIDS = [(15, 8, 2, 15), (9, 6, 3), (2, 2, 2, 2), (7, 5), (3,), (1, 4, 1), (2, 3, 4, 5, 6), (16, 2, 2, 2, 2, 3)]
@@ -28,6 +28,20 @@ def test_each_pair_of_values_is_in_a_row(sizes):
 
 def test_an_axis_without_values_has_no_rows():
     assert pairwise([[1, 2], [], [3]]) == []
+
+
+def test_each_pair_of_values_that_some_row_has_is_in_the_sample():
+    whole = [row for row in itertools.product(range(5), "abc", (True, False)) if row[0] != 3 or row[1] == "b"]
+    sample = pairwise_of(whole)
+    assert set(sample) < set(whole)
+    assert len(sample) <= 16
+    for one, other in itertools.combinations(range(3), 2):
+        assert {(row[one], row[other]) for row in sample} == {(row[one], row[other]) for row in whole}
+
+
+@covering(one=range(5), other="ab", where=lambda one, other: one != 3 or other == "b")
+def test_a_mark_leaves_rows_out(one, other):
+    assert (one, other) != (3, "a")
 
 
 @covering(one=range(5), other="ab", third=(True, False))

@@ -6,19 +6,28 @@ import pytest
 
 
 @pytest.fixture
-def forgotten():
-    """What was found out about this machine's folders and packages is found out again, and said again."""
+def forgotten(monkeypatch):
+    """What was found out about this machine's folders and packages is found out again, and said again.
+
+    The worker that compiles the kernels of all tests is put aside, since it stores them in their folder.
+    """
     from regard.kernels.cpu import cache, compiling_process, kernel
+
+    monkeypatch.setattr(compiling_process, "_PROGRAM", "regard.kernels.cpu.compiling")
+    workers = compiling_process.BACKGROUND, compiling_process.FOREGROUND
+    states = [vars(worker).copy() for worker in workers]
 
     def forget():
         cache.cache_folder.cache_clear()
         kernel._say_once.cache_clear()
-        compiling_process.BACKGROUND.forget()
-        compiling_process.FOREGROUND.forget()
+        for worker in workers:
+            worker.forget()
 
     forget()
     yield cache
     forget()
+    for worker, state in zip(workers, states, strict=True):
+        vars(worker).update(state)
 
 
 @pytest.fixture

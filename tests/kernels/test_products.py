@@ -7,21 +7,27 @@ import torch
 
 pytest.importorskip("numba", reason="kernels are compiled by Numba")
 
+from covering import covering
 from kernels.oracle import assert_as_exact, outcome, tensors
 from regard import attend, masks, observe
 from regard.kernels import availability
 from regard.kernels.cpu import kernels, launch, libraries, target
 
+WAYS = ("blas", "wide", "plain")
 
-@pytest.fixture(params=["blas", "wide", "plain"])
-def _way(request, monkeypatch):
-    """The way products are made; wide vectors are right on every processor, if only fast on some."""
-    if request.param == "blas" and not libraries.gemm_address(torch.float32):
-        pytest.skip("PyTorch's library shows no BLAS")
-    wide = request.param == "wide"
-    monkeypatch.setattr(kernels, "is_wide", lambda inputs: wide and inputs.query.dtype == torch.float32)
-    if request.param != "blas":
-        monkeypatch.setattr(kernels, "gemm_address", lambda dtype: 0)
+
+@pytest.fixture
+def make_products(monkeypatch):
+    """Sets the way products are made; wide vectors are right on every processor, if only fast on some."""
+
+    def make_products(way):
+        if way == "blas" and not libraries.gemm_address(torch.float32):
+            pytest.skip("PyTorch's library shows no BLAS")
+        monkeypatch.setattr(kernels, "is_wide", lambda inputs: way == "wide" and inputs.query.dtype == torch.float32)
+        if way != "blas":
+            monkeypatch.setattr(kernels, "gemm_address", lambda dtype: 0)
+
+    return make_products
 
 
 def inputs_of(dtype, additive, dim=7, value_dim=5, queries=67, keys=131):
@@ -29,20 +35,24 @@ def inputs_of(dtype, additive, dim=7, value_dim=5, queries=67, keys=131):
     return tensors(dtype=dtype, **shapes, **({"weight": (4, dim)} if additive else {}))
 
 
-@pytest.mark.usefixtures("_way")
-@pytest.mark.parametrize("additive", [False, True])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
-@pytest.mark.parametrize("sizes", [(7, 5), (1, 1), (16, 64), (64, 65), (130, 33)])
-def test_every_way_is_exact(dtype, additive, sizes):
+@covering(
+    way=WAYS,
+    additive=[False, True],
+    dtype=[torch.float32, torch.float64],
+    sizes=[(7, 5), (1, 1), (16, 64), (64, 65), (130, 33)],
+)
+def test_every_way_is_exact(way, dtype, additive, sizes, make_products):
+    make_products(way)
     for mask in (None, masks.causal(), masks.window(20, 3), masks.lengths([67, 0])):
         assert_as_exact(inputs_of(dtype, additive, *sizes), roundings=300, mask=mask)
 
 
-@pytest.mark.usefixtures("_way")
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("queries", [1, 2, 5, 6, 7, 63, 64, 65])
 @pytest.mark.parametrize("keys", [1, 15, 16, 17, 128, 257])
-def test_every_way_ends_where_rows_end(queries, keys):
+def test_every_way_ends_where_rows_end(way, queries, keys, make_products):
     """Rows and columns that fill no tile of registers; memory behind them is NaN and must not come in."""
+    make_products(way)
     assert_as_exact(inputs_of(torch.float32, False, 17, 19, queries, keys), roundings=300)
 
 

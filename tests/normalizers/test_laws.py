@@ -73,13 +73,7 @@ def test_gradient_to_the_scores(normalizer):
     def weigh(values: Tensor) -> Tensor:
         return normalizer(scores.masked_scatter(seen, values))
 
-    assert torch.autograd.gradcheck(weigh, scores[seen].requires_grad_())
-
-
-@over({name: SMOOTH[name] for name in ("softmax", "sink a head", "sparsemax", "entmax 1.3", "entmax 1.5", "local")})
-def test_second_derivative(normalizer):
-    scores = torch.randn(H, 2, 3, dtype=torch.float64, requires_grad=True)
-    assert torch.autograd.gradgradcheck(normalizer, scores)
+    assert torch.autograd.gradcheck(weigh, scores[seen].requires_grad_(), fast_mode=True)
 
 
 @over(INVARIANT)
