@@ -315,12 +315,12 @@ def test_masks_have_no_truth_value():
 
 
 GROWING = {
-    "equal &": (10_000, lambda mask, step: mask & causal()),
-    "equal |": (10_000, lambda mask, step: mask | causal()),
-    "~": (10_001, lambda mask, step: ~mask),
-    "&": (3_000, lambda mask, step: mask & window(step, 0)),
-    "| from the left": (3_000, lambda mask, step: window(step, 0) | mask),
-    "tensors": (3_000, lambda mask, step: mask & masks.keep(torch.ones(7).bool())),
+    "equal &": (3_000, lambda mask, step: mask & causal()),
+    "equal |": (3_000, lambda mask, step: mask | causal()),
+    "~": (3_001, lambda mask, step: ~mask),
+    "&": (2_000, lambda mask, step: mask & window(step, 0)),
+    "| from the left": (2_000, lambda mask, step: window(step, 0) | mask),
+    "tensors": (2_000, lambda mask, step: mask & masks.keep(torch.ones(7).bool())),
 }
 
 
