@@ -29,8 +29,8 @@ CASES = {
         "mask": masks.where(lambda batch, head, query, key: query + 2 >= key),
     },
     "relative": lambda: {"bias": positions.RelativeBias(H), "normalizer": normalizers.entmax(1.3)},
-    "mlp": lambda: {"score": scores.MLP.create(D, D, (3,)), "normalizer": "sigmoid"},
-    "distance": lambda: {"score": "distance", "normalizer": "entmax15", "mask": masks.lengths([K, 0])},
+    "mlp": lambda: {"score": scores.MLP.create(D, D, (3,))},
+    "distance": lambda: {"score": "distance", "normalizer": "sigmoid", "mask": masks.lengths([K, 0])},
     "modified": lambda: {
         "score": scores.Modified(scores.SoftCap("dot", 5.0), lambda score, batch, head, query, key: score - head)
     },
