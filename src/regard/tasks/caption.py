@@ -408,7 +408,7 @@ class CaptionTask(TextTask):
     input_hint = "An image to describe"
     answer_name = "Caption"
     # CIDEr first: BLEU-4 is exactly 0 as long as no four words in a row are right, and would choose the first model.
-    metrics = (Metric("cider", "CIDEr", digits=3), Metric("bleu4", "BLEU-4"), Metric("bleu1", "BLEU-1"))
+    metrics = (Metric("cider", "CIDEr", digits=3, trivial=0.05), Metric("bleu4", "BLEU-4"), Metric("bleu1", "BLEU-1"))
     data_config = DataConfig
     model_config = ModelConfig
     training_config = CaptionTrainingConfig
