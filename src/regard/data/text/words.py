@@ -79,7 +79,8 @@ def spaced_words(text: str) -> list[str]:
 
     E.g. ``"Hi, 你好."`` → ``["Hi,", "你", "好", "."]``.
     """
-    parts, in_unspaced = [], False
+    parts: list[str] = []
+    in_unspaced = False
     for character in text:
         kind = character_class(character)
         if kind == "unspaced" or (in_unspaced and kind != "mark"):
