@@ -16,13 +16,16 @@ from regard.training.checkpoints import checkpoint_path, prune_checkpoints, save
 from regard.training.config import TrainingConfig
 from regard.training.progress import Progress
 from regard.training.randomness import seed_step
-from regard.training.reporter import Reporter, Throughput, duration
+from regard.training.reporter import Estimate, Reporter, Throughput, duration
 from regard.training.resident_memory import MemoryRelease
 from regard.training.run_folder import RunFolder
 from regard.training.schedule import Schedule
 from regard.training.sharding import load_optimizer_state, whole_states, whole_weights
 from regard.training.signal_handler import SignalHandler
 from regard.training.task import Experiment, Metric, StepLoss, ValidationResult
+
+LONG, SURE_AFTER = 15 * 60, 10
+"""Seconds: a training that takes longer says so, when it has run for so long that the estimate is good."""
 
 DIVERGED = 1e12
 """A mean loss above this is that of weights without meaning, though each is still a number."""
@@ -105,6 +108,7 @@ class TrainingLoop:
         status = "failed"
         signals.install()
         self.reporter.start(self.fraction)
+        estimate, announced = Estimate(self.fraction), False
         try:
             for batch in self._batches():
                 self._take_step(batch)
@@ -119,6 +123,10 @@ class TrainingLoop:
                     self._validate()
                     end = end or self.reason_to_end()
                 self._report_step()
+                estimate.step(self.fraction)
+                if not announced and estimate.measured > SURE_AFTER:
+                    announced = True
+                    self._announce(estimate.seconds() or 0.0)
                 if epoch_over:
                     self._epoch_loss, self._epoch_units = 0.0, 0
                 memory.step()
@@ -145,13 +153,13 @@ class TrainingLoop:
         config, progress = self.config, self.progress
         if progress.epoch >= config.epochs:
             return f"{config.epochs} epochs are done"
-        if config.max_minutes and progress.seconds + self._reserved_seconds() >= 60 * config.max_minutes:
+        if config.max_minutes and progress.seconds + self.reserved_seconds() >= 60 * config.max_minutes:
             return f"{config.max_minutes:g} minutes are over"
         if config.patience and progress.waited >= config.patience:
             return f"validation {self.metrics[0].label} and loss have not improved {progress.waited} times"
         return ""
 
-    def _reserved_seconds(self) -> float:
+    def reserved_seconds(self) -> float:
         """Returns how long the last validation will take, which a limit of minutes keeps room for."""
         progress = self.progress
         if progress.last_validation == progress.step:
@@ -260,6 +268,14 @@ class TrainingLoop:
         self.reporter.step(
             self.fraction, text + (f" · {self._speed:.0f} {self.experiment.unit}/s" if self._speed else "")
         )
+
+    def _announce(self, seconds: float) -> None:
+        """Says that the training takes long, and what makes it shorter."""
+        if seconds > LONG and self.fabric.is_global_zero:
+            self.reporter.print_line(
+                f"this training takes about {duration(seconds)}, and its validations; --max-minutes 15 ends it earlier "
+                "with the best model so far; so does Ctrl-C, after which --resume continues; a smaller model is faster"
+            )
 
     # A validation
 

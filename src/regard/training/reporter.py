@@ -110,12 +110,20 @@ class Estimate:
         if self._steps <= FIRST_STEPS:
             self._from, self._began = fraction, self._now
 
+    @property
+    def measured(self) -> float:
+        """Seconds between the first and the last step that count."""
+        return self._now - self._began if self._steps > FIRST_STEPS else 0.0
+
+    def seconds(self) -> float | None:
+        """Returns the remaining seconds; None before the first step that counts."""
+        done = self._fraction - self._from
+        return (self._now - self._began) * (1 - self._fraction) / done if done > 0 else None
+
     def remaining(self) -> str:
         """Returns the remaining time, e.g. ``"2 min"``; ``"?"`` before the first step that counts."""
-        done = self._fraction - self._from
-        if done <= 0:
-            return "?"
-        return duration((self._now - self._began) * (1 - self._fraction) / done)
+        seconds = self.seconds()
+        return "?" if seconds is None else duration(seconds)
 
 
 class Throughput:
