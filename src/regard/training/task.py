@@ -196,6 +196,10 @@ class Prediction(_ShortRepr, ABC):
         """The input and the prediction as (name, text), for a viewer."""
         return (("output", self.answer),)
 
+    def row(self) -> dict[str, Any]:
+        """The input, the prediction and its score or probability by their names, for a table."""
+        return dict(self.texts())
+
     def ranked(self) -> tuple[tuple[str, float], ...]:
         """What the model chooses from, with probabilities, the most likely first; (): the text is all there is."""
         return ()
