@@ -51,7 +51,7 @@ class PredictionFile:
         with self.part.open("r+b") as file:
             if file.readline() != self._first:
                 raise ArgumentError(
-                    f"{self.part} holds predictions of other inputs, of another model or with other options; delete it, "
+                    f"{self.part} holds predictions of other inputs, another model or other options; delete it, "
                     "or give another --output"
                 )
             lines, end = 0, file.tell()
