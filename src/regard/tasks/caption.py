@@ -67,7 +67,7 @@ class DataConfig(ImageOptions, TokenOptions):
     train: str | None = None
     """Training images: a .jsonl or .json file of objects with image and captions, a .tsv or .csv file with the columns
     image and caption (paths are relative to the file), or 'bundled' for generated scenes."""
-    held_out: int = 1000
+    held_out: float = 1000
     """Training images that are used for validation when there are no validation data; at most a tenth of them."""
     lowercase: bool = True
     """Turn captions into lower case."""
