@@ -39,8 +39,8 @@ from regard.kernels.cpu.bodies.parts import inlined
 from regard.kernels.cpu.bodies.products import Routine, limit_threads, routine_of
 from regard.kernels.cpu.bodies.row_adjustments import adjust_row, drop_row, tanh_of_half, window_row
 from regard.kernels.cpu.bodies.row_gradients import differentiate
-from regard.kernels.cpu.bodies.row_normalizers import log_weight, normalize_again, normalizer_of_head
-from regard.kernels.cpu.bodies.visible_keys import COLUMN, clear_hidden, fill_gaps, find_runs, hull, range_at
+from regard.kernels.cpu.bodies.row_normalizers import log_weight, normalizer_reader, recompute_weights
+from regard.kernels.cpu.bodies.visible_keys import COLUMN, clear_hidden, column_span, fill_gaps, range_at, runs_of_row
 from regard.kernels.kinds import DENSE_BIAS
 
 
@@ -62,8 +62,8 @@ def differentiate_window(p: Any, block: Block, r: int, runs: Any, weights: Any, 
         runs: of the row; ``weights``, ``gauss`` and ``gradient`` are its columns from the first visible one on.
     """
     real = weights.dtype.type
-    at = block.batch * p.window_batch + block.head * p.window_head + block.row + r
-    center, sigma = array_at(p.center, at + 1, real(0))[at], array_at(p.sigma, at + 1, real(0))[at]
+    offset = block.batch * p.window_batch + block.head * p.window_head + block.row + r
+    center, sigma = array_at(p.center, offset + 1, real(0))[offset], array_at(p.sigma, offset + 1, real(0))[offset]
     grad_center, grad_sigma = real(0), real(0)
     for n in range(runs.size):
         run = range_at(runs.ranges, n)
@@ -76,17 +76,17 @@ def differentiate_window(p: Any, block: Block, r: int, runs: Any, weights: Any, 
             pull = passed[j] * own[j] * distance
             grad_center += pull
             grad_sigma += pull * distance
-    at = block.at + r
-    array_at(p.grad_center, at + 1, real(0))[at] = grad_center / sigma
-    array_at(p.grad_sigma, at + 1, real(0))[at] = grad_sigma / sigma
+    offset = block.flat_row + r
+    array_at(p.grad_center, offset + 1, real(0))[offset] = grad_center / sigma
+    array_at(p.grad_sigma, offset + 1, real(0))[offset] = grad_sigma / sigma
 
 
 @inlined
-def differentiate_row(p: Any, at: int, normalizer: Any, statistics: Any, weights: Any, gradient: Any) -> None:
+def differentiate_row(p: Any, offset: int, normalizer: Any, statistics: Any, weights: Any, gradient: Any) -> None:
     """Turn the gradient of one row's weights into that of its biased scores.
 
     Args:
-        at: the row counted through all batch rows and heads; its sink's, shift's or alpha's gradient goes there.
+        offset: the row counted through all batch rows and heads; its sink's, shift's or alpha's gradient goes there.
         normalizer: made the weights.
         statistics: two, of this row.
     """
@@ -94,11 +94,11 @@ def differentiate_row(p: Any, at: int, normalizer: Any, statistics: Any, weights
     total = differentiate(normalizer, weights, gradient)
     if p.sink != 0 and statistics[0] > real(-np.inf):
         weight = exp(log_weight(real(normalizer.sink), statistics[0], statistics[1]))
-        array_at(p.grad_sink, at + 1, real(0))[at] = -total * weight
+        array_at(p.grad_sink, offset + 1, real(0))[offset] = -total * weight
     if p.shift != 0:
-        array_at(p.grad_shift, at + 1, real(0))[at] = total
+        array_at(p.grad_shift, offset + 1, real(0))[offset] = total
     if p.alphas != 0:
-        array_at(p.grad_alphas, at + 1, real(0))[at] = total
+        array_at(p.grad_alphas, offset + 1, real(0))[offset] = total
     if p.inverse_temperature != 1.0:
         factor = real(p.inverse_temperature)
         for j in range(gradient.size):
@@ -111,11 +111,11 @@ def add_bias_gradient(p: Any, block: Block, chunk: int, r: int, begin: int, grad
     n = gradient.size
     size = size_of(gradient[0])
     if p.bias_kind == DENSE_BIAS:
-        at = (block.at + r) * p.keys + begin
+        offset = (block.flat_row + r) * p.keys + begin
     else:
         head = (block.batch * p.heads + block.head) * p.chunks + chunk
-        at = head * (p.queries + p.keys - 1) + begin - (block.row + r) + p.queries - 1
-    sums = array_at(p.grad_bias + at * size, n, gradient[0])
+        offset = head * (p.queries + p.keys - 1) + begin - (block.row + r) + p.queries - 1
+    sums = array_at(p.grad_bias + offset * size, n, gradient[0])
     for j in range(n):
         sums[j] += gradient[j]
 
@@ -134,10 +134,10 @@ def differentiate_dropout(p: Any, block: Block, r: int, runs: Any, mixed: Any, g
         end = run.column + run.keys
         passed = gradient[run.column : end]
         if p.threshold > 0:
-            drop_row(p, block.at + r, run.first, mixed[run.column : end])
-            drop_row(p, block.at + r, run.first, passed)
+            drop_row(p, block.flat_row + r, run.first, mixed[run.column : end])
+            drop_row(p, block.flat_row + r, run.first, passed)
         if p.grad_weights != 0:
-            more = array_at(p.grad_weights + ((block.at + r) * p.keys + run.first) * size, run.keys, gradient[0])
+            more = array_at(p.grad_weights + ((block.flat_row + r) * p.keys + run.first) * size, run.keys, gradient[0])
             for j in range(run.keys):
                 passed[j] += more[j]
 
@@ -147,7 +147,7 @@ def take_weights(p: Any, block: Block, weights: Any) -> None:
     """Copy a block's weights from those that the forward pass returned."""
     real = weights.dtype.type
     for r in range(block.rows):
-        row = array_at(p.returned_weights + (block.at + r) * p.keys * size_of(real(0)), p.keys, real(0))
+        row = array_at(p.returned_weights + (block.flat_row + r) * p.keys * size_of(real(0)), p.keys, real(0))
         for s in range(block.segment_count):
             part = range_at(block.segments, s)
             copy(row[part.first :], weights[r, part.column : part.column + part.keys])
@@ -160,15 +160,15 @@ def differentiate_block(
     """From a block's scores, or its weights, to the gradient that these give to the values, and that of the scores."""
     weights, gradient, mixed = scratch.scores, gradients.gradient, gradients.mixed
     example = gradient[0, 0]
-    statistics = array_at(p.statistics + block.at * 2 * size_of(example), 2 * block.rows, example)
+    statistics = array_at(p.statistics + block.flat_row * 2 * size_of(example), 2 * block.rows, example)
     differentiate_mixture(p, block, routine, gradient)
     for r in range(block.rows):
-        runs = find_runs(p, block, r, scratch.runs)
+        runs = runs_of_row(p, block, r, scratch.runs)
         clear_hidden(block, runs, gradient[r])
         clear_hidden(block, runs, mixed[r])
         if runs.size == 0:
             continue
-        low, high = hull(runs)
+        low, high = column_span(runs)
         n, own = high - low, statistics[2 * r : 2 * r + 2]
         slopes, passed, mix = gradients.slopes[:n], gradient[r, low:high], mixed[r, low:high]
         if p.cap > 0:
@@ -176,7 +176,7 @@ def differentiate_block(
         seen = weights[r, low:high]
         if p.returned_weights == 0:
             adjust_row(p, block, r, runs, weights[r])
-            normalize_again(normalizer, seen, own[0], own[1])
+            recompute_weights(normalizer, seen, own[0], own[1])
         fill_gaps(runs, weights[r], seen.dtype.type(0))
         copy(seen, mix)
         window = scratch.gauss[:0]
@@ -187,7 +187,7 @@ def differentiate_block(
         differentiate_dropout(p, block, r, runs, mixed[r], gradient[r])
         if p.center != 0:
             differentiate_window(p, block, r, runs, seen, window, passed)
-        differentiate_row(p, block.at + r, normalizer, own, seen, passed)
+        differentiate_row(p, block.flat_row + r, normalizer, own, seen, passed)
         if p.grad_bias != 0:
             for number in range(runs.size):
                 run = range_at(runs.ranges, number)
@@ -202,7 +202,7 @@ def differentiate_block(
 
 def attention_backward(dtype: str, units: str, normalizer: str) -> Callable[[int], None]:
     """The body for a dtype, float32 or float64, a score's units and a normalizer."""
-    zero, of_head = ZEROS[dtype], normalizer_of_head(normalizer)
+    zero, read_normalizer = ZEROS[dtype], normalizer_reader(normalizer)
     additive, score, differentiate_scores = units != "product", SCORES[units], DIFFERENTIATIONS[units]
     prepare = PREPARATIONS[units]
 
@@ -222,7 +222,7 @@ def attention_backward(dtype: str, units: str, normalizer: str) -> Callable[[int
             clear_sums(p, task, gradients.key_sums)
             for h in range(group * shared, (group + 1) * shared):
                 read_weight(p, h, scratch.weight)
-                normalizer = of_head(p, h, zero)
+                normalizer = read_normalizer(p, h, zero)
                 for index in blocks_of_chunk(p, chunk):
                     block = block_of(p, b, h, index, scratch.segments)
                     if block.segment_count == 0:

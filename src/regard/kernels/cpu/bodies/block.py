@@ -16,8 +16,8 @@ from regard.kernels.cpu.bodies.parts import inlined
 from regard.kernels.cpu.bodies.products import Routine, product_with_keys, scores_of_few_rows
 from regard.kernels.cpu.bodies.relu_sum import copy_row, score_rectified
 from regard.kernels.cpu.bodies.tanh_scores import score_tile, score_tile_directly
-from regard.kernels.cpu.bodies.tanh_sum import Queries, keys_of, part_of_tile, prepare_row, reach, tiles_between
-from regard.kernels.cpu.bodies.visible_keys import SEGMENTS_LIMIT, KeyRange, find_segments, range_at
+from regard.kernels.cpu.bodies.tanh_sum import Queries, clip_tile, exponent_limit, keys_of, prepare_row, tiles_between
+from regard.kernels.cpu.bodies.visible_keys import SEGMENTS_LIMIT, KeyRange, range_at, write_segments
 from regard.kernels.cpu.bodies.wide_product import Matrix, Size
 from regard.kernels.cpu.kernel_arguments import FEW_ROWS
 from regard.kernels.cpu.sizes import LANES, ceil_div, even_length, padded_length
@@ -29,7 +29,7 @@ class Block(NamedTuple):
     Attributes:
         batch, head, group: whose they are; ``group`` is the key-and-value head.
         row, rows: the first row, and how many.
-        at: the first row counted through all batch rows and heads.
+        flat_row: the first row, counted through all batch rows and heads.
         segments: the keys that they see, ``[…, 3]``: those of `visible_keys`, in ascending order.
         segment_count: how many there are; 0: nothing is visible.
         columns: the end of the last one's columns.
@@ -40,7 +40,7 @@ class Block(NamedTuple):
     group: int
     row: int
     rows: int
-    at: int
+    flat_row: int
     segments: Any
     segment_count: int
     columns: int
@@ -52,7 +52,7 @@ class Scratch(NamedTuple):
     Attributes:
         scores: ``[rows, width]``, then weights.
         gauss: a Gaussian window, ``[width]``, or empty.
-        powers, extents: of an additive score's queries, ``[rows, even dim]`` and ``[rows]``.
+        exponentials, extents: of an additive score's queries, ``[rows, even dim]`` and ``[rows]``.
         weight: an additive score's, of a head, ``[even dim]``.
         segments: of a block, ``[SEGMENTS_LIMIT + 1, 3]``.
         runs: of a row, ``[runs, 3]``.
@@ -61,7 +61,7 @@ class Scratch(NamedTuple):
 
     scores: Any
     gauss: Any
-    powers: Any
+    exponentials: Any
     extents: Any
     weight: Any
     segments: Any
@@ -72,20 +72,20 @@ class Scratch(NamedTuple):
 @inlined
 def scratch_at(p: Any, scores: int, additive: bool, example: Any) -> Scratch:
     """Unfilled memory for the largest block, which begins at an address; at 0 only its end is of use, as its size."""
-    size, width, even = size_of(example), padded_length(p.keys) + LANES, even_length(p.dim) if additive else 0
+    size, width, even_dim = size_of(example), padded_length(p.keys) + LANES, even_length(p.dim) if additive else 0
     window = width if p.center != 0 else 0
     gauss = scores + p.block * width * size
-    powers = gauss + window * size
-    extents = powers + p.block * even * size
+    exponentials = gauss + window * size
+    extents = exponentials + p.block * even_dim * size
     weight = extents + p.block * size
-    segments = cache_line(weight + even * size)
+    segments = cache_line(weight + even_dim * size)
     runs = segments + 3 * 8 * (SEGMENTS_LIMIT + 1)
     return Scratch(
         matrix_at(scores, p.block, width, example),
         array_at(gauss, window, example),
-        matrix_at(powers, p.block, even, example),
+        matrix_at(exponentials, p.block, even_dim, example),
         array_at(extents, p.block, example),
-        array_at(weight, even, example),
+        array_at(weight, even_dim, example),
         matrix_at(segments, SEGMENTS_LIMIT + 1, 3, np.int64(0)),
         matrix_at(runs, p.runs, 3, np.int64(0)),
         cache_line(runs + 3 * 8 * p.runs),
@@ -97,9 +97,9 @@ def block_of(p: Any, b: int, h: int, index: int, segments: Any) -> Block:
     """A block of a head; its segments are written to memory that it keeps."""
     row = index * p.block
     rows = min(p.block, p.queries - row)
-    count, columns = find_segments(p, b, h, row, rows, segments)
-    at = (b * p.heads + h) * p.queries + row
-    return Block(b, h, h // (p.heads // p.kv_heads), row, rows, at, segments, count, columns)
+    count, columns = write_segments(p, b, h, row, rows, segments)
+    offset = (b * p.heads + h) * p.queries + row
+    return Block(b, h, h // (p.heads // p.kv_heads), row, rows, offset, segments, count, columns)
 
 
 @inlined
@@ -113,22 +113,22 @@ def blocks_of_chunk(p: Any, chunk: int) -> Any:
 @inlined
 def query_matrix(p: Any, block: Block, example: Any) -> Matrix:
     """The queries of a block."""
-    at = block.batch * p.query_batch + block.head * p.query_head + block.row * p.query_row
-    return Matrix(p.query + at * size_of(example), p.query_row, 1)
+    offset = block.batch * p.query_batch + block.head * p.query_head + block.row * p.query_row
+    return Matrix(p.query + offset * size_of(example), p.query_row, 1)
 
 
 @inlined
 def key_matrix(p: Any, block: Block, part: KeyRange, example: Any) -> Matrix:
     """The keys of a segment."""
-    at = block.batch * p.key_batch + block.group * p.key_head + part.first * p.key_row
-    return Matrix(p.key + at * size_of(example), p.key_row, 1)
+    offset = block.batch * p.key_batch + block.group * p.key_head + part.first * p.key_row
+    return Matrix(p.key + offset * size_of(example), p.key_row, 1)
 
 
 @inlined
 def value_matrix(p: Any, block: Block, part: KeyRange, example: Any) -> Matrix:
     """The values of a segment."""
-    at = block.batch * p.value_batch + block.group * p.value_head + part.first * p.value_row
-    return Matrix(p.value + at * size_of(example), p.value_row, 1)
+    offset = block.batch * p.value_batch + block.group * p.value_head + part.first * p.value_row
+    return Matrix(p.value + offset * size_of(example), p.value_row, 1)
 
 
 @inlined
@@ -141,8 +141,8 @@ def column_matrix(scores: Any, part: KeyRange) -> Matrix:
 def transposed_matrix(address: int, p: Any, block: Block, part: KeyRange, features: int, example: Any) -> Matrix:
     """A segment of transposed keys or values, ``[batch, kv_heads, features, padded keys]``; or address 0."""
     padded = padded_length(p.keys)
-    at = (block.batch * p.kv_heads + block.group) * features * padded + part.first
-    return Matrix(address + at * size_of(example) if address != 0 else 0, padded, 1)
+    offset = (block.batch * p.kv_heads + block.group) * features * padded + part.first
+    return Matrix(address + offset * size_of(example) if address != 0 else 0, padded, 1)
 
 
 @inlined
@@ -167,7 +167,7 @@ def additive_queries(p: Any, block: Block, scratch: Scratch) -> Queries:
     """The queries of a block for an additive score; their exponentials are those that were prepared last."""
     example = scratch.extents[0]
     raw = array_at(query_matrix(p, block, example).address, (block.rows - 1) * p.query_row + p.dim, example)
-    return Queries(scratch.powers, scratch.extents[: block.rows], raw, p.query_row)
+    return Queries(scratch.exponentials, scratch.extents[: block.rows], raw, p.query_row)
 
 
 def _prepare_units(relu: bool) -> Any:
@@ -180,7 +180,7 @@ def _prepare_units(relu: bool) -> Any:
         queries = additive_queries(p, block, scratch)
         for r in range(block.rows):
             row = queries.raw[r * queries.stride : r * queries.stride + p.dim]
-            queries.extents[r] = write(row, queries.powers[r])
+            queries.extents[r] = write(row, queries.exponentials[r])
         return queries
 
     return prepare
@@ -214,13 +214,13 @@ def _score_units(relu: bool) -> Any:
             part = range_at(block.segments, s)
             stop = min(part.first + padded_length(part.keys), keys.padded)
             for index in tiles_between(part.first, stop):
-                tile = part_of_tile(index, part.first, stop, part.column)
+                tile = clip_tile(index, part.first, stop, part.column)
                 for r in range(block.rows):
                     own = scores[r, tile.column : tile.column + tile.keys]
                     if relu:
-                        score_rectified(queries.powers[r], keys, tile.first, weight, own)
-                    elif queries.extents[r] <= reach(example) - keys.extents[index]:
-                        score_tile(queries.powers[r], keys, tile.first, weight, total, own)
+                        score_rectified(queries.exponentials[r], keys, tile.first, weight, own)
+                    elif queries.extents[r] <= exponent_limit(example) - keys.extents[index]:
+                        score_tile(queries.exponentials[r], keys, tile.first, weight, total, own)
                     else:
                         row = queries.raw[r * queries.stride : r * queries.stride + p.dim]
                         score_tile_directly(row, keys, tile.first, weight, own[: min(tile.keys, p.keys - tile.first)])

@@ -26,7 +26,7 @@ from regard.kernels.cpu.bodies.parts import inlined
 from regard.kernels.cpu.bodies.products import Routine, product, product_of_transposed, product_with_keys
 from regard.kernels.cpu.bodies.relu_sum import differentiate_rectified
 from regard.kernels.cpu.bodies.tanh_gradients import differentiate_tanh, differentiate_tile_directly, partial_sums
-from regard.kernels.cpu.bodies.tanh_sum import Gradients, any_beyond, keys_of, part_of_tile, tiles_between
+from regard.kernels.cpu.bodies.tanh_sum import Gradients, clip_tile, exceeds_limit, keys_of, tiles_between
 from regard.kernels.cpu.bodies.transposing import transpose
 from regard.kernels.cpu.bodies.visible_keys import KeyRange, range_at
 from regard.kernels.cpu.bodies.wide_product import Matrix, Size
@@ -60,21 +60,21 @@ class GradientScratch(NamedTuple):
 @inlined
 def gradient_scratch_at(p: Any, gradient: int, additive: bool, example: Any) -> GradientScratch:
     """Unfilled memory for the largest block, as `scratch_at`."""
-    size, width, even = size_of(example), padded_length(p.keys) + LANES, even_length(p.dim) if additive else 0
+    size, width, even_dim = size_of(example), padded_length(p.keys) + LANES, even_length(p.dim) if additive else 0
     capped, dim, padded = width if p.cap > 0 else 0, p.dim if additive else 0, padded_length(p.keys)
     mixed = gradient + p.block * width * size
     slopes = mixed + p.block * width * size
     sums = slopes + capped * size
-    key_sums = cache_line(sums + p.block * even * size)
-    partial = key_sums + even * padded * size
+    key_sums = cache_line(sums + p.block * even_dim * size)
+    partial = key_sums + even_dim * padded * size
     partials = p.block if additive else 0
     doubled_keys = partial + partials * 2 * REGISTER
     return GradientScratch(
         matrix_at(gradient, p.block, width, example),
         matrix_at(mixed, p.block, width, example),
         array_at(slopes, capped, example),
-        matrix_at(sums, p.block, even, example),
-        array_at(key_sums, even * padded, example),
+        matrix_at(sums, p.block, even_dim, example),
+        array_at(key_sums, even_dim * padded, example),
         partial_sums(partial, partials, example),
         matrix_at(doubled_keys, dim, TILE, example),
         cache_line(doubled_keys + dim * TILE * size),
@@ -112,10 +112,10 @@ def _differentiate_units(relu: bool) -> Any:
         """From the gradient of a block's additive scores to that of its queries, and the sums of keys and weight."""
         gradient, weight, rows = gradients.gradient, scratch.weight, block.rows
         example = gradient[0, 0]
-        real, size, even = gradient.dtype.type, size_of(gradient[0, 0]), weight.size
+        real, size, even_dim = gradient.dtype.type, size_of(gradient[0, 0]), weight.size
         keys, queries = keys_of(p, block.batch, block.group, example), additive_queries(p, block, scratch)
         head = (block.batch * p.heads + block.head) * p.chunks + chunk
-        grad_weight = array_at(p.grad_weight + head * even * size, even, example)
+        grad_weight = array_at(p.grad_weight + head * even_dim * size, even_dim, example)
         sums = Gradients(gradients.sums, gradients.key_sums, grad_weight, gradients.partial)
         sums.query[:rows] = real(0)
         for s in range(block.segment_count):
@@ -129,13 +129,13 @@ def _differentiate_units(relu: bool) -> Any:
                 whole = KeyRange(part.first, stop - part.first, part.column)
                 differentiate_tanh(queries, keys, whole, weight, gradient, sums)
             for index in tiles_between(part.first, stop):
-                tile = part_of_tile(index, part.first, stop, part.column)
+                tile = clip_tile(index, part.first, stop, part.column)
                 if relu:
                     differentiate_rectified(queries, keys, tile, weight, gradient, sums)
-                elif any_beyond(queries, keys, tile):
-                    known = part_of_tile(index, part.first, min(stop, p.keys), part.column)
+                elif exceeds_limit(queries, keys, tile):
+                    known = clip_tile(index, part.first, min(stop, p.keys), part.column)
                     differentiate_tile_directly(queries, keys, known, weight, gradient, sums, gradients.doubled_keys)
-        grad_query = array_at(p.grad_query + block.at * p.dim * size, rows * p.dim, example)
+        grad_query = array_at(p.grad_query + block.flat_row * p.dim * size, rows * p.dim, example)
         for r in range(rows):
             for d in range(p.dim):
                 grad_query[r * p.dim + d] = sums.query[r, d]
@@ -181,7 +181,7 @@ def _differentiate_product(
     gradient = gradients.gradient
     example = gradient[0, 0]
     size, scale = size_of(example), gradient.dtype.type(p.scale)
-    grad_query = Matrix(p.grad_query + block.at * p.dim * size, p.dim, 1)
+    grad_query = Matrix(p.grad_query + block.flat_row * p.dim * size, p.dim, 1)
     head = (block.batch * p.kv_heads + block.group) * p.chunks + chunk
     query = query_matrix(p, block, example)
     for s in range(block.segment_count):
@@ -204,7 +204,7 @@ chunk, routine for products, scratch, gradient scratch)``."""
 @inlined
 def grad_output_matrix(p: Any, block: Block, example: Any) -> Matrix:
     """The gradient of a block's output."""
-    return Matrix(p.grad_output + block.at * p.value_dim * size_of(example), p.value_dim, 1)
+    return Matrix(p.grad_output + block.flat_row * p.value_dim * size_of(example), p.value_dim, 1)
 
 
 @inlined
@@ -227,7 +227,7 @@ def differentiate_values(p: Any, block: Block, chunk: int, routine: Routine, mix
     grad_output = grad_output_matrix(p, block, example)
     for s in range(block.segment_count):
         part = range_at(block.segments, s)
-        at = (head * p.keys + part.first) * p.value_dim * size_of(example)
-        grad_value = Matrix(p.grad_value + at, p.value_dim, 1)
+        offset = (head * p.keys + part.first) * p.value_dim * size_of(example)
+        grad_value = Matrix(p.grad_value + offset, p.value_dim, 1)
         size = Size(part.keys, p.value_dim, block.rows)
         product_of_transposed(routine, size, one, column_matrix(mixed, part), grad_output, grad_value, 1)

@@ -13,8 +13,8 @@ from regard.kernels.cpu.bodies.parts import inlined
 from regard.kernels.cpu.bodies.vectors import (
     broadcast,
     four_registers,
+    lane_max,
     lanes_of,
-    larger,
     load,
     one_register,
     store,
@@ -77,7 +77,7 @@ def count_and_sum_above(numbers: Any, threshold: Any) -> tuple[Any, Any]:
     counts, sums = zeros, zeros
     whole = numbers.size - numbers.size % lanes_of(zeros)
     for j in range(0, whole, lanes_of(zeros)):
-        above = larger(zeros, load(address_of(numbers) + j * size, zeros) - thresholds)
+        above = lane_max(zeros, load(address_of(numbers) + j * size, zeros) - thresholds)
         counts = counts + where_less(zeros, above, ones, zeros)
         sums = sums + above
     count, total = sum_of(counts), sum_of(sums)
@@ -96,7 +96,7 @@ def sums_of_powers_above(numbers: Any, threshold: Any) -> tuple[Any, Any]:
     thresholds, sums, squares = broadcast(threshold, zeros), zeros, zeros
     whole = numbers.size - numbers.size % lanes_of(zeros)
     for j in range(0, whole, lanes_of(zeros)):
-        above = larger(zeros, load(address_of(numbers) + j * size, zeros) - thresholds)
+        above = lane_max(zeros, load(address_of(numbers) + j * size, zeros) - thresholds)
         sums = sums + above
         squares = squares + above * above
     total, square = sum_of(sums), sum_of(squares)

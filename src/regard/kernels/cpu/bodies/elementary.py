@@ -1,7 +1,7 @@
-"""Exponential and logarithm in a form that vectorizes: no branches, no calls, a few roundings.
+"""Exponential and logarithm in a form that vectorizes: without branches or calls.
 
-All reduce their argument to a short interval and sum a series there; float32 takes fewer terms of the same series.
-Errors are within 2 units in the last place.
+Each function reduces its argument to a short interval and sums a series there; float32 takes fewer terms of the same
+series. Errors are within 2 units in the last place.
 """
 
 # pyright: reportCallIssue=false, reportAttributeAccessIssue=false
@@ -22,12 +22,12 @@ _LN2_64 = (0.6931471803691238, 1.9082149292705877e-10)
 
 
 def exp(x):  # type: ignore[no-untyped-def]
-    """e to the power x; 0 below the least normal number's logarithm, finite up to the greatest's, NaN for NaN."""
+    """e to the power x; 0 below the logarithm of the least normal number, finite up to the greatest's, NaN for NaN."""
     raise NotImplementedError("only in kernels")
 
 
 def log(x):  # type: ignore[no-untyped-def]
-    """The natural logarithm of a positive normal number; of 0 it is a number below −87 (float32) or −700 (float64)."""
+    """The natural logarithm of a positive normal number; for 0, a number below −87 (float32) or −700 (float64)."""
     raise NotImplementedError("only in kernels")
 
 
@@ -57,7 +57,7 @@ def _power32(n):
 @exact
 def _exp32(x):
     n = nearest(x * np.float32(_LOG2E))
-    # Whole exponents beyond the normal ones are cut off, and corrected at the end.
+    # Exponents of subnormal and infinite results are clamped; the last line corrects the former.
     n = np.float32(-126.0) if n < np.float32(-126.0) else n
     n = np.float32(127.0) if n > np.float32(127.0) else n
     r = _remainder32(x, n)

@@ -56,7 +56,7 @@ def entmax_ratio(difference: Any, steepness: Any, power: Any) -> tuple[Any, Any]
 
 
 @inlined
-def gather(row: Any, steepness: Any, scores: Any, places: Any) -> Any:
+def gather(row: Any, steepness: Any, scores: Any, indices: Any) -> Any:
     """Copy the scores whose weight is above 0, and where they stand; how many they are, 0 if they are not few.
 
     Behind them stand scores of weight 0, to the end of a vector.
@@ -71,7 +71,7 @@ def gather(row: Any, steepness: Any, scores: Any, places: Any) -> Any:
     for j in range(row.size):
         # Without a branch, which would be foreseen wrongly for every other score that is kept.
         scores[count] = row[j]
-        places[count] = j
+        indices[count] = j
         count += np.int64(row[j] * steepness > real(-1))
     for j in range(count, padded_length(int(count))):
         scores[j] = real(-1e30)
@@ -79,12 +79,12 @@ def gather(row: Any, steepness: Any, scores: Any, places: Any) -> Any:
 
 
 @inlined
-def scatter(row: Any, weights: Any, places: Any, count: int) -> None:
+def scatter(row: Any, weights: Any, indices: Any, count: int) -> None:
     """Write gathered weights to their places, and zeros to all others."""
     for j in range(row.size):
         row[j] = row.dtype.type(0)
     for j in range(count):
-        row[places[j]] = weights[j]
+        row[indices[j]] = weights[j]
 
 
 @inlined
@@ -101,7 +101,7 @@ def entmax_row(normalizer: Entmax, row: Any, top: Any) -> tuple[Any, Any]:
     best, distance = real(1), real(np.inf)
     # Weights of 0 stay 0 for smaller q. Where few others are left, only these are looked at.
     gathered = array_at(stack_memory(BYTES), PART, real(0))
-    places = array_at(stack_memory(BYTES), PART, np.int32(0))
+    indices = array_at(stack_memory(BYTES), PART, np.int32(0))
     ratios = array_at(stack_memory(BYTES), PART, real(0))
     looked_at, count = row, np.int64(0)
     steps = np.int64(0)
@@ -118,7 +118,7 @@ def entmax_row(normalizer: Entmax, row: Any, top: Any) -> tuple[Any, Any]:
         if arrived or not (middle > low and middle < high):
             break
         if mass > real(1) and count == 0 and best < real(1) and row.size >= MANY:
-            count = gather(row, entmax_steepness(best, power), gathered, places)
+            count = gather(row, entmax_steepness(best, power), gathered, indices)
             if count > 0:
                 looked_at = gathered[: padded_length(count)]
         # Newton's step for log q + log Σ = 0, by log q: nearly a straight line. Where kinks bend it, halve the bracket.
@@ -142,7 +142,7 @@ def entmax_row(normalizer: Entmax, row: Any, top: Any) -> tuple[Any, Any]:
                 looked_at[j] = entmax_ratio(looked_at[j], steepness, power)[0] * inverse
         best = inverse
     if count > 0:
-        scatter(row, looked_at, places, count)
+        scatter(row, looked_at, indices, count)
     return top, best
 
 
@@ -191,7 +191,7 @@ def entmax_steepness(best: Any, power: Any) -> Any:
 
 
 @inlined
-def entmax_again(normalizer: Entmax, row: Any, first: Any, second: Any) -> None:
+def recompute_entmax(normalizer: Entmax, row: Any, first: Any, second: Any) -> None:
     real = row.dtype.type
     power = real(normalizer.alpha - 1.0)
     if power > real(1):

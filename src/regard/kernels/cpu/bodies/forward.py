@@ -33,9 +33,9 @@ from regard.kernels.cpu.bodies.intrinsics import (
 from regard.kernels.cpu.bodies.parts import inlined
 from regard.kernels.cpu.bodies.products import Routine, limit_threads, mixtures_of_few_rows, product, routine_of
 from regard.kernels.cpu.bodies.row_adjustments import adjust_row, drop_row, window_row
-from regard.kernels.cpu.bodies.row_normalizers import beyond_finite, fill_nan, normalize, normalizer_of_head
+from regard.kernels.cpu.bodies.row_normalizers import fill_nan, normalize, normalizer_reader, sum_of_nonfinite
 from regard.kernels.cpu.bodies.sparse_mixture import SPARSE, are_few, are_finite, mix_sparsely
-from regard.kernels.cpu.bodies.visible_keys import KeyRange, clear_hidden, find_runs, range_at
+from regard.kernels.cpu.bodies.visible_keys import KeyRange, clear_hidden, range_at, runs_of_row
 from regard.kernels.cpu.bodies.wide_product import Matrix, Size
 from regard.kernels.cpu.kernel_arguments import FEW_ROWS, WIDE
 from regard.kernels.cpu.sizes import LANES, ceil_div
@@ -55,10 +55,10 @@ def weigh_block(p: Any, block: Block, scratch: Scratch, normalizer: Any, statist
     real = scores.dtype.type
     spoilt = np.int64(0)
     for r in range(block.rows):
-        runs, row = find_runs(p, block, r, scratch.runs), scores[r]
+        runs, row = runs_of_row(p, block, r, scratch.runs), scores[r]
         if runs.size > 0:
             visible = adjust_row(p, block, r, runs, row)
-            if again and beyond_finite(visible) != real(0):
+            if again and sum_of_nonfinite(visible) != real(0):
                 fill_nan(visible)
             else:
                 statistics[2 * r], statistics[2 * r + 1] = normalize(normalizer, visible)
@@ -79,7 +79,7 @@ def store_weights(p: Any, block: Block, weights: Any) -> None:
     """Copy a block's weights to those that are returned."""
     real = weights.dtype.type
     for r in range(block.rows):
-        row = array_at(p.returned_weights + (block.at + r) * p.keys * size_of(real(0)), p.keys, real(0))
+        row = array_at(p.returned_weights + (block.flat_row + r) * p.keys * size_of(real(0)), p.keys, real(0))
         done = np.int64(0)
         for s in range(block.segment_count):
             part = range_at(block.segments, s)
@@ -97,7 +97,7 @@ def mix_values(p: Any, block: Block, routine: Routine, weights: Any, sparse: boo
         sparse: whether weights of 0 may be passed over; see `can_mix_sparsely`.
     """
     real = weights.dtype.type
-    result = Matrix(p.output + block.at * p.value_dim * weights.itemsize, p.value_dim, 1)
+    result = Matrix(p.output + block.flat_row * p.value_dim * weights.itemsize, p.value_dim, 1)
     for s in range(block.segment_count):
         part = range_at(block.segments, s)
         size, value = Size(block.rows, p.value_dim, part.keys), value_matrix(p, block, part, weights[0, 0])
@@ -113,14 +113,14 @@ def mix_values(p: Any, block: Block, routine: Routine, weights: Any, sparse: boo
 @inlined
 def can_mix_sparsely(p: Any, block: Block, routine: Routine, zero: Any) -> bool:
     """Whether the values of a block's head can be mixed without those of weight 0, and nothing shows it."""
-    if routine.way != WIDE or p.value_dim % LANES != 0:
+    if routine.method != WIDE or p.value_dim % LANES != 0:
         return False
     return are_finite(Size(p.keys, p.value_dim, 0), value_matrix(p, block, KeyRange(0, p.keys, 0), zero), zero)
 
 
 def attention_forward(dtype: str, units: str, normalizer: str) -> Callable[[int], None]:
     """The body for a dtype, float32 or float64, a score's units and a normalizer."""
-    zero, of_head = ZEROS[dtype], normalizer_of_head(normalizer)
+    zero, read_normalizer = ZEROS[dtype], normalizer_reader(normalizer)
     additive, score, competing = units != "product", SCORES[units], normalizer not in ("sigmoid", "hard")
     may_be_sparse = dtype == "float32" and normalizer in SPARSE and can_compress()
 
@@ -142,8 +142,8 @@ def attention_forward(dtype: str, units: str, normalizer: str) -> Callable[[int]
             h = task // blocks % p.heads
             block = block_of(p, task // blocks // p.heads, h, task % blocks, scratch.segments)
             rows = block.rows
-            statistics = array_at(p.statistics + block.at * 2 * size_of(zero), 2 * rows, zero)
-            output = array_at(p.output + block.at * p.value_dim * size_of(zero), rows * p.value_dim, zero)
+            statistics = array_at(p.statistics + block.flat_row * 2 * size_of(zero), 2 * rows, zero)
+            output = array_at(p.output + block.flat_row * p.value_dim * size_of(zero), rows * p.value_dim, zero)
             if block.segment_count == 0:
                 output[:] = zero
                 statistics[:] = real(-np.inf)
@@ -151,7 +151,7 @@ def attention_forward(dtype: str, units: str, normalizer: str) -> Callable[[int]
                     store_weights(p, block, scores)
                 continue
             read_weight(p, h, scratch.weight)
-            normalizer, again = of_head(p, h, zero), False
+            normalizer, again = read_normalizer(p, h, zero), False
             while True:
                 score(p, block, routine, scratch)
                 spoilt = weigh_block(p, block, scratch, normalizer, statistics, again)
@@ -165,7 +165,7 @@ def attention_forward(dtype: str, units: str, normalizer: str) -> Callable[[int]
                 for r in range(rows):
                     for number in range(block.segment_count):
                         part = range_at(block.segments, number)
-                        drop_row(p, block.at + r, part.first, scores[r, part.column : part.column + part.keys])
+                        drop_row(p, block.flat_row + r, part.first, scores[r, part.column : part.column + part.keys])
             group = block.batch * p.kv_heads + block.group
             if may_be_sparse and rows > FEW_ROWS and group != known:
                 known, sparse = group, can_mix_sparsely(p, block, routine, zero)

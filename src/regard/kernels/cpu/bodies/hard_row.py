@@ -11,7 +11,7 @@ from regard.kernels.cpu.bodies.parts import inlined
 
 
 @inlined
-def hard_row_again(normalizer: Any, row: Any, first: Any, second: Any) -> None:
+def recompute_hard(normalizer: Any, row: Any, first: Any, second: Any) -> None:
     """The weights of a row whose key is known."""
     real = row.dtype.type
     row[:] = real(0)
@@ -37,5 +37,5 @@ def hard_row(normalizer: Any, row: Any, top: Any) -> tuple[Any, Any]:
     else:
         while row[place] != top:
             place += 1
-    hard_row_again(normalizer, row, top, real(place))
+    recompute_hard(normalizer, row, top, real(place))
     return top, real(place)

@@ -18,8 +18,8 @@ from regard.kernels.cpu.bodies.vector_exp import exp_of
 from regard.kernels.cpu.bodies.vectors import (
     broadcast,
     has_nan,
+    lane_max,
     lanes_of,
-    larger,
     load,
     one_register,
     store,
@@ -30,7 +30,7 @@ from regard.kernels.cpu.bodies.vectors import (
 
 
 @inlined
-def even_out(lanes: Lanes, zeros: Any, zero: Any) -> Any:
+def flatten_nonfinite(lanes: Lanes, zeros: Any, zero: Any) -> Any:
     """Write 0 for all scores but −∞ to the lanes that have NaN or +∞; the sum of these numbers in each lane, or 0."""
     real, vector = type(zero), lanes_of(zeros) * size_of(zero)
     infinite, hidden, beyond = broadcast(real(np.inf), zeros), broadcast(real(-np.inf), zeros), zeros
@@ -59,7 +59,7 @@ def read_lanes(p: Any, lanes: Lanes, chunk: int, spoilt: bool, zeros: Any, zero:
     one, least, own = broadcast(real(1), zeros), broadcast(real(-100), zeros), load(address_of(lanes.own), zeros)
     top, beyond = score_lanes(p, lanes, zeros, zero), zeros
     if spoilt:
-        beyond = even_out(lanes, zeros, zero)
+        beyond = flatten_nonfinite(lanes, zeros, zero)
         top = where_equal(beyond, zeros, top, zeros)
     total, rest, moment, distance = zeros, zeros, zeros, zeros
     for j in range(lanes.first, lanes.last):
@@ -72,7 +72,7 @@ def read_lanes(p: Any, lanes: Lanes, chunk: int, spoilt: bool, zeros: Any, zero:
         store(power, lanes.scores + j * vector)
         if p.distance != 0:
             gap = own - broadcast(real(np.int32(j)), zeros)
-            distance = distance + power * larger(zeros - gap, gap)
+            distance = distance + power * lane_max(zeros - gap, gap)
     if has_nan(total):
         return True
     # ∞ − ∞ is NaN.

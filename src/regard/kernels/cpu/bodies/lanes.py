@@ -15,7 +15,7 @@ import numpy as np
 from regard.kernels.cpu.bodies.intrinsics import address_of, array_at, copy, size_of
 from regard.kernels.cpu.bodies.parts import inlined
 from regard.kernels.cpu.bodies.transposing import transpose
-from regard.kernels.cpu.bodies.vectors import broadcast, broadcast_at, lanes_of, larger, load, store, where_less
+from regard.kernels.cpu.bodies.vectors import broadcast, broadcast_at, lane_max, lanes_of, load, store, where_less
 from regard.kernels.cpu.bodies.visible_keys import run_of_row
 from regard.kernels.cpu.bodies.wide_product import Matrix
 
@@ -72,8 +72,8 @@ def lanes_at(p: Any, memory: int, b: int, h: int, row: int, rows: int, zeros: An
         array_at(rest + 2 * width * size, width, zero),
         array_at(rest + 3 * width * size, width, zero),
     )
-    at = b * p.query_batch + h * p.query_head + row * p.query_row
-    transpose(Matrix(p.query + at * size, p.query_row, 1), rows, p.dim, Matrix(memory, width, 1), zero)
+    offset = b * p.query_batch + h * p.query_head + row * p.query_row
+    transpose(Matrix(p.query + offset * size, p.query_row, 1), rows, p.dim, Matrix(memory, width, 1), zero)
     for i in range(width):
         own[i] = real(np.int32(row + i + p.key_offset))
         starts[i] = zero
@@ -124,17 +124,17 @@ def multiply_keys(keys: Matrix, depth: int, lanes: Lanes, zeros: Any, zero: Any)
 def score_lanes(p: Any, lanes: Lanes, zeros: Any, zero: Any) -> Any:
     """Write the scores of the keys that are seen; the largest of each lane, `LOWEST` where it sees none above."""
     real, vector = type(zero), lanes_of(zeros) * size_of(zero)
-    at = lanes.batch * p.key_batch + lanes.head // (p.heads // p.kv_heads) * p.key_head
-    multiply_keys(Matrix(p.key + at * size_of(zero), p.key_row, 1), p.dim, lanes, zeros, zero)
+    offset = lanes.batch * p.key_batch + lanes.head // (p.heads // p.kv_heads) * p.key_head
+    multiply_keys(Matrix(p.key + offset * size_of(zero), p.key_row, 1), p.dim, lanes, zeros, zero)
     scale, top = broadcast(real(p.scale), zeros), broadcast(real(LOWEST), zeros)
-    limited = p.start != 0 or lanes.rows < lanes_of(zeros)
+    masked = p.start != 0 or lanes.rows < lanes_of(zeros)
     for j in range(lanes.first, lanes.last):
         score = scale * load(lanes.scores + j * vector, zeros)
-        if limited:
+        if masked:
             number, hidden = broadcast(real(np.int32(j)), zeros), broadcast(real(-np.inf), zeros)
             starts, stops = load(address_of(lanes.starts), zeros), load(address_of(lanes.stops), zeros)
             score = where_less(number, starts, hidden, where_less(number, stops, score, hidden))
-        top = larger(score, top)
+        top = lane_max(score, top)
         store(score, lanes.scores + j * vector)
     return top
 
@@ -142,9 +142,9 @@ def score_lanes(p: Any, lanes: Lanes, zeros: Any, zero: Any) -> Any:
 @inlined
 def write_rows(address: int, vector: Any, p: Any, lanes: Lanes, zero: Any) -> None:
     """Write one number of each row that there is."""
-    at = address + ((lanes.batch * p.heads + lanes.head) * p.queries + lanes.row) * size_of(zero)
+    offset = address + ((lanes.batch * p.heads + lanes.head) * p.queries + lanes.row) * size_of(zero)
     if lanes.rows == lanes.numbers.size:
-        store(vector, at)
+        store(vector, offset)
     else:
         store(vector, address_of(lanes.numbers))
-        copy(lanes.numbers, array_at(at, lanes.rows, zero))
+        copy(lanes.numbers, array_at(offset, lanes.rows, zero))

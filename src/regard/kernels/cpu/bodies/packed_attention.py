@@ -22,10 +22,10 @@ from regard.kernels.cpu.bodies.transposing import transpose
 from regard.kernels.cpu.bodies.vector_exp import exp_of
 from regard.kernels.cpu.bodies.vectors import (
     broadcast,
+    lane_max,
     lanes_of,
-    larger,
-    largest_of,
     load,
+    max_of,
     one_register,
     store,
     sum_of,
@@ -91,9 +91,9 @@ def _transposed(source: Matrix, keys: int, features: int, spare: int, target: in
 
 
 @inlined
-def _hide(numbers: Any, places: Any, first: Any, end: Any, hidden: Any) -> Any:
+def _hide(numbers: Any, positions: Any, first: Any, end: Any, hidden: Any) -> Any:
     """The numbers at places from one to before another; others are ``hidden``."""
-    return where_less(places, first, hidden, where_less(places, end, numbers, hidden))
+    return where_less(positions, first, hidden, where_less(positions, end, numbers, hidden))
 
 
 @inlined
@@ -103,7 +103,7 @@ def _visible(p: Any, sequence: Sequence, i: int) -> tuple[int, int]:
 
 
 @inlined
-def _weigh(p: Any, sequence: Sequence, scores: Matrix, places: int, zero: Any) -> None:
+def _weigh(p: Any, sequence: Sequence, scores: Matrix, positions: int, zero: Any) -> None:
     """The scores ``[queries, padded keys]`` become weights."""
     zeros, size = one_register(zero), size_of(zero)
     lanes, real = lanes_of(zeros), type(zero)
@@ -114,13 +114,13 @@ def _weigh(p: Any, sequence: Sequence, scores: Matrix, places: int, zero: Any) -
         first, end = broadcast(real(low), zeros), broadcast(real(high), zeros)
         top = lowest
         for j in range(0, scores.row, lanes):
-            own = _hide(load(row + j * size, zeros), load(places + j * size, zeros), first, end, lowest)
-            top = larger(own, top)
-        largest = broadcast(largest_of(top), zeros)
+            own = _hide(load(row + j * size, zeros), load(positions + j * size, zeros), first, end, lowest)
+            top = lane_max(own, top)
+        row_maximum = broadcast(max_of(top), zeros)
         total = zeros
         for j in range(0, scores.row, lanes):
-            power = exp_of(load(row + j * size, zeros) - largest)
-            power = _hide(power, load(places + j * size, zeros), first, end, zeros)
+            power = exp_of(load(row + j * size, zeros) - row_maximum)
+            power = _hide(power, load(positions + j * size, zeros), first, end, zeros)
             store(power, row + j * size)
             total = total + power
         mass = sum_of(total)
@@ -139,7 +139,7 @@ def _drop(p: Any, sequence: Sequence, head: int, weights: Matrix, zero: Any) -> 
 
 
 @inlined
-def _differentiate(p: Any, sequence: Sequence, weights: Matrix, grads: Matrix, places: int, zero: Any) -> None:
+def _differentiate(p: Any, sequence: Sequence, weights: Matrix, grads: Matrix, positions: int, zero: Any) -> None:
     """The weights' gradients become those of the scores: ``weight · (gradient − Σ weight · gradient)``."""
     zeros, size = one_register(zero), size_of(zero)
     lanes, real = lanes_of(zeros), type(zero)
@@ -150,19 +150,19 @@ def _differentiate(p: Any, sequence: Sequence, weights: Matrix, grads: Matrix, p
         total = zeros
         for j in range(0, weights.row, lanes):
             # A hidden gradient may be NaN, and 0 · NaN is NaN.
-            shown = _hide(load(given + j * size, zeros), load(places + j * size, zeros), first, end, zeros)
+            shown = _hide(load(given + j * size, zeros), load(positions + j * size, zeros), first, end, zeros)
             store(shown, given + j * size)
             total = total + shown * load(row + j * size, zeros)
         mean = broadcast(sum_of(total), zeros)
         for j in range(0, weights.row, lanes):
             own = load(row + j * size, zeros) * (load(given + j * size, zeros) - mean)
-            store(_hide(own, load(places + j * size, zeros), first, end, zeros), given + j * size)
+            store(_hide(own, load(positions + j * size, zeros), first, end, zeros), given + j * size)
 
 
 @inlined
-def _number(places: int, zero: Any) -> None:
+def _number(positions: int, zero: Any) -> None:
     """Write 0, 1, 2, … to an address."""
-    numbers = array_at(places, PACKED_LENGTH, zero)
+    numbers = array_at(positions, PACKED_LENGTH, zero)
     for j in range(PACKED_LENGTH):
         numbers[j] = j
 
@@ -174,9 +174,9 @@ def packed_attention(dtype: str) -> Callable[[int], None]:
     def body(address: int) -> None:
         p = packed_at(address)
         one, routine, D, V = type(zero)(1), Routine(WIDE, 0, p.multiply), p.dim, p.value_dim
-        places, spare = stack_memory(_PLACES_BYTES), stack_memory(_FEATURES_BYTES)
+        positions, spare = stack_memory(_PLACES_BYTES), stack_memory(_FEATURES_BYTES)
         keys, scores = stack_memory(_FEATURES_BYTES), stack_memory(_SCORES_BYTES)
-        _number(places, zero)
+        _number(positions, zero)
         group = p.heads // p.kv_heads
         while True:
             task = fetch_add(address)
@@ -193,7 +193,7 @@ def packed_attention(dtype: str) -> Callable[[int], None]:
                 output = _part(p.output, p.output_row, sequence.query, head, V)
                 size = Size(sequence.queries, columns.row, D)
                 product(routine, size, type(zero)(p.scale), query, columns, weights, 0)
-                _weigh(p, sequence, weights, places, zero)
+                _weigh(p, sequence, weights, positions, zero)
                 if p.threshold > 0:
                     _drop(p, sequence, head, weights, zero)
                 product(routine, Size(sequence.queries, V, sequence.keys), one, weights, value, output, 0)
@@ -209,10 +209,10 @@ def packed_attention_gradients(dtype: str) -> Callable[[int], None]:
         p = packed_at(address)
         one, scale = type(zero)(1), type(zero)(p.scale)
         routine, D, V = Routine(WIDE, 0, p.multiply), p.dim, p.value_dim
-        places, spare = stack_memory(_PLACES_BYTES), stack_memory(_FEATURES_BYTES)
+        positions, spare = stack_memory(_PLACES_BYTES), stack_memory(_FEATURES_BYTES)
         keys, values = stack_memory(_FEATURES_BYTES), stack_memory(_FEATURES_BYTES)
         scores, grads, dropped = stack_memory(_SCORES_BYTES), stack_memory(_SCORES_BYTES), stack_memory(_SCORES_BYTES)
-        _number(places, zero)
+        _number(positions, zero)
         group = p.heads // p.kv_heads
         while True:
             task = fetch_add(address)
@@ -233,18 +233,18 @@ def packed_attention_gradients(dtype: str) -> Callable[[int], None]:
                 grad_output = _part(p.grad_output, p.grad_output_row, sequence.query, head, V)
                 grad_query = _part(p.grad_query, p.grad_query_row, sequence.query, head, D)
                 product(routine, Size(queries, padded, D), scale, query, key_columns, weights, 0)
-                _weigh(p, sequence, weights, places, zero)
+                _weigh(p, sequence, weights, positions, zero)
                 product(routine, Size(queries, padded, V), one, grad_output, value_columns, grad_scores, 0)
                 if p.threshold > 0:
                     mixed = Matrix(dropped, padded, 1)
                     copy(array_at(scores, queries * padded, zero), array_at(dropped, queries * padded, zero))
                     _drop(p, sequence, head, mixed, zero)
                     _drop(p, sequence, head, grad_scores, zero)
-                _differentiate(p, sequence, weights, grad_scores, places, zero)
+                _differentiate(p, sequence, weights, grad_scores, positions, zero)
                 product(routine, Size(queries, D, sequence.keys), scale, grad_scores, key, grad_query, 0)
-                across, kept = Matrix(grads, 1, padded), 0 if member == 0 else 1
-                product(routine, Size(sequence.keys, D, queries), scale, across, query, grad_key, kept)
+                across, beta = Matrix(grads, 1, padded), 0 if member == 0 else 1
+                product(routine, Size(sequence.keys, D, queries), scale, across, query, grad_key, beta)
                 across = Matrix(mixed.address, 1, padded)
-                product(routine, Size(sequence.keys, V, queries), one, across, grad_output, grad_value, kept)
+                product(routine, Size(sequence.keys, V, queries), one, across, grad_output, grad_value, beta)
 
     return body

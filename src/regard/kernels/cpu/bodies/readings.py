@@ -22,19 +22,19 @@ from regard.kernels.cpu.bodies.block import (
 )
 from regard.kernels.cpu.bodies.elementary import exp, log
 from regard.kernels.cpu.bodies.intrinsics import allocate, array_at, cache_line, fetch_add, release, size_of
-from regard.kernels.cpu.bodies.max_reduce import largest
+from regard.kernels.cpu.bodies.max_reduce import row_maximum
 from regard.kernels.cpu.bodies.parts import exact, inlined
 from regard.kernels.cpu.bodies.products import limit_threads, routine_of
 from regard.kernels.cpu.bodies.row_adjustments import adjust_row, window_row
 from regard.kernels.cpu.bodies.row_normalizers import (
-    beyond_finite,
     clear_row,
     fill_nan,
     normalize,
-    normalizer_of_head,
+    normalizer_reader,
+    sum_of_nonfinite,
 )
-from regard.kernels.cpu.bodies.top_weights import GROUP, restore_unknown, take_top, take_unknown
-from regard.kernels.cpu.bodies.visible_keys import COLUMN, fill_gaps, find_runs, key_at, range_at
+from regard.kernels.cpu.bodies.top_weights import GROUP, restore_nan, take_nan, take_top
+from regard.kernels.cpu.bodies.visible_keys import COLUMN, fill_gaps, key_at, range_at, runs_of_row
 from regard.kernels.cpu.sizes import ceil_div
 
 
@@ -47,7 +47,7 @@ def softmax_with_entropy(row: Any, sink: Any, has_sink: bool) -> tuple[Any, Any]
     one sign, so nothing cancels. The keys' own sum is taken below their own maximum: below a sink it could vanish.
     """
     real = row.dtype.type
-    top = largest(row)
+    top = row_maximum(row)
     if top == real(-np.inf):
         seen = clear_row(row, top)
         return top + seen, seen
@@ -88,7 +88,7 @@ def softmax_with_entropy(row: Any, sink: Any, has_sink: bool) -> tuple[Any, Any]
 def log_sum_exp(row: Any) -> Any:
     """log Σ exp of a row of scores: −inf for an empty one, NaN for one with NaN, else +inf for one with +inf."""
     real = row.dtype.type
-    top = largest(row)
+    top = row_maximum(row)
     total = real(0)
     if top == real(-np.inf):
         for j in range(row.size):
@@ -99,7 +99,7 @@ def log_sum_exp(row: Any) -> Any:
         total += exp(row[j] - top)
     result = top + log(total)
     # ∞ − ∞ is NaN.
-    return result if result == result else beyond_finite(row)
+    return result if result == result else sum_of_nonfinite(row)
 
 
 @inlined
@@ -120,7 +120,7 @@ def without_sign(number: Any) -> Any:
 
 
 @inlined
-def sum_of_unknown(row: Any) -> Any:
+def nan_or_zero(row: Any) -> Any:
     """NaN if a number of a row is NaN, else 0."""
     total = row.dtype.type(0)
     for j in range(row.size):
@@ -134,9 +134,9 @@ def pool_row(p: Any, block: Block, chunk: int, r: int, begin: int, weights: Any)
     zero = weights.dtype.type(0)
     size = size_of(zero)
     head = (block.batch * p.heads + block.head) * p.chunks + chunk
-    at = (head * p.pooled_rows + (block.row + r + p.first_row) * p.pooled_rows // p.all_rows) * p.pooled_columns
-    sums = array_at(p.pooled_sum + at * size, p.pooled_columns, zero)
-    tops = array_at(p.pooled_max + at * size, p.pooled_columns, zero)
+    offset = (head * p.pooled_rows + (block.row + r + p.first_row) * p.pooled_rows // p.all_rows) * p.pooled_columns
+    sums = array_at(p.pooled_sum + offset * size, p.pooled_columns, zero)
+    tops = array_at(p.pooled_max + offset * size, p.pooled_columns, zero)
     j, n = 0, weights.size
     while j < n:
         cell = (begin + j) * p.pooled_columns // p.keys
@@ -147,7 +147,7 @@ def pool_row(p: Any, block: Block, chunk: int, r: int, begin: int, weights: Any)
             total += weights[k]
         sums[cell] += total
         # Comparisons pass over NaN, sums do not.
-        top = largest(weights[j:end]) if total == total else total
+        top = row_maximum(weights[j:end]) if total == total else total
         tops[cell] = top if top > tops[cell] or top != top else tops[cell]
         j = end
 
@@ -163,18 +163,18 @@ def read_row(p: Any, block: Block, chunk: int, r: int, runs: Any, weights: Any, 
     """
     real = weights.dtype.type
     zero = real(0)
-    size, at, low = size_of(zero), block.at + r, runs.ranges[0, COLUMN]
+    size, offset, low = size_of(zero), block.flat_row + r, runs.ranges[0, COLUMN]
     if p.peak != 0:
         # Comparisons pass over NaN.
-        array_at(p.peak, at + 1, zero)[at] = max(largest(weights), zero) + unknown
+        array_at(p.peak, offset + 1, zero)[offset] = max(row_maximum(weights), zero) + unknown
     if p.top_k > 0:
-        indices = array_at(p.top_indices + at * p.top_k * 8, p.top_k, np.int64(0))
-        tops, taken = array_at(p.top_weights + at * p.top_k * size, p.top_k, zero), 0
+        indices = array_at(p.top_indices + offset * p.top_k * 8, p.top_k, np.int64(0))
+        tops, taken = array_at(p.top_weights + offset * p.top_k * size, p.top_k, zero), 0
         if unknown != unknown:
-            taken = take_unknown(weights, tops, indices)
+            taken = take_nan(weights, tops, indices)
         take_top(weights, tops[taken:], indices[taken:], maxima)
         if unknown != unknown:
-            restore_unknown(weights)
+            restore_nan(weights)
         for k in range(p.top_k):
             if indices[k] >= 0:
                 indices[k] = key_at(runs, low + indices[k])
@@ -188,7 +188,7 @@ def read_run(p: Any, block: Block, chunk: int, r: int, begin: int, weights: Any)
     """What is summed or stored of one row's weights for the keys from ``begin`` on."""
     row, n = block.row + r, weights.size
     zero = weights.dtype.type(0)
-    real, size, at = type(zero), size_of(zero), block.at + r
+    real, size, offset = type(zero), size_of(zero), block.flat_row + r
     if p.received != 0:
         place = ((block.batch * p.heads + block.head) * p.chunks + chunk) * p.keys + begin
         sums = array_at(p.received + place * size, n, zero)
@@ -199,7 +199,7 @@ def read_run(p: Any, block: Block, chunk: int, r: int, begin: int, weights: Any)
         total = zero
         for j in range(n):
             total += weights[j] * abs(own - real(np.int32(j)))
-        array_at(p.distance, at + 1, zero)[at] += total
+        array_at(p.distance, offset + 1, zero)[offset] += total
     if p.pooled_sum != 0:
         pool_row(p, block, chunk, r, begin, weights)
     if p.weights != 0:
@@ -213,7 +213,7 @@ def read_run(p: Any, block: Block, chunk: int, r: int, begin: int, weights: Any)
 
 
 @inlined
-def block_is_wanted(p: Any, block: Block) -> bool:
+def reads_block(p: Any, block: Block) -> bool:
     """Whether a block holds a row of those to which readings are confined."""
     if p.only_stored == 0:
         return True
@@ -226,7 +226,7 @@ def block_is_wanted(p: Any, block: Block) -> bool:
 
 def attention_readings(dtype: str, units: str, normalizer: str) -> Callable[[int], None]:
     """The body for a dtype, float32 or float64, a score's units and a normalizer."""
-    zero, of_head = ZEROS[dtype], normalizer_of_head(normalizer)
+    zero, read_normalizer = ZEROS[dtype], normalizer_reader(normalizer)
     softmax, competing = normalizer == "softmax", normalizer not in ("sigmoid", "hard")
     additive, score = units != "product", SCORES[units]
 
@@ -248,10 +248,10 @@ def attention_readings(dtype: str, units: str, normalizer: str) -> Callable[[int
             head, chunk = task // p.chunks, task % p.chunks
             b, h = head // p.heads, head % p.heads
             read_weight(p, h, scratch.weight)
-            normalizer = of_head(p, h, zero)
+            normalizer = read_normalizer(p, h, zero)
             for index in blocks_of_chunk(p, chunk):
                 block = block_of(p, b, h, index, scratch.segments)
-                if block.segment_count == 0 or not block_is_wanted(p, block):
+                if block.segment_count == 0 or not reads_block(p, block):
                     continue
                 # Where a score is NaN or +∞, weights are 0 at scores of −∞ alone, which softmax wrote over: they are
                 # computed again.
@@ -259,7 +259,7 @@ def attention_readings(dtype: str, units: str, normalizer: str) -> Callable[[int
                 while True:
                     score(p, block, routine, scratch)
                     for r in range(block.rows):
-                        runs = find_runs(p, block, r, scratch.runs)
+                        runs = runs_of_row(p, block, r, scratch.runs)
                         if runs.size == 0:
                             continue
                         visible = adjust_row(p, block, r, runs, scratch.scores[r])
@@ -267,7 +267,7 @@ def attention_readings(dtype: str, units: str, normalizer: str) -> Callable[[int
                         # What is known when a kernel is compiled comes first: only one branch is compiled then.
                         if softmax and p.center == 0:
                             if again:
-                                lse = beyond_finite(visible)
+                                lse = sum_of_nonfinite(visible)
                                 if lse == zero:
                                     continue
                                 fill_nan(visible)
@@ -290,14 +290,14 @@ def attention_readings(dtype: str, units: str, normalizer: str) -> Callable[[int
                             if p.entropy != 0:
                                 entropy = entropy_of(visible)
                             if p.center != 0 or not lse < real(np.inf):
-                                unknown = sum_of_unknown(visible)
+                                unknown = nan_or_zero(visible)
                         # A row of NaN has them in its gaps too.
                         fill_gaps(runs, scratch.scores[r], zero)
-                        at = block.at + r
+                        offset = block.flat_row + r
                         if p.lse != 0:
-                            array_at(p.lse, at + 1, zero)[at] = lse
+                            array_at(p.lse, offset + 1, zero)[offset] = lse
                         if p.entropy != 0:
-                            array_at(p.entropy, at + 1, zero)[at] = without_sign(entropy)
+                            array_at(p.entropy, offset + 1, zero)[offset] = without_sign(entropy)
                         read_row(p, block, chunk, r, runs, visible, unknown, maxima)
                     if again or spoilt == 0:
                         break

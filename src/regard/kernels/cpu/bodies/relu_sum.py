@@ -16,13 +16,13 @@ from regard.kernels.cpu.bodies.tanh_sum import Gradients, Keys, Queries, Tile
 
 
 @inlined
-def copy_row(row: Any, even: Any) -> Any:
-    """Write a query or a key, ``[dim]``, to ``[even dim]``; 0, since sums of any size are in reach."""
-    real, dim = even.dtype.type, row.size
+def copy_row(row: Any, target: Any) -> Any:
+    """Write a query or a key, ``[dim]``, to ``[target dim]``; 0, since sums of any size are in reach."""
+    real, dim = target.dtype.type, row.size
     for d in range(dim):
-        even[d] = row[d]
-    for d in range(dim, even.size):
-        even[d] = real(0)
+        target[d] = row[d]
+    for d in range(dim, target.size):
+        target[d] = real(0)
     return real(0)
 
 
@@ -42,8 +42,8 @@ def score_rectified(query: Any, keys: Keys, first: int, weight: Any, scores: Any
         scores[j] = zero
     for d in range(0, weight.size, 2):
         a1, a2, w1, w2 = query[d], query[d + 1], weight[d], weight[d + 1]
-        at = d * padded + first
-        b1, b2 = keys.powers[at : at + n], keys.powers[at + padded : at + padded + n]
+        offset = d * padded + first
+        b1, b2 = keys.exponentials[offset : offset + n], keys.exponentials[offset + padded : offset + padded + n]
         for j in range(n):
             h1, h2 = a1 + b1[j], a2 + b2[j]
             h1 = zero if h1 <= zero else h1
@@ -59,10 +59,10 @@ def differentiate_rectified(
     real, padded, count = gradient.dtype.type, keys.padded, tile.keys
     zero = real(0)
     for d in range(weight.size):
-        w, at = weight[d], d * padded + tile.first
-        b, g = keys.powers[at : at + count], sums.keys[at : at + count]
+        w, offset = weight[d], d * padded + tile.first
+        b, g = keys.exponentials[offset : offset + count], sums.keys[offset : offset + count]
         for r in range(queries.extents.size):
-            a = queries.powers[r, d]
+            a = queries.exponentials[r, d]
             passed = gradient[r, tile.column : tile.column + count]
             s, t = zero, zero
             for j in range(count):

@@ -12,7 +12,7 @@ from regard.kernels.cpu.bodies.block import Block
 from regard.kernels.cpu.bodies.elementary import exp
 from regard.kernels.cpu.bodies.intrinsics import array_at
 from regard.kernels.cpu.bodies.parts import embedded, inlined
-from regard.kernels.cpu.bodies.visible_keys import fill_gaps, hull, range_at
+from regard.kernels.cpu.bodies.visible_keys import column_span, fill_gaps, range_at
 from regard.kernels.kinds import DENSE_BIAS, DIAGONAL_BIAS
 
 
@@ -31,7 +31,7 @@ def adjust_row(p: Any, block: Block, r: int, runs: Any, scores: Any) -> Any:
         run = range_at(runs.ranges, n)
         adjust_run(p, block, r, run.first, scores[run.column : run.column + run.keys])
     fill_gaps(runs, scores, scores.dtype.type(-np.inf))
-    low, high = hull(runs)
+    low, high = column_span(runs)
     return scores[low:high]
 
 
@@ -46,8 +46,8 @@ def adjust_run(p: Any, block: Block, r: int, begin: int, scores: Any) -> None:
         for j in range(n):
             scores[j] = cap * tanh_of_half(scores[j] * inverse)
     if p.bias_kind == DENSE_BIAS:
-        at = b * p.bias_batch + h * p.bias_head + row * p.bias_row + begin * p.bias_key
-        bias = array_at(p.bias + at * scores.itemsize, (n - 1) * p.bias_key + 1 if n > 0 else 0, real(0))
+        offset = b * p.bias_batch + h * p.bias_head + row * p.bias_row + begin * p.bias_key
+        bias = array_at(p.bias + offset * scores.itemsize, (n - 1) * p.bias_key + 1 if n > 0 else 0, real(0))
         if p.bias_key == 1:
             for j in range(n):
                 scores[j] += bias[j]
@@ -55,8 +55,8 @@ def adjust_run(p: Any, block: Block, r: int, begin: int, scores: Any) -> None:
             for j in range(n):
                 scores[j] += bias[j * p.bias_key]
     elif p.bias_kind == DIAGONAL_BIAS:
-        at = h * p.bias_head + begin - row + p.queries - 1
-        bias = array_at(p.bias + at * scores.itemsize, n, real(0))
+        offset = h * p.bias_head + begin - row + p.queries - 1
+        bias = array_at(p.bias + offset * scores.itemsize, n, real(0))
         for j in range(n):
             scores[j] += bias[j]
     if p.inverse_temperature != 1.0:
@@ -89,8 +89,8 @@ def window_row(p: Any, block: Block, r: int, runs: Any, gauss: Any) -> Any:
         The columns from the first visible one to the last.
     """
     real = gauss.dtype.type
-    at = block.batch * p.window_batch + block.head * p.window_head + block.row + r
-    center, sigma = array_at(p.center, at + 1, real(0))[at], array_at(p.sigma, at + 1, real(0))[at]
+    offset = block.batch * p.window_batch + block.head * p.window_head + block.row + r
+    center, sigma = array_at(p.center, offset + 1, real(0))[offset], array_at(p.sigma, offset + 1, real(0))[offset]
     for n in range(runs.size):
         run = range_at(runs.ranges, n)
         part = gauss[run.column : run.column + run.keys]
@@ -98,7 +98,7 @@ def window_row(p: Any, block: Block, r: int, runs: Any, gauss: Any) -> Any:
             distance = (real(run.first + j) - center) / sigma
             part[j] = exp(real(-0.5) * distance * distance)
     fill_gaps(runs, gauss, real(0))
-    low, high = hull(runs)
+    low, high = column_span(runs)
     return gauss[low:high]
 
 
@@ -115,7 +115,7 @@ def drop_row(p: Any, row: int, begin: int, weights: Any) -> None:
         weights: of the keys from there on.
     """
     real = weights.dtype.type
-    kept = real(p.kept)
+    scale = real(p.dropout_scale)
     place = np.uint64(p.seed) + np.uint64((row + 1) * 0x9E3779B97F4A7C15 & 0xFFFFFFFFFFFFFFFF)
     place ^= place >> np.uint64(30)
     place *= np.uint64(0xBF58476D1CE4E5B9)
@@ -130,4 +130,4 @@ def drop_row(p: Any, row: int, begin: int, weights: Any) -> None:
         bits = np.uint32((bits ^ np.uint32(bits >> np.uint32(16))) * np.uint32(0x85EBCA6B)) ^ more
         bits = np.uint32((bits ^ np.uint32(bits >> np.uint32(13))) * np.uint32(0xC2B2AE35))
         bits = bits ^ np.uint32(bits >> np.uint32(16))
-        weights[j] = real(0) if bits < threshold else weights[j] * kept
+        weights[j] = real(0) if bits < threshold else weights[j] * scale

@@ -13,13 +13,18 @@ from typing import Any
 import numpy as np
 
 from regard.kernels.cpu.bodies.elementary import exp, log
-from regard.kernels.cpu.bodies.entmax_rows import entmax_again, entmax_row
-from regard.kernels.cpu.bodies.hard_row import hard_row, hard_row_again
+from regard.kernels.cpu.bodies.entmax_rows import entmax_row, recompute_entmax
+from regard.kernels.cpu.bodies.hard_row import hard_row, recompute_hard
 from regard.kernels.cpu.bodies.intrinsics import array_at
-from regard.kernels.cpu.bodies.max_reduce import largest
+from regard.kernels.cpu.bodies.max_reduce import row_maximum
 from regard.kernels.cpu.bodies.parts import chosen_for, exact, inlined
 from regard.kernels.cpu.bodies.row_parameters import NORMALIZERS, Entmax, Entmax15, Hard, Sigmoid, Softmax, Sparsemax
-from regard.kernels.cpu.bodies.threshold_rows import entmax15_again, entmax15_row, sparsemax_again, sparsemax_row
+from regard.kernels.cpu.bodies.threshold_rows import (
+    entmax15_row,
+    recompute_entmax15,
+    recompute_sparsemax,
+    sparsemax_row,
+)
 
 
 @inlined
@@ -29,17 +34,17 @@ def head_number(address: int, h: int, stride: int, example: Any) -> Any:
 
 
 @cache
-def normalizer_of_head(name: str) -> Any:
+def normalizer_reader(name: str) -> Any:
     """A part ``(p, h, example)`` that gives the normalizer of this name with the numbers of a head."""
     Normalizer = NORMALIZERS[name]
 
     @inlined
-    def of_head(p: Any, h: int, example: Any) -> Any:
+    def read_normalizer(p: Any, h: int, example: Any) -> Any:
         alpha = np.float64(head_number(p.alphas, h, p.alphas_head, example)) if p.alphas != 0 else p.alpha
         sink, shift = head_number(p.sink, h, p.sink_head, example), head_number(p.shift, h, p.shift_head, example)
         return Normalizer(alpha, p.alphas != 0, sink, p.sink != 0, shift)
 
-    return of_head
+    return read_normalizer
 
 
 @inlined
@@ -61,7 +66,7 @@ def clear_row(row: Any, top: Any) -> Any:
 
 
 @inlined
-def beyond_finite(row: Any) -> Any:
+def sum_of_nonfinite(row: Any) -> Any:
     """The sum of what is NaN or +∞ in a row of scores; 0 if nothing is. It is the row's log-sum-exp if anything is."""
     real = row.dtype.type
     total = real(0)
@@ -108,17 +113,17 @@ def normalize(normalizer: Any, row: Any) -> tuple[Any, Any]:
     """Turn scores, −∞ where nothing may be seen, into weights in place.
 
     Returns:
-        Two statistics of the row, from which `normalize_again` makes the weights again.
+        Two statistics of the row, from which `recompute_weights` makes the weights again.
     """
     raise NotImplementedError("only in kernels")
 
 
-def _from_maximum(weigh: Any) -> Any:
+def _normalize_from_maximum(weigh: Any) -> Any:
     """`normalize` for normalizers that count scores from the largest one."""
 
     @inlined
     def normalize_row(normalizer: Any, row: Any) -> Any:
-        top = largest(row)
+        top = row_maximum(row)
         if top == -np.inf:
             clear_row(row, top)
             return top, top
@@ -134,51 +139,51 @@ def _sigmoid_row(normalizer: Any, row: Any) -> Any:
     return row.dtype.type(0), row.dtype.type(0)
 
 
-def normalize_again(normalizer: Any, row: Any, first: Any, second: Any) -> None:
+def recompute_weights(normalizer: Any, row: Any, first: Any, second: Any) -> None:
     """Weights from scores and the row's statistics, without searching again."""
     raise NotImplementedError("only in kernels")
 
 
-def _again(weigh: Any) -> Any:
-    """`normalize_again` for normalizers that count scores from the largest one."""
+def _recompute_from_maximum(weigh: Any) -> Any:
+    """`recompute_weights` for normalizers that count scores from the largest one."""
 
     @inlined
-    def normalize_row_again(normalizer: Any, row: Any, first: Any, second: Any) -> Any:
+    def recompute_row(normalizer: Any, row: Any, first: Any, second: Any) -> Any:
         if first == -np.inf:
             clear_row(row, first)
         else:
             weigh(normalizer, row, first, second)
 
-    return normalize_row_again
+    return recompute_row
 
 
 @inlined
-def _softmax_again(normalizer: Softmax, row: Any, first: Any, second: Any) -> None:
+def _recompute_softmax(normalizer: Softmax, row: Any, first: Any, second: Any) -> None:
     for j in range(row.size):
         row[j] = exp(log_weight(row[j], first, second))
 
 
 @inlined
-def _sigmoid_again(normalizer: Any, row: Any, first: Any, second: Any) -> Any:
+def _recompute_sigmoid(normalizer: Any, row: Any, first: Any, second: Any) -> Any:
     for j in range(row.size):
         row[j] = sigmoid(row[j] + normalizer.shift)
 
 
 _NORMALIZE = {
-    Softmax: _from_maximum(softmax_row),
-    Entmax15: _from_maximum(entmax15_row),
-    Sparsemax: _from_maximum(sparsemax_row),
-    Entmax: _from_maximum(entmax_row),
+    Softmax: _normalize_from_maximum(softmax_row),
+    Entmax15: _normalize_from_maximum(entmax15_row),
+    Sparsemax: _normalize_from_maximum(sparsemax_row),
+    Entmax: _normalize_from_maximum(entmax_row),
     Sigmoid: _sigmoid_row,
-    Hard: _from_maximum(hard_row),
+    Hard: _normalize_from_maximum(hard_row),
 }
-_NORMALIZE_AGAIN = {
-    Softmax: _again(_softmax_again),
-    Entmax15: _again(entmax15_again),
-    Sparsemax: _again(sparsemax_again),
-    Entmax: _again(entmax_again),
-    Sigmoid: _sigmoid_again,
-    Hard: _again(hard_row_again),
+_RECOMPUTE = {
+    Softmax: _recompute_from_maximum(_recompute_softmax),
+    Entmax15: _recompute_from_maximum(recompute_entmax15),
+    Sparsemax: _recompute_from_maximum(recompute_sparsemax),
+    Entmax: _recompute_from_maximum(recompute_entmax),
+    Sigmoid: _recompute_sigmoid,
+    Hard: _recompute_from_maximum(recompute_hard),
 }
 
 
@@ -188,7 +193,7 @@ def _(normalizer: Any, row: Any) -> Any:
     return lambda normalizer, row: chosen(normalizer, row)
 
 
-@chosen_for(normalize_again)
+@chosen_for(recompute_weights)
 def _(normalizer: Any, row: Any, first: Any, second: Any) -> Any:
-    chosen = _NORMALIZE_AGAIN[normalizer.instance_class]
+    chosen = _RECOMPUTE[normalizer.instance_class]
     return lambda normalizer, row, first, second: chosen(normalizer, row, first, second)

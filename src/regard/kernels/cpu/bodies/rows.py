@@ -8,7 +8,7 @@ from collections.abc import Callable
 from regard.kernels.cpu.bodies.arguments import ZEROS, arguments_at
 from regard.kernels.cpu.bodies.intrinsics import allocate, array_at, cache_line, copy, fetch_add, release, size_of
 from regard.kernels.cpu.bodies.row_gradients import differentiate
-from regard.kernels.cpu.bodies.row_normalizers import normalize, normalizer_of_head
+from regard.kernels.cpu.bodies.row_normalizers import normalize, normalizer_reader
 from regard.kernels.cpu.bodies.vectors import prefetch_line
 from regard.kernels.cpu.sizes import CACHE_LINE
 
@@ -19,7 +19,7 @@ threshold reads no memory, and what reads ahead in processors ends with a page."
 
 def entmax_rows(dtype: str, normalizer: str) -> Callable[[int], None]:
     """The body of weights: ``queries`` rows of ``keys`` numbers, of which a task has ``block``."""
-    zero, of_head = ZEROS[dtype], normalizer_of_head(normalizer)
+    zero, read_normalizer = ZEROS[dtype], normalizer_reader(normalizer)
 
     def body(address: int) -> None:
         p = arguments_at(address)
@@ -34,17 +34,17 @@ def entmax_rows(dtype: str, normalizer: str) -> Callable[[int], None]:
                 output = array_at(p.output + row * p.keys * size, p.keys, zero)
                 copy(given, output)
                 following = (row + 1) * p.keys * size
-                for at in range(following, following + min(p.keys * size, AHEAD), CACHE_LINE):
-                    prefetch_line(p.query + at)
-                    prefetch_line(p.output + at)
-                normalize(of_head(p, 0, zero), output)
+                for offset in range(following, following + min(p.keys * size, AHEAD), CACHE_LINE):
+                    prefetch_line(p.query + offset)
+                    prefetch_line(p.output + offset)
+                normalize(read_normalizer(p, 0, zero), output)
 
     return body
 
 
 def entmax_rows_backward(dtype: str, normalizer: str) -> Callable[[int], None]:
     """The body of the scores' gradient, from the weights at ``query`` and their gradient."""
-    zero, of_head = ZEROS[dtype], normalizer_of_head(normalizer)
+    zero, read_normalizer = ZEROS[dtype], normalizer_reader(normalizer)
 
     def body(address: int) -> None:
         p = arguments_at(address)
@@ -62,7 +62,7 @@ def entmax_rows_backward(dtype: str, normalizer: str) -> Callable[[int], None]:
                 copy(array_at(p.query + row * p.keys * size, p.keys, zero), mobility)
                 output = array_at(p.output + row * p.keys * size, p.keys, zero)
                 copy(array_at(p.grad_output + row * p.keys * size, p.keys, zero), output)
-                differentiate(of_head(p, 0, zero), mobility, output)
+                differentiate(read_normalizer(p, 0, zero), mobility, output)
         release(p, memory)
 
     return body

@@ -66,37 +66,37 @@ def are_few(size: Size, weights: Matrix, zero: Any) -> bool:
 
 
 @inlined
-def mix_sparsely(size: Size, weights: Matrix, values: Matrix, output: Matrix, keep: int) -> None:
-    """``output = weights values + keep · output`` in float32, for finite values whose columns fill vectors."""
+def mix_sparsely(size: Size, weights: Matrix, values: Matrix, output: Matrix, beta: int) -> None:
+    """``output = weights values + beta · output`` in float32, for finite values whose columns fill vectors."""
     many, one, number_size = four_registers(np.float32(0)), one_register(np.float32(0)), size_of(np.float32(0))
     for i in range(size.rows):
         row = Matrix(weights.address + i * weights.row * number_size, weights.row, 1)
         result = Matrix(output.address + i * output.row * number_size, output.row, 1)
         j = 0
         while j + lanes_of(many) <= size.columns:
-            _mix_columns(size.depth, row, columns_from(values, j), columns_from(result, j), keep, many)
+            _mix_columns(size.depth, row, columns_from(values, j), columns_from(result, j), beta, many)
             j += lanes_of(many)
         while j < size.columns:
-            _mix_columns(size.depth, row, columns_from(values, j), columns_from(result, j), keep, one)
+            _mix_columns(size.depth, row, columns_from(values, j), columns_from(result, j), beta, one)
             j += lanes_of(one)
 
 
 @inlined
-def _mix_columns(depth: int, weights: Matrix, values: Matrix, output: Matrix, keep: int, zeros: Any) -> None:
+def _mix_columns(depth: int, weights: Matrix, values: Matrix, output: Matrix, beta: int, zeros: Any) -> None:
     """One row's mixture of as many columns as a vector has lanes."""
     number = np.float32(0)
     one, size = one_register(number), size_of(number)
     memory = stack_memory(PLACES)
-    places, row = array_at(memory, DEPTH + LANES, np.int32(0)), array_at(weights.address, depth, number)
+    indices, row = array_at(memory, DEPTH + LANES, np.int32(0)), array_at(weights.address, depth, number)
     step = values.row * size
-    result = load(output.address, zeros) if keep != 0 else zeros
+    result = load(output.address, zeros) if beta != 0 else zeros
     for k in range(0, depth, DEPTH):
         stop, end = min(k + DEPTH, depth), memory
         for j in range(k, stop, lanes_of(one)):
             end += 4 * store_nonzero(load(weights.address + j * size, one), j, depth - j, end)
         total = zeros
         for n in range((end - memory) // 4):
-            key = np.int64(places[n])
+            key = np.int64(indices[n])
             total = total + broadcast(row[key], zeros) * load(values.address + key * step, zeros)
         result = result + total
     store(result, output.address)

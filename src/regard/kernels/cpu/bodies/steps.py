@@ -38,7 +38,7 @@ from regard.kernels.cpu.bodies.parts import inlined
 from regard.kernels.cpu.bodies.products import Routine, limit_threads, product, product_with_transposed, routine_of
 from regard.kernels.cpu.bodies.row_adjustments import drop_row
 from regard.kernels.cpu.bodies.row_gradients import differentiate
-from regard.kernels.cpu.bodies.row_normalizers import normalizer_of_head
+from regard.kernels.cpu.bodies.row_normalizers import normalizer_reader
 from regard.kernels.cpu.bodies.tanh_gradients import (
     differentiate_keys,
     differentiate_query,
@@ -48,15 +48,15 @@ from regard.kernels.cpu.bodies.tanh_gradients import (
 from regard.kernels.cpu.bodies.tanh_sum import (
     Gradients,
     Queries,
-    any_beyond,
+    clip_tile,
+    exceeds_limit,
+    exponent_limit,
     keys_of,
-    part_of_tile,
     prepare_row,
-    reach,
     tiles_between,
 )
 from regard.kernels.cpu.bodies.transposing import transpose
-from regard.kernels.cpu.bodies.visible_keys import KeyRange, clear_hidden, fill_gaps, find_runs, hull, range_at
+from regard.kernels.cpu.bodies.visible_keys import KeyRange, clear_hidden, column_span, fill_gaps, range_at, runs_of_row
 from regard.kernels.cpu.bodies.wide_product import Matrix, Size
 from regard.kernels.cpu.sizes import TILE, even_length, padded_length
 
@@ -72,8 +72,8 @@ def differentiate_scores(
         memory: for its runs.
     """
     zero = gradient.dtype.type(0)
-    size, at = size_of(zero), block.at
-    grad_output = Matrix(p.grad_output + at * p.value_dim * size, p.value_dim, 1)
+    size, offset = size_of(zero), block.flat_row
+    grad_output = Matrix(p.grad_output + offset * p.value_dim * size, p.value_dim, 1)
     for s in range(block.segment_count):
         part = range_at(block.segments, s)
         product_with_transposed(
@@ -81,15 +81,15 @@ def differentiate_scores(
             value_matrix(p, block, part, zero), column_matrix(gradient, part),
         )  # fmt: skip
     for row in range(p.queries):
-        place = (at + row) * p.keys * size
+        place = (offset + row) * p.keys * size
         given = array_at(p.returned_weights + place, p.keys, zero)
         out = array_at(p.grad_score + place, p.keys, zero)
         out[:] = zero
         if p.threshold > 0:
             mixed = array_at(p.mixed_weights + place, p.keys, zero)
             copy(given, mixed)
-            drop_row(p, at + row, 0, mixed)
-        runs = find_runs(p, block, row, memory)
+            drop_row(p, offset + row, 0, mixed)
+        runs = runs_of_row(p, block, row, memory)
         clear_hidden(block, runs, gradient[row])
         # To the end, so that loops may run over whole vectors.
         gradient[row, block.columns :] = zero
@@ -102,12 +102,12 @@ def differentiate_scores(
             passed = gradient[row, run.column : end]
             copy(given[run.first :], weights[run.column : end])
             if p.threshold > 0:
-                drop_row(p, at + row, run.first, passed)
+                drop_row(p, offset + row, run.first, passed)
             if p.grad_weights != 0:
                 more = array_at(p.grad_weights + place, p.keys, zero)[run.first : run.first + run.keys]
                 for j in range(run.keys):
                     passed[j] += more[j]
-        low, high = hull(runs)
+        low, high = column_span(runs)
         differentiate(normalizer, weights[low:high], gradient[row, low:high])
         factor = gradient.dtype.type(p.inverse_temperature)
         for n in range(runs.size):
@@ -129,17 +129,17 @@ def additive_query_gradients(p: Any, block: Block, queries: Queries, gradient: A
     size, b = size_of(zero), block.batch
     keys = keys_of(p, b, 0, zero)
     for row in range(p.queries):
-        powers, extent, own = queries.powers[row], queries.extents[row], gradient[row]
+        exponentials, extent, own = queries.exponentials[row], queries.extents[row], gradient[row]
         query = queries.raw[row * queries.stride : row * queries.stride + p.dim]
         sums[:] = zero
         for s in range(block.segment_count):
             part = range_at(block.segments, s)
             stop = part.first + padded_length(part.keys)
             whole = KeyRange(part.first, stop - part.first, part.column)
-            differentiate_query(powers, extent, keys, whole, weight, own, sums)
+            differentiate_query(exponentials, extent, keys, whole, weight, own, sums)
             for index in tiles_between(part.first, stop):
-                if not extent <= reach(zero) - keys.extents[index]:
-                    tile = part_of_tile(index, part.first, min(stop, p.keys), part.column)
+                if not extent <= exponent_limit(zero) - keys.extents[index]:
+                    tile = clip_tile(index, part.first, min(stop, p.keys), part.column)
                     known = own[tile.column : tile.column + tile.keys]
                     differentiate_query_directly(query, keys, tile.first, weight, known, sums)
         copy(sums, array_at(p.grad_query + (b * p.queries + row) * p.dim * size, p.dim, zero))
@@ -149,7 +149,7 @@ def additive_query_gradients(p: Any, block: Block, queries: Queries, gradient: A
 def query_gradients(p: Any, block: Block, routine: Routine, gradient: Any) -> None:
     """The same for inner products: ``dQ = dS K``; zeros where no key is visible."""
     zero = gradient.dtype.type(0)
-    address = p.grad_query + block.at * p.dim * size_of(zero)
+    address = p.grad_query + block.flat_row * p.dim * size_of(zero)
     if block.segment_count == 0:
         array_at(address, p.queries * p.dim, zero)[:] = zero
     for s in range(block.segment_count):
@@ -168,7 +168,7 @@ def grad_weight_of(p: Any, b: int, weight: Any) -> Any:
 def attention_step_backward(dtype: str, units: str, normalizer: str) -> Callable[[int], None]:
     """The body of one step, a batch row for each task, for a dtype, a score's units (no relu) and a normalizer. With an
     additive score it begins the gradients of `additive_keys_backward` where these are wanted."""
-    zero, of_head = ZEROS[dtype], normalizer_of_head(normalizer)
+    zero, read_normalizer = ZEROS[dtype], normalizer_reader(normalizer)
     additive, prepare, differentiate_units = units != "product", PREPARATIONS[units], DIFFERENTIATIONS[units]
 
     def body(address: int) -> None:
@@ -184,7 +184,9 @@ def attention_step_backward(dtype: str, units: str, normalizer: str) -> Callable
             if b >= p.tasks:
                 break
             block = block_of(p, b, 0, 0, scratch.segments)
-            differentiate_scores(p, block, routine, of_head(p, 0, zero), gradient, scratch.scores[0], scratch.runs)
+            differentiate_scores(
+                p, block, routine, read_normalizer(p, 0, zero), gradient, scratch.scores[0], scratch.runs
+            )
             if additive:
                 queries = prepare(p, block, scratch)
                 if p.grad_key != 0:
@@ -213,32 +215,32 @@ def additive_keys_backward(dtype: str) -> Callable[[int], None]:
     def body(address: int) -> None:
         p = arguments_at(address)
         size = size_of(zero)
-        even, padded = even_length(p.dim), padded_length(p.keys)
-        rows, columns = p.queries * even, p.queries * padded
-        memory = allocate(p, (columns + even * padded + 2 * rows + p.dim * TILE + p.queries + even) * size)
+        even_dim, padded = even_length(p.dim), padded_length(p.keys)
+        rows, columns = p.queries * even_dim, p.queries * padded
+        memory = allocate(p, (columns + even_dim * padded + 2 * rows + p.dim * TILE + p.queries + even_dim) * size)
         if memory == 0:
             return
-        at = cache_line(memory)
-        array_at(at, columns, zero)[:] = zero
-        gradient = matrix_at(at, p.queries, padded, zero)
-        at += columns * size
-        key_sums = array_at(at, even * padded, zero)
+        offset = cache_line(memory)
+        array_at(offset, columns, zero)[:] = zero
+        gradient = matrix_at(offset, p.queries, padded, zero)
+        offset += columns * size
+        key_sums = array_at(offset, even_dim * padded, zero)
         key_sums[:] = zero
-        at += even * padded * size
-        powers = matrix_at(at, p.queries, even, zero)
-        at += rows * size
-        sums = matrix_at(at, p.queries, even, zero)
-        at += rows * size
-        doubled_keys = matrix_at(at, p.dim, TILE, zero)
-        at += p.dim * TILE * size
-        extents, weight = array_at(at, p.queries, zero), array_at(at + p.queries * size, even, zero)
+        offset += even_dim * padded * size
+        exponentials = matrix_at(offset, p.queries, even_dim, zero)
+        offset += rows * size
+        sums = matrix_at(offset, p.queries, even_dim, zero)
+        offset += rows * size
+        doubled_keys = matrix_at(offset, p.dim, TILE, zero)
+        offset += p.dim * TILE * size
+        extents, weight = array_at(offset, p.queries, zero), array_at(offset + p.queries * size, even_dim, zero)
         read_weight(p, 0, weight)
         while True:
             b = fetch_add(address)
             if b >= p.tasks:
                 break
             raw = array_at(p.query + b * p.query_batch * size, (p.queries - 1) * p.query_row + p.dim, zero)
-            queries, keys = Queries(powers, extents, raw, p.query_row), keys_of(p, b, 0, zero)
+            queries, keys = Queries(exponentials, extents, raw, p.query_row), keys_of(p, b, 0, zero)
             begun, transposed = (
                 Matrix(p.grad_key + b * p.keys * p.dim * size, p.dim, 1),
                 Matrix(address_of(key_sums), padded, 1),
@@ -248,7 +250,7 @@ def additive_keys_backward(dtype: str) -> Callable[[int], None]:
             gradients = Gradients(sums, key_sums, grad_weight, sums[:0])
             for row in range(p.queries):
                 query = raw[row * p.query_row : row * p.query_row + p.dim]
-                extents[row] = prepare_row(query, powers[row])
+                extents[row] = prepare_row(query, exponentials[row])
                 given = array_at(p.grad_score + (b * p.queries + row) * p.keys * size, p.keys, zero)
                 copy(given, gradient[row, : p.keys])
                 total = zero
@@ -258,9 +260,9 @@ def additive_keys_backward(dtype: str) -> Callable[[int], None]:
                     grad_weight[d] += total
             differentiate_keys(queries, keys, KeyRange(0, padded, 0), weight, gradient, gradients)
             for index in tiles_between(0, padded):
-                tile = part_of_tile(index, 0, padded, 0)
-                if any_beyond(queries, keys, tile):
-                    known = part_of_tile(index, 0, p.keys, 0)
+                tile = clip_tile(index, 0, padded, 0)
+                if exceeds_limit(queries, keys, tile):
+                    known = clip_tile(index, 0, p.keys, 0)
                     differentiate_tile_directly(queries, keys, known, weight, gradient, gradients, doubled_keys)
             write_key_gradient(p, b, key_sums)
         release(p, memory)

@@ -13,9 +13,9 @@ from regard.kernels.cpu.bodies.tanh_sum import (
     Keys,
     Queries,
     Tile,
-    limited,
-    part_of_tile,
-    reach,
+    clamp,
+    clip_tile,
+    exponent_limit,
     tiles_between,
 )
 from regard.kernels.cpu.bodies.vectors import (
@@ -84,8 +84,8 @@ def _differentiating(of_queries: bool) -> Any:
             Σ gradient · r of the two features, each in as many lanes as ``few`` has.
         """
         size, register = size_of(pair.w1), lanes_of(few) * size_of(pair.w1)
-        row, at = keys.padded * size, (pair.first * keys.padded + first) * size
-        a, b = address_of(queries.powers) + pair.first * size, address_of(keys.powers) + at
+        row, offset = keys.padded * size, (pair.first * keys.padded + first) * size
+        a, b = address_of(queries.exponentials) + pair.first * size, address_of(keys.exponentials) + offset
         given, partial = passed.address, address_of(sums.partial)
         one, b1, b2 = broadcast(type(pair.w1)(1), zeros), load(b, zeros), load(b + row, zeros)
         t1, t2, g1, g2 = zeros, zeros, zeros, zeros
@@ -101,10 +101,10 @@ def _differentiating(of_queries: bool) -> Any:
                 if of_queries:
                     store(load(partial, few) + folded(u1, few), partial)
                     store(load(partial + register, few) + folded(u2, few), partial + register)
-            a += queries.powers.shape[1] * size
+            a += queries.exponentials.shape[1] * size
             given += passed.width * size
             partial += 2 * register
-        to = address_of(sums.keys) + at
+        to = address_of(sums.keys) + offset
         store(load(to, zeros) + broadcast(pair.w1, zeros) * g1, to)
         store(load(to + row, zeros) + broadcast(pair.w2, zeros) * g2, to + row)
         return folded(t1, few), folded(t2, few)
@@ -135,8 +135,8 @@ def _differentiating(of_queries: bool) -> Any:
                     for number in range(2 * rows):
                         store(few, partial + number * register)
                 for index in tiles_between(begin, end):
-                    tile = part_of_tile(index, begin, end, part.column + begin - part.first)
-                    pair = Pair(d, w1, w2, reach(zero) - keys.extents[index])
+                    tile = clip_tile(index, begin, end, part.column + begin - part.first)
+                    pair = Pair(d, w1, w2, exponent_limit(zero) - keys.extents[index])
                     given, whole = address_of(gradient) + tile.column * size, tile.keys - tile.keys % lanes_of(many)
                     for j in range(0, whole, lanes_of(many)):
                         passed = Passed(given + j * size, gradient.shape[1])
@@ -194,11 +194,11 @@ def differentiate_query(
     many, few = two_registers(zero), one_register(zero)
     size, row = size_of(zero), keys.padded * size_of(zero)
     for d in range(0, weight.size, 2):
-        a, b = address_of(query) + d * size, address_of(keys.powers) + d * row
+        a, b = address_of(query) + d * size, address_of(keys.exponentials) + d * row
         s1, s2 = few, few
         for index in tiles_between(part.first, part.first + part.keys):
-            tile = part_of_tile(index, part.first, part.first + part.keys, part.column)
-            if extent <= reach(zero) - keys.extents[index]:
+            tile = clip_tile(index, part.first, part.first + part.keys, part.column)
+            if extent <= exponent_limit(zero) - keys.extents[index]:
                 whole, passed = tile.keys - tile.keys % lanes_of(many), address_of(gradient) + tile.column * size
                 for j in range(0, whole, lanes_of(many)):
                     u1, u2 = _passed_to_query(a, b + (tile.first + j) * size, row, passed + j * size, one, many)
@@ -216,11 +216,11 @@ def differentiate_query_directly(
 ) -> None:
     """As `differentiate_query`, from the raw query row and keys."""
     real, dim = gradient.dtype.type, query.size
-    limit = real(reach(gradient[0]))
+    limit = real(exponent_limit(gradient[0]))
     for j in range(gradient.size):
         row = keys.raw[(first + j) * keys.stride : (first + j) * keys.stride + dim]
         for d in range(dim):
-            x = exp(limited(real(2) * (query[d] + row[d]), limit))
+            x = exp(clamp(real(2) * (query[d] + row[d]), limit))
             r = real(1) / (real(1) + x)
             grad_query[d] += real(4) * weight[d] * gradient[j] * r * (x * r)
 
@@ -235,18 +235,18 @@ def differentiate_tile_directly(
         doubled_keys: scratch ``[dim, TILE]`` for the tile's keys, doubled and transposed.
     """
     real, dim, count = gradient.dtype.type, doubled_keys.shape[0], tile.keys
-    limit = real(reach(gradient[0, 0]))
-    bound = reach(gradient[0, 0]) - keys.extents[tile.number]
+    limit = real(exponent_limit(gradient[0, 0]))
+    bound = exponent_limit(gradient[0, 0]) - keys.extents[tile.number]
     for j in range(count):
-        at = (tile.first + j) * keys.stride
-        row = keys.raw[at : at + dim]
+        offset = (tile.first + j) * keys.stride
+        row = keys.raw[offset : offset + dim]
         for d in range(dim):
             doubled_keys[d, j] = real(2) * row[d]
     for d in range(dim):
         doubled = doubled_keys[d, :count]
         w = real(4) * weight[d]
-        at = d * keys.padded + tile.first
-        g = sums.keys[at : at + count]
+        offset = d * keys.padded + tile.first
+        g = sums.keys[offset : offset + count]
         for r in range(queries.extents.size):
             if queries.extents[r] <= bound:
                 continue
@@ -254,7 +254,7 @@ def differentiate_tile_directly(
             passed = gradient[r, tile.column : tile.column + count]
             s, t = real(0), real(0)
             for j in range(count):
-                x = exp(limited(a + doubled[j], limit))
+                x = exp(clamp(a + doubled[j], limit))
                 share = real(1) / (real(1) + x)
                 v = passed[j] * share
                 u = v * (x * share)

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from regard.kernels.cpu.bodies.elementary import exp
 from regard.kernels.cpu.bodies.intrinsics import array_at, size_of
-from regard.kernels.cpu.bodies.max_reduce import largest_magnitude
+from regard.kernels.cpu.bodies.max_reduce import row_max_abs
 from regard.kernels.cpu.bodies.parts import inlined
 from regard.kernels.cpu.sizes import TILE, ceil_div, even_length, padded_length
 
@@ -29,13 +29,13 @@ class Queries(NamedTuple):
     """Query rows of an additive score.
 
     Attributes:
-        powers: e^{2a}, ``[rows, even dim]``.
+        exponentials: e^{2a}, ``[rows, even dim]``.
         extents: the largest |2a| of each row.
         raw: a itself, flat, from the first row on.
         stride: numbers between rows of ``raw``.
     """
 
-    powers: Any
+    exponentials: Any
     extents: Any
     raw: Any
     stride: int
@@ -45,14 +45,14 @@ class Keys(NamedTuple):
     """Keys of an additive score.
 
     Attributes:
-        powers: e^{2b}, ``[even dim · padded]``, a row for each feature.
+        exponentials: e^{2b}, ``[even dim · padded]``, a row for each feature.
         padded: length of these rows.
         extents: the largest |2b| of each tile of keys.
         raw: b itself, flat.
         stride: numbers between rows of ``raw``.
     """
 
-    powers: Any
+    exponentials: Any
     padded: int
     extents: Any
     raw: Any
@@ -90,12 +90,12 @@ def keys_of(p: Any, b: int, group: int, example: Any) -> Keys:
     size, head = size_of(example), b * p.kv_heads + group
     padded, tiles = padded_length(p.keys), ceil_div(p.keys, TILE)
     length = even_length(p.dim) * padded
-    at = (b * p.key_batch + group * p.key_head) * size
+    offset = (b * p.key_batch + group * p.key_head) * size
     return Keys(
         array_at(p.exponentials + head * length * size, length, example),
         padded,
         array_at(p.extents + head * tiles * size, tiles, example),
-        array_at(p.key + at, (p.keys - 1) * p.key_row + p.dim, example),
+        array_at(p.key + offset, (p.keys - 1) * p.key_row + p.dim, example),
         p.key_row,
     )
 
@@ -107,14 +107,14 @@ def tiles_between(first: int, stop: int) -> Any:
 
 
 @inlined
-def part_of_tile(index: int, first: int, stop: int, column: int) -> Tile:
+def clip_tile(index: int, first: int, stop: int, column: int) -> Tile:
     """The keys of a tile that lie between ``first``, which stands in a column, and ``stop``."""
-    at = max(index * TILE, first)
-    return Tile(index, at, min((index + 1) * TILE, stop) - at, at - first + column)
+    offset = max(index * TILE, first)
+    return Tile(index, offset, min((index + 1) * TILE, stop) - offset, offset - first + column)
 
 
 @inlined
-def reach(example: Any) -> float:
+def exponent_limit(example: Any) -> float:
     """Up to which sum of |2a| and |2b| the product of two denominators stays finite."""
     return 43.0 if size_of(example) == 4 else 350.0
 
@@ -123,7 +123,7 @@ def reach(example: Any) -> float:
 def prepare_row(row: Any, exponentials: Any) -> Any:
     """Write e^{2x} of a query or a key x, ``[even dim]``; the largest |2x|. NaN is passed over: it stays NaN anyway."""
     real, dim = exponentials.dtype.type, row.size
-    limit = real(reach(exponentials[0]) * 2)
+    limit = real(exponent_limit(exponentials[0]) * 2)
     for d in range(dim):
         twice = real(2) * row[d]
         twice = limit if twice > limit else twice
@@ -131,13 +131,13 @@ def prepare_row(row: Any, exponentials: Any) -> Any:
         exponentials[d] = exp(twice)
     for d in range(dim, exponentials.size):
         exponentials[d] = real(0)
-    return real(2) * largest_magnitude(row)
+    return real(2) * row_max_abs(row)
 
 
 @inlined
-def any_beyond(queries: Queries, keys: Keys, tile: Tile) -> bool:
+def exceeds_limit(queries: Queries, keys: Keys, tile: Tile) -> bool:
     """Whether a row's exponents are too large for the tile's keys."""
-    bound = reach(queries.extents[0]) - keys.extents[tile.number]
+    bound = exponent_limit(queries.extents[0]) - keys.extents[tile.number]
     found = False
     for r in range(queries.extents.size):
         found = found or not queries.extents[r] <= bound
@@ -145,7 +145,7 @@ def any_beyond(queries: Queries, keys: Keys, tile: Tile) -> bool:
 
 
 @inlined
-def limited(twice: Any, limit: Any) -> Any:
+def clamp(twice: Any, limit: Any) -> Any:
     """The number, no larger and no smaller than ``limit``; NaN stays."""
     twice = limit if twice > limit else twice
     return -limit if twice < -limit else twice

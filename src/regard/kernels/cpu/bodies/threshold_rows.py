@@ -80,7 +80,7 @@ def entmax15_row(normalizer: Entmax15, row: Any, top: Any) -> tuple[Any, Any]:
 
 
 @inlined
-def entmax15_again(normalizer: Entmax15, row: Any, first: Any, second: Any) -> None:
+def recompute_entmax15(normalizer: Entmax15, row: Any, first: Any, second: Any) -> None:
     real = row.dtype.type
     for j in range(row.size):
         above = _above(row[j], first, real(0.5), second)
@@ -89,7 +89,7 @@ def entmax15_again(normalizer: Entmax15, row: Any, first: Any, second: Any) -> N
 
 
 @inlined
-def sparsemax_again(normalizer: Sparsemax, row: Any, first: Any, second: Any) -> None:
+def recompute_sparsemax(normalizer: Sparsemax, row: Any, first: Any, second: Any) -> None:
     real = row.dtype.type
     for j in range(row.size):
         above = _above(row[j], first, real(1), second)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from regard.kernels.cpu.bodies.intrinsics import copy
-from regard.kernels.cpu.bodies.max_reduce import largest
+from regard.kernels.cpu.bodies.max_reduce import row_maximum
 from regard.kernels.cpu.bodies.parts import inlined
 from regard.kernels.cpu.sizes import ceil_div
 
@@ -17,8 +17,8 @@ GROUP = 32
 
 
 @inlined
-def take_unknown(row: Any, weights: Any, indices: Any) -> Any:
-    """Take the weights that are NaN before all others; how many are taken. They are −2 until `restore_unknown`."""
+def take_nan(row: Any, weights: Any, indices: Any) -> Any:
+    """Take the weights that are NaN before all others; how many are taken. They are −2 until `restore_nan`."""
     real, count = row.dtype.type, 0
     for j in range(row.size):
         if row[j] != row[j]:
@@ -30,8 +30,8 @@ def take_unknown(row: Any, weights: Any, indices: Any) -> Any:
 
 
 @inlined
-def restore_unknown(row: Any) -> None:
-    """Write NaN to where it was before `take_unknown`."""
+def restore_nan(row: Any) -> None:
+    """Write NaN to where it was before `take_nan`."""
     real = row.dtype.type
     for j in range(row.size):
         row[j] = real(np.nan) if row[j] == real(-2) else row[j]
@@ -58,7 +58,7 @@ def take_top(row: Any, weights: Any, indices: Any, maxima: Any) -> None:
             tops[g] = part[g] if part[g] > tops[g] else tops[g]
     taken = 0
     while taken < count:
-        top = largest(tops)
+        top = row_maximum(tops)
         if not top > real(0):
             break
         place = row.size

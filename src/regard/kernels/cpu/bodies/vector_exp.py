@@ -1,4 +1,4 @@
-"""The exponential of vectors: that of `regard.kernels.cpu.bodies.elementary`, for what is kept in registers."""
+"""The exponential of vectors: that of `regard.kernels.cpu.bodies.elementary`, for values in registers."""
 
 # pyright: reportCallIssue=false, reportAttributeAccessIssue=false
 # Intrinsics take one argument less than they are defined with: the first one is Numba's.
@@ -19,8 +19,8 @@ _LN2_REST = np.float32(math.log(2.0) - 0.693359375)
 
 @inlined
 def exp_of(x: Any) -> Any:
-    """e to the power of each number of float32 that is 0 or less; 0 below the least normal number's logarithm, NaN for
-    NaN. Within 2 units in the last place."""
+    """e to the power of each float32 element, none above 0; 0 below the logarithm of the least normal number, NaN for
+    NaN. Errors are within 2 units in the last place."""
     lowest, one = broadcast(np.float32(-126.0), x), broadcast(np.float32(1.0), x)
     n = nearest_of(x * broadcast(_LOG2E, x))
     n = where_less(n, lowest, lowest, n)

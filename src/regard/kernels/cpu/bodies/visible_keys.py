@@ -51,14 +51,14 @@ def run_of_row(p: Any, b: int, h: int, row: int, number: int) -> tuple[Any, Any]
     """The first key of one run of a row, and the end; equal for an empty one."""
     if p.start == 0:
         return np.int64(0), np.int64(p.keys)
-    at = b * p.span_batch + h * p.span_head + row * p.span_row + number * p.span_run
-    start = array_at(p.start, at + 1, np.int32(0))[at]
-    stop = array_at(p.stop, at + 1, np.int32(0))[at]
+    offset = b * p.span_batch + h * p.span_head + row * p.span_row + number * p.span_run
+    start = array_at(p.start, offset + 1, np.int32(0))[offset]
+    stop = array_at(p.stop, offset + 1, np.int32(0))[offset]
     return np.int64(start), np.int64(max(start, stop))
 
 
 @inlined
-def find_segments(p: Any, b: int, h: int, row: int, rows: int, segments: Any) -> tuple[Any, Any]:
+def write_segments(p: Any, b: int, h: int, row: int, rows: int, segments: Any) -> tuple[Any, Any]:
     """Write the segments that hold all runs of some rows, in ascending order; each begins at a multiple of LANES.
 
     Args:
@@ -73,7 +73,7 @@ def find_segments(p: Any, b: int, h: int, row: int, rows: int, segments: Any) ->
         for number in range(p.runs):
             start, stop = run_of_row(p, b, h, r, number)
             if stop > start:
-                count = include(segments, count, start - start % LANES, stop)
+                count = add_run(segments, count, start - start % LANES, stop)
     column, end = np.int64(0), np.int64(0)
     for s in range(count):
         keys = segments[s, STOP] - segments[s, FIRST]
@@ -84,7 +84,7 @@ def find_segments(p: Any, b: int, h: int, row: int, rows: int, segments: Any) ->
 
 
 @inlined
-def include(segments: Any, count: Any, first: int, stop: int) -> Any:
+def add_run(segments: Any, count: Any, first: int, stop: int) -> Any:
     """Add the keys ``first <= j < stop`` to ``count`` ascending segments; how many there are now."""
     s = np.int64(0)
     while s < count and segments[s, STOP] + LEAST_GAP <= first:
@@ -124,7 +124,7 @@ def merge_with_next(segments: Any, count: Any, place: Any) -> Any:
 
 
 @embedded
-def find_runs(p: Any, block: Any, r: int, memory: Any) -> Any:
+def runs_of_row(p: Any, block: Any, r: int, memory: Any) -> Any:
     """The visible runs of a block's row ``r``, ``[runs, 3]`` in ascending order: a part of ``memory``."""
     count = np.int64(0)
     for number in range(p.runs):
@@ -140,7 +140,7 @@ def find_runs(p: Any, block: Any, r: int, memory: Any) -> Any:
 
 
 @embedded
-def hull(runs: Any) -> tuple[Any, Any]:
+def column_span(runs: Any) -> tuple[Any, Any]:
     """The first column of a row's runs, of which there is one, and the end of the last."""
     last = range_at(runs.ranges, runs.size - 1)
     return runs.ranges[0, COLUMN], last.column + last.keys
@@ -171,7 +171,7 @@ def clear_hidden(block: Any, runs: Any, row: Any) -> None:
     if runs.size == 0:
         row[: block.columns] = zero
         return
-    low, high = hull(runs)
+    low, high = column_span(runs)
     row[:low] = zero
     row[high : block.columns] = zero
     fill_gaps(runs, row, zero)
