@@ -26,7 +26,7 @@ def ceil_div(number: int, size: int) -> int:
 
 def padded_length(keys: int) -> int:
     """Return the length of a row of transposed keys: the number of keys rounded up to whole vectors."""
-    return ceil_div(keys, LANES) * LANES
+    return -(-keys // LANES) * LANES
 
 
 def even_length(dim: int) -> int:

@@ -8,9 +8,6 @@ from numba.extending import intrinsic
 
 from regard.kernels.cpu.kernel_arguments import LAYOUT, PACKED, PRODUCT
 
-# pyright: reportCallIssue=false, reportAttributeAccessIssue=false
-# Intrinsics take one argument less than they are defined with: the first one is Numba's.
-
 ZEROS = {"float32": np.float32(0), "float64": np.float64(0)}
 """A zero of each dtype, which tells parts their type."""
 

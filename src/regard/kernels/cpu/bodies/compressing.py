@@ -3,9 +3,6 @@
 AVX-512 has an instruction for it; without `can_compress`, nothing is stored, and callers use all elements.
 """
 
-# pyright: reportCallIssue=false, reportAttributeAccessIssue=false, reportOptionalCall=false
-# Intrinsics take one argument less than they are defined with: the first one is Numba's.
-
 from typing import Any
 
 from llvmlite import ir

@@ -4,16 +4,15 @@ Each function reduces its argument to a short interval and sums a series there; 
 series. Errors are within 2 units in the last place.
 """
 
-# pyright: reportCallIssue=false, reportAttributeAccessIssue=false
-# Intrinsics take one argument less than they are defined with: the first one is Numba's.
-
 import math
+from typing import Any
 
 import numpy as np
 from numba import types
 
 from regard.kernels.cpu.bodies.intrinsics import bits_of, nearest, real_of
-from regard.kernels.cpu.bodies.parts import chosen_for, exact
+from regard.kernels.cpu.bodies.parts import chosen_for, exact, inlined
+from regard.kernels.cpu.bodies.vectors import broadcast, nearest_of, power_of_two, where_less
 
 _LOG2E = 1.0 / math.log(2.0)
 # ln 2 in two parts; the first has few enough digits that its product with an exponent is exact.
@@ -153,3 +152,22 @@ def _(x):  # type: ignore[no-untyped-def]
 @chosen_for(log)
 def _(x):  # type: ignore[no-untyped-def]
     return {types.float32: lambda x: _log32(x), types.float64: lambda x: _log64(x)}.get(x)
+
+
+@inlined
+def exp_of(x: Any) -> Any:
+    """e to the power of each float32 element, none above 0; 0 below the logarithm of the least normal number, NaN for
+    NaN. Errors are within 2 units in the last place."""
+    lowest, one = broadcast(np.float32(-126.0), x), broadcast(np.float32(1.0), x)
+    n = nearest_of(x * broadcast(np.float32(_LOG2E), x))
+    n = where_less(n, lowest, lowest, n)
+    r = x - n * broadcast(np.float32(_LN2_32[0]), x) - n * broadcast(np.float32(_LN2_32[1]), x)
+    # (e^r − 1) / r
+    p = broadcast(np.float32(1.0 / 5040.0), x)
+    p = p * r + broadcast(np.float32(1.0 / 720.0), x)
+    p = p * r + broadcast(np.float32(1.0 / 120.0), x)
+    p = p * r + broadcast(np.float32(1.0 / 24.0), x)
+    p = p * r + broadcast(np.float32(1.0 / 6.0), x)
+    p = p * r + broadcast(np.float32(0.5), x)
+    p = p * r + one
+    return where_less(x, broadcast(np.float32(-87.3), x), one - one, (p * r + one) * power_of_two(n))

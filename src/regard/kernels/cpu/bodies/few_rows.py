@@ -18,9 +18,6 @@ from regard.kernels.cpu.bodies.vectors import prefetch, splat
 from regard.kernels.cpu.bodies.wide_product import Matrix, Size, columns_from, over_rows, rows_from
 from regard.kernels.cpu.sizes import LANES
 
-# pyright: reportCallIssue=false, reportAttributeAccessIssue=false
-# Intrinsics take one argument less than they are defined with: the first one is Numba's.
-
 KEYS = 4
 """Keys of a tile of scores."""
 

@@ -1,8 +1,5 @@
 """Operations that Numba's Python lacks: addresses, atomic counters, bit patterns, calls of C functions."""
 
-# pyright: reportCallIssue=false, reportAttributeAccessIssue=false
-# Intrinsics take one argument less than they are defined with: the first one is Numba's.
-
 from typing import Any
 
 from llvmlite import ir

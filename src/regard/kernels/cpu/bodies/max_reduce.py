@@ -16,9 +16,6 @@ from regard.kernels.cpu.bodies.vectors import (
     two_registers,
 )
 
-# pyright: reportCallIssue=false, reportAttributeAccessIssue=false
-# Intrinsics take one argument less than they are defined with: the first one is Numba's.
-
 
 @inlined
 def row_maximum(row: Any) -> Any:

@@ -19,8 +19,6 @@ from numba.extending import intrinsic
 from regard.kernels.cpu.bodies.vectors import prefetch, splat
 from regard.kernels.cpu.sizes import LANES
 
-# pyright: reportCallIssue=false, reportAttributeAccessIssue=false
-
 
 def _multiply_add(builder: Any, number: Any, vector: Any, sums: Any) -> Any:
     """``number · vector + sums``, float32, rounded once."""

@@ -17,9 +17,6 @@ from regard.kernels.cpu.bodies.wide_product import (
 )
 from regard.kernels.cpu.kernel_arguments import FEW_MIXTURES, FEW_SCORES, PLAIN, PLAIN_TRANSPOSED
 
-# pyright: reportCallIssue=false, reportAttributeAccessIssue=false
-# Intrinsics take one argument less than they are defined with: the first one is Numba's.
-
 
 @inlined
 def _matrices(p: Any) -> tuple[Size, Matrix, Matrix, Matrix]:

@@ -1,4 +1,4 @@
-"""What is made of keys and values once, before any query comes: exponentials, and transposes."""
+"""Preparations of keys and values that all queries share: exponentials and transpositions."""
 
 from collections.abc import Callable
 
@@ -19,12 +19,9 @@ from regard.kernels.cpu.bodies.transposing import transpose
 from regard.kernels.cpu.bodies.wide_product import Matrix
 from regard.kernels.cpu.sizes import LANES, TILE, ceil_div, even_length, padded_length
 
-# pyright: reportCallIssue=false, reportAttributeAccessIssue=false
-# Intrinsics take one argument less than they are defined with: the first one is Numba's.
-
 
 def prepare_additive_keys(dtype: str) -> Callable[[int], None]:
-    """The body that takes exponentials of an additive score's keys, or copies those of rectified units.
+    """Return the body that computes exponentials of an additive score's keys, or copies keys of rectified units.
 
     A task is a tile of keys.
     """
@@ -49,8 +46,8 @@ def prepare_additive_keys(dtype: str) -> Callable[[int], None]:
                 for r in range(count):
                     offset = (first + r) * keys.stride
                     row = keys.raw[offset : offset + p.dim]
-                    size = copy_row(row, rows[r]) if p.relu != 0 else prepare_row(row, rows[r])
-                    extent = size if size > extent else extent
+                    row_extent = copy_row(row, rows[r]) if p.relu != 0 else prepare_row(row, rows[r])
+                    extent = row_extent if row_extent > extent else extent
                 target = address_of(keys.exponentials) + first * size_of(zero)
                 transpose(Matrix(address_of(rows), even_dim, 1), count, even_dim, Matrix(target, keys.padded, 1), zero)
             keys.extents[tile] = extent
@@ -63,7 +60,7 @@ def prepare_additive_keys(dtype: str) -> Callable[[int], None]:
 
 
 def transpose_keys(dtype: str) -> Callable[[int], None]:
-    """The body that transposes keys, a tile of them for each task, into ``key_transposed``."""
+    """Return the body that transposes keys into ``key_transposed``; a task is a tile of keys."""
     zero = ZEROS[dtype]
 
     def body(address: int) -> None:

@@ -3,9 +3,6 @@
 The latter is compiled separately, since it takes longer to compile than the kernels that call it.
 """
 
-# pyright: reportCallIssue=false, reportAttributeAccessIssue=false
-# Intrinsics take one argument less than they are defined with: the first one is Numba's.
-
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,7 +18,7 @@ _PRODUCT_SIZE = PRODUCT.itemsize
 
 
 @inlined
-def limit_threads(function: int, threads: int) -> int:
+def limit_threads(function: int, threads: int) -> Any:
     """Limit the threads of this thread's BLAS calls; return the limit before (0: none)."""
     return np.int64(call_int32(function, np.int32(threads))) if function != 0 else 0
 

@@ -1,9 +1,9 @@
-"""A score of one layer of rectified units on a tile: an addition, a maximum and a multiply-add for each.
+"""The score of one layer of rectified units, on a tile: an addition, a maximum and a multiply-add per unit.
 
     Σ_d w_d max(a_d + b_d, 0),        ∂/∂a_d = w_d where a_d + b_d > 0
 
-Keys are held transposed, as for sums of tanh (`regard.kernels.cpu.bodies.tanh_sum`), with themselves in the place of
-their exponentials, and so are the queries of a block. NaN stays NaN.
+The layout is that of sums of tanh (`regard.kernels.cpu.bodies.tanh_sum`), with keys and queries themselves instead of
+their exponentials. NaN stays NaN.
 """
 
 from typing import Any
@@ -11,13 +11,10 @@ from typing import Any
 from regard.kernels.cpu.bodies.parts import embedded, inlined
 from regard.kernels.cpu.bodies.tanh_sum import Gradients, Keys, Queries, Tile
 
-# pyright: reportCallIssue=false
-# Intrinsics take one argument less than they are defined with: the first one is Numba's.
-
 
 @inlined
 def copy_row(row: Any, target: Any) -> Any:
-    """Write a query or a key, ``[dim]``, to ``[target dim]``; 0, since sums of any size are in reach."""
+    """Copy a query or a key, ``[dim]``, to ``[even dim]``. Returns 0, since sums of any size are within the limit."""
     real, dim = target.dtype.type, row.size
     for d in range(dim):
         target[d] = row[d]
@@ -28,13 +25,13 @@ def copy_row(row: Any, target: Any) -> Any:
 
 @embedded
 def score_rectified(query: Any, keys: Keys, first: int, weight: Any, scores: Any) -> None:
-    """``scores = Σ_d weight_d max(query_d + key_d, 0)`` of one query and the keys from ``first`` on.
+    """Write ``scores = Σ_d weight_d max(query_d + key_d, 0)`` for one query and the keys from ``first`` on.
 
     Args:
         query: ``[even dim]``.
-        keys: of its head.
+        keys: keys of its head.
         weight: ``[even dim]``, 0 in the padding.
-        scores: as many as there are keys to score.
+        scores: the output, one score for each key.
     """
     real, padded, n = scores.dtype.type, keys.padded, scores.size
     zero = real(0)
@@ -63,11 +60,11 @@ def differentiate_rectified(
         b, g = keys.exponentials[offset : offset + count], sums.keys[offset : offset + count]
         for r in range(queries.extents.size):
             a = queries.exponentials[r, d]
-            passed = gradient[r, tile.column : tile.column + count]
+            grad_scores = gradient[r, tile.column : tile.column + count]
             s, t = zero, zero
             for j in range(count):
                 h = a + b[j]
-                v = zero if h <= zero else passed[j]
+                v = zero if h <= zero else grad_scores[j]
                 s += v
                 t += v * h
                 g[j] += w * v

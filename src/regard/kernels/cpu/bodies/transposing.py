@@ -1,8 +1,5 @@
 """Transposition of matrices in memory, by squares that fit in vector registers."""
 
-# pyright: reportCallIssue=false, reportAttributeAccessIssue=false
-# Intrinsics take one argument less than they are defined with: the first one is Numba's.
-
 from typing import Any
 
 from regard.kernels.cpu.bodies.intrinsics import array_at, size_of

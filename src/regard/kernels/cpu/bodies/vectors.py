@@ -11,9 +11,6 @@ A vector's type states the number and the type of its lanes. Functions that make
 an example.
 """
 
-# pyright: reportCallIssue=false, reportAttributeAccessIssue=false, reportOptionalCall=false
-# Intrinsics take one argument less than they are defined with: the first one is Numba's.
-
 import operator
 import platform
 from functools import partial, reduce

@@ -8,9 +8,6 @@ from regard.kernels.cpu.bodies.microkernel import tile
 from regard.kernels.cpu.bodies.parts import inlined
 from regard.kernels.cpu.sizes import LANES
 
-# pyright: reportCallIssue=false, reportAttributeAccessIssue=false
-# Intrinsics take one argument less than they are defined with: the first one is Numba's.
-
 DEPTH = 128
 """Terms of a sum that are added in one pass: so many rows of ``b``, 64 wide, fit in a first-level cache."""
 
