@@ -65,7 +65,7 @@ class Keys(NamedTuple):
 
 
 class Tile(NamedTuple):
-    """Keys of a tile: its position, the first key, the number of keys, and the first key's column in a block of scores."""
+    """Keys of a tile: its position, the first key, the number of keys, and the first key's column in a block."""
 
     position: int
     first: int
