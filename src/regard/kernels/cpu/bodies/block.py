@@ -103,8 +103,8 @@ def block_of(p: Any, b: int, h: int, index: int, segments: Any) -> Block:
     row = index * p.block
     rows = min(p.block, p.queries - row)
     count, columns = write_segments(p, b, h, row, rows, segments)
-    offset = (b * p.heads + h) * p.queries + row
-    return Block(b, h, h // (p.heads // p.kv_heads), row, rows, offset, segments, count, columns)
+    flat_row = (b * p.heads + h) * p.queries + row
+    return Block(b, h, h // (p.heads // p.kv_heads), row, rows, flat_row, segments, count, columns)
 
 
 @inlined

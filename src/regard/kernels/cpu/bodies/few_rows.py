@@ -64,8 +64,8 @@ def _generator(rows: int, keys: int) -> Any:
 
         def add_products(load: Any, totals: list[Any]) -> list[Any]:
             """Add the products of one vector of features to the sums."""
-            queries, keys_loaded = [load(start) for start in row_starts], [load(start) for start in key_starts]
-            pairs = [(query, key) for query in queries for key in keys_loaded]
+            query_vectors, key_vectors = [load(start) for start in row_starts], [load(start) for start in key_starts]
+            pairs = [(query, key) for query in query_vectors for key in key_vectors]
             return [builder.call(fma, [*pair, total]) for pair, total in zip(pairs, totals, strict=True)]
 
         def phis(*sources: tuple[list[Any], Any]) -> list[Any]:
@@ -79,8 +79,8 @@ def _generator(rows: int, keys: int) -> Any:
         prefetch_offset = builder.mul(
             builder.mul(builder.extract_value(right, 1), ir.Constant(int64, 4)), prefetch_rows
         )
-        rest = builder.and_(depth, ir.Constant(int64, LANES - 1))
-        size = builder.mul(builder.sub(depth, rest), ir.Constant(int64, 4))
+        remainder = builder.and_(depth, ir.Constant(int64, LANES - 1))
+        size = builder.mul(builder.sub(depth, remainder), ir.Constant(int64, 4))
         zeros = [zero] * (rows * keys)
         before, loop, after, last, done = (
             builder.block, *(builder.append_basic_block(name) for name in ("sum", "summed", "last", "done")),
@@ -104,11 +104,11 @@ def _generator(rows: int, keys: int) -> Any:
 
         builder.position_at_end(after)
         sums = phis((zeros, before), (new, loop))
-        builder.cbranch(builder.icmp_signed(">", rest, ir.Constant(int64, 0)), last, done)
+        builder.cbranch(builder.icmp_signed(">", remainder, ir.Constant(int64, 0)), last, done)
 
         builder.position_at_end(last)
         lanes = ir.VectorType(int64, LANES)
-        active = builder.icmp_signed("<", ir.Constant(lanes, list(range(LANES))), splat(builder, rest, LANES))
+        active = builder.icmp_signed("<", ir.Constant(lanes, list(range(LANES))), splat(builder, remainder, LANES))
         new = add_products(
             lambda start: builder.call(
                 masked_load,

@@ -87,12 +87,12 @@ def lanes_at(p: Any, memory: int, b: int, h: int, row: int, rows: int, zeros: An
     """Transpose some queries, and find the keys that they see, in memory from an address on."""
     real, width, size = type(zero), lanes_of(zeros), size_of(zero)
     scores = memory + p.dim * width * size
-    rest = scores + p.keys * width * size
+    vectors_address = scores + p.keys * width * size
     starts, stops, own_keys, buffer = (
-        array_at(rest, width, zero),
-        array_at(rest + width * size, width, zero),
-        array_at(rest + 2 * width * size, width, zero),
-        array_at(rest + 3 * width * size, width, zero),
+        array_at(vectors_address, width, zero),
+        array_at(vectors_address + width * size, width, zero),
+        array_at(vectors_address + 2 * width * size, width, zero),
+        array_at(vectors_address + 3 * width * size, width, zero),
     )
     offset = b * p.query_batch + h * p.query_head + row * p.query_row
     transpose(Matrix(p.query + offset * size, p.query_row, 1), rows, p.dim, Matrix(memory, width, 1), zero)
@@ -208,11 +208,11 @@ def read_lanes(p: Any, lanes: Lanes, chunk: int, has_nonfinite: bool, zeros: Any
     if has_nonfinite:
         nonfinite = flatten_nonfinite(lanes, zeros, zero)
         maxima = where_equal(nonfinite, zeros, maxima, zeros)
-    total, others, moment, distance = zeros, zeros, zeros, zeros
+    total, other_terms, moment, distance = zeros, zeros, zeros, zeros
     for j in range(lanes.first, lanes.last):
         difference = load(lanes.scores + j * vector, zeros) - maxima
         exponential = exp_of(difference)
-        others = others + where_equal(difference, zeros, zeros, exponential)
+        other_terms = other_terms + where_equal(difference, zeros, zeros, exponential)
         total = total + exponential
         # The weight of −inf is 0, and 0 · −inf is NaN.
         moment = moment + exponential * where_less(difference, lowest, lowest, difference)
@@ -232,7 +232,7 @@ def read_lanes(p: Any, lanes: Lanes, chunk: int, has_nonfinite: bool, zeros: Any
     write_rows(p.lse, where_equal(total, zeros, negative_infinity, maxima + logarithm) + nonfinite, p, lanes, zero)
     if p.entropy != 0:
         # One term is exactly 1; the sum of the others corrects the rounding of the total.
-        corrected = logarithm + (others - (total - one)) * inverse
+        corrected = logarithm + (other_terms - (total - one)) * inverse
         log_total = where_less(total, broadcast(real(1.5), zeros), corrected, logarithm)
         write_rows(p.entropy, where_equal(total, zeros, zeros, log_total - moment * inverse), p, lanes, zero)
     if p.peak != 0:

@@ -35,7 +35,7 @@ BUFFER_SIZE = MAX_CANDIDATES + 128
 BUFFER_BYTES = 8 * BUFFER_SIZE
 """Bytes of these elements in float64."""
 
-_COPIED = MAX_CANDIDATES if can_compress() else -1
+_COPY_LIMIT = MAX_CANDIDATES if can_compress() else -1
 
 
 @inlined
@@ -54,14 +54,14 @@ def find_candidates(row: Any, maximum: Any, factor: Any, memory: Any) -> Any:
     zeros, size, count = one_register(real(0)), size_of(maximum), np.int64(0)
     lowest, maxima, factors = broadcast(real(-1), zeros), broadcast(maximum, zeros), broadcast(factor, zeros)
     vector_end, j = row.size - row.size % lanes_of(zeros), np.int64(0)
-    while j < vector_end and count <= _COPIED:
+    while j < vector_end and count <= _COPY_LIMIT:
         elements = (load(address_of(row) + j * size, zeros) - maxima) * factors
         store(elements, address_of(row) + j * size)
         count += store_above(elements, lowest, address_of(memory) + count * size)
         j += lanes_of(zeros)
     for i in range(j, row.size):
         row[i] = (row[i] - maximum) * factor
-    if j < vector_end or count > _COPIED:
+    if j < vector_end or count > _COPY_LIMIT:
         return row
     for i in range(vector_end, row.size):
         memory[count] = row[i]
