@@ -152,7 +152,7 @@ def test_no_cache_is_made_in_the_working_directory(tmp_path, monkeypatch):
         cache.cache_folder.cache_clear()
         monkeypatch.setenv("XDG_CACHE_HOME", user)
         monkeypatch.setenv("HOME", home)
-        assert all(root.is_absolute() for root, _ in cache._places())
+        assert all(root.is_absolute() for root, _ in cache._locations())
     for own in ("cache", ".", "./x", "~/x"):
         monkeypatch.setenv("REGARD_CACHE", own)
         for use in (cache.cache_folder, lambda: list(cache.all_folders())):

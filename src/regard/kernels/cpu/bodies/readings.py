@@ -48,11 +48,11 @@ def softmax_with_entropy(row: Any, sink: Any, has_sink: bool) -> tuple[Any, Any]
     if maximum == real(-np.inf):
         nan = clear_row(row, maximum)
         return maximum + nan, nan
-    total, moment, other_terms = real(0), real(0), real(0)
+    total, moment, others = real(0), real(0), real(0)
     for j in range(row.size):
         difference = row[j] - maximum
         exponential = exp(difference)
-        other_terms += real(0) if difference == real(0) else exponential
+        others += real(0) if difference == real(0) else exponential
         # The weight of −inf is 0, and 0 · −inf is NaN.
         difference = real(-100) if difference < real(-100) else difference
         row[j] = exponential
@@ -64,10 +64,10 @@ def softmax_with_entropy(row: Any, sink: Any, has_sink: bool) -> tuple[Any, Any]
         key_scale, sink_exponential = exp(maximum - sink), real(1)
         # If the factor is 0, the difference may be infinite, and 0 · ∞ is NaN.
         moment = key_scale * (moment + (maximum - sink) * total) if key_scale > real(0) else key_scale
-        other_terms = key_scale * total
+        others = key_scale * total
     elif has_sink:
         sink_exponential = exp(sink - maximum)
-        other_terms += real(0) if sink == maximum else sink_exponential
+        others += real(0) if sink == maximum else sink_exponential
     total_with_sink = key_scale * total + sink_exponential
     inverse = real(1) / total_with_sink
     weight_scale = key_scale * inverse
@@ -76,7 +76,7 @@ def softmax_with_entropy(row: Any, sink: Any, has_sink: bool) -> tuple[Any, Any]
     log_total = log(total_with_sink)
     if total_with_sink < real(1.5):
         # One term is exactly 1; the sum of the others corrects the rounding of the total.
-        log_total = log(total_with_sink) + (other_terms - (total_with_sink - real(1))) / total_with_sink
+        log_total = log(total_with_sink) + (others - (total_with_sink - real(1))) / total_with_sink
     entropy = total * weight_scale * log_total - moment * inverse
     return maximum + log(total), entropy
 
