@@ -154,8 +154,8 @@ def _differentiate(p: Any, sequence: Sequence, weights: Matrix, grads: Matrix, p
             total = total + visible_gradient * load(row + j * size, zeros)
         mean = broadcast(sum_of(total), zeros)
         for j in range(0, weights.row, lanes):
-            masked = load(row + j * size, zeros) * (load(gradient_row + j * size, zeros) - mean)
-            store(_hide(masked, load(positions + j * size, zeros), first, end, zeros), gradient_row + j * size)
+            gradient = load(row + j * size, zeros) * (load(gradient_row + j * size, zeros) - mean)
+            store(_hide(gradient, load(positions + j * size, zeros), first, end, zeros), gradient_row + j * size)
 
 
 @inlined
@@ -210,11 +210,7 @@ def packed_attention_gradients(dtype: str) -> Callable[[int], None]:
         routine, D, V = Routine(WIDE, 0, p.multiply), p.dim, p.value_dim
         positions, scratch = stack_memory(_POSITION_BYTES), stack_memory(_FEATURE_BYTES)
         keys, values = stack_memory(_FEATURE_BYTES), stack_memory(_FEATURE_BYTES)
-        scores, grads, dropped_weights = (
-            stack_memory(_SCORE_BYTES),
-            stack_memory(_SCORE_BYTES),
-            stack_memory(_SCORE_BYTES),
-        )
+        scores, grads, dropped = stack_memory(_SCORE_BYTES), stack_memory(_SCORE_BYTES), stack_memory(_SCORE_BYTES)
         _write_positions(positions, zero)
         group = p.heads // p.kv_heads
         while True:
@@ -239,8 +235,8 @@ def packed_attention_gradients(dtype: str) -> Callable[[int], None]:
                 _weigh(p, sequence, weights, positions, zero)
                 product(routine, Size(queries, padded, V), one, grad_output, value_columns, grad_scores, 0)
                 if p.threshold > 0:
-                    mixed = Matrix(dropped_weights, padded, 1)
-                    copy(array_at(scores, queries * padded, zero), array_at(dropped_weights, queries * padded, zero))
+                    mixed = Matrix(dropped, padded, 1)
+                    copy(array_at(scores, queries * padded, zero), array_at(dropped, queries * padded, zero))
                     _drop(p, sequence, head, mixed, zero)
                     _drop(p, sequence, head, grad_scores, zero)
                 _differentiate(p, sequence, weights, grad_scores, positions, zero)
