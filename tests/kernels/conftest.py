@@ -19,7 +19,7 @@ def forgotten(monkeypatch):
 
     def forget():
         cache.cache_folder.cache_clear()
-        kernel._say_once.cache_clear()
+        kernel._warn_once.cache_clear()
         for worker in workers:
             worker.forget()
 

@@ -217,7 +217,7 @@ class Fused(Backend):
         mask = problem.lowered.dense_mask
         if mask is None:
             dispatched = problem.wants_gradient or not can_branch_on(problem.query)
-            if problem.wants_gradient and inputs.keeps_weights:
+            if problem.wants_gradient and inputs.saves_weights:
                 inputs = inputs._replace(return_weights=True)
             attend = operators.attend if dispatched else operators.attend_now
             output = attend(*with_heads_as_rows(inputs))[0].view(*problem.query.shape[:3], -1)
@@ -277,5 +277,5 @@ def required_kernels(problem: Problem, gatherer: Gatherer | None) -> "tuple[Kern
     units = "product" if isinstance(primitive, InnerProduct) else "relu" if isinstance(primitive, ReluSum) else "tanh"
     normalizer = kernels.row_normalizer(row.kind, row.temperature, row.alpha)["normalizer"]
     dtype = torch.float64 if problem.query.dtype == torch.float64 else torch.float32
-    required = kernels.of_calls(dtype, units, normalizer, problem.wants_gradient)
-    return required if gatherer is None else (*required, *kernels.of_readings(dtype, units, normalizer))
+    required = kernels.for_calls(dtype, units, normalizer, problem.wants_gradient)
+    return required if gatherer is None else (*required, *kernels.for_readings(dtype, units, normalizer))

@@ -170,7 +170,7 @@ class FusedMemory(CachedMemory):
 
         inputs, gradient = self.inputs, self.token is not None or problem.wants_gradient
         normalizer = kernels.row_normalizer(row.kind, row.temperature, row.alpha)["normalizer"]
-        required = kernels.of_steps(inputs.key.dtype, inputs.units, normalizer, gradient)
+        required = kernels.for_steps(inputs.key.dtype, inputs.units, normalizer, gradient)
         return None if kernel.are_usable(required) else "its kernels are being compiled"
 
     def attend(self, problem: Problem) -> Attended:

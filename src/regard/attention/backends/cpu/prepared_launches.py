@@ -80,7 +80,7 @@ class PreparedCall(NamedTuple):
         """
         from regard.kernels.cpu import kernels, operators
         from regard.kernels.cpu.kernel_arguments import KernelInputs
-        from regard.kernels.cpu.launch import TRANSPOSED_NUMBERS, PreparedLaunch, Transposition, fill_arguments
+        from regard.kernels.cpu.launch import TRANSPOSED_ELEMENTS, PreparedLaunch, Transposition, fill_arguments
 
         inputs, primitive = kernel_inputs(problem), problem.prepared.primitive
         tensors = {"query": problem.query, "key": problem.key, "value": problem.value}
@@ -109,8 +109,8 @@ class PreparedCall(NamedTuple):
             launches.append(PreparedLaunch.of(kernel, numbers, extents.numel(), 8.0 * key.numel(), ("key", *scratch)))
         elif transposes:
             each, some = Transposition.of(key), batch * key.shape[1]
-            scratch = {"key_transposed": some * each.numbers}
-            if scratch["key_transposed"] > TRANSPOSED_NUMBERS:
+            scratch = {"key_transposed": some * each.elements}
+            if scratch["key_transposed"] > TRANSPOSED_ELEMENTS:
                 return None  # a few heads at a time
             launches.append(each.prepared(some, ("key", *scratch)))
         scratch["statistics"] = 2 * batch * heads * queries
@@ -212,7 +212,7 @@ class PreparedReading:
         if why_missing() is not None or obstacle(problem) is not None or problem.lowered.dense_mask is not None:
             return None
         from regard.kernels.cpu import kernel, kernels, operators
-        from regard.kernels.cpu.launch import TRANSPOSED_NUMBERS, PreparedLaunch, Transposition
+        from regard.kernels.cpu.launch import TRANSPOSED_ELEMENTS, PreparedLaunch, Transposition
 
         inputs, grid = kernel_inputs(problem), problem.grid
         as_given = inputs.query is problem.query and address_of(inputs.key) == address_of(problem.key)
@@ -232,8 +232,8 @@ class PreparedReading:
         heads, transposed = grid.batch * inputs.key.shape[1], 0
         if kernels.transposed(inputs.key.dtype) in required:
             each = Transposition.of(inputs.key)
-            transposed = heads * each.numbers
-            if transposed > TRANSPOSED_NUMBERS:
+            transposed = heads * each.elements
+            if transposed > TRANSPOSED_ELEMENTS:
                 return None  # a few heads at a time
             launches.append(each.prepared(heads, ("key", "key_transposed")))
         parts, elements = {}, 0
@@ -266,7 +266,7 @@ class PreparedReading:
         keys = self.initial.new_empty(self.transposed) if self.transposed else None
         tensors = address_of(query), address_of(key), address_of(keys)
         for launch, of_tensors, of_readings in self._positions:
-            arguments = array("q", launch.arguments)
+            arguments = array("q", launch.record)
             for at, tensor in of_tensors:
                 arguments[at] = tensors[tensor]
             for at, offset in of_readings:
