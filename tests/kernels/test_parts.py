@@ -43,7 +43,7 @@ def test_a_kernel_holds_all_its_parts():
     """A process that cannot resolve what a kernel calls ends; one without Numba cannot resolve what Numba has."""
     paths = []
     for units in ("product", "tanh", "relu"):
-        for kernel in kernels.of_calls(torch.float32, units, SOFTMAX, gradient=True):
+        for kernel in kernels.for_calls(torch.float32, units, SOFTMAX, gradient=True):
             kernel.load()
             paths.append(kernel.source.path(cache.cache_folder()))
     program = (
