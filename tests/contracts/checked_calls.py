@@ -21,7 +21,7 @@ import regard  # noqa: E402
 from cases import BIASES, KV, MASKS, NORMALIZERS, SCORES, B, D, H, K, Q, V, problem  # noqa: E402
 from regard.attention import blocks, steps  # noqa: E402
 from regard.normalizers import softmax  # noqa: E402
-from regard.scores.score import InnerProduct, Prepared  # noqa: E402
+from regard.scores import InnerProduct, Prepared  # noqa: E402
 from regard.shapes import Grid, spread_heads, upcast  # noqa: E402
 
 

@@ -18,7 +18,7 @@ from regard.attention.readings import Gatherer
 from regard.errors import ArgumentError, BackendError, KindError, UnknownNameError
 from regard.kernels.availability import is_slow_for_mkl, microkernel_is_faster, multiplies_half_in_tiles, must_wait
 from regard.kernels.cpu.kernel_arguments import FEW_ROWS
-from regard.scores.score import InnerProduct, TanhSum
+from regard.scores import InnerProduct, TanhSum
 from regard.shapes import known_name
 
 HALF = (torch.bfloat16, torch.float16)

@@ -21,8 +21,7 @@ from regard.errors import ArgumentError, KindError, ShapeError
 from regard.masks import Band, Mask, Spans, as_mask
 from regard.normalizers import as_normalizer
 from regard.normalizers.normalizer import Normalizer, RowPrimitive
-from regard.scores import Scoring, as_score
-from regard.scores.score import Prepared, Primitive, Score
+from regard.scores import Prepared, Primitive, Score, Scoring, as_score
 from regard.shapes import Grid, check_floating, is_open, kind_of, upcast
 from regard.summaries import record_summary
 from regard.versions import Versions

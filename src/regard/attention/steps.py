@@ -23,7 +23,8 @@ from regard.attention.problem import Problem
 from regard.attention.weight_dropout import dropout
 from regard.axes import Float
 from regard.normalizers.compiled_rows import plain_rows
-from regard.scores.score import InnerProduct, Prepared, UnitSum
+from regard.scores import InnerProduct, Prepared
+from regard.scores.additive import UnitSum
 from regard.shapes import Grid, spread_heads, upcast
 
 

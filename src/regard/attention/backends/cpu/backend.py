@@ -20,8 +20,9 @@ from regard.attention.result import Attended
 from regard.biases import Bias, TensorBias
 from regard.kernels.availability import why_missing
 from regard.kernels.cpu.kernel_arguments import FEW_ROWS, KernelInputs
-from regard.scores import Score
-from regard.scores.score import Cap, InnerProduct, ReluSum, TanhSum, UnitSum
+from regard.scores import InnerProduct, ReluSum, Score, TanhSum
+from regard.scores.additive import UnitSum
+from regard.scores.modifiers import Cap
 from regard.shapes import spread_heads, upcast
 from regard.transforms import active_transform, can_branch_on
 

@@ -21,8 +21,7 @@ from regard.kernels.cpu.kernel_arguments import KernelInputs
 from regard.kernels.cpu.second_derivative import refuse_batched_gradients, refuse_second_derivative
 from regard.masks import Keep
 from regard.normalizers import RowPrimitive
-from regard.scores import Additive, Dot, ScaledDot, Score
-from regard.scores.score import TanhSum
+from regard.scores import Additive, Dot, ScaledDot, Score, TanhSum
 from regard.shapes import Grid
 from regard.transforms import active_transform, has_data, in_memory
 from regard.versions import Versions

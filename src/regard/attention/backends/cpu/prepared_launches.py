@@ -22,8 +22,7 @@ from regard.kernels.cpu.kernel_arguments import READINGS, ReadingOptions, addres
 from regard.kernels.cpu.sizes import ceil_div
 from regard.masks import Band
 from regard.normalizers.softmax import softmax
-from regard.scores import ScaledDot
-from regard.scores.score import TanhSum
+from regard.scores import ScaledDot, TanhSum
 from regard.transforms import has_dense_cpu_storage
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from regard.attention.readings import Gatherer
 from regard.attention.steps import Inputs, empty_output
 from regard.errors import BackendError
 from regard.masks.mask import Visibility
-from regard.scores.score import InnerProduct, Prepared
+from regard.scores import InnerProduct, Prepared
 from regard.shapes import span_length, spread_heads, upcast
 from regard.transforms import active_transform, in_memory, is_finite
 
