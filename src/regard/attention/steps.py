@@ -22,7 +22,7 @@ from torch import Tensor
 from regard.attention.problem import Problem
 from regard.attention.weight_dropout import dropout
 from regard.axes import Float
-from regard.normalizers.compiled_rows import plain_rows
+from regard.normalizers.normalizer import plain_rows
 from regard.scores import InnerProduct, Prepared
 from regard.scores.additive import UnitSum
 from regard.shapes import Grid, spread_heads, upcast

@@ -10,7 +10,7 @@ from regard.attention.planner import BACKENDS, choose_reader
 from regard.attention.problem import Problem
 from regard.attention.readings import Gatherer, Readings
 from regard.masks import Mask
-from regard.normalizers.softmax import softmax
+from regard.normalizers import softmax
 from regard.scores import ScaledDot
 from regard.shapes import Grid, spread_heads
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from regard.attention.problem import CachedMemory, Problem
 from regard.kernels.cpu.packed_call import PackedCall, Sequences
 from regard.kernels.cpu.second_derivative import refuse_batched_gradients, refuse_second_derivative
-from regard.normalizers.softmax import safe_softmax
+from regard.normalizers.normalizer import safe_softmax
 from regard.shapes import split_joined
 from regard.transforms import can_branch_on, has_dense_cpu_storage, in_memory
 

@@ -21,7 +21,7 @@ from regard.kernels.availability import why_missing
 from regard.kernels.cpu.kernel_arguments import READINGS, ReadingOptions, address_of, sum_of_chunks
 from regard.kernels.cpu.sizes import ceil_div
 from regard.masks import Band
-from regard.normalizers.softmax import softmax
+from regard.normalizers import softmax
 from regard.scores import ScaledDot, TanhSum
 from regard.transforms import has_dense_cpu_storage
 
