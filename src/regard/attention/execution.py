@@ -1,6 +1,8 @@
-"""Running a problem on a backend, so that what a mask hides cannot reach the result (contract 10).
+"""The registry of backends, and running a problem on one of them.
 
-`LISTENERS` and `recorded_calls` show what is run: to `regard.watch`, and to worked steps and pictures.
+A named backend runs or raises (contract 5); for ``"auto"`` `regard.attention.planner` says which one runs. What a mask
+hides cannot reach the result (contract 10). `LISTENERS` and `recorded_calls` show what is run: to `regard.watch`, and
+to worked steps and pictures.
 """
 
 from collections.abc import Callable, Iterator
@@ -14,12 +16,18 @@ import torch
 from torch import Tensor
 
 from regard.attention.backends.backend import Backend
+from regard.attention.backends.cpu.backend import Fused
+from regard.attention.backends.reference import Reference, weigh, whole
+from regard.attention.backends.sdpa.backend import ScaledDotProduct
+from regard.attention.backends.tiled import Tiled
 from regard.attention.isolation import attend_isolated, cleaned, empty_rows
-from regard.attention.planner import choose, choose_reader
+from regard.attention.planner import RULES, Candidates, Plan, Rule, describe, first_choice
 from regard.attention.problem import Problem
-from regard.attention.readings import Gatherer
+from regard.attention.readings import Gatherer, Readings
 from regard.attention.result import Attended
+from regard.errors import ArgumentError, BackendError, KindError, UnknownNameError
 from regard.kernels.availability import must_wait
+from regard.shapes import known_name
 from regard.transforms import active_transform, can_branch_on, is_finite
 from regard.versions import Versions
 
@@ -31,6 +39,123 @@ Listener = Callable[[Execution, Problem, str, Gatherer | None, bool], Attended]
 
 LISTENERS: list[Listener] = []
 """Empty, or one listener."""
+
+
+BACKENDS: dict[str, Backend] = {
+    backend.name: backend for backend in (ScaledDotProduct(), Reference(), Fused(), Tiled())
+}
+"""The registry. In its order ``"auto"`` looks for a backend; `Reference` can run everything, if need be in quadratic
+memory."""
+
+
+OWN_BACKENDS = tuple(BACKENDS)
+"""The registry as it is before a backend is registered."""
+
+
+def has_own_backends() -> bool:
+    """Whether no backend was registered that is considered before ours."""
+    return tuple(BACKENDS)[: len(OWN_BACKENDS)] == OWN_BACKENDS
+
+
+def register_backend(backend: Backend, before: str | None = None, rule: Rule | None = None) -> None:
+    """Add a backend: from now on it can be named, ``"auto"`` considers it, and `plan` prints its reasons.
+
+    Args:
+        backend: an instance of a subclass of `Backend`, with a name that no other has.
+        before: the backend that ``"auto"`` considers next after it; None: it is considered last.
+        rule: ``(problem, candidates) ->`` the reason why ``"auto"`` passes it over although it could run; None: never.
+
+    Raises:
+        KindError: not a backend.
+        ArgumentError: a name that is taken, or is none.
+        UnknownNameError: no backend is called ``before``.
+    """
+    if not isinstance(backend, Backend):
+        raise KindError(f"backend must be an instance of a subclass of Backend; it is {backend!r}")
+    name = getattr(backend, "name", None)
+    if not isinstance(name, str) or not name or name == "auto":
+        raise ArgumentError(f"backend must have a name, other than 'auto'; it is {name!r}")
+    if name in BACKENDS:
+        raise ArgumentError(f"there is a backend {name!r} already")
+    if before is not None and before not in BACKENDS:
+        raise UnknownNameError("backend", before, BACKENDS)
+    others = dict(BACKENDS)
+    BACKENDS.clear()
+    for other, existing in others.items():
+        if other == before:
+            BACKENDS[name] = backend
+        BACKENDS[other] = existing
+    BACKENDS[name] = backend
+    if rule is not None:
+        RULES[name] = rule
+
+
+def unregister_backend(name: str) -> None:
+    """Remove a backend that `register_backend` added.
+
+    Raises:
+        UnknownNameError: there is none of this name.
+    """
+    if name not in BACKENDS:
+        raise UnknownNameError("backend", name, BACKENDS)
+    del BACKENDS[name]
+    RULES.pop(name, None)
+
+
+def check_backend(name: str) -> str:
+    """The name, if it is ``auto`` or that of a backend; else KindError or UnknownNameError."""
+    if name != "auto":
+        known_name("backend", name, BACKENDS)
+    return name
+
+
+def choose(problem: Problem, name: str) -> Backend:
+    """The backend that runs the problem now.
+
+    ``"auto"`` waits for no backend that is not ready, unless nothing may depend on a race
+    (`regard.kernels.availability.must_wait`): the next one runs, and what the first one needs is begun.
+
+    Raises:
+        UnknownNameError: no backend has this name.
+        BackendError: the named backend cannot run this; the message says why (contract 5).
+    """
+    if name != "auto":
+        return _named(problem, name)
+    candidates = Candidates(problem, BACKENDS, waits=must_wait())
+    chosen = first_choice(candidates)
+    for backend in candidates.delayed():
+        backend.prepare(problem)
+    return chosen
+
+
+def _named(problem: Problem, name: str) -> Backend:
+    """The backend of this name, if it can run the problem."""
+    if name not in BACKENDS:
+        raise UnknownNameError("backend", name, [*BACKENDS, "auto"])
+    backend = BACKENDS[name]
+    reason = backend.declines(problem)
+    if reason is not None:
+        raise BackendError(f"backend {name!r} cannot run this: {reason}")
+    return backend
+
+
+def choose_reader(problem: Problem, gatherer: Gatherer | None = None) -> Backend:
+    """A backend that shows the weights, for one that gives the output alone; it is never waited for."""
+    waits = must_wait()
+    for backend in BACKENDS.values():
+        if backend.reads and backend.linear and backend.declines(problem) is None:
+            if waits or backend.delay(problem, gatherer) is None:
+                return backend
+            backend.prepare(problem, gatherer)
+    # What `tiled` declines it declines for its backward pass, and readings have none.
+    return BACKENDS["tiled"]
+
+
+def make_plan(problem: Problem, name: str) -> Plan:
+    """What `choose` chooses, with the reasons for and against each backend; raises as it does."""
+    candidates = Candidates(problem, BACKENDS, waits=name != "auto" or must_wait())
+    chosen = first_choice(candidates) if name == "auto" else _named(problem, name)
+    return describe(candidates, chosen, name)
 
 
 class _Chosen(NamedTuple):
@@ -54,7 +179,7 @@ def execute(problem: Problem, backend: str, gatherer: Gatherer | None = None, ne
             bit.
 
     Raises:
-        UnknownNameError, BackendError: as `regard.attention.planner.choose`.
+        UnknownNameError, BackendError: as `choose`.
     """
     # A score is lowered when a backend is chosen, and must be in float32 already then.
     if autocasts(problem.query):
@@ -123,14 +248,25 @@ def _repeater(problem: Problem) -> Callable[[Gatherer | None], None]:
 def _run(problem: Problem, chosen: _Chosen, gatherer: Gatherer | None, need_weights: bool) -> Attended:
     backend, is_named = chosen
     if need_weights:
-        return backend.run_with_weights(problem)
+        return backend.run_with_weights(problem) or _with_weights_of_specification(problem, backend)
     if gatherer is None:
         return Attended(backend.run(problem), None)
     if backend.reads and (is_named or must_wait() or backend.delay(problem, gatherer) is None):
         return Attended(backend.run(problem, gatherer), None)
     output = backend.run(problem)
-    choose_reader(problem, backend, gatherer).read(problem, gatherer)
+    choose_reader(problem, gatherer).read(problem, gatherer)
     return Attended(output, None)
+
+
+def _with_weights_of_specification(problem: Problem, backend: Backend) -> Attended:
+    """The output of a backend that gives no weights, and the weights.
+
+    Weights that are drawn at random are those that were used, and carry no gradient here.
+    """
+    if problem.normalizer.random and backend.reads:
+        gatherer = Gatherer(problem, Readings(weights=True))
+        return Attended(backend.run(problem, gatherer), gatherer.weights)
+    return Attended(backend.run(problem), weigh(problem, whole(problem)).weights)
 
 
 def _without_empty_rows(problem: Problem, versions: Versions, gradient: Tensor | None) -> Tensor | None:

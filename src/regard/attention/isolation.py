@@ -20,10 +20,10 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
+from regard.attention.backends.reference import Inputs, mix, weigh
 from regard.attention.problem import Problem
 from regard.attention.readings import Gatherer
 from regard.attention.result import Attended
-from regard.attention.steps import Inputs, mix, weigh
 from regard.shapes import Grid, spread_heads
 
 SLICE_PAIRS = 1 << 24

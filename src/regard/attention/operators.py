@@ -30,13 +30,12 @@ from torch import Tensor
 from torch.library import Library, register_autograd, register_fake
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
+from regard.attention.backends.reference import specified
 from regard.attention.encoding import Parts, decode, encode
-from regard.attention.execution import execute
-from regard.attention.planner import choose
+from regard.attention.execution import choose, execute
 from regard.attention.problem import Problem, validate
 from regard.attention.readings import Gatherer, Readings
 from regard.attention.result import Attended
-from regard.attention.steps import mix, weigh, whole
 from regard.biases import TensorBias
 from regard.errors import BackendError
 from regard.kernels.availability import kernels_awaited
@@ -78,7 +77,8 @@ def attend_traced(
                 f"backend {backend!r} cannot run this: a score or a normalizer that is a function, or a torch.func "
                 "transform, is traced through 'reference'"
             )
-        return _by_specification(problem, gatherer, need_weights)
+        attended = specified(problem, gatherer)
+        return attended if need_weights else Attended(attended.output, None)
     seed = torch.randint(2**62, ()) if problem.dropout or problem.normalizer.random else None
     arguments = (
         problem.query,
@@ -110,14 +110,6 @@ def execute_counted(
     if active_transform() is not None or reads_shares or _encoded(problem, Parts()) is None:
         return execute(problem, backend, gatherer, need_weights)
     return attend_traced(problem, backend, gatherer, need_weights)
-
-
-def _by_specification(problem: Problem, gatherer: Gatherer | None, need_weights: bool) -> Attended:
-    inputs = whole(problem)
-    steps = weigh(problem, inputs)
-    if gatherer is not None:
-        gatherer.add(steps.masked, steps.weights, problem.grid)
-    return Attended(mix(problem, inputs, steps.weights), steps.weights if need_weights else None)
 
 
 def _encoded(problem: Problem, parts: Parts) -> str | None:

@@ -13,8 +13,8 @@ from torch.nn import functional as F
 from regard.attention.backends.cpu.backend import Fused
 from regard.attention.backends.cpu.prepared_launches import CACHE, SEEN, PreparedCall, keep
 from regard.attention.backends.sdpa.backend import SHORT
-from regard.attention.execution import LISTENERS, recording
-from regard.attention.planner import BACKENDS, FUSED_ELEMENTS, WIDE_PAIRS, are_few_rows, choose, has_own_backends
+from regard.attention.execution import BACKENDS, LISTENERS, choose, has_own_backends, recording
+from regard.attention.planner import FUSED_ELEMENTS, WIDE_PAIRS, are_few_rows
 from regard.attention.problem import validate
 from regard.errors import RegardError
 from regard.kernels.availability import microkernel_is_faster
@@ -92,7 +92,7 @@ def _scaled_dot(query: Tensor, key: Tensor, value: Tensor, mask: object, shows_a
 
 
 def _masked(query: Tensor, key: Tensor, value: Tensor, added: Tensor) -> Tensor | None:
-    """The lines of `regard.attention.steps` in fewer operations; None if the output is not finite.
+    """The lines of `regard.attention.backends.reference` in fewer operations; None if the output is not finite.
 
     Scaled scores plus 0 are rounded as scaled scores are, and a batched product is what ``@`` comes to.
     """

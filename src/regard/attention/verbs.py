@@ -6,9 +6,9 @@ from functools import partial
 from torch import Tensor
 from torch._C import _len_torch_dispatch_stack
 
-from regard.attention.execution import LISTENERS, execute, execute_recorded, full_precision, recording
+from regard.attention.execution import LISTENERS, execute, execute_recorded, full_precision, make_plan, recording
 from regard.attention.operators import attend_traced, counts_operations, execute_counted
-from regard.attention.planner import Plan, make_plan
+from regard.attention.planner import Plan
 from regard.attention.problem import Problem, validate
 from regard.attention.readings import Gatherer, Observed, Readings
 from regard.attention.result import Attended

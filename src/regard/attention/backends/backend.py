@@ -5,11 +5,9 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Tensor
 
-from regard.attention.blocks import block_shape, blocks
 from regard.attention.problem import CachedMemory, Problem
-from regard.attention.readings import Gatherer, Readings
+from regard.attention.readings import Gatherer
 from regard.attention.result import Attended
-from regard.attention.steps import weigh, whole
 from regard.scores import Score
 
 
@@ -60,23 +58,17 @@ class Backend(ABC):
                 change a bit of the output.
         """
 
+    @torch.no_grad()
     def read(self, problem: Problem, gatherer: Gatherer) -> None:
-        """Show a gatherer the weights, without the output; for another backend that does not read."""
-        with torch.no_grad():
-            for inputs in blocks(problem, block_shape(problem)):
-                steps = weigh(problem, inputs)
-                gatherer.add(steps.masked, steps.weights, inputs.grid)
+        """Show a gatherer the weights, for another backend that does not `reads`; only called if this one does."""
+        self.run(problem, gatherer)
 
-    def run_with_weights(self, problem: Problem) -> Attended:
+    def run_with_weights(self, problem: Problem) -> Attended | None:
         """The output that `run` gives, bit for bit, and the weights, both differentiable.
 
-        Weights that are drawn at random are those that were used, and carry no gradient here.
+        None from a backend that gives no weights: then they are those of the specification.
         """
-        if problem.normalizer.random and self.reads:
-            gatherer = Gatherer(problem, Readings(weights=True))
-            output = self.run(problem, gatherer)
-            return Attended(output, gatherer.weights)
-        return Attended(self.run(problem), weigh(problem, whole(problem)).weights)
+        return None
 
     def prepare_memory(self, key: Tensor, value: Tensor, score: Score, mask: Tensor | None) -> CachedMemory | None:
         """What belongs to keys and values alone, prepared for many calls with other queries; None if nothing is.

@@ -13,7 +13,7 @@ from regard.attention.backends.cpu.cached_memory import FusedMemory
 from regard.attention.backends.cpu.dense_rows import DenseRows
 from regard.attention.backends.cpu.packed_rows import PackedRows
 from regard.attention.backends.cpu.readings import read
-from regard.attention.blocks import read_shares
+from regard.attention.backends.tiled import read_shares
 from regard.attention.problem import Capabilities, Problem
 from regard.attention.readings import Gatherer
 from regard.attention.result import Attended
@@ -233,13 +233,13 @@ class Fused(Backend):
         read(with_exponentials(kernel_inputs(problem)), problem.lowered.dense_mask, gatherer)
         read_shares(problem, gatherer)
 
-    def run_with_weights(self, problem: Problem) -> Attended:
+    def run_with_weights(self, problem: Problem) -> Attended | None:
         from regard.kernels.cpu import operators
 
         if isinstance(problem.memory, FusedMemory):
             return problem.memory.attend(problem)
         if isinstance(problem.memory, PackedRows) or problem.lowered.dense_mask is not None:
-            return super().run_with_weights(problem)
+            return None
         inputs = with_heads_as_rows(_prepared(problem)._replace(return_weights=True))
         output, weights = (part.view(*problem.query.shape[:3], -1) for part in operators.attend(*inputs)[::2])
         row = problem.row

@@ -13,10 +13,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from regard.attention.backends.backend import Backend
-from regard.attention.blocks import attend_in_blocks, blocks
+from regard.attention.backends.reference import Inputs, empty_output
+from regard.attention.backends.tiled import attend_in_blocks, blocks
 from regard.attention.problem import Capabilities, Lowered, Problem
 from regard.attention.readings import Gatherer
-from regard.attention.steps import Inputs, empty_output
 from regard.errors import BackendError
 from regard.masks.mask import Visibility
 from regard.scores import InnerProduct, Prepared

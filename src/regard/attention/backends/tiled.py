@@ -1,4 +1,9 @@
-"""Cutting a problem into blocks of query rows, each with only the keys that its rows may see."""
+"""``tiled``: the specification on blocks of query rows, made again in the backward pass. Linear memory; everything.
+
+A block has all the keys that its rows may see, so any normalizer sees whole rows; tiles that the mask empties are never
+computed. What is kept for the backward pass is the inputs: checkpointing recomputes a block's scores and weights, with
+the same random numbers, when its gradient is wanted.
+"""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -7,9 +12,10 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from regard.attention.backends.backend import Backend
+from regard.attention.backends.reference import Inputs, mix, weigh, weights_alone, whole
 from regard.attention.problem import Problem
 from regard.attention.readings import Gatherer
-from regard.attention.steps import Inputs, mix, weigh, weights_alone, whole
 from regard.axes import Float
 from regard.masks.mask import visible_keys
 from regard.transforms import active_transform
@@ -20,6 +26,29 @@ BLOCK_ELEMENTS = 1 << 20
 
 KEY_BLOCK = 64
 """Granularity at which a mask is asked which keys a block of rows can see."""
+
+
+class Tiled(Backend):
+    """The specification's own steps, a block of rows at a time."""
+
+    name = "tiled"
+    why = "runs everything in linear memory"
+    measured = ("score-mlp",)
+    reads = True
+
+    def declines(self, problem: Problem) -> str | None:
+        if torch.is_grad_enabled() and problem.normalizer.generator is not None:
+            return "the normalizer draws from a generator of its own, which the backward pass cannot rewind"
+        return None
+
+    def run(self, problem: Problem, gatherer: Gatherer | None = None) -> Tensor:
+        return attend_in_blocks(problem, gatherer)
+
+    @torch.no_grad()
+    def read(self, problem: Problem, gatherer: Gatherer) -> None:
+        for inputs in blocks(problem, block_shape(problem)):
+            steps = weigh(problem, inputs)
+            gatherer.add(steps.masked, steps.weights, inputs.grid)
 
 
 def block_shape(problem: Problem) -> tuple[int, int]:

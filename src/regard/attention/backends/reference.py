@@ -1,4 +1,4 @@
-"""The specification: one attention calculation, step by step.
+"""``reference``: the specification, one attention calculation, step by step.
 
     scores  = primitive(query', key')                 compare
     scaled  = scale · scores
@@ -8,8 +8,8 @@
     weights = normalizer(masked)                      row by row
     output  = dropout(weights) · value
 
-Backends that have no kernel of their own run exactly these lines, on the whole grid or on a tile of it. They are plain
-PyTorch: no compiled loop runs in them, not in a normalizer either.
+`Reference` runs these lines on the whole grid at once; backends that have no kernel of their own run them on a tile of
+it. They are plain PyTorch: no compiled loop runs in them, not in a normalizer either.
 """
 
 from collections import deque
@@ -18,14 +18,51 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
+from regard.attention.backends.backend import Backend
 from regard.attention.problem import Problem
-from regard.attention.weight_dropout import dropout
+from regard.attention.readings import Gatherer
+from regard.attention.result import Attended
 from regard.axes import Float
 from regard.normalizers.normalizer import plain_rows
 from regard.scores import InnerProduct, Prepared
 from regard.scores.additive import UnitSum
 from regard.shapes import Grid, spread_heads, upcast
+from regard.transforms import can_branch_on
+
+
+class Reference(Backend):
+    """Every step as the equation says it; quadratic memory, everything, everywhere."""
+
+    name = "reference"
+    why = "so few pairs that computing them all at once costs least"
+    reads = True
+    linear = False
+    measured = ("small-additive", "small-lengths")
+
+    def declines(self, problem: Problem) -> None:
+        """It runs everything."""
+
+    def run(self, problem: Problem, gatherer: Gatherer | None = None) -> Tensor:
+        return specified(problem, gatherer).output
+
+    def run_with_weights(self, problem: Problem) -> Attended:
+        return specified(problem)
+
+    @torch.no_grad()
+    def read(self, problem: Problem, gatherer: Gatherer) -> None:
+        steps = weigh(problem, whole(problem))
+        gatherer.add(steps.masked, steps.weights, problem.grid)
+
+
+def specified(problem: Problem, gatherer: Gatherer | None = None) -> Attended:
+    """Output and weights of the whole problem, both differentiable; a gatherer is shown the weights."""
+    inputs = whole(problem)
+    steps = weigh(problem, inputs)
+    if gatherer is not None:
+        gatherer.add(steps.masked, steps.weights, problem.grid)
+    return Attended(mix(problem, inputs, steps.weights), steps.weights)
 
 
 class Inputs(NamedTuple):
@@ -113,6 +150,30 @@ def mix(
     dropped = dropout(weights, problem.dropout) if problem.dropout else weights
     value = spread_heads(inputs.value, inputs.grid.heads)
     return (dropped @ upcast(value)).to(value.dtype)
+
+
+_LEVELS = 1 << 16
+"""Sixteen random bits decide about an element."""
+
+
+def dropout(weights: Tensor, p: float) -> Tensor:
+    """Weights set to 0 with probability ``p``, the others multiplied by ``1 / (1 − p)``.
+
+    Srivastava et al. 2014, section 4 (inverted). On a CPU four weights share the 64 bits of one random number, which
+    costs a fifth of PyTorch's dropout, so that ``p`` is rounded to a multiple of 1 / 65,536. Where PyTorch traces or a
+    `torch.func` transform is active, and on other devices, it is `torch.nn.functional.dropout`.
+
+    Args:
+        weights: any floating-point tensor.
+        p: probability of an element to be set to 0, in (0, 1).
+    """
+    dropped = round(p * _LEVELS)
+    if dropped == _LEVELS or not (weights.is_cpu and can_branch_on(weights)):
+        return F.dropout(weights, p)
+    numbers = torch.empty((weights.numel() + 3) // 4, dtype=torch.int64).random_(-(1 << 63), None)
+    bits = numbers.view(torch.int16)[: weights.numel()].view(weights.shape)
+    kept = (bits >= dropped - _LEVELS // 2).to(weights.dtype)
+    return weights * kept.mul_(_LEVELS / (_LEVELS - dropped))
 
 
 def empty_output(inputs: Inputs) -> Float[Tensor, "batch heads queries value_dim"]:
