@@ -31,16 +31,6 @@ from regard.shapes import known_name
 from regard.transforms import active_transform, can_branch_on, is_finite
 from regard.versions import Versions
 
-Execution = Callable[[Problem, str, Gatherer | None, bool], Attended]
-"""``(problem, backend, gatherer, need_weights) -> Attended``, as `execute`."""
-
-Listener = Callable[[Execution, Problem, str, Gatherer | None, bool], Attended]
-"""Gets the execution and its arguments, and gives what the execution gives."""
-
-LISTENERS: list[Listener] = []
-"""Empty, or one listener."""
-
-
 BACKENDS: dict[str, Backend] = {
     backend.name: backend for backend in (ScaledDotProduct(), Reference(), Fused(), Tiled())
 }
@@ -289,6 +279,16 @@ def autocasts(query: Tensor) -> bool:
     device = query.device.type
     # PyTorch raises for devices that have no autocast, as meta.
     return torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
+
+
+Execution = Callable[[Problem, str, Gatherer | None, bool], Attended]
+"""``(problem, backend, gatherer, need_weights) -> Attended``, as `execute`."""
+
+Listener = Callable[[Execution, Problem, str, Gatherer | None, bool], Attended]
+"""Gets the execution and its arguments, and gives what the execution gives."""
+
+LISTENERS: list[Listener] = []
+"""Empty, or one listener."""
 
 
 class RecordedCall(NamedTuple):

@@ -77,23 +77,23 @@ def empty_rows(problem: Problem) -> Tensor:
 def _isolated(problem: Problem, batch_row: int) -> Iterator[Inputs]:
     """One batch row in runs of query rows in which nothing that is hidden from a row is NaN or infinite."""
     prepared, whole = problem.prepared, problem.grid
-    query, given, value = (t[batch_row, None] for t in (prepared.query, problem.query, problem.value))
+    query, own_query, value = (t[batch_row, None] for t in (prepared.query, problem.query, problem.value))
     key = prepared.key.expand(whole.batch, -1, -1, -1)[batch_row, None]
     key, value = spread_heads(key, whole.heads), spread_heads(value, whole.heads)
     bad_key = ~(key.isfinite().all(-1) & value.isfinite().all(-1))[0]  # H K
-    bad_query = bool((~query.isfinite()).any() or (~given.isfinite()).any())
+    bad_query = bool((~query.isfinite()).any() or (~own_query.isfinite()).any())
     for rows, visible in _slices(problem, batch_row):
         allowed = visible[0]  # H Q K
-        told_apart = allowed if bad_query else allowed & bad_key[:, None]
-        changes = (told_apart[:, 1:] != told_apart[:, :-1]).any(-1).any(0).nonzero()[:, 0].tolist()
+        differing = allowed if bad_query else allowed & bad_key[:, None]
+        changes = (differing[:, 1:] != differing[:, :-1]).any(-1).any(0).nonzero()[:, 0].tolist()
         ends = [0, *(change + 1 for change in changes), len(rows)]
         for start, stop in pairwise(ends):
-            seen = allowed[:, start:stop]
-            row_sees, key_seen = seen.any(-1), seen.any(-2)
+            visible_part = allowed[:, start:stop]
+            row_sees, key_seen = visible_part.any(-1), visible_part.any(-2)
             part = slice(rows.start + start, rows.start + stop)
             cut = replace(prepared, query=_filled(query[:, :, part], row_sees), key=_filled(key, key_seen))
             grid = whole.tile(batch=range(batch_row, batch_row + 1), queries=range(part.start, part.stop))
-            yield Inputs(cut, _filled(given[:, :, part], row_sees), _filled(value, key_seen), grid)
+            yield Inputs(cut, _filled(own_query[:, :, part], row_sees), _filled(value, key_seen), grid)
 
 
 def _filled(tensor: Tensor, seen: Tensor) -> Tensor:

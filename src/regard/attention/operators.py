@@ -94,8 +94,8 @@ def attend_traced(
     if gatherer is not None and gatherer.read.shares:
         raise BackendError("shares cannot be read while a compiler traces; read them from a call outside of it")
     if gatherer is not None:
-        output, *taken = torch.ops.regard.observe(*arguments, _encoded_readings(gatherer.read))
-        gatherer.fill(taken)
+        output, *readings = torch.ops.regard.observe(*arguments, _encoded_readings(gatherer.read))
+        gatherer.fill(readings)
         return Attended(output, None)
     if need_weights:
         return Attended(*torch.ops.regard.attend_with_weights(*arguments))
@@ -199,7 +199,7 @@ def _observe(*inputs: Any) -> list[Tensor]:
     gatherer = Gatherer(problem, _readings(read))
     with _seeded(seed):
         output = execute(problem, _backend_of(arguments), gatherer).output
-    return [output.contiguous(), *(tensor.clone() for tensor in gatherer.taken())]
+    return [output.contiguous(), *(tensor.clone() for tensor in gatherer.tensors())]
 
 
 def _readings(text: str) -> Readings:
@@ -228,10 +228,12 @@ def _attend_backward(grad_output: Tensor | None, grad_weights: Tensor | None, *i
         arguments = (*views[:3], views[3:], numbers, integers, text, backend, seed)
         _, attended = _run(arguments, need_weights=grad_weights is not None)
         pairs = ((attended.output, grad_output), (attended.weights, grad_weights))
-        given = [(result, grad) for result, grad in pairs if grad is not None and result is not None]
-        wanted = [leaf for leaf in leaves if leaf.requires_grad]
+        pairs = [(result, grad) for result, grad in pairs if grad is not None and result is not None]
         gradients = torch.autograd.grad(
-            [result for result, _ in given], wanted, [grad for _, grad in given], allow_unused=True
+            [result for result, _ in pairs],
+            [leaf for leaf in leaves if leaf.requires_grad],
+            [grad for _, grad in pairs],
+            allow_unused=True,
         )
     grads = iter(gradients)
     results = []
@@ -253,7 +255,7 @@ def _outputs_shapes(query: Tensor, key: Tensor, value: Tensor, *rest: Any) -> tu
 def _readings_shapes(*inputs: Any) -> list[Tensor]:
     query, key, value, tensors, numbers, integers, text, _, _, read = inputs
     problem = _problem(query, key, value, Parts(tensors, numbers, integers), text)
-    return [_output_shape(query, key, value), *Gatherer(problem, _readings(read)).taken()]
+    return [_output_shape(query, key, value), *Gatherer(problem, _readings(read)).tensors()]
 
 
 def _gradients_shapes(grad_output: Tensor | None, grad_weights: Tensor | None, *inputs: Any) -> list[Tensor]:

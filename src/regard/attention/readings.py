@@ -89,12 +89,12 @@ class Observed(NamedTuple):
     shares: Tensor | None = None
 
     def __repr__(self) -> str:
-        return record_summary("Observed", self._taken())
+        return record_summary("Observed", self._fields_read())
 
     def _repr_html_(self) -> str:
-        return record_html("Observed", self._taken())
+        return record_html("Observed", self._fields_read())
 
-    def _taken(self) -> list[tuple[str, Tensor]]:
+    def _fields_read(self) -> list[tuple[str, Tensor]]:
         """The fields that were asked for."""
         return [(name, value) for name, value in self._asdict().items() if value is not None]
 
@@ -136,16 +136,16 @@ class Gatherer:
         read, grid, dtype = self.read, self.grid, self.dtype
         B, H, Q, K = grid.shape
 
-        def zeros(*shape: int, wanted: object = True) -> Tensor:
-            return torch.zeros(shape if wanted else (0,), dtype=dtype, device=grid.device)
+        def zeros(*shape: int, needed: object = True) -> Tensor:
+            return torch.zeros(shape if needed else (0,), dtype=dtype, device=grid.device)
 
         self.lse = torch.full((B, H, Q), -torch.inf, dtype=dtype, device=grid.device)
-        self.entropy = zeros(B, H, Q, wanted=read.entropy)
-        self.peak = zeros(B, H, Q, wanted=read.peak)
+        self.entropy = zeros(B, H, Q, needed=read.entropy)
+        self.peak = zeros(B, H, Q, needed=read.peak)
         self.top_weights = zeros(B, H, Q, read.top_k)
         self.top_indices = torch.full((B, H, Q, read.top_k), -1, dtype=torch.int64, device=grid.device)
-        self.received = zeros(B, H, K, wanted=read.received)
-        self.distance = zeros(B, H, Q, wanted=read.distance)
+        self.received = zeros(B, H, K, needed=read.received)
+        self.distance = zeros(B, H, Q, needed=read.distance)
         self.cells = _cells(read.pooled, grid)
         self.pooled_sum = zeros(B, H, *self.cells)
         self.pooled_max = zeros(B, H, *self.cells)
@@ -154,10 +154,10 @@ class Gatherer:
         self.rectangle = read.tile or ((0, 0), (0, 0))
         (q0, q1), (k0, k1) = self.rectangle
         self.tile = zeros(B, H, q1 - q0, k1 - k0)
-        self.weights = zeros(B, H, Q, K, wanted=read.weights)
-        self.shares = zeros(B, H, Q, len(read.shares), wanted=read.shares)
+        self.weights = zeros(B, H, Q, K, needed=read.weights)
+        self.shares = zeros(B, H, Q, len(read.shares), needed=read.shares)
 
-    def taken(self) -> list[Tensor]:
+    def tensors(self) -> list[Tensor]:
         """The tensors that are wanted, in the order of `FIELDS`; what `fill` takes."""
         return [getattr(self, name) for name in FIELDS]
 
@@ -201,9 +201,9 @@ class Gatherer:
             self.distance[b, :, q] = (weights * gap).sum(-1)
         if read.pooled is not None:
             self._add_pooled(weights, grid, b)
-        for place, row in enumerate(self.chosen):
+        for index, row in enumerate(self.chosen):
             if grid.query_span.start <= row < grid.query_span.stop:
-                self.rows[b, :, place, k] = weights[:, :, row - q.start]
+                self.rows[b, :, index, k] = weights[:, :, row - q.start]
         if read.tile is not None:
             self._add_rectangle(weights, grid, b)
         if read.weights:
@@ -216,15 +216,15 @@ class Gatherer:
         """Read the shares of one tile: the sum over keys of each row's weights where a mask allows the pair."""
         b, q = slice(grid.batch_span.start, grid.batch_span.stop), slice(grid.query_span.start, grid.query_span.stop)
         weights = weights.to(self.shares.dtype)
-        for place, mask in enumerate(self.read.shares):
+        for index, mask in enumerate(self.read.shares):
             # A hidden pair has weight 0, and no product with it: 0 · NaN is NaN.
-            self.shares[b, :, q, place] = torch.where(mask.allows(grid), weights, 0.0).sum(-1)
+            self.shares[b, :, q, index] = torch.where(mask.allows(grid), weights, 0.0).sum(-1)
 
     def _add_top(self, weights: Tensor, grid: Grid, b: slice, q: slice) -> None:
         k = min(self.read.top_k, span_length(grid.key_span))
-        top, place = weights.topk(k, dim=-1)
+        top, index = weights.topk(k, dim=-1)
         self.top_weights[b, :, q, :k] = top
-        self.top_indices[b, :, q, :k] = torch.where(top > 0, place + grid.key_span.start, -1)
+        self.top_indices[b, :, q, :k] = torch.where(top > 0, index + grid.key_span.start, -1)
 
     def _add_pooled(self, weights: Tensor, grid: Grid, b: slice) -> None:
         rows, columns = self.cells
@@ -316,8 +316,8 @@ def _check_rows(rows: object, grid: Grid) -> None:
     chosen = getattr(rows, "tolist", lambda: rows)()
     if isinstance(chosen, (str, bytes)) or not isinstance(chosen, Sequence):
         raise KindError(f"rows must be a sequence of integers or an integer tensor; it is {kind_of(rows)}")
-    for place, value in enumerate(chosen):
-        row = whole_number(f"rows[{place}]", value)
+    for index, value in enumerate(chosen):
+        row = whole_number(f"rows[{index}]", value)
         if not -grid.queries <= row < grid.queries:
             raise ArgumentError(f"rows must be indices of the {grid.queries} queries; got {row}")
 
@@ -325,9 +325,9 @@ def _check_rows(rows: object, grid: Grid) -> None:
 def _check_shares(shares: object, grid: Grid) -> None:
     if not isinstance(shares, (list, tuple)):
         raise KindError(f"shares must be a list or a tuple of masks; it is {kind_of(shares)}")
-    for place, mask in enumerate(shares):
+    for index, mask in enumerate(shares):
         if not isinstance(mask, Mask):
-            raise KindError(f"shares[{place}] must be a Mask; it is {kind_of(mask)}")
+            raise KindError(f"shares[{index}] must be a Mask; it is {kind_of(mask)}")
         mask.check(grid)
 
 
@@ -374,6 +374,6 @@ def _chosen(rows: Sequence[int] | Tensor | None, grid: Grid) -> list[int]:
     return [] if rows is None else [int(row) % grid.queries for row in rows]
 
 
-def _restored(problem: Problem, wanted: object, tensor: Tensor) -> Tensor | None:
-    """A reading with the axes that the user's tensors had; None if it is not wanted."""
-    return problem.restore(tensor) if wanted else None
+def _restored(problem: Problem, is_read: object, tensor: Tensor) -> Tensor | None:
+    """A reading with the axes that the user's tensors had; None if it was not read."""
+    return problem.restore(tensor) if is_read else None

@@ -172,8 +172,8 @@ def dropout(weights: Tensor, p: float) -> Tensor:
         return F.dropout(weights, p)
     numbers = torch.empty((weights.numel() + 3) // 4, dtype=torch.int64).random_(-(1 << 63), None)
     bits = numbers.view(torch.int16)[: weights.numel()].view(weights.shape)
-    kept = (bits >= dropped - _LEVELS // 2).to(weights.dtype)
-    return weights * kept.mul_(_LEVELS / (_LEVELS - dropped))
+    factor = (bits >= dropped - _LEVELS // 2).to(weights.dtype)
+    return weights * factor.mul_(_LEVELS / (_LEVELS - dropped))
 
 
 def empty_output(inputs: Inputs) -> Float[Tensor, "batch heads queries value_dim"]:

@@ -74,16 +74,18 @@ def blocks(problem: Problem, shape: tuple[int, int]) -> Iterator[Inputs]:
         batch = range(first, min(first + batch_rows, grid.batch))
         key, value = _batch(prepared.key, batch), _batch(problem.value, batch)
         queries = _batch(prepared.query, batch).split(query_rows, dim=2)
-        given = queries if problem.query is prepared.query else _batch(problem.query, batch).split(query_rows, dim=2)
+        unprepared = queries
+        if problem.query is not prepared.query:
+            unprepared = _batch(problem.query, batch).split(query_rows, dim=2)
         start = 0
-        for query, raw in zip(queries, given, strict=True):
+        for query, own_query in zip(queries, unprepared, strict=True):
             tile = grid.tile(batch=batch, queries=range(start, start + query.shape[2]))
             start += query.shape[2]
             if problem.mask is not None:
                 tile = tile.tile(keys=visible_keys(problem.mask, tile, KEY_BLOCK))
             keys = tile.key_span
             cut = replace(prepared, query=query, key=_keys(key, keys))
-            yield Inputs(cut, raw, _keys(value, keys), tile)
+            yield Inputs(cut, own_query, _keys(value, keys), tile)
 
 
 def attend_in_blocks(

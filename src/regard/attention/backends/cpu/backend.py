@@ -174,14 +174,14 @@ def _one_grouping(key: Tensor, value: Tensor, batch: int, heads: int) -> tuple[T
     return spread_heads(key, heads), spread_heads(value, heads)
 
 
-def _each_head(given: float | Tensor, like: Tensor) -> Tensor:
-    return torch.as_tensor(given, dtype=like.dtype).reshape(-1)
+def _each_head(parameter: float | Tensor, like: Tensor) -> Tensor:
+    return torch.as_tensor(parameter, dtype=like.dtype).reshape(-1)
 
 
-def _each_row(given: float | Tensor, rows: tuple[int, int, int], like: Tensor) -> Tensor:
-    if isinstance(given, Tensor):
-        return given.to(like.dtype).expand(rows)
-    return like.new_full((1, 1, 1), given).expand(rows)
+def _each_row(parameter: float | Tensor, rows: tuple[int, int, int], like: Tensor) -> Tensor:
+    if isinstance(parameter, Tensor):
+        return parameter.to(like.dtype).expand(rows)
+    return like.new_full((1, 1, 1), parameter).expand(rows)
 
 
 class Fused(Backend):

@@ -97,7 +97,7 @@ class FusedMemory(CachedMemory):
         inputs: of the kernels; each step brings its own query.
         passes: the backward passes through its steps.
         token: what steps depend on, so that autograd computes the memory's gradients after theirs; None where no
-            gradient is wanted.
+            gradient is needed.
     """
 
     inputs: KernelInputs
@@ -140,12 +140,12 @@ class FusedMemory(CachedMemory):
             exponentials, extents = operators.exponentials(inputs.key)
             inputs = inputs._replace(weight=weight.detach(), exponentials=exponentials, extents=extents)
         masked, token = with_mask(inputs, mask), None
-        wanted = [tensor for tensor in (key, value, weight) if tensor is not None and tensor.requires_grad]
+        trained = [tensor for tensor in (key, value, weight) if tensor is not None and tensor.requires_grad]
         passes = BackwardPasses(
             with_sums=weight is not None and (key.requires_grad or weight.requires_grad),
             versions=Versions(key=inputs.key, value=inputs.value, score=weight, mask=masked.mask),
         )
-        if torch.is_grad_enabled() and wanted:
+        if torch.is_grad_enabled() and trained:
             token = _SumTerms.apply(inputs, passes, key, value, weight)
         return cls(masked, passes, token)
 
@@ -218,7 +218,7 @@ class _SumTerms(torch.autograd.Function):
     """A token that every step depends on; its backward pass, after those of all steps, sums the terms of the steps."""
 
     @staticmethod
-    def forward(ctx: Any, inputs: KernelInputs, passes: BackwardPasses, *given: Tensor | None) -> Tensor:
+    def forward(ctx: Any, inputs: KernelInputs, passes: BackwardPasses, *tensors: Tensor | None) -> Tensor:
         ctx.inputs, ctx.passes = inputs, passes
         return inputs.key.new_zeros(())
 

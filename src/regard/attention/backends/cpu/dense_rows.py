@@ -63,13 +63,13 @@ def _diagonals(queries: int, keys: int, rows: range) -> slice:
 
 
 class DenseRows(torch.autograd.Function):
-    """Attention slice by slice. The backward pass makes each slice's mask again, so none is kept."""
+    """Attention slice by slice. The backward pass computes each slice's mask again, so that none stays in memory."""
 
     @staticmethod
-    def forward(ctx: Any, mask: Mask, grid: Grid, *given: Any) -> Tensor:
+    def forward(ctx: Any, mask: Mask, grid: Grid, *fields: Any) -> Tensor:
         from regard.kernels.cpu import operators
 
-        inputs = KernelInputs(*given)
+        inputs = KernelInputs(*fields)
         outputs, statistics = [], []
         for part, _ in row_slices(inputs, mask, grid):
             output, statistic, _ = operators.attend(*part)
@@ -77,9 +77,9 @@ class DenseRows(torch.autograd.Function):
             statistics.append(statistic)
         ctx.mask, ctx.grid = mask, grid
         ctx.versions = Versions(mask=mask) if any(ctx.needs_input_grad) else None
-        ctx.places = [index for index, value in enumerate(inputs) if isinstance(value, Tensor)]
-        ctx.others = [None if isinstance(value, Tensor) else value for value in inputs]
-        ctx.save_for_backward(*statistics, *(inputs[index] for index in ctx.places))
+        ctx.indices = [index for index, value in enumerate(inputs) if isinstance(value, Tensor)]
+        ctx.constants = [None if isinstance(value, Tensor) else value for value in inputs]
+        ctx.save_for_backward(*statistics, *(inputs[index] for index in ctx.indices))
         return torch.cat(outputs, dim=2)
 
     @staticmethod
@@ -89,9 +89,9 @@ class DenseRows(torch.autograd.Function):
         refuse_batched_gradients(*gradients)
         tensors = ctx.saved_tensors
         ctx.versions.check()
-        statistics, given = tensors[: -len(ctx.places)], tensors[-len(ctx.places) :]
-        values = list(ctx.others)
-        for index, tensor in zip(ctx.places, given, strict=True):
+        statistics, saved = tensors[: -len(ctx.indices)], tensors[-len(ctx.indices) :]
+        values = list(ctx.constants)
+        for index, tensor in zip(ctx.indices, saved, strict=True):
             values[index] = tensor
         inputs = KernelInputs(*values)
         tensors_by_name = {name: getattr(inputs, name) for name in GRADIENTS}

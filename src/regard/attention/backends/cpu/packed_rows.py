@@ -109,20 +109,20 @@ def gradients_by_operations(
         refuse_batched_gradients(grad_output)
         refuse_second_derivative()
     group = call.heads // call.kv_heads
-    q, given = (_padded(rows, call.queries, call.heads) for rows in (query, grad_output))
+    q, grad = (_padded(rows, call.queries, call.heads) for rows in (query, grad_output))
     k, v = (_padded(rows, call.keys, call.kv_heads).repeat_interleave(group, dim=1) for rows in (key, value))
     scores = (q @ k.transpose(-1, -2) * call.scale).masked_fill(~_visible(call), -torch.inf)
     weights = safe_softmax(scores, -1)
-    grad_weights = given @ v.transpose(-1, -2)
+    grad_weights = grad @ v.transpose(-1, -2)
     mean = (weights * grad_weights).sum(-1, keepdim=True)
     grad_scores = weights * (grad_weights - mean) * call.scale
-    of_heads = grad_scores @ k, grad_scores.transpose(-1, -2) @ q, weights.transpose(-1, -2) @ given
+    of_heads = grad_scores @ k, grad_scores.transpose(-1, -2) @ q, weights.transpose(-1, -2) @ grad
     of_groups = (of.reshape(len(of), -1, group, *of.shape[2:]).sum(2) for of in of_heads[1:])
     return _packed(of_heads[0], call.queries), *(_packed(of, call.keys) for of in of_groups)
 
 
 def _present(sequences: Sequences) -> Tensor:
-    """Which places of padded sequences hold a row, bool ``[batch, longest]``."""
+    """Which positions of padded sequences hold a row, bool ``[batch, longest]``."""
     return torch.arange(sequences.longest) < sequences.counts[:, None]
 
 
