@@ -1,4 +1,4 @@
-"""``reference``: the specification, one attention calculation, step by step.
+"""``reference``: the specification of attention, step by step.
 
     scores  = primitive(query', key')                 compare
     scaled  = scale · scores
@@ -33,7 +33,7 @@ from regard.transforms import can_branch_on
 
 
 class Reference(Backend):
-    """Every step as the equation says it; quadratic memory, everything, everywhere."""
+    """Runs every problem on every device, as the equation says, in quadratic memory."""
 
     name = "reference"
     why = "so few pairs that computing them all at once costs least"
@@ -57,7 +57,7 @@ class Reference(Backend):
 
 
 def specified(problem: Problem, gatherer: Gatherer | None = None) -> Attended:
-    """Output and weights of the whole problem, both differentiable; a gatherer is shown the weights."""
+    """Returns output and weights of the whole problem, both differentiable, and shows the weights to a gatherer."""
     inputs = whole(problem)
     steps = weigh(problem, inputs)
     if gatherer is not None:
@@ -66,13 +66,13 @@ def specified(problem: Problem, gatherer: Gatherer | None = None) -> Attended:
 
 
 class Inputs(NamedTuple):
-    """What one tile needs: the parts of the prepared and given tensors that belong to it.
+    """The parts of a problem's tensors that belong to one tile.
 
     Attributes:
-        prepared: the lowered score, its query and key cut to the tile.
-        query: the given queries of the tile, for biases that read them; ``[batch, heads, queries, dim]``.
+        prepared: the lowered score, with the queries and keys of the tile.
+        query: the user's queries of the tile, which some biases read; ``[batch, heads, queries, dim]``.
         value: ``[batch, kv_heads, keys, value_dim]``.
-        grid: which tile.
+        grid: the tile.
     """
 
     prepared: Prepared
@@ -82,7 +82,7 @@ class Inputs(NamedTuple):
 
 
 class Weights(NamedTuple):
-    """The calculation as far as the weights, each ``[batch, heads, queries, keys]``; float32 for half precision."""
+    """All steps up to the weights, each ``[batch, heads, queries, keys]``; float32 for half precision."""
 
     scores: Tensor
     scaled: Tensor
@@ -93,27 +93,27 @@ class Weights(NamedTuple):
 
 
 def whole(problem: Problem) -> Inputs:
-    """The whole problem as one tile."""
+    """Returns the whole problem as one tile."""
     return Inputs(problem.prepared, problem.query, problem.value, problem.grid)
 
 
 def weigh(problem: Problem, inputs: Inputs) -> Weights:
-    """Scores and weights of one tile."""
+    """Returns scores and weights of one tile."""
     return Weights(*_calculation(problem, inputs, keeps_steps=True))
 
 
 def weights_alone(problem: Problem, inputs: Inputs) -> Float[Tensor, "batch heads queries keys"]:
-    """The weights of one tile as `weigh` gives them, without keeping the steps before: their memory is used again."""
+    """Returns the weights of one tile as `weigh` does, but frees the memory of the steps before them."""
     return deque(_calculation(problem, inputs, keeps_steps=False), maxlen=1).pop()
 
 
 def _calculation(problem: Problem, inputs: Inputs, keeps_steps: bool) -> Iterator[Tensor]:
-    """Scores, scaled, capped, biased and masked scores, and weights: each is made when it is asked for.
+    """Yields the scores, the scaled, capped, biased and masked scores, and the weights.
 
     Args:
-        problem: what to calculate.
-        inputs: of which tile.
-        keeps_steps: whether the steps before the weights are wanted. If not, scores are scaled in place.
+        problem: the problem.
+        inputs: the tile.
+        keeps_steps: whether the caller keeps the steps before the weights. If not, scores are scaled in place.
     """
     prepared, grid = inputs.prepared, inputs.grid
     scores = prepared.primitive(prepared.query, prepared.key)
@@ -121,7 +121,7 @@ def _calculation(problem: Problem, inputs: Inputs, keeps_steps: bool) -> Iterato
     if isinstance(prepared.scale, Tensor):
         scores = scores * upcast(grid.cut(prepared.scale))
     elif prepared.scale != 1.0:
-        # Those of another primitive may lie in memory of the user's.
+        # Another primitive may return memory of the user's.
         in_place = not keeps_steps and isinstance(prepared.primitive, InnerProduct | UnitSum)
         scores = scores.mul_(prepared.scale) if in_place else scores * prepared.scale
     yield scores
@@ -146,18 +146,18 @@ def _calculation(problem: Problem, inputs: Inputs, keeps_steps: bool) -> Iterato
 def mix(
     problem: Problem, inputs: Inputs, weights: Float[Tensor, "batch heads queries keys"]
 ) -> Float[Tensor, "batch heads queries value_dim"]:
-    """The output of one tile, ``[batch, heads, queries, value_dim]``, in the value's dtype."""
+    """Returns the output of one tile, ``[batch, heads, queries, value_dim]``, in the value's dtype."""
     dropped = dropout(weights, problem.dropout) if problem.dropout else weights
     value = spread_heads(inputs.value, inputs.grid.heads)
     return (dropped @ upcast(value)).to(value.dtype)
 
 
 _LEVELS = 1 << 16
-"""Sixteen random bits decide about an element."""
+"""Sixteen random bits decide whether a weight is dropped."""
 
 
 def dropout(weights: Tensor, p: float) -> Tensor:
-    """Weights set to 0 with probability ``p``, the others multiplied by ``1 / (1 − p)``.
+    """Sets weights to 0 with probability ``p``, and multiplies the others by ``1 / (1 − p)``.
 
     Srivastava et al. 2014, section 4 (inverted). On a CPU four weights share the 64 bits of one random number, which
     costs a fifth of PyTorch's dropout, so that ``p`` is rounded to a multiple of 1 / 65,536. Where PyTorch traces or a
@@ -165,7 +165,7 @@ def dropout(weights: Tensor, p: float) -> Tensor:
 
     Args:
         weights: any floating-point tensor.
-        p: probability of an element to be set to 0, in (0, 1).
+        p: probability that a weight is set to 0, in (0, 1).
     """
     dropped = round(p * _LEVELS)
     if dropped == _LEVELS or not (weights.is_cpu and can_branch_on(weights)):
@@ -177,7 +177,7 @@ def dropout(weights: Tensor, p: float) -> Tensor:
 
 
 def empty_output(inputs: Inputs) -> Float[Tensor, "batch heads queries value_dim"]:
-    """The output of a tile without pairs: zeros, whose gradient to query, key and value is zero as well."""
+    """Returns the output of a tile without pairs: zeros, whose gradients to query, key and value are zeros as well."""
     prepared, value, grid = inputs.prepared, inputs.value, inputs.grid
     zeros = value.new_zeros(*grid.shape[:3], value.shape[-1])
     for tensor in (prepared.query, prepared.key, value):

@@ -1,8 +1,8 @@
-"""``tiled``: the specification on blocks of query rows, made again in the backward pass. Linear memory; everything.
+"""``tiled``: the specification on blocks of query rows, which the backward pass computes again, in linear memory.
 
-A block has all the keys that its rows may see, so any normalizer sees whole rows; tiles that the mask empties are never
-computed. What is kept for the backward pass is the inputs: checkpointing recomputes a block's scores and weights, with
-the same random numbers, when its gradient is wanted.
+A block has all the keys that its rows may see, so any normalizer sees whole rows; keys that no row of a block sees are
+never computed. Only the inputs are stored for the backward pass: checkpointing computes a block's scores and weights
+again, with the same random numbers.
 """
 
 from collections.abc import Iterator
@@ -22,14 +22,15 @@ from regard.transforms import active_transform
 from regard.versions import Versions
 
 BLOCK_ELEMENTS = 1 << 20
-"""Numbers that one block may hold for its pairs at once: 4 MiB of float32, about what the second-level caches take."""
+"""Elements that the pairs of one block may have in memory at once: 4 MiB of float32, which a second-level cache
+holds."""
 
 KEY_BLOCK = 64
-"""Granularity at which a mask is asked which keys a block of rows can see."""
+"""Granularity of the range of keys that a block of rows can see."""
 
 
 class Tiled(Backend):
-    """The specification's own steps, a block of rows at a time."""
+    """Runs the specification a block of query rows at a time."""
 
     name = "tiled"
     why = "runs everything in linear memory"
@@ -52,7 +53,7 @@ class Tiled(Backend):
 
 
 def block_shape(problem: Problem) -> tuple[int, int]:
-    """``(batch rows, query rows)`` of a block: its pairs hold at most BLOCK_ELEMENTS numbers, if one row does."""
+    """Returns ``(batch rows, query rows)`` of a block: the largest with at most BLOCK_ELEMENTS elements, or one row."""
     prepared, grid = problem.prepared, problem.grid
     per_query = grid.heads * grid.keys * prepared.primitive.elements_per_pair(prepared.query, prepared.key)
     batch = max(1, min(grid.batch, BLOCK_ELEMENTS // max(per_query, 1)))
@@ -61,9 +62,9 @@ def block_shape(problem: Problem) -> tuple[int, int]:
 
 
 def blocks(problem: Problem, shape: tuple[int, int]) -> Iterator[Inputs]:
-    """The problem in blocks of ``shape`` (batch rows, query rows): all query rows of some batch rows, then on.
+    """Yields the problem in blocks of ``shape`` (batch rows, query rows), some batch rows after the other.
 
-    Query tensors are cut by `split`, whose backward pass is one concatenation.
+    Queries are cut by `split`, whose backward pass is one concatenation.
     """
     batch_rows, query_rows = shape
     prepared, grid = problem.prepared, problem.grid
@@ -91,16 +92,13 @@ def blocks(problem: Problem, shape: tuple[int, int]) -> Iterator[Inputs]:
 def attend_in_blocks(
     problem: Problem, gatherer: Gatherer | None = None
 ) -> Float[Tensor, "batch heads queries value_dim"]:
-    """The output ``[batch, heads, queries, value_dim]`` by the specification, a block of query rows at a time.
-
-    The backward pass keeps the inputs alone: it computes a block's scores and weights again, with the same random
-    numbers.
+    """Returns the output ``[batch, heads, queries, value_dim]`` of the specification, run a block at a time.
 
     Args:
-        problem: what to run.
+        problem: the problem.
         gatherer: is shown the weights of each block.
     """
-    # Recomputation would hide the calculation from transforms of functions.
+    # Recomputation would hide the calculation from `torch.func` transforms.
     recomputes = torch.is_grad_enabled() and active_transform() is None
     versions = problem.versions if recomputes else None
     shape = block_shape(problem) if problem.pairs else None
@@ -117,14 +115,14 @@ def attend_in_blocks(
 
 @torch.no_grad()
 def read_shares(problem: Problem, gatherer: Gatherer) -> None:
-    """Show a gatherer the weights for its ``shares`` alone; for kernels that take the other readings."""
+    """Shows the weights to a gatherer for its ``shares`` alone, on behalf of kernels that take the other readings."""
     if gatherer.read.shares and problem.pairs:
         for inputs in blocks(problem, block_shape(problem)):
             gatherer.add_shares(weights_alone(problem, inputs), inputs.grid)
 
 
 def _attend_block(problem: Problem, inputs: Inputs, gatherer: Gatherer | None, versions: Versions | None) -> Tensor:
-    """The output of one block; with versions, it is computed again in the backward pass."""
+    """Returns the output of one block; with versions, the backward pass computes the block again."""
     reader, is_again = gatherer, False
 
     def calculate() -> Tensor:
@@ -139,13 +137,13 @@ def _attend_block(problem: Problem, inputs: Inputs, gatherer: Gatherer | None, v
     if versions is None:
         return calculate()
     output = checkpoint(calculate, use_reentrant=False)
-    # The backward pass computes again; it must not read again.
+    # The backward pass calls `calculate` again, but must not read the weights again.
     reader, is_again = None, True
     return output
 
 
 def _batch(tensor: Tensor, rows: range) -> Tensor:
-    """Some batch rows; a tensor that is the same for all of them stays whole."""
+    """Returns some batch rows; a tensor that all batch rows share stays whole."""
     return tensor if tensor.shape[0] in (1, len(rows)) else tensor.narrow(0, rows.start, len(rows))
 
 
