@@ -15,8 +15,8 @@ Random numbers come from a seed that is drawn where the operator is called, so t
     backward   2 · batch · heads · queries · keys · (3 · dim + 2 · value_dim)
 
 whatever the score, the mask and the backend are: 2.5 times as many in the backward pass, as PyTorch counts its own
-fused attention, which computes the scores again. If the score or the normalizer is a function, there is no operator, and
-PyTorch counts single products.
+fused attention, which computes the scores again. If the score or the normalizer is a function, there is no operator,
+and PyTorch counts single products.
 """
 
 import sys

@@ -101,7 +101,7 @@ class Lowered:
 
     @cached_property
     def diagonals(self) -> Tensor | None:
-        """The diagonals ``[heads or 1, queries + keys − 1]`` of a bias that is a function of distance; otherwise None."""
+        """The diagonals ``[heads or 1, queries + keys − 1]`` of a bias that is a function of distance; else None."""
         return None if self.bias is None else self.bias.diagonals(self.grid, upcast(self.score.query).dtype)
 
     def dense_bias(self) -> Tensor | None:

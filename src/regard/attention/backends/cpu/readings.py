@@ -11,22 +11,22 @@ from regard.kernels.cpu.kernel_arguments import READINGS, KernelInputs, ReadingO
 from regard.masks import Mask
 
 _OF_ROWS = ("lse", "entropy", "peak", "top_weights", "top_indices", "distance")
-"""Readings that each row has its own of."""
+"""Readings with one element, or a few, for each row."""
 
 
 @torch.no_grad()
 def read(call: KernelInputs, mask: Mask | None, gatherer: Gatherer) -> None:
-    """Fill a gatherer.
+    """Fills a gatherer.
 
     Args:
-        call: the lowered problem.
-        mask: what has to be made dense, a slice of rows at a time.
+        call: the kernels' inputs.
+        mask: a mask that has to be made dense, a slice of rows at a time, or None.
         gatherer: gets all of its readings.
     """
     from regard.kernels.cpu import operators
 
     grid, readings = gatherer.grid, gatherer.read
-    # All rows come at once: what the kernel returns takes the place of these, whose memory is free for it.
+    # All rows come at once, so the kernel's tensors replace these, whose memory is freed first.
     whole = mask is None and readings.top_k <= grid.keys
     if whole:
         vars(gatherer).update(dict.fromkeys(_OF_ROWS, gatherer.lse.new_empty(0)))
@@ -47,7 +47,7 @@ def read(call: KernelInputs, mask: Mask | None, gatherer: Gatherer) -> None:
 
 
 def statistics_of(gatherer: Gatherer, first_row: int = 0) -> ReadingOptions:
-    """The readings of a gatherer but for weights themselves, of a problem's rows from one on."""
+    """Returns the options for a gatherer's statistics of rows and columns, for rows from ``first_row`` on."""
     grid, readings = gatherer.grid, gatherer.read
     return ReadingOptions(
         entropy=readings.entropy,
@@ -63,7 +63,7 @@ def statistics_of(gatherer: Gatherer, first_row: int = 0) -> ReadingOptions:
 
 
 def _stored(gatherer: Gatherer) -> Iterator[tuple[Tensor, Sequence[int], range]]:
-    """What is kept of the weights themselves: where, which rows, which keys."""
+    """Yields the weights that are stored: the tensor for them, their rows, and their keys."""
     readings, grid = gatherer.read, gatherer.grid
     if readings.rows is not None:
         yield gatherer.rows, gatherer.chosen, range(grid.keys)
@@ -75,7 +75,7 @@ def _stored(gatherer: Gatherer) -> Iterator[tuple[Tensor, Sequence[int], range]]
 
 
 def _store(tensors: list[Tensor], rows: range | None, gatherer: Gatherer) -> None:
-    """Put the statistics of some rows where they belong; None: of all, in the place of what is there."""
+    """Stores the statistics of some rows in the gatherer; those of all rows (None) replace its tensors."""
     tensor_of = dict(zip((reading.name for reading in READINGS), tensors, strict=True))
     for name in _OF_ROWS:
         if rows is None:
