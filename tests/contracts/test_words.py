@@ -53,8 +53,8 @@ WORDS = {
 
 
 PLAIN_ROOMS = (
-    "attention", "biases", "explanations", "kernels", "masks", "normalizers", "page", "pictures", "positions", "records",
-    "scores", "viewer", "watching",
+    "attention", "biases", "explanations", "kernels", "masks", "normalizers", "page", "pictures", "positions",
+    "records", "scores", "viewer", "watching",
 )  # fmt: skip
 """Rooms in which a name says the noun that it stands for."""
 
