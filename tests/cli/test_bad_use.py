@@ -112,6 +112,12 @@ def _offline(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
+def untouched(files):
+    """The state of all files before the first bad use."""
+    return state(Path(files["folder"]).parent)
+
+
+@pytest.fixture(scope="module")
 def files(tmp_path_factory):
     """Files by the names that the cases use; a trained run among them."""
     place = tmp_path_factory.mktemp("bad use")
@@ -167,12 +173,11 @@ def train(found):
     assert not ended.value.code
 
 
-def state(*folders):
-    """Every file below these folders, with a checksum."""
+def state(folder):
+    """Every file below this folder, with a checksum."""
     return {
         str(path): hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else "folder"
-        for folder in folders
-        for path in sorted(Path(folder).rglob("*"))
+        for path in Path(folder).rglob("*")
     }
 
 
@@ -185,10 +190,8 @@ def pytest_generate_tests(metafunc):
         metafunc.parametrize(("command", "typed", "words"), every_case(metafunc.config.getoption("full")))
 
 
-def test_bad_use_is_one_line(run_command, monkeypatch, tmp_path, files, command, typed, words):
+def test_bad_use_is_one_line(run_command, monkeypatch, tmp_path, files, untouched, command, typed, words):
     monkeypatch.chdir(tmp_path)
-    place = Path(files["folder"]).parent
-    before = state(place, tmp_path)
     arguments = [part.format(**files) for part in shlex.split(command)]
     code, output, error = run_command(*arguments, *typed)
     lines = error.splitlines()
@@ -198,7 +201,8 @@ def test_bad_use_is_one_line(run_command, monkeypatch, tmp_path, files, command,
     assert lines[0].isprintable(), error
     for word in words.format(**files).split():
         assert word in lines[0]
-    assert state(place, tmp_path) == before
+    assert state(Path(files["folder"]).parent) == untouched
+    assert not [*tmp_path.iterdir()]
 
 
 def test_there_are_many_kinds_of_bad_use():
