@@ -60,9 +60,9 @@ def wrong_values(argument):
 
 
 def every_option(full):
-    """A case for every option of every command, with a value that its type excludes: every such value in turn, or each
-    of them for each option if ``full``."""
-    turns = Counter()
+    """A case for every option of every command, with a value that its type excludes: every such value in turn, and an
+    option that several trainings share with one of them; or each value for each option of each command if ``full``."""
+    turns, shared = Counter(), set()
     for command, base in BASES.items():
         app = build(command.split())
         for name in command.split():
@@ -74,6 +74,10 @@ def every_option(full):
                 values = wrong_values(argument)
                 if values and not full:
                     kind = tuple(values)
+                    if (name, kind) in shared:
+                        continue
+                    if command.startswith("train"):
+                        shared.add((name, kind))
                     values = [values[turns[kind] % len(values)]]
                     turns[kind] += 1
                 for value in values:

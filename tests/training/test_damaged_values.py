@@ -78,18 +78,31 @@ def test_a_manifest_names_files_of_its_folder_only(made, tmp_path, name):
         folder.manifest.read()
 
 
-@pytest.mark.parametrize("task", [name for name in registry.names() if name in registry.BUILT_IN])
-def test_every_value_of_a_configuration(task):
-    found = registry.find(task)
+TASKS = [name for name in registry.names() if name in registry.BUILT_IN]
+
+
+def takes_turn(task, section, field, turn):
+    """Whether it is this task's turn to try a value of a field; the tasks that share the field take turns."""
+    kind = getattr(registry.find(task), f"{section}_config")
+    owner = next(one for one in reversed(kind.__mro__) if field.name in vars(one).get("__annotations__", {}))
+    sharing = [name for name in TASKS if issubclass(getattr(registry.find(name), f"{section}_config"), owner)]
+    return sharing[turn % len(sharing)] == task
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_every_value_of_a_configuration(task, request):
+    found, full = registry.find(task), request.config.getoption("full")
     sections = {"data": found.data_config, "model": found.model_config, "training": found.training_config}
     content = {"task": task, "data": {"train": "a.tsv"}, "model": {}, "training": {}}
     refused = 0
     for section, kind in sections.items():
         for field in fields(kind):
-            for value in (None, True, -1, 10**5000, float("nan"), "x", [[]], {"a": 1}):
+            for turn, value in enumerate((None, True, -1, 10**5000, float("nan"), "x", [[]], {"a": 1})):
+                if not full and not takes_turn(task, section, field, turn):
+                    continue
                 wrong = {**content, section: {**content[section], field.name: value}}
                 refused += ends_in_one_line(lambda wrong=wrong: RunConfig.from_dict(wrong, "config.yaml", found))
-    assert refused > 200
+    assert refused > 20
 
 
 BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(

@@ -38,7 +38,7 @@ def launched(distributed, tmp_path_factory):
         content[f"{strategy} resumed"] = (str(folder / f"{strategy}-killed"), kept, "resume")
     ended = subprocess.run(
         [sys.executable, str(SCRIPT), str(folder / "cache"), json.dumps([*content.values()])], check=False,
-        capture_output=True, text=True, timeout=600, env=os.environ | {"OMP_NUM_THREADS": "1"},
+        capture_output=True, text=True, timeout=1800, env=os.environ | {"OMP_NUM_THREADS": "1"},
     )  # fmt: skip
     assert ended.returncode == 0, ended.stderr[-3000:]
     codes = [json.loads(line) for line in ended.stdout.splitlines()]
