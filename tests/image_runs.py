@@ -56,7 +56,7 @@ def small_corpora(monkeypatch):
     for name in registry.names():
         generated = registry.find(name).input.generated
         monkeypatch.setattr(generated, "validation", 7)
-        monkeypatch.setattr(generated, "test", 5)
+        monkeypatch.setattr(generated, "test", 7)
 
 
 @pytest.fixture
