@@ -3,7 +3,7 @@
 import torch
 
 import regard
-from regard.attention.planner import BACKENDS
+from regard.attention.execution import BACKENDS
 
 EVERY = [*BACKENDS, "auto"]
 

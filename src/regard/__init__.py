@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from regard.attention import Attended, Observed, Plan, Readings, attend, attend_with_weights, observe, plan
     from regard.explanations import Explanation, explain
     from regard.tasks.registry import load
+    from regard.tasks.train import train
     from regard.watching import survey, watch
 
 __version__ = "0.1.0"
@@ -32,6 +33,7 @@ __all__ = [
     "observe",
     "explain",
     "plan",
+    "train",
     "load",
     "watch",
     "survey",
@@ -64,6 +66,7 @@ if not TYPE_CHECKING:  # so that type checkers report names that do not exist
             ],
             "regard.explanations": ["explain", "Explanation"],
             "regard.tasks.registry": ["load"],
+            "regard.tasks.train": ["train"],
             "regard.watching": ["watch", "survey"],
         },
     )

@@ -205,6 +205,12 @@ def check_broadcast(name: str, tensor: Tensor, shape: tuple[int, ...], axes: str
         raise ShapeError(f"{name} must broadcast to {axes} = {list(shape)}; it has shape {list(tensor.shape)}")
 
 
+def check_same_dim(query: Tensor, key: Tensor) -> None:
+    """Raises ShapeError unless queries and keys have the same number of features."""
+    if query.shape[-1] != key.shape[-1]:
+        raise ShapeError(f"query and key must have the same dim; query has {query.shape[-1]}, key has {key.shape[-1]}")
+
+
 def check_dense(name: str, tensor: object) -> None:
     """Raises KindError unless ``tensor`` is a tensor that is neither sparse nor nested nor quantized."""
     if not isinstance(tensor, Tensor):

@@ -10,7 +10,7 @@ import regard
 from cases import BIASES, KV, MASKS, NORMALIZERS, SCORES, B, D, H, K, Q, V, problem
 from covering import covering
 from regard import masks, normalizers
-from regard.attention.planner import BACKENDS
+from regard.attention.execution import BACKENDS
 from regard.errors import BackendError
 from regard.shapes import Grid
 
@@ -25,8 +25,8 @@ FAST = sorted(set(BACKENDS) - {"reference"})
 @pytest.fixture(autouse=True)
 def _small_blocks(monkeypatch):
     """Blocks of one batch row and two queries, so that small problems have several."""
-    monkeypatch.setattr("regard.attention.blocks.BLOCK_ELEMENTS", 2 * H * K)
-    monkeypatch.setattr("regard.attention.blocks.KEY_BLOCK", 2)
+    monkeypatch.setattr("regard.attention.backends.tiled.BLOCK_ELEMENTS", 2 * H * K)
+    monkeypatch.setattr("regard.attention.backends.tiled.KEY_BLOCK", 2)
     monkeypatch.setattr("regard.attention.backends.sdpa.backend.ROWS", 2)
 
 
@@ -95,7 +95,7 @@ def test_every_backend_adds_the_bias(normalizer, bias):
 
 @covering(score=SCORES, normalizer=NORMALIZERS, mask=MASKS)
 def test_gradients_are_those_of_the_reference(score, normalizer, mask, monkeypatch):
-    monkeypatch.setattr("regard.attention.blocks.BLOCK_ELEMENTS", H * K * Q)
+    monkeypatch.setattr("regard.attention.backends.tiled.BLOCK_ELEMENTS", H * K * Q)
     inputs = problem(kv_heads=1, requires_grad=True)
     grad_output = torch.randn(B, H, Q, V, dtype=torch.float64)
     scoring, bias = SCORES[score](), BIASES["tensor"]()
@@ -234,7 +234,7 @@ def test_weights_are_reported_before_dropout(backend):
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_dropout_keeps_the_expectation(backend, monkeypatch):
-    monkeypatch.setattr("regard.attention.blocks.BLOCK_ELEMENTS", 1 << 18)
+    monkeypatch.setattr("regard.attention.backends.tiled.BLOCK_ELEMENTS", 1 << 18)
     inputs = [tensor[:1].expand(4000, -1, -1, -1) for tensor in problem()]
     if accepts(backend, inputs, dropout=0.3):
         mean = regard.attend(*inputs, dropout=0.3, backend=backend).mean(0)
@@ -308,7 +308,7 @@ def test_large_scores_do_not_overflow(scale):
 
 def test_memory_of_tiled_is_linear(monkeypatch):
     """What the backward pass keeps does not grow with the number of pairs."""
-    monkeypatch.setattr("regard.attention.blocks.BLOCK_ELEMENTS", 1 << 15)
+    monkeypatch.setattr("regard.attention.backends.tiled.BLOCK_ELEMENTS", 1 << 15)
     kept = []
     for queries in (64, 128):
         inputs = [t.requires_grad_() for t in problem(torch.float32, queries=queries, keys=queries)]

@@ -189,7 +189,7 @@ def test_addresses_are_taken_in_one_place():
     }
     assert taken["kernels/cpu/kernel_arguments.py"] == 1
     for form in (lazily_negated(number(3)), zeros_without_memory(number(3)), number(3).to("meta")):
-        with pytest.raises(KindError, match=r"numbers where they lie"):
+        with pytest.raises(KindError, match=r"reads elements from a CPU"):
             address_of(form)
 
 

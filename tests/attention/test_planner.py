@@ -6,7 +6,7 @@ import torch
 import regard
 from cases import D, H, problem
 from regard import masks, normalizers, scores
-from regard.attention.planner import BACKENDS
+from regard.attention.execution import BACKENDS
 from regard.errors import BackendError
 
 

@@ -11,7 +11,7 @@ from regard import masks
 from regard.attention import register_backend, shortcut, unregister_backend
 from regard.attention.backends.cpu import prepared_launches
 from regard.attention.backends.cpu.prepared_launches import CACHE, SEEN
-from regard.attention.backends.reference.backend import Reference
+from regard.attention.backends.reference import Reference
 from regard.attention.shortcut import attend_shortly
 from regard.errors import RegardError
 from regard.kernels.availability import is_slow_for_mkl, microkernel_is_faster, why_missing

@@ -12,7 +12,7 @@ import regard
 from cases import MASKS, NORMALIZERS, B, H, K, Q, problem
 from covering import covering
 from regard import masks
-from regard.attention.planner import BACKENDS
+from regard.attention.execution import BACKENDS
 from regard.errors import ArgumentError, BackendError, KindError
 from regard.shapes import Grid
 
@@ -21,8 +21,8 @@ FLAGS = ("entropy", "peak", "received", "distance", "weights")
 
 @pytest.fixture(autouse=True)
 def _small_blocks(monkeypatch):
-    monkeypatch.setattr("regard.attention.blocks.BLOCK_ELEMENTS", 2 * H * K)
-    monkeypatch.setattr("regard.attention.blocks.KEY_BLOCK", 2)
+    monkeypatch.setattr("regard.attention.backends.tiled.BLOCK_ELEMENTS", 2 * H * K)
+    monkeypatch.setattr("regard.attention.backends.tiled.KEY_BLOCK", 2)
 
 
 SHARES = (masks.causal(), masks.where(lambda b, h, i, j: j == i - 1), ~masks.dilated(2), masks.prefix(3))

@@ -8,7 +8,7 @@ from attention import test_contracts as contracts
 from cases import MASKS, D, H, problem
 from regard import masks
 from regard.attention import Backend, Problem, register_backend, unregister_backend
-from regard.attention.planner import BACKENDS
+from regard.attention.execution import BACKENDS
 from regard.attention.problem import Capabilities
 from regard.errors import ArgumentError, BackendError, KindError, UnknownNameError
 from regard.scores import InnerProduct

@@ -6,7 +6,7 @@ import torch
 import regard
 from cases import NORMALIZERS, SCORES, H, K, Q, problem
 from regard import masks
-from regard.attention.planner import BACKENDS
+from regard.attention.execution import BACKENDS
 
 READ = regard.Readings(
     entropy=True, peak=True, top_k=3, received=True, distance=True, pooled=(2, 3), rows=[0, -1], tile=((1, 4), (0, 2)),

@@ -13,7 +13,7 @@ from bench.tasks import TASKS, additive, find
 from bench.tasks.bahdanau import build_decoder, step
 from processors import runs_lstm_in_bfloat16
 from regard.attention.backends.cpu.cached_memory import FusedMemory
-from regard.attention.planner import BACKENDS
+from regard.attention.execution import BACKENDS
 from regard.cli.peers import PEERS, absence
 from regard.errors import BackendError, UnknownNameError
 

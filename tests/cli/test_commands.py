@@ -12,7 +12,9 @@ import pytest
 
 from regard import cli
 from regard.cli.commands import COMMANDS
+from regard.cli.prediction_file import PredictionFile
 from regard.data.text.generated import write_corpus
+from regard.errors import DataError
 
 TINY = ["--embedding", "6", "--hidden", "10", "--epochs", "1", "--tokens-per-batch", "300", "--tokenizer", "word",
         "--vocabulary", "200", "--threads", "1", "--device", "cpu"]  # fmt: skip
@@ -164,6 +166,49 @@ def test_predict_gives_a_line_for_a_line(regard, trained, tmp_path):
     assert from_file.splitlines()[1] == ""
     alone = regard("predict", trained, sentences[0], sentences[2], "--beam", 1)[1].splitlines()
     assert alone == [from_file.splitlines()[0], from_file.splitlines()[2]]
+
+
+@pytest.mark.parametrize("suffix", [".tsv", ".jsonl"])
+def test_predict_writes_a_file_and_continues_it(regard, trained, tmp_path, monkeypatch, suffix):
+    monkeypatch.setattr("regard.cli.predict.LEAST_AT_ONCE", 2)
+    sentences = ["The dog sleeps.", "", "She reads.", "A\tcat.", "He reads a book."]
+    source, whole, stopped = (tmp_path / name for name in ("sentences.txt", f"whole{suffix}", f"stopped{suffix}"))
+    source.write_text("\n".join(sentences) + "\n")
+    options = ["--file", source, "--beam", 1, "--batch-size", 1, "-o"]
+    monkeypatch.setattr("regard.cli.predict.BATCHES_AT_ONCE", 2)
+    code, output, error = regard("predict", trained, *options, whole)
+    assert code == 0, error
+    assert output == f"5 predictions: {whole}\n"
+    lines = whole.read_text().splitlines()
+    if suffix == ".tsv":
+        assert lines.pop(0).split("\t")[:2] == ["source", "translation"]
+        assert lines[3].startswith("A cat.\t")
+    else:
+        assert [json.loads(line)["source"] for line in lines] == sentences
+    assert len(lines) == 5
+
+    # A disk that is full after the second part, and a line that was not written to its end.
+    append = PredictionFile.append
+
+    def full(file, predictions):
+        if file.done >= 4:
+            raise DataError("the disk is full")
+        append(file, predictions)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(PredictionFile, "append", full)
+        assert_one_line(regard("predict", trained, *options, stopped), "the disk is full")
+    part = stopped.with_name(stopped.name + ".part")
+    assert not stopped.exists()
+    with part.open("ab") as file:
+        file.write(b'{"source": "He re')
+    assert_one_line(regard("predict", trained, "Another.", "-o", stopped), "other inputs")
+    code, output, error = regard("predict", trained, *options, stopped)
+    assert code == 0, error
+    assert "4 of 5 predictions were written before" in error
+    assert stopped.read_text() == whole.read_text()
+    assert not part.exists()
+    assert_one_line(regard("predict", trained, "A word.", "-o", tmp_path / "a.txt"), "--output", ".tsv or .jsonl")
 
 
 def test_predict_draws_and_gives_weights(regard, trained, tmp_path):

@@ -10,8 +10,8 @@ import jaxtyping
 
 # Before anything imports regard: where users have notes that nobody reads, this process has types that are checked.
 sys.modules["regard.axes"] = jaxtyping
-CHECKED = ["shapes", "scores", "normalizers", "masks", "attention.problem", "attention.steps", "attention.blocks",
-           "attention.readings"]  # fmt: skip
+CHECKED = ["shapes", "scores", "normalizers", "masks", "attention.problem", "attention.readings",
+           "attention.backends.reference", "attention.backends.tiled"]  # fmt: skip
 jaxtyping.install_import_hook([f"regard.{name}" for name in CHECKED], "beartype.beartype")
 
 import pytest  # noqa: E402
@@ -19,9 +19,10 @@ import torch  # noqa: E402
 
 import regard  # noqa: E402
 from cases import BIASES, KV, MASKS, NORMALIZERS, SCORES, B, D, H, K, Q, V, problem  # noqa: E402
-from regard.attention import blocks, steps  # noqa: E402
+from regard.attention.backends import reference, tiled  # noqa: E402
+from regard.attention.problem import Problem, validate  # noqa: E402
 from regard.normalizers import softmax  # noqa: E402
-from regard.scores.score import InnerProduct, Prepared  # noqa: E402
+from regard.scores import InnerProduct, Prepared  # noqa: E402
 from regard.shapes import Grid, spread_heads, upcast  # noqa: E402
 
 
@@ -37,7 +38,7 @@ def calls():
 def run_all() -> int:
     """Run all of them forward and backward, and observe the normalizers; the number of calls."""
     # Blocks of three queries, so that small problems have several.
-    blocks.BLOCK_ELEMENTS, blocks.KEY_BLOCK = 3 * B * H * K, 2
+    tiled.BLOCK_ELEMENTS, tiled.KEY_BLOCK = 3 * B * H * K, 2
     torch.set_num_threads(1)
     count = 0
     for arguments, kv_heads, backend in product(calls(), KV, ("reference", "tiled")):
@@ -62,7 +63,7 @@ def refused(function, *arguments) -> int:
 def run_wrong() -> int:
     """Call annotated functions with wrong shapes; how many refused them, all of them if nothing is raised."""
     query, key, value = problem()
-    valid = regard.attention.problem.validate(query, key, value)
+    valid = validate(query, key, value)
     pairs = torch.zeros(B, H, Q, K, dtype=torch.float64)
     return (
         refused(upcast, torch.zeros(K, dtype=torch.int64))
@@ -71,8 +72,8 @@ def run_wrong() -> int:
         + refused(Prepared, query, key[0], InnerProduct())
         + refused(regard.scores.ScaledDot().prepare, query[0], key)
         + refused(softmax.weigh, pairs[0], Grid.whole(B, H, Q, K))
-        + refused(steps.mix, valid, steps.whole(valid), pairs[0])
-        + refused(regard.attention.problem.Problem, query, key, value[:, :, 1:], valid.score, valid.normalizer)
+        + refused(reference.mix, valid, reference.whole(valid), pairs[0])
+        + refused(Problem, query, key, value[:, :, 1:], valid.score, valid.normalizer)
     )
 
 

@@ -12,7 +12,7 @@ def forgotten():
 
     def forget():
         cache.cache_folder.cache_clear()
-        kernel._say_once.cache_clear()
+        kernel._warn_once.cache_clear()
         compiling_process.BACKGROUND.forget()
         compiling_process.FOREGROUND.forget()
 

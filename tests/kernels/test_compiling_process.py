@@ -25,7 +25,7 @@ pytestmark = pytest.mark.usefixtures("no_kernel_awaited")
 
 
 def compiled_after_waiting(said):
-    return [line.split("'")[1] for line in said if line.startswith("compiling the CPU kernel") and "kept in" in line]
+    return [line.split("'")[1] for line in said if line.startswith("compiling the CPU kernel") and "stored in" in line]
 
 
 def test_a_kernel_is_compiled_elsewhere_and_loaded_here(folder, said):

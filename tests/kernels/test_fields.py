@@ -80,7 +80,7 @@ def test_operators_take_the_fields_of_their_records():
     assert tuple(argument.name for argument in operators.attend._schema.arguments) == inputs
     assert tuple(argument.name for argument in operators.read._schema.arguments) == (*inputs, *options)
     backward = tuple(argument.name for argument in operators.attend_backward._schema.arguments)
-    assert backward == ("grad_output", "grad_weights", "statistics", "kept_weights", *inputs)
+    assert backward == ("grad_output", "grad_weights", "statistics", "saved_weights", *inputs)
 
 
 def test_the_record_has_every_field():
@@ -110,7 +110,7 @@ def test_every_number_is_in_its_place_of_the_record():
     several = np.frombuffer(packed(fill_arguments(inputs._replace(start=start, stop=start))), LAYOUT)[0]
     assert several["runs"] == 3
     assert [several[f"span_{axis}"] for axis in ("batch", "head", "row", "run")] == [15, 0, 3, 1]
-    assert [record[name] for name in ("kept", "threshold", "inverse_temperature")] == [4 / 3, 2**30, 0.25]
+    assert [record[name] for name in ("dropout_scale", "threshold", "inverse_temperature")] == [4 / 3, 2**30, 0.25]
     assert [record[name] for name in ("counter", "sink", "mask", "key_transposed")] == [0] * 4
 
 

@@ -49,7 +49,7 @@ def variants(dtype):
 @pytest.mark.parametrize("name", variants(torch.float32))
 def test_gradients_are_those_of_weights_made_again(name, dtype):
     call = call_of(dtype, **variants(dtype)[name], return_weights=True)
-    assert call.keeps_weights
+    assert call.saves_weights
     output, statistics, weights = operators.attend(*call)
     grad_weights = target_of(weights)
     kept, made = (
@@ -73,7 +73,7 @@ def gradients_of(inputs, need_weights, **arguments):
 @pytest.mark.parametrize("kept", [True, False])
 def test_asking_for_weights_changes_no_bit_of_a_gradient(kept, monkeypatch):
     if not kept:
-        monkeypatch.setattr(kernel_arguments, "KEPT_WEIGHTS", 0)
+        monkeypatch.setattr(kernel_arguments, "SAVED_WEIGHTS", 0)
     inputs = tensors(query=(B, H, Q, D), key=(B, KV, K, D), value=(B, KV, K, V), weight=(D,))
     for arguments in ({}, {"mask": masks.causal()}, {"normalizer": "sparsemax", "mask": masks.lengths([K, 17])}):
         with_weights, without = (gradients_of(inputs, need_weights, **arguments) for need_weights in (True, False))
@@ -95,7 +95,7 @@ def saved_numbers(**arguments):
 def test_weights_are_kept_up_to_a_limit(monkeypatch):
     pairs = B * H * Q * K
     kept = saved_numbers()
-    monkeypatch.setattr(kernel_arguments, "KEPT_WEIGHTS", pairs - 1)
+    monkeypatch.setattr(kernel_arguments, "SAVED_WEIGHTS", pairs - 1)
     assert kept - saved_numbers() == pairs
 
 

@@ -66,7 +66,7 @@ def test_any_number_of_features_and_any_layout(dim):
 
 
 def test_the_most_keys_and_one_more(launched):
-    for keys in (kernel_arguments.MOST_KEYS, kernel_arguments.MOST_KEYS + 1):
+    for keys in (kernel_arguments.MAX_LANE_KEYS, kernel_arguments.MAX_LANE_KEYS + 1):
         inputs = tensors(query=(1, 2, 9, 8), key=(1, 2, keys, 8))
         assert_exact(inputs["query"], inputs["key"])
     assert launched.count("lane_readings_float32") == 1

@@ -71,7 +71,7 @@ def test_backward_and_readings_are_registered_as_they_should_be(name, dtype):
     call = call_of(dtype, **variants(dtype)[name])
     output, statistics, weights = operators.attend(*call)
     by_weights = torch.randn_like(weights) if call.return_weights else None
-    kept = weights if call.return_weights and call.keeps_weights else None
+    kept = weights if call.return_weights and call.saves_weights else None
     torch.library.opcheck(operators.attend_backward, (torch.randn_like(output), by_weights, statistics, kept, *call))
     if not call.dropout:
         every = ReadingOptions(

@@ -60,7 +60,7 @@ def test_keys_are_transposed_for_a_few_heads_at_a_time_with_the_same_bits(monkey
     query, key, value = (torch.randn(3, heads, length, 32) for heads, length in ((6, 70), (2, 300), (2, 300)))
     found = []
     for numbers in (1, 1 << 20):
-        monkeypatch.setattr(launch, "TRANSPOSED_NUMBERS", numbers)
+        monkeypatch.setattr(launch, "TRANSPOSED_ELEMENTS", numbers)
         monkeypatch.setattr(launch, "THREAD_TASKS", 1)
         given = {"mask": masks.lengths([300, 7, 211]), "normalizer": "entmax15", "backend": "cpu"}
         found.append(observe(query, key, value, **given) if read else (attend(query, key, value, **given),))

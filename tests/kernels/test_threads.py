@@ -144,15 +144,15 @@ def test_blocks_depend_on_shapes_alone():
 def memory(monkeypatch):
     """Stands in for C's malloc in kernels: gives memory as long as the list that it returns holds a true value."""
     answers = []
-    real = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(launch._NEW[POSITIONS["malloc"]])
+    real = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(launch._SHARED[POSITIONS["malloc"]])
 
     @ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)
     def malloc(size):
         return real(size) if answers.pop(0) else 0
 
-    numbers = launch._NEW.copy()
+    numbers = launch._SHARED.copy()
     numbers[POSITIONS["malloc"]] = ctypes.cast(malloc, ctypes.c_void_p).value
-    monkeypatch.setattr(launch, "_NEW", numbers)
+    monkeypatch.setattr(launch, "_SHARED", numbers)
     yield answers
     # Until here it lives: kernels know its address alone.
     del malloc

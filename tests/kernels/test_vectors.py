@@ -12,7 +12,7 @@ pytest.importorskip("numba", reason="kernels are compiled by Numba")
 
 from regard.kernels.cpu.bodies.compiler import compiled
 from regard.kernels.cpu.bodies.intrinsics import address_of, array_at, size_of
-from regard.kernels.cpu.bodies.max_reduce import largest, largest_magnitude
+from regard.kernels.cpu.bodies.max_reduce import row_max_abs, row_maximum
 from regard.kernels.cpu.bodies.parts import has_feature, inlined
 from regard.kernels.cpu.bodies.transposing import transpose
 from regard.kernels.cpu.bodies.vectors import (
@@ -21,10 +21,10 @@ from regard.kernels.cpu.bodies.vectors import (
     folded,
     four_registers,
     has_many_registers,
+    lane_max,
     lanes_of,
-    larger,
-    largest_of,
     load,
+    max_of,
     one_register,
     register_bytes,
     store,
@@ -103,9 +103,9 @@ def test_the_largest_number_of_each_lane_and_of_all(dtype, width, registers):
         row, result = LENGTH * size_of(zero), array_at(address + 3 * LENGTH * size_of(zero), 1, zero)
         tops = broadcast(lowest, zeros)
         for at in range(address, address + row, lanes_of(zeros) * size_of(zero)):
-            store(larger(load(at, zeros), load(at + row, zeros)), at + 2 * row)
-            tops = larger(load(at, zeros), tops)
-        result[0] = largest_of(tops)
+            store(lane_max(load(at, zeros), load(at + row, zeros)), at + 2 * row)
+            tops = lane_max(load(at, zeros), tops)
+        result[0] = max_of(tops)
 
     rows = np.random.default_rng(0).standard_normal((4, LENGTH)).astype(dtype)
     rows[0, ::7] = np.nan
@@ -159,7 +159,7 @@ def test_the_largest_of_rows_of_any_length(dtype, count):
 
     def body(address):
         row, result = array_at(address, count, zero), array_at(address + LENGTH * size_of(zero), 2, zero)
-        result[0], result[1] = largest(row), largest_magnitude(row)
+        result[0], result[1] = row_maximum(row), row_max_abs(row)
 
     for place in {0, count // 2, max(count - 1, 0)}:
         for outlier in (50.0, -50.0, -np.inf):

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from regard import masks, nn, watch
-from regard.attention import planner
+from regard.attention import register_backend, unregister_backend
 from regard.attention.backends.backend import Backend
 from regard.attention.execution import recorded_calls
 from regard.errors import BackendError
@@ -268,12 +268,12 @@ def test_a_subclass_is_left_to_itself(taken):
 
 
 def test_a_registered_backend_that_comes_first_is_considered(taken):
-    planner.register_backend(_Another(), before="sdpa")
+    register_backend(_Another(), before="sdpa")
     try:
         source, _ = inputs()
         make().encoder(source, SOURCE)
     finally:
-        planner.unregister_backend("another")
+        unregister_backend("another")
     assert taken == [False] * 2
 
 

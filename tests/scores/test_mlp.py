@@ -7,7 +7,7 @@ from torch import Tensor, nn
 import regard
 from regard import scores
 from regard.errors import ArgumentError, KindError, ShapeError
-from regard.scores.score import Pairwise, ReluSum, TanhSum
+from regard.scores import Pairwise, ReluSum, TanhSum
 
 
 @torch.no_grad()

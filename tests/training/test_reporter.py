@@ -1,9 +1,19 @@
 """Estimates while a run goes on: what is left, and tokens a second, without the steps that compile."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from regard.training import reporter
-from regard.training.reporter import FIRST_STEPS, Estimate, PlainReporter, Throughput, duration
+from regard.training.reporter import (
+    FIRST_STEPS,
+    Estimate,
+    NotebookReporter,
+    PlainReporter,
+    Throughput,
+    default_reporter,
+    duration,
+)
 
 
 @pytest.fixture
@@ -62,3 +72,25 @@ def test_tokens_a_second_leave_out_the_first_steps_and_begin_anew_after_a_valida
         assert throughput.step(300 * step, 0.1 * step) == pytest.approx(3000)
     assert throughput.step(0, 0.0) is None
     assert throughput.step(50, 0.1) == pytest.approx(500)
+
+
+def test_a_notebook_has_a_bar(clock, capsys, monkeypatch):
+    ipython = pytest.importorskip("IPython")
+    assert not isinstance(default_reporter(), NotebookReporter)
+    monkeypatch.setattr(ipython, "get_ipython", lambda: SimpleNamespace(kernel=object()))
+    bar = default_reporter()
+    assert isinstance(bar, NotebookReporter)
+    shown = []
+    handle = SimpleNamespace(update=lambda content: shown.append(content.data))
+    monkeypatch.setattr("IPython.display.display", lambda content, display_id: shown.append(content.data) or handle)
+    bar.start(0.25)
+    for step in range(10):
+        clock[0] += 0.25
+        bar.step(0.25 + step / 100, f"step {step} <b>")
+    bar.print_line("a line")
+    bar.stop()
+    assert len(shown) == 1 + 5 + 1
+    assert 'value="0.2500"' in shown[0]
+    assert "step 8 &lt;b&gt; · 17 s left" in shown[-2]
+    assert shown[-1] == ""
+    assert capsys.readouterr().out == "a line\n"

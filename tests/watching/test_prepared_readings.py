@@ -311,7 +311,7 @@ def test_sizes_that_are_kept_are_few(monkeypatch, mask):
 
 
 def test_no_launch_is_kept_for_keys_that_are_transposed_a_few_heads_at_a_time(monkeypatch):
-    monkeypatch.setattr("regard.kernels.cpu.launch.TRANSPOSED_NUMBERS", 7)
+    monkeypatch.setattr("regard.kernels.cpu.launch.TRANSPOSED_ELEMENTS", 7)
     query = torch.randn(1, 3, 32, 4)
     problem = regard.attention.problem.validate(query, query, query)
     kept = PreparedReading.of(problem, WITH_TOP)

@@ -1,7 +1,8 @@
 """The verbs attend, observe and plan, the planner and the backends."""
 
 from regard.attention.backends.backend import Backend
-from regard.attention.planner import Plan, register_backend, unregister_backend
+from regard.attention.execution import register_backend, unregister_backend
+from regard.attention.planner import Plan
 from regard.attention.problem import Problem
 from regard.attention.readings import Observed, Readings
 from regard.attention.result import Attended

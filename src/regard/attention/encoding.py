@@ -1,7 +1,7 @@
-"""Scores, normalizers, masks and biases as a text and a list of tensors: what an operator of PyTorch can take.
+"""Encodes scores, normalizers, masks and biases as a text and lists of tensors and numbers, which an operator can take.
 
-``encode`` turns an object into a Python literal, a tuple of its class's name and its fields, in which tensors are their
-places in a list; ``decode`` makes the object again, in any process. Objects that hold functions have no text.
+`encode` turns an object into a Python literal: a tuple of the name of its class and its fields, with the index of each
+tensor in the list. `decode` creates the object again, in any process. Objects that contain functions have no text.
 """
 
 import ast
@@ -58,16 +58,16 @@ FIELDS: dict[type, tuple[str, ...]] = {
     nn.Tanh: (),
     nn.Conv1d: ("weight", "bias", "stride", "padding", "dilation"),
 }  # fmt: skip
-"""What an object of each class is made again from, in the order of its constructor."""
+"""The attributes from which an object of each class is created again, in the order of its constructor."""
 
 
 @dataclass
 class Parts:
-    """What a text refers to.
+    """The tensors and numbers that a text refers to by their index.
 
     Attributes:
-        tensors: the tensors, of which each place in a text is an index.
-        numbers, integers: the numbers, which a compiler may leave open, likewise.
+        tensors: the tensors.
+        numbers, integers: the numbers, which a compiler may leave symbolic.
     """
 
     tensors: list[Tensor] = field(default_factory=list)
@@ -76,11 +76,11 @@ class Parts:
 
 
 def encode(value: Any, parts: Parts | None) -> str | None:
-    """The text of a value; None if it is something that has none, or holds it, as a function.
+    """Returns the text of a value; None if the value has none, or contains one that has none, such as a function.
 
     Args:
         value: an object of a class in `FIELDS`, a tensor, None, a bool, a number, a text, or a sequence of these.
-        parts: gets the tensors and numbers; None where there are no tensors, and numbers stay in the text.
+        parts: gets the tensors and numbers; None if there are no tensors and numbers stay in the text.
     """
     if value is None or isinstance(value, (bool, str)) or (parts is None and isinstance(value, (int, float))):
         return repr(value)
@@ -110,12 +110,12 @@ def encode(value: Any, parts: Parts | None) -> str | None:
 
 
 def _class_of(value: Any) -> type:
-    """The class of an object; of a submodule that ``torch.export`` wrapped, its own."""
+    """Returns the class of an object; for a submodule that ``torch.export`` wrapped, the class of the submodule."""
     return type(cast(Any, value).get_base()) if isinstance(value, _AttrProxy) else type(value)
 
 
 def decode(text: str, parts: Parts) -> Any:
-    """What was encoded, of these tensors and numbers."""
+    """Returns the value of a text that refers to these tensors and numbers."""
     return _build(_parsed(text), parts)
 
 
@@ -153,7 +153,7 @@ def _convolution(weight: Tensor, bias: Tensor | None, stride: Any, padding: Any,
 
 
 def _with_tensors(module: Any, **tensors: Tensor | None) -> Any:
-    """The module with these tensors in the place of its parameters; a gradient reaches them."""
+    """Replaces a module's parameters by tensors, which get gradients."""
     for name, tensor in tensors.items():
         if tensor is not None:
             del module._parameters[name]

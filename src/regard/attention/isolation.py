@@ -1,14 +1,15 @@
-"""What a mask hides must not reach a result, whatever it holds: the path for inputs with NaN or infinite numbers.
+"""Masked keys and values never affect a result, even if they are NaN: the path for inputs that are not finite.
 
-Products of whole matrices multiply hidden values with weights of 0, and 0 · NaN is NaN. Where all numbers and scores
-are finite that cannot happen, and backends run as they are. Otherwise:
+Products of whole matrices multiply hidden values with weights of 0, and 0 · NaN is NaN. If all inputs and scores are
+finite, that cannot happen, and backends run as they are. Otherwise:
 
 1. Queries that see no key, and keys and values that no query sees, are replaced by zeros. Padding and unfilled caches
    are finite after that, and the backend runs.
-2. If something that is not finite is left, it is seen by some queries and hidden from others. Then the specification
-   runs on runs of query rows, so short that each of these keys is seen by all rows of a run or by none, and is replaced
-   by zeros in the second case. A query that is not finite shares a run only with rows that see the same keys.
-3. So it does where the backend's output is not finite: a hidden score may overflow, and a bias is +∞ or NaN beside −∞.
+2. If a key or a value is still not finite, some queries see it and others do not. Then the specification computes the
+   output in runs of query rows that are so short that all rows of a run, or none of them, see such a key; in the second
+   case zeros replace it. A query that is not finite shares a run only with rows that see the same keys.
+3. It does the same if the backend's output is not finite: a hidden score may overflow, or a bias may be +∞ or NaN for
+   one pair and −∞ for another.
 
 A pair whose bias is −∞ counts as hidden.
 """
@@ -20,18 +21,18 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
+from regard.attention.backends.reference import Inputs, mix, weigh
 from regard.attention.problem import Problem
 from regard.attention.readings import Gatherer
 from regard.attention.result import Attended
-from regard.attention.steps import Inputs, mix, weigh
 from regard.shapes import Grid, spread_heads
 
 SLICE_PAIRS = 1 << 24
-"""Pairs whose visibility is held at once: 16 MiB of bools."""
+"""Pairs whose visibility is in memory at once: 16 MiB of bools."""
 
 
 def cleaned(problem: Problem) -> Problem:
-    """The problem with zeros for queries that see no key, and for keys and values that no query sees."""
+    """Returns the problem with zeros for queries that see no key, and for keys and values that no query sees."""
     grid = problem.grid
     queries, keys = _seeing(problem)
     group = grid.heads // problem.key.shape[1]
@@ -46,12 +47,12 @@ def cleaned(problem: Problem) -> Problem:
 
 
 def attend_isolated(problem: Problem, gatherer: Gatherer | None = None, need_weights: bool = False) -> Attended:
-    """Output, and weights if they are needed, by the specification on isolated runs of rows.
+    """Returns the output, and the weights if they are needed, by the specification on isolated runs of rows.
 
     Args:
         problem: after `cleaned`.
         gatherer: is shown the weights of every run.
-        need_weights: whether to give the weights; quadratic memory.
+        need_weights: whether to return the weights; quadratic memory.
     """
     outputs, weights = [], []
     for batch_row in range(problem.grid.batch):
@@ -70,39 +71,39 @@ def attend_isolated(problem: Problem, gatherer: Gatherer | None = None, need_wei
 
 
 def empty_rows(problem: Problem) -> Tensor:
-    """Which queries see no key, bool ``[batch, heads, queries]``."""
+    """Returns which queries see no key, bool ``[batch, heads, queries]``."""
     return ~_seeing(problem)[0]
 
 
 def _isolated(problem: Problem, batch_row: int) -> Iterator[Inputs]:
-    """One batch row in runs of query rows in which nothing that is hidden from a row is NaN or infinite."""
+    """Yields one batch row in runs of query rows, in which everything that is hidden from a row is finite."""
     prepared, whole = problem.prepared, problem.grid
-    query, given, value = (t[batch_row, None] for t in (prepared.query, problem.query, problem.value))
+    query, own_query, value = (t[batch_row, None] for t in (prepared.query, problem.query, problem.value))
     key = prepared.key.expand(whole.batch, -1, -1, -1)[batch_row, None]
     key, value = spread_heads(key, whole.heads), spread_heads(value, whole.heads)
     bad_key = ~(key.isfinite().all(-1) & value.isfinite().all(-1))[0]  # H K
-    bad_query = bool((~query.isfinite()).any() or (~given.isfinite()).any())
+    bad_query = bool((~query.isfinite()).any() or (~own_query.isfinite()).any())
     for rows, visible in _slices(problem, batch_row):
         allowed = visible[0]  # H Q K
-        told_apart = allowed if bad_query else allowed & bad_key[:, None]
-        changes = (told_apart[:, 1:] != told_apart[:, :-1]).any(-1).any(0).nonzero()[:, 0].tolist()
+        differing = allowed if bad_query else allowed & bad_key[:, None]
+        changes = (differing[:, 1:] != differing[:, :-1]).any(-1).any(0).nonzero()[:, 0].tolist()
         ends = [0, *(change + 1 for change in changes), len(rows)]
         for start, stop in pairwise(ends):
-            seen = allowed[:, start:stop]
-            row_sees, key_seen = seen.any(-1), seen.any(-2)
+            visible_part = allowed[:, start:stop]
+            row_sees, key_seen = visible_part.any(-1), visible_part.any(-2)
             part = slice(rows.start + start, rows.start + stop)
             cut = replace(prepared, query=_filled(query[:, :, part], row_sees), key=_filled(key, key_seen))
             grid = whole.tile(batch=range(batch_row, batch_row + 1), queries=range(part.start, part.stop))
-            yield Inputs(cut, _filled(given[:, :, part], row_sees), _filled(value, key_seen), grid)
+            yield Inputs(cut, _filled(own_query[:, :, part], row_sees), _filled(value, key_seen), grid)
 
 
 def _filled(tensor: Tensor, seen: Tensor) -> Tensor:
-    """The vectors ``[..., length, dim]`` that are seen (bool ``[..., length]``), and zeros for the others."""
+    """Replaces the vectors ``[..., length, dim]`` that are not seen (bool ``[..., length]``) by zeros."""
     return torch.where(seen[..., None], tensor, 0.0)
 
 
 def _slices(problem: Problem, batch_row: int) -> Iterator[tuple[range, Tensor]]:
-    """One batch row in runs of query rows, of at most `SLICE_PAIRS` pairs each, with the pairs that are visible."""
+    """Yields one batch row in runs of query rows with at most `SLICE_PAIRS` pairs each, and which pairs are visible."""
     whole = problem.grid
     step = max(1, SLICE_PAIRS // max(whole.heads * whole.keys, 1))
     for first in range(0, whole.queries, step):
@@ -111,7 +112,7 @@ def _slices(problem: Problem, batch_row: int) -> Iterator[tuple[range, Tensor]]:
 
 
 def _visible(problem: Problem, grid: Grid) -> Tensor:
-    """Which pairs of a tile the mask allows and the bias does not hide, bool ``[batch, heads, queries, keys]``."""
+    """Returns which pairs of a tile neither mask nor bias hides, bool ``[batch, heads, queries, keys]``."""
     allowed = torch.ones((), dtype=torch.bool, device=grid.device)
     if problem.mask is not None:
         allowed = problem.mask.allows(grid)
@@ -123,7 +124,7 @@ def _visible(problem: Problem, grid: Grid) -> Tensor:
 
 
 def _seeing(problem: Problem) -> tuple[Tensor, Tensor]:
-    """Which queries see a key, bool ``[batch, heads, queries]``; which keys are seen, bool ``[batch, heads, keys]``."""
+    """Returns which queries see a key ``[batch, heads, queries]``, and which keys are seen ``[batch, heads, keys]``."""
     whole = problem.grid
     batches_queries, batches_keys = [], []
     for batch_row in range(whole.batch):

@@ -1,11 +1,11 @@
-"""The verbs as operators of PyTorch: one each, which compilers and exporters take as it is.
+"""The verbs as operators of PyTorch, which compilers and exporters do not trace into.
 
 ``torch.ops.regard.attend``, ``attend_with_weights`` and ``observe`` take query, key and value, a list of all other
 tensors, the numbers, and the rest as a text (`regard.attention.encoding`). They run the problem on the backend as a
-call outside of a compiler does, whatever Python that needs; their shapes are known without numbers. The backward pass
-computes the forward pass again.
+call outside of a compiler does, and the shapes of their results do not depend on elements. The backward pass computes
+the forward pass again.
 
-Random numbers come from a seed, which is drawn where the operator is called, so that both passes use the same.
+Random numbers come from a seed that is drawn where the operator is called, so that both passes draw the same ones.
 
 `torch.utils.flop_counter.FlopCounterMode` counts each call as one operator, whatever backend runs it:
 
@@ -14,9 +14,9 @@ Random numbers come from a seed, which is drawn where the operator is called, so
     forward    2 · batch · heads · queries · keys · (dim + value_dim)
     backward   2 · batch · heads · queries · keys · (3 · dim + 2 · value_dim)
 
-whatever the score, the mask and the backend are: 2.5 times as many backward, as PyTorch counts its own fused attention,
-where the scores are made again. Only a score or a normalizer that is a function runs as it is, and PyTorch counts its
-products.
+whatever the score, the mask and the backend are: 2.5 times as many in the backward pass, as PyTorch counts its own
+fused attention, which computes the scores again. If the score or the normalizer is a function, there is no operator,
+and PyTorch counts single products.
 """
 
 import sys
@@ -30,13 +30,12 @@ from torch import Tensor
 from torch.library import Library, register_autograd, register_fake
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
+from regard.attention.backends.reference import specified
 from regard.attention.encoding import Parts, decode, encode
-from regard.attention.execution import execute
-from regard.attention.planner import choose
+from regard.attention.execution import choose, execute
 from regard.attention.problem import Problem, validate
 from regard.attention.readings import Gatherer, Readings
 from regard.attention.result import Attended
-from regard.attention.steps import mix, weigh, whole
 from regard.biases import TensorBias
 from regard.errors import BackendError
 from regard.kernels.availability import kernels_awaited
@@ -58,18 +57,18 @@ _LIBRARY.define(f"attend_backward(Tensor? grad_output, Tensor? grad_weights, {_A
 def attend_traced(
     problem: Problem, backend: str, gatherer: Gatherer | None = None, need_weights: bool = False
 ) -> Attended:
-    """The result of a problem whose numbers are not known, by a verb's operator.
+    """Runs a problem by an operator, for calls that are traced and for tensors without data.
 
-    A score or a normalizer that holds a function has no text. Such a problem runs by the specification, whose
-    operations a compiler sees one by one, so that gradients reach what the function holds.
+    A score or a normalizer that contains a function has no text. Then the specification runs, whose operations a
+    compiler sees one by one, so that gradients reach the tensors that the function uses.
 
-    Arguments as for `regard.attention.execution.execute`, but the backend by its name.
+    The arguments are those of `regard.attention.execution.execute`.
 
     Raises:
-        BackendError: the named backend takes no functions.
+        BackendError: the named backend cannot run functions.
     """
     parts = Parts()
-    # A compiler takes care of the transforms inside of what it compiles.
+    # A compiler handles the transforms inside the function that it compiles.
     transformed = not torch.compiler.is_compiling() and active_transform() is not None
     text = None if transformed else _encoded(problem, parts)
     if text is None:
@@ -78,7 +77,8 @@ def attend_traced(
                 f"backend {backend!r} cannot run this: a score or a normalizer that is a function, or a torch.func "
                 "transform, is traced through 'reference'"
             )
-        return _by_specification(problem, gatherer, need_weights)
+        attended = specified(problem, gatherer)
+        return attended if need_weights else Attended(attended.output, None)
     seed = torch.randint(2**62, ()) if problem.dropout or problem.normalizer.random else None
     arguments = (
         problem.query,
@@ -94,8 +94,8 @@ def attend_traced(
     if gatherer is not None and gatherer.read.shares:
         raise BackendError("shares cannot be read while a compiler traces; read them from a call outside of it")
     if gatherer is not None:
-        output, *taken = torch.ops.regard.observe(*arguments, _encoded_readings(gatherer.read))
-        gatherer.fill(taken)
+        output, *readings = torch.ops.regard.observe(*arguments, _encoded_readings(gatherer.read))
+        gatherer.fill(readings)
         return Attended(output, None)
     if need_weights:
         return Attended(*torch.ops.regard.attend_with_weights(*arguments))
@@ -105,23 +105,18 @@ def attend_traced(
 def execute_counted(
     problem: Problem, backend: str, gatherer: Gatherer | None = None, need_weights: bool = False
 ) -> Attended:
-    """`regard.attention.execution.execute` as an operator, where it can be one: for a counter of operations."""
+    """Runs `regard.attention.execution.execute` as one operator if possible, which PyTorch's counter counts."""
     reads_shares = gatherer is not None and bool(gatherer.read.shares)
     if active_transform() is not None or reads_shares or _encoded(problem, Parts()) is None:
         return execute(problem, backend, gatherer, need_weights)
     return attend_traced(problem, backend, gatherer, need_weights)
 
 
-def _by_specification(problem: Problem, gatherer: Gatherer | None, need_weights: bool) -> Attended:
-    inputs = whole(problem)
-    steps = weigh(problem, inputs)
-    if gatherer is not None:
-        gatherer.add(steps.masked, steps.weights, problem.grid)
-    return Attended(mix(problem, inputs, steps.weights), steps.weights if need_weights else None)
-
-
 def _encoded(problem: Problem, parts: Parts) -> str | None:
-    """The problem but for its inputs; None if its score or normalizer has no text. Masks and biases become dense."""
+    """Returns the text of all but the inputs; None if the score or the normalizer has none.
+
+    Masks and biases that have no text are made dense.
+    """
     score, normalizer = encode(problem.score, parts), encode(problem.normalizer, parts)
     if score is None or normalizer is None:
         return None
@@ -150,7 +145,7 @@ def _problem(query: Tensor, key: Tensor, value: Tensor, parts: Parts, text: str)
 
 
 def _seeded(seed: Tensor | None) -> AbstractContextManager[object]:
-    """PyTorch's generator with this seed, and afterwards as it was."""
+    """Returns a context in which PyTorch's generator has this seed; afterwards its state is restored."""
     stack = ExitStack()
     if seed is not None:
         stack.enter_context(torch.random.fork_rng(devices=[]))
@@ -168,10 +163,10 @@ def _run(
 
 
 def _backend_of(inputs: Sequence[Any]) -> str:
-    """The backend of both passes.
+    """Returns the backend of both passes.
 
-    The backward pass computes a call again, and draws the same random numbers on the same backend alone. So ``auto``
-    chooses for a random problem as if a gradient were wanted, and waits for its kernels.
+    The backward pass computes the call again, and draws the same random numbers only on the same backend. Therefore
+    ``auto`` chooses for a random problem as if a gradient were needed, and waits for its kernels.
     """
     query, key, value, tensors, numbers, integers, text, backend, seed = _detached(tuple(inputs))
     if seed is None or backend != "auto" or query.is_inference():
@@ -182,7 +177,7 @@ def _backend_of(inputs: Sequence[Any]) -> str:
 
 
 def _detached(inputs: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The same without requires_grad: a hook of PyTorch's counter on a part's call would look for gradients."""
+    """Detaches all tensors, because hooks of PyTorch's counter on modules look for tensors that require a gradient."""
     query, key, value, tensors, *rest = inputs
     return query.detach(), key.detach(), value.detach(), [tensor.detach() for tensor in tensors], *rest
 
@@ -207,7 +202,7 @@ def _observe(*inputs: Any) -> list[Tensor]:
     gatherer = Gatherer(problem, _readings(read))
     with _seeded(seed):
         output = execute(problem, _backend_of(arguments), gatherer).output
-    return [output.contiguous(), *(tensor.clone() for tensor in gatherer.taken())]
+    return [output.contiguous(), *(tensor.clone() for tensor in gatherer.tensors())]
 
 
 def _readings(text: str) -> Readings:
@@ -220,26 +215,28 @@ def _readings(text: str) -> Readings:
 
 @contextmanager
 def _derivatives() -> Iterator[None]:
-    """Lets PyTorch derive what runs inside of an operator, also where a dispatch mode called it below autograd."""
+    """Enables autograd inside an operator, even if a dispatch mode called it below autograd."""
     guard, keys = torch._C._SetExcludeDispatchKeyGuard, torch._C.DispatchKey
     with guard(keys.AutogradFunctionality, False), guard(keys.ADInplaceOrView, False):
         yield
 
 
 def _attend_backward(grad_output: Tensor | None, grad_weights: Tensor | None, *inputs: Any) -> list[Tensor]:
-    """Gradients of query, key, value and all other tensors; empty for those that hold no floating-point numbers."""
+    """Returns the gradients of query, key, value and all other tensors; they are empty for integers and bools."""
     query, key, value, tensors, numbers, integers, text, backend, seed = inputs
     leaves = [tensor.detach().requires_grad_(tensor.is_floating_point()) for tensor in (query, key, value, *tensors)]
     with torch.enable_grad(), _derivatives():
-        # Not the leaves themselves, on which a hook of PyTorch's counter would wait for an accumulated gradient.
+        # With the leaves themselves, a hook of PyTorch's counter would wait for an accumulated gradient.
         views = [leaf.view_as(leaf) for leaf in leaves]
         arguments = (*views[:3], views[3:], numbers, integers, text, backend, seed)
         _, attended = _run(arguments, need_weights=grad_weights is not None)
         pairs = ((attended.output, grad_output), (attended.weights, grad_weights))
-        given = [(result, grad) for result, grad in pairs if grad is not None and result is not None]
-        wanted = [leaf for leaf in leaves if leaf.requires_grad]
+        pairs = [(result, grad) for result, grad in pairs if grad is not None and result is not None]
         gradients = torch.autograd.grad(
-            [result for result, _ in given], wanted, [grad for _, grad in given], allow_unused=True
+            [result for result, _ in pairs],
+            [leaf for leaf in leaves if leaf.requires_grad],
+            [grad for _, grad in pairs],
+            allow_unused=True,
         )
     grads = iter(gradients)
     results = []
@@ -261,7 +258,7 @@ def _outputs_shapes(query: Tensor, key: Tensor, value: Tensor, *rest: Any) -> tu
 def _readings_shapes(*inputs: Any) -> list[Tensor]:
     query, key, value, tensors, numbers, integers, text, _, _, read = inputs
     problem = _problem(query, key, value, Parts(tensors, numbers, integers), text)
-    return [_output_shape(query, key, value), *Gatherer(problem, _readings(read)).taken()]
+    return [_output_shape(query, key, value), *Gatherer(problem, _readings(read)).tensors()]
 
 
 def _gradients_shapes(grad_output: Tensor | None, grad_weights: Tensor | None, *inputs: Any) -> list[Tensor]:
@@ -286,7 +283,7 @@ def _differentiate(ctx: Any, grads: Sequence[Tensor | None]) -> tuple[Any, ...]:
     query, key, value, *tensors = saved
     grad_output = grads[0]
     grad_weights = grads[1] if len(grads) > 1 else None
-    # PyTorch takes an empty list for one of tensors, for which it wants a list back.
+    # PyTorch takes an empty list for a list of tensors, and expects a list of gradients.
     numbers = (None if ctx.numbers else [], None if ctx.integers else [])
     rest = (*numbers, *[None] * (4 if ctx.readings else 3))
     if grad_output is None and grad_weights is None:
@@ -325,7 +322,7 @@ register_autograd("regard::attend_with_weights", _differentiate_both, setup_cont
 register_autograd("regard::observe", _differentiate_observed, setup_context=_save, lib=_LIBRARY)
 
 COUNTER = "torch.utils.flop_counter"
-"""PyTorch's module, which may import a compiler: it is only used where somebody imported it."""
+"""PyTorch's module of the counter. It may import a compiler, so it is used only if it is imported already."""
 
 
 def counts_operations() -> bool:

@@ -1,6 +1,6 @@
-"""Which backend runs a problem: a named one or none other; for ``"auto"`` the first of the registry that fits.
+"""Which backend ``"auto"`` takes: the first of the registry that can run the problem now and that no rule passes over.
 
-Rules say when ``"auto"`` passes a backend over although it could run: measured thresholds, by the name of the backend.
+A rule says when a backend is passed over although it could run: measured thresholds, by the name of the backend.
 """
 
 from collections.abc import Callable, Mapping
@@ -9,17 +9,10 @@ from dataclasses import dataclass
 import torch
 
 from regard.attention.backends.backend import Backend
-from regard.attention.backends.cpu.backend import Fused
-from regard.attention.backends.reference.backend import Reference
-from regard.attention.backends.sdpa.backend import ScaledDotProduct
-from regard.attention.backends.tiled.backend import Tiled
 from regard.attention.problem import Problem
-from regard.attention.readings import Gatherer
-from regard.errors import ArgumentError, BackendError, KindError, UnknownNameError
-from regard.kernels.availability import is_slow_for_mkl, microkernel_is_faster, multiplies_half_in_tiles, must_wait
+from regard.kernels.availability import is_slow_for_mkl, microkernel_is_faster, multiplies_half_in_tiles
 from regard.kernels.cpu.kernel_arguments import FEW_ROWS
-from regard.scores.score import InnerProduct, TanhSum
-from regard.shapes import known_name
+from regard.scores import InnerProduct, TanhSum
 
 HALF = (torch.bfloat16, torch.float16)
 """The dtypes of half precision."""
@@ -29,10 +22,10 @@ FUSED_PAIRS = 1 << 19
 are made of wider vectors than BLAS's."""
 
 WIDE_PAIRS = 1 << 17
-"""The same for products of wide vectors, where no gradient is wanted and a call is made more than once."""
+"""The same for products of wide vectors, where no gradient is needed and a call is made more than once."""
 
 FUSED_ELEMENTS = 1 << 17
-"""Numbers that the specification holds at once, from which on the fused kernels are faster."""
+"""Elements that the specification has in memory at once, from which on the fused kernels are faster."""
 
 FUSED_SPARSE_ELEMENTS = 1 << 12
 """The same for sparse normalizers without a gradient: the specification sorts."""
@@ -41,8 +34,8 @@ FUSED_ADDITIVE_ELEMENTS = 1 << 14
 """The same for additive scores without a gradient, where a call is made more than once."""
 
 FEW_ROWS_NUMBERS = 1 << 24
-"""Numbers of keys and values from which on the fused kernels are faster for a few queries each, as of a decoder's step,
-where no gradient is wanted: from there on they come from memory, which the kernels read once and ahead of time."""
+"""Elements of keys and values from which on the fused kernels are faster for a few queries, as in a decoder's step,
+where no gradient is needed: so many come from memory, which the kernels read once and ahead of time."""
 
 FEW_ROWS_NUMBERS_WITHOUT_BLAS = 1 << 21
 """The same where PyTorch's kernel multiplies by a BLAS that uses half of the processor's vectors."""
@@ -52,7 +45,8 @@ FEW_ROWS_HIDDEN = 1 << 20
 since the specification copies keys for each of them."""
 
 WHOLE_ELEMENTS = 1 << 21
-"""Numbers that the specification may hold at once, as fast as anything: what a CPU's last cache takes."""
+"""Elements that the specification may have in memory at once and still be as fast as anything: a CPU's last cache holds
+them."""
 
 SMALL_PAIRS = 1 << 17
 """Pairs below which the specification is faster than PyTorch's kernel with a mask or a bias made dense; with a gradient
@@ -61,10 +55,10 @@ it is so up to `FUSED_PAIRS`, for short rows of many heads by a factor of two.""
 
 @dataclass(frozen=True)
 class Plan:
-    """Which backend would run, and why each other one would not.
+    """Which backend would run, and why the others would not.
 
     Attributes:
-        backend: the name of the one that would run.
+        backend: the name of the backend that would run.
         reasons: for every backend, in the planner's order, why it would or would not run.
     """
 
@@ -84,10 +78,10 @@ class Plan:
 
 
 class Candidates:
-    """The backends that may run one call. Each is asked once, and only if a rule or the planner has to know.
+    """The backends that may run one call. Each is asked at most once, and only if the choice depends on its answer.
 
     Args:
-        problem: of the call.
+        problem: the problem of the call.
         backends: the registry.
         waits: whether the call waits for a backend that is not ready.
     """
@@ -98,13 +92,13 @@ class Candidates:
         self._delays: dict[str, str | None] = {}
 
     def declined(self, name: str) -> str | None:
-        """Why a backend cannot run the problem; None if it can."""
+        """Returns why a backend cannot run the problem; None if it can."""
         if name not in self._declined:
             self._declined[name] = self.backends[name].declines(self.problem)
         return self._declined[name]
 
     def delay(self, name: str) -> str | None:
-        """Why the call does not wait for a backend that can run it; None if it need not wait, or waits."""
+        """Returns why a backend that can run the problem is not ready; None if it is, or if the call waits for it."""
         if self.waits:
             return None
         if name not in self._delays:
@@ -116,7 +110,7 @@ class Candidates:
         return name in self.backends and self.declined(name) is None and self.delay(name) is None
 
     def delayed(self) -> list[Backend]:
-        """The backends that were asked, and are not ready."""
+        """Returns the backends that were asked and are not ready."""
         return [self.backends[name] for name, reason in self._delays.items() if reason is not None]
 
 
@@ -124,130 +118,26 @@ Rule = Callable[[Problem, Candidates], str | None]
 """``(problem, candidates) ->`` the reason why this backend is passed over; None if it should run."""
 
 
-BACKENDS: dict[str, Backend] = {
-    backend.name: backend for backend in (ScaledDotProduct(), Reference(), Fused(), Tiled())
-}
-"""The registry. In its order ``"auto"`` looks for a backend; `Reference` can run everything, if need be in quadratic
-memory."""
+def first_choice(candidates: Candidates) -> Backend:
+    """Returns the first backend that can run the problem now and is not passed over, or else the first that can."""
+    problem = candidates.problem
+    if problem.memory is not None:
+        return candidates.backends[problem.memory.backend]
+    able = None
+    for backend in candidates.backends.values():
+        if candidates.runs(backend.name):
+            if _passed_over(backend.name, candidates) is None:
+                return backend
+            able = able or backend
+    assert able is not None
+    return able
 
 
-OWN_BACKENDS = tuple(BACKENDS)
-"""The registry as it is before a backend is registered."""
-
-
-def has_own_backends() -> bool:
-    """Whether no backend was registered that is considered before ours."""
-    return tuple(BACKENDS)[: len(OWN_BACKENDS)] == OWN_BACKENDS
-
-
-def register_backend(backend: Backend, before: str | None = None, rule: Rule | None = None) -> None:
-    """Add a backend: from now on it can be named, ``"auto"`` considers it, and `plan` prints its reasons.
-
-    Args:
-        backend: an instance of a subclass of `Backend`, with a name that no other has.
-        before: the backend that ``"auto"`` considers next after it; None: it is considered last.
-        rule: ``(problem, candidates) ->`` the reason why ``"auto"`` passes it over although it could run; None: never.
-
-    Raises:
-        KindError: not a backend.
-        ArgumentError: a name that is taken, or is none.
-        UnknownNameError: no backend is called ``before``.
-    """
-    if not isinstance(backend, Backend):
-        raise KindError(f"backend must be an instance of a subclass of Backend; it is {backend!r}")
-    name = getattr(backend, "name", None)
-    if not isinstance(name, str) or not name or name == "auto":
-        raise ArgumentError(f"backend must have a name, other than 'auto'; it is {name!r}")
-    if name in BACKENDS:
-        raise ArgumentError(f"there is a backend {name!r} already")
-    if before is not None and before not in BACKENDS:
-        raise UnknownNameError("backend", before, BACKENDS)
-    others = dict(BACKENDS)
-    BACKENDS.clear()
-    for other, existing in others.items():
-        if other == before:
-            BACKENDS[name] = backend
-        BACKENDS[other] = existing
-    BACKENDS[name] = backend
-    if rule is not None:
-        RULES[name] = rule
-
-
-def unregister_backend(name: str) -> None:
-    """Remove a backend that `register_backend` added.
-
-    Raises:
-        UnknownNameError: there is none of this name.
-    """
-    if name not in BACKENDS:
-        raise UnknownNameError("backend", name, BACKENDS)
-    del BACKENDS[name]
-    RULES.pop(name, None)
-
-
-def check_backend(name: str) -> str:
-    """The name, if it is ``auto`` or that of a backend; else KindError or UnknownNameError."""
-    if name != "auto":
-        known_name("backend", name, BACKENDS)
-    return name
-
-
-def choose(problem: Problem, name: str) -> Backend:
-    """The backend that runs the problem now.
-
-    ``"auto"`` waits for no backend that is not ready, unless nothing may depend on a race
-    (`regard.kernels.availability.must_wait`): the next one runs, and what the first one needs is begun.
-
-    Raises:
-        UnknownNameError: no backend has this name.
-        BackendError: the named backend cannot run this; the message says why (contract 5).
-    """
-    candidates = Candidates(problem, BACKENDS, waits=name != "auto" or must_wait())
-    chosen = _choose(candidates, name)
-    for backend in candidates.delayed():
-        backend.prepare(problem)
-    return chosen
-
-
-def _choose(candidates: Candidates, name: str) -> Backend:
-    problem, backends = candidates.problem, candidates.backends
-    if name == "auto":
-        if problem.memory is not None:
-            return backends[problem.memory.backend]
-        able = None
-        for backend in backends.values():
-            if candidates.runs(backend.name):
-                if _passed_over(backend.name, candidates) is None:
-                    return backend
-                able = able or backend
-        assert able is not None
-        return able
-    if name not in backends:
-        raise UnknownNameError("backend", name, [*backends, "auto"])
-    reason = candidates.declined(name)
-    if reason is not None:
-        raise BackendError(f"backend {name!r} cannot run this: {reason}")
-    return backends[name]
-
-
-def choose_reader(problem: Problem, backend: Backend, gatherer: Gatherer | None = None) -> Backend:
-    """The backend that shows the weights, where ``backend`` gives the output alone; it is never waited for."""
-    waits = must_wait()
-    for other in BACKENDS.values():
-        if other.reads and other.linear and other.declines(problem) is None:
-            if waits or other.delay(problem, gatherer) is None:
-                return other
-            other.prepare(problem, gatherer)
-    return backend
-
-
-def make_plan(problem: Problem, name: str) -> Plan:
-    """What `choose` chooses, with the reasons for and against each backend; raises as it does."""
-    candidates = Candidates(problem, BACKENDS, waits=name != "auto" or must_wait())
-    chosen = _choose(candidates, name)
+def describe(candidates: Candidates, chosen: Backend, name: str) -> Plan:
+    """Returns the reasons for and against each backend, if ``name`` led to the choice of ``chosen``."""
     reasons: dict[str, str] = {}
-    for backend in BACKENDS.values():
-        if backend is chosen and name == "auto" and problem.memory is not None:
+    for backend in candidates.backends.values():
+        if backend is chosen and name == "auto" and candidates.problem.memory is not None:
             reasons[backend.name] = "it prepared the memory that is attended to"
         elif backend is chosen:
             reasons[backend.name] = backend.why if name == "auto" else "named"
@@ -269,7 +159,7 @@ def _passed_over(name: str, candidates: Candidates) -> str | None:
 
 
 def pytorch_is_slower(problem: Problem, candidates: Candidates) -> str | None:
-    """For `sdpa`: whether another backend is faster."""
+    """The rule of `sdpa`: returns why another backend is faster."""
     plain = not problem.may_hide
     reason = _slower_for_few_rows(problem, candidates)
     if reason is not None:
@@ -280,7 +170,7 @@ def pytorch_is_slower(problem: Problem, candidates: Candidates) -> str | None:
     slow_half = wants_gradient and problem.query.dtype in HALF and not multiplies_half_in_tiles()
     small = FUSED_PAIRS if wants_gradient else SMALL_PAIRS
     if slow_half and problem.pairs < small:
-        return f"of half precision with a gradient 'reference' is faster below {small:,} pairs"
+        return f"in half precision with a gradient 'reference' is faster below {small:,} pairs"
     if plain and problem.pairs < WIDE_PAIRS:
         return None
     if problem.pairs < small and not plain and not problem.lowered.needs_no_mask:
@@ -294,7 +184,7 @@ def pytorch_is_slower(problem: Problem, candidates: Candidates) -> str | None:
 
 
 def specification_is_slower(problem: Problem, candidates: Candidates) -> str | None:
-    """For `reference`: whether it would hold so many numbers that another backend is faster."""
+    """The rule of `reference`: returns why another backend is faster than one that needs so much memory."""
     if problem.pairs == 0:
         return None
     reason = _slower_for_few_rows(problem, candidates)
@@ -305,25 +195,25 @@ def specification_is_slower(problem: Problem, candidates: Candidates) -> str | N
     if elements < FUSED_SPARSE_ELEMENTS:
         return None
     limit = _fused_elements_with_gradient(problem) if _wants_gradient(problem) else _fused_elements(problem)
-    # Kernels that would not run are not asked for either.
+    # The question below begins a compilation, so it is asked only if the kernels would be used.
     if elements < limit:
         return None
     if not candidates.runs("cpu"):
         limit = WHOLE_ELEMENTS
     if elements >= limit:
-        return f"it would hold {elements:,} numbers at once; below {limit:,} it is as fast as anything"
+        return f"it would hold {elements:,} elements at once; below {limit:,} it is as fast as anything"
     return None
 
 
 def _fused_elements_with_gradient(problem: Problem) -> int:
-    """`FUSED_ELEMENTS` of a problem with a gradient."""
+    """Returns the threshold like `FUSED_ELEMENTS` for a problem with a gradient."""
     row = problem.lowered.row
     plain = row is not None and row.kind == "softmax" and isinstance(problem.prepared.primitive, InnerProduct)
     return FUSED_PAIRS if plain else FUSED_ELEMENTS
 
 
 def _fused_elements(problem: Problem) -> int:
-    """`FUSED_ELEMENTS` of a problem without a gradient."""
+    """Returns the threshold like `FUSED_ELEMENTS` for a problem without a gradient."""
     row = problem.lowered.row
     if row is not None and row.kind == "entmax":
         return FUSED_SPARSE_ELEMENTS
@@ -331,11 +221,11 @@ def _fused_elements(problem: Problem) -> int:
 
 
 RULES: dict[str, Rule] = {"sdpa": pytorch_is_slower, "reference": specification_is_slower}
-"""The rules of the backends that have one."""
+"""The rules, by the name of the backend; a backend without a rule is never passed over."""
 
 
 def _slower_for_few_rows(problem: Problem, candidates: Candidates) -> str | None:
-    """Why the fused kernels' products of few rows are faster; None if they are not: see `FEW_ROWS_NUMBERS`."""
+    """Returns why the fused kernels are faster for few rows, or None if they are not: see `FEW_ROWS_NUMBERS`."""
     query, key, value = problem.query, problem.key, problem.value
     if query.dtype != torch.float32 or _wants_gradient(problem):
         return None
@@ -346,11 +236,11 @@ def _slower_for_few_rows(problem: Problem, candidates: Candidates) -> str | None
 
 
 def are_few_rows(queries: int, read: int, may_hide: bool) -> bool:
-    """Whether products of few rows decide.
+    """Whether there are so few queries and so many keys that the fused kernels' products of few rows are faster.
 
     Args:
-        queries: of each head.
-        read: numbers of keys and values; with ``may_hide`` those of all pairs.
+        queries: number of queries of each head.
+        read: number of elements of keys and values; with ``may_hide`` counted for each pair.
         may_hide: whether there is a mask or a bias.
     """
     if queries > FEW_ROWS:

@@ -1,10 +1,10 @@
-"""One attention problem: its arguments are checked, and become what every backend takes.
+"""One attention problem: checked arguments, in the form that every backend takes.
 
-`validate` checks the arguments of a verb, once; inner code trusts them. `Problem` has them with all four axes.
-`Problem.lowered` says in primitives what is asked for, once: the score lowers to a primitive of prepared queries and
-keys, the normalizer to a row primitive, the mask to a few runs of visible keys in each row, the bias to its diagonals;
-where one of them does not, it stays what it is. Nothing of it depends on the device: a backend states its
-`Capabilities`, and `Capabilities.obstacle` says what stands in its way.
+`validate` checks the arguments of a verb once, and inner code trusts them. `Problem` holds them with all four axes.
+`Problem.lowered` states the problem in primitives: the score lowers to a primitive of prepared queries and keys, the
+normalizer to a row primitive, the mask to a few runs of visible keys in each row, the bias to its diagonals. A part
+that has no such form stays as it is. None of this depends on the device: a backend states its `Capabilities`, and
+`Capabilities.obstacle` says what keeps it from running a problem.
 """
 
 from abc import ABC, abstractmethod
@@ -21,29 +21,28 @@ from regard.errors import ArgumentError, KindError, ShapeError
 from regard.masks import Band, Mask, Spans, as_mask
 from regard.normalizers import as_normalizer
 from regard.normalizers.normalizer import Normalizer, RowPrimitive
-from regard.scores import Scoring, as_score
-from regard.scores.score import Prepared, Primitive, Score
+from regard.scores import Prepared, Primitive, Score, Scoring, as_score
 from regard.shapes import Grid, check_floating, is_open, kind_of, upcast
 from regard.summaries import record_summary
 from regard.versions import Versions
 
 
 class CachedMemory(ABC):
-    """Keys and values of one head, prepared by a backend.
+    """Keys and values of one head that a backend prepared for many calls.
 
     Attributes:
-        backend: the name of the backend that prepared it.
+        backend: the name of this backend.
     """
 
     backend: str
 
     @abstractmethod
     def declines(self, problem: "Problem") -> str | None:
-        """Why the problem cannot be run over this memory; None if it can."""
+        """Returns why the problem cannot be run over this memory; None if it can."""
 
     @abstractmethod
     def select(self, index: Tensor) -> "CachedMemory | None":
-        """The memory of these batch rows, in this order; None if it has to be prepared anew.
+        """Returns the memory of these batch rows, in this order; None if it has to be prepared again.
 
         Args:
             index: int64 ``[rows]``.
@@ -54,16 +53,16 @@ class CachedMemory(ABC):
 class Lowered:
     """One problem in primitives.
 
-    It refers to the parts of a problem and not to the problem, which refers to it: a cycle of references would keep
-    tensors until Python's collector runs.
+    It refers to the parts of a problem and not to the problem, which refers to it: a reference cycle would keep tensors
+    in memory until Python's garbage collector runs.
 
     Attributes:
         score: ``modifiers(scale · primitive(query', key'))`` of prepared queries and keys.
-        normalizer: as the user gave it.
-        row: the normalizer as a row primitive; None if it is none.
-        mask: which keys a query may see; None: all.
-        bias: what is added to the scores; None: nothing.
-        query, key: as the user gave them, ``[batch, heads, length, dim]``.
+        normalizer: the user's normalizer.
+        row: the normalizer as a row primitive; None if it has no such form.
+        mask: which keys a query may see; None if it may see all.
+        bias: a bias that is added to the scores, or None.
+        query, key: the user's queries and keys, ``[batch, heads, length, dim]``.
     """
 
     score: Prepared
@@ -76,22 +75,22 @@ class Lowered:
 
     @cached_property
     def grid(self) -> Grid:
-        """The index space of all pairs."""
+        """The grid of all pairs."""
         return Grid.of(self.query, self.key)
 
     @cached_property
     def spans(self) -> Spans | None:
-        """The visible keys of each row, if there is a mask and they are a few runs in every row."""
+        """The visible keys of each row; None without a mask, and if they are not a few runs in every row."""
         return None if self.mask is None else self.mask.spans(self.grid)
 
     @property
     def dense_mask(self) -> Mask | None:
-        """The mask, if the visible keys of its rows are no few runs, so that it has to be made dense."""
+        """The mask, if it has to be made dense because the visible keys of a row are not a few runs; otherwise None."""
         return self.mask if self.spans is None else None
 
     @property
     def needs_no_mask(self) -> bool:
-        """Whether all pairs are seen and none is biased, or the mask is causal from the first key on."""
+        """Whether there is no bias, and either no mask or one that is causal and aligned at the first key."""
         mask = self.mask
         if self.bias is not None or not (mask is None or isinstance(mask, Band)):
             return False
@@ -102,21 +101,21 @@ class Lowered:
 
     @cached_property
     def diagonals(self) -> Tensor | None:
-        """The bias by its diagonals ``[heads or 1, queries + keys − 1]``, if it is a function of distance alone."""
+        """The diagonals ``[heads or 1, queries + keys − 1]`` of a bias that is a function of distance; else None."""
         return None if self.bias is None else self.bias.diagonals(self.grid, upcast(self.score.query).dtype)
 
     def dense_bias(self) -> Tensor | None:
-        """The bias as a tensor of four axes that broadcasts to all pairs; None where there is none."""
+        """Returns the bias as a tensor of four axes that broadcasts to all pairs; None if there is no bias."""
         if self.bias is None:
             return None
         bias = self.bias(self.query, self.grid).to(upcast(self.score.query).dtype)
         return bias[(None,) * (4 - bias.dim())]
 
 
-# Not frozen: that would be the longest part of making one, and every call makes one.
+# Not frozen: freezing would take more time than the rest of the constructor, which every call runs.
 @dataclass(eq=False)
 class Problem:
-    """Inputs that were validated.
+    """One call of attention, with validated arguments.
 
     Attributes:
         query: ``[batch, heads, queries, dim]``.
@@ -124,11 +123,12 @@ class Problem:
         value: ``[batch, kv_heads, keys, value_dim]``.
         score: how queries and keys are compared.
         normalizer: how scores become weights.
-        mask: which keys a query may see; None: all.
-        bias: what is added to the scores; None: nothing.
+        mask: which keys a query may see; None if it may see all.
+        bias: a bias that is added to the scores, or None.
         dropout: probability of dropping a weight, in [0, 1).
         rank: how many axes the user's tensors had (2 to 4).
-        memory: the keys and values as a backend prepared them for many calls; None where none did.
+        memory: the keys and values as a backend prepared them for many calls, or None.
+        pairs: number of (batch, head, query, key) pairs.
     """
 
     query: Float[Tensor, "batch heads queries dim"]
@@ -142,7 +142,6 @@ class Problem:
     rank: int = 4
     memory: "CachedMemory | None" = None
     pairs: int = field(init=False, repr=False)
-    """How many pairs there are."""
     _lowered: Lowered | None = field(default=None, init=False, repr=False)
     _grid: Grid | None = field(default=None, init=False, repr=False)
     _row: RowPrimitive | None = field(default=None, init=False, repr=False)
@@ -156,11 +155,11 @@ class Problem:
         shown = ((field.name, getattr(self, field.name)) for field in fields(self) if field.repr)
         return record_summary("Problem", shown)
 
-    # Each is computed once, without `cached_property`, whose lock no compiler can enter.
+    # The following properties are computed once, without `cached_property`, whose lock a compiler cannot trace.
 
     @property
     def lowered(self) -> Lowered:
-        """The problem in primitives, lowered once."""
+        """The problem in primitives."""
         if self._lowered is None:
             prepared = self.score.prepare(self.query, self.key)
             parts = self.normalizer, self.row, self.hiding_mask, self.bias, self.query, self.key
@@ -169,7 +168,7 @@ class Problem:
 
     @property
     def row(self) -> RowPrimitive | None:
-        """The normalizer as a row primitive; None if it is none."""
+        """The normalizer as a row primitive; None if it has no such form."""
         if self._row is None:
             self._row = self.normalizer.lower()
         return self._row
@@ -181,7 +180,7 @@ class Problem:
 
     @property
     def hiding_mask(self) -> Mask | None:
-        """The mask; None where it is known to hide nothing, as a causal one from the last query."""
+        """The mask; None if it is known to hide nothing, such as a causal mask for the last query alone."""
         if self._hides is None:
             mask = self.mask
             self._hides = mask is not None and (is_open(self.pairs) or not mask.hides_nothing(self.grid))
@@ -189,19 +188,19 @@ class Problem:
 
     @property
     def may_hide(self) -> bool:
-        """Whether a query may have hidden keys: a bias hides those for which it is −∞."""
+        """Whether a key may be hidden from a query, by the mask or by a bias of −∞."""
         return self.bias is not None or self.hiding_mask is not None
 
     @property
     def grid(self) -> Grid:
-        """The index space of all pairs."""
+        """The grid of all pairs."""
         if self._grid is None:
             self._grid = Grid.of(self.query, self.key)
         return self._grid
 
     @property
     def wants_gradient(self) -> bool:
-        """Whether a backward pass may ask for the gradient of any input or parameter."""
+        """Whether any input or parameter may need a gradient."""
         if not torch.is_grad_enabled():
             return False
         if self.query.requires_grad or self.key.requires_grad or self.value.requires_grad:
@@ -222,21 +221,24 @@ class Problem:
 
     @property
     def without_numbers(self) -> "Problem":
-        """The same grid, mask and bias, for what asks later who sees whom: it keeps no input in memory but a bias's."""
+        """The problem without the memory of its inputs, for later questions about which pairs are visible.
+
+        A problem with a bias keeps its inputs, because a bias may depend on the queries.
+        """
         if self.bias is not None:
             return self
         query, key, value = (tensor.new_empty(()).expand(tensor.shape) for tensor in (self.query, self.key, self.value))
         return replace(self, query=query, key=key, value=value, memory=None)
 
     def restore(self, tensor: Tensor) -> Tensor:
-        """A result ``[batch, heads, ...]`` with the leading axes that the user's tensors had."""
+        """Returns a result ``[batch, heads, ...]`` with the leading axes of the user's tensors."""
         if self.rank == 4:
             return tensor
         return tensor[0] if self.rank == 3 else tensor[0, 0]
 
 
 def _has_leaf(module: torch.nn.Module) -> bool:
-    """Whether a parameter or buffer of a module wants a gradient; most modules have neither, and answer at once."""
+    """Whether a parameter or buffer of a module needs a gradient; most modules have neither, which is checked first."""
     if not (module._parameters or module._buffers or module._modules):
         return False
     return any(tensor.requires_grad for tensor in (*module.parameters(), *module.buffers()))
@@ -244,14 +246,14 @@ def _has_leaf(module: torch.nn.Module) -> bool:
 
 @dataclass(frozen=True)
 class Capabilities:
-    """What a backend's kernels take.
+    """The problems that a backend's kernels can run.
 
     Attributes:
         primitives: classes of score primitives.
         rows: kinds of row primitives.
-        devices: types of devices; None: all.
-        modifiers: classes of modifiers of scores, of which a problem may have one.
-        row_tensors: parameters of row primitives that may be tensors; others are numbers.
+        devices: types of devices; None if there are kernels for all.
+        modifiers: classes of modifiers of scores; a problem may have one modifier.
+        row_tensors: parameters of row primitives that may be tensors; the others must be numbers.
     """
 
     primitives: tuple[type[Primitive], ...]
@@ -261,9 +263,9 @@ class Capabilities:
     row_tensors: frozenset[str] = frozenset()
 
     def obstacle(self, lowered: Lowered) -> str | None:
-        """Why a problem cannot be run; None if nothing is in the way."""
+        """Returns why a problem cannot be run; None if it can."""
         device = lowered.query.device
-        # Tensors on ``meta`` stand for tensors anywhere.
+        # Tensors on ``meta`` stand for tensors on any device.
         if self.devices is not None and device.type not in (*self.devices, "meta"):
             return f"the inputs are on {device}"
         score = lowered.score
@@ -300,12 +302,13 @@ def validate(
     bias: object = None,
     dropout: float = 0.0,
 ) -> Problem:
-    """Check the arguments of a verb and name their axes.
+    """Checks the arguments of a verb, and returns them with four axes.
 
     Raises:
-        KindError: wrong types, mixed dtypes or devices.
-        ShapeError: wrong ranks, or axes that don't agree.
-        ArgumentError: values out of range, unknown names.
+        KindError: types are wrong, or dtypes or devices differ.
+        ShapeError: ranks are wrong, or axes do not agree.
+        ArgumentError: a value is out of range.
+        UnknownNameError: no score or normalizer has this name.
     """
     query, key, value = _one_dtype(query, key, value)
     rank = query.dim()
@@ -350,7 +353,7 @@ def validate(
 
 
 def check_dropout(dropout: object) -> float:
-    """``dropout`` as a float, if it is a probability in [0, 1)."""
+    """Returns ``dropout`` as a float if it is a probability in [0, 1); raises KindError or ArgumentError otherwise."""
     if type(dropout) is float and 0.0 <= dropout < 1.0:
         return dropout
     if isinstance(dropout, bool) or not isinstance(dropout, Real):
@@ -362,7 +365,7 @@ def check_dropout(dropout: object) -> float:
 
 
 def _one_dtype(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The three inputs, if they agree in dtype and device; autocast's dtype settles a disagreement."""
+    """Returns the inputs if they have one dtype and one device; under autocast they are converted to its dtype."""
     check_floating("query", query)
     check_floating("key", key)
     check_floating("value", value)
@@ -374,7 +377,7 @@ def _one_dtype(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tenso
         raise KindError(f"{name} must be on query's device, {query.device}; it is on {tensor.device}")
     if not query.dtype == key.dtype == value.dtype:
         device = query.device.type
-        # PyTorch refuses to be asked about devices without autocast, such as meta.
+        # PyTorch raises for devices that have no autocast, such as meta.
         if torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device):
             dtype = torch.get_autocast_dtype(device)
             return query.to(dtype), key.to(dtype), value.to(dtype)

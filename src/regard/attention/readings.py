@@ -1,4 +1,4 @@
-"""What an observer may read of the weights, and how it is gathered tile by tile without ever holding their matrix."""
+"""The readings of attention weights, and how they are gathered tile by tile without the whole matrix in memory."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
@@ -18,19 +18,21 @@ from regard.transforms import exportable, has_data
 
 @dataclass(frozen=True)
 class Readings:
-    """What `observe` reads. All of it is about the weights before dropout.
+    """The readings that `observe` takes, all of the weights before dropout.
 
     Attributes:
-        entropy: −Σ p ln p of each row, in nats.
-        peak: the largest weight of each row.
-        top_k: how many of the largest weights of each row, with the keys' indices; 0 is none.
-        received: the sum of each column: how much attention each key gets from all queries.
-        distance: Σ p · |key − query| of each row, in positions; ends are aligned when lengths differ (contract 3).
+        entropy: whether to read −Σ p ln p of each row, in nats.
+        peak: whether to read the largest weight of each row.
+        top_k: number of largest weights of each row to read, with the indices of their keys.
+        received: whether to read the sum of each column: the attention that each key receives from all queries.
+        distance: whether to read Σ p · |key − query| of each row, in positions; ends are aligned when lengths differ
+            (contract 3).
         pooled: ``(rows, columns)``: the mean and the maximum of the weights in each cell of a coarse map.
-        rows: indices of queries whose whole rows are wanted.
+        rows: indices of queries whose whole rows are read.
         tile: ``((first query, end), (first key, end))``: a rectangle of the weights; ends exclusive.
-        weights: the whole matrix; quadratic memory.
-        shares: masks; of each row, the weight of the keys that each mask allows, whatever the problem's own mask is.
+        weights: whether to read the whole matrix, in quadratic memory.
+        shares: masks; for each mask, the weight of the keys that it allows is read for each row, whatever the problem's
+            own mask is.
     """
 
     entropy: bool = False
@@ -52,12 +54,12 @@ class Readings:
 
 @exportable
 class Observed(NamedTuple):
-    """The output, and one field for each reading; None where it was not asked for. Readings carry no gradient.
+    """The output, and one field for each reading; None if it was not requested. Readings carry no gradient.
 
     Attributes:
         output: exactly what `attend` returns, ``[batch, heads, queries, value_dim]``.
         lse: log-sum-exp of each row's scores, ``[batch, heads, queries]``; −inf for a row that sees no key, NaN
-            for one that sees a score of NaN, else +inf for one that sees a score of +inf.
+            for a row that sees a score of NaN, otherwise +inf for a row that sees a score of +inf.
         entropy: ``[batch, heads, queries]``, nats.
         peak: ``[batch, heads, queries]``.
         top_weights: ``[batch, heads, queries, k]``, NaN first, then the largest; 0 where a row has fewer
@@ -89,13 +91,13 @@ class Observed(NamedTuple):
     shares: Tensor | None = None
 
     def __repr__(self) -> str:
-        return record_summary("Observed", self._taken())
+        return record_summary("Observed", self._fields_read())
 
     def _repr_html_(self) -> str:
-        return record_html("Observed", self._taken())
+        return record_html("Observed", self._fields_read())
 
-    def _taken(self) -> list[tuple[str, Tensor]]:
-        """The fields that were asked for."""
+    def _fields_read(self) -> list[tuple[str, Tensor]]:
+        """Returns the fields that were read, by name."""
         return [(name, value) for name, value in self._asdict().items() if value is not None]
 
 
@@ -103,23 +105,23 @@ FIELDS = (
     "lse", "entropy", "peak", "top_weights", "top_indices", "received", "distance", "pooled_sum", "pooled_max", "rows",
     "tile", "weights", "shares",
 )  # fmt: skip
-"""The tensors of a `Gatherer`; those that are not wanted are empty."""
+"""The tensors of a `Gatherer`; those that are not read are empty."""
 
 
 class Gatherer:
     """Gathers the readings of one problem from tiles of weights.
 
-    A tile has every key that its queries may see; keys outside it have weight 0. Tiles may come in any order and are
-    forgotten once they were added. A backend that gathers by itself fills the attributes instead.
+    A tile has every key that its queries may see; keys outside it have weight 0. Tiles may be added in any order, and
+    are not stored. A backend that gathers by itself fills the attributes instead.
 
     Attributes:
-        read: which readings are wanted; the tensors of others are empty.
+        read: which readings are taken; the tensors of others are empty.
         lse, entropy, peak, top_weights, top_indices, received, distance, rows, tile, weights, shares: as in `Observed`,
-            with all axes; they begin as "nothing seen".
+            with all axes; they begin as the readings of rows that see no key.
         cells: rows and columns of the coarse map.
         pooled_sum, pooled_max: ``[batch, heads, rows, columns]`` of the coarse map.
-        chosen: indices of the queries whose rows are wanted, ascending; ``rows`` has them in this order.
-        rectangle: the wanted tile's queries and keys, each ``(first, end)``.
+        chosen: indices of the queries whose rows are read, ascending; ``rows`` has them in this order.
+        rectangle: queries and keys of the tile that is read, each ``(first, end)``.
     """
 
     def __init__(self, problem: Problem, read: Readings):
@@ -132,20 +134,20 @@ class Gatherer:
         self.clear()
 
     def clear(self) -> None:
-        """Forget all tiles that were added."""
+        """Forgets all tiles that were added."""
         read, grid, dtype = self.read, self.grid, self.dtype
         B, H, Q, K = grid.shape
 
-        def zeros(*shape: int, wanted: object = True) -> Tensor:
-            return torch.zeros(shape if wanted else (0,), dtype=dtype, device=grid.device)
+        def zeros(*shape: int, needed: object = True) -> Tensor:
+            return torch.zeros(shape if needed else (0,), dtype=dtype, device=grid.device)
 
         self.lse = torch.full((B, H, Q), -torch.inf, dtype=dtype, device=grid.device)
-        self.entropy = zeros(B, H, Q, wanted=read.entropy)
-        self.peak = zeros(B, H, Q, wanted=read.peak)
+        self.entropy = zeros(B, H, Q, needed=read.entropy)
+        self.peak = zeros(B, H, Q, needed=read.peak)
         self.top_weights = zeros(B, H, Q, read.top_k)
         self.top_indices = torch.full((B, H, Q, read.top_k), -1, dtype=torch.int64, device=grid.device)
-        self.received = zeros(B, H, K, wanted=read.received)
-        self.distance = zeros(B, H, Q, wanted=read.distance)
+        self.received = zeros(B, H, K, needed=read.received)
+        self.distance = zeros(B, H, Q, needed=read.distance)
         self.cells = _cells(read.pooled, grid)
         self.pooled_sum = zeros(B, H, *self.cells)
         self.pooled_max = zeros(B, H, *self.cells)
@@ -154,15 +156,15 @@ class Gatherer:
         self.rectangle = read.tile or ((0, 0), (0, 0))
         (q0, q1), (k0, k1) = self.rectangle
         self.tile = zeros(B, H, q1 - q0, k1 - k0)
-        self.weights = zeros(B, H, Q, K, wanted=read.weights)
-        self.shares = zeros(B, H, Q, len(read.shares), wanted=read.shares)
+        self.weights = zeros(B, H, Q, K, needed=read.weights)
+        self.shares = zeros(B, H, Q, len(read.shares), needed=read.shares)
 
-    def taken(self) -> list[Tensor]:
-        """The tensors that are wanted, in the order of `FIELDS`; what `fill` takes."""
+    def tensors(self) -> list[Tensor]:
+        """Returns the tensors in the order of `FIELDS`, as `fill` takes them."""
         return [getattr(self, name) for name in FIELDS]
 
     def fill(self, tensors: Sequence[Tensor]) -> None:
-        """Take over what another gatherer of the same readings gathered."""
+        """Takes the tensors of another gatherer of the same readings."""
         for name, tensor in zip(FIELDS, tensors, strict=True):
             setattr(self, name, tensor)
 
@@ -173,12 +175,12 @@ class Gatherer:
         weights: Float[Tensor, "batch heads queries keys"],
         grid: Grid,
     ) -> None:
-        """Read one tile.
+        """Reads one tile.
 
         Args:
-            masked: scores of the tile, −inf where the mask forbids, ``[batch, heads, queries, keys]``.
+            masked: scores of the tile, −inf where the mask hides the pair, ``[batch, heads, queries, keys]``.
             weights: its weights before dropout.
-            grid: which tile.
+            grid: the tile.
         """
         b, q, k = (slice(span.start, span.stop) for span in (grid.batch_span, grid.query_span, grid.key_span))
         read = self.read
@@ -186,7 +188,7 @@ class Gatherer:
             return
         self.lse[b, :, q] = self.normalizer.log_sum_exp(masked)
         if read.entropy:
-            # `torch.special.entr` computes one number after the other. A weight of 0 adds 0.
+            # `torch.special.entr` is not vectorized. A weight of 0 adds 0.
             terms = weights.clamp_min(torch.finfo(weights.dtype).tiny).log_().mul_(weights)
             # A sum of 0 gives 0, and not −0.
             self.entropy[b, :, q] = 0.0 - terms.sum(-1)
@@ -201,9 +203,9 @@ class Gatherer:
             self.distance[b, :, q] = (weights * gap).sum(-1)
         if read.pooled is not None:
             self._add_pooled(weights, grid, b)
-        for place, row in enumerate(self.chosen):
+        for index, row in enumerate(self.chosen):
             if grid.query_span.start <= row < grid.query_span.stop:
-                self.rows[b, :, place, k] = weights[:, :, row - q.start]
+                self.rows[b, :, index, k] = weights[:, :, row - q.start]
         if read.tile is not None:
             self._add_rectangle(weights, grid, b)
         if read.weights:
@@ -213,18 +215,18 @@ class Gatherer:
 
     @torch.no_grad()
     def add_shares(self, weights: Float[Tensor, "batch heads queries keys"], grid: Grid) -> None:
-        """Read the shares of one tile: the sum over keys of each row's weights where a mask allows the pair."""
+        """Reads the shares of one tile: the sum over keys of each row's weights where a mask allows the pair."""
         b, q = slice(grid.batch_span.start, grid.batch_span.stop), slice(grid.query_span.start, grid.query_span.stop)
         weights = weights.to(self.shares.dtype)
-        for place, mask in enumerate(self.read.shares):
-            # A hidden pair has weight 0, and no product with it: 0 · NaN is NaN.
-            self.shares[b, :, q, place] = torch.where(mask.allows(grid), weights, 0.0).sum(-1)
+        for index, mask in enumerate(self.read.shares):
+            # No product with the mask: 0 · NaN is NaN.
+            self.shares[b, :, q, index] = torch.where(mask.allows(grid), weights, 0.0).sum(-1)
 
     def _add_top(self, weights: Tensor, grid: Grid, b: slice, q: slice) -> None:
         k = min(self.read.top_k, span_length(grid.key_span))
-        top, place = weights.topk(k, dim=-1)
+        top, index = weights.topk(k, dim=-1)
         self.top_weights[b, :, q, :k] = top
-        self.top_indices[b, :, q, :k] = torch.where(top > 0, place + grid.key_span.start, -1)
+        self.top_indices[b, :, q, :k] = torch.where(top > 0, index + grid.key_span.start, -1)
 
     def _add_pooled(self, weights: Tensor, grid: Grid, b: slice) -> None:
         rows, columns = self.cells
@@ -250,7 +252,7 @@ class Gatherer:
             self.tile[b, :, queries.start - q0 : queries.stop - q0, keys.start - k0 : keys.stop - k0] = cut
 
     def observed(self, output: Tensor, problem: Problem) -> Observed:
-        """The readings of all tiles that were added, with the axes that the user's tensors had."""
+        """Returns the readings of all tiles that were added, with the axes of the user's tensors."""
         read = self.read
         pooled_mean = self.pooled_sum
         if read.pooled is not None:
@@ -273,20 +275,20 @@ class Gatherer:
         )
 
     def _in_order(self) -> Tensor:
-        """The chosen rows as they were named: in that order, and as often."""
+        """Returns the rows in the order of ``read.rows``, a row more than once if its index is repeated."""
         return self.rows[:, :, [self.chosen.index(row) for row in _chosen(self.read.rows, self.grid)]]
 
 
 TOP_LIMIT = 2**16
-"""Keys that ``top_k`` may ask for where there are fewer; the rest of its entries are 0."""
+"""Limit of ``top_k`` where there are fewer keys; its other entries are 0."""
 
 
 def check_readings(read: Readings, grid: Grid) -> None:
-    """Raise unless these readings can be taken of a problem of this size.
+    """Raises an error unless these readings can be taken of a problem of this size.
 
     Raises:
-        KindError: a reading that is asked for with a value of the wrong type.
-        ArgumentError: integers out of range, or of the wrong number.
+        KindError: a field has a value of the wrong type.
+        ArgumentError: integers are out of range, or there are too many or too few.
     """
     if not isinstance(read, Readings):
         raise KindError(f"read must be a Readings; it is {kind_of(read)}")
@@ -312,12 +314,12 @@ def _check_rows(rows: object, grid: Grid) -> None:
             raise ShapeError(f"rows must have one axis; it has shape {list(rows.shape)}")
         if not has_data(rows):
             raise KindError("rows must hold integers that can be read; give a list where the tensor is meta or traced")
-    # Tensors and arrays of NumPy become lists.
+    # Tensors and NumPy arrays become lists.
     chosen = getattr(rows, "tolist", lambda: rows)()
     if isinstance(chosen, (str, bytes)) or not isinstance(chosen, Sequence):
         raise KindError(f"rows must be a sequence of integers or an integer tensor; it is {kind_of(rows)}")
-    for place, value in enumerate(chosen):
-        row = whole_number(f"rows[{place}]", value)
+    for index, value in enumerate(chosen):
+        row = whole_number(f"rows[{index}]", value)
         if not -grid.queries <= row < grid.queries:
             raise ArgumentError(f"rows must be indices of the {grid.queries} queries; got {row}")
 
@@ -325,9 +327,9 @@ def _check_rows(rows: object, grid: Grid) -> None:
 def _check_shares(shares: object, grid: Grid) -> None:
     if not isinstance(shares, (list, tuple)):
         raise KindError(f"shares must be a list or a tuple of masks; it is {kind_of(shares)}")
-    for place, mask in enumerate(shares):
+    for index, mask in enumerate(shares):
         if not isinstance(mask, Mask):
-            raise KindError(f"shares[{place}] must be a Mask; it is {kind_of(mask)}")
+            raise KindError(f"shares[{index}] must be a Mask; it is {kind_of(mask)}")
         mask.check(grid)
 
 
@@ -345,7 +347,7 @@ def _pair(name: str, value: object, meaning: str) -> tuple[int, int]:
 
 
 def _two(name: str, value: object, meaning: str) -> Sequence[object]:
-    """The value, if it is a list or a tuple of two."""
+    """Returns the value if it is a list or a tuple of two; raises KindError or ArgumentError otherwise."""
     if not isinstance(value, (list, tuple)):
         raise KindError(f"{name} must be {meaning}; it is {kind_of(value)}")
     if len(value) != 2:
@@ -354,18 +356,18 @@ def _two(name: str, value: object, meaning: str) -> Sequence[object]:
 
 
 def _cells(pooled: tuple[int, int] | None, grid: Grid) -> tuple[int, int]:
-    """Rows and columns of the coarse map: never more than there are queries and keys."""
+    """Returns rows and columns of the coarse map, which has no more of them than queries and keys."""
     return (0, 0) if pooled is None else (min(pooled[0], grid.queries), min(pooled[1], grid.keys))
 
 
 def _cell_sizes(cells: tuple[int, int], grid: Grid) -> Tensor:
-    """How many pairs each cell of the coarse map has."""
+    """Returns the number of pairs in each cell of the coarse map."""
     rows, columns = cells
     return _sizes(rows, grid.queries, grid.device)[:, None] * _sizes(columns, grid.keys, grid.device)
 
 
 def _sizes(cells: int, length: int, device: torch.device) -> Tensor:
-    """How many of ``length`` positions lie in each of ``cells``, where position i lies in cell i · cells // length."""
+    """Returns how many of ``length`` positions lie in each cell; position i lies in cell i · cells // length."""
     first = (torch.arange(cells + 1, device=device) * length + cells - 1).div(max(cells, 1), rounding_mode="floor")
     return first.diff()
 
@@ -374,6 +376,6 @@ def _chosen(rows: Sequence[int] | Tensor | None, grid: Grid) -> list[int]:
     return [] if rows is None else [int(row) % grid.queries for row in rows]
 
 
-def _restored(problem: Problem, wanted: object, tensor: Tensor) -> Tensor | None:
-    """A reading with the axes that the user's tensors had; None if it is not wanted."""
-    return problem.restore(tensor) if wanted else None
+def _restored(problem: Problem, is_read: object, tensor: Tensor) -> Tensor | None:
+    """Returns a reading with the axes of the user's tensors; None if it was not read."""
+    return problem.restore(tensor) if is_read else None

@@ -1,7 +1,7 @@
-"""The most usual calls of `attend` by the shortest way: validating and planning them would take as long as they do.
+"""A shortcut for common calls of `attend`, because validating and planning them would take as long as running them.
 
-What is given here is what the chosen backend gives, bit for bit. All else, wrong arguments included, is left to the
-longer way.
+The output is that of the backend that would be chosen, bit for bit. All other calls, and invalid arguments, are
+validated and planned.
 """
 
 from math import sqrt
@@ -13,8 +13,8 @@ from torch.nn import functional as F
 from regard.attention.backends.cpu.backend import Fused
 from regard.attention.backends.cpu.prepared_launches import CACHE, SEEN, PreparedCall, keep
 from regard.attention.backends.sdpa.backend import SHORT
-from regard.attention.execution import LISTENERS, recording
-from regard.attention.planner import BACKENDS, FUSED_ELEMENTS, WIDE_PAIRS, are_few_rows, choose, has_own_backends
+from regard.attention.execution import BACKENDS, LISTENERS, choose, has_own_backends, recording
+from regard.attention.planner import FUSED_ELEMENTS, WIDE_PAIRS, are_few_rows
 from regard.attention.problem import validate
 from regard.errors import RegardError
 from regard.kernels.availability import microkernel_is_faster
@@ -32,16 +32,16 @@ def attend_shortly(
     score: Scoring = "scaled_dot",
     normalizer: object = "softmax",
 ) -> Tensor | None:
-    """The output of a usual call; None for any other.
+    """Returns the output of a common call; None for any other.
 
-    Usual are plain float32 tensors of four axes on a CPU, without a gradient, with one of these:
+    Common calls have plain float32 tensors of four axes on a CPU, need no gradient, and compute one of these:
 
     - softmax of scaled dot products, as many heads and one width, of a size for which the planner chooses `sdpa`,
       without a mask or with a causal one for the last query alone;
     - the same, of a size for which it chooses `reference`, with the lengths of the keys, none of them 0;
     - the same without a mask, of a few queries with so many keys that it chooses `cpu`: from the second call on;
-    - a score by its name or an additive one without projections, and a normalizer by its name, without a mask, where
-      the planner chooses `cpu`: from the third call of the same sizes on.
+    - a score by its name or an additive one without projections, and a normalizer by its name, without a mask, if the
+      planner chooses `cpu`: from the third call of the same sizes on.
     """
     if type(normalizer) is not str or not (type(score) is str or type(score) is Additive):
         return None
@@ -51,7 +51,7 @@ def attend_shortly(
         return None
     if not query.dtype is key.dtype is value.dtype is torch.float32:
         return None
-    # Strides are looked at where a quicker test does not tell.
+    # Strides are compared only if the quicker test fails.
     for tensor in (query, key, value):
         if not (tensor.is_contiguous() or tensor.stride(3) == 1) or not has_plain_memory(tensor):
             return None
@@ -92,9 +92,9 @@ def _scaled_dot(query: Tensor, key: Tensor, value: Tensor, mask: object, shows_a
 
 
 def _masked(query: Tensor, key: Tensor, value: Tensor, added: Tensor) -> Tensor | None:
-    """The lines of `regard.attention.steps` in fewer operations; None if the output is not finite.
+    """Computes the specification (`regard.attention.backends.reference`) in fewer operations; None if it is not finite.
 
-    Scaled scores plus 0 are rounded as scaled scores are, and a batched product is what ``@`` comes to.
+    Adding 0 does not change how scaled scores are rounded, and ``@`` runs a batched product as well.
     """
     scores = torch.bmm(query.flatten(0, 1), key.transpose(-1, -2).flatten(0, 1)).unflatten(0, (-1, query.shape[1]))
     masked = torch.add(added, scores, alpha=1.0 / sqrt(query.shape[3]))
@@ -108,16 +108,16 @@ def _is_causal(mask: object) -> bool:
 
 
 def _few_rows(query: Tensor, key: Tensor, value: Tensor) -> Tensor | None:
-    """Softmax of scaled dot products of a few queries with many keys, of which the next call may have more."""
+    """Computes softmax of scaled dot products of a few queries with many keys; the next call may have more keys."""
     sizes = key.shape[:2], key.shape[3], value.shape[3]
-    # Kernels read features side by side, and rows apart.
+    # Kernels need adjacent features, and rows that do not overlap.
     if value.shape[:3] != key.shape[:3] or key.stride(2) < sizes[1] or value.stride(2) < sizes[2]:
         return None
     return _prepared((query.shape, query.stride(), *sizes), query, key, value, any_keys=True)
 
 
 def _same_sizes(query: Tensor, key: Tensor, value: Tensor, score: Scoring, normalizer: object) -> Tensor | None:
-    """A call of the fused kernels with the sizes and strides of earlier ones."""
+    """Runs a call of the fused kernels with the sizes and strides of earlier ones."""
     kind = score
     if isinstance(score, Additive):
         if not _is_plain(score):
@@ -136,9 +136,9 @@ def _prepared(
     normalizer: object = "softmax",
     any_keys: bool = False,
 ) -> Tensor | None:
-    """A call whose launches were prepared by an earlier one; None where they were not, or are none.
+    """Runs a call whose launches an earlier call prepared; returns None if there are none.
 
-    A kind of calls is prepared when it comes for the second time, one of any number of keys at once.
+    A kind of calls is prepared when it comes for the second time; with any number of keys, at once.
     """
     if identity not in CACHE.calls and not any_keys:
         keep(CACHE.calls, identity, SEEN)
@@ -148,7 +148,7 @@ def _prepared(
         try:
             problem = validate(query, key, value, score=score, normalizer=normalizer)
         except RegardError:
-            return None  # the longer way says what is wrong
+            return None  # `attend` validates the arguments again, and raises
         if type(choose(problem, "auto")) is Fused:
             keep(CACHE.calls, identity, PreparedCall.of(problem, any_keys))
         elif BACKENDS["cpu"].declines(problem) is not None or BACKENDS["cpu"].delay(problem) is None:
@@ -159,7 +159,7 @@ def _prepared(
 
 
 def _is_plain(score: Additive) -> bool:
-    """Whether an additive score has no projections, and a float32 weight on a CPU that wants no gradient."""
+    """Whether an additive score has no projections, and a float32 weight on a CPU that needs no gradient."""
     weight = score.weight
     if score.query_projection is not None or score.key_projection is not None:
         return False

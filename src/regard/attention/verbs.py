@@ -1,4 +1,4 @@
-"""The verbs attend, observe and plan; and attend_with_weights, for models that use the weights."""
+"""The verbs `attend`, `observe` and `plan`, and `attend_with_weights` for models that use the weights."""
 
 from collections.abc import Callable
 from functools import partial
@@ -6,9 +6,9 @@ from functools import partial
 from torch import Tensor
 from torch._C import _len_torch_dispatch_stack
 
-from regard.attention.execution import LISTENERS, execute, execute_recorded, full_precision, recording
+from regard.attention.execution import LISTENERS, execute, execute_recorded, full_precision, make_plan, recording
 from regard.attention.operators import attend_traced, counts_operations, execute_counted
-from regard.attention.planner import Plan, make_plan
+from regard.attention.planner import Plan
 from regard.attention.problem import Problem, validate
 from regard.attention.readings import Gatherer, Observed, Readings
 from regard.attention.result import Attended
@@ -37,7 +37,7 @@ def attend(
     dropout: float = 0.0,
     backend: BackendName = "auto",
 ) -> Tensor:
-    """Score queries against keys, normalize, and mix the values.
+    """Scores queries against keys, normalizes the scores, and mixes the values.
 
     .. math:: output_i = \\sum_j normalize_j(score(query_i, key_j) + bias_{ij}) \\; value_j
 
@@ -54,7 +54,7 @@ def attend(
         mask: who may see whom, a `Mask` or a boolean tensor whose True means "may attend"; broadcastable to
             ``[batch, heads, queries, keys]``.
         bias: added to the scaled scores, a `Bias` or a tensor broadcastable to ``[batch, heads, queries, keys]``.
-        dropout: probability of dropping a weight, in [0, 1). Always active when above 0: pass 0 in evaluation. On a CPU
+        dropout: probability of dropping a weight, in [0, 1). It is always active: pass 0 in evaluation. On a CPU
             the backends `reference` and `tiled` round it to a multiple of 1 / 65,536, `cpu` to one of 2⁻³².
         backend: ``auto``, or one by name, which runs or raises.
 
@@ -90,10 +90,10 @@ def observe(
     dropout: float = 0.0,
     backend: BackendName = "auto",
 ) -> Observed:
-    """Attend, and read what the weights were, tile by tile: no matrix of weights is held unless it is asked for.
+    """Attends, and reads the weights tile by tile: their matrix is never in memory unless you ask for it.
 
     Args:
-        read: which readings to take; entropy, the top 8 keys and the attention that each key received if not given.
+        read: which readings to take; by default entropy, the top 8 keys and the attention that each key received.
         query, key, value, score, normalizer, mask, bias, dropout, backend: as for `attend`.
 
     Returns:
@@ -101,7 +101,7 @@ def observe(
         are of the weights before dropout and carry no gradient.
 
     Raises:
-        As `attend`; ArgumentError for readings that the problem doesn't have.
+        As `attend`; ArgumentError for readings that the problem does not have.
     """
     problem = validate(query, key, value, score=score, normalizer=normalizer, mask=mask, bias=bias, dropout=dropout)
     gatherer = Gatherer(problem, Readings(entropy=True, top_k=8, received=True) if read is None else read)
@@ -121,7 +121,7 @@ def attend_with_weights(
     dropout: float = 0.0,
     backend: BackendName = "auto",
 ) -> Attended:
-    """Attend, and give the weights as well, differentiable: for models that use them in their next step or in a loss.
+    """Attends, and returns the weights as well, differentiable: for models that use them in their next step or a loss.
 
     Args:
         query, key, value, score, normalizer, mask, bias, dropout, backend: as for `attend`.
@@ -152,7 +152,7 @@ def plan(
     dropout: float = 0.0,
     backend: BackendName = "auto",
 ) -> Plan:
-    """Say which backend `attend` would run for these arguments, and why each other one would not.
+    """Says which backend `attend` would run for these arguments, and why it would not run the others.
 
     Raises:
         As `attend`.
@@ -165,13 +165,13 @@ def plan(
 def run(
     problem: Problem, backend: BackendName, gatherer: Gatherer | None = None, need_weights: bool = False
 ) -> Attended:
-    """Run a validated problem; what every verb and layer calls.
+    """Runs a validated problem; every verb and every layer calls it.
 
     Args:
-        problem: with four axes, as the result has.
+        problem: the problem, whose tensors have four axes, as those of the result do.
         backend: ``auto``, or one by name.
-        gatherer: gets the readings; None where no readings are wanted.
-        need_weights: whether to give the weights; the output is the same, bit for bit.
+        gatherer: gets the readings; None if there are none.
+        need_weights: whether to return the weights; the output is the same, bit for bit.
 
     Raises:
         UnknownNameError, BackendError: as `attend`.

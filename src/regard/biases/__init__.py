@@ -1,8 +1,7 @@
 """Biases, which are added to the scores: a tensor, or values computed from positions; ``+`` adds biases."""
 
 from regard.biases.alibi import Alibi, alibi
-from regard.biases.appended import AppendedBias
-from regard.biases.bias import Bias, DiagonalBias, SummedBias, TensorBias, as_bias
+from regard.biases.bias import AppendedBias, Bias, DiagonalBias, SummedBias, TensorBias, as_bias
 from regard.biases.relative_bias import RelativeBias
 from regard.biases.relative_position import RelativePosition
 

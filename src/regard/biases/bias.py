@@ -8,9 +8,10 @@ from typing import cast
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from regard.errors import ArgumentError, KindError
-from regard.shapes import Grid, check_broadcast, check_device, check_floating, upcast
+from regard.shapes import Grid, check_broadcast, check_device, check_floating, span_length, upcast, without_appended
 from regard.summaries import tensor_summary
 
 
@@ -170,6 +171,32 @@ class SummedBias(Bias):
         if diagonals is not None:
             return dense_from_diagonals(diagonals, grid)
         return reduce(add, (bias(query, grid).to(dtype) for bias in self))
+
+
+class AppendedBias(Bias):
+    """Adds a bias to the scores of the user's keys, and 0 to those of keys that a layer appends without a position.
+
+    Args:
+        bias: the bias for the user's keys.
+        appended: number of appended keys, which come last.
+    """
+
+    def __init__(self, bias: Bias, appended: int):
+        super().__init__()
+        self.bias, self.appended = bias, appended
+
+    def check(self, query: Tensor, grid: Grid) -> None:
+        self.bias.check(query, without_appended(grid, self.appended))
+
+    def needs_gradient(self, query: Tensor) -> bool:
+        return self.bias.needs_gradient(query)
+
+    def forward(self, query: Tensor, grid: Grid) -> Tensor:
+        inner = without_appended(grid, self.appended)
+        keys = span_length(inner.key_span)
+        bias = self.bias(query, inner)
+        bias = bias.expand(*bias.shape[:-1], keys)
+        return F.pad(bias, (0, span_length(grid.key_span) - keys))
 
 
 def as_bias(value: object) -> Bias | None:

@@ -53,7 +53,7 @@ def inspect() -> dict[str, dict[str, str]]:
     import torch
 
     import regard
-    from regard.attention.planner import BACKENDS
+    from regard.attention.execution import BACKENDS
 
     device = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
     versions = {

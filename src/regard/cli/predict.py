@@ -1,5 +1,6 @@
 """``regard predict``: the predictions of a trained run, and its attention weights."""
 
+import dataclasses
 import inspect
 import json
 import os
@@ -14,11 +15,14 @@ from cyclopts import Parameter
 from regard.cli.config_options import field_names, options_of, panel, signature
 from regard.cli.option_errors import options_named
 from regard.cli.option_types import Threads, use_threads
-from regard.errors import DataError
+from regard.errors import ArgumentError, DataError
 from regard.regular_file import LARGEST_TEXT, read_bytes
 
 if TYPE_CHECKING:
-    from regard.training.task import Task
+    from regard.training.task import Task, Trained
+
+LEAST_AT_ONCE, BATCHES_AT_ONCE = 256, 8
+"""Inputs between two writes of a file of predictions, and batches, whichever are more."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +33,9 @@ class Inputs:
     """UTF-8 text file, one input a line."""
     json: bool = False
     """Print one JSON object a line with all results of the task, e.g. a translation's weights, [target][source]."""
+    output: Path | None = None
+    """Write a table (.tsv) or JSON objects (.jsonl), a line for each input, into this file and print nothing. The same
+    command continues one that was stopped."""
     pictures: Path | None = None
     """Folder for a picture of each prediction. Default: no pictures."""
     threads: Threads = 0
@@ -54,7 +61,10 @@ def make_command(task: "Task") -> Callable[..., None]:
         inspect.Parameter("run", inspect.Parameter.POSITIONAL_ONLY, annotation=Run),
         inspect.Parameter("sentences", inspect.Parameter.POSITIONAL_ONLY, default=None, annotation=Sentences),
     ]
-    panels = [panel(f"Task {task.name}", task.prediction_config), panel("Inputs and outputs", Inputs)]
+    panels = [
+        panel(f"Task {task.name}", task.prediction_config),
+        panel("Inputs and outputs", Inputs, spellings={"output": ("--output", "-o")}),
+    ]
     command.__signature__ = signature(panels, positional)  # pyright: ignore[reportFunctionMemberAccess]
     command.__doc__ = """Apply a trained run: one line in, one line out.
 
@@ -69,10 +79,15 @@ def _predict(task: "Task", run: Path, sentences: list[str] | None, inputs: Input
     use_threads(inputs.threads)
     folder = RunFolder.open(run)
     if inputs.pictures is not None:
+        if inputs.output is not None:
+            raise ArgumentError("--output and --pictures exclude each other; give one of them")
         _require_folder(inputs.pictures)
     with options_named({"device": "--device", **options_of(task.prediction_config)}):
         options = task.prediction_config(**fields)
         trained = task.load(folder, inputs.device)
+        if inputs.output is not None:
+            _write_predictions(trained, read_inputs(sentences, inputs.file), options, inputs.output)
+            return
         predictions = trained.predict_with(read_inputs(sentences, inputs.file), options)
     for line in trained.remarks(predictions, options):
         print(f"regard: {line}", file=sys.stderr)
@@ -86,6 +101,38 @@ def _predict(task: "Task", run: Path, sentences: list[str] | None, inputs: Input
     if inputs.pictures is not None:
         for path in trained.draw(predictions, inputs.pictures):
             print(f"picture: {path}", file=sys.stderr)
+
+
+def _write_predictions(trained: "Trained", sources: list[str], options: Any, path: Path) -> None:
+    """Writes the predictions into a file, as many at once as keep batches full, and shows the progress."""
+    import hashlib
+
+    from regard.cli.prediction_file import PredictionFile
+    from regard.training.reporter import default_reporter
+    from regard.training.signal_handler import advising
+
+    with trained.folder.model.open("rb") as model:
+        model_sum = hashlib.file_digest(model, "sha256").hexdigest()
+    file = PredictionFile(path, {"model": model_sum, "options": dataclasses.asdict(options), "inputs": sources})
+    reporter, remarks = default_reporter(), set()
+    if file.done:
+        reporter.print_line(f"{file.done:,} of {len(sources):,} predictions were written before; going on")
+    size = max(LEAST_AT_ONCE, BATCHES_AT_ONCE * getattr(options, "batch_size", 1))
+    reporter.start(file.done / len(sources))
+    try:
+        with advising(lambda: f"{file.done:,} of {len(sources):,} predictions are written; the same command continues"):
+            for first in range(file.done, len(sources), size):
+                predictions = trained.predict_with(sources[first : first + size], options)
+                file.append(predictions)
+                for line in trained.remarks(predictions, options):
+                    if line not in remarks:
+                        remarks.add(line)
+                        reporter.print_line(f"regard: {line}")
+                reporter.step(file.done / len(sources), f"{file.done:,} of {len(sources):,} inputs")
+            file.complete()
+    finally:
+        reporter.stop()
+    print(f"{len(sources):,} predictions: {path}")
 
 
 def _console() -> Any:

@@ -5,9 +5,8 @@ from typing import Any
 
 from torch import Tensor
 
-from regard.attention import steps
-from regard.attention.execution import execute, full_precision
-from regard.attention.planner import choose
+from regard.attention.backends.reference import mix, weigh, whole
+from regard.attention.execution import choose, execute, full_precision
 from regard.attention.problem import Problem, validate
 from regard.attention.verbs import BackendName, Normalizing
 from regard.biases import Bias
@@ -52,9 +51,9 @@ def explain(
 def explain_problem(problem: Problem) -> Explanation:
     """`explain` for a problem that is validated, as those of `regard.attention.execution`."""
     with full_precision(problem.query):
-        inputs = steps.whole(problem)
-        weighed = steps.weigh(problem, inputs)
-        output = steps.mix(problem, inputs, weighed.weights)
+        inputs = whole(problem)
+        weighed = weigh(problem, inputs)
+        output = mix(problem, inputs, weighed.weights)
         if problem.may_hide and has_data(output) and not is_finite(output):
             # A hidden value that is NaN or infinite is not part of the output (contract 10).
             output = execute(problem, "reference").output

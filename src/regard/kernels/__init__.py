@@ -1,1 +1,1 @@
-"""Compiled loops: tensors and numbers in, tensors out; they know nothing of scores, masks or problems."""
+"""Compiled loops on tensors and numbers, independent of the objects for scores, masks and problems."""

@@ -1,4 +1,4 @@
-"""What there is here for compiled kernels, and who waits until they are compiled. Asking does not import Numba."""
+"""Whether compiled kernels are available, and which calls wait for them. Nothing here imports Numba."""
 
 import os
 import sys
@@ -11,27 +11,27 @@ _NUMBA = find_spec("numba") is not None
 
 
 def why_missing() -> str | None:
-    """Why there are no compiled kernels; None if there are."""
+    """Return the reason why there are no compiled kernels; None if there are."""
     if not _NUMBA:
         return "Numba is not installed (pip install 'regard[cpu]')"
-    return "Numba is told not to compile; unset NUMBA_DISABLE_JIT" if _compiles_nothing() else None
+    return "Numba's compiler is switched off; unset NUMBA_DISABLE_JIT" if _is_switched_off() else None
 
 
-def _compiles_nothing() -> bool:
-    """Whether Numba's settings switch its compiler off; they are read when Numba is imported, and not again."""
+def _is_switched_off() -> bool:
+    """Whether Numba's settings switch its compiler off. Numba reads them once, when it is imported."""
     settings = getattr(sys.modules.get("numba"), "config", None)
     if settings is not None:
         return bool(settings.DISABLE_JIT)
     try:
         return bool(int(os.environ.get("NUMBA_DISABLE_JIT", "0")))
     except ValueError:
-        # Numba warns and goes on.
+        # Numba warns and ignores the setting.
         return False
 
 
 @cache
 def is_slow_for_mkl() -> bool:
-    """Whether this is a processor of AMD and PyTorch's BLAS is Intel's MKL, which uses half of its vectors there."""
+    """Whether the processor is AMD's and PyTorch's BLAS is Intel's MKL, which uses half of the vector width there."""
     import torch
 
     if why_missing() is not None or not torch.backends.mkl.is_available():
@@ -46,16 +46,16 @@ def multiplies_half_in_tiles() -> bool:
     """Whether the processor has matrix instructions for half precision (Intel's AMX), which PyTorch's kernels use."""
     import torch
 
-    has = getattr(torch.cpu, "_is_amx_tile_supported", None)
-    return has is not None and bool(has())
+    is_supported = getattr(torch.cpu, "_is_amx_tile_supported", None)
+    return is_supported is not None and bool(is_supported())
 
 
 @cache
 def microkernel_is_faster() -> bool:
     """Whether the microkernel of `regard.kernels.cpu` multiplies float32 matrices faster than PyTorch's BLAS.
 
-    It does on AMD's processors with AVX-512 where that BLAS is Intel's MKL, which uses vectors of 256 bits there (on a
-    Zen 4 attention took 0.83 to 0.98 of the time), and wherever PyTorch does not export its BLAS.
+    It does on AMD processors with AVX-512 if that BLAS is Intel's MKL, which uses 256-bit vectors there (on a Zen 4,
+    attention took 0.83 to 0.98 of the time), and wherever PyTorch does not export its BLAS.
     """
     import torch
 
@@ -69,14 +69,14 @@ def microkernel_is_faster() -> bool:
 
 
 _WAITING: list[object] = []
-"""An entry for each context of `kernels_awaited` that is active, in any thread."""
+"""One entry for each active `kernels_awaited` context, in any thread."""
 
 
 @contextmanager
 def kernels_awaited() -> Iterator[None]:
-    """In this context ``backend="auto"`` waits for a kernel that is not compiled, so that no bit depends on a race.
+    """Context in which ``backend="auto"`` waits for kernels that are not compiled, so that no bit depends on a race.
 
-    For trainings, tests and measurements. It holds for all threads of the process.
+    It is meant for trainings, tests and measurements, and applies to all threads of the process.
     """
     _WAITING.append(None)
     try:
@@ -86,10 +86,11 @@ def kernels_awaited() -> Iterator[None]:
 
 
 def must_wait() -> bool:
-    """Whether a call that could do without a kernel has to wait until it is compiled.
+    """Whether a call waits for a kernel even though another backend could serve it.
 
-    That is so in `kernels_awaited`, under ``torch.use_deterministic_algorithms(True)``, and while PyTorch records for
-    activation checkpointing (``use_reentrant=False``), whose second pass must run what the first one ran.
+    It does in `kernels_awaited`, under ``torch.use_deterministic_algorithms(True)``, and while PyTorch records for
+    activation checkpointing (``use_reentrant=False``), whose second pass must run the same
+    backend as the first one.
     """
     import torch
 

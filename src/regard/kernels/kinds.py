@@ -1,10 +1,10 @@
-"""How kernels tell normalizers and biases apart: numbers that compiled and uncompiled code share."""
+"""Integer codes of normalizers and biases, shared by compiled and uncompiled code."""
 
 SOFTMAX, ENTMAX15, SPARSEMAX, ENTMAX, SIGMOID, HARD = range(6)
-"""How scores become weights."""
+"""Codes of the normalizers."""
 
 NORMALIZERS = ("softmax", "entmax15", "sparsemax", "entmax", "sigmoid", "hard")
-"""Their names, in this order."""
+"""Names of the normalizers, in the order of their codes."""
 
 NO_BIAS, DENSE_BIAS, DIAGONAL_BIAS = range(3)
-"""What is added to scores: nothing, a tensor over pairs, or a number for each distance."""
+"""Codes of the biases: none, a tensor over pairs, or one value for each distance between query and key."""

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from regard import masks
 from regard.attention import Attended, Plan, Problem
-from regard.attention.planner import BACKENDS, check_backend, make_plan
+from regard.attention.execution import BACKENDS, check_backend, make_plan
 from regard.attention.problem import CachedMemory, check_dropout
 from regard.attention.verbs import BackendName, Normalizing, run
 from regard.biases import Bias, as_bias

@@ -7,8 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from regard import masks, scores
-from regard.attention.execution import autocasts
-from regard.attention.planner import check_backend
+from regard.attention.execution import autocasts, check_backend
 from regard.attention.problem import check_dropout, validate
 from regard.attention.verbs import BackendName, Normalizing, run
 from regard.errors import ArgumentError, ShapeError, UnknownNameError

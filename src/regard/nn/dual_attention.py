@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.attention import Observed, Readings, attend, observe
-from regard.attention.planner import check_backend
+from regard.attention.execution import check_backend
 from regard.attention.verbs import BackendName
 from regard.nn.batch_norm import BatchNorm2d
 from regard.nn.feature_maps import as_feature_map, as_sequence, check_feature_map, reduced_channels

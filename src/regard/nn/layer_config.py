@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from regard import scores
-from regard.attention.planner import check_backend
+from regard.attention.execution import check_backend
 from regard.attention.problem import check_dropout
 from regard.biases import Bias, RelativeBias, RelativePosition, alibi
 from regard.errors import ArgumentError

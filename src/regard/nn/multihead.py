@@ -5,7 +5,7 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from regard.attention.planner import check_backend
+from regard.attention.execution import check_backend
 from regard.attention.problem import check_dropout
 from regard.attention.verbs import BackendName, Normalizing, Scoring
 from regard.biases import Bias, as_bias

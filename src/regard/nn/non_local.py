@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from regard.attention import Observed, Readings, attend, observe
-from regard.attention.planner import check_backend
+from regard.attention.execution import check_backend
 from regard.attention.verbs import BackendName
 from regard.errors import ArgumentError
 from regard.nn.feature_maps import as_feature_map, as_sequence, check_feature_map, reduced_channels

@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 
 from regard.attention.backends.cpu.packed_rows import PackedRows, attend_rows
-from regard.attention.execution import LISTENERS, recording
-from regard.attention.planner import has_own_backends
+from regard.attention.execution import LISTENERS, has_own_backends, recording
 from regard.attention.problem import validate
 from regard.attention.verbs import run
 from regard.kernels.cpu.packed_call import PackedCall, runs

@@ -19,8 +19,7 @@ from regard.normalizers.entmax import Entmax, Sparsemax, entmax, sparsemax
 from regard.normalizers.hard import Hard, hard
 from regard.normalizers.local import LocalGaussian
 from regard.normalizers.names import as_normalizer, local_gaussian, own_normalizer
-from regard.normalizers.normalizer import Normalizer, RowPrimitive
-from regard.normalizers.softmax import Softmax, SoftmaxWithSink, softmax, softmax_with_sink
+from regard.normalizers.normalizer import Normalizer, RowPrimitive, Softmax, SoftmaxWithSink, softmax, softmax_with_sink
 
 __all__ = [
     "Normalizer",

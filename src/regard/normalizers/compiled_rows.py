@@ -3,42 +3,24 @@
 Attention's specification also calls normalizers, but must be plain PyTorch: it calls them within `plain_rows`.
 """
 
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from regard.normalizers.entmax_derivative import backward
-from regard.normalizers.rows import first_is_finite
+from regard.normalizers.normalizer import are_rows_plain, first_is_finite
 from regard.transforms import can_branch_on, reverse_mode_only
 
 KERNEL_NUMBERS = 1 << 14
 """The number of scores from which compiled loops are faster (`make bench`, task rows)."""
 
 
-class _ThreadState(threading.local):
-    plain = False
-
-
-_STATE = _ThreadState()
-
-
-@contextmanager
-def plain_rows() -> Iterator[None]:
-    """Makes this thread's normalizers use PyTorch operations only."""
-    previous, _STATE.plain = _STATE.plain, True
-    try:
-        yield
-    finally:
-        _STATE.plain = previous
-
-
 def supports(scores: Tensor, alpha: float | Tensor) -> bool:
     """Whether compiled loops compute these rows: many scores on a CPU, alpha a number, reverse mode at most."""
-    if torch.compiler.is_compiling() or _STATE.plain or isinstance(alpha, Tensor) or scores.numel() < KERNEL_NUMBERS:
+    if torch.compiler.is_compiling() or are_rows_plain():
+        return False
+    if isinstance(alpha, Tensor) or scores.numel() < KERNEL_NUMBERS:
         return False
     if scores.device.type != "cpu" or scores.dtype not in (torch.float32, torch.float64):
         return False

@@ -11,8 +11,7 @@ from torch import Tensor, nn
 from regard.axes import Float
 from regard.errors import ArgumentError, KindError, ShapeError
 from regard.locality import is_local, needs_trial, remember_trial, trial_values
-from regard.normalizers.normalizer import Normalizer
-from regard.normalizers.rows import check_rows, row_maximum
+from regard.normalizers.normalizer import Normalizer, check_rows, row_maximum
 from regard.shapes import upcast
 
 

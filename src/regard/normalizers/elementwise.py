@@ -4,9 +4,8 @@ import torch
 from torch import Tensor
 
 from regard.axes import Float
-from regard.normalizers.normalizer import Normalizer, RowPrimitive
+from regard.normalizers.normalizer import Normalizer, RowPrimitive, check_rows, hidden_pairs
 from regard.normalizers.parameter import along_heads, set_parameter
-from regard.normalizers.rows import check_rows, hidden_pairs
 from regard.shapes import upcast
 from regard.summaries import parameter_summary
 

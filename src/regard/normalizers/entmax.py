@@ -6,9 +6,8 @@ from torch import Tensor
 from regard.axes import Float
 from regard.normalizers import compiled_rows
 from regard.normalizers.entmax_derivative import Solution, solve, transformable
-from regard.normalizers.normalizer import Normalizer, RowPrimitive
+from regard.normalizers.normalizer import Normalizer, RowPrimitive, check_rows
 from regard.normalizers.parameter import along_heads, set_parameter
-from regard.normalizers.rows import check_rows
 from regard.shapes import upcast
 from regard.summaries import parameter_summary
 from regard.transforms import reverse_mode_only

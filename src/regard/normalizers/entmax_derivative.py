@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.normalizers.rows import first_is_finite, row_maximum
+from regard.normalizers.normalizer import first_is_finite, row_maximum
 from regard.normalizers.thresholds import entmax15_by_sort, entmax_by_root, root_operator, sparsemax_by_sort
 from regard.transforms import can_branch_on, derivative_levels, is_transformed
 

@@ -7,10 +7,8 @@ from torch import Tensor
 
 from regard.axes import Float
 from regard.errors import KindError, UnknownNameError
-from regard.normalizers.normalizer import Normalizer, RowPrimitive
+from regard.normalizers.normalizer import Normalizer, RowPrimitive, check_rows, row_maximum, safe_softmax, tempered
 from regard.normalizers.parameter import set_parameter
-from regard.normalizers.rows import check_rows, row_maximum
-from regard.normalizers.softmax import safe_softmax, tempered
 from regard.shapes import upcast
 from regard.summaries import parameter_summary
 from regard.transforms import can_branch_on

@@ -5,9 +5,8 @@ from torch import Tensor
 
 from regard.axes import Float
 from regard.errors import KindError
-from regard.normalizers.normalizer import Normalizer, RowPrimitive
+from regard.normalizers.normalizer import Normalizer, RowPrimitive, check_rows, hidden_pairs
 from regard.normalizers.parameter import check_range, set_attribute
-from regard.normalizers.rows import check_rows, hidden_pairs
 from regard.ownership import own_copy
 from regard.shapes import Grid, check_broadcast, check_floating, upcast
 from regard.summaries import parameter_summary

@@ -11,8 +11,7 @@ from regard.normalizers.elementwise import sigmoid
 from regard.normalizers.entmax import Entmax, entmax, sparsemax
 from regard.normalizers.hard import Hard, hard
 from regard.normalizers.local import LocalGaussian
-from regard.normalizers.normalizer import Normalizer
-from regard.normalizers.softmax import softmax, softmax_with_sink
+from regard.normalizers.normalizer import Normalizer, softmax, softmax_with_sink
 from regard.ownership import own_copy
 
 

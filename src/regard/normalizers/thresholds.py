@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.library import Library
 
-from regard.normalizers.rows import row_maximum
+from regard.normalizers.normalizer import row_maximum
 from regard.transforms import can_branch_on
 
 # Scores this far below the maximum (in units where weights are (z − τ)₊ ^ …, and τ ≥ −1) always have weight 0; raising

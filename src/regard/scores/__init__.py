@@ -1,14 +1,14 @@
 """Scores, which compare queries with keys."""
 
-from regard.scores.additive import Additive
-from regard.scores.custom import Custom
+from regard.scores.additive import Additive, ReluSum, TanhSum
+from regard.scores.custom import Custom, Pairwise
 from regard.scores.distance import Distance
-from regard.scores.inner_product import Cosine, Dot, General, ScaledDot
+from regard.scores.inner_product import Cosine, Dot, General, InnerProduct, ScaledDot
 from regard.scores.location import Location, LocationAware
 from regard.scores.mlp import MLP
 from regard.scores.modifiers import Modified, SoftCap
 from regard.scores.names import NAMES, Scoring, as_score, create, own_score
-from regard.scores.score import InnerProduct, Pairwise, Prepared, Primitive, ReluSum, Score, TanhSum
+from regard.scores.score import Prepared, Primitive, Score
 
 __all__ = [
     "Dot",

@@ -1,15 +1,65 @@
-"""The additive score, also known as concat."""
+"""Sums of units on query and key, and the additive score, also known as concat, which lowers to one."""
 
 import math
+from abc import abstractmethod
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
 from regard.axes import Float
 from regard.errors import KindError, ShapeError
-from regard.scores.score import Prepared, Score, TanhSum
+from regard.scores.score import Prepared, Primitive, Score
 from regard.scores.weights import check_device, check_dim, check_heads, project, register_weight
-from regard.shapes import check_sizes, upcast
+from regard.shapes import check_sizes, spread_heads, upcast
+
+
+@dataclass(eq=False)
+class UnitSum(Primitive):
+    """Computes ``weight · activation(query + key)``: a layer of units on prepared projections.
+
+    Attributes:
+        weight: ``[dim]`` or ``[heads, dim]``.
+    """
+
+    weight: Tensor
+
+    @staticmethod
+    @abstractmethod
+    def activation(hidden: Tensor) -> Tensor:
+        """Computes the output of a unit from its sum."""
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({list(self.weight.shape)})"
+
+    def __call__(
+        self, query: Float[Tensor, "batch heads queries dim"], key: Float[Tensor, "#batch kv_heads keys dim"]
+    ) -> Float[Tensor, "batch heads queries keys"]:
+        key = spread_heads(key, query.shape[1])
+        hidden = self.activation(upcast(query)[..., :, None, :] + upcast(key)[..., None, :, :])  # B H Q K D
+        weight = upcast(self.weight)
+        if weight.dim() == 1:
+            return hidden @ weight
+        return (hidden @ weight[:, None, :, None]).squeeze(-1)
+
+    def elements_per_pair(self, query: Tensor, key: Tensor) -> int:
+        return query.shape[-1]
+
+
+class TanhSum(UnitSum):
+    """Computes ``weight · tanh(query + key)``: the additive score."""
+
+    @staticmethod
+    def activation(hidden: Tensor) -> Tensor:
+        return torch.tanh(hidden)
+
+
+class ReluSum(UnitSum):
+    """Computes ``weight · max(query + key, 0)``: rectified units."""
+
+    @staticmethod
+    def activation(hidden: Tensor) -> Tensor:
+        return torch.relu(hidden)
 
 
 class Additive(Score):

@@ -1,15 +1,44 @@
-"""Turns any function of queries and keys into a score."""
+"""Turns any function of queries and keys into a primitive, and into a score."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from torch import Tensor, nn
 
 from regard.axes import Float
 from regard.errors import ArgumentError, KindError, ShapeError
 from regard.locality import is_local, needs_trial, remember_trial, trial_values
-from regard.scores.score import Pairwise, Prepared, Score
+from regard.scores.score import Prepared, Primitive, Score
 from regard.scores.weights import in_dtype_of
-from regard.shapes import check_arguments, upcast
+from regard.shapes import check_arguments, spread_heads, upcast
+
+
+@dataclass(eq=False)
+class Pairwise(Primitive):
+    """Applies any function to a tile of queries and keys.
+
+    Attributes:
+        function: ``(query, key) -> scores``, for ``[batch, heads, queries, dim]`` and ``[batch, heads, keys, dim]``;
+            must score each pair independently.
+        width: elements that the function has in memory at once for each pair.
+    """
+
+    function: Callable[[Tensor, Tensor], Tensor]
+    width: int = 1
+
+    def __call__(
+        self, query: Float[Tensor, "batch heads queries query_dim"], key: Float[Tensor, "#batch kv_heads keys key_dim"]
+    ) -> Float[Tensor, "batch heads queries keys"]:
+        heads = query.shape[1]
+        scores = self.function(query, spread_heads(key, heads))
+        expected = (*query.shape[:-1], key.shape[-2])
+        if not isinstance(scores, Tensor) or scores.shape != expected:
+            shape = list(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
+            raise ShapeError(f"score must return [batch, heads, queries, keys] = {list(expected)}; it returned {shape}")
+        return upcast(scores)
+
+    def elements_per_pair(self, query: Tensor, key: Tensor) -> int:
+        return self.width
 
 
 class Custom(Score):

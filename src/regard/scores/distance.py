@@ -5,7 +5,9 @@ from torch import Tensor
 
 from regard.axes import Float
 from regard.errors import KindError
-from regard.scores.score import InnerProduct, Pairwise, Prepared, Score
+from regard.scores.custom import Pairwise
+from regard.scores.inner_product import InnerProduct
+from regard.scores.score import Prepared, Score
 from regard.shapes import spread_heads, upcast
 
 

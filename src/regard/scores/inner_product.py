@@ -1,6 +1,7 @@
-"""Scores that are inner products: dot, scaled dot, cosine, and general (bilinear)."""
+"""The inner product, and the scores that lower to it: dot, scaled dot, cosine, and general (bilinear)."""
 
 import math
+from dataclasses import dataclass
 from numbers import Real
 
 import torch
@@ -8,16 +9,31 @@ from torch import Tensor, nn
 
 from regard.axes import Float
 from regard.errors import ArgumentError, KindError, ShapeError
-from regard.scores.score import InnerProduct, Prepared, Score, check_same_dim
+from regard.scores.score import Prepared, Primitive, Score
 from regard.scores.weights import check_device, check_dim, check_heads, register_weight
-from regard.shapes import check_broadcast, check_sizes, positive_number, size, upcast
+from regard.shapes import check_broadcast, check_same_dim, check_sizes, positive_number, size, spread_heads, upcast
 from regard.summaries import parameter_summary
 from regard.transforms import has_data
 
-_INNER_PRODUCT = InnerProduct()
-
 MIN_TEMPERATURE = 0.01
 """A learned temperature is clamped to this value from below."""
+
+
+@dataclass(eq=False)
+class InnerProduct(Primitive):
+    """Computes ``query · key``."""
+
+    def __call__(
+        self, query: Float[Tensor, "batch heads queries dim"], key: Float[Tensor, "#batch kv_heads keys dim"]
+    ) -> Float[Tensor, "batch heads queries keys"]:
+        key = spread_heads(key, query.shape[1])
+        return upcast(query) @ upcast(key).transpose(-1, -2)
+
+    def elements_per_pair(self, query: Tensor, key: Tensor) -> int:
+        return 1
+
+
+_INNER_PRODUCT = InnerProduct()
 
 
 class Dot(Score):

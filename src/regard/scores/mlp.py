@@ -8,7 +8,9 @@ from torch import Tensor, nn
 from regard.axes import Float
 from regard.errors import KindError, ShapeError
 from regard.module_calls import has_hooks
-from regard.scores.score import Pairwise, Prepared, ReluSum, Score, TanhSum
+from regard.scores.additive import ReluSum, TanhSum
+from regard.scores.custom import Pairwise
+from regard.scores.score import Prepared, Score
 from regard.scores.weights import check_device, in_dtype_of
 from regard.shapes import check_sizes, kind_of, size, upcast
 

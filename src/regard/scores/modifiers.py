@@ -3,18 +3,37 @@
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import dataclass
 from numbers import Real
 
+import torch
 from torch import Tensor, nn
 
 from regard.axes import Float
 from regard.errors import ArgumentError, KindError, ShapeError
 from regard.scores.names import Scoring, own_score
-from regard.scores.score import Cap, Modifier, Prepared, Score
+from regard.scores.score import Modifier, Prepared, Score
 from regard.shapes import Grid, check_arguments, upcast
 
 ScoreFunction = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
 """``(score, batch, head, query_index, key_index) -> score``."""
+
+
+# Not frozen: compilers of older PyTorch lose the fields of a frozen object that is created in compiled code.
+@dataclass
+class Cap:
+    """Modifies scores to ``cap · tanh(scores / cap)``.
+
+    Attributes:
+        cap: the bound of the scores' magnitude, above 0.
+    """
+
+    cap: float
+
+    def __call__(
+        self, scores: Float[Tensor, "batch heads queries keys"], grid: Grid
+    ) -> Float[Tensor, "batch heads queries keys"]:
+        return self.cap * torch.tanh(scores / self.cap)
 
 
 class Wrapper(Score, ABC):

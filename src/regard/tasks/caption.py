@@ -67,7 +67,7 @@ class DataConfig(ImageOptions, TokenOptions):
     train: str | None = None
     """Training images: a .jsonl or .json file of objects with image and captions, a .tsv or .csv file with the columns
     image and caption (paths are relative to the file), or 'bundled' for generated scenes."""
-    held_out: int = 1000
+    held_out: float = 1000
     """Training images that are used for validation when there are no validation data; at most a tenth of them."""
     lowercase: bool = True
     """Turn captions into lower case."""
@@ -408,7 +408,7 @@ class CaptionTask(TextTask):
     input_hint = "An image to describe"
     answer_name = "Caption"
     # CIDEr first: BLEU-4 is exactly 0 as long as no four words in a row are right, and would choose the first model.
-    metrics = (Metric("cider", "CIDEr", digits=3), Metric("bleu4", "BLEU-4"), Metric("bleu1", "BLEU-1"))
+    metrics = (Metric("cider", "CIDEr", digits=3, trivial=0.05), Metric("bleu4", "BLEU-4"), Metric("bleu1", "BLEU-1"))
     data_config = DataConfig
     model_config = ModelConfig
     training_config = CaptionTrainingConfig

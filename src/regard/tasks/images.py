@@ -63,7 +63,7 @@ class DataConfig(ImageOptions):
     """Training images: a folder with a folder of images for each label, a .jsonl, .json, .tsv or .csv file with the
     columns image and label (paths are relative to the file), or 'bundled' for generated scenes, whose label is the
     shape of the one large object."""
-    held_out: int = 1000
+    held_out: float = 1000
     """Training images that are used for validation when there are no validation data; at most a tenth of them."""
 
 

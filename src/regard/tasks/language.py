@@ -59,7 +59,7 @@ class DataConfig(DataOptions):
     such as 'books/**/*.md', or 'bundled' for the generated English text. A file is a document."""
     bundled: int = 0
     """Number of sentences of the generated text to train on, instead of train."""
-    held_out: int = 100_000
+    held_out: float = 100_000
     """Tokens of the end of the training text that are used for validation when there is no validation text; at most a
     tenth of the text."""
     tokenizer: Literal["bpe", "word", "char"] = "bpe"
@@ -178,6 +178,7 @@ class RunningText(Input):
 
     kind = "text"
     examples = "texts"
+    stored_columns = ("text",)
 
     def located(self, folder: RunFolder, source: str) -> list[Path]:
         import glob
@@ -245,7 +246,9 @@ class LanguageExperiment(NextTokenExperiment):
             super().encode(rows, folder)
         else:
             train = self.input.encode(rows, self.run, self.files, self.files["tokenizer"], training=True).table  # pyright: ignore[reportAttributeAccessIssue]
-            size = held_out_size(len(train), data.held_out, f"{data.train} has {len(train)} tokens", "text")
+            size = held_out_size(len(train), data.held_out)
+            if not size:
+                raise DataError(f"{data.train} has {len(train)} tokens, too few to train on; give more text")
             cut = len(train) - size
             self.train = TokenExamples(train.part(0, cut), context)
             self.validation = TokenExamples(train.part(cut - 1, len(train)), context)

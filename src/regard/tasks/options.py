@@ -38,8 +38,9 @@ class DataOptions:
     """Test data, evaluated when training is over. Default: none."""
     bundled: int = 0
     """Number of generated examples to train on, instead of train."""
-    held_out: int = 500
-    """Training examples that are used for validation when there are no validation data; at most a tenth of them."""
+    held_out: float = 500
+    """Training examples that are used for validation when there are no validation data: a number, of which at most a
+    tenth of the examples are used, or a share below 1."""
 
     columns: ClassVar[tuple[str, ...]] = ()
     """The fields that name a column: of the input, and of what is predicted."""
@@ -74,7 +75,10 @@ class DataOptions:
             column = getattr(self, first)
             if column is not None and column == getattr(self, second):
                 raise ArgumentError(f"{first} must not be the column that {second} names; both are {column!r}")
-        check_at_least(self, 1, "held_out")
+        if self.held_out >= 1:
+            fill(self, held_out=int(self.held_out))
+        elif not self.held_out > 0:
+            raise ArgumentError(f"held_out must be at least 1, or a share above 0; it is {self.held_out}")
 
     @property
     def named_columns(self) -> tuple[str | None, ...]:

@@ -52,7 +52,7 @@ class DataConfig(DataOptions):
     train: str | None = None
     """Training images: a folder with the folders images and labels (class maps of the same names), a table (.tsv,
     .csv, .jsonl, .parquet) with the columns image and mask, or 'bundled' for generated scenes."""
-    held_out: int = 100
+    held_out: float = 100
     """Training images that are used for validation when there are no validation data; at most a tenth of them."""
     classes: str | None = None
     """Names of the classes in the order of their numbers, separated by commas, or a text file with a name on each line.
@@ -202,6 +202,7 @@ class MaskedImages(Input):
 
     kind = "image"
     examples = "images"
+    stored_columns = ("image", "mask")
 
     @property
     def results(self) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import tempfile
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -13,6 +14,7 @@ from regard.regular_file import path_inside
 from regard.tasks import registry
 from regard.tasks.inputs.input import with_defaults
 from regard.tasks.lazy import torch
+from regard.tasks.stored_data import store, stored_names
 from regard.training.run_folder import RunFolder
 from regard.training.task import Evaluation, Prediction, Trained
 
@@ -95,6 +97,13 @@ class TrainedRun(Trained):
         return self.input.read([source], self)[0]
 
     def evaluate_with(self, data: Any, options: Any) -> Any:
+        if not isinstance(data, (str, Path)):
+            with tempfile.TemporaryDirectory(prefix="regard-") as folder:
+                named = {name: getattr(options, name, None) for name in self.task.data_config.columns}
+                columns = {name: column or getattr(self.config.data, name) for name, column in named.items()}
+                path = store(self.task, data, Path(folder) / "data", "data", columns)
+                with stored_names({"data": path}):
+                    return dataclasses.replace(self.evaluate_with(path, options), data="data")
         given = tuple(getattr(options, name, None) for name in self.task.data_config.columns)
         if isinstance(data, str) and data == "bundled" and not Path(data).exists():
             with self.input.generated_test() as source:

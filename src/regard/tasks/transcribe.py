@@ -489,7 +489,7 @@ class TranscribeTask(TextTask):
     input_hint = "A sound to transcribe"
     answer_name = "Transcription"
     metrics = (
-        Metric("wer", "WER", higher_is_better=False, digits=4),
+        Metric("wer", "WER", higher_is_better=False, digits=4, trivial=0.9),
         Metric("cer", "CER", higher_is_better=False, digits=4),
     )
     data_config = DataConfig

@@ -36,7 +36,7 @@ from regard.tasks.outputs.text import (
     perplexity,
     rounded,
 )
-from regard.tasks.outputs.text_metrics import LengthBin, bleu_by_length, text_scores
+from regard.tasks.outputs.text_metrics import LengthBin, bleu_by_length, bleu_tokenizer, text_scores
 from regard.tasks.unknown_words import SourceText, copy_unknown, unknown_words_line
 from regard.training.sections import check_at_least, check_between, check_choices, check_probabilities
 from regard.training.task import Metric
@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     from regard.data.text.tokenizers import Tokenizer
     from regard.explanations.model_attention import ModelAttention
     from regard.models.search import Hypothesis
-    from regard.tasks.task import TableExperiment
     from regard.training.run_folder import RunFolder
     from regard.training.task import Prediction
 
@@ -478,7 +477,7 @@ class TranslateTask(TextTask):
     input = TranslationPairs(Generated(_write_corpus, validation=500, test=1000, columns=("english", "spanish")))
     input_hint = "A sentence to translate"
     answer_name = "Translation"
-    metrics = (Metric("bleu", "BLEU"), Metric("chrf", "chrF"))
+    metrics = (Metric("bleu", "BLEU", trivial=1.0), Metric("chrf", "chrF"))
     data_config = DataConfig
     model_config = ModelConfig
     training_config = TranslationTrainingConfig
@@ -513,8 +512,12 @@ class TranslateTask(TextTask):
     def validation_limit(self, run: Any) -> int:
         return run.training.validation_pairs
 
-    def sizes(self, experiment: TableExperiment) -> list[str]:
-        return [f"vocabularies {len(experiment.files['source'])} and {len(experiment.files['target'])}"]
+    def sizes(self, experiment: TextExperiment) -> list[str]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        tokenizer = bleu_tokenizer([text for (text,) in experiment.references])
+        return [
+            f"vocabularies {len(experiment.files['source'])} and {len(experiment.files['target'])}",
+            *([] if tokenizer == "13a" else [f"BLEU of the tokenizer {tokenizer}"]),
+        ]
 
     def scores(self, texts: Sequence[str], references: Sequence[Sequence[str]]) -> dict[str, float]:
         scores = text_scores(texts, [text for (text,) in references])

@@ -42,7 +42,9 @@ class TrainingConfig:
     max_minutes: float = 0.0
     """Minutes of training and validation after which training ends; 0: no limit."""
     patience: int = 5
-    """Validations without a better result after which training ends; 0: never."""
+    """Validations in a row, neither with a better metric nor with a lower loss, after which training ends; 0: never."""
+    patience_after: int = 500
+    """Steps after which validations count for patience."""
     validate_every: int = 0
     """Steps between validations; 0: after each epoch."""
     checkpoint_minutes: float = 5.0
@@ -74,8 +76,8 @@ class TrainingConfig:
         check_between(self, 0, 2**63 - 1, "seed")
         check_between(self, 0, 1024, "threads")
         check_at_least(self, 1, "epochs", "plateau_patience", "nodes")
-        check_at_least(self, 0, "warmup", "clip", "max_minutes", "patience", "validate_every", "checkpoint_minutes",
-                       "checkpoint_steps", "weight_decay")  # fmt: skip
+        check_at_least(self, 0, "warmup", "clip", "max_minutes", "patience", "patience_after", "validate_every",
+                       "checkpoint_minutes", "checkpoint_steps", "weight_decay")  # fmt: skip
         if not self.learning_rate > 0:
             raise ArgumentError(f"learning_rate must be above 0; it is {self.learning_rate}")
         for name in self.loggers:

@@ -16,13 +16,16 @@ from regard.training.checkpoints import checkpoint_path, prune_checkpoints, save
 from regard.training.config import TrainingConfig
 from regard.training.progress import Progress
 from regard.training.randomness import seed_step
-from regard.training.reporter import Reporter, Throughput, duration
+from regard.training.reporter import Estimate, Reporter, Throughput, duration
 from regard.training.resident_memory import MemoryRelease
 from regard.training.run_folder import RunFolder
 from regard.training.schedule import Schedule
 from regard.training.sharding import load_optimizer_state, whole_states, whole_weights
 from regard.training.signal_handler import SignalHandler
 from regard.training.task import Experiment, Metric, StepLoss, ValidationResult
+
+LONG, SURE_AFTER = 15 * 60, 10
+"""Seconds: a training that takes longer says so, when it has run for so long that the estimate is good."""
 
 DIVERGED = 1e12
 """A mean loss above this is that of weights without meaning, though each is still a number."""
@@ -87,7 +90,7 @@ class TrainingLoop:
             load_optimizer_state(self.module, self.optimizer, checkpoint["optimizer_states"][0])
             self._load_schedule(checkpoint)
         self._clock = 0.0  # time of the last update of progress.seconds
-        self._mean_loss = math.nan  # running mean; only printed
+        self._epoch_loss, self._epoch_units = 0.0, 0  # of the epoch, since the run was resumed; only printed
         self._throughput = Throughput()
         self._speed: float | None = None  # units a second; None in the first steps
 
@@ -105,9 +108,10 @@ class TrainingLoop:
         status = "failed"
         signals.install()
         self.reporter.start(self.fraction)
+        estimate, announced = Estimate(self.fraction), False
         try:
             for batch in self._batches():
-                loss = self._take_step(batch)
+                self._take_step(batch)
                 epoch_over = self._count_step()
                 # Signals and clocks differ between processes, but all processes must decide alike.
                 signal, progress.seconds, unsaved = self._largest(
@@ -118,7 +122,13 @@ class TrainingLoop:
                 if validated or end:
                     self._validate()
                     end = end or self.reason_to_end()
-                self._report_step(loss)
+                self._report_step()
+                estimate.step(self.fraction)
+                if not announced and estimate.measured > SURE_AFTER:
+                    announced = True
+                    self._announce(estimate.seconds() or 0.0)
+                if epoch_over:
+                    self._epoch_loss, self._epoch_units = 0.0, 0
                 memory.step()
                 progress.finished = end
                 if (
@@ -143,11 +153,18 @@ class TrainingLoop:
         config, progress = self.config, self.progress
         if progress.epoch >= config.epochs:
             return f"{config.epochs} epochs are done"
-        if config.max_minutes and progress.seconds >= 60 * config.max_minutes:
+        if config.max_minutes and progress.seconds + self.reserved_seconds() >= 60 * config.max_minutes:
             return f"{config.max_minutes:g} minutes are over"
         if config.patience and progress.waited >= config.patience:
-            return f"validation {self.metrics[0].label} has not improved {progress.waited} times"
+            return f"validation {self.metrics[0].label} and loss have not improved {progress.waited} times"
         return ""
+
+    def reserved_seconds(self) -> float:
+        """Returns how long the last validation will take, which a limit of minutes keeps room for."""
+        progress = self.progress
+        if progress.last_validation == progress.step:
+            return 0.0
+        return progress.validation_seconds or 0.1 * progress.seconds
 
     @property
     def fraction(self) -> float:
@@ -167,8 +184,8 @@ class TrainingLoop:
         while True:
             yield from self.loader
 
-    def _take_step(self, batch: Any) -> float:
-        """Change the weights by the gradient of a batch's loss, and return the loss."""
+    def _take_step(self, batch: Any) -> None:
+        """Change the weights by the gradient of a batch's loss."""
         progress = self.progress
         seed_step(self.config.seed, progress.step, self.fabric.global_rank)
         with self._autocast():
@@ -180,11 +197,12 @@ class TrainingLoop:
             )
         progress.loss_sum += loss.mean * loss.units
         progress.units += loss.units
+        self._epoch_loss += loss.mean * loss.units
+        self._epoch_units += loss.units
         total = loss.total * self._share(loss.units)
         self.fabric.backward(total)
         self._update_weights()
         self._set_learning_rate(progress.step + 1)
-        return total.item()
 
     @contextmanager
     def _autocast(self) -> Iterator[None]:
@@ -243,24 +261,34 @@ class TrainingLoop:
         largest: Any = self.fabric.all_reduce(torch.tensor(values, dtype=torch.float64), reduce_op="max")
         return largest.tolist()
 
-    def _report_step(self, loss: float) -> None:
-        self._mean_loss = loss if math.isnan(self._mean_loss) else 0.98 * self._mean_loss + 0.02 * loss
-        epoch = min(self.progress.epoch + 1, self.config.epochs)
-        text = f"step {self.progress.step} · epoch {epoch}/{self.config.epochs} · loss {self._mean_loss:.3f}"
+    def _report_step(self) -> None:
+        epoch = self.progress.epoch + (self.progress.position > 0)
+        loss = self._epoch_loss / max(1, self._epoch_units)
+        text = f"step {self.progress.step} · epoch {epoch}/{self.config.epochs} · loss {loss:.3f}"
         self.reporter.step(
             self.fraction, text + (f" · {self._speed:.0f} {self.experiment.unit}/s" if self._speed else "")
         )
+
+    def _announce(self, seconds: float) -> None:
+        """Says that the training takes long, and what makes it shorter."""
+        if seconds > LONG and self.fabric.is_global_zero:
+            self.reporter.print_line(
+                f"this training takes about {duration(seconds)}, and its validations; --max-minutes 15 ends it earlier "
+                "with the best model so far; so does Ctrl-C, after which --resume continues; a smaller model is faster"
+            )
 
     # A validation
 
     def _validate(self) -> None:
         """Measure the model, save it if it is the best, and record the results."""
         progress, primary = self.progress, self.metrics[0]
+        began = progress.seconds
         with whole_weights(self.module):
             result = self._measure()
             # A model whose loss or metrics are not numbers is never the best one.
             numbers = all(map(math.isfinite, (result.loss, *result.metrics.values())))
-            better = numbers and primary.better(result.metrics[primary.name], progress.best)
+            value = result.metrics[primary.name] if numbers else math.nan
+            better = progress.observe(primary, value, result.loss, progress.step >= self.config.patience_after)
             if better and self.fabric.is_global_zero:
                 path = self.folder.model
                 with self.folder.manifest.recording(path) as record, AtomicFile(path, record) as temporary:
@@ -268,10 +296,7 @@ class TrainingLoop:
         self.schedule.observe(result.loss)
         self._count_seconds()
         (progress.seconds,) = self._largest(progress.seconds)
-        if better:
-            progress.best, progress.best_step, progress.waited = result.metrics[primary.name], progress.step, 0
-        else:
-            progress.waited += 1
+        progress.validation_seconds, progress.last_validation = progress.seconds - began, progress.step
         if self.fabric.is_global_zero:
             self._record(result, better)
         progress.loss_sum, progress.units, progress.training_seconds = 0.0, 0, 0.0

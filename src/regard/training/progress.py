@@ -1,10 +1,12 @@
 """The progress of a training run: the counters that a checkpoint saves."""
 
 import dataclasses
+import math
 from dataclasses import dataclass
 from typing import Any
 
 from regard.errors import RunError
+from regard.training.task import Metric
 
 FORMAT = 2
 """Format of the counters in a checkpoint."""
@@ -26,11 +28,17 @@ class Progress:
     seconds: float = 0.0
     """Seconds of training and validation, summed over all interruptions."""
     best: float | None = None
-    """Best value of the task's first metric; None before the first validation."""
+    """The value of the best validation for the task's first metric; None before the first validation."""
+    lowest_loss: float | None = None
+    """Lowest validation loss; None before the first validation."""
     best_step: int = 0
     """Step of the best validation."""
     waited: int = 0
-    """Validations since the best one."""
+    """Validations in a row, of those that count for patience, in which neither the metric nor the loss improved."""
+    last_validation: int = 0
+    """Step of the last validation."""
+    validation_seconds: float = 0.0
+    """Seconds that it took."""
     loss_sum: float = 0.0
     """Loss, summed over the units since the last validation."""
     units: int = 0
@@ -39,6 +47,37 @@ class Progress:
     """Seconds of training since the last validation."""
     finished: str = ""
     """Why the run has ended; empty while it has not."""
+
+    def observe(self, metric: Metric, value: float, loss: float, counts: bool) -> bool:
+        """Note the results of a validation after the current step.
+
+        A better value of the metric makes the best model. Until the metric is informative, a lower loss does: the word
+        error rate of a model that has only begun to learn rises when it begins to write.
+
+        Args:
+            metric: the task's first metric.
+            value: its value.
+            loss: the validation loss.
+            counts: whether the validation counts for patience if nothing improves.
+
+        Returns:
+            whether the model is the best so far.
+        """
+        if not (math.isfinite(value) and math.isfinite(loss)):
+            self.waited += counts
+            return False
+        lower = self.lowest_loss is None or loss < self.lowest_loss
+        informative = self.best is not None and metric.is_informative(self.best)
+        if metric.is_informative(value):
+            best = metric.better(value, self.best if informative else None)
+        else:
+            best = lower and not informative
+        if lower:
+            self.lowest_loss = loss
+        if best:
+            self.best, self.best_step = value, self.step
+        self.waited = 0 if best or lower else self.waited + counts
+        return best
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the counters as plain values, for a checkpoint."""

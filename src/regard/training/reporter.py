@@ -1,5 +1,6 @@
-"""Reporters print the progress of a training run: a progress bar in a terminal, plain lines elsewhere."""
+"""Reporters show the progress of a training run: a bar in a terminal and in a notebook, plain lines elsewhere."""
 
+import html
 import sys
 import time
 from typing import Any
@@ -87,6 +88,44 @@ class BarReporter(Reporter):
         self._progress.stop()
 
 
+class NotebookReporter(Reporter):
+    """A progress bar in the output of a notebook's cell, drawn at most twice a second, under the lines that stay."""
+
+    def __init__(self) -> None:
+        self._estimate = Estimate()
+        self._last = 0.0
+        self._display: Any = None
+
+    def start(self, fraction: float) -> None:
+        from IPython.display import display
+
+        self._estimate = Estimate(fraction)
+        self._display = display(_html_bar(fraction, ""), display_id=True)
+
+    def step(self, fraction: float, text: str) -> None:
+        self._estimate.step(fraction)
+        now = time.monotonic()
+        if now - self._last >= 0.5:
+            self._last = now
+            self._display.update(_html_bar(fraction, f"{text} · {self._estimate.remaining()} left"))
+
+    def print_line(self, text: str) -> None:
+        print(text, flush=True)
+
+    def stop(self) -> None:
+        if self._display is not None:
+            self._display.update(_html_bar(None, ""))
+
+
+def _html_bar(fraction: float | None, text: str) -> Any:
+    """What a notebook shows; None: nothing."""
+    from IPython.display import HTML
+
+    if fraction is None:
+        return HTML("")
+    return HTML(f'<progress max="1" value="{fraction:.4f}" style="width: 20em"></progress> {html.escape(text)}')
+
+
 FIRST_STEPS = 5
 """Steps that estimates leave out, in which kernels are compiled and memory is allocated."""
 
@@ -110,12 +149,20 @@ class Estimate:
         if self._steps <= FIRST_STEPS:
             self._from, self._began = fraction, self._now
 
+    @property
+    def measured(self) -> float:
+        """Seconds between the first and the last step that count."""
+        return self._now - self._began if self._steps > FIRST_STEPS else 0.0
+
+    def seconds(self) -> float | None:
+        """Returns the remaining seconds; None before the first step that counts."""
+        done = self._fraction - self._from
+        return (self._now - self._began) * (1 - self._fraction) / done if done > 0 else None
+
     def remaining(self) -> str:
         """Returns the remaining time, e.g. ``"2 min"``; ``"?"`` before the first step that counts."""
-        done = self._fraction - self._from
-        if done <= 0:
-            return "?"
-        return duration((self._now - self._began) * (1 - self._fraction) / done)
+        seconds = self.seconds()
+        return "?" if seconds is None else duration(seconds)
 
 
 class Throughput:
@@ -154,6 +201,14 @@ def duration(seconds: float) -> str:
     return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60:02d} min"
 
 
-def reporter_for_terminal() -> Reporter:
-    """Returns a progress bar if standard error is a terminal, else plain lines."""
+def default_reporter() -> Reporter:
+    """Returns a progress bar in a notebook and if standard error is a terminal, else plain lines."""
+    if in_notebook():
+        return NotebookReporter()
     return BarReporter() if sys.stderr.isatty() else PlainReporter()
+
+
+def in_notebook() -> bool:
+    """Whether the code runs in a kernel of Jupyter."""
+    ipython = sys.modules.get("IPython")
+    return ipython is not None and hasattr(ipython.get_ipython(), "kernel")

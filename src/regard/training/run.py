@@ -12,7 +12,7 @@ from regard.training.config import RunConfig, TrainingConfig
 from regard.training.processes import is_first_process, make_fabric
 from regard.training.progress import Progress
 from regard.training.randomness import seed_step
-from regard.training.reporter import Reporter, reporter_for_terminal
+from regard.training.reporter import Reporter, default_reporter
 from regard.training.resident_memory import bound_primitive_caches, return_large_blocks
 from regard.training.run_folder import RunFolder
 from regard.training.task import Experiment, Task
@@ -56,7 +56,7 @@ def train(
         folder: the run folder, from `RunFolder.create`, or from `RunFolder.open` to resume. In a distributed run the
             folder of the first process counts.
         resume: continue from the last checkpoint in the folder, or from the start if there is none.
-        reporter: prints the progress; None: a progress bar in a terminal, lines elsewhere.
+        reporter: prints the progress; None: a progress bar in a terminal or a notebook, lines elsewhere.
         allow_changed_data: resume on data that have changed since the run began.
 
     Raises:
@@ -67,7 +67,7 @@ def train(
     """
     from regard.training.run_session import RunSession
 
-    reporter = reporter or reporter_for_terminal()
+    reporter = reporter or default_reporter()
     bound_primitive_caches()
     if getattr(config.model, "activation_checkpointing", False):
         return_large_blocks()

@@ -43,6 +43,13 @@ class Metric:
     higher_is_better: bool = True
     digits: int = 2
     """Decimals in messages."""
+    trivial: float | None = None
+    """A value that a model reaches without having learned anything, such as by giving empty texts: no value up to it
+    says which model is better. Default: each value says it."""
+
+    def is_informative(self, value: float) -> bool:
+        """Whether a value is better than that of a model that has learned nothing."""
+        return self.trivial is None or self.better(value, self.trivial)
 
     def better(self, value: float, best: float | None) -> bool:
         """Whether a value is better than the best one before it; None: there is none yet."""
@@ -188,6 +195,10 @@ class Prediction(_ShortRepr, ABC):
     def texts(self) -> tuple[tuple[str, str], ...]:
         """The input and the prediction as (name, text), for a viewer."""
         return (("output", self.answer),)
+
+    def row(self) -> dict[str, Any]:
+        """The input, the prediction and its score or probability by their names, for a table."""
+        return dict(self.texts())
 
     def ranked(self) -> tuple[tuple[str, float], ...]:
         """What the model chooses from, with probabilities, the most likely first; (): the text is all there is."""

@@ -10,10 +10,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from regard.attention.planner import BACKENDS, choose_reader
+from regard.attention.backends.reference import Inputs, weigh
+from regard.attention.execution import choose_reader
 from regard.attention.problem import Problem
 from regard.attention.readings import Gatherer, Readings
-from regard.attention.steps import Inputs, weigh
 from regard.biases import TensorBias
 from regard.errors import ArgumentError, KindError, ShapeError
 from regard.masks import And, Band, Mask, keep
@@ -124,7 +124,7 @@ class ProblemTiles:
     def pooled(self, rows: int, columns: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         problem = self._problem
         gatherer = Gatherer(problem, Readings(pooled=(rows, columns)))
-        choose_reader(problem, BACKENDS["reference"]).read(problem, gatherer)
+        choose_reader(problem).read(problem, gatherer)
         observed = gatherer.observed(problem.query.new_empty(0), problem)
         assert observed.pooled_mean is not None
         assert observed.pooled_max is not None

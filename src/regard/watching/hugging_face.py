@@ -12,7 +12,7 @@ from torch import Tensor
 
 from regard import masks
 from regard.attention import attend, attend_with_weights
-from regard.attention.planner import BACKENDS
+from regard.attention.execution import BACKENDS
 from regard.biases import Bias, as_bias
 from regard.errors import ArgumentError, KindError, MissingPartError, ShapeError, UnknownNameError
 from regard.masks import Mask

@@ -5,12 +5,11 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from regard.attention.execution import execute, full_precision
-from regard.attention.planner import BACKENDS, choose_reader
+from regard.attention.execution import BACKENDS, choose_reader, execute, full_precision
 from regard.attention.problem import Problem
 from regard.attention.readings import Gatherer, Readings
 from regard.masks import Mask
-from regard.normalizers.softmax import softmax
+from regard.normalizers import softmax
 from regard.scores import ScaledDot
 from regard.shapes import Grid, spread_heads
 
@@ -121,7 +120,7 @@ class Intercepted:
         elif problem.pairs:
             with full_precision(problem.query):
                 small = problem.pairs < SMALL_PAIRS
-                reader = BACKENDS["reference"] if small else choose_reader(problem, BACKENDS["reference"])
+                reader = BACKENDS["reference"] if small else choose_reader(problem)
                 reader.read(problem, gatherer)
         observed = gatherer.observed(problem.query.new_empty(0), problem)
         readings = {name: getattr(observed, name) for name in READ}

@@ -3,15 +3,14 @@
 import json
 
 import datasets
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from regard.data.labels import Labels
 from regard.data.text import sources
-from regard.data.text.sources import labelled_lists, open_labelled
-from regard.errors import ArgumentError, DataError, KindError, RunError
+from regard.data.text.sources import open_labelled
+from regard.errors import DataError, RunError
 
 ROWS = [("Good.", "2"), ("Bad.", "-1"), ('It is "so so".', "10"), ("Great!", "2")]
 
@@ -89,25 +88,14 @@ def test_bad_rows_are_named(tmp_path, content, words):
         open_labelled(path)
 
 
-def test_lists_become_texts():
-    found = labelled_lists([" a ", "b", "c", "d"], [1, "x", np.int64(3), True])
-    assert rows_of(found) == [("a", "1"), ("b", "x"), ("c", "3"), ("d", "true")]
-    for texts, labels, error in (
-        ("ab", [1, 2], ArgumentError),
-        (["a"], [1, 2], ArgumentError),
-        ([], [], ArgumentError),
-        ([b"a"], [1], KindError),
-        (["a"], [None], KindError),
-        (["a"], [float("nan")], KindError),
-        (["  "], [1], DataError),
-    ):
-        with pytest.raises(error):
-            labelled_lists(texts, labels)
+def labelled(labels):
+    """Texts with these labels, as a table gives them."""
+    return datasets.Dataset.from_dict({"source": ["a"] * len(labels), "target": labels})
 
 
 class TestLabels:
     def test_numbers_are_sorted_by_value(self, tmp_path):
-        labels = Labels.of(labelled_lists(list("abcd"), [10, "2", "b", -1]), "data")
+        labels = Labels.of(labelled(["10", "2", "b", "-1"]), "data")
         assert labels.names == ("-1", "2", "10", "b")
         labels.save(tmp_path / "labels.json")
         loaded = Labels.load(tmp_path / "labels.json")
@@ -116,11 +104,11 @@ class TestLabels:
 
     def test_other_labels_are_named(self):
         with pytest.raises(DataError, match=r"file\.tsv: no training text has the label '3', 'x' \(known: '1', '2'\)"):
-            Labels(["1", "2"]).require(labelled_lists(list("abc"), ["x", 1, 3]), "file.tsv")
+            Labels(["1", "2"]).require(labelled(["x", "1", "3"]), "file.tsv")
 
     def test_one_label_tells_nothing(self):
         with pytest.raises(DataError, match="nothing to tell apart"):
-            Labels.of(labelled_lists(list("ab"), [1, 1]), "data")
+            Labels.of(labelled(["1", "1"]), "data")
 
     @pytest.mark.parametrize("content", ["", "[]", '{"labels": ["a"]}', '{"labels": ["a", "a"]}', '{"labels": [1, 2]}'])
     def test_a_damaged_file(self, tmp_path, content):

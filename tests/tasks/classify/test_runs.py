@@ -12,8 +12,8 @@ from safetensors.torch import load_file
 
 import regard
 from regard.data.text.reviews import write_reviews
-from regard.errors import ArgumentError, DataError, KindError, RunError
-from regard.tasks.classify import TASK, ClassificationTrainingConfig, DataConfig, ModelConfig, train_classifier
+from regard.errors import ArgumentError, DataError, KindError
+from regard.tasks.classify import TASK, ClassificationTrainingConfig, DataConfig, ModelConfig
 from regard.tasks.outputs.label import balanced_weights
 from regard.training.checkpoints import list_checkpoints, load_checkpoint
 from regard.training.config import RunConfig
@@ -210,33 +210,12 @@ def test_balanced_training_finds_the_rare_label(tmp_path):
     assert probabilities["balanced"] == pytest.approx(0.5, abs=0.2)
 
 
-def test_three_lines_train_one(tmp_path):
-    texts, labels = ["good film", "bad film"] * 30, [1, 0] * 30
-    classifier = train_classifier(
-        texts, labels, quiet=True, encoder="none", embedding=8, epochs=6, learning_rate=0.05, batch_size=8, threads=1
-    )
-    assert classifier.predict(["a good one"])[0].label == "1"
-    assert classifier.evaluate((["bad", "good"], [0, 1])).accuracy == 1
-    place = classifier.folder.path
-    assert place.is_dir()
-    del classifier
-    assert not place.exists()
-    named = train_classifier(
-        texts, labels, validation=(["good"], [1]), run=tmp_path / "named", quiet=True, epochs=1, encoder="none"
-    )
-    assert regard.load(tmp_path / "named").labels.names == named.labels.names
-    with pytest.raises(RunError, match="not empty"):
-        train_classifier(texts, labels, run=tmp_path / "named", quiet=True)
-    for wrong, words in (({"epoch": 3}, "did you mean 'epochs'"), ({"train": "a"}, "no option 'train'")):
-        with pytest.raises(ArgumentError, match=words):
-            train_classifier(texts, labels, **wrong)
-
-
 def test_a_label_that_only_held_out_texts_have_is_a_label(own_cache):
     held_out = int(np.random.default_rng(0).permutation(20)[0])
     labels = ["rare" if number == held_out else "ab"[number % 2] for number in range(20)]
     small = {"encoder": "none", "embedding": 8, "epochs": 1, "batch_size": 8, "threads": 1, "quiet": True}
-    classifier = train_classifier(["good film", "bad film"] * 10, labels, class_weights="balanced", **small)
+    data = ["good film", "bad film"] * 10, labels
+    classifier = regard.train("classify", data, class_weights="balanced", **small)
     assert set(classifier.labels.names) == {"a", "b", "rare"}
     assert torch.is_autocast_cache_enabled()
 

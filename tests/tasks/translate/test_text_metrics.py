@@ -6,7 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.errors import ArgumentError
-from regard.tasks.outputs.text_metrics import bleu_by_length, text_scores
+from regard.tasks.outputs.text_metrics import (
+    bleu_by_length,
+    bleu_tokenizer,
+    error_rates,
+    plain_words,
+    rouge_scores,
+    text_scores,
+)
 
 REFERENCES = ["The cat sat on the mat.", "It is raining again, isn't it?", "¿Dónde está el río?"]
 TRANSLATIONS = ["The cat is on the mat.", "It rains again, doesn't it?", "¿Dónde está el río?"]
@@ -50,3 +57,49 @@ def test_every_sentence_is_in_one_bin(lengths):
         ]
         if some
     ]
+
+
+SCRIPTS = {
+    "chinese": (["今天天气很好。", "我喜欢喝茶。"], ["今天天气真好。", "我爱喝茶。"]),
+    "japanese": (["今日はとても暑いです。", "お茶が好きです。"], ["今日はとても寒いです。", "お茶が嫌いです。"]),
+    "thai": (["วันนี้อากาศดีมาก", "ฉันชอบดื่มชา"], ["วันนี้อากาศดีจัง", "ฉันรักดื่มชา"]),
+    "arabic": (["الطقس جميل جدا اليوم في المدينة", "أحب شرب الشاي في الصباح الباكر"],
+               ["الطقس جميل جدا اليوم في القرية", "أحب شرب الشاي في الصباح المشمس"]),
+}  # fmt: skip
+"""References, and texts in which one word is wrong."""
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_nearly_right_texts_of_every_script_have_good_scores(script):
+    references, texts = SCRIPTS[script]
+    assert text_scores(texts, references).bleu > 30
+    assert 0 < error_rates(texts, references).wer < 0.4
+    assert rouge_scores(texts, references).rouge_l > 60
+    for metric in (rouge_scores(references, references).rouge_2, text_scores(references, references).bleu):
+        assert metric == pytest.approx(100)
+
+
+def test_bleu_splits_as_the_references_are_written(monkeypatch):
+    assert bleu_tokenizer(SCRIPTS["chinese"][0]) == "zh"
+    assert bleu_tokenizer(SCRIPTS["thai"][0]) == "char"
+    assert bleu_tokenizer(SCRIPTS["arabic"][0]) == "13a"
+    assert bleu_tokenizer(["나는 차를 좋아한다."]) == "13a"
+    assert bleu_tokenizer(["The word 茶 is Chinese, and this sentence is not."]) == "13a"
+    assert bleu_tokenizer([]) == "13a"
+    assert "tok:zh" in text_scores(*SCRIPTS["chinese"]).bleu_signature
+    references, texts = SCRIPTS["chinese"]
+    assert text_scores(texts, references).bleu == sacrebleu.corpus_bleu(texts, [references], tokenize="zh").score
+    for installed, tokenizer in ((None, "char"), (object(), "ja-mecab")):
+        monkeypatch.setattr("regard.tasks.outputs.text_metrics.find_spec", lambda name, spec=installed: spec)
+        assert bleu_tokenizer(SCRIPTS["japanese"][0]) == tokenizer
+
+
+def test_words_of_captions_keep_the_marks_of_their_script():
+    assert plain_words("कुत्ता दौड़ता है।") == "कुत्ता दौड़ता है"
+    assert plain_words("一只狗。") == "一 只 狗"
+    assert plain_words("ชา ดี") == "ช า ด ี".replace("ด ี", "ดี")
+
+
+def test_bins_count_words_of_scripts_without_spaces():
+    (part,) = bleu_by_length(["今天天气很好"], ["a"], ["a"])
+    assert part.label == "6–10"

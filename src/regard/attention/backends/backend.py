@@ -1,26 +1,24 @@
-"""What a backend is: a way to run a problem, which says beforehand when it cannot."""
+"""The base class of backends. A backend runs problems, and says beforehand which ones it cannot run."""
 
 from abc import ABC, abstractmethod
 
 import torch
 from torch import Tensor
 
-from regard.attention.blocks import block_shape, blocks
 from regard.attention.problem import CachedMemory, Problem
-from regard.attention.readings import Gatherer, Readings
+from regard.attention.readings import Gatherer
 from regard.attention.result import Attended
-from regard.attention.steps import weigh, whole
 from regard.scores import Score
 
 
 class Backend(ABC):
-    """Runs attention problems. Stateless; one instance serves all calls.
+    """Runs attention problems; it has no state, and one instance serves all calls.
 
     Attributes:
-        name: what the user says, ``backend="..."``.
-        why: why it is a good choice where nothing speaks against it; for `plan`.
-        measured: tasks of ``regard bench`` that show it.
-        reads: whether `run` shows its weights to a gatherer. Where it does not, readings come from a second pass of
+        name: its name in ``backend="..."``.
+        why: the reason that `plan` gives for its choice.
+        measured: tasks of ``regard bench`` that justify this reason.
+        reads: whether `run` shows its weights to a gatherer. If it does not, readings come from a second pass of
             another backend, which computes the same weights.
         linear: whether memory grows with queries + keys, and not with their product.
     """
@@ -32,59 +30,54 @@ class Backend(ABC):
     linear: bool = True
 
     def declines(self, problem: Problem) -> str | None:
-        """Why this backend cannot run the problem; None if it can."""
+        """Returns why this backend cannot run the problem; None if it can."""
         return None
 
     def delay(self, problem: Problem, gatherer: Gatherer | None = None) -> str | None:
-        """Why a call would have to wait for something before this backend can run, as for a compiler; None if not.
+        """Returns what a call would have to wait for before this backend runs, such as a compiler; None if nothing.
 
-        Only ``"auto"`` asks, which runs another backend meanwhile.
+        Only ``"auto"`` asks, and runs another backend in the meantime.
 
         Args:
-            problem: one that the backend does not decline.
-            gatherer: gets the readings; None where no readings are wanted.
+            problem: a problem that the backend does not decline.
+            gatherer: gets the readings; None if there are none.
         """
         return None
 
     def prepare(self, problem: Problem, gatherer: Gatherer | None = None) -> None:
-        """Begin what `delay` tells of, without waiting for it."""
+        """Starts the preparation that `delay` names, without waiting for it."""
         return
 
     @abstractmethod
     def run(self, problem: Problem, gatherer: Gatherer | None = None) -> Tensor:
-        """The output ``[batch, heads, queries, value_dim]``.
+        """Returns the output ``[batch, heads, queries, value_dim]``.
 
         Args:
-            problem: one that the backend does not decline.
-            gatherer: is shown the weights; always None if the backend does not `reads`. Whether there is one must not
-                change a bit of the output.
+            problem: a problem that the backend does not decline.
+            gatherer: is shown the weights, which must not change a bit of the output; None if the backend does not
+                read (`reads`).
         """
 
+    @torch.no_grad()
     def read(self, problem: Problem, gatherer: Gatherer) -> None:
-        """Show a gatherer the weights, without the output; for another backend that does not read."""
-        with torch.no_grad():
-            for inputs in blocks(problem, block_shape(problem)):
-                steps = weigh(problem, inputs)
-                gatherer.add(steps.masked, steps.weights, inputs.grid)
+        """Shows the weights to a gatherer, on behalf of a backend that does not read; this one does (`reads`)."""
+        self.run(problem, gatherer)
 
-    def run_with_weights(self, problem: Problem) -> Attended:
-        """The output that `run` gives, bit for bit, and the weights, both differentiable.
+    def run_with_weights(self, problem: Problem) -> Attended | None:
+        """Returns the output of `run`, bit for bit, and the weights, both differentiable.
 
-        Weights that are drawn at random are those that were used, and carry no gradient here.
+        A backend that has no weights returns None; then the specification computes them.
         """
-        if problem.normalizer.random and self.reads:
-            gatherer = Gatherer(problem, Readings(weights=True))
-            output = self.run(problem, gatherer)
-            return Attended(output, gatherer.weights)
-        return Attended(self.run(problem), weigh(problem, whole(problem)).weights)
+        return None
 
     def prepare_memory(self, key: Tensor, value: Tensor, score: Score, mask: Tensor | None) -> CachedMemory | None:
-        """What belongs to keys and values alone, prepared for many calls with other queries; None if nothing is.
+        """Prepares what depends on keys and values alone, for many calls with other queries; None if there is nothing.
 
         Args:
             key: ``[batch, keys, dim]`` of one head, as the score's own weights see them; float32 or float64.
             value: ``[batch, keys, value_dim]`` of the same dtype.
             score: compares projected queries with these keys.
-            mask: bool ``[batch, keys]``; True: may be attended. None: all may. What it hides is 0 in key and value.
+            mask: bool ``[batch, keys]``, True for keys that may be attended to; None if all may. Hidden keys and values
+                are 0.
         """
         return None

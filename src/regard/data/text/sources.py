@@ -25,11 +25,10 @@ from regard.data.records import (
     check_utf8,
     choose_columns,
     flattened,
-    label_text,
     open_records,
     text_rows,
 )
-from regard.errors import ArgumentError, DataError, KindError
+from regard.errors import ArgumentError, DataError
 from regard.regular_file import LARGEST_RECORD, read_bytes
 
 if TYPE_CHECKING:
@@ -175,37 +174,6 @@ def local_files(source: Source) -> tuple[Path, ...] | None:
     if _HUB_NAME.fullmatch(source) and path.suffix not in READERS and path.suffix != ".txt":
         return None
     return (path,)
-
-
-def labelled_lists(texts: Sequence[str], labels: Sequence[str | int]) -> "datasets.Dataset":
-    """Texts and labels of Python as `open_labelled` gives them; labels that are no texts become their text.
-
-    Raises:
-        ArgumentError: the lists are empty or of different lengths.
-        KindError: a text is no text, or a label neither text nor number.
-        DataError: a text or a label is empty.
-    """
-    require_datasets()
-    import datasets
-
-    if isinstance(texts, str) or isinstance(labels, str):
-        raise ArgumentError("texts and labels must be lists, not one text")
-    if len(texts) != len(labels) or not len(texts):
-        raise ArgumentError(
-            f"texts and labels must have the same length, at least 1; got {len(texts)} and {len(labels)}"
-        )
-    names = []
-    for number, (text, label) in enumerate(zip(texts, labels, strict=True)):
-        if not isinstance(text, str):
-            raise KindError(f"texts[{number}] must be text; it is a {type(text).__name__}")
-        item = getattr(label, "item", None)  # of numbers of NumPy and PyTorch
-        name = label_text(item() if callable(item) else label)
-        if name is None:
-            raise KindError(f"labels[{number}] must be text or a number; it is a {type(label).__name__}")
-        if not text.strip() or not name:
-            raise DataError(f"{'labels' if text.strip() else 'texts'}[{number}] is empty; leave that text out")
-        names.append(name)
-    return datasets.Dataset.from_dict({"source": [text.strip() for text in texts], "target": names})
 
 
 def _class_pairs(files: Sequence[Path]) -> Iterator[Pair]:

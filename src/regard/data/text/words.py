@@ -6,7 +6,9 @@ before it.
 """
 
 import unicodedata
+from collections.abc import Iterable
 from functools import lru_cache
+from typing import Literal
 
 # Thai and Lao, Myanmar, Khmer, the Han iteration marks, kana, Han with its extensions
 _UNSPACED = (
@@ -20,6 +22,8 @@ _UNSPACED = (
     (0xF900, 0xFAFF),
     (0x20000, 0x3FFFF),
 )
+_KANA = (0x3040, 0x30FF)
+_HAN = ((0x3005, 0x3007), (0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0xF900, 0xFAFF), (0x20000, 0x3FFFF))
 _APOSTROPHES = "'’"
 
 OPENING = "([{<¿¡«‹“„‘#@/-–—"
@@ -68,6 +72,46 @@ def word_spans(text: str) -> list[range]:
 def split_words(text: str) -> list[str]:
     """The words of a text, e.g. ``"The boy's dog."`` → ``["The", "boy's", "dog", "."]``."""
     return [text[span.start : span.stop] for span in word_spans(text)]
+
+
+def spaced_words(text: str) -> list[str]:
+    """The words between white space; each character of a script that is written without spaces is a word of its own.
+
+    E.g. ``"Hi, 你好."`` → ``["Hi,", "你", "好", "."]``.
+    """
+    parts: list[str] = []
+    in_unspaced = False
+    for character in text:
+        kind = character_class(character)
+        if kind == "unspaced" or (in_unspaced and kind != "mark"):
+            parts.append(" ")
+        if kind != "mark":
+            in_unspaced = kind == "unspaced"
+        parts.append(character)
+    return "".join(parts).split()
+
+
+def main_script(texts: Iterable[str]) -> Literal["spaced", "chinese", "japanese", "unspaced"]:
+    """How the words of texts are written.
+
+    Returns:
+        ``"spaced"``: with spaces between them. Otherwise a quarter of the letters or more belong to a script without
+        spaces: ``"japanese"`` (kana), ``"chinese"`` (Han without kana) or ``"unspaced"`` (Thai, Lao, Khmer, Myanmar).
+    """
+    letters = kana = han = unspaced = 0
+    for text in texts:
+        for character in text:
+            kind, code = character_class(character), ord(character)
+            letters += kind in ("letter", "unspaced")
+            if kind == "unspaced":
+                unspaced += 1
+                kana += _KANA[0] <= code <= _KANA[1]
+                han += any(first <= code <= last for first, last in _HAN)
+    if 4 * unspaced < max(1, letters):
+        return "spaced"
+    if 2 * (kana + han) < unspaced:
+        return "unspaced"
+    return "japanese" if 20 * kana >= kana + han else "chinese"
 
 
 def has_space_before(word: str, before: str) -> bool:

@@ -1,7 +1,7 @@
-"""The files that compiled kernels are kept in: where, whose they must be, and whether they are undamaged.
+"""The files of compiled kernels: where they are, who must own them, and whether they are undamaged.
 
-A file holds the machine code of one kernel, and a SHA-256 sum over that, the file's name and all that it holds for. The
-sum is verified before anything of the file is used, and nothing is unpickled. Files are loaded only if they and their
+A file contains the machine code of one kernel, and a SHA-256 sum over that code, the file's name and its target. The
+sum is verified before any of the file is used, and nothing is unpickled. Files are loaded only if they and their
 folders belong to the user and no other user can write them.
 """
 
@@ -23,34 +23,34 @@ LOG = logging.getLogger("regard")
 
 _MAGIC = b"regard kernel 1\n"
 _SUM = hashlib.sha256().digest_size
-_LARGEST = 1 << 28
-"""Bytes; the largest kernel has less than a hundredth of it."""
+_MAX_BYTES = 1 << 28
+"""Maximum bytes of a file; the largest kernel has less than a hundredth of them."""
 
 _FOLDER = re.compile(r"kernels-[0-9a-f]{16}")
 _FILE = re.compile(r"\w+-[0-9a-f]{16}\.(kernel|choice)(\.\w+\.part)?")
-"""Names of our files; earlier versions wrote those that end with ``.choice``."""
+"""Names of the cache's files; earlier versions wrote those that end with ``.choice``."""
 
-# A named pipe must not block, a symbolic link must not lead elsewhere.
+# A named pipe must not block, and a symbolic link must not be followed.
 _READ = os.O_RDONLY | sum(getattr(os, name, 0) for name in ("O_NONBLOCK", "O_NOFOLLOW", "O_BINARY"))
 
 
 class DamagedFileError(Exception):
-    """A file does not hold what was stored in it; the message is the reason."""
+    """A file does not contain what was stored in it; the message is the reason."""
 
 
 class _UntrustedFolderError(Exception):
-    """Somebody else could put machine code into a folder; the message says why."""
+    """Another user could put machine code into a folder; the message says why."""
 
 
 def load(path: Path, target: bytes) -> bytes | None:
-    """What `store` wrote; None if there is no file.
+    """Return what `store` wrote; None if there is no file.
 
     Args:
         path: the file.
-        target: what it must have been stored for.
+        target: the target that it must have been stored for.
 
     Raises:
-        DamagedFileError: the file is not as it was stored, or not the user's own.
+        DamagedFileError: the file is not as it was stored, or does not belong to the user.
     """
     try:
         content = _read(path)
@@ -58,25 +58,25 @@ def load(path: Path, target: bytes) -> bytes | None:
         return None
     except OSError as error:
         raise DamagedFileError(error.strerror or str(error)) from error
-    head = len(_MAGIC) + _SUM
-    payload = content[head:]
-    if content[:head] != _MAGIC + _checksum(path, target, payload):
+    header_size = len(_MAGIC) + _SUM
+    payload = content[header_size:]
+    if content[:header_size] != _MAGIC + _checksum(path, target, payload):
         raise DamagedFileError("its checksum does not match")
     return payload
 
 
 def store(path: Path, target: bytes, payload: bytes) -> None:
-    """Write a file at once or not at all, also while other processes write it.
+    """Write a file completely or not at all, even while other processes write it.
 
     Raises:
         OSError: the file cannot be written.
     """
-    handle, part = tempfile.mkstemp(dir=path.parent, prefix=f"{path.name}.", suffix=".part")
+    descriptor, part = tempfile.mkstemp(dir=path.parent, prefix=f"{path.name}.", suffix=".part")
     try:
-        with os.fdopen(handle, "wb") as file:
+        with os.fdopen(descriptor, "wb") as file:
             file.write(_MAGIC + _checksum(path, target, payload) + payload)
         if path.is_dir() and not path.is_symlink():
-            # A folder cannot be replaced by a file, and what is in it is not ours to remove.
+            # A file cannot replace a folder, and the folder's content is not ours to remove.
             path.rename(tempfile.mktemp(dir=path.parent, prefix=f"{path.name}.", suffix=".damaged"))
         os.replace(part, path)
     finally:
@@ -84,53 +84,53 @@ def store(path: Path, target: bytes, payload: bytes) -> None:
 
 
 def _checksum(path: Path, target: bytes, payload: bytes) -> bytes:
-    # Each part's length is fixed or ends with a byte that the part cannot have.
+    # Each part has a fixed length, or ends with a byte that cannot occur in it.
     return hashlib.sha256(hashlib.sha256(target).digest() + path.name.encode() + b"\0" + payload).digest()
 
 
 def _read(path: Path) -> bytes:
-    handle = os.open(path, _READ)
+    descriptor = os.open(path, _READ)
     try:
-        status = os.fstat(handle)
+        status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
-            raise DamagedFileError("it is not a file")
+            raise DamagedFileError("it is not a regular file")
         if hasattr(os, "getuid") and status.st_uid != os.getuid():
             raise DamagedFileError("it belongs to another user")
         if hasattr(os, "getuid") and status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
             raise DamagedFileError("other users can write it")
-        if status.st_size > _LARGEST:
+        if status.st_size > _MAX_BYTES:
             raise DamagedFileError("it is too large")
-        with os.fdopen(handle, "rb", closefd=False) as file:
-            return file.read(_LARGEST)
+        with os.fdopen(descriptor, "rb", closefd=False) as file:
+            return file.read(_MAX_BYTES)
     finally:
-        os.close(handle)
+        os.close(descriptor)
 
 
 @cache
 def cache_folder() -> Path | None:
-    """The folder of this machine's kernels; None if nothing can be kept."""
+    """Return the folder of this machine's kernels; None if there is none."""
     return open_folder(hashlib.sha256(target()).hexdigest()[:16])
 
 
 def open_folder(fingerprint: str) -> Path | None:
-    """The folder for kernels of this fingerprint, made if need be; None if there is no place for one.
+    """Return the folder for kernels of this fingerprint, created if necessary; None if no location can have one.
 
-    ``$REGARD_CACHE`` if it is set and not empty, else the user's cache folder, else the folder for temporary files. A
-    place that other users could change is named in one line, and not used.
+    It is in ``$REGARD_CACHE`` if that is set and not empty, else in the user's cache folder, else in the folder for
+    temporary files. A location that other users could change is not used, and a warning names it.
 
     Raises:
         ArgumentError: ``$REGARD_CACHE`` is a relative path.
     """
-    for root, names in _places():
+    for root, names in _locations():
         try:
             folder = _trusted(root, names, f"kernels-{fingerprint}", make=True)
-            # A folder that can only be read is worth it for the kernels in it.
+            # A read-only folder is useful if it contains kernels.
             if is_writable(folder) or files_of(folder):
                 return folder
         except OSError:
             continue
         except _UntrustedFolderError as error:
-            LOG.warning("no compiled kernels are kept in %s: %s", root.joinpath(*names), error)
+            LOG.warning("no compiled kernels are stored in %s: %s", root.joinpath(*names), error)
     return None
 
 
@@ -143,8 +143,8 @@ def is_writable(folder: Path) -> bool:
 
 
 def all_folders() -> Iterator[Path]:
-    """Every folder of kernels of this user that exists, of whatever version and processor."""
-    for root, names in _places():
+    """Yield every existing folder of this user's kernels, of any version and processor."""
+    for root, names in _locations():
         try:
             folder = _trusted(root, names, make=False)
             for entry in sorted(folder.iterdir()):
@@ -155,17 +155,20 @@ def all_folders() -> Iterator[Path]:
 
 
 def files_of(folder: Path) -> dict[Path, int]:
-    """The files in a folder that `store` wrote, finished or not, damaged or not, and how many bytes each has."""
-    found = {}
+    """Return the files in a folder that `store` wrote, even unfinished or damaged ones, with their sizes in bytes."""
+    sizes = {}
     for path in sorted(folder.iterdir()):
         status = path.lstat()
         if _FILE.fullmatch(path.name) and stat.S_ISREG(status.st_mode):
-            found[path] = status.st_size
-    return found
+            sizes[path] = status.st_size
+    return sizes
 
 
 def clear() -> tuple[int, int]:
-    """Remove every file that `store` wrote, and folders that are empty then; how many files and bytes it were.
+    """Remove every file that `store` wrote, and the folders that are empty then.
+
+    Returns:
+        The number of removed files, and of their bytes.
 
     Raises:
         OSError: a file cannot be removed.
@@ -180,29 +183,29 @@ def clear() -> tuple[int, int]:
     return files, size
 
 
-def _places() -> Iterator[tuple[Path, tuple[str, ...]]]:
-    """Where to look, best first: a folder that is the user's own affair, and the folders in it that are regard's."""
-    own = os.environ.get("REGARD_CACHE")
-    if own:
-        if not os.path.isabs(own):
-            raise ArgumentError(f"REGARD_CACHE must be an absolute path; it is {own!r:.200}")
-        yield Path(own), ("regard",)
+def _locations() -> Iterator[tuple[Path, tuple[str, ...]]]:
+    """Yield the locations, best first: a folder that the user manages, and the names of regard's folders in it."""
+    chosen = os.environ.get("REGARD_CACHE")
+    if chosen:
+        if not os.path.isabs(chosen):
+            raise ArgumentError(f"REGARD_CACHE must be an absolute path; it is {chosen!r:.200}")
+        yield Path(chosen), ("regard",)
         return
     user = os.environ.get("XDG_CACHE_HOME", "")
     with suppress(RuntimeError):
-        # The standard of these folders says to ignore a relative path.
+        # The XDG specification says to ignore a relative path.
         root = Path(user) if os.path.isabs(user) else Path.home() / ".cache"
         if root.is_absolute():
             yield root, ("regard",)
-    # In a folder that all users share, each needs a name of their own.
+    # In a folder that all users share, each user needs a separate name.
     name = str(os.getuid()) if hasattr(os, "getuid") else os.environ.get("USERNAME", "user")
     yield Path(tempfile.gettempdir()), (f"regard-{name}", "regard")
 
 
-def _trusted(root: Path, names: tuple[str, ...], *more: str, make: bool) -> Path:
-    """The folder of these names in the root, if no other user can change what is in it."""
+def _trusted(root: Path, names: tuple[str, ...], *subfolders: str, make: bool) -> Path:
+    """Return the folder with these names below the root, unless another user can change its content."""
     folder = root
-    for name in (None, *names, *more):
+    for name in (None, *names, *subfolders):
         folder = folder / name if name else root
         if make:
             _make(folder)
@@ -218,12 +221,12 @@ def _make(folder: Path) -> None:
 
 
 def _check_owner(folder: Path, shared: bool) -> None:
-    """Raise _UntrustedFolderError unless the folder is the user's own.
+    """Raise _UntrustedFolderError unless the folder belongs to the user.
 
     Args:
-        folder: exists; a symbolic link must itself be the user's own, and lead to such a folder.
-        shared: whether it may also be the system's, and then open to all if the sticky bit keeps each user's
-            entries apart; or open to the user's group, as all folders are where each user has a group.
+        folder: an existing folder; a symbolic link must belong to the user, and so must the folder it leads to.
+        shared: whether the folder may also belong to the system, writable by all if the sticky bit protects each
+            user's entries; or be writable by the user's group, as is usual where each user has a group.
     """
     if not hasattr(os, "getuid"):
         return

@@ -1,7 +1,7 @@
 """Compiling a kernel, and the process that does it: ``python -m regard.kernels.cpu.compiling NICENESS``.
 
 The process reads one kernel from each line of its input, compiles it, stores it in the cache, and answers with a line
-(see `regard.kernels.cpu.compiling_process`). It imports Numba, and no PyTorch.
+(see `regard.kernels.cpu.compiling_process`). It imports Numba, but not PyTorch.
 """
 
 import hashlib
@@ -22,16 +22,16 @@ from regard.kernels.cpu.machine_code import MachineCode
 from regard.kernels.cpu.target import KERNELS, target
 
 IDLE = 20.0
-"""Seconds after which the process ends if no other kernel is requested: until then kernels share compiled parts."""
+"""Seconds without a request after which the process ends. Until then, kernels share compiled parts."""
 
 
 class Source(NamedTuple):
-    """A kernel's source: what it is compiled from.
+    """The source of a kernel.
 
     Attributes:
-        module: where the maker of its body is defined, by its full name.
-        maker: its name there.
-        words: what it is compiled for, words of letters, digits and underscores.
+        module: full name of the module that defines the maker of the kernel's body.
+        maker: name of the maker.
+        words: what the kernel is specialized for, words of letters, digits and underscores.
     """
 
     module: str
@@ -44,62 +44,61 @@ class Source(NamedTuple):
         return "_".join((self.maker, *self.words))
 
     def path(self, folder: Path) -> Path:
-        """The kernel's file, whose name tells it from all others of the same target."""
-        text = b""
+        """Return the kernel's file, whose name is unique among all kernels for the same target."""
+        module_source = b""
         if not self.module.startswith(f"{KERNELS}."):
             spec = find_spec(self.module)
             assert spec is not None, self.module
             assert spec.origin is not None, self.module
-            text = Path(spec.origin).read_bytes()
-        key = hashlib.sha256(repr(((self.module, self.maker, *self.words), text)).encode()).hexdigest()[:16]
+            module_source = Path(spec.origin).read_bytes()
+        key = hashlib.sha256(repr(((self.module, self.maker, *self.words), module_source)).encode()).hexdigest()[:16]
         return folder / f"{self.name}-{key}.kernel"
 
     def compile(self) -> tuple[MachineCode, bool]:
         """Compile the kernel in this process.
 
         Returns:
-            the code, and whether other processes can use it: with some of Numba's settings it holds addresses of this
-            one.
+            The code, and whether other processes can use it: with some of Numba's settings it contains addresses of
+            this process.
         """
         from regard.kernels.cpu.bodies.compiler import compiled
 
         return compiled(getattr(import_module(self.module), self.maker)(*self.words), self.name)
 
 
-NOT_LASTING = "with Numba's settings, they hold addresses of the process that compiled them"
+NOT_PORTABLE = "with Numba's settings, they contain addresses of the process that compiled them"
 """Why some kernels cannot be stored."""
 
 
 def compile_and_store(source: Source) -> None:
-    """Compile a kernel and store it in the cache, unless it is there.
+    """Compile a kernel and store it in the cache, unless it is stored already.
 
     Raises:
-        RuntimeError: it cannot be stored; the message says why.
-        OSError: likewise.
+        RuntimeError, OSError: the kernel cannot be stored; the message says why.
     """
     folder = cache.cache_folder()
     if folder is None:
-        raise RuntimeError("no cache folder can be written")
+        raise RuntimeError("no cache folder is writable")
     path = source.path(folder)
     try:
         if cache.load(path, target()) is not None:
             return
     except cache.DamagedFileError:
-        pass  # it is replaced
-    code, is_lasting = source.compile()
-    if not is_lasting:
-        raise RuntimeError(f"compiled kernels cannot be kept: {NOT_LASTING}")
+        pass  # the file is replaced below
+    code, is_portable = source.compile()
+    if not is_portable:
+        raise RuntimeError(f"compiled kernels cannot be stored: {NOT_PORTABLE}")
     cache.store(path, target(), code.content)
 
 
 def _serve() -> None:
-    """Compile what the input's lines say until it ends, or nothing was said for a while.
+    """Compile the kernels that the input's lines name, until the input ends or no request has come for `IDLE` seconds.
 
-    The argument says by how much its priority is below that of the process that started it.
+    The command line's argument is the niceness relative to the process that started this one.
     """
     if hasattr(os, "nice"):
         os.nice(int(sys.argv[1]))
-    # Only answers go to the output; whatever a library prints goes to the error output.
+    # Only answers go to stdout; whatever a library prints goes to stderr.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     lines: queue.Queue[str] = queue.Queue()
@@ -117,10 +116,10 @@ def _serve() -> None:
             compile_and_store(source)
         except Exception as error:
             failure = f"{type(error).__name__}: {error}"
-        # Where the process that asked has ended, what it asked for serves the next one.
+        # If the requesting process has ended, the kernel serves the next one.
         with suppress(OSError):
             print(json.dumps([source.name, failure, time.monotonic() - started]), file=answers, flush=True)
-    # Taking all modules down takes longer than a small kernel to load, and somebody may wait.
+    # A regular exit takes longer than loading a small kernel, and a process may be waiting.
     os._exit(0)
 
 

@@ -1,9 +1,9 @@
-"""The process that compiles this process's kernels: a worker at low priority, started when a kernel is missing.
+"""Workers: processes that compile this process's kernels, at low priority, started when a kernel is missing.
 
-Where a call waits for a kernel, a worker at the caller's own priority compiles it: on a busy machine a low one would
-hardly ever run. A worker is told each kernel that is missing, and compiles one after the other. It has a lifetime of
-its own: it ends when it has compiled what it was asked for and this process has ended, or a while after the last
-request. So a process that ends while something compiles ends at once, and the kernel is there the next time.
+If a call waits for a kernel, a worker at the caller's own priority compiles it: on a busy machine, one at low priority
+would hardly ever run. A worker compiles the requested kernels one after the other. It ends when this process has ended
+and all requests are served, or some time after the last request. So a process that ends while a kernel is being
+compiled ends at once, and the kernel is available the next time.
 
 A kernel that could not be compiled is not requested again, and the reason is logged once.
 """
@@ -23,22 +23,22 @@ from regard.kernels.cpu.compiling import Source
 
 LOG = logging.getLogger("regard")
 
-LONGEST = 600.0
-"""Seconds after which a kernel is no longer waited for; it takes a few, and more on a busy machine."""
+TIMEOUT = 600.0
+"""Seconds after which a call stops waiting for a kernel, which usually takes a few."""
 
 _PROGRAM = "regard.kernels.cpu.compiling"
 
 
 class CompilingProcess:
-    """What this process knows of a worker.
+    """The state of a worker as this process knows it.
 
     Args:
-        niceness: by how much the worker's priority is below this process's.
+        niceness: the worker's niceness relative to this process.
 
     Attributes:
-        failures: reasons why kernels were not compiled, by their names.
-        crashes: names of those at which the worker ended.
-        start_failure: why no process can be started; None if nothing is known against it.
+        failures: by the name of a kernel, the reason why it was not compiled.
+        crashes: names of the kernels at which the worker crashed.
+        start_failure: why no worker can be started; None if no attempt has failed.
     """
 
     start_failure: str | None = None
@@ -48,11 +48,11 @@ class CompilingProcess:
         self._lock = ForkLock()
         self.forget()
         if hasattr(os, "register_at_fork"):  # Windows has no fork
-            # The worker answers the process that started it.
+            # A worker answers only the process that started it.
             os.register_at_fork(after_in_child=self.forget)
 
     def forget(self) -> None:
-        """Know of no worker."""
+        """Forget the worker and all its kernels."""
         CompilingProcess.start_failure = None
         self.failures: dict[str, str] = {}
         self.crashes: set[str] = set()
@@ -60,25 +60,25 @@ class CompilingProcess:
         self._pending: dict[str, tuple[Source, threading.Event]] = {}
 
     def obstacle(self) -> str | None:
-        """Why no worker can compile anything; None if one can."""
+        """Return the reason why no worker can compile anything; None if one can."""
         if CompilingProcess.start_failure is not None:
             return CompilingProcess.start_failure
         if not os.path.basename(sys.executable or "").lower().startswith(("python", "pypy")):
-            return "there is no Python interpreter to start a process with that compiles kernels"
+            return "there is no Python interpreter to start a compiling process with"
         folder = cache.cache_folder()
         if folder is None or not cache.is_writable(folder):
-            return "no folder can be written for compiled kernels; set REGARD_CACHE to one of your own"
+            return "no folder for compiled kernels is writable; set REGARD_CACHE to one of your own"
         return None
 
     def is_compiling(self, name: str) -> bool:
-        """Whether a kernel was asked for, and is not there yet."""
+        """Whether a kernel was requested and is not finished."""
         return name in self._pending
 
     def request(self, source: Source) -> threading.Event | None:
-        """Ask the worker to compile a kernel, unless that was done; what tells that it has answered.
+        """Ask the worker to compile a kernel, unless it was asked already.
 
         Returns:
-            None if the kernel cannot be compiled there.
+            The event that is set when the worker has answered; None if a worker cannot compile the kernel.
         """
         with self._lock:
             if source.name in self._pending:
@@ -87,37 +87,40 @@ class CompilingProcess:
                 return None
             self._pending[source.name] = source, threading.Event()
             answered = self._pending[source.name][1]
-            if self._niceness:  # a call that waits has said so
+            if self._niceness:  # a call that waits has logged this
                 LOG.info("compiling the CPU kernel %r in another process ...", source.name)
             self._send([source])
             return answered
 
     def compile(self, source: Source) -> str | None:
-        """Have a kernel compiled, and wait for it; why it was not, or None if it was.
+        """Have a kernel compiled, and wait for it.
+
+        Returns:
+            The reason why it was not compiled; None if it was.
 
         Raises:
-            BackendError: the worker ended or hung while it compiled the kernel, as this process would, too.
+            BackendError: the worker crashed or hung while it compiled the kernel; this process would, too.
         """
         answered = self.request(source)
-        if answered is not None and not answered.wait(LONGEST):
-            raise BackendError(f"the process that compiles kernels did not answer for {LONGEST:.0f} s")
+        if answered is not None and not answered.wait(TIMEOUT):
+            raise BackendError(f"the process that compiles kernels did not answer for {TIMEOUT:.0f} s")
         if source.name in self.crashes:
             raise BackendError(f"the CPU kernel {source.name!r} was not compiled: {self.failures[source.name]}")
         return self.failures.get(source.name) or (self.obstacle() if answered is None else None)
 
     def wait(self) -> None:
-        """Wait until every kernel that was asked for is compiled or has failed."""
+        """Wait until every requested kernel is compiled or has failed."""
         for _, answered in list(self._pending.values()):
-            answered.wait(LONGEST)
+            answered.wait(TIMEOUT)
 
     def _send(self, sources: list[Source]) -> None:
-        """Tell the worker these kernels; start it if there is none."""
+        """Send these kernels to the worker; start one if there is none."""
         try:
             if self._process is None:
-                process = _started(self._niceness)
+                process = _start_process(self._niceness)
                 try:
                     threading.Thread(target=self._listen, args=(process,), daemon=True).start()
-                except RuntimeError:  # there are too many threads, or Python is about to end
+                except RuntimeError:  # too many threads, or the interpreter is shutting down
                     process.kill()
                     process.communicate()
                     raise
@@ -126,16 +129,16 @@ class CompilingProcess:
             for source in sources:
                 print(json.dumps([source.module, source.maker, *source.words]), file=self._process.stdin, flush=True)
         except BrokenPipeError:
-            pass  # it has just ended; the listener goes on with what it left
+            pass  # it has just ended; the listener sends what is pending to a new one
         except (OSError, ValueError, RuntimeError) as error:
             if CompilingProcess.start_failure is None:
-                CompilingProcess.start_failure = f"no process can be started that compiles kernels: {error}"
+                CompilingProcess.start_failure = f"no compiling process can be started: {error}"
                 LOG.warning("%s", CompilingProcess.start_failure)
             for source in sources:
                 self._answer(source.name)
 
     def _listen(self, process: "subprocess.Popen[str]") -> None:
-        """Take the worker's answers until it has ended; then go on with what it left."""
+        """Read the worker's answers until it ends; then send what is pending to a new one."""
         answers = 0
         assert process.stdout is not None
         with process.stdout as output:
@@ -143,7 +146,7 @@ class CompilingProcess:
                 try:
                     name, failure, seconds = json.loads(line)
                 except (ValueError, TypeError):
-                    continue  # a line that is no answer
+                    continue  # the line is not an answer
                 answers += 1
                 if failure is not None:
                     self._fail(name, failure)
@@ -153,18 +156,18 @@ class CompilingProcess:
         code = process.wait()
         assert process.stdin is not None
         with self._lock:
-            with suppress(OSError):  # of lines that were not read
+            with suppress(OSError):  # unread lines may be left in the pipe
                 process.stdin.close()
             if self._process is not process:
                 return  # after a fork, or `forget`
             self._process = None
-            left = [source for source, _ in self._pending.values()]
-            if left and (code or not answers):
-                self.crashes.add(left[0].name)
-                self._fail(left[0].name, f"the process that compiles kernels ended (exit code {code})")
-                self._answer(left.pop(0).name)
-            if left:
-                self._send(left)
+            pending = [source for source, _ in self._pending.values()]
+            if pending and (code or not answers):
+                self.crashes.add(pending[0].name)
+                self._fail(pending[0].name, f"the process that compiles kernels ended (exit code {code})")
+                self._answer(pending.pop(0).name)
+            if pending:
+                self._send(pending)
 
     def _fail(self, name: str, reason: str) -> None:
         self.failures[name] = reason
@@ -176,8 +179,8 @@ class CompilingProcess:
             entry[1].set()
 
 
-def _started(niceness: int) -> "subprocess.Popen[str]":
-    """A new worker. It finds modules where this process finds them, and nowhere else."""
+def _start_process(niceness: int) -> "subprocess.Popen[str]":
+    """Start a worker, which finds modules exactly where this process finds them."""
     paths = os.pathsep.join(path or os.getcwd() for path in sys.path if isinstance(path, str))
     return subprocess.Popen(
         [sys.executable, "-P", "-m", _PROGRAM, str(niceness)],
@@ -186,7 +189,7 @@ def _started(niceness: int) -> "subprocess.Popen[str]":
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
-        # A terminal's Ctrl-C is for this process alone.
+        # Ctrl-C in a terminal must not reach the worker.
         start_new_session=True,
         creationflags=sum(
             getattr(subprocess, name, 0)

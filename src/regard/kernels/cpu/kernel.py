@@ -1,9 +1,9 @@
-"""Kernels: machine code that is compiled once for a machine, and kept.
+"""Kernels: machine code that is compiled once for a machine, and stored.
 
-It is kept in a folder of the user's cache (`cache`) that is named after all that the code depends on (`target`), so
-code of another version or processor is never loaded. What is missing there is compiled by another process
-(`compiling_process`): this one loads machine code and no compiler. A kernel that a call waits for is compiled here only
-if the other process cannot be started or cannot store it.
+It is stored in a folder of the user's cache (`cache`) whose name identifies all that the code depends on (`target`), so
+that code of another version or processor is never loaded. Another process (`compiling_process`) compiles the missing
+kernels: this process loads machine code, and no compiler. It compiles a kernel that a call waits for only if the other
+process cannot be started or cannot store it.
 """
 
 import logging
@@ -18,7 +18,7 @@ from regard.fork_lock import ForkLock
 from regard.kernels.availability import must_wait, why_missing
 from regard.kernels.cpu import cache
 from regard.kernels.cpu.cache import DamagedFileError
-from regard.kernels.cpu.compiling import NOT_LASTING, Source
+from regard.kernels.cpu.compiling import NOT_PORTABLE, Source
 from regard.kernels.cpu.compiling_process import BACKGROUND, FOREGROUND
 from regard.kernels.cpu.machine_code import MachineCode
 from regard.kernels.cpu.target import target
@@ -29,24 +29,25 @@ if why_missing() is not None:
 LOG = logging.getLogger("regard")
 
 _COMPILER = ForkLock()
-"""Held while LLVM links and Numba compiles in this process: a fork waits for it, so that a child can do both."""
+"""Locked while LLVM links or Numba compiles in this process. A fork waits for it, so that a child can do both."""
 
 
 class Kernel:
-    """A function of one address, loaded when it is first wanted, and compiled where it is missing.
+    """A function of one address, loaded on first use, and compiled if it is missing.
 
     Args:
-        module: where the maker of its body is defined, by its full name.
-        maker: its name there; called with the words, it gives the body, ``(address) -> None``, in the part of Python
-            that Numba compiles. Every thread calls that with the address of the same arguments.
-        words: what it is compiled for, words of letters, digits and underscores. The kernel is named after them.
+        module: full name of the module that defines the maker of the kernel's body.
+        maker: name of the maker; called with the words, it returns the body, ``(address) -> None``, in the subset of
+            Python that Numba compiles. Every thread calls the body with the address of the same arguments.
+        words: what the kernel is specialized for, words of letters, digits and underscores. The kernel is named
+            after them.
     """
 
     def __init__(self, module: str, maker: str, *words: str):
         self.source = Source(module, maker, words)
         self.name = self.source.name
         self._address: int | None = None
-        self._content: bytes | None = None  # of its file, once it was read and until it is linked
+        self._content: bytes | None = None  # the content of its file, from reading until linking
         self._failure: BackendError | None = None
 
     @property
@@ -55,10 +56,10 @@ class Kernel:
 
     @property
     def is_compiled(self) -> bool:
-        """Whether it is loaded, or kept on disk, so that a call does not wait for a compiler."""
+        """Whether the kernel is loaded, or stored on disk, so that a call does not wait for a compiler."""
         if self._address is None and self._content is None:
             folder = cache.cache_folder()
-            # In a folder that may not be looked into nothing exists; a path's own method would raise.
+            # In an unreadable folder no file exists for `os.path.exists`; a path's own method would raise.
             if folder is not None and os.path.exists(path := self.source.path(folder)):
                 with suppress(DamagedFileError):
                     self._content = cache.load(path, target())
@@ -70,9 +71,9 @@ class Kernel:
         return self.load() if self._address is None else self._address
 
     def load(self) -> int:
-        """Load the machine code, and have it compiled if it is missing; its address.
+        """Load the machine code, compiled first if it is missing, and return its address.
 
-        Two threads may load it at once: each gets an address of its own code, and both are good.
+        If two threads load it at once, each links code of its own, and both addresses are valid.
 
         Raises:
             BackendError: the kernel cannot be compiled.
@@ -91,9 +92,9 @@ class Kernel:
         return address
 
     def _load_stored(self) -> int | None:
-        """The address of the code that the cache has; None where it has none, which is said."""
+        """Return the address of the code in the cache; if there is none, log that and return None."""
         folder = cache.cache_folder()
-        where = "for this process only: no cache folder can be written" if folder is None else f"kept in {folder}"
+        storage = "for this process only: no cache folder is writable" if folder is None else f"stored in {folder}"
         if folder is not None:
             path = self.source.path(folder)
             try:
@@ -104,11 +105,11 @@ class Kernel:
             except (DamagedFileError, RuntimeError) as error:
                 LOG.warning("the cached kernel %s is damaged (%s): compiling it again ...", path, error)
                 return None
-        LOG.warning("compiling the CPU kernel %r for this machine (%s) ...", self.name, where)
+        LOG.warning("compiling the CPU kernel %r for this machine (%s) ...", self.name, storage)
         return None
 
     def _compile(self) -> int:
-        """Have the kernel compiled by the worker, or compile it here if there is none; its address."""
+        """Have a worker compile the kernel, or compile it here if there is none; return its address."""
         started = time.monotonic()
         failure = FOREGROUND.compile(self.source)
         address = None if failure is not None else self._load_stored()
@@ -120,26 +121,26 @@ class Kernel:
     def _compile_here(self) -> int:
         try:
             with _COMPILER:
-                code, is_lasting = self.source.compile()
+                code, is_portable = self.source.compile()
         except Exception as error:
             raise BackendError(
                 f"the CPU kernel {self.name!r} cannot be compiled ({type(error).__name__}: {error}); "
                 "choose another backend"
             ) from error
         folder = cache.cache_folder()
-        if not is_lasting:
-            _say_once(f"compiled kernels cannot be kept: {NOT_LASTING}")
+        if not is_portable:
+            _warn_once(f"compiled kernels cannot be stored: {NOT_PORTABLE}")
         elif folder is not None:
             try:
                 cache.store(self.source.path(folder), target(), code.content)
             except OSError as error:
-                _say_once(f"compiled kernels cannot be kept in {folder}: {error.strerror or error}")
+                _warn_once(f"compiled kernels cannot be stored in {folder}: {error.strerror or error}")
         with _COMPILER:
             return code.link()
 
 
 def delay(kernels: Iterable[Kernel]) -> str | None:
-    """Why a call would have to wait for one of these kernels, in words; None if all of them are compiled."""
+    """Return the reason why a call would have to wait for one of these kernels; None if all are compiled."""
     missing = [kernel for kernel in kernels if not kernel.is_compiled]
     if not missing:
         return None
@@ -153,9 +154,9 @@ def delay(kernels: Iterable[Kernel]) -> str | None:
 
 
 def are_usable(kernels: Iterable[Kernel]) -> bool:
-    """Whether a caller that has another way may use these kernels: if they are compiled, or if it has to wait for them.
+    """Whether a caller with an alternative may use these kernels: they are compiled, or it has to wait for them.
 
-    Kernels that are missing are compiled in the background.
+    Missing kernels are compiled in the background.
     """
     missing = [kernel for kernel in kernels if not kernel.is_compiled]
     if not missing or must_wait():
@@ -165,10 +166,10 @@ def are_usable(kernels: Iterable[Kernel]) -> bool:
 
 
 def request(kernels: Iterable[Kernel], awaited: bool = False) -> None:
-    """Have kernels compiled that are missing.
+    """Have the missing ones of these kernels compiled.
 
     Args:
-        kernels: in the order in which they are wanted.
+        kernels: the kernels in the order in which they are needed.
         awaited: whether a call is going to wait for them.
     """
     process = FOREGROUND if awaited else BACKGROUND
@@ -178,5 +179,5 @@ def request(kernels: Iterable[Kernel], awaited: bool = False) -> None:
 
 
 @cached
-def _say_once(message: str) -> None:
+def _warn_once(message: str) -> None:
     LOG.warning("%s", message)

@@ -1,13 +1,13 @@
-"""What kernels are called with: the inputs of attention, the readings, and the layout of the numbers that kernels read.
+"""The arguments of kernels: the inputs of attention, the readings, and the layout of the record that kernels read.
 
-A kernel is given the address of its arguments: numbers that are filled in Python and read by every thread. Addresses
-and strides are in elements, not bytes; a stride of 0 repeats, an address of 0 means "none".
+A kernel receives the address of its arguments: a record that Python fills and every thread reads. Addresses are in
+bytes and strides in elements; a stride of 0 repeats an element, an address of 0 means "none".
 
-Fields are declared once. An annotation of `KernelInputs` or `ReadingOptions` says a field's type and, in ``Annotated``,
-what a kernel is given of it: the operators' schema, the layout of the arguments and their filling follow from it. A new
-field is one line.
+Each field is declared once. Its annotation in `KernelInputs` or `ReadingOptions` states its type and, in
+``Annotated``, what a kernel reads of it; the operators' schema, the layout of the record and the code that fills it
+follow from that. A new field is one line.
 
-Compiling a kernel needs this file, and no PyTorch, which takes longer to import than a small kernel to compile.
+Compiling a kernel imports this file, and not PyTorch, which takes longer to import than a small kernel to compile.
 """
 
 import math
@@ -26,16 +26,16 @@ if TYPE_CHECKING:
 else:
 
     class Tensor:
-        """The name of PyTorch's tensors in a record."""
+        """Stands for PyTorch's tensors in annotations."""
 
 
 class Strides(NamedTuple):
-    """What a kernel is given of a tensor besides its address.
+    """The strides of a tensor that a kernel reads, besides its address.
 
     Attributes:
-        axes: names of the first axes, whose strides follow as ``<prefix>_<axis>``, in numbers.
-        prefix: of these names; None: the field's own name.
-        repeats: whether an axis of length 1 stands for any length, so that its stride is 0.
+        axes: names of the first axes; their strides, in elements, are called ``<prefix>_<axis>``.
+        prefix: prefix of these names; None: the field's own name.
+        repeats: whether an axis of length 1 broadcasts, so that its stride is 0.
     """
 
     axes: tuple[str, ...]
@@ -44,13 +44,13 @@ class Strides(NamedTuple):
 
 
 class Items(NamedTuple):
-    """Names, after the field's own, of the numbers in a list; the list may be empty."""
+    """The items of a list, called ``<field>_<name>``; the list may be empty."""
 
     names: tuple[str, ...]
 
 
 DIFFERENTIABLE = "differentiable"
-"""Marks an input whose gradient the backward pass returns."""
+"""Marks an input whose gradient is returned by the backward pass."""
 
 _SCHEMA = {
     Tensor: "Tensor",
@@ -66,10 +66,10 @@ class Field(NamedTuple):
     """One field of a record.
 
     Attributes:
-        name: its own.
-        type: the operator's.
-        strides, items: what a kernel is given besides the address or the number.
-        differentiable: whether it has a gradient.
+        name: the field's name.
+        type: its type in the operator's schema.
+        strides, items: what a kernel reads besides the address or the number.
+        differentiable: whether the field has a gradient.
     """
 
     name: str
@@ -81,28 +81,28 @@ class Field(NamedTuple):
 
 @cache
 def fields_of(record: type) -> tuple[Field, ...]:
-    """The fields of a NamedTuple's type, in its order."""
-    declared = []
+    """Return the fields of a NamedTuple class, in its order."""
+    fields = []
     for name, hint in get_type_hints(record, include_extras=True).items():
         plain, *marks = get_args(hint) if get_origin(hint) is Annotated else (hint,)
         strides = next((mark for mark in marks if isinstance(mark, Strides)), None)
         items = next((mark for mark in marks if isinstance(mark, Items)), None)
-        declared.append(Field(name, _SCHEMA[plain], strides, items, DIFFERENTIABLE in marks))
-    return tuple(declared)
+        fields.append(Field(name, _SCHEMA[plain], strides, items, DIFFERENTIABLE in marks))
+    return tuple(fields)
 
 
 def schema_of(record: type) -> str:
-    """The arguments of an operator that takes the record's fields."""
+    """Return the schema of an operator's arguments that are the record's fields."""
     return ", ".join(f"{field.type} {field.name}" for field in fields_of(record))
 
 
 def differentiable(record: type) -> tuple[str, ...]:
-    """Names of the fields that have a gradient."""
+    """Return the names of the fields that have a gradient."""
     return tuple(field.name for field in fields_of(record) if field.differentiable)
 
 
 def layout_of(record: type) -> dict[str, str]:
-    """The numbers that a kernel is given of a record: names, each with its format for `struct`, ``q`` or ``d``."""
+    """Return the names of what a kernel reads of a record, each with its format for `struct`, ``q`` or ``d``."""
     layout: dict[str, str] = {}
     for field in fields_of(record):
         names = _names(field)
@@ -113,67 +113,69 @@ def layout_of(record: type) -> dict[str, str]:
 
 
 def address_of(tensor: "Tensor | None") -> int:
-    """Where a kernel finds a tensor's numbers; 0 for None. Every address that a kernel gets is taken here.
+    """Return the address of a tensor's elements; 0 for None. All addresses that kernels receive come from here.
 
     Raises:
-        KindError: its numbers do not lie in a CPU's memory as they are: `regard.transforms.in_memory`.
+        KindError: the elements are not stored as they are in a CPU's memory: see `regard.transforms.in_memory`.
     """
     if tensor is None:
         return 0
     if tensor.is_neg() or tensor._is_zerotensor() or not tensor.is_cpu:
         raise KindError(
-            f"a compiled kernel reads numbers where they lie in a CPU's memory, and those of this tensor "
-            f"{list(tensor.shape)} are not there (a lazily negated view, zeros without memory, or another device): "
+            f"a compiled kernel reads elements from a CPU's memory, and those of this tensor {list(tensor.shape)} "
+            "are not stored there (a lazily negated view, zeros without memory, or another device): "
             "pass tensor.cpu().clone()"
         )
     return tensor.data_ptr()
 
 
 class Writer:
-    """Writes a record's numbers, addresses, strides and plain numbers, to where a kernel looks for them.
+    """Writes the addresses, strides and numbers of a record into the list of a kernel's arguments.
 
-    Where each of them goes is found once, since a short launch takes no longer than looking it up by name.
+    Positions are looked up once, since looking them up by name takes as long as a short launch.
 
     Args:
-        record: a NamedTuple's type.
-        positions: of the names of `layout_of`, in the list of numbers.
+        record: a NamedTuple class.
+        positions: the position of each name of `layout_of` in the list of arguments.
     """
 
     def __init__(self, record: type, positions: dict[str, int]):
-        tensors, lists, plain = [], [], []
+        tensors, lists, arguments = [], [], []
         for index, field in enumerate(fields_of(record)):
-            own, *more = (positions[name] for name in _names(field))
+            position, *axis_positions = (positions[name] for name in _names(field))
             if field.items is not None:
-                lists.append((index, (own, *more)))
+                lists.append((index, (position, *axis_positions)))
             elif field.type.startswith("Tensor"):
-                tensors.append((index, own, tuple(more), field.strides is not None and field.strides.repeats))
+                tensors.append(
+                    (index, position, tuple(axis_positions), field.strides is not None and field.strides.repeats)
+                )
             else:
-                plain.append((index, own))
-        self._tensors, self._lists, self._plain = tuple(tensors), tuple(lists), tuple(plain)
+                arguments.append((index, position))
+        self._tensors, self._lists, self._plain = tuple(tensors), tuple(lists), tuple(arguments)
 
-    def write(self, record: tuple[Any, ...], numbers: list[float]) -> None:
-        """Write the numbers of one record; nothing for None, nor for items that a list does not have."""
-        for index, own, axes, repeats in self._tensors:
+    def write(self, record: tuple[Any, ...], arguments: list[float]) -> None:
+        """Write one record. Nothing is written for None, nor for items that a list does not have."""
+        for index, address_position, axis_positions, repeats in self._tensors:
             tensor = record[index]
             if tensor is None:
                 continue
-            numbers[own] = address_of(tensor)
+            arguments[address_position] = address_of(tensor)
             if repeats:
-                for axis, step, length in zip(axes, tensor.stride(), tensor.shape, strict=False):
-                    numbers[axis] = 0 if length == 1 else step
-            elif axes:
-                for axis, step in zip(axes, tensor.stride(), strict=False):
-                    numbers[axis] = step
+                for axis, stride, length in zip(axis_positions, tensor.stride(), tensor.shape, strict=False):
+                    arguments[axis] = 0 if length == 1 else stride
+            elif axis_positions:
+                for axis, stride in zip(axis_positions, tensor.stride(), strict=False):
+                    arguments[axis] = stride
         for index, positions in self._lists:
             for position, item in zip(positions, record[index], strict=False):
-                numbers[position] = item
-        for index, own in self._plain:
-            numbers[own] = record[index]
+                arguments[position] = item
+        for index, position in self._plain:
+            arguments[position] = record[index]
 
 
 @cache
 def _names(field: Field) -> tuple[str, ...]:
-    """What a kernel calls the numbers of a field."""
+    """Return the names under which a kernel reads a field."""
     if field.items is not None:
         return tuple(f"{field.name}_{name}" for name in field.items.names)
     if field.strides is None:
@@ -182,61 +184,61 @@ def _names(field: Field) -> tuple[str, ...]:
     return (field.name, *(f"{prefix}_{axis}" for axis in field.strides.axes))
 
 
-CACHE_NUMBERS = 3 << 16
-"""Scores of a block: as many as leave room for keys in a core's own cache."""
+CACHE_SCORES = 3 << 16
+"""Scores of a block: so many leave room for keys in a core's own cache."""
 
 TRANSPOSED_ROWS = 16
-"""Queries from which on keys and values are transposed."""
+"""With so many queries or more, keys and values are transposed."""
 
 FEW_ROWS = 8
-"""Queries up to which products of few rows are faster than BLAS's."""
+"""With so many queries or fewer, the products of few rows are faster than BLAS."""
 
-LEAST_TASKS = 8
-"""Into how many tasks a problem is cut, if it has so many rows: enough to keep a few threads evenly busy."""
+MIN_TASKS = 8
+"""A problem with enough rows is cut into so many tasks or more, which keep a few threads evenly busy."""
 
 SUMS_LIMIT = 1 << 22
-"""Numbers that the separate sums of chunks may take: 16 MiB of float32."""
+"""Maximum number of elements in the separate sums of chunks: 16 MiB of float32."""
 
 READING_ROWS = 24
-"""Rows of a block at most whose weights are only read: with more, that takes as long and more memory."""
+"""Maximum rows of a block in the readings kernel: larger blocks take as long and use more memory."""
 
-KEPT_WEIGHTS = 1 << 22
-"""Weights that are kept for the backward pass at most: 16 MiB of float32."""
+SAVED_WEIGHTS = 1 << 22
+"""Maximum number of weights that are saved for the backward pass: 16 MiB of float32."""
 
 ADDITIVE_WORK = 4.0
-"""Elementary operations for each query, key and feature of an additive score: half a division and what it divides."""
+"""Elementary operations per query, key and feature of an additive score: half a division and its operands."""
 
 _MATRIX = ("batch", "head", "row")
 
 
 class KernelInputs(NamedTuple):
-    """The inputs of a kernel; float32 or float64. The operators' schema and the kernels' record follow from it.
+    """The inputs of a kernel; float32 or float64. The operators' schema and the kernels' record follow from this class.
 
     Attributes:
         query: ``[batch, heads, queries, dim]``.
         key: ``[batch, kv_heads, keys, dim]``.
         value: ``[batch, kv_heads, keys, value_dim]``.
-        weight: of an additive score, ``[heads or 1, dim]``; None for an inner product.
-        relu: whether the units of an additive score are rectified, and not tanh.
-        exponentials, extents: of an additive score's keys, from ``torch.ops.regard_cpu.exponentials``; of rectified
-            units they are the keys themselves, transposed.
-        start, stop: the runs of visible keys of each row, which ascend and do not meet, empty ones behind the others,
+        weight: weight of an additive score, ``[heads or 1, dim]``; None for an inner product.
+        relu: whether the units of an additive score are rectified instead of tanh.
+        exponentials, extents: what ``torch.ops.regard_cpu.exponentials`` returns for an additive score's keys; for
+            rectified units, the transposed keys themselves.
+        start, stop: the runs of visible keys of each row, ascending, with a gap between neighbours and empty runs last,
             int32 ``[batch or 1, heads or 1, queries or 1, runs]``; None: all keys.
-        mask: who of them is visible, bool ``[batch or 1, heads or 1, queries or 1, keys]``; None: all.
+        mask: which keys of the runs are visible, bool ``[batch or 1, heads or 1, queries or 1, keys]``; None: all.
         bias: broadcastable to ``[batch, heads, queries, keys]``, or diagonals ``[heads or 1, queries + keys − 1]``.
-        diagonal: which of both.
+        diagonal: whether ``bias`` holds diagonals.
         sink: score of softmax's sink, ``[heads or 1]``.
-        shift: sigmoid's bias, added to scores, ``[heads or 1]``.
-        alphas: entmax's alpha, ``[heads or 1]``; None: ``alpha``.
-        center, sigma: of a Gaussian window over the weights, ``[batch, heads, queries]``.
-        normalizer: of `regard.kernels.kinds`.
-        alpha: entmax's, where it is one number.
-        scale: of an inner product.
-        temperature: by which scores with their bias are divided.
-        cap: of scores before the bias, or 0.
+        shift: bias of sigmoid, added to scores, ``[heads or 1]``.
+        alphas: alpha of entmax, ``[heads or 1]``; None: ``alpha``.
+        center, sigma: center and sigma of a Gaussian window over the weights, ``[batch, heads, queries]``.
+        normalizer: a code of `regard.kernels.kinds`.
+        alpha: alpha of entmax if it is a single number.
+        scale: factor of an inner product.
+        temperature: divisor of the biased scores.
+        cap: soft cap of the scores before the bias; 0 for none.
         dropout: probability of dropping a weight.
-        seed: of dropout.
-        return_weights: whether the weights are wanted, before dropout; quadratic memory.
+        seed: seed of dropout.
+        return_weights: whether to return the weights before dropout, which takes quadratic memory.
     """
 
     query: Annotated[Tensor, Strides(_MATRIX, repeats=False), DIFFERENTIABLE]
@@ -267,38 +269,38 @@ class KernelInputs(NamedTuple):
 
     @property
     def units(self) -> str:
-        """What the score is made of, as kernels are named: ``product``, or an additive score's ``tanh`` or ``relu``."""
+        """The units of the score, as in kernels' names: ``product``, or ``tanh`` or ``relu`` of an additive score."""
         if self.weight is None:
             return "product"
         return "relu" if self.relu else "tanh"
 
     @property
     def block(self) -> int:
-        """Rows of a block; a function of shapes alone, so that it never depends on threads."""
+        """Rows of a block; a function of shapes alone, so that results do not depend on the number of threads."""
         batch, heads, queries, _ = self.query.shape
-        fitting = max(16, min(64, CACHE_NUMBERS // max(self.key.shape[2], 1)))
-        shared = ceil_div(batch * heads * queries, LEAST_TASKS)
-        return max(1, min(fitting, shared, queries))
+        cached = max(16, min(64, CACHE_SCORES // max(self.key.shape[2], 1)))
+        balanced = ceil_div(batch * heads * queries, MIN_TASKS)
+        return max(1, min(cached, balanced, queries))
 
     @property
     def transposes(self) -> bool:
-        """Whether there are rows enough to make it worth while to transpose keys and values for wide vectors."""
+        """Whether there are enough rows that transposing keys and values for wide vectors pays off."""
         return self.query.shape[2] >= TRANSPOSED_ROWS
 
     @property
-    def keeps_weights(self) -> bool:
-        """Whether weights that are returned are kept for the backward pass.
+    def saves_weights(self) -> bool:
+        """Whether returned weights are saved for the backward pass.
 
-        An additive score takes longer to make again than to read; the weights of longer inputs would take more than a
-        linear pass may. Where scores were capped or weights multiplied by a window, weights alone are not enough.
+        Recomputing an additive score takes longer than reading it. Weights of longer inputs would need more memory than
+        a linear pass may use. If scores are capped or weights multiplied by a window, weights alone are not enough.
         """
         batch, heads, queries, _ = self.query.shape
-        few = batch * heads * queries * self.key.shape[2] <= KEPT_WEIGHTS
+        few = batch * heads * queries * self.key.shape[2] <= SAVED_WEIGHTS
         return self.weight is not None and few and not self.cap and self.center is None
 
     @property
     def runs(self) -> int:
-        """Runs of visible keys that a row may have."""
+        """Maximum number of runs of visible keys in a row."""
         return 1 if self.start is None else self.start.shape[3]
 
     @property
@@ -307,34 +309,34 @@ class KernelInputs(NamedTuple):
         each = 1.0 if self.weight is None else ADDITIVE_WORK
         return each * self.query.numel() * self.key.shape[2]
 
-    def chunks(self, numbers_per_key: int, tasks: int) -> int:
-        """Into how many chunks the rows of one head are cut, where each has ``numbers_per_key`` sums for each key."""
+    def chunks(self, sums_per_key: int, tasks: int) -> int:
+        """Return the number of chunks of a head's rows, if each chunk has ``sums_per_key`` sums for each key."""
         blocks = ceil_div(self.query.shape[2], self.block)
-        affordable = max(1, SUMS_LIMIT // max(tasks * self.key.shape[2] * numbers_per_key, 1))
-        return min(blocks, affordable, ceil_div(LEAST_TASKS, max(tasks, 1)))
+        affordable = max(1, SUMS_LIMIT // max(tasks * self.key.shape[2] * sums_per_key, 1))
+        return min(blocks, affordable, ceil_div(MIN_TASKS, max(tasks, 1)))
 
 
-LEAST_QUERIES = 8
-"""Queries from which on vectors hold numbers of different rows: with fewer, half of their lanes are empty."""
+MIN_LANE_QUERIES = 8
+"""With so many queries or more, the lanes of a vector hold different rows: with fewer, half of them are empty."""
 
-MOST_KEYS = 1024
-"""Keys up to which rows are read side by side; with more, each row fills vectors by itself."""
+MAX_LANE_KEYS = 1024
+"""With so many keys or fewer, rows are read side by side; with more, each row fills vectors by itself."""
 
 
 class ReadingOptions(NamedTuple):
-    """Which readings to take. The operator's schema and the kernel's record follow from it.
+    """The readings that a kernel computes. The operator's schema and the kernel's record follow from this class.
 
     Attributes:
-        entropy, peak, received, distance: whether to.
-        top_k: how many of the largest weights of each row.
+        entropy, peak, received, distance: whether to compute this reading.
+        top_k: how many of the largest weights of each row to return.
         pooled: rows and columns of a coarse map, or empty.
-        row_slots: int64 ``[queries]``: the row of ``weights`` that each query's weights are stored in, −1 for none;
-            None: no weights are stored.
-        stored_rows: how many rows ``weights`` has.
-        first_stored_key, stored_keys: which keys it has: the first, and how many.
+        row_slots: int64 ``[queries]``: the row of ``weights`` that stores each query's weights, −1 for none; None: no
+            weights are stored.
+        stored_rows: number of rows of ``weights``.
+        first_stored_key, stored_keys: the first key of ``weights``, and their number.
         only_stored: whether rows that are not stored need no reading at all.
-        key_offset: what to add to a query's index to get the key it stands at.
-        first_row, all_rows: the first of these rows in the whole problem, and how many that one has.
+        key_offset: what to add to a query's index to get the index of its own key.
+        first_row, all_rows: the index of the first of these rows in the whole problem, and the number of its rows.
     """
 
     entropy: bool = False
@@ -353,9 +355,9 @@ class ReadingOptions(NamedTuple):
     all_rows: int = 1
 
     def fit_lanes(self, inputs: KernelInputs) -> bool:
-        """Whether these are readings of rows with few keys, which are read side by side.
+        """Whether the kernel that reads rows with few keys side by side supports these readings.
 
-        That is so for the statistics of inner products with softmax, where at most one run of keys is seen.
+        It computes the statistics of inner products with softmax if each row has at most one run of visible keys.
         """
         from torch import float32
 
@@ -364,8 +366,8 @@ class ReadingOptions(NamedTuple):
         others = (inputs.sink, inputs.bias, inputs.mask, inputs.center, self.row_slots)
         return (
             plain
-            and queries >= LEAST_QUERIES
-            and inputs.key.shape[2] <= MOST_KEYS
+            and queries >= MIN_LANE_QUERIES
+            and inputs.key.shape[2] <= MAX_LANE_KEYS
             and inputs.runs == 1
             and inputs.cap == 0
             and inputs.temperature == 1
@@ -376,7 +378,7 @@ class ReadingOptions(NamedTuple):
         )
 
     def sizes(self, inputs: KernelInputs) -> dict[str, int]:
-        """Lengths of the axes that readings have."""
+        """Return the lengths of the axes of readings."""
         rows, columns = self.pooled or (0, 0)
         return {
             "queries": inputs.query.shape[2],
@@ -389,7 +391,7 @@ class ReadingOptions(NamedTuple):
         }
 
     def tensors(self, inputs: KernelInputs, chunks: int) -> dict[str, Tensor]:
-        """Unfilled tensors for all readings, in the operator's order; empty ones for those that are not wanted."""
+        """Return unfilled tensors for all readings, in the operator's order; empty ones for readings not requested."""
         from torch import int64
 
         batch, heads = inputs.query.shape[:2]
@@ -399,7 +401,7 @@ class ReadingOptions(NamedTuple):
             shape = [sizes[axis] for axis in reading.axes]
             if reading.over_rows is not None:
                 shape = [chunks, *shape]
-            if not reading.wanted(self):
+            if not reading.is_requested(self):
                 shape = [0] * len(shape)
             dtype = int64 if reading.integer else inputs.query.dtype
             tensors[reading.name] = inputs.query.new_empty(batch, heads, *shape, dtype=dtype)
@@ -410,16 +412,16 @@ class Reading(NamedTuple):
     """One tensor that the readings operator returns.
 
     Attributes:
-        name: its own; in the kernel, that of its address.
-        wanted: whether it is asked for.
-        axes: after batch and heads; lengths are those of `ReadingOptions.sizes`.
-        over_rows: for a reading over many rows, which each chunk of rows makes apart: how chunks are put together.
-        initial: what it holds where a kernel writes nothing.
-        integer: whether its numbers are integers; else they have the inputs' dtype.
+        name: name of the reading; in the kernel, name of its address.
+        is_requested: whether the options request it.
+        axes: names of the axes after batch and heads; `ReadingOptions.sizes` has their lengths.
+        over_rows: how the chunks of a reading over many rows are combined; None for a reading of single rows.
+        initial: the value where a kernel writes nothing.
+        integer: whether the elements are integers; otherwise they have the inputs' dtype.
     """
 
     name: str
-    wanted: Callable[[ReadingOptions], bool]
+    is_requested: Callable[[ReadingOptions], bool]
     axes: tuple[str, ...]
     over_rows: Callable[[Tensor], Tensor] | None = None
     initial: float = 0.0
@@ -427,7 +429,7 @@ class Reading(NamedTuple):
 
 
 def sum_of_chunks(chunks: Tensor) -> Tensor:
-    """The sum over chunks, axis 2."""
+    """Return the sum over chunks, axis 2."""
     return chunks[:, :, 0].contiguous() if chunks.shape[2] == 1 else chunks.sum(2)
 
 
@@ -452,61 +454,61 @@ READINGS = (
 
 
 SIZES = ("batch", "heads", "kv_heads", "queries", "keys", "dim", "value_dim", "block", "chunks", "runs")
-"""Rows of a block are calculated together; the rows of one head are cut into chunks that share no sum; a row sees a few
-runs of keys."""
+"""Sizes of a launch. A block is the rows that are computed together; the rows of a head are cut into chunks, each with
+its own sums; a row has a few runs of visible keys."""
 
-_OF_A_LAUNCH = (
-    # The next task, and how many there are: the counter is first, since tasks are counted at the record's own address.
+_LAUNCH_FIELDS = (
+    # The next task, and the number of tasks. The counter is first: tasks are counted at the record's own address.
     ("counter", "tasks"),
     # C's malloc and free.
     ("malloc", "free"),
-    # BLAS's gemm, and what keeps it to one thread; 0: there is none. For the microkernel: keys and values transposed,
+    # BLAS's gemm, and the function that limits its threads; 0 for none. Transposed keys and values for the microkernel,
     # [batch, kv_heads, features, padded keys].
     ("gemm", "limit_threads", "key_transposed", "value_transposed"),
-    # How products are made that need not be made in another way, and the kernel for all ways but BLAS; 0: not needed.
+    # The default method for products, and the kernel for all methods but BLAS; 0 if it is not needed.
     ("products", "multiply"),
     SIZES,
-    # Of `regard.kernels.kinds`.
+    # A code of `regard.kernels.kinds`.
     ("bias_kind",),
     # Dropout: weights whose 32 random bits are below the threshold are dropped.
     ("threshold",),
-    # Forward: [batch, heads, queries, value_dim], two statistics of each row [batch, heads, queries, 2], and if they
-    # are wanted the weights before dropout, over pairs.
+    # Forward: [batch, heads, queries, value_dim], two statistics of each row [batch, heads, queries, 2], and on request
+    # the weights before dropout [batch, heads, queries, keys].
     ("output", "statistics", "returned_weights"),
-    # Backward: gradients of the output and of the weights that were returned. Sums over rows are made in each chunk.
+    # Backward: gradients of the output and of the returned weights. Each chunk has its own sums over rows.
     ("grad_output", "grad_weights"),
     # Steps over a memory: gradients of scores, and weights after dropout, [batch, queries, keys].
     ("grad_score", "mixed_weights"),
 )
 
-_DERIVED = ("inverse_temperature", "kept")
+_DERIVED = ("inverse_temperature", "dropout_scale")
 """1 / temperature; 1 / (1 − dropout)."""
 
 FORMATS: dict[str, str] = {
-    **{name: "q" for group in _OF_A_LAUNCH for name in group},
+    **{name: "q" for group in _LAUNCH_FIELDS for name in group},
     **layout_of(KernelInputs),
     **layout_of(ReadingOptions),
     **{reading.name: "q" for reading in READINGS},
     **dict.fromkeys(_DERIVED, "d"),
 }
-"""Names of the record's numbers, each with its format for `struct`: those of a launch, of its inputs and readings."""
+"""Names in the record, each with its format for `struct`: those of a launch, of its inputs and of its readings."""
 
 POSITIONS = {name: position for position, name in enumerate(FORMATS)}
 
 LAYOUT = np.dtype([(name, np.int64 if kind == "q" else np.float64) for name, kind in FORMATS.items()])
 
 BLAS, WIDE, PLAIN, PLAIN_TRANSPOSED, FEW_SCORES, FEW_MIXTURES = range(6)
-"""How products are made: by BLAS, by the microkernel, in plain loops (``a b``, or ``a bᵀ``), and where ``a`` has a few
-rows, with keys (``a bᵀ``) or with values (``a b``)."""
+"""Methods of matrix products: BLAS, the microkernel, plain loops (``a b`` or ``a bᵀ``), and for an ``a`` of few rows,
+scores (``a bᵀ``) and mixtures of values (``a b``)."""
 
 PRODUCT = np.dtype(
     [
-        *((name, np.int64) for name in ("way", "keep", "rows", "columns", "depth")),
+        *((name, np.int64) for name in ("method", "beta", "rows", "columns", "depth")),
         *((name, np.int64) for name in ("a", "a_row", "a_column", "b", "b_row", "c", "c_row")),
         ("factor", np.float64),
     ]
 )
-"""What the kernel that multiplies is given: ``c = factor · a b + keep · c``, as `bodies.wide_product` has it."""
+"""Arguments of the kernel that multiplies: ``c = factor · a b + beta · c``; see `bodies.wide_product`."""
 
 PACKED_MATRICES = ("query", "key", "value", "output", "grad_output", "grad_query", "grad_key", "grad_value")
 
@@ -517,8 +519,8 @@ PACKED = np.dtype(
         *((name, np.int64) for name in ("before", "after", "threshold", "seed", "multiply")),
         *((name + part, np.int64) for name in PACKED_MATRICES for part in ("", "_row")),
         ("scale", np.float64),
-        ("kept", np.float64),
+        ("dropout_scale", np.float64),
     ]
 )
-"""What kernels of attention of packed rows are given, as `packed_attention` has it: of each matrix its address, and how
-many numbers lie between its rows."""
+"""Arguments of the kernels of attention on packed rows, see `packed_attention`: of each matrix, its address and the
+stride of its rows."""

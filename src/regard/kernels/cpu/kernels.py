@@ -1,6 +1,6 @@
-"""The kernels that there are, each compiled for a few words: a dtype, what a score is made of, a normalizer.
+"""All kernels, each specialized by a few words: a dtype, the units of a score, a normalizer.
 
-Their bodies are in `regard.kernels.cpu.bodies`; asking for a kernel loads none of them.
+Their bodies are in `regard.kernels.cpu.bodies`; naming a kernel imports none of them.
 """
 
 from functools import cache
@@ -22,16 +22,16 @@ _MAKERS = {
     "readings": ("readings", "attention_readings"),
     "step_backward": ("steps", "attention_step_backward"),
 }
-"""Kernels that are compiled for a dtype, a score's units and a normalizer: module and maker."""
+"""Module and maker of the kernels that are specialized by dtype, units of the score and normalizer."""
 
 
 def row_normalizer(kind: str, temperature: float | torch.Tensor, alpha: float | torch.Tensor) -> dict[str, int | float]:
-    """The fields of `KernelInputs` that say how a row is normalized, those that are numbers.
+    """Return the scalar fields of `KernelInputs` that describe how a row is normalized.
 
     Args:
-        kind: of a row primitive: ``softmax``, ``entmax``, ``sigmoid`` or ``hard``.
-        temperature: of softmax; a number.
-        alpha: of entmax; where it is a tensor, `KernelInputs.alphas` has it.
+        kind: kind of the row primitive: ``softmax``, ``entmax``, ``sigmoid`` or ``hard``.
+        temperature: temperature of softmax, a number.
+        alpha: alpha of entmax; a tensor is passed in `KernelInputs.alphas` instead.
     """
     if kind == "sigmoid":
         return {"normalizer": SIGMOID}
@@ -46,9 +46,9 @@ def row_normalizer(kind: str, temperature: float | torch.Tensor, alpha: float | 
 
 
 def is_wide(inputs: KernelInputs) -> bool:
-    """Whether products are made by the microkernel instead of BLAS.
+    """Whether the microkernel computes the products instead of BLAS.
 
-    With additive scores they are a small part of the work, and values would have to be transposed for them.
+    With additive scores, products are a small part of the work and would need transposed values.
     """
     if inputs.query.dtype != torch.float32 or not microkernel_is_faster():
         return False
@@ -56,96 +56,98 @@ def is_wide(inputs: KernelInputs) -> bool:
 
 
 def needs_transposed(inputs: KernelInputs, name: str) -> bool:
-    """Whether products are made by the microkernel, of so many rows that it needs keys or values transposed."""
-    by_units = name == "key" and inputs.weight is not None
-    return inputs.transposes and not by_units and is_wide(inputs)
+    """Whether the microkernel computes products of enough rows to need transposed keys or values."""
+    is_additive_key = name == "key" and inputs.weight is not None
+    return inputs.transposes and not is_additive_key and is_wide(inputs)
 
 
 def products(inputs: KernelInputs) -> tuple[int, int]:
-    """How products are made, `BLAS`, `WIDE` or `PLAIN`, and the address of BLAS's."""
+    """Return how products are computed, `BLAS`, `WIDE` or `PLAIN`, and the address of BLAS's ``gemm``."""
     gemm = gemm_address(inputs.query.dtype)
     return WIDE if is_wide(inputs) else BLAS if gemm else PLAIN, gemm
 
 
 def forward(inputs: KernelInputs) -> tuple[Kernel, int]:
-    """The kernel for these inputs, and into how many tasks it cuts them."""
+    """Return the forward kernel for these inputs, and the number of its tasks."""
     batch, heads, queries, _ = inputs.query.shape
-    return _of_inputs("forward", inputs), batch * heads * ceil_div(queries, inputs.block)
+    return _kernel_for("forward", inputs), batch * heads * ceil_div(queries, inputs.block)
 
 
 def backward(inputs: KernelInputs) -> Kernel:
-    """The kernel of all gradients."""
-    return _of_inputs("backward", inputs)
+    """Return the kernel that computes all gradients."""
+    return _kernel_for("backward", inputs)
 
 
 def readings(inputs: KernelInputs, options: ReadingOptions) -> Kernel:
-    """The kernel that reads the weights."""
+    """Return the kernel that computes readings of the weights."""
     if options.fit_lanes(inputs):
         return _lane_readings(inputs.query.dtype)
-    return _of_inputs("readings", inputs)
+    return _kernel_for("readings", inputs)
 
 
 def required_for_readings(inputs: KernelInputs, options: ReadingOptions, block: int) -> list[Kernel]:
-    """The kernels that the one of readings calls or follows: see `required_kernels`."""
+    """Return the kernels that must run before the readings kernel, or that it calls: see `required_kernels`."""
     return [] if options.fit_lanes(inputs) else required_kernels(inputs, block)
 
 
 def step_backward(inputs: KernelInputs) -> Kernel:
-    """The kernel of the gradients of one step over a memory, a batch row for each task; rectified units have none."""
-    return _of_inputs("step_backward", inputs)
+    """Return the kernel for the gradients of one step over a memory; a task is a batch row. Not for rectified units."""
+    return _kernel_for("step_backward", inputs)
 
 
 def keys_backward(dtype: torch.dtype) -> Kernel:
-    """The kernel of the gradients of an additive score's keys and weight, for all steps; a batch row for each task."""
-    return _kernel("steps", "additive_keys_backward", _name(dtype))
+    """Return the kernel for the gradients of an additive score's keys and weight over all steps, by batch rows."""
+    return _kernel("steps", "additive_keys_backward", _dtype_name(dtype))
 
 
 def exponentials(dtype: torch.dtype) -> Kernel:
-    """The kernel that prepares an additive score's keys: exponentials, or copies for rectified units; a tile a task."""
-    return _kernel("prepare", "prepare_additive_keys", _name(dtype))
+    """Return the kernel that prepares an additive score's keys: exponentials, or copies for rectified units."""
+    return _kernel("prepare", "prepare_additive_keys", _dtype_name(dtype))
 
 
 def transposed(dtype: torch.dtype) -> Kernel:
-    """The kernel that transposes keys, a tile of them for each task."""
-    return _kernel("prepare", "transpose_keys", _name(dtype))
+    """Return the kernel that transposes keys; a task is a tile of keys."""
+    return _kernel("prepare", "transpose_keys", _dtype_name(dtype))
 
 
 def rows(dtype: torch.dtype, normalizer: int, backward: bool) -> Kernel:
-    """The kernel of a sparse normalizer on plain rows, or of its gradient."""
-    return _kernel("rows", "entmax_rows_backward" if backward else "entmax_rows", _name(dtype), NORMALIZERS[normalizer])
+    """Return the kernel of a sparse normalizer on plain rows, or of its gradient."""
+    return _kernel(
+        "rows", "entmax_rows_backward" if backward else "entmax_rows", _dtype_name(dtype), NORMALIZERS[normalizer]
+    )
 
 
 def packed_attention(dtype: torch.dtype) -> Kernel:
-    """The kernel of attention of packed rows, a sequence and a head of keys for each task; float32."""
-    return _kernel("packed_attention", "packed_attention", _name(dtype))
+    """Return the kernel of attention on packed float32 rows; a task is a sequence and a key head."""
+    return _kernel("packed_attention", "packed_attention", _dtype_name(dtype))
 
 
 def packed_attention_gradients(dtype: torch.dtype) -> Kernel:
-    """The kernel of its gradients, likewise."""
-    return _kernel("packed_attention", "packed_attention_gradients", _name(dtype))
+    """Return the kernel of the gradients of `packed_attention`."""
+    return _kernel("packed_attention", "packed_attention_gradients", _dtype_name(dtype))
 
 
 def multiply(dtype: torch.dtype) -> Kernel:
-    """The kernel of one product, which other kernels call."""
-    return _kernel("multiply", "multiply", _name(dtype))
+    """Return the kernel of one matrix product, which other kernels call."""
+    return _kernel("multiply", "multiply", _dtype_name(dtype))
 
 
-def needs_multiply(way: int, dtype: torch.dtype, block: int) -> bool:
-    """Whether there are products that BLAS does not make.
+def needs_multiply(method: int, dtype: torch.dtype, block: int) -> bool:
+    """Whether some products are not computed by BLAS.
 
     Args:
-        way: how those are made that need not be made in another way.
-        dtype: of the numbers.
-        block: rows of a block; products of a few have a way of their own.
+        method: the method for products that no special method covers.
+        dtype: dtype of the matrices.
+        block: rows of a block; products of a few rows have a special method.
     """
-    return way != BLAS or (block <= FEW_ROWS and dtype == torch.float32)
+    return method != BLAS or (block <= FEW_ROWS and dtype == torch.float32)
 
 
 def required_kernels(inputs: KernelInputs, block: int) -> list[Kernel]:
-    """The kernels that the one of these inputs calls or follows; exponentials may be missing.
+    """Return the kernels that must run before the kernel for these inputs, or that it calls.
 
     Args:
-        inputs: of the kernel.
+        inputs: inputs of the kernel; ``exponentials`` may be missing.
         block: rows of a block.
     """
     dtype, required = inputs.query.dtype, []
@@ -159,41 +161,41 @@ def required_kernels(inputs: KernelInputs, block: int) -> list[Kernel]:
 
 
 @cache
-def of_calls(dtype: torch.dtype, units: str, normalizer: int, gradient: bool) -> tuple[Kernel, ...]:
-    """All kernels that calls of one kind may need, whatever their sizes are, in the order in which they run.
+def for_calls(dtype: torch.dtype, units: str, normalizer: int, gradient: bool) -> tuple[Kernel, ...]:
+    """Return all kernels that calls of one kind may need, whatever their sizes, in the order in which they run.
 
     Args:
-        dtype: of the kernels' inputs.
-        units: as `KernelInputs.units`.
-        normalizer: of `regard.kernels.kinds`.
+        dtype: dtype of the kernels' inputs.
+        units: see `KernelInputs.units`.
+        normalizer: a code of `regard.kernels.kinds`.
         gradient: whether a backward pass may follow.
     """
-    kernels = [*_of_all_products(dtype, units), _of_words("forward", dtype, units, normalizer)]
-    return (*kernels, _of_words("backward", dtype, units, normalizer)) if gradient else tuple(kernels)
+    kernels = [*_preparing_kernels(dtype, units), _specialized("forward", dtype, units, normalizer)]
+    return (*kernels, _specialized("backward", dtype, units, normalizer)) if gradient else tuple(kernels)
 
 
 @cache
-def of_readings(dtype: torch.dtype, units: str, normalizer: int) -> tuple[Kernel, ...]:
-    """All kernels that readings of such calls may need."""
-    kernels = [*_of_all_products(dtype, units), _of_words("readings", dtype, units, normalizer)]
+def for_readings(dtype: torch.dtype, units: str, normalizer: int) -> tuple[Kernel, ...]:
+    """Return all kernels that readings of such calls may need."""
+    kernels = [*_preparing_kernels(dtype, units), _specialized("readings", dtype, units, normalizer)]
     if (dtype, units, normalizer) == (torch.float32, "product", SOFTMAX):
         kernels.append(_lane_readings(dtype))
     return tuple(kernels)
 
 
 @cache
-def of_steps(dtype: torch.dtype, units: str, normalizer: int, gradient: bool) -> tuple[Kernel, ...]:
-    """All kernels that steps over a cached memory may need."""
-    kernels = list(of_calls(dtype, units, normalizer, False))
+def for_steps(dtype: torch.dtype, units: str, normalizer: int, gradient: bool) -> tuple[Kernel, ...]:
+    """Return all kernels that steps over a cached memory may need."""
+    kernels = list(for_calls(dtype, units, normalizer, False))
     if gradient:
-        kernels.append(_of_words("step_backward", dtype, units, normalizer))
+        kernels.append(_specialized("step_backward", dtype, units, normalizer))
         if units != "product":
             kernels.append(keys_backward(dtype))
     return tuple(kernels)
 
 
-def _of_all_products(dtype: torch.dtype, units: str) -> list[Kernel]:
-    """The kernels that prepare keys and make products, for inputs of any size."""
+def _preparing_kernels(dtype: torch.dtype, units: str) -> list[Kernel]:
+    """Return the kernels that prepare keys and compute products, for inputs of any size."""
     kernels = [multiply(dtype)] if dtype == torch.float32 or not gemm_address(dtype) else []
     if units != "product":
         kernels.append(exponentials(dtype))
@@ -203,16 +205,16 @@ def _of_all_products(dtype: torch.dtype, units: str) -> list[Kernel]:
 
 
 def _lane_readings(dtype: torch.dtype) -> Kernel:
-    return _kernel("lane_readings", "lane_readings", _name(dtype))
+    return _kernel("lane_readings", "lane_readings", _dtype_name(dtype))
 
 
-def _of_inputs(name: str, inputs: KernelInputs) -> Kernel:
-    return _of_words(name, inputs.query.dtype, inputs.units, inputs.normalizer)
+def _kernel_for(name: str, inputs: KernelInputs) -> Kernel:
+    return _specialized(name, inputs.query.dtype, inputs.units, inputs.normalizer)
 
 
 @cache
-def _of_words(name: str, dtype: torch.dtype, units: str, normalizer: int) -> Kernel:
-    return _kernel(*_MAKERS[name], _name(dtype), units, NORMALIZERS[normalizer])
+def _specialized(name: str, dtype: torch.dtype, units: str, normalizer: int) -> Kernel:
+    return _kernel(*_MAKERS[name], _dtype_name(dtype), units, NORMALIZERS[normalizer])
 
 
 @cache
@@ -220,5 +222,5 @@ def _kernel(module: str, maker: str, *words: str) -> Kernel:
     return Kernel(f"{_BODIES}.{module}", maker, *words)
 
 
-def _name(dtype: torch.dtype) -> str:
+def _dtype_name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")

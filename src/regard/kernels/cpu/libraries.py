@@ -1,4 +1,4 @@
-"""C functions of the libraries that PyTorch brought along: products of its BLAS, and the threads of its OpenMP."""
+"""C functions of the libraries that ship with PyTorch: matrix products of its BLAS, threads of its OpenMP."""
 
 import ctypes
 from collections.abc import Callable
@@ -8,21 +8,21 @@ from pathlib import Path
 import torch
 
 MKL_LIMIT = "MKL_Set_Num_Threads_Local"
-"""A function that Intel's BLAS has."""
+"""The function that limits the threads of Intel's MKL."""
 
-_LIMITS = (MKL_LIMIT, "openblas_set_num_threads_local")
+_THREAD_LIMITS = (MKL_LIMIT, "openblas_set_num_threads_local")
 
 
 @cache
 def gemm_address(dtype: torch.dtype) -> int:
-    """The address of BLAS's product in this dtype; 0 if PyTorch's library shows none."""
+    """Return the address of BLAS's ``gemm`` for this dtype; 0 if PyTorch's library does not export it."""
     return _address("sgemm_" if dtype == torch.float32 else "dgemm_") if limit_address() else 0
 
 
 @cache
 def limit_address() -> int:
-    """The address of the function that limits the threads of the calling thread's products; 0 without one."""
-    return next((address for address in map(_address, _LIMITS) if address), 0)
+    """Return the address of the function that limits the threads of BLAS calls of this thread; 0 if there is none."""
+    return next((address for address in map(_address, _THREAD_LIMITS) if address), 0)
 
 
 def _address(name: str) -> int:
@@ -32,22 +32,22 @@ def _address(name: str) -> int:
 
 @cache
 def openmp() -> Callable[[int, int, int, int], None] | None:
-    """``GOMP_parallel(function, data, threads, flags)`` of the library that PyTorch itself runs on; None without one.
+    """Return ``GOMP_parallel(function, data, threads, flags)`` of PyTorch's own OpenMP library; None if it has none.
 
-    It is the entry that compilers generate calls to for ``#pragma omp parallel``: GCC's library defines it, LLVM's and
-    Intel's offer it for compatibility.
+    Compilers translate ``#pragma omp parallel`` to calls of this function: GCC's library defines it, LLVM's and
+    Intel's provide it for compatibility.
     """
-    enter = symbol("GOMP_parallel") if torch.backends.openmp.is_available() else None
-    if enter is None:
+    parallel = symbol("GOMP_parallel") if torch.backends.openmp.is_available() else None
+    if parallel is None:
         return None
-    enter.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint]
-    enter.restype = None
-    return enter
+    parallel.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint]
+    parallel.restype = None
+    return parallel
 
 
 @cache
 def symbol(name: str):  # type: ignore[no-untyped-def]
-    """A C function of PyTorch's CPU library or of those it is linked with; None if there is none."""
+    """Return a C function of PyTorch's CPU library or of a library linked with it; None if there is none."""
     library = _library()
     return None if library is None else getattr(library, name, None)
 

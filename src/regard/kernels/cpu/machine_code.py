@@ -1,4 +1,4 @@
-"""Machine code of one kernel: what a file of the cache holds, and what LLVM makes callable."""
+"""The machine code of a kernel: the content of a cache file, which LLVM makes callable."""
 
 import struct
 from typing import Any, NamedTuple
@@ -6,14 +6,14 @@ from typing import Any, NamedTuple
 _SYMBOL_LENGTH = struct.Struct("<I")
 
 _ENGINES: list[Any] = []
-"""LLVM's owners of the code that was linked. They are never freed, since another thread may be inside of that code."""
+"""LLVM's owners of linked code. They are never freed, since another thread may be running that code."""
 
 
 class MachineCode(NamedTuple):
     """Object code of one kernel.
 
     Attributes:
-        symbol: the kernel's name in it.
+        symbol: name of the kernel in the code.
         code: an object file in the platform's format.
     """
 
@@ -22,13 +22,13 @@ class MachineCode(NamedTuple):
 
     @property
     def content(self) -> bytes:
-        """The content of a file that holds it."""
+        """The content of a file for this code."""
         symbol = self.symbol.encode()
         return _SYMBOL_LENGTH.pack(len(symbol)) + symbol + self.code
 
     @classmethod
     def from_content(cls, content: bytes) -> "MachineCode":
-        """The inverse of `content`."""
+        """Return the code of such a file, the inverse of `content`."""
         (length,) = _SYMBOL_LENGTH.unpack_from(content)
         end = _SYMBOL_LENGTH.size + length
         return cls(content[_SYMBOL_LENGTH.size : end].decode(), content[end:])
@@ -37,19 +37,19 @@ class MachineCode(NamedTuple):
         """Load the code into this process and return the kernel's address.
 
         Raises:
-            RuntimeError: LLVM does not take the code, or it has no such function.
+            RuntimeError: LLVM rejects the code, or it has no such function.
         """
         from llvmlite import binding as llvm
 
         llvm.initialize_native_target()
         llvm.initialize_native_asmprinter()
         machine = llvm.Target.from_triple(llvm.get_process_triple()).create_target_machine()
-        # An engine for each kernel, since parts of different kernels may have the same name.
+        # Each kernel has an engine, since parts of different kernels may have the same name.
         engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
         engine.add_object_file(llvm.ObjectFileRef.from_data(self.code))
         engine.finalize_object()
         address = engine.get_function_address(self.symbol)
         if not address:
-            raise RuntimeError(f"it has no function {self.symbol!r}")
+            raise RuntimeError(f"the code has no function {self.symbol!r}")
         _ENGINES.append(engine)
         return address

@@ -1,7 +1,7 @@
-"""Attention of short sequences whose rows are packed, and its gradients, each in one launch.
+"""Attention on packed rows of short sequences, and its gradients, each in one launch.
 
-Products of single heads, the padding of rows before them and its removal after take several times as long as what they
-compute, if PyTorch's operations make them. Here a task takes a sequence's rows where a projection wrote them.
+With PyTorch's operations, padding the rows, multiplying head by head and removing the padding take several times as
+long as the arithmetic. Here a task reads a sequence's rows from where a projection wrote them.
 """
 
 import torch
@@ -16,22 +16,22 @@ from regard.kernels.cpu.packed_call import PackedCall
 _ARGUMENTS = KernelArguments(PACKED)
 
 WORK = 16.0
-"""Elementary operations of a score, roughly, beside its products."""
+"""Approximate number of elementary operations per score, besides its products."""
 
 
 def is_usable(gradient: bool) -> bool:
-    """Whether the kernels for float32 are compiled, or waited for."""
+    """Whether the kernels for float32 are compiled, or have to be waited for."""
     dtype = torch.float32
-    needed = [kernels.multiply(dtype), kernels.packed_attention(dtype)]
-    return are_usable([*needed, kernels.packed_attention_gradients(dtype)] if gradient else needed)
+    required = [kernels.multiply(dtype), kernels.packed_attention(dtype)]
+    return are_usable([*required, kernels.packed_attention_gradients(dtype)] if gradient else required)
 
 
 def attend(call: PackedCall, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-    """The output ``[queries, heads · value_dim]``.
+    """Return the output ``[queries, heads · value_dim]``.
 
     Args:
-        call: what is computed.
-        query: packed rows ``[queries, heads · dim]``; the numbers of a row lie side by side.
+        call: sizes and options of the call.
+        query: packed rows ``[queries, heads · dim]`` with contiguous features.
         key: ``[keys, kv_heads · dim]``, likewise.
         value: ``[keys, kv_heads · value_dim]``, likewise.
     """
@@ -42,12 +42,12 @@ def attend(call: PackedCall, query: Tensor, key: Tensor, value: Tensor) -> Tenso
 
 
 def gradients(call: PackedCall, **matrices: Tensor) -> None:
-    """The gradients of queries, keys and values.
+    """Write the gradients of queries, keys and values.
 
     Args:
-        call: what is computed.
-        matrices: ``query``, ``key`` and ``value`` as for `attend`; ``grad_output`` as the output; ``grad_query``,
-            ``grad_key`` and ``grad_value``, which are written. The numbers of a row lie side by side.
+        call: sizes and options of the call.
+        matrices: ``query``, ``key`` and ``value`` as for `attend`; ``grad_output``, shaped like the output; and
+            ``grad_query``, ``grad_key`` and ``grad_value``, which are written. Features are contiguous.
     """
     _run(kernels.packed_attention_gradients(matrices["query"].dtype), call, **matrices)
 
@@ -55,10 +55,10 @@ def gradients(call: PackedCall, **matrices: Tensor) -> None:
 def _run(kernel: Kernel, call: PackedCall, **matrices: Tensor) -> None:
     query, value = matrices["query"], matrices["value"]
     batch, dim, value_dim = len(call.queries.counts), query.shape[1] // call.heads, value.shape[1] // call.kv_heads
-    kept, threshold = dropout_numbers(call.dropout)
-    numbers = dict.fromkeys((name + part for name in PACKED_MATRICES for part in ("", "_row")), 0)
+    dropout_scale, threshold = dropout_numbers(call.dropout)
+    pointers = dict.fromkeys((name + part for name in PACKED_MATRICES for part in ("", "_row")), 0)
     for name, matrix in matrices.items():
-        numbers[name], numbers[name + "_row"] = address_of(matrix), matrix.stride(0)
+        pointers[name], pointers[name + "_row"] = address_of(matrix), matrix.stride(0)
     _ARGUMENTS.launch(
         kernel,
         batch * call.kv_heads,
@@ -78,6 +78,6 @@ def _run(kernel: Kernel, call: PackedCall, **matrices: Tensor) -> None:
         seed=call.seed,
         multiply=kernels.multiply(query.dtype).address,
         scale=call.scale,
-        kept=kept,
-        **numbers,
+        dropout_scale=dropout_scale,
+        **pointers,
     )

@@ -1,4 +1,4 @@
-"""What kernels of attention of packed rows are told, in Python's terms. Importing it does not import Numba."""
+"""The arguments of attention on packed rows. Nothing here imports Numba."""
 
 from typing import NamedTuple
 
@@ -9,12 +9,12 @@ from regard.kernels.cpu.sizes import PACKED_FEATURES, PACKED_LENGTH
 
 
 class Sequences(NamedTuple):
-    """Where the rows of each sequence of a batch lie.
+    """The packed rows of each sequence of a batch.
 
     Attributes:
-        starts: the first packed row of each, ``int64 [batch]``.
-        counts: rows of each, likewise.
-        longest: the largest of the counts, or more.
+        starts: index of the first row of each sequence, ``int64 [batch]``.
+        counts: number of rows of each sequence, ``int64 [batch]``.
+        longest: the maximum of the counts, or an upper bound of it.
     """
 
     starts: Tensor
@@ -23,16 +23,16 @@ class Sequences(NamedTuple):
 
 
 class PackedCall(NamedTuple):
-    """What is computed of packed rows.
+    """A call of attention on packed rows.
 
     Attributes:
-        queries, keys: where they lie.
-        heads: of the queries.
-        kv_heads: of keys and values, a divisor of ``heads``.
-        scale: of the scores.
-        before, after: how many keys before its own a query sees, and after it.
+        queries, keys: the rows of each sequence.
+        heads: number of query heads.
+        kv_heads: number of key and value heads, a divisor of ``heads``.
+        scale: scale of the scores.
+        before, after: how many keys before and after its own key a query sees.
         dropout: probability of dropping a weight, in [0, 1).
-        seed: of dropout.
+        seed: seed of dropout.
     """
 
     queries: Sequences
@@ -47,7 +47,6 @@ class PackedCall(NamedTuple):
 
 
 def runs(call: PackedCall, features: int) -> bool:
-    """Whether the kernels are there for sequences of these lengths and heads of so many features, and faster than
-    other ways."""
+    """Whether the kernels support sequences of these lengths and heads of so many features, and are the fastest way."""
     longest = max(call.queries.longest, call.keys.longest)
     return longest <= PACKED_LENGTH and 0 < features <= PACKED_FEATURES and microkernel_is_faster()

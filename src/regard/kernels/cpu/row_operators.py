@@ -16,15 +16,15 @@ from regard.kernels.cpu.uncompiled import uncompiled
 from regard.kernels.kinds import ENTMAX, ENTMAX15, SPARSEMAX
 from regard.transforms import in_memory
 
-ROWS_OF_TASK = 1 << 15
-"""Numbers of one task's rows, about."""
+TASK_ELEMENTS = 1 << 15
+"""Approximate number of elements in the rows of a task."""
 
 WORK = 24.0
-"""Elementary operations for each number, about: a few passes."""
+"""Approximate number of elementary operations per element: a few passes."""
 
 
 def are_usable(dtype: torch.dtype, alpha: float, gradient: bool) -> bool:
-    """Whether the loops of an alpha are compiled, or waited for: see `regard.kernels.cpu.kernel.are_usable`."""
+    """Whether the kernels for an alpha are compiled, or have to be waited for: see `kernel.are_usable`."""
     return kernels_are_usable(kernels.rows(dtype, _kind(alpha), backward) for backward in (False, True)[: 1 + gradient])
 
 
@@ -34,25 +34,25 @@ _LIBRARY.define("entmax_backward(Tensor gradient, Tensor weights, float alpha) -
 
 
 def _kind(alpha: float) -> int:
-    """The normalizer of an alpha, of `regard.kernels.kinds`."""
+    """Return the code of the normalizer for an alpha, of `regard.kernels.kinds`."""
     return {2.0: SPARSEMAX, 1.5: ENTMAX15}.get(alpha, ENTMAX)
 
 
-def _launch(given: Tensor, output: Tensor, gradient: Tensor | None, alpha: float) -> None:
-    keys = given.shape[-1]
-    rows = given.numel() // keys
-    block = max(1, ROWS_OF_TASK // keys)
-    numbers = named_arguments(
+def _launch(input: Tensor, output: Tensor, gradient: Tensor | None, alpha: float) -> None:
+    keys = input.shape[-1]
+    rows = input.numel() // keys
+    block = max(1, TASK_ELEMENTS // keys)
+    arguments = named_arguments(
         queries=rows,
         keys=keys,
         block=block,
-        query=address_of(given),
+        query=address_of(input),
         output=address_of(output),
         grad_output=address_of(gradient),
         alpha=alpha,
     )
-    kernel = kernels.rows(given.dtype, _kind(alpha), gradient is not None)
-    launch(kernel, numbers, ceil_div(rows, block), WORK * given.numel())
+    kernel = kernels.rows(input.dtype, _kind(alpha), gradient is not None)
+    launch(kernel, arguments, ceil_div(rows, block), WORK * input.numel())
 
 
 def _entmax(scores: Tensor, alpha: float) -> Tensor:
@@ -71,17 +71,17 @@ def _entmax_backward(gradient: Tensor, weights: Tensor, alpha: float) -> Tensor:
     return output
 
 
-def _keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+def _save_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     ctx.alpha = inputs[1]
     ctx.save_for_backward(output)
 
 
-def _pass_back(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+def _backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
     (weights,) = ctx.saved_tensors
     return torch.ops.regard_cpu.entmax_backward(gradient, weights, ctx.alpha), None
 
 
-# A compiler that meets the operators leaves what they do alone.
+# Compilers do not trace into the operators.
 _LIBRARY.impl("entmax", uncompiled(_entmax), "CPU")
 _LIBRARY.impl("entmax_backward", uncompiled(_entmax_backward), "CPU")
 
@@ -96,9 +96,9 @@ def _(gradient: Tensor, weights: Tensor, alpha: float) -> Tensor:
     return torch.empty_like(gradient, memory_format=torch.contiguous_format)
 
 
-register_autograd("regard_cpu::entmax", _pass_back, setup_context=_keep, lib=_LIBRARY)
+register_autograd("regard_cpu::entmax", _backward, setup_context=_save_context, lib=_LIBRARY)
 register_autograd("regard_cpu::entmax_backward", refuse_second_derivative, lib=_LIBRARY)
 
 entmax_backward = torch.ops.regard_cpu.entmax_backward.default
 entmax = torch.ops.regard_cpu.entmax.default
-"""Weights of the last axis's rows for float32 or float64 scores and any alpha above 1; differentiable by the scores."""
+"""Weights of the rows along the last axis, for float32 or float64 scores and any alpha above 1; differentiable."""

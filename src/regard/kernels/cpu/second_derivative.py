@@ -1,4 +1,4 @@
-"""What the kernels do not have: gradients of gradients, and several gradients at once."""
+"""Errors for what the kernels do not support: gradients of gradients, and batches of gradients."""
 
 from typing import Any, NoReturn
 
@@ -9,17 +9,17 @@ from regard.transforms import is_batched
 
 
 def refuse_second_derivative(*_: Any) -> NoReturn:
-    """Raise BackendError: without it a gradient's own gradient would be silently wrong."""
+    """Raise BackendError, since a second derivative would be silently wrong."""
     raise BackendError(
-        "the fused kernels (backend 'cpu') have no second derivative; backend='reference' has, for any score"
+        "the fused kernels (backend 'cpu') have no second derivative; backend='reference' has one for any score"
     )
 
 
 def refuse_batched_gradients(*grads: Tensor | None) -> None:
-    """Raise BackendError if a gradient is a batch of them, as `is_grads_batched` and `torch.func.vmap` make."""
+    """Raise BackendError if a gradient is a batch of gradients, as `is_grads_batched` and `torch.func.vmap` produce."""
     for grad in grads:
         if grad is not None and is_batched(grad):
             raise BackendError(
-                "the fused kernels (backend 'cpu') take one gradient at a time, not a batch of them; "
+                "the fused kernels (backend 'cpu') take one gradient at a time, not a batch of gradients; "
                 "backend='reference' takes both"
             )

@@ -1,34 +1,34 @@
-"""Sizes that Python and compiled code calculate alike: numbers rounded up to whole tiles, vectors and pairs."""
+"""Sizes that Python and compiled code share: lengths rounded up to whole tiles, vectors and pairs."""
 
 LANES = 16
-"""Keys are padded to a multiple of so many."""
+"""Transposed keys are padded to a multiple of so many."""
 
 CACHE_LINE = 64
-"""Bytes at whose multiples vectors are read and written fastest."""
+"""Bytes of a cache line; aligned vectors are read and written fastest."""
 
 REGISTER = 64
-"""Bytes of the largest vector register."""
+"""Bytes of the widest vector register."""
 
 TILE = 128
-"""Keys whose largest exponent is known together."""
+"""Keys of a tile; each tile has one bound on its exponents."""
 
 PACKED_LENGTH = 64
-"""Rows of a sequence that attention of packed rows takes at most."""
+"""Maximum rows of a sequence in attention on packed rows."""
 
 PACKED_FEATURES = 128
-"""Features of a head likewise."""
+"""Maximum features of a head in attention on packed rows."""
 
 
 def ceil_div(number: int, size: int) -> int:
-    """How many parts of a size hold a number of things: number / size, rounded up."""
+    """Return ``number / size``, rounded up."""
     return -(-number // size)
 
 
 def padded_length(keys: int) -> int:
-    """Length of a row of transposed keys: rounded up to whole vectors."""
+    """Return the length of a row of transposed keys: the number of keys rounded up to whole vectors."""
     return -(-keys // LANES) * LANES
 
 
 def even_length(dim: int) -> int:
-    """Features with the one that makes pairs of them."""
+    """Return the number of features, rounded up to whole pairs."""
     return dim + dim % 2

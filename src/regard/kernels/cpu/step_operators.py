@@ -1,4 +1,4 @@
-"""The kernels as a decoder's steps call them: plain functions, whose caller keeps what the backward pass needs."""
+"""The kernels for a decoder's steps: plain functions, whose caller saves what the backward pass needs."""
 
 from typing import NamedTuple
 
@@ -13,14 +13,14 @@ from regard.transforms import in_memory
 
 
 def step(inputs: KernelInputs) -> tuple[Tensor, Tensor]:
-    """Output and weights before dropout of a step."""
+    """Return the output of a step and its weights before dropout."""
     query = in_memory(inputs.query).contiguous()
     inputs = inputs._replace(query=query)
     batch, heads, queries, _ = query.shape
     output = query.new_empty(batch, heads, queries, inputs.value.shape[3])
     weights = query.new_empty(batch, heads, queries, inputs.key.shape[2])
     statistics = query.new_empty(batch, heads, queries, 2)
-    record = fill_arguments(
+    arguments = fill_arguments(
         inputs,
         inputs.block,
         output=address_of(output),
@@ -28,7 +28,7 @@ def step(inputs: KernelInputs) -> tuple[Tensor, Tensor]:
         returned_weights=address_of(weights),
     )
     kernel, tasks = kernels.forward(inputs)
-    launch(kernel, record, tasks, inputs.work)
+    launch(kernel, arguments, tasks, inputs.work)
     return output, weights
 
 
@@ -36,8 +36,8 @@ class MemorySums(NamedTuple):
     """Sums over steps: the gradients of an additive score's memory.
 
     Attributes:
-        key: ``[batch, 1, keys, dim]``.
-        weight: of each batch row, ``[batch, even dim]``.
+        key: gradient of the keys, ``[batch, 1, keys, dim]``.
+        weight: gradient of the weight for each batch row, ``[batch, even dim]``.
     """
 
     key: Tensor
@@ -45,12 +45,12 @@ class MemorySums(NamedTuple):
 
     @classmethod
     def unfilled(cls, inputs: KernelInputs) -> "MemorySums":
-        """Memory for the sums, which the first step of a backward pass fills."""
+        """Return unfilled sums; the first step of a backward pass fills them."""
         batch, _, _, dim = inputs.key.shape
         return cls(inputs.key.new_empty(inputs.key.shape), inputs.key.new_empty(batch, even_length(dim)))
 
     def gradients(self) -> tuple[Tensor, Tensor]:
-        """The gradients of keys ``[batch, 1, keys, dim]`` and of the weight ``[1, dim]``."""
+        """Return the gradients of keys ``[batch, 1, keys, dim]`` and of the weight ``[1, dim]``."""
         return self.key, self.weight[:, : self.key.shape[3]].sum(0, keepdim=True)
 
 
@@ -61,13 +61,14 @@ def step_gradients(
     grad_weights: Tensor | None,
     sums: MemorySums | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """A step's gradients of queries and of scores, and its weights after dropout.
+    """Return a step's gradients of queries and of scores, and its weights after dropout.
 
     Args:
-        inputs: with the step's queries.
-        weights: of the step, before dropout.
-        grad_output, grad_weights: gradients of its results.
-        sums: of an additive score's memory, unfilled: this step's terms are written there. None: `add_steps` gets them.
+        inputs: inputs with the step's queries.
+        weights: the step's weights before dropout.
+        grad_output, grad_weights: gradients of the step's results.
+        sums: unfilled sums of an additive score's memory, to which this step's terms are written; None if `add_steps`
+            adds them.
     """
     grad_output = in_memory(grad_output).contiguous()
     grad_weights = None if grad_weights is None else in_memory(grad_weights).contiguous()
@@ -75,7 +76,7 @@ def step_gradients(
     inputs = inputs._replace(query=query)
     grad_query, grad_score = torch.empty_like(query), torch.empty_like(weights)
     mixed = torch.empty_like(weights) if inputs.dropout else weights
-    record = fill_arguments(
+    arguments = fill_arguments(
         inputs,
         query.shape[2],
         returned_weights=address_of(weights),
@@ -87,29 +88,24 @@ def step_gradients(
         grad_key=0 if sums is None else address_of(sums.key),
         grad_weight=0 if sums is None else address_of(sums.weight),
     )
-    launch(
-        kernels.step_backward(inputs),
-        record,
-        query.shape[0],
-        2.0 * inputs.work,
-    )
+    launch(kernels.step_backward(inputs), arguments, query.shape[0], 2.0 * inputs.work)
     return grad_query, grad_score, mixed
 
 
 def add_steps(inputs: KernelInputs, grad_score: Tensor, sums: MemorySums) -> None:
-    """Add the terms of steps to the sums that an earlier step began.
+    """Add the terms of steps to the sums that an earlier step filled.
 
     Args:
-        inputs: with the queries of these steps.
-        grad_score: ``[batch, 1, queries, keys]``.
-        sums: of an additive score's memory.
+        inputs: inputs with the queries of these steps.
+        grad_score: gradient of their scores, ``[batch, 1, queries, keys]``.
+        sums: sums of an additive score's memory.
     """
     query, grad_score = in_memory(inputs.query).contiguous(), in_memory(grad_score).contiguous()
     inputs = inputs._replace(query=query, start=None, stop=None, mask=None)
-    record = fill_arguments(
+    arguments = fill_arguments(
         inputs,
         grad_score=address_of(grad_score),
         grad_key=address_of(sums.key),
         grad_weight=address_of(sums.weight),
     )
-    launch(kernels.keys_backward(query.dtype), record, query.shape[0], 2.0 * inputs.work)
+    launch(kernels.keys_backward(query.dtype), arguments, query.shape[0], 2.0 * inputs.work)

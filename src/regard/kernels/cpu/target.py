@@ -1,4 +1,4 @@
-"""What machine code depends on: its sources, the compiler and its settings, the processor; without importing Numba."""
+"""All that machine code depends on: sources, compiler, settings and processor, without importing Numba."""
 
 import hashlib
 import os
@@ -9,34 +9,34 @@ from importlib.metadata import version
 from pathlib import Path
 
 KERNELS = "regard.kernels"
-"""The package whose kernels are told by their sources together; a kernel of another package counts by its own file."""
+"""The package whose sources together identify its kernels; a kernel of another package is identified by its file."""
 
 SOURCES = (
     "kinds.py", "cpu/kernel_arguments.py", "cpu/sizes.py", "cpu/bodies",
 )  # fmt: skip
-"""What bodies of kernels are made of. Launching and compiling may change without compiling anything again."""
+"""The sources of kernel bodies. Launching and compiling may change without recompiling any kernel."""
 
 _SETTINGS = (
     "OPT", "LOOP_VECTORIZE", "SLP_VECTORIZE", "ENABLE_AVX", "CPU_NAME", "CPU_FEATURES", "BOUNDSCHECK", "DEBUGINFO",
     "DISABLE_INTEL_SVML", "EXTEND_VARIABLE_LIFETIMES", "LLVM_REFPRUNE_PASS", "LLVM_REFPRUNE_FLAGS", "DEBUG_NRT",
     "NRT_STATS", "LLVM_PASS_TIMINGS",
 )  # fmt: skip
-"""What a user may set in Numba that changes machine code."""
+"""Numba's settings that change machine code."""
 
 _SETTINGS_FILE = ".numba_config.yaml"
-"""Numba reads it in the working folder."""
+"""Numba reads this file in the working folder."""
 
 _CPUINFO = Path("/proc/cpuinfo")
 
-_OF_A_PROCESSOR = (
+_PROCESSOR_FIELDS = (
     "vendor_id", "cpu family", "model", "model name", "stepping", "flags",
     "CPU implementer", "CPU architecture", "CPU variant", "CPU part", "CPU revision", "Features",
 )  # fmt: skip
-"""Lines of Linux's description of a processor that tell which one it is, on x86 and on ARM."""
+"""Lines of ``/proc/cpuinfo`` that identify a processor, on x86 and on ARM."""
 
 
 def target() -> bytes:
-    """Everything that machine code depends on."""
+    """Return everything that machine code depends on."""
     versions = sys.implementation.cache_tag, platform.python_version(), *_versions()
     machine = sys.platform, platform.machine(), processor()
     settings = [os.environ.get(f"NUMBA_{name}") for name in _SETTINGS]
@@ -54,13 +54,13 @@ def _versions() -> tuple[str, ...]:
 
 @cache
 def processor() -> tuple[str, ...]:
-    """What tells this processor from others: by its system's description, else by the compiler's."""
+    """Return what identifies this processor: the system's description, or else the compiler's."""
     try:
         first = _CPUINFO.read_text().split("\n\n", 1)[0]
     except OSError:
         first = ""
     parts = [line.partition(":") for line in first.splitlines()]
-    description = {name.strip(): value.strip() for name, _, value in parts if name.strip() in _OF_A_PROCESSOR}
+    description = {name.strip(): value.strip() for name, _, value in parts if name.strip() in _PROCESSOR_FIELDS}
     if "flags" in description or "Features" in description:
         return tuple(f"{name}: {value}" for name, value in description.items())
     from llvmlite import binding as llvm
@@ -68,13 +68,13 @@ def processor() -> tuple[str, ...]:
     try:
         features = llvm.get_host_cpu_features().flatten()
     except RuntimeError:
-        # As Numba does where LLVM cannot tell.
+        # LLVM does not know this processor; Numba does the same.
         features = ""
     return llvm.get_host_cpu_name(), features
 
 
 def is_made_by_amd() -> bool:
-    """By its vendor's name, or where there is only the compiler's description, by that of its design."""
+    """Whether the vendor is AMD, or for lack of a vendor, the compiler calls the microarchitecture a Zen."""
     return any(line == "vendor_id: AuthenticAMD" or line.startswith("znver") for line in processor())
 
 
@@ -88,5 +88,5 @@ def _sources() -> bytes:
     return digest.digest()
 
 
-# Taken before any kernel is imported: sources that are edited later are not those that this process compiles.
+# Computed before any kernel is imported: this process does not compile sources that are edited later.
 _SOURCES = _sources()

@@ -1,4 +1,4 @@
-"""Functions into which `torch.compile` does not look."""
+"""Functions that `torch.compile` does not trace."""
 
 import sys
 from collections.abc import Callable
@@ -9,10 +9,10 @@ import torch
 
 
 def uncompiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that runs as it is wherever a compiler meets it.
+    """Return the function so that a compiler calls it without tracing it.
 
-    `torch.compiler.disable` alone loads the compiler, which takes longer than all else in the first call of a process.
-    A compiler that is not loaded looks into nothing.
+    `torch.compiler.disable` alone imports the compiler, which takes longer than anything else in the first call of a
+    process. As long as the compiler is not imported, nothing is traced.
     """
 
     @cache
@@ -20,7 +20,7 @@ def uncompiled(function: Callable[..., Any]) -> Callable[..., Any]:
         return torch.compiler.disable(function)
 
     @wraps(function)
-    def call(*arguments: Any) -> Any:
+    def untraced(*arguments: Any) -> Any:
         return (disabled() if "torch._dynamo" in sys.modules else function)(*arguments)
 
-    return call
+    return untraced

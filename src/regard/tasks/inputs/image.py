@@ -171,6 +171,7 @@ class ImageInput(Input):
     def __init__(self, generated: Generated, labelled: bool):
         super().__init__(generated)
         self.labelled = labelled
+        self.stored_columns = ("image", "label" if labelled else "captions")
 
     @property
     def results(self) -> tuple[str, ...]:

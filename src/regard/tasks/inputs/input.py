@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-from regard.errors import DataError
 from regard.tasks.lazy import np, torch
 
 if TYPE_CHECKING:
@@ -78,6 +77,7 @@ class Input(ABC):
         labelled_unit: what has a label, for messages.
         random_held_out: whether validation examples are taken from the training data at random, because the last ones
             of a sorted table would all be alike; else they are the last ones.
+        stored_columns: the columns of data in memory that are written into a file, where no option names them.
         generated: the generated corpus of the task; a task without one has an empty one.
     """
 
@@ -85,6 +85,7 @@ class Input(ABC):
     examples: str
     labelled_unit: str = "text"
     random_held_out: bool = True
+    stored_columns: tuple[str, ...] = ("source", "target")
 
     def __init__(self, generated: Generated | None = None, examples: str | None = None):
         self.generated = Generated(lambda *_: {}, 0, 0) if generated is None else generated
@@ -188,7 +189,7 @@ class Input(ABC):
         """The training and the validation rows of a run; the generated corpus is written into the run folder first.
 
         Raises:
-            DataError: the data cannot be read, or there are too few to validate on.
+            DataError: the data cannot be read.
         """
         for part in ("validation", "test"):
             if data.train is not None and getattr(data, part) == data.train:
@@ -211,12 +212,16 @@ class Input(ABC):
         """Raise DataError if an input that rows name cannot be found."""
 
     def held_out(self, rows: Any, data: DataOptions) -> tuple[Any, Any]:
-        """Rows without those that are used for validation, and these.
-
-        Raises:
-            DataError: there are fewer than ten.
-        """
-        size = held_out_size(len(rows), data.held_out, f"{data.train} has {len(rows)} {self.examples}", self.examples)
+        """Rows without those that are used for validation, and these; all rows for both if there are too few."""
+        size = held_out_size(len(rows), data.held_out)
+        if not size:
+            log.warning(
+                "too few %s to hold some out (%d): they are used for validation as well, and its results say nothing "
+                "about others",
+                self.examples,
+                len(rows),
+            )
+            return rows, rows
         order = np.arange(len(rows))[::-1]
         if self.random_held_out:
             order = np.random.default_rng(0).permutation(len(rows))
@@ -359,24 +364,14 @@ def located(folder: RunFolder, source: str) -> str:
     return source if paths is None else ",".join(folder.manifest.resolve(str(path)) for path in paths)
 
 
-def held_out_size(rows: int, held_out: int, counted: str, examples: str) -> int:
-    """How much of the training data is used for validation: at most a tenth.
+def held_out_size(rows: int, held_out: float) -> int:
+    """How many of the training examples are used for validation; 0: there are too few.
 
     Args:
         rows: training examples.
-        held_out: how many are wanted.
-        counted: says in a message how many there are: ``"a.tsv has 7 pairs"``.
-        examples: what they are, for a message.
-
-    Raises:
-        DataError: there are fewer than ten.
+        held_out: how many are wanted, of which at most a tenth of them are used; or a share below 1.
     """
-    size = min(held_out, rows // 10)
-    if not size:
-        raise DataError(
-            f"{counted}, too few to use some of them for validation; give validation {examples} with --validation"
-        )
-    return size
+    return min(round(held_out * rows), rows - 1) if held_out < 1 else min(int(held_out), rows // 10)
 
 
 def chunks(rows: Sequence[int], size: int) -> Iterator[Sequence[int]]:

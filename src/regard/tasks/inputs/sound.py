@@ -49,7 +49,7 @@ class SoundOptions(DataOptions):
     """Training sounds: a .tsv, .csv, .jsonl or .parquet file with a column of paths (relative to it) and one of texts,
     or 'bundled' for generated speech. A path is a sound (.wav, .flac, ...) or a .npy file of features [frames,
     features]."""
-    held_out: int = 200
+    held_out: float = 200
     """Training sounds that are used for validation when there are no validation data; at most a tenth of them."""
     sound_column: str | None = None
     """Column of the paths. Default: the first of a table with two columns."""

@@ -155,8 +155,9 @@ class LabelledTextOptions(TokenOptions):
     train: str | None = None
     """Training texts: a .tsv, .csv, .jsonl or .parquet file, a folder with a folder of .txt files for each label, a
     Hugging Face data set 'owner/name', or 'bundled' for generated texts."""
-    held_out: int = 1000
-    """Training texts that are used for validation when there are no validation data; at most a tenth of the texts."""
+    held_out: float = 1000
+    """Training texts that are used for validation when there are no validation data: a number, of which at most a tenth
+    of the texts are used, or a share below 1."""
     text_column: str = "text"
     """Column of the texts."""
     label_column: str = "label"
@@ -195,11 +196,8 @@ class LabelledTexts(TextInput):
         return class_texts(folder).files
 
     def open(self, source: Any, columns: Sequence[str | None], data: Any, limit: int | None = None) -> datasets.Dataset:
-        from regard.data.text.sources import labelled_lists, open_labelled
+        from regard.data.text.sources import open_labelled
 
-        if isinstance(source, (tuple, list)) and len(source) == 2 and not isinstance(source[0], (str, Path)):
-            rows = labelled_lists(*source)
-            return rows if limit is None else rows.select(range(min(limit, len(rows))))
         text, label = columns
         return open_labelled(source, text or "text", label or "label", limit=limit)
 

@@ -283,7 +283,7 @@ class TrainedLabels(TrainedRun):
 
     def measure(self, source: Any, columns: Sequence[str | None], options: Any) -> LabelEvaluation:
         rows = self.input.open(source, columns, self.config.data, options.limit)
-        where = source_name(source)
+        where = str(source)
         targets, names = self.input.targets(rows), self.labels.names
         self.labels.require(set(targets), where, self.input.labelled_unit)
         true = [self.labels.number(name) for name in targets]
@@ -323,11 +323,6 @@ class TrainedLabels(TrainedRun):
             found: what the model gave for them.
         """
         return LabelEvaluation(**shared)
-
-
-def source_name(source: Any) -> str:
-    """The name of a data set: its path; ``"lists"`` for lists of Python."""
-    return "lists" if isinstance(source, (tuple, list)) else str(source)
 
 
 @dataclass(frozen=True, repr=False)

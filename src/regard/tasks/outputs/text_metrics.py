@@ -5,13 +5,15 @@ import io
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Any, NamedTuple
 
-from regard.data.text.words import character_class, split_words, word_spans
+from regard.data.text.words import character_class, main_script, spaced_words, split_words, word_spans
 from regard.errors import ArgumentError, MissingPartError
 
 _APOSTROPHES = "'’_"
-_WORD = re.compile(r"\w+(?:['’-]\w+)*")
+_PLAIN_WORD = re.compile("um*|[lm]+(?:j[lm]+)*")
+"""A word of a caption, with a letter for the class of each character: unspaced, mark, letter, joining punctuation."""
 
 
 @dataclass(frozen=True)
@@ -26,25 +28,41 @@ class TextScores:
     chrf_signature: str
 
 
+def bleu_tokenizer(references: Sequence[str]) -> str:
+    """The tokenizer of sacreBLEU that fits the writing of the references.
+
+    Its default, ``13a``, splits at spaces, so that a sentence in Chinese would be one word.
+
+    Returns:
+        ``"13a"``, ``"zh"`` for Chinese, ``"ja-mecab"`` for Japanese if MeCab is installed, and ``"char"`` (characters)
+        otherwise.
+    """
+    script = main_script(references)
+    if script == "japanese":
+        return "ja-mecab" if find_spec("MeCab") and find_spec("ipadic") else "char"
+    return {"spaced": "13a", "chinese": "zh", "unspaced": "char"}[script]
+
+
 def _check_lengths(kind: str, texts: Sequence[str], references: Sequence[str]) -> None:
     if len(texts) != len(references):
         raise ArgumentError(f"there are {len(texts)} {kind} and {len(references)} references")
 
 
-def text_scores(translations: Sequence[str], references: Sequence[str]) -> TextScores:
-    """Corpus BLEU and chrF by sacreBLEU with its defaults, on plain (detokenized) text.
+def text_scores(translations: Sequence[str], references: Sequence[str], tokenizer: str | None = None) -> TextScores:
+    """Corpus BLEU and chrF by sacreBLEU, on plain (detokenized) text.
 
     Args:
         translations: one text for each sentence.
         references: one text for each sentence, in the same order.
+        tokenizer: sacreBLEU's name of the tokenizer of BLEU. Default: as `bleu_tokenizer` says.
 
     Raises:
         ArgumentError: ``translations`` and ``references`` have different lengths.
     """
     _check_lengths("translations", translations, references)
-    metrics = _sacrebleu().BLEU(), _sacrebleu().CHRF()
     if not references:
         return TextScores(0.0, 0.0, "", "")
+    metrics = _sacrebleu().BLEU(tokenize=tokenizer or bleu_tokenizer(references)), _sacrebleu().CHRF()
     values = [metric.corpus_score(list(translations), [list(references)]).score for metric in metrics]
     return TextScores(*values, *(str(metric.get_signature()) for metric in metrics))
 
@@ -74,21 +92,21 @@ def bleu_by_length(
     """Corpus BLEU of the sentences of each range of source lengths; empty bins are left out.
 
     Args:
-        sources: source sentences; their length is the number of words between white space.
+        sources: source sentences; their length is the number of words as `spaced_words` splits them.
         translations: as in `text_scores`.
         references: as in `text_scores`.
         edges: the longest length of each bin, in words, ascending; one more bin has the longer sentences.
     """
     members: dict[int, list[int]] = {}
     for index, source in enumerate(sources):
-        length = len(source.split())
+        length = len(spaced_words(source))
         members.setdefault(sum(length > edge for edge in edges), []).append(index)
-    bins = []
-    for place in sorted(members):
-        chosen = members[place]
-        scores = text_scores([translations[i] for i in chosen], [references[i] for i in chosen])
-        shortest = edges[place - 1] + 1 if place else 1
-        longest = edges[place] if place < len(edges) else None
+    bins, tokenizer = [], bleu_tokenizer(references)
+    for number in sorted(members):
+        chosen = members[number]
+        scores = text_scores([translations[i] for i in chosen], [references[i] for i in chosen], tokenizer)
+        shortest = edges[number - 1] + 1 if number else 1
+        longest = edges[number] if number < len(edges) else None
         bins.append(LengthBin(shortest, longest, len(chosen), scores.bleu))
     return bins
 
@@ -220,44 +238,45 @@ class ErrorRates:
     cer: float
     """The same of characters, spaces included."""
     substitutions: int
-    """Words."""
+    """Words, or characters of a script without spaces."""
     deletions: int
     insertions: int
     words: int
     """Words of the references."""
 
 
-def error_rates(found: Sequence[str], references: Sequence[str]) -> ErrorRates:
+def error_rates(transcriptions: Sequence[str], references: Sequence[str]) -> ErrorRates:
     """Word and character error rate of transcriptions.
 
-    Words are what stands between white space. The fewest edits of each text are added up before they are divided, as
-    the field does.
+    Words are what stands between white space; each character of a script that is written without spaces counts as a
+    word. The fewest edits of each text are added up before they are divided, as the field does.
 
     Args:
-        found: one text for each sound.
+        transcriptions: one text for each sound.
         references: one text for each sound, in the same order.
 
     Raises:
         ArgumentError: they are not equally many, or a reference has no word.
         MissingPartError: jiwer is not installed.
     """
-    _check_lengths("transcriptions", found, references)
+    _check_lengths("transcriptions", transcriptions, references)
     for number, text in enumerate(references):
         if not text.strip():
             raise ArgumentError(f"references[{number}] has no word; leave it out")
     if not references:
         return ErrorRates(0.0, 0.0, 0, 0, 0, 0)
     library = _jiwer()
-    words = library.process_words(list(references), list(found))
+    words = library.process_words(*([" ".join(spaced_words(text)) for text in texts]
+                                    for texts in (references, transcriptions)))  # fmt: skip
     characters = library.process_characters([" ".join(text.split()) for text in references],
-                                            [" ".join(text.split()) for text in found])  # fmt: skip
+                                            [" ".join(text.split()) for text in transcriptions])  # fmt: skip
     return ErrorRates(
         wer=float(words.wer),
         cer=float(characters.cer),
         substitutions=words.substitutions,
         deletions=words.deletions,
         insertions=words.insertions,
-        words=sum(len(text.split()) for text in references),
+        words=sum(len(spaced_words(text)) for text in references),
     )
 
 
@@ -307,8 +326,13 @@ def caption_scores(captions: Sequence[str], references: Sequence[Sequence[str]])
 
 
 def plain_words(text: str) -> str:
-    """The words of a text in lower case with spaces between them, without punctuation."""
-    return " ".join(_WORD.findall(text.lower()))
+    """The words of a text in lower case with spaces between them, without punctuation.
+
+    Apostrophes and hyphens inside a word are kept; each character of a script without spaces is a word.
+    """
+    lowered = text.lower()
+    classes = "".join("j" if letter in "'’-" else character_class(letter)[0] for letter in lowered)
+    return " ".join(lowered[word.start() : word.end()] for word in _PLAIN_WORD.finditer(classes))
 
 
 def _bleu(captions: list[str], references: list[list[str]]) -> tuple[tuple[float, float, float, float], str]:

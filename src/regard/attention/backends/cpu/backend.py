@@ -1,6 +1,6 @@
 """``cpu``: fused kernels, compiled at run time from Python; linear memory, forward and backward.
 
-`obstacle` says why the kernels cannot run a problem, `kernel_inputs` makes their inputs of it, and `Fused` runs them.
+`obstacle` says why the kernels cannot run a problem, `kernel_inputs` turns it into their inputs, and `Fused` runs them.
 """
 
 from typing import TYPE_CHECKING
@@ -13,15 +13,16 @@ from regard.attention.backends.cpu.cached_memory import FusedMemory
 from regard.attention.backends.cpu.dense_rows import DenseRows
 from regard.attention.backends.cpu.packed_rows import PackedRows
 from regard.attention.backends.cpu.readings import read
-from regard.attention.blocks import read_shares
+from regard.attention.backends.tiled import read_shares
 from regard.attention.problem import Capabilities, Problem
 from regard.attention.readings import Gatherer
 from regard.attention.result import Attended
 from regard.biases import Bias, TensorBias
 from regard.kernels.availability import why_missing
 from regard.kernels.cpu.kernel_arguments import FEW_ROWS, KernelInputs
-from regard.scores import Score
-from regard.scores.score import Cap, InnerProduct, ReluSum, TanhSum, UnitSum
+from regard.scores import InnerProduct, ReluSum, Score, TanhSum
+from regard.scores.additive import UnitSum
+from regard.scores.modifiers import Cap
 from regard.shapes import spread_heads, upcast
 from regard.transforms import active_transform, can_branch_on
 
@@ -37,11 +38,11 @@ CAPABILITIES = Capabilities(
 )
 
 SHARED_GRADIENT = 1 << 22
-"""Pairs up to which a shared bias's gradient may be held apart for each batch row and head."""
+"""Number of pairs up to which the gradient of a shared bias may be stored for each batch row and head."""
 
 
 def obstacle(problem: Problem) -> str | None:
-    """Why the kernels can't run a problem; None if they can."""
+    """Returns why the kernels cannot run a problem; None if they can."""
     if problem.pairs == 0:
         return "there are no pairs"
     lowered = problem.lowered
@@ -68,14 +69,15 @@ def _bias_obstacle(problem: Problem, bias: Bias) -> str | None:
         for size in bias.tensor.shape[:-2][-2:]:
             own *= size
         if own < batch * heads and problem.pairs > SHARED_GRADIENT:
-            return "the gradient of a bias that batch rows or heads share would be held for each of them"
+            return "the gradient of a bias that batch rows or heads share would be stored for each of them"
     return None
 
 
 def kernel_inputs(problem: Problem) -> KernelInputs:
-    """The problem for the kernels; `obstacle` must have found nothing against it.
+    """Returns the kernels' inputs for a problem that has no `obstacle`.
 
-    A mask whose rows are no few runs of keys is left out, and so are the seed and an additive score's exponentials.
+    A mask that is not a few runs of keys in each row is not part of them, nor are the seed and an additive score's
+    exponentials.
     """
     from regard.kernels.cpu import kernels
 
@@ -120,9 +122,9 @@ def kernel_inputs(problem: Problem) -> KernelInputs:
 
 
 def with_heads_as_rows(inputs: KernelInputs) -> KernelInputs:
-    """The inputs with the query heads that share keys as rows of one head, where each of them has few rows.
+    """Joins the query heads that share keys to one head with all of their rows, if there are few rows.
 
-    A decoder's step then reads the keys and values of a group once. Rows keep their order, and with it their dropout.
+    A decoder's step then reads the keys and values of a group once. The order of rows, and so dropout, does not change.
     """
     batch, heads, queries, dim = inputs.query.shape
     kv_heads = inputs.key.shape[1]
@@ -148,7 +150,7 @@ def with_heads_as_rows(inputs: KernelInputs) -> KernelInputs:
 
 
 def with_exponentials(inputs: KernelInputs) -> KernelInputs:
-    """The inputs with the exponentials of an additive score's keys, unless they are there."""
+    """Returns the inputs with the exponentials of an additive score's keys."""
     if inputs.weight is None or inputs.exponentials is not None:
         return inputs
     from regard.kernels.cpu import operators
@@ -162,7 +164,7 @@ def _is_zero(number: float | Tensor) -> bool:
 
 
 def _one_grouping(key: Tensor, value: Tensor, batch: int, heads: int) -> tuple[Tensor, Tensor]:
-    """Keys and values with equally many heads; what is the same for all is repeated without a copy."""
+    """Returns keys and values with equally many heads; a single head is repeated without a copy."""
     key = key.expand(batch, -1, -1, -1)
     if key.shape[1] == value.shape[1]:
         return key, value
@@ -173,18 +175,18 @@ def _one_grouping(key: Tensor, value: Tensor, batch: int, heads: int) -> tuple[T
     return spread_heads(key, heads), spread_heads(value, heads)
 
 
-def _each_head(given: float | Tensor, like: Tensor) -> Tensor:
-    return torch.as_tensor(given, dtype=like.dtype).reshape(-1)
+def _each_head(parameter: float | Tensor, like: Tensor) -> Tensor:
+    return torch.as_tensor(parameter, dtype=like.dtype).reshape(-1)
 
 
-def _each_row(given: float | Tensor, rows: tuple[int, int, int], like: Tensor) -> Tensor:
-    if isinstance(given, Tensor):
-        return given.to(like.dtype).expand(rows)
-    return like.new_full((1, 1, 1), given).expand(rows)
+def _each_row(parameter: float | Tensor, rows: tuple[int, int, int], like: Tensor) -> Tensor:
+    if isinstance(parameter, Tensor):
+        return parameter.to(like.dtype).expand(rows)
+    return like.new_full((1, 1, 1), parameter).expand(rows)
 
 
 class Fused(Backend):
-    """Inner products and additive scores × softmax (with a sink), sparsemax, entmax, sigmoid, local windows × masks."""
+    """Runs inner products and additive scores × softmax (with a sink), entmax, sigmoid, hard, local windows × masks."""
 
     name = "cpu"
     why = "fused kernels run this in linear memory, faster than anything else here"
@@ -217,7 +219,7 @@ class Fused(Backend):
         mask = problem.lowered.dense_mask
         if mask is None:
             dispatched = problem.wants_gradient or not can_branch_on(problem.query)
-            if problem.wants_gradient and inputs.keeps_weights:
+            if problem.wants_gradient and inputs.saves_weights:
                 inputs = inputs._replace(return_weights=True)
             attend = operators.attend if dispatched else operators.attend_now
             output = attend(*with_heads_as_rows(inputs))[0].view(*problem.query.shape[:3], -1)
@@ -232,19 +234,19 @@ class Fused(Backend):
         read(with_exponentials(kernel_inputs(problem)), problem.lowered.dense_mask, gatherer)
         read_shares(problem, gatherer)
 
-    def run_with_weights(self, problem: Problem) -> Attended:
+    def run_with_weights(self, problem: Problem) -> Attended | None:
         from regard.kernels.cpu import operators
 
         if isinstance(problem.memory, FusedMemory):
             return problem.memory.attend(problem)
         if isinstance(problem.memory, PackedRows) or problem.lowered.dense_mask is not None:
-            return super().run_with_weights(problem)
+            return None
         inputs = with_heads_as_rows(_prepared(problem)._replace(return_weights=True))
         output, weights = (part.view(*problem.query.shape[:3], -1) for part in operators.attend(*inputs)[::2])
         row = problem.row
         assert row is not None
         if row.kind == "hard" and row.center is None:
-            # Weights that no score has a part in.
+            # These weights do not depend on the scores.
             weights = weights.detach()
         return Attended(output.to(problem.value.dtype), weights)
 
@@ -253,11 +255,11 @@ class Fused(Backend):
 
 
 def _prepared(problem: Problem, gatherer: Gatherer | None = None) -> KernelInputs:
-    """The problem's inputs, with the exponentials of an additive score's keys and a seed for dropout.
+    """Returns the kernels' inputs with the exponentials of an additive score's keys and a seed for dropout.
 
     Args:
-        problem: the call's. Its kernels that are missing are asked for at once.
-        gatherer: gets the readings; None where no readings are wanted.
+        problem: the problem; its missing kernels are requested at once.
+        gatherer: gets the readings; None if there are none.
     """
     from regard.kernels.cpu import kernel
 
@@ -267,7 +269,7 @@ def _prepared(problem: Problem, gatherer: Gatherer | None = None) -> KernelInput
 
 
 def required_kernels(problem: Problem, gatherer: Gatherer | None) -> "tuple[Kernel, ...]":
-    """The kernels that a problem and its readings may need."""
+    """Returns the kernels that a problem and its readings may need."""
     from regard.kernels.cpu import kernels
 
     row = problem.row
@@ -277,5 +279,5 @@ def required_kernels(problem: Problem, gatherer: Gatherer | None) -> "tuple[Kern
     units = "product" if isinstance(primitive, InnerProduct) else "relu" if isinstance(primitive, ReluSum) else "tanh"
     normalizer = kernels.row_normalizer(row.kind, row.temperature, row.alpha)["normalizer"]
     dtype = torch.float64 if problem.query.dtype == torch.float64 else torch.float32
-    required = kernels.of_calls(dtype, units, normalizer, problem.wants_gradient)
-    return required if gatherer is None else (*required, *kernels.of_readings(dtype, units, normalizer))
+    required = kernels.for_calls(dtype, units, normalizer, problem.wants_gradient)
+    return required if gatherer is None else (*required, *kernels.for_readings(dtype, units, normalizer))

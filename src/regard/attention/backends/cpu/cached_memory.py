@@ -1,12 +1,12 @@
 """A cached memory: keys and values that many calls with other queries attend to, prepared once.
 
-A decoder attends once a step, with other queries, to keys and values that stay the same for the whole sentence. What
-depends on the keys alone (an additive score's exponentials, the visible runs of keys) is computed once. The gradient of
-keys and values is a sum over steps: each step stores the factors of its term, and one product at the end of the
-backward pass sums all terms. docs/derivations/cached-memory.md has the equations.
+A decoder attends once a step, with other queries, to keys and values that stay the same for the whole sentence.
+Everything that depends on the keys alone (an additive score's exponentials, the visible runs of keys) is computed once.
+The gradient of keys and values is a sum over steps: each step stores the factors of its term, and one product at the
+end of the backward pass sums all terms. docs/derivations/cached-memory.md has the equations.
 
-The first step of a backward pass with an additive score computes its own term of the keys' gradient, as it passes over
-the keys anyway: a call that is the only one needs no other pass.
+The first step of a backward pass with an additive score computes its own term of the keys' gradient while it reads the
+keys, so a single call needs no other pass over them.
 """
 
 from dataclasses import dataclass, field, replace
@@ -21,8 +21,7 @@ from regard.kernels.cpu.kernel_arguments import KernelInputs
 from regard.kernels.cpu.second_derivative import refuse_batched_gradients, refuse_second_derivative
 from regard.masks import Keep
 from regard.normalizers import RowPrimitive
-from regard.scores import Additive, Dot, ScaledDot, Score
-from regard.scores.score import TanhSum
+from regard.scores import Additive, Dot, ScaledDot, Score, TanhSum
 from regard.shapes import Grid
 from regard.transforms import active_transform, has_data, in_memory
 from regard.versions import Versions
@@ -49,18 +48,18 @@ class StepTerms(NamedTuple):
 
 @dataclass
 class BackwardPass:
-    """What the steps of one backward pass have left for the gradients of the memory.
+    """What the steps of one backward pass store for the gradients of the memory.
 
     Attributes:
-        terms: of each step, the first of them first.
-        sums: those that the first step began, of an additive score's memory; None where there are none.
+        terms: the terms of each step, in the order of the backward pass.
+        sums: the sums of an additive score's memory, which the first step begins; None if there are none.
     """
 
     terms: list[StepTerms] = field(default_factory=list)
     sums: "MemorySums | None" = None
 
     def joined(self, name: str, first: int = 0) -> Tensor:
-        """A factor of all steps from one on, one step behind the other."""
+        """Returns a factor of all steps from ``first`` on, concatenated along the queries."""
         parts = [getattr(term, name) for term in self.terms[first:]]
         return parts[0] if len(parts) == 1 else torch.cat(parts, dim=2)
 
@@ -70,23 +69,23 @@ class BackwardPasses:
     """The backward passes through the steps over one memory.
 
     Attributes:
-        with_sums: whether the first step begins sums: those of an additive score whose keys or weight want a gradient.
-        versions: of the memory's tensors, which all steps read again.
-        under_way: by PyTorch's number of the pass.
+        with_sums: whether the first step begins sums: for an additive score whose keys or weight need a gradient.
+        versions: versions of the memory's tensors, which all steps read again.
+        unfinished: the passes that have begun, by PyTorch's number of each.
     """
 
     with_sums: bool
     versions: Versions
-    under_way: dict[int, BackwardPass] = field(default_factory=dict)
+    unfinished: dict[int, BackwardPass] = field(default_factory=dict)
 
     def current(self) -> BackwardPass:
-        """What there is of the pass that is running: terms of different passes must not be added."""
-        return self.under_way.setdefault(torch._C._current_graph_task_id(), BackwardPass())
+        """Returns the pass that is running; terms of different passes must not be added."""
+        return self.unfinished.setdefault(torch._C._current_graph_task_id(), BackwardPass())
 
     def finish(self) -> BackwardPass:
-        """The same, at its end. A backward pass that ended early left its terms here, which are forgotten."""
+        """Returns the pass that is running, at its end, and forgets it and all passes that ended early."""
         finished = self.current()
-        self.under_way.clear()
+        self.unfinished.clear()
         return finished
 
 
@@ -95,10 +94,10 @@ class FusedMemory(CachedMemory):
     """Keys and values of one head on a CPU, prepared for the fused kernels.
 
     Attributes:
-        inputs: of the kernels; each step brings its own query.
+        inputs: the kernels' inputs, to which each step adds its own query.
         passes: the backward passes through its steps.
-        token: what steps depend on, so that autograd computes the memory's gradients after theirs; None where no
-            gradient is wanted.
+        token: a tensor that steps depend on, so that autograd computes the memory's gradients after theirs; None if no
+            gradient is needed.
     """
 
     inputs: KernelInputs
@@ -109,13 +108,13 @@ class FusedMemory(CachedMemory):
 
     @classmethod
     def prepare(cls, key: Tensor, value: Tensor, score: Score, mask: Tensor | None) -> "FusedMemory | None":
-        """The memory prepared; None if the kernels do not take it. Arguments as for `Backend.prepare_memory`."""
+        """Prepares keys and values as `Backend.prepare_memory` does; returns None if the kernels cannot use them."""
         kinds = (torch.float32, torch.float64)
         if key.device.type != "cpu" or key.dtype not in kinds or value.dtype != key.dtype:
             return None
         if not has_data(key) or active_transform() is not None or 0 in key.shape or 0 in value.shape:
             return None
-        # Scores that are their primitive once queries and keys are projected; others change more than that.
+        # These scores are their primitive, once queries and keys are projected; others change more.
         if type(score) not in (Additive, Dot, ScaledDot):
             return None
         prepared = score.prepare(key[:, None, :1], key[:, None])
@@ -141,12 +140,12 @@ class FusedMemory(CachedMemory):
             exponentials, extents = operators.exponentials(inputs.key)
             inputs = inputs._replace(weight=weight.detach(), exponentials=exponentials, extents=extents)
         masked, token = with_mask(inputs, mask), None
-        wanted = [tensor for tensor in (key, value, weight) if tensor is not None and tensor.requires_grad]
+        trained = [tensor for tensor in (key, value, weight) if tensor is not None and tensor.requires_grad]
         passes = BackwardPasses(
             with_sums=weight is not None and (key.requires_grad or weight.requires_grad),
             versions=Versions(key=inputs.key, value=inputs.value, score=weight, mask=masked.mask),
         )
-        if torch.is_grad_enabled() and wanted:
+        if torch.is_grad_enabled() and trained:
             token = _SumTerms.apply(inputs, passes, key, value, weight)
         return cls(masked, passes, token)
 
@@ -165,16 +164,16 @@ class FusedMemory(CachedMemory):
         return active_transform() or self._delay(problem, row)
 
     def _delay(self, problem: Problem, row: RowPrimitive) -> str | None:
-        """Why the kernels of its steps cannot be used yet; None if they can, or are waited for."""
+        """Returns why the kernels of its steps cannot be used yet; None if they can, or if the call waits for them."""
         from regard.kernels.cpu import kernel, kernels
 
         inputs, gradient = self.inputs, self.token is not None or problem.wants_gradient
         normalizer = kernels.row_normalizer(row.kind, row.temperature, row.alpha)["normalizer"]
-        required = kernels.of_steps(inputs.key.dtype, inputs.units, normalizer, gradient)
+        required = kernels.for_steps(inputs.key.dtype, inputs.units, normalizer, gradient)
         return None if kernel.are_usable(required) else "its kernels are being compiled"
 
     def attend(self, problem: Problem) -> Attended:
-        """Output ``[batch, 1, queries, value_dim]`` and weights before dropout, of a problem that is not declined."""
+        """Returns output ``[batch, 1, queries, value_dim]`` and weights before dropout of a problem that it accepts."""
         from regard.kernels.cpu import kernels
 
         row = problem.row
@@ -185,7 +184,7 @@ class FusedMemory(CachedMemory):
         return Attended(*_Step.apply(inputs, self.passes, problem.query, self.token))
 
     def select(self, index: Tensor) -> "FusedMemory | None":
-        """Only for memories that want no gradient."""
+        """Returns the memory of these batch rows; None if it needs a gradient."""
         if self.token is not None:
             return None
         rows = {
@@ -197,7 +196,7 @@ class FusedMemory(CachedMemory):
 
 
 def with_mask(inputs: KernelInputs, mask: Tensor | None) -> KernelInputs:
-    """The inputs with what a mask ``[batch, keys]`` leaves visible: a few runs, or one and the mask with its holes."""
+    """Returns the inputs with the keys that a mask ``[batch, keys]`` allows: a few runs, or one run and the mask."""
     if mask is None:
         return inputs
     mask = in_memory(mask)
@@ -216,10 +215,10 @@ def with_mask(inputs: KernelInputs, mask: Tensor | None) -> KernelInputs:
 
 
 class _SumTerms(torch.autograd.Function):
-    """A token that every step depends on; its backward pass, after those of all steps, sums the terms of the steps."""
+    """Creates a token that every step depends on; its backward pass, after those of all steps, sums their terms."""
 
     @staticmethod
-    def forward(ctx: Any, inputs: KernelInputs, passes: BackwardPasses, *given: Tensor | None) -> Tensor:
+    def forward(ctx: Any, inputs: KernelInputs, passes: BackwardPasses, *tensors: Tensor | None) -> Tensor:
         ctx.inputs, ctx.passes = inputs, passes
         return inputs.key.new_zeros(())
 
@@ -227,30 +226,30 @@ class _SumTerms(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Any, ...]:
         if torch.is_grad_enabled():
             refuse_second_derivative()
-        passed: BackwardPass = ctx.passes.finish()
-        if not passed.terms:
+        finished: BackwardPass = ctx.passes.finish()
+        if not finished.terms:
             return (None,) * 5
         ctx.passes.versions.check()
         inputs, need = ctx.inputs, ctx.needs_input_grad
         grad_value = None
         if need[3]:
-            grad_value = _transposed_product(passed.joined("dropped_weights"), passed.joined("grad_output"))
+            grad_value = _transposed_product(finished.joined("dropped_weights"), finished.joined("grad_output"))
         grad_key = grad_weight = None
         if inputs.weight is None and need[2]:
-            grad_key = _transposed_product(passed.joined("grad_scores"), passed.joined("query")).mul_(inputs.scale)
-        elif passed.sums is not None:
+            grad_key = _transposed_product(finished.joined("grad_scores"), finished.joined("query")).mul_(inputs.scale)
+        elif finished.sums is not None:
             from regard.kernels.cpu.step_operators import add_steps
 
-            if len(passed.terms) > 1:
+            if len(finished.terms) > 1:
                 add_steps(
-                    inputs._replace(query=passed.joined("query", 1)), passed.joined("grad_scores", 1), passed.sums
+                    inputs._replace(query=finished.joined("query", 1)), finished.joined("grad_scores", 1), finished.sums
                 )
-            grad_key, grad_weight = passed.sums.gradients()
+            grad_key, grad_weight = finished.sums.gradients()
         return None, None, grad_key, grad_value, grad_weight
 
 
 class _Step(torch.autograd.Function):
-    """One step: output and weights; backward, the gradient of the query alone, and the terms for `_SumTerms`."""
+    """Runs one step; its backward pass computes the gradient of the query, and stores the terms for `_SumTerms`."""
 
     @staticmethod
     def forward(
@@ -280,18 +279,18 @@ class _Step(torch.autograd.Function):
         inputs = ctx.inputs._replace(query=query)
         if grad_output is None:
             grad_output = query.new_zeros(*query.shape[:3], inputs.value.shape[3])
-        left: BackwardPass | None = ctx.passes.current() if ctx.summed else None
-        begins = left is not None and not left.terms and ctx.passes.with_sums
+        current: BackwardPass | None = ctx.passes.current() if ctx.summed else None
+        begins = current is not None and not current.terms and ctx.passes.with_sums
         sums = MemorySums.unfilled(inputs) if begins else None
         grad_query, grad_scores, dropped_weights = step_gradients(inputs, weights, grad_output, grad_weights, sums)
-        if left is None:
+        if current is None:
             return None, None, grad_query, None
-        left.sums = left.sums if sums is None else sums
-        left.terms.append(StepTerms(query, grad_scores, dropped_weights, grad_output))
+        current.sums = current.sums if sums is None else sums
+        current.terms.append(StepTerms(query, grad_scores, dropped_weights, grad_output))
         return None, None, grad_query, query.new_zeros(())
 
 
 def _transposed_product(left: Tensor, right: Tensor) -> Tensor:
-    """``leftᵀ right`` of ``[batch, 1, queries, …]``; of one query, products of numbers are faster than of matrices."""
+    """Computes ``leftᵀ right`` of ``[batch, 1, queries, …]``; for one query, elementwise products are faster."""
     columns = left.transpose(-1, -2)
     return columns * right if left.shape[2] == 1 else columns @ right

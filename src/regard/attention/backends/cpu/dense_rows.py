@@ -1,4 +1,4 @@
-"""Fused attention under masks that are not runs of keys: dense for a slice of rows at a time, in both directions."""
+"""Fused attention under masks that are not runs of keys: they are made dense for a slice of rows at a time."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -13,14 +13,14 @@ from regard.shapes import Grid
 from regard.versions import Versions
 
 SLICE_PAIRS = 1 << 24
-"""Pairs for which a mask is dense at once: 16 MiB of bools."""
+"""Pairs for which a mask is made dense at once: 16 MiB of bools."""
 
 FROM_ROWS = ("query", "center", "sigma")
-"""Inputs that have a part for each row; axis 2."""
+"""Inputs with one element for each row, along axis 2."""
 
 
 def row_slices(inputs: KernelInputs, mask: Mask | None, grid: Grid) -> Iterator[tuple[KernelInputs, range]]:
-    """The inputs in slices of rows, each with its part of the mask; whole if there is no mask to make dense."""
+    """Yields the inputs in slices of rows, each with its part of the mask; whole if no mask has to be made dense."""
     if mask is None:
         yield inputs, range(grid.queries)
         return
@@ -31,7 +31,7 @@ def row_slices(inputs: KernelInputs, mask: Mask | None, grid: Grid) -> Iterator[
 
 
 def slice_of(inputs: KernelInputs, mask: Mask, grid: Grid, rows: range) -> KernelInputs:
-    """The inputs for some rows, with their mask dense, and cut to the keys that each row sees first and last."""
+    """Returns the inputs of some rows, with their dense mask and the first and the last key that each row sees."""
     Q, K, n = grid.queries, grid.keys, len(rows)
     allowed = mask.allows(grid.tile(queries=rows))
     allowed = allowed[(None,) * (4 - allowed.dim())]
@@ -57,19 +57,19 @@ def slice_of(inputs: KernelInputs, mask: Mask, grid: Grid, rows: range) -> Kerne
 
 
 def _diagonals(queries: int, keys: int, rows: range) -> slice:
-    """Which diagonals of the whole problem run through some of its rows."""
+    """Returns which diagonals of the whole problem cross these rows."""
     first = queries - rows.stop
     return slice(first, first + len(rows) + keys - 1)
 
 
 class DenseRows(torch.autograd.Function):
-    """Attention slice by slice. The backward pass makes each slice's mask again, so none is kept."""
+    """Computes attention slice by slice. The backward pass makes each slice's mask again, so that none is stored."""
 
     @staticmethod
-    def forward(ctx: Any, mask: Mask, grid: Grid, *given: Any) -> Tensor:
+    def forward(ctx: Any, mask: Mask, grid: Grid, *fields: Any) -> Tensor:
         from regard.kernels.cpu import operators
 
-        inputs = KernelInputs(*given)
+        inputs = KernelInputs(*fields)
         outputs, statistics = [], []
         for part, _ in row_slices(inputs, mask, grid):
             output, statistic, _ = operators.attend(*part)
@@ -77,9 +77,9 @@ class DenseRows(torch.autograd.Function):
             statistics.append(statistic)
         ctx.mask, ctx.grid = mask, grid
         ctx.versions = Versions(mask=mask) if any(ctx.needs_input_grad) else None
-        ctx.places = [index for index, value in enumerate(inputs) if isinstance(value, Tensor)]
-        ctx.others = [None if isinstance(value, Tensor) else value for value in inputs]
-        ctx.save_for_backward(*statistics, *(inputs[index] for index in ctx.places))
+        ctx.indices = [index for index, value in enumerate(inputs) if isinstance(value, Tensor)]
+        ctx.constants = [None if isinstance(value, Tensor) else value for value in inputs]
+        ctx.save_for_backward(*statistics, *(inputs[index] for index in ctx.indices))
         return torch.cat(outputs, dim=2)
 
     @staticmethod
@@ -89,9 +89,9 @@ class DenseRows(torch.autograd.Function):
         refuse_batched_gradients(*gradients)
         tensors = ctx.saved_tensors
         ctx.versions.check()
-        statistics, given = tensors[: -len(ctx.places)], tensors[-len(ctx.places) :]
-        values = list(ctx.others)
-        for index, tensor in zip(ctx.places, given, strict=True):
+        statistics, saved = tensors[: -len(ctx.indices)], tensors[-len(ctx.indices) :]
+        values = list(ctx.constants)
+        for index, tensor in zip(ctx.indices, saved, strict=True):
             values[index] = tensor
         inputs = KernelInputs(*values)
         tensors_by_name = {name: getattr(inputs, name) for name in GRADIENTS}
@@ -105,7 +105,7 @@ class DenseRows(torch.autograd.Function):
 
 
 def _part_of(sums: Tensor, name: str, inputs: KernelInputs, rows: range) -> Tensor:
-    """Where the gradient of a slice of rows belongs."""
+    """Returns the part of a gradient that belongs to a slice of rows."""
     if name in FROM_ROWS or (name == "bias" and not inputs.diagonal and sums.shape[2] != 1):
         return sums[:, :, rows.start : rows.stop]
     if name == "bias" and inputs.diagonal:

@@ -1,7 +1,7 @@
-"""Attention of short sequences whose rows are packed, where projections wrote them: no row is padded.
+"""Attention of short sequences whose rows are packed, as the projections wrote them, without padding.
 
-A layer of a Transformer has packed rows, and attends within each sequence. Its rows reach the kernel as they are, and
-so do gradients. Where the call is looked at, it becomes a `Problem` of padded heads, whose output is this one.
+A layer of a Transformer has packed rows, and attends within each sequence. The kernel reads its rows and gradients as
+they are. A call that is watched becomes a `Problem` of padded heads, which has the same output.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,17 +14,17 @@ from torch import Tensor
 from regard.attention.problem import CachedMemory, Problem
 from regard.kernels.cpu.packed_call import PackedCall, Sequences
 from regard.kernels.cpu.second_derivative import refuse_batched_gradients, refuse_second_derivative
-from regard.normalizers.softmax import safe_softmax
+from regard.normalizers.normalizer import safe_softmax
 from regard.shapes import split_joined
 from regard.transforms import can_branch_on, has_dense_cpu_storage, in_memory
 
 
 @dataclass(frozen=True)
 class PackedRows(CachedMemory):
-    """What packed queries found, for the problem of padded heads that their call becomes where it is looked at.
+    """The output of packed queries, for the problem of padded heads that a watched call becomes.
 
     Attributes:
-        output: of that problem, ``[batch, heads, queries, value_dim]``, zeros for padding.
+        output: the output of that problem, ``[batch, heads, queries, value_dim]``, zeros for padding.
     """
 
     output: Tensor
@@ -39,13 +39,13 @@ class PackedRows(CachedMemory):
 
 
 def attend_rows(call: PackedCall, products: Sequence[Tensor], widths: Sequence[int]) -> Tensor:
-    """The output ``[queries, heads · value_dim]``, differentiable in reverse mode.
+    """Returns the output ``[queries, heads · value_dim]``, differentiable in reverse mode.
 
     Args:
-        call: what is computed.
-        products: packed rows, of which the numbers of each lie side by side; float32. Queries, keys and values are
-            parts of one tensor or of more.
-        widths: of queries, keys and values.
+        call: the sizes and options of the call.
+        products: packed rows, float32, with adjacent features; queries, keys and values are parts of one tensor or of
+            several.
+        widths: the widths of queries, keys and values.
     """
     if torch.is_grad_enabled() and any(product.requires_grad for product in products):
         return _Attend.apply(call, widths, *products)
@@ -55,7 +55,7 @@ def attend_rows(call: PackedCall, products: Sequence[Tensor], widths: Sequence[i
 
 
 class _Attend(torch.autograd.Function):
-    """One product's gradient is one tensor, of which the kernel writes all parts."""
+    """Attention whose backward pass returns one tensor for each product; the kernel writes its parts."""
 
     @staticmethod
     def forward(ctx: Any, call: PackedCall, widths: Sequence[int], *products: Tensor) -> Tensor:
@@ -72,7 +72,7 @@ class _Attend(torch.autograd.Function):
         if can_branch_on(grad_output):
             grad_output = in_memory(grad_output)
         if torch.is_grad_enabled() or not has_dense_cpu_storage(grad_output):
-            # A gradient of the gradient may be wanted, or a batch of gradients; or a kernel cannot read this one.
+            # A second derivative or a batch of gradients may be needed, or the kernel cannot read this gradient.
             grads = gradients_by_operations(ctx.call, query, key, value, grad_output)
             return None, None, *_joined(grads, products)
         from regard.kernels.cpu.packed_attention import gradients
@@ -87,12 +87,12 @@ class _Attend(torch.autograd.Function):
 
 
 def _joined(parts: Sequence[Tensor], products: Sequence[Tensor]) -> Iterator[Tensor]:
-    """The parts side by side again, as the products have them."""
-    left = list(parts)
+    """Joins the parts as the products have them."""
+    remaining = list(parts)
     for product in products:
         inside, width = [], 0
         while width < product.shape[-1]:
-            inside.append(left.pop(0))
+            inside.append(remaining.pop(0))
             width += inside[-1].shape[-1]
         yield torch.cat(inside, dim=-1)
 
@@ -100,50 +100,50 @@ def _joined(parts: Sequence[Tensor], products: Sequence[Tensor]) -> Iterator[Ten
 def gradients_by_operations(
     call: PackedCall, query: Tensor, key: Tensor, value: Tensor, grad_output: Tensor
 ) -> tuple[Tensor, ...]:
-    """What the kernel of gradients gives, from PyTorch's operations on padded rows, which have derivatives themselves.
+    """Computes the gradients by PyTorch's operations on padded rows, which are differentiable.
 
     Raises:
-        BackendError: with dropout: only the kernels know what they dropped.
+        BackendError: there is dropout, and only the kernels know which weights they dropped.
     """
     if call.dropout:
         refuse_batched_gradients(grad_output)
         refuse_second_derivative()
     group = call.heads // call.kv_heads
-    q, given = (_padded(rows, call.queries, call.heads) for rows in (query, grad_output))
+    q, grad = (_padded(rows, call.queries, call.heads) for rows in (query, grad_output))
     k, v = (_padded(rows, call.keys, call.kv_heads).repeat_interleave(group, dim=1) for rows in (key, value))
     scores = (q @ k.transpose(-1, -2) * call.scale).masked_fill(~_visible(call), -torch.inf)
     weights = safe_softmax(scores, -1)
-    grad_weights = given @ v.transpose(-1, -2)
+    grad_weights = grad @ v.transpose(-1, -2)
     mean = (weights * grad_weights).sum(-1, keepdim=True)
     grad_scores = weights * (grad_weights - mean) * call.scale
-    of_heads = grad_scores @ k, grad_scores.transpose(-1, -2) @ q, weights.transpose(-1, -2) @ given
+    of_heads = grad_scores @ k, grad_scores.transpose(-1, -2) @ q, weights.transpose(-1, -2) @ grad
     of_groups = (of.reshape(len(of), -1, group, *of.shape[2:]).sum(2) for of in of_heads[1:])
     return _packed(of_heads[0], call.queries), *(_packed(of, call.keys) for of in of_groups)
 
 
 def _present(sequences: Sequences) -> Tensor:
-    """Which places of padded sequences hold a row, bool ``[batch, longest]``."""
+    """Returns which positions of padded sequences are not padding, bool ``[batch, longest]``."""
     return torch.arange(sequences.longest) < sequences.counts[:, None]
 
 
 def _padded(rows: Tensor, sequences: Sequences, heads: int) -> Tensor:
-    """``[batch, heads, longest, dim]`` of packed rows; zeros for padding."""
+    """Pads packed rows with zeros to ``[batch, heads, longest, dim]``."""
     present = _present(sequences)
     index = torch.where(present, sequences.starts[:, None] + torch.arange(sequences.longest), 0)
     padded = torch.where(present[..., None], rows[index], 0.0)
-    # Of `unflatten` there is no batch of gradients.
+    # `unflatten` does not support batches of gradients.
     return padded.reshape(*padded.shape[:-1], heads, -1).transpose(1, 2)
 
 
 def _packed(heads: Tensor, sequences: Sequences) -> Tensor:
-    """The inverse of `_padded`."""
+    """Packs the rows of padded heads: the inverse of `_padded`."""
     index = _present(sequences).flatten().nonzero()[:, 0]
     batch, count, length, dim = heads.shape
     return heads.transpose(1, 2).reshape(batch * length, count * dim)[index]
 
 
 def _visible(call: PackedCall) -> Tensor:
-    """Which pairs are seen, bool ``[batch, 1, queries, keys]``."""
+    """Returns which pairs are visible, bool ``[batch, 1, queries, keys]``."""
     distance = torch.arange(call.keys.longest) - torch.arange(call.queries.longest)[:, None]
     near = (distance >= -call.before) & (distance <= call.after)
     return near & _present(call.keys)[:, None, None]

@@ -1,8 +1,8 @@
 """Launches of kernels that were prepared by an earlier call, for calls of the same sizes and strides.
 
 Validating a call, choosing a backend and filling a kernel's arguments take longer than a small calculation. For tensors
-of the same sizes and strides they give the same arguments but for the addresses of tensors, so these are kept: as a
-`PreparedCall` of `attend`, and as a `PreparedReading` of a call that is watched. The kernels are the same, and so is
+of the same sizes and strides the arguments are the same but for the addresses of the tensors, so they are stored: in a
+`PreparedCall` for `attend`, and in a `PreparedReading` for calls that are watched. The kernels are the same, and so is
 every bit.
 """
 
@@ -21,9 +21,8 @@ from regard.kernels.availability import why_missing
 from regard.kernels.cpu.kernel_arguments import READINGS, ReadingOptions, address_of, sum_of_chunks
 from regard.kernels.cpu.sizes import ceil_div
 from regard.masks import Band
-from regard.normalizers.softmax import softmax
-from regard.scores import ScaledDot
-from regard.scores.score import TanhSum
+from regard.normalizers import softmax
+from regard.scores import ScaledDot, TanhSum
 from regard.transforms import has_dense_cpu_storage
 
 if TYPE_CHECKING:
@@ -32,10 +31,10 @@ if TYPE_CHECKING:
 Prepared = TypeVar("Prepared")
 
 LIMIT = 256
-"""Kinds of calls that are kept: generation has other sizes in each step."""
+"""Number of kinds of calls that are stored; in generation each step has other sizes."""
 
 ROWS = 16
-"""Rows of one head up to which a block has them all, whatever the number of keys."""
+"""Number of rows of a head up to which one block has them all, whatever the number of keys."""
 
 _OF_KEYS = ("keys", "key_batch", "key_head", "key_row", "value_batch", "value_head", "value_row")
 
@@ -43,26 +42,26 @@ STATISTICS = ("entropy", "peak", "top_k", "received", "distance")
 """The readings that prepared launches take: those of rows and of columns."""
 
 SMALL_CALL = 1 << 18
-"""Elements of query and key up to which a reading is prepared. Reading a larger call takes longer than its start."""
+"""Elements of query and key up to which a reading is prepared; larger calls gain too little."""
 
 READINGS_ROOM = 1 << 16
-"""Bytes of readings up to which memory is taken for several calls at once."""
+"""Bytes of readings up to which memory is allocated for several calls at once."""
 
 MOST_CALLS = 8
-"""Calls for which memory is taken at once, at most."""
+"""The largest number of calls for which memory is allocated at once."""
 
 _TENSORS = ("query", "key", "key_transposed")
-"""What the launches of a reading read and write beside the readings."""
+"""The tensors that the launches of a reading read and write, apart from the readings."""
 
 
 class PreparedCall(NamedTuple):
-    """The launches of a call without a mask, a bias, dropout and gradient, of float32 tensors on a CPU.
+    """The launches of a call without mask, bias, dropout and gradient, of float32 tensors on a CPU.
 
     Attributes:
-        launches: one after the other.
-        output: its shape.
-        scratch: how many elements the other tensors have that kernels write, by their names.
-        any_keys: whether it is made again with other numbers of keys, and other strides.
+        launches: the launches, in order.
+        output: the shape of the output.
+        scratch: the number of elements of the other tensors that kernels write, by name.
+        any_keys: whether the call may be repeated with other numbers of keys and other strides of keys and values.
     """
 
     launches: "tuple[PreparedLaunch, ...]"
@@ -72,15 +71,15 @@ class PreparedCall(NamedTuple):
 
     @classmethod
     def of(cls, problem: Problem, any_keys: bool = False) -> "PreparedCall | None":
-        """The call of a problem that the fused kernels run; None if more than launches belongs to it.
+        """Prepares the call of a problem that the fused kernels run; returns None if launches alone are not enough.
 
         Args:
-            problem: of a call.
-            any_keys: whether it is made again with other numbers of keys, and other strides.
+            problem: the problem of a call.
+            any_keys: whether the call may be repeated with other numbers of keys.
         """
         from regard.kernels.cpu import kernels, operators
         from regard.kernels.cpu.kernel_arguments import KernelInputs
-        from regard.kernels.cpu.launch import TRANSPOSED_NUMBERS, PreparedLaunch, Transposition, fill_arguments
+        from regard.kernels.cpu.launch import TRANSPOSED_ELEMENTS, PreparedLaunch, Transposition, fill_arguments
 
         inputs, primitive = kernel_inputs(problem), problem.prepared.primitive
         tensors = {"query": problem.query, "key": problem.key, "value": problem.value}
@@ -109,8 +108,8 @@ class PreparedCall(NamedTuple):
             launches.append(PreparedLaunch.of(kernel, numbers, extents.numel(), 8.0 * key.numel(), ("key", *scratch)))
         elif transposes:
             each, some = Transposition.of(key), batch * key.shape[1]
-            scratch = {"key_transposed": some * each.numbers}
-            if scratch["key_transposed"] > TRANSPOSED_NUMBERS:
+            scratch = {"key_transposed": some * each.elements}
+            if scratch["key_transposed"] > TRANSPOSED_ELEMENTS:
                 return None  # a few heads at a time
             launches.append(each.prepared(some, ("key", *scratch)))
         scratch["statistics"] = 2 * batch * heads * queries
@@ -120,11 +119,11 @@ class PreparedCall(NamedTuple):
         return cls(tuple(launches), (*problem.query.shape[:3], problem.value.shape[3]), scratch, any_keys)
 
     def run(self, query: Tensor, key: Tensor, value: Tensor, weight: Tensor | None) -> Tensor:
-        """The output for tensors of the same sizes and strides, but for those of ``any_keys``.
+        """Returns the output for tensors of the same sizes and strides (but for ``any_keys``).
 
         Args:
-            query, key, value: of the call.
-            weight: of an additive score; None for an inner product.
+            query, key, value: the tensors of the call.
+            weight: the weight of an additive score; None for an inner product.
         """
         output, scratch = query.new_empty(self.output), query.new_empty(sum(self.scratch.values()))
         filled = {
@@ -147,11 +146,11 @@ class PreparedCall(NamedTuple):
 
 
 class Part(NamedTuple):
-    """Where a reading lies in the memory of all.
+    """The part of the memory of all readings that belongs to one reading.
 
     Attributes:
         first: the index of its first element.
-        shape: ``[batch, heads, ...]``; sums over rows have an axis for the chunks of rows behind the heads.
+        shape: ``[batch, heads, ...]``; sums over rows have an axis for chunks of rows after the heads.
         dtype: float32 or int64.
         is_sum: whether it is a sum over rows.
     """
@@ -166,15 +165,15 @@ class Part(NamedTuple):
 class PreparedReading:
     """The launches that read a call without a bias, of float32 tensors on a CPU; for one thread.
 
-    All readings of a call lie in one piece of memory, which is taken for several calls at once and cut into tensors
-    when a reading is asked for.
+    All readings of a call are in one piece of memory, which is allocated for several calls at once and cut into tensors
+    when a reading is requested.
 
     Attributes:
-        launches: one after the other.
-        initial: the readings of a call that sees nothing, as float32 elements.
-        parts: of these, by the readings' names.
-        transposed: how many elements the transposed keys have.
-        spans: the runs of keys that the mask shows, whose addresses the launches have.
+        launches: the launches, in order.
+        initial: the readings of a call whose queries see no key, as float32 elements.
+        parts: the parts of this memory, by the names of the readings.
+        transposed: number of elements of the transposed keys.
+        spans: the runs of visible keys of the mask, whose addresses are among the arguments of the launches.
     """
 
     launches: "tuple[PreparedLaunch, ...]"
@@ -188,7 +187,7 @@ class PreparedReading:
     _used: int = field(init=False)
 
     def __post_init__(self) -> None:
-        # Where the addresses of a call go: those of its tensors by their names, those of its readings as they lie.
+        # The positions of a call's addresses: of its tensors by name, of its readings by their offset.
         self._positions = [
             (
                 launch,
@@ -203,16 +202,16 @@ class PreparedReading:
     @classmethod
     @torch.no_grad()
     def of(cls, problem: Problem, read: Readings) -> "PreparedReading | None":
-        """The readings of a problem; None if more than launches belongs to them, or if a kernel is not compiled yet.
+        """Prepares the readings of a problem; returns None if launches alone are not enough or not compiled yet.
 
         Args:
-            problem: of a call; its tensors are not kept.
-            read: what is read; nothing but `STATISTICS`.
+            problem: the problem of a call; its tensors are not stored.
+            read: the readings; only `STATISTICS`.
         """
         if why_missing() is not None or obstacle(problem) is not None or problem.lowered.dense_mask is not None:
             return None
         from regard.kernels.cpu import kernel, kernels, operators
-        from regard.kernels.cpu.launch import TRANSPOSED_NUMBERS, PreparedLaunch, Transposition
+        from regard.kernels.cpu.launch import TRANSPOSED_ELEMENTS, PreparedLaunch, Transposition
 
         inputs, grid = kernel_inputs(problem), problem.grid
         as_given = inputs.query is problem.query and address_of(inputs.key) == address_of(problem.key)
@@ -232,8 +231,8 @@ class PreparedReading:
         heads, transposed = grid.batch * inputs.key.shape[1], 0
         if kernels.transposed(inputs.key.dtype) in required:
             each = Transposition.of(inputs.key)
-            transposed = heads * each.numbers
-            if transposed > TRANSPOSED_NUMBERS:
+            transposed = heads * each.elements
+            if transposed > TRANSPOSED_ELEMENTS:
                 return None  # a few heads at a time
             launches.append(each.prepared(heads, ("key", "key_transposed")))
         parts, elements = {}, 0
@@ -253,10 +252,10 @@ class PreparedReading:
         return cls(tuple(launches), initial, parts, transposed, (inputs.start, inputs.stop))
 
     def take(self, query: Tensor, key: Tensor) -> tuple[Tensor, int]:
-        """Take the readings for tensors of the same sizes and strides.
+        """Takes the readings of tensors of the same sizes and strides.
 
         Returns:
-            the memory of several calls' readings, ``[calls, elements]``, and the index of this call in it.
+            The memory of several calls' readings, ``[calls, elements]``, and the index of this call in it.
         """
         if self._used == self._room:
             self._make_room(max(1, min(MOST_CALLS, READINGS_ROOM // max(self._bytes, 1))))
@@ -266,7 +265,7 @@ class PreparedReading:
         keys = self.initial.new_empty(self.transposed) if self.transposed else None
         tensors = address_of(query), address_of(key), address_of(keys)
         for launch, of_tensors, of_readings in self._positions:
-            arguments = array("q", launch.arguments)
+            arguments = array("q", launch.record)
             for at, tensor in of_tensors:
                 arguments[at] = tensors[tensor]
             for at, offset in of_readings:
@@ -275,30 +274,30 @@ class PreparedReading:
         return memory, index
 
     def _make_room(self, calls: int) -> None:
-        """Take memory for the readings of further calls."""
+        """Allocates memory for the readings of further calls."""
         self._memory = self.initial.expand(calls, -1).clone(memory_format=torch.contiguous_format)
         self._address, self._room, self._used = address_of(self._memory), calls, 0
 
     def named(self, memory: Tensor, index: int) -> dict[str, Tensor]:
-        """The readings that `take` gave, as in `regard.Observed`, in memory of their own."""
+        """Copies the readings that `take` returned, named as in `regard.Observed`."""
         own = memory[index].clone()
         readings = {name: _cut(own, part) for name, part in self.parts.items()}
         return {name: sum_of_chunks(each) if self.parts[name].is_sum else each for name, each in readings.items()}
 
 
 def _cut(memory: Tensor, part: Part) -> Tensor:
-    """A reading as a tensor, which shares the memory of all."""
+    """Returns a reading as a view of the memory of all readings."""
     size, count = part.dtype.itemsize // 4, torch.Size(part.shape).numel()
     return memory[part.first : part.first + size * count].view(part.dtype).view(part.shape)
 
 
 class Cache(threading.local):
-    """What one thread keeps of earlier calls.
+    """The prepared launches of one thread.
 
     Attributes:
-        calls: calls of `attend`, by their sizes, strides, score and normalizer. A kind of calls that was seen once is
-            `SEEN`; one that launches alone do not make is None.
-        readings: readings of watched calls, by the same and by what is read.
+        calls: calls of `attend`, by their sizes, strides, score and normalizer. A kind of calls that came once is
+            `SEEN`; a kind for which launches alone are not enough is None.
+        readings: readings of watched calls, by the same properties and the readings.
     """
 
     def __init__(self) -> None:
@@ -309,22 +308,22 @@ class Cache(threading.local):
 CACHE = Cache()
 
 SEEN = PreparedCall((), (), {})
-"""A kind of calls that was seen once. Sizes that never come again, as those of a growing cache, are prepared never."""
+"""A kind of calls that came once. Sizes that never come again, as those of a growing cache, are never prepared."""
 
 
 def keep(cache: dict[object, Prepared], key: object, prepared: Prepared) -> None:
-    """Keep what was prepared, and no more than `LIMIT` of it."""
+    """Stores a prepared call or reading; a cache of `LIMIT` entries is cleared first."""
     if len(cache) >= LIMIT:
         cache.clear()
     cache[key] = prepared
 
 
 def prepared_reading(problem: Problem, read: Readings) -> PreparedReading | None:
-    """The launches that read small calls of these sizes and strides; None where there are none (yet).
+    """Returns the launches that read small calls of these sizes and strides; None if there are none (yet).
 
     Args:
-        problem: of one call.
-        read: what is read of it.
+        problem: the problem of one call.
+        read: the readings.
     """
     query, key, score, mask = problem.query, problem.key, problem.score, problem.mask
     if query.numel() + key.numel() > SMALL_CALL or not query.shape[0] or not has_dense_cpu_storage(query, key):
@@ -347,5 +346,5 @@ def prepared_reading(problem: Problem, read: Readings) -> PreparedReading | None
 
 
 def reads_pairs(read: Readings) -> bool:
-    """Whether more is read than statistics of rows and columns."""
+    """Whether weights of pairs are read, and not only statistics of rows and columns."""
     return bool(read.weights or read.pooled or read.tile or read.shares) or read.rows is not None

@@ -11,23 +11,23 @@ from regard.kernels.cpu.kernel_arguments import READINGS, KernelInputs, ReadingO
 from regard.masks import Mask
 
 _OF_ROWS = ("lse", "entropy", "peak", "top_weights", "top_indices", "distance")
-"""Readings that each row has its own of."""
+"""Readings with one element, or a few, for each row."""
 
 
 @torch.no_grad()
 def read(call: KernelInputs, mask: Mask | None, gatherer: Gatherer) -> None:
-    """Fill a gatherer.
+    """Fills a gatherer.
 
     Args:
-        call: the lowered problem.
-        mask: what has to be made dense, a slice of rows at a time.
-        gatherer: gets everything that it wants.
+        call: the kernels' inputs.
+        mask: a mask that has to be made dense, a slice of rows at a time, or None.
+        gatherer: gets all of its readings.
     """
     from regard.kernels.cpu import operators
 
-    grid, wanted = gatherer.grid, gatherer.read
-    # All rows come at once: what the kernel returns takes the place of these, whose memory is free for it.
-    whole = mask is None and wanted.top_k <= grid.keys
+    grid, readings = gatherer.grid, gatherer.read
+    # All rows come at once, so the kernel's tensors replace these, whose memory is freed first.
+    whole = mask is None and readings.top_k <= grid.keys
     if whole:
         vars(gatherer).update(dict.fromkeys(_OF_ROWS, gatherer.lse.new_empty(0)))
     for part, rows in row_slices(call, mask, grid):
@@ -47,15 +47,15 @@ def read(call: KernelInputs, mask: Mask | None, gatherer: Gatherer) -> None:
 
 
 def statistics_of(gatherer: Gatherer, first_row: int = 0) -> ReadingOptions:
-    """What a gatherer wants but for weights themselves, of a problem's rows from one on."""
-    grid, wanted = gatherer.grid, gatherer.read
+    """Returns the options for a gatherer's statistics of rows and columns, for rows from ``first_row`` on."""
+    grid, readings = gatherer.grid, gatherer.read
     return ReadingOptions(
-        entropy=wanted.entropy,
-        peak=wanted.peak,
-        top_k=min(wanted.top_k, grid.keys),
-        received=wanted.received,
-        distance=wanted.distance,
-        pooled=list(gatherer.cells) if wanted.pooled is not None else [],
+        entropy=readings.entropy,
+        peak=readings.peak,
+        top_k=min(readings.top_k, grid.keys),
+        received=readings.received,
+        distance=readings.distance,
+        pooled=list(gatherer.cells) if readings.pooled is not None else [],
         key_offset=grid.offset + first_row,
         first_row=first_row,
         all_rows=grid.queries,
@@ -63,28 +63,28 @@ def statistics_of(gatherer: Gatherer, first_row: int = 0) -> ReadingOptions:
 
 
 def _stored(gatherer: Gatherer) -> Iterator[tuple[Tensor, Sequence[int], range]]:
-    """What is kept of the weights themselves: where, which rows, which keys."""
-    wanted, grid = gatherer.read, gatherer.grid
-    if wanted.rows is not None:
+    """Yields the weights that are stored: the tensor for them, their rows, and their keys."""
+    readings, grid = gatherer.read, gatherer.grid
+    if readings.rows is not None:
         yield gatherer.rows, gatherer.chosen, range(grid.keys)
-    if wanted.tile is not None:
+    if readings.tile is not None:
         queries, keys = gatherer.rectangle
         yield gatherer.tile, range(*queries), range(*keys)
-    if wanted.weights:
+    if readings.weights:
         yield gatherer.weights, range(grid.queries), range(grid.keys)
 
 
-def _store(taken: list[Tensor], rows: range | None, gatherer: Gatherer) -> None:
-    """Put the statistics of some rows where they belong; None: of all, in the place of what is there."""
-    named = dict(zip((reading.name for reading in READINGS), taken, strict=True))
+def _store(tensors: list[Tensor], rows: range | None, gatherer: Gatherer) -> None:
+    """Stores the statistics of some rows in the gatherer; those of all rows (None) replace its tensors."""
+    tensor_of = dict(zip((reading.name for reading in READINGS), tensors, strict=True))
     for name in _OF_ROWS:
         if rows is None:
-            setattr(gatherer, name, named[name])
-        elif named[name].numel() > 0:
+            setattr(gatherer, name, tensor_of[name])
+        elif tensor_of[name].numel() > 0:
             part = getattr(gatherer, name)[:, :, rows.start : rows.stop]
-            (part[..., : named[name].shape[3]] if part.dim() == 4 else part).copy_(named[name])
+            (part[..., : tensor_of[name].shape[3]] if part.dim() == 4 else part).copy_(tensor_of[name])
     if gatherer.read.received:
-        gatherer.received += named["received"]
+        gatherer.received += tensor_of["received"]
     if gatherer.read.pooled is not None:
-        gatherer.pooled_sum += named["pooled_sum"]
-        torch.maximum(gatherer.pooled_max, named["pooled_max"], out=gatherer.pooled_max)
+        gatherer.pooled_sum += tensor_of["pooled_sum"]
+        torch.maximum(gatherer.pooled_max, tensor_of["pooled_max"], out=gatherer.pooled_max)

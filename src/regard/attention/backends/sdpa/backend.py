@@ -1,9 +1,9 @@
 """``sdpa``: PyTorch's own kernels, for what they compute exactly: inner product × softmax × masks.
 
-Four things of PyTorch's kernels differ from the contracts, and show in the numbers alone: a query of NaN can
-give 0; the backward pass makes weights as exp(score − lse), which loses log K where all scores of a row lie near −1e9;
-it multiplies the gradient of a hidden pair's weight by 0, also where a huge value made it infinite; and a row that sees
-nothing divides by 0. The first three run by the specification, in blocks; the fourth is masked.
+PyTorch's kernels break the contracts in four cases that only the elements show. A query of NaN can give 0. The backward
+pass computes weights as exp(score − lse), which loses log K if all scores of a row are near −1e9. It multiplies the
+gradient of a hidden pair's weight by 0, even if a huge value made it infinite. A row without visible keys divides by 0.
+The specification runs the first three cases, in blocks; the rows of the fourth are masked.
 """
 
 import math
@@ -13,34 +13,34 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from regard.attention.backends.backend import Backend
-from regard.attention.blocks import attend_in_blocks, blocks
+from regard.attention.backends.reference import Inputs, empty_output
+from regard.attention.backends.tiled import attend_in_blocks, blocks
 from regard.attention.problem import Capabilities, Lowered, Problem
 from regard.attention.readings import Gatherer
-from regard.attention.steps import Inputs, empty_output
 from regard.errors import BackendError
 from regard.masks.mask import Visibility
-from regard.scores.score import InnerProduct, Prepared
+from regard.scores import InnerProduct, Prepared
 from regard.shapes import span_length, spread_heads, upcast
 from regard.transforms import active_transform, in_memory, is_finite
 
 ROWS = 512
-"""Query rows for which a mask is made dense at a time: memory stays linear, and tiles that it empties are skipped."""
+"""Query rows for which a mask is made dense at a time: memory stays linear, and keys that no row sees are skipped."""
 
 SHORT = 64
-"""Keys below which a query of NaN can give 0: where the kernel finds a row's maximum in no whole vector of them. The
-largest vectors of today's processors have 16 numbers."""
+"""Number of keys below which a query of NaN can give 0, since the kernel ignores NaN in a row's maximum outside of
+whole vectors. The largest vectors of today's processors have 16 elements."""
 
 LARGEST_SUM = 1.0e4
-"""Log-sum-exps beyond which exp(score − lse) loses more than three of float32's digits."""
+"""Log-sum-exps above which exp(score − lse) loses more than three of float32's digits."""
 
 LARGEST_VALUE = 1.0e18
-"""Values below which their products with gradients stay finite, if these are below it, too."""
+"""Magnitude of values below which their products with gradients below it are finite."""
 
 CAPABILITIES = Capabilities(primitives=(InnerProduct,), rows=frozenset({"softmax"}))
 
 
 class ScaledDotProduct(Backend):
-    """`torch.nn.functional.scaled_dot_product_attention`, a slice of queries at a time where a mask must be dense."""
+    """Calls `torch.nn.functional.scaled_dot_product_attention`, with a slice of queries at a time for dense masks."""
 
     name = "sdpa"
     why = "PyTorch's own kernel computes this exactly, and is the fastest that does"
@@ -84,7 +84,7 @@ class ScaledDotProduct(Backend):
 
 
 def _refuse_second_derivative(gradient: Tensor | None) -> None:
-    """A hook of the output: where gradients are to be differentiated again, raise one clear error at once."""
+    """Raises a clear error if a gradient of the gradient will be needed; a hook of the output."""
     if torch.is_grad_enabled():
         raise BackendError(
             "PyTorch's kernel (backend 'sdpa') has no second derivative; backend='reference' has, for any score"
@@ -92,7 +92,7 @@ def _refuse_second_derivative(gradient: Tensor | None) -> None:
 
 
 def _in_slices(problem: Problem) -> Tensor | None:
-    """The output, a slice of queries at a time; None as for `_kernel`."""
+    """Returns the output, computed for a slice of queries at a time; None as from `_kernel`."""
     outputs = []
     for block in blocks(problem, (problem.grid.batch, ROWS)):
         output = _masked(problem, block)
@@ -103,7 +103,7 @@ def _in_slices(problem: Problem) -> Tensor | None:
 
 
 def _masked(problem: Problem, inputs: Inputs) -> Tensor | None:
-    """One slice of queries under a mask, a bias or both; None as for `_kernel`."""
+    """Returns the output of one slice of queries under a mask, a bias or both; None as from `_kernel`."""
     grid = inputs.grid
     if not grid.key_span:
         return empty_output(inputs)
@@ -116,14 +116,14 @@ def _masked(problem: Problem, inputs: Inputs) -> Tensor | None:
             *torch.broadcast_shapes(allowed.shape, (1, 1, span_length(grid.query_span), span_length(grid.key_span)))
         )
         empty = ~allowed.any(dim=-1, keepdim=True)
-        # A row that sees nothing would divide by zero: let it see everything, and forget what it saw.
+        # A row without visible keys would divide by zero. It sees all keys here, and its output is replaced by 0.
         allowed = allowed | empty
     additive = allowed
     if problem.bias is not None:
         additive = upcast(problem.bias(inputs.query, grid)).to(upcast(inputs.query).dtype)
         additive = additive * _inverse_temperature(problem.lowered)
         if allowed is not None:
-            # Rows that see nothing see everything here, but no bias, which may hold anything.
+            # Rows without visible keys see all keys here, but no bias, which may be NaN.
             additive = torch.where(allowed, additive if empty is None else additive.masked_fill(empty, 0.0), -math.inf)
         additive = additive.expand(
             *torch.broadcast_shapes(additive.shape, (1, 1, span_length(grid.query_span), span_length(grid.key_span)))
@@ -135,7 +135,7 @@ def _masked(problem: Problem, inputs: Inputs) -> Tensor | None:
 def _kernel(
     problem: Problem, prepared: Prepared, value: Tensor, attn_mask: Tensor | None = None, is_causal: bool = False
 ) -> Tensor | None:
-    """The kernel's output; None where its backward pass would lose digits, because its scores are too large."""
+    """Returns the kernel's output; None if its backward pass would lose digits because its scores are too large."""
     query, key = prepared.query, prepared.key
     scale = _inverse_temperature(problem.lowered)
     if isinstance(prepared.scale, Tensor):
@@ -164,8 +164,10 @@ def _kernel(
 
 
 def _are_one_head(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None, is_causal: bool) -> bool:
-    """Whether the query heads that share keys may be rows of one head, which spares copies of keys and values: where
-    all of these rows see the same keys, with the same bias."""
+    """Whether the query heads that share keys may be rows of one head, so that keys and values are not copied.
+
+    They may if all of these rows see the same keys with the same bias.
+    """
     if not key.shape[1] == value.shape[1] < query.shape[1] or key.shape[0] != query.shape[0]:
         return False
     if attn_mask is not None:
@@ -174,7 +176,7 @@ def _are_one_head(query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor |
 
 
 def _of_one_width(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Query, key and value with equal batches and heads, and with one width, by zeros at the end."""
+    """Returns query, key and value with equal batches and heads, padded with zeros to one width."""
     batch, heads, _, width = query.shape
     key_batch, key_heads, _, _ = key.shape
     _, value_heads, _, value_dim = value.shape
@@ -184,7 +186,7 @@ def _of_one_width(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Te
         key = spread_heads(key, heads)
     if value_heads != heads:
         value = spread_heads(value, heads)
-    # The kernel with linear memory wants one width for queries and values; zeros change neither products nor mixtures.
+    # The kernel with linear memory needs one width for queries and values; zeros change no product and no mean.
     if value_dim < width:
         value = F.pad(value, (0, width - value_dim))
     elif width < value_dim:
@@ -193,9 +195,9 @@ def _of_one_width(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Te
 
 
 def _are_surely_small(query: Tensor, key: Tensor, scale: float, attn_mask: Tensor | None) -> bool:
-    """Whether the Cauchy-Schwarz inequality alone bounds the log-sum-exps, without a look at what the kernel saved.
+    """Whether the Cauchy-Schwarz inequality bounds the log-sum-exps, so that the saved ones need not be read.
 
-    With hooks for saved tensors (activation checkpointing has them) that look would compute the whole part again.
+    With hooks for saved tensors, as in activation checkpointing, reading them would run the checkpointed part again.
     """
     hooks = torch._C._autograd._top_saved_tensors_default_hooks(True)  # pyright: ignore[reportAttributeAccessIssue]
     if hooks is None or key.shape[2] == 0:
@@ -207,19 +209,21 @@ def _are_surely_small(query: Tensor, key: Tensor, scale: float, attn_mask: Tenso
 
 
 def _are_below(tensor: Tensor, bound: float) -> bool:
-    """Whether all magnitudes are below a bound; not if one is NaN."""
+    """Whether all magnitudes are below a bound; NaN is not."""
     return tensor.numel() == 0 or float(torch.linalg.vector_norm(tensor.detach(), math.inf)) < bound
 
 
 def _with_adjacent_features(tensor: Tensor) -> Tensor:
-    """The tensor with the features of a position side by side in memory, as the kernel with linear memory wants them:
-    PyTorch falls back to quadratic memory for any other order, such as that of a feature map. Of zeros without memory
-    its kernel reads whatever lies at address 0."""
+    """Returns the tensor with the features of a position next to each other in memory.
+
+    For any other order, such as that of a feature map, PyTorch falls back to quadratic memory. A zero tensor without
+    memory is copied, because the kernel would read from address 0.
+    """
     return in_memory(tensor) if tensor.stride(-1) == 1 else tensor.clone(memory_format=torch.contiguous_format)
 
 
 def _loses_digits(output: Tensor) -> bool:
-    """Whether the backward pass of the kernel that gave this output would lose digits."""
+    """Whether the backward pass of this output's kernel would lose digits."""
     log_sums = getattr(output.grad_fn, "_saved_logsumexp", None)
     return log_sums is not None and log_sums.numel() > 0 and float(log_sums.abs().amax()) > LARGEST_SUM
 

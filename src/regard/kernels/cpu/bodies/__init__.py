@@ -1,1 +1,1 @@
-"""What kernels are made of, in the part of Python that Numba compiles; only this room imports Numba."""
+"""The bodies of kernels, in the subset of Python that Numba compiles; only this room imports Numba."""

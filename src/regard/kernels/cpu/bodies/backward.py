@@ -1,13 +1,11 @@
-"""Attention backward: a block's weights are made again from its scores and statistics, and its gradients from them.
-Weights of an additive score that the forward pass kept are taken instead.
+"""Attention backward: a block's weights are recomputed from its scores and statistics, and its gradients follow.
+If the forward pass saved the weights of an additive score, they are read instead.
 
-Query rows of one key-and-value head are cut into chunks. A task is one chunk; it sums the gradients that its rows give
-to keys, values, weights and biases in sums of its own, which the caller adds up. So no two threads write to one place,
-and the order of summation is the same for any number of threads. docs/derivations/statistics.md derives the rows.
+The query rows of a key-and-value head are cut into chunks. A task is one chunk; it sums the gradients of keys, values,
+weights and biases over its rows separately, and the caller adds the chunks up. So no two threads write to the same
+element, and the order of summation does not depend on the number of threads. docs/derivations/statistics.md derives
+the rows.
 """
-
-# pyright: reportCallIssue=false, reportAttributeAccessIssue=false
-# Intrinsics take one argument less than they are defined with: the first one is Numba's.
 
 from collections.abc import Callable
 from typing import Any
@@ -39,14 +37,14 @@ from regard.kernels.cpu.bodies.parts import inlined
 from regard.kernels.cpu.bodies.products import Routine, limit_threads, routine_of
 from regard.kernels.cpu.bodies.row_adjustments import adjust_row, drop_row, tanh_of_half, window_row
 from regard.kernels.cpu.bodies.row_gradients import differentiate
-from regard.kernels.cpu.bodies.row_normalizers import log_weight, normalize_again, normalizer_of_head
-from regard.kernels.cpu.bodies.visible_keys import COLUMN, clear_hidden, fill_gaps, find_runs, hull, range_at
+from regard.kernels.cpu.bodies.row_normalizers import log_weight, normalizer_reader, recompute_weights
+from regard.kernels.cpu.bodies.visible_keys import COLUMN, clear_hidden, column_span, fill_gaps, range_at, runs_of_row
 from regard.kernels.kinds import DENSE_BIAS
 
 
 @inlined
 def cap_slopes(p: Any, scores: Any, slopes: Any) -> None:
-    """The derivative of the cap at each score: 1 − tanh²."""
+    """Write the derivative of the cap at each score: 1 − tanh²."""
     real = scores.dtype.type
     inverse = real(2.0 / p.cap)
     for j in range(scores.size):
@@ -56,49 +54,50 @@ def cap_slopes(p: Any, scores: Any, slopes: Any) -> None:
 
 @inlined
 def differentiate_window(p: Any, block: Block, r: int, runs: Any, weights: Any, gauss: Any, gradient: Any) -> None:
-    """Gradients of a row's center and sigma; the gradient of the weights that the window was laid over.
+    """Write the gradients of a row's center and sigma; ``gradient`` becomes that of the weights before the window.
 
     Args:
-        runs: of the row; ``weights``, ``gauss`` and ``gradient`` are its columns from the first visible one on.
+        runs: runs of the row; ``weights``, ``gauss`` and ``gradient`` are its columns from the first visible one on.
     """
     real = weights.dtype.type
-    at = block.batch * p.window_batch + block.head * p.window_head + block.row + r
-    center, sigma = array_at(p.center, at + 1, real(0))[at], array_at(p.sigma, at + 1, real(0))[at]
+    offset = block.batch * p.window_batch + block.head * p.window_head + block.row + r
+    center, sigma = array_at(p.center, offset + 1, real(0))[offset], array_at(p.sigma, offset + 1, real(0))[offset]
     grad_center, grad_sigma = real(0), real(0)
     for n in range(runs.size):
         run = range_at(runs.ranges, n)
         begin = run.column - runs.ranges[0, COLUMN]
         end = begin + run.keys
-        own, window, passed = weights[begin:end], gauss[begin:end], gradient[begin:end]
+        run_weights, window, run_gradient = weights[begin:end], gauss[begin:end], gradient[begin:end]
         for j in range(run.keys):
             distance = (real(run.first + j) - center) / sigma
-            passed[j] *= window[j]
-            pull = passed[j] * own[j] * distance
-            grad_center += pull
-            grad_sigma += pull * distance
-    at = block.at + r
-    array_at(p.grad_center, at + 1, real(0))[at] = grad_center / sigma
-    array_at(p.grad_sigma, at + 1, real(0))[at] = grad_sigma / sigma
+            run_gradient[j] *= window[j]
+            slope = run_gradient[j] * run_weights[j] * distance
+            grad_center += slope
+            grad_sigma += slope * distance
+    offset = block.flat_row + r
+    array_at(p.grad_center, offset + 1, real(0))[offset] = grad_center / sigma
+    array_at(p.grad_sigma, offset + 1, real(0))[offset] = grad_sigma / sigma
 
 
 @inlined
-def differentiate_row(p: Any, at: int, normalizer: Any, statistics: Any, weights: Any, gradient: Any) -> None:
+def differentiate_row(p: Any, flat_row: int, normalizer: Any, statistics: Any, weights: Any, gradient: Any) -> None:
     """Turn the gradient of one row's weights into that of its biased scores.
 
     Args:
-        at: the row counted through all batch rows and heads; its sink's, shift's or alpha's gradient goes there.
-        normalizer: made the weights.
-        statistics: two, of this row.
+        flat_row: the row, counted through all batch rows and heads: the index of its sink's, shift's or alpha's
+            gradient.
+        normalizer: the normalizer of the weights.
+        statistics: the two statistics of this row.
     """
     real = weights.dtype.type
     total = differentiate(normalizer, weights, gradient)
     if p.sink != 0 and statistics[0] > real(-np.inf):
         weight = exp(log_weight(real(normalizer.sink), statistics[0], statistics[1]))
-        array_at(p.grad_sink, at + 1, real(0))[at] = -total * weight
+        array_at(p.grad_sink, flat_row + 1, real(0))[flat_row] = -total * weight
     if p.shift != 0:
-        array_at(p.grad_shift, at + 1, real(0))[at] = total
+        array_at(p.grad_shift, flat_row + 1, real(0))[flat_row] = total
     if p.alphas != 0:
-        array_at(p.grad_alphas, at + 1, real(0))[at] = total
+        array_at(p.grad_alphas, flat_row + 1, real(0))[flat_row] = total
     if p.inverse_temperature != 1.0:
         factor = real(p.inverse_temperature)
         for j in range(gradient.size):
@@ -107,102 +106,104 @@ def differentiate_row(p: Any, at: int, normalizer: Any, statistics: Any, weights
 
 @inlined
 def add_bias_gradient(p: Any, block: Block, chunk: int, r: int, begin: int, gradient: Any) -> None:
-    """Add a row's gradient for the keys from ``begin`` on to that of the bias: to its place, or to its diagonals."""
+    """Add a row's gradient for the keys from ``begin`` on to the gradient of the dense or diagonal bias."""
     n = gradient.size
     size = size_of(gradient[0])
     if p.bias_kind == DENSE_BIAS:
-        at = (block.at + r) * p.keys + begin
+        offset = (block.flat_row + r) * p.keys + begin
     else:
         head = (block.batch * p.heads + block.head) * p.chunks + chunk
-        at = head * (p.queries + p.keys - 1) + begin - (block.row + r) + p.queries - 1
-    sums = array_at(p.grad_bias + at * size, n, gradient[0])
+        offset = head * (p.queries + p.keys - 1) + begin - (block.row + r) + p.queries - 1
+    sums = array_at(p.grad_bias + offset * size, n, gradient[0])
     for j in range(n):
         sums[j] += gradient[j]
 
 
 @inlined
 def differentiate_dropout(p: Any, block: Block, r: int, runs: Any, mixed: Any, gradient: Any) -> None:
-    """Drop a row's weights as the forward pass did; the gradient of those before, and of those that were returned.
+    """Drop a row's weights as the forward pass did, and their gradients; add the gradient of the returned weights.
 
     Args:
-        runs: of the row.
+        runs: runs of the row.
         mixed, gradient: all columns of the row.
     """
     size = size_of(gradient[0])
     for n in range(runs.size):
         run = range_at(runs.ranges, n)
         end = run.column + run.keys
-        passed = gradient[run.column : end]
+        run_gradient = gradient[run.column : end]
         if p.threshold > 0:
-            drop_row(p, block.at + r, run.first, mixed[run.column : end])
-            drop_row(p, block.at + r, run.first, passed)
+            drop_row(p, block.flat_row + r, run.first, mixed[run.column : end])
+            drop_row(p, block.flat_row + r, run.first, run_gradient)
         if p.grad_weights != 0:
-            more = array_at(p.grad_weights + ((block.at + r) * p.keys + run.first) * size, run.keys, gradient[0])
+            grad_weights = array_at(
+                p.grad_weights + ((block.flat_row + r) * p.keys + run.first) * size, run.keys, gradient[0]
+            )
             for j in range(run.keys):
-                passed[j] += more[j]
+                run_gradient[j] += grad_weights[j]
 
 
 @inlined
-def take_weights(p: Any, block: Block, weights: Any) -> None:
-    """Copy a block's weights from those that the forward pass returned."""
+def load_weights(p: Any, block: Block, weights: Any) -> None:
+    """Copy a block's weights from the weights that the forward pass returned."""
     real = weights.dtype.type
     for r in range(block.rows):
-        row = array_at(p.returned_weights + (block.at + r) * p.keys * size_of(real(0)), p.keys, real(0))
+        row = array_at(p.returned_weights + (block.flat_row + r) * p.keys * size_of(real(0)), p.keys, real(0))
         for s in range(block.segment_count):
-            part = range_at(block.segments, s)
-            copy(row[part.first :], weights[r, part.column : part.column + part.keys])
+            segment = range_at(block.segments, s)
+            copy(row[segment.first :], weights[r, segment.column : segment.column + segment.keys])
 
 
 @inlined
 def differentiate_block(
     p: Any, block: Block, chunk: int, scratch: Scratch, gradients: GradientScratch, normalizer: Any, routine: Routine
 ) -> None:
-    """From a block's scores, or its weights, to the gradient that these give to the values, and that of the scores."""
+    """Compute the gradient of a block's scores and add that of the values, from its scores or saved weights."""
     weights, gradient, mixed = scratch.scores, gradients.gradient, gradients.mixed
     example = gradient[0, 0]
-    statistics = array_at(p.statistics + block.at * 2 * size_of(example), 2 * block.rows, example)
+    statistics = array_at(p.statistics + block.flat_row * 2 * size_of(example), 2 * block.rows, example)
     differentiate_mixture(p, block, routine, gradient)
     for r in range(block.rows):
-        runs = find_runs(p, block, r, scratch.runs)
+        runs = runs_of_row(p, block, r, scratch.runs)
         clear_hidden(block, runs, gradient[r])
         clear_hidden(block, runs, mixed[r])
         if runs.size == 0:
             continue
-        low, high = hull(runs)
-        n, own = high - low, statistics[2 * r : 2 * r + 2]
-        slopes, passed, mix = gradients.slopes[:n], gradient[r, low:high], mixed[r, low:high]
+        low, high = column_span(runs)
+        n, row_statistics = high - low, statistics[2 * r : 2 * r + 2]
+        slopes, visible_gradient, visible_mixed = gradients.slopes[:n], gradient[r, low:high], mixed[r, low:high]
         if p.cap > 0:
             cap_slopes(p, weights[r, low:high], slopes)
-        seen = weights[r, low:high]
+        visible = weights[r, low:high]
         if p.returned_weights == 0:
             adjust_row(p, block, r, runs, weights[r])
-            normalize_again(normalizer, seen, own[0], own[1])
-        fill_gaps(runs, weights[r], seen.dtype.type(0))
-        copy(seen, mix)
+            recompute_weights(normalizer, visible, row_statistics[0], row_statistics[1])
+        fill_gaps(runs, weights[r], visible.dtype.type(0))
+        copy(visible, visible_mixed)
         window = scratch.gauss[:0]
         if p.center != 0:
             window = window_row(p, block, r, runs, scratch.gauss)
             for j in range(n):
-                mix[j] *= window[j]
+                visible_mixed[j] *= window[j]
         differentiate_dropout(p, block, r, runs, mixed[r], gradient[r])
         if p.center != 0:
-            differentiate_window(p, block, r, runs, seen, window, passed)
-        differentiate_row(p, block.at + r, normalizer, own, seen, passed)
+            differentiate_window(p, block, r, runs, visible, window, visible_gradient)
+        differentiate_row(p, block.flat_row + r, normalizer, row_statistics, visible, visible_gradient)
         if p.grad_bias != 0:
             for number in range(runs.size):
                 run = range_at(runs.ranges, number)
                 add_bias_gradient(p, block, chunk, r, run.first, gradient[r, run.column : run.column + run.keys])
         if p.cap > 0:
             for j in range(n):
-                passed[j] *= slopes[j]
-        # A gap's slopes are those of scores that were never looked at.
-        fill_gaps(runs, gradient[r], passed.dtype.type(0))
+                visible_gradient[j] *= slopes[j]
+        # The slopes in gaps belong to hidden scores.
+        fill_gaps(runs, gradient[r], visible_gradient.dtype.type(0))
     differentiate_values(p, block, chunk, routine, mixed)
 
 
 def attention_backward(dtype: str, units: str, normalizer: str) -> Callable[[int], None]:
-    """The body for a dtype, float32 or float64, a score's units and a normalizer."""
-    zero, of_head = ZEROS[dtype], normalizer_of_head(normalizer)
+    """Return the body for a dtype, float32 or float64, a score's units and a normalizer."""
+    zero, read_normalizer = ZEROS[dtype], normalizer_reader(normalizer)
     additive, score, differentiate_scores = units != "product", SCORES[units], DIFFERENTIATIONS[units]
     prepare = PREPARATIONS[units]
 
@@ -222,7 +223,7 @@ def attention_backward(dtype: str, units: str, normalizer: str) -> Callable[[int
             clear_sums(p, task, gradients.key_sums)
             for h in range(group * shared, (group + 1) * shared):
                 read_weight(p, h, scratch.weight)
-                normalizer = of_head(p, h, zero)
+                normalizer = read_normalizer(p, h, zero)
                 for index in blocks_of_chunk(p, chunk):
                     block = block_of(p, b, h, index, scratch.segments)
                     if block.segment_count == 0:
@@ -231,7 +232,7 @@ def attention_backward(dtype: str, units: str, normalizer: str) -> Callable[[int
                         score(p, block, routine, scratch)
                     else:
                         prepare(p, block, scratch)
-                        take_weights(p, block, scratch.scores)
+                        load_weights(p, block, scratch.scores)
                     differentiate_block(p, block, chunk, scratch, gradients, normalizer, routine)
                     differentiate_scores(p, block, chunk, routine, scratch, gradients)
             if additive:

@@ -1,11 +1,8 @@
-"""One block of query rows: where its queries, keys and values stand, and its scores.
+"""One block of query rows: the matrices of its queries, keys and values, and its scores.
 
-A block's scores stand in a scratch ``[rows, width]``; columns are the keys of its segments. Each row has its own runs
-of visible columns; the others end as zeros, so that products over the block need no mask.
+A block's scores are in a scratch matrix ``[rows, width]``; columns are the keys of its segments. Each row has runs of
+visible columns; all other columns become zeros, so that products over the block need no mask.
 """
-
-# pyright: reportCallIssue=false, reportAttributeAccessIssue=false
-# Intrinsics take one argument less than they are defined with: the first one is Numba's.
 
 from typing import Any, NamedTuple
 
@@ -15,24 +12,32 @@ from regard.kernels.cpu.bodies.intrinsics import array_at, cache_line, copy, is_
 from regard.kernels.cpu.bodies.parts import inlined
 from regard.kernels.cpu.bodies.products import Routine, product_with_keys, scores_of_few_rows
 from regard.kernels.cpu.bodies.relu_sum import copy_row, score_rectified
-from regard.kernels.cpu.bodies.tanh_scores import score_tile, score_tile_directly
-from regard.kernels.cpu.bodies.tanh_sum import Queries, keys_of, part_of_tile, prepare_row, reach, tiles_between
-from regard.kernels.cpu.bodies.visible_keys import SEGMENTS_LIMIT, KeyRange, find_segments, range_at
+from regard.kernels.cpu.bodies.tanh_sum import (
+    Queries,
+    clip_tile,
+    exponent_limit,
+    keys_of,
+    prepare_row,
+    score_tile,
+    score_tile_directly,
+    tiles_between,
+)
+from regard.kernels.cpu.bodies.visible_keys import SEGMENTS_LIMIT, KeyRange, range_at, write_segments
 from regard.kernels.cpu.bodies.wide_product import Matrix, Size
 from regard.kernels.cpu.kernel_arguments import FEW_ROWS
 from regard.kernels.cpu.sizes import LANES, ceil_div, even_length, padded_length
 
 
 class Block(NamedTuple):
-    """Query rows that are calculated together.
+    """Query rows that are computed together.
 
     Attributes:
-        batch, head, group: whose they are; ``group`` is the key-and-value head.
-        row, rows: the first row, and how many.
-        at: the first row counted through all batch rows and heads.
-        segments: the keys that they see, ``[…, 3]``: those of `visible_keys`, in ascending order.
-        segment_count: how many there are; 0: nothing is visible.
-        columns: the end of the last one's columns.
+        batch, head, group: the batch row, query head and key-and-value head.
+        row, rows: the first row, and the number of rows.
+        flat_row: the first row, counted through all batch rows and heads.
+        segments: the ranges of keys that the rows see, ``[…, 3]``, ascending: see `visible_keys`.
+        segment_count: the number of segments; 0: no key is visible.
+        columns: the end of the last segment's columns.
     """
 
     batch: int
@@ -40,28 +45,28 @@ class Block(NamedTuple):
     group: int
     row: int
     rows: int
-    at: int
+    flat_row: int
     segments: Any
     segment_count: int
     columns: int
 
 
 class Scratch(NamedTuple):
-    """A thread's own memory, and arrays that lie in it.
+    """Arrays in a thread's own memory.
 
     Attributes:
-        scores: ``[rows, width]``, then weights.
+        scores: scores of a block, later its weights, ``[rows, width]``.
         gauss: a Gaussian window, ``[width]``, or empty.
-        powers, extents: of an additive score's queries, ``[rows, even dim]`` and ``[rows]``.
-        weight: an additive score's, of a head, ``[even dim]``.
-        segments: of a block, ``[SEGMENTS_LIMIT + 1, 3]``.
-        runs: of a row, ``[runs, 3]``.
-        end: the address behind it.
+        exponentials, extents: `Queries` of an additive score, ``[rows, even dim]`` and ``[rows]``.
+        weight: an additive score's weight for a head, ``[even dim]``.
+        segments: segments of a block, ``[SEGMENTS_LIMIT + 1, 3]``.
+        runs: runs of a row, ``[runs, 3]``.
+        end: end address of the memory.
     """
 
     scores: Any
     gauss: Any
-    powers: Any
+    exponentials: Any
     extents: Any
     weight: Any
     segments: Any
@@ -71,21 +76,21 @@ class Scratch(NamedTuple):
 
 @inlined
 def scratch_at(p: Any, scores: int, additive: bool, example: Any) -> Scratch:
-    """Unfilled memory for the largest block, which begins at an address; at 0 only its end is of use, as its size."""
-    size, width, even = size_of(example), padded_length(p.keys) + LANES, even_length(p.dim) if additive else 0
+    """Unfilled memory for the largest block from an address on; for address 0, ``end`` is its size."""
+    size, width, even_dim = size_of(example), padded_length(p.keys) + LANES, even_length(p.dim) if additive else 0
     window = width if p.center != 0 else 0
     gauss = scores + p.block * width * size
-    powers = gauss + window * size
-    extents = powers + p.block * even * size
+    exponentials = gauss + window * size
+    extents = exponentials + p.block * even_dim * size
     weight = extents + p.block * size
-    segments = cache_line(weight + even * size)
+    segments = cache_line(weight + even_dim * size)
     runs = segments + 3 * 8 * (SEGMENTS_LIMIT + 1)
     return Scratch(
         matrix_at(scores, p.block, width, example),
         array_at(gauss, window, example),
-        matrix_at(powers, p.block, even, example),
+        matrix_at(exponentials, p.block, even_dim, example),
         array_at(extents, p.block, example),
-        array_at(weight, even, example),
+        array_at(weight, even_dim, example),
         matrix_at(segments, SEGMENTS_LIMIT + 1, 3, np.int64(0)),
         matrix_at(runs, p.runs, 3, np.int64(0)),
         cache_line(runs + 3 * 8 * p.runs),
@@ -94,116 +99,116 @@ def scratch_at(p: Any, scores: int, additive: bool, example: Any) -> Scratch:
 
 @inlined
 def block_of(p: Any, b: int, h: int, index: int, segments: Any) -> Block:
-    """A block of a head; its segments are written to memory that it keeps."""
+    """A block of a head; its segments are written to ``segments``."""
     row = index * p.block
     rows = min(p.block, p.queries - row)
-    count, columns = find_segments(p, b, h, row, rows, segments)
-    at = (b * p.heads + h) * p.queries + row
-    return Block(b, h, h // (p.heads // p.kv_heads), row, rows, at, segments, count, columns)
+    count, columns = write_segments(p, b, h, row, rows, segments)
+    flat_row = (b * p.heads + h) * p.queries + row
+    return Block(b, h, h // (p.heads // p.kv_heads), row, rows, flat_row, segments, count, columns)
 
 
 @inlined
 def blocks_of_chunk(p: Any, chunk: int) -> Any:
-    """The blocks that a chunk of a head's rows has."""
+    """The indices of the blocks in a chunk of a head's rows."""
     blocks = ceil_div(p.queries, p.block)
-    each = ceil_div(blocks, p.chunks)
-    return range(chunk * each, min((chunk + 1) * each, blocks))
+    chunk_blocks = ceil_div(blocks, p.chunks)
+    return range(chunk * chunk_blocks, min((chunk + 1) * chunk_blocks, blocks))
 
 
 @inlined
 def query_matrix(p: Any, block: Block, example: Any) -> Matrix:
     """The queries of a block."""
-    at = block.batch * p.query_batch + block.head * p.query_head + block.row * p.query_row
-    return Matrix(p.query + at * size_of(example), p.query_row, 1)
+    offset = block.batch * p.query_batch + block.head * p.query_head + block.row * p.query_row
+    return Matrix(p.query + offset * size_of(example), p.query_row, 1)
 
 
 @inlined
-def key_matrix(p: Any, block: Block, part: KeyRange, example: Any) -> Matrix:
+def key_matrix(p: Any, block: Block, segment: KeyRange, example: Any) -> Matrix:
     """The keys of a segment."""
-    at = block.batch * p.key_batch + block.group * p.key_head + part.first * p.key_row
-    return Matrix(p.key + at * size_of(example), p.key_row, 1)
+    offset = block.batch * p.key_batch + block.group * p.key_head + segment.first * p.key_row
+    return Matrix(p.key + offset * size_of(example), p.key_row, 1)
 
 
 @inlined
-def value_matrix(p: Any, block: Block, part: KeyRange, example: Any) -> Matrix:
+def value_matrix(p: Any, block: Block, segment: KeyRange, example: Any) -> Matrix:
     """The values of a segment."""
-    at = block.batch * p.value_batch + block.group * p.value_head + part.first * p.value_row
-    return Matrix(p.value + at * size_of(example), p.value_row, 1)
+    offset = block.batch * p.value_batch + block.group * p.value_head + segment.first * p.value_row
+    return Matrix(p.value + offset * size_of(example), p.value_row, 1)
 
 
 @inlined
-def column_matrix(scores: Any, part: KeyRange) -> Matrix:
-    """A segment's columns of a block's scores, or of what stands in their place."""
-    return Matrix(scores.ctypes.data + part.column * scores.itemsize, scores.shape[1], 1)
+def column_matrix(scores: Any, segment: KeyRange) -> Matrix:
+    """A segment's columns of a block's scores, weights or gradients."""
+    return Matrix(scores.ctypes.data + segment.column * scores.itemsize, scores.shape[1], 1)
 
 
 @inlined
-def transposed_matrix(address: int, p: Any, block: Block, part: KeyRange, features: int, example: Any) -> Matrix:
-    """A segment of transposed keys or values, ``[batch, kv_heads, features, padded keys]``; or address 0."""
+def transposed_matrix(address: int, p: Any, block: Block, segment: KeyRange, features: int, example: Any) -> Matrix:
+    """A segment of transposed keys or values, ``[batch, kv_heads, features, padded keys]``, or address 0."""
     padded = padded_length(p.keys)
-    at = (block.batch * p.kv_heads + block.group) * features * padded + part.first
-    return Matrix(address + at * size_of(example) if address != 0 else 0, padded, 1)
+    offset = (block.batch * p.kv_heads + block.group) * features * padded + segment.first
+    return Matrix(address + offset * size_of(example) if address != 0 else 0, padded, 1)
 
 
 @inlined
 def _score_product(p: Any, block: Block, routine: Routine, scratch: Scratch) -> None:
-    """Scores of a block that are inner products, scaled; before cap, bias and mask."""
+    """Compute a block's scaled inner products, before cap, bias and mask."""
     scores = scratch.scores
     example = scores[0, 0]
     query, scale = query_matrix(p, block, example), scores.dtype.type(p.scale)
     for s in range(block.segment_count):
-        part = range_at(block.segments, s)
-        key = key_matrix(p, block, part, example)
-        transposed = transposed_matrix(p.key_transposed, p, block, part, p.dim, example)
-        size = Size(block.rows, part.keys, p.dim)
+        segment = range_at(block.segments, s)
+        key = key_matrix(p, block, segment, example)
+        transposed = transposed_matrix(p.key_transposed, p, block, segment, p.dim, example)
+        size = Size(block.rows, segment.keys, p.dim)
         if is_single(example) and routine.multiply != 0 and block.rows <= FEW_ROWS:
-            scores_of_few_rows(routine, size, scale, query, key, column_matrix(scores, part))
+            scores_of_few_rows(routine, size, scale, query, key, column_matrix(scores, segment))
         else:
-            product_with_keys(routine, size, scale, query, key, transposed, column_matrix(scores, part))
+            product_with_keys(routine, size, scale, query, key, transposed, column_matrix(scores, segment))
 
 
 @inlined
 def additive_queries(p: Any, block: Block, scratch: Scratch) -> Queries:
-    """The queries of a block for an additive score; their exponentials are those that were prepared last."""
+    """The queries of a block for an additive score, with the exponentials that were prepared last."""
     example = scratch.extents[0]
     raw = array_at(query_matrix(p, block, example).address, (block.rows - 1) * p.query_row + p.dim, example)
-    return Queries(scratch.powers, scratch.extents[: block.rows], raw, p.query_row)
+    return Queries(scratch.exponentials, scratch.extents[: block.rows], raw, p.query_row)
 
 
 def _prepare_units(relu: bool) -> Any:
-    """Makes the part that prepares rectified units, or tanh."""
+    """Return the part that prepares queries for rectified units, or for tanh."""
     write = copy_row if relu else prepare_row
 
     @inlined
     def prepare(p: Any, block: Block, scratch: Scratch) -> Queries:
-        """The queries of a block for an additive score, with their exponentials."""
+        """Prepare the queries of a block for an additive score."""
         queries = additive_queries(p, block, scratch)
         for r in range(block.rows):
             row = queries.raw[r * queries.stride : r * queries.stride + p.dim]
-            queries.extents[r] = write(row, queries.powers[r])
+            queries.extents[r] = write(row, queries.exponentials[r])
         return queries
 
     return prepare
 
 
 @inlined
-def _prepare_nothing(p: Any, block: Block, scratch: Scratch) -> None:
-    """Inner products take queries as they are."""
+def _skip_preparation(p: Any, block: Block, scratch: Scratch) -> None:
+    """Do nothing: inner products need no preparation."""
 
 
 PREPARATIONS = {
-    "product": _prepare_nothing, "tanh": _prepare_units(relu=False), "relu": _prepare_units(relu=True),
+    "product": _skip_preparation, "tanh": _prepare_units(relu=False), "relu": _prepare_units(relu=True),
 }  # fmt: skip
-"""How the queries of a block are prepared, for a score's units: ``(arguments, block, scratch)``."""
+"""Parts that prepare a block's queries, by a score's units: ``(arguments, block, scratch)``."""
 
 
 def _score_units(relu: bool) -> Any:
-    """Makes the part that scores by rectified units, or by tanh."""
+    """Return the part that scores with rectified units, or with tanh."""
     prepare = PREPARATIONS["relu" if relu else "tanh"]
 
     @inlined
     def score(p: Any, block: Block, routine: Routine, scratch: Scratch) -> None:
-        """Scores of a block that are sums of units; before cap, bias and mask. Leaves the queries prepared."""
+        """Compute a block's sums of units, before cap, bias and mask. The queries stay prepared."""
         scores, weight = scratch.scores, scratch.weight
         example = scores[0, 0]
         keys, queries = keys_of(p, block.batch, block.group, example), prepare(p, block, scratch)
@@ -211,30 +216,32 @@ def _score_units(relu: bool) -> Any:
         for d in range(weight.size):
             total += weight[d]
         for s in range(block.segment_count):
-            part = range_at(block.segments, s)
-            stop = min(part.first + padded_length(part.keys), keys.padded)
-            for index in tiles_between(part.first, stop):
-                tile = part_of_tile(index, part.first, stop, part.column)
+            segment = range_at(block.segments, s)
+            stop = min(segment.first + padded_length(segment.keys), keys.padded)
+            for index in tiles_between(segment.first, stop):
+                tile = clip_tile(index, segment.first, stop, segment.column)
                 for r in range(block.rows):
-                    own = scores[r, tile.column : tile.column + tile.keys]
+                    row_scores = scores[r, tile.column : tile.column + tile.keys]
                     if relu:
-                        score_rectified(queries.powers[r], keys, tile.first, weight, own)
-                    elif queries.extents[r] <= reach(example) - keys.extents[index]:
-                        score_tile(queries.powers[r], keys, tile.first, weight, total, own)
+                        score_rectified(queries.exponentials[r], keys, tile.first, weight, row_scores)
+                    elif queries.extents[r] <= exponent_limit(example) - keys.extents[index]:
+                        score_tile(queries.exponentials[r], keys, tile.first, weight, total, row_scores)
                     else:
                         row = queries.raw[r * queries.stride : r * queries.stride + p.dim]
-                        score_tile_directly(row, keys, tile.first, weight, own[: min(tile.keys, p.keys - tile.first)])
+                        score_tile_directly(
+                            row, keys, tile.first, weight, row_scores[: min(tile.keys, p.keys - tile.first)]
+                        )
 
     return score
 
 
 SCORES = {"product": _score_product, "tanh": _score_units(relu=False), "relu": _score_units(relu=True)}
-"""How a block is scored, for a score's units: ``(arguments, block, routine for products, scratch)``."""
+"""Parts that score a block, by a score's units: ``(arguments, block, routine for products, scratch)``."""
 
 
 @inlined
 def read_weight(p: Any, h: int, weight: Any) -> None:
-    """Write the additive score's weight of a head, with a zero that makes its length even."""
+    """Write a head's weight of an additive score, padded with a zero to an even length."""
     zero = weight.dtype.type(0)
     if weight.size > 0:
         weight[weight.size - 1] = zero

@@ -1,11 +1,8 @@
-"""From the gradients of a block's scores and weights to those of its queries, keys and values, segment by segment.
+"""The gradients of a block's queries, keys and values from those of its scores and weights, segment by segment.
 
-Gradients of keys, values and weights are added to the sums of the block's chunk. Those of an additive score's keys are
-held transposed, as its kernels read keys, until the chunk ends.
+Gradients of keys, values and weight are added to the sums of the block's chunk. The gradients of an additive score's
+keys stay transposed, the layout in which its kernels read keys, until the chunk ends.
 """
-
-# pyright: reportCallIssue=false, reportAttributeAccessIssue=false
-# Intrinsics take one argument less than they are defined with: the first one is Numba's.
 
 from typing import Any, NamedTuple
 
@@ -26,7 +23,7 @@ from regard.kernels.cpu.bodies.parts import inlined
 from regard.kernels.cpu.bodies.products import Routine, product, product_of_transposed, product_with_keys
 from regard.kernels.cpu.bodies.relu_sum import differentiate_rectified
 from regard.kernels.cpu.bodies.tanh_gradients import differentiate_tanh, differentiate_tile_directly, partial_sums
-from regard.kernels.cpu.bodies.tanh_sum import Gradients, any_beyond, keys_of, part_of_tile, tiles_between
+from regard.kernels.cpu.bodies.tanh_sum import Gradients, clip_tile, exceeds_limit, keys_of, tiles_between
 from regard.kernels.cpu.bodies.transposing import transpose
 from regard.kernels.cpu.bodies.visible_keys import KeyRange, range_at
 from regard.kernels.cpu.bodies.wide_product import Matrix, Size
@@ -34,17 +31,17 @@ from regard.kernels.cpu.sizes import LANES, REGISTER, TILE, even_length, padded_
 
 
 class GradientScratch(NamedTuple):
-    """A thread's own memory for a block's gradients, as `Scratch`.
+    """Arrays for a block's gradients in a thread's own memory, see `Scratch`.
 
     Attributes:
-        gradient: of weights, then of scores, ``[rows, width]``.
-        mixed: weights as they mixed the values: after window and dropout, ``[rows, width]``.
-        slopes: of the cap, ``[width]``, or empty.
-        sums: of an additive score's query gradients, ``[rows, even dim]``.
-        key_sums: of its keys' gradients, ``[even dim · padded keys]``; they outlast a block.
-        partial: `partial_sums`.
-        doubled_keys: for `differentiate_tile_directly`, ``[dim, TILE]``.
-        end: the address behind it.
+        gradient: gradient of the weights, later of the scores, ``[rows, width]``.
+        mixed: the weights that mixed the values, after window and dropout, ``[rows, width]``.
+        slopes: derivative of the cap, ``[width]``, or empty.
+        sums: gradients of an additive score's queries, ``[rows, even dim]``.
+        key_sums: gradients of its keys, ``[even dim · padded keys]``, summed over the blocks of a chunk.
+        partial: see `partial_sums`.
+        doubled_keys: scratch of `differentiate_tile_directly`, ``[dim, TILE]``.
+        end: end address of the memory.
     """
 
     gradient: Any
@@ -59,22 +56,22 @@ class GradientScratch(NamedTuple):
 
 @inlined
 def gradient_scratch_at(p: Any, gradient: int, additive: bool, example: Any) -> GradientScratch:
-    """Unfilled memory for the largest block, as `scratch_at`."""
-    size, width, even = size_of(example), padded_length(p.keys) + LANES, even_length(p.dim) if additive else 0
+    """Unfilled memory for the largest block, see `scratch_at`."""
+    size, width, even_dim = size_of(example), padded_length(p.keys) + LANES, even_length(p.dim) if additive else 0
     capped, dim, padded = width if p.cap > 0 else 0, p.dim if additive else 0, padded_length(p.keys)
     mixed = gradient + p.block * width * size
     slopes = mixed + p.block * width * size
     sums = slopes + capped * size
-    key_sums = cache_line(sums + p.block * even * size)
-    partial = key_sums + even * padded * size
+    key_sums = cache_line(sums + p.block * even_dim * size)
+    partial = key_sums + even_dim * padded * size
     partials = p.block if additive else 0
     doubled_keys = partial + partials * 2 * REGISTER
     return GradientScratch(
         matrix_at(gradient, p.block, width, example),
         matrix_at(mixed, p.block, width, example),
         array_at(slopes, capped, example),
-        matrix_at(sums, p.block, even, example),
-        array_at(key_sums, even * padded, example),
+        matrix_at(sums, p.block, even_dim, example),
+        array_at(key_sums, even_dim * padded, example),
         partial_sums(partial, partials, example),
         matrix_at(doubled_keys, dim, TILE, example),
         cache_line(doubled_keys + dim * TILE * size),
@@ -83,7 +80,7 @@ def gradient_scratch_at(p: Any, gradient: int, additive: bool, example: Any) -> 
 
 @inlined
 def gradient_memory(p: Any, additive: bool, example: Any) -> tuple[int, Scratch, GradientScratch]:
-    """A thread's own memory, for `release`, and both scratches that lie in it; 0 if there is none."""
+    """Allocate a thread's memory: its address for `release`, 0 if there is none, and the two scratches in it."""
     size = gradient_scratch_at(p, scratch_at(p, ZERO, additive, example).end, additive, example).end
     memory = allocate(p, size)
     scratch = scratch_at(p, cache_line(memory), additive, example)
@@ -92,7 +89,7 @@ def gradient_memory(p: Any, additive: bool, example: Any) -> tuple[int, Scratch,
 
 @inlined
 def add_sum(p: Any, rows: int, columns: KeyRange, gradient: Any, grad_weight: Any) -> None:
-    """Add Σ gradient of a segment, which each unit's weight gets once."""
+    """Add Σ gradient over a segment to the gradient of each unit's weight."""
     total = gradient.dtype.type(0)
     for r in range(rows):
         row = gradient[r]
@@ -103,39 +100,41 @@ def add_sum(p: Any, rows: int, columns: KeyRange, gradient: Any, grad_weight: An
 
 
 def _differentiate_units(relu: bool) -> Any:
-    """Makes the part that differentiates rectified units, or tanh."""
+    """Return the part that differentiates rectified units, or tanh."""
 
     @inlined
     def differentiate(
         p: Any, block: Block, chunk: int, routine: Routine, scratch: Scratch, gradients: GradientScratch
     ) -> None:
-        """From the gradient of a block's additive scores to that of its queries, and the sums of keys and weight."""
+        """Write the gradient of a block's queries, and add to the sums of keys and weight, for additive scores."""
         gradient, weight, rows = gradients.gradient, scratch.weight, block.rows
         example = gradient[0, 0]
-        real, size, even = gradient.dtype.type, size_of(gradient[0, 0]), weight.size
+        real, size, even_dim = gradient.dtype.type, size_of(gradient[0, 0]), weight.size
         keys, queries = keys_of(p, block.batch, block.group, example), additive_queries(p, block, scratch)
         head = (block.batch * p.heads + block.head) * p.chunks + chunk
-        grad_weight = array_at(p.grad_weight + head * even * size, even, example)
+        grad_weight = array_at(p.grad_weight + head * even_dim * size, even_dim, example)
         sums = Gradients(gradients.sums, gradients.key_sums, grad_weight, gradients.partial)
         sums.query[:rows] = real(0)
         for s in range(block.segment_count):
-            part = range_at(block.segments, s)
-            stop = part.first + padded_length(part.keys)
-            end = part.column + part.keys
-            # Zeros up to whole vectors.
-            gradient[:rows, end : part.column + stop - part.first] = real(0)
+            segment = range_at(block.segments, s)
+            stop = segment.first + padded_length(segment.keys)
+            end = segment.column + segment.keys
+            # Fill the last vector with zeros.
+            gradient[:rows, end : segment.column + stop - segment.first] = real(0)
             if not relu:
-                add_sum(p, rows, part, gradient, grad_weight)
-                whole = KeyRange(part.first, stop - part.first, part.column)
-                differentiate_tanh(queries, keys, whole, weight, gradient, sums)
-            for index in tiles_between(part.first, stop):
-                tile = part_of_tile(index, part.first, stop, part.column)
+                add_sum(p, rows, segment, gradient, grad_weight)
+                padded_segment = KeyRange(segment.first, stop - segment.first, segment.column)
+                differentiate_tanh(queries, keys, padded_segment, weight, gradient, sums)
+            for index in tiles_between(segment.first, stop):
+                tile = clip_tile(index, segment.first, stop, segment.column)
                 if relu:
                     differentiate_rectified(queries, keys, tile, weight, gradient, sums)
-                elif any_beyond(queries, keys, tile):
-                    known = part_of_tile(index, part.first, min(stop, p.keys), part.column)
-                    differentiate_tile_directly(queries, keys, known, weight, gradient, sums, gradients.doubled_keys)
-        grad_query = array_at(p.grad_query + block.at * p.dim * size, rows * p.dim, example)
+                elif exceeds_limit(queries, keys, tile):
+                    unpadded_tile = clip_tile(index, segment.first, min(stop, p.keys), segment.column)
+                    differentiate_tile_directly(
+                        queries, keys, unpadded_tile, weight, gradient, sums, gradients.doubled_keys
+                    )
+        grad_query = array_at(p.grad_query + block.flat_row * p.dim * size, rows * p.dim, example)
         for r in range(rows):
             for d in range(p.dim):
                 grad_query[r * p.dim + d] = sums.query[r, d]
@@ -145,27 +144,27 @@ def _differentiate_units(relu: bool) -> Any:
 
 @inlined
 def clear_sums(p: Any, task: int, key_sums: Any) -> None:
-    """Zeros for a task's sums of keys and values: here and not beforehand, so that they are in cache when added to.
+    """Clear a task's sums of keys and values, just before use, so that they are in cache.
 
     Args:
-        task: which of ``grad_key [task, keys, dim]`` and ``grad_value [task, keys, value dim]``.
-        key_sums: of an additive score, which stand for those of ``grad_key``; empty for inner products.
+        task: index into ``grad_key [task, keys, dim]`` and ``grad_value [task, keys, value dim]``.
+        key_sums: the sums that an additive score uses instead of ``grad_key``; empty for inner products.
     """
     zero = key_sums.dtype.type(0)
     key_sums[:] = zero
     if key_sums.size == 0:
-        numbers = p.keys * p.dim
-        array_at(p.grad_key + task * numbers * size_of(zero), numbers, zero)[:] = zero
-    numbers = p.keys * p.value_dim
-    array_at(p.grad_value + task * numbers * size_of(zero), numbers, zero)[:] = zero
+        size = p.keys * p.dim
+        array_at(p.grad_key + task * size * size_of(zero), size, zero)[:] = zero
+    size = p.keys * p.value_dim
+    array_at(p.grad_value + task * size * size_of(zero), size, zero)[:] = zero
 
 
 @inlined
 def write_key_gradient(p: Any, head: int, sums: Any) -> None:
-    """The gradient of keys, from an additive score's sums.
+    """Write the gradient of keys from an additive score's sums.
 
     Args:
-        head: which of ``grad_key [head, keys, dim]``.
+        head: index into ``grad_key [head, keys, dim]``.
         sums: ``[even dim · padded keys]``.
     """
     size, padded = sums.itemsize, padded_length(p.keys)
@@ -177,19 +176,20 @@ def write_key_gradient(p: Any, head: int, sums: Any) -> None:
 def _differentiate_product(
     p: Any, block: Block, chunk: int, routine: Routine, scratch: Scratch, gradients: GradientScratch
 ) -> None:
-    """The same for inner products: ``dQ = dS K``, ``dK += dSᵀ Q``."""
+    """Write the gradient of a block's queries and add that of its keys, for inner products: ``dQ = dS K``,
+    ``dK += dSᵀ Q``."""
     gradient = gradients.gradient
     example = gradient[0, 0]
     size, scale = size_of(example), gradient.dtype.type(p.scale)
-    grad_query = Matrix(p.grad_query + block.at * p.dim * size, p.dim, 1)
+    grad_query = Matrix(p.grad_query + block.flat_row * p.dim * size, p.dim, 1)
     head = (block.batch * p.kv_heads + block.group) * p.chunks + chunk
     query = query_matrix(p, block, example)
     for s in range(block.segment_count):
-        part = range_at(block.segments, s)
-        given, key = column_matrix(gradient, part), key_matrix(p, block, part, example)
-        product(routine, Size(block.rows, p.dim, part.keys), scale, given, key, grad_query, min(s, 1))
-        grad_key = Matrix(p.grad_key + (head * p.keys + part.first) * p.dim * size, p.dim, 1)
-        product_of_transposed(routine, Size(part.keys, p.dim, block.rows), scale, given, query, grad_key, 1)
+        segment = range_at(block.segments, s)
+        grad_scores, key = column_matrix(gradient, segment), key_matrix(p, block, segment, example)
+        product(routine, Size(block.rows, p.dim, segment.keys), scale, grad_scores, key, grad_query, min(s, 1))
+        grad_key = Matrix(p.grad_key + (head * p.keys + segment.first) * p.dim * size, p.dim, 1)
+        product_of_transposed(routine, Size(segment.keys, p.dim, block.rows), scale, grad_scores, query, grad_key, 1)
 
 
 DIFFERENTIATIONS = {
@@ -197,37 +197,37 @@ DIFFERENTIATIONS = {
     "tanh": _differentiate_units(relu=False),
     "relu": _differentiate_units(relu=True),
 }
-"""From the gradient of a block's scores to that of its queries and keys, for a score's units: ``(arguments, block,
-chunk, routine for products, scratch, gradient scratch)``."""
+"""Parts that differentiate a block's scores, by a score's units: ``(arguments, block, chunk, routine for products,
+scratch, gradient scratch)``."""
 
 
 @inlined
 def grad_output_matrix(p: Any, block: Block, example: Any) -> Matrix:
     """The gradient of a block's output."""
-    return Matrix(p.grad_output + block.at * p.value_dim * size_of(example), p.value_dim, 1)
+    return Matrix(p.grad_output + block.flat_row * p.value_dim * size_of(example), p.value_dim, 1)
 
 
 @inlined
 def differentiate_mixture(p: Any, block: Block, routine: Routine, gradient: Any) -> None:
-    """The gradient of a block's weights as they mixed the values: ``dP = dO Vᵀ``."""
+    """Write the gradient of the weights that mixed the values: ``dP = dO Vᵀ``."""
     example = gradient[0, 0]
     grad_output, one = grad_output_matrix(p, block, example), gradient.dtype.type(1)
     for s in range(block.segment_count):
-        part = range_at(block.segments, s)
-        transposed = transposed_matrix(p.value_transposed, p, block, part, p.value_dim, example)
-        size, value = Size(block.rows, part.keys, p.value_dim), value_matrix(p, block, part, example)
-        product_with_keys(routine, size, one, grad_output, value, transposed, column_matrix(gradient, part))
+        segment = range_at(block.segments, s)
+        transposed = transposed_matrix(p.value_transposed, p, block, segment, p.value_dim, example)
+        size, value = Size(block.rows, segment.keys, p.value_dim), value_matrix(p, block, segment, example)
+        product_with_keys(routine, size, one, grad_output, value, transposed, column_matrix(gradient, segment))
 
 
 @inlined
 def differentiate_values(p: Any, block: Block, chunk: int, routine: Routine, mixed: Any) -> None:
-    """Add a block's gradient to that of the values: ``dV += Pᵀ dO``."""
+    """Add a block's terms to the gradient of the values: ``dV += Pᵀ dO``."""
     example = mixed[0, 0]
     head, one = (block.batch * p.kv_heads + block.group) * p.chunks + chunk, mixed.dtype.type(1)
     grad_output = grad_output_matrix(p, block, example)
     for s in range(block.segment_count):
-        part = range_at(block.segments, s)
-        at = (head * p.keys + part.first) * p.value_dim * size_of(example)
-        grad_value = Matrix(p.grad_value + at, p.value_dim, 1)
-        size = Size(part.keys, p.value_dim, block.rows)
-        product_of_transposed(routine, size, one, column_matrix(mixed, part), grad_output, grad_value, 1)
+        segment = range_at(block.segments, s)
+        offset = (head * p.keys + segment.first) * p.value_dim * size_of(example)
+        grad_value = Matrix(p.grad_value + offset, p.value_dim, 1)
+        size = Size(segment.keys, p.value_dim, block.rows)
+        product_of_transposed(routine, size, one, column_matrix(mixed, segment), grad_output, grad_value, 1)

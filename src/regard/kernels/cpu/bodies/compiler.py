@@ -18,7 +18,7 @@ def compiled(body: Callable[[int], None], name: str) -> tuple[MachineCode, bool]
     """Compile a body, ``(address) -> None``, under a name.
 
     Returns:
-        the code, and whether it is good for other processes than this one.
+        The code, and whether other processes can use it.
     """
     body.__name__ = name
     signature: Any = numba.types.void(numba.types.int64)
@@ -31,8 +31,8 @@ def compiled(body: Callable[[int], None], name: str) -> tuple[MachineCode, bool]
 
 @contextmanager
 def _collection_paused() -> Iterator[None]:
-    """Leave reference cycles where they are: a compiler makes millions of objects, and looking through them all again
-    and again takes a sixth of its time."""
+    """Pause garbage collection: a compiler creates millions of objects, and traversing them takes a sixth of its
+    time."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -42,22 +42,22 @@ def _collection_paused() -> Iterator[None]:
             gc.enable()
 
 
-class _Plain(errors._ColorScheme):
-    """Messages as they are."""
+class _PlainScheme(errors._ColorScheme):
+    """Messages without colours."""
 
-    def _same(self, message: str) -> str:
+    def _unchanged(self, message: str) -> str:
         return message
 
-    code = errmsg = filename = indicate = highlight = reset = _same
+    code = errmsg = filename = indicate = highlight = reset = _unchanged
 
 
 @contextmanager
 def _plain_messages() -> Iterator[None]:
-    """Numba tries function after function, and writes a message for each that does not fit. Where `colorama` is
-    installed, their colours take a twentieth of a compilation's time."""
-    before = errors.termcolor()
-    errors._termcolor_inst = _Plain()
+    """Switch colours off: Numba writes a message for each overload that does not fit, and if `colorama` is installed,
+    colouring these takes a twentieth of a compilation's time."""
+    scheme = errors.termcolor()
+    errors._termcolor_inst = _PlainScheme()
     try:
         yield
     finally:
-        errors._termcolor_inst = before
+        errors._termcolor_inst = scheme

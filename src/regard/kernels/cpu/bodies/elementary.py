@@ -1,19 +1,18 @@
-"""Exponential and logarithm in a form that vectorizes: no branches, no calls, a few roundings.
+"""Exponential and logarithm in a form that vectorizes: without branches or calls.
 
-All reduce their argument to a short interval and sum a series there; float32 takes fewer terms of the same series.
-Errors are within 2 units in the last place.
+Each function reduces its argument to a short interval and sums a series there; float32 takes fewer terms of the same
+series. Errors are within 2 units in the last place.
 """
 
-# pyright: reportCallIssue=false, reportAttributeAccessIssue=false
-# Intrinsics take one argument less than they are defined with: the first one is Numba's.
-
 import math
+from typing import Any
 
 import numpy as np
 from numba import types
 
 from regard.kernels.cpu.bodies.intrinsics import bits_of, nearest, real_of
-from regard.kernels.cpu.bodies.parts import chosen_for, exact
+from regard.kernels.cpu.bodies.parts import chosen_for, exact, inlined
+from regard.kernels.cpu.bodies.vectors import broadcast, nearest_of, power_of_two, where_less
 
 _LOG2E = 1.0 / math.log(2.0)
 # ln 2 in two parts; the first has few enough digits that its product with an exponent is exact.
@@ -22,12 +21,12 @@ _LN2_64 = (0.6931471803691238, 1.9082149292705877e-10)
 
 
 def exp(x):  # type: ignore[no-untyped-def]
-    """e to the power x; 0 below the least normal number's logarithm, finite up to the greatest's, NaN for NaN."""
+    """e to the power x; 0 below the logarithm of the least normal number, finite up to the greatest's, NaN for NaN."""
     raise NotImplementedError("only in kernels")
 
 
 def log(x):  # type: ignore[no-untyped-def]
-    """The natural logarithm of a positive normal number; of 0 it is a number below −87 (float32) or −700 (float64)."""
+    """The natural logarithm of a positive normal number; for 0, a number below −87 (float32) or −700 (float64)."""
     raise NotImplementedError("only in kernels")
 
 
@@ -57,7 +56,7 @@ def _power32(n):
 @exact
 def _exp32(x):
     n = nearest(x * np.float32(_LOG2E))
-    # Whole exponents beyond the normal ones are cut off, and corrected at the end.
+    # Exponents of subnormal and infinite results are clamped; the last line corrects the former.
     n = np.float32(-126.0) if n < np.float32(-126.0) else n
     n = np.float32(127.0) if n > np.float32(127.0) else n
     r = _remainder32(x, n)
@@ -153,3 +152,22 @@ def _(x):  # type: ignore[no-untyped-def]
 @chosen_for(log)
 def _(x):  # type: ignore[no-untyped-def]
     return {types.float32: lambda x: _log32(x), types.float64: lambda x: _log64(x)}.get(x)
+
+
+@inlined
+def exp_of(x: Any) -> Any:
+    """e to the power of each float32 element, none above 0; 0 below the logarithm of the least normal number, NaN for
+    NaN. Errors are within 2 units in the last place."""
+    lowest, one = broadcast(np.float32(-126.0), x), broadcast(np.float32(1.0), x)
+    n = nearest_of(x * broadcast(np.float32(_LOG2E), x))
+    n = where_less(n, lowest, lowest, n)
+    r = x - n * broadcast(np.float32(_LN2_32[0]), x) - n * broadcast(np.float32(_LN2_32[1]), x)
+    # (e^r − 1) / r
+    p = broadcast(np.float32(1.0 / 5040.0), x)
+    p = p * r + broadcast(np.float32(1.0 / 720.0), x)
+    p = p * r + broadcast(np.float32(1.0 / 120.0), x)
+    p = p * r + broadcast(np.float32(1.0 / 24.0), x)
+    p = p * r + broadcast(np.float32(1.0 / 6.0), x)
+    p = p * r + broadcast(np.float32(0.5), x)
+    p = p * r + one
+    return where_less(x, broadcast(np.float32(-87.3), x), one - one, (p * r + one) * power_of_two(n))

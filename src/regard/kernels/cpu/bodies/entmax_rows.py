@@ -1,7 +1,4 @@
-"""Entmax of any alpha of one row of scores in place; see docs/derivations/sparse.md."""
-
-# pyright: reportCallIssue=false
-# Intrinsics take one argument less than they are defined with: the first one is Numba's.
+"""Entmax with any alpha of one row of scores, in place; see docs/derivations/sparse.md."""
 
 from typing import Any
 
@@ -14,64 +11,64 @@ from regard.kernels.cpu.bodies.row_parameters import Entmax
 from regard.kernels.cpu.sizes import LANES, padded_length
 
 NEWTON_STEPS = 32
-"""Newton's method takes three to ten steps, twenty where many weights leave 0 together. After so many the bracket is
+"""Newton's method takes three to ten steps, twenty if many weights leave 0 together. After this many, the bracket is
 halved until its ends are neighbouring numbers."""
 
 ROUNDINGS = 8.0
-"""A sum that differs from 1 by so many roundings is 1."""
+"""A sum that differs from 1 by so many roundings counts as 1."""
 
-FEW = 1024
-"""Scores that are gathered where all others have weight 0."""
+MAX_GATHERED = 1024
+"""Maximum number of scores that are gathered, if all others have weight 0."""
 
-PART = FEW + LANES
-"""Numbers of the memory for them, with room for a vector behind them."""
+BUFFER_SIZE = MAX_GATHERED + LANES
+"""Elements of the memory for gathered scores, with room for one more vector."""
 
-BYTES = 8 * PART
-"""Bytes of that many float64 values."""
+BUFFER_BYTES = 8 * BUFFER_SIZE
+"""Bytes of these elements in float64."""
 
-FEW_OF = 4
-"""At most one of so many is worth being looked at alone."""
+SCORES_PER_GATHERED = 4
+"""Scores are gathered if at most one in so many has a positive weight."""
 
-MANY = 128
-"""Scores of a row from which on gathering is worth its time."""
+MIN_SCORES = 128
+"""Minimum scores of a row for which gathering pays off."""
 
 
 @exact
 def _rounding(base: Any, step: Any) -> Any:
-    """What the sum ``base = 1 + step`` lost by rounding."""
+    """The rounding error of the sum ``base = 1 + step``."""
     return step - (base - type(step)(1))
 
 
 @embedded
 def entmax_ratio(difference: Any, steepness: Any, power: Any) -> tuple[Any, Any]:
-    """(1 + a (s − s₁) q^−a)₊^{1/a}: a weight over the largest one, q."""
+    """(1 + a (s − s₁) q^−a)₊^{1/a}: a weight divided by the largest one, q. Also returns the positive base."""
     real = type(difference)
     step = difference * steepness
     step = real(-1) if step <= real(-1) else step
     base = real(1) + step
-    # log(1 + step) with the rounding of the sum put back.
-    inside = real(1) if base <= real(0) else base
-    exponent = (log(inside) + _rounding(base, step) / inside) / power
-    return (real(0) if base <= real(0) else exp(exponent)), inside
+    # log(1 + step), corrected by the rounding error of the sum.
+    positive_base = real(1) if base <= real(0) else base
+    exponent = (log(positive_base) + _rounding(base, step) / positive_base) / power
+    return (real(0) if base <= real(0) else exp(exponent)), positive_base
 
 
 @inlined
-def gather(row: Any, steepness: Any, scores: Any, places: Any) -> Any:
-    """Copy the scores whose weight is above 0, and where they stand; how many they are, 0 if they are not few.
+def gather(row: Any, steepness: Any, scores: Any, indices: Any) -> Any:
+    """Copy the scores with positive weights, and their indices; return their number, 0 if they are not few.
 
-    Behind them stand scores of weight 0, to the end of a vector.
+    The copies are padded with scores of weight 0 to the end of a vector.
     """
     real = row.dtype.type
-    few = real(0)
+    positive_count = real(0)
     for j in range(row.size):
-        few += real(1) if row[j] * steepness > real(-1) else real(0)
-    if few * real(FEW_OF) > real(row.size) or few > real(FEW):
+        positive_count += real(1) if row[j] * steepness > real(-1) else real(0)
+    if positive_count * real(SCORES_PER_GATHERED) > real(row.size) or positive_count > real(MAX_GATHERED):
         return 0
     count = np.int64(0)
     for j in range(row.size):
-        # Without a branch, which would be foreseen wrongly for every other score that is kept.
+        # Without a branch, which would often be mispredicted.
         scores[count] = row[j]
-        places[count] = j
+        indices[count] = j
         count += np.int64(row[j] * steepness > real(-1))
     for j in range(count, padded_length(int(count))):
         scores[j] = real(-1e30)
@@ -79,82 +76,84 @@ def gather(row: Any, steepness: Any, scores: Any, places: Any) -> Any:
 
 
 @inlined
-def scatter(row: Any, weights: Any, places: Any, count: int) -> None:
-    """Write gathered weights to their places, and zeros to all others."""
+def scatter(row: Any, weights: Any, indices: Any, count: int) -> None:
+    """Write gathered weights to their indices in the row, and 0 elsewhere."""
     for j in range(row.size):
         row[j] = row.dtype.type(0)
     for j in range(count):
-        row[places[j]] = weights[j]
+        row[indices[j]] = weights[j]
 
 
 @inlined
-def entmax_row(normalizer: Entmax, row: Any, top: Any) -> tuple[Any, Any]:
-    """Entmax for any alpha above 1, by the largest weight q; see `regard.normalizers.thresholds.entmax_by_root`."""
+def entmax_row(normalizer: Entmax, row: Any, maximum: Any) -> tuple[Any, Any]:
+    """Entmax with any alpha above 1, by its largest weight q; see `regard.normalizers.thresholds.entmax_by_root`."""
     real = row.dtype.type
     power = real(normalizer.alpha - 1.0)
     for j in range(row.size):
-        row[j] -= top
+        row[j] -= maximum
     rounding = real(np.finfo(np.float32).eps) if row.itemsize == 4 else real(np.finfo(np.float64).eps)
     close = real(ROUNDINGS) * rounding
-    # The bracket is open: a row of equal scores has its root at 1/n, and one with a single weight at 1.
+    # The bracket is open: the root is 1/n for a row of equal scores, and 1 for one with a single weight.
     low, high = (real(1) - close) / real(row.size), real(1) + close
-    best, distance = real(1), real(np.inf)
-    # Weights of 0 stay 0 for smaller q. Where few others are left, only these are looked at.
-    gathered = array_at(stack_memory(BYTES), PART, real(0))
-    places = array_at(stack_memory(BYTES), PART, np.int32(0))
-    ratios = array_at(stack_memory(BYTES), PART, real(0))
-    looked_at, count = row, np.int64(0)
+    largest, distance = real(1), real(np.inf)
+    # Weights of 0 stay 0 for smaller q. If few others are left, the search uses only these.
+    gathered = array_at(stack_memory(BUFFER_BYTES), BUFFER_SIZE, real(0))
+    indices = array_at(stack_memory(BUFFER_BYTES), BUFFER_SIZE, np.int32(0))
+    ratios = array_at(stack_memory(BUFFER_BYTES), BUFFER_SIZE, real(0))
+    searched, count = row, np.int64(0)
     steps = np.int64(0)
     while True:
-        total, slope = _sums(looked_at, entmax_steepness(best, power), power, ratios)
-        mass = best * total
+        total, slope = _sums(searched, entmax_steepness(largest, power), power, ratios)
+        mass = largest * total
         if mass > real(1):
-            high = best
+            high = largest
         else:
-            low = best
-        arrived = abs(mass - real(1)) <= close
+            low = largest
+        converged = abs(mass - real(1)) <= close
         middle = real(0.5) * (low + high)
-        # NaN, too, ends with a bracket that can't be halved.
-        if arrived or not (middle > low and middle < high):
+        # A row with NaN also ends with a bracket that cannot be halved.
+        if converged or not (middle > low and middle < high):
             break
-        if mass > real(1) and count == 0 and best < real(1) and row.size >= MANY:
-            count = gather(row, entmax_steepness(best, power), gathered, places)
+        if mass > real(1) and count == 0 and largest < real(1) and row.size >= MIN_SCORES:
+            count = gather(row, entmax_steepness(largest, power), gathered, indices)
             if count > 0:
-                looked_at = gathered[: padded_length(count)]
-        # Newton's step for log q + log Σ = 0, by log q: nearly a straight line. Where kinks bend it, halve the bracket.
+                searched = gathered[: padded_length(count)]
+        # Newton's step by log q for log q + log Σ = 0, which is nearly linear; at kinks, halve the bracket.
         logarithm = log(mass)
-        better = best * exp(-logarithm * total / slope)
-        straight = steps < NEWTON_STEPS and abs(logarithm) <= real(0.5) * distance and better > low and better < high
-        best = better if straight else middle
+        candidate = largest * exp(-logarithm * total / slope)
+        accepts_newton = (
+            steps < NEWTON_STEPS and abs(logarithm) <= real(0.5) * distance and candidate > low and candidate < high
+        )
+        largest = candidate if accepts_newton else middle
         distance = abs(logarithm)
         steps += 1
-    if not arrived:
-        # One rounding of q moves the sum by more than its own roundings.
-        best = _between(looked_at, power, low, high)
+    if not converged:
+        # One rounding of q changes the sum by more than the sum's own roundings.
+        largest = _interpolate(searched, power, low, high)
     else:
         inverse = real(1) / total
-        if looked_at.size <= PART:
-            for j in range(looked_at.size):
-                looked_at[j] = ratios[j] * inverse
+        if searched.size <= BUFFER_SIZE:
+            for j in range(searched.size):
+                searched[j] = ratios[j] * inverse
         else:
-            steepness = entmax_steepness(best, power)
-            for j in range(looked_at.size):
-                looked_at[j] = entmax_ratio(looked_at[j], steepness, power)[0] * inverse
-        best = inverse
+            steepness = entmax_steepness(largest, power)
+            for j in range(searched.size):
+                searched[j] = entmax_ratio(searched[j], steepness, power)[0] * inverse
+        largest = inverse
     if count > 0:
-        scatter(row, looked_at, places, count)
-    return top, best
+        scatter(row, searched, indices, count)
+    return maximum, largest
 
 
 @inlined
 def _sums(scores: Any, steepness: Any, power: Any, ratios: Any) -> tuple[Any, Any]:
-    """The sum of all weights over the largest one, and its slope by log q; the last `PART` ratios at most are kept."""
+    """The sum of all weights divided by the largest one, and its slope by log q. Stores the last ratios."""
     real = scores.dtype.type
     total, slope = real(0), real(0)
-    for first in range(0, scores.size, PART):
-        part = scores[first : min(first + PART, scores.size)]
-        for j in range(part.size):
-            ratio, base = entmax_ratio(part[j], steepness, power)
+    for first in range(0, scores.size, BUFFER_SIZE):
+        chunk = scores[first : min(first + BUFFER_SIZE, scores.size)]
+        for j in range(chunk.size):
+            ratio, base = entmax_ratio(chunk[j], steepness, power)
             ratios[j] = ratio
             total += ratio
             slope += ratio / base
@@ -162,43 +161,43 @@ def _sums(scores: Any, steepness: Any, power: Any, ratios: Any) -> tuple[Any, An
 
 
 @inlined
-def _between(row: Any, power: Any, low: Any, high: Any) -> Any:
-    """The weights with sum 1 between those of two neighbouring q: see `entmax_by_root`. Returns the largest weight."""
+def _interpolate(row: Any, power: Any, low: Any, high: Any) -> Any:
+    """Interpolate the weights with sum 1 between two neighbouring q: see `entmax_by_root`. Returns the maximum."""
     real = row.dtype.type
     steepness, steepness_of_high = entmax_steepness(low, power), entmax_steepness(high, power)
-    least, most = real(0), real(0)
+    low_sum, high_sum = real(0), real(0)
     for j in range(row.size):
-        least += low * entmax_ratio(row[j], steepness, power)[0]
-        most += high * entmax_ratio(row[j], steepness_of_high, power)[0]
-    # The comparison that NaN fails lets it through.
-    part = (real(1) - least) / (most - least) if not most <= least else real(0)
-    part = real(0) if part <= real(0) else (real(1) if part >= real(1) else part)
-    inverse = real(1) / (least + part * (most - least))
+        low_sum += low * entmax_ratio(row[j], steepness, power)[0]
+        high_sum += high * entmax_ratio(row[j], steepness_of_high, power)[0]
+    # Comparisons are false for NaN, so NaN passes through.
+    fraction = (real(1) - low_sum) / (high_sum - low_sum) if not high_sum <= low_sum else real(0)
+    fraction = real(0) if fraction <= real(0) else (real(1) if fraction >= real(1) else fraction)
+    inverse = real(1) / (low_sum + fraction * (high_sum - low_sum))
     for j in range(row.size):
         small = low * entmax_ratio(row[j], steepness, power)[0]
         large = high * entmax_ratio(row[j], steepness_of_high, power)[0]
-        row[j] = (small + part * (large - small)) * inverse
-    return (low + part * (high - low)) * inverse
+        row[j] = (small + fraction * (large - small)) * inverse
+    return (low + fraction * (high - low)) * inverse
 
 
 @embedded
-def entmax_steepness(best: Any, power: Any) -> Any:
-    """a q^−a, kept finite, so that the largest score's 0 stays 0 in a product with it."""
-    real = type(best)
-    exponent = -power * log(best)
-    limit = real(80) if size_of(best) == 4 else real(700)
+def entmax_steepness(largest: Any, power: Any) -> Any:
+    """a q^−a, limited to finite values, so that its product with the maximum's 0 is 0."""
+    real = type(largest)
+    exponent = -power * log(largest)
+    limit = real(80) if size_of(largest) == 4 else real(700)
     return power * exp(limit if exponent > limit else exponent)
 
 
 @inlined
-def entmax_again(normalizer: Entmax, row: Any, first: Any, second: Any) -> None:
+def recompute_entmax(normalizer: Entmax, row: Any, maximum: Any, largest: Any) -> None:
     real = row.dtype.type
     power = real(normalizer.alpha - 1.0)
     if power > real(1):
-        # One number does not hold these weights: a rounding of it moves the smallest.
-        entmax_row(normalizer, row, first)
+        # The statistic does not determine these weights: its rounding changes the smallest.
+        entmax_row(normalizer, row, maximum)
         return
-    steepness = entmax_steepness(second, power)
+    steepness = entmax_steepness(largest, power)
     for j in range(row.size):
-        ratio, _ = entmax_ratio(row[j] - first, steepness, power)
-        row[j] = second * ratio
+        ratio, _ = entmax_ratio(row[j] - maximum, steepness, power)
+        row[j] = largest * ratio

@@ -1,7 +1,4 @@
-"""Attention forward: scores, weights and mixture of one block of rows after the other; nothing larger than a block."""
-
-# pyright: reportCallIssue=false, reportAttributeAccessIssue=false
-# Intrinsics take one argument less than they are defined with: the first one is Numba's.
+"""Attention forward: scores, weights and output of one block of rows after the other, in memory for one block."""
 
 from collections.abc import Callable
 from typing import Any
@@ -33,36 +30,36 @@ from regard.kernels.cpu.bodies.intrinsics import (
 from regard.kernels.cpu.bodies.parts import inlined
 from regard.kernels.cpu.bodies.products import Routine, limit_threads, mixtures_of_few_rows, product, routine_of
 from regard.kernels.cpu.bodies.row_adjustments import adjust_row, drop_row, window_row
-from regard.kernels.cpu.bodies.row_normalizers import beyond_finite, fill_nan, normalize, normalizer_of_head
+from regard.kernels.cpu.bodies.row_normalizers import fill_nan, normalize, normalizer_reader, sum_of_nonfinite
 from regard.kernels.cpu.bodies.sparse_mixture import SPARSE, are_few, are_finite, mix_sparsely
-from regard.kernels.cpu.bodies.visible_keys import KeyRange, clear_hidden, find_runs, range_at
+from regard.kernels.cpu.bodies.visible_keys import KeyRange, clear_hidden, range_at, runs_of_row
 from regard.kernels.cpu.bodies.wide_product import Matrix, Size
 from regard.kernels.cpu.kernel_arguments import FEW_ROWS, WIDE
 from regard.kernels.cpu.sizes import LANES, ceil_div
 
 
 @inlined
-def weigh_block(p: Any, block: Block, scratch: Scratch, normalizer: Any, statistics: Any, again: bool) -> Any:
-    """Turn a block's scores into weights, before dropout; zeros where nothing is visible.
+def weigh_block(p: Any, block: Block, scratch: Scratch, normalizer: Any, statistics: Any, second_pass: bool) -> Any:
+    """Turn a block's scores into weights before dropout, with zeros for hidden keys.
 
     Args:
-        again: whether weights of rows with NaN or +∞ are to be 0 at scores of −∞, as they are where keys compete.
+        second_pass: whether rows with NaN or +∞ get the weight 0 at scores of −∞, as they must if keys compete.
 
     Returns:
-        How many rows begin with NaN.
+        The number of rows that begin with NaN.
     """
     scores = scratch.scores
     real = scores.dtype.type
-    spoilt = np.int64(0)
+    nan_rows = np.int64(0)
     for r in range(block.rows):
-        runs, row = find_runs(p, block, r, scratch.runs), scores[r]
+        runs, row = runs_of_row(p, block, r, scratch.runs), scores[r]
         if runs.size > 0:
             visible = adjust_row(p, block, r, runs, row)
-            if again and beyond_finite(visible) != real(0):
+            if second_pass and sum_of_nonfinite(visible) != real(0):
                 fill_nan(visible)
             else:
                 statistics[2 * r], statistics[2 * r + 1] = normalize(normalizer, visible)
-            spoilt += np.int64(visible[0] != visible[0])
+            nan_rows += np.int64(visible[0] != visible[0])
             if p.center != 0:
                 window = window_row(p, block, r, runs, scratch.gauss)
                 for j in range(visible.size):
@@ -71,56 +68,56 @@ def weigh_block(p: Any, block: Block, scratch: Scratch, normalizer: Any, statist
             statistics[2 * r] = real(-np.inf)
             statistics[2 * r + 1] = real(-np.inf)
         clear_hidden(block, runs, row)
-    return spoilt
+    return nan_rows
 
 
 @inlined
 def store_weights(p: Any, block: Block, weights: Any) -> None:
-    """Copy a block's weights to those that are returned."""
+    """Copy a block's weights to the returned weights."""
     real = weights.dtype.type
     for r in range(block.rows):
-        row = array_at(p.returned_weights + (block.at + r) * p.keys * size_of(real(0)), p.keys, real(0))
-        done = np.int64(0)
+        row = array_at(p.returned_weights + (block.flat_row + r) * p.keys * size_of(real(0)), p.keys, real(0))
+        written = np.int64(0)
         for s in range(block.segment_count):
-            part = range_at(block.segments, s)
-            row[done : part.first] = real(0)
-            done = part.first + part.keys
-            copy(weights[r, part.column :], row[part.first : done])
-        row[done:] = real(0)
+            segment = range_at(block.segments, s)
+            row[written : segment.first] = real(0)
+            written = segment.first + segment.keys
+            copy(weights[r, segment.column :], row[segment.first : written])
+        row[written:] = real(0)
 
 
 @inlined
 def mix_values(p: Any, block: Block, routine: Routine, weights: Any, sparse: bool) -> None:
-    """The output of a block, of whose segments there is one.
+    """Compute the output of a block with at least one segment.
 
     Args:
-        sparse: whether weights of 0 may be passed over; see `can_mix_sparsely`.
+        sparse: whether weights of 0 may be skipped; see `can_mix_sparsely`.
     """
     real = weights.dtype.type
-    result = Matrix(p.output + block.at * p.value_dim * weights.itemsize, p.value_dim, 1)
+    result = Matrix(p.output + block.flat_row * p.value_dim * weights.itemsize, p.value_dim, 1)
     for s in range(block.segment_count):
-        part = range_at(block.segments, s)
-        size, value = Size(block.rows, p.value_dim, part.keys), value_matrix(p, block, part, weights[0, 0])
-        mixed = column_matrix(weights, part)
+        segment = range_at(block.segments, s)
+        size, value = Size(block.rows, p.value_dim, segment.keys), value_matrix(p, block, segment, weights[0, 0])
+        weight_matrix = column_matrix(weights, segment)
         if is_single(real(1)) and routine.multiply != 0 and block.rows <= FEW_ROWS and p.value_dim % LANES == 0:
-            mixtures_of_few_rows(routine, size, real(1), mixed, value, result, min(s, 1))
-        elif sparse and are_few(size, mixed, real(0)):
-            mix_sparsely(size, mixed, value, result, min(s, 1))
+            mixtures_of_few_rows(routine, size, real(1), weight_matrix, value, result, min(s, 1))
+        elif sparse and are_few(size, weight_matrix, real(0)):
+            mix_sparsely(size, weight_matrix, value, result, min(s, 1))
         else:
-            product(routine, size, real(1), mixed, value, result, min(s, 1))
+            product(routine, size, real(1), weight_matrix, value, result, min(s, 1))
 
 
 @inlined
 def can_mix_sparsely(p: Any, block: Block, routine: Routine, zero: Any) -> bool:
-    """Whether the values of a block's head can be mixed without those of weight 0, and nothing shows it."""
-    if routine.way != WIDE or p.value_dim % LANES != 0:
+    """Whether skipping weights of 0 leaves the output of a block's head unchanged, bit for bit."""
+    if routine.method != WIDE or p.value_dim % LANES != 0:
         return False
     return are_finite(Size(p.keys, p.value_dim, 0), value_matrix(p, block, KeyRange(0, p.keys, 0), zero), zero)
 
 
 def attention_forward(dtype: str, units: str, normalizer: str) -> Callable[[int], None]:
-    """The body for a dtype, float32 or float64, a score's units and a normalizer."""
-    zero, of_head = ZEROS[dtype], normalizer_of_head(normalizer)
+    """Return the body for a dtype, float32 or float64, a score's units and a normalizer."""
+    zero, read_normalizer = ZEROS[dtype], normalizer_reader(normalizer)
     additive, score, competing = units != "product", SCORES[units], normalizer not in ("sigmoid", "hard")
     may_be_sparse = dtype == "float32" and normalizer in SPARSE and can_compress()
 
@@ -134,7 +131,7 @@ def attention_forward(dtype: str, units: str, normalizer: str) -> Callable[[int]
         real = type(zero)
         scores = scratch.scores
         blocks = ceil_div(p.queries, p.block)
-        known, sparse = np.int64(-1), False
+        checked_group, sparse = np.int64(-1), False
         while True:
             task = fetch_add(address)
             if task >= p.tasks:
@@ -142,8 +139,8 @@ def attention_forward(dtype: str, units: str, normalizer: str) -> Callable[[int]
             h = task // blocks % p.heads
             block = block_of(p, task // blocks // p.heads, h, task % blocks, scratch.segments)
             rows = block.rows
-            statistics = array_at(p.statistics + block.at * 2 * size_of(zero), 2 * rows, zero)
-            output = array_at(p.output + block.at * p.value_dim * size_of(zero), rows * p.value_dim, zero)
+            statistics = array_at(p.statistics + block.flat_row * 2 * size_of(zero), 2 * rows, zero)
+            output = array_at(p.output + block.flat_row * p.value_dim * size_of(zero), rows * p.value_dim, zero)
             if block.segment_count == 0:
                 output[:] = zero
                 statistics[:] = real(-np.inf)
@@ -151,24 +148,29 @@ def attention_forward(dtype: str, units: str, normalizer: str) -> Callable[[int]
                     store_weights(p, block, scores)
                 continue
             read_weight(p, h, scratch.weight)
-            normalizer, again = of_head(p, h, zero), False
+            normalizer, second_pass = read_normalizer(p, h, zero), False
             while True:
                 score(p, block, routine, scratch)
-                spoilt = weigh_block(p, block, scratch, normalizer, statistics, again)
-                # Weights take the place of scores, from which alone it is known where NaN is to be 0.
-                if not competing or again or spoilt == 0 or p.returned_weights == 0:
+                nan_rows = weigh_block(p, block, scratch, normalizer, statistics, second_pass)
+                # The weights have overwritten the scores, which tell where a weight is 0 instead of NaN.
+                if not competing or second_pass or nan_rows == 0 or p.returned_weights == 0:
                     break
-                again = True
+                second_pass = True
             if p.returned_weights != 0:
                 store_weights(p, block, scores)
             if p.threshold > 0:
                 for r in range(rows):
-                    for number in range(block.segment_count):
-                        part = range_at(block.segments, number)
-                        drop_row(p, block.at + r, part.first, scores[r, part.column : part.column + part.keys])
+                    for index in range(block.segment_count):
+                        segment = range_at(block.segments, index)
+                        drop_row(
+                            p,
+                            block.flat_row + r,
+                            segment.first,
+                            scores[r, segment.column : segment.column + segment.keys],
+                        )
             group = block.batch * p.kv_heads + block.group
-            if may_be_sparse and rows > FEW_ROWS and group != known:
-                known, sparse = group, can_mix_sparsely(p, block, routine, zero)
+            if may_be_sparse and rows > FEW_ROWS and group != checked_group:
+                checked_group, sparse = group, can_mix_sparsely(p, block, routine, zero)
             mix_values(p, block, routine, scores, sparse)
         limit_threads(p.limit_threads, threads)
         release(p, memory)

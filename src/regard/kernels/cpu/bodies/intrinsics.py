@@ -1,7 +1,4 @@
-"""What kernels need and Numba's Python does not have: addresses, atomic counters, bit patterns, matrix products."""
-
-# pyright: reportCallIssue=false, reportAttributeAccessIssue=false
-# Intrinsics take one argument less than they are defined with: the first one is Numba's.
+"""Operations that Numba's Python lacks: addresses, atomic counters, bit patterns, calls of C functions."""
 
 from typing import Any
 
@@ -12,48 +9,48 @@ from numba.extending import intrinsic, register_jitable
 from numba.np.arrayobj import make_array, populate_array
 
 from regard.kernels.cpu import sizes
-from regard.kernels.cpu.bodies.parts import OF_A_PART, chosen_for, inlined
+from regard.kernels.cpu.bodies.parts import PART_OPTIONS, chosen_for, inlined
 
 for _function in (sizes.ceil_div, sizes.padded_length, sizes.even_length):
-    register_jitable(**OF_A_PART)(_function)
+    register_jitable(**PART_OPTIONS)(_function)
 
-_WORDS = {types.float32: types.int32, types.float64: types.int64}
+_INTEGERS = {types.float32: types.int32, types.float64: types.int64}
 _REALS = {types.int32: types.float32, types.int64: types.float64}
 
 
 @intrinsic
 def array_at(typing: Any, address: Any, length: Any, example: Any) -> Any:
-    """The numbers of ``example``'s type that lie at an address."""
+    """The array of ``example``'s type at an address."""
     return _array_of(1, example), _generate_array
 
 
 @intrinsic
 def matrix_at(typing: Any, address: Any, rows: Any, columns: Any, example: Any) -> Any:
-    """The matrix of ``example``'s type that lies at an address, row by row."""
+    """The row-major matrix of ``example``'s type at an address."""
     return _array_of(2, example), _generate_array
 
 
 def _array_of(axes: int, example: Any) -> Any:
-    """The signature ``(address, lengths of the axes, example) -> array``."""
+    """Return the signature ``(address, lengths of the axes, example) -> array``."""
     return types.Array(types.unliteral(example), axes, "C")(types.int64, *[types.int64] * axes, example)
 
 
 def _generate_array(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-    """An array over memory that it does not own. Numba's own `carray` is a function more to compile for each type."""
+    """Build an array over memory that it does not own. Numba's `carray` is one more function to compile per type."""
     kind, (address, *lengths, _) = signature.return_type, arguments
-    number = context.get_data_type(kind.dtype)
-    strides = [context.get_constant(types.intp, context.get_abi_sizeof(number))]
+    element = context.get_data_type(kind.dtype)
+    strides = [context.get_constant(types.intp, context.get_abi_sizeof(element))]
     for length in reversed(lengths[1:]):
         strides.insert(0, builder.mul(strides[0], length))
     array = make_array(kind)(context, builder)
-    place = builder.inttoptr(address, number.as_pointer())
-    populate_array(array, data=place, shape=lengths, strides=strides, itemsize=strides[-1], meminfo=None)
+    pointer = builder.inttoptr(address, element.as_pointer())
+    populate_array(array, data=pointer, shape=lengths, strides=strides, itemsize=strides[-1], meminfo=None)
     return array._getvalue()
 
 
 @intrinsic
 def address_of(typing: Any, array: Any) -> Any:
-    """The address of an array's first number, an int64. Numba's own is a uint64: its sum with an int64 is a float64."""
+    """The address of an array as an int64. Numba's own is a uint64, whose sum with an int64 is a float64."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         data = make_array(array)(context, builder, value=arguments[0]).data
@@ -64,9 +61,9 @@ def address_of(typing: Any, array: Any) -> Any:
 
 @inlined
 def copy(source: Any, target: Any) -> None:
-    """Write the first numbers of one row to all places of another.
+    """Fill ``target`` with the first elements of ``source``.
 
-    Numba compiles an assignment of slices together with its error messages about shapes, which takes seconds.
+    For an assignment of slices, Numba also compiles its error messages about shapes, which takes seconds.
     """
     for j in range(target.size):
         target[j] = source[j]
@@ -74,22 +71,22 @@ def copy(source: Any, target: Any) -> None:
 
 @intrinsic
 def stack_memory(typing: Any, size: Any) -> Any:
-    """The address of so many unfilled bytes, a literal number of them, which a part has until it returns."""
+    """The address of unfilled memory on the stack, a literal number of bytes, valid until the part returns."""
     if not isinstance(size, types.IntegerLiteral):
         return None
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        # Numba's own `alloca_once` fills it with zeros, which takes LLVM seconds for each thousand of bytes.
+        # Numba's `alloca_once` fills the memory with zeros, which takes LLVM seconds for every thousand bytes.
         with builder.goto_entry_block():
-            place = builder.alloca(ir.ArrayType(ir.IntType(8), size.literal_value))
-        place.align = sizes.CACHE_LINE
-        return builder.ptrtoint(place, ir.IntType(64))
+            pointer = builder.alloca(ir.ArrayType(ir.IntType(8), size.literal_value))
+        pointer.align = sizes.CACHE_LINE
+        return builder.ptrtoint(pointer, ir.IntType(64))
 
     return types.int64(size), generate
 
 
 def size_of(example):  # type: ignore[no-untyped-def]
-    """Bytes of a number."""
+    """Bytes of a number's type."""
     raise NotImplementedError("only in kernels")
 
 
@@ -112,12 +109,12 @@ def _(example):  # type: ignore[no-untyped-def]
 
 @intrinsic
 def fetch_add(typing: Any, address: Any) -> Any:
-    """The int64 at an address before it was raised by one; of many threads, no two get the same."""
+    """Atomically increment the int64 at an address; its value before. No two threads get the same value."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        word = ir.IntType(64)
-        place = builder.inttoptr(arguments[0], word.as_pointer())
-        return builder.atomic_rmw("add", place, ir.Constant(word, 1), "monotonic")
+        int64 = ir.IntType(64)
+        pointer = builder.inttoptr(arguments[0], int64.as_pointer())
+        return builder.atomic_rmw("add", pointer, ir.Constant(int64, 1), "monotonic")
 
     return types.int64(types.int64), generate
 
@@ -129,7 +126,7 @@ def bits_of(typing: Any, real: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.bitcast(arguments[0], context.get_value_type(signature.return_type))
 
-    return _WORDS[real](real), generate
+    return _INTEGERS[real](real), generate
 
 
 @intrinsic
@@ -144,7 +141,7 @@ def real_of(typing: Any, bits: Any) -> Any:
 
 @intrinsic
 def nearest(typing: Any, real: Any) -> Any:
-    """The nearest whole number, as a real one."""
+    """The nearest integer, as a real number."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         kind = arguments[0].type
@@ -156,100 +153,91 @@ def nearest(typing: Any, real: Any) -> Any:
 
 
 @intrinsic
-def call_gemm(typing, function, transposes, size, factor, a, b, c, keep):  # type: ignore[no-untyped-def]
-    """BLAS's ``gemm`` (Fortran's calling convention, 32-bit integers) at an address.
+def call_gemm(typing, function, transposes, size, factor, a, b, c, beta):  # type: ignore[no-untyped-def]
+    """Call BLAS's ``gemm`` (Fortran's calling convention, 32-bit integers).
 
     Args:
-        function: its address.
-        transposes: two numbers: whether the first and the second matrix are transposed.
-        size: rows of the result, its columns and the terms of each sum, as Fortran counts them.
-        factor: of the product.
+        function: address of ``gemm``.
+        transposes: two integers: whether the first and the second matrix are transposed.
+        size: rows and columns of the result and terms of each sum, in Fortran's column-major order.
+        factor: factor of the product.
         a, b, c: address and row stride of each matrix.
-        keep: factor of what ``c`` holds.
+        beta: factor of the old elements of ``c``.
     """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        word, letter = ir.IntType(32), ir.IntType(8)
-        place = letter.as_pointer()
+        int32, character = ir.IntType(32), ir.IntType(8)
+        byte_pointer = character.as_pointer()
 
         def reference(value: Any) -> Any:
-            return builder.bitcast(cgutils.alloca_once_value(builder, value), place)
+            return builder.bitcast(cgutils.alloca_once_value(builder, value), byte_pointer)
 
         def transposed(flag: Any) -> Any:
-            yes = builder.icmp_signed("!=", flag, ir.Constant(flag.type, 0))
-            return reference(builder.select(yes, ir.Constant(letter, ord("T")), ir.Constant(letter, ord("N"))))
+            is_set = builder.icmp_signed("!=", flag, ir.Constant(flag.type, 0))
+            letters = (ir.Constant(character, ord(letter)) for letter in "TN")
+            return reference(builder.select(is_set, *letters))
 
         def matrix(pair: Any) -> list[Any]:
             address, row = builder.extract_value(pair, 0), builder.extract_value(pair, 1)
-            return [builder.inttoptr(address, place), reference(builder.trunc(row, word))]
+            return [builder.inttoptr(address, byte_pointer), reference(builder.trunc(row, int32))]
 
-        function, transposes, size, factor, a, b, c, keep = arguments
-        passed = [
+        function, transposes, size, factor, a, b, c, beta = arguments
+        call_arguments = [
             *(transposed(builder.extract_value(transposes, index)) for index in range(2)),
-            *(reference(builder.trunc(builder.extract_value(size, index), word)) for index in range(3)),
+            *(reference(builder.trunc(builder.extract_value(size, index), int32)) for index in range(3)),
             reference(factor),
             *matrix(a),
             *matrix(b),
-            reference(keep),
+            reference(beta),
             *matrix(c),
         ]
-        kind = ir.FunctionType(ir.VoidType(), [place] * len(passed))
-        builder.call(builder.inttoptr(function, kind.as_pointer()), passed)
+        gemm = ir.FunctionType(ir.VoidType(), [byte_pointer] * len(call_arguments))
+        builder.call(builder.inttoptr(function, gemm.as_pointer()), call_arguments)
         return context.get_dummy_value()
 
     return types.void(types.int64, transposes, size, factor, a, b, c, factor), generate
 
 
+def _generate_call(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    """Call the C function at the address of the first argument with the others, which have the result's type."""
+    address, *others = arguments
+    result = ir.VoidType() if signature.return_type == types.void else others[0].type
+    function_type = ir.FunctionType(result, [argument.type for argument in others])
+    returned = builder.call(builder.inttoptr(address, function_type.as_pointer()), others)
+    return context.get_dummy_value() if signature.return_type == types.void else returned
+
+
 @intrinsic
-def _call_with_word(typing: Any, function: Any, word: Any) -> Any:
-    """The C function ``int64_t f(int64_t)`` at an address."""
+def call_int64(typing: Any, function: Any, argument: Any) -> Any:
+    """Call the C function ``int64_t f(int64_t)`` at an address."""
+    return types.int64(types.int64, types.int64), _generate_call
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        word = ir.IntType(64)
-        kind = ir.FunctionType(word, [word])
-        return builder.call(builder.inttoptr(arguments[0], kind.as_pointer()), [arguments[1]])
 
-    return types.int64(types.int64, types.int64), generate
+@intrinsic
+def call_int32(typing: Any, function: Any, argument: Any) -> Any:
+    """Call the C function ``int f(int)`` at an address."""
+    return types.int32(types.int64, types.int32), _generate_call
+
+
+@intrinsic
+def call_kernel(typing: Any, function: Any, arguments: Any) -> Any:
+    """Call the kernel at an address with the address of its arguments."""
+    return types.void(types.int64, types.int64), _generate_call
 
 
 @inlined
 def allocate(p: Any, size: int) -> int:
-    """The address of unfilled memory of so many bytes, for `release`; 0 if there is none."""
-    return _call_with_word(p.malloc, size + sizes.CACHE_LINE)
+    """The address of unfilled memory of this many bytes, for `release`; 0 if there is none."""
+    return call_int64(p.malloc, size + sizes.CACHE_LINE)
 
 
 @inlined
 def release(p: Any, memory: int) -> None:
-    """Give memory of `allocate` back."""
-    _call_with_word(p.free, memory)
+    """Free the memory of `allocate`."""
+    call_int64(p.free, memory)
 
 
 @inlined
 def cache_line(address: int) -> int:
-    """The first cache line from an address on; from that of `allocate` on there is room for what was asked for."""
+    """The first cache line at or after an address; memory of `allocate` has room for the requested bytes from there."""
     return sizes.ceil_div(address, sizes.CACHE_LINE) * sizes.CACHE_LINE
-
-
-@intrinsic
-def call_kernel(typing: Any, function: Any, address: Any) -> Any:
-    """The kernel whose machine code is at an address, with its arguments at another one."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        kind = ir.FunctionType(ir.VoidType(), [ir.IntType(64)])
-        builder.call(builder.inttoptr(arguments[0], kind.as_pointer()), [arguments[1]])
-        return context.get_dummy_value()
-
-    return types.void(types.int64, types.int64), generate
-
-
-@intrinsic
-def call_with_number(typing: Any, function: Any, number: Any) -> Any:
-    """The C function ``int f(int)`` at an address."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        word = ir.IntType(32)
-        kind = ir.FunctionType(word, [word])
-        result = builder.call(builder.inttoptr(arguments[0], kind.as_pointer()), [builder.trunc(arguments[1], word)])
-        return builder.sext(result, ir.IntType(64))
-
-    return types.int64(types.int64, types.int64), generate

@@ -1,4 +1,4 @@
-"""The largest of many numbers in vector registers; compilers do not dare to reorder comparisons that NaN may enter."""
+"""Maxima in vector registers: compilers do not reorder comparisons of values that may be NaN."""
 
 from typing import Any
 
@@ -9,44 +9,41 @@ from regard.kernels.cpu.bodies.parts import inlined
 from regard.kernels.cpu.bodies.vectors import (
     broadcast,
     four_registers,
+    lane_max,
     lanes_of,
-    larger,
-    largest_of,
     load,
+    max_of,
     two_registers,
 )
 
-# pyright: reportCallIssue=false, reportAttributeAccessIssue=false
-# Intrinsics take one argument less than they are defined with: the first one is Numba's.
+
+@inlined
+def row_maximum(row: Any) -> Any:
+    """The row's maximum; −inf if it is empty. NaN is ignored."""
+    maximum, zeros = row.dtype.type(-np.inf), four_registers(row.dtype.type(0))
+    vector_end, size = row.size - row.size % lanes_of(zeros), size_of(maximum)
+    if vector_end > 0:
+        maxima = broadcast(maximum, zeros)
+        for j in range(0, vector_end, lanes_of(zeros)):
+            maxima = lane_max(load(address_of(row) + j * size, zeros), maxima)
+        maximum = max_of(maxima)
+    for j in range(vector_end, row.size):
+        maximum = row[j] if row[j] > maximum else maximum
+    return maximum
 
 
 @inlined
-def largest(row: Any) -> Any:
-    """The largest number of a row; −inf if it is empty. NaN is passed over."""
-    top, zeros = row.dtype.type(-np.inf), four_registers(row.dtype.type(0))
-    whole, size = row.size - row.size % lanes_of(zeros), size_of(top)
-    if whole > 0:
-        tops = broadcast(top, zeros)
-        for j in range(0, whole, lanes_of(zeros)):
-            tops = larger(load(address_of(row) + j * size, zeros), tops)
-        top = largest_of(tops)
-    for j in range(whole, row.size):
-        top = row[j] if row[j] > top else top
-    return top
-
-
-@inlined
-def largest_magnitude(row: Any) -> Any:
-    """The largest |number| of a row; 0 if it is empty. NaN is passed over."""
-    top, zeros = row.dtype.type(0), two_registers(row.dtype.type(0))
-    whole, size = row.size - row.size % lanes_of(zeros), size_of(top)
-    if whole > 0:
-        tops = zeros
-        for j in range(0, whole, lanes_of(zeros)):
-            numbers = load(address_of(row) + j * size, zeros)
-            tops = larger(zeros - numbers, larger(numbers, tops))
-        top = largest_of(tops)
-    for j in range(whole, row.size):
+def row_max_abs(row: Any) -> Any:
+    """The maximum of |x| over a row; 0 if it is empty. NaN is ignored."""
+    maximum, zeros = row.dtype.type(0), two_registers(row.dtype.type(0))
+    vector_end, size = row.size - row.size % lanes_of(zeros), size_of(maximum)
+    if vector_end > 0:
+        maxima = zeros
+        for j in range(0, vector_end, lanes_of(zeros)):
+            elements = load(address_of(row) + j * size, zeros)
+            maxima = lane_max(zeros - elements, lane_max(elements, maxima))
+        maximum = max_of(maxima)
+    for j in range(vector_end, row.size):
         magnitude = abs(row[j])
-        top = magnitude if magnitude > top else top
-    return top
+        maximum = magnitude if magnitude > maximum else maximum
+    return maximum

@@ -17,13 +17,10 @@ from regard.kernels.cpu.bodies.wide_product import (
 )
 from regard.kernels.cpu.kernel_arguments import FEW_MIXTURES, FEW_SCORES, PLAIN, PLAIN_TRANSPOSED
 
-# pyright: reportCallIssue=false, reportAttributeAccessIssue=false
-# Intrinsics take one argument less than they are defined with: the first one is Numba's.
-
 
 @inlined
 def _matrices(p: Any) -> tuple[Size, Matrix, Matrix, Matrix]:
-    """What a product is made of."""
+    """The size and the matrices of a product."""
     return (
         Size(p.rows, p.columns, p.depth),
         Matrix(p.a, p.a_row, p.a_column),
@@ -33,28 +30,28 @@ def _matrices(p: Any) -> tuple[Size, Matrix, Matrix, Matrix]:
 
 
 def multiply(dtype: str) -> Callable[[int], None]:
-    """Returns the body that computes one product, described by a `PRODUCT`; float64 has plain loops alone."""
+    """Return the body that computes one product, described by a `PRODUCT`; float64 has plain loops only."""
 
     def single(address: int) -> None:
         p = product_at(address)
         (size, a, b, c), factor = _matrices(p), np.float32(p.factor)
-        if p.way == FEW_SCORES:
+        if p.method == FEW_SCORES:
             scores_of_few_rows(size, factor, a, b, c)
-        elif p.way == FEW_MIXTURES:
-            mixtures_of_few_rows(size, factor, a, b, c, p.keep)
-        elif p.way == PLAIN:
-            plain_product(0, size, factor, a, b, c, p.keep)
-        elif p.way == PLAIN_TRANSPOSED:
+        elif p.method == FEW_MIXTURES:
+            mixtures_of_few_rows(size, factor, a, b, c, p.beta)
+        elif p.method == PLAIN:
+            plain_product(0, size, factor, a, b, c, p.beta)
+        elif p.method == PLAIN_TRANSPOSED:
             plain_product_with_transposed(size, factor, a, b, c)
         else:
-            wide_product(size, factor, a, b, c, p.keep)
+            wide_product(size, factor, a, b, c, p.beta)
 
     def double(address: int) -> None:
         p = product_at(address)
         size, a, b, c = _matrices(p)
-        if p.way == PLAIN_TRANSPOSED:
+        if p.method == PLAIN_TRANSPOSED:
             plain_product_with_transposed(size, p.factor, a, b, c)
         else:
-            plain_product(0, size, p.factor, a, b, c, p.keep)
+            plain_product(0, size, p.factor, a, b, c, p.beta)
 
     return {"float32": single, "float64": double}[dtype]

@@ -1,12 +1,8 @@
-"""Attention of short sequences whose rows are packed, and its gradients: a sequence and a head of keys for each task.
+"""Attention on packed rows of short sequences, and its gradients: a task is a sequence and a key head.
 
-All scores of a head are in the first cache at once. Rows of a head lie as far apart as those of the projection that it
-is a part of, so nothing is copied but a head's keys and values, which are transposed. The backward pass computes the
-weights again.
+All scores of a head fit in the first-level cache. The rows of a head have the stride of the projection that it is a
+part of, so only the transposed keys and values of a head are copied. The backward pass recomputes the weights.
 """
-
-# pyright: reportCallIssue=false, reportAttributeAccessIssue=false
-# Intrinsics take one argument less than they are defined with: the first one is Numba's.
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -14,18 +10,18 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from regard.kernels.cpu.bodies.arguments import ZEROS, packed_at
+from regard.kernels.cpu.bodies.elementary import exp_of
 from regard.kernels.cpu.bodies.intrinsics import array_at, copy, fetch_add, size_of, stack_memory
 from regard.kernels.cpu.bodies.parts import inlined
 from regard.kernels.cpu.bodies.products import Routine, product
 from regard.kernels.cpu.bodies.row_adjustments import drop_row
 from regard.kernels.cpu.bodies.transposing import transpose
-from regard.kernels.cpu.bodies.vector_exp import exp_of
 from regard.kernels.cpu.bodies.vectors import (
     broadcast,
+    lane_max,
     lanes_of,
-    larger,
-    largest_of,
     load,
+    max_of,
     one_register,
     store,
     sum_of,
@@ -35,18 +31,18 @@ from regard.kernels.cpu.bodies.wide_product import Matrix, Size, columns_from, r
 from regard.kernels.cpu.kernel_arguments import WIDE
 from regard.kernels.cpu.sizes import PACKED_FEATURES, PACKED_LENGTH, padded_length
 
-_PLACES_BYTES = PACKED_LENGTH * 4
-_SCORES_BYTES = PACKED_LENGTH * PACKED_LENGTH * 4
-_FEATURES_BYTES = PACKED_FEATURES * PACKED_LENGTH * 4
+_POSITION_BYTES = PACKED_LENGTH * 4
+_SCORE_BYTES = PACKED_LENGTH * PACKED_LENGTH * 4
+_FEATURE_BYTES = PACKED_FEATURES * PACKED_LENGTH * 4
 
 
 class Sequence(NamedTuple):
-    """A sequence of a task.
+    """The sequence and the head of a task.
 
     Attributes:
-        query, key: the first of its packed rows.
-        queries, keys: how many there are.
-        head: of the keys.
+        query, key: index of the first packed row.
+        queries, keys: number of rows.
+        head: the key head.
     """
 
     query: int
@@ -65,46 +61,47 @@ def _sequence_of(p: Any, task: int) -> Sequence:
 
 
 @inlined
-def _part(address: int, distance: int, row: int, head: int, width: int) -> Matrix:
-    """A head's features in a matrix of packed rows, from a row on."""
-    return columns_from(rows_from(Matrix(address, distance, 1), row), head * width)
+def _head_features(address: int, row_stride: int, row: int, head: int, width: int) -> Matrix:
+    """A head's features in a matrix of packed rows, from ``row`` on."""
+    return columns_from(rows_from(Matrix(address, row_stride, 1), row), head * width)
 
 
 @inlined
-def _transposed(source: Matrix, keys: int, features: int, spare: int, target: int, zero: Any) -> Matrix:
-    """Rows ``[keys, features]`` as ``[features, padded keys]`` at an address, with zeros behind the keys.
+def _transposed(source: Matrix, keys: int, features: int, scratch: int, target: int, zero: Any) -> Matrix:
+    """Transpose rows ``[keys, features]`` to ``[features, padded keys]``, padded with zeros.
 
     Args:
-        spare: the address of memory for the rows and the zeros.
+        scratch: address of memory for the padded rows.
+        target: address of the output.
     """
     size, padded = size_of(zero), padded_length(keys)
     for j in range(padded):
-        row = array_at(spare + j * features * size, features, zero)
+        row = array_at(scratch + j * features * size, features, zero)
         if j < keys:
             copy(array_at(source.address + j * source.row * size, features, zero), row)
         else:
             for d in range(features):
                 row[d] = zero
-    rows, columns = Matrix(spare, features, 1), Matrix(target, padded, 1)
+    rows, columns = Matrix(scratch, features, 1), Matrix(target, padded, 1)
     transpose(rows, padded, features, columns, zero)
     return columns
 
 
 @inlined
-def _hide(numbers: Any, places: Any, first: Any, end: Any, hidden: Any) -> Any:
-    """The numbers at places from one to before another; others are ``hidden``."""
-    return where_less(places, first, hidden, where_less(places, end, numbers, hidden))
+def _hide(elements: Any, positions: Any, first: Any, end: Any, hidden: Any) -> Any:
+    """Replace elements outside of the positions from ``first`` to ``end`` by ``hidden``."""
+    return where_less(positions, first, hidden, where_less(positions, end, elements, hidden))
 
 
 @inlined
 def _visible(p: Any, sequence: Sequence, i: int) -> tuple[int, int]:
-    """The first key that a query sees, and the one behind the last."""
+    """The first key that a query sees, and the end of the keys."""
     return max(0, i - p.before), min(sequence.keys, i + 1 + p.after)
 
 
 @inlined
-def _weigh(p: Any, sequence: Sequence, scores: Matrix, places: int, zero: Any) -> None:
-    """The scores ``[queries, padded keys]`` become weights."""
+def _weigh(p: Any, sequence: Sequence, scores: Matrix, positions: int, zero: Any) -> None:
+    """Turn the scores ``[queries, padded keys]`` into weights."""
     zeros, size = one_register(zero), size_of(zero)
     lanes, real = lanes_of(zeros), type(zero)
     lowest = broadcast(real(-np.inf), zeros)
@@ -112,17 +109,17 @@ def _weigh(p: Any, sequence: Sequence, scores: Matrix, places: int, zero: Any) -
         row = scores.address + i * scores.row * size
         low, high = _visible(p, sequence, i)
         first, end = broadcast(real(low), zeros), broadcast(real(high), zeros)
-        top = lowest
+        maxima = lowest
         for j in range(0, scores.row, lanes):
-            own = _hide(load(row + j * size, zeros), load(places + j * size, zeros), first, end, lowest)
-            top = larger(own, top)
-        largest = broadcast(largest_of(top), zeros)
+            masked = _hide(load(row + j * size, zeros), load(positions + j * size, zeros), first, end, lowest)
+            maxima = lane_max(masked, maxima)
+        maximum = broadcast(max_of(maxima), zeros)
         total = zeros
         for j in range(0, scores.row, lanes):
-            power = exp_of(load(row + j * size, zeros) - largest)
-            power = _hide(power, load(places + j * size, zeros), first, end, zeros)
-            store(power, row + j * size)
-            total = total + power
+            exponential = exp_of(load(row + j * size, zeros) - maximum)
+            exponential = _hide(exponential, load(positions + j * size, zeros), first, end, zeros)
+            store(exponential, row + j * size)
+            total = total + exponential
         mass = sum_of(total)
         inverse = broadcast(real(0) if low >= high else real(1) / mass, zeros)
         for j in range(0, scores.row, lanes):
@@ -131,7 +128,7 @@ def _weigh(p: Any, sequence: Sequence, scores: Matrix, places: int, zero: Any) -
 
 @inlined
 def _drop(p: Any, sequence: Sequence, head: int, weights: Matrix, zero: Any) -> None:
-    """Drop some of the weights, or their gradients: see `drop_row`."""
+    """Drop some of the weights, or of their gradients: see `drop_row`."""
     size = size_of(zero)
     for i in range(sequence.queries):
         row = array_at(weights.address + i * weights.row * size, sequence.keys, zero)
@@ -139,61 +136,63 @@ def _drop(p: Any, sequence: Sequence, head: int, weights: Matrix, zero: Any) -> 
 
 
 @inlined
-def _differentiate(p: Any, sequence: Sequence, weights: Matrix, grads: Matrix, places: int, zero: Any) -> None:
-    """The weights' gradients become those of the scores: ``weight · (gradient − Σ weight · gradient)``."""
+def _differentiate(p: Any, sequence: Sequence, weights: Matrix, grads: Matrix, positions: int, zero: Any) -> None:
+    """Turn the weights' gradients into those of the scores: ``weight · (gradient − Σ weight · gradient)``."""
     zeros, size = one_register(zero), size_of(zero)
     lanes, real = lanes_of(zeros), type(zero)
     for i in range(sequence.queries):
-        row, given = weights.address + i * weights.row * size, grads.address + i * grads.row * size
+        row, gradient_row = weights.address + i * weights.row * size, grads.address + i * grads.row * size
         low, high = _visible(p, sequence, i)
         first, end = broadcast(real(low), zeros), broadcast(real(high), zeros)
         total = zeros
         for j in range(0, weights.row, lanes):
             # A hidden gradient may be NaN, and 0 · NaN is NaN.
-            shown = _hide(load(given + j * size, zeros), load(places + j * size, zeros), first, end, zeros)
-            store(shown, given + j * size)
-            total = total + shown * load(row + j * size, zeros)
+            visible_gradient = _hide(
+                load(gradient_row + j * size, zeros), load(positions + j * size, zeros), first, end, zeros
+            )
+            store(visible_gradient, gradient_row + j * size)
+            total = total + visible_gradient * load(row + j * size, zeros)
         mean = broadcast(sum_of(total), zeros)
         for j in range(0, weights.row, lanes):
-            own = load(row + j * size, zeros) * (load(given + j * size, zeros) - mean)
-            store(_hide(own, load(places + j * size, zeros), first, end, zeros), given + j * size)
+            gradient = load(row + j * size, zeros) * (load(gradient_row + j * size, zeros) - mean)
+            store(_hide(gradient, load(positions + j * size, zeros), first, end, zeros), gradient_row + j * size)
 
 
 @inlined
-def _number(places: int, zero: Any) -> None:
+def _write_positions(positions: int, zero: Any) -> None:
     """Write 0, 1, 2, … to an address."""
-    numbers = array_at(places, PACKED_LENGTH, zero)
+    elements = array_at(positions, PACKED_LENGTH, zero)
     for j in range(PACKED_LENGTH):
-        numbers[j] = j
+        elements[j] = j
 
 
 def packed_attention(dtype: str) -> Callable[[int], None]:
-    """The body of `regard.kernels.cpu.packed_attention.attend`; float32."""
+    """Return the body of `regard.kernels.cpu.packed_attention.attend`; float32."""
     zero = ZEROS[dtype]
 
     def body(address: int) -> None:
         p = packed_at(address)
         one, routine, D, V = type(zero)(1), Routine(WIDE, 0, p.multiply), p.dim, p.value_dim
-        places, spare = stack_memory(_PLACES_BYTES), stack_memory(_FEATURES_BYTES)
-        keys, scores = stack_memory(_FEATURES_BYTES), stack_memory(_SCORES_BYTES)
-        _number(places, zero)
+        positions, scratch = stack_memory(_POSITION_BYTES), stack_memory(_FEATURE_BYTES)
+        keys, scores = stack_memory(_FEATURE_BYTES), stack_memory(_SCORE_BYTES)
+        _write_positions(positions, zero)
         group = p.heads // p.kv_heads
         while True:
             task = fetch_add(address)
             if task >= p.batch * p.kv_heads:
                 break
             sequence = _sequence_of(p, task)
-            key = _part(p.key, p.key_row, sequence.key, sequence.head, D)
-            value = _part(p.value, p.value_row, sequence.key, sequence.head, V)
-            columns = _transposed(key, sequence.keys, D, spare, keys, zero)
+            key = _head_features(p.key, p.key_row, sequence.key, sequence.head, D)
+            value = _head_features(p.value, p.value_row, sequence.key, sequence.head, V)
+            columns = _transposed(key, sequence.keys, D, scratch, keys, zero)
             weights = Matrix(scores, columns.row, 1)
             for member in range(group):
                 head = sequence.head * group + member
-                query = _part(p.query, p.query_row, sequence.query, head, D)
-                output = _part(p.output, p.output_row, sequence.query, head, V)
+                query = _head_features(p.query, p.query_row, sequence.query, head, D)
+                output = _head_features(p.output, p.output_row, sequence.query, head, V)
                 size = Size(sequence.queries, columns.row, D)
                 product(routine, size, type(zero)(p.scale), query, columns, weights, 0)
-                _weigh(p, sequence, weights, places, zero)
+                _weigh(p, sequence, weights, positions, zero)
                 if p.threshold > 0:
                     _drop(p, sequence, head, weights, zero)
                 product(routine, Size(sequence.queries, V, sequence.keys), one, weights, value, output, 0)
@@ -202,49 +201,49 @@ def packed_attention(dtype: str) -> Callable[[int], None]:
 
 
 def packed_attention_gradients(dtype: str) -> Callable[[int], None]:
-    """The body of `regard.kernels.cpu.packed_attention.gradients`; float32."""
+    """Return the body of `regard.kernels.cpu.packed_attention.gradients`; float32."""
     zero = ZEROS[dtype]
 
     def body(address: int) -> None:
         p = packed_at(address)
         one, scale = type(zero)(1), type(zero)(p.scale)
         routine, D, V = Routine(WIDE, 0, p.multiply), p.dim, p.value_dim
-        places, spare = stack_memory(_PLACES_BYTES), stack_memory(_FEATURES_BYTES)
-        keys, values = stack_memory(_FEATURES_BYTES), stack_memory(_FEATURES_BYTES)
-        scores, grads, dropped = stack_memory(_SCORES_BYTES), stack_memory(_SCORES_BYTES), stack_memory(_SCORES_BYTES)
-        _number(places, zero)
+        positions, scratch = stack_memory(_POSITION_BYTES), stack_memory(_FEATURE_BYTES)
+        keys, values = stack_memory(_FEATURE_BYTES), stack_memory(_FEATURE_BYTES)
+        scores, grads, dropped = stack_memory(_SCORE_BYTES), stack_memory(_SCORE_BYTES), stack_memory(_SCORE_BYTES)
+        _write_positions(positions, zero)
         group = p.heads // p.kv_heads
         while True:
             task = fetch_add(address)
             if task >= p.batch * p.kv_heads:
                 break
             sequence = _sequence_of(p, task)
-            key = _part(p.key, p.key_row, sequence.key, sequence.head, D)
-            value = _part(p.value, p.value_row, sequence.key, sequence.head, V)
-            grad_key = _part(p.grad_key, p.grad_key_row, sequence.key, sequence.head, D)
-            grad_value = _part(p.grad_value, p.grad_value_row, sequence.key, sequence.head, V)
-            key_columns = _transposed(key, sequence.keys, D, spare, keys, zero)
-            value_columns = _transposed(value, sequence.keys, V, spare, values, zero)
+            key = _head_features(p.key, p.key_row, sequence.key, sequence.head, D)
+            value = _head_features(p.value, p.value_row, sequence.key, sequence.head, V)
+            grad_key = _head_features(p.grad_key, p.grad_key_row, sequence.key, sequence.head, D)
+            grad_value = _head_features(p.grad_value, p.grad_value_row, sequence.key, sequence.head, V)
+            key_columns = _transposed(key, sequence.keys, D, scratch, keys, zero)
+            value_columns = _transposed(value, sequence.keys, V, scratch, values, zero)
             padded, queries = key_columns.row, sequence.queries
             weights, grad_scores, mixed = Matrix(scores, padded, 1), Matrix(grads, padded, 1), Matrix(scores, padded, 1)
             for member in range(group):
                 head = sequence.head * group + member
-                query = _part(p.query, p.query_row, sequence.query, head, D)
-                grad_output = _part(p.grad_output, p.grad_output_row, sequence.query, head, V)
-                grad_query = _part(p.grad_query, p.grad_query_row, sequence.query, head, D)
+                query = _head_features(p.query, p.query_row, sequence.query, head, D)
+                grad_output = _head_features(p.grad_output, p.grad_output_row, sequence.query, head, V)
+                grad_query = _head_features(p.grad_query, p.grad_query_row, sequence.query, head, D)
                 product(routine, Size(queries, padded, D), scale, query, key_columns, weights, 0)
-                _weigh(p, sequence, weights, places, zero)
+                _weigh(p, sequence, weights, positions, zero)
                 product(routine, Size(queries, padded, V), one, grad_output, value_columns, grad_scores, 0)
                 if p.threshold > 0:
                     mixed = Matrix(dropped, padded, 1)
                     copy(array_at(scores, queries * padded, zero), array_at(dropped, queries * padded, zero))
                     _drop(p, sequence, head, mixed, zero)
                     _drop(p, sequence, head, grad_scores, zero)
-                _differentiate(p, sequence, weights, grad_scores, places, zero)
+                _differentiate(p, sequence, weights, grad_scores, positions, zero)
                 product(routine, Size(queries, D, sequence.keys), scale, grad_scores, key, grad_query, 0)
-                across, kept = Matrix(grads, 1, padded), 0 if member == 0 else 1
-                product(routine, Size(sequence.keys, D, queries), scale, across, query, grad_key, kept)
-                across = Matrix(mixed.address, 1, padded)
-                product(routine, Size(sequence.keys, V, queries), one, across, grad_output, grad_value, kept)
+                transposed, beta = Matrix(grads, 1, padded), 0 if member == 0 else 1
+                product(routine, Size(sequence.keys, D, queries), scale, transposed, query, grad_key, beta)
+                transposed = Matrix(mixed.address, 1, padded)
+                product(routine, Size(sequence.keys, V, queries), one, transposed, grad_output, grad_value, beta)
 
     return body

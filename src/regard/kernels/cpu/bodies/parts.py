@@ -1,7 +1,7 @@
-"""Functions that kernels are made of: compiled to LLVM's intermediate form only, for the kernels that take them in.
+"""Parts: the functions that kernels consist of, compiled to LLVM's intermediate representation only.
 
-Numba makes machine code of every function that another one calls, and optimizes it together with all that it calls in
-turn. Only kernels call their parts, so these are put together unoptimized, and optimized once.
+For every function that another one calls, Numba makes machine code, optimized together with all its callees. Only
+kernels call parts, so parts are linked into a kernel unoptimized, and optimized once.
 """
 
 from functools import cache, partial
@@ -17,16 +17,16 @@ from numba.core.untyped_passes import InlineClosureLikes, InlineInlinables, With
 from numba.extending import overload
 
 ARITHMETIC = {"contract", "arcp", "reassoc", "nsz", "afn"}
-"""Liberties with arithmetic that keep NaN and infinities what they are."""
+"""Relaxations of arithmetic that preserve NaN and infinities."""
 
 
-_FOR_OTHER_CODE = (WithLifting, InlineClosureLikes, InlineInlinables, InlineOverloads, NopythonRewrites)
-"""Passes for what parts do not have: contexts, closures, functions that are put in before types are known, and
-expressions of whole arrays."""
+_UNUSED_PASSES = (WithLifting, InlineClosureLikes, InlineInlinables, InlineOverloads, NopythonRewrites)
+"""Passes for what parts do not contain: contexts, closures, functions inlined before types are known, and expressions
+of whole arrays."""
 
 
 class PartLibrary(JITCodeLibrary):
-    """One function in LLVM's intermediate form; the functions that it calls are in other libraries."""
+    """One function in LLVM's intermediate representation; the functions that it calls are in other libraries."""
 
     def add_llvm_module(self, ll_module: Any) -> None:
         self._final_module.link_in(ll_module)
@@ -36,7 +36,7 @@ class PartLibrary(JITCodeLibrary):
         self._finalized = True
 
     def get_pointer_to_function(self, name: str) -> int:
-        """0: there is no machine code."""
+        """Return 0: there is no machine code."""
         return 0
 
     @property
@@ -44,14 +44,14 @@ class PartLibrary(JITCodeLibrary):
         return self
 
     def set_env(self, name: str, environment: Any) -> None:
-        """Nothing: Numba needs it for the messages of errors, which no kernel raises."""
+        """Do nothing: Numba needs the environment for error messages, and no kernel raises errors."""
 
     def _get_module_for_linking(self) -> Any:
         raise RuntimeError(f"only kernels can call {self.name!r}, which is a part of kernels")
 
 
 class KernelLibrary(JITCodeLibrary):
-    """A kernel with all its parts, as machine code."""
+    """A kernel and all its parts, as machine code."""
 
     def add_llvm_module(self, ll_module: Any) -> None:
         self._final_module.link_in(ll_module)
@@ -61,37 +61,37 @@ class KernelLibrary(JITCodeLibrary):
         super().finalize()
 
     def _link_parts(self) -> None:
-        """Take in all parts, each once; what they and the kernel need of Numba's libraries is linked behind them.
+        """Link all parts, each once, and after them the functions of Numba's libraries that they and the kernel call.
 
-        The order counts: of a library of Numba's, LLVM takes only those functions that are called already.
+        The order matters: of Numba's libraries, LLVM links only functions that are called already.
         """
         module = self._final_module
-        own = {function.name for function in module.functions if not function.is_declaration}
-        seen: set[CPUCodeLibrary] = set()
-        waiting, numbas = self._linking_libraries, []
+        kernel_functions = {function.name for function in module.functions if not function.is_declaration}
+        linked: set[CPUCodeLibrary] = set()
+        waiting, numba_libraries = self._linking_libraries, []
         while waiting:
             library = waiting.pop()
-            if library in seen:
+            if library in linked:
                 continue
-            seen.add(library)
+            linked.add(library)
             if isinstance(library, PartLibrary):
                 module.link_in(library._final_module, preserve=True)
                 waiting.extend(library._linking_libraries)
             else:
-                numbas.append(library)
+                numba_libraries.append(library)
         for function in module.functions:
-            if not function.is_declaration and function.name not in own:
-                # So that it is removed where it was inlined everywhere.
+            if not function.is_declaration and function.name not in kernel_functions:
+                # A function that is inlined everywhere can be removed.
                 function.linkage = "linkonce_odr"
-        self._linking_libraries = numbas
+        self._linking_libraries = numba_libraries
 
 
 class _WideCodegen(JITCPUCodegen):
-    """As Numba's own, but for the vectors: of 512 bits where the processor has them.
+    """Numba's code generator with 512-bit vectors where the processor has them.
 
-    For processors of Intel the compiler takes vectors of 256 bits, so that code with a few wide vectors in it does not
-    lower their frequency. Kernels do nothing but calculate: on Ice Lake, they take 0.8 to 1 of the time with wide ones.
-    Processors before that one (without VBMI2) slow down more, and are left as the compiler has them.
+    For Intel's processors, the compiler prefers 256-bit vectors, so that occasional wide vectors do not lower the clock
+    frequency. Kernels only compute: on Ice Lake, they take 0.8 to 1 of the time with wide vectors. Earlier processors
+    (without VBMI2) slow down more, and keep the compiler's choice.
     """
 
     def _customize_tm_features(self) -> str:
@@ -105,18 +105,18 @@ def _wide_codegen() -> _WideCodegen:
 
 
 def has_feature(name: str) -> bool:
-    """Whether kernels are compiled for processors with a feature, by LLVM's name; no, where LLVM can't tell."""
+    """Whether the target processor has a feature, by LLVM's name; False if LLVM does not know."""
     return f"+{name}" in _wide_codegen()._tm_features.split(",")
 
 
 def _add_entry(context: Any, library: CPUCodeLibrary, description: Any, _environment: Any, _helper: Any) -> None:
-    """The C function that calls a kernel. Numba's own would look for an error, and need what tells of one."""
+    """Add the C function that calls a kernel. Numba's own would check for errors, and need their environment."""
     module = context.create_module("entry")
     convention = context.call_conv
-    kind = convention.get_function_type(description.restype, description.argtypes)
-    kernel = ir.Function(module, kind, description.llvm_func_name)
-    taken = [context.get_value_type(argument) for argument in description.argtypes]
-    entry = ir.Function(module, ir.FunctionType(ir.VoidType(), taken), description.llvm_cfunc_wrapper_name)
+    function_type = convention.get_function_type(description.restype, description.argtypes)
+    kernel = ir.Function(module, function_type, description.llvm_func_name)
+    argument_types = [context.get_value_type(argument) for argument in description.argtypes]
+    entry = ir.Function(module, ir.FunctionType(ir.VoidType(), argument_types), description.llvm_cfunc_wrapper_name)
     builder = ir.IRBuilder(entry.append_basic_block("entry"))
     convention.call_function(builder, kernel, description.restype, description.argtypes, entry.args)
     builder.ret_void()
@@ -124,7 +124,7 @@ def _add_entry(context: Any, library: CPUCodeLibrary, description: Any, _environ
 
 
 def _compiler(library_class: type[CPUCodeLibrary]) -> type[CompilerBase]:
-    """Numba's compiler, whose code goes to a library of a class."""
+    """Return Numba's compiler with this class of libraries for its code."""
 
     @register_pass(mutates_CFG=False, analysis_only=True)
     class MakeLibrary(AnalysisPass):
@@ -135,9 +135,9 @@ def _compiler(library_class: type[CPUCodeLibrary]) -> type[CompilerBase]:
 
         def run_pass(self, state: Any) -> Any:
             state.library = library_class(_wide_codegen(), state.func_id.func_qualname)
-            # Else the machine code could not be stored.
+            # Without this, the machine code cannot be stored.
             state.library.enable_object_caching()
-            # Types are known now. Arrays own no memory, so that there are no references to count.
+            # Types are known now. Arrays own no memory, so there are no references to count.
             state.targetctx.enable_nrt = False
             state.targetctx.create_cfunc_wrapper = partial(_add_entry, state.targetctx)
             return False
@@ -146,7 +146,7 @@ def _compiler(library_class: type[CPUCodeLibrary]) -> type[CompilerBase]:
         def define_pipelines(self) -> list[Any]:
             passes = DefaultPassBuilder.define_nopython_pipeline(self.state)
             passes.add_pass_after(MakeLibrary, IRLegalization)
-            passes.passes = [entry for entry in passes.passes if entry[0] not in _FOR_OTHER_CODE]
+            passes.passes = [entry for entry in passes.passes if entry[0] not in _UNUSED_PASSES]
             passes.finalize()
             return [passes]
 
@@ -155,7 +155,7 @@ def _compiler(library_class: type[CPUCodeLibrary]) -> type[CompilerBase]:
 
 KernelCompiler = _compiler(KernelLibrary)
 
-OF_A_PART: Any = {
+PART_OPTIONS: Any = {
     "error_model": "numpy",
     "nogil": True,
     "no_cpython_wrapper": True,
@@ -163,14 +163,14 @@ OF_A_PART: Any = {
     "pipeline_class": _compiler(PartLibrary),
 }
 
-chosen_for = partial(overload, jit_options=OF_A_PART, strict=False)
-"""Decorates what chooses, by the types of its arguments, the part that stands for a function."""
+chosen_for = partial(overload, jit_options=PART_OPTIONS, strict=False)
+"""Decorates a function that chooses a part by the types of its arguments."""
 
-inlined = numba.njit(fastmath=ARITHMETIC, **OF_A_PART)
-"""A part of kernels: sums may be taken in another order, products contracted with sums."""
+inlined = numba.njit(fastmath=ARITHMETIC, **PART_OPTIONS)
+"""Decorates a part: sums may be reordered, and products contracted with sums."""
 
-embedded = numba.njit(fastmath=ARITHMETIC, forceinline=True, **OF_A_PART)
-"""A part of kernels that stands in each of its callers, since a call would cost as much as what it does."""
+embedded = numba.njit(fastmath=ARITHMETIC, forceinline=True, **PART_OPTIONS)
+"""Decorates a part that is always inlined, since a call would cost as much as its work."""
 
-exact = numba.njit(fastmath={"contract"}, **OF_A_PART)
-"""A part of kernels whose order of operations matters."""
+exact = numba.njit(fastmath={"contract"}, **PART_OPTIONS)
+"""Decorates a part whose order of operations matters."""

@@ -1,4 +1,4 @@
-"""What is made of keys and values once, before any query comes: exponentials, and transposes."""
+"""Preparations of keys and values that all queries share: exponentials and transpositions."""
 
 from collections.abc import Callable
 
@@ -19,12 +19,9 @@ from regard.kernels.cpu.bodies.transposing import transpose
 from regard.kernels.cpu.bodies.wide_product import Matrix
 from regard.kernels.cpu.sizes import LANES, TILE, ceil_div, even_length, padded_length
 
-# pyright: reportCallIssue=false, reportAttributeAccessIssue=false
-# Intrinsics take one argument less than they are defined with: the first one is Numba's.
-
 
 def prepare_additive_keys(dtype: str) -> Callable[[int], None]:
-    """The body that takes exponentials of an additive score's keys, or copies those of rectified units.
+    """Return the body that computes exponentials of an additive score's keys, or copies keys of rectified units.
 
     A task is a tile of keys.
     """
@@ -32,11 +29,11 @@ def prepare_additive_keys(dtype: str) -> Callable[[int], None]:
 
     def body(address: int) -> None:
         p = arguments_at(address)
-        even, tiles = even_length(p.dim), ceil_div(p.keys, TILE)
-        memory = allocate(p, LANES * even * size_of(zero))
+        even_dim, tiles = even_length(p.dim), ceil_div(p.keys, TILE)
+        memory = allocate(p, LANES * even_dim * size_of(zero))
         if memory == 0:
             return
-        rows = matrix_at(cache_line(memory), LANES, even, zero)
+        rows = matrix_at(cache_line(memory), LANES, even_dim, zero)
         while True:
             task = fetch_add(address)
             if task >= p.tasks:
@@ -47,23 +44,23 @@ def prepare_additive_keys(dtype: str) -> Callable[[int], None]:
             for first in range(tile * TILE, stop, LANES):
                 count = min(LANES, stop - first)
                 for r in range(count):
-                    at = (first + r) * keys.stride
-                    row = keys.raw[at : at + p.dim]
-                    size = copy_row(row, rows[r]) if p.relu != 0 else prepare_row(row, rows[r])
-                    extent = size if size > extent else extent
-                target = address_of(keys.powers) + first * size_of(zero)
-                transpose(Matrix(address_of(rows), even, 1), count, even, Matrix(target, keys.padded, 1), zero)
+                    offset = (first + r) * keys.stride
+                    row = keys.raw[offset : offset + p.dim]
+                    row_extent = copy_row(row, rows[r]) if p.relu != 0 else prepare_row(row, rows[r])
+                    extent = row_extent if row_extent > extent else extent
+                target = address_of(keys.exponentials) + first * size_of(zero)
+                transpose(Matrix(address_of(rows), even_dim, 1), count, even_dim, Matrix(target, keys.padded, 1), zero)
             keys.extents[tile] = extent
             if tile == tiles - 1:
-                for d in range(even):
-                    keys.powers[d * keys.padded + p.keys : (d + 1) * keys.padded] = zero
+                for d in range(even_dim):
+                    keys.exponentials[d * keys.padded + p.keys : (d + 1) * keys.padded] = zero
         release(p, memory)
 
     return body
 
 
 def transpose_keys(dtype: str) -> Callable[[int], None]:
-    """The body that transposes keys, a tile of them for each task, into ``key_transposed``."""
+    """Return the body that transposes keys into ``key_transposed``; a task is a tile of keys."""
     zero = ZEROS[dtype]
 
     def body(address: int) -> None:
@@ -77,8 +74,8 @@ def transpose_keys(dtype: str) -> Callable[[int], None]:
             head, first = task // tiles, task % tiles * TILE
             b, group = head // p.kv_heads, head % p.kv_heads
             count, stop = min(TILE, p.keys - first), min(first + TILE, padded)
-            at = b * p.key_batch + group * p.key_head + first * p.key_row
-            key, output = Matrix(p.key + at * size, p.key_row, 1), p.key_transposed + head * p.dim * padded * size
+            offset = b * p.key_batch + group * p.key_head + first * p.key_row
+            key, output = Matrix(p.key + offset * size, p.key_row, 1), p.key_transposed + head * p.dim * padded * size
             transpose(key, count, p.dim, Matrix(output + first * size, padded, 1), zero)
             rows = array_at(output, p.dim * padded, zero)
             for d in range(p.dim):

@@ -1,10 +1,7 @@
-"""Readings of the weights, block by block: what was looked at, without ever holding more than a block of weights.
+"""Readings of the weights, block by block, with never more than a block of weights in memory.
 
-Tasks are chunks of rows of one query head, as in the backward pass: sums over rows are made apart in each chunk.
+Tasks are chunks of the rows of a query head, as in the backward pass: each chunk has its own sums over rows.
 """
-
-# pyright: reportCallIssue=false, reportAttributeAccessIssue=false
-# Intrinsics take one argument less than they are defined with: the first one is Numba's.
 
 from collections.abc import Callable
 from typing import Any
@@ -22,84 +19,84 @@ from regard.kernels.cpu.bodies.block import (
 )
 from regard.kernels.cpu.bodies.elementary import exp, log
 from regard.kernels.cpu.bodies.intrinsics import allocate, array_at, cache_line, fetch_add, release, size_of
-from regard.kernels.cpu.bodies.max_reduce import largest
+from regard.kernels.cpu.bodies.max_reduce import row_maximum
 from regard.kernels.cpu.bodies.parts import exact, inlined
 from regard.kernels.cpu.bodies.products import limit_threads, routine_of
 from regard.kernels.cpu.bodies.row_adjustments import adjust_row, window_row
 from regard.kernels.cpu.bodies.row_normalizers import (
-    beyond_finite,
     clear_row,
     fill_nan,
     normalize,
-    normalizer_of_head,
+    normalizer_reader,
+    sum_of_nonfinite,
 )
-from regard.kernels.cpu.bodies.top_weights import GROUP, restore_unknown, take_top, take_unknown
-from regard.kernels.cpu.bodies.visible_keys import COLUMN, fill_gaps, find_runs, key_at, range_at
+from regard.kernels.cpu.bodies.top_weights import GROUP, restore_nan, take_nan, take_top
+from regard.kernels.cpu.bodies.visible_keys import COLUMN, fill_gaps, key_at, range_at, runs_of_row
 from regard.kernels.cpu.sizes import ceil_div
 
 
 @inlined
 def softmax_with_entropy(row: Any, sink: Any, has_sink: bool) -> tuple[Any, Any]:
-    """Weights in place; log Σ exp of the scores, and −Σ p ln p, without a logarithm for each weight. All
-    of them are NaN if a score is NaN or +∞.
+    """Turn scores into weights in place; log Σ exp of the scores and −Σ p ln p, without a logarithm for each weight.
 
-    With t_j = s_j − max: −Σ p ln p = P · ln total − Σ p t, where total includes the sink and P = Σ p. All terms have
-    one sign, so nothing cancels. The keys' own sum is taken below their own maximum: below a sink it could vanish.
+    All results are NaN if a score is NaN or +∞. With t_j = s_j − max: −Σ p ln p = P · ln total − Σ p t, where total
+    includes the sink and P = Σ p. All terms have the same sign, so nothing cancels. The keys' sum is relative to their
+    maximum: relative to a large sink, it could vanish.
     """
     real = row.dtype.type
-    top = largest(row)
-    if top == real(-np.inf):
-        seen = clear_row(row, top)
-        return top + seen, seen
-    total, moment, rest = real(0), real(0), real(0)
+    maximum = row_maximum(row)
+    if maximum == real(-np.inf):
+        nan = clear_row(row, maximum)
+        return maximum + nan, nan
+    total, moment, others = real(0), real(0), real(0)
     for j in range(row.size):
-        below = row[j] - top
-        power = exp(below)
-        rest += real(0) if below == real(0) else power
-        # −inf has weight 0, and 0 · −inf is NaN.
-        below = real(-100) if below < real(-100) else below
-        row[j] = power
-        total += power
-        moment += power * below
-    fade, of_sink = real(1), real(0)
-    if has_sink and sink > top:
-        # Now everything counts from the sink's score: t_j is smaller by sink − max, e^t_j by this factor.
-        fade, of_sink = exp(top - sink), real(1)
-        # A gap that leaves nothing of the keys may be infinite, and 0 · ∞ is NaN.
-        moment = fade * (moment + (top - sink) * total) if fade > real(0) else fade
-        rest = fade * total
+        difference = row[j] - maximum
+        exponential = exp(difference)
+        others += real(0) if difference == real(0) else exponential
+        # The weight of −inf is 0, and 0 · −inf is NaN.
+        difference = real(-100) if difference < real(-100) else difference
+        row[j] = exponential
+        total += exponential
+        moment += exponential * difference
+    key_scale, sink_exponential = real(1), real(0)
+    if has_sink and sink > maximum:
+        # The sink's score becomes the reference: t_j decreases by sink − max, and e^t_j by this factor.
+        key_scale, sink_exponential = exp(maximum - sink), real(1)
+        # If the factor is 0, the difference may be infinite, and 0 · ∞ is NaN.
+        moment = key_scale * (moment + (maximum - sink) * total) if key_scale > real(0) else key_scale
+        others = key_scale * total
     elif has_sink:
-        of_sink = exp(sink - top)
-        rest += real(0) if sink == top else of_sink
-    everything = fade * total + of_sink
-    inverse = real(1) / everything
-    share = fade * inverse
+        sink_exponential = exp(sink - maximum)
+        others += real(0) if sink == maximum else sink_exponential
+    total_with_sink = key_scale * total + sink_exponential
+    inverse = real(1) / total_with_sink
+    weight_scale = key_scale * inverse
     for j in range(row.size):
-        row[j] *= share
-    size = log(everything)
-    if everything < real(1.5):
-        # One term is 1, so the others are what log(1 + rest) needs.
-        size = log(everything) + (rest - (everything - real(1))) / everything
-    entropy = total * share * size - moment * inverse
-    return top + log(total), entropy
+        row[j] *= weight_scale
+    log_total = log(total_with_sink)
+    if total_with_sink < real(1.5):
+        # One term is exactly 1; the sum of the others corrects the rounding of the total.
+        log_total = log(total_with_sink) + (others - (total_with_sink - real(1))) / total_with_sink
+    entropy = total * weight_scale * log_total - moment * inverse
+    return maximum + log(total), entropy
 
 
 @inlined
 def log_sum_exp(row: Any) -> Any:
-    """log Σ exp of a row of scores: −inf for an empty one, NaN for one with NaN, else +inf for one with +inf."""
+    """log Σ exp of a row of scores: −inf for an empty row, NaN if a score is NaN, else +inf if a score is +inf."""
     real = row.dtype.type
-    top = largest(row)
+    maximum = row_maximum(row)
     total = real(0)
-    if top == real(-np.inf):
+    if maximum == real(-np.inf):
         for j in range(row.size):
-            # 0, or NaN if there is any.
-            total += real(0) if row[j] == top else row[j]
-        return top + total
+            # 0, or NaN if a score is NaN.
+            total += real(0) if row[j] == maximum else row[j]
+        return maximum + total
     for j in range(row.size):
-        total += exp(row[j] - top)
-    result = top + log(total)
+        total += exp(row[j] - maximum)
+    result = maximum + log(total)
     # ∞ − ∞ is NaN.
-    return result if result == result else beyond_finite(row)
+    return result if result == result else sum_of_nonfinite(row)
 
 
 @inlined
@@ -108,20 +105,20 @@ def entropy_of(row: Any) -> Any:
     real = row.dtype.type
     total = real(0)
     for j in range(row.size):
-        inside = real(1) if row[j] <= real(0) else row[j]
-        total -= inside * log(inside)
+        positive = real(1) if row[j] <= real(0) else row[j]
+        total -= positive * log(positive)
     return total
 
 
 @exact
 def without_sign(number: Any) -> Any:
-    """The number, but 0 for −0: adding 0 changes no other."""
+    """The number, with 0 for −0: adding 0 changes no other number."""
     return number + type(number)(0)
 
 
 @inlined
-def sum_of_unknown(row: Any) -> Any:
-    """NaN if a number of a row is NaN, else 0."""
+def nan_or_zero(row: Any) -> Any:
+    """NaN if an element of the row is NaN, else 0."""
     total = row.dtype.type(0)
     for j in range(row.size):
         total += row.dtype.type(0) if row[j] == row[j] else row[j]
@@ -134,9 +131,9 @@ def pool_row(p: Any, block: Block, chunk: int, r: int, begin: int, weights: Any)
     zero = weights.dtype.type(0)
     size = size_of(zero)
     head = (block.batch * p.heads + block.head) * p.chunks + chunk
-    at = (head * p.pooled_rows + (block.row + r + p.first_row) * p.pooled_rows // p.all_rows) * p.pooled_columns
-    sums = array_at(p.pooled_sum + at * size, p.pooled_columns, zero)
-    tops = array_at(p.pooled_max + at * size, p.pooled_columns, zero)
+    offset = (head * p.pooled_rows + (block.row + r + p.first_row) * p.pooled_rows // p.all_rows) * p.pooled_columns
+    sums = array_at(p.pooled_sum + offset * size, p.pooled_columns, zero)
+    maxima = array_at(p.pooled_max + offset * size, p.pooled_columns, zero)
     j, n = 0, weights.size
     while j < n:
         cell = (begin + j) * p.pooled_columns // p.keys
@@ -146,35 +143,35 @@ def pool_row(p: Any, block: Block, chunk: int, r: int, begin: int, weights: Any)
         for k in range(j, end):
             total += weights[k]
         sums[cell] += total
-        # Comparisons pass over NaN, sums do not.
-        top = largest(weights[j:end]) if total == total else total
-        tops[cell] = top if top > tops[cell] or top != top else tops[cell]
+        # Comparisons ignore NaN, sums do not.
+        maximum = row_maximum(weights[j:end]) if total == total else total
+        maxima[cell] = maximum if maximum > maxima[cell] or maximum != maximum else maxima[cell]
         j = end
 
 
 @inlined
-def read_row(p: Any, block: Block, chunk: int, r: int, runs: Any, weights: Any, unknown: Any, maxima: Any) -> None:
-    """Everything that is read of one row's weights but log-sum-exp and entropy.
+def read_row(p: Any, block: Block, chunk: int, r: int, runs: Any, weights: Any, nan: Any, maxima: Any) -> None:
+    """Compute all readings of one row's weights but log-sum-exp and entropy.
 
     Args:
-        runs: of the row, of which there is one.
-        weights: its columns from the first visible one to the last; 0 between the runs.
-        unknown: NaN if a weight is, else 0.
+        runs: runs of the row, at least one.
+        weights: the row's columns from the first visible one to the last; 0 between the runs.
+        nan: NaN if a weight is NaN, else 0.
     """
     real = weights.dtype.type
     zero = real(0)
-    size, at, low = size_of(zero), block.at + r, runs.ranges[0, COLUMN]
+    size, flat_row, low = size_of(zero), block.flat_row + r, runs.ranges[0, COLUMN]
     if p.peak != 0:
-        # Comparisons pass over NaN.
-        array_at(p.peak, at + 1, zero)[at] = max(largest(weights), zero) + unknown
+        # Comparisons ignore NaN.
+        array_at(p.peak, flat_row + 1, zero)[flat_row] = max(row_maximum(weights), zero) + nan
     if p.top_k > 0:
-        indices = array_at(p.top_indices + at * p.top_k * 8, p.top_k, np.int64(0))
-        tops, taken = array_at(p.top_weights + at * p.top_k * size, p.top_k, zero), 0
-        if unknown != unknown:
-            taken = take_unknown(weights, tops, indices)
-        take_top(weights, tops[taken:], indices[taken:], maxima)
-        if unknown != unknown:
-            restore_unknown(weights)
+        indices = array_at(p.top_indices + flat_row * p.top_k * 8, p.top_k, np.int64(0))
+        top_weights, nan_count = array_at(p.top_weights + flat_row * p.top_k * size, p.top_k, zero), 0
+        if nan != nan:
+            nan_count = take_nan(weights, top_weights, indices)
+        take_top(weights, top_weights[nan_count:], indices[nan_count:], maxima)
+        if nan != nan:
+            restore_nan(weights)
         for k in range(p.top_k):
             if indices[k] >= 0:
                 indices[k] = key_at(runs, low + indices[k])
@@ -185,13 +182,13 @@ def read_row(p: Any, block: Block, chunk: int, r: int, runs: Any, weights: Any, 
 
 @inlined
 def read_run(p: Any, block: Block, chunk: int, r: int, begin: int, weights: Any) -> None:
-    """What is summed or stored of one row's weights for the keys from ``begin`` on."""
+    """Add or store one row's weights for the keys from ``begin`` on."""
     row, n = block.row + r, weights.size
     zero = weights.dtype.type(0)
-    real, size, at = type(zero), size_of(zero), block.at + r
+    real, size, flat_row = type(zero), size_of(zero), block.flat_row + r
     if p.received != 0:
-        place = ((block.batch * p.heads + block.head) * p.chunks + chunk) * p.keys + begin
-        sums = array_at(p.received + place * size, n, zero)
+        offset = ((block.batch * p.heads + block.head) * p.chunks + chunk) * p.keys + begin
+        sums = array_at(p.received + offset * size, n, zero)
         for j in range(n):
             sums[j] += weights[j]
     if p.distance != 0:
@@ -199,34 +196,34 @@ def read_run(p: Any, block: Block, chunk: int, r: int, begin: int, weights: Any)
         total = zero
         for j in range(n):
             total += weights[j] * abs(own - real(np.int32(j)))
-        array_at(p.distance, at + 1, zero)[at] += total
+        array_at(p.distance, flat_row + 1, zero)[flat_row] += total
     if p.pooled_sum != 0:
         pool_row(p, block, chunk, r, begin, weights)
     if p.weights != 0:
         slot = array_at(p.row_slots, p.queries, np.int64(0))[row]
         if slot >= 0:
             low, high = max(begin, p.first_stored_key), min(begin + n, p.first_stored_key + p.stored_keys)
-            place = ((block.batch * p.heads + block.head) * p.stored_rows + slot) * p.stored_keys - p.first_stored_key
-            copy = array_at(p.weights + (place + low) * size, max(high - low, 0), zero)
+            offset = ((block.batch * p.heads + block.head) * p.stored_rows + slot) * p.stored_keys - p.first_stored_key
+            stored = array_at(p.weights + (offset + low) * size, max(high - low, 0), zero)
             for j in range(high - low):
-                copy[j] = weights[low - begin + j]
+                stored[j] = weights[low - begin + j]
 
 
 @inlined
-def block_is_wanted(p: Any, block: Block) -> bool:
-    """Whether a block holds a row of those to which readings are confined."""
+def reads_block(p: Any, block: Block) -> bool:
+    """Whether a block has a row that needs readings."""
     if p.only_stored == 0:
         return True
     slots = array_at(p.row_slots, p.queries, np.int64(0))
-    wanted = False
+    is_read = False
     for r in range(block.row, block.row + block.rows):
-        wanted = wanted or slots[r] >= 0
-    return wanted
+        is_read = is_read or slots[r] >= 0
+    return is_read
 
 
 def attention_readings(dtype: str, units: str, normalizer: str) -> Callable[[int], None]:
-    """The body for a dtype, float32 or float64, a score's units and a normalizer."""
-    zero, of_head = ZEROS[dtype], normalizer_of_head(normalizer)
+    """Return the body for a dtype, float32 or float64, a score's units and a normalizer."""
+    zero, read_normalizer = ZEROS[dtype], normalizer_reader(normalizer)
     softmax, competing = normalizer == "softmax", normalizer not in ("sigmoid", "hard")
     additive, score = units != "product", SCORES[units]
 
@@ -248,34 +245,34 @@ def attention_readings(dtype: str, units: str, normalizer: str) -> Callable[[int
             head, chunk = task // p.chunks, task % p.chunks
             b, h = head // p.heads, head % p.heads
             read_weight(p, h, scratch.weight)
-            normalizer = of_head(p, h, zero)
+            normalizer = read_normalizer(p, h, zero)
             for index in blocks_of_chunk(p, chunk):
                 block = block_of(p, b, h, index, scratch.segments)
-                if block.segment_count == 0 or not block_is_wanted(p, block):
+                if block.segment_count == 0 or not reads_block(p, block):
                     continue
-                # Where a score is NaN or +∞, weights are 0 at scores of −∞ alone, which softmax wrote over: they are
-                # computed again.
-                spoilt, again = 0, False
+                # If a score is NaN or +∞, weights are 0 only at scores of −∞, which softmax has overwritten: a second
+                # pass recomputes them.
+                nan_rows, second_pass = 0, False
                 while True:
                     score(p, block, routine, scratch)
                     for r in range(block.rows):
-                        runs = find_runs(p, block, r, scratch.runs)
+                        runs = runs_of_row(p, block, r, scratch.runs)
                         if runs.size == 0:
                             continue
                         visible = adjust_row(p, block, r, runs, scratch.scores[r])
-                        entropy, unknown = zero, zero
-                        # What is known when a kernel is compiled comes first: only one branch is compiled then.
+                        entropy, nan = zero, zero
+                        # The first operand is a constant of the compilation, so only one branch is compiled.
                         if softmax and p.center == 0:
-                            if again:
-                                lse = beyond_finite(visible)
+                            if second_pass:
+                                lse = sum_of_nonfinite(visible)
                                 if lse == zero:
                                     continue
                                 fill_nan(visible)
-                                entropy, unknown = real(np.nan), real(np.nan)
+                                entropy, nan = real(np.nan), real(np.nan)
                             else:
                                 lse, entropy = softmax_with_entropy(visible, normalizer.sink, normalizer.has_sink)
                                 if lse != lse:
-                                    spoilt += 1
+                                    nan_rows += 1
                                     continue
                         else:
                             lse = log_sum_exp(visible)
@@ -290,18 +287,18 @@ def attention_readings(dtype: str, units: str, normalizer: str) -> Callable[[int
                             if p.entropy != 0:
                                 entropy = entropy_of(visible)
                             if p.center != 0 or not lse < real(np.inf):
-                                unknown = sum_of_unknown(visible)
-                        # A row of NaN has them in its gaps too.
+                                nan = nan_or_zero(visible)
+                        # A row of NaN has NaN in its gaps, too.
                         fill_gaps(runs, scratch.scores[r], zero)
-                        at = block.at + r
+                        flat_row = block.flat_row + r
                         if p.lse != 0:
-                            array_at(p.lse, at + 1, zero)[at] = lse
+                            array_at(p.lse, flat_row + 1, zero)[flat_row] = lse
                         if p.entropy != 0:
-                            array_at(p.entropy, at + 1, zero)[at] = without_sign(entropy)
-                        read_row(p, block, chunk, r, runs, visible, unknown, maxima)
-                    if again or spoilt == 0:
+                            array_at(p.entropy, flat_row + 1, zero)[flat_row] = without_sign(entropy)
+                        read_row(p, block, chunk, r, runs, visible, nan, maxima)
+                    if second_pass or nan_rows == 0:
                         break
-                    again = True
+                    second_pass = True
         limit_threads(p.limit_threads, threads)
         release(p, memory)
 

@@ -1,7 +1,4 @@
-"""Gradients of the row normalizers: from the gradient of a row's weights to that of its scores, in place."""
-
-# pyright: reportCallIssue=false, reportAttributeAccessIssue=false
-# Intrinsics take one argument less than they are defined with: the first one is Numba's.
+"""Gradients of the row normalizers: the gradient of a row's weights becomes that of its scores, in place."""
 
 from math import factorial
 from typing import Any
@@ -14,15 +11,15 @@ from regard.kernels.cpu.bodies.parts import chosen_for, inlined
 from regard.kernels.cpu.bodies.row_parameters import Entmax, Entmax15, Hard, Sigmoid, Softmax, Sparsemax
 
 SERIES = tuple(1.0 / factorial(k) for k in range(11, 1, -1))
-"""Coefficients of the series of (e^y − 1 − y) / y², the coefficient of the highest power first."""
+"""Coefficients of the series of (e^y − 1 − y) / y², from the highest power down."""
 
 
 def differentiate(normalizer: Any, weights: Any, gradient: Any) -> Any:
-    """Turn the gradient of a row's weights into that of its scores, in place; the weights are used up.
+    """Turn the gradient of a row's weights into that of its scores, in place; the weights are overwritten.
 
     Returns:
-        Σ weights · gradient for softmax, from which a sink's gradient follows; Σ of the result for sigmoid; alpha's
-        gradient for entmax if it is learned; else 0.
+        Σ weights · gradient for softmax, from which a sink's gradient follows; Σ of the result for sigmoid; the
+        gradient of alpha for entmax if it is learned; else 0.
     """
     raise NotImplementedError("only in kernels")
 
@@ -56,16 +53,16 @@ def _differentiate_hard(normalizer: Any, weights: Any, gradient: Any) -> Any:
 
 @inlined
 def largest_exponent(example: Any) -> Any:
-    """A power of e that can be multiplied with itself and summed without overflow."""
+    """An exponent of e whose powers can be squared and summed without overflow."""
     return type(example)(40) if size_of(example) == 4 else type(example)(350)
 
 
 @inlined
 def slopes_by_alpha(normalizer: Any, weights: Any, gradient: Any) -> tuple[Any, Any]:
-    """Σ gradient · slope and Σ slope, with the slope of each weight by alpha at a fixed threshold.
+    """Σ gradient · slope and Σ slope, where slope is a weight's derivative by alpha at a fixed threshold.
 
-    See `regard.normalizers.entmax_derivative` for its equation: with y = −(α − 1) log p it is −p log² p times a factor
-    (e^y − 1 − y) / y², which is a series where y is small.
+    See `regard.normalizers.entmax_derivative` for the equation: with y = −(α − 1) log p, the slope is −p log² p times
+    (e^y − 1 − y) / y², which is computed by a series where y is small.
     """
     real = weights.dtype.type
     power = real(normalizer.alpha - 1.0)
@@ -87,10 +84,11 @@ def slopes_by_alpha(normalizer: Any, weights: Any, gradient: Any) -> tuple[Any, 
 
 
 def _differentiate_sparse(mobility: Any) -> Any:
-    """∂p/∂s = diag(g) − g gᵀ / Σg with g = p^(2 − α) on the support (Peters et al. 2019, proposition 2).
+    """Return `differentiate` for entmax: ∂p/∂s = diag(g) − g gᵀ / Σg with g = p^(2 − α) on the support (Peters et al.
+    2019, proposition 2).
 
     Args:
-        mobility: writes g in place of the weights.
+        mobility: part that overwrites the weights with g.
     """
 
     @inlined
@@ -114,7 +112,7 @@ def _differentiate_sparse(mobility: Any) -> Any:
 def _sparsemax_mobility(normalizer: Sparsemax, weights: Any) -> None:
     real = weights.dtype.type
     for j in range(weights.size):
-        # 1, but NaN for NaN, which both comparisons let through.
+        # 1, but NaN for NaN, for which both comparisons are false.
         visible = real(1) if weights[j] > real(0) else weights[j]
         weights[j] = real(0) if weights[j] <= real(0) else visible
 
@@ -130,9 +128,9 @@ def _entmax_mobility(normalizer: Entmax, weights: Any) -> None:
     real = weights.dtype.type
     limit = largest_exponent(real(0))
     for j in range(weights.size):
-        inside = real(1) if weights[j] <= real(0) else weights[j]
-        exponent = real(2.0 - normalizer.alpha) * log(inside)
-        # For alpha above 2 this is huge where weights are small; sums of it must stay finite.
+        positive = real(1) if weights[j] <= real(0) else weights[j]
+        exponent = real(2.0 - normalizer.alpha) * log(positive)
+        # For alpha above 2, this is huge where weights are small; its sums must stay finite.
         exponent = limit if exponent > limit else exponent
         mobility = exp(exponent)
         weights[j] = real(0) if weights[j] <= real(0) else mobility

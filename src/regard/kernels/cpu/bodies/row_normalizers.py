@@ -1,11 +1,8 @@
-"""Normalizers of one row of scores, in place: a few passes over numbers that lie in cache.
+"""Normalizers of one row of scores, in place: a few passes over elements in cache.
 
-Each returns two statistics from which the backward pass makes the weights again: the largest score, and what belongs to
-the normalizer (log of the sum, threshold, largest weight).
+Each returns two statistics from which the backward pass recomputes the weights: the row's maximum, and the log of the
+sum, the threshold or the largest weight.
 """
-
-# pyright: reportCallIssue=false, reportAttributeAccessIssue=false
-# Intrinsics take one argument less than they are defined with: the first one is Numba's.
 
 from functools import cache
 from typing import Any
@@ -13,56 +10,91 @@ from typing import Any
 import numpy as np
 
 from regard.kernels.cpu.bodies.elementary import exp, log
-from regard.kernels.cpu.bodies.entmax_rows import entmax_again, entmax_row
-from regard.kernels.cpu.bodies.hard_row import hard_row, hard_row_again
+from regard.kernels.cpu.bodies.entmax_rows import entmax_row, recompute_entmax
 from regard.kernels.cpu.bodies.intrinsics import array_at
-from regard.kernels.cpu.bodies.max_reduce import largest
+from regard.kernels.cpu.bodies.max_reduce import row_maximum
 from regard.kernels.cpu.bodies.parts import chosen_for, exact, inlined
 from regard.kernels.cpu.bodies.row_parameters import NORMALIZERS, Entmax, Entmax15, Hard, Sigmoid, Softmax, Sparsemax
-from regard.kernels.cpu.bodies.threshold_rows import entmax15_again, entmax15_row, sparsemax_again, sparsemax_row
+from regard.kernels.cpu.bodies.threshold_rows import (
+    entmax15_row,
+    recompute_entmax15,
+    recompute_sparsemax,
+    sparsemax_row,
+)
+
+
+@inlined
+def recompute_hard(normalizer: Any, row: Any, maximum: Any, statistic: Any) -> None:
+    """Write the weights of a row from the index of its key."""
+    real = row.dtype.type
+    row[:] = real(0)
+    index = np.int64(statistic)
+    if index < 0:
+        row[-1 - index] = real(np.nan)
+    else:
+        row[index] = real(1)
+
+
+@inlined
+def hard_row(normalizer: Any, row: Any, maximum: Any) -> tuple[Any, Any]:
+    """Write 1 at the first maximum, or NaN at the first NaN. Returns the maximum and the index, −1 − index for NaN."""
+    real = row.dtype.type
+    nan_count = real(0)
+    for j in range(row.size):
+        nan_count += real(0) if row[j] == row[j] else real(1)
+    index = np.int64(0)
+    if nan_count > real(0):
+        while row[index] == row[index]:
+            index += 1
+        index = -1 - index
+    else:
+        while row[index] != maximum:
+            index += 1
+    recompute_hard(normalizer, row, maximum, real(index))
+    return maximum, real(index)
 
 
 @inlined
 def head_number(address: int, h: int, stride: int, example: Any) -> Any:
-    """The number of a head at an address; 0 if there is none."""
+    """A head's number in an array at an address; 0 if the address is 0."""
     return array_at(address, h * stride + 1, example)[h * stride] if address != 0 else type(example)(0)
 
 
 @cache
-def normalizer_of_head(name: str) -> Any:
-    """A part ``(p, h, example)`` that gives the normalizer of this name with the numbers of a head."""
+def normalizer_reader(name: str) -> Any:
+    """Return a part ``(p, h, example)`` that returns the normalizer of this name with the parameters of a head."""
     Normalizer = NORMALIZERS[name]
 
     @inlined
-    def of_head(p: Any, h: int, example: Any) -> Any:
+    def read_normalizer(p: Any, h: int, example: Any) -> Any:
         alpha = np.float64(head_number(p.alphas, h, p.alphas_head, example)) if p.alphas != 0 else p.alpha
         sink, shift = head_number(p.sink, h, p.sink_head, example), head_number(p.shift, h, p.shift_head, example)
         return Normalizer(alpha, p.alphas != 0, sink, p.sink != 0, shift)
 
-    return of_head
+    return read_normalizer
 
 
 @inlined
 def sigmoid(x: Any) -> Any:
     """1 / (1 + e^−x), without overflow on either side."""
-    small = exp(-abs(x))
-    share = type(x)(1) / (type(x)(1) + small)
-    return share if x >= type(x)(0) else small * share
+    exponential = exp(-abs(x))
+    sigma = type(x)(1) / (type(x)(1) + exponential)
+    return sigma if x >= type(x)(0) else exponential * sigma
 
 
 @inlined
-def clear_row(row: Any, top: Any) -> Any:
-    """Weights of a row whose largest score is −∞: zeros, and NaN where a score is NaN. Their sum: 0, or NaN."""
+def clear_row(row: Any, maximum: Any) -> Any:
+    """Write the weights of a row with the maximum −∞: 0, or NaN where a score is NaN. Returns their sum: 0, or NaN."""
     total = row.dtype.type(0)
     for j in range(row.size):
-        row[j] = row.dtype.type(0) if row[j] == top else row[j]
+        row[j] = row.dtype.type(0) if row[j] == maximum else row[j]
         total += row[j]
     return total
 
 
 @inlined
-def beyond_finite(row: Any) -> Any:
-    """The sum of what is NaN or +∞ in a row of scores; 0 if nothing is. It is the row's log-sum-exp if anything is."""
+def sum_of_nonfinite(row: Any) -> Any:
+    """The sum of the scores that are NaN or +∞, which is the row's log-sum-exp if there are any; else 0."""
     real = row.dtype.type
     total = real(0)
     for j in range(row.size):
@@ -72,57 +104,57 @@ def beyond_finite(row: Any) -> Any:
 
 @inlined
 def fill_nan(row: Any) -> None:
-    """Weights of keys that compete where a score is NaN or +∞: NaN, but 0 where a score is −∞."""
+    """Write the weights of a row with a score of NaN or +∞, if keys compete: NaN, but 0 where a score is −∞."""
     real = row.dtype.type
     for j in range(row.size):
         row[j] = real(0) if row[j] == real(-np.inf) else real(np.nan)
 
 
 @inlined
-def softmax_row(normalizer: Softmax, row: Any, top: Any) -> tuple[Any, Any]:
-    """Softmax, with one more score in its sum if there is a sink. Returns the maximum, and the sum's logarithm."""
+def softmax_row(normalizer: Softmax, row: Any, maximum: Any) -> tuple[Any, Any]:
+    """Softmax, with the sink's score in the sum if there is a sink. Returns the maximum and the log of the sum."""
     real = row.dtype.type
     sink = normalizer.sink
-    if normalizer.has_sink and sink > top:
-        top = sink
+    if normalizer.has_sink and sink > maximum:
+        maximum = sink
     total = real(0)
     for j in range(row.size):
-        power = exp(row[j] - top)
-        row[j] = power
-        total += power
+        exponential = exp(row[j] - maximum)
+        row[j] = exponential
+        total += exponential
     if normalizer.has_sink:
-        total += exp(sink - top)
+        total += exp(sink - maximum)
     inverse = real(1) / total
     for j in range(row.size):
         row[j] *= inverse
-    return top, log(total)
+    return maximum, log(total)
 
 
 @exact
-def log_weight(score: Any, first: Any, second: Any) -> Any:
-    """``(score − first) − second``: in this order: beside a large ``first``, ``first + second`` loses ``second``."""
-    return (score - first) - second
+def log_weight(score: Any, maximum: Any, log_sum: Any) -> Any:
+    """``(score − maximum) − log_sum`` in this order: a large maximum would absorb the log of the sum."""
+    return (score - maximum) - log_sum
 
 
 def normalize(normalizer: Any, row: Any) -> tuple[Any, Any]:
-    """Turn scores, −∞ where nothing may be seen, into weights in place.
+    """Turn scores, −∞ for hidden keys, into weights in place.
 
     Returns:
-        Two statistics of the row, from which `normalize_again` makes the weights again.
+        Two statistics of the row, from which `recompute_weights` recomputes the weights.
     """
     raise NotImplementedError("only in kernels")
 
 
-def _from_maximum(weigh: Any) -> Any:
-    """`normalize` for normalizers that count scores from the largest one."""
+def _normalize_from_maximum(weigh: Any) -> Any:
+    """Return `normalize` for a normalizer of scores relative to the row's maximum."""
 
     @inlined
     def normalize_row(normalizer: Any, row: Any) -> Any:
-        top = largest(row)
-        if top == -np.inf:
-            clear_row(row, top)
-            return top, top
-        return weigh(normalizer, row, top)
+        maximum = row_maximum(row)
+        if maximum == -np.inf:
+            clear_row(row, maximum)
+            return maximum, maximum
+        return weigh(normalizer, row, maximum)
 
     return normalize_row
 
@@ -134,51 +166,51 @@ def _sigmoid_row(normalizer: Any, row: Any) -> Any:
     return row.dtype.type(0), row.dtype.type(0)
 
 
-def normalize_again(normalizer: Any, row: Any, first: Any, second: Any) -> None:
-    """Weights from scores and the row's statistics, without searching again."""
+def recompute_weights(normalizer: Any, row: Any, maximum: Any, statistic: Any) -> None:
+    """Turn scores into weights by the row's statistics, without a search."""
     raise NotImplementedError("only in kernels")
 
 
-def _again(weigh: Any) -> Any:
-    """`normalize_again` for normalizers that count scores from the largest one."""
+def _recompute_from_maximum(weigh: Any) -> Any:
+    """Return `recompute_weights` for a normalizer of scores relative to the row's maximum."""
 
     @inlined
-    def normalize_row_again(normalizer: Any, row: Any, first: Any, second: Any) -> Any:
-        if first == -np.inf:
-            clear_row(row, first)
+    def recompute_row(normalizer: Any, row: Any, maximum: Any, statistic: Any) -> Any:
+        if maximum == -np.inf:
+            clear_row(row, maximum)
         else:
-            weigh(normalizer, row, first, second)
+            weigh(normalizer, row, maximum, statistic)
 
-    return normalize_row_again
+    return recompute_row
 
 
 @inlined
-def _softmax_again(normalizer: Softmax, row: Any, first: Any, second: Any) -> None:
+def _recompute_softmax(normalizer: Softmax, row: Any, maximum: Any, statistic: Any) -> None:
     for j in range(row.size):
-        row[j] = exp(log_weight(row[j], first, second))
+        row[j] = exp(log_weight(row[j], maximum, statistic))
 
 
 @inlined
-def _sigmoid_again(normalizer: Any, row: Any, first: Any, second: Any) -> Any:
+def _recompute_sigmoid(normalizer: Any, row: Any, maximum: Any, statistic: Any) -> Any:
     for j in range(row.size):
         row[j] = sigmoid(row[j] + normalizer.shift)
 
 
 _NORMALIZE = {
-    Softmax: _from_maximum(softmax_row),
-    Entmax15: _from_maximum(entmax15_row),
-    Sparsemax: _from_maximum(sparsemax_row),
-    Entmax: _from_maximum(entmax_row),
+    Softmax: _normalize_from_maximum(softmax_row),
+    Entmax15: _normalize_from_maximum(entmax15_row),
+    Sparsemax: _normalize_from_maximum(sparsemax_row),
+    Entmax: _normalize_from_maximum(entmax_row),
     Sigmoid: _sigmoid_row,
-    Hard: _from_maximum(hard_row),
+    Hard: _normalize_from_maximum(hard_row),
 }
-_NORMALIZE_AGAIN = {
-    Softmax: _again(_softmax_again),
-    Entmax15: _again(entmax15_again),
-    Sparsemax: _again(sparsemax_again),
-    Entmax: _again(entmax_again),
-    Sigmoid: _sigmoid_again,
-    Hard: _again(hard_row_again),
+_RECOMPUTE = {
+    Softmax: _recompute_from_maximum(_recompute_softmax),
+    Entmax15: _recompute_from_maximum(recompute_entmax15),
+    Sparsemax: _recompute_from_maximum(recompute_sparsemax),
+    Entmax: _recompute_from_maximum(recompute_entmax),
+    Sigmoid: _recompute_sigmoid,
+    Hard: _recompute_from_maximum(recompute_hard),
 }
 
 
@@ -188,7 +220,7 @@ def _(normalizer: Any, row: Any) -> Any:
     return lambda normalizer, row: chosen(normalizer, row)
 
 
-@chosen_for(normalize_again)
-def _(normalizer: Any, row: Any, first: Any, second: Any) -> Any:
-    chosen = _NORMALIZE_AGAIN[normalizer.instance_class]
-    return lambda normalizer, row, first, second: chosen(normalizer, row, first, second)
+@chosen_for(recompute_weights)
+def _(normalizer: Any, row: Any, maximum: Any, statistic: Any) -> Any:
+    chosen = _RECOMPUTE[normalizer.instance_class]
+    return lambda normalizer, row, maximum, statistic: chosen(normalizer, row, maximum, statistic)

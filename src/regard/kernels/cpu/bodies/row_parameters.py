@@ -1,4 +1,4 @@
-"""What tells row normalizers apart: types, each of which a kernel is compiled for."""
+"""Types of row normalizers; a kernel is compiled for one of them."""
 
 from typing import NamedTuple
 
@@ -6,14 +6,14 @@ from regard.kernels import kinds
 
 
 class _Parameters(NamedTuple):
-    """What a normalizer knows of a head. Its type is the normalizer: a kernel is compiled for one of them.
+    """The parameters of a normalizer for a head. The type of the record tells which normalizer it is.
 
     Attributes:
-        alpha: entmax's.
-        learned: whether alpha's gradient is wanted.
+        alpha: alpha of entmax.
+        learned: whether to compute the gradient of alpha.
         sink: score of softmax's sink.
-        has_sink: whether there is one.
-        shift: sigmoid's bias.
+        has_sink: whether there is a sink.
+        shift: bias of sigmoid.
     """
 
     alpha: float
@@ -50,4 +50,4 @@ class Hard(_Parameters):
 NORMALIZERS: dict[str, type[_Parameters]] = dict(
     zip(kinds.NORMALIZERS, (Softmax, Entmax15, Sparsemax, Entmax, Sigmoid, Hard), strict=True)
 )
-"""By their names."""
+"""The types by name."""

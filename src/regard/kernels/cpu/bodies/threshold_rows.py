@@ -1,49 +1,137 @@
-"""Sparsemax and entmax 1.5 of one row of scores in place: weights are powers of what is above a threshold.
+"""Sparsemax and entmax 1.5 of one row of scores, in place: weights are powers of the excess over a threshold.
 
-Thresholds are found by Newton's method and not by sorting: the norm of what is above the threshold is a convex,
-decreasing function of it, so steps from its left never overshoot. They end where a
-step changes no digit of the threshold; the step itself is what these digits do not hold. See
-docs/derivations/sparse.md.
+Newton's method finds the threshold without sorting: the norm of the excess is a convex, decreasing function of the
+threshold, so steps from the left never overshoot. The search ends when a step does not change the rounded threshold;
+that last step corrects it. See docs/derivations/sparse.md.
 """
-
-# pyright: reportCallIssue=false
-# Intrinsics take one argument less than they are defined with: the first one is Numba's.
 
 import math
 from typing import Any
 
-from regard.kernels.cpu.bodies.candidates import (
-    BYTES,
-    ROOM,
-    count_and_sum_above,
-    find_candidates,
-    sums_of_powers_above,
-)
-from regard.kernels.cpu.bodies.intrinsics import array_at, stack_memory
+import numpy as np
+
+from regard.kernels.cpu.bodies.compressing import can_compress, store_above
+from regard.kernels.cpu.bodies.intrinsics import address_of, array_at, size_of, stack_memory
 from regard.kernels.cpu.bodies.parts import exact, inlined
 from regard.kernels.cpu.bodies.row_parameters import Entmax15, Sparsemax
+from regard.kernels.cpu.bodies.vectors import (
+    broadcast,
+    four_registers,
+    lane_max,
+    lanes_of,
+    load,
+    one_register,
+    store,
+    sum_of,
+    where_less,
+)
 
+MAX_CANDIDATES = 1024
+"""Maximum number of candidates that are copied; a row with more is searched in place."""
 
-@exact
-def _above(score: Any, top: Any, factor: Any, threshold: Any) -> Any:
-    """``(score − top) · factor − threshold``, in this order: beside a large ``top`` the threshold would be lost."""
-    return (score - top) * factor - threshold
+BUFFER_SIZE = MAX_CANDIDATES + 128
+"""Elements of the memory for candidates, with room for one more vector of four registers."""
 
+BUFFER_BYTES = 8 * BUFFER_SIZE
+"""Bytes of these elements in float64."""
 
-@exact
-def _weight(score: Any, threshold: Any, rest: Any) -> Any:
-    """What is above the threshold, of which ``rest`` is the part that its last digit does not hold; 0 below, and NaN
-    for NaN. In this order: the first difference is exact near the threshold."""
-    above = (score - threshold) - rest
-    # The comparison that NaN fails lets it through.
-    return type(score)(0) if above <= type(score)(0) else above
+_COPY_LIMIT = MAX_CANDIDATES if can_compress() else -1
 
 
 @inlined
-def sparsemax_row(normalizer: Sparsemax, row: Any, top: Any) -> tuple[Any, Any]:
-    """(s − τ)₊ with sum 1; Martins & Astudillo 2016. Returns the maximum and τ, counted from it."""
+def find_candidates(row: Any, maximum: Any, factor: Any, memory: Any) -> Any:
+    """Turn scores into ``factor (score − maximum)`` in place, and copy those above −1, which may have positive weights.
+
+    Args:
+        maximum: the row's maximum.
+        memory: `BUFFER_SIZE` elements.
+
+    Returns:
+        The copies, including NaN, padded with −1 to whole vectors of four registers; or the row, if there are more
+        than `MAX_CANDIDATES`, or if the processor cannot compress vectors.
+    """
     real = row.dtype.type
-    candidates = find_candidates(row, top, real(1), array_at(stack_memory(BYTES), ROOM, real(0)))
+    zeros, size, count = one_register(real(0)), size_of(maximum), np.int64(0)
+    lowest, maxima, factors = broadcast(real(-1), zeros), broadcast(maximum, zeros), broadcast(factor, zeros)
+    vector_end, j = row.size - row.size % lanes_of(zeros), np.int64(0)
+    while j < vector_end and count <= _COPY_LIMIT:
+        elements = (load(address_of(row) + j * size, zeros) - maxima) * factors
+        store(elements, address_of(row) + j * size)
+        count += store_above(elements, lowest, address_of(memory) + count * size)
+        j += lanes_of(zeros)
+    for i in range(j, row.size):
+        row[i] = (row[i] - maximum) * factor
+    if j < vector_end or count > _COPY_LIMIT:
+        return row
+    for i in range(vector_end, row.size):
+        memory[count] = row[i]
+        # The comparison is false for NaN.
+        count += np.int64(0) if row[i] <= real(-1) else np.int64(1)
+    width = lanes_of(four_registers(real(0)))
+    store(broadcast(real(-1), four_registers(real(0))), address_of(memory) + count * size)
+    return memory[: -(-count // width) * width]
+
+
+@inlined
+def count_and_sum_above(elements: Any, threshold: Any) -> tuple[Any, Any]:
+    """``#{u > threshold}`` and ``Σ (u − threshold)₊``. The sum is NaN if an element is NaN."""
+    real = elements.dtype.type
+    zeros, size = four_registers(real(0)), size_of(threshold)
+    thresholds, ones = broadcast(threshold, zeros), broadcast(real(1), zeros)
+    counts, sums = zeros, zeros
+    vector_end = elements.size - elements.size % lanes_of(zeros)
+    for j in range(0, vector_end, lanes_of(zeros)):
+        excess = lane_max(zeros, load(address_of(elements) + j * size, zeros) - thresholds)
+        counts = counts + where_less(zeros, excess, ones, zeros)
+        sums = sums + excess
+    count, total = sum_of(counts), sum_of(sums)
+    for j in range(vector_end, elements.size):
+        excess = elements[j] - threshold
+        count += real(1) if excess > real(0) else real(0)
+        total += real(0) if excess <= real(0) else excess
+    return count, total
+
+
+@inlined
+def sums_of_powers_above(elements: Any, threshold: Any) -> tuple[Any, Any]:
+    """``Σ (u − threshold)₊`` and ``Σ (u − threshold)₊²``; NaN if an element is NaN."""
+    real = elements.dtype.type
+    zeros, size = four_registers(real(0)), size_of(threshold)
+    thresholds, sums, squares = broadcast(threshold, zeros), zeros, zeros
+    vector_end = elements.size - elements.size % lanes_of(zeros)
+    for j in range(0, vector_end, lanes_of(zeros)):
+        excess = lane_max(zeros, load(address_of(elements) + j * size, zeros) - thresholds)
+        sums = sums + excess
+        squares = squares + excess * excess
+    total, square = sum_of(sums), sum_of(squares)
+    for j in range(vector_end, elements.size):
+        excess = elements[j] - threshold
+        excess = real(0) if excess <= real(0) else excess
+        total += excess
+        square += excess * excess
+    return total, square
+
+
+@exact
+def _excess(score: Any, maximum: Any, factor: Any, threshold: Any) -> Any:
+    """``(score − maximum) · factor − threshold`` in this order: a large maximum would absorb the threshold."""
+    return (score - maximum) * factor - threshold
+
+
+@exact
+def _positive_excess(score: Any, threshold: Any, correction: Any) -> Any:
+    """The excess over ``threshold + correction``, 0 below it, and NaN for NaN. The first difference is exact near the
+    threshold."""
+    excess = (score - threshold) - correction
+    # The comparison is false for NaN, so NaN passes through.
+    return type(score)(0) if excess <= type(score)(0) else excess
+
+
+@inlined
+def sparsemax_row(normalizer: Sparsemax, row: Any, maximum: Any) -> tuple[Any, Any]:
+    """(s − τ)₊ with sum 1; Martins & Astudillo 2016. Returns the maximum, and τ relative to it."""
+    real = row.dtype.type
+    candidates = find_candidates(row, maximum, real(1), array_at(stack_memory(BUFFER_BYTES), BUFFER_SIZE, real(0)))
     threshold = real(-1)
     while True:
         count, total = count_and_sum_above(candidates, threshold)
@@ -52,45 +140,45 @@ def sparsemax_row(normalizer: Sparsemax, row: Any, top: Any) -> tuple[Any, Any]:
             break
         threshold += step
     for j in range(row.size):
-        row[j] = _weight(row[j], threshold, step)
-    # Newton's method takes no step in a row with NaN; its threshold is NaN.
-    return top, threshold + step
+        row[j] = _positive_excess(row[j], threshold, step)
+    # In a row with NaN the search stops at once, and the threshold is NaN.
+    return maximum, threshold + step
 
 
 @inlined
-def entmax15_row(normalizer: Entmax15, row: Any, top: Any) -> tuple[Any, Any]:
-    """(s/2 − τ)₊² with sum 1; Peters, Niculae & Martins 2019. Returns the maximum and τ, counted from half of it."""
+def entmax15_row(normalizer: Entmax15, row: Any, maximum: Any) -> tuple[Any, Any]:
+    """(s/2 − τ)₊² with sum 1; Peters, Niculae & Martins 2019. Returns the maximum, and τ relative to half of it."""
     real = row.dtype.type
-    candidates = find_candidates(row, top, real(0.5), array_at(stack_memory(BYTES), ROOM, real(0)))
+    candidates = find_candidates(row, maximum, real(0.5), array_at(stack_memory(BUFFER_BYTES), BUFFER_SIZE, real(0)))
     threshold = real(-1)
     while True:
         total, squares = sums_of_powers_above(candidates, threshold)
         norm = real(math.sqrt(squares))
-        # Newton's step for the norm, (norm − 1) · norm / total, without the difference of two numbers near 1 but for
-        # that of the squares.
+        # Newton's step for the norm, (norm − 1) · norm / total, rewritten so that the only difference of numbers near 1
+        # is that of the squares.
         step = (squares - real(1)) / total * (norm / (norm + real(1)))
         if not (step > real(0) and threshold + step > threshold):
             break
         threshold += step
     inverse = real(1) / (squares - real(2) * step * total)
     for j in range(row.size):
-        above = _weight(row[j], threshold, step)
-        row[j] = above * above * inverse
-    return top, threshold + step
+        excess = _positive_excess(row[j], threshold, step)
+        row[j] = excess * excess * inverse
+    return maximum, threshold + step
 
 
 @inlined
-def entmax15_again(normalizer: Entmax15, row: Any, first: Any, second: Any) -> None:
+def recompute_entmax15(normalizer: Entmax15, row: Any, maximum: Any, threshold: Any) -> None:
     real = row.dtype.type
     for j in range(row.size):
-        above = _above(row[j], first, real(0.5), second)
-        above = real(0) if above <= real(0) else above
-        row[j] = above * above
+        excess = _excess(row[j], maximum, real(0.5), threshold)
+        excess = real(0) if excess <= real(0) else excess
+        row[j] = excess * excess
 
 
 @inlined
-def sparsemax_again(normalizer: Sparsemax, row: Any, first: Any, second: Any) -> None:
+def recompute_sparsemax(normalizer: Sparsemax, row: Any, maximum: Any, threshold: Any) -> None:
     real = row.dtype.type
     for j in range(row.size):
-        above = _above(row[j], first, real(1), second)
-        row[j] = real(0) if above <= real(0) else above
+        excess = _excess(row[j], maximum, real(1), threshold)
+        row[j] = real(0) if excess <= real(0) else excess

@@ -1,24 +1,21 @@
 """The largest weights of a row."""
 
-# pyright: reportCallIssue=false, reportAttributeAccessIssue=false
-# Intrinsics take one argument less than they are defined with: the first one is Numba's.
-
 from typing import Any
 
 import numpy as np
 
 from regard.kernels.cpu.bodies.intrinsics import copy
-from regard.kernels.cpu.bodies.max_reduce import largest
+from regard.kernels.cpu.bodies.max_reduce import row_maximum
 from regard.kernels.cpu.bodies.parts import inlined
 from regard.kernels.cpu.sizes import ceil_div
 
 GROUP = 32
-"""Weights whose largest is looked at before themselves."""
+"""Weights of a group, whose maximum is compared first."""
 
 
 @inlined
-def take_unknown(row: Any, weights: Any, indices: Any) -> Any:
-    """Take the weights that are NaN before all others; how many are taken. They are −2 until `restore_unknown`."""
+def take_nan(row: Any, weights: Any, indices: Any) -> Any:
+    """Take the weights that are NaN first; return their number. They are replaced by −2 until `restore_nan`."""
     real, count = row.dtype.type, 0
     for j in range(row.size):
         if row[j] != row[j]:
@@ -30,8 +27,8 @@ def take_unknown(row: Any, weights: Any, indices: Any) -> Any:
 
 
 @inlined
-def restore_unknown(row: Any) -> None:
-    """Write NaN to where it was before `take_unknown`."""
+def restore_nan(row: Any) -> None:
+    """Restore the NaN that `take_nan` replaced."""
     real = row.dtype.type
     for j in range(row.size):
         row[j] = real(np.nan) if row[j] == real(-2) else row[j]
@@ -39,45 +36,44 @@ def restore_unknown(row: Any) -> None:
 
 @inlined
 def take_top(row: Any, weights: Any, indices: Any, maxima: Any) -> None:
-    """The largest weights of a row, in falling order, of equal ones the first, and their places in it.
+    """Write the largest weights of a row in descending order, the first of equal ones first, and their indices.
 
-    Behind the last weight above 0 there are zeros and −1.
+    After the last weight above 0, weights are 0 and indices −1.
 
-    Weights ``g, g + groups, g + 2 groups, …`` are group ``g``, so that the largest of each group is found for all
-    groups at once, in vectors. Then the largest of all is removed and its group is searched again, as often as weights
-    are wanted.
+    Weights ``g, g + groups, g + 2 groups, …`` are group ``g``, so that the maxima of all groups are computed at once,
+    in vectors. Then the largest weight is removed and the maximum of its group recomputed, once for each result.
     """
     real, count = row.dtype.type, weights.size
     groups = ceil_div(row.size, GROUP)
-    tops = maxima[:groups]
-    copy(row, tops)
+    group_maxima = maxima[:groups]
+    copy(row, group_maxima)
     for first in range(groups, row.size, groups):
-        # A slice counts from 0: indices that could be negative would not vectorize.
+        # A slice, because indices that could be negative do not vectorize.
         part = row[first : min(first + groups, row.size)]
         for g in range(part.size):
-            tops[g] = part[g] if part[g] > tops[g] else tops[g]
-    taken = 0
-    while taken < count:
-        top = largest(tops)
-        if not top > real(0):
+            group_maxima[g] = part[g] if part[g] > group_maxima[g] else group_maxima[g]
+    rank = 0
+    while rank < count:
+        maximum = row_maximum(group_maxima)
+        if not maximum > real(0):
             break
-        place = row.size
+        index = row.size
         for g in range(groups):
-            if tops[g] == top:
+            if group_maxima[g] == maximum:
                 j = g
-                while row[j] != top:
+                while row[j] != maximum:
                     j += groups
-                place = min(place, j)
-        weights[taken] = top
-        indices[taken] = place
-        taken += 1
-        row[place] = real(-1)
-        top = real(-1)
-        for j in range(place % groups, row.size, groups):
-            top = row[j] if row[j] > top else top
-        tops[place % groups] = top
-    for k in range(taken):
+                index = min(index, j)
+        weights[rank] = maximum
+        indices[rank] = index
+        rank += 1
+        row[index] = real(-1)
+        maximum = real(-1)
+        for j in range(index % groups, row.size, groups):
+            maximum = row[j] if row[j] > maximum else maximum
+        group_maxima[index % groups] = maximum
+    for k in range(rank):
         row[indices[k]] = weights[k]
-    for k in range(taken, count):
+    for k in range(rank, count):
         weights[k] = real(0)
         indices[k] = -1

@@ -1,18 +1,15 @@
-"""Vectors of numbers as values of kernels: what a loop keeps in registers from its first round to its last.
+"""Vectors as values in kernels, which stay in registers throughout a loop.
 
-The compiler makes vectors of most loops by itself. It does not keep a row of sums in registers while an outer loop adds
-to them, and reads and writes it in each round. Where that counts, a kernel says what it means by vectors::
+The compiler vectorizes most loops by itself. It does not keep a row of sums in registers while an outer loop adds to
+them, but reads and writes the row in each iteration. Where that matters, a kernel uses vectors explicitly::
 
     total = zeros
     for d in range(features):
         total = total + broadcast(weight[d], zeros) * load(address + d * distance, zeros)
 
-A vector's type says how many numbers it has, and of which type. Functions that make a vector are given one of the same
-type.
+A vector's type states the number and the type of its lanes. Functions that make a vector take one of the same type as
+an example.
 """
-
-# pyright: reportCallIssue=false, reportAttributeAccessIssue=false, reportOptionalCall=false
-# Intrinsics take one argument less than they are defined with: the first one is Numba's.
 
 import operator
 import platform
@@ -26,17 +23,16 @@ from numba.core.datamodel import models
 from numba.core.typing.templates import AbstractTemplate, infer_global, signature
 from numba.extending import intrinsic, lower_builtin, register_model
 
-from regard.kernels.cpu.bodies.microkernel import prefetch
 from regard.kernels.cpu.bodies.parts import has_feature
 
 _FUSED = ("contract",)
-"""A product and a sum may be one operation. Without any flag, Numba would add those of the function."""
+"""A product and a sum may be contracted. Without any flag, Numba would add those of the function."""
 
 _INDEX = ir.IntType(32)
 
 
 class Vector(types.Type):
-    """So many numbers of a type."""
+    """A vector of lanes of one type."""
 
     def __init__(self, number: Any, lanes: int):
         self.number, self.lanes = number, lanes
@@ -51,12 +47,12 @@ class _VectorModel(models.PrimitiveModel):
 
 
 def register_bytes() -> int:
-    """Bytes of a vector register of the processor that kernels are compiled for, as far as the compiler uses them."""
+    """Return the bytes of a vector register on the target processor, as far as the compiler uses them."""
     return 64 if has_feature("avx512vbmi2") else 32 if has_feature("avx2") else 16
 
 
 def has_many_registers() -> bool:
-    """Whether there are 32 vector registers and not 16: on ARM, and on x86 where AVX-512's are used."""
+    """Whether there are 32 vector registers instead of 16: on ARM, and on x86 with AVX-512."""
     return has_feature("avx512vbmi2") or platform.machine() in ("aarch64", "arm64")
 
 
@@ -76,18 +72,18 @@ def _zeros(many: int, few: int) -> Any:
 
 
 one_register, two_registers, four_registers = _zeros(1, 1), _zeros(2, 1), _zeros(4, 2)
-"""``(example) -> vector``: zeros of a number's type, as many as one, two or four registers hold. Processors with few
-registers use one, one or two of them."""
+"""``(example) -> vector``: zeros of a number's type that fill one, two or four registers; on processors with few
+registers, one, one or two."""
 
 
 @intrinsic
 def lanes_of(typing: Any, vector: Any) -> Any:
-    """How many numbers a vector has."""
+    """The number of lanes."""
     return types.int64(vector), lambda context, builder, signature, arguments: ir.Constant(ir.IntType(64), vector.lanes)
 
 
 def _define(operation: Any, instruction: str) -> None:
-    """Let an operator of Python stand for an instruction on two vectors of one type."""
+    """Define a Python operator as an instruction on two vectors of one type."""
 
     @infer_global(operation)
     class _Operation(AbstractTemplate):
@@ -108,8 +104,8 @@ _define(operator.mul, "fmul")
 _define(operator.truediv, "fdiv")
 
 
-def spread(builder: Any, number: Any, lanes: int) -> Any:
-    """A number in all lanes of a vector, as intrinsics build it."""
+def splat(builder: Any, number: Any, lanes: int) -> Any:
+    """Build a vector with a number in all lanes."""
     first = builder.insert_element(
         ir.Constant(ir.VectorType(number.type, lanes), ir.Undefined), number, ir.Constant(_INDEX, 0)
     )
@@ -121,7 +117,7 @@ def broadcast(typing: Any, number: Any, like: Any) -> Any:
     """A number in all lanes."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return spread(builder, arguments[0], like.lanes)
+        return splat(builder, arguments[0], like.lanes)
 
     return like(like.number, like), generate
 
@@ -131,38 +127,47 @@ def broadcast_at(typing: Any, address: Any, like: Any) -> Any:
     """The number at an address in all lanes."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        place = builder.inttoptr(arguments[0], context.get_value_type(like.number).as_pointer())
-        return spread(builder, builder.load(place), like.lanes)
+        pointer = builder.inttoptr(arguments[0], context.get_value_type(like.number).as_pointer())
+        return splat(builder, builder.load(pointer), like.lanes)
 
     return like(types.int64, like), generate
 
 
 @intrinsic
 def load(typing: Any, address: Any, like: Any) -> Any:
-    """The numbers that lie at an address."""
+    """The vector at an address."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        place = builder.inttoptr(arguments[0], context.get_value_type(like).as_pointer())
-        return builder.load(place, align=like.number.bitwidth // 8)
+        pointer = builder.inttoptr(arguments[0], context.get_value_type(like).as_pointer())
+        return builder.load(pointer, align=like.number.bitwidth // 8)
 
     return like(types.int64, like), generate
 
 
 @intrinsic
 def store(typing: Any, vector: Any, address: Any) -> Any:
-    """Write a vector's numbers to an address."""
+    """Write a vector to an address."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        place = builder.inttoptr(arguments[1], arguments[0].type.as_pointer())
-        builder.store(arguments[0], place, align=vector.number.bitwidth // 8)
+        pointer = builder.inttoptr(arguments[1], arguments[0].type.as_pointer())
+        builder.store(arguments[0], pointer, align=vector.number.bitwidth // 8)
         return context.get_dummy_value()
 
     return types.void(vector, types.int64), generate
 
 
+def prefetch(builder: Any, address: Any) -> None:
+    """Prefetch the cache line at an address, which need not be readable."""
+    int32, byte_pointer = ir.IntType(32), ir.IntType(8).as_pointer()
+    function_type = ir.FunctionType(ir.VoidType(), [byte_pointer, int32, int32, int32])
+    function = cgutils.get_or_insert_function(builder.module, function_type, "llvm.prefetch.p0")
+    # A read, into the second-level cache, of data.
+    builder.call(function, [builder.inttoptr(address, byte_pointer), *(ir.Constant(int32, flag) for flag in (0, 2, 1))])
+
+
 @intrinsic
 def prefetch_line(typing: Any, address: Any) -> Any:
-    """Ask for the cache line at an address, which may be one that must not be read."""
+    """Prefetch the cache line at an address, which need not be readable."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         prefetch(builder, arguments[0])
@@ -173,44 +178,43 @@ def prefetch_line(typing: Any, address: Any) -> Any:
 
 @intrinsic
 def store_transposed(typing: Any, source: Any, source_row: Any, target: Any, target_row: Any, like: Any) -> Any:
-    """Write a square of numbers transposed: as many rows and columns as ``like`` has lanes.
+    """Transpose a square matrix with as many rows and columns as ``like`` has lanes.
 
     Args:
-        source, target: addresses of the first number.
-        source_row, target_row: bytes from a row to the next.
+        source, target: addresses of the first elements.
+        source_row, target_row: row strides in bytes.
     """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         kind, align, lanes = arguments[4].type, like.number.bitwidth // 8, like.lanes
 
-        def row(address: Any, distance: Any, index: int) -> Any:
-            at = builder.add(address, builder.mul(distance, ir.Constant(ir.IntType(64), index)))
-            return builder.inttoptr(at, kind.as_pointer())
+        def row_pointer(address: Any, stride: Any, index: int) -> Any:
+            row_address = builder.add(address, builder.mul(stride, ir.Constant(ir.IntType(64), index)))
+            return builder.inttoptr(row_address, kind.as_pointer())
 
-        rows = [builder.load(row(*arguments[:2], index), align=align) for index in range(lanes)]
-        # Numbers of a row and of the one that is half of all rows behind it, in turn: after log2 of the lanes such
-        # rounds each row is a column.
-        pairs = [n + lanes * other for n in range(lanes) for other in range(2)]
-        halves = [ir.Constant(ir.VectorType(_INDEX, lanes), half) for half in (pairs[:lanes], pairs[lanes:])]
+        rows = [builder.load(row_pointer(*arguments[:2], index), align=align) for index in range(lanes)]
+        # Each round interleaves row n with row n + lanes / 2; after log2(lanes) rounds, each row is a column.
+        order = [n + lanes * other for n in range(lanes) for other in range(2)]
+        halves = [ir.Constant(ir.VectorType(_INDEX, lanes), half) for half in (order[:lanes], order[lanes:])]
         for _ in range(lanes.bit_length() - 1):
-            both = zip(rows[: lanes // 2], rows[lanes // 2 :], strict=True)
-            rows = [builder.shuffle_vector(*two, half) for two in both for half in halves]
+            pairs = zip(rows[: lanes // 2], rows[lanes // 2 :], strict=True)
+            rows = [builder.shuffle_vector(*two, half) for two in pairs for half in halves]
         for index, column in enumerate(rows):
-            builder.store(column, row(*arguments[2:4], index), align=align)
+            builder.store(column, row_pointer(*arguments[2:4], index), align=align)
         return context.get_dummy_value()
 
     return types.void(types.int64, types.int64, types.int64, types.int64, like), generate
 
 
 def _part(builder: Any, vector: Any, first: int, lanes: int) -> Any:
-    """Some lanes of a vector."""
+    """Extract some lanes of a vector."""
     chosen = ir.Constant(ir.VectorType(_INDEX, lanes), list(range(first, first + lanes)))
     return builder.shuffle_vector(vector, vector, chosen)
 
 
 @intrinsic
 def folded(typing: Any, vector: Any, like: Any) -> Any:
-    """The sum of a vector's parts that have the lanes of ``like``."""
+    """The sum of the parts of a vector, each with the lanes of ``like``."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         parts = [_part(builder, arguments[0], first, like.lanes) for first in range(0, vector.lanes, like.lanes)]
@@ -220,7 +224,7 @@ def folded(typing: Any, vector: Any, like: Any) -> Any:
 
 
 def _reduction(builder: Any, operation: str, kind: Any, *start: Any) -> Any:
-    """LLVM's function from all lanes of a vector to one number; some are given a number to start from."""
+    """Return LLVM's function that reduces a vector to one number; some take a number to start from."""
     name = f"llvm.vector.reduce.{operation}.v{kind.count}f{32 if kind.element == ir.FloatType() else 64}"
     function = ir.FunctionType(kind.element, [*start, kind])
     return cgutils.get_or_insert_function(builder.module, function, name)
@@ -239,8 +243,8 @@ def sum_of(typing: Any, vector: Any) -> Any:
 
 
 @intrinsic
-def larger(typing: Any, new: Any, old: Any) -> Any:
-    """The larger number in each lane; NaN in the first vector is passed over."""
+def lane_max(typing: Any, new: Any, old: Any) -> Any:
+    """The larger element in each lane; NaN in the first vector is ignored."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.select(builder.fcmp_ordered(">", *arguments), *arguments)
@@ -260,7 +264,7 @@ def _where(comparison: str) -> Any:
 
 
 where_less, where_equal = _where("<"), _where("==")
-"""``(left, right, yes, no) -> vector``: ``yes`` in the lanes where the comparison holds, else ``no``; no for NaN."""
+"""``(left, right, yes, no) -> vector``: ``yes`` in the lanes where the comparison holds, else ``no``, also for NaN."""
 
 
 @intrinsic
@@ -276,7 +280,7 @@ def has_nan(typing: Any, vector: Any) -> Any:
 
 @intrinsic
 def nearest_of(typing: Any, vector: Any) -> Any:
-    """The nearest whole numbers, as real ones."""
+    """The nearest integers, as real numbers."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         kind = arguments[0].type
@@ -289,22 +293,22 @@ def nearest_of(typing: Any, vector: Any) -> Any:
 
 @intrinsic
 def power_of_two(typing: Any, exponents: Any) -> Any:
-    """2 to the power of whole numbers of float32, from −126 to 127."""
+    """2 to the power of integers from −126 to 127, given in float32."""
     if exponents.number != types.float32:
         return None
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         kind = ir.VectorType(ir.IntType(32), exponents.lanes)
-        bias, place = (ir.Constant(kind, [number] * exponents.lanes) for number in (127, 23))
-        whole = builder.add(builder.fptosi(arguments[0], kind), bias)
-        return builder.bitcast(builder.shl(whole, place), arguments[0].type)
+        bias, shift = (ir.Constant(kind, [number] * exponents.lanes) for number in (127, 23))
+        biased = builder.add(builder.fptosi(arguments[0], kind), bias)
+        return builder.bitcast(builder.shl(biased, shift), arguments[0].type)
 
     return exponents(exponents), generate
 
 
 @intrinsic
-def largest_of(typing: Any, vector: Any) -> Any:
-    """The largest number of all lanes, of which none is NaN."""
+def max_of(typing: Any, vector: Any) -> Any:
+    """The maximum of all lanes, none of which is NaN."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.call(_reduction(builder, "fmax", arguments[0].type), arguments)

@@ -1,11 +1,8 @@
-"""Which keys a block of query rows sees: the runs of each row, and the segments of keys that hold them.
+"""The keys that a block of query rows sees: the runs of each row, and the segments that contain them.
 
-A segment is as many keys side by side as some rows' runs make up, together with small gaps between them. A block's
-columns are the keys of one segment after the other, so that what no row sees costs nothing.
+A segment is a range of keys that covers the runs of some rows and the small gaps between them. A block's columns are
+the keys of its segments, one after the other, so that keys that no row sees cost nothing.
 """
-
-# pyright: reportCallIssue=false, reportAttributeAccessIssue=false
-# Intrinsics take one argument less than they are defined with: the first one is Numba's.
 
 from typing import Any, NamedTuple
 
@@ -16,17 +13,17 @@ from regard.kernels.cpu.bodies.parts import embedded, inlined
 from regard.kernels.cpu.sizes import LANES, padded_length
 
 SEGMENTS_LIMIT = 8
-"""Segments of a block; where there would be more, those with the smallest gaps are merged."""
+"""Maximum segments of a block; beyond that, the segments with the smallest gap are merged."""
 
 LEAST_GAP = 64
-"""Keys that a gap between segments has at least, LANES or more: a smaller one costs less than one product more."""
+"""Minimum keys of a gap between segments, at least LANES: a smaller gap costs less than another product."""
 
 FIRST, STOP, COLUMN = range(3)
-"""Columns of an array of ranges: the first key, one more than the last, and the block's column of the first."""
+"""Columns of an array of ranges: the first key, the end of the keys, and the first key's column in the block."""
 
 
 class KeyRange(NamedTuple):
-    """Keys side by side, in a block's columns side by side: the first key, how many, and the first column."""
+    """A range of keys, contiguous in a block's columns: the first key, the number of keys, and the first column."""
 
     first: int
     keys: int
@@ -34,7 +31,7 @@ class KeyRange(NamedTuple):
 
 
 class Runs(NamedTuple):
-    """The visible runs of a row, in ascending order: the first ``size`` ranges of an array ``[…, 3]``."""
+    """The visible runs of a row in ascending order: the first ``size`` ranges of an array ``[…, 3]``."""
 
     ranges: Any
     size: Any
@@ -42,38 +39,38 @@ class Runs(NamedTuple):
 
 @embedded
 def range_at(ranges: Any, number: int) -> KeyRange:
-    """One of the ranges ``[ranges, 3]``."""
+    """One range of an array ``[ranges, 3]``."""
     return KeyRange(ranges[number, FIRST], ranges[number, STOP] - ranges[number, FIRST], ranges[number, COLUMN])
 
 
 @embedded
 def run_of_row(p: Any, b: int, h: int, row: int, number: int) -> tuple[Any, Any]:
-    """The first key of one run of a row, and the end; equal for an empty one."""
+    """The first key and the end of a row's run; they are equal for an empty run."""
     if p.start == 0:
         return np.int64(0), np.int64(p.keys)
-    at = b * p.span_batch + h * p.span_head + row * p.span_row + number * p.span_run
-    start = array_at(p.start, at + 1, np.int32(0))[at]
-    stop = array_at(p.stop, at + 1, np.int32(0))[at]
+    offset = b * p.span_batch + h * p.span_head + row * p.span_row + number * p.span_run
+    start = array_at(p.start, offset + 1, np.int32(0))[offset]
+    stop = array_at(p.stop, offset + 1, np.int32(0))[offset]
     return np.int64(start), np.int64(max(start, stop))
 
 
 @inlined
-def find_segments(p: Any, b: int, h: int, row: int, rows: int, segments: Any) -> tuple[Any, Any]:
-    """Write the segments that hold all runs of some rows, in ascending order; each begins at a multiple of LANES.
+def write_segments(p: Any, b: int, h: int, row: int, rows: int, segments: Any) -> tuple[Any, Any]:
+    """Write the segments that contain all runs of some rows, in ascending order; each begins at a multiple of LANES.
 
     Args:
-        segments: ``[SEGMENTS_LIMIT + 1, 3]``.
+        segments: the output, ``[SEGMENTS_LIMIT + 1, 3]``.
 
     Returns:
-        How many there are, and the end of the last one's columns; 0, 0 if nothing is seen. Every segment but the last
-        has columns up to a multiple of LANES.
+        The number of segments, and the end of the last one's columns; 0, 0 if no key is visible. The columns of every
+        segment but the last are padded to a multiple of LANES.
     """
     count = np.int64(0)
     for r in range(row, row + rows):
         for number in range(p.runs):
             start, stop = run_of_row(p, b, h, r, number)
             if stop > start:
-                count = include(segments, count, start - start % LANES, stop)
+                count = add_run(segments, count, start - start % LANES, stop)
     column, end = np.int64(0), np.int64(0)
     for s in range(count):
         keys = segments[s, STOP] - segments[s, FIRST]
@@ -84,8 +81,8 @@ def find_segments(p: Any, b: int, h: int, row: int, rows: int, segments: Any) ->
 
 
 @inlined
-def include(segments: Any, count: Any, first: int, stop: int) -> Any:
-    """Add the keys ``first <= j < stop`` to ``count`` ascending segments; how many there are now."""
+def add_run(segments: Any, count: Any, first: int, stop: int) -> Any:
+    """Add the keys ``first <= j < stop`` to ``count`` ascending segments; return the new count."""
     s = np.int64(0)
     while s < count and segments[s, STOP] + LEAST_GAP <= first:
         s += 1
@@ -95,37 +92,37 @@ def include(segments: Any, count: Any, first: int, stop: int) -> Any:
         while s + 1 < count and segments[s + 1, FIRST] < segments[s, STOP] + LEAST_GAP:
             count = merge_with_next(segments, count, s)
         return count
-    for place in range(count, s, -1):
-        segments[place, FIRST], segments[place, STOP] = segments[place - 1, FIRST], segments[place - 1, STOP]
+    for index in range(count, s, -1):
+        segments[index, FIRST], segments[index, STOP] = segments[index - 1, FIRST], segments[index - 1, STOP]
     segments[s, FIRST], segments[s, STOP] = first, stop
     count += 1
     if count <= SEGMENTS_LIMIT:
         return count
     closest = np.int64(0)
-    for place in range(1, count - 1):
-        if gap_behind(segments, place) < gap_behind(segments, closest):
-            closest = place
+    for index in range(1, count - 1):
+        if gap_after(segments, index) < gap_after(segments, closest):
+            closest = index
     return merge_with_next(segments, count, closest)
 
 
 @inlined
-def gap_behind(segments: Any, place: Any) -> Any:
-    """Keys between a segment and the next."""
-    return segments[place + 1, FIRST] - segments[place, STOP]
+def gap_after(segments: Any, index: Any) -> Any:
+    """The number of keys between a segment and the next."""
+    return segments[index + 1, FIRST] - segments[index, STOP]
 
 
 @inlined
-def merge_with_next(segments: Any, count: Any, place: Any) -> Any:
-    """Let a segment reach to the end of the next, which it replaces; how many there are now."""
-    segments[place, STOP] = max(segments[place, STOP], segments[place + 1, STOP])
-    for later in range(place + 1, count - 1):
+def merge_with_next(segments: Any, count: Any, index: Any) -> Any:
+    """Merge a segment with the next; return the new count."""
+    segments[index, STOP] = max(segments[index, STOP], segments[index + 1, STOP])
+    for later in range(index + 1, count - 1):
         segments[later, FIRST], segments[later, STOP] = segments[later + 1, FIRST], segments[later + 1, STOP]
     return count - 1
 
 
 @embedded
-def find_runs(p: Any, block: Any, r: int, memory: Any) -> Any:
-    """The visible runs of a block's row ``r``, ``[runs, 3]`` in ascending order: a part of ``memory``."""
+def runs_of_row(p: Any, block: Any, r: int, memory: Any) -> Any:
+    """Write the visible runs of a block's row ``r`` to ``memory``, ``[runs, 3]``, in ascending order."""
     count = np.int64(0)
     for number in range(p.runs):
         start, stop = run_of_row(p, block.batch, block.head, block.row + r, number)
@@ -140,8 +137,8 @@ def find_runs(p: Any, block: Any, r: int, memory: Any) -> Any:
 
 
 @embedded
-def hull(runs: Any) -> tuple[Any, Any]:
-    """The first column of a row's runs, of which there is one, and the end of the last."""
+def column_span(runs: Any) -> tuple[Any, Any]:
+    """The first column of a row's first run, and the end of its last run; the row has at least one."""
     last = range_at(runs.ranges, runs.size - 1)
     return runs.ranges[0, COLUMN], last.column + last.keys
 
@@ -157,21 +154,21 @@ def key_at(runs: Any, column: int) -> int:
 
 @embedded
 def fill_gaps(runs: Any, row: Any, number: Any) -> None:
-    """Write a number to the columns of a row between its runs."""
+    """Write a number to the columns between a row's runs."""
     for n in range(1, runs.size):
-        before = range_at(runs.ranges, n - 1)
-        for j in range(before.column + before.keys, runs.ranges[n, COLUMN]):
+        previous = range_at(runs.ranges, n - 1)
+        for j in range(previous.column + previous.keys, runs.ranges[n, COLUMN]):
             row[j] = number
 
 
 @embedded
 def clear_hidden(block: Any, runs: Any, row: Any) -> None:
-    """Write zeros to all columns of a row but those of its runs."""
+    """Write zeros to all columns of a row outside of its runs."""
     zero = row.dtype.type(0)
     if runs.size == 0:
         row[: block.columns] = zero
         return
-    low, high = hull(runs)
+    low, high = column_span(runs)
     row[:low] = zero
     row[high : block.columns] = zero
     fill_gaps(runs, row, zero)

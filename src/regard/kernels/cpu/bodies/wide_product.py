@@ -1,4 +1,4 @@
-"""Matrix products of any size from the microkernel's tiles, and from plain loops."""
+"""Matrix products of any size, from tiles of the microkernel and from plain loops."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -8,11 +8,8 @@ from regard.kernels.cpu.bodies.microkernel import tile
 from regard.kernels.cpu.bodies.parts import inlined
 from regard.kernels.cpu.sizes import LANES
 
-# pyright: reportCallIssue=false, reportAttributeAccessIssue=false
-# Intrinsics take one argument less than they are defined with: the first one is Numba's.
-
 DEPTH = 128
-"""Terms that are added before the next rows are taken: so many rows of ``b``, 64 wide, stay in a first cache."""
+"""Terms of a sum that are added in one pass: so many rows of ``b``, 64 wide, fit in a first-level cache."""
 
 
 class Size(NamedTuple):
@@ -24,7 +21,7 @@ class Size(NamedTuple):
 
 
 class Matrix(NamedTuple):
-    """A matrix in memory: its address in bytes, numbers from a row to the next, and from a column to the next."""
+    """A matrix in memory: its address in bytes, and its row and column strides in elements."""
 
     address: int
     row: int
@@ -32,15 +29,15 @@ class Matrix(NamedTuple):
 
 
 @inlined
-def plain_product(start: int, size: Size, factor: Any, a: Matrix, b: Matrix, c: Matrix, keep: int) -> None:
-    """The product in loops, from column ``start`` on; columns of ``b`` and ``c`` lie side by side."""
+def plain_product(start: int, size: Size, factor: Any, a: Matrix, b: Matrix, c: Matrix, beta: int) -> None:
+    """Compute the product in loops, from column ``start`` on; rows of ``b`` and ``c`` are contiguous."""
     number_size = size_of(factor)
     extent = (size.rows - 1) * a.row + (size.depth - 1) * a.column + 1 if size.depth > 0 else 0
     left = array_at(a.address, extent, factor)
     for i in range(size.rows):
         result = array_at(c.address + i * c.row * number_size, size.columns, factor)[start:]
         for j in range(result.size):
-            result[j] = result[j] if keep != 0 else type(factor)(0)
+            result[j] = result[j] if beta != 0 else type(factor)(0)
         for k in range(size.depth):
             number = factor * left[i * a.row + k * a.column]
             right = array_at(b.address + k * b.row * number_size, size.columns, factor)[start:]
@@ -65,49 +62,49 @@ def plain_product_with_transposed(size: Size, factor: Any, a: Matrix, b: Matrix,
 
 
 def over_rows(tile_of: Callable[[int], Any], sizes: tuple[int, ...]) -> Any:
-    """A part ``(rows, a, b, c, depth, factor, option) -> None`` that multiplies any number of rows, tile by tile.
+    """Return a part ``(rows, a, b, c, depth, factor, option) -> None`` that multiplies any number of rows by tiles.
 
     Args:
-        tile_of: rows → an intrinsic ``(a, b, c, depth, factor, option)`` that multiplies so many.
-        sizes: rows of the tiles, the largest first, 1 last.
+        tile_of: returns for a number of rows the intrinsic ``(a, b, c, depth, factor, option)`` that multiplies them.
+        sizes: rows of the tiles, in decreasing order to 1.
     """
     size, *smaller = sizes
-    whole = tile_of(size)
+    run_tile = tile_of(size)
     if not smaller:
 
         @inlined
         def single_rows(rows: int, a: Matrix, b: Matrix, c: Matrix, depth: int, factor: Any, option: int) -> None:
             for i in range(rows):
-                whole(rows_from(a, i), b, rows_from(c, i), depth, factor, option)
+                run_tile(rows_from(a, i), b, rows_from(c, i), depth, factor, option)
 
         return single_rows
-    rest = over_rows(tile_of, tuple(smaller))
+    run_rest = over_rows(tile_of, tuple(smaller))
 
     @inlined
     def tiles(rows: int, a: Matrix, b: Matrix, c: Matrix, depth: int, factor: Any, option: int) -> None:
         i = 0
         while i + size <= rows:
-            whole(rows_from(a, i), b, rows_from(c, i), depth, factor, option)
+            run_tile(rows_from(a, i), b, rows_from(c, i), depth, factor, option)
             i += size
-        rest(rows - i, rows_from(a, i), b, rows_from(c, i), depth, factor, option)
+        run_rest(rows - i, rows_from(a, i), b, rows_from(c, i), depth, factor, option)
 
     return tiles
 
 
 @inlined
 def rows_from(matrix: Matrix, row: int) -> Matrix:
-    """The rows of a float32 matrix from one on."""
+    """The rows of a float32 matrix from ``row`` on."""
     return Matrix(matrix.address + row * matrix.row * 4, matrix.row, matrix.column)
 
 
 @inlined
 def columns_from(matrix: Matrix, column: int) -> Matrix:
-    """Its columns from one on."""
+    """The columns of a float32 matrix from ``column`` on."""
     return Matrix(matrix.address + column * matrix.column * 4, matrix.row, matrix.column)
 
 
 def _columns_of(vectors: int) -> Any:
-    """The product for so many vectors of columns and any number of rows."""
+    """Return the product for this many vectors of columns and any number of rows."""
     return over_rows(lambda rows: tile(rows, vectors), (6, 4, 2, 1))
 
 
@@ -115,31 +112,31 @@ _four_vectors, _two_vectors, _one_vector = (_columns_of(vectors) for vectors in 
 
 
 @inlined
-def _whole_vectors(size: Size, factor: Any, a: Matrix, b: Matrix, c: Matrix, keep: int) -> None:
-    """A product in vectors, as far as there are whole ones."""
-    whole = size.columns - size.columns % LANES
+def _whole_vectors(size: Size, factor: Any, a: Matrix, b: Matrix, c: Matrix, beta: int) -> None:
+    """Compute the columns of a product that fill whole vectors."""
+    vector_end = size.columns - size.columns % LANES
     for k in range(0, max(size.depth, 1), DEPTH):
         terms = min(DEPTH, size.depth - k)
-        kept = keep if k == 0 else 1
+        part_beta = beta if k == 0 else 1
         left, right = columns_from(a, k), rows_from(b, k)
         j = 0
-        while j + 4 * LANES <= whole:
-            _four_vectors(size.rows, left, columns_from(right, j), columns_from(c, j), terms, factor, kept)
+        while j + 4 * LANES <= vector_end:
+            _four_vectors(size.rows, left, columns_from(right, j), columns_from(c, j), terms, factor, part_beta)
             j += 4 * LANES
-        while j + 2 * LANES <= whole:
-            _two_vectors(size.rows, left, columns_from(right, j), columns_from(c, j), terms, factor, kept)
+        while j + 2 * LANES <= vector_end:
+            _two_vectors(size.rows, left, columns_from(right, j), columns_from(c, j), terms, factor, part_beta)
             j += 2 * LANES
-        while j < whole:
-            _one_vector(size.rows, left, columns_from(right, j), columns_from(c, j), terms, factor, kept)
+        while j < vector_end:
+            _one_vector(size.rows, left, columns_from(right, j), columns_from(c, j), terms, factor, part_beta)
             j += LANES
 
 
 @inlined
-def wide_product(size: Size, factor: Any, a: Matrix, b: Matrix, c: Matrix, keep: int) -> None:
-    """``c = factor · a b + keep · c`` in vectors of float32; columns of ``b`` and ``c`` lie side by side."""
+def wide_product(size: Size, factor: Any, a: Matrix, b: Matrix, c: Matrix, beta: int) -> None:
+    """``c = factor · a b + beta · c`` in vectors of float32; rows of ``b`` and ``c`` are contiguous."""
     if not is_single(factor):
         return
-    _whole_vectors(size, factor, a, b, c, keep)
-    whole = size.columns - size.columns % LANES
-    if whole < size.columns:
-        plain_product(whole, size, factor, a, b, c, keep)
+    _whole_vectors(size, factor, a, b, c, beta)
+    vector_end = size.columns - size.columns % LANES
+    if vector_end < size.columns:
+        plain_product(vector_end, size, factor, a, b, c, beta)

@@ -1,4 +1,9 @@
-"""Cutting a problem into blocks of query rows, each with only the keys that its rows may see."""
+"""``tiled``: the specification on blocks of query rows, which the backward pass computes again, in linear memory.
+
+A block has all the keys that its rows may see, so any normalizer sees whole rows; keys that no row of a block sees are
+never computed. Only the inputs are stored for the backward pass: checkpointing computes a block's scores and weights
+again, with the same random numbers.
+"""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -7,23 +12,48 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from regard.attention.backends.backend import Backend
+from regard.attention.backends.reference import Inputs, mix, weigh, weights_alone, whole
 from regard.attention.problem import Problem
 from regard.attention.readings import Gatherer
-from regard.attention.steps import Inputs, mix, weigh, weights_alone, whole
 from regard.axes import Float
 from regard.masks.mask import visible_keys
 from regard.transforms import active_transform
 from regard.versions import Versions
 
 BLOCK_ELEMENTS = 1 << 20
-"""Numbers that one block may hold for its pairs at once: 4 MiB of float32, about what the second-level caches take."""
+"""Elements that the pairs of one block may have in memory at once: 4 MiB of float32, which a second-level cache
+holds."""
 
 KEY_BLOCK = 64
-"""Granularity at which a mask is asked which keys a block of rows can see."""
+"""Granularity of the range of keys that a block of rows can see."""
+
+
+class Tiled(Backend):
+    """Runs the specification a block of query rows at a time."""
+
+    name = "tiled"
+    why = "runs everything in linear memory"
+    measured = ("score-mlp",)
+    reads = True
+
+    def declines(self, problem: Problem) -> str | None:
+        if torch.is_grad_enabled() and problem.normalizer.generator is not None:
+            return "the normalizer draws from a generator of its own, which the backward pass cannot rewind"
+        return None
+
+    def run(self, problem: Problem, gatherer: Gatherer | None = None) -> Tensor:
+        return attend_in_blocks(problem, gatherer)
+
+    @torch.no_grad()
+    def read(self, problem: Problem, gatherer: Gatherer) -> None:
+        for inputs in blocks(problem, block_shape(problem)):
+            steps = weigh(problem, inputs)
+            gatherer.add(steps.masked, steps.weights, inputs.grid)
 
 
 def block_shape(problem: Problem) -> tuple[int, int]:
-    """``(batch rows, query rows)`` of a block: its pairs hold at most BLOCK_ELEMENTS numbers, if one row does."""
+    """Returns ``(batch rows, query rows)`` of a block: the largest with at most BLOCK_ELEMENTS elements, or one row."""
     prepared, grid = problem.prepared, problem.grid
     per_query = grid.heads * grid.keys * prepared.primitive.elements_per_pair(prepared.query, prepared.key)
     batch = max(1, min(grid.batch, BLOCK_ELEMENTS // max(per_query, 1)))
@@ -32,9 +62,9 @@ def block_shape(problem: Problem) -> tuple[int, int]:
 
 
 def blocks(problem: Problem, shape: tuple[int, int]) -> Iterator[Inputs]:
-    """The problem in blocks of ``shape`` (batch rows, query rows): all query rows of some batch rows, then on.
+    """Yields the problem in blocks of ``shape`` (batch rows, query rows), some batch rows after the other.
 
-    Query tensors are cut by `split`, whose backward pass is one concatenation.
+    Queries are cut by `split`, whose backward pass is one concatenation.
     """
     batch_rows, query_rows = shape
     prepared, grid = problem.prepared, problem.grid
@@ -45,31 +75,30 @@ def blocks(problem: Problem, shape: tuple[int, int]) -> Iterator[Inputs]:
         batch = range(first, min(first + batch_rows, grid.batch))
         key, value = _batch(prepared.key, batch), _batch(problem.value, batch)
         queries = _batch(prepared.query, batch).split(query_rows, dim=2)
-        given = queries if problem.query is prepared.query else _batch(problem.query, batch).split(query_rows, dim=2)
+        unprepared = queries
+        if problem.query is not prepared.query:
+            unprepared = _batch(problem.query, batch).split(query_rows, dim=2)
         start = 0
-        for query, raw in zip(queries, given, strict=True):
+        for query, own_query in zip(queries, unprepared, strict=True):
             tile = grid.tile(batch=batch, queries=range(start, start + query.shape[2]))
             start += query.shape[2]
             if problem.mask is not None:
                 tile = tile.tile(keys=visible_keys(problem.mask, tile, KEY_BLOCK))
             keys = tile.key_span
             cut = replace(prepared, query=query, key=_keys(key, keys))
-            yield Inputs(cut, raw, _keys(value, keys), tile)
+            yield Inputs(cut, own_query, _keys(value, keys), tile)
 
 
 def attend_in_blocks(
     problem: Problem, gatherer: Gatherer | None = None
 ) -> Float[Tensor, "batch heads queries value_dim"]:
-    """The output ``[batch, heads, queries, value_dim]`` by the specification, a block of query rows at a time.
-
-    The backward pass keeps the inputs alone: it computes a block's scores and weights again, with the same random
-    numbers.
+    """Returns the output ``[batch, heads, queries, value_dim]`` of the specification, run a block at a time.
 
     Args:
-        problem: what to run.
+        problem: the problem.
         gatherer: is shown the weights of each block.
     """
-    # Recomputation would hide the calculation from transforms of functions.
+    # Recomputation would hide the calculation from `torch.func` transforms.
     recomputes = torch.is_grad_enabled() and active_transform() is None
     versions = problem.versions if recomputes else None
     shape = block_shape(problem) if problem.pairs else None
@@ -86,14 +115,14 @@ def attend_in_blocks(
 
 @torch.no_grad()
 def read_shares(problem: Problem, gatherer: Gatherer) -> None:
-    """Show a gatherer the weights for its ``shares`` alone; for kernels that take the other readings."""
+    """Shows the weights to a gatherer for its ``shares`` alone, on behalf of kernels that take the other readings."""
     if gatherer.read.shares and problem.pairs:
         for inputs in blocks(problem, block_shape(problem)):
             gatherer.add_shares(weights_alone(problem, inputs), inputs.grid)
 
 
 def _attend_block(problem: Problem, inputs: Inputs, gatherer: Gatherer | None, versions: Versions | None) -> Tensor:
-    """The output of one block; with versions, it is computed again in the backward pass."""
+    """Returns the output of one block; with versions, the backward pass computes the block again."""
     reader, is_again = gatherer, False
 
     def calculate() -> Tensor:
@@ -108,13 +137,13 @@ def _attend_block(problem: Problem, inputs: Inputs, gatherer: Gatherer | None, v
     if versions is None:
         return calculate()
     output = checkpoint(calculate, use_reentrant=False)
-    # The backward pass computes again; it must not read again.
+    # The backward pass calls `calculate` again, but must not read the weights again.
     reader, is_again = None, True
     return output
 
 
 def _batch(tensor: Tensor, rows: range) -> Tensor:
-    """Some batch rows; a tensor that is the same for all of them stays whole."""
+    """Returns some batch rows; a tensor that all batch rows share stays whole."""
     return tensor if tensor.shape[0] in (1, len(rows)) else tensor.narrow(0, rows.start, len(rows))
 
 

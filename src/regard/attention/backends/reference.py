@@ -1,0 +1,185 @@
+"""``reference``: the specification of attention, step by step.
+
+    scores  = primitive(query', key')                 compare
+    scaled  = scale · scores
+    capped  = modifiers(scaled)                       soft cap, score functions
+    biased  = capped + bias
+    masked  = biased where the mask allows, else −∞
+    weights = normalizer(masked)                      row by row
+    output  = dropout(weights) · value
+
+`Reference` runs these lines on the whole grid at once; backends that have no kernel of their own run them on a tile of
+it. They are plain PyTorch: no compiled loop runs in them, not in a normalizer either.
+"""
+
+from collections import deque
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from regard.attention.backends.backend import Backend
+from regard.attention.problem import Problem
+from regard.attention.readings import Gatherer
+from regard.attention.result import Attended
+from regard.axes import Float
+from regard.normalizers.normalizer import plain_rows
+from regard.scores import InnerProduct, Prepared
+from regard.scores.additive import UnitSum
+from regard.shapes import Grid, spread_heads, upcast
+from regard.transforms import can_branch_on
+
+
+class Reference(Backend):
+    """Runs every problem on every device, as the equation says, in quadratic memory."""
+
+    name = "reference"
+    why = "so few pairs that computing them all at once costs least"
+    reads = True
+    linear = False
+    measured = ("small-additive", "small-lengths")
+
+    def declines(self, problem: Problem) -> None:
+        """It runs everything."""
+
+    def run(self, problem: Problem, gatherer: Gatherer | None = None) -> Tensor:
+        return specified(problem, gatherer).output
+
+    def run_with_weights(self, problem: Problem) -> Attended:
+        return specified(problem)
+
+    @torch.no_grad()
+    def read(self, problem: Problem, gatherer: Gatherer) -> None:
+        steps = weigh(problem, whole(problem))
+        gatherer.add(steps.masked, steps.weights, problem.grid)
+
+
+def specified(problem: Problem, gatherer: Gatherer | None = None) -> Attended:
+    """Returns output and weights of the whole problem, both differentiable, and shows the weights to a gatherer."""
+    inputs = whole(problem)
+    steps = weigh(problem, inputs)
+    if gatherer is not None:
+        gatherer.add(steps.masked, steps.weights, problem.grid)
+    return Attended(mix(problem, inputs, steps.weights), steps.weights)
+
+
+class Inputs(NamedTuple):
+    """The parts of a problem's tensors that belong to one tile.
+
+    Attributes:
+        prepared: the lowered score, with the queries and keys of the tile.
+        query: the user's queries of the tile, which some biases read; ``[batch, heads, queries, dim]``.
+        value: ``[batch, kv_heads, keys, value_dim]``.
+        grid: the tile.
+    """
+
+    prepared: Prepared
+    query: Tensor
+    value: Tensor
+    grid: Grid
+
+
+class Weights(NamedTuple):
+    """All steps up to the weights, each ``[batch, heads, queries, keys]``; float32 for half precision."""
+
+    scores: Tensor
+    scaled: Tensor
+    capped: Tensor
+    biased: Tensor
+    masked: Tensor
+    weights: Tensor
+
+
+def whole(problem: Problem) -> Inputs:
+    """Returns the whole problem as one tile."""
+    return Inputs(problem.prepared, problem.query, problem.value, problem.grid)
+
+
+def weigh(problem: Problem, inputs: Inputs) -> Weights:
+    """Returns scores and weights of one tile."""
+    return Weights(*_calculation(problem, inputs, keeps_steps=True))
+
+
+def weights_alone(problem: Problem, inputs: Inputs) -> Float[Tensor, "batch heads queries keys"]:
+    """Returns the weights of one tile as `weigh` does, but frees the memory of the steps before them."""
+    return deque(_calculation(problem, inputs, keeps_steps=False), maxlen=1).pop()
+
+
+def _calculation(problem: Problem, inputs: Inputs, keeps_steps: bool) -> Iterator[Tensor]:
+    """Yields the scores, the scaled, capped, biased and masked scores, and the weights.
+
+    Args:
+        problem: the problem.
+        inputs: the tile.
+        keeps_steps: whether the caller keeps the steps before the weights. If not, scores are scaled in place.
+    """
+    prepared, grid = inputs.prepared, inputs.grid
+    scores = prepared.primitive(prepared.query, prepared.key)
+    yield scores
+    if isinstance(prepared.scale, Tensor):
+        scores = scores * upcast(grid.cut(prepared.scale))
+    elif prepared.scale != 1.0:
+        # Another primitive may return memory of the user's.
+        in_place = not keeps_steps and isinstance(prepared.primitive, InnerProduct | UnitSum)
+        scores = scores.mul_(prepared.scale) if in_place else scores * prepared.scale
+    yield scores
+    for modifier in prepared.modifiers:
+        scores = modifier(scores, grid)
+    yield scores
+    if problem.bias is not None:
+        scores = scores + upcast(problem.bias(inputs.query, grid)).to(scores.dtype)
+    yield scores
+    mask = problem.hiding_mask
+    if mask is not None and (grid is problem.grid or not mask.hides_nothing(grid)):
+        scores = torch.where(mask.allows(grid), scores, -torch.inf)
+    yield scores
+    if torch.compiler.is_compiling():
+        yield problem.normalizer.weigh(scores, grid)
+        return
+    with plain_rows():
+        weights = problem.normalizer.weigh(scores, grid)
+    yield weights
+
+
+def mix(
+    problem: Problem, inputs: Inputs, weights: Float[Tensor, "batch heads queries keys"]
+) -> Float[Tensor, "batch heads queries value_dim"]:
+    """Returns the output of one tile, ``[batch, heads, queries, value_dim]``, in the value's dtype."""
+    dropped = dropout(weights, problem.dropout) if problem.dropout else weights
+    value = spread_heads(inputs.value, inputs.grid.heads)
+    return (dropped @ upcast(value)).to(value.dtype)
+
+
+_LEVELS = 1 << 16
+"""Sixteen random bits decide whether a weight is dropped."""
+
+
+def dropout(weights: Tensor, p: float) -> Tensor:
+    """Sets weights to 0 with probability ``p``, and multiplies the others by ``1 / (1 − p)``.
+
+    Srivastava et al. 2014, section 4 (inverted). On a CPU four weights share the 64 bits of one random number, which
+    costs a fifth of PyTorch's dropout, so that ``p`` is rounded to a multiple of 1 / 65,536. Where PyTorch traces or a
+    `torch.func` transform is active, and on other devices, it is `torch.nn.functional.dropout`.
+
+    Args:
+        weights: any floating-point tensor.
+        p: probability that a weight is set to 0, in (0, 1).
+    """
+    dropped = round(p * _LEVELS)
+    if dropped == _LEVELS or not (weights.is_cpu and can_branch_on(weights)):
+        return F.dropout(weights, p)
+    numbers = torch.empty((weights.numel() + 3) // 4, dtype=torch.int64).random_(-(1 << 63), None)
+    bits = numbers.view(torch.int16)[: weights.numel()].view(weights.shape)
+    factor = (bits >= dropped - _LEVELS // 2).to(weights.dtype)
+    return weights * factor.mul_(_LEVELS / (_LEVELS - dropped))
+
+
+def empty_output(inputs: Inputs) -> Float[Tensor, "batch heads queries value_dim"]:
+    """Returns the output of a tile without pairs: zeros, whose gradients to query, key and value are zeros as well."""
+    prepared, value, grid = inputs.prepared, inputs.value, inputs.grid
+    zeros = value.new_zeros(*grid.shape[:3], value.shape[-1])
+    for tensor in (prepared.query, prepared.key, value):
+        zeros = zeros + tensor.narrow(2, 0, 0).sum().to(value.dtype)
+    return zeros

@@ -1,1 +1,0 @@
-"""The backend ``reference``: the specification on the whole grid."""

@@ -1,1 +1,0 @@
-"""The backend ``tiled``: the specification on blocks of query rows."""

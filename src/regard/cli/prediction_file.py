@@ -1,0 +1,110 @@
+"""Writes the predictions of many inputs into a file, in their order, so that a stopped command can go on."""
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from regard.atomic_file import AtomicFile
+from regard.errors import ArgumentError, DataError, WriteError
+
+if TYPE_CHECKING:
+    from regard.training.task import Prediction
+
+SUFFIXES = (".tsv", ".jsonl")
+
+
+class PredictionFile:
+    """A file of predictions, one line for each input: a table (``.tsv``) or JSON objects (``.jsonl``).
+
+    Until all predictions are made they are in ``<name>.part``, whose first line says of which inputs, model and options
+    they are. The complete file then replaces an older one.
+
+    Args:
+        path: the file.
+        identity: what the predictions depend on, as plain values: they are continued only if it is the same.
+
+    Attributes:
+        done: the number of predictions that an earlier command has written.
+
+    Raises:
+        ArgumentError: the name ends in no known suffix, or ``<name>.part`` has other predictions.
+    """
+
+    def __init__(self, path: Path, identity: dict[str, Any]):
+        if path.suffix not in SUFFIXES:
+            raise ArgumentError(f"--output must end in {' or '.join(SUFFIXES)}; it is {str(path)!r}")
+        self.path, self.part = path, path.with_name(path.name + ".part")
+        text = json.dumps(identity, sort_keys=True, default=str)
+        self._first = (
+            json.dumps({"predictions of": hashlib.sha256(text.encode(errors="backslashreplace")).hexdigest()}).encode()
+            + b"\n"
+        )
+        self.done = self._earlier()
+
+    def _earlier(self) -> int:
+        """The complete lines of the same predictions; a line that was not written to its end is deleted."""
+        if not self.part.is_file():
+            return 0
+        with self.part.open("r+b") as file:
+            if file.readline() != self._first:
+                raise ArgumentError(
+                    f"{self.part} holds predictions of other inputs, another model or other options; delete it, "
+                    "or give another --output"
+                )
+            lines, end = 0, file.tell()
+            for line in file:
+                if not line.endswith(b"\n"):
+                    break
+                lines, end = lines + 1, end + len(line)
+            file.truncate(end)
+        return lines - (self.path.suffix == ".tsv") if lines else 0
+
+    def append(self, predictions: Sequence["Prediction"]) -> None:
+        """Write the next predictions.
+
+        Raises:
+            DataError: they cannot be written; those before them are kept.
+        """
+        rows = [
+            prediction.to_dict() if self.path.suffix == ".jsonl" else prediction.row() for prediction in predictions
+        ]
+        lines = [self._line(row) for row in rows]
+        if not self.done and self.path.suffix == ".tsv":
+            lines.insert(0, "\t".join(rows[0]))
+        content = "".join(f"{line}\n" for line in lines).encode()
+        try:
+            with self.part.open("ab" if self.done else "wb") as file:
+                file.write(content if self.done else self._first + content)
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise DataError(f"cannot write {self.part}: {error.strerror}; the same command continues it") from error
+        self.done += len(predictions)
+
+    def _line(self, row: dict[str, Any]) -> str:
+        if self.path.suffix == ".jsonl":
+            return json.dumps(row, ensure_ascii=False)
+        return "\t".join(" ".join(str(value).split()) for value in row.values())
+
+    def complete(self) -> None:
+        """Replace the file by the complete one.
+
+        Raises:
+            DataError: it cannot be written; the predictions are kept in ``<name>.part``.
+        """
+        try:
+            with AtomicFile(self.path) as temporary, temporary.open("wb") as file:
+                for block in self._blocks():
+                    file.write(block)
+        except WriteError as error:
+            raise DataError(f"{error}; the predictions are in {self.part}") from error
+        self.part.unlink()
+
+    def _blocks(self) -> Iterator[bytes]:
+        with self.part.open("rb") as file:
+            file.readline()
+            while block := file.read(1 << 20):
+                yield block

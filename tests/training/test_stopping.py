@@ -1,0 +1,104 @@
+"""When a training ends, which of its models is the best one, and what it says meanwhile."""
+
+import math
+from types import SimpleNamespace
+
+import pytest
+
+from regard.training import loop
+from regard.training.loop import TrainingLoop
+from regard.training.progress import Progress
+from regard.training.reporter import Reporter
+from regard.training.run_folder import RunFolder
+from regard.training.task import Metric
+
+WER = Metric("wer", "WER", higher_is_better=False, trivial=0.9)
+ACCURACY = Metric("accuracy", "accuracy")
+
+
+def observe(metric, validations, first_counted=0):
+    """The steps of the models that were the best, and how long the run has waited after each validation."""
+    progress, best, waited = Progress(), [], []
+    for step, (value, loss) in enumerate(validations):
+        progress.step = step
+        if progress.observe(metric, value, loss, step >= first_counted):
+            best.append(step)
+        waited.append(progress.waited)
+    return best, waited
+
+
+def test_the_metric_decides_and_the_lowest_loss_prolongs_the_run():
+    best, waited = observe(
+        ACCURACY, [(0.5, 2.0), (0.6, 1.5), (0.6, 1.4), (0.55, 1.3), (0.6, 1.3), (0.5, 1.5), (0.7, 1.6)]
+    )
+    assert best == [0, 1, 6]
+    assert waited == [0, 0, 0, 0, 1, 2, 0]
+
+
+def test_a_metric_that_means_nothing_yet_decides_nothing():
+    # The model has learned to write nothing, then begins to write without end, then learns to write the right words.
+    best, waited = observe(WER, [(0.95, 4.0), (8.7, 3.0), (3.0, 2.5), (4.0, 2.6), (0.8, 2.4), (0.91, 2.3), (0.7, 2.4)])
+    assert best == [0, 1, 2, 4, 6]
+    assert waited == [0, 0, 0, 1, 0, 0, 0]
+
+
+def test_validations_before_the_least_number_of_steps_do_not_count():
+    _, waited = observe(ACCURACY, [(0.5, 1.0)] * 6, first_counted=4)
+    assert waited == [0, 0, 0, 0, 1, 2]
+
+
+@pytest.mark.parametrize(("value", "loss"), [(math.nan, 1.0), (0.9, math.nan), (math.inf, 1.0)])
+def test_a_result_that_is_no_number_is_never_the_best(value, loss):
+    assert observe(ACCURACY, [(value, loss), (0.1, 3.0), (value, loss)]) == ([1], [1, 0, 1])
+
+
+class Lines(Reporter):
+    """Keeps the lines that are printed."""
+
+    def __init__(self):
+        self.lines, self.steps = [], []
+
+    def print_line(self, text):
+        self.lines.append(text)
+
+    def step(self, fraction, text):
+        self.steps.append(text)
+
+
+def test_the_printed_loss_is_that_of_the_epoch(train, tiny, tmp_path):
+    reporter = Lines()
+    train(tiny(), tmp_path / "run", reporter=reporter)
+    rows = RunFolder(tmp_path / "run").read_metrics()
+    assert len(rows) == 2
+    for row in rows:
+        assert (
+            f"step {row['step']:g} · epoch {row['epoch']:g}/2 · loss {row['train_loss']:.3f}"
+            in reporter.steps[int(row["step"]) - 1]
+        )
+
+
+def test_a_long_training_says_so_once(train, tiny, tmp_path, monkeypatch):
+    monkeypatch.setattr(loop, "SURE_AFTER", 0)
+    quick, long = Lines(), Lines()
+    train(tiny(), tmp_path / "quick", reporter=quick)
+    monkeypatch.setattr(loop, "LONG", 0)
+    train(tiny(), tmp_path / "long", reporter=long)
+    assert sum("--max-minutes 15" in line for line in long.lines) == 1
+    assert not any("--max-minutes" in line for line in quick.lines)
+
+
+@pytest.mark.parametrize(
+    ("progress", "ends"),
+    [
+        (Progress(step=9, seconds=50), False),
+        (Progress(step=9, seconds=55), True),  # a tenth of the time is kept for a first validation
+        (Progress(step=9, seconds=45, last_validation=5, validation_seconds=20), True),
+        (Progress(step=9, seconds=35, last_validation=5, validation_seconds=20), False),
+        (Progress(step=9, seconds=59, last_validation=9, validation_seconds=20), False),
+    ],
+)
+def test_a_limit_of_minutes_keeps_room_for_the_last_validation(progress, ends):
+    config = SimpleNamespace(epochs=5, max_minutes=1.0, patience=0)
+    half_made = SimpleNamespace(config=config, progress=progress)
+    half_made.reserved_seconds = lambda: TrainingLoop.reserved_seconds(half_made)
+    assert bool(TrainingLoop.reason_to_end(half_made)) == ends
