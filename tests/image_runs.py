@@ -53,10 +53,10 @@ def train_run(config, path, resume=False, reporter=None):
 @pytest.fixture
 def small_corpora(monkeypatch):
     """Validation and test parts of the bundled corpora are small."""
-    for name in ("images", "caption"):
+    for name in registry.names():
         generated = registry.find(name).input.generated
-        monkeypatch.setattr(generated, "validation", 11)
-        monkeypatch.setattr(generated, "test", 13)
+        monkeypatch.setattr(generated, "validation", 7)
+        monkeypatch.setattr(generated, "test", 7)
 
 
 @pytest.fixture

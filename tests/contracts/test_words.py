@@ -4,6 +4,7 @@ import ast
 import functools
 import io
 import re
+import sys
 import tokenize
 from pathlib import Path
 
@@ -51,6 +52,9 @@ WORDS = {
 }
 """Pattern in a comment or a docstring: what to write instead."""
 
+ANY_WORD = rf"\b(?:{'|'.join(WORDS)})\b".replace(" ", r"\s+")
+"""Pattern of a comment or a docstring with any of them."""
+
 
 PLAIN_ROOMS = (
     "attention", "biases", "explanations", "kernels", "masks", "normalizers", "page", "pictures", "positions",
@@ -71,24 +75,28 @@ def files():
         yield from [path] if path.is_file() else sorted(path.rglob("*.py"))
 
 
-def tokens(text, kind):
-    """Each token of a kind, with its line."""
-    for token in _tokens(text):
-        if token.type == kind:
-            yield token.string, token.start[0]
+@functools.cache
+def tokens(text):
+    """The names and the comments of a file's text, each with its line."""
+    names, comments = [], []
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.NAME:
+            names.append((sys.intern(token.string), token.start[0]))
+        elif token.type == tokenize.COMMENT:
+            comments.append((token.string, token.start[0]))
+    return names, comments
 
 
-@functools.lru_cache(1)
-def _tokens(text):
-    return list(tokenize.generate_tokens(io.StringIO(text).readline))
-
-
+@functools.cache
 def prose(text):
     """Each comment and each docstring (also those below an assignment), with its line."""
-    yield from tokens(text, tokenize.COMMENT)
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
-            yield node.value.value, node.lineno
+    _, comments = tokens(text)
+    docstrings = [
+        (node.value.value, node.lineno)
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+    ]
+    return comments + docstrings
 
 
 @functools.cache
@@ -98,17 +106,14 @@ def successors(name):
 
 
 def retired_identifiers(text):
-    return [
-        f"line {line}: {name!r}; use: {instead}"
-        for name, line in tokens(text, tokenize.NAME)
-        for instead in successors(name)
-    ]
+    return [f"line {line}: {name!r}; use: {instead}" for name, line in tokens(text)[0] for instead in successors(name)]
 
 
 def retired_words(text):
     return [
         f"line {line}: {found[0]!r}; use: {instead}"
         for words, line in prose(text)
+        if re.search(ANY_WORD, words, re.IGNORECASE)
         for pattern, instead in WORDS.items()
         if (found := re.search(rf"\b(?:{pattern})\b", " ".join(words.split()), re.IGNORECASE))
     ]
@@ -143,7 +148,7 @@ def test_names_say_the_noun():
     for room in PLAIN_ROOMS:
         for file in sorted((SOURCE / room).rglob("*.py")):
             text = re.sub(GIVEN, r"\1given_weights(", file.read_text(encoding="utf-8"))
-            names = {name for name, _ in tokens(text, tokenize.NAME) if re.fullmatch(IMPLIED, name)}
+            names = {name for name, _ in tokens(text)[0] if re.fullmatch(IMPLIED, name)}
             assert not names, f"{file.relative_to(SOURCE)}: {sorted(names)}; say what they are"
 
 

@@ -53,32 +53,23 @@ def run(place, *arguments):
 
 
 CALL = """
-import json, sys
+import json, runpy, sys
 from regard.cli import main
 
 for words in json.loads(sys.argv[1]):
     sys.argv = words
     try:
-        main()
+        if words[0] == "regard":
+            main()
+        else:
+            runpy.run_path(words[0], run_name="__main__")
     except SystemExit as ended:
         if ended.code:
             raise
     print("-- end of a command")
 """
 
-
-def outputs(place, commands):
-    """What commands print, one after the other in one process."""
-    ended = run(place, "-c", CALL, json.dumps(commands))
-    assert ended.returncode == 0, ended.stderr
-    *printed, rest = ended.stdout.split("-- end of a command\n")
-    assert not rest
-    return printed
-
-
 TRAIN = """
-import runpy
-import sys
 from regard.tasks import registry
 from regard.training.config import RunConfig
 from regard.training.run import train
@@ -90,30 +81,43 @@ sections = {"data": {"train": "train.tsv", "validation": "validation.tsv"}, "mod
 config = RunConfig.from_dict({"task": "labels", **sections}, "here", task)
 trained = train(task, config, RunFolder.create("runs/fruit"))
 print(trained.progress.best)
-sys.argv = [sys.argv[1]]
-runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+USE = """
+import os, runpy
+runpy.run_path("site/use.py", run_name="__main__")
+os.rename("runs/fruit", "runs/python")
 """
 
 
-@pytest.mark.slow
-def test_in_python(place):
-    ended = run(place, "-c", TRAIN, str(place / "site" / "use.py"))
+@pytest.fixture(scope="module")
+def printed(place):
+    """What the training in Python, the use in Python and each command print, one after the other in one process."""
+    (place / "train_it.py").write_text(TRAIN)
+    (place / "use_it.py").write_text(USE)
+    ended = run(place, "-c", CALL, json.dumps([["train_it.py"], ["use_it.py"], *COMMANDS]))
     assert ended.returncode == 0, ended.stderr
-    best, label, accuracy = ended.stdout.split()
+    *outputs, rest = ended.stdout.split("-- end of a command\n")
+    assert not rest
+    return outputs
+
+
+@pytest.mark.slow
+def test_in_python(place, printed):
+    best, label, accuracy = [*printed[0].split(), *printed[1].split()]
     assert float(best) >= 0.8
     assert label == "apple"
     assert float(accuracy) >= 0.8
-    made = {path.name for path in (place / "runs" / "fruit").iterdir()}
+    made = {path.name for path in (place / "runs" / "python").iterdir()}
     assert made >= {"config.yaml", "model.safetensors", "labels.json", "metrics.csv", "samples.jsonl", "checkpoints"}
-    header, *rows = (place / "runs" / "fruit" / "metrics.csv").read_text().splitlines()
+    header, *rows = (place / "runs" / "python" / "metrics.csv").read_text().splitlines()
     assert header == "step,epoch,seconds,train_loss,val_loss,val_accuracy,val_macro_f1,texts_per_second,learning_rate"
     assert 1 <= len(rows) <= 30
-    (place / "runs" / "fruit").rename(place / "runs" / "python")
 
 
 @pytest.mark.slow
-def test_by_the_commands(place):
-    trained, evaluated, predicted = outputs(place, COMMANDS)
+def test_by_the_commands(printed):
+    _, _, trained, evaluated, predicted = printed
     assert "accuracy" in trained
     assert re.search(r"accuracy (0\.[89]|1\.0)", evaluated)
     assert predicted.strip() == "apple"

@@ -1,5 +1,6 @@
 """`torch.export` leaves batch and length open, with lengths given: the program is right for all other sizes."""
 
+import functools
 import subprocess
 import sys
 
@@ -15,6 +16,7 @@ BATCH = Dim("batch", min=1, max=64)
 SIZES = (3, 5), (1, 7), (2, 2), (6, 11)
 
 
+@functools.cache
 def exported(name: str, strict: bool = False) -> tuple[torch_nn.Module, ExportedProgram]:
     """A module in evaluation, and its program for any batch and any length."""
     torch.manual_seed(1)

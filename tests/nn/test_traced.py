@@ -5,6 +5,7 @@ import torch
 from torch import nn
 from torch._subclasses import FakeTensorMode
 
+from covering import covering
 from regard.nn import MultiheadAttention
 
 BATCH, HEADS, LENGTH, EMBED = 3, 2, 5, 14
@@ -32,12 +33,6 @@ class TestTransformations:
         module, x = make(options), torch.randn(BATCH, LENGTH, EMBED)
         compiled = torch.compile(module, fullgraph=True, backend="aot_eager")
         torch.testing.assert_close(compiled(x, x, x, **how), module(x, x, x, **how))
-
-    @pytest.mark.parametrize("strict", [False, True])
-    def test_exported(self, options, how, strict):
-        module, x = make(options), torch.randn(BATCH, LENGTH, EMBED)
-        program = torch.export.export(module, (x, x, x), how, strict=strict).module()
-        torch.testing.assert_close(program(x, x, x, **how), module(x, x, x, **how))
 
     def test_functional_derivatives(self, options, how):
         module, x = make(options), torch.randn(BATCH, LENGTH, EMBED)
@@ -69,6 +64,13 @@ class TestTransformations:
             }
             x = torch.randn(BATCH, LENGTH, EMBED)
             assert [None if t is None else t.shape for t in make(options)(x, x, x, **fake)] == expected
+
+
+@covering(options=OPTIONS, how=CALLS, strict=[False, True])
+def test_exported(options, how, strict):
+    module, x, arguments = make(OPTIONS[options]), torch.randn(BATCH, LENGTH, EMBED), CALLS[how]
+    program = torch.export.export(module, (x, x, x), arguments, strict=strict).module()
+    torch.testing.assert_close(program(x, x, x, **arguments), module(x, x, x, **arguments))
 
 
 def test_a_layer_is_compiled():

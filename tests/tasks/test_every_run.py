@@ -25,6 +25,8 @@ LANGUAGE = (
 )
 SUMMARIZE = "--bundled 40 --validation-articles 5 --tokens-per-batch 500"
 CAPTION = f"--bundled 23 --batch-size 5 --max-length 7 --grid 8 --stages 2 --jitter 0.1 {TINY}"
+SOUNDS = "--rate 8000 --bands 12 --convolutions 1 --channels 2 --pyramid-layers 1"
+SPEECH = f"{SOUNDS} --tokenizer word --max-length 8 --decoder-hidden 8 --score-features 5"
 RUNS = {
     "translate": f"{TRANSLATE} {TINY} --scheduled-sampling 0.2",
     "translate-transformer": f"{TRANSLATE} --attention transformer --hidden 12 --heads 2 --feedforward 13",
@@ -37,8 +39,8 @@ RUNS = {
     "caption-hard": f"{CAPTION} --attention hard",
     "images": "--bundled 23 --batch-size 5 --network cbam --grid 16 --stages 1 --patch 8 --flip",
     "segment": "--bundled 21 --batch-size 5 --channels 4 --levels 3 --blocks 1 --decoder-channels 8",
-    "transcribe": f"--bundled 20 --batch-size 4 --pyramid-layers 1 --decoder-hidden 8 --score-features 5 {TINY}",
-    "sounds": "--bundled 60 --batch-size 12 --pyramid-layers 1 --hidden 8",
+    "transcribe": f"--bundled 20 --batch-size 4 {SPEECH} {TINY}",
+    "sounds": f"--bundled 60 --batch-size 12 {SOUNDS} --hidden 8",
 }
 """Name → the options of a tiny run on bundled data; its task is the first word of the name."""
 
@@ -71,7 +73,7 @@ def skip_evaluation(patch):
 
 @pytest.fixture(autouse=True)
 def _small(small_corpora):
-    """The bundled images for validation are few."""
+    """The bundled examples for validation and tests are few."""
 
 
 @pytest.fixture

@@ -19,20 +19,31 @@ from regard.training.randomness import seed_step
 from regard.training.run_folder import RunFolder
 
 SCRIPT = Path(__file__).with_name("distributed_run.py")
+STRATEGIES = ("ddp", "fsdp")
 pytestmark = pytest.mark.slow
 
 
-def launch(cache, *trainings):
-    """Run trainings one after the other, each in two processes; the exit codes of those that failed, for each."""
-    content = [(str(folder), config.to_dict(), *map(str, what)) for folder, config, *what in trainings]
+@pytest.fixture(scope="module")
+def launched(distributed, tmp_path_factory):
+    """The folder of trainings, one after the other, each in two processes; by its name the exit codes of those that
+    failed, and what was written on standard error."""
+    folder = tmp_path_factory.mktemp("distributed")
+    content = {}
+    for strategy in STRATEGIES:
+        config, kept = distributed(strategy).to_dict(), distributed(strategy, checkpoint_steps=2).to_dict()
+        file = str(folder / f"{strategy}.pt")
+        content[f"{strategy} gradients"] = (str(folder / f"{strategy}-gradients"), config, "gradients", file)
+        content[f"{strategy} whole"] = (str(folder / f"{strategy}-whole"), kept)
+        content[f"{strategy} killed"] = (str(folder / f"{strategy}-killed"), kept, "kill", "5")
+        content[f"{strategy} resumed"] = (str(folder / f"{strategy}-killed"), kept, "resume")
     ended = subprocess.run(
-        [sys.executable, str(SCRIPT), str(cache), json.dumps(content)], check=False, capture_output=True, text=True,
-        timeout=600, env=os.environ | {"OMP_NUM_THREADS": "1"},
+        [sys.executable, str(SCRIPT), str(folder / "cache"), json.dumps([*content.values()])], check=False,
+        capture_output=True, text=True, timeout=1800, env=os.environ | {"OMP_NUM_THREADS": "1"},
     )  # fmt: skip
     assert ended.returncode == 0, ended.stderr[-3000:]
     codes = [json.loads(line) for line in ended.stdout.splitlines()]
-    assert len(codes) == len(trainings), ended.stderr[-3000:]
-    return codes, ended.stderr[-3000:]
+    assert len(codes) == len(content), ended.stderr[-3000:]
+    return folder, dict(zip(content, codes, strict=True)), ended.stderr[-3000:]
 
 
 @pytest.fixture(scope="module")
@@ -46,15 +57,9 @@ def distributed(tiny):
     return make
 
 
-def test_the_gradient_is_that_of_one_process_with_the_joined_batch(distributed, tmp_path):
-    configs = {strategy: distributed(strategy) for strategy in ("ddp", "fsdp")}
-    codes, error = launch(
-        tmp_path / "cache",
-        *((tmp_path / name, config, "gradients", tmp_path / f"{name}.pt") for name, config in configs.items()),
-    )
-    assert codes == [[], []], error
-
-    config = configs["ddp"]
+def test_the_gradient_is_that_of_one_process_with_the_joined_batch(launched, distributed, tmp_path):
+    trained, codes, error = launched
+    config = distributed("ddp")
     folder = RunFolder(tmp_path / "alone")
     folder.path.mkdir()
     seed_step(config.training.seed, -1)
@@ -70,8 +75,9 @@ def test_the_gradient_is_that_of_one_process_with_the_joined_batch(distributed, 
     ]
     experiment.model.train()
     experiment.loss(PairBatch.of(*sides)).total.backward()
-    for strategy in configs:
-        found = torch.load(tmp_path / f"{strategy}.pt")
+    for strategy in STRATEGIES:
+        assert codes[f"{strategy} gradients"] == [], error
+        found = torch.load(trained / f"{strategy}.pt")
         for name, parameter in experiment.model.named_parameters():
             torch.testing.assert_close(
                 found[name],
@@ -99,21 +105,15 @@ def test_the_first_process_starts_the_others(distributed, tmp_path):
     assert folder.model.is_file()
 
 
-@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
-def test_a_killed_worker_ends_the_run_and_it_resumes(distributed, strategy, tmp_path):
-    config = distributed(strategy, checkpoint_steps=2)
-    codes, error = launch(
-        tmp_path / "cache",
-        (tmp_path / "whole", config),
-        (tmp_path / "killed", config, "kill", 5),
-        (tmp_path / "killed", config, "resume"),
-    )
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_killed_worker_ends_the_run_and_it_resumes(launched, strategy):
+    trained, codes, error = launched
     # The launcher reports the worker that it sees end first: the killed one, or the other, which lost its connection.
-    assert codes[1] in ([-signal.SIGKILL], [1]), error
-    assert codes[::2] == [[], []], error
+    assert codes[f"{strategy} killed"] in ([-signal.SIGKILL], [1]), error
+    assert codes[f"{strategy} whole"] == codes[f"{strategy} resumed"] == [], error
     states = []
     for name in ("whole", "killed"):
-        folder = RunFolder(tmp_path / name)
+        folder = RunFolder(trained / f"{strategy}-{name}")
         last = load_checkpoint(list_checkpoints(folder.checkpoints)[-1], folder.manifest)
         progress = Progress()
         progress.restore(last["regard"])

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -254,12 +253,15 @@ def test_two_surveys_do_not_share_a_folder(models, tmp_path):
 
 
 PROGRAM = """
-import json, os, sys, time
+import itertools, json, os, signal, sys
 import torch, regard
 from survey_corpus import SPECIAL, Encoder, corpus
 
+calls = itertools.count(1)
+
 def forward(model, ids):
-    time.sleep(float(sys.argv[3]))
+    if next(calls) == int(sys.argv[3]):
+        os.kill(os.getpid(), signal.SIGKILL)
     model(ids)
 
 torch.set_num_threads(1)
@@ -271,7 +273,7 @@ with open(sys.argv[2] + os.environ.get("RANK", "0"), "w") as file:
 
 @pytest.fixture
 def program(tmp_path):
-    """A program that surveys, and the environment in which it runs."""
+    """A program that surveys and that is killed in its call of a given number, and the environment in which it runs."""
     path = tmp_path / "program.py"
     path.write_text(PROGRAM)
     places = [str(Path(regard.__file__).parents[1]), str(Path(__file__).parents[1])]
@@ -300,27 +302,17 @@ def test_several_processes_give_what_one_gives(program, tmp_path):
 def test_a_killed_survey_loses_at_most_one_batch(program, tmp_path):
     path, environment = program
     state = tmp_path / "state"
-    arguments = [sys.executable, str(path), str(state), str(tmp_path / "out"), "0.3"]
-    process = subprocess.Popen(arguments, env=environment)
-    try:
-        for _ in range(1200):
-            written = list(state.glob("run-*.json"))
-            if written and json.loads(written[0].read_text())["texts"] >= 6:
-                break
-            assert process.poll() is None, "the survey ended before it was killed"
-            time.sleep(0.05)
-        process.send_signal(signal.SIGKILL)
-    finally:
-        process.kill()
-        process.wait()
+    arguments = [sys.executable, str(path), str(state), str(tmp_path / "out"), "8"]
+    assert subprocess.run(arguments, env=environment, check=False).returncode == -signal.SIGKILL
     kept = json.loads(next(state.glob("run-*.json")).read_text())["texts"]
-    assert 6 <= kept < 17
-    read = []
+    whole_read, read = [], []
     found = survey(
         Encoder(), corpus(), batch=2, state=state, forward=lambda model, ids: (read.append(len(ids)), model(ids))
     )
     assert sum(read) == sum(bool(text) for text in corpus()[kept:])
-    whole = survey(Encoder(), corpus(), batch=2)
+    whole = survey(Encoder(), corpus(), batch=2, forward=lambda model, ids: (whole_read.append(len(ids)), model(ids)))
+    before_the_kill = sum(whole_read[:7])
+    assert before_the_kill - 2 <= sum(bool(text) for text in corpus()[:kept]) <= before_the_kill
     assert (found.texts, found.tokens) == (whole.texts, whole.tokens)
     assert_alike(values_of(found), values_of(whole))
 
