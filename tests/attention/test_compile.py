@@ -194,7 +194,7 @@ def test_the_drop_in_compiles_whole(backend, need_weights, normalizer):
     ids=["bahdanau", "luong", "local-p"],
 )
 def test_a_decoder_compiles_whole(options):
-    config = TranslatorConfig(13, 13, embedding_dim=10, hidden_dim=14, dropout=0.0, **options)
+    config = TranslatorConfig(13, 13, embedding=10, hidden=14, dropout=0.0, **options)
     model = RecurrentTranslator(config).eval()
     source = torch.randint(3, 13, (B, K))
     with torch.no_grad():

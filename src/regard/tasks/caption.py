@@ -7,30 +7,20 @@ import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from regard.configuration import check_at_least
+from regard.models.vision.configs import CaptionerConfig as ModelConfig
 from regard.tasks.inputs.image import (
     ImageInput,
     ImageOptions,
     ImageTraining,
-    NetworkOptions,
     generated_scenes,
     image_box,
     network_facts,
 )
 from regard.tasks.lazy import np, torch
-from regard.tasks.options import (
-    MOST_FEATURES,
-    MOST_HEADS,
-    MOST_LAYERS,
-    EvaluationOptions,
-    SearchOptions,
-    TokenOptions,
-    check_heads,
-    check_meaning,
-    fill_defaults,
-    model_fields,
-)
+from regard.tasks.options import EvaluationOptions, SearchOptions, TokenOptions
 from regard.tasks.outputs.text import (
     TextEvaluation,
     TextExperiment,
@@ -42,7 +32,6 @@ from regard.tasks.outputs.text import (
 from regard.tasks.outputs.text_metrics import caption_scores
 from regard.tasks.pointing import AttendedCaption, Pointing, pointing
 from regard.tasks.trained_run import draw_figures
-from regard.training.sections import check_at_least, check_between, check_choices, check_probabilities
 from regard.training.task import Metric, Prediction
 
 if TYPE_CHECKING:
@@ -81,78 +70,6 @@ class DataConfig(ImageOptions, TokenOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_at_least(self, 1, "min_count")
-
-
-_OF_RECURRENT = (
-    "cell", "readout", "gated", "query_token", "doubly_stochastic", "hard_estimator", "entropy_weight",
-)  # fmt: skip
-_OF_TRANSFORMER = ("heads", "feedforward")
-_OF_SCRATCH = ("grid", "stages", "blocks", "patch", "weigh")
-
-
-@dataclass(frozen=True)
-class ModelConfig(NetworkOptions):
-    """The model of a run, without the size of its vocabulary."""
-
-    attention: Literal["soft", "hard", "transformer", "none"] = "soft"
-    """soft or hard (Show, Attend and Tell), transformer (a Transformer decoder) or none (only the mean of the grid)."""
-    weigh: Literal["none", "se", "cbam"] = "none"
-    """What each residual block weighs: none, se (channels) or cbam (channels and positions)."""
-    embedding: int | None = None
-    """Features of an embedded token and of the readout. Default: 256; a transformer has hidden features everywhere."""
-    hidden: int = 256
-    """Features of a decoder state."""
-    layers: int | None = None
-    """Layers of the decoder. Default: 1; transformer: 2."""
-    cell: Literal["lstm", "gru"] = "lstm"
-    """lstm or gru; a transformer has none."""
-    readout: Literal["tanh", "maxout"] = "tanh"
-    """tanh or maxout; a transformer has none."""
-    score: Literal["additive", "concat", "dot", "general", "scaled_dot"] | None = None
-    """additive (= concat), dot, general or scaled_dot. Default: additive; transformer: scaled_dot."""
-    gated: bool = True
-    """soft, hard: a number from 0 to 1 multiplies the context of each step."""
-    query_token: bool = True
-    """soft, hard: the attention depends on the last word, too; --no-query-token: only on the state before it, as in the
-    paper."""
-    doubly_stochastic: float = 0.0
-    """soft: weight of the term that makes the decoder attend to every part of the image."""
-    hard_estimator: Literal["reinforce", "straight_through"] = "reinforce"
-    """hard: reinforce or straight_through."""
-    entropy_weight: float = 0.01
-    """hard with reinforce: weight of the entropy bonus."""
-    heads: int = 8
-    """transformer: heads; a divisor of hidden."""
-    feedforward: int = 1024
-    """transformer: units of the hidden layer of the feedforward networks."""
-    dropout: float = 0.3
-    """Dropout rate, 0 to below 1."""
-    tied: bool = True
-    """Output matrix and embedding are one matrix."""
-
-    def __post_init__(self) -> None:
-        check_choices(self)
-        transformer, kind = self.attention == "transformer", f"attention {self.attention!r}"
-        check_meaning(self, _OF_RECURRENT if transformer else _OF_TRANSFORMER, kind)
-        # A configuration that was written has the embedding of a Transformer filled in.
-        if transformer and self.embedding != self.hidden:
-            check_meaning(self, ("embedding",), kind)
-        if self.backbone:
-            check_meaning(self, _OF_SCRATCH, "a backbone")
-        for name, owner in (("doubly_stochastic", "soft"), ("hard_estimator", "hard"), ("entropy_weight", "hard")):
-            if self.attention != owner:
-                check_meaning(self, (name,), kind)
-        if self.attention == "none":
-            check_meaning(self, ("score", "gated", "query_token"), kind)
-        fill_defaults(self, embedding=self.hidden if transformer else 256, layers=2 if transformer else 1)
-        super().__post_init__()
-        check_between(self, 1, MOST_FEATURES, "embedding", "hidden", "feedforward")
-        check_between(self, 1, MOST_LAYERS, "layers")
-        check_between(self, 1, MOST_HEADS, "heads")
-        check_at_least(self, 0, "doubly_stochastic", "entropy_weight")
-        check_probabilities(self, "dropout")
-        if transformer:
-            check_heads(self)
 
 
 @dataclass(frozen=True)
@@ -394,9 +311,9 @@ class TrainedCaptioner(TrainedText):
 
     def facts(self) -> str:
         config = self.model.config
-        if self.config.model.attention == "transformer":
+        if config.architecture == "transformer":
             return f"Transformer, {config.layers} layers × {config.heads} heads, on {network_facts(config)}"
-        return f"{config.cell.upper()}, {config.attention.replace('none', 'no')} attention to {network_facts(config)}"
+        return f"{config.architecture.upper()}, {config.attention.replace('none', 'no')} attention to {network_facts(config)}"
 
 
 class CaptionTask(TextTask):
@@ -417,7 +334,7 @@ class CaptionTask(TextTask):
     experiment = CaptionExperiment
     trained = TrainedCaptioner
     model_class = "regard.models.vision.captioner:Captioner"
-    variant = ("model", "attention")
+    variant = ("model", "architecture")
     picture_prefix = "caption"
     sample_names = ("image", "true", "caption")
     lack = "which does not caption images"
@@ -440,30 +357,13 @@ class CaptionTask(TextTask):
     def longest(self, run: Any, model: Any, batch: Any) -> int:
         return model.longest(run.data.max_length)
 
-    def build_model(self, run: Any, files: Mapping[str, Any], train: Any) -> Any:
-        from regard.models.vision.recurrent_captioner import RecurrentCaptioner, RecurrentCaptionerConfig
-        from regard.models.vision.transformer_captioner import TransformerCaptioner, TransformerCaptionerConfig
+    def check_run(self, run: Any) -> None:
+        run.training.check_backbone(run.model)
 
-        model = run.model
-        shared = {
-            **model.grid_fields(run.data.image_size),
-            "target_vocabulary": len(files["tokenizer"]),
-            "tied_embeddings": model.tied,
-        }
-        if model.attention == "transformer":
-            fields = model_fields(
-                model, TransformerCaptionerConfig, **shared, dim=model.hidden, score=model.score or "scaled_dot"
-            )
-            return TransformerCaptioner(TransformerCaptionerConfig(**fields))
-        fields = model_fields(
-            model,
-            RecurrentCaptionerConfig,
-            **shared,
-            embedding_dim=model.embedding,
-            hidden_dim=model.hidden,
-            score=model.score or "additive",
-        )
-        return RecurrentCaptioner(RecurrentCaptionerConfig(**fields))
+    def data_fields(self, run: Any, files: Mapping[str, Any], train: Any) -> dict[str, Any]:
+        side, longest = run.data.image_size, run.data.max_length
+        sizes = {"image_height": side, "image_width": side, "target_vocabulary": len(files["tokenizer"])}
+        return {**sizes, "max_length": longest + 1}
 
 
 TASK = CaptionTask()

@@ -7,6 +7,7 @@ options, its model, and what is peculiar to it.
 
 from __future__ import annotations
 
+import dataclasses
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
@@ -63,15 +64,21 @@ class TableTask(Task):
     def results(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
         return (f"pictures/{self.picture_prefix}-[0-9]*.png", *self.input.results)
 
-    @abstractmethod
     def build_model(self, run: RunConfig[Any, Any, Any], files: Mapping[str, Any], train: Examples | None) -> nn.Module:
-        """A new model.
+        """A new model: that of the section ``model``, completed by what the data decide.
 
         Args:
             run: the configuration of the run.
             files: what `loaders` names: tokenizers, labels.
             train: the training examples; None: the model of a finished run is made again.
         """
+        from regard.models.checkpoint import create_model
+
+        return create_model(dataclasses.replace(run.model, **self.data_fields(run, files, train)))
+
+    def data_fields(self, run: Any, files: Mapping[str, Any], train: Any) -> dict[str, Any]:
+        """The fields of the model's configuration that the data decide; arguments as in `build_model`."""
+        raise NotImplementedError(f"the task {self.name!r} has neither a model of its own nor the sizes of one")
 
     def model_kind(self) -> type[nn.Module] | None:
         """The class of the model, if `regard.models` saves it with its configuration; None: `build_model` makes it."""

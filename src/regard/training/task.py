@@ -410,10 +410,6 @@ class Task(ABC):
         """Draw the pictures of a finished run; returns the files."""
         return folder.draw_curves({f"val_{metric.name}": metric.label for metric in self.metrics})
 
-    def upgraded(self, sections: dict[str, Any]) -> dict[str, Any]:
-        """The sections that version 0.1 wrote, with the names of today."""
-        return sections
-
 
 def _options(kind: type[Any], options: dict[str, Any]) -> Any:
     known = {field.name for field in dataclasses.fields(kind)}

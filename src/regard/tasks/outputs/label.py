@@ -10,15 +10,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from regard.atomic_file import write_atomically
+from regard.configuration import check_between, check_probabilities
 from regard.errors import ArgumentError, RunError
 from regard.tasks.inputs.input import chunks
 from regard.tasks.lazy import F, np, torch
-from regard.tasks.options import MOST_BATCH, MOST_HEADS, BatchOptions, EvaluationOptions, Normalizer
+from regard.tasks.options import MOST_BATCH, BatchOptions, EvaluationOptions
 from regard.tasks.task import SAMPLES, TableExperiment, TableTask, gathered
 from regard.tasks.trained_run import RunEvaluation, TrainedRun
 from regard.training.config import TrainingConfig
 from regard.training.run_folder import RunFolder
-from regard.training.sections import check_between, check_choices, check_probabilities
 from regard.training.task import Evaluation, Metric, Prediction, StepLoss, ValidationResult
 
 if TYPE_CHECKING:
@@ -48,24 +48,6 @@ class LabelTraining(TrainingConfig):
         super().__post_init__()
         check_between(self, 1, MOST_BATCH, "batch_size")
         check_probabilities(self, "label_smoothing")
-
-
-@dataclass(frozen=True)
-class PoolingOptions:
-    """How the annotations of an input become one vector."""
-
-    pooling: Literal["attention", "mean", "max"] = "attention"
-    """attention (with a learned query), mean or max."""
-    pooling_heads: int = 1
-    """attention pooling: learned queries."""
-    score: Literal["additive", "concat", "cosine", "distance", "dot", "general", "mlp", "scaled_dot"] = "additive"
-    """attention pooling: additive, concat, cosine, distance, dot, general, mlp or scaled_dot."""
-    normalizer: Normalizer = "softmax"
-    """attention pooling: softmax, sparsemax, entmax15 or sigmoid."""
-
-    def __post_init__(self) -> None:
-        check_choices(self)
-        check_between(self, 1, MOST_HEADS, "pooling_heads")
 
 
 class LabelExperiment(TableExperiment):

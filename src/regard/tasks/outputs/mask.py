@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from regard.configuration import check_between
 from regard.errors import DataError
 from regard.tasks.inputs.input import chunks
 from regard.tasks.lazy import F, torch
@@ -16,7 +17,6 @@ from regard.tasks.outputs.label import draw_confusion
 from regard.tasks.task import SAMPLES, TableExperiment, TableTask, gathered
 from regard.tasks.trained_run import RunEvaluation, TrainedRun
 from regard.training.config import TrainingConfig
-from regard.training.sections import check_between
 from regard.training.task import Evaluation, Metric, Prediction, StepLoss, ValidationResult
 
 if TYPE_CHECKING:

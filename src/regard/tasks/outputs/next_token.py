@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from regard.configuration import check_at_least, check_between, check_finite
 from regard.errors import ArgumentError, RunError
 from regard.tasks.lazy import np, torch
 from regard.tasks.task import TableExperiment, TableTask, gathered
 from regard.tasks.trained_run import RunEvaluation, TrainedRun
-from regard.training.sections import check_at_least, check_between, check_finite
 from regard.training.task import Metric, Prediction, StepLoss, ValidationResult
 
 if TYPE_CHECKING:

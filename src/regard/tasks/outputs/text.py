@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from regard.atomic_file import write_atomically
+from regard.configuration import check_probabilities
 from regard.errors import ArgumentError, RunError
 from regard.tasks.inputs.input import chunks, tokenizer_path
 from regard.tasks.inputs.text import text_tokenizer
@@ -19,7 +20,6 @@ from regard.tasks.options import SearchOptions, search_line
 from regard.tasks.task import SAMPLES, TableExperiment, TableTask, gathered
 from regard.tasks.trained_run import RunEvaluation, TrainedRun
 from regard.training.config import TrainingConfig
-from regard.training.sections import check_probabilities
 from regard.training.task import Evaluation, Prediction, StepLoss, ValidationResult
 
 if TYPE_CHECKING:
