@@ -26,8 +26,8 @@ CAPTIONERS = {
 CLASSIFIERS = {
     "images-vit": {"hidden": 8, "layers": 2, "heads": 2},
     "images-vit-pooled": {"hidden": 8, "layers": 1, "heads": 2, "pooling": "attention"},
-    "images-se": {"network": "se", "grid": 16, "stages": 1, "patch": 8},
-    "images-cbam": {"network": "cbam", "grid": 16, "stages": 1, "patch": 8, "pooling": "attention"},
+    "images-se": {"architecture": "cnn", "gate": "se", "grid": 16, "stages": 1, "patch": 8},
+    "images-cbam": {"architecture": "cnn", "gate": "cbam", "grid": 16, "stages": 1, "patch": 8, "pooling": "attention"},
 }
 MADE = {}
 """Name → folder, for all tests of a process."""

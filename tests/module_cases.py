@@ -37,9 +37,9 @@ TRANSFORMER = {
 
 
 def _classifier(**options: object) -> torch_nn.Module:
-    sizes = {"hidden": DIM, "dropout": 0.0, "word_dropout": 0.0, **options}
-    if options["architecture"] == "none":
-        sizes["embedding"] = sizes.pop("hidden")
+    sizes = {"dropout": 0.0, "word_dropout": 0.0, **options}
+    sizes |= {} if options["architecture"] == "none" else {"hidden": DIM}
+    sizes |= {} if options["architecture"] == "transformer" else {"embedding": 8}
     return models.TextClassifier(models.TextClassifierConfig(WORDS, 3, **sizes))  # type: ignore[arg-type]
 
 
@@ -116,7 +116,9 @@ MODELS: dict[str, Callable[[], torch_nn.Module]] = {
             **IMAGE, labels=3, architecture="cnn", gate="cbam", pooling="mean", grid=16, stages=1, patch=4
         )
     ),
-    "RecurrentCaptioner": lambda: RecurrentCaptioner(models.CaptionerConfig(**GRID, embedding=5, hidden=7, dropout=0.0)),
+    "RecurrentCaptioner": lambda: RecurrentCaptioner(
+        models.CaptionerConfig(**GRID, embedding=5, hidden=7, dropout=0.0)
+    ),
     "TransformerCaptioner": lambda: TransformerCaptioner(
         models.CaptionerConfig(**GRID, architecture="transformer", hidden=6, heads=2, feedforward=5, dropout=0.0)
     ),

@@ -36,14 +36,15 @@ TRANSLATORS = {
 
 CLASSIFIERS = {
     "classify": {"embedding": 8, "hidden": 8, "pooling_heads": 3},
-    "classify-transformer": {"encoder": "transformer", "hidden": 8, "heads": 2, "layers": 2, "window": 2},
+    "classify-transformer": {"architecture": "transformer", "hidden": 8, "heads": 2, "layers": 2, "window": 2},
     "classify-mean": {"embedding": 8, "hidden": 8, "pooling": "mean"},
 }  # fmt: skip
 
 SUMMARIZERS = {
     "summarize": {"embedding": 6, "hidden": 10},
     "summarize-transformer": {
-        "model": "transformer", "dim": 12, "heads": 2, "feedforward": 13, "encoder_layers": 1, "decoder_layers": 2,
+        "architecture": "transformer", "hidden": 12, "heads": 2, "feedforward": 13,
+        "encoder_layers": 1, "decoder_layers": 2,
     },
 }  # fmt: skip
 

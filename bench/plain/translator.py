@@ -28,7 +28,7 @@ class PlainTranslator(nn.Module):
 
     def __init__(self, config: TranslatorConfig):
         super().__init__()
-        E, H, V = config.embedding_dim, config.hidden_dim, config.target_vocabulary
+        E, H, V = config.embedding, config.hidden, config.target_vocabulary
         self.config = config
         self.before_cell = config.attention in ("bahdanau", "hard")
         self.loops = self.before_cell or (config.attention == "luong" and config.input_feeding)

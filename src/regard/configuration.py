@@ -143,7 +143,7 @@ class Configuration:
         check_choices(self)
         for field in dataclasses.fields(self):
             if "defaults" in field.metadata and getattr(self, field.name) is None:
-                fill(self, **{field.name: self._default(field)})
+                fill(self, **{field.name: self.usual(field)})
         for field in dataclasses.fields(self):
             self._check_meaning(field)
             value, within = getattr(self, field.name), field.metadata.get("within")
@@ -173,6 +173,10 @@ class Configuration:
             raise ArgumentError(f"architecture must be {' or '.join(architectures)} here; it is {architecture!r}")
         return self
 
+    def has_meaning(self, name: str) -> bool:
+        """Whether a field has a meaning with the values of the others."""
+        return self.unmet_need(next(field for field in dataclasses.fields(self) if field.name == name)) is None
+
     def unmet_need(self, field: "dataclasses.Field[Any]") -> str | None:
         """Returns the name of another field with whose value this one has no meaning; None: it has one."""
         for name, allowed in field.metadata.get("needs", {}).items():
@@ -183,21 +187,21 @@ class Configuration:
 
     def _check_meaning(self, field: "dataclasses.Field[Any]") -> None:
         value, unmet = getattr(self, field.name), self.unmet_need(field)
-        usual = self._default(field) if "defaults" in field.metadata else field.default
-        if unmet is None or value == usual:
+        if unmet is None or value == self.usual(field):
             return
         other, allowed = getattr(self, unmet), field.metadata["needs"][unmet]
         if allowed is True:
             raise ArgumentError(f"{field.name} needs {unmet}; leave it out, or give both")
         known = choices(typing.get_type_hints(type(self))[unmet])
-        wanted = " or ".join(
-            repr(one) for one in known if one in (allowed if isinstance(allowed, tuple) else (allowed,))
-        )
+        wanted = " or ".join(repr(one) for one in known if one in _several(allowed))
         hint = f", only with {wanted}" if wanted else ""
         raise ArgumentError(f"{field.name} has no meaning with {unmet} {other!r}{hint}; leave it out")
 
-    def _default(self, field: "dataclasses.Field[Any]") -> Any:
-        defaults = field.metadata["defaults"]
+    def usual(self, field: "dataclasses.Field[Any]") -> Any:
+        """Returns the default of a field, which may vary."""
+        defaults = field.metadata.get("defaults")
+        if defaults is None:
+            return field.default
         chosen = (getattr(self, name, None) for name in CHOOSING)
         return next((defaults[value] for value in chosen if value in defaults), defaults[""])
 

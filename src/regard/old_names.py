@@ -5,7 +5,8 @@ get the names of today, and the command line, which suggests them. This file imp
 """
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+import difflib
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from regard.configuration import Configuration, fill
@@ -93,18 +94,24 @@ MOVED = {"backbone_weights": ("model", "training"), "freeze_backbone": ("model",
 _FORMER = {former: name for name, formers in RENAMED.items() for former in formers}
 
 
-def successor(name: str, known: Iterable[str]) -> tuple[str, bool] | None:
-    """Returns what a field is called here, and whether it had the other name in an earlier version.
+def unknown_name(what: str, name: str, known: Iterable[str], spell: Callable[[str], str] = repr) -> str:
+    """Returns a message about a field or an option that there is not, with what it may be called here.
 
     Args:
+        what: ``"option"``.
         name: the unknown field.
         known: the fields that there are.
+        spell: writes the name of a field.
     """
-    names = set(known)
+    names = list(known)
     former = _FORMER.get(name)
     if former in names:
-        return former, True
-    return next(((one, False) for one in FOREIGN.get(name, ()) if one in names), None)
+        return f"{spell(name)} is now {spell(former)}"
+    here = next((one for one in FOREIGN.get(name, ()) if one in names), None)
+    if here is not None:
+        return f"there is no {what} {spell(name)}; here it is {spell(here)}"
+    nearest = difflib.get_close_matches(spell(name), map(spell, names), n=1)
+    return f"there is no {what} {spell(name)}" + (f"; did you mean {nearest[0]}?" if nearest else "")
 
 
 def upgraded(kind: Any, fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -116,6 +123,10 @@ def upgraded(kind: Any, fields: Mapping[str, Any]) -> dict[str, Any]:
     """
     known = {field.name: field for field in dataclasses.fields(kind)}
     renamed, has_old = dict[str, Any](), False
+    if {"dim", "hidden"} <= fields.keys():  # the sizes of a Transformer and of a recurrent network
+        fields = dict(fields)
+        other = "hidden" if "transformer" in (fields.get("model"), fields.get("architecture")) else "dim"
+        del fields[other]
     for name, value in fields.items():
         if name in known or _FORMER.get(name) not in known:
             current = {name: value}
@@ -168,8 +179,10 @@ def _meaningful(kind: Any, fields: dict[str, Any]) -> dict[str, Any]:
         return fields
     probe = object.__new__(kind)
     for field in dataclasses.fields(kind):
-        if field.name in fields or field.default is not None:
-            fill(probe, **{field.name: fields.get(field.name, field.default)})
+        fill(probe, **{field.name: fields.get(field.name, field.default)})
+    for field in dataclasses.fields(kind):
+        if getattr(probe, field.name) is None:
+            fill(probe, **{field.name: probe.usual(field)})
     unknown = fields.keys() - {field.name for field in dataclasses.fields(kind)}
     return {
         field.name: fields[field.name]

@@ -48,7 +48,7 @@ CASES = {
     "luong, local": (lambda: translator(attention="luong", scope="local-p", input_feeding=False), text_loss),
     "none": (lambda: translator(attention="none"), text_loss),
     "copies": (
-        lambda: models.RecurrentPointerGenerator(models.PointerConfig(V, V, **RECURRENT, coverage=True)),
+        lambda: models.RecurrentPointerGenerator(models.PointerConfig(V, V, **RECURRENT, tied="target", coverage=True)),
         text_loss,
     ),
     "transformer": (
@@ -59,7 +59,7 @@ CASES = {
     ),
     "transformer copies": (
         lambda: models.TransformerPointerGenerator(
-            models.PointerConfig(V, V, **TRANSFORMER, encoder_layers=1, decoder_layers=1)
+            models.PointerConfig(V, V, **TRANSFORMER, tied="target", encoder_layers=1, decoder_layers=1)
         ),
         text_loss,
     ),
@@ -88,7 +88,7 @@ CASES = {
     ),
     "transformer transcriber": (
         lambda: transcriber.TransformerTranscriber(
-            transcriber.TranscriberConfig(**HEARING, **HEARD, target_vocabulary=V)
+            transcriber.TranscriberConfig(**HEARING, **HEARD, target_vocabulary=V, decoder_layers=1, encoder_layers=1, ctc_weight=0.0)
         ),
         lambda model: model.loss(*SOUND, TARGET, TARGET_LENGTHS).total,
     ),

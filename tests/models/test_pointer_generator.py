@@ -31,7 +31,7 @@ KINDS = {
 
 def make(**options):
     torch.manual_seed(11)
-    if "architecture" in options:
+    if options.get("architecture") == "transformer":
         sizes = {"hidden": 12, "heads": 2, "feedforward": 17, "encoder_layers": 2, "decoder_layers": 2, "dropout": 0.0}
         config = PointerConfig(VOCABULARY, VOCABULARY, **{**sizes, **options})
         return TransformerPointerGenerator(config).double().eval()

@@ -17,7 +17,7 @@ from regard.tasks import registry
 
 TEXT = "--tokenizer word --vocabulary 200"
 TINY = "--embedding 6 --hidden 8"
-TRANSFORMER = "--model transformer --dim 8 --heads 2 --feedforward 9 --encoder-layers 1 --decoder-layers 1"
+TRANSFORMER = "--architecture transformer --hidden 8 --heads 2 --feedforward 9 --encoder-layers 1 --decoder-layers 1"
 TRANSLATE = f"--bundled 90 --validation-pairs 7 --tokens-per-batch 300 {TEXT}"
 LANGUAGE = (
     "--train bundled --bundled 60 --validation-tokens 50 --tokenizer char --context 13 --layers 1 --hidden 8 --heads 2 "
@@ -27,7 +27,7 @@ SUMMARIZE = "--bundled 40 --validation-articles 5 --tokens-per-batch 500"
 CAPTION = f"--bundled 23 --batch-size 5 --max-length 7 --grid 8 --stages 2 --jitter 0.1 {TINY}"
 RUNS = {
     "translate": f"{TRANSLATE} {TINY} --scheduled-sampling 0.2",
-    "translate-transformer": f"{TRANSLATE} --attention transformer --hidden 12 --heads 2 --feedforward 13",
+    "translate-transformer": f"{TRANSLATE} --architecture transformer --hidden 12 --heads 2 --feedforward 13",
     "language": LANGUAGE,
     "language-consecutive": f"{LANGUAGE} --windows consecutive",
     "classify": f"--bundled 120 --batch-size 20 --vocabulary 200 {TINY}",
@@ -35,7 +35,7 @@ RUNS = {
     "summarize-transformer": f"{SUMMARIZE} {TRANSFORMER}",
     "caption": CAPTION,
     "caption-hard": f"{CAPTION} --attention hard",
-    "images": "--bundled 23 --batch-size 5 --network cbam --grid 16 --stages 1 --patch 8 --flip",
+    "images": "--bundled 23 --batch-size 5 --architecture cnn --gate cbam --grid 16 --stages 1 --patch 8 --flip",
     "segment": "--bundled 21 --batch-size 5 --channels 4 --levels 3 --blocks 1 --decoder-channels 8",
     "transcribe": f"--bundled 20 --batch-size 4 --pyramid-layers 1 --decoder-hidden 8 --score-features 5 {TINY}",
     "sounds": "--bundled 60 --batch-size 12 --pyramid-layers 1 --hidden 8",

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 from cyclopts import Group, Parameter
 from docstring_parser import parse_from_object
 
+from regard.cli.option_errors import option
 from regard.configuration import option_fields, option_help, option_types
 
 
@@ -69,11 +70,6 @@ def signature(panels: Iterable[Panel], positional: Iterable[inspect.Parameter] =
     """
     groups = [(panel, Group.create_ordered(panel.title)) for panel in panels if panel.fields]
     return inspect.Signature([*positional, *(option for panel, group in groups for option in panel.parameters(group))])
-
-
-def option(name: str) -> str:
-    """Returns the option of a field: ``--learning-rate`` for ``learning_rate``."""
-    return f"--{name.replace('_', '-')}"
 
 
 def field_names(kind: type[Any]) -> tuple[str, ...]:

@@ -75,7 +75,9 @@ def compose_config(task: "Task", file: Path | None, options: Mapping[str, Any]) 
         for section, kind in kinds.items()
     }
     with options_named(all_options(task)):
-        return RunConfig(task.name, **{section: kind(**fields[section]) for section, kind in kinds.items()})
+        config = RunConfig(task.name, **{section: kind(**fields[section]) for section, kind in kinds.items()})
+        task.check_run(config)
+        return config
 
 
 def resume_config(task: "Task", old: RunConfig[Any, Any, Any], options: Mapping[str, Any]) -> RunConfig[Any, Any, Any]:

@@ -209,7 +209,7 @@ class PointerConfig(TransformerOptions, TextToTextConfig):
     # What a translator has besides, and a copying one not; only softmax gives each word a weight above 0.
     normalizer: ClassVar[Any] = "softmax"
     scope: ClassVar[str] = "global"
-    window, max_source, hard_estimator, entropy_weight = 0, 0, "reinforce", 0.0
+    window, max_source, hard_estimator, entropy_weight = 10, 0, "reinforce", 0.0
     models: ClassVar[dict[str, str]] = {
         **dict.fromkeys(RECURRENT, "regard.models.recurrent_pointer_generator:RecurrentPointerGenerator"),
         "transformer": "regard.models.transformer_pointer_generator:TransformerPointerGenerator",

@@ -313,7 +313,8 @@ class TrainedCaptioner(TrainedText):
         config = self.model.config
         if config.architecture == "transformer":
             return f"Transformer, {config.layers} layers × {config.heads} heads, on {network_facts(config)}"
-        return f"{config.architecture.upper()}, {config.attention.replace('none', 'no')} attention to {network_facts(config)}"
+        attention = config.attention.replace("none", "no")
+        return f"{config.architecture.upper()}, {attention} attention to {network_facts(config)}"
 
 
 class CaptionTask(TextTask):
@@ -334,7 +335,7 @@ class CaptionTask(TextTask):
     experiment = CaptionExperiment
     trained = TrainedCaptioner
     model_class = "regard.models.vision.captioner:Captioner"
-    variant = ("model", "architecture")
+    variant = ("model", "attention", "architecture")
     picture_prefix = "caption"
     sample_names = ("image", "true", "caption")
     lack = "which does not caption images"

@@ -38,13 +38,14 @@ class TableTask(Task):
         picture_prefix: start of the names of the pictures of predictions.
         model_class: module and class of a model that `regard.models` saves with its configuration; None: `build_model`
             makes it again.
-        variant: section and name of the option that distinguishes runs, for the name of a run; None: none.
+        variant: a section, and the options of which the first that has a meaning distinguishes runs, for the name of a
+            run; None: none.
         lack: says of a model of another class why it cannot be used: ``"which does not translate"``.
     """
 
     input: ClassVar[Input]
     model_class: ClassVar[str | None] = None
-    variant: ClassVar[tuple[str, str] | None] = None
+    variant: ClassVar[tuple[str, ...] | None] = None
     lack: ClassVar[str] = "which is the model of another task"
 
     def __init_subclass__(cls) -> None:
@@ -90,8 +91,10 @@ class TableTask(Task):
     def run_name(self, config: RunConfig[Any, Any, Any]) -> str:
         if self.variant is None:
             return self.name
-        section, option = self.variant
-        return f"{self.name}-{getattr(getattr(config, section), option)}"
+        section, *names = self.variant
+        fields = getattr(config, section)
+        name = next((one for one in names[:-1] if fields.has_meaning(one)), names[-1])
+        return f"{self.name}-{getattr(fields, name)}"
 
     @abstractmethod
     def loaders(self) -> dict[str, tuple[str, Callable[[Path], Any]]]:
@@ -111,9 +114,6 @@ class TableTask(Task):
     def target(self, files: Mapping[str, Any]) -> Encodes:
         """What encodes the texts or labels that are predicted."""
         return list(files.values())[-1]
-
-    def check_run(self, run: RunConfig[Any, Any, Any]) -> None:
-        """Raise ArgumentError if sections of a configuration do not fit each other."""
 
     def validation_limit(self, run: RunConfig[Any, Any, Any]) -> int:
         """Largest number of validation examples; 0: all."""

@@ -385,7 +385,7 @@ class TranslateTask(TextTask):
     experiment = TextExperiment
     trained = TrainedTranslator
     model_class = "regard.models.translator:Translator"
-    variant = ("model", "architecture")
+    variant = ("model", "attention", "architecture")
     picture_prefix = "alignment"
     sample_names = ("source", "reference", "translation")
     lack = "which does not translate"

@@ -1,7 +1,6 @@
 """Sections of a configuration: frozen dataclasses that are built from the content of a file."""
 
 import dataclasses
-import difflib
 import reprlib
 import typing
 from collections.abc import Mapping
@@ -10,6 +9,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from regard.configuration import is_union, option_fields, option_types
 from regard.errors import MissingPartError, RunError
+from regard.old_names import unknown_name
 
 T = TypeVar("T")
 
@@ -73,9 +73,7 @@ def checked_fields(kind: type[Any], content: object, where: str) -> dict[str, An
     hints = option_types(kind)
     for name, value in content.items():
         if name not in hints:
-            nearest = difflib.get_close_matches(shown(name), hints, n=1)
-            hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
-            raise RunError(f"{where} has a field {shown(name)} that this version of regard doesn't know{hint}")
+            raise RunError(f"{where}: {unknown_name('field', str(name), hints, shown)}")
         if type(value) is int and abs(value) >= 1 << 63:
             raise RunError(f"{where}.{name} must be below 2⁶³; it is {shown(value)}")
         try:

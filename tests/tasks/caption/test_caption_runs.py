@@ -135,9 +135,10 @@ def test_inputs_that_are_no_images(image_run, tmp_path):
 
 def test_options_out_of_range():
     for bad in (
-        {"attention": "transformer", "cell": "gru"}, {"heads": 4}, {"attention": "hard", "doubly_stochastic": 1.0},
-        {"entropy_weight": 0.5}, {"backbone": "timm:x", "stages": 2}, {"backbone_weights": "a.pth"}, {"hidden": 0},
-        {"dropout": 1.0}, {"attention": "transformer", "hidden": 30}, {"attention": "none", "score": "dot"},
+        {"readout": "maxout", "architecture": "transformer"}, {"heads": 4},
+        {"attention": "hard", "doubly_stochastic": 1.0},
+        {"entropy_weight": 0.5}, {"backbone": "timm:x", "stages": 2}, {"hidden": 0},
+        {"dropout": 1.0}, {"architecture": "transformer", "hidden": 30}, {"attention": "none", "score": "dot"},
     ):  # fmt: skip
         with pytest.raises(ArgumentError):
             ModelConfig(**bad)

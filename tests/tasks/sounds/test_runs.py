@@ -72,7 +72,7 @@ def test_a_folder_of_classes_and_a_transformer(files, tmp_path):
         (tmp_path / "classes" / label).mkdir(parents=True, exist_ok=True)
         shutil.copy(files["train"].parent / name, tmp_path / "classes" / label / name)
     data = {"train": str(tmp_path / "classes"), "validation": None, "sound_column": None, "text_column": None}
-    model = {"encoder": "transformer", "heads": 2, "feedforward": 16, "encoder_layers": 1, "pooling": "mean"}
+    model = {"architecture": "transformer", "heads": 2, "feedforward": 16, "encoder_layers": 1, "pooling": "mean"}
     config = config_of(files, data, model, epochs=1)
     train(config, tmp_path / "run")
     trained = regard.load(tmp_path / "run")

@@ -56,7 +56,7 @@ def test_a_text_beyond_learned_positions_is_refused_in_one_line(run):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"cell": "gru"}, "cell has no meaning with attention 'transformer'"),
+        ({"attention": "luong"}, "attention has no meaning with architecture 'transformer'"),
         ({"heads": 5}, "heads must divide hidden, 12; it is 5"),
         ({"kv_heads": 4}, "kv_heads must divide heads, 2; it is 4"),
         ({"embedding": 7}, "embedding must be hidden, 12"),

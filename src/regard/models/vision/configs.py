@@ -235,7 +235,7 @@ class SegmenterConfig(Configuration):
     fusion_norm: Literal["batch", "layer"] = "layer"
     """Normalization of the global context of aff and iaff: batch (as in their paper, for large batches) or layer."""
     dropout: float = option(0.1, within=RATE)
-    """Probability that a channel is dropped before the last convolution, 0 to below 1."""
+    """Dropout rate of the channels before the last convolution, 0 to below 1."""
 
     models: ClassVar[dict[str, str]] = {"": "regard.models.vision.segmenter:Segmenter"}
 
