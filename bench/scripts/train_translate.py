@@ -110,7 +110,7 @@ def make_pair(kind: str, sizes: dict[str, int], arguments: argparse.Namespace, p
     if options is None:
         ours = TransformerTranslator(
             TranslatorConfig(
-                **sizes, architecture="transformer", hidden=arguments.hidden, 
+                **sizes, architecture="transformer", hidden=arguments.hidden,
                 heads=arguments.heads, feedforward=arguments.feedforward,
                 encoder_layers=arguments.layers, decoder_layers=arguments.layers, dropout=0.1,
             )

@@ -53,7 +53,8 @@ WORDS = {
 
 
 PLAIN_ROOMS = (
-    "biases", "explanations", "masks", "normalizers", "page", "pictures", "positions", "records", "viewer", "watching",
+    "biases", "explanations", "masks", "normalizers", "page", "pictures", "positions", "records", "tasks", "viewer",
+    "watching",
 )  # fmt: skip
 """Rooms in which a name says the noun that it stands for."""
 

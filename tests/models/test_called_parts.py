@@ -88,7 +88,9 @@ CASES = {
     ),
     "transformer transcriber": (
         lambda: transcriber.TransformerTranscriber(
-            transcriber.TranscriberConfig(**HEARING, **HEARD, target_vocabulary=V, decoder_layers=1, encoder_layers=1, ctc_weight=0.0)
+            transcriber.TranscriberConfig(
+                **HEARING, **HEARD, target_vocabulary=V, decoder_layers=1, encoder_layers=1, ctc_weight=0.0
+            )
         ),
         lambda model: model.loss(*SOUND, TARGET, TARGET_LENGTHS).total,
     ),

@@ -85,7 +85,7 @@ def test_each_step_is_a_distribution_and_the_loss_is_its_mean(extended, options)
 
 @pytest.mark.parametrize("options", KINDS.values(), ids=KINDS)
 def test_without_copying_it_is_the_translator(extended, options):
-    model = make(**{**options, "copy": False, "coverage": False})
+    model = make(**{**options, "copy": False, "coverage": False, "coverage_weight": 1.0})
     within = extended._replace(
         source=model.known(extended.source), target=model.known(extended.target)
     )  # fmt: skip

@@ -58,6 +58,8 @@ class DataConfig(ImageOptions, TokenOptions):
     image and caption (paths are relative to the file), or 'bundled' for generated scenes."""
     held_out: int = 1000
     """Training images that are used for validation when there are no validation data; at most a tenth of them."""
+    text_column: str | None = None
+    """Column of the texts, which are captions. Default: captions, or caption."""
     lowercase: bool = True
     """Turn captions into lower case."""
     vocabulary: int = 10000
@@ -66,6 +68,8 @@ class DataConfig(ImageOptions, TokenOptions):
     """word: a word that occurs fewer times in the training captions is unknown."""
     max_length: int = 40
     """Largest number of tokens of a caption; longer ones are cut in training."""
+
+    columns = ("image_column", "text_column")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -88,6 +92,11 @@ class PredictionConfig(SearchOptions):
 @dataclass(frozen=True)
 class EvaluationConfig(PredictionConfig, EvaluationOptions):
     """How a captioner is measured on a data set."""
+
+    image_column: str | None = None
+    """Column of the paths of the images. Default: as in training."""
+    text_column: str | None = None
+    """Column of the texts. Default: as in training."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -117,7 +126,7 @@ class Caption(Prediction):
     @property
     def word_texts(self) -> list[str]:
         """The words, as they are written."""
-        return ["".join(self.tokens[place].strip("▁␣·") for place in word) for word in self.words]
+        return ["".join(self.tokens[position].strip("▁␣·") for position in word) for word in self.words]
 
     @property
     def word_weights(self) -> NDArray[np.float32] | None:
@@ -191,12 +200,12 @@ class Evaluation(TextEvaluation):
     """Mean share of the weight that is on the object."""
     names: int
     """Names said."""
-    found: list[Caption]
+    predictions: list[Caption]
     """The captions."""
     rows: list[ImageRow]
     """The images with their true captions."""
 
-    examples: ClassVar[tuple[str, ...]] = ("found", "rows")
+    examples: ClassVar[tuple[str, ...]] = ("predictions", "rows")
 
     def lines(self) -> list[str]:
         first = (
@@ -217,12 +226,12 @@ class Evaluation(TextEvaluation):
         text = io.StringIO()
         writer = csv.writer(text, delimiter="\t", lineterminator="\n", quoting=csv.QUOTE_NONE, quotechar=None)
         writer.writerow(("image", "caption", "score", "true"))
-        for one, row in zip(self.found, self.rows, strict=True):
+        for one, row in zip(self.predictions, self.rows, strict=True):
             cells = row.picture.name, one.text, f"{one.score:.4f}", " | ".join(row.texts)
             writer.writerow([" ".join(cell.replace("\\", "/").split()) for cell in cells])
         paths = self.write_table(folder, f"evaluation-{name}.tsv", text.getvalue().splitlines(), name)
         folder.make_pictures()
-        figures = (one.figure() for one in self.found[:DRAWN])
+        figures = (one.figure() for one in self.predictions[:DRAWN])
         return [*paths, *draw_figures(folder.pictures, figures, f"caption-{name}")]
 
 
@@ -260,15 +269,15 @@ class TrainedCaptioner(TrainedText):
             )
         return written
 
-    def evaluation(self, found: WrittenTexts, options: EvaluationConfig) -> Evaluation:
-        rows, inputs, predictions = found.rows, found.inputs, found.predictions
+    def evaluation(self, written: WrittenTexts, options: EvaluationConfig) -> Evaluation:
+        rows, inputs, predictions = written.rows, written.inputs, written.predictions
         scores = caption_scores([one.text for one in predictions], [row.texts for row in rows])
         longest = self.model.longest(self.config.data.max_length)
         targets = [[ids[:longest] for ids in self.tokenizer.encode_batch(list(row.texts))] for row in rows]
         loss, _ = self.known_texts(inputs, targets, options.batch_size)
         measured = self._pointing(rows, predictions)
         return Evaluation(
-            **found.fields,
+            **written.fields,
             images=len(rows),
             captions=sum(len(row.texts) for row in rows),
             bleu1=scores.bleu[0],
@@ -283,15 +292,15 @@ class TrainedCaptioner(TrainedText):
             pointing_chance=None if measured is None else measured.chance,
             pointing_weight=None if measured is None else measured.weight,
             names=0 if measured is None else measured.names,
-            found=predictions,
+            predictions=predictions,
             rows=rows,
         )
 
-    def _pointing(self, rows: list[ImageRow], found: list[Caption]) -> Pointing | None:
+    def _pointing(self, rows: list[ImageRow], captions: list[Caption]) -> Pointing | None:
         if not self.model.attends or not any(row.objects for row in rows):
             return None
         attended = []
-        for one in found:
+        for one in captions:
             weights = one.word_weights
             assert weights is not None
             attended.append(AttendedCaption(one.word_texts, weights, one.grid, image_box(one.image)))

@@ -164,20 +164,20 @@ class TrainedClassifier(TrainedLabels):
         return self.model.attends and read_deciding(source, len(rows)) is not None
 
     def evaluation(
-        self, shared: dict[str, Any], source: Any, rows: Any, inputs: list[ReadText], found: Outputs
+        self, shared: dict[str, Any], source: Any, rows: Any, inputs: list[ReadText], outputs: Outputs
     ) -> Evaluation:
-        deciding = read_deciding(source, len(rows)) if found.weights else None
-        share = None if deciding is None else self._share(inputs, found, deciding)
+        deciding = read_deciding(source, len(rows)) if outputs.weights else None
+        share = None if deciding is None else self._share(inputs, outputs, deciding)
         return Evaluation(
             **shared, texts=len(inputs), attention_on_deciding=share, cut=sum(one.cut > 0 for one in inputs)
         )
 
-    def _share(self, inputs: Sequence[ReadText], found: Outputs, deciding: Sequence[frozenset[int]]) -> float:
+    def _share(self, inputs: Sequence[ReadText], outputs: Outputs, deciding: Sequence[frozenset[int]]) -> float:
         """The mean over texts and heads of the share of the weights on tokens of the deciding words."""
         from regard.data.text.words import word_spans
 
         total = 0.0
-        for one, weights, words in zip(inputs, found.weights, deciding, strict=True):
+        for one, weights, words in zip(inputs, outputs.weights, deciding, strict=True):
             spans_of_text = enumerate(word_spans(one.text))
             characters = {position for number, span in spans_of_text if number in words for position in span}
             groups, spans = words_of(self.tokenizer, one.text, weights.shape[1])

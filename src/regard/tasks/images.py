@@ -52,8 +52,12 @@ class DataConfig(ImageOptions):
     """Training images: a folder with a folder of images for each label, a .jsonl, .json, .tsv or .csv file with the
     columns image and label (paths are relative to the file), or 'bundled' for generated scenes, whose label is the
     shape of the one large object."""
+    label_column: str | None = None
+    """Column of the labels. Default: label."""
     held_out: int = 1000
     """Training images that are used for validation when there are no validation data; at most a tenth of them."""
+
+    columns = ("image_column", "label_column")
 
 
 @dataclass(frozen=True)
@@ -67,7 +71,16 @@ class ImageTrainingConfig(ImageTraining, LabelTraining):
 
 
 PredictionConfig = BatchOptions
-EvaluationConfig = EvaluationOptions
+
+
+@dataclass(frozen=True)
+class EvaluationConfig(EvaluationOptions):
+    """How a classifier of images is measured on a data set."""
+
+    image_column: str | None = None
+    """Column of the paths of the images. Default: as in training."""
+    label_column: str | None = None
+    """Column of the labels. Default: as in training."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -124,12 +137,12 @@ class Evaluation(LabelEvaluation):
     do not say where objects are, or the model has no attention."""
     pointing_chance: float | None
     """The share for cells drawn at random."""
-    found: list[ImageLabel]
+    labelled: list[ImageLabel]
     """The predictions."""
     rows: list[ImageRow]
     """The images with their true labels."""
 
-    examples: ClassVar[tuple[str, ...]] = ("predictions", "found", "rows")
+    examples: ClassVar[tuple[str, ...]] = ("predictions", "labelled", "rows")
     example: ClassVar[str] = "image"
 
     def counted(self) -> str:
@@ -142,7 +155,7 @@ class Evaluation(LabelEvaluation):
 
     def write(self, folder: RunFolder, name: str) -> list[Path]:
         """As for every classifier, and the first images with their weights."""
-        figures = (one.figure() for one in self.found[:DRAWN])
+        figures = (one.figure() for one in self.labelled[:DRAWN])
         return [*super().write(folder, name), *draw_figures(folder.pictures, figures, f"image-{name}")]
 
 
@@ -221,14 +234,14 @@ class TrainedImageClassifier(TrainedLabels):
         return self.model.attends
 
     def evaluation(
-        self, shared: dict[str, Any], source: Any, rows: list[ImageRow], inputs: list[InputImage], found: Outputs
+        self, shared: dict[str, Any], source: Any, rows: list[ImageRow], inputs: list[InputImage], outputs: Outputs
     ) -> Evaluation:
-        weights = found.weights or [None] * len(inputs)
-        outputs = zip(inputs, found.logits, weights, strict=True)
-        labelled: list[Any] = [self.labelled(one, logits, weight) for one, logits, weight in outputs]
+        weights = outputs.weights or [None] * len(inputs)
+        results = zip(inputs, outputs.logits, weights, strict=True)
+        labelled: list[Any] = [self.labelled(one, logits, weight) for one, logits, weight in results]
         pointing, chance = _pointing(rows, labelled)
         return Evaluation(
-            **shared, images=len(rows), pointing=pointing, pointing_chance=chance, found=labelled, rows=rows
+            **shared, images=len(rows), pointing=pointing, pointing_chance=chance, labelled=labelled, rows=rows
         )
 
     def check_drawable(self) -> None:
@@ -266,12 +279,12 @@ class TrainedImageClassifier(TrainedLabels):
         return f"{network_facts(config)}{weighed}, {config.pooling} pooling"
 
 
-def _pointing(rows: Sequence[ImageRow], found: Sequence[Any]) -> tuple[float | None, float | None]:
+def _pointing(rows: Sequence[ImageRow], labelled: Sequence[Any]) -> tuple[float | None, float | None]:
     """The pointing accuracy and that of cells drawn at random, over the images whose objects are known."""
     from regard.data.images.image_rows import cells_inside
 
     hits, chances = [], []
-    for row, one in zip(rows, found, strict=True):
+    for row, one in zip(rows, labelled, strict=True):
         if one.weights is None or not row.objects:
             continue
         inside = cells_inside([each.box for each in row.objects], one.grid, image_box(one.image))
@@ -290,6 +303,7 @@ class ImagesTask(LabelTask):
     data_config = DataConfig
     model_config = ModelConfig
     training_config = ImageTrainingConfig
+    evaluation_config = EvaluationConfig
     trained = TrainedImageClassifier
     model_class = "regard.models.vision.image_classifier:ImageClassifier"
     variant = ("model", "architecture")

@@ -131,18 +131,18 @@ class RunningText(Input):
 
         began_in = folder.manifest.read().began_in
 
-        def found(part: str) -> str:
+        def resolved(part: str) -> str:
             path = os.path.join(began_in, part)  # an absolute part stays as it is
             return path if os.path.exists(path) or glob.has_magic(part) else part
 
-        whole = found(source)
-        parts = [whole] if os.path.exists(whole) else [found(part.strip()) for part in source.split(",")]
+        whole = resolved(source)
+        parts = [whole] if os.path.exists(whole) else [resolved(part.strip()) for part in source.split(",")]
         return list(text_files(parts))
 
     def source_files(self, folder: RunFolder, source: str) -> tuple[Path, ...]:
         return tuple(self.located(folder, source))
 
-    def columns(self, data: DataOptions, folder: RunFolder, source: Any, given: Sequence[str | None] = ()) -> Any:
+    def columns(self, data: DataOptions, folder: RunFolder, source: Any, named: Sequence[str | None] = ()) -> Any:
         return ()
 
     def open(self, source: Any, columns: Sequence[str | None], data: Any, limit: int | None = None) -> tuple[Path, ...]:

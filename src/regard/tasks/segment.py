@@ -453,7 +453,7 @@ def _require_writable(folder: str, inputs: Sequence[Any]) -> None:
         raise DataError(f"{folder}: the folder of the class maps cannot be made ({error.strerror})") from error
 
 
-def class_names(given: str | None) -> tuple[str, ...]:
+def class_names(text: str | None) -> tuple[str, ...]:
     """The names that the option ``classes`` gives: separated by commas, or the lines of a text file; () for None.
 
     Raises:
@@ -461,14 +461,14 @@ def class_names(given: str | None) -> tuple[str, ...]:
     """
     from regard.data.records import text_lines
 
-    if given is None:
+    if text is None:
         return ()
-    if not given.endswith(".txt"):
-        return tuple(name.strip() for name in given.split(",") if name.strip())
+    if not text.endswith(".txt"):
+        return tuple(name.strip() for name in text.split(",") if name.strip())
     try:
-        return tuple(line.strip() for line in text_lines(Path(given)) if line.strip())
+        return tuple(line.strip() for line in text_lines(Path(text)) if line.strip())
     except OSError as error:
-        raise DataError(f"{given}: the names of the classes cannot be read ({error.strerror})") from error
+        raise DataError(f"{text}: the names of the classes cannot be read ({error.strerror})") from error
 
 
 def _write_streets(folder: Any, sizes: dict[str, int]) -> Mapping[str, Path]:

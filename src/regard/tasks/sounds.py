@@ -120,7 +120,7 @@ class TrainedListener(TrainedLabels):
         return SoundLabel(one, label, probabilities, weights)
 
     def evaluation(
-        self, shared: dict[str, Any], source: Any, rows: Any, inputs: list[HeardSound], found: Outputs
+        self, shared: dict[str, Any], source: Any, rows: Any, inputs: list[HeardSound], outputs: Outputs
     ) -> Evaluation:
         seconds = sum(len(one.features) * one.frame_seconds for one in inputs)
         return Evaluation(**shared, sounds=len(inputs), seconds_of_sound=seconds)

@@ -162,10 +162,10 @@ class Articles(PairedTexts):
     def batch_tokens(self, training: Any) -> tuple[int, int]:
         return training.tokens_per_batch, training.tokens_per_batch
 
-    def columns(self, data: Any, folder: RunFolder, source: Any, given: Sequence[str | None] = ()) -> Any:
-        named = data.named_columns
-        known = tuple(given) == (None, None) and None not in named and set(named) <= set(columns_of(source))
-        return named if known else given
+    def columns(self, data: Any, folder: RunFolder, source: Any, named: Sequence[str | None] = ()) -> Any:
+        usual = data.named_columns
+        known = tuple(named) == (None, None) and None not in usual and set(usual) <= set(columns_of(source))
+        return usual if known else named
 
     def open(self, source: Any, columns: Sequence[str | None], data: Any, limit: int | None = None) -> datasets.Dataset:
         return open_articles(source, *columns, lowercase=data.lowercase, limit=limit)
@@ -193,9 +193,9 @@ class Articles(PairedTexts):
         data, tokenizer, read_inputs = trained.config.data, trained.tokenizer, []
         if data.lowercase:
             inputs = [one.lower() if isinstance(one, str) else one for one in inputs]
-        for given, one in zip(inputs, super().read(inputs, trained), strict=True):
-            if isinstance(given, ReadArticle):
-                read_inputs.append(given)
+        for source, one in zip(inputs, super().read(inputs, trained), strict=True):
+            if isinstance(source, ReadArticle):
+                read_inputs.append(source)
                 continue
             ids = one.ids[: data.max_length]
             extended = ExtendedVocabulary.of(tokenizer, one.text, ids)
@@ -239,13 +239,14 @@ class Summary(TextPrediction):
 
     def with_marked_tokens(self) -> Summary:
         """The same with brackets around the labels of copied tokens, for pictures."""
-        copied = {place for span in self.copied for place in span.tokens}
+        copied = {position for span in self.copied for position in span.tokens}
         if not self.merge_words:
-            labels = [f"[{label}]" if place in copied else label for place, label in enumerate(self.target_tokens)]
+            tokens = enumerate(self.target_tokens)
+            labels = [f"[{label}]" if position in copied else label for position, label in tokens]
             return replace(self, target_tokens=labels)
         words = []
         for group in self.target_words:
-            word = "".join(self.target_tokens[place].removeprefix("·") for place in group)
+            word = "".join(self.target_tokens[position].removeprefix("·") for position in group)
             words.append(f"[{word}]" if copied.issuperset(group) else word)
         return replace(self, target_tokens=words)
 
@@ -335,7 +336,7 @@ class TrainedSummarizer(TrainedText):
             vocabulary, tokens = one.vocabulary, hypothesis.tokens
             assert vocabulary is not None
             text, source_words = vocabulary.decode(tokens), vocabulary.word_groups(one.ids)
-            share, place = (part[row, : len(tokens)].tolist() for part in (copied.share, copied.place))
+            share, position = (part[row, : len(tokens)].tolist() for part in (copied.share, copied.position))
             written.append(
                 Summary(
                     source=one.text,
@@ -348,7 +349,7 @@ class TrainedSummarizer(TrainedText):
                     target_words=vocabulary.word_groups(tokens),
                     weights=hypothesis.weights,
                     copied_share=share,
-                    copied=copied_spans(vocabulary, tokens, share, place, source_words),
+                    copied=copied_spans(vocabulary, tokens, share, position, source_words),
                     tokens_cut=one.cut,
                     target_ids=tuple(tokens),
                 )
@@ -365,11 +366,11 @@ class TrainedSummarizer(TrainedText):
         longest = self.config.data.max_length
         return [f"cut {cut} of {len(predictions)} articles to {longest} tokens, the --max-length of the training"]
 
-    def evaluation(self, found: WrittenTexts, options: EvaluationConfig) -> Evaluation:
-        rows, inputs, predictions = found.rows, found.inputs, found.predictions
+    def evaluation(self, written: WrittenTexts, options: EvaluationConfig) -> Evaluation:
+        rows, inputs, predictions = written.rows, written.inputs, written.predictions
         data, copies = self.config.data, self.config.model.copy
         articles, references = list(rows["source"]), list(rows["target"])
-        spans = read_spans(found.source, found.columns[0] or "article", len(articles), data.lowercase)
+        spans = read_spans(written.source, written.columns[0] or "article", len(articles), data.lowercase)
         texts = [one.summary for one in predictions]
         scores = rouge_scores(texts, references)
         targets = [ids[: data.max_summary] for ids in self.tokenizer.encode_batch(references)]
@@ -380,9 +381,9 @@ class TrainedSummarizer(TrainedText):
             ]
         loss, _ = self.known_texts(inputs, targets, options.batch_size)
         shares = [share > LEAST_SHARE for one in predictions for share in one.copied_share]
-        exact = SpanCount(0, 0) if spans is None else spans_exact(texts, spans)
+        counted = SpanCount(0, 0) if spans is None else spans_exact(texts, spans)
         return Evaluation(
-            **found.fields,
+            **written.fields,
             articles=len(articles),
             **scores._asdict(),
             loss=loss,
@@ -391,8 +392,8 @@ class TrainedSummarizer(TrainedText):
             novel_words=novel_share(texts, articles, 1),
             novel_trigrams=novel_share(texts, articles, 3),
             repeated_trigrams=repeated_share(texts, 3),
-            spans=None if spans is None else exact.spans,
-            copied_spans_exact=exact.found / exact.spans if exact.spans else None,
+            spans=None if spans is None else counted.spans,
+            copied_spans_exact=counted.exact / counted.spans if counted.spans else None,
             summaries=predictions,
         )
 
@@ -486,22 +487,22 @@ def encode_articles(
     def encode(block: dict[str, list[str]]) -> EncodedBlock:
         articles = tokenizer.encode_batch(block["source"])
         summaries = tokenizer.encode_batch(block["target"])
-        kept = [place for place, ids in enumerate(summaries) if cut_summaries or len(ids) <= max_summary]
+        rows = [position for position, ids in enumerate(summaries) if cut_summaries or len(ids) <= max_summary]
         counts = {
-            "overlong": sum(len(articles[place]) > max_length for place in kept),
+            "overlong": sum(len(articles[position]) > max_length for position in rows),
             "summaries": sum(len(ids) > max_summary for ids in summaries),
         }
         source, target = [], []
-        for place in kept:
-            article, summary = articles[place][:max_length], summaries[place][:max_summary]
+        for position in rows:
+            article, summary = articles[position][:max_length], summaries[position][:max_summary]
             if copy:
-                text = block["source"][place]
+                text = block["source"][position]
                 extended = ExtendedVocabulary.of(tokenizer, text, article)
                 article = extended.encode(text, article)
-                summary = extended.encode(block["target"][place], summary)
+                summary = extended.encode(block["target"][position], summary)
             source.append(article)
             target.append(summary)
-        return EncodedBlock(source, target, kept, counts)
+        return EncodedBlock(source, target, rows, counts)
 
     limits = max_length, max_summary, cut_summaries
     # datasets documents `_fingerprint` as the key of a table's content; there is no public attribute for it.

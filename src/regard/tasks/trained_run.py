@@ -44,9 +44,9 @@ class TrainedRun(Trained):
 
     def __init__(self, folder: RunFolder | str | Path, device: str = "cpu", task: TableTask | None = None):
         self.folder = folder if isinstance(folder, RunFolder) else RunFolder.open(folder)
-        found = registry.of_run(self.folder) if task is None else task
-        self.task = found  # pyright: ignore[reportAttributeAccessIssue, reportIncompatibleVariableOverride]
-        self.config = self.folder.read_config(found)
+        own_task = registry.of_run(self.folder) if task is None else task
+        self.task = own_task  # pyright: ignore[reportAttributeAccessIssue, reportIncompatibleVariableOverride]
+        self.config = self.folder.read_config(own_task)
         self.files, model = self._load()
         self.model: Any = on_device(model, device)
         self.device = device
@@ -95,12 +95,12 @@ class TrainedRun(Trained):
         return self.input.read([source], self)[0]
 
     def evaluate_with(self, data: Any, options: Any) -> Any:
-        given = tuple(getattr(options, name, None) for name in self.task.data_config.columns)
+        named = tuple(getattr(options, name, None) for name in self.task.data_config.columns)
         if isinstance(data, str) and data == "bundled" and not Path(data).exists():
             with self.input.generated_test() as source:
-                evaluation = self.measure(source, with_defaults(given, self.input.generated.columns), options)
+                evaluation = self.measure(source, with_defaults(named, self.input.generated.columns), options)
                 return dataclasses.replace(evaluation, data="bundled")  # pyright: ignore[reportArgumentType]
-        return self.measure(data, self.input.columns(self.config.data, self.folder, data, given), options)
+        return self.measure(data, self.input.columns(self.config.data, self.folder, data, named), options)
 
     @abstractmethod
     def measure(self, source: Any, columns: Sequence[str | None], options: Any) -> Evaluation:

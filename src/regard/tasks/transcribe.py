@@ -119,13 +119,13 @@ class SpokenTexts(SoundInput):
         if training:
             longest = run.data.max_length
             lengths = [len(ids) for ids in target.encode_batch(self.targets(rows))]
-            kept = [row for row, length in enumerate(lengths) if 1 <= length <= longest]
-            if not kept:
+            short_enough = [row for row, length in enumerate(lengths) if 1 <= length <= longest]
+            if not short_enough:
                 raise DataError(f"none of {len(rows)} texts has at most {longest} tokens; raise max_length")
-            if len(kept) < len(rows):
-                left = len(rows) - len(kept)
+            if len(short_enough) < len(rows):
+                left = len(rows) - len(short_enough)
                 log.warning("left out %d of %d sounds whose text has more than %d tokens", left, len(rows), longest)
-            rows = self.select(rows, kept)
+            rows = self.select(rows, short_enough)
         return super().encode(rows, run, learnt, target, training)
 
 
@@ -247,8 +247,8 @@ class Evaluation(TextEvaluation):
     def write(self, folder: RunFolder, name: str) -> list[Path]:
         """Write the numbers, and the transcriptions with their references (``evaluation-<name>.txt``)."""
         rows = [
-            f"{found.sound.name}\t{reference}\t{found.text}"
-            for reference, found in zip(self.references, self.transcriptions, strict=True)
+            f"{one.sound.name}\t{reference}\t{one.text}"
+            for reference, one in zip(self.references, self.transcriptions, strict=True)
         ]
         lines = ["sound\treference\ttranscription", *rows]
         return self.write_table(folder, f"evaluation-{name}.txt", lines, name)
@@ -322,8 +322,8 @@ class TrainedTranscriber(TrainedText):
             )
         return written
 
-    def evaluation(self, found: WrittenTexts, options: EvaluationConfig) -> Evaluation:
-        rows, inputs, predictions = found.rows, found.inputs, found.predictions
+    def evaluation(self, written: WrittenTexts, options: EvaluationConfig) -> Evaluation:
+        rows, inputs, predictions = written.rows, written.inputs, written.predictions
         from regard.pictures import merge
 
         references = [self.tokenizer.normalize(one.text) for one in rows]
@@ -338,7 +338,7 @@ class TrainedTranscriber(TrainedText):
         error, share = alignment_times(rows, word_weights, self.seconds) or (None, None)
         whole = sum(one.split() == text.split() for one, text in zip(texts, references, strict=True))
         return Evaluation(
-            **found.fields,
+            **written.fields,
             sounds=len(inputs),
             seconds_of_sound=sum(len(one.features) * one.frame_seconds for one in inputs),
             **vars(rates),

@@ -113,13 +113,13 @@ class TranslationPairs(PairedTexts):
     def tokenizer(self, learnt: Mapping[str, Any]) -> Tokenizer:
         return learnt["source"]
 
-    def columns(self, data: Any, folder: RunFolder, source: Any, given: Sequence[str | None] = ()) -> Any:
+    def columns(self, data: Any, folder: RunFolder, source: Any, named: Sequence[str | None] = ()) -> Any:
         if data.bundled:
-            return self.generated.columns if not any(given) and str(source).endswith(".tsv") else given
+            return self.generated.columns if not any(named) and str(source).endswith(".tsv") else named
         # Two aligned files have no columns.
         if isinstance(source, str) and "," in source and not Path(source).exists():
-            return given
-        return super().columns(data, folder, source, given)
+            return named
+        return super().columns(data, folder, source, named)
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
@@ -275,17 +275,17 @@ class TrainedTranslator(TrainedText):
         return Translation(source=one.text)
 
     def remarks(self, predictions: Sequence[Prediction], options: PredictionConfig) -> list[str]:
-        words = (word for found in predictions if isinstance(found, Translation) for word in found.unknown_words)
+        words = (word for one in predictions if isinstance(one, Translation) for word in one.unknown_words)
         line = unknown_words_line(words, options.replace_unknown)
         return [] if line is None else [line]
 
-    def evaluation(self, found: WrittenTexts, options: EvaluationConfig) -> Evaluation:
-        rows, inputs, predictions = found.rows, found.inputs, found.predictions
+    def evaluation(self, written: WrittenTexts, options: EvaluationConfig) -> Evaluation:
+        rows, inputs, predictions = written.rows, written.inputs, written.predictions
         from regard.data.text.alignment import alignment_error_rate
 
         texts, references = [one.text for one in predictions], self.input.targets(rows)
         scores = text_scores(texts, references)
-        alignments, rate = read_alignments(found.source, len(inputs)), None
+        alignments, rate = read_alignments(written.source, len(inputs)), None
         targets = self.target_tokenizer.encode_batch(references)
         if alignments is not None and self.model.attends:
             loss, links = self._alignments(inputs, targets, options.batch_size)
@@ -293,7 +293,7 @@ class TrainedTranslator(TrainedText):
         else:
             loss, _ = self.known_texts(inputs, targets, options.batch_size)
         return Evaluation(
-            **found.fields,
+            **written.fields,
             pairs=len(inputs),
             **vars(scores),
             loss=loss,

@@ -34,7 +34,7 @@ def test_a_run_of_each_kind(image_run, name):
     sampled = trained.evaluate(limit=3, samples=8, utility_order=1)
     assert sampled.to_dict()["risk"] == {"samples": 8, "temperature": 0.7, "order": 1, "seed": 1}
     assert measured.to_dict()["risk"] is None
-    assert all(0 <= one.score <= 1 for one in sampled.found)
+    assert all(0 <= one.score <= 1 for one in sampled.predictions)
     if name == "caption-none":
         assert found.weights is None
         assert "weights" not in content

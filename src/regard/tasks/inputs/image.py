@@ -47,6 +47,8 @@ MOST_SUMMED = 20_000
 class ImageOptions(DataOptions):
     """The images of a run."""
 
+    image_column: str | None = None
+    """Column of the paths of the images. Default: image."""
     image_size: int = 0
     """Pixels of a side that every image is brought to; 0: 128, generated scenes 64."""
     fit: Literal["crop", "stretch"] = "crop"
@@ -156,7 +158,7 @@ class ImageInput(Input):
     def open(self, source: Any, columns: Sequence[str | None], data: Any, limit: int | None = None) -> list[ImageRow]:
         from regard.data.images.image_rows import captioned_images, labelled_images
 
-        return (labelled_images if self.labelled else captioned_images)(source, limit=limit)
+        return (labelled_images if self.labelled else captioned_images)(source, *columns, limit=limit)
 
     def check_rows(self, rows: list[ImageRow]) -> None:
         for row in rows:
@@ -260,7 +262,7 @@ def generated_scenes(kind: str, validation: int = 500, test: int = 500) -> Gener
 
         return write_scenes(folder, kind, sizes, seed=1)
 
-    return Generated(write, validation, test, suffix=".jsonl", columns=())
+    return Generated(write, validation, test, suffix=".jsonl")
 
 
 def network_facts(config: Any) -> str:

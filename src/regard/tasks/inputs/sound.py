@@ -241,14 +241,14 @@ class SoundInput(Input):
         data = run.data
         features = feature_table(rows, data.front_end)
         if training:
-            kept = np.flatnonzero(features.lengths * data.hop_seconds <= data.max_seconds)
-            if not len(kept):
+            short_enough = np.flatnonzero(features.lengths * data.hop_seconds <= data.max_seconds)
+            if not len(short_enough):
                 raise DataError(f"none of {len(rows)} training sounds lasts at most {data.max_seconds:g} s; raise it")
-            if len(kept) < len(rows):
-                left = len(rows) - len(kept)
+            if len(short_enough) < len(rows):
+                left = len(rows) - len(short_enough)
                 log.warning("left out %d of %d sounds of more than %g s", left, len(rows), data.max_seconds)
-                rows = self.select(rows, kept)
-                features = FeatureTable.of([features[number] for number in kept.tolist()])
+                rows = self.select(rows, short_enough)
+                features = FeatureTable.of([features[number] for number in short_enough.tolist()])
         return SoundExamples(list(rows), features, target, data.hop_seconds)
 
     def check_examples(self, train: Examples, validation: Examples) -> None:
@@ -336,39 +336,39 @@ def check_width(width: int, expected: int, name: str) -> None:
         )
 
 
-def heard(number: int, given: Any, data: SoundOptions, width: int, reduction: int) -> HeardSound:
+def heard(number: int, source: Any, data: SoundOptions, width: int, reduction: int) -> HeardSound:
     """One input of `SoundInput.read`, the one with this number."""
     from regard.data.speech.sounds import Sound, read_features, read_sound, resampled
     from regard.data.speech.utterances import FEATURES_SUFFIX
 
     where, name = f"inputs[{number}]", "sound"
-    if isinstance(given, HeardSound):
-        return given
-    if isinstance(given, (str, Path)):
-        where = name = str(given)
-        path = Path(given)
+    if isinstance(source, HeardSound):
+        return source
+    if isinstance(source, (str, Path)):
+        where = name = str(source)
+        path = Path(source)
         if not name.strip() or "\0" in name:
             raise DataError(f"inputs[{number}] names no file; give the path of a sound")
         if path.suffix.lower() == FEATURES_SUFFIX:
             features = read_features(path)
         else:
             features = data.front_end(read_sound(path, data.rate).samples)
-    elif isinstance(given, (bytes, bytearray)):
-        if bytes(given[:6]) == b"\x93NUMPY":
-            features = _features_of_content(bytes(given), where)
+    elif isinstance(source, (bytes, bytearray)):
+        if bytes(source[:6]) == b"\x93NUMPY":
+            features = _features_of_content(bytes(source), where)
         else:
-            features = data.front_end(read_sound(bytes(given), data.rate, where).samples)
-    elif isinstance(given, Sound):
-        if given.samples.ndim != 1 or not given.samples.size or not np.isfinite(given.samples).all():
+            features = data.front_end(read_sound(bytes(source), data.rate, where).samples)
+    elif isinstance(source, Sound):
+        if source.samples.ndim != 1 or not source.samples.size or not np.isfinite(source.samples).all():
             raise ShapeError(f"{where} must have finite samples [samples], and some")
-        samples = given.samples if given.rate == data.rate else resampled(given.samples, given.rate, data.rate)
+        samples = source.samples if source.rate == data.rate else resampled(source.samples, source.rate, data.rate)
         features = data.front_end(samples)
-    elif isinstance(given, np.ndarray):
-        features = _checked_features(where, given)
+    elif isinstance(source, np.ndarray):
+        features = _checked_features(where, source)
     else:
         raise KindError(
             f"{where} must be a path, the bytes of a sound file, a Sound or an array of features; it is a "
-            f"{type(given).__name__}"
+            f"{type(source).__name__}"
         )
     if features.shape[1] != width:
         raise ShapeError(
@@ -387,10 +387,10 @@ def _features_of_content(content: bytes, name: str) -> NDArray[np.float32]:
         return read_features(path, name)
 
 
-def _checked_features(name: str, given: NDArray[Any]) -> NDArray[np.float32]:
-    if given.ndim != 2 or not given.size or given.dtype.kind not in "fiu":
-        raise ShapeError(f"{name} must be real numbers [frames, features]; it is {given.dtype} {list(given.shape)}")
-    features = given.astype(np.float32)
+def _checked_features(name: str, source: NDArray[Any]) -> NDArray[np.float32]:
+    if source.ndim != 2 or not source.size or source.dtype.kind not in "fiu":
+        raise ShapeError(f"{name} must be real numbers [frames, features]; it is {source.dtype} {list(source.shape)}")
+    features = source.astype(np.float32)
     if not np.isfinite(features).all():
         raise ShapeError(f"{name} must be finite")
     return features

@@ -72,9 +72,9 @@ class LabelExperiment(TableExperiment):
         rows = {"validation": self.validation_rows}
         if data.test is not None:
             rows["test"] = self.input.open_part(data, folder, "test")
-        for part, found in rows.items():
+        for part, part_rows in rows.items():
             where = getattr(data, part) or data.train or "the bundled corpus"
-            self.labels.require(set(self.input.targets(found)), where, unit)
+            self.labels.require(set(self.input.targets(part_rows)), where, unit)
 
     def examine(self, rows: Any) -> None:
         names = Counter(self.input.targets(rows))
@@ -282,8 +282,8 @@ class TrainedLabels(TrainedRun):
             "seconds": seconds,
             "labels": list(names),
             "predictions": [
-                (name, names[own], names[given], probability)
-                for name, own, given, probability in zip(
+                (name, names[own], names[predicted], probability)
+                for name, own, predicted, probability in zip(
                     self.input.names(rows), true, best.indices.tolist(), best.values.tolist(), strict=True
                 )
             ],
@@ -294,7 +294,7 @@ class TrainedLabels(TrainedRun):
         """Whether an evaluation measures the attention weights."""
         return False
 
-    def evaluation(self, shared: dict[str, Any], source: Any, rows: Any, inputs: list[Any], found: Outputs) -> Any:
+    def evaluation(self, shared: dict[str, Any], source: Any, rows: Any, inputs: list[Any], outputs: Outputs) -> Any:
         """The evaluation of the task, a `LabelEvaluation`.
 
         Args:
@@ -302,7 +302,7 @@ class TrainedLabels(TrainedRun):
             source: the data.
             rows: its rows.
             inputs: their inputs.
-            found: what the model gave for them.
+            outputs: what the model gave for them.
         """
         return LabelEvaluation(**shared)
 
@@ -358,7 +358,7 @@ class LabelEvaluation(RunEvaluation):
         """Write the numbers, the predictions (``evaluation-<name>.tsv``) and a picture of the confusion matrix."""
         paths = Evaluation.write(self, folder, name)
         rows = [(self.example, "label", "found", "probability")]
-        rows += [(example, label, found, f"{value:.6f}") for example, label, found, value in self.predictions]
+        rows += [(example, label, predicted, f"{value:.6f}") for example, label, predicted, value in self.predictions]
         lines = ("\t".join(" ".join(cell.split()) for cell in row) + "\n" for row in rows)
         path = folder.file(f"evaluation-{name}.tsv")
         write_atomically(path, "".join(lines).encode())
@@ -434,12 +434,12 @@ class LabelMetrics:
     """In the order of the labels, also of those that do not occur."""
 
 
-def label_metrics(true: Sequence[int], found: Sequence[int], labels: Sequence[str]) -> LabelMetrics:
+def label_metrics(true: Sequence[int], predicted: Sequence[int], labels: Sequence[str]) -> LabelMetrics:
     """The metrics of found labels.
 
     Args:
         true: the number of each example's label.
-        found: the number of the label that each example was given.
+        predicted: the number of the label that each example was given.
         labels: the names of the labels.
     """
 
@@ -447,10 +447,10 @@ def label_metrics(true: Sequence[int], found: Sequence[int], labels: Sequence[st
         return part / np.maximum(whole, 1)
 
     confusion = np.zeros((len(labels), len(labels)), np.int64)
-    np.add.at(confusion, (np.asarray(true, np.int64), np.asarray(found, np.int64)), 1)
-    right, has, given = confusion.diagonal(), confusion.sum(1), confusion.sum(0)
-    precision, recall, f1 = ratio(right, given), ratio(right, has), ratio(2 * right, has + given)
-    occurs = has + given > 0
+    np.add.at(confusion, (np.asarray(true, np.int64), np.asarray(predicted, np.int64)), 1)
+    right, has, chosen = confusion.diagonal(), confusion.sum(1), confusion.sum(0)
+    precision, recall, f1 = ratio(right, chosen), ratio(right, has), ratio(2 * right, has + chosen)
+    occurs = has + chosen > 0
     macro = [float(values[occurs].mean()) if occurs.any() else 0.0 for values in (precision, recall, f1)]
     columns = zip(labels, precision.tolist(), recall.tolist(), f1.tolist(), has.tolist(), strict=True)
     accuracy = float(right.sum() / max(1, confusion.sum()))

@@ -283,7 +283,7 @@ class TrainedText(TrainedRun):
         return self.evaluation(WrittenTexts(source, columns, rows, inputs, predictions, fields), options)
 
     @abstractmethod
-    def evaluation(self, found: WrittenTexts, options: Any) -> TextEvaluation:
+    def evaluation(self, written: WrittenTexts, options: Any) -> TextEvaluation:
         """The evaluation of the task, whose options are its ``evaluation_config``."""
 
     def decoder_attentions(
@@ -324,9 +324,9 @@ class TrainedText(TrainedRun):
                     predicted = self.model(*arguments, target, lengths)
                     loss = self.model.loss_of(predicted, target, lengths, 0.0)
                     of_batch = predicted.weights.float().cpu()
-                    for place, row in enumerate(rows):
+                    for position, row in enumerate(rows):
                         annotations = self.input.annotations(inputs[row])
-                        weights[row] = of_batch[place, : len(targets[row]), :annotations]
+                        weights[row] = of_batch[position, : len(targets[row]), :annotations]
                 else:
                     loss = self.model.loss(*arguments, target, lengths, label_smoothing=0.0)
                 total += float(loss.nll) * batch.target_tokens

@@ -84,11 +84,11 @@ def bleu_by_length(
         length = len(source.split())
         members.setdefault(sum(length > edge for edge in edges), []).append(index)
     bins = []
-    for place in sorted(members):
-        chosen = members[place]
+    for number in sorted(members):
+        chosen = members[number]
         scores = text_scores([translations[i] for i in chosen], [references[i] for i in chosen])
-        shortest = edges[place - 1] + 1 if place else 1
-        longest = edges[place] if place < len(edges) else None
+        shortest = edges[number - 1] + 1 if number else 1
+        longest = edges[number] if number < len(edges) else None
         bins.append(LengthBin(shortest, longest, len(chosen), scores.bleu))
     return bins
 
@@ -128,14 +128,14 @@ def rouge_scores(summaries: Sequence[str], references: Sequence[str]) -> RougeSc
     _check_lengths("summaries", summaries, references)
     if not references:
         return RougeScores(0.0, 0.0, 0.0)
-    found = _torchmetrics()(
+    scores = _torchmetrics()(
         list(summaries),
         list(references),
         normalizer=_identity,
         tokenizer=rouge_words,
         rouge_keys=("rouge1", "rouge2", "rougeL"),
     )
-    return RougeScores(*(100 * float(found[f"rouge{kind}_fmeasure"]) for kind in ("1", "2", "L")))
+    return RougeScores(*(100 * float(scores[f"rouge{kind}_fmeasure"]) for kind in ("1", "2", "L")))
 
 
 def rouge_words(text: str) -> list[str]:
@@ -165,7 +165,7 @@ def _torchmetrics() -> Any:
 class SpanCount(NamedTuple):
     """Spans that summaries must have, and those that they have."""
 
-    found: int
+    exact: int
     spans: int
 
 
@@ -195,16 +195,16 @@ def spans_exact(summaries: Sequence[str], spans: Sequence[Sequence[str]]) -> Spa
     The spans of a summary are looked up one after the other, each behind the last one that was found; words are those
     of `regard.data.text.words`, with their case.
     """
-    found = 0
-    for summary, wanted in zip(summaries, spans, strict=True):
+    exact = 0
+    for summary, expected in zip(summaries, spans, strict=True):
         words, position = split_words(summary), 0
-        for span in map(split_words, wanted):
+        for span in map(split_words, expected):
             starts = range(position, len(words) - len(span) + 1)
-            place = next((start for start in starts if words[start : start + len(span)] == span), None)
-            if place is not None:
-                found += 1
-                position = place + len(span)
-    return SpanCount(found, sum(map(len, spans)))
+            start_of_span = next((start for start in starts if words[start : start + len(span)] == span), None)
+            if start_of_span is not None:
+                exact += 1
+                position = start_of_span + len(span)
+    return SpanCount(exact, sum(map(len, spans)))
 
 
 def _runs(words: list[str], length: int) -> list[tuple[str, ...]]:
@@ -227,30 +227,30 @@ class ErrorRates:
     """Words of the references."""
 
 
-def error_rates(found: Sequence[str], references: Sequence[str]) -> ErrorRates:
+def error_rates(transcriptions: Sequence[str], references: Sequence[str]) -> ErrorRates:
     """Word and character error rate of transcriptions.
 
     Words are what stands between white space. The fewest edits of each text are added up before they are divided, as
     the field does.
 
     Args:
-        found: one text for each sound.
+        transcriptions: one text for each sound.
         references: one text for each sound, in the same order.
 
     Raises:
         ArgumentError: they are not equally many, or a reference has no word.
         MissingPartError: jiwer is not installed.
     """
-    _check_lengths("transcriptions", found, references)
+    _check_lengths("transcriptions", transcriptions, references)
     for number, text in enumerate(references):
         if not text.strip():
             raise ArgumentError(f"references[{number}] has no word; leave it out")
     if not references:
         return ErrorRates(0.0, 0.0, 0, 0, 0, 0)
     library = _jiwer()
-    words = library.process_words(list(references), list(found))
+    words = library.process_words(list(references), list(transcriptions))
     characters = library.process_characters([" ".join(text.split()) for text in references],
-                                            [" ".join(text.split()) for text in found])  # fmt: skip
+                                            [" ".join(text.split()) for text in transcriptions])  # fmt: skip
     return ErrorRates(
         wer=float(words.wer),
         cer=float(characters.cer),
@@ -298,12 +298,12 @@ def caption_scores(captions: Sequence[str], references: Sequence[Sequence[str]])
         raise ArgumentError(f"there are {len(captions)} captions and true captions of {len(references)} images")
     if not all(references):
         raise ArgumentError("each image must have a true caption")
-    found = [plain_words(text) for text in captions]
+    predicted = [plain_words(text) for text in captions]
     true = [[plain_words(text) for text in texts] for texts in references]
-    if not found:
+    if not predicted:
         return CaptionScores((0.0, 0.0, 0.0, 0.0), 0.0, "")
-    bleu, signature = _bleu(found, true)
-    return CaptionScores(bleu, _cider(found, true), signature)
+    bleu, signature = _bleu(predicted, true)
+    return CaptionScores(bleu, _cider(predicted, true), signature)
 
 
 def plain_words(text: str) -> str:
