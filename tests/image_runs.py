@@ -21,7 +21,7 @@ CAPTIONERS = {
     "caption-soft": {"embedding": 7, "hidden": 9, "doubly_stochastic": 0.1},
     "caption-hard": {"attention": "hard", "embedding": 7, "hidden": 9},
     "caption-none": {"attention": "none", "embedding": 7, "hidden": 9},
-    "caption-transformer": {"attention": "transformer", "hidden": 8, "heads": 2, "feedforward": 11},
+    "caption-transformer": {"architecture": "transformer", "hidden": 8, "heads": 2, "feedforward": 11},
 }
 CLASSIFIERS = {
     "images-vit": {"hidden": 8, "layers": 2, "heads": 2},

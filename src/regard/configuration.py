@@ -203,7 +203,7 @@ class Configuration:
         if defaults is None:
             return field.default
         chosen = (getattr(self, name, None) for name in CHOOSING)
-        return next((defaults[value] for value in chosen if value in defaults), defaults[""])
+        return next((defaults[one] for one in chosen if isinstance(one, str) and one in defaults), defaults[""])
 
 
 def fill(configuration: Any, **values: Any) -> None:

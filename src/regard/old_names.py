@@ -104,14 +104,19 @@ def unknown_name(what: str, name: str, known: Iterable[str], spell: Callable[[st
         spell: writes the name of a field.
     """
     names = list(known)
-    former = _FORMER.get(name)
-    if former in names:
-        return f"{spell(name)} is now {spell(former)}"
-    here = next((one for one in FOREIGN.get(name, ()) if one in names), None)
+    if _FORMER.get(name) in names:
+        return f"{spell(name)} is now {spell(_FORMER[name])}"
+    return f"there is no {what} {spell(name)}{suggestion(name, names, spell)}"
+
+
+def suggestion(name: str, known: Iterable[str], spell: Callable[[str], str] = repr) -> str:
+    """Returns the end of a message about an unknown field: what it may be called here; arguments as `unknown_name`."""
+    names = list(known)
+    here = next((one for one in (_FORMER.get(name), *FOREIGN.get(name, ())) if one in names), None)
     if here is not None:
-        return f"there is no {what} {spell(name)}; here it is {spell(here)}"
+        return f"; here it is {spell(here)}"
     nearest = difflib.get_close_matches(spell(name), map(spell, names), n=1)
-    return f"there is no {what} {spell(name)}" + (f"; did you mean {nearest[0]}?" if nearest else "")
+    return f"; did you mean {nearest[0]}?" if nearest else ""
 
 
 def upgraded(kind: Any, fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -155,7 +160,7 @@ def upgraded_sections(sections: dict[str, Any], kinds: Mapping[str, Any]) -> dic
     known = {name: {field.name for field in dataclasses.fields(kind)} for name, kind in kinds.items()}
     if "tensorboard" in sections.get("training", ()):  # version 0.1, which had no other logger
         sections["training"]["logger"] = "tensorboard" if sections["training"].pop("tensorboard") else ""
-        if "max_source" in known["model"]:  # a location score had 200 keys, whatever the length of the data
+        if sections.get("model", {}).get("score") == "location":  # had 200 keys, whatever the length of the data
             sections["model"] = {"max_source": 200, **sections["model"]}
     for name, (old, new) in MOVED.items():
         if name in sections.get(old, ()) and name not in known[old] and name in known[new]:
@@ -174,7 +179,7 @@ def _translated(name: str, value: Any) -> dict[str, Any]:
 
 
 def _meaningful(kind: Any, fields: dict[str, Any]) -> dict[str, Any]:
-    """Returns the fields without those that had no meaning beside the others: nobody objected to them then."""
+    """Returns the fields without those that have no meaning beside the others, which earlier versions accepted."""
     if not issubclass(kind, Configuration):
         return fields
     probe = object.__new__(kind)

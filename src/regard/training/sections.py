@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from regard.configuration import is_union, option_fields, option_types
 from regard.errors import MissingPartError, RunError
-from regard.old_names import unknown_name
+from regard.old_names import suggestion
 
 T = TypeVar("T")
 
@@ -73,7 +73,8 @@ def checked_fields(kind: type[Any], content: object, where: str) -> dict[str, An
     hints = option_types(kind)
     for name, value in content.items():
         if name not in hints:
-            raise RunError(f"{where}: {unknown_name('field', str(name), hints, shown)}")
+            hint = suggestion(str(name), hints, shown)
+            raise RunError(f"{where} has a field {shown(name)} that this version of regard doesn't know{hint}")
         if type(value) is int and abs(value) >= 1 << 63:
             raise RunError(f"{where}.{name} must be below 2⁶³; it is {shown(value)}")
         try:

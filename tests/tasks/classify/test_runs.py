@@ -27,10 +27,15 @@ SMALL = {"embedding": 8, "hidden": 8, "dropout": 0.1, "pooling_heads": 2}
 def config_of(files, data=None, model=None, **training):
     data = {"train": str(files["train"]), "validation": str(files["validation"]), "vocabulary": 300, **(data or {})}
     chosen = {"epochs": 2, "batch_size": 32, "learning_rate": 0.01, "threads": 1, "accelerator": "cpu", **training}
+    options = {**SMALL, **(model or {})}
+    if options.get("architecture") == "none":
+        del options["hidden"]
+    if options.get("pooling") == "mean":
+        del options["pooling_heads"]
     return RunConfig(
         "classify",
         DataConfig(**data),
-        ModelConfig(**{**SMALL, **(model or {})}),
+        ModelConfig(**options),
         ClassificationTrainingConfig(**chosen),
     )
 

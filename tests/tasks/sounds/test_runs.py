@@ -24,7 +24,10 @@ def config_of(files, data=None, model=None, **training):
     places = {"train": str(files["train"]), "validation": str(files["validation"]), "sound_column": "audio"}
     data = {**places, "text_column": "text", "hop_seconds": HOP, **(data or {})}
     chosen = {"epochs": 6, "batch_size": 8, "learning_rate": 0.01, "threads": 1, "accelerator": "cpu", **training}
-    return RunConfig("sounds", DataConfig(**data), ModelConfig(**{**SMALL, **(model or {})}),
+    options = {**SMALL, **(model or {})}
+    if options.get("pooling") == "mean":
+        del options["pooling_heads"]
+    return RunConfig("sounds", DataConfig(**data), ModelConfig(**options),
                      SoundsTrainingConfig(**chosen))  # fmt: skip
 
 

@@ -157,7 +157,7 @@ class Input(ABC):
             data: the options of the run.
             folder: the run folder, which may have the generated corpus.
             source: the source.
-            given: columns that the user named for it.
+            named: columns that the user named for it.
         """
         is_generated = isinstance(source, (str, Path)) and Path(source) == self.generated_path(folder, "test")
         return with_defaults(named, self.generated.columns if is_generated else data.named_columns)
