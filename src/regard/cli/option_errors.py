@@ -32,7 +32,7 @@ def options_named(options: Mapping[str, str]) -> Iterator[None]:
         names = "|".join(map(re.escape, sorted(options, key=len, reverse=True)))
         # Words in quotation marks are values of the user.
         text = re.sub(rf"(?<!['\w-])({names})(?!['\w-])", lambda match: options[match[0]], str(error), count=1)
-        pattern = rf"\b(needs|with|divide) ({names})(?!['\w-])"
+        pattern = rf"\b(needs|with|divide|and|that) ({names})(?!['\w-])"
         text = re.sub(pattern, lambda match: f"{match[1]} {options[match[2]]}", text)
         raise ArgumentError(text) from error
 

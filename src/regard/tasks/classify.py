@@ -5,12 +5,14 @@ from __future__ import annotations
 import tempfile
 import weakref
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from regard.errors import ArgumentError, DataError, RunError, UnknownNameError
+from regard.configuration import option_fields
+from regard.errors import ArgumentError, DataError, RunError
 from regard.models.configs import TextClassifierConfig as ModelConfig
+from regard.old_names import unknown_name
 from regard.tasks.inputs.input import Generated
 from regard.tasks.inputs.text import LabelledTextOptions, LabelledTexts, LabelledTextTraining, ReadText
 from regard.tasks.lazy import torch
@@ -376,10 +378,10 @@ def train_classifier(
 
 def _sections(options: dict[str, Any]) -> dict[str, Any]:
     kinds = {"data": DataConfig, "model": ModelConfig, "training": ClassificationTrainingConfig}
-    names = {section: [field.name for field in fields(kind)] for section, kind in kinds.items()}
+    names = {section: [field.name for field in option_fields(kind)] for section, kind in kinds.items()}
     for name in options:
         if not any(name in known for known in names.values()):
-            raise UnknownNameError("option", name, [field for known in names.values() for field in known])
+            raise ArgumentError(unknown_name("option", name, (field for known in names.values() for field in known)))
     return {
         section: kind(**{name: options[name] for name in names[section] if name in options})
         for section, kind in kinds.items()
