@@ -114,7 +114,7 @@ def test_a_saved_model_is_the_same(batch, options, tmp_path):
 def test_bad_use_is_named(batch):
     with pytest.raises(UnknownNameError, match="position"):
         make(position="nowhere")
-    with pytest.raises(ArgumentError, match="heads must divide dim"):
+    with pytest.raises(ArgumentError, match="heads must divide hidden"):
         make(heads=5)
     with pytest.raises(ArgumentError, match="one vocabulary"):
         TranslatorConfig(5, 6, tied="all")

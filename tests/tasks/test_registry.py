@@ -7,6 +7,7 @@ import textwrap
 
 import pytest
 
+from regard.configuration import option_fields
 from regard.errors import RunError, UnknownNameError
 from regard.tasks import registry
 from regard.training.config import TrainingConfig
@@ -40,7 +41,7 @@ def test_every_field_of_a_configuration_is_documented_and_has_one_meaning(name):
     task = registry.find(name)
     fields = []
     for kind in (task.data_config, task.model_config, task.training_config):
-        fields += [field.name for field in dataclasses.fields(kind)]
+        fields += [field.name for field in option_fields(kind)]
         for base in kind.__mro__:
             if dataclasses.is_dataclass(base):
                 assert undocumented(base) == set(), base

@@ -171,10 +171,10 @@ def test_configurations_out_of_range():
     ):  # fmt: skip
         with pytest.raises(ArgumentError, match=next(iter(bad))):
             CaptionerConfig(**{**IMAGE, **bad})
-    with pytest.raises(ArgumentError, match="doubly_stochastic goes with soft attention"):
+    with pytest.raises(ArgumentError, match="doubly_stochastic has no meaning with attention 'hard'"):
         CaptionerConfig(**IMAGE, attention="hard", doubly_stochastic=1.0)
-    for name in ("attention", "cell", "readout", "score", "hard_estimator"):
+    for name in ("attention", "architecture", "readout", "score", "hard_estimator"):
         with pytest.raises(UnknownNameError):
             CaptionerConfig(**IMAGE, **{name: "x"})
-    with pytest.raises(ArgumentError, match="heads must divide dim"):
+    with pytest.raises(ArgumentError, match="heads must divide hidden"):
         CaptionerConfig(**IMAGE, architecture="transformer", hidden=6, heads=4)

@@ -117,7 +117,7 @@ def test_saved_and_loaded(tmp_path):
 
 
 def test_bad_use():
-    with pytest.raises(ArgumentError, match="levels must be at most 6; it is 7"):
+    with pytest.raises(ArgumentError, match="levels must be from 2 to 6; it is 7"):
         small(levels=7)
     with pytest.raises(UnknownNameError, match="unknown fusion 'af'"):
         small(fusion="af")
