@@ -41,7 +41,7 @@ class PlainTranslator(nn.Module):
         self.query = nn.Linear(H, H, bias=False) if self.before_cell else None
         self.key = nn.Linear(H, H) if self.before_cell else None
         self.energy = nn.Linear(H, 1, bias=False) if self.before_cell else None
-        general = config.attention == "luong" and config.score_name == "general"
+        general = config.attention == "luong" and config.score == "general"
         self.general = nn.Linear(H, H, bias=False) if general else None
         context = 0 if config.attention == "none" else H
         token = 0 if config.attention == "luong" else E

@@ -26,7 +26,7 @@ KINDS = {
     "none": {"position": "none"},
     "additive": {"score": "additive"},
     "sparsemax": {"normalizer": "sparsemax"},
-    "untied": {"tied": False},
+    "untied": {"tied": "none"},
 }
 every_kind = pytest.mark.parametrize("options", KINDS.values(), ids=KINDS)
 
