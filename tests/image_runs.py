@@ -21,13 +21,13 @@ CAPTIONERS = {
     "caption-soft": {"embedding": 7, "hidden": 9, "doubly_stochastic": 0.1},
     "caption-hard": {"attention": "hard", "embedding": 7, "hidden": 9},
     "caption-none": {"attention": "none", "embedding": 7, "hidden": 9},
-    "caption-transformer": {"attention": "transformer", "hidden": 8, "heads": 2, "feedforward": 11},
+    "caption-transformer": {"architecture": "transformer", "hidden": 8, "heads": 2, "feedforward": 11},
 }
 CLASSIFIERS = {
     "images-vit": {"hidden": 8, "layers": 2, "heads": 2},
     "images-vit-pooled": {"hidden": 8, "layers": 1, "heads": 2, "pooling": "attention"},
-    "images-se": {"network": "se", "grid": 16, "stages": 1, "patch": 8},
-    "images-cbam": {"network": "cbam", "grid": 16, "stages": 1, "patch": 8, "pooling": "attention"},
+    "images-se": {"architecture": "cnn", "gate": "se", "grid": 16, "stages": 1, "patch": 8},
+    "images-cbam": {"architecture": "cnn", "gate": "cbam", "grid": 16, "stages": 1, "patch": 8, "pooling": "attention"},
 }
 MADE = {}
 """Name → folder, for all tests of a process."""

@@ -10,27 +10,36 @@ from regard import models, nn, normalizers, positions, scores
 from regard.models.speech.sound_classifier import SoundClassifier, SoundClassifierConfig
 from regard.models.speech.transcriber import (
     RecurrentTranscriber,
-    RecurrentTranscriberConfig,
+    TranscriberConfig,
     TransformerTranscriber,
-    TransformerTranscriberConfig,
 )
 from regard.models.vision.image_classifier import ImageClassifier, ImageClassifierConfig
-from regard.models.vision.recurrent_captioner import RecurrentCaptioner, RecurrentCaptionerConfig
+from regard.models.vision.recurrent_captioner import RecurrentCaptioner
 from regard.models.vision.segmenter import Segmenter, SegmenterConfig
-from regard.models.vision.transformer_captioner import TransformerCaptioner, TransformerCaptionerConfig
+from regard.models.vision.transformer_captioner import TransformerCaptioner
 
 DIM, HEADS, WORDS, CHANNELS, WIDTH = 12, 2, 13, 16, 7
 LAYER = nn.LayerConfig(dim=DIM, heads=HEADS, feedforward=17, dropout=0.0)
 IMAGE = {"image_height": 8, "image_width": 12}
-GRID = {**IMAGE, "grid_dim": 6, "stages": 2, "patch": 2, "target_vocabulary": WORDS}
-SOUND = {"width": WIDTH, "hidden_dim": 12, "channels": 5, "dropout": 0.0}
-SPEECH_TRANSFORMER = {"encoder": "transformer", "pyramid_layers": 0, "encoder_layers": 1, "heads": 3, "feedforward": 17}
-RECURRENT = {"embedding_dim": 10, "hidden_dim": 14, "dropout": 0.0}
-TRANSFORMER = {"dim": DIM, "heads": HEADS, "feedforward": 17, "encoder_layers": 1, "decoder_layers": 1, "dropout": 0.0}
+GRID = {**IMAGE, "grid": 6, "stages": 2, "patch": 2, "target_vocabulary": WORDS}
+SOUND = {"width": WIDTH, "hidden": 12, "channels": 5, "dropout": 0.0}
+SPEECH_TRANSFORMER = {"architecture": "transformer", "encoder_layers": 1, "heads": 3, "feedforward": 17}
+RECURRENT = {"embedding": 10, "hidden": 14, "dropout": 0.0}
+TRANSFORMER = {
+    "architecture": "transformer",
+    "hidden": DIM,
+    "heads": HEADS,
+    "feedforward": 17,
+    "encoder_layers": 1,
+    "decoder_layers": 1,
+    "dropout": 0.0,
+}
 
 
 def _classifier(**options: object) -> torch_nn.Module:
-    sizes = {"embedding_dim": 8, "hidden_dim": DIM, "heads": HEADS, "dropout": 0.0, **options}
+    sizes = {"dropout": 0.0, "word_dropout": 0.0, **options}
+    sizes |= {} if options["architecture"] == "none" else {"hidden": DIM}
+    sizes |= {} if options["architecture"] == "transformer" else {"embedding": 8}
     return models.TextClassifier(models.TextClassifierConfig(WORDS, 3, **sizes))  # type: ignore[arg-type]
 
 
@@ -71,47 +80,47 @@ FUSIONS: dict[str, Callable[[], torch_nn.Module]] = {
 """Called with two feature maps."""
 
 MODELS: dict[str, Callable[[], torch_nn.Module]] = {
-    **{f"TextClassifier {kind}": lambda kind=kind: _classifier(encoder=kind) for kind in ("none", "lstm", "gru")},
-    "TextClassifier transformer": lambda: _classifier(encoder="transformer", pooling="mean"),
+    **{f"TextClassifier {kind}": lambda kind=kind: _classifier(architecture=kind) for kind in ("none", "lstm", "gru")},
+    "TextClassifier transformer": lambda: _classifier(architecture="transformer", heads=HEADS, pooling="mean"),
     "RecurrentTranslator": lambda: models.RecurrentTranslator(models.TranslatorConfig(WORDS, WORDS, **RECURRENT)),
-    "TransformerTranslator": lambda: models.TransformerTranslator(
-        models.TransformerConfig(WORDS, WORDS, **TRANSFORMER)
-    ),
+    "TransformerTranslator": lambda: models.TransformerTranslator(models.TranslatorConfig(WORDS, WORDS, **TRANSFORMER)),
     "LanguageModel": lambda: models.LanguageModel(
-        models.LanguageModelConfig(WORDS, dim=DIM, heads=HEADS, feedforward=17, layers=1, context=11, dropout=0.0)
+        models.LanguageModelConfig(
+            WORDS, hidden=DIM, position="learned", heads=HEADS, feedforward=17, layers=1, context=11, dropout=0.0
+        )
     ),
     "RecurrentPointerGenerator": lambda: models.RecurrentPointerGenerator(
-        models.RecurrentPointerConfig(WORDS, WORDS, **RECURRENT)
+        models.PointerConfig(WORDS, WORDS, **RECURRENT)
     ),
     "TransformerPointerGenerator": lambda: models.TransformerPointerGenerator(
-        models.TransformerPointerConfig(WORDS, WORDS, **TRANSFORMER)
+        models.PointerConfig(WORDS, WORDS, **TRANSFORMER)
     ),
     "SoundClassifier": lambda: SoundClassifier(SoundClassifierConfig(**SOUND, labels=5)),
     "SoundClassifier transformer": lambda: SoundClassifier(
         SoundClassifierConfig(**SOUND, **SPEECH_TRANSFORMER, labels=5)
     ),
     "RecurrentTranscriber": lambda: RecurrentTranscriber(
-        RecurrentTranscriberConfig(**SOUND, target_vocabulary=WORDS, embedding_dim=6, decoder_dim=10, score_dim=8)
+        TranscriberConfig(**SOUND, target_vocabulary=WORDS, embedding=6, decoder_hidden=10, score_features=8)
     ),
     "TransformerTranscriber": lambda: TransformerTranscriber(
-        TransformerTranscriberConfig(**SOUND, **SPEECH_TRANSFORMER, target_vocabulary=WORDS)
+        TranscriberConfig(**SOUND, **SPEECH_TRANSFORMER, target_vocabulary=WORDS)
     ),
     "ImageClassifier vit": lambda: ImageClassifier(
-        ImageClassifierConfig(**IMAGE, labels=3, patch=4, dim=6, layers=1, heads=2, pooling="attention", dropout=0.0)
+        ImageClassifierConfig(**IMAGE, labels=3, patch=4, hidden=6, layers=1, heads=2, pooling="attention", dropout=0.0)
     ),
     "ImageClassifier cls": lambda: ImageClassifier(
-        ImageClassifierConfig(**IMAGE, labels=3, patch=4, dim=6, layers=1, heads=2, dropout=0.0)
+        ImageClassifierConfig(**IMAGE, labels=3, patch=4, hidden=6, layers=1, heads=2, dropout=0.0)
     ),
     "ImageClassifier cnn": lambda: ImageClassifier(
         ImageClassifierConfig(
-            **IMAGE, labels=3, network="cnn", weigh="cbam", pooling="mean", grid_dim=16, stages=1, patch=4
+            **IMAGE, labels=3, architecture="cnn", gate="cbam", pooling="mean", grid=16, stages=1, patch=4
         )
     ),
     "RecurrentCaptioner": lambda: RecurrentCaptioner(
-        RecurrentCaptionerConfig(**GRID, embedding_dim=5, hidden_dim=7, dropout=0.0)
+        models.CaptionerConfig(**GRID, embedding=5, hidden=7, dropout=0.0)
     ),
     "TransformerCaptioner": lambda: TransformerCaptioner(
-        TransformerCaptionerConfig(**GRID, dim=6, heads=2, feedforward=5, dropout=0.0)
+        models.CaptionerConfig(**GRID, architecture="transformer", hidden=6, heads=2, feedforward=5, dropout=0.0)
     ),
     "Segmenter": lambda: Segmenter(SegmenterConfig(classes=5, channels=3, decoder_channels=4, levels=3, blocks=1)),
 }  # type: ignore[arg-type]

@@ -30,20 +30,21 @@ TRANSLATORS = {
     "luong-at-once": {"attention": "luong", "input_feeding": False, "score": "dot"},
     "local": {"attention": "luong", "scope": "local-p", "window": 2},
     "hard": {"attention": "hard"},
-    "transformer": {"attention": "transformer", "embedding": None, **TRANSFORMER},
-    "learned": {"attention": "transformer", "embedding": None, "position": "learned", **TRANSFORMER},
+    "transformer": {"architecture": "transformer", **TRANSFORMER},
+    "learned": {"architecture": "transformer", "position": "learned", **TRANSFORMER},
 }  # fmt: skip
 
 CLASSIFIERS = {
     "classify": {"embedding": 8, "hidden": 8, "pooling_heads": 3},
-    "classify-transformer": {"encoder": "transformer", "hidden": 8, "heads": 2, "layers": 2, "window": 2},
+    "classify-transformer": {"architecture": "transformer", "hidden": 8, "heads": 2, "layers": 2, "window": 2},
     "classify-mean": {"embedding": 8, "hidden": 8, "pooling": "mean"},
 }  # fmt: skip
 
 SUMMARIZERS = {
     "summarize": {"embedding": 6, "hidden": 10},
     "summarize-transformer": {
-        "model": "transformer", "dim": 12, "heads": 2, "feedforward": 13, "encoder_layers": 1, "decoder_layers": 2,
+        "architecture": "transformer", "hidden": 12, "heads": 2, "feedforward": 13,
+        "encoder_layers": 1, "decoder_layers": 2,
     },
 }  # fmt: skip
 
@@ -74,7 +75,8 @@ def _config(name, tiny, folders):
     if name in TRANSLATORS:
         sampling = 0.0 if "heads" in TRANSLATORS[name] else 0.2
         # Trained until its translations have words.
-        return tiny(model=LARGER | TRANSLATORS[name], epochs=12, learning_rate=0.02, scheduled_sampling=sampling)
+        larger = {"dropout": 0.0} if "heads" in TRANSLATORS[name] else LARGER
+        return tiny(model=larger | TRANSLATORS[name], epochs=12, learning_rate=0.02, scheduled_sampling=sampling)
     folder = folders.mktemp("page-data")
     if name in CLASSIFIERS:
         files = write_reviews(folder, {"train": 90, "validation": 20, "test": 10}, 3)

@@ -35,10 +35,10 @@ def test_a_model_loads_no_other_model(tmp_path):
     """A translator is made, saved and loaded."""
     code = f"""
 import sys
-from regard.models import TransformerConfig, TransformerTranslator, load_model, save_model
+from regard.models import TransformerTranslator, TranslatorConfig, load_model, save_model
 from regard.models.checkpoint import MODELS
 
-config = TransformerConfig(7, 7, dim=4, heads=1, encoder_layers=1, decoder_layers=1)
+config = TranslatorConfig(7, 7, architecture="transformer", hidden=4, heads=1, encoder_layers=1, decoder_layers=1)
 save_model({str(tmp_path)!r}, TransformerTranslator(config))
 load_model({str(tmp_path)!r})
 others = {{f"regard.models.{{module}}" for name, (module, *_) in MODELS.items() if name != "transformer_translator"}}

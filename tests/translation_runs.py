@@ -47,8 +47,9 @@ def tiny(corpus):
             "epochs": 2, "tokens_per_batch": 200, "learning_rate": 0.01, "schedule": "cosine", "warmup": 3,
             "scheduled_sampling": 0.2, "threads": 1, "accelerator": "cpu",
         }  # fmt: skip
-        return RunConfig(
-            "translate", data, ModelConfig(**{**MODEL, **(model or {})}), TranslationTrainingConfig(**chosen | training)
-        )
+        options = {**MODEL, **(model or {})}
+        if options.get("architecture") == "transformer":
+            del options["embedding"]
+        return RunConfig("translate", data, ModelConfig(**options), TranslationTrainingConfig(**chosen | training))
 
     return make

@@ -22,9 +22,9 @@ class PlainClassifier(nn.Module):
 
     def __init__(self, config: TextClassifierConfig):
         super().__init__()
-        D = config.hidden_dim
-        self.embedding = nn.Embedding(config.vocabulary, config.embedding_dim)
-        self.encoder = nn.LSTM(config.embedding_dim, D // 2, batch_first=True, bidirectional=True)
+        D = config.hidden
+        self.embedding = nn.Embedding(config.vocabulary, config.embedding)
+        self.encoder = nn.LSTM(config.embedding, D // 2, batch_first=True, bidirectional=True)
         self.key = nn.Linear(D, D)  # its bias is the learned query
         self.energy = nn.Linear(D, 1, bias=False)
         self.output = nn.Linear(D, config.labels)

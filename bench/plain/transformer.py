@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from bench.plain.parameters import with_parameters_of
 from bench.plain.translator import SMOOTHING
 from regard.data.text.batches import PairBatch
-from regard.models import TransformerConfig, TransformerTranslator
+from regard.models import TransformerTranslator, TranslatorConfig
 
 
 class PlainTransformer(nn.Module):
@@ -26,18 +26,18 @@ class PlainTransformer(nn.Module):
 
     positions: Tensor
 
-    def __init__(self, config: TransformerConfig):
+    def __init__(self, config: TranslatorConfig):
         super().__init__()
         self.config = config
-        D = config.dim
+        D = config.hidden
         self.source_embedding = nn.Embedding(config.source_vocabulary, D)
         self.embedding = nn.Embedding(config.target_vocabulary, D)
         with warnings.catch_warnings():
             # Layers that normalize first have no path for nested tensors: PyTorch says so, and nothing else follows.
             warnings.filterwarnings("ignore", "enable_nested_tensor is True", UserWarning)
             self.transformer = nn.Transformer(
-                D, config.heads, config.encoder_layers, config.decoder_layers, config.feedforward, config.dropout,
-                config.activation, batch_first=True, norm_first=config.norm_first,
+                D, config.heads, config.encoder_layers, config.decoder_layers, config.feedforward or 4 * D,
+                config.dropout, config.activation, batch_first=True, norm_first=config.norm == "pre",
             )  # fmt: skip
         self.output = nn.Linear(D, config.target_vocabulary)
         self.output.weight = self.embedding.weight
@@ -74,4 +74,4 @@ class PlainTransformer(nn.Module):
 
     def embedded(self, embedding: nn.Embedding, tokens: Tensor) -> Tensor:
         """Embedded tokens with positions."""
-        return self.dropout(embedding(tokens) * math.sqrt(self.config.dim) + self.positions[: tokens.shape[1]])
+        return self.dropout(embedding(tokens) * math.sqrt(self.config.hidden) + self.positions[: tokens.shape[1]])

@@ -28,7 +28,7 @@ class PlainTranslator(nn.Module):
 
     def __init__(self, config: TranslatorConfig):
         super().__init__()
-        E, H, V = config.embedding_dim, config.hidden_dim, config.target_vocabulary
+        E, H, V = config.embedding, config.hidden, config.target_vocabulary
         self.config = config
         self.before_cell = config.attention in ("bahdanau", "hard")
         self.loops = self.before_cell or (config.attention == "luong" and config.input_feeding)
@@ -41,7 +41,7 @@ class PlainTranslator(nn.Module):
         self.query = nn.Linear(H, H, bias=False) if self.before_cell else None
         self.key = nn.Linear(H, H) if self.before_cell else None
         self.energy = nn.Linear(H, 1, bias=False) if self.before_cell else None
-        general = config.attention == "luong" and config.score_name == "general"
+        general = config.attention == "luong" and config.score == "general"
         self.general = nn.Linear(H, H, bias=False) if general else None
         context = 0 if config.attention == "none" else H
         token = 0 if config.attention == "luong" else E

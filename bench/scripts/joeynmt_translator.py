@@ -18,8 +18,7 @@ from torch import Tensor, nn
 
 from regard.data.text.batches import PairBatch
 from regard.models import TransformerTranslator
-from regard.models.recurrent_translator import TranslatorConfig
-from regard.models.transformer_translator import TransformerConfig
+from regard.models.configs import TranslatorConfig
 from regard.models.translator import longest_translation
 
 SPECIALS = SimpleNamespace(
@@ -36,10 +35,10 @@ class JoeyTranslator(nn.Module):
         smoothing: label smoothing of its loss.
     """
 
-    def __init__(self, config: TranslatorConfig | TransformerConfig, smoothing: float):
+    def __init__(self, config: TranslatorConfig, smoothing: float):
         super().__init__()
         logging.getLogger("joeynmt").setLevel(logging.WARNING)
-        transformer = isinstance(config, TransformerConfig)
+        transformer = config.architecture == "transformer"
         sizes = _transformer(config) if transformer else _recurrent(config)
         vocabularies = (_vocabulary(size) for size in (config.source_vocabulary, config.target_vocabulary))
         self.model: Model = build_model({**sizes, "tied_softmax": transformer}, *vocabularies)
@@ -106,13 +105,12 @@ def _vocabulary(size: int) -> Vocabulary:
     return vocabulary
 
 
-def _transformer(config: TransformerConfig) -> dict[str, Any]:
+def _transformer(config: TranslatorConfig) -> dict[str, Any]:
     def side(layers: int) -> dict[str, Any]:
-        norm = "pre" if config.norm_first else "post"
         return {
-            "type": "transformer", "num_layers": layers, "num_heads": config.heads, "hidden_size": config.dim,
-            "ff_size": config.feedforward, "dropout": config.dropout, "layer_norm": norm,
-            "embeddings": {"embedding_dim": config.dim, "scale": True, "dropout": config.dropout},
+            "type": "transformer", "num_layers": layers, "num_heads": config.heads, "hidden_size": config.hidden,
+            "ff_size": config.feedforward or 4 * config.hidden, "dropout": config.dropout, "layer_norm": config.norm,
+            "embeddings": {"embedding_dim": config.hidden, "scale": True, "dropout": config.dropout},
         }  # fmt: skip
 
     return {"encoder": side(config.encoder_layers), "decoder": side(config.decoder_layers)}
@@ -124,16 +122,16 @@ def _recurrent(config: TranslatorConfig) -> dict[str, Any]:
     def side(hidden: int) -> dict[str, Any]:
         return {
             "type": "recurrent", "rnn_type": "lstm", "num_layers": 1, "hidden_size": hidden, "dropout": config.dropout,
-            "embeddings": {"embedding_dim": config.embedding_dim, "scale": False, "dropout": config.dropout},
+            "embeddings": {"embedding_dim": config.embedding, "scale": False, "dropout": config.dropout},
         }  # fmt: skip
 
     decoder = {
-        **side(config.hidden_dim),
+        **side(config.hidden),
         "attention": "bahdanau",
         "input_feeding": True,
         "hidden_dropout": config.dropout,
     }
-    return {"encoder": side(config.hidden_dim // 2), "decoder": decoder}
+    return {"encoder": side(config.hidden // 2), "decoder": decoder}
 
 
 PARTS = {

@@ -51,9 +51,9 @@ class PlainClassifier(nn.Module):
     def __init__(self, model: TextClassifier, length: int, checkpointing: bool):
         super().__init__()
         self.checkpointing = checkpointing
-        config, dim = model.config, model.config.hidden_dim
+        config, dim = model.config, model.config.hidden
         layer = nn.TransformerEncoderLayer(
-            dim, config.heads, config.layer.feedforward, config.dropout, config.layer.activation, batch_first=True,
+            dim, config.heads, config.feedforward or 4 * dim, config.dropout, config.activation, batch_first=True,
             norm_first=True,
         )  # fmt: skip
         self.embedding = nn.Embedding(config.vocabulary, dim)
@@ -98,14 +98,15 @@ class Training:
             TextClassifierConfig(
                 VOCABULARY,
                 LABELS,
-                encoder="transformer",
-                hidden_dim=options.dim,
+                architecture="transformer",
+                hidden=options.dim,
                 layers=options.layers,
                 heads=options.heads,
                 window=options.window,
                 global_tokens=options.global_tokens,
                 pooling="mean",
                 dropout=0.0,
+                word_dropout=0.0,
                 activation_checkpointing=checkpointing,
                 feedforward_chunk=options.feedforward_chunk if checkpointing else 0,
             )

@@ -32,8 +32,7 @@ from regard.data.text.batches import PairBatch, encode_pairs, pair_batches
 from regard.data.text.generated import write_corpus
 from regard.data.text.sources import open_pairs
 from regard.data.text.tokenizers import Tokenizer
-from regard.models import TransformerConfig, TransformerTranslator
-from regard.models.recurrent_translator import RecurrentTranslator, TranslatorConfig
+from regard.models import RecurrentTranslator, TransformerTranslator, TranslatorConfig
 
 KINDS = {
     "none": {"attention": "none"},
@@ -110,17 +109,16 @@ def make_pair(kind: str, sizes: dict[str, int], arguments: argparse.Namespace, p
     options = KINDS[kind]
     if options is None:
         ours = TransformerTranslator(
-            TransformerConfig(
-                **sizes, dim=arguments.hidden, heads=arguments.heads, feedforward=arguments.feedforward,
+            TranslatorConfig(
+                **sizes, architecture="transformer", hidden=arguments.hidden,
+                heads=arguments.heads, feedforward=arguments.feedforward,
                 encoder_layers=arguments.layers, decoder_layers=arguments.layers, dropout=0.1,
             )
         )  # fmt: skip
         rival = None if arguments.against == "joeynmt" else PlainTransformer.like(ours)
     else:
         ours = RecurrentTranslator(
-            TranslatorConfig(
-                **sizes, **options, embedding_dim=arguments.embedding, hidden_dim=arguments.hidden, dropout=0.3
-            )
+            TranslatorConfig(**sizes, **options, embedding=arguments.embedding, hidden=arguments.hidden, dropout=0.3)
         )
         rival = None if arguments.against == "joeynmt" else PlainTranslator.like(ours)
     if rival is None:

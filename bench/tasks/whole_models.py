@@ -16,9 +16,13 @@ from bench.requirement import Requirement
 from bench.task import Implementation, Inputs, Outputs, PreparedCall, Sizes, Task, Work
 from regard.attention.execution import LISTENERS
 from regard.data.text.batches import PairBatch
-from regard.models import TransformerConfig, TransformerTranslator
-from regard.models.recurrent_translator import RecurrentTranslator, TranslatorConfig
-from regard.models.text_classifier import TextClassifier, TextClassifierConfig
+from regard.models import (
+    RecurrentTranslator,
+    TextClassifier,
+    TextClassifierConfig,
+    TransformerTranslator,
+    TranslatorConfig,
+)
 
 LABELS = 2
 HEADS = 4
@@ -73,7 +77,7 @@ def _recurrent(attention: str) -> Callable[[Sizes], nn.Module]:
     def create(sizes: Sizes) -> nn.Module:
         V = sizes["vocabulary"]
         return RecurrentTranslator(
-            TranslatorConfig(V, V, sizes["embedding"], sizes["dim"], attention=attention, dropout=0)
+            TranslatorConfig(V, V, embedding=sizes["embedding"], hidden=sizes["dim"], attention=attention, dropout=0.0)
         )
 
     return create
@@ -82,8 +86,15 @@ def _recurrent(attention: str) -> Callable[[Sizes], nn.Module]:
 def _transformer(sizes: Sizes) -> nn.Module:
     V, D = sizes["vocabulary"], sizes["dim"]
     return TransformerTranslator(
-        TransformerConfig(
-            V, V, dim=D, heads=HEADS, feedforward=4 * D, encoder_layers=LAYERS, decoder_layers=LAYERS, dropout=0.0
+        TranslatorConfig(
+            V,
+            V,
+            architecture="transformer",
+            hidden=D,
+            heads=HEADS,
+            encoder_layers=LAYERS,
+            decoder_layers=LAYERS,
+            dropout=0.0,
         )
     )
 
@@ -91,7 +102,12 @@ def _transformer(sizes: Sizes) -> nn.Module:
 def _classifier(sizes: Sizes) -> nn.Module:
     return TextClassifier(
         TextClassifierConfig(
-            sizes["vocabulary"], LABELS, embedding_dim=sizes["embedding"], hidden_dim=sizes["dim"], dropout=0.0
+            sizes["vocabulary"],
+            LABELS,
+            embedding=sizes["embedding"],
+            hidden=sizes["dim"],
+            dropout=0.0,
+            word_dropout=0.0,
         )
     )
 

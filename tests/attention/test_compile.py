@@ -226,7 +226,7 @@ def test_the_drop_in(normalizer, backend, way, need_weights):
     ids=["bahdanau", "luong", "local-p"],
 )
 def test_a_decoder_compiles_whole(options):
-    config = TranslatorConfig(13, 13, embedding_dim=10, hidden_dim=14, dropout=0.0, **options)
+    config = TranslatorConfig(13, 13, embedding=10, hidden=14, dropout=0.0, **options)
     model = RecurrentTranslator(config).eval()
     source = torch.randint(3, 13, (B, K))
     with torch.no_grad():

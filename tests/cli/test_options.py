@@ -13,7 +13,7 @@ OPTIONS = {
     "--labels --query-labels --row --head --steps --decimals --title --picture --dpi --json",
     "train translate": "--train --data --validation --test --source-column --target-column --lowercase --bundled "
     "--tokenizer --vocabulary --max-length --attention --score --scope --window --input-feeding --no-input-feeding "
-    "--hard-estimator --cell --embedding --hidden --encoder-layers --decoder-layers --readout --dropout --tied "
+    "--hard-estimator --architecture --embedding --hidden --encoder-layers --decoder-layers --readout --dropout --tied "
     "--label-smoothing --scheduled-sampling --tokens-per-batch --optimizer --learning-rate --weight-decay --schedule "
     "--warmup --plateau-patience --clip --epochs --max-minutes --patience --validate-every --validation-pairs "
     "--checkpoint-minutes --checkpoint-steps --seed --run --runs --resume --overwrite --tensorboard --precision "

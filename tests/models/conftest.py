@@ -41,7 +41,7 @@ def make() -> Make:
 
     def translator(**options: object) -> RecurrentTranslator:
         torch.manual_seed(11)
-        shape = {"embedding_dim": 10, "hidden_dim": 14, "dropout": 0.0, **options}
+        shape = {"embedding": 10, "hidden": 14, "dropout": 0.0, **options}
         return RecurrentTranslator(TranslatorConfig(VOCABULARY, VOCABULARY, **shape))  # type: ignore[arg-type]
 
     return translator

@@ -18,11 +18,12 @@ SOURCE_LENGTHS, TARGET_LENGTHS = torch.tensor([5, 2, 3]), torch.tensor([4, 4, 4]
 TEXT = SOURCE, SOURCE_LENGTHS, TARGET, TARGET_LENGTHS
 SOUND = torch.arange(B * 12 * 8.0).sin().view(B, 12, 8), torch.tensor([12, 5, 8])
 IMAGES, OWNERS = torch.arange(2 * 16 * 16 * 3.0).cos().abs().view(2, 16, 16, 3), torch.tensor([0, 1, 1])
-RECURRENT = {"embedding_dim": 6, "hidden_dim": 8}
-STACK = {"dim": 8, "heads": 2, "feedforward": 10}
-GRID = {"image_height": 16, "image_width": 16, "grid_dim": 8, "stages": 2, "patch": 2}
-HEARING = {"width": 8, "hidden_dim": 8, "channels": 2, "convolutions": 1, "heads": 2, "feedforward": 10}
-HEARD = {"encoder": "transformer", "pyramid_layers": 0}
+RECURRENT = {"embedding": 6, "hidden": 8}
+STACK = {"hidden": 8, "heads": 2, "feedforward": 10}
+TRANSFORMER = {"architecture": "transformer", **STACK}
+GRID = {"image_height": 16, "image_width": 16, "grid": 8, "stages": 2, "patch": 2}
+HEARING = {"width": 8, "hidden": 8, "channels": 2, "convolutions": 1}
+HEARD = {"architecture": "transformer", "heads": 2, "feedforward": 10}
 
 
 def translator(**options):
@@ -39,29 +40,31 @@ def label_loss(*inputs):
 
 CASES = {
     "bahdanau": (lambda: translator(), text_loss),
-    "bahdanau, gru, two layers": (lambda: translator(cell="gru", decoder_layers=2, readout="maxout"), text_loss),
+    "bahdanau, gru, two layers": (
+        lambda: translator(architecture="gru", decoder_layers=2, readout="maxout"), text_loss,
+    ),
     "hard": (lambda: translator(attention="hard"), text_loss),
     "luong": (lambda: translator(attention="luong"), text_loss),
     "luong, local": (lambda: translator(attention="luong", scope="local-p", input_feeding=False), text_loss),
     "none": (lambda: translator(attention="none"), text_loss),
     "copies": (
-        lambda: models.RecurrentPointerGenerator(models.RecurrentPointerConfig(V, V, **RECURRENT, coverage=True)),
+        lambda: models.RecurrentPointerGenerator(models.PointerConfig(V, V, **RECURRENT, tied="target", coverage=True)),
         text_loss,
     ),
     "transformer": (
         lambda: models.TransformerTranslator(
-            models.TransformerConfig(V, V, **STACK, encoder_layers=1, decoder_layers=2, position="learned")
+            models.TranslatorConfig(V, V, **TRANSFORMER, encoder_layers=1, decoder_layers=2, position="learned")
         ),
         text_loss,
     ),
     "transformer copies": (
         lambda: models.TransformerPointerGenerator(
-            models.TransformerPointerConfig(V, V, **STACK, encoder_layers=1, decoder_layers=1)
+            models.PointerConfig(V, V, **TRANSFORMER, tied="target", encoder_layers=1, decoder_layers=1)
         ),
         text_loss,
     ),
     "language": (
-        lambda: models.LanguageModel(models.LanguageModelConfig(V, **STACK, layers=2, context=8)),
+        lambda: models.LanguageModel(models.LanguageModelConfig(V, position="learned", **STACK, layers=2, context=8)),
         lambda model: model.loss(SOURCE, label_smoothing=0.1).total,
     ),
     "text classifier": (
@@ -70,14 +73,14 @@ CASES = {
     ),
     "text classifier, transformer": (
         lambda: models.TextClassifier(
-            models.TextClassifierConfig(V, 3, hidden_dim=8, heads=2, encoder="transformer", window=1, score="general")
+            models.TextClassifierConfig(V, 3, hidden=8, heads=2, architecture="transformer", window=1, score="general")
         ),
         label_loss(SOURCE, SOURCE_LENGTHS),
     ),
     "transcriber": (
         lambda: transcriber.RecurrentTranscriber(
-            transcriber.RecurrentTranscriberConfig(
-                **HEARING, target_vocabulary=V, embedding_dim=6, decoder_dim=8, score_dim=5, location_channels=2,
+            transcriber.TranscriberConfig(
+                **HEARING, target_vocabulary=V, embedding=6, decoder_hidden=8, score_features=5, location_channels=2,
                 location_width=3, ctc_weight=0.3,
             )
         ),
@@ -85,7 +88,9 @@ CASES = {
     ),
     "transformer transcriber": (
         lambda: transcriber.TransformerTranscriber(
-            transcriber.TransformerTranscriberConfig(**HEARING, **HEARD, target_vocabulary=V)
+            transcriber.TranscriberConfig(
+                **HEARING, **HEARD, target_vocabulary=V, decoder_layers=1, encoder_layers=1, ctc_weight=0.0
+            )
         ),
         lambda model: model.loss(*SOUND, TARGET, TARGET_LENGTHS).total,
     ),
@@ -95,23 +100,25 @@ CASES = {
     ),
     "vit": (
         lambda: models.ImageClassifier(
-            models.ImageClassifierConfig(**{**GRID, "patch": 8}, labels=3, dim=8, heads=2, layers=1)
+            models.ImageClassifierConfig(
+                image_height=16, image_width=16, patch=8, labels=3, hidden=8, heads=2, layers=1
+            )
         ),
         label_loss(IMAGES),
     ),
     "cnn": (
         lambda: models.ImageClassifier(
-            models.ImageClassifierConfig(**GRID, labels=3, network="cnn", pooling="attention", weigh="cbam")
+            models.ImageClassifierConfig(**GRID, labels=3, architecture="cnn", pooling="attention", gate="cbam")
         ),
         label_loss(IMAGES),
     ),
     "captions": (
-        lambda: models.RecurrentCaptioner(models.RecurrentCaptionerConfig(**GRID, **RECURRENT, target_vocabulary=V)),
+        lambda: models.RecurrentCaptioner(models.CaptionerConfig(**GRID, **RECURRENT, target_vocabulary=V)),
         lambda model: model.loss(IMAGES, OWNERS, TARGET, TARGET_LENGTHS).total,
     ),
     "transformer captions": (
         lambda: models.TransformerCaptioner(
-            models.TransformerCaptionerConfig(**GRID, **STACK, layers=1, target_vocabulary=V)
+            models.CaptionerConfig(**GRID, **TRANSFORMER, layers=1, target_vocabulary=V)
         ),
         lambda model: model.loss(IMAGES, OWNERS, TARGET, TARGET_LENGTHS).total,
     ),

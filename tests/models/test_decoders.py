@@ -16,7 +16,7 @@ KINDS = {
     "luong-fused": {"attention": "luong", "input_feeding": False},
     "luong-dot": {"attention": "luong", "score": "dot", "readout": "maxout"},
     "luong-concat": {"attention": "luong", "score": "concat", "input_feeding": False},
-    "luong-location": {"attention": "luong", "score": "location"},
+    "luong-location": {"attention": "luong", "score": "location", "max_source": 17},
     "luong-local-m": {"attention": "luong", "scope": "local-m", "window": 1},
     "luong-local-m-fused": {"attention": "luong", "scope": "local-m", "window": 1, "input_feeding": False},
     "luong-local-p": {"attention": "luong", "scope": "local-p", "window": 1},
@@ -32,7 +32,7 @@ networks = pytest.mark.parametrize(("cell", "layers"), [("lstm", 1), ("lstm", 2)
 @everywhere
 @pytest.mark.parametrize(("cell", "layers"), [("lstm", 1), ("gru", 2)])
 def test_learns_seven_pairs(kind, cell, layers, make, batch):
-    model = make(**KINDS[kind], cell=cell, decoder_layers=layers, encoder_layers=layers)
+    model = make(**KINDS[kind], architecture=cell, decoder_layers=layers, encoder_layers=layers)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.03)
     losses = []
     for _ in range(12):
@@ -48,7 +48,7 @@ def test_learns_seven_pairs(kind, cell, layers, make, batch):
 @everywhere
 @networks
 def test_word_by_word_equals_teacher_forced(kind, cell, layers, make, batch):
-    model = make(**KINDS[kind], cell=cell, decoder_layers=layers).eval().double()
+    model = make(**KINDS[kind], architecture=cell, decoder_layers=layers).eval().double()
     whole = model(*batch)
     expected = whole.logits.log_softmax(-1)
     state = model.start(model.encode(batch.source, batch.source_lengths))
@@ -210,10 +210,10 @@ def test_autocast_stays_close(make, batch):
     [
         ({"attention": "bahdanua"}, "did you mean 'bahdanau'"),
         ({"score": "aditive"}, "did you mean 'additive'"),
-        ({"hidden_dim": 7}, "hidden_dim must be even"),
+        ({"hidden": 7}, "hidden must be even"),
         ({"dropout": 1.0}, r"dropout must be in \[0, 1\)"),
-        ({"decoder_layers": 0}, "decoder_layers must be at least 1; it is 0"),
-        ({"scope": "local-p"}, "scope 'local-p' is luong's"),
+        ({"decoder_layers": 0}, "decoder_layers must be from 1 to 100; it is 0"),
+        ({"scope": "local-p"}, "scope has no meaning with attention 'bahdanau', only with 'luong'"),
         ({"eos": 13}, "eos must be a target token; it is 13"),
     ],
 )
@@ -235,7 +235,7 @@ def test_an_unknown_readout(make):
 def test_tied_embeddings_share_their_weights(make):
     ties = {}
     for tie in ("none", "target", "all"):
-        model = make(tied_embeddings=tie)
+        model = make(tied=tie)
         target, output = model.decoder.embedding.weight, model.decoder.output.weight
         ties[tie] = output is target, model.encoder.embedding.weight is target
     assert ties == {"none": (False, False), "target": (True, False), "all": (True, True)}

@@ -15,9 +15,9 @@ from regard.models.text_continuation import continue_tokens
 VOCABULARY, CONTEXT, LAYERS = 13, 11, 3
 KINDS = {
     "learned": {},
-    "post-norm": {"norm_first": False},
+    "post-norm": {"norm": "post"},
     "grouped": {"kv_heads": 1},
-    "grouped, rotary": {"kv_heads": 2, "position": "rotary", "heads": 4, "dim": 16},
+    "grouped, rotary": {"kv_heads": 2, "position": "rotary", "heads": 4, "hidden": 16},
     "sinusoidal": {"position": "sinusoidal"},
     "rotary": {"position": "rotary"},
     "alibi": {"position": "alibi"},
@@ -26,14 +26,15 @@ KINDS = {
     "none": {"position": "none"},
     "additive": {"score": "additive"},
     "sparsemax": {"normalizer": "sparsemax"},
-    "untied": {"tied": False},
+    "untied": {"tied": "none"},
 }
 every_kind = pytest.mark.parametrize("options", KINDS.values(), ids=KINDS)
 
 
 def make(**options):
     torch.manual_seed(11)
-    sizes = {"dim": 12, "heads": 2, "feedforward": 17, "layers": LAYERS, "context": CONTEXT, "dropout": 0.0}
+    sizes = {"hidden": 12, "heads": 2, "feedforward": 17, "layers": LAYERS, "context": CONTEXT, "dropout": 0.0}
+    sizes |= {"position": "learned"}
     model = LanguageModel(LanguageModelConfig(VOCABULARY, **{**sizes, **options})).double().eval()
     for parameter in model.parameters():  # with the first weights all predictions are nearly equal
         parameter.data.mul_(5)
@@ -128,7 +129,9 @@ def test_attention_weights_are_those_of_the_prediction(options):
 
 def test_first_weights_are_those_of_gpt():
     torch.manual_seed(5)
-    model = LanguageModel(LanguageModelConfig(301, 67, 128, 8, 4, tied=False))
+    model = LanguageModel(
+        LanguageModelConfig(301, context=67, hidden=128, layers=8, heads=4, position="learned", tied="none")
+    )
     for name, parameter in model.named_parameters():
         if parameter.dim() == 1:
             assert (parameter == (1.0 if "norm" in name and name.endswith("weight") else 0.0)).all(), name
@@ -141,7 +144,7 @@ def test_first_weights_are_those_of_gpt():
 
 
 def test_a_tied_output_matrix_is_the_embedding():
-    tied, untied = (LanguageModel(LanguageModelConfig(VOCABULARY, tied=tied)) for tied in (True, False))
+    tied, untied = (LanguageModel(LanguageModelConfig(VOCABULARY, tied=tied)) for tied in ("target", "none"))
     assert tied.output.weight is tied.input.embedding.weight
     count = [sum(parameter.numel() for parameter in model.parameters()) for model in (tied, untied)]
     assert count[1] - count[0] == VOCABULARY * 384
@@ -151,9 +154,9 @@ def test_a_tied_output_matrix_is_the_embedding():
     ("options", "error", "message"),
     [
         ({"position": "rotry"}, UnknownNameError, "did you mean 'rotary'"),
-        ({"context": 0}, ArgumentError, "context must be at least 1"),
+        ({"context": 0}, ArgumentError, "context must be from 1"),
         ({"dropout": 1.0}, ArgumentError, "dropout must be in"),
-        ({"heads": 5}, ArgumentError, "heads must divide dim"),
+        ({"heads": 5}, ArgumentError, "heads must divide hidden"),
     ],
 )
 def test_bad_configurations_are_refused(options, error, message):

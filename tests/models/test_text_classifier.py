@@ -1,6 +1,7 @@
 """The text classifier: padding without effect, windows in linear memory, its file."""
 
 import itertools
+from dataclasses import fields
 
 import pytest
 import torch
@@ -8,15 +9,19 @@ import torch
 from regard import masks
 from regard.errors import ArgumentError, UnknownNameError
 from regard.models import TextClassifier, TextClassifierConfig, load_model, save_model
-from regard.models.text_classifier import ENCODERS, POOLINGS, pool
+from regard.models.text_classifier import pool
 
 VOCABULARY, LABELS = 23, 3
 LENGTHS = torch.tensor([7, 3, 0, 1])
-SMALL = {"embedding_dim": 6, "hidden_dim": 8, "heads": 2, "layers": 2, "dropout": 0.0}
+SMALL = {"embedding": 6, "hidden": 8, "heads": 2, "layers": 2, "dropout": 0.0, "word_dropout": 0.0}
+ENCODERS = ("none", "lstm", "gru", "transformer")
+POOLINGS = ("attention", "mean", "max")
 
 
 def make(**options):
-    return TextClassifier(TextClassifierConfig(**{"vocabulary": VOCABULARY, "labels": LABELS, **SMALL, **options}))
+    plain = TextClassifierConfig(architecture=options.get("architecture", "lstm"))
+    small = {one.name: SMALL[one.name] for one in fields(plain) if one.name in SMALL and plain.unmet_need(one) is None}
+    return TextClassifier(TextClassifierConfig(**{"vocabulary": VOCABULARY, "labels": LABELS, **small, **options}))
 
 
 def tokens():
@@ -25,7 +30,9 @@ def tokens():
 
 @pytest.mark.parametrize(("encoder", "pooling"), [*itertools.product(ENCODERS, POOLINGS)])
 def test_padding_has_no_effect(encoder, pooling):
-    model = make(encoder=encoder, pooling=pooling, pooling_heads=2).eval()
+    model = make(
+        architecture=encoder, pooling=pooling, **({"pooling_heads": 2} if pooling == "attention" else {})
+    ).eval()
     text = tokens()
     padded = text.masked_fill(torch.arange(7) >= LENGTHS[:, None], 0)
     found = model(padded, LENGTHS, need_weights=True)
@@ -41,7 +48,7 @@ def test_padding_has_no_effect(encoder, pooling):
 
 @pytest.mark.parametrize("encoder", ENCODERS)
 def test_texts_without_any_token(encoder):
-    model = make(encoder=encoder).eval()
+    model = make(architecture=encoder).eval()
     logits = model(torch.zeros(2, 0, dtype=torch.int64), torch.zeros(2, dtype=torch.int64)).logits
     torch.testing.assert_close(logits, model.output.bias.expand(2, -1))
 
@@ -55,7 +62,7 @@ def test_mean_and_maximum():
 
 @pytest.mark.parametrize("encoder", ENCODERS)
 def test_every_parameter_gets_a_gradient(encoder):
-    model = make(encoder=encoder, position="learned")
+    model = make(architecture=encoder, **({"position": "learned"} if encoder == "transformer" else {}))
     model(tokens(), LENGTHS).logits.square().sum().backward()
     for name, parameter in model.named_parameters():
         assert parameter.grad is not None, name
@@ -63,7 +70,7 @@ def test_every_parameter_gets_a_gradient(encoder):
 
 
 def test_word_dropout_gives_unknown_tokens_in_training_alone(monkeypatch):
-    model = make(encoder="none", word_dropout=0.5, unknown=1)
+    model = make(architecture="none", word_dropout=0.5, unknown=1)
     seen = []
     monkeypatch.setattr(model, "annotations", lambda tokens, lengths: seen.append(tokens) or torch.zeros(4, 7, 6))
     text = tokens()
@@ -77,7 +84,7 @@ def test_word_dropout_gives_unknown_tokens_in_training_alone(monkeypatch):
 
 @pytest.mark.parametrize("global_tokens", [0, 2])
 def test_a_window_is_a_mask(global_tokens):
-    model = make(encoder="transformer", window=1, global_tokens=global_tokens).double().eval()
+    model = make(architecture="transformer", window=1, global_tokens=global_tokens).double().eval()
     text, lengths = tokens(), torch.tensor([7, 5, 2, 1])
     place = torch.arange(7)
     near = (place[:, None] - place).abs() <= 1
@@ -88,7 +95,7 @@ def test_a_window_is_a_mask(global_tokens):
 
 @pytest.mark.parametrize("global_tokens", [0, 1])
 def test_what_is_outside_of_the_window_has_no_effect(global_tokens):
-    model = make(encoder="transformer", window=1, global_tokens=global_tokens, layers=1).eval()
+    model = make(architecture="transformer", window=1, global_tokens=global_tokens, layers=1).eval()
     text = torch.randint(4, VOCABULARY, (1, 7))
     changed = text.clone()
     changed[0, 0] = 4 + (text[0, 0] - 3) % (VOCABULARY - 4)
@@ -99,7 +106,7 @@ def test_what_is_outside_of_the_window_has_no_effect(global_tokens):
 
 def kept_for_backward(length):
     """Bytes that a windowed model keeps for the backward pass; the gradient must exist."""
-    model = make(encoder="transformer", window=8, global_tokens=2, layers=1)
+    model = make(architecture="transformer", window=8, global_tokens=2, layers=1)
     storages = {}
 
     def keep(tensor):
@@ -119,7 +126,7 @@ def test_a_window_takes_memory_linear_in_the_length():
     assert long < 2048 * 2048  # a quarter of one dense matrix of scores
 
 
-@pytest.mark.parametrize("options", [{"encoder": encoder} for encoder in ENCODERS] + [{"pooling": "max"}])
+@pytest.mark.parametrize("options", [{"architecture": encoder} for encoder in ENCODERS] + [{"pooling": "max"}])
 def test_the_file_has_the_model(tmp_path, options):
     model = make(**options).eval()
     found = load_model(save_model(tmp_path, model))
@@ -131,12 +138,12 @@ def test_the_file_has_the_model(tmp_path, options):
 @pytest.mark.parametrize(
     ("options", "error", "words"),
     [
-        ({"encoder": "cnn"}, UnknownNameError, "unknown encoder"),
+        ({"architecture": "cnn"}, UnknownNameError, "unknown architecture"),
         ({"pooling": "sum"}, UnknownNameError, "unknown pooling"),
         ({"labels": 0}, ArgumentError, "labels must be at least 1"),
-        ({"window": 3}, ArgumentError, "window is for"),
-        ({"encoder": "transformer", "global_tokens": 3}, ArgumentError, "need a window"),
-        ({"encoder": "transformer", "heads": 3}, ArgumentError, "heads must divide"),
+        ({"window": 3}, ArgumentError, "window has no meaning with"),
+        ({"architecture": "transformer", "global_tokens": 3}, ArgumentError, "needs window"),
+        ({"architecture": "transformer", "heads": 3}, ArgumentError, "heads must divide"),
         ({"dropout": 1.0}, ArgumentError, "dropout must be in"),
         ({"word_dropout": -0.1}, ArgumentError, "word_dropout must be in"),
         ({"unknown": 99}, ArgumentError, "unknown must be a token"),

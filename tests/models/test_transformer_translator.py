@@ -5,12 +5,12 @@ import torch
 from torch.nn import functional as F
 
 from regard.errors import ArgumentError, UnknownNameError
-from regard.models import TransformerConfig, TransformerTranslator, beam, greedy, load_model, save_model
+from regard.models import TransformerTranslator, TranslatorConfig, beam, greedy, load_model, save_model
 
 VOCABULARY = 13
 KINDS = {
     "default": {},
-    "post-norm": {"norm_first": False},
+    "post-norm": {"norm": "post"},
     "grouped": {"kv_heads": 1},
     "learned": {"position": "learned"},
     "rotary": {"position": "rotary"},
@@ -20,15 +20,23 @@ KINDS = {
     "none": {"position": "none"},
     "additive": {"score": "additive"},
     "sparsemax": {"normalizer": "sparsemax"},
-    "all tied": {"tied_embeddings": "all"},
-    "untied": {"tied_embeddings": "none"},
+    "all tied": {"tied": "all"},
+    "untied": {"tied": "none"},
 }
 
 
 def make(**options):
     torch.manual_seed(11)
-    sizes = {"dim": 12, "heads": 2, "feedforward": 17, "encoder_layers": 2, "decoder_layers": 3, "dropout": 0.0}
-    return TransformerTranslator(TransformerConfig(VOCABULARY, VOCABULARY, **{**sizes, **options})).double().eval()
+    sizes = {
+        "architecture": "transformer",
+        "hidden": 12,
+        "heads": 2,
+        "feedforward": 17,
+        "encoder_layers": 2,
+        "decoder_layers": 3,
+        "dropout": 0.0,
+    }
+    return TransformerTranslator(TranslatorConfig(VOCABULARY, VOCABULARY, **{**sizes, **options})).double().eval()
 
 
 @pytest.mark.parametrize("options", KINDS.values(), ids=KINDS)
@@ -106,10 +114,10 @@ def test_a_saved_model_is_the_same(batch, options, tmp_path):
 def test_bad_use_is_named(batch):
     with pytest.raises(UnknownNameError, match="position"):
         make(position="nowhere")
-    with pytest.raises(ArgumentError, match="heads must divide dim"):
+    with pytest.raises(ArgumentError, match="heads must divide hidden"):
         make(heads=5)
     with pytest.raises(ArgumentError, match="one vocabulary"):
-        TransformerConfig(5, 6, tied_embeddings="all")
+        TranslatorConfig(5, 6, tied="all")
     with pytest.raises(ArgumentError, match="sampling_probability"):
         make()(*batch, sampling_probability=0.5)
     with pytest.raises(ArgumentError, match="positions must be in"):

@@ -4,20 +4,24 @@ A run that is interrupted and killed continues as if it had not been; it predict
 """
 
 import csv
+import json
 import os
 import shutil
 import signal
 
 import datasets
 import pytest
+import safetensors
+import safetensors.torch
 import torch
+import yaml
 
 from forked import at_checkpoint, killed_command
 from regard.tasks import registry
 
 TEXT = "--tokenizer word --vocabulary 200"
 TINY = "--embedding 6 --hidden 8"
-TRANSFORMER = "--model transformer --dim 8 --heads 2 --feedforward 9 --encoder-layers 1 --decoder-layers 1"
+TRANSFORMER = "--architecture transformer --hidden 8 --heads 2 --feedforward 9 --encoder-layers 1 --decoder-layers 1"
 TRANSLATE = f"--bundled 90 --validation-pairs 7 --tokens-per-batch 300 {TEXT}"
 LANGUAGE = (
     "--train bundled --bundled 60 --validation-tokens 50 --tokenizer char --context 13 --layers 1 --hidden 8 --heads 2 "
@@ -29,7 +33,7 @@ SOUNDS = "--rate 8000 --bands 12 --convolutions 1 --channels 2 --pyramid-layers 
 SPEECH = f"{SOUNDS} --tokenizer word --max-length 8 --decoder-hidden 8 --score-features 5"
 RUNS = {
     "translate": f"{TRANSLATE} {TINY} --scheduled-sampling 0.2",
-    "translate-transformer": f"{TRANSLATE} --attention transformer --hidden 12 --heads 2 --feedforward 13",
+    "translate-transformer": f"{TRANSLATE} --architecture transformer --hidden 12 --heads 2 --feedforward 13",
     "language": LANGUAGE,
     "language-consecutive": f"{LANGUAGE} --windows consecutive",
     "classify": f"--bundled 120 --batch-size 20 --vocabulary 200 {TINY}",
@@ -37,7 +41,7 @@ RUNS = {
     "summarize-transformer": f"{SUMMARIZE} {TRANSFORMER}",
     "caption": CAPTION,
     "caption-hard": f"{CAPTION} --attention hard",
-    "images": "--bundled 23 --batch-size 5 --network cbam --grid 16 --stages 1 --patch 8 --flip",
+    "images": "--bundled 23 --batch-size 5 --architecture cnn --gate cbam --grid 16 --stages 1 --patch 8 --flip",
     "segment": "--bundled 21 --batch-size 5 --channels 4 --levels 3 --blocks 1 --decoder-channels 8",
     "transcribe": f"--bundled 20 --batch-size 4 {SPEECH} {TINY}",
     "sounds": f"--bundled 60 --batch-size 12 {SOUNDS} --hidden 8",
@@ -152,6 +156,58 @@ def test_it_predicts_and_evaluates_bundled_data(name, whole, run_command, tmp_pa
     assert code == 0, error
     assert output
     assert (run / "evaluation-again.json").is_file()
+
+
+FORMER = {
+    **{task: {"architecture": "cell", "gate": "weigh"} for task in ("translate", "summarize", "caption")},
+    **{task: {"architecture": "encoder"} for task in ("classify", "transcribe", "sounds")},
+    "images": {"architecture": "network"},
+    "segment": {"attention": "context"},
+    "language": {},
+}
+"""Task → option of a model → its name in the version before."""
+
+
+def give_former_names(run, task):
+    """Gives the configuration and the header of the model the names of the version before."""
+    content = yaml.safe_load((run / "config.yaml").read_text())
+    model = content["model"]
+    architecture = model.get("architecture")
+    if task == "images":
+        model["architecture"] = model.pop("gate") if model["gate"] != "none" else architecture
+    if architecture == "transformer" and task in ("translate", "caption"):
+        model |= {"architecture": "lstm", "attention": "transformer"}
+    elif architecture == "transformer" and task == "summarize":
+        model |= {"architecture": "lstm", "model": "transformer"}
+    content["model"] = {FORMER[task].get(name, name): value for name, value in model.items()}
+    (run / "config.yaml").write_text(yaml.safe_dump(content))
+    with safetensors.safe_open(run / "model.safetensors", "pt") as file:
+        header = file.metadata()
+    config = json.loads(header["config"])
+    names = {"hidden": "hidden_dim", "embedding": "embedding_dim", "grid": "grid_dim", **FORMER[task]}
+    if header["regard"].startswith("transformer_"):
+        names["hidden"] = "dim"
+        del config["architecture"]
+    if task == "images":
+        names["gate"] = "weigh"
+    if "norm" in config:
+        config["norm_first"] = config.pop("norm") == "pre"
+    config = {names.get(name, name): value for name, value in config.items()}
+    tensors = safetensors.torch.load_file(run / "model.safetensors")
+    header["config"] = json.dumps(config)
+    safetensors.torch.save_file(tensors, run / "model.safetensors", header)
+    (run / "manifest.json").unlink()  # which has the sums of the files as they were
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", RUNS)
+def test_a_run_with_former_names_predicts_the_same(name, whole, run_command, tmp_path):
+    run, task = shutil.copytree(whole(name), tmp_path / "x"), name.partition("-")[0]
+    example = run / "corpus" / INPUTS[task] if task in INPUTS else "The dog sleeps."
+    expected = run_command("predict", run, example, "--json")
+    assert expected[0] == 0
+    give_former_names(run, task)
+    assert run_command("predict", run, example, "--json") == expected
 
 
 @pytest.mark.slow

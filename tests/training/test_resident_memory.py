@@ -83,7 +83,7 @@ def test_memory_in_use_is_flat_over_batches_of_all_lengths():
 
         torch.set_num_threads(1)
         for attention in ("none", "bahdanau", "luong", "hard"):
-            model = RecurrentTranslator(TranslatorConfig(50, 50, 16, 32, attention=attention)).train()
+            model = RecurrentTranslator(TranslatorConfig(50, 50, embedding=16, hidden=32, attention=attention)).train()
             optimizer = torch.optim.AdamW(model.parameters())
             for step in range(90):  # 30 different batches
                 pairs, source, target = 1 + step % 5, 1 + step % 2, 2 + step % 3

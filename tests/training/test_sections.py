@@ -6,8 +6,9 @@ from typing import Literal
 
 import pytest
 
+from regard.configuration import check_at_least, check_choices, check_probabilities
 from regard.errors import ArgumentError, RunError, UnknownNameError
-from regard.training.sections import build_section, check_at_least, check_choices, check_probabilities
+from regard.training.sections import build_section
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,9 @@ from typing import Annotated, Any, Literal
 from cyclopts import Group, Parameter
 from docstring_parser import parse_from_object
 
+from regard.cli.option_errors import option
+from regard.configuration import option_fields, option_help, option_types
+
 
 @dataclass(frozen=True)
 class Panel:
@@ -28,10 +31,10 @@ class Panel:
 
     def parameters(self, group: Group) -> list[inspect.Parameter]:
         """Returns the options as parameters of a function that Cyclopts calls."""
-        kinds = typing.get_type_hints(self.kind)
-        annotations = typing.get_type_hints(self.kind, include_extras=True)
+        kinds = option_types(self.kind)
+        annotations = option_types(self.kind, include_extras=True)
         texts = field_help(self.kind)
-        fields = {field.name: field for field in dataclasses.fields(self.kind)}
+        fields = {field.name: field for field in option_fields(self.kind)}
         return [
             inspect.Parameter(
                 name,
@@ -69,14 +72,9 @@ def signature(panels: Iterable[Panel], positional: Iterable[inspect.Parameter] =
     return inspect.Signature([*positional, *(option for panel, group in groups for option in panel.parameters(group))])
 
 
-def option(name: str) -> str:
-    """Returns the option of a field: ``--learning-rate`` for ``learning_rate``."""
-    return f"--{name.replace('_', '-')}"
-
-
 def field_names(kind: type[Any]) -> tuple[str, ...]:
-    """Returns the names of a dataclass's fields, in order."""
-    return tuple(field.name for field in dataclasses.fields(kind))
+    """Returns the names of a dataclass's fields that are options, in order."""
+    return tuple(field.name for field in option_fields(kind))
 
 
 def options_of(*kinds: type[Any]) -> dict[str, str]:
@@ -85,14 +83,15 @@ def options_of(*kinds: type[Any]) -> dict[str, str]:
 
 
 def field_help(kind: type[Any]) -> dict[str, str]:
-    """Returns the docstrings of the fields of a dataclass and of its bases, each as one paragraph.
+    """Returns the help of the options of a dataclass: the docstring of its field, in one paragraph, and its rules.
 
-    The names of fields in them become options.
+    The names of fields in it become options.
     """
     texts = {}
     for base in reversed(kind.__mro__[:-1]):
         for parameter in parse_from_object(base).params:
             texts[parameter.arg_name] = " ".join((parameter.description or "").replace("``", "").split())
+    texts |= {one.name: option_help(kind, one, texts[one.name]) for one in option_fields(kind) if one.name in texts}
     # Only names with an underscore are certainly those of fields.
     field_pattern = "|".join(name for name in texts if "_" in name)
     return {

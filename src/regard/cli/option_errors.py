@@ -10,6 +10,7 @@ from cyclopts import CycloptsError
 from cyclopts import exceptions as mistakes
 
 from regard.errors import ArgumentError
+from regard.old_names import WRITTEN_ANEW, unknown_name
 from regard.training.sections import kind_name
 
 KINDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text", Path: "a path"}
@@ -31,6 +32,8 @@ def options_named(options: Mapping[str, str]) -> Iterator[None]:
         names = "|".join(map(re.escape, sorted(options, key=len, reverse=True)))
         # Words in quotation marks are values of the user.
         text = re.sub(rf"(?<!['\w-])({names})(?!['\w-])", lambda match: options[match[0]], str(error), count=1)
+        pattern = rf"\b(needs|with|divide|and|that) ({names})(?!['\w-])"
+        text = re.sub(pattern, lambda match: f"{match[1]} {options[match[2]]}", text)
         raise ArgumentError(text) from error
 
 
@@ -38,15 +41,20 @@ def message(error: CycloptsError) -> str:
     """Returns the message for an error of Cyclopts: what is wrong, where, and what to do."""
     match error:
         case mistakes.CoercionError(token=token) if token is not None:
-            return (
-                f"{token.keyword or _name(error)} must be {kind_name(error.target_type, KINDS)}; it is {token.value!r}"
-            )
+            name = token.keyword or _name(error)
+            anew = WRITTEN_ANEW.get(f"{name} {token.value}")
+            if anew is not None:
+                return f"{name} {token.value} is now {anew}"
+            return f"{name} must be {kind_name(error.target_type, KINDS)}; it is {token.value!r}"
         case mistakes.ValidationError(exception_message=reason):
             return f"{_name(error)} {reason}"
         case mistakes.UnknownOptionError(token=token, argument_collection=arguments):
             name = (token.keyword or token.value).split("=")[0]
-            known = [name for argument in arguments for name in argument.names if name.startswith("-")]
-            return f"there is no option {name}{_nearest(name, known)}; see {_command(error)} --help"
+            known = [field_of(name) for argument in arguments for name in argument.names if name.startswith("--")]
+            if name in WRITTEN_ANEW:
+                return f"{name} is now {WRITTEN_ANEW[name]}"
+            spell = option if name.startswith("--") else str
+            return f"{unknown_name('option', field_of(name), known, spell)}; see {_command(error)} --help"
         case mistakes.UnknownCommandError(unused_tokens=tokens):
             assert tokens is not None
             known = [name for name in error.app or () if not name.startswith("-")]
@@ -67,6 +75,16 @@ def message(error: CycloptsError) -> str:
         case mistakes.RepeatArgumentError(token=token):
             return f"{token.keyword} is given more than once; give it once"
     return str(error)
+
+
+def option(name: str) -> str:
+    """Returns the option of a field: ``--learning-rate`` for ``learning_rate``."""
+    return f"--{name.replace('_', '-')}"
+
+
+def field_of(option: str) -> str:
+    """Returns the field of an option: ``learning_rate`` for ``--learning-rate``."""
+    return option.removeprefix("--").replace("-", "_") if option.startswith("--") else option
 
 
 def _name(error: CycloptsError) -> str:

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any
 from regard.cli.config_options import field_names, option, options_of
 from regard.cli.option_errors import options_named
 from regard.errors import ArgumentError, DataError, RunError
+from regard.old_names import upgraded_sections
+from regard.training.config import SECTIONS, RunConfig, read_yaml, section_kinds, yaml_text
 
 if TYPE_CHECKING:
-    from regard.training.config import RunConfig
     from regard.training.task import Task
-
-SECTIONS = ("data", "model", "training")
 
 RESUMABLE = (
     "epochs", "max_minutes", "patience", "checkpoint_minutes", "checkpoint_steps", "threads", "accelerator", "devices",
@@ -51,7 +50,7 @@ class RunOptions:
     """The same as --logger tensorboard."""
 
 
-def compose_config(task: "Task", file: Path | None, options: Mapping[str, Any]) -> "RunConfig[Any, Any, Any]":
+def compose_config(task: "Task", file: Path | None, options: Mapping[str, Any]) -> RunConfig[Any, Any, Any]:
     """Combines the configuration of a file with command-line options.
 
     Args:
@@ -64,11 +63,10 @@ def compose_config(task: "Task", file: Path | None, options: Mapping[str, Any]) 
         RunError: a section or a field of the file is unknown, or has the wrong type.
         ArgumentError: a value is out of range.
     """
-    from regard.training.config import RunConfig
     from regard.training.sections import checked_fields
 
-    sections = {} if file is None else _read(file, task)
-    kinds = _kinds(task)
+    kinds = section_kinds(task)
+    sections = {} if file is None else upgraded_sections(_read(file, task), kinds)
     fields = {
         section: {
             **checked_fields(kind, sections.get(section, {}), f"{file}: {section}"),
@@ -77,12 +75,12 @@ def compose_config(task: "Task", file: Path | None, options: Mapping[str, Any]) 
         for section, kind in kinds.items()
     }
     with options_named(all_options(task)):
-        return RunConfig(task.name, **{section: kind(**fields[section]) for section, kind in kinds.items()})
+        config = RunConfig(task.name, **{section: kind(**fields[section]) for section, kind in kinds.items()})
+        task.check_run(config)
+        return config
 
 
-def resume_config(
-    task: "Task", old: "RunConfig[Any, Any, Any]", options: Mapping[str, Any]
-) -> "RunConfig[Any, Any, Any]":
+def resume_config(task: "Task", old: RunConfig[Any, Any, Any], options: Mapping[str, Any]) -> RunConfig[Any, Any, Any]:
     """Returns the configuration of a run that continues with other options.
 
     Args:
@@ -93,7 +91,7 @@ def resume_config(
     Raises:
         ArgumentError: an option differs that cannot change within a run.
     """
-    for section, kind in _kinds(task).items():
+    for section, kind in section_kinds(task).items():
         for name in field_names(kind):
             value = getattr(getattr(old, section), name)
             if name in options and options[name] != value and name not in RESUMABLE:
@@ -103,7 +101,7 @@ def resume_config(
                 )
     changes = {
         section: {name: options[name] for name in field_names(kind) if name in options and name in RESUMABLE}
-        for section, kind in _kinds(task).items()
+        for section, kind in section_kinds(task).items()
     }
     with options_named(all_options(task)):
         new = dataclasses.replace(
@@ -117,22 +115,15 @@ def resume_config(
 
 def all_options(task: "Task") -> dict[str, str]:
     """Returns the option of each field of the task's configurations."""
-    return options_of(*_kinds(task).values())
+    return options_of(*section_kinds(task).values())
 
 
-def as_yaml(config: "RunConfig[Any, Any, Any]") -> str:
+def as_yaml(config: RunConfig[Any, Any, Any]) -> str:
     """Returns a configuration as the text of a file for ``--config``."""
-    from regard.training.config import yaml_text
-
     return yaml_text(config.to_dict())
 
 
-def _kinds(task: "Task") -> dict[str, type[Any]]:
-    return {"data": task.data_config, "model": task.model_config, "training": task.training_config}
-
-
 def _read(file: Path, task: "Task") -> dict[str, Any]:
-    from regard.training.config import read_yaml
     from regard.training.sections import shown
 
     try:

@@ -11,15 +11,16 @@ if TYPE_CHECKING:
     from regard.models.bahdanau_decoder import BahdanauDecoder
     from regard.models.checkpoint import load_model, load_weights, save_model, save_weights
     from regard.models.chunked_loss import vocabulary_loss
+    from regard.models.configs import LanguageModelConfig, PointerConfig, TextClassifierConfig, TranslatorConfig
     from regard.models.copying import CopyGate, copy_log_probabilities, copy_loss, coverage_loss
     from regard.models.encoders import Encoded, RecurrentEncoder
     from regard.models.hard_attention import HardChoice
-    from regard.models.language_model import LanguageModel, LanguageModelConfig
+    from regard.models.language_model import LanguageModel
     from regard.models.luong_decoder import LuongDecoder
     from regard.models.pointer_generator import PointerGenerator
     from regard.models.recurrent_decoder import BottleneckDecoder, RecurrentDecoder
-    from regard.models.recurrent_pointer_generator import RecurrentPointerConfig, RecurrentPointerGenerator
-    from regard.models.recurrent_translator import RecurrentTranslator, TranslatorConfig
+    from regard.models.recurrent_pointer_generator import RecurrentPointerGenerator
+    from regard.models.recurrent_translator import RecurrentTranslator
     from regard.models.search import (
         Hypothesis,
         MinimumRisk,
@@ -30,27 +31,26 @@ if TYPE_CHECKING:
         replace_unknown,
         sample,
     )
-    from regard.models.text_classifier import Classified, TextClassifier, TextClassifierConfig
+    from regard.models.text_classifier import Classified, TextClassifier
     from regard.models.text_predictor import Loss, TextPredictor, TranslatorOutput
-    from regard.models.transformer_pointer_generator import TransformerPointerConfig, TransformerPointerGenerator
-    from regard.models.transformer_translator import TransformerConfig, TransformerTranslator
+    from regard.models.transformer_pointer_generator import TransformerPointerGenerator
+    from regard.models.transformer_translator import TransformerTranslator
     from regard.models.translator import Translator
     from regard.models.vision.backbones import Backbone
-    from regard.models.vision.captioner import Captioner, CaptionerConfig
+    from regard.models.vision.captioner import Captioner
+    from regard.models.vision.configs import CaptionerConfig, GridConfig, ImageClassifierConfig
     from regard.models.vision.convolutional_grid import ConvolutionalGrid
-    from regard.models.vision.grid_encoder import GridConfig, GridEncoder
+    from regard.models.vision.grid_encoder import GridEncoder
     from regard.models.vision.image_classifier import (
         ClassifiedImages,
         ImageClassifier,
-        ImageClassifierConfig,
         VisionTransformer,
     )
     from regard.models.vision.recurrent_captioner import (
         RecurrentCaptioner,
-        RecurrentCaptionerConfig,
         doubly_stochastic_loss,
     )
-    from regard.models.vision.transformer_captioner import TransformerCaptioner, TransformerCaptionerConfig
+    from regard.models.vision.transformer_captioner import TransformerCaptioner
 
 __all__ = [
     "Backbone",
@@ -74,12 +74,11 @@ __all__ = [
     "Loss",
     "LuongDecoder",
     "MinimumRisk",
+    "PointerConfig",
     "PointerGenerator",
     "RecurrentCaptioner",
-    "RecurrentCaptionerConfig",
     "RecurrentDecoder",
     "RecurrentEncoder",
-    "RecurrentPointerConfig",
     "RecurrentPointerGenerator",
     "RecurrentTranslator",
     "SearchableDecoder",
@@ -87,9 +86,6 @@ __all__ = [
     "TextClassifierConfig",
     "TextPredictor",
     "TransformerCaptioner",
-    "TransformerCaptionerConfig",
-    "TransformerConfig",
-    "TransformerPointerConfig",
     "TransformerPointerGenerator",
     "TransformerTranslator",
     "Translator",
@@ -120,14 +116,20 @@ if not TYPE_CHECKING:  # so that type checkers report names that do not exist
             "regard.models.checkpoint": ["load_model", "load_weights", "save_model", "save_weights"],
             "regard.models.chunked_loss": ["vocabulary_loss"],
             "regard.models.copying": ["CopyGate", "copy_log_probabilities", "copy_loss", "coverage_loss"],
+            "regard.models.configs": [
+                "LanguageModelConfig",
+                "PointerConfig",
+                "TextClassifierConfig",
+                "TranslatorConfig",
+            ],
             "regard.models.encoders": ["Encoded", "RecurrentEncoder"],
             "regard.models.hard_attention": ["HardChoice"],
-            "regard.models.language_model": ["LanguageModel", "LanguageModelConfig"],
+            "regard.models.language_model": ["LanguageModel"],
             "regard.models.luong_decoder": ["LuongDecoder"],
             "regard.models.pointer_generator": ["PointerGenerator"],
             "regard.models.recurrent_decoder": ["BottleneckDecoder", "RecurrentDecoder"],
-            "regard.models.recurrent_pointer_generator": ["RecurrentPointerConfig", "RecurrentPointerGenerator"],
-            "regard.models.recurrent_translator": ["RecurrentTranslator", "TranslatorConfig"],
+            "regard.models.recurrent_pointer_generator": ["RecurrentPointerGenerator"],
+            "regard.models.recurrent_translator": ["RecurrentTranslator"],
             "regard.models.search": [
                 "Hypothesis",
                 "MinimumRisk",
@@ -138,26 +140,25 @@ if not TYPE_CHECKING:  # so that type checkers report names that do not exist
                 "replace_unknown",
                 "sample",
             ],
-            "regard.models.text_classifier": ["Classified", "TextClassifier", "TextClassifierConfig"],
+            "regard.models.text_classifier": ["Classified", "TextClassifier"],
             "regard.models.text_predictor": ["Loss", "TextPredictor", "TranslatorOutput"],
-            "regard.models.transformer_pointer_generator": ["TransformerPointerConfig", "TransformerPointerGenerator"],
-            "regard.models.transformer_translator": ["TransformerConfig", "TransformerTranslator"],
+            "regard.models.transformer_pointer_generator": ["TransformerPointerGenerator"],
+            "regard.models.transformer_translator": ["TransformerTranslator"],
             "regard.models.translator": ["Translator"],
             "regard.models.vision.backbones": ["Backbone"],
-            "regard.models.vision.captioner": ["Captioner", "CaptionerConfig"],
+            "regard.models.vision.captioner": ["Captioner"],
+            "regard.models.vision.configs": ["CaptionerConfig", "GridConfig", "ImageClassifierConfig"],
             "regard.models.vision.convolutional_grid": ["ConvolutionalGrid"],
-            "regard.models.vision.grid_encoder": ["GridConfig", "GridEncoder"],
+            "regard.models.vision.grid_encoder": ["GridEncoder"],
             "regard.models.vision.image_classifier": [
                 "ClassifiedImages",
                 "ImageClassifier",
-                "ImageClassifierConfig",
                 "VisionTransformer",
             ],
             "regard.models.vision.recurrent_captioner": [
                 "RecurrentCaptioner",
-                "RecurrentCaptionerConfig",
                 "doubly_stochastic_loss",
             ],
-            "regard.models.vision.transformer_captioner": ["TransformerCaptioner", "TransformerCaptionerConfig"],
+            "regard.models.vision.transformer_captioner": ["TransformerCaptioner"],
         },
     )

@@ -18,6 +18,7 @@ from torch.nn.modules import module as torch_modules
 
 from regard.atomic_file import AtomicFile
 from regard.errors import ArgumentError, MissingPartError, RunError, TrainingError, WriteError
+from regard.old_names import upgraded
 from regard.regular_file import LARGEST_DATA, require_regular
 
 FILE_NAME = "model.safetensors"
@@ -29,23 +30,23 @@ _MOST_BUFFERED = 1 << 28
 """Numbers in all tables of a model that are computed and not saved, such as those of positions."""
 
 MODELS: dict[str, tuple[str, str, str]] = {
-    "recurrent_translator": ("recurrent_translator", "RecurrentTranslator", "TranslatorConfig"),
-    "transformer_translator": ("transformer_translator", "TransformerTranslator", "TransformerConfig"),
+    "recurrent_translator": ("recurrent_translator", "RecurrentTranslator", "configs.TranslatorConfig"),
+    "transformer_translator": ("transformer_translator", "TransformerTranslator", "configs.TranslatorConfig"),
     "recurrent_pointer_generator": (
-        "recurrent_pointer_generator", "RecurrentPointerGenerator", "RecurrentPointerConfig",
+        "recurrent_pointer_generator", "RecurrentPointerGenerator", "configs.PointerConfig",
     ),
     "transformer_pointer_generator": (
-        "transformer_pointer_generator", "TransformerPointerGenerator", "TransformerPointerConfig",
+        "transformer_pointer_generator", "TransformerPointerGenerator", "configs.PointerConfig",
     ),
-    "language_model": ("language_model", "LanguageModel", "LanguageModelConfig"),
-    "text_classifier": ("text_classifier", "TextClassifier", "TextClassifierConfig"),
-    "recurrent_transcriber": ("speech.transcriber", "RecurrentTranscriber", "RecurrentTranscriberConfig"),
-    "transformer_transcriber": ("speech.transcriber", "TransformerTranscriber", "TransformerTranscriberConfig"),
-    "sound_classifier": ("speech.sound_classifier", "SoundClassifier", "SoundClassifierConfig"),
-    "recurrent_captioner": ("vision.recurrent_captioner", "RecurrentCaptioner", "RecurrentCaptionerConfig"),
-    "transformer_captioner": ("vision.transformer_captioner", "TransformerCaptioner", "TransformerCaptionerConfig"),
-    "image_classifier": ("vision.image_classifier", "ImageClassifier", "ImageClassifierConfig"),
-    "segmenter": ("vision.segmenter", "Segmenter", "SegmenterConfig"),
+    "language_model": ("language_model", "LanguageModel", "configs.LanguageModelConfig"),
+    "text_classifier": ("text_classifier", "TextClassifier", "configs.TextClassifierConfig"),
+    "recurrent_transcriber": ("speech.transcriber", "RecurrentTranscriber", "speech.configs.TranscriberConfig"),
+    "transformer_transcriber": ("speech.transcriber", "TransformerTranscriber", "speech.configs.TranscriberConfig"),
+    "sound_classifier": ("speech.sound_classifier", "SoundClassifier", "speech.configs.SoundClassifierConfig"),
+    "recurrent_captioner": ("vision.recurrent_captioner", "RecurrentCaptioner", "vision.configs.CaptionerConfig"),
+    "transformer_captioner": ("vision.transformer_captioner", "TransformerCaptioner", "vision.configs.CaptionerConfig"),
+    "image_classifier": ("vision.image_classifier", "ImageClassifier", "vision.configs.ImageClassifierConfig"),
+    "segmenter": ("vision.segmenter", "Segmenter", "vision.configs.SegmenterConfig"),
 }  # fmt: skip
 """Name in the file → module in `regard.models`, model, its configuration. A module is imported when a file names it."""
 
@@ -53,8 +54,22 @@ MODELS: dict[str, tuple[str, str, str]] = {
 def model_classes(name: str) -> tuple[type[Any], type[Any]]:
     """Returns the class of a model and that of its configuration, by the model's name in `MODELS`."""
     module_name, model, config = MODELS[name]
-    module = import_module(f"regard.models.{module_name}")
-    return getattr(module, model), getattr(module, config)
+    config_module, _, config_name = config.rpartition(".")
+    module, configs = (import_module(f"regard.models.{one}") for one in (module_name, config_module))
+    return getattr(module, model), getattr(configs, config_name)
+
+
+def create_model(config: Any) -> nn.Module:
+    """Creates the model with a configuration: that of its architecture.
+
+    Args:
+        config: the configuration of a model in `MODELS`.
+
+    Raises:
+        ArgumentError: a field that the data decide is missing.
+    """
+    module, _, name = config.models[getattr(config, "architecture", "")].partition(":")
+    return getattr(import_module(module), name)(config)
 
 
 def save_model(path: str | Path, model: nn.Module) -> Path:
@@ -163,7 +178,7 @@ def load_model(path: str | Path) -> nn.Module:
         content = json.loads(header.get("config", ""))
     except (ValueError, RecursionError) as error:
         raise RunError(f"{file}: the configuration in its header is not JSON") from error
-    config = _config(config_kind, content, f"{file}: config")
+    config = _config(config_kind, content, header["regard"], f"{file}: config")
     if (expected := _without_memory(kind, config, len(entries), file)) is not None:
         _compare(expected, entries, file)
     model = kind(config)
@@ -279,16 +294,19 @@ def _fill(model: nn.Module, file: Path) -> None:
     model.load_state_dict(tensors, strict=False)  # the names were compared above; a tied tensor has one name
 
 
-def _config(kind: type[Any], content: object, where: str) -> Any:
+def _config(kind: type[Any], content: object, model: str, where: str) -> Any:
     """The configuration with these fields. Types must match; only an int is accepted for a float."""
     if not isinstance(content, dict):
         raise RunError(f"{where} must be a mapping; it is {type(content).__name__}")
-    known = typing.get_type_hints(kind)
+    if model.startswith("transformer_"):  # earlier versions had a configuration for it alone
+        content = {"architecture": "transformer", **content}
+    content, known = upgraded(kind, content), typing.get_type_hints(kind)
+    usual = {field.name for field in dataclasses.fields(kind) if "defaults" in field.metadata}  # what None stands for
     for name, value in content.items():
         if name not in known:
             raise RunError(f"{where} has a field {name!r} that this version of regard doesn't know")
-        allowed = typing.get_args(known[name]) if isinstance(known[name], types.UnionType) else (known[name],)
-        fits = type(value) in allowed or (float in allowed and type(value) is int)
+        allowed = _types(known[name])
+        fits = type(value) in allowed or (float in allowed and type(value) is int) or (value is None and name in usual)
         if type(value) is int and abs(value) >= 1 << 63:
             raise RunError(f"{where}.{name} must be below 2⁶³; it has {value.bit_length():,} bits")
         if not fits:
@@ -297,6 +315,13 @@ def _config(kind: type[Any], content: object, where: str) -> Any:
         return kind(**content)
     except (ArgumentError, TypeError) as error:
         raise RunError(f"{where}: {error}") from error
+
+
+def _types(hint: Any) -> tuple[type, ...]:
+    # The types of the values that a field may have.
+    if typing.get_origin(hint) is typing.Literal:
+        return tuple(dict.fromkeys(map(type, typing.get_args(hint))))
+    return typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
 
 
 def _untied(model: nn.Module) -> dict[str, Tensor]:

@@ -1,73 +1,21 @@
 """A language model: a decoder-only Transformer that predicts each token from those before it."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
 
 from regard import masks
-from regard.errors import ArgumentError, UnknownNameError
+from regard.errors import ArgumentError
 from regard.models.chunked_loss import output_loss
-from regard.models.token_input import POSITIONS, TokenInput, layer_config
-from regard.nn import KeyValueCache, LayerConfig, TransformerEncoder, TransformerEncoderLayer
+from regard.models.configs import LanguageModelConfig
+from regard.models.token_input import TokenInput, layer_config
+from regard.nn import KeyValueCache, TransformerEncoder, TransformerEncoderLayer
 from regard.positions import Learned
 
 INITIAL_STD = 0.02
 """Standard deviation of the initial weights (Radford et al. 2018, section 4.1)."""
-
-
-@dataclass(frozen=True)
-class LanguageModelConfig:
-    """The configuration of a `LanguageModel`."""
-
-    vocabulary: int
-    """Tokens."""
-    context: int = 256
-    """Tokens of the longest sequence that the model reads."""
-    dim: int = 384
-    """Features of a token."""
-    layers: int = 6
-    heads: int = 6
-    """Query heads; a divisor of ``dim``."""
-    kv_heads: int | None = None
-    """Key and value heads, a divisor of ``heads``; None: as many as ``heads``."""
-    feedforward: int = 1536
-    """Units of the hidden layer of the feedforward networks."""
-    norm_first: bool = True
-    """Layer normalization before each part (pre-norm) instead of after the sum (post-norm)."""
-    activation: str = "gelu"
-    """``relu``, ``gelu`` or ``silu``."""
-    position: str = "learned"
-    """``sinusoidal``, ``learned``, ``rotary``, ``alibi``, ``t5``, ``shaw`` or ``none``."""
-    score: str = "scaled_dot"
-    """A name of `regard.scores.create`."""
-    normalizer: str = "softmax"
-    """A name of a normalizer."""
-    dropout: float = 0.1
-    """Rate on embeddings, after each part, in feedforward networks and on attention weights; in [0, 1)."""
-    tied: bool = True
-    """The output matrix is the embedding."""
-    feedforward_chunk: int = 0
-    """Rows that the feedforward networks treat at a time; 0: all."""
-    activation_checkpointing: bool = False
-    """Activation checkpointing; see `regard.nn.LayerConfig`."""
-
-    def __post_init__(self) -> None:
-        if self.position not in POSITIONS:
-            raise UnknownNameError("position", self.position, POSITIONS)
-        for name in ("vocabulary", "context", "dim", "layers", "heads", "feedforward"):
-            if getattr(self, name) < 1:
-                raise ArgumentError(f"{name} must be at least 1; it is {getattr(self, name)}")
-        if not 0 <= self.dropout < 1:
-            raise ArgumentError(f"dropout must be in [0, 1); it is {self.dropout}")
-        self.layer  # noqa: B018 (checks the sizes of the layers)
-
-    @property
-    def layer(self) -> LayerConfig:
-        """How the layers are made."""
-        return layer_config(self)
 
 
 class LanguageLoss(NamedTuple):
@@ -97,14 +45,15 @@ class LanguageModel(nn.Module):
 
     def __init__(self, config: LanguageModelConfig):
         super().__init__()
-        self.config = config
-        embedding = nn.Embedding(config.vocabulary, config.dim)
+        self.config = config = config.complete()
+        layer = layer_config(config, score=config.score, normalizer=config.normalizer)
+        embedding = nn.Embedding(config.vocabulary, config.hidden)
         scaled = config.position == "sinusoidal"
         self.input = TokenInput(embedding, config.position, config.context, config.dropout, scaled=scaled)
-        self.stack = TransformerEncoder.create(config.layers, config.layer, bidirectional=False)
-        self.output = nn.Linear(config.dim, config.vocabulary, bias=False)
+        self.stack = TransformerEncoder.create(config.layers, layer, bidirectional=False)
+        self.output = nn.Linear(config.hidden, config.vocabulary, bias=False)
         self._initialize()
-        if config.tied:
+        if config.tied == "target":
             self.output.weight = embedding.weight
 
     def forward(self, tokens: Tensor) -> Tensor:

@@ -63,13 +63,13 @@ class Copied(NamedTuple):
 
     Attributes:
         share: ``[batch, target − 1]``: the part of each token's probability that is copied, in [0, 1].
-        place: ``int64 [batch, target − 1]``: the source position with the same word and the largest weight; 0 for a
+        position: ``int64 [batch, target − 1]``: the source position with the same word and the largest weight; 0 for a
             token that the source does not have.
         weights: ``[batch, target − 1, source]``.
     """
 
     share: Tensor
-    place: Tensor
+    position: Tensor
     weights: Tensor
 
 
@@ -228,11 +228,11 @@ class PointerGenerator(Translator):
         weights, labels = predicted.weights, target[:, 1:]
         assert weights is not None
         same = labels[:, :, None] == source[:, None, :]
-        place = weights.masked_fill(~same, -1).argmax(-1).masked_fill(~same.any(-1), 0)
+        position = weights.masked_fill(~same, -1).argmax(-1).masked_fill(~same.any(-1), 0)
         if self.gate is None:
-            return Copied(torch.zeros_like(weights[..., 0]), place, weights)
+            return Copied(torch.zeros_like(weights[..., 0]), position, weights)
         gate = self._gate(predicted.readout, weights, encoded.annotations, self.known(target[:, :-1]))
-        return Copied(copy_share(predicted.logits, gate, weights, source, labels), place, weights)
+        return Copied(copy_share(predicted.logits, gate, weights, source, labels), position, weights)
 
     def _gate(self, readout: Tensor, weights: Tensor, annotations: Tensor, known: Tensor) -> Tensor:
         """The logit of p_gen ``[batch, steps]``."""

@@ -51,24 +51,23 @@ def relative_position(position: str) -> str:
     return position if position in RELATIVE_POSITIONS else "none"
 
 
-def layer_config(config: Any) -> LayerConfig:
+def layer_config(config: Any, **options: Any) -> LayerConfig:
     """How the layers of a Transformer with this configuration are made.
 
     Args:
-        config: the configuration of a model; its fields have the names of those of a `LayerConfig`, and ``position`` is
-            one of `POSITIONS`.
+        config: the configuration of a model, a `regard.models.configs.TransformerOptions`.
+        options: other fields of a `LayerConfig`.
     """
     return LayerConfig(
-        dim=config.dim,
+        dim=config.hidden,
         heads=config.heads,
-        feedforward=config.feedforward,
+        feedforward=config.feedforward or 4 * config.hidden,
         dropout=config.dropout,
         activation=config.activation,
-        norm_first=config.norm_first,
+        norm_first=config.norm == "pre",
         kv_heads=config.kv_heads,
-        score=config.score,
-        normalizer=config.normalizer,
         position=relative_position(config.position),
         feedforward_chunk=config.feedforward_chunk,
         activation_checkpointing=config.activation_checkpointing,
+        **options,
     )

@@ -7,13 +7,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from regard.errors import ArgumentError
 from regard.models.encoders import Encoded
 from regard.models.search import Hypothesis, MinimumRisk, SearchableDecoder
 from regard.models.text_predictor import Loss, TextPredictor, TranslatorOutput
-
-TIES = ("none", "target", "all")
-"""Embeddings that share their weights: none; target embedding and output matrix; the source embedding too."""
 
 
 class DecodedRow(NamedTuple):
@@ -136,18 +132,6 @@ class Translator(TextPredictor):
             need_weights=False,
         )
         return self.loss_of(predicted, target, target_lengths, label_smoothing)
-
-
-def check_vocabularies(config: Any) -> None:
-    """Raise ArgumentError unless the vocabularies of a translator's configuration fit its ties and special tokens."""
-    if config.tied_embeddings == "all" and config.source_vocabulary != config.target_vocabulary:
-        raise ArgumentError(
-            "tied_embeddings 'all' needs one vocabulary for both sides; source_vocabulary is "
-            f"{config.source_vocabulary}, target_vocabulary is {config.target_vocabulary}"
-        )
-    for name in ("pad", "bos", "eos"):
-        if not 0 <= getattr(config, name) < config.target_vocabulary:
-            raise ArgumentError(f"{name} must be a target token; it is {getattr(config, name)}")
 
 
 def output_matrix(embedding: nn.Embedding, tied: bool) -> nn.Linear:

@@ -7,30 +7,20 @@ import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from regard.configuration import check_at_least
+from regard.models.vision.configs import CaptionerConfig as ModelConfig
 from regard.tasks.inputs.image import (
     ImageInput,
     ImageOptions,
     ImageTraining,
-    NetworkOptions,
     generated_scenes,
     image_box,
     network_facts,
 )
 from regard.tasks.lazy import np, torch
-from regard.tasks.options import (
-    MOST_FEATURES,
-    MOST_HEADS,
-    MOST_LAYERS,
-    EvaluationOptions,
-    SearchOptions,
-    TokenOptions,
-    check_heads,
-    check_meaning,
-    fill_defaults,
-    model_fields,
-)
+from regard.tasks.options import EvaluationOptions, SearchOptions, TokenOptions
 from regard.tasks.outputs.text import (
     TextEvaluation,
     TextExperiment,
@@ -42,7 +32,6 @@ from regard.tasks.outputs.text import (
 from regard.tasks.outputs.text_metrics import caption_scores
 from regard.tasks.pointing import AttendedCaption, Pointing, pointing
 from regard.tasks.trained_run import draw_figures
-from regard.training.sections import check_at_least, check_between, check_choices, check_probabilities
 from regard.training.task import Metric, Prediction
 
 if TYPE_CHECKING:
@@ -69,6 +58,8 @@ class DataConfig(ImageOptions, TokenOptions):
     image and caption (paths are relative to the file), or 'bundled' for generated scenes."""
     held_out: float = 1000
     """Training images that are used for validation when there are no validation data; at most a tenth of them."""
+    text_column: str | None = None
+    """Column of the texts, which are captions. Default: captions, or caption."""
     lowercase: bool = True
     """Turn captions into lower case."""
     vocabulary: int = 10000
@@ -78,81 +69,11 @@ class DataConfig(ImageOptions, TokenOptions):
     max_length: int = 40
     """Largest number of tokens of a caption; longer ones are cut in training."""
 
+    columns = ("image_column", "text_column")
+
     def __post_init__(self) -> None:
         super().__post_init__()
         check_at_least(self, 1, "min_count")
-
-
-_OF_RECURRENT = (
-    "cell", "readout", "gated", "query_token", "doubly_stochastic", "hard_estimator", "entropy_weight",
-)  # fmt: skip
-_OF_TRANSFORMER = ("heads", "feedforward")
-_OF_SCRATCH = ("grid", "stages", "blocks", "patch", "weigh")
-
-
-@dataclass(frozen=True)
-class ModelConfig(NetworkOptions):
-    """The model of a run, without the size of its vocabulary."""
-
-    attention: Literal["soft", "hard", "transformer", "none"] = "soft"
-    """soft or hard (Show, Attend and Tell), transformer (a Transformer decoder) or none (only the mean of the grid)."""
-    weigh: Literal["none", "se", "cbam"] = "none"
-    """What each residual block weighs: none, se (channels) or cbam (channels and positions)."""
-    embedding: int | None = None
-    """Features of an embedded token and of the readout. Default: 256; a transformer has hidden features everywhere."""
-    hidden: int = 256
-    """Features of a decoder state."""
-    layers: int | None = None
-    """Layers of the decoder. Default: 1; transformer: 2."""
-    cell: Literal["lstm", "gru"] = "lstm"
-    """lstm or gru; a transformer has none."""
-    readout: Literal["tanh", "maxout"] = "tanh"
-    """tanh or maxout; a transformer has none."""
-    score: Literal["additive", "concat", "dot", "general", "scaled_dot"] | None = None
-    """additive (= concat), dot, general or scaled_dot. Default: additive; transformer: scaled_dot."""
-    gated: bool = True
-    """soft, hard: a number from 0 to 1 multiplies the context of each step."""
-    query_token: bool = True
-    """soft, hard: the attention depends on the last word, too; --no-query-token: only on the state before it, as in the
-    paper."""
-    doubly_stochastic: float = 0.0
-    """soft: weight of the term that makes the decoder attend to every part of the image."""
-    hard_estimator: Literal["reinforce", "straight_through"] = "reinforce"
-    """hard: reinforce or straight_through."""
-    entropy_weight: float = 0.01
-    """hard with reinforce: weight of the entropy bonus."""
-    heads: int = 8
-    """transformer: heads; a divisor of hidden."""
-    feedforward: int = 1024
-    """transformer: units of the hidden layer of the feedforward networks."""
-    dropout: float = 0.3
-    """Dropout rate, 0 to below 1."""
-    tied: bool = True
-    """Output matrix and embedding are one matrix."""
-
-    def __post_init__(self) -> None:
-        check_choices(self)
-        transformer, kind = self.attention == "transformer", f"attention {self.attention!r}"
-        check_meaning(self, _OF_RECURRENT if transformer else _OF_TRANSFORMER, kind)
-        # A configuration that was written has the embedding of a Transformer filled in.
-        if transformer and self.embedding != self.hidden:
-            check_meaning(self, ("embedding",), kind)
-        if self.backbone:
-            check_meaning(self, _OF_SCRATCH, "a backbone")
-        for name, owner in (("doubly_stochastic", "soft"), ("hard_estimator", "hard"), ("entropy_weight", "hard")):
-            if self.attention != owner:
-                check_meaning(self, (name,), kind)
-        if self.attention == "none":
-            check_meaning(self, ("score", "gated", "query_token"), kind)
-        fill_defaults(self, embedding=self.hidden if transformer else 256, layers=2 if transformer else 1)
-        super().__post_init__()
-        check_between(self, 1, MOST_FEATURES, "embedding", "hidden", "feedforward")
-        check_between(self, 1, MOST_LAYERS, "layers")
-        check_between(self, 1, MOST_HEADS, "heads")
-        check_at_least(self, 0, "doubly_stochastic", "entropy_weight")
-        check_probabilities(self, "dropout")
-        if transformer:
-            check_heads(self)
 
 
 @dataclass(frozen=True)
@@ -171,6 +92,11 @@ class PredictionConfig(SearchOptions):
 @dataclass(frozen=True)
 class EvaluationConfig(PredictionConfig, EvaluationOptions):
     """How a captioner is measured on a data set."""
+
+    image_column: str | None = None
+    """Column of the paths of the images. Default: as in training."""
+    text_column: str | None = None
+    """Column of the texts. Default: as in training."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -200,7 +126,7 @@ class Caption(Prediction):
     @property
     def word_texts(self) -> list[str]:
         """The words, as they are written."""
-        return ["".join(self.tokens[place].strip("▁␣·") for place in word) for word in self.words]
+        return ["".join(self.tokens[position].strip("▁␣·") for position in word) for word in self.words]
 
     @property
     def word_weights(self) -> NDArray[np.float32] | None:
@@ -274,12 +200,12 @@ class Evaluation(TextEvaluation):
     """Mean share of the weight that is on the object."""
     names: int
     """Names said."""
-    found: list[Caption]
+    predictions: list[Caption]
     """The captions."""
     rows: list[ImageRow]
     """The images with their true captions."""
 
-    examples: ClassVar[tuple[str, ...]] = ("found", "rows")
+    examples: ClassVar[tuple[str, ...]] = ("predictions", "rows")
 
     def lines(self) -> list[str]:
         first = (
@@ -300,12 +226,12 @@ class Evaluation(TextEvaluation):
         text = io.StringIO()
         writer = csv.writer(text, delimiter="\t", lineterminator="\n", quoting=csv.QUOTE_NONE, quotechar=None)
         writer.writerow(("image", "caption", "score", "true"))
-        for one, row in zip(self.found, self.rows, strict=True):
+        for one, row in zip(self.predictions, self.rows, strict=True):
             cells = row.picture.name, one.text, f"{one.score:.4f}", " | ".join(row.texts)
             writer.writerow([" ".join(cell.replace("\\", "/").split()) for cell in cells])
         paths = self.write_table(folder, f"evaluation-{name}.tsv", text.getvalue().splitlines(), name)
         folder.make_pictures()
-        figures = (one.figure() for one in self.found[:DRAWN])
+        figures = (one.figure() for one in self.predictions[:DRAWN])
         return [*paths, *draw_figures(folder.pictures, figures, f"caption-{name}")]
 
 
@@ -343,15 +269,15 @@ class TrainedCaptioner(TrainedText):
             )
         return written
 
-    def evaluation(self, found: WrittenTexts, options: EvaluationConfig) -> Evaluation:
-        rows, inputs, predictions = found.rows, found.inputs, found.predictions
+    def evaluation(self, written: WrittenTexts, options: EvaluationConfig) -> Evaluation:
+        rows, inputs, predictions = written.rows, written.inputs, written.predictions
         scores = caption_scores([one.text for one in predictions], [row.texts for row in rows])
         longest = self.model.longest(self.config.data.max_length)
         targets = [[ids[:longest] for ids in self.tokenizer.encode_batch(list(row.texts))] for row in rows]
         loss, _ = self.known_texts(inputs, targets, options.batch_size)
         measured = self._pointing(rows, predictions)
         return Evaluation(
-            **found.fields,
+            **written.fields,
             images=len(rows),
             captions=sum(len(row.texts) for row in rows),
             bleu1=scores.bleu[0],
@@ -366,15 +292,15 @@ class TrainedCaptioner(TrainedText):
             pointing_chance=None if measured is None else measured.chance,
             pointing_weight=None if measured is None else measured.weight,
             names=0 if measured is None else measured.names,
-            found=predictions,
+            predictions=predictions,
             rows=rows,
         )
 
-    def _pointing(self, rows: list[ImageRow], found: list[Caption]) -> Pointing | None:
+    def _pointing(self, rows: list[ImageRow], captions: list[Caption]) -> Pointing | None:
         if not self.model.attends or not any(row.objects for row in rows):
             return None
         attended = []
-        for one in found:
+        for one in captions:
             weights = one.word_weights
             assert weights is not None
             attended.append(AttendedCaption(one.word_texts, weights, one.grid, image_box(one.image)))
@@ -394,9 +320,10 @@ class TrainedCaptioner(TrainedText):
 
     def facts(self) -> str:
         config = self.model.config
-        if self.config.model.attention == "transformer":
+        if config.architecture == "transformer":
             return f"Transformer, {config.layers} layers × {config.heads} heads, on {network_facts(config)}"
-        return f"{config.cell.upper()}, {config.attention.replace('none', 'no')} attention to {network_facts(config)}"
+        attention = config.attention.replace("none", "no")
+        return f"{config.architecture.upper()}, {attention} attention to {network_facts(config)}"
 
 
 class CaptionTask(TextTask):
@@ -417,7 +344,7 @@ class CaptionTask(TextTask):
     experiment = CaptionExperiment
     trained = TrainedCaptioner
     model_class = "regard.models.vision.captioner:Captioner"
-    variant = ("model", "attention")
+    variant = ("model", "attention", "architecture")
     picture_prefix = "caption"
     sample_names = ("image", "true", "caption")
     lack = "which does not caption images"
@@ -440,30 +367,13 @@ class CaptionTask(TextTask):
     def longest(self, run: Any, model: Any, batch: Any) -> int:
         return model.longest(run.data.max_length)
 
-    def build_model(self, run: Any, files: Mapping[str, Any], train: Any) -> Any:
-        from regard.models.vision.recurrent_captioner import RecurrentCaptioner, RecurrentCaptionerConfig
-        from regard.models.vision.transformer_captioner import TransformerCaptioner, TransformerCaptionerConfig
+    def check_run(self, run: Any) -> None:
+        run.training.check_backbone(run.model)
 
-        model = run.model
-        shared = {
-            **model.grid_fields(run.data.image_size),
-            "target_vocabulary": len(files["tokenizer"]),
-            "tied_embeddings": model.tied,
-        }
-        if model.attention == "transformer":
-            fields = model_fields(
-                model, TransformerCaptionerConfig, **shared, dim=model.hidden, score=model.score or "scaled_dot"
-            )
-            return TransformerCaptioner(TransformerCaptionerConfig(**fields))
-        fields = model_fields(
-            model,
-            RecurrentCaptionerConfig,
-            **shared,
-            embedding_dim=model.embedding,
-            hidden_dim=model.hidden,
-            score=model.score or "additive",
-        )
-        return RecurrentCaptioner(RecurrentCaptionerConfig(**fields))
+    def data_fields(self, run: Any, files: Mapping[str, Any], train: Any) -> dict[str, Any]:
+        side, longest = run.data.image_size, run.data.max_length
+        sizes = {"image_height": side, "image_width": side, "target_vocabulary": len(files["tokenizer"])}
+        return {**sizes, "max_length": longest + 1}
 
 
 TASK = CaptionTask()

@@ -5,33 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-from regard.errors import ArgumentError, DataError, RunError
+from regard.errors import DataError, RunError
+from regard.models.configs import TextClassifierConfig as ModelConfig
 from regard.tasks.inputs.input import Generated
 from regard.tasks.inputs.text import LabelledTextOptions, LabelledTexts, LabelledTextTraining, ReadText
 from regard.tasks.lazy import torch
-from regard.tasks.options import (
-    MOST_FEATURES,
-    MOST_HEADS,
-    MOST_LAYERS,
-    BatchOptions,
-    EvaluationOptions,
-    Position,
-    check_even,
-    check_heads,
-    model_fields,
-)
+from regard.tasks.options import BatchOptions, EvaluationOptions
 from regard.tasks.outputs.label import (
     LabelEvaluation,
     LabelPrediction,
     LabelTask,
     LabelTraining,
     Outputs,
-    PoolingOptions,
     TrainedLabels,
 )
-from regard.training.sections import check_between, check_probabilities
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -50,59 +39,6 @@ class DataConfig(LabelledTextOptions):
 
     default_bundled = 10_000
     generated = "generated reviews"
-
-
-@dataclass(frozen=True)
-class ModelConfig(PoolingOptions):
-    """The model of a run, without the sizes that the data decide."""
-
-    encoder: Literal["none", "lstm", "gru", "transformer"] = "lstm"
-    """none (pooling of the embeddings), lstm, gru (both bidirectional) or transformer."""
-    embedding: int = 128
-    """Features of an embedded token; transformer: as hidden says."""
-    hidden: int = 256
-    """Features of an annotation of the encoder; even."""
-    layers: int = 1
-    """Layers of the encoder."""
-    heads: int = 4
-    """transformer: heads; a divisor of hidden."""
-    feedforward: int = 0
-    """transformer: units of the hidden layer of the feedforward networks; 0: four times hidden."""
-    position: Position = "sinusoidal"
-    """transformer: sinusoidal, learned, rotary, alibi, t5, shaw or none."""
-    window: int = 0
-    """transformer: each token sees so many tokens on each side, in memory linear in the length; 0: all tokens."""
-    global_tokens: int = 0
-    """transformer with a window: so many first tokens of the text are seen by all tokens."""
-    feedforward_chunk: int = 0
-    """transformer: tokens that the feedforward networks treat at a time, to save memory when checkpointing; 0: all."""
-    activation_checkpointing: bool = False
-    """transformer: activations are computed again in the backward pass: less memory, the same gradients."""
-    dropout: float = 0.5
-    """Dropout rate, 0 to below 1."""
-    word_dropout: float = 0.1
-    """Probability that a token becomes an unknown one in training, 0 to below 1."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_between(self, 1, MOST_FEATURES, "embedding", "hidden")
-        check_between(self, 1, MOST_LAYERS, "layers")
-        check_between(self, 1, MOST_HEADS, "heads")
-        check_between(self, 0, 16 * MOST_FEATURES, "feedforward")
-        check_between(self, 0, 1_000_000, "window", "global_tokens", "feedforward_chunk")
-        check_probabilities(self, "dropout", "word_dropout")
-        check_even(self)
-        if self.encoder == "transformer":
-            check_heads(self)
-        elif self.window:
-            raise ArgumentError(f"window is for the encoder 'transformer'; encoder is {self.encoder!r}")
-        elif self.activation_checkpointing or self.feedforward_chunk:
-            raise ArgumentError(
-                "--activation-checkpointing and --feedforward-chunk are options of --encoder transformer; the encoder "
-                f"is {self.encoder!r}"
-            )
-        if self.global_tokens and not self.window:
-            raise ArgumentError("--global-tokens needs --window; without, every token is seen by all tokens")
 
 
 @dataclass(frozen=True)
@@ -225,20 +161,20 @@ class TrainedClassifier(TrainedLabels):
         return self.model.attends and read_deciding(source, len(rows)) is not None
 
     def evaluation(
-        self, shared: dict[str, Any], source: Any, rows: Any, inputs: list[ReadText], found: Outputs
+        self, shared: dict[str, Any], source: Any, rows: Any, inputs: list[ReadText], outputs: Outputs
     ) -> Evaluation:
-        deciding = read_deciding(source, len(rows)) if found.weights else None
-        share = None if deciding is None else self._share(inputs, found, deciding)
+        deciding = read_deciding(source, len(rows)) if outputs.weights else None
+        share = None if deciding is None else self._share(inputs, outputs, deciding)
         return Evaluation(
             **shared, texts=len(inputs), attention_on_deciding=share, cut=sum(one.cut > 0 for one in inputs)
         )
 
-    def _share(self, inputs: Sequence[ReadText], found: Outputs, deciding: Sequence[frozenset[int]]) -> float:
+    def _share(self, inputs: Sequence[ReadText], outputs: Outputs, deciding: Sequence[frozenset[int]]) -> float:
         """The mean over texts and heads of the share of the weights on tokens of the deciding words."""
         from regard.data.text.words import word_spans
 
         total = 0.0
-        for one, weights, words in zip(inputs, found.weights, deciding, strict=True):
+        for one, weights, words in zip(inputs, outputs.weights, deciding, strict=True):
             spans_of_text = enumerate(word_spans(one.text))
             characters = {position for number, span in spans_of_text if number in words for position in span}
             groups, spans = words_of(self.tokenizer, one.text, weights.shape[1])
@@ -272,12 +208,13 @@ class TrainedClassifier(TrainedLabels):
 
     def facts(self) -> str:
         config = self.model.config
-        encoder = {"none": "embeddings", "transformer": "Transformer"}.get(config.encoder, config.encoder.upper())
+        named = {"none": "embeddings", "transformer": "Transformer"}
+        encoder = named.get(config.architecture, config.architecture.upper())
         return f"{encoder}, {config.pooling} pooling"
 
     def attention_size(self, source: ReadText) -> tuple[int, int]:
         config, tokens = self.model.config, len(source.ids)
-        layers = config.layers if config.encoder == "transformer" else 0
+        layers = config.layers if config.architecture == "transformer" else 0
         return tokens, layers * config.heads * tokens**2
 
 
@@ -350,24 +287,13 @@ class ClassifyTask(LabelTask):
     evaluation_config = EvaluationConfig
     trained = TrainedClassifier
     model_class = "regard.models.text_classifier:TextClassifier"
-    variant = ("model", "encoder")
+    variant = ("model", "architecture")
     picture_prefix = "words"
     lack = "which does not classify texts"
 
-    def build_model(self, run: Any, files: Mapping[str, Any], train: Any) -> Any:
-        from regard.models.text_classifier import TextClassifier, TextClassifierConfig
-
-        fields = model_fields(
-            run.model,
-            TextClassifierConfig,
-            vocabulary=len(files["tokenizer"]),
-            labels=len(files["labels"]),
-            embedding_dim=run.model.embedding,
-            hidden_dim=run.model.hidden,
-            max_length=run.data.max_length,
-            unknown=files["tokenizer"].UNK,
-        )
-        return TextClassifier(TextClassifierConfig(**fields))
+    def data_fields(self, run: Any, files: Mapping[str, Any], train: Any) -> dict[str, Any]:
+        sizes = {"vocabulary": len(files["tokenizer"]), "labels": len(files["labels"])}
+        return {**sizes, "max_length": run.data.max_length, "unknown": files["tokenizer"].UNK}
 
 
 TASK = ClassifyTask()

@@ -50,7 +50,7 @@ def copied_spans(
     vocabulary: ExtendedVocabulary,
     tokens: Sequence[int],
     share: Sequence[float],
-    place: Sequence[int],
+    source_positions: Sequence[int],
     source_words: Sequence[range],
 ) -> list[CopiedSpan]:
     """The longest runs of tokens that are copied and follow each other in the article too.
@@ -59,15 +59,15 @@ def copied_spans(
         vocabulary: that of the article.
         tokens: the tokens of the summary.
         share: the part of each token's probability that is copied, in [0, 1].
-        place: the position of each token in the article.
+        source_positions: the position of each token in the article.
         source_words: positions of the tokens of each word of the article.
     """
     runs: list[list[int]] = []
     for position in range(len(tokens)):
         if share[position] <= LEAST_SHARE:
             continue
-        follows = runs and runs[-1][-1] == position - 1 and place[position] == place[position - 1] + 1
-        if follows:
+        follows = runs and runs[-1][-1] == position - 1
+        if follows and source_positions[position] == source_positions[position - 1] + 1:
             runs[-1].append(position)
         else:
             runs.append([position])
@@ -77,7 +77,7 @@ def copied_spans(
         before = len(vocabulary.decode(tokens[: run[0]]))
         text = vocabulary.decode(tokens[: run[-1] + 1])
         start = before + len(text[before:]) - len(text[before:].lstrip(" "))
-        places = range(place[run[0]], place[run[-1]] + 1)
+        places = range(source_positions[run[0]], source_positions[run[-1]] + 1)
         copied.append(
             CopiedSpan(
                 text=text[start:],

@@ -5,30 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from regard.errors import ArgumentError
+from regard.models.vision.configs import ImageClassifierConfig as ModelConfig
 from regard.tasks.inputs.image import (
     ImageInput,
     ImageOptions,
     ImageTraining,
-    NetworkOptions,
     generated_scenes,
     image_box,
     network_facts,
 )
 from regard.tasks.lazy import np
-from regard.tasks.options import (
-    MOST_FEATURES,
-    MOST_HEADS,
-    MOST_LAYERS,
-    BatchOptions,
-    EvaluationOptions,
-    check_heads,
-    check_meaning,
-    fill_defaults,
-    model_fields,
-)
+from regard.tasks.options import BatchOptions, EvaluationOptions
 from regard.tasks.outputs.label import (
     LabelEvaluation,
     LabelPrediction,
@@ -38,7 +28,6 @@ from regard.tasks.outputs.label import (
     TrainedLabels,
 )
 from regard.tasks.trained_run import draw_figures
-from regard.training.sections import check_between, check_choices, check_probabilities
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -63,57 +52,12 @@ class DataConfig(ImageOptions):
     """Training images: a folder with a folder of images for each label, a .jsonl, .json, .tsv or .csv file with the
     columns image and label (paths are relative to the file), or 'bundled' for generated scenes, whose label is the
     shape of the one large object."""
+    label_column: str | None = None
+    """Column of the labels. Default: label."""
     held_out: float = 1000
     """Training images that are used for validation when there are no validation data; at most a tenth of them."""
 
-
-_OF_VIT = ("hidden", "layers", "heads", "feedforward")
-_OF_CNN = ("grid", "stages", "blocks", "backbone", "backbone_weights", "freeze_backbone")
-
-
-@dataclass(frozen=True)
-class ModelConfig(NetworkOptions):
-    """The model of a run, without the number of its labels."""
-
-    network: Literal["vit", "cnn", "se", "cbam"] = "vit"
-    """vit (a Transformer on patches), or a residual convolutional network: cnn, se (which weighs channels) or cbam
-    (channels and positions)."""
-    pooling: Literal["cls", "attention", "mean"] | None = None
-    """cls (the output of a class token; vit only), attention (with a learned query) or mean. Default: cls; of the
-    other networks mean."""
-    pooling_heads: int = 1
-    """attention pooling: learned queries."""
-    patch: int = 0
-    """Pixels of a side of a patch; 0: image_size / 8 for vit, so that there are 8 × 8 patches; image_size / 32 for the
-    others, whose three stages then give 8 × 8 cells."""
-    hidden: int = 128
-    """vit: features of a patch."""
-    layers: int = 4
-    """vit: layers."""
-    heads: int = 4
-    """vit: heads; a divisor of hidden."""
-    feedforward: int = 0
-    """vit: units of the hidden layer of the feedforward networks; 0: four times hidden."""
-    dropout: float = 0.1
-    """Dropout rate, 0 to below 1."""
-
-    def __post_init__(self) -> None:
-        check_choices(self)
-        vit = self.network == "vit"
-        check_meaning(self, _OF_CNN if vit else _OF_VIT, f"network {self.network!r}")
-        fill_defaults(self, pooling="cls" if vit else "mean")
-        if self.pooling == "cls" and not vit:
-            raise ArgumentError(f"pooling 'cls' is of network 'vit'; network is {self.network!r}")
-        if self.backbone and self.network != "cnn":
-            raise ArgumentError(f"a backbone is another network than {self.network!r}; give it with network 'cnn'")
-        super().__post_init__()
-        check_between(self, 1, MOST_FEATURES, "hidden")
-        check_between(self, 0, 16 * MOST_FEATURES, "feedforward")
-        check_between(self, 1, MOST_LAYERS, "layers")
-        check_between(self, 1, MOST_HEADS, "heads", "pooling_heads")
-        check_probabilities(self, "dropout")
-        if vit:
-            check_heads(self)
+    columns = ("image_column", "label_column")
 
 
 @dataclass(frozen=True)
@@ -127,7 +71,16 @@ class ImageTrainingConfig(ImageTraining, LabelTraining):
 
 
 PredictionConfig = BatchOptions
-EvaluationConfig = EvaluationOptions
+
+
+@dataclass(frozen=True)
+class EvaluationConfig(EvaluationOptions):
+    """How a classifier of images is measured on a data set."""
+
+    image_column: str | None = None
+    """Column of the paths of the images. Default: as in training."""
+    label_column: str | None = None
+    """Column of the labels. Default: as in training."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -184,12 +137,12 @@ class Evaluation(LabelEvaluation):
     do not say where objects are, or the model has no attention."""
     pointing_chance: float | None
     """The share for cells drawn at random."""
-    found: list[ImageLabel]
+    labelled: list[ImageLabel]
     """The predictions."""
     rows: list[ImageRow]
     """The images with their true labels."""
 
-    examples: ClassVar[tuple[str, ...]] = ("predictions", "found", "rows")
+    examples: ClassVar[tuple[str, ...]] = ("predictions", "labelled", "rows")
     example: ClassVar[str] = "image"
 
     def counted(self) -> str:
@@ -202,7 +155,7 @@ class Evaluation(LabelEvaluation):
 
     def write(self, folder: RunFolder, name: str) -> list[Path]:
         """As for every classifier, and the first images with their weights."""
-        figures = (one.figure() for one in self.found[:DRAWN])
+        figures = (one.figure() for one in self.labelled[:DRAWN])
         return [*super().write(folder, name), *draw_figures(folder.pictures, figures, f"image-{name}")]
 
 
@@ -281,14 +234,14 @@ class TrainedImageClassifier(TrainedLabels):
         return self.model.attends
 
     def evaluation(
-        self, shared: dict[str, Any], source: Any, rows: list[ImageRow], inputs: list[InputImage], found: Outputs
+        self, shared: dict[str, Any], source: Any, rows: list[ImageRow], inputs: list[InputImage], outputs: Outputs
     ) -> Evaluation:
-        weights = found.weights or [None] * len(inputs)
-        outputs = zip(inputs, found.logits, weights, strict=True)
-        labelled: list[Any] = [self.labelled(one, logits, weight) for one, logits, weight in outputs]
+        weights = outputs.weights or [None] * len(inputs)
+        results = zip(inputs, outputs.logits, weights, strict=True)
+        labelled: list[Any] = [self.labelled(one, logits, weight) for one, logits, weight in results]
         pointing, chance = _pointing(rows, labelled)
         return Evaluation(
-            **shared, images=len(rows), pointing=pointing, pointing_chance=chance, found=labelled, rows=rows
+            **shared, images=len(rows), pointing=pointing, pointing_chance=chance, labelled=labelled, rows=rows
         )
 
     def check_drawable(self) -> None:
@@ -320,18 +273,18 @@ class TrainedImageClassifier(TrainedLabels):
 
     def facts(self) -> str:
         config = self.model.config
-        if config.network == "vit":
+        if config.architecture == "vit":
             return f"Vision Transformer, {config.layers} layers × {config.heads} heads, {config.pooling} pooling"
-        weighed = {"none": "", "se": " with squeeze-and-excitation", "cbam": " with CBAM"}[config.weigh]
+        weighed = {"none": "", "se": " with squeeze-and-excitation", "cbam": " with CBAM"}[config.gate]
         return f"{network_facts(config)}{weighed}, {config.pooling} pooling"
 
 
-def _pointing(rows: Sequence[ImageRow], found: Sequence[Any]) -> tuple[float | None, float | None]:
+def _pointing(rows: Sequence[ImageRow], labelled: Sequence[Any]) -> tuple[float | None, float | None]:
     """The pointing accuracy and that of cells drawn at random, over the images whose objects are known."""
     from regard.data.images.image_rows import cells_inside
 
     hits, chances = [], []
-    for row, one in zip(rows, found, strict=True):
+    for row, one in zip(rows, labelled, strict=True):
         if one.weights is None or not row.objects:
             continue
         inside = cells_inside([each.box for each in row.objects], one.grid, image_box(one.image))
@@ -350,9 +303,10 @@ class ImagesTask(LabelTask):
     data_config = DataConfig
     model_config = ModelConfig
     training_config = ImageTrainingConfig
+    evaluation_config = EvaluationConfig
     trained = TrainedImageClassifier
     model_class = "regard.models.vision.image_classifier:ImageClassifier"
-    variant = ("model", "network")
+    variant = ("model", "architecture")
     picture_prefix = "image"
     lack = "which does not classify images"
 
@@ -360,23 +314,12 @@ class ImagesTask(LabelTask):
     def results(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
         return ("pictures/image-*.png", *super().results)
 
-    def build_model(self, run: Any, files: Mapping[str, Any], train: Any) -> Any:
-        from regard.models.vision.image_classifier import ImageClassifier, ImageClassifierConfig
+    def check_run(self, run: Any) -> None:
+        run.training.check_backbone(run.model)
 
-        model, size = run.model, run.data.image_size
-        vit = model.network == "vit"
-        fields = model_fields(
-            model,
-            ImageClassifierConfig,
-            labels=len(files["labels"]),
-            network="vit" if vit else "cnn",
-            weigh=model.network if model.network in ("se", "cbam") else "none",
-            dim=model.hidden,
-            **model.grid_fields(size),
-        )
-        if vit:
-            fields["patch"] = model.patch or max(1, size // 8)
-        return ImageClassifier(ImageClassifierConfig(**fields))
+    def data_fields(self, run: Any, files: Mapping[str, Any], train: Any) -> dict[str, Any]:
+        side = run.data.image_size
+        return {"labels": len(files["labels"]), "image_height": side, "image_width": side}
 
 
 TASK = ImagesTask()

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from regard.configuration import check_at_least, check_between, check_probabilities
 from regard.errors import DataError
+from regard.models.configs import LanguageModelConfig as ModelConfig
 from regard.tasks.inputs.input import (
     Encodes,
     Examples,
@@ -17,16 +19,7 @@ from regard.tasks.inputs.input import (
     initial_tokenizer,
     tokenizer_path,
 )
-from regard.tasks.options import (
-    MOST_BATCH,
-    MOST_FEATURES,
-    MOST_LAYERS,
-    DataOptions,
-    Normalizer,
-    Position,
-    check_heads,
-    model_fields,
-)
+from regard.tasks.options import MOST_BATCH, DataOptions
 from regard.tasks.outputs.next_token import (
     ContinuationOptions,
     NextTokenExperiment,
@@ -35,7 +28,6 @@ from regard.tasks.outputs.next_token import (
     TrainedNextTokens,
 )
 from regard.training.config import TrainingConfig
-from regard.training.sections import check_at_least, check_between, check_choices, check_probabilities
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -43,8 +35,6 @@ if TYPE_CHECKING:
     from regard.data.batches import Batches
     from regard.data.text.running_text import TokenTable
     from regard.training.run_folder import RunFolder
-
-MOST_CONTEXT = 1_000_000
 
 PredictionConfig = ContinuationOptions
 EvaluationConfig = TextLossOptions
@@ -73,52 +63,6 @@ class DataConfig(DataOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_between(self, 8, 10_000_000, "vocabulary")
-
-
-@dataclass(frozen=True)
-class ModelConfig:
-    """The model of a run, without the size of its vocabulary."""
-
-    context: int = 256
-    """Tokens of a window: the longest text that the model reads at once."""
-    layers: int = 6
-    """Layers of the Transformer."""
-    hidden: int = 384
-    """Features of a token."""
-    heads: int = 6
-    """Query heads; a divisor of hidden."""
-    kv_heads: int | None = None
-    """Key and value heads, a divisor of heads. Default: as many as heads."""
-    feedforward: int = 0
-    """Units of the hidden layer of the feedforward networks; 0: four times hidden."""
-    norm: Literal["pre", "post"] = "pre"
-    """Layer normalization before each part (pre) or after the sum (post)."""
-    position: Position = "rotary"
-    """Positions that are added (sinusoidal, learned) or part of self-attention (rotary, alibi, t5, shaw); or none."""
-    activation: Literal["relu", "gelu", "silu"] = "gelu"
-    """relu, gelu or silu."""
-    score: Literal["additive", "cosine", "dot", "general", "scaled_dot"] = "scaled_dot"
-    """additive, cosine, dot, general or scaled_dot, of every attention."""
-    normalizer: Normalizer = "softmax"
-    """softmax, sparsemax, entmax15 or sigmoid, of every attention."""
-    dropout: float = 0.1
-    """Dropout rate, 0 to below 1."""
-    tied: bool = True
-    """The output matrix is the embedding."""
-    feedforward_chunk: int = 0
-    """Tokens that the feedforward networks treat at a time, to save memory when checkpointing; 0: all."""
-    activation_checkpointing: bool = False
-    """Activations are computed again in the backward pass: less memory, the same gradients."""
-
-    def __post_init__(self) -> None:
-        check_choices(self)
-        check_between(self, 1, MOST_CONTEXT, "context")
-        check_between(self, 1, MOST_LAYERS, "layers")
-        check_between(self, 1, MOST_FEATURES, "hidden", "heads")
-        check_between(self, 0, MOST_FEATURES, "feedforward")
-        check_between(self, 0, 1_000_000, "feedforward_chunk")
-        check_probabilities(self, "dropout")
-        check_heads(self)
 
 
 @dataclass(frozen=True)
@@ -188,18 +132,18 @@ class RunningText(Input):
 
         began_in = folder.manifest.read().began_in
 
-        def found(part: str) -> str:
+        def resolved(part: str) -> str:
             path = os.path.join(began_in, part)  # an absolute part stays as it is
             return path if os.path.exists(path) or glob.has_magic(part) else part
 
-        whole = found(source)
-        parts = [whole] if os.path.exists(whole) else [found(part.strip()) for part in source.split(",")]
+        whole = resolved(source)
+        parts = [whole] if os.path.exists(whole) else [resolved(part.strip()) for part in source.split(",")]
         return list(text_files(parts))
 
     def source_files(self, folder: RunFolder, source: str) -> tuple[Path, ...]:
         return tuple(self.located(folder, source))
 
-    def columns(self, data: DataOptions, folder: RunFolder, source: Any, given: Sequence[str | None] = ()) -> Any:
+    def columns(self, data: DataOptions, folder: RunFolder, source: Any, named: Sequence[str | None] = ()) -> Any:
         return ()
 
     def open(self, source: Any, columns: Sequence[str | None], data: Any, limit: int | None = None) -> tuple[Path, ...]:
@@ -285,19 +229,8 @@ class LanguageTask(NextTokenTask):
     def learn(self, run: Any, folder: RunFolder, rows: Any, held_out: Any) -> dict[str, Any]:
         return self.input.learn(run, folder, rows)
 
-    def build_model(self, run: Any, files: Mapping[str, Any], train: Any) -> Any:
-        from regard.models.language_model import LanguageModel, LanguageModelConfig
-
-        model = run.model
-        fields = model_fields(
-            model,
-            LanguageModelConfig,
-            vocabulary=len(files["tokenizer"]),
-            dim=model.hidden,
-            feedforward=model.feedforward or 4 * model.hidden,
-            norm_first=model.norm == "pre",
-        )
-        return LanguageModel(LanguageModelConfig(**fields))
+    def data_fields(self, run: Any, files: Mapping[str, Any], train: Any) -> dict[str, Any]:
+        return {"vocabulary": len(files["tokenizer"])}
 
 
 TASK = LanguageTask()

@@ -7,22 +7,18 @@ what they need.
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from regard.configuration import check_at_least, check_between, check_choices, fill
 from regard.errors import ArgumentError
-from regard.training.sections import check_at_least, check_between, check_choices
 
 if TYPE_CHECKING:
     from regard.models.search import MinimumRisk
 
-MOST_FEATURES, MOST_LAYERS, MOST_HEADS, MOST_BATCH = 65_536, 100, 1024, 1_000_000
-"""Beyond these a model or a batch would not fit into any memory, or a search would never end."""
-
-Position = Literal["sinusoidal", "learned", "rotary", "alibi", "t5", "shaw", "none"]
-Normalizer = Literal["softmax", "sparsemax", "entmax15", "sigmoid"]
+MOST_BATCH = 1_000_000
+"""A larger batch would not fit into any memory."""
 
 
 @dataclass(frozen=True)
@@ -185,60 +181,3 @@ def search_line(width: int, length_penalty: float, risk: Mapping[str, Any] | Non
     else:
         parts = [f"beam {width}", f"length penalty {length_penalty:g}"]
     return f"search: {' · '.join([*parts, *others])}"
-
-
-def fill(options: Any, **values: Any) -> None:
-    """Set fields of frozen options, while they are made."""
-    for name, value in values.items():
-        object.__setattr__(options, name, value)
-
-
-def fill_defaults(options: Any, **values: Any) -> None:
-    """Set those of these fields that are None."""
-    fill(options, **{name: value for name, value in values.items() if getattr(options, name) is None})
-
-
-def changed_fields(options: Any, names: Iterable[str]) -> list[str]:
-    """Those of these fields that do not have their default."""
-    return [
-        field.name
-        for field in dataclasses.fields(options)
-        if field.name in names and getattr(options, field.name) != field.default
-    ]
-
-
-def check_meaning(options: Any, names: Iterable[str], kind: str) -> None:
-    """Raise ArgumentError if one of these fields, which have no meaning with ``kind``, does not have its default."""
-    for name in changed_fields(options, names):
-        raise ArgumentError(f"{name} has no meaning with {kind}; it is {getattr(options, name)!r}")
-
-
-def check_heads(options: Any, dim: str = "hidden") -> None:
-    """Raise ArgumentError unless the heads divide the features, and the heads of keys and values the heads."""
-    features, heads, kv_heads = getattr(options, dim), options.heads, getattr(options, "kv_heads", None)
-    if features % heads:
-        raise ArgumentError(f"heads must divide {dim}, {features}; it is {heads}")
-    if kv_heads is not None and (kv_heads < 1 or heads % kv_heads):
-        raise ArgumentError(f"kv_heads must divide heads, {heads}; it is {kv_heads}")
-    if getattr(options, "position", None) == "rotary" and features // heads % 2:
-        raise ArgumentError(
-            f"position 'rotary' needs an even number of features a head; {dim} / heads is {features // heads}"
-        )
-
-
-def check_even(options: Any) -> None:
-    """Raise ArgumentError if the features of a bidirectional encoder are odd."""
-    if options.hidden % 2:
-        raise ArgumentError(f"hidden must be even, half for each direction; it is {options.hidden}")
-
-
-def model_fields(options: Any, kind: type[Any], **others: Any) -> dict[str, Any]:
-    """The fields of a model's configuration that options have too, by the same names.
-
-    Args:
-        options: the options of the model.
-        kind: the configuration of the model, a dataclass.
-        others: fields that the options have by another name, or that the data decide.
-    """
-    known = {field.name for field in dataclasses.fields(kind)}
-    return {name: value for name, value in vars(options).items() if name in known} | others

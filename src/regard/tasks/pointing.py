@@ -67,11 +67,11 @@ def pointing(captions: Sequence[AttendedCaption], objects: Sequence[Sequence[Nam
     """
     from regard.data.images.image_rows import cells_inside
 
-    known = {tuple(plain_words(one.name).split()) for found in objects for one in found} - {()}
+    known = {tuple(plain_words(one.name).split()) for shown_objects in objects for one in shown_objects} - {()}
     hits, shown, chance, weight, names = 0, 0, 0.0, 0.0, 0
-    for caption, found in zip(captions, objects, strict=True):
+    for caption, shown_objects in zip(captions, objects, strict=True):
         boxes: dict[tuple[str, ...], list[Box]] = {}
-        for one in found:
+        for one in shown_objects:
             boxes.setdefault(tuple(plain_words(one.name).split()), []).append(one.box)
         for name, word in names_said(caption.words, known):
             names += 1
@@ -97,12 +97,12 @@ def names_said(words: Sequence[str], known: set[tuple[str, ...]]) -> Iterator[tu
     """
     plain = [plain_words(word) for word in words]
     longest = max(map(len, known), default=0)
-    place = 0
-    while place < len(plain):
-        for length in range(min(longest, len(plain) - place), 0, -1):
-            name = tuple(plain[place : place + length])
+    position = 0
+    while position < len(plain):
+        for length in range(min(longest, len(plain) - position), 0, -1):
+            name = tuple(plain[position : position + length])
             if name in known:
-                yield name, place + length - 1
-                place += length - 1
+                yield name, position + length - 1
+                position += length - 1
                 break
-        place += 1
+        position += 1

@@ -87,9 +87,9 @@ def find(name: str) -> Task:
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
         raise RunError(f"the task {name!r} of the package {_package(point)} cannot be imported ({reason})") from error
     if not isinstance(task, Task) or task.name != name:
-        found = f"the task {task.name!r}" if isinstance(task, Task) else f"a {type(task).__name__}"
+        registered = f"the task {task.name!r}" if isinstance(task, Task) else f"a {type(task).__name__}"
         raise RunError(
-            f"the package {_package(point)} registers {found} as the task {name!r}; "
+            f"the package {_package(point)} registers {registered} as the task {name!r}; "
             "the entry point must name an instance of regard.training.task.Task with this name"
         )
     return task

@@ -6,14 +6,16 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from regard.configuration import check_between, check_probabilities
 from regard.errors import ArgumentError, DataError, MissingPartError, RunError
+from regard.models.vision.configs import SegmenterConfig as ModelConfig
 from regard.regular_file import path_inside
 from regard.tasks.inputs.image import ImageExamples
 from regard.tasks.inputs.input import Encodes, Examples, Generated, Input, chunks
 from regard.tasks.lazy import F, np, torch
-from regard.tasks.options import BatchOptions, DataOptions, EvaluationOptions, model_fields
+from regard.tasks.options import BatchOptions, DataOptions, EvaluationOptions
 from regard.tasks.outputs.mask import (
     IGNORED,
     MaskPrediction,
@@ -24,7 +26,6 @@ from regard.tasks.outputs.mask import (
 )
 from regard.training.config import ScheduleName
 from regard.training.run_folder import RunFolder
-from regard.training.sections import check_between, check_choices, check_probabilities
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -89,42 +90,6 @@ class DataConfig(DataOptions):
 
 
 @dataclass(frozen=True)
-class ModelConfig:
-    """The model of a run, without the number of classes, which the data decide."""
-
-    channels: int = 24
-    """Channels of the encoder at half of the image's size; each halving doubles them."""
-    levels: int = 4
-    """How often the encoder halves the image, 2 to 6."""
-    blocks: int = 2
-    """Residual blocks at each scale but the first."""
-    decoder_channels: int = 32
-    """Channels of the decoder."""
-    gate: Literal["none", "se", "cbam"] = "se"
-    """Gate of each residual block: none, se (channels: squeeze-and-excitation) or cbam (channels and positions)."""
-    context: Literal["none", "non_local", "dual"] = "dual"
-    """Attention over the whole image: none, non_local (positions) or dual (positions and channels, as in DANet)."""
-    fusion: Literal["sum", "aff", "iaff"] = "aff"
-    """How the decoder takes in the encoder's maps: sum, aff (attentional feature fusion) or iaff (iterative)."""
-    fusion_norm: Literal["batch", "layer"] = "layer"
-    """Normalization of the global context of aff and iaff: batch (as in their paper, for large batches) or layer."""
-    dropout: float = 0.1
-    """Probability that a channel is dropped before the last convolution, 0 to below 1."""
-
-    def __post_init__(self) -> None:
-        check_choices(self)
-        check_between(self, 1, 4096, "channels", "decoder_channels")
-        check_between(self, 2, 6, "levels")
-        check_between(self, 0, 100, "blocks")
-        check_probabilities(self, "dropout")
-
-    @property
-    def attends(self) -> bool:
-        """Whether there is attention of any kind."""
-        return (self.gate, self.context, self.fusion) != ("none", "none", "sum")
-
-
-@dataclass(frozen=True)
 class SegmentationTrainingConfig(MaskTraining):
     """How a segmentation is trained, and for how long."""
 
@@ -143,17 +108,17 @@ class SegmentationTrainingConfig(MaskTraining):
     """Validations without a better result after which training ends; 0: never."""
     crop: float = 0.8
     """Sides of the part of an image that is trained on, as a share of the image's; above 0, at most 1."""
-    zoom: float = 1.5
+    rescale: float = 1.5
     """Images are enlarged by up to this factor and made smaller by up to its inverse; 1: never."""
-    colour: float = 0.3
+    jitter: float = 0.3
     """Brightness, contrast and saturation change by a factor of up to 1 ± this; 0 to below 1."""
-    mirror: bool = True
+    flip: bool = True
     """Mirror half of the images, left to right."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_between(self, 1, 10, "zoom")
-        check_probabilities(self, "colour")
+        check_between(self, 1, 10, "rescale")
+        check_probabilities(self, "jitter")
         if not 0 < self.crop <= 1:
             raise ArgumentError(f"crop must be above 0 and at most 1; it is {self.crop}")
 
@@ -275,7 +240,7 @@ class MaskedImages(Input):
         classes = classes.masked_fill(classes == masked_images.IGNORED, IGNORED)
         if training is not None:
             height, width = (max(1, round(side * training.crop)) for side in classes.shape[1:])
-            changes = MaskedAugmentation((height, width), training.zoom, training.colour, training.mirror)
+            changes = MaskedAugmentation((height, width), training.rescale, training.jitter, training.flip)
             images, classes = augment_masked(images, classes, changes)
         return (images,), classes
 
@@ -463,7 +428,7 @@ class TrainedSegmenter(TrainedMasks):
 
     def facts(self) -> str:
         config = self.model.config
-        parts = [config.gate, config.context.replace("_", "-"), config.fusion]
+        parts = [config.gate, config.attention.replace("_", "-"), config.fusion]
         shown = ", ".join(part for part in parts if part not in ("none", "sum"))
         return f"{config.classes} classes, {shown or 'no attention'}"
 
@@ -489,7 +454,7 @@ def _require_writable(folder: str, inputs: Sequence[Any]) -> None:
         raise DataError(f"{folder}: the folder of the class maps cannot be made ({error.strerror})") from error
 
 
-def class_names(given: str | None) -> tuple[str, ...]:
+def class_names(text: str | None) -> tuple[str, ...]:
     """The names that the option ``classes`` gives: separated by commas, or the lines of a text file; () for None.
 
     Raises:
@@ -497,14 +462,14 @@ def class_names(given: str | None) -> tuple[str, ...]:
     """
     from regard.data.records import text_lines
 
-    if given is None:
+    if text is None:
         return ()
-    if not given.endswith(".txt"):
-        return tuple(name.strip() for name in given.split(",") if name.strip())
+    if not text.endswith(".txt"):
+        return tuple(name.strip() for name in text.split(",") if name.strip())
     try:
-        return tuple(line.strip() for line in text_lines(Path(given)) if line.strip())
+        return tuple(line.strip() for line in text_lines(Path(text)) if line.strip())
     except OSError as error:
-        raise DataError(f"{given}: the names of the classes cannot be read ({error.strerror})") from error
+        raise DataError(f"{text}: the names of the classes cannot be read ({error.strerror})") from error
 
 
 def _write_streets(folder: Any, sizes: dict[str, int]) -> Mapping[str, Path]:
@@ -563,10 +528,8 @@ class SegmentTask(MaskTask):
         classes.save(path)
         return {"classes": classes}
 
-    def build_model(self, run: Any, files: Mapping[str, Any], train: Any) -> Any:
-        from regard.models.vision.segmenter import Segmenter, SegmenterConfig
-
-        return Segmenter(SegmenterConfig(**model_fields(run.model, SegmenterConfig, classes=len(files["classes"]))))
+    def data_fields(self, run: Any, files: Mapping[str, Any], train: Any) -> dict[str, Any]:
+        return {"classes": len(files["classes"])}
 
     def run_name(self, config: Any) -> str:
         return f"{self.name}-{'attention' if config.model.attends else 'plain'}"

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from regard.models.speech.configs import SoundClassifierConfig as ModelConfig
 from regard.tasks.inputs.sound import (
     HeardSound,
     SoundInput,
-    SoundModelOptions,
     SoundOptions,
     SoundTraining,
     generated_speech,
@@ -17,14 +17,13 @@ from regard.tasks.inputs.sound import (
     sound_delay,
     sound_facts,
 )
-from regard.tasks.options import BatchOptions, EvaluationOptions, model_fields
+from regard.tasks.options import BatchOptions, EvaluationOptions
 from regard.tasks.outputs.label import (
     LabelEvaluation,
     LabelPrediction,
     LabelTask,
     LabelTraining,
     Outputs,
-    PoolingOptions,
     TrainedLabels,
 )
 
@@ -39,15 +38,6 @@ if TYPE_CHECKING:
 class DataConfig(SoundOptions):
     """The sounds of a run and their features; the texts are labels. A folder with a folder of sounds for each label is
     a table too."""
-
-
-@dataclass(frozen=True)
-class ModelConfig(SoundModelOptions, PoolingOptions):
-    """The model of a run, without the sizes that the data decide."""
-
-    def __post_init__(self) -> None:
-        SoundModelOptions.__post_init__(self)
-        PoolingOptions.__post_init__(self)
 
 
 @dataclass(frozen=True)
@@ -130,7 +120,7 @@ class TrainedListener(TrainedLabels):
         return SoundLabel(one, label, probabilities, weights)
 
     def evaluation(
-        self, shared: dict[str, Any], source: Any, rows: Any, inputs: list[HeardSound], found: Outputs
+        self, shared: dict[str, Any], source: Any, rows: Any, inputs: list[HeardSound], outputs: Outputs
     ) -> Evaluation:
         seconds = sum(len(one.features) * one.frame_seconds for one in inputs)
         return Evaluation(**shared, sounds=len(inputs), seconds_of_sound=seconds)
@@ -175,21 +165,12 @@ class SoundsTask(LabelTask):
     evaluation_config = EvaluationConfig
     trained = TrainedListener
     model_class = "regard.models.speech.sound_classifier:SoundClassifier"
-    variant = ("model", "encoder")
+    variant = ("model", "architecture")
     picture_prefix = "sound"
     lack = "which does not classify sounds"
 
-    def build_model(self, run: Any, files: Mapping[str, Any], train: Any) -> Any:
-        from regard.models.speech.sound_classifier import SoundClassifier, SoundClassifierConfig
-
-        fields = model_fields(
-            run.model,
-            SoundClassifierConfig,
-            width=train.features.width,
-            hidden_dim=run.model.hidden,
-            labels=len(files["labels"]),
-        )
-        return SoundClassifier(SoundClassifierConfig(**fields))
+    def data_fields(self, run: Any, files: Mapping[str, Any], train: Any) -> dict[str, Any]:
+        return {"width": train.features.width, "labels": len(files["labels"])}
 
 
 TASK = SoundsTask()

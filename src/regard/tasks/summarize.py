@@ -9,21 +9,17 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from regard.configuration import check_at_least, check_between
 from regard.errors import ArgumentError, DataError
+from regard.models.configs import PointerConfig as ModelConfig
 from regard.tasks.copied_spans import LEAST_SHARE, CopiedSpan, copied_spans, marked
 from regard.tasks.inputs.input import Encodes, Generated, tokenizer_path
 from regard.tasks.inputs.text import PairedTexts, ReadText, TextExamples, column, text_tokenizer
 from regard.tasks.options import (
     MOST_BATCH,
-    MOST_FEATURES,
-    MOST_LAYERS,
     EvaluationOptions,
     SearchOptions,
     TokenOptions,
-    changed_fields,
-    check_even,
-    check_heads,
-    model_fields,
 )
 from regard.tasks.outputs.text import (
     TextEvaluation,
@@ -37,7 +33,6 @@ from regard.tasks.outputs.text import (
     rounded,
 )
 from regard.tasks.outputs.text_metrics import SpanCount, novel_share, repeated_share, rouge_scores, spans_exact
-from regard.training.sections import check_at_least, check_between, check_choices, check_probabilities
 from regard.training.task import Metric, Prediction
 
 if TYPE_CHECKING:
@@ -54,10 +49,6 @@ log = logging.getLogger("regard")
 COLUMNS = "article", "summary"
 COPIED_COLUMN = "copied"
 """The column with the spans that a summary must copy."""
-
-RECURRENT_ONLY = ("attention", "score", "cell", "embedding", "hidden", "readout")
-TRANSFORMER_ONLY = ("dim", "heads", "feedforward", "position", "norm_first", "feedforward_chunk",
-                    "activation_checkpointing")  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -98,81 +89,6 @@ def check_columns(options: Any) -> None:
     """Raise ArgumentError if one of two columns is given."""
     if (options.article_column is None) != (options.summary_column is None):
         raise ArgumentError("--article-column and --summary-column must be given together")
-
-
-@dataclass(frozen=True)
-class ModelConfig:
-    """The model of a run, without the size of its vocabulary."""
-
-    model: Literal["recurrent", "transformer"] = "recurrent"
-    """recurrent or transformer."""
-    copy: bool = True
-    """Words of the article can be copied (See et al. 2017)."""
-    coverage: bool = False
-    """The loss has the attention to tokens that were attended to before; the recurrent model's score sees it too."""
-    coverage_weight: float = 1.0
-    """coverage: weight of that loss."""
-    attention: Literal["bahdanau", "luong"] = "bahdanau"
-    """recurrent: bahdanau (before the cell) or luong (after it)."""
-    score: Literal["additive", "dot", "general", "scaled_dot"] | None = None
-    """recurrent: additive, dot, scaled_dot or general. Default: additive for bahdanau and with coverage, else
-    general."""
-    cell: Literal["lstm", "gru"] = "lstm"
-    """recurrent: lstm or gru."""
-    embedding: int = 128
-    """recurrent: features of an embedded token and of the readout."""
-    hidden: int = 256
-    """recurrent: features of an annotation and of a decoder state; even."""
-    readout: Literal["tanh", "maxout"] = "tanh"
-    """recurrent: tanh or maxout."""
-    dim: int = 256
-    """transformer: features of a token."""
-    heads: int = 8
-    """transformer: heads; a divisor of dim."""
-    feedforward: int = 1024
-    """transformer: units of the hidden layer of the feedforward networks."""
-    position: Literal["sinusoidal", "learned", "rotary", "alibi", "t5", "shaw"] = "sinusoidal"
-    """transformer: sinusoidal, learned, rotary, alibi, t5 or shaw."""
-    norm_first: bool = True
-    """transformer: layer normalization before each part instead of after the sum."""
-    feedforward_chunk: int = 0
-    """transformer: tokens that the feedforward networks treat at a time, to save memory when checkpointing; 0: all."""
-    activation_checkpointing: bool = False
-    """transformer: activations are computed again in the backward pass: less memory, the same gradients."""
-    encoder_layers: int | None = None
-    """Layers of the encoder. Default: 1 for recurrent, 4 for transformer."""
-    decoder_layers: int | None = None
-    """Layers of the decoder. Default: 1 for recurrent, 4 for transformer."""
-    dropout: float = 0.1
-    """Dropout rate, 0 to below 1."""
-    tied: Literal["none", "target", "all"] = "all"
-    """Embeddings that share their weights: none, target (with the output) or all."""
-
-    def __post_init__(self) -> None:
-        check_choices(self)
-        other, names = ("transformer", TRANSFORMER_ONLY) if self.model == "recurrent" else ("recurrent", RECURRENT_ONLY)
-        for name in changed_fields(self, names):
-            option = f"--{name.replace('_', '-')}"
-            raise ArgumentError(f"{option} is an option of --model {other}; leave it out with --model {self.model}")
-        check_between(self, 1, MOST_FEATURES, "embedding", "hidden", "dim", "heads", "feedforward")
-        for name in ("encoder_layers", "decoder_layers"):
-            if getattr(self, name) is not None:
-                check_between(self, 1, MOST_LAYERS, name)
-        check_between(self, 0, 1e6, "coverage_weight")
-        check_between(self, 0, 1_000_000, "feedforward_chunk")
-        check_probabilities(self, "dropout")
-        check_even(self)
-        check_heads(self, "dim")
-        if self.coverage and self.model == "recurrent" and self.score not in (None, "additive"):
-            raise ArgumentError(f"--score must be additive with --coverage, which is a part of it; it is {self.score}")
-        if changed_fields(self, ["coverage_weight"]) and not self.coverage:
-            raise ArgumentError("--coverage-weight needs --coverage; leave it out, or give both")
-
-    @property
-    def layers(self) -> tuple[int, int]:
-        """Layers of the encoder and of the decoder."""
-        default = 1 if self.model == "recurrent" else 4
-        return self.encoder_layers or default, self.decoder_layers or default
 
 
 @dataclass(frozen=True)
@@ -246,10 +162,10 @@ class Articles(PairedTexts):
     def batch_tokens(self, training: Any) -> tuple[int, int]:
         return training.tokens_per_batch, training.tokens_per_batch
 
-    def columns(self, data: Any, folder: RunFolder, source: Any, given: Sequence[str | None] = ()) -> Any:
-        named = data.named_columns
-        known = tuple(given) == (None, None) and None not in named and set(named) <= set(columns_of(source))
-        return named if known else given
+    def columns(self, data: Any, folder: RunFolder, source: Any, named: Sequence[str | None] = ()) -> Any:
+        usual = data.named_columns
+        known = tuple(named) == (None, None) and None not in usual and set(usual) <= set(columns_of(source))
+        return usual if known else named
 
     def open(self, source: Any, columns: Sequence[str | None], data: Any, limit: int | None = None) -> datasets.Dataset:
         return open_articles(source, *columns, lowercase=data.lowercase, limit=limit)
@@ -277,9 +193,9 @@ class Articles(PairedTexts):
         data, tokenizer, read_inputs = trained.config.data, trained.tokenizer, []
         if data.lowercase:
             inputs = [one.lower() if isinstance(one, str) else one for one in inputs]
-        for given, one in zip(inputs, super().read(inputs, trained), strict=True):
-            if isinstance(given, ReadArticle):
-                read_inputs.append(given)
+        for source, one in zip(inputs, super().read(inputs, trained), strict=True):
+            if isinstance(source, ReadArticle):
+                read_inputs.append(source)
                 continue
             ids = one.ids[: data.max_length]
             extended = ExtendedVocabulary.of(tokenizer, one.text, ids)
@@ -323,13 +239,14 @@ class Summary(TextPrediction):
 
     def with_marked_tokens(self) -> Summary:
         """The same with brackets around the labels of copied tokens, for pictures."""
-        copied = {place for span in self.copied for place in span.tokens}
+        copied = {position for span in self.copied for position in span.tokens}
         if not self.merge_words:
-            labels = [f"[{label}]" if place in copied else label for place, label in enumerate(self.target_tokens)]
+            tokens = enumerate(self.target_tokens)
+            labels = [f"[{label}]" if position in copied else label for position, label in tokens]
             return replace(self, target_tokens=labels)
         words = []
         for group in self.target_words:
-            word = "".join(self.target_tokens[place].removeprefix("·") for place in group)
+            word = "".join(self.target_tokens[position].removeprefix("·") for position in group)
             words.append(f"[{word}]" if copied.issuperset(group) else word)
         return replace(self, target_tokens=words)
 
@@ -407,7 +324,7 @@ class TrainedSummarizer(TrainedText):
 
     def longest(self, inputs: Sequence[ReadText], options: SummarySearch) -> int:
         longest = options.max_summary or self.config.data.max_summary
-        if self.config.model.model == "transformer" and self.config.model.position == "learned":
+        if self.config.model.architecture == "transformer" and self.config.model.position == "learned":
             return min(longest, self.model.config.max_length - 1)
         return longest
 
@@ -419,7 +336,7 @@ class TrainedSummarizer(TrainedText):
             vocabulary, tokens = one.vocabulary, hypothesis.tokens
             assert vocabulary is not None
             text, source_words = vocabulary.decode(tokens), vocabulary.word_groups(one.ids)
-            share, place = (part[row, : len(tokens)].tolist() for part in (copied.share, copied.place))
+            share, position = (part[row, : len(tokens)].tolist() for part in (copied.share, copied.position))
             written.append(
                 Summary(
                     source=one.text,
@@ -432,7 +349,7 @@ class TrainedSummarizer(TrainedText):
                     target_words=vocabulary.word_groups(tokens),
                     weights=hypothesis.weights,
                     copied_share=share,
-                    copied=copied_spans(vocabulary, tokens, share, place, source_words),
+                    copied=copied_spans(vocabulary, tokens, share, position, source_words),
                     tokens_cut=one.cut,
                     target_ids=tuple(tokens),
                 )
@@ -449,11 +366,11 @@ class TrainedSummarizer(TrainedText):
         longest = self.config.data.max_length
         return [f"cut {cut} of {len(predictions)} articles to {longest} tokens, the --max-length of the training"]
 
-    def evaluation(self, found: WrittenTexts, options: EvaluationConfig) -> Evaluation:
-        rows, inputs, predictions = found.rows, found.inputs, found.predictions
+    def evaluation(self, written: WrittenTexts, options: EvaluationConfig) -> Evaluation:
+        rows, inputs, predictions = written.rows, written.inputs, written.predictions
         data, copies = self.config.data, self.config.model.copy
         articles, references = list(rows["source"]), list(rows["target"])
-        spans = read_spans(found.source, found.columns[0] or "article", len(articles), data.lowercase)
+        spans = read_spans(written.source, written.columns[0] or "article", len(articles), data.lowercase)
         texts = [one.summary for one in predictions]
         scores = rouge_scores(texts, references)
         targets = [ids[: data.max_summary] for ids in self.tokenizer.encode_batch(references)]
@@ -464,9 +381,9 @@ class TrainedSummarizer(TrainedText):
             ]
         loss, _ = self.known_texts(inputs, targets, options.batch_size)
         shares = [share > LEAST_SHARE for one in predictions for share in one.copied_share]
-        exact = SpanCount(0, 0) if spans is None else spans_exact(texts, spans)
+        counted = SpanCount(0, 0) if spans is None else spans_exact(texts, spans)
         return Evaluation(
-            **found.fields,
+            **written.fields,
             articles=len(articles),
             **scores._asdict(),
             loss=loss,
@@ -475,8 +392,8 @@ class TrainedSummarizer(TrainedText):
             novel_words=novel_share(texts, articles, 1),
             novel_trigrams=novel_share(texts, articles, 3),
             repeated_trigrams=repeated_share(texts, 3),
-            spans=None if spans is None else exact.spans,
-            copied_spans_exact=exact.found / exact.spans if exact.spans else None,
+            spans=None if spans is None else counted.spans,
+            copied_spans_exact=counted.exact / counted.spans if counted.spans else None,
             summaries=predictions,
         )
 
@@ -490,13 +407,13 @@ class TrainedSummarizer(TrainedText):
 
     def facts(self) -> str:
         config = self.model.config
-        if self.config.model.model == "transformer":
+        if self.config.model.architecture == "transformer":
             return f"Transformer, {config.encoder_layers} + {config.decoder_layers} layers × {config.heads} heads"
-        return f"{config.cell.upper()}, {config.attention.capitalize()} attention"
+        return f"{config.architecture.upper()}, {config.attention.capitalize()} attention"
 
     def attention_size(self, source: ReadText) -> tuple[int, int]:
         tokens = len(source.ids)
-        if self.config.model.model != "transformer":
+        if self.config.model.architecture != "transformer":
             return tokens, 0
         return tokens, self.model.config.encoder_layers * self.model.config.heads * tokens**2
 
@@ -570,22 +487,22 @@ def encode_articles(
     def encode(block: dict[str, list[str]]) -> EncodedBlock:
         articles = tokenizer.encode_batch(block["source"])
         summaries = tokenizer.encode_batch(block["target"])
-        kept = [place for place, ids in enumerate(summaries) if cut_summaries or len(ids) <= max_summary]
+        rows = [position for position, ids in enumerate(summaries) if cut_summaries or len(ids) <= max_summary]
         counts = {
-            "overlong": sum(len(articles[place]) > max_length for place in kept),
+            "overlong": sum(len(articles[position]) > max_length for position in rows),
             "summaries": sum(len(ids) > max_summary for ids in summaries),
         }
         source, target = [], []
-        for place in kept:
-            article, summary = articles[place][:max_length], summaries[place][:max_summary]
+        for position in rows:
+            article, summary = articles[position][:max_length], summaries[position][:max_summary]
             if copy:
-                text = block["source"][place]
+                text = block["source"][position]
                 extended = ExtendedVocabulary.of(tokenizer, text, article)
                 article = extended.encode(text, article)
-                summary = extended.encode(block["target"][place], summary)
+                summary = extended.encode(block["target"][position], summary)
             source.append(article)
             target.append(summary)
-        return EncodedBlock(source, target, kept, counts)
+        return EncodedBlock(source, target, rows, counts)
 
     limits = max_length, max_summary, cut_summaries
     # datasets documents `_fingerprint` as the key of a table's content; there is no public attribute for it.
@@ -659,7 +576,7 @@ class SummarizeTask(TextTask):
     experiment = SummaryExperiment
     trained = TrainedSummarizer
     model_class = "regard.models.pointer_generator:PointerGenerator"
-    variant = ("model", "model")
+    variant = ("model", "architecture")
     picture_prefix = "alignment"
     length_option = "max_summary"
     sample_names = ("article", "reference", "summary")
@@ -682,32 +599,9 @@ class SummarizeTask(TextTask):
         # With copying, a word that the model does not know is one of the article's.
         return (files["tokenizer"].UNK,) if run.model.copy else ()
 
-    def build_model(self, run: Any, files: Mapping[str, Any], train: Any) -> Any:
-        from regard.models.recurrent_pointer_generator import RecurrentPointerConfig, RecurrentPointerGenerator
-        from regard.models.transformer_pointer_generator import TransformerPointerConfig, TransformerPointerGenerator
-
-        model, vocabulary = run.model, len(files["tokenizer"])
-        shared = {
-            "source_vocabulary": vocabulary,
-            "target_vocabulary": vocabulary,
-            "tied_embeddings": model.tied,
-            "encoder_layers": model.layers[0],
-            "decoder_layers": model.layers[1],
-        }
-        if model.model == "transformer":
-            longest = max(run.data.max_length, run.data.max_summary + 1)
-            # The options of the recurrent model's attention are not this one's.
-            fields = model_fields(model, TransformerPointerConfig, **shared, max_length=longest, score="scaled_dot")
-            return TransformerPointerGenerator(TransformerPointerConfig(**fields))
-        fields = model_fields(
-            model,
-            RecurrentPointerConfig,
-            **shared,
-            embedding_dim=model.embedding,
-            hidden_dim=model.hidden,
-            score=model.score or ("additive" if model.coverage else None),
-        )
-        return RecurrentPointerGenerator(RecurrentPointerConfig(**fields))
+    def data_fields(self, run: Any, files: Mapping[str, Any], train: Any) -> dict[str, Any]:
+        vocabulary, longest = len(files["tokenizer"]), max(run.data.max_length, run.data.max_summary + 1)
+        return {"source_vocabulary": vocabulary, "target_vocabulary": vocabulary, "max_length": longest}
 
 
 TASK = SummarizeTask()

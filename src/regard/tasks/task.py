@@ -7,6 +7,7 @@ options, its model, and what is peculiar to it.
 
 from __future__ import annotations
 
+import dataclasses
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
@@ -37,13 +38,14 @@ class TableTask(Task):
         picture_prefix: start of the names of the pictures of predictions.
         model_class: module and class of a model that `regard.models` saves with its configuration; None: `build_model`
             makes it again.
-        variant: section and name of the option that distinguishes runs, for the name of a run; None: none.
+        variant: a section, and the options of which the first that has a meaning distinguishes runs, for the name of a
+            run; None: none.
         lack: says of a model of another class why it cannot be used: ``"which does not translate"``.
     """
 
     input: ClassVar[Input]
     model_class: ClassVar[str | None] = None
-    variant: ClassVar[tuple[str, str] | None] = None
+    variant: ClassVar[tuple[str, ...] | None] = None
     lack: ClassVar[str] = "which is the model of another task"
 
     def __init_subclass__(cls) -> None:
@@ -63,15 +65,21 @@ class TableTask(Task):
     def results(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
         return (f"pictures/{self.picture_prefix}-[0-9]*.png", *self.input.results)
 
-    @abstractmethod
     def build_model(self, run: RunConfig[Any, Any, Any], files: Mapping[str, Any], train: Examples | None) -> nn.Module:
-        """A new model.
+        """A new model: that of the section ``model``, completed by what the data decide.
 
         Args:
             run: the configuration of the run.
             files: what `loaders` names: tokenizers, labels.
             train: the training examples; None: the model of a finished run is made again.
         """
+        from regard.models.checkpoint import create_model
+
+        return create_model(dataclasses.replace(run.model, **self.data_fields(run, files, train)))
+
+    def data_fields(self, run: Any, files: Mapping[str, Any], train: Any) -> dict[str, Any]:
+        """The fields of the model's configuration that the data decide; arguments as in `build_model`."""
+        raise NotImplementedError(f"the task {self.name!r} has neither a model of its own nor the sizes of one")
 
     def model_kind(self) -> type[nn.Module] | None:
         """The class of the model, if `regard.models` saves it with its configuration; None: `build_model` makes it."""
@@ -83,8 +91,10 @@ class TableTask(Task):
     def run_name(self, config: RunConfig[Any, Any, Any]) -> str:
         if self.variant is None:
             return self.name
-        section, option = self.variant
-        return f"{self.name}-{getattr(getattr(config, section), option)}"
+        section, *names = self.variant
+        fields = getattr(config, section)
+        name = next((one for one in names[:-1] if fields.has_meaning(one)), names[-1])
+        return f"{self.name}-{getattr(fields, name)}"
 
     @abstractmethod
     def loaders(self) -> dict[str, tuple[str, Callable[[Path], Any]]]:
@@ -104,9 +114,6 @@ class TableTask(Task):
     def target(self, files: Mapping[str, Any]) -> Encodes:
         """What encodes the texts or labels that are predicted."""
         return list(files.values())[-1]
-
-    def check_run(self, run: RunConfig[Any, Any, Any]) -> None:
-        """Raise ArgumentError if sections of a configuration do not fit each other."""
 
     def validation_limit(self, run: RunConfig[Any, Any, Any]) -> int:
         """Largest number of validation examples; 0: all."""

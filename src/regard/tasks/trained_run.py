@@ -46,9 +46,9 @@ class TrainedRun(Trained):
 
     def __init__(self, folder: RunFolder | str | Path, device: str = "cpu", task: TableTask | None = None):
         self.folder = folder if isinstance(folder, RunFolder) else RunFolder.open(folder)
-        found = registry.of_run(self.folder) if task is None else task
-        self.task = found  # pyright: ignore[reportAttributeAccessIssue, reportIncompatibleVariableOverride]
-        self.config = self.folder.read_config(found)
+        own_task = registry.of_run(self.folder) if task is None else task
+        self.task = own_task  # pyright: ignore[reportAttributeAccessIssue, reportIncompatibleVariableOverride]
+        self.config = self.folder.read_config(own_task)
         self.files, model = self._load()
         self.model: Any = on_device(model, device)
         self.device = device
@@ -99,17 +99,17 @@ class TrainedRun(Trained):
     def evaluate_with(self, data: Any, options: Any) -> Any:
         if not isinstance(data, (str, Path)):
             with tempfile.TemporaryDirectory(prefix="regard-") as folder:
-                named = {name: getattr(options, name, None) for name in self.task.data_config.columns}
-                columns = {name: column or getattr(self.config.data, name) for name, column in named.items()}
+                names = self.task.data_config.columns
+                columns = {name: getattr(options, name, None) or getattr(self.config.data, name) for name in names}
                 path = store(self.task, data, Path(folder) / "data", "data", columns)
                 with stored_names({"data": path}):
                     return dataclasses.replace(self.evaluate_with(path, options), data="data")
-        given = tuple(getattr(options, name, None) for name in self.task.data_config.columns)
+        named = tuple(getattr(options, name, None) for name in self.task.data_config.columns)
         if isinstance(data, str) and data == "bundled" and not Path(data).exists():
             with self.input.generated_test() as source:
-                evaluation = self.measure(source, with_defaults(given, self.input.generated.columns), options)
+                evaluation = self.measure(source, with_defaults(named, self.input.generated.columns), options)
                 return dataclasses.replace(evaluation, data="bundled")  # pyright: ignore[reportArgumentType]
-        return self.measure(data, self.input.columns(self.config.data, self.folder, data, given), options)
+        return self.measure(data, self.input.columns(self.config.data, self.folder, data, named), options)
 
     @abstractmethod
     def measure(self, source: Any, columns: Sequence[str | None], options: Any) -> Evaluation:

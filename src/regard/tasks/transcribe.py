@@ -9,13 +9,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from regard.configuration import check_between
 from regard.errors import ArgumentError, DataError
+from regard.models.speech.configs import TranscriberConfig as ModelConfig
 from regard.tasks.inputs.input import Encodes
 from regard.tasks.inputs.sound import (
     HeardSound,
     SoundExamples,
     SoundInput,
-    SoundModelOptions,
     SoundOptions,
     SoundTraining,
     generated_speech,
@@ -24,16 +25,7 @@ from regard.tasks.inputs.sound import (
     sound_facts,
 )
 from regard.tasks.lazy import np
-from regard.tasks.options import (
-    MOST_FEATURES,
-    MOST_LAYERS,
-    EvaluationOptions,
-    SearchOptions,
-    TokenOptions,
-    check_meaning,
-    fill_defaults,
-    model_fields,
-)
+from regard.tasks.options import EvaluationOptions, SearchOptions, TokenOptions
 from regard.tasks.outputs.text import (
     SampledTextTraining,
     TextEvaluation,
@@ -44,7 +36,6 @@ from regard.tasks.outputs.text import (
     rounded,
 )
 from regard.tasks.outputs.text_metrics import error_rates
-from regard.training.sections import check_between, check_probabilities
 from regard.training.task import Metric, Prediction
 
 if TYPE_CHECKING:
@@ -71,47 +62,6 @@ class DataConfig(SoundOptions, TokenOptions):
     """Largest size of the vocabulary, in tokens."""
     max_length: int = 400
     """Largest number of tokens of a text; sounds with longer training texts are left out."""
-
-
-@dataclass(frozen=True)
-class ModelConfig(SoundModelOptions):
-    """The model of a run, without the sizes that the data decide."""
-
-    decoder_layers: int | None = None
-    """Layers of the decoder. Default: 1; transformer: 2."""
-    embedding: int = 128
-    """Recurrent decoder: features of an embedded token and of the readout."""
-    decoder_hidden: int = 256
-    """Recurrent decoder: features of a state."""
-    score: Literal["location_aware", "additive", "dot", "scaled_dot", "general"] = "location_aware"
-    """Recurrent decoder: location_aware, additive, dot, scaled_dot or general."""
-    score_features: int = 128
-    """location_aware and additive: tanh units."""
-    location_channels: int = 10
-    """location_aware: filters over the weights of the step before."""
-    location_width: int = 31
-    """location_aware: annotations that each filter sees; odd."""
-    normalizer: Literal["softmax", "smoothing", "sparsemax", "entmax15"] = "softmax"
-    """Recurrent decoder: softmax, smoothing (logistic functions instead of exponentials), sparsemax or entmax15."""
-    ctc_weight: float = 0.3
-    """Weight of the loss of connectionist temporal classification beside that of the decoder, 0 to below 1."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        transformer = self.encoder == "transformer"
-        fill_defaults(self, decoder_layers=2 if transformer else 1)
-        check_between(self, 1, MOST_LAYERS, "decoder_layers")
-        check_between(self, 1, MOST_FEATURES, "embedding", "decoder_hidden", "score_features", "location_channels",
-                      "location_width")  # fmt: skip
-        check_probabilities(self, "ctc_weight")
-        if self.location_width % 2 == 0:
-            raise ArgumentError(f"location_width must be odd; it is {self.location_width}")
-        if transformer:
-            check_meaning(self, ("score", "normalizer"), "encoder 'transformer', whose decoder is one too")
-        elif self.score in ("dot", "scaled_dot") and self.decoder_hidden != self.hidden:
-            raise ArgumentError(
-                f"decoder_hidden must be hidden, {self.hidden}, with score {self.score!r}; it is {self.decoder_hidden}"
-            )
 
 
 @dataclass(frozen=True)
@@ -169,13 +119,13 @@ class SpokenTexts(SoundInput):
         if training:
             longest = run.data.max_length
             lengths = [len(ids) for ids in target.encode_batch(self.targets(rows))]
-            kept = [row for row, length in enumerate(lengths) if 1 <= length <= longest]
-            if not kept:
+            short_enough = [row for row, length in enumerate(lengths) if 1 <= length <= longest]
+            if not short_enough:
                 raise DataError(f"none of {len(rows)} texts has at most {longest} tokens; raise max_length")
-            if len(kept) < len(rows):
-                left = len(rows) - len(kept)
+            if len(short_enough) < len(rows):
+                left = len(rows) - len(short_enough)
                 log.warning("left out %d of %d sounds whose text has more than %d tokens", left, len(rows), longest)
-            rows = self.select(rows, kept)
+            rows = self.select(rows, short_enough)
         return super().encode(rows, run, learnt, target, training)
 
 
@@ -297,8 +247,8 @@ class Evaluation(TextEvaluation):
     def write(self, folder: RunFolder, name: str) -> list[Path]:
         """Write the numbers, and the transcriptions with their references (``evaluation-<name>.txt``)."""
         rows = [
-            f"{found.sound.name}\t{reference}\t{found.text}"
-            for reference, found in zip(self.references, self.transcriptions, strict=True)
+            f"{one.sound.name}\t{reference}\t{one.text}"
+            for reference, one in zip(self.references, self.transcriptions, strict=True)
         ]
         lines = ["sound\treference\ttranscription", *rows]
         return self.write_table(folder, f"evaluation-{name}.txt", lines, name)
@@ -372,8 +322,8 @@ class TrainedTranscriber(TrainedText):
             )
         return written
 
-    def evaluation(self, found: WrittenTexts, options: EvaluationConfig) -> Evaluation:
-        rows, inputs, predictions = found.rows, found.inputs, found.predictions
+    def evaluation(self, written: WrittenTexts, options: EvaluationConfig) -> Evaluation:
+        rows, inputs, predictions = written.rows, written.inputs, written.predictions
         from regard.pictures import merge
 
         references = [self.tokenizer.normalize(one.text) for one in rows]
@@ -388,7 +338,7 @@ class TrainedTranscriber(TrainedText):
         error, share = alignment_times(rows, word_weights, self.seconds) or (None, None)
         whole = sum(one.split() == text.split() for one, text in zip(texts, references, strict=True))
         return Evaluation(
-            **found.fields,
+            **written.fields,
             sounds=len(inputs),
             seconds_of_sound=sum(len(one.features) * one.frame_seconds for one in inputs),
             **vars(rates),
@@ -500,7 +450,7 @@ class TranscribeTask(TextTask):
     experiment = TextExperiment
     trained = TrainedTranscriber
     model_class = "regard.models.speech.transcriber:Transcriber"
-    variant = ("model", "encoder")
+    variant = ("model", "architecture")
     picture_prefix = "sound"
     sample_names = ("source", "reference", "transcription")
     lack = "which does not transcribe"
@@ -510,39 +460,15 @@ class TranscribeTask(TextTask):
         return ("evaluation-*.txt", *super().results)
 
     def check_run(self, run: Any) -> None:
-        if run.model.encoder == "transformer" and run.training.scheduled_sampling:
-            raise ArgumentError("scheduled_sampling must be 0 with encoder 'transformer', which has no steps")
+        if run.model.architecture == "transformer" and run.training.scheduled_sampling:
+            raise ArgumentError("scheduled_sampling must be 0 with architecture 'transformer', which has no steps")
 
     def scores(self, texts: Sequence[str], references: Sequence[Sequence[str]]) -> dict[str, float]:
         rates = error_rates(texts, [text for (text,) in references])
         return {"wer": rates.wer, "cer": rates.cer}
 
-    def build_model(self, run: Any, files: Mapping[str, Any], train: Any) -> Any:
-        from regard.models.speech.transcriber import (
-            RecurrentTranscriber,
-            RecurrentTranscriberConfig,
-            TransformerTranscriber,
-            TransformerTranscriberConfig,
-        )
-
-        model = run.model
-        shared = {
-            "width": train.features.width,
-            "hidden_dim": model.hidden,
-            "target_vocabulary": len(files["tokenizer"]),
-        }
-        if model.encoder == "transformer":
-            fields = model_fields(model, TransformerTranscriberConfig, **shared)
-            return TransformerTranscriber(TransformerTranscriberConfig(**fields))
-        fields = model_fields(
-            model,
-            RecurrentTranscriberConfig,
-            **shared,
-            embedding_dim=model.embedding,
-            decoder_dim=model.decoder_hidden,
-            score_dim=model.score_features,
-        )
-        return RecurrentTranscriber(RecurrentTranscriberConfig(**fields))
+    def data_fields(self, run: Any, files: Mapping[str, Any], train: Any) -> dict[str, Any]:
+        return {"width": train.features.width, "target_vocabulary": len(files["tokenizer"])}
 
 
 TASK = TranscribeTask()

@@ -7,23 +7,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from regard.configuration import check_at_least, check_between
 from regard.errors import ArgumentError, DataError, RunError
+from regard.models.configs import TranslatorConfig as ModelConfig
 from regard.tasks.inputs.input import Generated, tokenizer_path
 from regard.tasks.inputs.text import PairedTexts, ReadText, column, text_tokenizer
 from regard.tasks.options import (
     MOST_BATCH,
-    MOST_FEATURES,
-    MOST_LAYERS,
     EvaluationOptions,
-    Normalizer,
-    Position,
     SearchOptions,
     TokenOptions,
-    check_even,
-    check_heads,
-    check_meaning,
-    fill_defaults,
-    model_fields,
 )
 from regard.tasks.outputs.text import (
     SampledTextTraining,
@@ -38,7 +31,6 @@ from regard.tasks.outputs.text import (
 )
 from regard.tasks.outputs.text_metrics import LengthBin, bleu_by_length, bleu_tokenizer, text_scores
 from regard.tasks.unknown_words import SourceText, copy_unknown, unknown_words_line
-from regard.training.sections import check_at_least, check_between, check_choices, check_probabilities
 from regard.training.task import Metric
 
 if TYPE_CHECKING:
@@ -77,100 +69,6 @@ class DataConfig(TokenOptions):
     columns = ("source_column", "target_column")
     default_bundled = 20_000
     generated = "pairs of the bundled corpus"
-
-
-_OF_TRANSFORMER = ("heads", "kv_heads", "feedforward", "norm", "position", "activation", "normalizer",
-                   "feedforward_chunk", "activation_checkpointing")  # fmt: skip
-_OF_RECURRENT = ("scope", "window", "input_feeding", "hard_estimator", "entropy_weight", "cell", "readout",
-                 "max_source")  # fmt: skip
-_DEFAULTS = {
-    "recurrent": {"embedding": 256, "encoder_layers": 1, "decoder_layers": 1, "dropout": 0.3},
-    "transformer": {"encoder_layers": 6, "decoder_layers": 6, "dropout": 0.1},
-}
-
-
-@dataclass(frozen=True)
-class ModelConfig:
-    """The model of a run, without the sizes of its vocabularies."""
-
-    attention: Literal["none", "bahdanau", "luong", "hard", "transformer"] = "bahdanau"
-    """none, bahdanau (before the cell), luong (after it), hard (as bahdanau, but of one annotation), or transformer (no
-    cells)."""
-    score: Literal["additive", "concat", "cosine", "dot", "general", "location", "scaled_dot"] | None = None
-    """additive (= concat), cosine, dot, scaled_dot, general or location. Default: additive for bahdanau and hard,
-    general for luong, scaled_dot for transformer."""
-    scope: Literal["global", "local-m", "local-p"] = "global"
-    """luong: global, local-m (monotonic) or local-p (predicted)."""
-    window: int = 10
-    """luong, local scopes: half-width in source tokens."""
-    input_feeding: bool = True
-    """luong: the attentional vector is an input of the next step."""
-    hard_estimator: Literal["reinforce", "straight_through"] = "reinforce"
-    """hard: reinforce or straight_through."""
-    entropy_weight: float = 0.01
-    """hard with reinforce: weight of the entropy bonus."""
-    cell: Literal["lstm", "gru"] = "lstm"
-    """lstm or gru; a transformer has none."""
-    embedding: int | None = None
-    """Features of an embedded token and of the readout. Default: 256; a transformer has hidden features everywhere."""
-    hidden: int = 512
-    """Features of an annotation and of a decoder state; even."""
-    encoder_layers: int | None = None
-    """Layers of the encoder. Default: 1; transformer: 6."""
-    decoder_layers: int | None = None
-    """Layers of the decoder. Default: 1; transformer: 6."""
-    readout: Literal["tanh", "maxout"] = "tanh"
-    """tanh or maxout; a transformer has none."""
-    dropout: float | None = None
-    """Dropout rate, 0 to below 1. Default: 0.3; transformer: 0.1."""
-    tied: Literal["none", "target", "all"] = "target"
-    """Embeddings that share their weights: none, target (with the output) or all (needs one vocabulary size on both
-    sides)."""
-    max_source: int = 0
-    """Score location: the longest source, in tokens, that the model can attend to; 0: the max_length of the data."""
-    heads: int = 8
-    """transformer: query heads; a divisor of hidden."""
-    kv_heads: int | None = None
-    """transformer: key and value heads, a divisor of heads. Default: as many as heads."""
-    feedforward: int = 2048
-    """transformer: units of the hidden layer of the feedforward networks."""
-    norm: Literal["pre", "post"] = "pre"
-    """transformer: layer normalization before each part (pre) or after the sum (post)."""
-    position: Position = "sinusoidal"
-    """transformer: positions that are added (sinusoidal, learned) or part of self-attention (rotary, alibi, t5, shaw);
-    or none."""
-    activation: Literal["relu", "gelu", "silu"] = "relu"
-    """transformer: relu, gelu or silu."""
-    normalizer: Normalizer = "softmax"
-    """transformer: softmax, sparsemax, entmax15 or sigmoid, of every attention."""
-    feedforward_chunk: int = 0
-    """transformer: tokens that the feedforward networks treat at a time, to save memory when checkpointing; 0: all."""
-    activation_checkpointing: bool = False
-    """transformer: activations are computed again in the backward pass: less memory, the same gradients."""
-
-    def __post_init__(self) -> None:
-        check_choices(self)
-        transformer = self.attention == "transformer"
-        check_meaning(self, _OF_RECURRENT if transformer else _OF_TRANSFORMER, f"attention {self.attention!r}")
-        if transformer and self.embedding not in (None, self.hidden):
-            raise ArgumentError(
-                f"embedding must be hidden, {self.hidden}, with attention 'transformer'; it is {self.embedding}"
-            )
-        fill_defaults(self, **{"embedding": self.hidden, **_DEFAULTS["transformer" if transformer else "recurrent"]})
-        check_between(self, 1, MOST_FEATURES, "embedding", "hidden", "heads", "feedforward")
-        check_between(self, 1, MOST_LAYERS, "encoder_layers", "decoder_layers")
-        check_at_least(self, 1, "window")
-        check_between(self, 0, 1_000_000, "feedforward_chunk")
-        check_at_least(self, 0, "max_source", "entropy_weight")
-        check_probabilities(self, "dropout")
-        if transformer:
-            check_heads(self)
-            if self.score == "location":
-                raise ArgumentError("score 'location' is that of a recurrent decoder; attention is 'transformer'")
-        else:
-            check_even(self)
-        if self.scope != "global" and self.attention != "luong":
-            raise ArgumentError(f"scope {self.scope!r} is luong's; attention is {self.attention!r}")
 
 
 @dataclass(frozen=True)
@@ -214,13 +112,13 @@ class TranslationPairs(PairedTexts):
     def tokenizer(self, learnt: Mapping[str, Any]) -> Tokenizer:
         return learnt["source"]
 
-    def columns(self, data: Any, folder: RunFolder, source: Any, given: Sequence[str | None] = ()) -> Any:
+    def columns(self, data: Any, folder: RunFolder, source: Any, named: Sequence[str | None] = ()) -> Any:
         if data.bundled:
-            return self.generated.columns if not any(given) and str(source).endswith(".tsv") else given
+            return self.generated.columns if not any(named) and str(source).endswith(".tsv") else named
         # Two aligned files have no columns.
         if isinstance(source, str) and "," in source and not Path(source).exists():
-            return given
-        return super().columns(data, folder, source, given)
+            return named
+        return super().columns(data, folder, source, named)
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
@@ -376,17 +274,17 @@ class TrainedTranslator(TrainedText):
         return Translation(source=one.text)
 
     def remarks(self, predictions: Sequence[Prediction], options: PredictionConfig) -> list[str]:
-        words = (word for found in predictions if isinstance(found, Translation) for word in found.unknown_words)
+        words = (word for one in predictions if isinstance(one, Translation) for word in one.unknown_words)
         line = unknown_words_line(words, options.replace_unknown)
         return [] if line is None else [line]
 
-    def evaluation(self, found: WrittenTexts, options: EvaluationConfig) -> Evaluation:
-        rows, inputs, predictions = found.rows, found.inputs, found.predictions
+    def evaluation(self, written: WrittenTexts, options: EvaluationConfig) -> Evaluation:
+        rows, inputs, predictions = written.rows, written.inputs, written.predictions
         from regard.data.text.alignment import alignment_error_rate
 
         texts, references = [one.text for one in predictions], self.input.targets(rows)
         scores = text_scores(texts, references)
-        alignments, rate = read_alignments(found.source, len(inputs)), None
+        alignments, rate = read_alignments(written.source, len(inputs)), None
         targets = self.target_tokenizer.encode_batch(references)
         if alignments is not None and self.model.attends:
             loss, links = self._alignments(inputs, targets, options.batch_size)
@@ -394,7 +292,7 @@ class TrainedTranslator(TrainedText):
         else:
             loss, _ = self.known_texts(inputs, targets, options.batch_size)
         return Evaluation(
-            **found.fields,
+            **written.fields,
             pairs=len(inputs),
             **vars(scores),
             loss=loss,
@@ -450,10 +348,10 @@ class TrainedTranslator(TrainedText):
 
     def facts(self) -> str:
         config = self.model.config
-        if self.config.model.attention == "transformer":
+        if config.architecture == "transformer":
             return f"Transformer, {config.encoder_layers} + {config.decoder_layers} layers × {config.heads} heads"
         named = {"none": "no", "bahdanau": "Bahdanau", "luong": "Luong", "hard": "hard"}
-        return f"{config.cell.upper()}, {named[config.attention]} attention"
+        return f"{config.architecture.upper()}, {named[config.attention]} attention"
 
     def delay(self, source: ReadText) -> str | None:
         if len(source.ids) <= MOST_TYPED:
@@ -486,7 +384,7 @@ class TranslateTask(TextTask):
     experiment = TextExperiment
     trained = TrainedTranslator
     model_class = "regard.models.translator:Translator"
-    variant = ("model", "attention")
+    variant = ("model", "attention", "architecture")
     picture_prefix = "alignment"
     sample_names = ("source", "reference", "translation")
     lack = "which does not translate"
@@ -506,8 +404,8 @@ class TranslateTask(TextTask):
         }
 
     def check_run(self, run: Any) -> None:
-        if run.model.attention == "transformer" and run.training.scheduled_sampling:
-            raise ArgumentError("scheduled_sampling must be 0 with attention 'transformer', which has no steps")
+        if run.model.architecture == "transformer" and run.training.scheduled_sampling:
+            raise ArgumentError("scheduled_sampling must be 0 with architecture 'transformer', which has no steps")
 
     def validation_limit(self, run: Any) -> int:
         return run.training.validation_pairs
@@ -523,46 +421,14 @@ class TranslateTask(TextTask):
         scores = text_scores(texts, [text for (text,) in references])
         return {"bleu": scores.bleu, "chrf": scores.chrf}
 
-    def build_model(self, run: Any, files: Mapping[str, Any], train: Any) -> Any:
-        from regard.models.recurrent_translator import RecurrentTranslator, TranslatorConfig
-        from regard.models.transformer_translator import TransformerConfig, TransformerTranslator
+    def data_fields(self, run: Any, files: Mapping[str, Any], train: Any) -> dict[str, Any]:
         from regard.models.translator import longest_translation
 
-        model = run.model
-        shared = {
-            "source_vocabulary": len(files["source"]),
-            "target_vocabulary": len(files["target"]),
-            "tied_embeddings": model.tied,
-        }
-        if model.attention == "transformer":
-            fields = model_fields(
-                model,
-                TransformerConfig,
-                **shared,
-                dim=model.hidden,
-                norm_first=model.norm == "pre",
-                max_length=longest_translation(run.data.max_length),  # a translation may be longer than its source
-                score=model.score or "scaled_dot",
-            )
-            return TransformerTranslator(TransformerConfig(**fields))
-        fields = model_fields(
-            model,
-            TranslatorConfig,
-            **shared,
-            embedding_dim=model.embedding,
-            hidden_dim=model.hidden,
-            max_source=model.max_source or run.data.max_length,
-        )
-        return RecurrentTranslator(TranslatorConfig(**fields))
-
-    def upgraded(self, sections: dict[str, Any]) -> dict[str, Any]:
-        # Without max_source a location score had 200 keys, whatever the length of the data.
-        model = {"max_source": 200} | {_OLD_NAMES.get(name, name): value for name, value in sections["model"].items()}
-        return {**sections, "model": model}
-
-
-_OLD_NAMES = {"embedding_dim": "embedding", "hidden_dim": "hidden", "tied_embeddings": "tied"}
-"""The names of version 0.1."""
+        fields = {"source_vocabulary": len(files["source"]), "target_vocabulary": len(files["target"])}
+        if run.model.score == "location":
+            fields["max_source"] = run.model.max_source or run.data.max_length
+        # A translation may be longer than its source.
+        return {**fields, "max_length": longest_translation(run.data.max_length)}
 
 
 def _word(tokens: list[str], group: range) -> str:

@@ -80,7 +80,7 @@ def copy_unknown(source: SourceText, tokenizer: Tokenizer, ids: Sequence[int], w
         ids: tokens of the translation.
         weights: ``[target tokens, source tokens]``.
     """
-    texts = {place: "" for place, id in enumerate(ids) if id == tokenizer.UNK}
+    texts = {position: "" for position, id in enumerate(ids) if id == tokenizer.UNK}
     tokens, groups = tokenizer.tokens(ids), tokenizer.word_groups(ids)
     word_weights = torch.stack([weights[:, group.start : group.stop].sum(-1) for group in source.groups], dim=-1)
     spaces = torch.tensor([not piece for piece in source.pieces], device=weights.device)
@@ -88,31 +88,31 @@ def copy_unknown(source: SourceText, tokenizer: Tokenizer, ids: Sequence[int], w
     for run, whole in _runs(tokenizer, ids):
         best = int(word_weights[run.start : run.stop].sum(0).argmax())
         if not whole:
-            for place in run:
-                texts[place] = source.pieces[int(piece_weights[place].argmax())]
+            for position in run:
+                texts[position] = source.pieces[int(piece_weights[position].argmax())]
         elif character_class(source.words[best][:1] or " ") == "unspaced":
             # Each character is a word there.
-            chosen = [int(word_weights[place].argmax()) for place in run]
-            for place, word, before in zip(run, chosen, [-1, *chosen], strict=False):
-                texts[place] = "" if word == before else source.words[word]
+            chosen = [int(word_weights[position].argmax()) for position in run]
+            for position, word, before in zip(run, chosen, [-1, *chosen], strict=False):
+                texts[position] = "" if word == before else source.words[word]
         else:
             texts[run.start] = source.words[best]
             joined = [group for group in groups if group.start not in run]
             groups = sorted([*joined, run], key=lambda group: group.start)
-    for place, text in texts.items():
-        tokens[place] = text or "·"
+    for position, text in texts.items():
+        tokens[position] = text or "·"
         # An unknown piece does not say whether a space came before it; before a word there is one.
-        before = tokens[place - 1] if place else ""
+        before = tokens[position - 1] if position else ""
         if tokenizer.kind == "word" and has_space_before(text, before):
-            texts[place] = f" {text}"
+            texts[position] = f" {text}"
     return CopiedText(tokenizer.decode(ids, unknown=list(texts.values())), tokens, groups)
 
 
 def _runs(tokenizer: Tokenizer, ids: Sequence[int]) -> Iterable[tuple[range, bool]]:
     """Each run of unknown pieces that may be one word, and whether it is a whole word."""
-    places = [place for place, id in enumerate(ids) if id == tokenizer.UNK]
+    places = [position for position, id in enumerate(ids) if id == tokenizer.UNK]
     if tokenizer.kind == "word":
-        return [(range(place, place + 1), True) for place in places]
+        return [(range(position, position + 1), True) for position in places]
     known = tokenizer.decode(ids, unknown="")
     mark = next(chr(code) for code in range(0xE000, 0xF900) if chr(code) not in known)
     text = tokenizer.decode(ids, unknown=mark)
@@ -120,8 +120,8 @@ def _runs(tokenizer: Tokenizer, ids: Sequence[int]) -> Iterable[tuple[range, boo
     for match in re.finditer(f"{mark}+", text):
         run = places[first : first + len(match[0])]
         first += len(match[0])
-        beside = text[: match.start()][-1:] + text[match.end() :][:1]
-        whole = not any(character_class(character) in ("letter", "mark") for character in beside)
+        neighbours = text[: match.start()][-1:] + text[match.end() :][:1]
+        whole = not any(character_class(character) in ("letter", "mark") for character in neighbours)
         runs.append((range(run[0], run[-1] + 1), whole))
     return runs
 

@@ -54,26 +54,26 @@ class WordReport:
         widths = [max(cell_len(word), 4) for word in words]
         largest = [max(row) or 1.0 for row in self.weights]
         strength = [
-            sum(row[place] / most for row, most in zip(self.weights, largest, strict=True)) / heads
-            for place in range(len(self.words))
+            sum(row[number] / most for row, most in zip(self.weights, largest, strict=True)) / heads
+            for number in range(len(self.words))
         ]
         for places in _lines(widths, room):
             text = Text(" " * margin, no_wrap=True, overflow="ignore")
-            for place in places:
-                text.append(words[place], _style(strength[place]))
-                text.append(" " * (widths[place] - cell_len(words[place]) + 1))
+            for number in places:
+                text.append(words[number], _style(strength[number]))
+                text.append(" " * (widths[number] - cell_len(words[number]) + 1))
             yield text
             for name, row, most in zip(names, self.weights, largest, strict=True):
-                cells = (f"{_bar(row[place], most)}{_number(row[place])}".ljust(widths[place]) for place in places)
+                cells = (f"{_bar(row[number], most)}{_number(row[number])}".ljust(widths[number]) for number in places)
                 yield Text(name.ljust(margin) + " ".join(cells), no_wrap=True, overflow="ignore", style="dim")
 
 
 def _lines(widths: Sequence[int], room: int) -> Iterator[range]:
     first, used = 0, 0
-    for place, width in enumerate(widths):
-        if place > first and used + width > room:
-            yield range(first, place)
-            first, used = place, 0
+    for number, width in enumerate(widths):
+        if number > first and used + width > room:
+            yield range(first, number)
+            first, used = number, 0
         used += width + 1
     yield range(first, len(widths))
 

@@ -1,18 +1,21 @@
 """The configuration of a training run: frozen dataclasses, and their YAML form, which the safe loader reads."""
 
-import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar, get_args
 
+from regard.configuration import check_at_least, check_between, check_choices, check_finite, option_fields
 from regard.errors import ArgumentError, MissingPartError, RunError
+from regard.old_names import upgraded_sections
 from regard.regular_file import read_text
-from regard.training.sections import build_section, check_at_least, check_between, check_choices, check_finite, shown
+from regard.training.sections import build_section, shown
 
 ScheduleName = Literal["constant", "inverse_sqrt", "cosine", "linear", "plateau"]
 Precision = Literal["32", "bf16-mixed", "16-mixed"]
 LOGGERS = ("csv", "tensorboard", "mlflow", "wandb")
 SCHEDULES = get_args(ScheduleName)
+
+SECTIONS = ("data", "model", "training")
 
 LARGEST_YAML = 1 << 18
 """Bytes of a configuration; the reader of YAML takes seconds for a megabyte."""
@@ -103,9 +106,10 @@ class SectionTypes(Protocol):
     model_config: ClassVar[type[Any]]
     training_config: ClassVar[type[TrainingConfig]]
 
-    def upgraded(self, sections: dict[str, Any]) -> dict[str, Any]:
-        """The sections that version 0.1 wrote, with the names of today."""
-        ...
+
+def section_kinds(task: SectionTypes) -> dict[str, type[Any]]:
+    """Returns the dataclass of each section of the configuration of a task's runs."""
+    return {"data": task.data_config, "model": task.model_config, "training": task.training_config}
 
 
 @dataclass(frozen=True)
@@ -123,12 +127,16 @@ class RunConfig(Generic[D, M, T]):
     training: T
 
     def to_dict(self) -> dict[str, Any]:
-        """Returns the configuration as plain values, for YAML and JSON."""
-        return dataclasses.asdict(self)
+        """Returns the configuration as plain values, for YAML and JSON, without what the data decide."""
+        sections = {name: getattr(self, name) for name in SECTIONS}
+        return {"task": self.task} | {
+            name: {field.name: getattr(section, field.name) for field in option_fields(section)}
+            for name, section in sections.items()
+        }
 
     @classmethod
     def from_dict(cls, content: object, origin: str, task: SectionTypes) -> "RunConfig[Any, Any, Any]":
-        """Returns the configuration that ``to_dict`` wrote, or that version 0.1 wrote.
+        """Returns the configuration that ``to_dict`` wrote, in this version or in an earlier one.
 
         Args:
             content: the content of the file.
@@ -141,15 +149,13 @@ class RunConfig(Generic[D, M, T]):
         sections = run_sections(content, origin)
         if sections["task"] != task.name:
             raise RunError(f"{origin} is the configuration of the task {sections['task']!r}, not of {task.name!r}")
-        if "tensorboard" in sections["training"]:
-            sections = task.upgraded(_with_logger(sections))
+        kinds = section_kinds(task)
+        sections = upgraded_sections(sections, kinds)
         try:
-            return cls(
-                task.name,
-                build_section(task.data_config, sections["data"], f"{origin}: data"),
-                build_section(task.model_config, sections["model"], f"{origin}: model"),
-                build_section(task.training_config, sections["training"], f"{origin}: training"),  # pyright: ignore
-            )
+            parts: dict[str, Any] = {
+                name: build_section(kind, sections[name], f"{origin}: {name}") for name, kind in kinds.items()
+            }
+            return cls(task.name, **parts)
         except ArgumentError as error:
             raise RunError(f"{origin}: {error}") from error
 
@@ -160,20 +166,12 @@ def run_sections(content: object, origin: str) -> dict[str, Any]:
     Raises:
         RunError: it is not the configuration of a run.
     """
-    parts = ("data", "model", "training")
-    if not isinstance(content, dict) or not all(isinstance(content.get(part), dict) for part in parts):
+    if not isinstance(content, dict) or not all(isinstance(content.get(part), dict) for part in SECTIONS):
         raise RunError(f"{origin} is not the configuration of a run: it must have data, training and model")
     task = content.get("task", "translate")
     if not isinstance(task, str):
         raise RunError(f"{origin}: task must be the name of a task; it is {shown(task)}")
-    return {"task": task, **{part: content[part] for part in parts}}
-
-
-def _with_logger(sections: dict[str, Any]) -> dict[str, Any]:
-    # Version 0.1 had a switch for TensorBoard and no other logger.
-    training = dict(sections["training"])
-    tensorboard = training.pop("tensorboard")
-    return {**sections, "training": {**training, "logger": "tensorboard" if tensorboard else ""}}
+    return {"task": task, **{part: content[part] for part in SECTIONS}}
 
 
 def read_yaml(path: Path) -> Any:

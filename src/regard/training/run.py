@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from regard.configuration import option_fields
 from regard.errors import RegardError, RunError
 from regard.kernels.availability import kernels_awaited
 from regard.training.config import RunConfig, TrainingConfig
@@ -112,7 +113,7 @@ def _train(
     experiment = task.prepare(config, folder)
     parameters = sum(parameter.numel() for parameter in experiment.model.parameters())
     if initial:
-        _copy_weights(initial, experiment)
+        _copy_weights(initial, task, config, experiment)
     if first:
         folder.manifest.record(folder.file(name) for name in task.files)
         require_space(folder.path, experiment.model)
@@ -154,10 +155,24 @@ def _initial_run(task: Task, path: str) -> RunFolder:
     return folder
 
 
-def _copy_weights(initial: RunFolder, experiment: Experiment) -> None:
+def _copy_weights(initial: RunFolder, task: Task, config: RunConfig[Any, Any, Any], experiment: Experiment) -> None:
     from regard.models.checkpoint import load_weights
 
     try:
         load_weights(initial.model, experiment.model)
     except RunError as error:
-        raise RunError(f"--init-from: the model of {initial.path} does not fit this run's options: {error}") from error
+        other = initial.read_config(task)
+        differences = _differences(other.model, config.model) or _differences(other.data, config.data)
+        reason = f"{', '.join(differences)}; give the same" if differences else error
+        raise RunError(f"--init-from: the model of {initial.path} does not fit this run's options: {reason}") from error
+
+
+def _differences(other: Any, own: Any) -> list[str]:
+    # The options of a section that differ, for a message; paths and numbers of examples decide nothing about a model.
+    fields = [field.name for field in option_fields(own) if field.name not in ("bundled", "held_out")]
+    values = [(name, getattr(other, name), getattr(own, name)) for name in fields]
+    return [
+        f"--{name.replace('_', '-')} is {there!r} there and {here!r} here"
+        for name, there, here in values
+        if there != here and not name.endswith(("train", "validation", "test", "column"))
+    ]

@@ -1,16 +1,15 @@
-"""Sections of a configuration: frozen dataclasses that are built from the content of a file, and their checks."""
+"""Sections of a configuration: frozen dataclasses that are built from the content of a file."""
 
 import dataclasses
-import difflib
-import math
 import reprlib
-import types
 import typing
 from collections.abc import Mapping
 from enum import Enum
-from typing import Annotated, Any, Literal, TypeVar, Union
+from typing import Annotated, Any, Literal, TypeVar
 
-from regard.errors import ArgumentError, MissingPartError, RunError, UnknownNameError
+from regard.configuration import is_union, option_fields, option_types
+from regard.errors import MissingPartError, RunError
+from regard.old_names import suggestion
 
 T = TypeVar("T")
 
@@ -34,43 +33,6 @@ def shown(value: object) -> str:
     return _Short().repr(value)
 
 
-def check_choices(section: Any) -> None:
-    """Raise UnknownNameError if a field whose type is a ``Literal`` has another value."""
-    for name, hint in typing.get_type_hints(type(section)).items():
-        known = _choices(hint)
-        if known and getattr(section, name) not in known:
-            raise UnknownNameError(name, getattr(section, name), [choice for choice in known if choice is not None])
-
-
-def check_at_least(section: Any, least: float, *names: str) -> None:
-    """Raise ArgumentError if one of these fields is smaller than ``least``, or NaN."""
-    for name in names:
-        if not getattr(section, name) >= least:
-            raise ArgumentError(f"{name} must be at least {least}; it is {getattr(section, name)}")
-
-
-def check_between(section: Any, low: float, high: float, *names: str) -> None:
-    """Raise ArgumentError if one of these fields is not from ``low`` to ``high``, or NaN."""
-    for name in names:
-        if not low <= getattr(section, name) <= high:
-            raise ArgumentError(f"{name} must be from {low:,} to {high:,}; it is {getattr(section, name)}")
-
-
-def check_finite(section: Any) -> None:
-    """Raise ArgumentError if a field is infinite or NaN."""
-    for field in dataclasses.fields(section):
-        value = getattr(section, field.name)
-        if isinstance(value, float) and not math.isfinite(value):
-            raise ArgumentError(f"{field.name} must be a finite number; it is {value}")
-
-
-def check_probabilities(section: Any, *names: str) -> None:
-    """Raise ArgumentError if one of these fields is not in [0, 1)."""
-    for name in names:
-        if not 0 <= getattr(section, name) < 1:
-            raise ArgumentError(f"{name} must be in [0, 1); it is {getattr(section, name)}")
-
-
 def build_section(kind: type[T], content: object, where: str) -> T:
     """Returns the section with these fields; a missing field has its default.
 
@@ -84,7 +46,7 @@ def build_section(kind: type[T], content: object, where: str) -> T:
         ArgumentError: the dataclass refuses a value.
     """
     fields = checked_fields(kind, content, where)
-    for field in dataclasses.fields(kind):  # pyright: ignore[reportArgumentType]
+    for field in option_fields(kind):
         required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
         if required and field.name not in fields:
             raise RunError(f"{where} has no field {field.name!r}")
@@ -108,11 +70,10 @@ def checked_fields(kind: type[Any], content: object, where: str) -> dict[str, An
         raise MissingPartError("pydantic", "train") from error
     if not isinstance(content, dict):
         raise RunError(f"{where} must be a mapping of fields; it is {shown(content)}")
-    hints = {field.name: hint for field, hint in _fields(kind)}
+    hints = option_types(kind)
     for name, value in content.items():
         if name not in hints:
-            nearest = difflib.get_close_matches(shown(name), hints, n=1)
-            hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
+            hint = suggestion(str(name), hints, shown)
             raise RunError(f"{where} has a field {shown(name)} that this version of regard doesn't know{hint}")
         if type(value) is int and abs(value) >= 1 << 63:
             raise RunError(f"{where}.{name} must be below 2⁶³; it is {shown(value)}")
@@ -121,21 +82,6 @@ def checked_fields(kind: type[Any], content: object, where: str) -> dict[str, An
         except ValidationError:
             raise RunError(f"{where}.{name} must be {kind_name(hints[name], _KINDS)}; it is {shown(value)}") from None
     return content
-
-
-def _fields(kind: type[Any]) -> list[tuple["dataclasses.Field[Any]", Any]]:
-    hints = typing.get_type_hints(kind)
-    return [(field, hints[field.name]) for field in dataclasses.fields(kind)]
-
-
-def _choices(hint: Any) -> tuple[Any, ...]:
-    # The values of a Literal, or of a union of Literals and None; () for other types.
-    if typing.get_origin(hint) is Literal:
-        return typing.get_args(hint)
-    if _is_union(hint):
-        parts = [(None,) if part is type(None) else _choices(part) for part in typing.get_args(hint)]
-        return sum(parts, ()) if all(parts) and len(parts) > 1 and any(part != (None,) for part in parts) else ()
-    return ()
 
 
 def kind_name(hint: Any, names: Mapping[Any, str]) -> str:
@@ -147,7 +93,7 @@ def kind_name(hint: Any, names: Mapping[Any, str]) -> str:
     """
     if typing.get_origin(hint) is Annotated:
         return kind_name(typing.get_args(hint)[0], names)
-    if _is_union(hint):
+    if is_union(hint):
         parts = [part for part in typing.get_args(hint) if part is not type(None) or part in names]
         return " or ".join(dict.fromkeys(kind_name(part, names) for part in parts))
     if typing.get_origin(hint) is Literal:
@@ -155,7 +101,3 @@ def kind_name(hint: Any, names: Mapping[Any, str]) -> str:
     if isinstance(hint, type) and issubclass(hint, Enum):
         return "one of " + ", ".join(str(member.value) for member in hint)
     return names.get(hint, getattr(hint, "__name__", str(hint)))
-
-
-def _is_union(hint: Any) -> bool:
-    return typing.get_origin(hint) in (Union, types.UnionType)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol
 
 from regard.atomic_file import write_atomically
 from regard.errors import ArgumentError
+from regard.old_names import unknown_name
 from regard.training.config import RunConfig, TrainingConfig
 
 if TYPE_CHECKING:
@@ -390,6 +391,9 @@ class Task(ABC):
     prediction_config: ClassVar[type[Any]] = NoOptions
     evaluation_config: ClassVar[type[Any]] = NoOptions
 
+    def check_run(self, run: RunConfig[Any, Any, Any]) -> None:  # noqa: B027 (most sections fit each other)
+        """Raise ArgumentError if sections of a configuration do not fit each other."""
+
     @abstractmethod
     def prepare(self, config: RunConfig[Any, Any, Any], folder: "RunFolder") -> Experiment:
         """Open the data, make what the run folder needs besides the weights, and build the model.
@@ -421,14 +425,10 @@ class Task(ABC):
         """Draw the pictures of a finished run; returns the files."""
         return folder.draw_curves({f"val_{metric.name}": metric.label for metric in self.metrics})
 
-    def upgraded(self, sections: dict[str, Any]) -> dict[str, Any]:
-        """The sections that version 0.1 wrote, with the names of today."""
-        return sections
-
 
 def _options(kind: type[Any], options: dict[str, Any]) -> Any:
     known = {field.name for field in dataclasses.fields(kind)}
     for name in options:
         if name not in known:
-            raise ArgumentError(f"there is no option {name!r} (known: {', '.join(sorted(known)) or 'none'})")
+            raise ArgumentError(f"{unknown_name('option', name, known)} (known: {', '.join(sorted(known)) or 'none'})")
     return kind(**options)

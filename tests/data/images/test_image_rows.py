@@ -1,6 +1,7 @@
 """Tables and folders of images: every form, joined rows, and mistakes named with their row."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -60,6 +61,16 @@ def test_a_folder_of_classes_takes_turns(tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(DataError, match="empty: there is no image in this folder of a class"):
         labelled_images(tmp_path)
+
+
+def test_columns_can_be_named(images):
+    path = lines(images / "a.jsonl", {"image": "no.png", "photo": "a.png", "said": ["one", "two"], "kind": "cat"})
+    (row,) = captioned_images(path, "photo", "said")
+    assert (Path(row.picture.path).name, row.texts) == ("a.png", ("one", "two"))
+    (row,) = labelled_images(path, "photo", "kind")
+    assert (Path(row.picture.path).name, row.texts) == ("a.png", ("cat",))
+    with pytest.raises(DataError, match=r"line 1: there is no column 'phto'; did you mean the column 'photo'\?"):
+        captioned_images(path, "phto", "said")
 
 
 def test_scenes_and_boxes(tmp_path):

@@ -14,7 +14,7 @@ from regard.models.recurrent_decoder import Step
 from regard.models.search import beam, greedy
 from regard.models.speech.ctc import AlignmentHead
 from regard.models.speech.joint_search import LEAST, JointDecoder
-from regard.models.speech.transcriber import RecurrentTranscriber, RecurrentTranscriberConfig
+from regard.models.speech.transcriber import RecurrentTranscriber, TranscriberConfig
 
 PAD, BOS, EOS, A, B = range(5)
 LENGTHS = (5, 3)
@@ -131,7 +131,7 @@ def test_a_row_does_not_depend_on_its_batch(head, encoded, width):
         assert alone.score == pytest.approx(together[row].score, abs=1e-5)
 
 
-CONFIG = RecurrentTranscriberConfig(width=4, target_vocabulary=7, hidden_dim=8, decoder_dim=8, ctc_weight=0.3)
+CONFIG = TranscriberConfig(width=4, target_vocabulary=7, hidden=8, decoder_hidden=8, ctc_weight=0.3)
 
 
 def test_a_transcriber_is_searched_with_its_head():

@@ -8,18 +8,21 @@ import torch
 from regard.errors import ArgumentError, UnknownNameError
 from regard.models import load_model, save_model
 from regard.models.vision.recurrent_captioner import (
+    CaptionerConfig,
     RecurrentCaptioner,
-    RecurrentCaptionerConfig,
     doubly_stochastic_loss,
 )
-from regard.models.vision.transformer_captioner import TransformerCaptioner, TransformerCaptionerConfig
+from regard.models.vision.transformer_captioner import TransformerCaptioner
 
-IMAGE = {"image_height": 8, "image_width": 12, "grid_dim": 6, "stages": 2, "patch": 2, "target_vocabulary": 13}
+IMAGE = {"image_height": 8, "image_width": 12, "grid": 6, "stages": 2, "patch": 2, "target_vocabulary": 13}
 KINDS = {
-    "soft": (RecurrentCaptioner, RecurrentCaptionerConfig(**IMAGE, embedding_dim=5, hidden_dim=7)),
-    "hard": (RecurrentCaptioner, RecurrentCaptionerConfig(**IMAGE, attention="hard", embedding_dim=5, hidden_dim=7)),
-    "none": (RecurrentCaptioner, RecurrentCaptionerConfig(**IMAGE, attention="none", embedding_dim=5, hidden_dim=7)),
-    "transformer": (TransformerCaptioner, TransformerCaptionerConfig(**IMAGE, dim=6, heads=2, feedforward=5)),
+    "soft": (RecurrentCaptioner, CaptionerConfig(**IMAGE, embedding=5, hidden=7)),
+    "hard": (RecurrentCaptioner, CaptionerConfig(**IMAGE, attention="hard", embedding=5, hidden=7)),
+    "none": (RecurrentCaptioner, CaptionerConfig(**IMAGE, attention="none", embedding=5, hidden=7)),
+    "transformer": (
+        TransformerCaptioner,
+        CaptionerConfig(**IMAGE, architecture="transformer", hidden=6, heads=2, feedforward=5),
+    ),
 }  # fmt: skip
 
 
@@ -159,19 +162,19 @@ def test_saving_and_loading(model, tmp_path):
     assert again.config == model.config
     assert torch.equal(
         model(images, owners, target, lengths).logits, again(images, owners, target, lengths).logits
-    ) or (model.config.__class__ is RecurrentCaptionerConfig and model.config.attention == "hard")
+    ) or (model.config.attention == "hard")
 
 
 def test_configurations_out_of_range():
     for bad in (
-        {"hidden_dim": 0}, {"dropout": 1.0}, {"doubly_stochastic": -1.0}, {"target_vocabulary": 0}, {"eos": 13},
+        {"hidden": 0}, {"dropout": 1.0}, {"doubly_stochastic": -1.0}, {"target_vocabulary": 0}, {"eos": 13},
     ):  # fmt: skip
         with pytest.raises(ArgumentError, match=next(iter(bad))):
-            RecurrentCaptionerConfig(**{**IMAGE, **bad})
-    with pytest.raises(ArgumentError, match="doubly_stochastic goes with soft attention"):
-        RecurrentCaptionerConfig(**IMAGE, attention="hard", doubly_stochastic=1.0)
-    for name in ("attention", "cell", "readout", "score", "hard_estimator"):
+            CaptionerConfig(**{**IMAGE, **bad})
+    with pytest.raises(ArgumentError, match="doubly_stochastic has no meaning with attention 'hard'"):
+        CaptionerConfig(**IMAGE, attention="hard", doubly_stochastic=1.0)
+    for name in ("attention", "architecture", "readout", "score", "hard_estimator"):
         with pytest.raises(UnknownNameError):
-            RecurrentCaptionerConfig(**IMAGE, **{name: "x"})
-    with pytest.raises(ArgumentError, match="heads must divide dim"):
-        TransformerCaptionerConfig(**IMAGE, dim=6, heads=4)
+            CaptionerConfig(**IMAGE, **{name: "x"})
+    with pytest.raises(ArgumentError, match="heads must divide hidden"):
+        CaptionerConfig(**IMAGE, architecture="transformer", hidden=6, heads=4)

@@ -52,7 +52,7 @@ def test_a_planted_object_lights_up_its_own_cell():
 
 
 def test_annotations_are_row_by_row_and_the_summary_is_their_mean():
-    encoder = GridEncoder(GridConfig(image_height=8, image_width=24, grid_dim=4, stages=2, patch=2)).eval()
+    encoder = GridEncoder(GridConfig(image_height=8, image_width=24, grid=4, stages=2, patch=2)).eval()
     images = torch.randint(0, 256, (3, 8, 24, 3), dtype=torch.uint8)
     found = encoder(images)
     features = encoder.network(encoder.pixels(images))
@@ -64,7 +64,7 @@ def test_annotations_are_row_by_row_and_the_summary_is_their_mean():
 
 @pytest.mark.parametrize("weigh", ["none", "se", "cbam"])
 def test_one_image_of_one_cell_trains(weigh):
-    encoder = GridEncoder(GridConfig(image_height=8, image_width=8, grid_dim=16, stages=2, patch=4, weigh=weigh))
+    encoder = GridEncoder(GridConfig(image_height=8, image_width=8, grid=16, stages=2, patch=4, gate=weigh))
     found = encoder.train()(torch.randint(0, 256, (1, 8, 8, 3), dtype=torch.uint8))
     found.annotations.sum().backward()
     assert all(torch.isfinite(parameter.grad).all() for parameter in encoder.parameters())
@@ -83,14 +83,14 @@ def test_bytes_and_numbers_are_the_same_pixels():
 
 
 def test_sizes_that_do_not_fit_are_refused():
-    for bad in ({"image_height": 12}, {"grid_dim": 6, "stages": 3}, {"stages": 9}, {"patch": 0}, {"blocks": -1}):
+    for bad in ({"image_height": 12}, {"grid": 6, "stages": 3}, {"stages": 9}, {"patch": -1}, {"blocks": -1}):
         with pytest.raises(ArgumentError, match=next(iter(bad))):
-            GridConfig(**{"image_height": 32, "image_width": 32, "grid_dim": 8, **bad})
-    with pytest.raises(UnknownNameError, match="weigh"):
-        GridConfig(weigh="so")
+            GridConfig(**{"image_height": 32, "image_width": 32, "grid": 8, "patch": 4, **bad})
+    with pytest.raises(UnknownNameError, match="gate"):
+        GridConfig(gate="so")
     with pytest.raises(ArgumentError, match="torchvision:NAME"):
         GridConfig(backbone="resnet18")
-    encoder = GridEncoder(GridConfig(image_height=8, image_width=8, grid_dim=4, stages=2, patch=2))
+    encoder = GridEncoder(GridConfig(image_height=8, image_width=8, grid=4, stages=2, patch=2))
     with pytest.raises(ShapeError, match=r"height and width \[8, 8\]"):
         encoder(torch.zeros(1, 8, 12, 3))
     with pytest.raises(ArgumentError, match="there is no backbone"):

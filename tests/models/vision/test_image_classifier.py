@@ -7,19 +7,24 @@ from regard.errors import ArgumentError, ShapeError, UnknownNameError
 from regard.models import load_model, save_model
 from regard.models.vision.image_classifier import ImageClassifier, ImageClassifierConfig, patches
 
-SMALL = {"labels": 3, "image_height": 8, "image_width": 12, "patch": 4, "dim": 6, "layers": 2, "heads": 2}
+IMAGE = {"labels": 3, "image_height": 8, "image_width": 12, "patch": 4}
+SMALL = {**IMAGE, "hidden": 6, "layers": 2, "heads": 2}
 KINDS = {
     "cls": {},
     "vit-attention": {"pooling": "attention", "pooling_heads": 2},
     "vit-mean": {"pooling": "mean"},
-    "se": {"network": "cnn", "weigh": "se", "pooling": "mean", "grid_dim": 16, "stages": 1},
-    "cbam": {"network": "cnn", "weigh": "cbam", "pooling": "attention", "grid_dim": 16, "stages": 1},
+    "se": {"architecture": "cnn", "gate": "se", "pooling": "mean", "grid": 16, "stages": 1},
+    "cbam": {"architecture": "cnn", "gate": "cbam", "pooling": "attention", "grid": 16, "stages": 1},
 }
 
 
 @pytest.fixture(params=KINDS)
 def model(request):
-    return ImageClassifier(ImageClassifierConfig(**{**SMALL, **KINDS[request.param]})).eval()
+    return ImageClassifier(
+        ImageClassifierConfig(
+            **{**(IMAGE if "architecture" in KINDS[request.param] else SMALL), **KINDS[request.param]}
+        )
+    ).eval()
 
 
 def test_patches_are_the_pixels_of_each_part():
@@ -71,12 +76,12 @@ def test_saving_and_loading(model, tmp_path):
 def test_what_does_not_fit_is_refused():
     for bad in (
         {"labels": 0}, {"patch": 5}, {"heads": 4}, {"dropout": 1.0}, {"feedforward": -1},
-        {"weigh": "se"}, {"backbone": "timm:x"},
+        {"gate": "se"}, {"backbone": "timm:x"},
     ):  # fmt: skip
         with pytest.raises(ArgumentError, match=next(iter(bad))):
             ImageClassifierConfig(**{**SMALL, **bad})
-    with pytest.raises(ArgumentError, match="pooling 'cls' needs network 'vit'"):
-        ImageClassifierConfig(**SMALL, network="cnn", grid_dim=16, stages=1)
+    with pytest.raises(ArgumentError, match="pooling 'cls' has no meaning with"):
+        ImageClassifierConfig(**IMAGE, architecture="cnn", pooling="cls", grid=16, stages=1)
     with pytest.raises(UnknownNameError):
         ImageClassifierConfig(**SMALL, pooling="max")
     with pytest.raises(ShapeError, match=r"height and width \[8, 12\]"):

@@ -34,7 +34,7 @@ def test_a_run_of_each_kind(image_run, name):
     sampled = trained.evaluate(limit=3, samples=8, utility_order=1)
     assert sampled.to_dict()["risk"] == {"samples": 8, "temperature": 0.7, "order": 1, "seed": 1}
     assert measured.to_dict()["risk"] is None
-    assert all(0 <= one.score <= 1 for one in sampled.found)
+    assert all(0 <= one.score <= 1 for one in sampled.predictions)
     if name == "caption-none":
         assert found.weights is None
         assert "weights" not in content
@@ -135,9 +135,10 @@ def test_inputs_that_are_no_images(image_run, tmp_path):
 
 def test_options_out_of_range():
     for bad in (
-        {"attention": "transformer", "cell": "gru"}, {"heads": 4}, {"attention": "hard", "doubly_stochastic": 1.0},
-        {"entropy_weight": 0.5}, {"backbone": "timm:x", "stages": 2}, {"backbone_weights": "a.pth"}, {"hidden": 0},
-        {"dropout": 1.0}, {"attention": "transformer", "hidden": 30}, {"attention": "none", "score": "dot"},
+        {"readout": "maxout", "architecture": "transformer"}, {"heads": 4},
+        {"attention": "hard", "doubly_stochastic": 1.0},
+        {"entropy_weight": 0.5}, {"backbone": "timm:x", "stages": 2}, {"hidden": 0},
+        {"dropout": 1.0}, {"architecture": "transformer", "hidden": 30}, {"attention": "none", "score": "dot"},
     ):  # fmt: skip
         with pytest.raises(ArgumentError):
             ModelConfig(**bad)

@@ -27,10 +27,15 @@ SMALL = {"embedding": 8, "hidden": 8, "dropout": 0.1, "pooling_heads": 2}
 def config_of(files, data=None, model=None, **training):
     data = {"train": str(files["train"]), "validation": str(files["validation"]), "vocabulary": 300, **(data or {})}
     chosen = {"epochs": 2, "batch_size": 32, "learning_rate": 0.01, "threads": 1, "accelerator": "cpu", **training}
+    options = {**SMALL, **(model or {})}
+    if options.get("architecture") == "none":
+        del options["hidden"]
+    if options.get("pooling") == "mean":
+        del options["pooling_heads"]
     return RunConfig(
         "classify",
         DataConfig(**data),
-        ModelConfig(**{**SMALL, **(model or {})}),
+        ModelConfig(**options),
         ClassificationTrainingConfig(**chosen),
     )
 
@@ -83,7 +88,7 @@ def test_predictions(run):
 def test_sub_words_are_merged_and_long_texts_are_cut(files, tmp_path):
     data = {"tokenizer": "bpe", "vocabulary": 90, "max_length": 9}
     path = tmp_path / "run"
-    train(config_of(files, data, {"encoder": "gru"}, epochs=1), path)
+    train(config_of(files, data, {"architecture": "gru"}, epochs=1), path)
     trained = regard.load(path)
     found = trained.predict(["The documentary is forgettable and long."])
     assert found[0].cut
@@ -119,7 +124,7 @@ def test_the_bundled_data_have_their_own_columns(files, tmp_path):
     own = tmp_path / "own.tsv"
     own.write_text(files["train"].read_text().replace("text\tlabel", "comment\topinion", 1))
     data = {"train": str(own), "validation": str(own), "text_column": "comment", "label_column": "opinion"}
-    train(config_of(files, data, {"encoder": "none"}, epochs=1), tmp_path / "run")
+    train(config_of(files, data, {"architecture": "none"}, epochs=1), tmp_path / "run")
     trained = regard.load(tmp_path / "run")
     assert trained.evaluate("bundled").texts == 1000
     assert trained.evaluate(str(own)).texts == 300
@@ -147,7 +152,7 @@ def test_pictures(run, files, tmp_path):
     paths = trained.draw(trained.predict(["The film is good.", "Never."]), tmp_path / "pictures")
     assert [path.name for path in paths] == ["words-1.png", "words-2.png"]
     path = tmp_path / "mean"
-    train(config_of(files, model={"pooling": "mean", "encoder": "none"}, epochs=1), path)
+    train(config_of(files, model={"pooling": "mean", "architecture": "none"}, epochs=1), path)
     mean = regard.load(path)
     found = mean.predict(["The film is good."])
     assert found[0].weights is None
@@ -197,7 +202,7 @@ def test_balanced_training_finds_the_rare_label(tmp_path):
     path.write_text("text\tlabel\n" + "".join(f"same\t{'rare' if row % 20 == 0 else 'usual'}\n" for row in range(400)))
     probabilities = {}
     for kind in ("none", "balanced"):
-        config = config_of({"train": path, "validation": path}, model={"encoder": "none"}, class_weights=kind,
+        config = config_of({"train": path, "validation": path}, model={"architecture": "none"}, class_weights=kind,
                            label_smoothing=0.0, epochs=8, learning_rate=0.05, patience=0)  # fmt: skip
         run = tmp_path / kind
         train(config, run)
@@ -213,7 +218,7 @@ def test_balanced_training_finds_the_rare_label(tmp_path):
 def test_a_label_that_only_held_out_texts_have_is_a_label(own_cache):
     held_out = int(np.random.default_rng(0).permutation(20)[0])
     labels = ["rare" if number == held_out else "ab"[number % 2] for number in range(20)]
-    small = {"encoder": "none", "embedding": 8, "epochs": 1, "batch_size": 8, "threads": 1, "quiet": True}
+    small = {"architecture": "none", "embedding": 8, "epochs": 1, "batch_size": 8, "threads": 1, "quiet": True}
     data = ["good film", "bad film"] * 10, labels
     classifier = regard.train("classify", data, class_weights="balanced", **small)
     assert set(classifier.labels.names) == {"a", "b", "rare"}

@@ -114,10 +114,10 @@ def test_one_class_is_nothing_to_tell(tmp_path):
 
 def test_options_out_of_range():
     for bad in (
-        {"network": "se", "hidden": 64}, {"grid": 64}, {"network": "cnn", "pooling": "cls"}, {"heads": 3},
-        {"network": "se", "backbone": "timm:x"}, {"freeze_backbone": True, "network": "cnn"}, {"layers": 0},
+        {"architecture": "cnn", "hidden": 64}, {"grid": 64}, {"architecture": "cnn", "pooling": "cls"}, {"heads": 3},
+        {"backbone": "timm:x"}, {"layers": 0},
     ):  # fmt: skip
         with pytest.raises(ArgumentError):
             ModelConfig(**bad)
     assert ModelConfig().pooling == "cls"
-    assert ModelConfig(network="cbam").pooling == "mean"
+    assert ModelConfig(architecture="cnn").pooling == "mean"

@@ -173,7 +173,7 @@ def test_data_are_found_from_any_directory_and_noticed_when_they_change(small, t
 @pytest.mark.parametrize("position", ["sinusoidal", "t5"])
 def test_other_tokenizers_and_positions_train(small, train, tmp_path, tokenizer, position):
     data = {"tokenizer": tokenizer, "vocabulary": 300}
-    train(small(data, {"position": position, "tied": False, "norm": "post"}, epochs=1), tmp_path / "run")
+    train(small(data, {"position": position, "tied": "none", "norm": "post"}, epochs=1), tmp_path / "run")
     trained = regard.load(tmp_path / "run")
     assert trained.tokenizers["text"].kind == tokenizer
     (found,) = trained.predict(["The old owl"], tokens=15)

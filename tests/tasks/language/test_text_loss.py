@@ -32,7 +32,8 @@ def test_windows_predict_every_token_once(predicted, stride):
 @pytest.fixture
 def model():
     torch.manual_seed(3)
-    model = LanguageModel(LanguageModelConfig(11, CONTEXT, 16, 2, 2, dropout=0.0)).double().eval()
+    sizes = {"context": CONTEXT, "hidden": 16, "layers": 2, "heads": 2}
+    model = LanguageModel(LanguageModelConfig(11, **sizes, position="learned", dropout=0.0)).double().eval()
     for parameter in model.parameters():
         parameter.data.mul_(5)
     return model

@@ -20,7 +20,7 @@ from regard.training.run import train as train_run
 from regard.training.run_folder import RunFolder
 
 SMALL = {"channels": 4, "levels": 3, "blocks": 1, "decoder_channels": 8}
-NONE = {"gate": "none", "context": "none", "fusion": "sum"}
+NONE = {"gate": "none", "attention": "none", "fusion": "sum"}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -134,7 +134,7 @@ def test_a_folder_of_other_sizes(folder, tmp_path):
         "classes": ",".join(CLASSES),
     }  # fmt: skip
     path = tmp_path / "run"
-    train(config_of(data, {"context": "non_local"}, epochs=1, class_weights="balanced"), path)
+    train(config_of(data, {"attention": "non_local"}, epochs=1, class_weights="balanced"), path)
     trained = regard.load(path)
     found = trained.evaluate(str(folder))
     assert sum(one.pixels for one in found.by_class) == 11 * (HEIGHT - 3) * WIDTH
@@ -319,8 +319,8 @@ def test_bad_data_options(options, words):
     [
         ({"crop": 0.0}, "crop must be above 0 and at most 1"),
         ({"crop": 1.1}, "crop must be above 0 and at most 1"),
-        ({"zoom": 0.9}, "zoom must be from 1 to 10"),
-        ({"colour": 1.0}, r"colour must be in \[0, 1\)"),
+        ({"rescale": 0.9}, "rescale must be from 1 to 10"),
+        ({"jitter": 1.0}, r"jitter must be in \[0, 1\)"),
         ({"batch_size": 0}, "batch_size must be from 1"),
     ],
 )

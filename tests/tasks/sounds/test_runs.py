@@ -24,7 +24,10 @@ def config_of(files, data=None, model=None, **training):
     places = {"train": str(files["train"]), "validation": str(files["validation"]), "sound_column": "audio"}
     data = {**places, "text_column": "text", "hop_seconds": HOP, **(data or {})}
     chosen = {"epochs": 6, "batch_size": 8, "learning_rate": 0.01, "threads": 1, "accelerator": "cpu", **training}
-    return RunConfig("sounds", DataConfig(**data), ModelConfig(**{**SMALL, **(model or {})}),
+    options = {**SMALL, **(model or {})}
+    if options.get("pooling") == "mean":
+        del options["pooling_heads"]
+    return RunConfig("sounds", DataConfig(**data), ModelConfig(**options),
                      SoundsTrainingConfig(**chosen))  # fmt: skip
 
 
@@ -72,7 +75,7 @@ def test_a_folder_of_classes_and_a_transformer(files, tmp_path):
         (tmp_path / "classes" / label).mkdir(parents=True, exist_ok=True)
         shutil.copy(files["train"].parent / name, tmp_path / "classes" / label / name)
     data = {"train": str(tmp_path / "classes"), "validation": None, "sound_column": None, "text_column": None}
-    model = {"encoder": "transformer", "heads": 2, "feedforward": 16, "encoder_layers": 1, "pooling": "mean"}
+    model = {"architecture": "transformer", "heads": 2, "feedforward": 16, "encoder_layers": 1, "pooling": "mean"}
     config = config_of(files, data, model, epochs=1)
     train(config, tmp_path / "run")
     trained = regard.load(tmp_path / "run")

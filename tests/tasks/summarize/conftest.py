@@ -9,7 +9,8 @@ from regard.training.config import RunConfig
 MODELS = {
     "recurrent": {"embedding": 6, "hidden": 10},
     "transformer": {
-        "model": "transformer", "dim": 12, "heads": 2, "feedforward": 13, "encoder_layers": 1, "decoder_layers": 1,
+        "architecture": "transformer", "hidden": 12, "heads": 2, "feedforward": 13,
+        "encoder_layers": 1, "decoder_layers": 1,
     },
 }  # fmt: skip
 

@@ -19,7 +19,7 @@ from regard.training.run_folder import RunFolder
 
 KINDS = {
     "recurrent": ("recurrent", {"coverage": True}),
-    "luong": ("recurrent", {"attention": "luong", "cell": "gru"}),
+    "luong": ("recurrent", {"attention": "luong", "architecture": "gru"}),
     "transformer": ("transformer", {"coverage": True}),
     "no copy": ("transformer", {"copy": False}),
 }
@@ -188,11 +188,19 @@ def test_wrong_spans_are_refused(tmp_path):
 @pytest.mark.parametrize(
     ("section", "options", "words"),
     [
-        ("model_config", {"heads": 4}, "heads.*--model transformer"),
-        ("model_config", {"model": "transformer", "cell": "gru"}, "cell.*--model recurrent"),
-        ("model_config", {"model": "transformer", "heads": 7}, "heads"),
-        ("model_config", {"activation_checkpointing": True}, "activation-checkpointing.*--model transformer"),
-        ("model_config", {"coverage_weight": 2.0}, "needs --coverage"),
+        ("model_config", {"heads": 4}, "heads has no meaning with architecture 'lstm'"),
+        (
+            "model_config",
+            {"architecture": "transformer", "readout": "maxout"},
+            "readout has no meaning",
+        ),
+        ("model_config", {"architecture": "transformer", "heads": 7}, "heads"),
+        (
+            "model_config",
+            {"activation_checkpointing": True},
+            "activation_checkpointing has no meaning",
+        ),
+        ("model_config", {"coverage_weight": 2.0}, "needs coverage"),
         ("model_config", {"coverage": True, "score": "dot"}, "score"),
         ("model_config", {"hidden": 7}, "hidden"),
         ("data_config", {"train": "bundled", "min_count": 0}, "min_count"),

@@ -37,7 +37,7 @@ SMALL = {
     "time_masks": 0, "feature_masks": 0,
 }  # fmt: skip
 TRANSFORMER = {
-    "encoder": "transformer", "convolutions": 2, "channels": 4, "hidden": 24, "heads": 2, "feedforward": 32,
+    "architecture": "transformer", "convolutions": 2, "channels": 4, "hidden": 24, "heads": 2, "feedforward": 32,
     "encoder_layers": 1, "decoder_layers": 1, "dropout": 0.0, "longest_mask": 2, "widest_mask": 1,
 }  # fmt: skip
 
@@ -189,10 +189,10 @@ def test_options_that_do_not_fit_are_refused(files, data, reason):
     [
         ({"location_width": 4}, "odd"),
         ({"hidden": 25}, "even"),
-        ({"encoder": "transformer", "pyramid_layers": 1}, "pyramid_layers must be 0"),
-        ({"encoder": "transformer", "normalizer": "smoothing"}, "normalizer has no meaning"),
+        ({"architecture": "transformer", "pyramid_layers": 2}, "pyramid_layers has no meaning"),
+        ({"architecture": "transformer", "normalizer": "smoothing"}, "normalizer has no meaning"),
         ({"score": "dot", "hidden": 24, "decoder_hidden": 20}, "decoder_hidden must be hidden"),
-        ({"encoder": "transformer", "hidden": 24, "heads": 5}, "heads must divide"),
+        ({"architecture": "transformer", "hidden": 24, "heads": 5}, "heads must divide"),
     ],
 )
 def test_models_that_do_not_fit_are_refused(model, reason):

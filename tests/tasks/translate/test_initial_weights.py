@@ -58,8 +58,8 @@ def test_a_resumed_run_does_not_start_again(first, tiny, tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"model": {"hidden": 12}}, "does not fit this run's options.* must have shape"),
-        ({"model": {"attention": "none"}}, "does not fit this run's options.* unknown tensor"),
+        ({"model": {"hidden": 12}}, "does not fit this run's options: --hidden is .* there and 12 here"),
+        ({"model": {"attention": "none"}}, "does not fit this run's options: --attention is .* there and 'none' here"),
         ({"data": {"tokenizer": "char"}}, "--tokenizer is 'word' in .* and 'char' here"),
         ({"data": {"lowercase": True}}, "--lowercase is False in .* and True here"),
     ],

@@ -11,7 +11,7 @@ from regard.training.run import train
 from regard.training.run_folder import RunFolder
 
 MODEL = {
-    "attention": "transformer", "embedding": None, "hidden": 12, "heads": 2, "feedforward": 16, "encoder_layers": 2,
+    "architecture": "transformer", "hidden": 12, "heads": 2, "feedforward": 16, "encoder_layers": 2,
     "decoder_layers": 2,
 }  # fmt: skip
 
@@ -56,20 +56,20 @@ def test_a_text_beyond_learned_positions_is_refused_in_one_line(run):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"cell": "gru"}, "cell has no meaning with attention 'transformer'"),
+        ({"attention": "luong"}, "attention has no meaning with architecture 'transformer'"),
         ({"heads": 5}, "heads must divide hidden, 12; it is 5"),
         ({"kv_heads": 4}, "kv_heads must divide heads, 2; it is 4"),
-        ({"embedding": 7}, "embedding must be hidden, 12"),
+        ({"embedding": 7}, "embedding has no meaning with architecture 'transformer'"),
         ({"hidden": 6, "position": "rotary"}, "even number of features a head"),
         ({"score": "location"}, "score 'location' is that of a recurrent decoder"),
         ({"feedforward_chunk": -1}, "feedforward_chunk must be"),
         (
-            {"attention": "luong", "heads": 8, "feedforward": 2048, "activation_checkpointing": True},
-            "activation_checkpointing has no meaning with attention 'luong'",
+            {"architecture": "lstm", "heads": 8, "feedforward": 0, "activation_checkpointing": True},
+            "activation_checkpointing has no meaning with architecture 'lstm'",
         ),
         (
-            {"attention": "luong", "heads": 8, "feedforward": 2048, "norm": "post"},
-            "norm has no meaning with attention 'luong'",
+            {"architecture": "lstm", "heads": 8, "feedforward": 0, "norm": "post"},
+            "norm has no meaning with architecture 'lstm'",
         ),
     ],
 )
@@ -79,6 +79,6 @@ def test_options_that_do_not_fit_are_named(options, message):
 
 
 def test_scheduled_sampling_is_refused(tiny, tmp_path):
-    with pytest.raises(ArgumentError, match="scheduled_sampling must be 0 with attention 'transformer'"):
+    with pytest.raises(ArgumentError, match="scheduled_sampling must be 0 with architecture 'transformer'"):
         train(TASK, tiny(model=MODEL), RunFolder.create(tmp_path / "run"), reporter=SilentReporter())
     assert TranslationTrainingConfig().scheduled_sampling == 0

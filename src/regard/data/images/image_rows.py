@@ -49,7 +49,9 @@ class ImageRow:
     origin: str
 
 
-def captioned_images(source: str | Path, *, limit: int | None = None) -> list[ImageRow]:
+def captioned_images(
+    source: str | Path, image_column: str | None = None, text_column: str | None = None, *, limit: int | None = None
+) -> list[ImageRow]:
     """The images of a table with their captions, in their order.
 
     Args:
@@ -58,6 +60,8 @@ def captioned_images(source: str | Path, *, limit: int | None = None) -> list[Im
             ``caption``. Rows with the same image are joined. ``image`` is a path, relative to the folder of the table,
             or the description of a scene (`regard.data.images.scenes`). ``objects``, a list of
             ``{"name": words, "box": [x0, y0, x1, y1]}``, is only needed for the pointing accuracy.
+        image_column: the column with the images, if its name is not ``image``.
+        text_column: the column with the captions, if its name is neither ``captions`` nor ``caption``.
         limit: largest number of images, from the first; None: all.
 
     Raises:
@@ -67,6 +71,7 @@ def captioned_images(source: str | Path, *, limit: int | None = None) -> list[Im
     check_limit(limit)
     rows: dict[object, ImageRow] = {}
     for origin, record in table_records(source):
+        record = _renamed(origin, record, {IMAGE: image_column, CAPTION: text_column})
         row = _row(source, origin, record, _captions(origin, record))
         key = row.picture.path if isinstance(row.picture, PictureFile) else row.picture
         if key in rows:
@@ -78,12 +83,16 @@ def captioned_images(source: str | Path, *, limit: int | None = None) -> list[Im
     return list(rows.values())
 
 
-def labelled_images(source: str | Path, *, limit: int | None = None) -> list[ImageRow]:
+def labelled_images(
+    source: str | Path, image_column: str | None = None, label_column: str | None = None, *, limit: int | None = None
+) -> list[ImageRow]:
     """The images of a folder of classes, or of a table with a label for each.
 
     Args:
         source: a folder with a folder of images for each label, or a table as for `captioned_images` with ``image`` and
             ``label``.
+        image_column: the column with the images, if its name is not ``image``.
+        label_column: the column with the labels, if its name is not ``label``.
         limit: largest number of images, from the first; None: all.
 
     Returns:
@@ -100,6 +109,7 @@ def labelled_images(source: str | Path, *, limit: int | None = None) -> list[Ima
         return [ImageRow(PictureFile(str(path)), (path.parent.name,), (), str(path)) for path in files[:limit]]
     rows = []
     for origin, record in table_records(source):
+        record = _renamed(origin, record, {IMAGE: image_column, LABEL: label_column})
         label = label_text(record.get(LABEL))
         if not label:
             raise DataError(
@@ -152,6 +162,17 @@ def _row(source: str | Path, origin: str, record: Mapping[str, Any], texts: tupl
             f"{origin}: {IMAGE!r} must be the path of an image; it is {shortened(image)}{_hint(IMAGE, record)}"
         )
     return ImageRow(picture, texts, tuple(_objects(origin, record.get(OBJECTS))), origin)
+
+
+def _renamed(origin: str, record: Mapping[str, Any], columns: Mapping[str, str | None]) -> Mapping[str, Any]:
+    """The row with the columns that a user named under the names of this file; other columns of these names go."""
+    named = {name: column for name, column in columns.items() if column is not None and column != name}
+    for column in named.values():
+        if column not in record:
+            raise DataError(f"{origin}: there is no column {shortened(column)}{_hint(column, record)}")
+    gone = {*named, *((CAPTIONS,) if CAPTION in named else ()), *named.values()}
+    rest = {name: value for name, value in record.items() if name not in gone}
+    return rest | {name: record[column] for name, column in named.items()}
 
 
 def _hint(name: str, record: Mapping[str, Any]) -> str:

@@ -1,6 +1,5 @@
 """Encoders of sounds: convolutions that shorten time, then a pyramid of bidirectional layers, or a Transformer."""
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -10,95 +9,11 @@ from torch.nn import functional as F
 from regard.errors import ArgumentError, UnknownNameError
 from regard.models.encoders import Encoded
 from regard.models.recurrence import CELLS, initialize_forget_bias, run_sequences
+from regard.models.speech.configs import SpeechEncoderConfig
 from regard.models.speech.feature_input import FeatureInput, SpecAugment, present_frames
-from regard.models.token_input import relative_position
-from regard.nn import LayerConfig, TransformerEncoder
+from regard.models.token_input import layer_config
+from regard.nn import TransformerEncoder
 from regard.positions import Sinusoidal
-
-ENCODERS = (*CELLS, "transformer")
-SOUND_POSITIONS = ("sinusoidal", "rotary", "alibi", "t5", "shaw", "none")
-
-
-@dataclass(frozen=True, kw_only=True)
-class SpeechEncoderConfig:
-    """The configuration of a `SpeechEncoder`."""
-
-    width: int
-    """Features of a frame."""
-    deltas: int = 0
-    """Derivatives in time that are added to the features: 0, 1 or 2."""
-    normalization: str = "utterance"
-    """``utterance``, ``corpus`` or ``none``."""
-    time_masks: int = 2
-    """Masks of time of each utterance while training (Park et al. 2019)."""
-    longest_mask: int = 40
-    """Frames of the longest mask of time."""
-    feature_masks: int = 2
-    """Masks of features."""
-    widest_mask: int = 8
-    """Features of the widest one."""
-    encoder: str = "lstm"
-    """``lstm``, ``gru`` (both bidirectional) or ``transformer``."""
-    convolutions: int = 2
-    """Convolutional layers, each of which halves frames and features."""
-    channels: int = 32
-    """Channels of a convolutional layer."""
-    hidden_dim: int = 256
-    """Features of an annotation; even."""
-    encoder_layers: int = 1
-    """Layers before the pyramid; of a transformer all layers."""
-    pyramid_layers: int = 1
-    """Layers that each halve the length (Chan et al. 2016, section 3.1); a transformer has none."""
-    heads: int = 4
-    """transformer: query heads; a divisor of ``hidden_dim``."""
-    feedforward: int = 1024
-    """transformer: units of the hidden layer of the feedforward networks."""
-    position: str = "sinusoidal"
-    """transformer: one of `SOUND_POSITIONS`."""
-    dropout: float = 0.3
-    """Rate after each layer; in [0, 1)."""
-
-    def __post_init__(self) -> None:
-        if self.encoder not in ENCODERS:
-            raise UnknownNameError("encoder", self.encoder, ENCODERS)
-        if self.position not in SOUND_POSITIONS:
-            raise UnknownNameError("position", self.position, SOUND_POSITIONS)
-        for name in ("width", "channels", "hidden_dim", "heads", "feedforward"):
-            if getattr(self, name) < 1:
-                raise ArgumentError(f"{name} must be at least 1; it is {getattr(self, name)}")
-        for name in ("convolutions", "encoder_layers", "pyramid_layers", "time_masks", "longest_mask",
-                     "feature_masks", "widest_mask"):  # fmt: skip
-            if getattr(self, name) < 0:
-                raise ArgumentError(f"{name} must be at least 0; it is {getattr(self, name)}")
-        if self.encoder == "transformer":
-            if self.pyramid_layers:
-                raise ArgumentError(f"pyramid_layers must be 0 of a transformer; it is {self.pyramid_layers}")
-            self.layer  # noqa: B018 (checks the sizes of the layers)
-        elif self.hidden_dim % 2:
-            raise ArgumentError(f"hidden_dim must be even, half for each direction; it is {self.hidden_dim}")
-        if not self.encoder_layers + self.pyramid_layers:
-            raise ArgumentError("encoder_layers and pyramid_layers must not both be 0")
-        if self.convolutions + self.pyramid_layers > 10:
-            raise ArgumentError("convolutions and pyramid_layers together must be at most 10: each halves the time")
-        if not 0 <= self.dropout < 1:
-            raise ArgumentError(f"dropout must be in [0, 1); it is {self.dropout}")
-
-    @property
-    def layer(self) -> LayerConfig:
-        """How the layers of a transformer are made."""
-        return LayerConfig(
-            dim=self.hidden_dim,
-            heads=self.heads,
-            feedforward=self.feedforward,
-            dropout=self.dropout,
-            norm_first=True,
-            position=relative_position(self.position),
-        )
-
-    @property
-    def reduction(self) -> int:
-        """Frames of an annotation."""
-        return 2 ** (self.convolutions + self.pyramid_layers)
 
 
 class Frames(NamedTuple):
@@ -215,17 +130,17 @@ class SpeechEncoder(nn.Module):
         self.layers = nn.ModuleList()
         self.transformer: TransformerEncoder | None = None
         dim = channels * width
-        if config.encoder == "transformer":
-            self.projection = nn.Linear(dim, config.hidden_dim)
-            self.position = Sinusoidal(config.hidden_dim) if config.position == "sinusoidal" else None
-            self.transformer = TransformerEncoder.create(config.encoder_layers, config.layer)
+        if config.architecture == "transformer":
+            self.projection = nn.Linear(dim, config.hidden)
+            self.position = Sinusoidal(config.hidden) if config.position == "sinusoidal" else None
+            self.transformer = TransformerEncoder.create(config.encoder_layers, layer_config(config))
             self.summary_dim = 0
             return
-        for number in range(config.encoder_layers + config.pyramid_layers):
+        for number in range(config.encoder_layers + config.pyramids):
             halves = number >= config.encoder_layers
-            self.layers.append(BidirectionalLayer(dim, config.hidden_dim, config.encoder, halves))
-            dim = config.hidden_dim
-        self.summary_dim = config.hidden_dim * (2 if config.encoder == "lstm" else 1)
+            self.layers.append(BidirectionalLayer(dim, config.hidden, config.architecture, halves))
+            dim = config.hidden
+        self.summary_dim = config.hidden * (2 if config.architecture == "lstm" else 1)
 
     def forward(self, features: Tensor, lengths: Tensor) -> Encoded:
         """Compute the annotations of a batch.

@@ -1,38 +1,13 @@
 """A classifier of sounds: an encoder of sounds, and attention pooling of its annotations."""
 
 import math
-from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from regard.errors import ArgumentError, UnknownNameError
-from regard.models.speech.encoders import SpeechEncoder, SpeechEncoderConfig
-from regard.models.text_classifier import POOLINGS, Classified, pool
+from regard.models.speech.configs import SoundClassifierConfig
+from regard.models.speech.encoders import SpeechEncoder
+from regard.models.text_classifier import Classified, pool
 from regard.nn import AttentionPooling
-
-
-@dataclass(frozen=True, kw_only=True)
-class SoundClassifierConfig(SpeechEncoderConfig):
-    """The configuration of a `SoundClassifier`."""
-
-    labels: int
-    """Different labels."""
-    pooling: str = "attention"
-    """``attention``, ``mean`` or ``max``."""
-    pooling_heads: int = 1
-    """Attention pooling: learned queries."""
-    score: str = "additive"
-    """Attention pooling: a name of `regard.nn.attention_pooling.POOLING_SCORES`."""
-    normalizer: str = "softmax"
-    """Attention pooling: the name of a normalizer."""
-
-    def __post_init__(self) -> None:
-        SpeechEncoderConfig.__post_init__(self)  # the class of `super()` is another one in a dataclass with slots
-        for name in ("labels", "pooling_heads"):
-            if getattr(self, name) < 1:
-                raise ArgumentError(f"{name} must be at least 1; it is {getattr(self, name)}")
-        if self.pooling not in POOLINGS:
-            raise UnknownNameError("pooling", self.pooling, POOLINGS)
 
 
 class SoundClassifier(nn.Module):
@@ -49,9 +24,9 @@ class SoundClassifier(nn.Module):
 
     def __init__(self, config: SoundClassifierConfig):
         super().__init__()
-        self.config = config
+        self.config = config = config.complete()
         self.encoder = SpeechEncoder(config)
-        dim = config.hidden_dim
+        dim = config.hidden
         self.pooling: AttentionPooling | None = None
         if config.pooling == "attention":
             self.pooling = AttentionPooling(dim, config.pooling_heads, score=config.score, normalizer=config.normalizer)

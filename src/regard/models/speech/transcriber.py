@@ -1,101 +1,24 @@
 """Models that write what they hear: an encoder of sounds, and a recurrent or a Transformer decoder."""
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
 
-from regard.errors import ArgumentError, UnknownNameError
+from regard.errors import ArgumentError
+from regard.models.configs import RECURRENT
 from regard.models.encoders import Encoded
 from regard.models.recurrent_decoder import DecoderState, Step
 from regard.models.search import SearchableDecoder
+from regard.models.speech.configs import TranscriberConfig
 from regard.models.speech.ctc import AlignmentHead
-from regard.models.speech.encoders import SpeechEncoder, SpeechEncoderConfig
+from regard.models.speech.encoders import SpeechEncoder
 from regard.models.speech.joint_search import JointDecoder
-from regard.models.speech.location_decoder import FOCUSES, LocationDecoder, focus
-from regard.models.token_input import TokenInput
+from regard.models.speech.location_decoder import LocationDecoder, focus
+from regard.models.token_input import TokenInput, layer_config
 from regard.models.transformer_decoding import TransformerDecoding
 from regard.models.translator import Loss, Translator, TranslatorOutput, output_matrix, token_embedding
 from regard.nn import Attention, TransformerDecoder
-
-TRANSCRIBER_SCORES = ("location_aware", "additive", "dot", "scaled_dot", "general")
-
-
-@dataclass(frozen=True, kw_only=True)
-class TranscriberConfig(SpeechEncoderConfig):
-    """The options that all transcribers share."""
-
-    target_vocabulary: int
-    """Target tokens."""
-    decoder_layers: int = 1
-    ctc_weight: float = 0.0
-    """Weight in [0, 1) of the loss of connectionist temporal classification while training (Kim et al. 2017)."""
-    pad: int = 0
-    """Token that pads the rows of a batch."""
-    bos: int = 1
-    """Token that begins each target."""
-    eos: int = 2
-    """Token that ends each target."""
-
-    def __post_init__(self) -> None:
-        SpeechEncoderConfig.__post_init__(self)  # the class of `super()` is another one in a dataclass with slots
-        for name in ("target_vocabulary", "decoder_layers"):
-            if getattr(self, name) < 1:
-                raise ArgumentError(f"{name} must be at least 1; it is {getattr(self, name)}")
-        if not 0 <= self.ctc_weight < 1:
-            raise ArgumentError(f"ctc_weight must be in [0, 1); it is {self.ctc_weight}")
-        for name in ("pad", "bos", "eos"):
-            if not 0 <= getattr(self, name) < self.target_vocabulary:
-                raise ArgumentError(f"{name} must be a target token; it is {getattr(self, name)}")
-
-
-@dataclass(frozen=True, kw_only=True)
-class RecurrentTranscriberConfig(TranscriberConfig):
-    """The configuration of a `RecurrentTranscriber`."""
-
-    embedding_dim: int = 128
-    """Features of an embedded token and of the readout."""
-    decoder_dim: int = 256
-    """Features of a decoder state."""
-    score: str = "location_aware"
-    """One of `TRANSCRIBER_SCORES`."""
-    score_dim: int = 128
-    """``location_aware`` and ``additive``: tanh units."""
-    location_channels: int = 10
-    """``location_aware``: filters over the weights of the step before."""
-    location_width: int = 31
-    """``location_aware``: annotations that each filter sees; odd."""
-    normalizer: str = "softmax"
-    """``softmax``, ``smoothing``, ``sparsemax`` or ``entmax15``."""
-
-    def __post_init__(self) -> None:
-        TranscriberConfig.__post_init__(self)
-        for name in ("embedding_dim", "decoder_dim", "score_dim", "location_channels", "location_width"):
-            if getattr(self, name) < 1:
-                raise ArgumentError(f"{name} must be at least 1; it is {getattr(self, name)}")
-        if self.location_width % 2 == 0:
-            raise ArgumentError(f"location_width must be odd; it is {self.location_width}")
-        for name, known in (("score", TRANSCRIBER_SCORES), ("normalizer", FOCUSES)):
-            if getattr(self, name) not in known:
-                raise UnknownNameError(name, getattr(self, name), known)
-        if self.encoder == "transformer":
-            raise ArgumentError("a recurrent decoder needs a recurrent encoder; encoder is 'transformer'")
-        if self.score in ("dot", "scaled_dot") and self.decoder_dim != self.hidden_dim:
-            raise ArgumentError(
-                f"decoder_dim must be hidden_dim with score {self.score!r}; they are {self.decoder_dim} and "
-                f"{self.hidden_dim}"
-            )
-
-
-@dataclass(frozen=True, kw_only=True)
-class TransformerTranscriberConfig(TranscriberConfig):
-    """The configuration of a `TransformerTranscriber`; its positions are those of the encoder's configuration."""
-
-    def __post_init__(self) -> None:
-        TranscriberConfig.__post_init__(self)
-        if self.encoder != "transformer":
-            raise ArgumentError(f"a Transformer decoder needs the encoder 'transformer'; encoder is {self.encoder!r}")
 
 
 class Transcriber(Translator, ABC):
@@ -194,18 +117,18 @@ class RecurrentTranscriber(Transcriber):
         config: the configuration.
     """
 
-    def __init__(self, config: RecurrentTranscriberConfig):
+    def __init__(self, config: TranscriberConfig):
         super().__init__()
-        self.config = config
+        self.config = config = config.complete(*RECURRENT)
         self.encoder = SpeechEncoder(config)
         self.alignment_head = _alignment_head(config)
-        embedding = token_embedding(config.target_vocabulary, config.embedding_dim)
+        embedding = token_embedding(config.target_vocabulary, config.embedding)
         located = config.score == "location_aware"
         attention = Attention.create(
             config.score,
-            config.decoder_dim,
-            config.hidden_dim,
-            config.score_dim if located or config.score == "additive" else None,
+            config.decoder_hidden,
+            config.hidden,
+            config.score_features if located or config.score == "additive" else None,
             channels=config.location_channels if located else None,
             kernel_size=config.location_width if located else None,
             normalizer=focus(config.normalizer),
@@ -214,9 +137,9 @@ class RecurrentTranscriber(Transcriber):
             embedding,
             output_matrix(embedding, tied=False),
             attention,
-            config.hidden_dim,
+            config.hidden,
             self.encoder.summary_dim,
-            config.decoder_dim,
+            config.decoder_hidden,
             config.decoder_layers,
             config.dropout,
         )
@@ -257,14 +180,14 @@ class TransformerTranscriber(TransformerDecoding, Transcriber):
         config: the configuration.
     """
 
-    def __init__(self, config: TransformerTranscriberConfig):
+    def __init__(self, config: TranscriberConfig):
         super().__init__()
-        self.config = config  # pyright: ignore[reportIncompatibleVariableOverride]
+        self.config = config = config.complete("transformer")
         self.encoder = SpeechEncoder(config)
         self.alignment_head = _alignment_head(config)
-        embedding = token_embedding(config.target_vocabulary, config.hidden_dim)
+        embedding = token_embedding(config.target_vocabulary, config.hidden)
         self.target_input = TokenInput(embedding, config.position, 1, config.dropout)
-        self.decoder = TransformerDecoder.create(config.decoder_layers, config.layer)
+        self.decoder = TransformerDecoder.create(config.decoder_layers, layer_config(config))
         self.output = output_matrix(embedding, tied=False)
         self.aligned_layer = max(0, config.decoder_layers - 2)
 
@@ -289,4 +212,4 @@ class TransformerTranscriber(TransformerDecoding, Transcriber):
 
 
 def _alignment_head(config: TranscriberConfig) -> AlignmentHead | None:
-    return AlignmentHead(config.hidden_dim, config.target_vocabulary, config.pad) if config.ctc_weight else None
+    return AlignmentHead(config.hidden, config.target_vocabulary, config.pad) if config.ctc_weight else None

@@ -8,21 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from regard.errors import ArgumentError, DataError, MissingPartError, UnknownNameError
+from regard.models.vision.configs import backbone_name
 from regard.regular_file import LARGEST_DATA, require_regular
-
-PACKAGES = ("torchvision", "timm")
-
-
-def backbone_name(text: str) -> tuple[str, str]:
-    """Splits the package and the name of a network: ``("timm", "resnet18")`` for ``"timm:resnet18"``.
-
-    Raises:
-        ArgumentError: the text does not have this form.
-    """
-    package, _, name = text.partition(":")
-    if package not in PACKAGES or not name:
-        raise ArgumentError(f"backbone must be torchvision:NAME or timm:NAME; it is {text!r}")
-    return package, name
 
 
 class Backbone(nn.Module):

@@ -2,45 +2,15 @@
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from regard.errors import ArgumentError
 from regard.models.encoders import Encoded
 from regard.models.search import Hypothesis, MinimumRisk
 from regard.models.text_predictor import Loss, TextPredictor, TranslatorOutput
-from regard.models.vision.grid_encoder import GridConfig, GridEncoder
-
-
-@dataclass(frozen=True)
-class CaptionerConfig(GridConfig):
-    """The fields that the configurations of all captioners share."""
-
-    target_vocabulary: int = 0
-    """Number of tokens in the vocabulary of captions."""
-    dropout: float = 0.3
-    """Dropout rate, in [0, 1)."""
-    tied_embeddings: bool = True
-    """Whether the output matrix is the embedding matrix."""
-    pad: int = 0
-    """Token that pads the rows of a batch."""
-    bos: int = 1
-    """Token that begins each caption."""
-    eos: int = 2
-    """Token that ends each caption."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.target_vocabulary < 1:
-            raise ArgumentError(f"target_vocabulary must be at least 1; it is {self.target_vocabulary}")
-        if not 0 <= self.dropout < 1:
-            raise ArgumentError(f"dropout must be in [0, 1); it is {self.dropout}")
-        for name in ("pad", "bos", "eos"):
-            if not 0 <= getattr(self, name) < self.target_vocabulary:
-                raise ArgumentError(f"{name} must be a target token; it is {getattr(self, name)}")
+from regard.models.vision.grid_encoder import GridEncoder
 
 
 class Captioner(TextPredictor):

@@ -1,80 +1,17 @@
 """A classifier of images: a Vision Transformer on patches, or a residual network with SE or CBAM."""
 
 import math
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from regard.errors import ArgumentError, ShapeError, UnknownNameError
-from regard.models.vision.grid_encoder import GridConfig, GridEncoder
+from regard.errors import ShapeError
+from regard.models.vision.configs import ImageClassifierConfig
+from regard.models.vision.grid_encoder import GridEncoder
 from regard.models.vision.pixels import PixelInput
 from regard.nn import AttentionPooling, LayerConfig, TransformerEncoder
 from regard.transforms import exportable
-
-NETWORKS = ("vit", "cnn")
-POOLINGS = ("cls", "attention", "mean")
-
-
-@dataclass(frozen=True)
-class ImageClassifierConfig(GridConfig):
-    """The configuration of an `ImageClassifier`."""
-
-    labels: int = 0
-    """Number of labels."""
-    network: str = "vit"
-    """``vit`` (patches and a Transformer), or ``cnn`` (the grid of a `GridEncoder`, or its ``backbone``)."""
-    pooling: str = "cls"
-    """``cls`` (the output of a class token; vit only), ``attention`` (of a learned query) or ``mean``."""
-    dim: int = 192
-    """vit: features of a patch."""
-    layers: int = 6
-    """vit: number of layers."""
-    heads: int = 6
-    """vit: number of heads, a divisor of ``dim``."""
-    feedforward: int = 0
-    """vit: units of the hidden layer of the feedforward networks; 0: four times ``dim``."""
-    pooling_heads: int = 1
-    """pooling ``attention``: number of learned queries."""
-    dropout: float = 0.1
-    """Dropout rate, in [0, 1)."""
-
-    def __post_init__(self) -> None:
-        for name, known in (("network", NETWORKS), ("pooling", POOLINGS)):
-            if getattr(self, name) not in known:
-                raise UnknownNameError(name, getattr(self, name), known)
-        for name in ("labels", "dim", "layers", "heads", "pooling_heads"):
-            if getattr(self, name) < 1:
-                raise ArgumentError(f"{name} must be at least 1; it is {getattr(self, name)}")
-        if self.feedforward < 0:
-            raise ArgumentError(f"feedforward must be at least 0; it is {self.feedforward}")
-        if not 0 <= self.dropout < 1:
-            raise ArgumentError(f"dropout must be in [0, 1); it is {self.dropout}")
-        if self.network == "cnn":
-            super().__post_init__()
-            if self.pooling == "cls":
-                raise ArgumentError("pooling 'cls' needs network 'vit', which has a class token; network is 'cnn'")
-            return
-        for name in ("image_height", "image_width"):
-            if getattr(self, name) < 1 or self.patch < 1 or getattr(self, name) % self.patch:
-                raise ArgumentError(f"patch must divide {name}, which is {getattr(self, name)}; it is {self.patch}")
-        for name in ("backbone", "weigh"):
-            if getattr(self, name) not in ("", "none"):
-                raise ArgumentError(f"{name} goes with network 'cnn'; network is 'vit'")
-        self.layer  # noqa: B018 (checks the sizes of the layers)
-
-    @property
-    def layer(self) -> LayerConfig:
-        """The configuration of the layers of a Vision Transformer."""
-        return LayerConfig(
-            dim=self.dim,
-            heads=self.heads,
-            feedforward=self.feedforward or 4 * self.dim,
-            dropout=self.dropout,
-            activation="gelu",
-            norm_first=True,
-        )
 
 
 @exportable
@@ -111,15 +48,15 @@ class VisionTransformer(nn.Module):
     def __init__(self, config: ImageClassifierConfig):
         super().__init__()
         self.size = config.image_height, config.image_width
-        self.dim, self.patch = config.dim, config.patch
+        self.dim, self.patch = config.hidden, config.patch
         self.rows, self.columns = (side // config.patch for side in self.size)
         self.leading = int(config.pooling == "cls")
         self.pixels = PixelInput()
-        self.embedding = nn.Linear(3 * config.patch**2, config.dim)
-        self.class_token = nn.Parameter(torch.zeros(config.dim)) if self.leading else None
-        self.position = nn.Parameter(torch.randn(self.leading + self.rows * self.columns, config.dim) * 0.02)
+        self.embedding = nn.Linear(3 * config.patch**2, config.hidden)
+        self.class_token = nn.Parameter(torch.zeros(config.hidden)) if self.leading else None
+        self.position = nn.Parameter(torch.randn(self.leading + self.rows * self.columns, config.hidden) * 0.02)
         self.dropout = nn.Dropout(config.dropout)
-        self.encoder = TransformerEncoder.create(config.layers, config.layer)
+        self.encoder = TransformerEncoder.create(config.layers, _layer(config))
 
     def forward(self, images: Tensor) -> Tensor:
         """Maps ``[batch, height, width, 3]`` to ``[batch, leading + rows · columns, dim]``.
@@ -147,9 +84,9 @@ class ImageClassifier(nn.Module):
 
     def __init__(self, config: ImageClassifierConfig):
         super().__init__()
-        self.config = config
+        self.config = config = config.complete()
         self.encoder: VisionTransformer | GridEncoder
-        if config.network == "vit":
+        if config.architecture == "vit":
             self.encoder = VisionTransformer(config)
         else:
             self.encoder = GridEncoder(config)
@@ -191,6 +128,17 @@ class ImageClassifier(nn.Module):
             pooled = annotations[:, 0] if self.config.pooling == "cls" else annotations.mean(1)
         logits = self.output(self.dropout(pooled))
         return ClassifiedImages(logits if logits.dtype == torch.float64 else logits.float(), weights)
+
+
+def _layer(config: ImageClassifierConfig) -> LayerConfig:
+    return LayerConfig(
+        dim=config.hidden,
+        heads=config.heads,
+        feedforward=config.feedforward or 4 * config.hidden,
+        dropout=config.dropout,
+        activation="gelu",
+        norm_first=True,
+    )
 
 
 def patches(images: Tensor, side: int) -> Tensor:

@@ -1,70 +1,18 @@
 """Show, Attend and Tell (Xu et al. 2015): an LSTM that attends to the grid of an image, softly or hard."""
 
-from dataclasses import dataclass
-
 from torch import Tensor
 
-from regard.errors import ArgumentError, UnknownNameError
 from regard.models.bahdanau_decoder import BahdanauDecoder
+from regard.models.configs import RECURRENT
 from regard.models.encoders import Encoded
-from regard.models.hard_attention import ESTIMATORS, HardChoice, ReinforceBaseline
-from regard.models.recurrence import CELLS
-from regard.models.recurrent_decoder import READOUTS, BottleneckDecoder, DecoderState, RecurrentDecoder, Step
+from regard.models.hard_attention import HardChoice, ReinforceBaseline
+from regard.models.recurrent_decoder import BottleneckDecoder, DecoderState, RecurrentDecoder, Step
 from regard.models.text_predictor import TranslatorOutput
 from regard.models.translator import output_matrix, token_embedding
-from regard.models.vision.captioner import Captioner, CaptionerConfig
+from regard.models.vision.captioner import Captioner
+from regard.models.vision.configs import CaptionerConfig
 from regard.models.vision.grid_encoder import GridEncoder
 from regard.nn import Attention
-
-ATTENTIONS = ("none", "soft", "hard")
-SCORES = ("additive", "concat", "dot", "general", "scaled_dot")
-
-
-@dataclass(frozen=True)
-class RecurrentCaptionerConfig(CaptionerConfig):
-    """The configuration of a `RecurrentCaptioner`."""
-
-    attention: str = "soft"
-    """``soft``, ``hard`` (one annotation a step) or ``none`` (the decoder only gets the mean annotation)."""
-    embedding_dim: int = 256
-    """Features of an embedded token and of the readout."""
-    hidden_dim: int = 512
-    """Features of a decoder state."""
-    layers: int = 1
-    """Layers of the decoder."""
-    cell: str = "lstm"
-    """``lstm`` or ``gru``."""
-    readout: str = "tanh"
-    """``tanh`` or ``maxout``."""
-    score: str = "additive"
-    """``additive`` (as in the paper; ``concat`` is the same), ``dot``, ``scaled_dot`` or ``general``."""
-    gated: bool = True
-    """Whether a gate in (0, 1) multiplies the context of each step (§4.2.1)."""
-    query_token: bool = True
-    """Whether the attention also depends on the last word; in the paper it depends on the state before that word."""
-    doubly_stochastic: float = 0.0
-    """soft: λ of ``λ Σ_i (1 − Σ_t α_ti)²``, which makes the decoder attend to every part of the image (eq. 14)."""
-    hard_estimator: str = "reinforce"
-    """hard: ``reinforce`` or ``straight_through``."""
-    entropy_weight: float = 0.01
-    """hard with reinforce: weight of the entropy bonus (λ_e of eq. 12)."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name, known in (
-            ("attention", ATTENTIONS), ("cell", CELLS), ("readout", READOUTS), ("hard_estimator", ESTIMATORS),
-            ("score", SCORES),
-        ):  # fmt: skip
-            if getattr(self, name) not in known:
-                raise UnknownNameError(name, getattr(self, name), known)
-        for name in ("embedding_dim", "hidden_dim", "layers"):
-            if getattr(self, name) < 1:
-                raise ArgumentError(f"{name} must be at least 1; it is {getattr(self, name)}")
-        for name in ("doubly_stochastic", "entropy_weight"):
-            if not getattr(self, name) >= 0:
-                raise ArgumentError(f"{name} must be at least 0; it is {getattr(self, name)}")
-        if self.doubly_stochastic and self.attention != "soft":
-            raise ArgumentError(f"doubly_stochastic goes with soft attention; attention is {self.attention!r}")
 
 
 class RecurrentCaptioner(Captioner):
@@ -89,11 +37,11 @@ class RecurrentCaptioner(Captioner):
         config: the configuration.
     """
 
-    config: RecurrentCaptionerConfig
+    config: CaptionerConfig
 
-    def __init__(self, config: RecurrentCaptionerConfig):
+    def __init__(self, config: CaptionerConfig):
         super().__init__()
-        self.config = config
+        self.config = config = config.complete(*RECURRENT)
         self.encoder = GridEncoder(config, config.dropout)
         self.decoder = _decoder(config, self.encoder.dim)
         reinforced = config.attention == "hard" and config.hard_estimator == "reinforce"
@@ -134,13 +82,13 @@ def doubly_stochastic_loss(weights: Tensor, is_token: Tensor) -> Tensor:
     return (1 - total).square().sum()
 
 
-def _decoder(config: RecurrentCaptionerConfig, annotation_dim: int) -> RecurrentDecoder:
-    embedding = token_embedding(config.target_vocabulary, config.embedding_dim)
-    output = output_matrix(embedding, config.tied_embeddings)
-    sizes = config.hidden_dim, config.layers, config.cell, config.readout, config.dropout
+def _decoder(config: CaptionerConfig, annotation_dim: int) -> RecurrentDecoder:
+    embedding = token_embedding(config.target_vocabulary, config.embedding)
+    output = output_matrix(embedding, config.tied == "target")
+    sizes = config.hidden, config.layers, config.architecture, config.readout, config.dropout
     if config.attention == "none":
         return BottleneckDecoder(embedding, output, annotation_dim, *sizes)
-    query_dim = config.hidden_dim + (config.embedding_dim if config.query_token else 0)
+    query_dim = config.hidden + (config.embedding if config.query_token else 0)
     attention = Attention.create(config.score, query_dim, annotation_dim)
     choice = HardChoice(config.hard_estimator) if config.attention == "hard" else None
     return BahdanauDecoder(

@@ -1,80 +1,16 @@
 """A small encoder-decoder network that predicts the class of each pixel, with and without attention."""
 
-from dataclasses import dataclass
-from typing import cast
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from regard.attention import Observed, Readings
-from regard.errors import ArgumentError, UnknownNameError
+from regard.errors import ArgumentError
+from regard.models.vision.configs import SegmenterConfig
 from regard.models.vision.pixels import DEVIATION, MEAN
-from regard.models.vision.residual_block import GATES, ResidualBlock
+from regard.models.vision.residual_block import ResidualBlock
 from regard.nn import AFF, IAFF, BatchNorm2d, DualAttention, NonLocal
-from regard.nn.feature_fusion import GLOBAL_NORMS, GlobalNorm
 from regard.nn.feature_maps import check_feature_map
-from regard.shapes import whole_number
-
-CONTEXTS = ("none", "non_local", "dual")
-FUSIONS = ("sum", "aff", "iaff")
-
-
-@dataclass(frozen=True)
-class SegmenterConfig:
-    """The sizes of a `Segmenter`."""
-
-    classes: int
-    """Number of classes."""
-    channels: int = 16
-    """Channels at half of the image's size; each halving doubles them."""
-    levels: int = 4
-    """Number of halvings of the image, 2 to 6."""
-    blocks: int = 2
-    """Residual blocks at each scale except the first, which has none."""
-    decoder_channels: int = 32
-    """Channels of the decoder."""
-    gate: str = "se"
-    """Gate in each residual block: ``none``, ``se`` or ``cbam``."""
-    context: str = "dual"
-    """Attention between positions and channels at an eighth of the size: ``none``, ``non_local`` or ``dual``."""
-    fusion: str = "aff"
-    """Fusion of the encoder's and the decoder's features: ``sum``, ``aff`` or ``iaff``."""
-    fusion_norm: str = "batch"
-    """Normalization of the global context of ``aff`` and ``iaff``: ``batch`` or ``layer``."""
-    dropout: float = 0.1
-    """Probability that a channel is dropped before the last convolution, in [0, 1)."""
-
-    def __post_init__(self) -> None:
-        for name, low, high in (
-            ("classes", 1, 65_536),
-            ("channels", 1, 4096),
-            ("levels", 2, 6),
-            ("blocks", 0, 100),
-            ("decoder_channels", 1, 4096),
-        ):
-            whole_number(name, getattr(self, name), low, high)
-        names = (("gate", GATES), ("context", CONTEXTS), ("fusion", FUSIONS), ("fusion_norm", GLOBAL_NORMS))
-        for name, known in names:
-            if getattr(self, name) not in known:
-                raise UnknownNameError(name, getattr(self, name), known)
-        if not 0 <= self.dropout < 1:
-            raise ArgumentError(f"dropout must be in [0, 1); it is {self.dropout}")
-
-    @property
-    def stride(self) -> int:
-        """Side in pixels of a position of the smallest map."""
-        return 2**self.levels
-
-    @property
-    def context_level(self) -> int:
-        """The level, from 0, whose positions attend to each other: an eighth of the size, or the smallest map."""
-        return min(3, self.levels) - 1
-
-    @property
-    def cell(self) -> int:
-        """Side in pixels of a position that attends."""
-        return 2 ** (self.context_level + 1)
 
 
 class Segmenter(nn.Module):
@@ -105,7 +41,7 @@ class Segmenter(nn.Module):
 
     def __init__(self, config: SegmenterConfig):
         super().__init__()
-        self.config = config
+        self.config = config = config.complete()
         widths = [config.channels * 2**level for level in range(config.levels)]
         hidden = config.decoder_channels
         self.register_buffer("mean", torch.tensor(MEAN)[:, None, None], persistent=False)
@@ -113,14 +49,14 @@ class Segmenter(nn.Module):
         self.stages = nn.ModuleList(
             nn.Sequential(
                 _Halving(3 if level == 0 else widths[level - 1], width, 4 if level == 0 else 2),
-                *(ResidualBlock(width, config.gate) for _ in range(config.blocks if level else 0)),  # pyright: ignore
+                *(ResidualBlock(width, config.gate) for _ in range(config.blocks if level else 0)),
             )
             for level, width in enumerate(widths)
         )
         self.laterals = nn.ModuleList(_Convolution(width, hidden, 1) for width in widths)
         self.fusions = nn.ModuleList(_fusion(config, hidden) for _ in widths[:-1])
         self.refinements = nn.ModuleList(_Convolution(hidden, hidden, 3) for _ in widths[:-1])
-        self.context = _context(config.context, hidden)
+        self.context = _context(config.attention, hidden)
         self.dropout = nn.Dropout2d(config.dropout)
         self.head = nn.Conv2d(hidden, config.classes, 3, padding=1)
         self.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
@@ -128,7 +64,7 @@ class Segmenter(nn.Module):
     @property
     def attends(self) -> bool:
         """Whether positions attend to each other, with weights that can be shown."""
-        return self.config.context != "none"
+        return self.config.attention != "none"
 
     def forward(self, images: Tensor) -> Tensor:
         """Computes the logits of the classes of each pixel.
@@ -144,7 +80,7 @@ class Segmenter(nn.Module):
         """
         maps = self._encoded(images)
         features = self.context(self._before_context(maps))
-        for level in range(self.config.context_level - 1, -1, -1):
+        for level in range(self.config.attention_level - 1, -1, -1):
             features = self._fused(level, maps[level], features)
         logits = F.interpolate(self.head(self.dropout(features)), scale_factor=2.0, mode="bilinear")
         return logits[..., : images.shape[2], : images.shape[3]]
@@ -160,7 +96,7 @@ class Segmenter(nn.Module):
             ArgumentError: the model has no such attention.
         """
         if isinstance(self.context, nn.Identity):
-            raise ArgumentError("the positions of this model do not attend to each other: its context is 'none'")
+            raise ArgumentError("the positions of this model do not attend to each other: its attention is 'none'")
         return self.context.observe(self._before_context(self._encoded(images)), read)
 
     def context_size(self, height: int, width: int) -> tuple[int, int]:
@@ -183,7 +119,7 @@ class Segmenter(nn.Module):
 
     def _before_context(self, maps: list[Tensor]) -> Tensor:
         features = maps[-1]
-        for level in range(self.config.levels - 2, self.config.context_level - 1, -1):
+        for level in range(self.config.levels - 2, self.config.attention_level - 1, -1):
             features = self._fused(level, maps[level], features)
         return features
 
@@ -225,7 +161,7 @@ def _fusion(config: SegmenterConfig, channels: int) -> nn.Module:
     if config.fusion == "sum":
         return _Sum()
     kind = AFF if config.fusion == "aff" else IAFF
-    return kind(channels, global_norm=cast(GlobalNorm, config.fusion_norm))
+    return kind(channels, global_norm=config.fusion_norm)
 
 
 def _context(name: str, channels: int) -> nn.Identity | NonLocal | DualAttention:

@@ -8,18 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from regard.configuration import check_between, check_probabilities, fill
 from regard.errors import ArgumentError
 from regard.tasks.inputs.input import Encodes, Examples, Generated, Input, chunks
 from regard.tasks.lazy import np
 from regard.tasks.options import (
     MOST_BATCH,
-    MOST_FEATURES,
-    MOST_LAYERS,
     DataOptions,
-    fill,
 )
 from regard.training.config import TrainingConfig
-from regard.training.sections import check_between, check_probabilities
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -50,6 +47,8 @@ MOST_SUMMED = 20_000
 class ImageOptions(DataOptions):
     """The images of a run."""
 
+    image_column: str | None = None
+    """Column of the paths of the images. Default: image."""
     image_size: int = 0
     """Pixels of a side that every image is brought to; 0: 128, generated scenes 64."""
     fit: Literal["crop", "stretch"] = "crop"
@@ -62,45 +61,6 @@ class ImageOptions(DataOptions):
         super().__post_init__()
         check_between(self, 0, MOST_SIDE, "image_size")
         fill(self, image_size=self.image_size or (SCENE_SIDE if self.bundled else PHOTO_SIDE))
-
-
-@dataclass(frozen=True)
-class NetworkOptions:
-    """The convolutional network that makes a grid of annotations of an image."""
-
-    grid: int = 256
-    """Convolutional network: features of an annotation; each stage has twice as many as the one before."""
-    stages: int = 3
-    """Convolutional network: stages; each halves the grid."""
-    blocks: int = 1
-    """Convolutional network: residual blocks of a stage."""
-    patch: int = 0
-    """Pixels of a side of the patches that the first stage reads; 0: image_size / 32, so that three stages give 8 × 8
-    cells."""
-    backbone: str = ""
-    """A network of another package instead: torchvision:NAME or timm:NAME, if it is installed. Default: none."""
-    backbone_weights: str | None = None
-    """File with the weights of the backbone (.safetensors, .pth). Default: random weights."""
-    freeze_backbone: bool = False
-    """Whether the weights of the backbone stay as they are."""
-
-    def __post_init__(self) -> None:
-        check_between(self, 1, MOST_FEATURES, "grid")
-        check_between(self, 1, 8, "stages")
-        check_between(self, 0, MOST_LAYERS, "blocks")
-        check_between(self, 0, MOST_SIDE, "patch")
-        for name in ("backbone_weights", "freeze_backbone"):
-            if getattr(self, name) and not self.backbone:
-                raise ArgumentError(f"{name} needs a backbone")
-
-    def grid_fields(self, image_size: int) -> dict[str, Any]:
-        """The fields of a `regard.models.vision.grid_encoder.GridConfig` that have other names or need the data."""
-        return {
-            "image_height": image_size,
-            "image_width": image_size,
-            "grid_dim": self.grid,
-            "patch": self.patch or max(1, image_size // 32),
-        }
 
 
 @dataclass(frozen=True)
@@ -117,11 +77,21 @@ class ImageTraining(TrainingConfig):
     """Read a random part of each training image, whose side is at least 1 − zoom of that of the image."""
     jitter: float = 0.0
     """Change brightness and contrast of each training image by a factor from 1 − jitter to 1 + jitter."""
+    backbone_weights: str | None = None
+    """File with the first weights of the backbone (.safetensors, .pth). Default: random weights."""
+    freeze_backbone: bool = False
+    """Whether the weights of the backbone stay as they are."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_between(self, 1, MOST_BATCH, "batch_size")
         check_probabilities(self, "label_smoothing", "zoom", "jitter")
+
+    def check_backbone(self, model: Any) -> None:
+        """Raise ArgumentError if options are for the backbone of a model that has none."""
+        for name in ("backbone_weights", "freeze_backbone"):
+            if getattr(self, name) and not model.backbone:
+                raise ArgumentError(f"{name} needs backbone; leave it out, or give both")
 
 
 class ImageExamples(Examples):
@@ -189,7 +159,7 @@ class ImageInput(Input):
     def open(self, source: Any, columns: Sequence[str | None], data: Any, limit: int | None = None) -> list[ImageRow]:
         from regard.data.images.image_rows import captioned_images, labelled_images
 
-        return (labelled_images if self.labelled else captioned_images)(source, limit=limit)
+        return (labelled_images if self.labelled else captioned_images)(source, *columns, limit=limit)
 
     def check_rows(self, rows: list[ImageRow]) -> None:
         for row in rows:
@@ -232,11 +202,12 @@ class ImageInput(Input):
     def prepare_model(self, model: Any, run: Any, folder: RunFolder, train: Examples) -> None:
         from regard.models.vision.grid_encoder import GridEncoder
 
-        if not isinstance(run.model, NetworkOptions) or not isinstance(model.encoder, GridEncoder):
+        training = run.training
+        if not isinstance(training, ImageTraining) or not isinstance(model.encoder, GridEncoder):
             return
-        if run.model.backbone_weights is not None and not folder.model.is_file():
-            model.encoder.load_backbone(folder.manifest.resolve(run.model.backbone_weights))
-        if run.model.freeze_backbone:
+        if training.backbone_weights is not None and not folder.model.is_file():
+            model.encoder.load_backbone(folder.manifest.resolve(training.backbone_weights))
+        if training.freeze_backbone:
             model.encoder.freeze_backbone()
 
     def arguments(self, batch: CaptionBatch, training: Any = None) -> tuple[Tensor, ...]:
@@ -292,7 +263,7 @@ def generated_scenes(kind: str, validation: int = 500, test: int = 500) -> Gener
 
         return write_scenes(folder, kind, sizes, seed=1)
 
-    return Generated(write, validation, test, suffix=".jsonl", columns=())
+    return Generated(write, validation, test, suffix=".jsonl")
 
 
 def network_facts(config: Any) -> str:

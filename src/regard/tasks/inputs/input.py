@@ -121,10 +121,10 @@ class Input(ABC):
 
     def source(self, data: DataOptions, folder: RunFolder, part: str) -> Any:
         """Where a part of a run's data is; None: the run has no such part."""
-        given = getattr(data, part)
-        if given is None:
+        option = getattr(data, part)
+        if option is None:
             return str(self.generated_path(folder, part)) if data.bundled else None
-        return self.located(folder, given)
+        return self.located(folder, option)
 
     def data_files(self, folder: RunFolder, data: DataOptions) -> dict[str, tuple[Path, ...]]:
         """The files of the training and validation data, to notice when they have changed.
@@ -151,17 +151,17 @@ class Input(ABC):
         """The files of a folder that has a folder for each label."""
         return [folder]
 
-    def columns(self, data: DataOptions, folder: RunFolder, source: Any, given: Sequence[str | None] = ()) -> Any:
+    def columns(self, data: DataOptions, folder: RunFolder, source: Any, named: Sequence[str | None] = ()) -> Any:
         """The columns of a source to evaluate on.
 
         Args:
             data: the options of the run.
             folder: the run folder, which may have the generated corpus.
             source: the source.
-            given: columns that the user named for it.
+            named: columns that the user named for it.
         """
         is_generated = isinstance(source, (str, Path)) and Path(source) == self.generated_path(folder, "test")
-        return with_defaults(given, self.generated.columns if is_generated else data.named_columns)
+        return with_defaults(named, self.generated.columns if is_generated else data.named_columns)
 
     # How they are opened
 
@@ -410,10 +410,10 @@ def initial_tokenizer(kind: type[Any], run: str, file_name: str, data: Any) -> A
 
     tokenizer = kind.load(RunFolder(run).file(file_name))
     for option, attribute in (("tokenizer", "kind"), ("lowercase", "lowercase")):
-        wanted, has = getattr(data, option, None), getattr(tokenizer, attribute, None)
-        if wanted != has:
+        own, has = getattr(data, option, None), getattr(tokenizer, attribute, None)
+        if own != has:
             raise RunError(
-                f"--init-from: --{option} is {has!r} in {run}, and {wanted!r} here; a run takes the tokenizers of the "
+                f"--init-from: --{option} is {has!r} in {run}, and {own!r} here; a run takes the tokenizers of the "
                 "run that it starts from, so give the same"
             )
     return tokenizer

@@ -7,22 +7,17 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from regard.errors import ArgumentError, DataError, KindError, ShapeError
+from regard.configuration import check_between, check_probabilities
+from regard.errors import DataError, KindError, ShapeError
 from regard.tasks.inputs.input import Encodes, Examples, Generated, Input
 from regard.tasks.lazy import np, torch
 from regard.tasks.options import (
     MOST_BATCH,
-    MOST_FEATURES,
-    MOST_LAYERS,
     DataOptions,
-    check_even,
-    check_heads,
-    fill_defaults,
 )
 from regard.training.config import TrainingConfig
-from regard.training.sections import check_between, check_choices, check_probabilities
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -90,70 +85,6 @@ class SoundOptions(DataOptions):
         from regard.data.speech.log_mel import LogMel
 
         return LogMel(self.rate, self.bands, self.window_seconds, self.hop_seconds, self.lowest, self.highest)
-
-
-@dataclass(frozen=True)
-class SoundModelOptions:
-    """The encoder of sounds of a run, without the sizes that the data decide."""
-
-    encoder: Literal["lstm", "gru", "transformer"] = "lstm"
-    """lstm, gru (both bidirectional, with a pyramid) or transformer."""
-    convolutions: int = 2
-    """Convolutional layers before it, each of which halves the number of frames."""
-    channels: int = 32
-    """Channels of a convolutional layer."""
-    hidden: int = 256
-    """Features of an annotation; even."""
-    encoder_layers: int | None = None
-    """Recurrent layers before the pyramid (default 1), or layers of a transformer (default 4)."""
-    pyramid_layers: int | None = None
-    """Recurrent layers that each halve the number of frames. Default: 1; transformer: 0."""
-    heads: int = 4
-    """transformer: heads; a divisor of hidden."""
-    feedforward: int = 1024
-    """transformer: units of the hidden layer of the feedforward networks."""
-    position: Literal["sinusoidal", "rotary", "alibi", "t5", "shaw", "none"] = "sinusoidal"
-    """transformer: sinusoidal, rotary, alibi, t5, shaw or none."""
-    deltas: int = 0
-    """Derivatives in time that are added to the features: 0, 1 or 2."""
-    normalization: Literal["utterance", "corpus", "none"] = "utterance"
-    """Mean 0 and variance 1 of each feature: over each utterance, over the training corpus, or none."""
-    dropout: float | None = None
-    """Dropout rate, 0 to below 1. Default: 0.3; transformer: 0.1."""
-    time_masks: int = 2
-    """Blocks of time of each training sound that are masked (SpecAugment); 0: none."""
-    longest_mask: int = 40
-    """Frames of the longest of them; at most a fifth of the sound."""
-    feature_masks: int = 2
-    """Blocks of features that are masked; 0: none."""
-    widest_mask: int = 8
-    """Features of the widest of them."""
-
-    def __post_init__(self) -> None:
-        check_choices(self)
-        transformer = self.encoder == "transformer"
-        fill_defaults(
-            self,
-            encoder_layers=4 if transformer else 1,
-            pyramid_layers=0 if transformer else 1,
-            dropout=0.1 if transformer else 0.3,
-        )
-        check_between(self, 1, MOST_FEATURES, "channels", "hidden", "heads", "feedforward")
-        check_between(self, 0, MOST_LAYERS, "convolutions", "encoder_layers", "pyramid_layers")
-        check_between(self, 0, 2, "deltas")
-        check_between(self, 0, 1_000_000, "time_masks", "longest_mask", "feature_masks", "widest_mask")
-        check_probabilities(self, "dropout")
-        check_even(self)
-        assert self.encoder_layers is not None
-        assert self.pyramid_layers is not None
-        if transformer and self.pyramid_layers:
-            raise ArgumentError(f"pyramid_layers must be 0 with encoder 'transformer'; it is {self.pyramid_layers}")
-        if not self.encoder_layers + self.pyramid_layers:
-            raise ArgumentError("encoder_layers and pyramid_layers must not both be 0")
-        if self.convolutions + self.pyramid_layers > 10:
-            raise ArgumentError("convolutions and pyramid_layers together must be at most 10: each halves the time")
-        if transformer:
-            check_heads(self)
 
 
 @dataclass(frozen=True)
@@ -310,14 +241,14 @@ class SoundInput(Input):
         data = run.data
         features = feature_table(rows, data.front_end)
         if training:
-            kept = np.flatnonzero(features.lengths * data.hop_seconds <= data.max_seconds)
-            if not len(kept):
+            short_enough = np.flatnonzero(features.lengths * data.hop_seconds <= data.max_seconds)
+            if not len(short_enough):
                 raise DataError(f"none of {len(rows)} training sounds lasts at most {data.max_seconds:g} s; raise it")
-            if len(kept) < len(rows):
-                left = len(rows) - len(kept)
+            if len(short_enough) < len(rows):
+                left = len(rows) - len(short_enough)
                 log.warning("left out %d of %d sounds of more than %g s", left, len(rows), data.max_seconds)
-                rows = self.select(rows, kept)
-                features = FeatureTable.of([features[number] for number in kept.tolist()])
+                rows = self.select(rows, short_enough)
+                features = FeatureTable.of([features[number] for number in short_enough.tolist()])
         return SoundExamples(list(rows), features, target, data.hop_seconds)
 
     def check_examples(self, train: Examples, validation: Examples) -> None:
@@ -327,7 +258,7 @@ class SoundInput(Input):
 
     def prepare_model(self, model: Any, run: Any, folder: RunFolder, train: Examples) -> None:
         assert isinstance(train, SoundExamples)
-        if isinstance(run.model, SoundModelOptions) and run.model.normalization == "corpus":
+        if getattr(run.model, "normalization", None) == "corpus":
             model.encoder.input.fit(_batches_of_one(train.features))
 
     def arguments(self, batch: SpeechBatch, training: Any = None) -> tuple[Tensor, ...]:
@@ -387,13 +318,13 @@ def sound_delay(sound: HeardSound) -> str | None:
 
 def sound_attention_size(sound: HeardSound, config: Any) -> tuple[int, int]:
     """The annotations of a sound, and the attention weights between them of all layers and heads of an encoder."""
-    layers = config.encoder_layers if config.encoder == "transformer" else 0
+    layers = config.encoder_layers if config.architecture == "transformer" else 0
     return sound.annotations, layers * config.heads * sound.annotations**2
 
 
 def sound_facts(config: Any) -> str:
     """What the encoder of a model is, in a few words."""
-    encoder = "Transformer" if config.encoder == "transformer" else f"pyramidal {config.encoder.upper()}"
+    encoder = "Transformer" if config.architecture == "transformer" else f"pyramidal {config.architecture.upper()}"
     return f"{encoder}, {config.reduction} frames an annotation"
 
 
@@ -405,39 +336,39 @@ def check_width(width: int, expected: int, name: str) -> None:
         )
 
 
-def heard(number: int, given: Any, data: SoundOptions, width: int, reduction: int) -> HeardSound:
+def heard(number: int, source: Any, data: SoundOptions, width: int, reduction: int) -> HeardSound:
     """One input of `SoundInput.read`, the one with this number."""
     from regard.data.speech.sounds import Sound, read_features, read_sound, resampled
     from regard.data.speech.utterances import FEATURES_SUFFIX
 
     where, name = f"inputs[{number}]", "sound"
-    if isinstance(given, HeardSound):
-        return given
-    if isinstance(given, (str, Path)):
-        where = name = str(given)
-        path = Path(given)
+    if isinstance(source, HeardSound):
+        return source
+    if isinstance(source, (str, Path)):
+        where = name = str(source)
+        path = Path(source)
         if not name.strip() or "\0" in name:
             raise DataError(f"inputs[{number}] names no file; give the path of a sound")
         if path.suffix.lower() == FEATURES_SUFFIX:
             features = read_features(path)
         else:
             features = data.front_end(read_sound(path, data.rate).samples)
-    elif isinstance(given, (bytes, bytearray)):
-        if bytes(given[:6]) == b"\x93NUMPY":
-            features = _features_of_content(bytes(given), where)
+    elif isinstance(source, (bytes, bytearray)):
+        if bytes(source[:6]) == b"\x93NUMPY":
+            features = _features_of_content(bytes(source), where)
         else:
-            features = data.front_end(read_sound(bytes(given), data.rate, where).samples)
-    elif isinstance(given, Sound):
-        if given.samples.ndim != 1 or not given.samples.size or not np.isfinite(given.samples).all():
+            features = data.front_end(read_sound(bytes(source), data.rate, where).samples)
+    elif isinstance(source, Sound):
+        if source.samples.ndim != 1 or not source.samples.size or not np.isfinite(source.samples).all():
             raise ShapeError(f"{where} must have finite samples [samples], and some")
-        samples = given.samples if given.rate == data.rate else resampled(given.samples, given.rate, data.rate)
+        samples = source.samples if source.rate == data.rate else resampled(source.samples, source.rate, data.rate)
         features = data.front_end(samples)
-    elif isinstance(given, np.ndarray):
-        features = _checked_features(where, given)
+    elif isinstance(source, np.ndarray):
+        features = _checked_features(where, source)
     else:
         raise KindError(
             f"{where} must be a path, the bytes of a sound file, a Sound or an array of features; it is a "
-            f"{type(given).__name__}"
+            f"{type(source).__name__}"
         )
     if features.shape[1] != width:
         raise ShapeError(
@@ -456,10 +387,10 @@ def _features_of_content(content: bytes, name: str) -> NDArray[np.float32]:
         return read_features(path, name)
 
 
-def _checked_features(name: str, given: NDArray[Any]) -> NDArray[np.float32]:
-    if given.ndim != 2 or not given.size or given.dtype.kind not in "fiu":
-        raise ShapeError(f"{name} must be real numbers [frames, features]; it is {given.dtype} {list(given.shape)}")
-    features = given.astype(np.float32)
+def _checked_features(name: str, source: NDArray[Any]) -> NDArray[np.float32]:
+    if source.ndim != 2 or not source.size or source.dtype.kind not in "fiu":
+        raise ShapeError(f"{name} must be real numbers [frames, features]; it is {source.dtype} {list(source.shape)}")
+    features = source.astype(np.float32)
     if not np.isfinite(features).all():
         raise ShapeError(f"{name} must be finite")
     return features

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from regard.configuration import check_between
 from regard.tasks.inputs.input import Encodes, Examples, Generated, Input, learnt_tokenizer, tokenizer_path
 from regard.tasks.options import MOST_BATCH, TokenOptions
 from regard.training.config import TrainingConfig
-from regard.training.sections import check_between
 
 if TYPE_CHECKING:
     import datasets

@@ -10,15 +10,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from regard.atomic_file import write_atomically
+from regard.configuration import check_between, check_probabilities
 from regard.errors import ArgumentError, RunError
 from regard.tasks.inputs.input import chunks
 from regard.tasks.lazy import F, np, torch
-from regard.tasks.options import MOST_BATCH, MOST_HEADS, BatchOptions, EvaluationOptions, Normalizer
+from regard.tasks.options import MOST_BATCH, BatchOptions, EvaluationOptions
 from regard.tasks.task import SAMPLES, TableExperiment, TableTask, gathered
 from regard.tasks.trained_run import RunEvaluation, TrainedRun
 from regard.training.config import TrainingConfig
 from regard.training.run_folder import RunFolder
-from regard.training.sections import check_between, check_choices, check_probabilities
 from regard.training.task import Evaluation, Metric, Prediction, StepLoss, ValidationResult
 
 if TYPE_CHECKING:
@@ -50,24 +50,6 @@ class LabelTraining(TrainingConfig):
         check_probabilities(self, "label_smoothing")
 
 
-@dataclass(frozen=True)
-class PoolingOptions:
-    """How the annotations of an input become one vector."""
-
-    pooling: Literal["attention", "mean", "max"] = "attention"
-    """attention (with a learned query), mean or max."""
-    pooling_heads: int = 1
-    """attention pooling: learned queries."""
-    score: Literal["additive", "concat", "cosine", "distance", "dot", "general", "mlp", "scaled_dot"] = "additive"
-    """attention pooling: additive, concat, cosine, distance, dot, general, mlp or scaled_dot."""
-    normalizer: Normalizer = "softmax"
-    """attention pooling: softmax, sparsemax, entmax15 or sigmoid."""
-
-    def __post_init__(self) -> None:
-        check_choices(self)
-        check_between(self, 1, MOST_HEADS, "pooling_heads")
-
-
 class LabelExperiment(TableExperiment):
     """A classifier and its data.
 
@@ -90,9 +72,9 @@ class LabelExperiment(TableExperiment):
         rows = {"validation": self.validation_rows}
         if data.test is not None:
             rows["test"] = self.input.open_part(data, folder, "test")
-        for part, found in rows.items():
+        for part, part_rows in rows.items():
             where = getattr(data, part) or data.train or "the bundled corpus"
-            self.labels.require(set(self.input.targets(found)), where, unit)
+            self.labels.require(set(self.input.targets(part_rows)), where, unit)
 
     def examine(self, rows: Any) -> None:
         names = Counter(self.input.targets(rows))
@@ -300,8 +282,8 @@ class TrainedLabels(TrainedRun):
             "seconds": seconds,
             "labels": list(names),
             "predictions": [
-                (name, names[own], names[given], probability)
-                for name, own, given, probability in zip(
+                (name, names[own], names[predicted], probability)
+                for name, own, predicted, probability in zip(
                     self.input.names(rows), true, best.indices.tolist(), best.values.tolist(), strict=True
                 )
             ],
@@ -312,7 +294,7 @@ class TrainedLabels(TrainedRun):
         """Whether an evaluation measures the attention weights."""
         return False
 
-    def evaluation(self, shared: dict[str, Any], source: Any, rows: Any, inputs: list[Any], found: Outputs) -> Any:
+    def evaluation(self, shared: dict[str, Any], source: Any, rows: Any, inputs: list[Any], outputs: Outputs) -> Any:
         """The evaluation of the task, a `LabelEvaluation`.
 
         Args:
@@ -320,7 +302,7 @@ class TrainedLabels(TrainedRun):
             source: the data.
             rows: its rows.
             inputs: their inputs.
-            found: what the model gave for them.
+            outputs: what the model gave for them.
         """
         return LabelEvaluation(**shared)
 
@@ -371,7 +353,7 @@ class LabelEvaluation(RunEvaluation):
         """Write the numbers, the predictions (``evaluation-<name>.tsv``) and a picture of the confusion matrix."""
         paths = Evaluation.write(self, folder, name)
         rows = [(self.example, "label", "found", "probability")]
-        rows += [(example, label, found, f"{value:.6f}") for example, label, found, value in self.predictions]
+        rows += [(example, label, predicted, f"{value:.6f}") for example, label, predicted, value in self.predictions]
         lines = ("\t".join(" ".join(cell.split()) for cell in row) + "\n" for row in rows)
         path = folder.file(f"evaluation-{name}.tsv")
         write_atomically(path, "".join(lines).encode())
@@ -447,12 +429,12 @@ class LabelMetrics:
     """In the order of the labels, also of those that do not occur."""
 
 
-def label_metrics(true: Sequence[int], found: Sequence[int], labels: Sequence[str]) -> LabelMetrics:
+def label_metrics(true: Sequence[int], predicted: Sequence[int], labels: Sequence[str]) -> LabelMetrics:
     """The metrics of found labels.
 
     Args:
         true: the number of each example's label.
-        found: the number of the label that each example was given.
+        predicted: the number of the label that each example was given.
         labels: the names of the labels.
     """
 
@@ -460,10 +442,10 @@ def label_metrics(true: Sequence[int], found: Sequence[int], labels: Sequence[st
         return part / np.maximum(whole, 1)
 
     confusion = np.zeros((len(labels), len(labels)), np.int64)
-    np.add.at(confusion, (np.asarray(true, np.int64), np.asarray(found, np.int64)), 1)
-    right, has, given = confusion.diagonal(), confusion.sum(1), confusion.sum(0)
-    precision, recall, f1 = ratio(right, given), ratio(right, has), ratio(2 * right, has + given)
-    occurs = has + given > 0
+    np.add.at(confusion, (np.asarray(true, np.int64), np.asarray(predicted, np.int64)), 1)
+    right, has, chosen = confusion.diagonal(), confusion.sum(1), confusion.sum(0)
+    precision, recall, f1 = ratio(right, chosen), ratio(right, has), ratio(2 * right, has + chosen)
+    occurs = has + chosen > 0
     macro = [float(values[occurs].mean()) if occurs.any() else 0.0 for values in (precision, recall, f1)]
     columns = zip(labels, precision.tolist(), recall.tolist(), f1.tolist(), has.tolist(), strict=True)
     accuracy = float(right.sum() / max(1, confusion.sum()))

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from regard.configuration import check_between
 from regard.errors import DataError
 from regard.tasks.inputs.input import chunks
 from regard.tasks.lazy import F, torch
@@ -16,7 +17,6 @@ from regard.tasks.outputs.label import draw_confusion
 from regard.tasks.task import SAMPLES, TableExperiment, TableTask, gathered
 from regard.tasks.trained_run import RunEvaluation, TrainedRun
 from regard.training.config import TrainingConfig
-from regard.training.sections import check_between
 from regard.training.task import Evaluation, Metric, Prediction, StepLoss, ValidationResult
 
 if TYPE_CHECKING:
@@ -82,9 +82,9 @@ class MaskExperiment(TableExperiment):
             predicted = logits.argmax(1)
             confusion += count_pixels(classes, predicted, count)
             loss += float(F.cross_entropy(logits, classes, ignore_index=IGNORED, reduction="sum"))
-            for place, row in enumerate(batch.index.tolist()):
+            for position, row in enumerate(batch.index.tolist()):
                 if row < SAMPLES:
-                    samples[row] = self._sample(row, classes[place], predicted[place])
+                    samples[row] = self._sample(row, classes[position], predicted[position])
         parts = gathered((confusion, loss, samples), world_size)
         metrics = PixelMetrics(sum((part[0] for part in parts), torch.zeros_like(confusion)))
         samples = {row: sample for part in parts for row, sample in part[2].items()}
@@ -94,10 +94,10 @@ class MaskExperiment(TableExperiment):
             [samples[row] for row in sorted(samples)],
         )
 
-    def _sample(self, row: int, classes: Tensor, found: Tensor) -> dict[str, Any]:
+    def _sample(self, row: int, classes: Tensor, predicted: Tensor) -> dict[str, Any]:
         counted = classes != IGNORED
-        right = float((found == classes)[counted].float().mean()) if counted.any() else 0.0
-        shares = class_shares(found, self.files["classes"].names)
+        right = float((predicted == classes)[counted].float().mean()) if counted.any() else 0.0
+        shares = class_shares(predicted, self.files["classes"].names)
         name = self.input.names(self.validation_rows)[row]
         return {self.input.sample_name: Path(name).name, "right": round(right, 4), "found": shares}
 
@@ -116,9 +116,9 @@ def class_weights(counts: Sequence[int], kind: str) -> Tensor | None:
     return (weight * number.sum() / (weight * number).sum()).float()
 
 
-def class_shares(found: Tensor, names: Sequence[str]) -> dict[str, float]:
+def class_shares(predicted: Tensor, names: Sequence[str]) -> dict[str, float]:
     """The share of each class in a map of classes, those that occur, the largest first."""
-    counts = torch.bincount(found.flatten().cpu(), minlength=len(names)) / max(1, found.numel())
+    counts = torch.bincount(predicted.flatten().cpu(), minlength=len(names)) / max(1, predicted.numel())
     order: list[int] = counts.argsort(descending=True, stable=True).tolist()
     return {names[number]: round(float(counts[number]), 4) for number in order if counts[number] > 0}
 
@@ -167,16 +167,16 @@ class PixelMetrics:
         ]
 
 
-def count_pixels(true: Tensor, found: Tensor, classes: int) -> Tensor:
+def count_pixels(true: Tensor, predicted: Tensor, classes: int) -> Tensor:
     """The confusion matrix of pixels, ``[true, found]``, on the CPU.
 
     Args:
         true: int64 of any shape; pixels of a class below 0 do not count.
-        found: int64 of the same shape, from 0 to ``classes - 1``.
+        predicted: int64 of the same shape, from 0 to ``classes - 1``.
         classes: how many there are; ``true`` is below it.
     """
     counted = true >= 0
-    pairs = true[counted] * classes + found[counted]
+    pairs = true[counted] * classes + predicted[counted]
     return torch.bincount(pairs, minlength=classes * classes).view(classes, classes).cpu()
 
 

@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from regard.configuration import check_at_least, check_between, check_finite
 from regard.errors import ArgumentError, RunError
 from regard.tasks.lazy import np, torch
 from regard.tasks.task import TableExperiment, TableTask, gathered
 from regard.tasks.trained_run import RunEvaluation, TrainedRun
-from regard.training.sections import check_at_least, check_between, check_finite
 from regard.training.task import Metric, Prediction, StepLoss, ValidationResult
 
 if TYPE_CHECKING:
@@ -112,10 +112,10 @@ class NextTokenExperiment(TableExperiment):
         from regard.models.text_continuation import continue_tokens
 
         tokenizer = self.files["tokenizer"]
-        given = self.validation.table.ids(0, 1 + SAMPLE_PROMPT).tolist()  # pyright: ignore[reportAttributeAccessIssue]
+        prompt = self.validation.table.ids(0, 1 + SAMPLE_PROMPT).tolist()  # pyright: ignore[reportAttributeAccessIssue]
         continued = continue_tokens(
             self.model,
-            given,
+            prompt,
             SAMPLE_TOKENS,
             TokenChoice(temperature=0.8),
             end=tokenizer.END,
@@ -123,7 +123,7 @@ class NextTokenExperiment(TableExperiment):
             # The same draws at every validation, and none of the training's.
             generator=torch.Generator(self.device).manual_seed(1),
         )
-        return {"prompt": tokenizer.decode(given), "continuation": tokenizer.decode(continued.tokens)}
+        return {"prompt": tokenizer.decode(prompt), "continuation": tokenizer.decode(continued.tokens)}
 
 
 @dataclass(frozen=True)
@@ -277,11 +277,11 @@ class Continuation(Prediction):
         return self.continuation
 
     def ranked(self) -> tuple[tuple[str, float], ...]:
-        return tuple((found.token, found.probability) for found in self.next)
+        return tuple((one.token, one.probability) for one in self.next)
 
     def lines(self) -> list[str]:
         """The text, and a line for each of the most likely next tokens."""
-        return [self.text, *(f"{found.probability:.4f} {found.token}" for found in self.next)]
+        return [self.text, *(f"{one.probability:.4f} {one.token}" for one in self.next)]
 
     def to_dict(self) -> dict[str, Any]:
         """Prompt, text, continuation, log-probability in nats; next tokens, weights ``[token][token]`` if asked for."""
@@ -444,12 +444,12 @@ class TrainedNextTokens(TrainedRun):
         from regard.models.text_continuation import continue_tokens
 
         tokenizer = self.tokenizer
-        given = [tokenizer.END, *tokenizer.encode(text)]
+        prompt = [tokenizer.END, *tokenizer.encode(text)]
         # Inputs have draws of their own, so that one does not depend on the others.
         seed = int(np.random.SeedSequence([options.seed, number]).generate_state(1, np.uint64)[0])
         continued = continue_tokens(
             self.model,
-            given,
+            prompt,
             options.tokens,
             TokenChoice(options.temperature, options.top_k, options.top_p),
             end=tokenizer.END,
@@ -457,7 +457,7 @@ class TrainedNextTokens(TrainedRun):
             generator=torch.Generator(self.device).manual_seed(seed),
         )
         likely = continued.first.exp().topk(min(options.next, len(tokenizer)))
-        ids = (*given, *continued.tokens)
+        ids = (*prompt, *continued.tokens)
         tokens, weights = self.attention(ids, options.layer) if options.layer is not None else ([], None)
         continuation = tokenizer.decode(continued.tokens)
         return Continuation(
@@ -492,7 +492,7 @@ def token_axis(tokenizer: TextTokenizer, ids: Sequence[int]) -> TokenAxis:
         # A word begins with its first character, not with the space before it.
         starts.append(length + len(piece) - len(piece.lstrip()))
         length += len(piece)
-    word_at = {place: number for number, span in enumerate(word_spans("".join(pieces))) for place in span}
+    word_at = {position: number for number, span in enumerate(word_spans("".join(pieces))) for position in span}
     words: list[range] = []
     before = None
     for number, (start, piece) in enumerate(zip(starts, pieces, strict=True)):

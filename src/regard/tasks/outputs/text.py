@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from regard.atomic_file import write_atomically
+from regard.configuration import check_probabilities
 from regard.errors import ArgumentError, RunError
 from regard.tasks.inputs.input import chunks, tokenizer_path
 from regard.tasks.inputs.text import text_tokenizer
@@ -19,7 +20,6 @@ from regard.tasks.options import SearchOptions, search_line
 from regard.tasks.task import SAMPLES, TableExperiment, TableTask, gathered
 from regard.tasks.trained_run import RunEvaluation, TrainedRun
 from regard.training.config import TrainingConfig
-from regard.training.sections import check_probabilities
 from regard.training.task import Evaluation, Prediction, StepLoss, ValidationResult
 
 if TYPE_CHECKING:
@@ -283,7 +283,7 @@ class TrainedText(TrainedRun):
         return self.evaluation(WrittenTexts(source, columns, rows, inputs, predictions, fields), options)
 
     @abstractmethod
-    def evaluation(self, found: WrittenTexts, options: Any) -> TextEvaluation:
+    def evaluation(self, written: WrittenTexts, options: Any) -> TextEvaluation:
         """The evaluation of the task, whose options are its ``evaluation_config``."""
 
     def decoder_attentions(
@@ -324,9 +324,9 @@ class TrainedText(TrainedRun):
                     predicted = self.model(*arguments, target, lengths)
                     loss = self.model.loss_of(predicted, target, lengths, 0.0)
                     of_batch = predicted.weights.float().cpu()
-                    for place, row in enumerate(rows):
+                    for position, row in enumerate(rows):
                         annotations = self.input.annotations(inputs[row])
-                        weights[row] = of_batch[place, : len(targets[row]), :annotations]
+                        weights[row] = of_batch[position, : len(targets[row]), :annotations]
                 else:
                     loss = self.model.loss(*arguments, target, lengths, label_smoothing=0.0)
                 total += float(loss.nll) * batch.target_tokens

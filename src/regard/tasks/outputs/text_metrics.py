@@ -146,14 +146,14 @@ def rouge_scores(summaries: Sequence[str], references: Sequence[str]) -> RougeSc
     _check_lengths("summaries", summaries, references)
     if not references:
         return RougeScores(0.0, 0.0, 0.0)
-    found = _torchmetrics()(
+    scores = _torchmetrics()(
         list(summaries),
         list(references),
         normalizer=_identity,
         tokenizer=rouge_words,
         rouge_keys=("rouge1", "rouge2", "rougeL"),
     )
-    return RougeScores(*(100 * float(found[f"rouge{kind}_fmeasure"]) for kind in ("1", "2", "L")))
+    return RougeScores(*(100 * float(scores[f"rouge{kind}_fmeasure"]) for kind in ("1", "2", "L")))
 
 
 def rouge_words(text: str) -> list[str]:
@@ -183,7 +183,7 @@ def _torchmetrics() -> Any:
 class SpanCount(NamedTuple):
     """Spans that summaries must have, and those that they have."""
 
-    found: int
+    exact: int
     spans: int
 
 
@@ -213,16 +213,16 @@ def spans_exact(summaries: Sequence[str], spans: Sequence[Sequence[str]]) -> Spa
     The spans of a summary are looked up one after the other, each behind the last one that was found; words are those
     of `regard.data.text.words`, with their case.
     """
-    found = 0
-    for summary, wanted in zip(summaries, spans, strict=True):
+    exact = 0
+    for summary, expected in zip(summaries, spans, strict=True):
         words, position = split_words(summary), 0
-        for span in map(split_words, wanted):
+        for span in map(split_words, expected):
             starts = range(position, len(words) - len(span) + 1)
-            place = next((start for start in starts if words[start : start + len(span)] == span), None)
-            if place is not None:
-                found += 1
-                position = place + len(span)
-    return SpanCount(found, sum(map(len, spans)))
+            start_of_span = next((start for start in starts if words[start : start + len(span)] == span), None)
+            if start_of_span is not None:
+                exact += 1
+                position = start_of_span + len(span)
+    return SpanCount(exact, sum(map(len, spans)))
 
 
 def _runs(words: list[str], length: int) -> list[tuple[str, ...]]:
@@ -317,12 +317,12 @@ def caption_scores(captions: Sequence[str], references: Sequence[Sequence[str]])
         raise ArgumentError(f"there are {len(captions)} captions and true captions of {len(references)} images")
     if not all(references):
         raise ArgumentError("each image must have a true caption")
-    found = [plain_words(text) for text in captions]
+    predicted = [plain_words(text) for text in captions]
     true = [[plain_words(text) for text in texts] for texts in references]
-    if not found:
+    if not predicted:
         return CaptionScores((0.0, 0.0, 0.0, 0.0), 0.0, "")
-    bleu, signature = _bleu(found, true)
-    return CaptionScores(bleu, _cider(found, true), signature)
+    bleu, signature = _bleu(predicted, true)
+    return CaptionScores(bleu, _cider(predicted, true), signature)
 
 
 def plain_words(text: str) -> str:

@@ -1,0 +1,337 @@
+"""The configurations of models of texts, which are the options of their tasks; this file imports no PyTorch."""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, ClassVar, Literal
+
+from regard.configuration import (
+    COUNT,
+    HEADS,
+    LAYERS,
+    RATE,
+    SIZE,
+    WEIGHT,
+    Configuration,
+    Range,
+    fill,
+    from_data,
+    option,
+    varies,
+)
+from regard.errors import ArgumentError
+
+RECURRENT = ("lstm", "gru")
+"""Architectures with a state that each step changes."""
+
+FEEDFORWARD = Range(0, 16 * SIZE.high)
+
+Position = Literal["sinusoidal", "learned", "rotary", "alibi", "t5", "shaw", "none"]
+Normalizer = Literal["softmax", "sparsemax", "entmax15", "sigmoid"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransformerOptions(Configuration):
+    """The layers of a Transformer; a subclass has ``hidden`` and ``dropout``."""
+
+    heads: int = option(8, within=HEADS, architecture="transformer")
+    """Query heads; a divisor of ``hidden``."""
+    kv_heads: int | None = option(None, within=HEADS, architecture="transformer")
+    """Key and value heads, a divisor of ``heads``. Default: as many as heads."""
+    feedforward: int = option(0, within=FEEDFORWARD, architecture="transformer")
+    """Units of the hidden layer of the feedforward networks; 0: four times ``hidden``."""
+    norm: Literal["pre", "post"] = option("pre", architecture="transformer")
+    """Layer normalization before each part (pre) or after the sum (post)."""
+    position: Position = option("sinusoidal", architecture="transformer")
+    """Positions that are added (sinusoidal, learned) or part of self-attention (rotary, alibi, t5, shaw); or none."""
+    activation: Literal["relu", "gelu", "silu"] = option("relu", architecture="transformer")
+    """Activation of the feedforward networks: relu, gelu or silu."""
+    feedforward_chunk: int = option(0, within=COUNT, architecture="transformer")
+    """Tokens that the feedforward networks treat at a time, to save memory when checkpointing; 0: all."""
+    activation_checkpointing: bool = option(False, architecture="transformer")
+    """Activations are computed again in the backward pass: less memory, the same gradients."""
+
+    def check(self) -> None:
+        super().check()
+        check_heads(self)
+
+
+def check_heads(config: Any) -> None:
+    """Raise ArgumentError unless the heads of a Transformer divide its features, and those of keys the heads."""
+    if config.architecture not in ("transformer", "vit"):
+        return
+    hidden, heads, kv_heads = config.hidden, config.heads, getattr(config, "kv_heads", None)
+    if hidden % heads:
+        raise ArgumentError(f"heads must divide hidden, {hidden}; it is {heads}")
+    if kv_heads is not None and heads % kv_heads:
+        raise ArgumentError(f"kv_heads must divide heads, {heads}; it is {kv_heads}")
+    if getattr(config, "position", None) == "rotary" and hidden // heads % 2:
+        raise ArgumentError(
+            f"position 'rotary' needs an even number of features a head; hidden / heads is {hidden // heads}"
+        )
+
+
+def check_even(config: Any) -> None:
+    """Raise ArgumentError if the features of a bidirectional encoder are odd."""
+    if config.architecture in RECURRENT and config.hidden % 2:
+        raise ArgumentError(f"hidden must be even, half for each direction; it is {config.hidden}")
+
+
+def check_tokens(config: Any) -> None:
+    """Raise ArgumentError unless the special tokens are target tokens."""
+    size = config.target_vocabulary
+    for name in ("pad", "bos", "eos", "unk"):
+        token = getattr(config, name, 0)
+        if size is not None and not 0 <= token < size:
+            raise ArgumentError(f"{name} must be a target token; it is {token}")
+
+
+@dataclass(frozen=True)
+class TextToTextConfig(Configuration):
+    """An encoder and a decoder of tokens."""
+
+    source_vocabulary: int = from_data()
+    """Source tokens."""
+    target_vocabulary: int = from_data()
+    """Target tokens."""
+    _: KW_ONLY
+    architecture: Literal["lstm", "gru", "transformer"] = "lstm"
+    """What computes: lstm, gru or transformer."""
+    attention: Literal["none", "bahdanau", "luong", "hard"] = option("bahdanau", architecture=RECURRENT)
+    """Attention of the decoder: none, bahdanau (before the cell), luong (after it) or hard (as bahdanau, but of one
+    annotation)."""
+    score: Literal["additive", "concat", "cosine", "dot", "general", "location", "scaled_dot"] = varies(
+        "additive", luong="general", transformer="scaled_dot"
+    )
+    """Score of the attention: additive (= concat), cosine, dot, scaled_dot, general or location."""
+    embedding: int = option(256, within=SIZE, architecture=RECURRENT)
+    """Features of an embedded token and of the readout; a transformer has ``hidden`` features everywhere."""
+    hidden: int = option(512, within=SIZE)
+    """Features of an annotation and of a decoder state; even for lstm and gru."""
+    encoder_layers: int = varies(1, transformer=6, within=LAYERS)
+    """Layers of the encoder."""
+    decoder_layers: int = varies(1, transformer=6, within=LAYERS)
+    """Layers of the decoder."""
+    readout: Literal["tanh", "maxout"] = option("tanh", architecture=RECURRENT)
+    """Layer between the decoder and the output matrix: tanh or maxout."""
+    dropout: float = varies(0.3, transformer=0.1, within=RATE)
+    """Dropout rate, 0 to below 1."""
+    tied: Literal["none", "target", "all"] = "target"
+    """Embeddings that share their weights: none, target (with the output matrix) or all (needs one vocabulary size on
+    both sides)."""
+    input_feeding: bool = option(True, architecture=RECURRENT, attention="luong")
+    """The attentional vector is an input of the next step."""
+    normalizer: Normalizer = option("softmax", architecture="transformer")
+    """Normalizer of the attention weights: softmax, sparsemax, entmax15 or sigmoid."""
+    max_length: int = from_data(512)
+    """Position ``learned``: the longest source or target, in tokens."""
+    pad: int = from_data(0, low=0)
+    """Token that pads the rows of a batch."""
+    bos: int = from_data(1, low=0)
+    """Token that begins each target."""
+    eos: int = from_data(2, low=0)
+    """Token that ends each target."""
+
+    covers: ClassVar[bool] = False
+    """Whether the score sees the coverage: the sum of the weights of all earlier steps."""
+
+    def check(self) -> None:
+        super().check()
+        check_even(self)
+        check_tokens(self)
+        if self.score == "location" and self.architecture == "transformer":
+            raise ArgumentError("score 'location' is that of a recurrent decoder; architecture is 'transformer'")
+        if self.tied == "all" and self.source_vocabulary != self.target_vocabulary:
+            raise ArgumentError(
+                "tied 'all' needs one vocabulary size on both sides; source_vocabulary is "
+                f"{self.source_vocabulary}, target_vocabulary is {self.target_vocabulary}"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TranslatorConfig(TransformerOptions, TextToTextConfig):
+    """The configuration of a `RecurrentTranslator` or a `TransformerTranslator`."""
+
+    scope: Literal["global", "local-m", "local-p"] = option("global", architecture=RECURRENT, attention="luong")
+    """Source tokens that are attended to: global (all), local-m (a window that moves on) or local-p (a predicted
+    one)."""
+    window: int = option(10, within=Range(1, COUNT.high), scope=("local-m", "local-p"))
+    """Tokens on each side that are attended to."""
+    hard_estimator: Literal["reinforce", "straight_through"] = option(
+        "reinforce", architecture=RECURRENT, attention="hard"
+    )
+    """Estimator of the gradient: reinforce or straight_through."""
+    entropy_weight: float = option(
+        0.01, within=WEIGHT, architecture=RECURRENT, attention="hard", hard_estimator="reinforce"
+    )
+    """Weight of the entropy bonus."""
+    max_source: int = option(0, within=COUNT, score="location")
+    """The longest source, in tokens, that the model can attend to; 0: the ``max_length`` of the data."""
+
+    models: ClassVar[dict[str, str]] = {
+        **dict.fromkeys(RECURRENT, "regard.models.recurrent_translator:RecurrentTranslator"),
+        "transformer": "regard.models.transformer_translator:TransformerTranslator",
+    }
+
+
+@dataclass(frozen=True, kw_only=True)
+class PointerConfig(TransformerOptions, TextToTextConfig):
+    """The configuration of a `RecurrentPointerGenerator` or a `TransformerPointerGenerator`."""
+
+    attention: Literal["bahdanau", "luong"] = option("bahdanau", architecture=RECURRENT)
+    """Attention of the decoder: bahdanau (before the cell) or luong (after it)."""
+    score: Literal["additive", "concat", "cosine", "dot", "general", "scaled_dot"] = varies(
+        "additive", luong="general", transformer="scaled_dot"
+    )
+    """Score of the attention: additive (= concat), cosine, dot, scaled_dot or general; lstm and gru with coverage:
+    additive."""
+    embedding: int = option(128, within=SIZE, architecture=RECURRENT)
+    """Features of an embedded token and of the readout; a transformer has ``hidden`` features everywhere."""
+    hidden: int = option(256, within=SIZE)
+    """Features of an annotation and of a decoder state; even for lstm and gru."""
+    encoder_layers: int = varies(1, transformer=4, within=LAYERS)
+    """Layers of the encoder."""
+    decoder_layers: int = varies(1, transformer=4, within=LAYERS)
+    """Layers of the decoder."""
+    dropout: float = option(0.1, within=RATE)
+    """Dropout rate, 0 to below 1."""
+    tied: Literal["none", "target", "all"] = "all"
+    """Embeddings that share their weights: none, target (with the output matrix) or all."""
+    copy: bool = True
+    """Words of the article can be copied (See et al. 2017)."""
+    coverage: bool = False
+    """The loss has the attention to tokens that were attended to before; the score of lstm and gru sees it too."""
+    coverage_weight: float = option(1.0, within=Range(0, 1e6), coverage=True)
+    """Weight of the coverage loss, λ of See et al. 2017, eq. 13."""
+    unk: int = from_data(3, low=0)
+    """Token for words out of the vocabulary."""
+
+    # What a translator has besides, and a copying one not; only softmax gives each word a weight above 0.
+    normalizer: ClassVar[Any] = "softmax"
+    scope: ClassVar[str] = "global"
+    window, max_source, hard_estimator, entropy_weight = 10, 0, "reinforce", 0.0
+    models: ClassVar[dict[str, str]] = {
+        **dict.fromkeys(RECURRENT, "regard.models.recurrent_pointer_generator:RecurrentPointerGenerator"),
+        "transformer": "regard.models.transformer_pointer_generator:TransformerPointerGenerator",
+    }
+
+    def __post_init__(self) -> None:
+        if self.coverage and self.score is None and self.architecture in RECURRENT:
+            fill(self, score="additive")
+        super().__post_init__()
+
+    @property
+    def covers(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.coverage
+
+    def check(self) -> None:
+        super().check()
+        if self.source_vocabulary != self.target_vocabulary:
+            raise ArgumentError(
+                f"copying needs one vocabulary for both sides; source_vocabulary is {self.source_vocabulary}, "
+                f"target_vocabulary is {self.target_vocabulary}"
+            )
+        if self.coverage and self.architecture in RECURRENT:
+            if self.score not in ("additive", "concat"):
+                raise ArgumentError(f"score must be 'additive' with coverage, a part of it; it is {self.score!r}")
+            if self.attention == "luong" and not self.input_feeding:
+                raise ArgumentError("coverage with attention 'luong' needs input_feeding")
+
+
+@dataclass(frozen=True)
+class LanguageModelConfig(TransformerOptions):
+    """The configuration of a `LanguageModel`."""
+
+    vocabulary: int = from_data()
+    """Tokens."""
+    _: KW_ONLY
+    context: int = option(256, within=Range(1, COUNT.high))
+    """Tokens of a window: the longest text that the model reads at once."""
+    hidden: int = option(384, within=SIZE)
+    """Features of a token."""
+    layers: int = option(6, within=LAYERS)
+    """Layers of the Transformer."""
+    heads: int = option(6, within=HEADS)
+    """Query heads; a divisor of ``hidden``."""
+    position: Position = "rotary"
+    """Positions that are added (sinusoidal, learned) or part of self-attention (rotary, alibi, t5, shaw); or none."""
+    activation: Literal["relu", "gelu", "silu"] = "gelu"
+    """Activation of the feedforward networks: relu, gelu or silu."""
+    score: Literal["additive", "concat", "cosine", "distance", "dot", "general", "mlp", "scaled_dot"] = "scaled_dot"
+    """Score of the attention: additive (= concat), cosine, distance, dot, general, mlp or scaled_dot."""
+    normalizer: Normalizer = "softmax"
+    """Normalizer of the attention weights: softmax, sparsemax, entmax15 or sigmoid."""
+    dropout: float = option(0.1, within=RATE)
+    """Dropout rate, 0 to below 1."""
+    tied: Literal["none", "target"] = "target"
+    """Embeddings that share their weights: none, or target (with the output matrix)."""
+
+    architecture: ClassVar[str] = "transformer"
+    models: ClassVar[dict[str, str]] = {"transformer": "regard.models.language_model:LanguageModel"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class PoolingConfig(Configuration):
+    """How the annotations of an input become one vector."""
+
+    pooling: Literal["attention", "mean", "max"] = "attention"
+    """What becomes of the annotations: attention (with a learned query), mean or max."""
+    pooling_heads: int = option(1, within=HEADS, pooling="attention")
+    """Learned queries."""
+    score: Literal["additive", "concat", "cosine", "distance", "dot", "general", "mlp", "scaled_dot"] = option(
+        "additive", pooling="attention"
+    )
+    """Score of the attention: additive, concat, cosine, distance, dot, general, mlp or scaled_dot."""
+    normalizer: Normalizer = option("softmax", pooling="attention")
+    """Normalizer of the attention weights: softmax, sparsemax, entmax15 or sigmoid."""
+
+
+ENCODED = (*RECURRENT, "transformer")
+
+
+@dataclass(frozen=True)
+class TextClassifierConfig(PoolingConfig, TransformerOptions):
+    """The configuration of a `TextClassifier`."""
+
+    vocabulary: int = from_data()
+    """Tokens."""
+    labels: int = from_data()
+    """Labels."""
+    _: KW_ONLY
+    architecture: Literal["none", "lstm", "gru", "transformer"] = "lstm"
+    """What computes: none (pooling of the embeddings), lstm, gru (both bidirectional) or transformer."""
+    embedding: int = option(128, within=SIZE, architecture=("none", *RECURRENT))
+    """Features of an embedded token; a transformer has ``hidden`` features everywhere."""
+    hidden: int = option(256, within=SIZE, architecture=ENCODED)
+    """Features of an annotation; even for lstm and gru."""
+    layers: int = option(1, within=LAYERS, architecture=ENCODED)
+    """Layers of the encoder."""
+    heads: int = option(4, within=HEADS, architecture="transformer")
+    """Query heads; a divisor of ``hidden``."""
+    window: int = option(0, within=COUNT, architecture="transformer")
+    """Tokens on each side that are attended to, in memory linear in the length; 0: all tokens."""
+    global_tokens: int = option(0, within=COUNT, architecture="transformer")
+    """With ``window``: so many first tokens of the text are seen by all tokens."""
+    dropout: float = option(0.5, within=RATE)
+    """Dropout rate, 0 to below 1."""
+    word_dropout: float = option(0.1, within=RATE)
+    """Probability that a token becomes an unknown one in training, 0 to below 1."""
+    max_length: int = from_data(512)
+    """Position ``learned``: the longest text, in tokens."""
+    unknown: int = from_data(3, low=0)
+    """Token that stands for unknown words."""
+
+    models: ClassVar[dict[str, str]] = dict.fromkeys(("none", *ENCODED), "regard.models.text_classifier:TextClassifier")
+
+    def check(self) -> None:
+        super().check()
+        check_even(self)
+        if self.vocabulary is not None and self.unknown >= self.vocabulary:
+            raise ArgumentError(f"unknown must be a token; it is {self.unknown}")
+        if self.global_tokens and not self.window:
+            raise ArgumentError("global_tokens needs window; without, every token is seen by all tokens")
+
+    @property
+    def annotation_dim(self) -> int:
+        """Features of an annotation."""
+        return self.embedding if self.architecture == "none" else self.hidden

@@ -1,0 +1,140 @@
+"""The configurations of models of sounds, which are the options of their tasks; this file imports no PyTorch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from regard.configuration import COUNT, HEADS, LAYERS, RATE, SIZE, Range, from_data, option, varies
+from regard.errors import ArgumentError
+from regard.models.configs import RECURRENT, PoolingConfig, TransformerOptions, check_even, check_tokens
+
+MOST_HALVINGS = 10
+"""Layers that each halve the number of frames: a sound of some minutes would have no annotation left."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpeechEncoderConfig(TransformerOptions):
+    """The configuration of a `SpeechEncoder`."""
+
+    width: int = from_data()
+    """Features of a frame."""
+    architecture: Literal["lstm", "gru", "transformer"] = "lstm"
+    """What computes: lstm, gru (both bidirectional, with a pyramid) or transformer."""
+    convolutions: int = option(2, within=Range(0, LAYERS.high))
+    """Convolutional layers before the encoder, each of which halves the number of frames."""
+    channels: int = option(32, within=SIZE)
+    """Channels of a convolutional layer."""
+    hidden: int = option(256, within=SIZE)
+    """Features of an annotation; even for lstm and gru."""
+    encoder_layers: int = varies(1, transformer=4, within=Range(0, LAYERS.high))
+    """Layers of the encoder; of lstm and gru those before the pyramid."""
+    pyramid_layers: int = option(1, within=Range(0, LAYERS.high), architecture=RECURRENT)
+    """Layers after them that each halve the number of frames (Chan et al. 2016, section 3.1)."""
+    deltas: int = option(0, within=Range(0, 2))
+    """Derivatives in time that are added to the features: 0, 1 or 2."""
+    normalization: Literal["utterance", "corpus", "none"] = "utterance"
+    """Mean 0 and variance 1 of each feature: over each utterance, over the training corpus, or none."""
+    dropout: float = varies(0.3, transformer=0.1, within=RATE)
+    """Dropout rate, 0 to below 1."""
+    time_masks: int = option(2, within=COUNT)
+    """Blocks of time of each training sound that are masked (SpecAugment, Park et al. 2019); 0: none."""
+    longest_mask: int = option(40, within=COUNT)
+    """Frames of the longest of them; at most a fifth of the sound."""
+    feature_masks: int = option(2, within=COUNT)
+    """Blocks of features that are masked; 0: none."""
+    widest_mask: int = option(8, within=COUNT)
+    """Features of the widest of them."""
+    heads: int = option(4, within=HEADS, architecture="transformer")
+    """Query heads; a divisor of ``hidden``."""
+    position: Literal["sinusoidal", "rotary", "alibi", "t5", "shaw", "none"] = option(
+        "sinusoidal", architecture="transformer"
+    )
+    """Positions that are added (sinusoidal) or part of self-attention (rotary, alibi, t5, shaw); or none."""
+
+    def check(self) -> None:
+        super().check()
+        check_even(self)
+        if not self.encoder_layers + self.pyramids:
+            raise ArgumentError("encoder_layers and pyramid_layers must not both be 0")
+        if self.convolutions + self.pyramids > MOST_HALVINGS:
+            raise ArgumentError(
+                f"convolutions and pyramid_layers together must be at most {MOST_HALVINGS}: each halves the time"
+            )
+
+    @property
+    def pyramids(self) -> int:
+        """Layers of the pyramid; a Transformer has none."""
+        return self.pyramid_layers if self.architecture in RECURRENT else 0
+
+    @property
+    def reduction(self) -> int:
+        """Frames of an annotation."""
+        return 2 ** (self.convolutions + self.pyramids)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TranscriberConfig(SpeechEncoderConfig):
+    """The configuration of a `RecurrentTranscriber` or a `TransformerTranscriber`."""
+
+    target_vocabulary: int = from_data()
+    """Target tokens."""
+    decoder_layers: int = varies(1, transformer=2, within=LAYERS)
+    """Layers of the decoder."""
+    embedding: int = option(128, within=SIZE, architecture=RECURRENT)
+    """Features of an embedded token and of the readout; a transformer has ``hidden`` features everywhere."""
+    decoder_hidden: int = option(256, within=SIZE, architecture=RECURRENT)
+    """Features of a state of the decoder."""
+    score: Literal["location_aware", "additive", "dot", "scaled_dot", "general"] = option(
+        "location_aware", architecture=RECURRENT
+    )
+    """Score of the attention: location_aware, additive, dot, scaled_dot or general."""
+    score_features: int = option(128, within=SIZE, architecture=RECURRENT, score=("location_aware", "additive"))
+    """Units of the hidden layer of the score."""
+    location_channels: int = option(10, within=SIZE, architecture=RECURRENT, score="location_aware")
+    """Filters over the weights of the step before."""
+    location_width: int = option(31, within=SIZE, architecture=RECURRENT, score="location_aware")
+    """Annotations that each filter sees; odd."""
+    normalizer: Literal["softmax", "smoothing", "sparsemax", "entmax15"] = option("softmax", architecture=RECURRENT)
+    """Normalizer of the attention weights: softmax, smoothing (logistic functions instead of exponentials), sparsemax
+    or entmax15."""
+    ctc_weight: float = option(0.3, within=RATE)
+    """Weight of the loss of connectionist temporal classification beside that of the decoder, 0 to below 1 (Kim et al.
+    2017)."""
+    pad: int = from_data(0, low=0)
+    """Token that pads the rows of a batch."""
+    bos: int = from_data(1, low=0)
+    """Token that begins each target."""
+    eos: int = from_data(2, low=0)
+    """Token that ends each target."""
+
+    models: ClassVar[dict[str, str]] = {
+        **dict.fromkeys(RECURRENT, "regard.models.speech.transcriber:RecurrentTranscriber"),
+        "transformer": "regard.models.speech.transcriber:TransformerTranscriber",
+    }
+
+    def check(self) -> None:
+        super().check()
+        check_tokens(self)
+        if self.location_width % 2 == 0:
+            raise ArgumentError(f"location_width must be odd; it is {self.location_width}")
+        if (
+            self.architecture in RECURRENT
+            and self.score in ("dot", "scaled_dot")
+            and self.decoder_hidden != self.hidden
+        ):
+            raise ArgumentError(
+                f"decoder_hidden must be hidden, {self.hidden}, with score {self.score!r}; it is {self.decoder_hidden}"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class SoundClassifierConfig(PoolingConfig, SpeechEncoderConfig):
+    """The configuration of a `SoundClassifier`."""
+
+    labels: int = from_data()
+    """Labels."""
+
+    models: ClassVar[dict[str, str]] = dict.fromkeys(
+        (*RECURRENT, "transformer"), "regard.models.speech.sound_classifier:SoundClassifier"
+    )

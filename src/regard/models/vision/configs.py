@@ -1,0 +1,260 @@
+"""The configurations of models of images, which are the options of their tasks; this file imports no PyTorch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from regard.configuration import (
+    HEADS,
+    LAYERS,
+    RATE,
+    SIZE,
+    WEIGHT,
+    Configuration,
+    Range,
+    fill,
+    from_data,
+    option,
+    varies,
+)
+from regard.errors import ArgumentError
+from regard.models.configs import FEEDFORWARD, RECURRENT, TransformerOptions, check_heads, check_tokens
+
+GRIDS = ("cnn", *RECURRENT, "transformer")
+"""Architectures whose first part is the grid of a convolutional network."""
+
+PACKAGES = ("torchvision", "timm")
+"""Packages that have backbones."""
+
+MOST_SIDE = 4096
+"""Largest side of a patch, in pixels."""
+
+Gate = Literal["none", "se", "cbam"]
+
+
+def backbone_name(text: str) -> tuple[str, str]:
+    """Splits the package and the name of a network: ``("timm", "resnet18")`` for ``"timm:resnet18"``.
+
+    Raises:
+        ArgumentError: the text does not have this form.
+    """
+    package, _, name = text.partition(":")
+    if package not in PACKAGES or not name:
+        raise ArgumentError(f"backbone must be torchvision:NAME or timm:NAME; it is {text!r}")
+    return package, name
+
+
+@dataclass(frozen=True, kw_only=True)
+class GridConfig(Configuration):
+    """The configuration of a `GridEncoder`."""
+
+    image_height: int = from_data()
+    """Height of the images in pixels; without a backbone a multiple of the stride, ``patch · 2 ** (stages − 1)``."""
+    image_width: int = from_data()
+    """Width of the images in pixels."""
+    grid: int = option(256, within=SIZE, architecture=GRIDS, backbone="")
+    """Features of an annotation; each stage has twice as many as the one before."""
+    stages: int = option(3, within=Range(1, 8), architecture=GRIDS, backbone="")
+    """Stages of the convolutional network; each halves the grid."""
+    blocks: int = option(1, within=Range(0, LAYERS.high), architecture=GRIDS, backbone="")
+    """Residual blocks at each scale."""
+    gate: Gate = option("none", architecture=GRIDS, backbone="")
+    """Gate of each residual block: none, se (channels: squeeze-and-excitation) or cbam (channels and positions)."""
+    patch: int = option(0, within=Range(0, MOST_SIDE), backbone="")
+    """Pixels of a side of the patches that are read first; 0: those that give 8 × 8 cells, with three stages a 32nd of
+    the side of the images."""
+    backbone: str = option("", architecture=GRIDS)
+    """A network of another package instead: torchvision:NAME or timm:NAME, if it is installed. Default: none."""
+
+    first_grid: ClassVar[int] = 32
+    """Patches of a side, where ``patch`` is 0."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.patch and self.image_height is not None and not self.backbone:
+            fill(self, patch=max(1, self.image_height // self.first_grid))
+
+    def check(self) -> None:
+        super().check()
+        if self.backbone:
+            backbone_name(self.backbone)
+            return
+        if self.grid % 2 ** (self.stages - 1):
+            raise ArgumentError(
+                f"grid must be a multiple of 2 ** (stages − 1); it is {self.grid} with {self.stages} stages"
+            )
+        for name in ("image_height", "image_width"):
+            side, stride = getattr(self, name), self.stride
+            if side is not None and side % stride:
+                raise ArgumentError(f"{name} must be a multiple of {self.strided} = {stride}; it is {side}")
+
+    strided: ClassVar[str] = "patch · 2 ** (stages − 1)"
+
+    @property
+    def stride(self) -> int:
+        """Pixels of a side of a cell of the grid."""
+        patch = self.patch or max(1, (self.image_height or 0) // self.first_grid)
+        return patch * 2 ** (self.stages - 1)
+
+    @property
+    def channels(self) -> list[int]:
+        """Features of each stage."""
+        return [self.grid // 2 ** (self.stages - 1 - stage) for stage in range(self.stages)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageClassifierConfig(GridConfig):
+    """The configuration of an `ImageClassifier`."""
+
+    labels: int = from_data()
+    """Labels."""
+    architecture: Literal["vit", "cnn"] = "vit"
+    """What computes: vit (a Transformer on patches) or cnn (a residual convolutional network, or a backbone)."""
+    pooling: Literal["cls", "attention", "mean"] = varies("mean", vit="cls")
+    """What becomes of the annotations: cls (the output of a class token; vit only), attention (with a learned query) or
+    mean."""
+    pooling_heads: int = option(1, within=HEADS, pooling="attention")
+    """Learned queries."""
+    hidden: int = option(128, within=SIZE, architecture="vit")
+    """Features of a patch."""
+    layers: int = option(4, within=LAYERS, architecture="vit")
+    """Layers of the Transformer."""
+    heads: int = option(4, within=HEADS, architecture="vit")
+    """Query heads; a divisor of ``hidden``."""
+    feedforward: int = option(0, within=FEEDFORWARD, architecture="vit")
+    """Units of the hidden layer of the feedforward networks; 0: four times ``hidden``."""
+    dropout: float = option(0.1, within=RATE)
+    """Dropout rate, 0 to below 1."""
+
+    models: ClassVar[dict[str, str]] = dict.fromkeys(
+        ("vit", "cnn"), "regard.models.vision.image_classifier:ImageClassifier"
+    )
+
+    @property
+    def first_grid(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return 8 if self.architecture == "vit" else 32
+
+    @property
+    def strided(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return "patch" if self.architecture == "vit" else GridConfig.strided
+
+    @property
+    def stride(self) -> int:
+        return super().stride if self.architecture == "cnn" else super().stride // 2 ** (self.stages - 1)
+
+    def check(self) -> None:
+        super().check()
+        check_heads(self)
+        if self.architecture == "cnn" and self.pooling == "cls":
+            raise ArgumentError("pooling 'cls' has no meaning with architecture 'cnn', only with 'vit'")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CaptionerConfig(TransformerOptions, GridConfig):
+    """The configuration of a `RecurrentCaptioner` or a `TransformerCaptioner`."""
+
+    target_vocabulary: int = from_data()
+    """Tokens of the captions."""
+    architecture: Literal["lstm", "gru", "transformer"] = "lstm"
+    """What computes the decoder: lstm, gru or transformer."""
+    attention: Literal["none", "soft", "hard"] = option("soft", architecture=RECURRENT)
+    """Attention of the decoder: none (only the mean of the grid), soft or hard (Xu et al. 2015)."""
+    score: Literal["additive", "concat", "dot", "general", "scaled_dot"] = varies(
+        "additive", transformer="scaled_dot", needs={"attention": ("soft", "hard")}
+    )
+    """Score of the attention: additive (= concat), dot, general or scaled_dot."""
+    embedding: int = option(256, within=SIZE, architecture=RECURRENT)
+    """Features of an embedded token and of the readout; a transformer has ``hidden`` features everywhere."""
+    hidden: int = option(256, within=SIZE)
+    """Features of a state of the decoder."""
+    layers: int = varies(1, transformer=2, within=LAYERS)
+    """Layers of the decoder."""
+    readout: Literal["tanh", "maxout"] = option("tanh", architecture=RECURRENT)
+    """Layer between the decoder and the output matrix: tanh or maxout."""
+    gated: bool = option(True, architecture=RECURRENT, attention=("soft", "hard"))
+    """A number from 0 to 1 multiplies the context of each step (Xu et al. 2015, section 4.2.1)."""
+    query_token: bool = option(True, architecture=RECURRENT, attention=("soft", "hard"))
+    """The attention depends on the last word, too; --no-query-token: only on the state before it, as in the paper."""
+    doubly_stochastic: float = option(0.0, within=WEIGHT, architecture=RECURRENT, attention="soft")
+    """Weight of the term that makes the decoder attend to every part of the image (Xu et al. 2015, eq. 14)."""
+    hard_estimator: Literal["reinforce", "straight_through"] = option(
+        "reinforce", architecture=RECURRENT, attention="hard"
+    )
+    """Estimator of the gradient: reinforce or straight_through."""
+    entropy_weight: float = option(
+        0.01, within=WEIGHT, architecture=RECURRENT, attention="hard", hard_estimator="reinforce"
+    )
+    """Weight of the entropy bonus."""
+    normalizer: Literal["softmax", "sparsemax", "entmax15", "sigmoid"] = option("softmax", architecture="transformer")
+    """Normalizer of the attention weights: softmax, sparsemax, entmax15 or sigmoid."""
+    dropout: float = option(0.3, within=RATE)
+    """Dropout rate, 0 to below 1."""
+    tied: Literal["none", "target"] = "target"
+    """Embeddings that share their weights: none, or target (with the output matrix)."""
+    max_length: int = from_data(64)
+    """Position ``learned``: the longest caption, in tokens."""
+    pad: int = from_data(0, low=0)
+    """Token that pads the rows of a batch."""
+    bos: int = from_data(1, low=0)
+    """Token that begins each caption."""
+    eos: int = from_data(2, low=0)
+    """Token that ends each caption."""
+
+    models: ClassVar[dict[str, str]] = {
+        **dict.fromkeys(RECURRENT, "regard.models.vision.recurrent_captioner:RecurrentCaptioner"),
+        "transformer": "regard.models.vision.transformer_captioner:TransformerCaptioner",
+    }
+
+    def check(self) -> None:
+        super().check()
+        check_tokens(self)
+
+
+@dataclass(frozen=True)
+class SegmenterConfig(Configuration):
+    """The configuration of a `Segmenter`."""
+
+    classes: int = from_data()
+    """Classes of pixels."""
+    channels: int = option(24, within=Range(1, 4096))
+    """Channels of the encoder at half of the image's size; each halving doubles them."""
+    levels: int = option(4, within=Range(2, 6))
+    """Halvings of the image, 2 to 6."""
+    blocks: int = option(2, within=Range(0, 100))
+    """Residual blocks at each scale but the first."""
+    decoder_channels: int = option(32, within=Range(1, 4096))
+    """Channels of the decoder."""
+    gate: Gate = "se"
+    """Gate of each residual block: none, se (channels: squeeze-and-excitation) or cbam (channels and positions)."""
+    attention: Literal["none", "non_local", "dual"] = "dual"
+    """Attention of the decoder, over the whole image: none, non_local (positions) or dual (positions and channels, as
+    in DANet)."""
+    fusion: Literal["sum", "aff", "iaff"] = "aff"
+    """How the decoder takes in the encoder's maps: sum, aff (attentional feature fusion) or iaff (iterative)."""
+    fusion_norm: Literal["batch", "layer"] = "layer"
+    """Normalization of the global context of aff and iaff: batch (as in their paper, for large batches) or layer."""
+    dropout: float = option(0.1, within=RATE)
+    """Dropout rate of the channels before the last convolution, 0 to below 1."""
+
+    models: ClassVar[dict[str, str]] = {"": "regard.models.vision.segmenter:Segmenter"}
+
+    @property
+    def attends(self) -> bool:
+        """Whether there is attention of any kind."""
+        return (self.gate, self.attention, self.fusion) != ("none", "none", "sum")
+
+    @property
+    def stride(self) -> int:
+        """Side in pixels of a position of the smallest map."""
+        return 2**self.levels
+
+    @property
+    def attention_level(self) -> int:
+        """The level, from 0, whose positions attend to each other: an eighth of the size, or the smallest map."""
+        return min(3, self.levels) - 1
+
+    @property
+    def cell(self) -> int:
+        """Side in pixels of a position that attends."""
+        return 2 ** (self.attention_level + 1)

@@ -1,0 +1,196 @@
+"""The options of earlier versions, and those of other programs: what they are called here.
+
+One table serves the files of old runs (``config.yaml``, the header of a model, a file for ``--config``), whose fields
+get the names of today, and the command line, which suggests them. This file imports no PyTorch.
+"""
+
+import dataclasses
+import difflib
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from regard.configuration import Configuration, fill
+
+RENAMED: dict[str, tuple[str, ...]] = {
+    "architecture": ("encoder", "network", "model", "cell"),
+    "attention": ("context",),
+    "decoder_hidden": ("decoder_dim",),
+    "embedding": ("embedding_dim",),
+    "flip": ("mirror",),
+    "gate": ("weigh",),
+    "grid": ("grid_dim",),
+    "hidden": ("dim", "hidden_dim"),
+    "jitter": ("colour",),
+    "norm": ("norm_first",),
+    "rescale": ("zoom",),
+    "score_features": ("score_dim",),
+    "tied": ("tied_embeddings",),
+}
+"""Name of a field → its names in earlier versions. A configuration that still has such a field keeps it."""
+
+FOREIGN: dict[str, tuple[str, ...]] = {
+    "batch_size": ("tokens_per_batch",),
+    "tokens_per_batch": ("batch_size",),
+    "lr": ("learning_rate",),
+    "gpus": ("devices",),
+    "num_gpus": ("devices",),
+    "beam_size": ("beam",),
+    "num_beams": ("beam",),
+    "early_stopping": ("patience",),
+    "early_stopping_patience": ("patience",),
+    "audio_column": ("sound_column",),
+    "audio": ("sound_column",),
+    "source": ("source_column",),
+    "target": ("target_column",),
+    "label": ("label_column",),
+    "caption_column": ("text_column",),
+    "text_column": ("text_column", "article_column", "source_column"),
+    "label_column": ("label_column", "text_column"),
+    "image_size": ("image_size", "height"),
+    "output": ("run", "pictures", "masks"),
+    "output_dir": ("run", "pictures", "masks"),
+    "num_epochs": ("epochs",),
+    "max_epochs": ("epochs",),
+    "max_steps": ("epochs",),
+    "max_time": ("max_minutes",),
+    "warmup_steps": ("warmup",),
+    "lr_scheduler": ("schedule",),
+    "grad_clip": ("clip",),
+    "gradient_clip_val": ("clip",),
+    "max_grad_norm": ("clip",),
+    "num_layers": ("layers", "encoder_layers"),
+    "layers": ("encoder_layers",),
+    "encoder_layers": ("layers",),
+    "num_heads": ("heads",),
+    "nhead": ("heads",),
+    "hidden_size": ("hidden",),
+    "d_model": ("hidden",),
+    "ffn_dim": ("feedforward",),
+    "dim_feedforward": ("feedforward",),
+    "vocab_size": ("vocabulary",),
+    "max_len": ("max_length",),
+    "val": ("validation",),
+    "valid": ("validation",),
+    "train_data": ("train",),
+    "checkpoint": ("init_from",),
+    "pretrained": ("init_from", "backbone_weights"),
+}
+"""Field of another program, or of another task → what it may be called here; the first that a command has counts."""
+
+WRITTEN_ANEW = {
+    "--no-tied": "--tied none",
+    "--norm-first": "--norm pre",
+    "--no-norm-first": "--norm post",
+    "--attention transformer": "--architecture transformer",
+    "--architecture se": "--architecture cnn --gate se",
+    "--architecture cbam": "--architecture cnn --gate cbam",
+    "--architecture recurrent": "--architecture lstm",
+}
+"""An option of an earlier version, or an option with a value → what to write."""
+
+MOVED = {"backbone_weights": ("model", "training"), "freeze_backbone": ("model", "training")}
+"""Field → the sections of a run's configuration in which it was, and in which it is."""
+
+_FORMER = {former: name for name, formers in RENAMED.items() for former in formers}
+
+
+def unknown_name(what: str, name: str, known: Iterable[str], spell: Callable[[str], str] = repr) -> str:
+    """Returns a message about a field or an option that there is not, with what it may be called here.
+
+    Args:
+        what: ``"option"``.
+        name: the unknown field.
+        known: the fields that there are.
+        spell: writes the name of a field.
+    """
+    names = list(known)
+    if _FORMER.get(name) in names:
+        return f"{spell(name)} is now {spell(_FORMER[name])}"
+    return f"there is no {what} {spell(name)}{suggestion(name, names, spell)}"
+
+
+def suggestion(name: str, known: Iterable[str], spell: Callable[[str], str] = repr) -> str:
+    """Returns the end of a message about an unknown field: what it may be called here; arguments as `unknown_name`."""
+    names = list(known)
+    here = next((one for one in (_FORMER.get(name), *FOREIGN.get(name, ())) if one in names), None)
+    if here is not None:
+        return f"; here it is {spell(here)}"
+    nearest = difflib.get_close_matches(spell(name), map(spell, names), n=1)
+    return f"; did you mean {nearest[0]}?" if nearest else ""
+
+
+def upgraded(kind: Any, fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the fields of a configuration by their names of today.
+
+    Args:
+        kind: the configuration, a dataclass.
+        fields: what a file has: plain values, by names of this version or of an earlier one. They are not checked.
+    """
+    known = {field.name: field for field in dataclasses.fields(kind)}
+    renamed, has_old = dict[str, Any](), False
+    if {"dim", "hidden"} <= fields.keys():  # the sizes of a Transformer and of a recurrent network
+        fields = dict(fields)
+        other = "hidden" if "transformer" in (fields.get("model"), fields.get("architecture")) else "dim"
+        del fields[other]
+    for name, value in fields.items():
+        if name in known or _FORMER.get(name) not in known:
+            current = {name: value}
+        else:
+            current, has_old = _translated(_FORMER[name], value), True
+        if current.get("attention") == "transformer":
+            current, has_old = {"architecture": "transformer"}, True
+        if "tied" in current and isinstance(current["tied"], bool):
+            current, has_old = {"tied": "target" if current["tied"] else "none"}, True
+        for one, its_value in current.items():
+            if renamed.get(one) != "transformer":  # which had cells without a meaning
+                renamed[one] = its_value
+    return _meaningful(kind, renamed) if has_old else renamed
+
+
+def upgraded_sections(sections: dict[str, Any], kinds: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the sections of a run's configuration with the names of today.
+
+    Args:
+        sections: what a file has; those of ``kinds`` that it has are mappings of fields.
+        kinds: section → its dataclass.
+    """
+    sections = {name: dict(content) if isinstance(content, dict) else content for name, content in sections.items()}
+    if not all(isinstance(sections.get(name, {}), dict) for name in kinds):
+        return sections  # whose reader refuses it
+    known = {name: {field.name for field in dataclasses.fields(kind)} for name, kind in kinds.items()}
+    if "tensorboard" in sections.get("training", ()):  # version 0.1, which had no other logger
+        sections["training"]["logger"] = "tensorboard" if sections["training"].pop("tensorboard") else ""
+        if sections.get("model", {}).get("score") == "location":  # had 200 keys, whatever the length of the data
+            sections["model"] = {"max_source": 200, **sections["model"]}
+    for name, (old, new) in MOVED.items():
+        if name in sections.get(old, ()) and name not in known[old] and name in known[new]:
+            sections.setdefault(new, {})[name] = sections[old].pop(name)
+    return {name: upgraded(kinds[name], content) if name in kinds else content for name, content in sections.items()}
+
+
+def _translated(name: str, value: Any) -> dict[str, Any]:
+    if name == "architecture" and value in ("se", "cbam"):
+        return {"architecture": "cnn", "gate": value}
+    if name == "architecture" and value == "recurrent":
+        return {}
+    if name == "norm" and isinstance(value, bool):
+        return {"norm": "pre" if value else "post"}
+    return {name: value}
+
+
+def _meaningful(kind: Any, fields: dict[str, Any]) -> dict[str, Any]:
+    """Returns the fields without those that have no meaning beside the others, which earlier versions accepted."""
+    if not issubclass(kind, Configuration):
+        return fields
+    probe = object.__new__(kind)
+    for field in dataclasses.fields(kind):
+        fill(probe, **{field.name: fields.get(field.name, field.default)})
+    for field in dataclasses.fields(kind):
+        if getattr(probe, field.name) is None:
+            fill(probe, **{field.name: probe.usual(field)})
+    unknown = fields.keys() - {field.name for field in dataclasses.fields(kind)}
+    return {
+        field.name: fields[field.name]
+        for field in dataclasses.fields(kind)
+        if field.name in fields and probe.unmet_need(field) is None
+    } | {name: fields[name] for name in unknown}
