@@ -11,7 +11,7 @@ import regard
 from regard.errors import ArgumentError, DataError, KindError, RunError
 
 SHORT = {"epochs": 2, "threads": 1, "quiet": True, "accelerator": "cpu"}
-CLASSIFY = {**SHORT, "encoder": "none", "embedding": 8, "learning_rate": 0.05, "batch_size": 8}
+CLASSIFY = {**SHORT, "architecture": "none", "embedding": 8, "learning_rate": 0.05, "batch_size": 8}
 TEXTS, LABELS = ["good film", "bad film"] * 15, [1, 0] * 15
 RECORDS = [{"text": text, "label": label} for text, label in zip(TEXTS, LABELS, strict=True)]
 
@@ -97,7 +97,7 @@ TASKS = {
     "summarize": ((["a b c d"] * 12, ["a b"] * 12), "a b c d", TEXT),
     "language": (["the cat sat on the mat. " * 20] * 2, "the",
                  {"tokenizer": "char", "context": 13, "layers": 1, "hidden": 8, "heads": 2, "batch_size": 4}),
-    "images": ((PIXELS, CLASSES), PIXELS[0], {"network": "cnn", "image_size": 16, "stages": 1, "batch_size": 4}),
+    "images": ((PIXELS, CLASSES), PIXELS[0], {"architecture": "cnn", "image_size": 16, "stages": 1, "batch_size": 4}),
     "caption": ((PIXELS, [["all dark", "no light"], "all light"] * 6), PIXELS[0],
                 {"image_size": 16, "stages": 1, "embedding": 6, "hidden": 8, "batch_size": 4}),
     "segment": (list(zip(PIXELS, [np.eye(16, dtype=np.uint8)] * 12, strict=True)), PIXELS[0],

@@ -60,14 +60,15 @@ def store(task: Task, data: Any, path: Path, name: str, options: Mapping[str, An
 
 def stored_columns(task: Task, options: Mapping[str, Any]) -> tuple[str, ...]:
     """The names of the columns of the input and of what is predicted; one name: the task reads running text."""
-    kind = task.data_config
-    names = getattr(kind, "columns", ())
-    if names:
-        return tuple(options.get(name) or getattr(kind, name, None) or name.removesuffix("_column") for name in names)
     given = getattr(task, "input", None)
     if given is None:
         raise ArgumentError(f"the task {task.name!r} reads files; give paths")
-    return given.stored_columns
+    kind, columns = task.data_config, given.stored_columns
+    names = getattr(kind, "columns", ()) or (None,) * len(columns)
+    return tuple(
+        (name and (options.get(name) or getattr(kind, name, None))) or column
+        for name, column in zip(names, columns, strict=True)
+    )
 
 
 @contextmanager

@@ -6,16 +6,17 @@ import shutil
 import tempfile
 import weakref
 from collections.abc import Iterable, Mapping
-from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from regard.errors import UnknownNameError
+from regard.configuration import option_fields
+from regard.errors import ArgumentError
+from regard.old_names import unknown_name
 from regard.tasks import registry
 from regard.tasks.stored_data import store, stored_names
+from regard.training.config import RunConfig, section_kinds
 
 if TYPE_CHECKING:
-    from regard.training.config import RunConfig
     from regard.training.task import Task, Trained
 
 PARTS = ("train", "validation", "test")
@@ -104,30 +105,26 @@ def train(
 
 
 def check_options(task: Task, options: Iterable[str]) -> None:
-    """Raise UnknownNameError if the task has no such option."""
-    known = [field.name for kind in _kinds(task).values() for field in fields(kind)]
+    """Raise ArgumentError if the task has no such option."""
+    known = [field.name for kind in section_kinds(task).values() for field in option_fields(kind)]
     for name in options:
         if name not in known:
-            raise UnknownNameError("option", name, known)
+            raise ArgumentError(unknown_name("option", name, known))
 
 
 def configuration(task: Task, options: Mapping[str, Any]) -> RunConfig[Any, Any, Any]:
     """The configuration of a run with these options, whose names are those of the fields of its sections.
 
     Raises:
-        ArgumentError: an option is out of its range.
+        ArgumentError: an option is out of its range, or options contradict each other.
     """
-    from regard.training.config import RunConfig
-
     sections = {
-        section: kind(**{field.name: options[field.name] for field in fields(kind) if field.name in options})
-        for section, kind in _kinds(task).items()
+        section: kind(**{field.name: options[field.name] for field in option_fields(kind) if field.name in options})
+        for section, kind in section_kinds(task).items()
     }
-    return RunConfig(task.name, **sections)
-
-
-def _kinds(task: Task) -> dict[str, type[Any]]:
-    return {"data": task.data_config, "model": task.model_config, "training": task.training_config}
+    config = RunConfig(task.name, **sections)
+    task.check_run(config)
+    return config
 
 
 def _remove(folder: str) -> None:
