@@ -78,10 +78,14 @@ def evaluate_run(
         options: the options that the user typed, by the names of the fields of the task's ``evaluation_config``.
         device: PyTorch device of the model.
     """
+    from regard.training.model_card import write_card
+
     with options_named({"device": "--device", **options_of(task.evaluation_config)}):
         trained = task.load(folder, device)
         evaluation = trained.evaluate_with(data, task.evaluation_config(**options))
     files = evaluation.write(folder, name)
+    if (card := write_card(task, folder, name)) is not None:
+        files = [*files, card]
     print("\n".join(evaluation.lines()))
     print("results: " + " · ".join(map(str, files)))
 

@@ -18,9 +18,9 @@ SECTIONS = ("data", "model", "training")
 
 RESUMABLE = (
     "epochs", "max_minutes", "patience", "checkpoint_minutes", "checkpoint_steps", "threads", "accelerator", "devices",
-    "strategy", "logger", "test",
+    "strategy", "logger", "test", "license",
 )  # fmt: skip
-"""Fields that may change with ``--resume``: the length of the run, the machine, and the test data."""
+"""Fields that may change with ``--resume``: the length of the run, the machine, the test data, and the licence."""
 
 MOST_BYTES = 200
 """Longest name in bytes of UTF-8: file systems accept 255, and some files get a suffix."""

@@ -344,6 +344,7 @@ class ClassifyTask(LabelTask):
     """Telling the labels of texts."""
 
     name = "classify"
+    hub_task = "text-classification"
     summary = "Tell the label of a text: a recurrent network or a Transformer, with attention pooling."
     input = LabelledTexts(Generated(_write_reviews, validation=500, test=1000, columns=("text", "label")))
     input_hint = "A text to classify"

@@ -268,6 +268,7 @@ class LanguageTask(NextTokenTask):
     """Modelling running text."""
 
     name = "language"
+    hub_task = "text-generation"
     summary = "Predict the next token of running text: a decoder-only Transformer."
     input = RunningText(Generated(_write_text, validation=1000, test=1000, suffix=".txt", columns=()))
     input_hint = "The beginning of a text"

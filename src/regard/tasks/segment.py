@@ -516,6 +516,7 @@ class SegmentTask(MaskTask):
     """Telling the class of each pixel of images."""
 
     name = "segment"
+    hub_task = "image-segmentation"
     summary = "Tell the class of each pixel: a small network with channel, position and fusion attention."
     input = MaskedImages(Generated(_write_streets, validation=60, test=100))
     input_hint = "An image to segment"

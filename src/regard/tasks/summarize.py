@@ -646,6 +646,7 @@ class SummarizeTask(TextTask):
     """Summarizing text."""
 
     name = "summarize"
+    hub_task = "summarization"
     summary = "Summarize text: a recurrent network or a Transformer that can copy words of the article."
     input = Articles(Generated(_write_articles, validation=500, test=1000), examples="articles")
     input_hint = "An article to summarize"

@@ -473,6 +473,7 @@ class TranslateTask(TextTask):
     """Translating text."""
 
     name = "translate"
+    hub_task = "translation"
     summary = "Translate text: a Transformer, or a recurrent translator with or without attention."
     input = TranslationPairs(Generated(_write_corpus, validation=500, test=1000, columns=("english", "spanish")))
     input_hint = "A sentence to translate"

@@ -9,6 +9,7 @@ import torch
 from regard.errors import RegardError, RunError
 from regard.kernels.availability import kernels_awaited
 from regard.training.config import RunConfig, TrainingConfig
+from regard.training.model_card import hardware_kind, record_training, write_card
 from regard.training.processes import is_first_process, make_fabric
 from regard.training.progress import Progress
 from regard.training.randomness import seed_step
@@ -84,7 +85,10 @@ def train(
                 folder.manifest.verify_all()
             folder.manifest.record_data(task.data_files(folder, config), allow_changed=allow_changed_data)
             trained = _train(task, config, folder, fabric, resume, reporter)
-            return dataclasses.replace(trained, folder=session.complete()) if trained.progress.finished else trained
+            if trained.progress.finished:
+                trained = dataclasses.replace(trained, folder=session.complete())
+            _write_card(task, trained.folder, reporter)
+            return trained
     finally:
         if torch.distributed.is_initialized() and not joined_before:
             torch.distributed.destroy_process_group()  # its threads can block the end of the interpreter
@@ -135,7 +139,19 @@ def _train(
             reporter.print_line(f"resuming from {path}")
     over = checkpoint is not None and bool(loop.reason_to_end())
     del checkpoint  # as large as the model and its optimizer
-    return TrainedRun(folder, loop.progress, 0 if over else loop.run(), parameters)
+    interrupted = 0 if over else loop.run()
+    if first:
+        hardware = hardware_kind(fabric.device, fabric.world_size)
+        record_training(folder, experiment, loop.progress, loop.batches, parameters, hardware)
+    return TrainedRun(folder, loop.progress, interrupted, parameters)
+
+
+def _write_card(task: Task, folder: RunFolder, reporter: Reporter) -> None:
+    try:
+        if write_card(task, folder) is None and folder.model.is_file():
+            reporter.print_line(f"{folder.path} has a README.md that regard did not write; it stays as it is")
+    except RegardError as error:  # the training is complete without its card
+        reporter.print_line(f"the model card was not written: {error}")
 
 
 def _set_threads(training: TrainingConfig) -> None:

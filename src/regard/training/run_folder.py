@@ -25,9 +25,11 @@ class RunFolder:
 
     ::
 
+        README.md               the model card                        (Markdown, YAML)
         config.yaml             the configuration                     (YAML)
         model.safetensors       the best model                        (safetensors)
         metrics.csv             one row for each validation
+        training.json           sizes and length of the training      (JSON)
         samples.jsonl           what the model makes of a few inputs, at each validation
         checkpoints/            the last two checkpoints, to resume from (tensors and plain values)
         pictures/               curves, and what else the task draws
