@@ -29,7 +29,7 @@ class Machine:
     """Name of the results in the run folder. Default: that of the data."""
 
 
-Run = Annotated[Path, Parameter(help="Run folder, e.g. runs/translate-bahdanau.")]
+Run = Annotated[str, Parameter(help="Run folder, e.g. runs/translate-bahdanau, or hf://OWNER/NAME on the hub.")]
 Data = Annotated[str, Parameter(help="A data set, in any form that the task's training accepts.")]
 
 
@@ -54,7 +54,7 @@ def make_command(task: "Task") -> Callable[..., None]:
     return command
 
 
-def _evaluate(task: "Task", run: Path, data: str, machine: Machine, options: dict[str, Any]) -> None:
+def _evaluate(task: "Task", run: str, data: str, machine: Machine, options: dict[str, Any]) -> None:
     from regard.cli.run_configuration import check_name
     from regard.training.run_folder import RunFolder
 

@@ -54,7 +54,8 @@ class TrainingConfig:
     seed: int = 1
     """Seed of the initial weights, the order of the batches and dropout."""
     init_from: str | None = None
-    """Run folder of a trained model whose weights and tokenizers this run starts from. Default: random weights."""
+    """Run folder (or hf://OWNER/NAME) of a trained model whose weights and tokenizers this run starts from. Default:
+    random weights."""
     license: str = ""
     """Licence of the model, for its model card: an identifier of the Hugging Face hub, such as apache-2.0 or cc-by-4.0,
     or the name of another licence. Default: none is stated."""

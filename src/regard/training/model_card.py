@@ -176,14 +176,24 @@ def write_card(task: "Task", folder: "RunFolder", evaluation: str | None = None)
     return path
 
 
+def is_card(path: Path) -> bool:
+    """Whether a file is a card that regard wrote, edited or not."""
+    return _seal(path) is not None
+
+
 def is_own_card(path: Path) -> bool:
     """Whether a file is a card that regard wrote, and that has not been edited since."""
+    return _seal(path) is True
+
+
+def _seal(path: Path) -> bool | None:
+    """Whether the checksum of a card is right; None: the file has none, or cannot be read."""
     try:
         content = read_bytes(path, LARGEST_RECORD)
     except OSError:
-        return False
+        return None
     seal = _SEAL.search(content)
-    return seal is not None and hashlib.sha256(content[: seal.start()]).hexdigest().encode() == seal[1]
+    return None if seal is None else hashlib.sha256(content[: seal.start()]).hexdigest().encode() == seal[1]
 
 
 def card(task: "Task", folder: "RunFolder", address: str | None = None) -> bytes:
@@ -196,7 +206,7 @@ def card(task: "Task", folder: "RunFolder", address: str | None = None) -> bytes
     """
     config, facts = folder.read_config(task), TrainingFacts.read(folder) or TrainingFacts()
     address = address or folder.path.name
-    results = _validation(task, folder, config, facts) + _evaluations(task, folder, facts)
+    results = _validation(task, folder, config, facts) + _evaluations(task, folder)
     name = visible(address.removeprefix("hf://").rpartition("/")[2])
     lines = [
         *("---", yaml_text(_front_matter(task, config, name, results)).rstrip("\n"), "---", ""),
@@ -365,19 +375,33 @@ def _validation(
     return _results(task, data, "validation", values)
 
 
-def _evaluations(task: "Task", folder: "RunFolder", facts: TrainingFacts) -> list[_Result]:
-    current = _model_sum(folder) if facts.evaluations else ""
+def _evaluations(task: "Task", folder: "RunFolder") -> list[_Result]:
     results = []
-    for name in sorted(name for name, model in facts.evaluations.items() if model == current):
-        path = folder.file(f"evaluation-{name}.json")
-        try:
-            content = json.loads(read_text(path, LARGEST_TEXT))
-        except (OSError, ValueError, RecursionError):  # it was deleted or damaged; the card says nothing about it
-            continue
+    for path in current_evaluations(folder):
+        name = path.stem.removeprefix("evaluation-")
+        content = json.loads(read_text(path, LARGEST_TEXT))
         if isinstance(content, dict):
             data = content.get("data")
             results += _results(task, public_name(data) if isinstance(data, str) else name, name, content)
     return results
+
+
+def current_evaluations(folder: "RunFolder") -> list[Path]:
+    """Returns the evaluations of the best model of a run; those of a model before it are left out."""
+    facts = TrainingFacts.read(folder)
+    if facts is None or not facts.evaluations:
+        return []
+    current = _model_sum(folder)
+    paths = [folder.file(f"evaluation-{name}.json") for name, model in facts.evaluations.items() if model == current]
+    return [path for path in sorted(paths) if _is_json(path)]
+
+
+def _is_json(path: Path) -> bool:
+    try:
+        json.loads(read_text(path, LARGEST_TEXT))
+    except (OSError, ValueError, RecursionError):  # it was deleted or damaged
+        return False
+    return True
 
 
 def _results(task: "Task", data: str, part: str, values: Mapping[str, Any]) -> list[_Result]:
