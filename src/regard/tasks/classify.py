@@ -20,6 +20,7 @@ from regard.tasks.options import (
     BatchOptions,
     EvaluationOptions,
     Position,
+    WordVectorOptions,
     check_even,
     check_heads,
     model_fields,
@@ -48,7 +49,7 @@ DECIDING_COLUMN = "deciding"
 
 
 @dataclass(frozen=True)
-class DataConfig(LabelledTextOptions):
+class DataConfig(WordVectorOptions, LabelledTextOptions):
     """The data of a run, and how it is split into tokens."""
 
     default_bundled = 10_000
@@ -357,6 +358,11 @@ class ClassifyTask(LabelTask):
     variant = ("model", "encoder")
     picture_prefix = "words"
     lack = "which does not classify texts"
+
+    def word_embeddings(self, run: Any, model: Any) -> tuple[list[Any], str]:
+        transformer = run.model.encoder == "transformer"
+        embedding = getattr(model.input, "embedding", model.input) if model.input else model.encoder.embedding
+        return [embedding], "hidden" if transformer else "embedding"
 
     def build_model(self, run: Any, files: Mapping[str, Any], train: Any) -> Any:
         from regard.models.text_classifier import TextClassifier, TextClassifierConfig

@@ -24,6 +24,7 @@ from regard.tasks.options import (
     DataOptions,
     Normalizer,
     Position,
+    WordVectorOptions,
     check_heads,
     model_fields,
 )
@@ -51,7 +52,7 @@ EvaluationConfig = TextLossOptions
 
 
 @dataclass(frozen=True)
-class DataConfig(DataOptions):
+class DataConfig(WordVectorOptions, DataOptions):
     """The text of a run, and how it is split into tokens."""
 
     train: str | None = None
@@ -282,6 +283,9 @@ class LanguageTask(NextTokenTask):
 
     def learn(self, run: Any, folder: RunFolder, rows: Any, held_out: Any) -> dict[str, Any]:
         return self.input.learn(run, folder, rows)
+
+    def word_embeddings(self, run: Any, model: Any) -> tuple[list[Any], str]:
+        return [model.input.embedding], "hidden"
 
     def build_model(self, run: Any, files: Mapping[str, Any], train: Any) -> Any:
         from regard.models.language_model import LanguageModel, LanguageModelConfig

@@ -20,6 +20,7 @@ from regard.tasks.options import (
     EvaluationOptions,
     SearchOptions,
     TokenOptions,
+    WordVectorOptions,
     changed_fields,
     check_even,
     check_heads,
@@ -61,7 +62,7 @@ TRANSFORMER_ONLY = ("dim", "heads", "feedforward", "position", "norm_first", "fe
 
 
 @dataclass(frozen=True)
-class DataConfig(TokenOptions):
+class DataConfig(WordVectorOptions, TokenOptions):
     """The data of a run, and how it is split into tokens."""
 
     train: str | None = None
@@ -682,6 +683,12 @@ class SummarizeTask(TextTask):
     def forbidden(self, run: Any, files: Mapping[str, Any]) -> tuple[int, ...]:
         # With copying, a word that the model does not know is one of the article's.
         return (files["tokenizer"].UNK,) if run.model.copy else ()
+
+    def word_embeddings(self, run: Any, model: Any) -> tuple[list[Any], str]:
+        # Articles and summaries have one vocabulary.
+        if run.model.model == "transformer":
+            return [model.translator.source_input.embedding, model.target_embedding], "dim"
+        return [model.translator.encoder.embedding, model.target_embedding], "embedding"
 
     def build_model(self, run: Any, files: Mapping[str, Any], train: Any) -> Any:
         from regard.models.recurrent_pointer_generator import RecurrentPointerConfig, RecurrentPointerGenerator

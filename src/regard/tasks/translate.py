@@ -19,6 +19,7 @@ from regard.tasks.options import (
     Position,
     SearchOptions,
     TokenOptions,
+    WordVectorOptions,
     check_even,
     check_heads,
     check_meaning,
@@ -57,7 +58,7 @@ MOST_TYPED = 400
 
 
 @dataclass(frozen=True)
-class DataConfig(TokenOptions):
+class DataConfig(WordVectorOptions, TokenOptions):
     """The data of a run, and how it is split into tokens."""
 
     train: str | None = None
@@ -523,6 +524,11 @@ class TranslateTask(TextTask):
     def scores(self, texts: Sequence[str], references: Sequence[Sequence[str]]) -> dict[str, float]:
         scores = text_scores(texts, [text for (text,) in references])
         return {"bleu": scores.bleu, "chrf": scores.chrf}
+
+    def word_embeddings(self, run: Any, model: Any) -> tuple[list[Any], str]:
+        if run.model.attention == "transformer":
+            return [model.source_input.embedding], "hidden"
+        return [model.encoder.embedding], "embedding"
 
     def build_model(self, run: Any, files: Mapping[str, Any], train: Any) -> Any:
         from regard.models.recurrent_translator import RecurrentTranslator, TranslatorConfig
