@@ -47,6 +47,9 @@ class RunOptions:
     """Print the configuration that would run, as YAML for --config, and stop."""
     dry_run: bool = False
     """Check everything, print sizes, memory and the time of an epoch, and stop; writes nothing."""
+    find_lr: bool = False
+    """Find a learning rate: train about a hundred steps with growing rates, print the one at which the loss falls
+    fastest, save a picture in the folder of the runs, and stop."""
     tensorboard: bool = False
     """The same as --logger tensorboard."""
 

@@ -109,14 +109,14 @@ def _train(
     training, first = config.training, is_first_process()
     path = last_checkpoint(folder) if resume else None
     checkpoint = load_checkpoint(path, folder.manifest) if path else None
-    initial = _initial_run(task, training.init_from) if training.init_from is not None and not path else None
+    initial = initial_run(task, training.init_from) if training.init_from is not None and not path else None
     if first:
         fabric.loggers.extend(make_loggers(training.loggers, folder))
     seed_step(training.seed, -1)
     experiment = task.prepare(config, folder)
     parameters = sum(parameter.numel() for parameter in experiment.model.parameters())
     if initial:
-        _copy_weights(initial, experiment)
+        copy_weights(initial, experiment)
     if first:
         folder.manifest.record(folder.file(name) for name in task.files)
         require_space(folder.path, experiment.model)
@@ -159,8 +159,12 @@ def _set_threads(training: TrainingConfig) -> None:
         torch.set_num_threads(training.threads)
 
 
-def _initial_run(task: Task, path: str) -> RunFolder:
-    """Returns the run of ``init_from``, which is checked before anything is made from it."""
+def initial_run(task: Task, path: str) -> RunFolder:
+    """Returns the run of ``init_from``, which is checked before anything is made from it.
+
+    Raises:
+        RunError: there is no such run, it has no model, or it is one of another task.
+    """
     folder = RunFolder.open(path)
     if (other := folder.read_sections()["task"]) != task.name:
         raise RunError(
@@ -170,7 +174,12 @@ def _initial_run(task: Task, path: str) -> RunFolder:
     return folder
 
 
-def _copy_weights(initial: RunFolder, experiment: Experiment) -> None:
+def copy_weights(initial: RunFolder, experiment: Experiment) -> None:
+    """Copy the weights of the model of ``init_from``.
+
+    Raises:
+        RunError: they do not fit the model.
+    """
     from regard.models.checkpoint import load_weights
 
     try:
