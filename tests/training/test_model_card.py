@@ -9,7 +9,7 @@ import yaml
 from huggingface_hub import ModelCard
 from markdown_it import MarkdownIt
 
-from regard.errors import RunError
+from regard.errors import ArgumentError, RunError
 from regard.tasks import registry
 from regard.training.model_card import CARD, FACTS, TrainingFacts, card, is_own_card, public_name, visible, write_card
 from regard.training.run_folder import RunFolder
@@ -171,3 +171,9 @@ def test_the_card_of_a_run_that_replaces_another_has_its_name(tiny, train, made,
 
 def test_every_task_has_a_name_on_the_hub():
     assert all(registry.find(name).hub_task for name in registry.BUILT_IN)
+
+
+@pytest.mark.parametrize("license", ["", " ", "a\nb", "x" * 101])
+def test_a_licence_is_a_name(license):
+    with pytest.raises(ArgumentError, match="license must be a name"):
+        TASK.training_config(license=license)

@@ -243,7 +243,7 @@ def _front_matter(task: "Task", config: RunConfig[Any, Any, Any], name: str, res
     if task.hub_task:
         content["pipeline_tag"] = task.hub_task
     content["tags"] = ["regard", "attention", *dict.fromkeys(filter(None, (task.name, task.hub_task)))]
-    if license := visible(config.training.license):
+    if license := visible(config.training.license or ""):
         known = license.lower() in LICENSES
         content |= {"license": license.lower()} if known else {"license": "other", "license_name": license}
     base = config.training.init_from or ""
