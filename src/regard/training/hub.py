@@ -13,6 +13,7 @@ import json
 import os
 import re
 import shutil
+import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -129,12 +130,17 @@ def _manifest(path: Path, address: HubAddress) -> Manifest:
 
 
 def _snapshot(address: HubAddress, patterns: Sequence[str]) -> Path:
+    hub = _library()
+
+    class Bar(hub.utils.tqdm):
+        """A progress bar that is drawn in a terminal only."""
+
+        def __init__(self, *arguments: Any, **options: Any):
+            super().__init__(*arguments, **{**options, "disable": options.get("disable") or not sys.stderr.isatty()})
+
     with _explained(str(address)):
-        return Path(
-            _library().snapshot_download(
-                address.repository, revision=address.revision, allow_patterns=list(patterns), library_name="regard"
-            )
-        )
+        options = {"allow_patterns": list(patterns), "library_name": "regard", "tqdm_class": Bar}
+        return Path(hub.snapshot_download(address.repository, revision=address.revision, **options))
 
 
 def _run_folder(snapshot: Path, storage: Path, folder: Path) -> Path:
@@ -230,7 +236,7 @@ def published_files(
         RunError: a file is missing, or has changed.
     """
     manifest = folder.manifest.read()
-    names = [name for name in task.files if name.partition("/")[0] != "corpus"]
+    names = [name for name in task.files if name.partition("/")[0] != "corpus"]  # the generated data are not needed
     folder.require(*(folder.file(name) for name in names))
     names = ["model.safetensors", *names]
     if checkpoints:
