@@ -24,6 +24,7 @@ BASES = {
     "train segment": "train segment --bundled 30",
     "evaluate": "evaluate {run} {data}",
     "predict": "predict {run} a",
+    "push": "push {run} alice/x",
     "view": "view {run} a -o {folder}/a.html",
     "serve": "serve {run} --port 0",
     "bench": "bench --list",

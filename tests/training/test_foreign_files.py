@@ -14,6 +14,7 @@ from regard.tasks.trained_run import draw_figures
 from regard.tasks.translate import Translation
 from regard.training.checkpoints import list_checkpoints, prune_checkpoints
 from regard.training.loggers import make_loggers
+from regard.training.model_card import write_card
 from regard.training.run_folder import RunFolder
 from regard.training.run_lock import RunLock
 from regard.training.run_replacement import FILES_OF_EVERY_RUN, remove_own_files
@@ -81,6 +82,7 @@ def uses(run):
         lambda: folder.write_samples(folder.read_samples()),
         lambda: RunLock(run).acquire().release(),
         lambda: Numbers().write(folder, "test"),
+        lambda: write_card(task, folder, "test"),
         lambda: folder.file("evaluation-test.txt"),
         lambda: folder.draw_curves({"val_bleu": "BLEU"}),
         lambda: folder.manifest.record_data({"test": [bundled_path(folder, "test")]}),

@@ -21,6 +21,7 @@ COMMANDS = {
     "train": "app",
     "evaluate": "make_command",
     "predict": "make_command",
+    "push": "command",
     "view": "command",
     "serve": "command",
     "bench": "command",
@@ -66,12 +67,13 @@ def build(arguments: Sequence[str]) -> App:
 
 
 def _task_of(arguments: Sequence[str]) -> "Task":
-    """Returns the task of the run folder among the arguments, or the task of translation if there is none."""
+    """Returns the task of the run among the arguments, or the task of translation if there is none."""
     from regard.tasks import registry
+    from regard.training.hub import is_hub_address
     from regard.training.run_folder import RunFolder
 
     for argument in arguments[1:]:
-        if (Path(argument) / "config.yaml").is_file():
+        if is_hub_address(argument) or (Path(argument) / "config.yaml").is_file():
             return registry.of_run(RunFolder.open(argument))
     return registry.find("translate")
 

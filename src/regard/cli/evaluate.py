@@ -29,7 +29,7 @@ class Machine:
     """Name of the results in the run folder. Default: that of the data."""
 
 
-Run = Annotated[Path, Parameter(help="Run folder, e.g. runs/translate-bahdanau.")]
+Run = Annotated[str, Parameter(help="Run folder, e.g. runs/translate-bahdanau, or hf://OWNER/NAME on the hub.")]
 Data = Annotated[str, Parameter(help="A data set, in any form that the task's training accepts.")]
 
 
@@ -54,7 +54,7 @@ def make_command(task: "Task") -> Callable[..., None]:
     return command
 
 
-def _evaluate(task: "Task", run: Path, data: str, machine: Machine, options: dict[str, Any]) -> None:
+def _evaluate(task: "Task", run: str, data: str, machine: Machine, options: dict[str, Any]) -> None:
     from regard.cli.run_configuration import check_name
     from regard.training.run_folder import RunFolder
 
@@ -78,10 +78,14 @@ def evaluate_run(
         options: the options that the user typed, by the names of the fields of the task's ``evaluation_config``.
         device: PyTorch device of the model.
     """
+    from regard.training.model_card import write_card
+
     with options_named({"device": "--device", **options_of(task.evaluation_config)}):
         trained = task.load(folder, device)
         evaluation = trained.evaluate_with(data, task.evaluation_config(**options))
     files = evaluation.write(folder, name)
+    if (card := write_card(task, folder, name)) is not None:
+        files = [*files, card]
     print("\n".join(evaluation.lines()))
     print("results: " + " · ".join(map(str, files)))
 

@@ -44,7 +44,7 @@ class Inputs:
     """cpu, cuda, cuda:1, mps, ..."""
 
 
-Run = Annotated[Path, Parameter(help="Run folder, e.g. runs/translate-bahdanau.")]
+Run = Annotated[str, Parameter(help="Run folder, e.g. runs/translate-bahdanau, or hf://OWNER/NAME on the hub.")]
 Sentences = Annotated[
     list[str] | None, Parameter(help="Inputs, e.g. sentences. Default: the lines of --file or of standard input.")
 ]
@@ -73,7 +73,7 @@ def make_command(task: "Task") -> Callable[..., None]:
     return command
 
 
-def _predict(task: "Task", run: Path, sentences: list[str] | None, inputs: Inputs, fields: dict[str, Any]) -> None:
+def _predict(task: "Task", run: str, sentences: list[str] | None, inputs: Inputs, fields: dict[str, Any]) -> None:
     from regard.training.run_folder import RunFolder
 
     use_threads(inputs.threads)

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 RESUMABLE = (
     "epochs", "max_minutes", "patience", "checkpoint_minutes", "checkpoint_steps", "threads", "accelerator", "devices",
-    "strategy", "logger", "test",
+    "strategy", "logger", "test", "license",
 )  # fmt: skip
-"""Fields that may change with ``--resume``: the length of the run, the machine, and the test data."""
+"""Fields that may change with ``--resume``: the length of the run, the machine, the test data, and the licence."""
 
 MOST_BYTES = 200
 """Longest name in bytes of UTF-8: file systems accept 255, and some files get a suffix."""
@@ -46,6 +46,9 @@ class RunOptions:
     """Print the configuration that would run, as YAML for --config, and stop."""
     dry_run: bool = False
     """Check everything, print sizes, memory and the time of an epoch, and stop; writes nothing."""
+    find_lr: bool = False
+    """Find a learning rate: train about a hundred steps with growing rates, print the one at which the loss falls
+    fastest, save a picture in the folder of the runs, and stop."""
     tensorboard: bool = False
     """The same as --logger tensorboard."""
 

@@ -14,7 +14,8 @@ PORT = 8765
 Models = Annotated[
     list[str],
     Parameter(
-        help="Run folders, or folders of Hugging Face models on this machine; several are compared.", negative=()
+        help="Run folders, hf://OWNER/NAME of runs, or folders of Hugging Face models; several are compared.",
+        negative=(),
     ),
 ]
 Port = Annotated[int, Parameter(validator=between(0, 65535), help="Port on this machine; 0: any that is free.")]

@@ -1,13 +1,15 @@
 """Implements ``regard train TASK``, which starts, resumes, prints or checks a run."""
 
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from regard.cli.option_errors import options_named
 from regard.cli.run_configuration import RunOptions, all_options, as_yaml, check_name, compose_config, resume_config
-from regard.errors import ArgumentError
+from regard.errors import ArgumentError, RunError
 
 if TYPE_CHECKING:
+    from regard.training.config import RunConfig
     from regard.training.run import TrainedRun
     from regard.training.task import Task
 
@@ -23,6 +25,8 @@ def train_task(task: "Task", options: RunOptions, fields: dict[str, Any]) -> Non
     if options.tensorboard:
         names = [name.strip() for name in fields.get("logger", "").split(",") if name.strip()]
         fields = {**fields, "logger": ",".join(dict.fromkeys([*names, "tensorboard"]))}
+    if options.dry_run and options.find_lr:
+        raise ArgumentError("--dry-run and --find-lr exclude each other; give one of them")
     if options.resume:
         _resume(task, options, fields)
         return
@@ -37,6 +41,9 @@ def train_task(task: "Task", options: RunOptions, fields: dict[str, Any]) -> Non
 
             dry_run(task, config)
             return
+        if options.find_lr:
+            _find_learning_rate(task, config, options.runs / f"{name}-learning-rate.png")
+            return
         from regard.training.processes import is_first_process
         from regard.training.run import train
         from regard.training.run_folder import RunFolder
@@ -48,11 +55,35 @@ def train_task(task: "Task", options: RunOptions, fields: dict[str, Any]) -> Non
     finish(task, trained)
 
 
+def _find_learning_rate(task: "Task", config: "RunConfig[Any, Any, Any]", picture: Path) -> None:
+    from regard.pictures import save
+    from regard.training.learning_rate_finder import find_learning_rate
+    from regard.training.reporter import default_reporter
+
+    sweep = find_learning_rate(task, config, default_reporter())
+    steps = f"{len(sweep.rates)} steps, rates from {sweep.rates[0]:.1e} to {sweep.rates[-1]:.1e}"
+    if sweep.suggestion is None:
+        print(f"no learning rate is suggested: the loss fell at none more than it differs between batches ({steps})")
+        print("try larger batches, or train as it is")
+    else:
+        print(f"the loss falls fastest at the learning rate {sweep.suggestion:.1e} ({steps})")
+        print(
+            f"use it with: --learning-rate {sweep.suggestion:.1e}; without, it is {config.training.learning_rate:.1e}"
+        )
+    try:
+        picture.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RunError(f"cannot create the folder {picture.parent}: {error.strerror}") from error
+    print(f"picture: {save(sweep.figure(f'Learning rates of {picture.stem}'), picture)}")
+    print("nothing of the sweep is kept but the picture")
+
+
 def _resume(task: "Task", options: RunOptions, fields: dict[str, Any]) -> None:
     for typed, name in (
         (options.config, "--config"),
         (options.overwrite, "--overwrite"),
         (options.dry_run, "--dry-run"),
+        (options.find_lr, "--find-lr"),
     ):
         if typed:
             raise ArgumentError(f"{name} and --resume exclude each other; give one of them")

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from regard.page.reading import Reading
     from regard.records import Document
 
-Model = Annotated[str, Parameter(help="Run folder, or folder of a Hugging Face model on this machine.")]
+Model = Annotated[str, Parameter(help="Run folder, hf://OWNER/NAME of a run, or folder of a Hugging Face model.")]
 Text = Annotated[str, Parameter(help="The model's input: a text, or the path of a sound or an image.")]
 Output = Annotated[
     Path,

@@ -6,19 +6,21 @@ from pathlib import Path
 
 from regard.errors import RunError
 from regard.page.reading import ServedModel
+from regard.training.hub import is_hub_address, local_run
 
 
 def open_model(path: str | Path, device: str = "cpu") -> ServedModel:
-    """The model of a folder on this machine; nothing is loaded from a network.
+    """The model of a folder; nothing is loaded from a network but a run that is named by its address on the hub.
 
     Args:
-        path: a run folder, or a folder that `save_pretrained` of Hugging Face wrote.
+        path: a run folder, ``hf://OWNER/NAME`` of a run on the Hugging Face hub, or a folder that `save_pretrained` of
+            Hugging Face wrote.
         device: PyTorch device of the model.
 
     Raises:
         RunError: there is no such folder, or no model in it.
     """
-    folder = Path(path)
+    folder = local_run(str(path)) if is_hub_address(path) else Path(path)
     try:
         is_run, is_pretrained = ((folder / name).is_file() for name in ("config.yaml", "config.json"))
         exists = folder.is_dir()

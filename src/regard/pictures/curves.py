@@ -103,6 +103,57 @@ def training_curves(
     return figure
 
 
+def learning_rate_curve(
+    rates: Sequence[float],
+    losses: Sequence[float],
+    smoothed: Sequence[float],
+    suggestion: float | None = None,
+    *,
+    title: str | None = None,
+) -> Figure:
+    """Draw the losses of a sweep over growing learning rates, and mark the suggested rate.
+
+    Args:
+        rates: the learning rate of each step, above 0.
+        losses: the loss of each step, drawn pale.
+        smoothed: their moving average.
+        suggestion: the suggested rate, one of ``rates`` but for rounding; None: there is none.
+        title: above the picture.
+
+    Raises:
+        ShapeError: the lengths differ.
+        MissingPartError: matplotlib is not installed.
+    """
+    x, pale, line = (as_array(name, values, 1) for name, values in
+                     (("rates", rates), ("losses", losses), ("smoothed", smoothed)))  # fmt: skip
+    if not len(x) == len(pale) == len(line):
+        raise ShapeError(
+            f"rates, losses and smoothed must be equally long; they have {len(x)}, {len(pale)}, {len(line)}"
+        )
+    heading = "" if title is None else wrapped(title, 90)
+    lettering = Lettering([heading])
+    figure = new_sheet(6.4, 3.8, layout="constrained")
+    _head(figure, lettering, heading)
+    axes = figure.add_subplot(label="loss")
+    _dress(axes, "learning rate", "training loss")
+    axes.set_xscale("log")
+    axes.plot(x, pale, color=PALETTE[0], alpha=0.3, linewidth=0.8, label="loss of a step")
+    axes.plot(x, line, color=PALETTE[0], linewidth=1.8, label="moving average")
+    if len(line):
+        # The losses of a model that diverges would press the others flat.
+        low, high = (
+            float(min(pale.min(), line.min())),
+            float(np.median(pale) + 2 * np.std(pale[: max(1, len(pale) // 2)])),
+        )
+        axes.set_ylim(low - 0.08 * (high - low or 1), high + 0.35 * (high - low or 1))
+    if suggestion is not None:
+        height = float(np.interp(np.log(suggestion), np.log(x), line))
+        axes.axvline(suggestion, color=PALETTE[1], linewidth=1.2, linestyle="--")
+        axes.plot([suggestion], [height], MARKERS[0], color=PALETTE[1], label=f"falls fastest at {suggestion:.1e}")
+    axes.legend(fontsize=8.5, frameon=False, loc="lower left")
+    return figure
+
+
 def bleu_by_length(
     bins: Sequence[str | range],
     series: Mapping[str, Any],

@@ -330,6 +330,7 @@ class CaptionTask(TextTask):
     """Saying in words what an image shows."""
 
     name = "caption"
+    hub_task = "image-to-text"
     summary = "Say in words what an image shows: soft or hard attention to its parts, or a Transformer."
     input = ImageInput(generated_scenes("captions"), labelled=False)
     input_hint = "An image to describe"

@@ -12,7 +12,7 @@ from regard.models.configs import TextClassifierConfig as ModelConfig
 from regard.tasks.inputs.input import Generated
 from regard.tasks.inputs.text import LabelledTextOptions, LabelledTexts, LabelledTextTraining, ReadText
 from regard.tasks.lazy import torch
-from regard.tasks.options import BatchOptions, EvaluationOptions
+from regard.tasks.options import BatchOptions, EvaluationOptions, WordVectorOptions
 from regard.tasks.outputs.label import (
     LabelEvaluation,
     LabelPrediction,
@@ -34,7 +34,7 @@ DECIDING_COLUMN = "deciding"
 
 
 @dataclass(frozen=True)
-class DataConfig(LabelledTextOptions):
+class DataConfig(WordVectorOptions, LabelledTextOptions):
     """The data of a run, and how it is split into tokens."""
 
     default_bundled = 10_000
@@ -278,6 +278,7 @@ class ClassifyTask(LabelTask):
     """Telling the labels of texts."""
 
     name = "classify"
+    hub_task = "text-classification"
     summary = "Tell the label of a text: a recurrent network or a Transformer, with attention pooling."
     input = LabelledTexts(Generated(_write_reviews, validation=500, test=1000, columns=("text", "label")))
     input_hint = "A text to classify"
@@ -290,6 +291,11 @@ class ClassifyTask(LabelTask):
     variant = ("model", "architecture")
     picture_prefix = "words"
     lack = "which does not classify texts"
+
+    def word_embeddings(self, run: Any, model: Any) -> tuple[list[Any], str]:
+        transformer = run.model.architecture == "transformer"
+        embedding = getattr(model.input, "embedding", model.input) if model.input else model.encoder.embedding
+        return [embedding], "hidden" if transformer else "embedding"
 
     def data_fields(self, run: Any, files: Mapping[str, Any], train: Any) -> dict[str, Any]:
         sizes = {"vocabulary": len(files["tokenizer"]), "labels": len(files["labels"])}

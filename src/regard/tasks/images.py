@@ -297,6 +297,7 @@ class ImagesTask(LabelTask):
     """Telling the labels of images."""
 
     name = "images"
+    hub_task = "image-classification"
     summary = "Tell the label of an image: a Vision Transformer, or a convolutional network with SE or CBAM."
     input = ImageInput(generated_scenes("labels"), labelled=True)
     input_hint = "An image to classify"

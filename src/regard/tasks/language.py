@@ -19,7 +19,7 @@ from regard.tasks.inputs.input import (
     initial_tokenizer,
     tokenizer_path,
 )
-from regard.tasks.options import MOST_BATCH, DataOptions
+from regard.tasks.options import MOST_BATCH, DataOptions, WordVectorOptions
 from regard.tasks.outputs.next_token import (
     ContinuationOptions,
     NextTokenExperiment,
@@ -41,7 +41,7 @@ EvaluationConfig = TextLossOptions
 
 
 @dataclass(frozen=True)
-class DataConfig(DataOptions):
+class DataConfig(WordVectorOptions, DataOptions):
     """The text of a run, and how it is split into tokens."""
 
     train: str | None = None
@@ -215,6 +215,7 @@ class LanguageTask(NextTokenTask):
     """Modelling running text."""
 
     name = "language"
+    hub_task = "text-generation"
     summary = "Predict the next token of running text: a decoder-only Transformer."
     input = RunningText(Generated(_write_text, validation=1000, test=1000, suffix=".txt", columns=()))
     input_hint = "The beginning of a text"
@@ -228,6 +229,9 @@ class LanguageTask(NextTokenTask):
 
     def learn(self, run: Any, folder: RunFolder, rows: Any, held_out: Any) -> dict[str, Any]:
         return self.input.learn(run, folder, rows)
+
+    def word_embeddings(self, run: Any, model: Any) -> tuple[list[Any], str]:
+        return [model.input.embedding], "hidden"
 
     def data_fields(self, run: Any, files: Mapping[str, Any], train: Any) -> dict[str, Any]:
         return {"vocabulary": len(files["tokenizer"])}

@@ -102,6 +102,23 @@ class TokenOptions(DataOptions):
 
 
 @dataclass(frozen=True)
+class WordVectorOptions:
+    """Pretrained vectors for the words that a model reads; a base of `DataOptions` of a task on texts."""
+
+    word_vectors: str | None = None
+    """tokenizer word: file of pretrained word vectors in the text format of word2vec, GloVe or fastText (or .gz), from
+    which the embeddings of its words start. Default: random embeddings."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()  # pyright: ignore[reportAttributeAccessIssue] (of the other base)
+        kind = getattr(self, "tokenizer", "word")
+        if self.word_vectors == "":
+            raise ArgumentError("word_vectors is empty; give a file, or leave it out")
+        if self.word_vectors is not None and kind != "word":
+            raise ArgumentError(f"word_vectors needs tokenizer 'word'; it is {kind!r}")
+
+
+@dataclass(frozen=True)
 class BatchOptions:
     """How a trained model is used."""
 

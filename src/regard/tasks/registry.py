@@ -118,9 +118,11 @@ def load(run: str | Path, device: str = "cpu") -> Trained:
         trained = regard.load("runs/translate-bahdanau")
         trained.predict(["The dog sleeps."], beam=5)[0].text
         trained.evaluate("test.tsv").bleu
+        regard.load("hf://owner/name")  # a run that regard push has uploaded
 
     Args:
-        run: the run folder. Only safetensors, JSON and safe YAML are read.
+        run: the run folder, or the address of a run on the Hugging Face hub: ``hf://OWNER/NAME`` or
+            ``hf://OWNER/NAME@REVISION``, which is downloaded once. Only safetensors, JSON and safe YAML are read.
         device: PyTorch device of the model.
 
     Raises:

@@ -482,6 +482,7 @@ class SegmentTask(MaskTask):
     """Telling the class of each pixel of images."""
 
     name = "segment"
+    hub_task = "image-segmentation"
     summary = "Tell the class of each pixel: a small network with channel, position and fusion attention."
     input = MaskedImages(Generated(_write_streets, validation=60, test=100))
     input_hint = "An image to segment"
@@ -518,7 +519,7 @@ class SegmentTask(MaskTask):
         size = (data.height, data.width) if data.height else rows[0].load().pixels.shape[:2]
         names = CLASSES if data.bundled else class_names(data.classes)
         if initial is not None:
-            before = PixelClasses.load(RunFolder(initial).file("classes.json")).names
+            before = PixelClasses.load(RunFolder.open(initial).file("classes.json")).names
             if names and names != before:
                 raise RunError(
                     f"--init-from: {initial} has the classes {', '.join(before)}, and --classes names others"

@@ -155,6 +155,7 @@ class SoundsTask(LabelTask):
     """Telling the labels of sounds."""
 
     name = "sounds"
+    hub_task = "audio-classification"
     summary = "Tell the label of a sound: the encoder of transcribe, with attention pooling."
     input = SoundInput(generated_speech(seed=2, words=1))
     input_hint = "A sound to classify"

@@ -20,6 +20,7 @@ from regard.tasks.options import (
     EvaluationOptions,
     SearchOptions,
     TokenOptions,
+    WordVectorOptions,
 )
 from regard.tasks.outputs.text import (
     TextEvaluation,
@@ -52,7 +53,7 @@ COPIED_COLUMN = "copied"
 
 
 @dataclass(frozen=True)
-class DataConfig(TokenOptions):
+class DataConfig(WordVectorOptions, TokenOptions):
     """The data of a run, and how it is split into tokens."""
 
     train: str | None = None
@@ -563,6 +564,7 @@ class SummarizeTask(TextTask):
     """Summarizing text."""
 
     name = "summarize"
+    hub_task = "summarization"
     summary = "Summarize text: a recurrent network or a Transformer that can copy words of the article."
     input = Articles(Generated(_write_articles, validation=500, test=1000), examples="articles")
     input_hint = "An article to summarize"
@@ -598,6 +600,12 @@ class SummarizeTask(TextTask):
     def forbidden(self, run: Any, files: Mapping[str, Any]) -> tuple[int, ...]:
         # With copying, a word that the model does not know is one of the article's.
         return (files["tokenizer"].UNK,) if run.model.copy else ()
+
+    def word_embeddings(self, run: Any, model: Any) -> tuple[list[Any], str]:
+        # Articles and summaries have one vocabulary.
+        if run.model.architecture == "transformer":
+            return [model.translator.source_input.embedding, model.target_embedding], "hidden"
+        return [model.translator.encoder.embedding, model.target_embedding], "embedding"
 
     def data_fields(self, run: Any, files: Mapping[str, Any], train: Any) -> dict[str, Any]:
         vocabulary, longest = len(files["tokenizer"]), max(run.data.max_length, run.data.max_summary + 1)

@@ -14,6 +14,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from regard.errors import ArgumentError
 from regard.tasks.lazy import torch
 from regard.training.task import EpochLoader, Experiment, Task, Trained
 
@@ -115,6 +116,14 @@ class TableTask(Task):
         """What encodes the texts or labels that are predicted."""
         return list(files.values())[-1]
 
+    def word_embeddings(self, run: RunConfig[Any, Any, Any], model: Any) -> tuple[list[nn.Embedding], str]:
+        """The embeddings of the words that a model reads, for pretrained vectors, and the option of their features."""
+        raise ArgumentError(f"word_vectors has no meaning for the task {self.name!r}")
+
+    def read_tokenizer(self, files: Mapping[str, Any]) -> Any:
+        """The tokenizer of the words that a model reads."""
+        return files["source"] if "source" in files else files["tokenizer"]
+
     def validation_limit(self, run: RunConfig[Any, Any, Any]) -> int:
         """Largest number of validation examples; 0: all."""
         return 0
@@ -169,8 +178,35 @@ class TableExperiment(Experiment):
         # The libraries that opened the data may have drawn random numbers.
         seed_step(self.training.seed, -1)
         self.model: Any = task.build_model(run, self.files, self.train)
+        vectors = self.copy_word_vectors(folder)
         self.input.prepare_model(self.model, run, folder, self.train)
-        self.description = " · ".join([self.train.description, *task.sizes(self)])
+        self.description = " · ".join([self.train.description, *task.sizes(self), *vectors])
+
+    def copy_word_vectors(self, folder: RunFolder) -> list[str]:
+        """Copy pretrained vectors into the embeddings of a new model; returns how many, for the first line of a run.
+
+        Raises:
+            ArgumentError: the vectors have another number of features than the embeddings.
+            DataError: the file cannot be used.
+        """
+        path = getattr(self.run.data, "word_vectors", None)
+        if path is None or any(folder.checkpoints.glob("step-*.ckpt")):  # a checkpoint has them
+            return []
+        from regard.data.text.word_vectors import OtherDimensionError, read_word_vectors
+
+        embeddings, option = self.task.word_embeddings(self.run, self.model)
+        tokenizer = self.task.read_tokenizer(self.files)
+        ids, dim = tokenizer.word_ids(), embeddings[0].embedding_dim
+        try:
+            vectors = read_word_vectors(folder.manifest.resolve(path), ids, dim, len(tokenizer))
+        except OtherDimensionError as error:
+            name = option.replace("_", "-")
+            raise ArgumentError(f"--word-vectors: {error}; give --{name} {error.dim}, or other vectors") from error
+        with torch.no_grad():
+            for embedding in embeddings:
+                rows = torch.tensor(vectors.rows, device=embedding.weight.device)
+                embedding.weight[rows] = torch.from_numpy(vectors.vectors).to(embedding.weight)
+        return [f"vectors for {vectors.words:,} of {len(ids):,} words"]
 
     def check_rows(self, folder: RunFolder) -> None:
         """Raise DataError if validation or test data do not fit what was learnt from the training data."""

@@ -434,6 +434,7 @@ class TranscribeTask(TextTask):
     """Writing what is said."""
 
     name = "transcribe"
+    hub_task = "automatic-speech-recognition"
     summary = "Write what is said: a pyramidal recurrent network or a Transformer that attends to sound."
     input = SpokenTexts(generated_speech(seed=1))
     input_hint = "A sound to transcribe"

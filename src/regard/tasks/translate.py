@@ -17,6 +17,7 @@ from regard.tasks.options import (
     EvaluationOptions,
     SearchOptions,
     TokenOptions,
+    WordVectorOptions,
 )
 from regard.tasks.outputs.text import (
     SampledTextTraining,
@@ -49,7 +50,7 @@ MOST_TYPED = 400
 
 
 @dataclass(frozen=True)
-class DataConfig(TokenOptions):
+class DataConfig(WordVectorOptions, TokenOptions):
     """The data of a run, and how it is split into tokens."""
 
     train: str | None = None
@@ -371,6 +372,7 @@ class TranslateTask(TextTask):
     """Translating text."""
 
     name = "translate"
+    hub_task = "translation"
     summary = "Translate text: a Transformer, or a recurrent translator with or without attention."
     input = TranslationPairs(Generated(_write_corpus, validation=500, test=1000, columns=("english", "spanish")))
     input_hint = "A sentence to translate"
@@ -420,6 +422,11 @@ class TranslateTask(TextTask):
     def scores(self, texts: Sequence[str], references: Sequence[Sequence[str]]) -> dict[str, float]:
         scores = text_scores(texts, [text for (text,) in references])
         return {"bleu": scores.bleu, "chrf": scores.chrf}
+
+    def word_embeddings(self, run: Any, model: Any) -> tuple[list[Any], str]:
+        if run.model.architecture == "transformer":
+            return [model.source_input.embedding], "hidden"
+        return [model.encoder.embedding], "embedding"
 
     def data_fields(self, run: Any, files: Mapping[str, Any], train: Any) -> dict[str, Any]:
         from regard.models.translator import longest_translation

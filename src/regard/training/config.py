@@ -57,7 +57,11 @@ class TrainingConfig:
     seed: int = 1
     """Seed of the initial weights, the order of the batches and dropout."""
     init_from: str | None = None
-    """Run folder of a trained model whose weights and tokenizers this run starts from. Default: random weights."""
+    """Run folder (or hf://OWNER/NAME) of a trained model whose weights and tokenizers this run starts from. Default:
+    random weights."""
+    license: str | None = None
+    """Licence of the model, for its model card: an identifier of the Hugging Face hub, such as apache-2.0 or cc-by-4.0,
+    or the name of another licence. Default: none is stated."""
     logger: str = ""
     """Loggers besides metrics.csv, separated by commas: csv, tensorboard, mlflow, wandb. Default: none."""
     precision: Precision = "32"
@@ -81,6 +85,11 @@ class TrainingConfig:
         check_at_least(self, 1, "epochs", "plateau_patience", "nodes")
         check_at_least(self, 0, "warmup", "clip", "max_minutes", "patience", "patience_after", "validate_every",
                        "checkpoint_minutes", "checkpoint_steps", "weight_decay")  # fmt: skip
+        if self.license is not None:
+            printable = self.license.strip() and self.license.isprintable() and len(self.license) <= 100
+            if not printable:
+                shown_license = shown(self.license)
+                raise ArgumentError(f"license must be a name of 1 to 100 printable characters; it is {shown_license}")
         if not self.learning_rate > 0:
             raise ArgumentError(f"learning_rate must be above 0; it is {self.learning_rate}")
         for name in self.loggers:

@@ -10,6 +10,7 @@ from regard.configuration import option_fields
 from regard.errors import RegardError, RunError
 from regard.kernels.availability import kernels_awaited
 from regard.training.config import RunConfig, TrainingConfig
+from regard.training.model_card import hardware_kind, record_training, write_card
 from regard.training.processes import is_first_process, make_fabric
 from regard.training.progress import Progress
 from regard.training.randomness import seed_step
@@ -85,7 +86,10 @@ def train(
                 folder.manifest.verify_all()
             folder.manifest.record_data(task.data_files(folder, config), allow_changed=allow_changed_data)
             trained = _train(task, config, folder, fabric, resume, reporter)
-            return dataclasses.replace(trained, folder=session.complete()) if trained.progress.finished else trained
+            if trained.progress.finished:
+                trained = dataclasses.replace(trained, folder=session.complete())
+            _write_card(task, trained.folder, reporter)
+            return trained
     finally:
         if torch.distributed.is_initialized() and not joined_before:
             torch.distributed.destroy_process_group()  # its threads can block the end of the interpreter
@@ -106,14 +110,14 @@ def _train(
     training, first = config.training, is_first_process()
     path = last_checkpoint(folder) if resume else None
     checkpoint = load_checkpoint(path, folder.manifest) if path else None
-    initial = _initial_run(task, training.init_from) if training.init_from is not None and not path else None
+    initial = initial_run(task, training.init_from) if training.init_from is not None and not path else None
     if first:
         fabric.loggers.extend(make_loggers(training.loggers, folder))
     seed_step(training.seed, -1)
     experiment = task.prepare(config, folder)
     parameters = sum(parameter.numel() for parameter in experiment.model.parameters())
     if initial:
-        _copy_weights(initial, task, config, experiment)
+        copy_weights(initial, task, config, experiment)
     if first:
         folder.manifest.record(folder.file(name) for name in task.files)
         require_space(folder.path, experiment.model)
@@ -136,7 +140,19 @@ def _train(
             reporter.print_line(f"resuming from {path}")
     over = checkpoint is not None and bool(loop.reason_to_end())
     del checkpoint  # as large as the model and its optimizer
-    return TrainedRun(folder, loop.progress, 0 if over else loop.run(), parameters)
+    interrupted = 0 if over else loop.run()
+    if first:
+        hardware = hardware_kind(fabric.device, fabric.world_size)
+        record_training(folder, experiment, loop.progress, loop.batches, parameters, hardware)
+    return TrainedRun(folder, loop.progress, interrupted, parameters)
+
+
+def _write_card(task: Task, folder: RunFolder, reporter: Reporter) -> None:
+    try:
+        if write_card(task, folder) is None and folder.model.is_file():
+            reporter.print_line(f"{folder.path} has a README.md that regard did not write; it stays as it is")
+    except RegardError as error:  # the training is complete without its card
+        reporter.print_line(f"the model card was not written: {error}")
 
 
 def _set_threads(training: TrainingConfig) -> None:
@@ -144,8 +160,12 @@ def _set_threads(training: TrainingConfig) -> None:
         torch.set_num_threads(training.threads)
 
 
-def _initial_run(task: Task, path: str) -> RunFolder:
-    """Returns the run of ``init_from``, which is checked before anything is made from it."""
+def initial_run(task: Task, path: str) -> RunFolder:
+    """Returns the run of ``init_from``, which is checked before anything is made from it.
+
+    Raises:
+        RunError: there is no such run, it has no model, or it is one of another task.
+    """
     folder = RunFolder.open(path)
     if (other := folder.read_sections()["task"]) != task.name:
         raise RunError(
@@ -155,7 +175,12 @@ def _initial_run(task: Task, path: str) -> RunFolder:
     return folder
 
 
-def _copy_weights(initial: RunFolder, task: Task, config: RunConfig[Any, Any, Any], experiment: Experiment) -> None:
+def copy_weights(initial: RunFolder, task: Task, config: RunConfig[Any, Any, Any], experiment: Experiment) -> None:
+    """Copy the weights of the model of ``init_from``.
+
+    Raises:
+        RunError: they do not fit the model.
+    """
     from regard.models.checkpoint import load_weights
 
     try:

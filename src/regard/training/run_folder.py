@@ -13,6 +13,7 @@ from regard.atomic_file import write_atomically
 from regard.errors import RunError
 from regard.regular_file import LARGEST_TEXT, open_text, path_inside, read_text, tree_inside
 from regard.training.config import RunConfig, SectionTypes, read_yaml, run_sections, yaml_text
+from regard.training.hub import is_hub_address, local_run
 from regard.training.manifest import ManifestFile
 from regard.training.run_replacement import replacement_path, require_replaceable, restore
 
@@ -25,9 +26,11 @@ class RunFolder:
 
     ::
 
+        README.md               the model card                        (Markdown, YAML)
         config.yaml             the configuration                     (YAML)
         model.safetensors       the best model                        (safetensors)
         metrics.csv             one row for each validation
+        training.json           sizes and length of the training      (JSON)
         samples.jsonl           what the model makes of a few inputs, at each validation
         checkpoints/            the last two checkpoints, to resume from (tensors and plain values)
         pictures/               curves, and what else the task draws
@@ -135,10 +138,14 @@ class RunFolder:
     def open(cls, path: str | Path) -> "RunFolder":
         """Returns the folder of an existing run.
 
+        Args:
+            path: the folder, or the address of a run on the Hugging Face hub, ``hf://OWNER/NAME`` or
+                ``hf://OWNER/NAME@REVISION``, which is downloaded.
+
         Raises:
             RunError: there is no such folder, or it is not a run folder.
         """
-        folder = cls(path)
+        folder = cls(local_run(str(path)) if is_hub_address(path) else path)
         restore(folder.path)
         if not folder.path.is_dir():
             raise RunError(f"there is no run folder {folder.path}")

@@ -14,12 +14,13 @@ from pathlib import Path, PurePosixPath
 
 from regard.errors import RegardError, RunError
 from regard.training.manifest import ManifestFile
+from regard.training.model_card import CARD, FACTS, is_own_card
 from regard.training.run_lock import LOCK, OWNER
 
 NEW, OLD = ".new", ".old"
 
 FILES_OF_EVERY_RUN = (
-    "config.yaml", ManifestFile.NAME, LOCK, OWNER, "model.safetensors", "metrics.csv", "samples.jsonl",
+    "config.yaml", ManifestFile.NAME, LOCK, OWNER, CARD, FACTS, "model.safetensors", "metrics.csv", "samples.jsonl",
     "checkpoints/step-[0-9]*.ckpt", "pictures/curves.png", ".*.tmp*", "checkpoints/.*.tmp*", "pictures/.*.tmp*",
     "corpus/.*.tmp*", "evaluation-*.json", "csv/version_*/metrics.csv", "csv/version_*/hparams.yaml",
     "tensorboard/events.out.tfevents.*", "tensorboard/hparams.yaml", "mlflow.db",
@@ -158,6 +159,8 @@ def _is_own(path: Path, folder: Path, patterns: Iterable[str]) -> bool:
         return False
     if path.is_dir():
         return any(relative == PurePosixPath(pattern).parent for pattern in patterns)
+    if relative == PurePosixPath(CARD):  # the user may have written another one
+        return is_own_card(path)
     return any(_matches(relative, PurePosixPath(pattern)) for pattern in patterns)
 
 

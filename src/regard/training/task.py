@@ -364,6 +364,7 @@ class Task(ABC):
         answer_name: what a prediction is, for a viewer: ``"Translation"``.
         typing_options: options of `Trained.predict` for a text that is read while somebody types it.
         summary: one line for the help.
+        hub_task: the Hugging Face hub's name of the task, for the model card; empty: it has none.
         metrics: what a validation measures. The first one decides which model is the best.
         files: files that `prepare` writes into the run folder and a trained run needs, relative to it. The run's
             manifest has their sums.
@@ -382,6 +383,7 @@ class Task(ABC):
     answer_name: ClassVar[str] = "Output"
     typing_options: ClassVar[Mapping[str, Any]] = {}
     summary: ClassVar[str]
+    hub_task: ClassVar[str] = ""
     metrics: ClassVar[tuple[Metric, ...]]
     files: ClassVar[tuple[str, ...]] = ()
     results: ClassVar[tuple[str, ...]] = ()

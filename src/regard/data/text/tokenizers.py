@@ -64,6 +64,18 @@ class PieceTokenizer(ABC):
         """Entries of the vocabulary, the special ones included."""
         return len(self._pieces)
 
+    def word_ids(self) -> dict[str, list[int]]:
+        """Returns the ids of each piece without the space before it, the special pieces left out; of kind ``word``."""
+        ids: dict[str, list[int]] = {}
+        for id in range(len(self.SPECIAL), len(self)):
+            if word := self._written(id).strip():
+                ids.setdefault(word, []).append(id)
+        return ids
+
+    @abstractmethod
+    def _written(self, id: int) -> str:
+        """A piece as it is written in a text."""
+
     @property
     def fingerprint(self) -> str:
         """A key that is equal for tokenizers that encode every text alike."""
@@ -245,6 +257,9 @@ class Tokenizer(PieceTokenizer):
         if len(pieces) == len(cls.SPECIAL):
             raise DataError("there is no text to train a tokenizer on; the corpus is empty or white space only")
         return cls(kind, lowercase, pieces, merges)
+
+    def _written(self, id: int) -> str:
+        return self._pieces[id].replace("▁", " ")
 
     def __repr__(self) -> str:
         return f"Tokenizer(kind={self.kind!r}, size={len(self)}, lowercase={self.lowercase})"
@@ -482,6 +497,9 @@ class TextTokenizer(PieceTokenizer):
         if len(pieces) == len(cls.SPECIAL) or (kind == "bpe" and not merges):
             raise DataError("there is too little text to learn a tokenizer from; give more text, or --tokenizer char")
         return cls(kind, pieces, merges)
+
+    def _written(self, id: int) -> str:
+        return self._text([id])
 
     def __repr__(self) -> str:
         return f"TextTokenizer(kind={self.kind!r}, size={len(self)})"

@@ -408,7 +408,7 @@ def initial_tokenizer(kind: type[Any], run: str, file_name: str, data: Any) -> A
     from regard.errors import RunError
     from regard.training.run_folder import RunFolder
 
-    tokenizer = kind.load(RunFolder(run).file(file_name))
+    tokenizer = kind.load(RunFolder.open(run).file(file_name))
     for option, attribute in (("tokenizer", "kind"), ("lowercase", "lowercase")):
         own, has = getattr(data, option, None), getattr(tokenizer, attribute, None)
         if own != has:

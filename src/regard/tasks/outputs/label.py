@@ -498,7 +498,7 @@ class LabelTask(TableTask):
         if path.is_file():
             labels = Labels.load(path)
         elif initial is not None:
-            labels = Labels.load(RunFolder(initial).file("labels.json"))
+            labels = Labels.load(RunFolder.open(initial).file("labels.json"))
         else:
             labels = Labels.of(names, where, self.input.labelled_unit)
         labels.require(names, where, self.input.labelled_unit)

@@ -1,0 +1,176 @@
+"""Reads pretrained word vectors in the usual text format, line by line: only the rows of known words are kept.
+
+A line holds a word and its numbers, with spaces or tabs between them (GloVe). The files of word2vec and fastText begin
+with a line of two numbers, how many words there are and how many numbers each has.
+"""
+
+import gzip
+import logging
+import os
+import re
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from regard.errors import DataError
+from regard.regular_file import LARGEST_DATA, open_regular
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+log = logging.getLogger("regard")
+
+LONGEST_LINE = 1 << 20
+"""Bytes of a line; 50,000 numbers need less."""
+
+_HEADER = re.compile(rb"\d+[ \t]+\d+\s*")
+
+
+@dataclass(frozen=True)
+class WordVectors:
+    """The vectors of those words of a vocabulary that a file has.
+
+    Attributes:
+        rows: the ids of the words.
+        vectors: ``float32 [rows, dim]``: their vectors.
+        words: how many different words these are; a word may have several ids.
+        bad_lines: lines of the file that hold no vector, and were left out.
+    """
+
+    rows: list[int]
+    vectors: "NDArray[np.float32]"
+    words: int
+    bad_lines: int
+
+
+class OtherDimensionError(DataError):
+    """The vectors of a file have another number of features than the model.
+
+    Attributes:
+        dim: features of the vectors.
+    """
+
+    def __init__(self, message: str, dim: int):
+        super().__init__(message)
+        self.dim = dim
+
+
+def read_word_vectors(
+    path: str | os.PathLike[str], ids: Mapping[str, Sequence[int]], dim: int, vocabulary: int
+) -> WordVectors:
+    """Read the vectors of the words of a vocabulary. The memory needed is that of the vocabulary, not of the file.
+
+    Of a word that occurs twice in the file, the first vector counts. Lines without a word, with another number of
+    numbers, or with numbers that are not finite are left out; the logger ``regard`` warns with how many there are.
+
+    Args:
+        path: the file; one that ends with ``.gz`` is decompressed.
+        ids: word → its ids.
+        dim: features of a vector.
+        vocabulary: number of ids.
+
+    Raises:
+        OtherDimensionError: the vectors of the file have another number of features.
+        DataError: the file cannot be read, is not of this format, or has none of the words.
+    """
+    vectors = np.zeros((vocabulary, dim), np.float32)
+    seen: set[str] = set()
+    bad: list[int] = []  # the first ones
+    lines = skipped = 0
+    for number, line in _lines(path):
+        if number == 1 and _HEADER.fullmatch(line):
+            _check_dim(path, int(line.split()[1]), dim)
+            continue
+        parts = line.rstrip().rsplit(None, dim)
+        if lines == 0 and not skipped and (found := len(_numbers(line))) and found != dim:
+            _check_dim(path, found, dim)
+        word, vector = _parsed(parts, dim, ids)
+        if word is None:
+            skipped += 1
+            bad = [*bad, number][:3]
+            continue
+        lines += 1
+        if vector is not None and word not in seen:
+            seen.add(word)
+            vectors[list(ids[word])] = vector
+    if skipped > lines:
+        raise DataError(
+            f"{path}: line {bad[0]} is not a word and its {dim} numbers, nor are {skipped - 1:,} of the other lines; "
+            "give vectors in the text format of word2vec, GloVe or fastText (.vec), not a binary file"
+        )
+    if not seen:
+        raise DataError(
+            f"{path}: it has none of the {len(ids):,} words of the vocabulary among its {lines:,} words; check the "
+            "language and --lowercase"
+        )
+    if skipped:
+        where = ", ".join(map(str, bad)) + (", ..." if skipped > len(bad) else "")
+        log.warning("%s: %s lines hold no vector of %s finite numbers and were left out: %s", path, skipped, dim, where)
+    rows = sorted(row for word in seen for row in ids[word])
+    return WordVectors(rows, vectors[rows], len(seen), skipped)
+
+
+def _parsed(
+    parts: Sequence[bytes], dim: int, ids: Mapping[str, Sequence[int]]
+) -> "tuple[str | None, NDArray[np.float32] | None]":
+    """The word of a line, None if the line is bad; and its vector, None if the word is not wanted."""
+    if len(parts) != dim + 1:
+        return None, None
+    try:
+        word = parts[0].decode().strip()
+    except UnicodeDecodeError:
+        return None, None
+    if word not in ids:
+        return word, None
+    try:
+        vector = np.array([float(part) for part in parts[1:]])
+    except ValueError:
+        return None, None
+    if not np.isfinite(vector).all() or np.abs(vector).max() > np.finfo(np.float32).max:
+        return None, None
+    return word, vector.astype(np.float32)
+
+
+def _numbers(line: bytes) -> list[float]:
+    """The numbers at the end of a line, behind at least one word."""
+    numbers = []
+    for part in reversed(line.split()[1:]):
+        try:
+            numbers.append(float(part))
+        except ValueError:
+            break
+    return numbers
+
+
+def _check_dim(path: str | os.PathLike[str], found: int, dim: int) -> None:
+    if found != dim:
+        raise OtherDimensionError(f"{path} has vectors of {found} numbers, and the model embeds a word in {dim}", found)
+
+
+def _lines(path: str | os.PathLike[str]) -> Iterator[tuple[int, bytes]]:
+    """Each line with its number, from 1; empty lines are left out."""
+    name = Path(path)
+    try:
+        with open_regular(name, LARGEST_DATA) as opened:
+            file: Any = gzip.GzipFile(fileobj=opened) if name.suffix.lower() == ".gz" else opened
+            number = size = 0
+            while line := file.readline(LONGEST_LINE + 1):
+                number, size = number + 1, size + len(line)
+                if len(line) > LONGEST_LINE or size > LARGEST_DATA:
+                    raise DataError(
+                        f"{path}: line {number} is longer than {LONGEST_LINE:,} bytes; it is not a text file of vectors"
+                        if len(line) > LONGEST_LINE
+                        else f"{path}: it has more than {LARGEST_DATA:,} bytes"
+                    )
+                if not line.isspace():
+                    yield number, line
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise DataError(f"{path}: it is not a complete gzip file ({error})") from error
+    except (OSError, ValueError) as error:
+        if isinstance(error, DataError):
+            raise
+        raise DataError(f"{path}: cannot be read ({getattr(error, 'strerror', None) or error})") from error

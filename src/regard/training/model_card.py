@@ -1,0 +1,460 @@
+"""The model card of a run: ``README.md``, whose front matter the Hugging Face hub reads, and the facts behind it.
+
+Names of files, columns and options may come from somebody else and are escaped; of a path, only the last part is shown.
+The last line of a card has the SHA-256 sum of the others, so a card that somebody has edited is recognized, and is
+never replaced or deleted.
+"""
+
+import dataclasses
+import hashlib
+import json
+import math
+import platform
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from regard.atomic_file import write_atomically
+from regard.errors import RunError
+from regard.platforms import quoted
+from regard.regular_file import LARGEST_RECORD, LARGEST_TEXT, read_bytes, read_text
+from regard.training.config import RunConfig, read_yaml, yaml_text
+from regard.training.manifest import sha256
+
+if TYPE_CHECKING:
+    from regard.training.progress import Progress
+    from regard.training.run_folder import RunFolder
+    from regard.training.task import Experiment, Task
+
+CARD, FACTS = "README.md", "training.json"
+
+LICENSES = """
+apache-2.0 mit openrail bigscience-openrail-m creativeml-openrail-m bigscience-bloom-rail-1.0 bigcode-openrail-m
+afl-3.0 artistic-2.0 bsl-1.0 bsd bsd-2-clause bsd-3-clause bsd-3-clause-clear c-uda cc cc0-1.0 cc-by-2.0 cc-by-2.5
+cc-by-3.0 cc-by-4.0 cc-by-sa-3.0 cc-by-sa-4.0 cc-by-nc-2.0 cc-by-nc-3.0 cc-by-nc-4.0 cc-by-nd-4.0 cc-by-nc-nd-3.0
+cc-by-nc-nd-4.0 cc-by-nc-sa-2.0 cc-by-nc-sa-3.0 cc-by-nc-sa-4.0 cdla-sharing-1.0 cdla-permissive-1.0
+cdla-permissive-2.0 wtfpl ecl-2.0 epl-1.0 epl-2.0 etalab-2.0 eupl-1.1 eupl-1.2 agpl-3.0 gfdl gpl gpl-2.0 gpl-3.0
+lgpl lgpl-2.1 lgpl-3.0 isc lppl-1.3c ms-pl mpl-2.0 odc-by odbl openrail++ osl-3.0 postgresql ofl-1.1 ncsa unlicense
+zlib pddl unknown
+""".split()  # noqa: SIM905 (a list of strings takes a page)
+"""The licences that the hub knows by an identifier; any other is stated as ``other``, with its name."""
+
+_HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*(:[\w.-]+)?")
+_FILE_SUFFIX = re.compile(r"\.(tsv|csv|jsonl?|parquet|txt|gz|[a-z]{2})$", re.IGNORECASE)
+_SEAL = re.compile(rb"<!-- regard renews this card until somebody edits it: ([0-9a-f]{64}) -->\n\Z")
+
+# Options that have a line of their own, or that concern the machine.
+_OMITTED = {
+    "train", "validation", "test", "license", "seed", "init_from", "logger", "threads", "accelerator", "devices",
+    "nodes", "strategy", "checkpoint_minutes", "checkpoint_steps",
+}  # fmt: skip
+_MOST_FILES = 5  # files of a part of the data that are listed one by one
+
+
+@dataclass(frozen=True)
+class TrainingFacts:
+    """What a training knows, and its other files do not say: the content of ``training.json``."""
+
+    description: str = ""
+    """The sizes of data and model."""
+    model: str = ""
+    """Class of the model."""
+    parameters: int = 0
+    """Number of trained parameters."""
+    hardware: str = ""
+    """Kind of the machine, without its name."""
+    steps: int = 0
+    epochs: float = 0.0
+    seconds: float = 0.0
+    """Seconds of training and validation."""
+    best_step: int = 0
+    """Step of the best validation."""
+    finished: str = ""
+    """Why the training ended; empty if it was interrupted."""
+    evaluations: Mapping[str, str] = field(default_factory=dict)
+    """Name of an evaluation → SHA-256 sum of the model that it measured."""
+
+    @classmethod
+    def read(cls, folder: "RunFolder") -> "TrainingFacts | None":
+        """Returns the facts of a run; None if it has none, as runs of earlier versions.
+
+        Raises:
+            RunError: the file is damaged.
+        """
+        path = folder.file(FACTS)
+        try:
+            content = json.loads(read_text(path, LARGEST_RECORD))
+            kinds = {one.name: type(one.default) for one in dataclasses.fields(cls)} | {"evaluations": dict}
+            numbers = {name: (int, float) if kind is float else kind for name, kind in kinds.items()}
+            if not isinstance(content, dict) or content.keys() != kinds.keys():
+                raise ValueError("a field is missing or unknown")
+            for name, value in content.items():
+                if not isinstance(value, numbers[name]) or (isinstance(value, float) and not math.isfinite(value)):
+                    raise ValueError(f"{name} has a wrong type")
+            if not all(isinstance(one, str) for one in content["evaluations"].values()):
+                raise ValueError("evaluations has a wrong type")
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise RunError(f"cannot read {path}: {error.strerror}") from error
+        except (ValueError, RecursionError) as error:
+            raise RunError(f"{path} is damaged ({error}); restore it, or delete it") from error
+        return cls(**content)
+
+    def write(self, folder: "RunFolder") -> None:
+        """Write the facts into a run folder."""
+        text = json.dumps(dataclasses.asdict(self), indent=1, ensure_ascii=False)
+        write_atomically(folder.file(FACTS), f"{text}\n".encode())
+
+
+def record_training(
+    folder: "RunFolder", experiment: "Experiment", progress: "Progress", batches: int, parameters: int, hardware: str
+) -> None:
+    """Write the facts of a training that has ended; the evaluations of the run are kept.
+
+    Args:
+        folder: the run folder.
+        experiment: the model and its data.
+        progress: the counters of the run.
+        batches: batches of an epoch.
+        parameters: number of trained parameters.
+        hardware: kind of the machine.
+    """
+    before = TrainingFacts.read(folder)
+    TrainingFacts(
+        description=experiment.description,
+        model=type(experiment.model).__name__,
+        parameters=parameters,
+        hardware=hardware,
+        steps=progress.step,
+        epochs=round(progress.epoch + progress.position / max(1, batches), 2),
+        seconds=round(progress.seconds, 1),
+        best_step=progress.best_step,
+        finished=progress.finished,
+        evaluations=before.evaluations if before else {},
+    ).write(folder)
+
+
+def hardware_kind(device: Any, processes: int) -> str:
+    """Returns the kind of a machine: ``"CPU (x86_64), 2 threads"``, or the name of the GPU."""
+    import torch
+
+    if device.type == "cuda":
+        kind = torch.cuda.get_device_name(device)
+    elif device.type == "cpu":
+        threads = torch.get_num_threads()
+        kind = f"CPU ({platform.machine()}), {threads} thread{'s' * (threads > 1)}"
+    else:
+        kind = device.type.upper()
+    return kind if processes == 1 else f"{processes} × {kind}"
+
+
+def write_card(task: "Task", folder: "RunFolder", evaluation: str | None = None) -> Path | None:
+    """Write or renew the model card of a run.
+
+    Args:
+        task: the task of the run.
+        folder: the run folder.
+        evaluation: name of an evaluation of the best model that has just been written; None: none has.
+
+    Returns:
+        the card; None: nothing was written, since the run has no model or no facts, or its ``README.md`` is somebody
+        else's.
+    """
+    facts = TrainingFacts.read(folder)
+    if facts is None or not folder.model.is_file():
+        return None
+    if evaluation is not None:
+        facts = dataclasses.replace(facts, evaluations={**facts.evaluations, evaluation: _model_sum(folder)})
+        facts.write(folder)
+    path = folder.file(CARD)
+    if path.exists() and not is_own_card(path):
+        return None
+    write_atomically(path, card(task, folder))
+    return path
+
+
+def is_card(path: Path) -> bool:
+    """Whether a file is a card that regard wrote, edited or not."""
+    return _seal(path) is not None
+
+
+def is_own_card(path: Path) -> bool:
+    """Whether a file is a card that regard wrote, and that has not been edited since."""
+    return _seal(path) is True
+
+
+def _seal(path: Path) -> bool | None:
+    """Whether the checksum of a card is right; None: the file has none, or cannot be read."""
+    try:
+        content = read_bytes(path, LARGEST_RECORD)
+    except OSError:
+        return None
+    seal = _SEAL.search(content)
+    return None if seal is None else hashlib.sha256(content[: seal.start()]).hexdigest().encode() == seal[1]
+
+
+def card(task: "Task", folder: "RunFolder", address: str | None = None) -> bytes:
+    """Returns the model card of a run.
+
+    Args:
+        task: the task of the run.
+        folder: the run folder.
+        address: what to load the run by, e.g. ``"hf://owner/name"``; None: the name of the folder.
+    """
+    config, facts = folder.read_config(task), TrainingFacts.read(folder) or TrainingFacts()
+    address = address or folder.path.name
+    results = _validation(task, folder, config, facts) + _evaluations(task, folder)
+    name = visible(address.removeprefix("hf://").rpartition("/")[2])
+    lines = [
+        *("---", yaml_text(_front_matter(task, config, name, results)).rstrip("\n"), "---", ""),
+        *(f"# {escaped(name)}", "", f"{escaped(task.summary)} Trained with regard.", ""),
+        *("## Model", "", *_model_lines(task, config, facts), ""),
+        *("## Data", "", *_data_lines(folder, config, facts), ""),
+        *("## Training", "", *_training_lines(folder, config, facts), ""),
+        *("## Metrics", "", *_metric_lines(results), ""),
+        *("## Use", "", *_use_lines(task, address), ""),
+        *("## Limits", "", *_limit_lines(config), ""),
+    ]
+    content = ("\n".join(lines) + "\n").encode("utf-8", "backslashreplace")
+    seal = f"<!-- regard renews this card until somebody edits it: {hashlib.sha256(content).hexdigest()} -->\n"
+    return content + seal.encode()
+
+
+# What a card says
+
+
+@dataclass(frozen=True)
+class _Result:
+    """A metric of the best model on some data."""
+
+    data: str
+    part: str
+    metric: str
+    label: str
+    value: float
+    digits: int
+
+
+def _front_matter(task: "Task", config: RunConfig[Any, Any, Any], name: str, results: list[_Result]) -> dict[str, Any]:
+    content: dict[str, Any] = {"library_name": "regard"}
+    if task.hub_task:
+        content["pipeline_tag"] = task.hub_task
+    content["tags"] = ["regard", "attention", *dict.fromkeys(filter(None, (task.name, task.hub_task)))]
+    if license := visible(config.training.license or ""):
+        known = license.lower() in LICENSES
+        content |= {"license": license.lower()} if known else {"license": "other", "license_name": license}
+    base = config.training.init_from or ""
+    if base.startswith("hf://"):
+        content["base_model"] = visible(base.removeprefix("hf://").partition("@")[0])
+    source = getattr(config.data, "train", None)
+    if isinstance(source, str) and "/" in (shown := public_name(source)):
+        content["datasets"] = [shown.partition(":")[0]]
+    index = []
+    for data in dict.fromkeys((one.data, one.part) for one in results):
+        metrics = [
+            {"type": one.metric, "name": one.label, "value": round(one.value, 6)}
+            for one in results
+            if (one.data, one.part) == data
+        ]
+        dataset = {"name": data[0], "type": data[0], "split": data[1]}
+        index.append(
+            {"task": {"type": task.hub_task or task.name, "name": task.name}, "dataset": dataset, "metrics": metrics}
+        )
+    if index:
+        content["model-index"] = [{"name": name, "results": index}]
+    return content
+
+
+def _model_lines(task: "Task", config: RunConfig[Any, Any, Any], facts: TrainingFacts) -> list[str]:
+    lines = [f"- Task: {escaped(task.name)}"]
+    if facts.model:
+        variant = task.run_name(config)
+        lines.append(f"- Architecture: {escaped(facts.model + (f' ({variant})' if variant != task.name else ''))}")
+    if facts.parameters:
+        lines.append(f"- Parameters: {facts.parameters:,}")
+    return lines + _option_table(config.model)
+
+
+def _data_lines(folder: "RunFolder", config: RunConfig[Any, Any, Any], facts: TrainingFacts) -> list[str]:
+    lines = [f"- Sizes: {escaped(facts.description)}"] if facts.description else []
+    recorded = folder.manifest.read().data
+    for part, label in (("train", "Training"), ("validation", "Validation"), ("test", "Test")):
+        if not isinstance(source := getattr(config.data, part, None), str):
+            continue
+        files = recorded.get(part, ())
+        if 0 < len(files) <= _MOST_FILES:
+            details = ", ".join(f"{one.bytes:,} bytes, SHA-256 {escaped(one.sha256[:12])}…" for one in files)
+        else:
+            details = f"{len(files):,} files, {sum(one.bytes for one in files):,} bytes" if files else ""
+        lines.append(f"- {label}: {escaped(public_name(source))}{f' ({details})' if details else ''}")
+    if getattr(config.data, "bundled", 0):
+        lines.append(f"- Training: {config.data.bundled:,} examples that regard generated")
+    return (lines or ["- The run does not say."]) + _option_table(config.data)
+
+
+def _training_lines(folder: "RunFolder", config: RunConfig[Any, Any, Any], facts: TrainingFacts) -> list[str]:
+    lines = []
+    if facts.steps:
+        length = f"{facts.steps:,} steps, {facts.epochs:g} epochs, {facts.seconds / 60:.1f} minutes"
+        lines.append(f"- Length: {length} ({escaped(facts.finished or 'interrupted')})")
+        lines.append(f"- Hardware: {escaped(facts.hardware)}")
+    lines.append(f"- Seed: {config.training.seed}")
+    if config.training.init_from is not None:
+        lines.append(f"- Started from the model: {escaped(public_name(config.training.init_from))}")
+    versions = read_yaml(folder.config).get("versions")
+    if isinstance(versions, dict) and versions:
+        lines.append("- Versions: " + ", ".join(escaped(f"{name} {version}") for name, version in versions.items()))
+    return lines + _option_table(config.training)
+
+
+def _metric_lines(results: list[_Result]) -> list[str]:
+    if not results:
+        return ["The model has not been measured."]
+    rows = [
+        f"| {escaped(one.data)} ({escaped(one.part)}) | {escaped(one.label)} | {one.value:.{one.digits}f} |"
+        for one in results
+    ]
+    return ["| data | metric | value |", "|---|---|---:|", *rows]
+
+
+def _use_lines(task: "Task", address: str) -> list[str]:
+    example = {"text": "A text.", "image": "picture.png", "sound": "sound.wav"}[task.input_kind]
+    name = visible(address)
+    return [
+        "```python",
+        "import regard  # pip install 'regard[train]'",
+        "",
+        f"run = regard.load({name!r})",
+        f"print(run.predict([{example!r}])[0])",
+        "```",
+        "",
+        "```sh",
+        f"regard predict {quoted(name)} {quoted(example)}",
+        f"regard evaluate {quoted(name)} DATA",
+        "```",
+    ]
+
+
+def _limit_lines(config: RunConfig[Any, Any, Any]) -> list[str]:
+    lines = ["- The metrics hold for data like those above; on other data the model may be worse."]
+    if isinstance(longest := getattr(config.data, "max_length", None), int) and longest:
+        lines.append(f"- Texts of more than {longest:,} tokens were cut or left out in training.")
+    lines += [
+        "- The model was not tested for bias, and the data were not searched for personal information.",
+        "- Attention weights show how much of each input entered an output. They do not prove why it was chosen.",
+    ]
+    if not config.training.license:
+        lines.append("- No licence is stated. Ask the author before you use the model elsewhere.")
+    return lines
+
+
+def _option_table(section: Any) -> list[str]:
+    """Returns the options of a section that differ from their defaults as a table, after an empty line."""
+    rows = []
+    for one in dataclasses.fields(section):
+        value = getattr(section, one.name)
+        if one.name not in _OMITTED and value not in (None, "", one.default):
+            text = public_name(value) if isinstance(value, str) else str(value)
+            rows.append(f"| {escaped(one.name)} | {escaped(text)} |")
+    return ["", "| option, unlike its default | value |", "|---|---|", *rows] if rows else []
+
+
+# Results
+
+
+def _validation(
+    task: "Task", folder: "RunFolder", config: RunConfig[Any, Any, Any], facts: TrainingFacts
+) -> list[_Result]:
+    row = next((row for row in folder.read_metrics() if row["step"] == facts.best_step), {})
+    source = getattr(config.data, "validation", None) or getattr(config.data, "train", None)
+    data = public_name(source) if isinstance(source, str) else "generated examples"
+    values = {metric.name: row.get(f"val_{metric.name}") for metric in task.metrics}
+    return _results(task, data, "validation", values)
+
+
+def _evaluations(task: "Task", folder: "RunFolder") -> list[_Result]:
+    results = []
+    for path in current_evaluations(folder):
+        name = path.stem.removeprefix("evaluation-")
+        content = json.loads(read_text(path, LARGEST_TEXT))
+        if isinstance(content, dict):
+            data = content.get("data")
+            results += _results(task, public_name(data) if isinstance(data, str) else name, name, content)
+    return results
+
+
+def current_evaluations(folder: "RunFolder") -> list[Path]:
+    """Returns the evaluations of the best model of a run; those of a model before it are left out."""
+    facts = TrainingFacts.read(folder)
+    if facts is None or not facts.evaluations:
+        return []
+    current = _model_sum(folder)
+    paths = [folder.file(f"evaluation-{name}.json") for name, model in facts.evaluations.items() if model == current]
+    return [path for path in sorted(paths) if _is_json(path)]
+
+
+def _is_json(path: Path) -> bool:
+    try:
+        json.loads(read_text(path, LARGEST_TEXT))
+    except (OSError, ValueError, RecursionError):  # it was deleted or damaged
+        return False
+    return True
+
+
+def _results(task: "Task", data: str, part: str, values: Mapping[str, Any]) -> list[_Result]:
+    return [
+        _Result(data, visible(part), metric.name, metric.label, float(value), metric.digits)
+        for metric in task.metrics
+        if isinstance(value := values.get(metric.name), (int, float)) and math.isfinite(value)
+    ]
+
+
+def _model_sum(folder: "RunFolder") -> str:
+    sums = folder.manifest.read().files.get(folder.model.name)
+    return sums[-1] if sums else sha256(folder.model)
+
+
+# Names that may be shown
+
+
+def public_name(source: str) -> str:
+    """Returns the name of data or of a run without the folders of a machine: a base name, or a name on the hub.
+
+    Two files with a comma between them are two names.
+    """
+    return ",".join(_public_part(part) for part in source.split(","))
+
+
+def _public_part(name: str) -> str:
+    if name.startswith("hf://"):
+        return visible(name)
+    if _HUB_NAME.fullmatch(name) and not _FILE_SUFFIX.search(name) and not Path(name).exists():
+        return name
+    return visible(re.split(r"[/\\]", name.rstrip("/\\"))[-1])
+
+
+def visible(text: str) -> str:
+    """Returns a text as one line, in which characters that cannot be seen are escapes."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def escaped(text: str) -> str:
+    """Returns a text for a line of Markdown, in which it has no other meaning than itself."""
+    shown = re.sub(r"([\\`*\[\]<>#|~$&@]|(?<![^\W_])_|_(?![^\W_]))", r"\\\1", visible(text))
+    return re.sub(r"(?i)www\.", r"www\\.", shown).replace("://", ":\\//")
+
+
+def published_config(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the content of ``config.yaml`` without the folders of a machine, for another one."""
+    return {name: _published(section) for name, section in content.items()}
+
+
+def _published(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _published(one) for name, one in value.items()}
+    if isinstance(value, str) and re.search(r"[/\\]", value):
+        return public_name(value)
+    return value
