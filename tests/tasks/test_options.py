@@ -226,7 +226,7 @@ def test_training_options_of_old_files_are_read():
 def test_a_file_with_a_foreign_name_is_told_the_one_of_here(tmp_path):
     file = tmp_path / "run.yaml"
     file.write_text("data: {bundled: 20}\ntraining: {lr: 0.1}\n")
-    with pytest.raises(RunError, match="a field 'lr' that .*; here it is 'learning_rate'"):
+    with pytest.raises(RunError, match=r"a field 'lr' that .*; here it is 'learning_rate'"):
         compose_config(registry.find("translate"), file, {})
 
 

@@ -164,9 +164,7 @@ def _copy_weights(initial: RunFolder, task: Task, config: RunConfig[Any, Any, An
         other = initial.read_config(task)
         differences = _differences(other.model, config.model) or _differences(other.data, config.data)
         reason = f"{', '.join(differences)}; give the same" if differences else error
-        raise RunError(
-            f"--init-from: the model of {initial.path} does not fit this run's options: {reason}"
-        ) from error
+        raise RunError(f"--init-from: the model of {initial.path} does not fit this run's options: {reason}") from error
 
 
 def _differences(other: Any, own: Any) -> list[str]:
