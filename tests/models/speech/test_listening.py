@@ -339,10 +339,13 @@ def test_impossible_transcribers_are_refused():
         ({"ctc_weight": 1.0}, "ctc_weight"),
         ({"target_vocabulary": 2}, "eos must be a target token"),
         ({"normalizer": "hard"}, "unknown normalizer"),
-        ({"architecture": "transformer", "heads": 3}, "architecture must be"),
     ):
         with pytest.raises(ArgumentError, match=reason):
             make(**options)
+    with pytest.raises(ArgumentError, match="architecture must be lstm or gru here"):
+        RecurrentTranscriber(
+            TranscriberConfig(**SMALL, target_vocabulary=VOCABULARY, architecture="transformer", heads=3)
+        )
     with pytest.raises(ArgumentError, match="architecture must be transformer"):
         TransformerTranscriber(TranscriberConfig(**SMALL, target_vocabulary=VOCABULARY))
     with pytest.raises(ArgumentError, match="sampling_probability"):
