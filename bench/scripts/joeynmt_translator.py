@@ -19,7 +19,6 @@ from torch import Tensor, nn
 from regard.data.text.batches import PairBatch
 from regard.models import TransformerTranslator
 from regard.models.configs import TranslatorConfig
-from regard.models.translator import longest_translation
 
 SPECIALS = SimpleNamespace(
     unk_token="<unk>", pad_token="<pad>", bos_token="<s>", eos_token="</s>", sep_token=None, lang_tags=[],
@@ -53,7 +52,7 @@ class JoeyTranslator(nn.Module):
     def search(self, batch: PairBatch, width: int) -> list[list[int]]:
         """The tokens of the best hypothesis of each sentence."""
         order = _longest_first(batch)
-        length = longest_translation(int(batch.source_lengths.max()))
+        length = 2 * int(batch.source_lengths.max()) + 10
         found, _, _ = search(
             model=self.model, batch=self._batch(batch, order), max_output_length=length, beam_size=width, beam_alpha=1.0
         )

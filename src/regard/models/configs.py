@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar, Literal
 
@@ -23,6 +24,9 @@ from regard.errors import ArgumentError
 
 RECURRENT = ("lstm", "gru")
 """Architectures with a state that each step changes."""
+
+FREE_TOKENS = 10
+"""Tokens that may be written about any input."""
 
 FEEDFORWARD = Range(0, 16 * SIZE.high)
 
@@ -86,8 +90,20 @@ def check_tokens(config: Any) -> None:
             raise ArgumentError(f"{name} must be a target token; it is {token}")
 
 
+@dataclass(frozen=True, kw_only=True)
+class WritingConfig(Configuration):
+    """A model that writes a text about what it reads or hears."""
+
+    length_ratio: float = from_data(2.0, low=0)
+    """Tokens that are written at most for each annotation, besides `FREE_TOKENS`: a search ends there."""
+
+    def longest(self, annotations: int) -> int:
+        """Returns the largest number of tokens that are written about an input with so many annotations."""
+        return math.ceil(self.length_ratio * annotations) + FREE_TOKENS
+
+
 @dataclass(frozen=True)
-class TextToTextConfig(Configuration):
+class TextToTextConfig(WritingConfig):
     """An encoder and a decoder of tokens."""
 
     source_vocabulary: int = from_data()

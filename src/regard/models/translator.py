@@ -150,11 +150,6 @@ def output_matrix(embedding: nn.Embedding, tied: bool) -> nn.Linear:
     return output
 
 
-def longest_translation(source_tokens: int) -> int:
-    """Tokens after which a search ends the translation of a source of this length."""
-    return 2 * source_tokens + 10
-
-
 def token_embedding(vocabulary: int, dim: int) -> nn.Embedding:
     """A new embedding, normal with standard deviation ``1 / √dim``, so that it can be an output matrix as well."""
     embedding = nn.Embedding(vocabulary, dim)

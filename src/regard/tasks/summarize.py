@@ -30,6 +30,7 @@ from regard.tasks.outputs.text import (
     TextTraining,
     TrainedText,
     WrittenTexts,
+    length_ratio,
     perplexity,
     rounded,
 )
@@ -609,7 +610,8 @@ class SummarizeTask(TextTask):
 
     def data_fields(self, run: Any, files: Mapping[str, Any], train: Any) -> dict[str, Any]:
         vocabulary, longest = len(files["tokenizer"]), max(run.data.max_length, run.data.max_summary + 1)
-        return {"source_vocabulary": vocabulary, "target_vocabulary": vocabulary, "max_length": longest}
+        sizes = {"source_vocabulary": vocabulary, "target_vocabulary": vocabulary}
+        return {**sizes, "max_length": longest, "length_ratio": length_ratio(train)}
 
 
 TASK = SummarizeTask()

@@ -33,6 +33,7 @@ from regard.tasks.outputs.text import (
     TextTask,
     TrainedText,
     WrittenTexts,
+    length_ratio,
     rounded,
 )
 from regard.tasks.outputs.text_metrics import error_rates
@@ -299,9 +300,7 @@ class TrainedTranscriber(TrainedText):
         return self.model.searched(self.ctc_weight(options))
 
     def longest(self, inputs: Sequence[HeardSound], options: Any) -> list[int]:
-        from regard.models.translator import longest_translation
-
-        return [min(self.config.data.max_length, longest_translation(one.annotations)) for one in inputs]
+        return [min(self.config.data.max_length, self.model.config.longest(one.annotations)) for one in inputs]
 
     def predictions(self, inputs: Sequence[HeardSound], hypotheses: Sequence[Hypothesis]) -> list[Transcription]:
         written = []
@@ -469,7 +468,11 @@ class TranscribeTask(TextTask):
         return {"wer": rates.wer, "cer": rates.cer}
 
     def data_fields(self, run: Any, files: Mapping[str, Any], train: Any) -> dict[str, Any]:
-        return {"width": train.features.width, "target_vocabulary": len(files["tokenizer"])}
+        return {
+            "width": train.features.width,
+            "target_vocabulary": len(files["tokenizer"]),
+            "length_ratio": length_ratio(train, run.model.reduction),
+        }
 
 
 TASK = TranscribeTask()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from regard.configuration import check_at_least, check_between
 from regard.errors import ArgumentError, DataError, RunError
+from regard.models.configs import FREE_TOKENS
 from regard.models.configs import TranslatorConfig as ModelConfig
 from regard.tasks.inputs.input import Generated, tokenizer_path
 from regard.tasks.inputs.text import PairedTexts, ReadText, column, text_tokenizer
@@ -27,6 +28,7 @@ from regard.tasks.outputs.text import (
     TextTask,
     TrainedText,
     WrittenTexts,
+    length_ratio,
     perplexity,
     rounded,
 )
@@ -239,17 +241,16 @@ class TrainedTranslator(TrainedText):
         return replace(one, text=written.text, target_tokens=written.tokens, target_words=written.groups)
 
     def longest(self, inputs: Sequence[ReadText], options: SearchOptions) -> list[int]:
-        from regard.models.translator import longest_translation
-
         lengths, limit = [len(one.ids) for one in inputs], self.model.max_length
+        longest = self.model.config.longest
         if limit is None:
-            return [longest_translation(length) for length in lengths]
+            return [longest(length) for length in lengths]
         if max(lengths) > limit:
             raise ArgumentError(
                 f"a text has {max(lengths)} tokens, and {self.folder.path} has learned positions for {limit}; "
                 "shorten it"
             )
-        return [min(longest_translation(length), limit - 1) for length in lengths]
+        return [min(longest(length), limit - 1) for length in lengths]
 
     def predictions(self, inputs: Sequence[ReadText], hypotheses: Sequence[Hypothesis]) -> list[Translation]:
         tokenizer, written = self.target_tokenizer, []
@@ -429,13 +430,11 @@ class TranslateTask(TextTask):
         return [model.encoder.embedding], "embedding"
 
     def data_fields(self, run: Any, files: Mapping[str, Any], train: Any) -> dict[str, Any]:
-        from regard.models.translator import longest_translation
-
         fields = {"source_vocabulary": len(files["source"]), "target_vocabulary": len(files["target"])}
         if run.model.score == "location":
             fields["max_source"] = run.model.max_source or run.data.max_length
         # A translation may be longer than its source.
-        return {**fields, "max_length": longest_translation(run.data.max_length)}
+        return {**fields, "max_length": 2 * run.data.max_length + FREE_TOKENS, "length_ratio": length_ratio(train)}
 
 
 def _word(tokens: list[str], group: range) -> str:

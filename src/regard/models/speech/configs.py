@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 
 from regard.configuration import COUNT, HEADS, LAYERS, RATE, SIZE, Range, from_data, option, varies
 from regard.errors import ArgumentError
-from regard.models.configs import RECURRENT, PoolingConfig, TransformerOptions, check_even, check_tokens
+from regard.models.configs import RECURRENT, PoolingConfig, TransformerOptions, WritingConfig, check_even, check_tokens
 
 MOST_HALVINGS = 10
 """Layers that each halve the number of frames: a sound of some minutes would have no annotation left."""
@@ -74,7 +74,7 @@ class SpeechEncoderConfig(TransformerOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TranscriberConfig(SpeechEncoderConfig):
+class TranscriberConfig(WritingConfig, SpeechEncoderConfig):
     """The configuration of a `RecurrentTranscriber` or a `TransformerTranscriber`."""
 
     target_vocabulary: int = from_data()

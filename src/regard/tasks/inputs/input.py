@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 from regard.tasks.lazy import np, torch
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
     from torch import Tensor
 
     from regard.tasks.options import DataOptions
@@ -62,6 +63,10 @@ class Examples(ABC):
     @abstractmethod
     def epochs(self, training: Any, rank: int, world_size: int) -> EpochLoader:
         """Batches for training; the options of the training say how large they are."""
+
+    def lengths(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The length of each input, in tokens or frames, and the number of tokens of its target."""
+        raise NotImplementedError(f"{type(self).__name__} has no lengths")
 
     def in_order(self, training: Any) -> Iterator[Any]:
         """All batches in a fixed order."""

@@ -163,6 +163,10 @@ class SoundExamples(Examples):
     def __len__(self) -> int:
         return len(self.features)
 
+    def lengths(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        ids = self._target.encode_batch([one.text for one in self.utterances])
+        return self.features.lengths, np.array([len(each) for each in ids])
+
     def epochs(self, training: Any, rank: int, world_size: int) -> Batches[Any, SpeechBatch]:
         from regard.data.speech.batches import Variation, speech_batches
 

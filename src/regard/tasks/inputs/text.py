@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from regard.configuration import check_between
 from regard.tasks.inputs.input import Encodes, Examples, Generated, Input, learnt_tokenizer, tokenizer_path
+from regard.tasks.lazy import np
 from regard.tasks.options import MOST_BATCH, TokenOptions
 from regard.training.config import TrainingConfig
 
 if TYPE_CHECKING:
     import datasets
+    from numpy.typing import NDArray
     from torch import Tensor
 
     from regard.data.batches import Batches
@@ -56,6 +58,9 @@ class TextExamples(Examples):
 
     def __len__(self) -> int:
         return len(self.table)
+
+    def lengths(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        return np.asarray(self.table["source_length"]), np.asarray(self.table["target_length"])
 
     def epochs(self, training: Any, rank: int, world_size: int) -> Batches[int, PairBatch]:
         return self._loader(training, shuffle=True, rank=rank, world_size=world_size)

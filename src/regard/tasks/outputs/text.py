@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from regard.atomic_file import write_atomically
 from regard.configuration import check_probabilities
 from regard.errors import ArgumentError, RunError
-from regard.tasks.inputs.input import chunks, tokenizer_path
+from regard.models.configs import FREE_TOKENS
+from regard.tasks.inputs.input import Examples, chunks, tokenizer_path
 from regard.tasks.inputs.text import text_tokenizer
 from regard.tasks.lazy import np, torch
 from regard.tasks.options import SearchOptions, search_line
@@ -107,14 +108,28 @@ class TextTask(TableTask):
 
     def longest(self, run: Any, model: Any, batch: Any) -> int | list[int]:
         """Largest number of tokens that a validation writes for each row of a batch."""
-        from regard.models.translator import longest_translation
-
         lengths = self.input.batch_annotations(batch, model.config)
-        return [min(getattr(run.data, self.length_option), longest_translation(length)) for length in lengths]
+        return [min(getattr(run.data, self.length_option), model.config.longest(length)) for length in lengths]
 
     def forbidden(self, run: Any, files: Mapping[str, Any]) -> tuple[int, ...]:
         """Tokens that are never written, besides padding and ``bos``."""
         return ()
+
+
+def length_ratio(train: Examples, reduction: int = 1) -> float:
+    """The field ``length_ratio`` of a model's configuration: a fifth more than the training texts need.
+
+    Without a bound by what it reads, a model that has only begun to learn writes without end, which costs time and
+    makes its word error rate meaningless. One text in a thousand may be longer.
+
+    Args:
+        train: the training examples.
+        reduction: parts of an input for each annotation.
+    """
+    inputs, targets = train.lengths()
+    annotations = np.maximum(1, -(-inputs // reduction))
+    needed = np.quantile(np.maximum(0, targets - FREE_TOKENS) / annotations, 0.999)
+    return round(1.2 * max(float(needed), float(targets.sum() / annotations.sum())), 4)
 
 
 class TextExperiment(TableExperiment):
