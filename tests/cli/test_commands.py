@@ -181,10 +181,10 @@ def test_predict_writes_a_file_and_continues_it(regard, trained, tmp_path, monke
     assert output == f"5 predictions: {whole}\n"
     lines = whole.read_text().splitlines()
     if suffix == ".tsv":
-        assert lines.pop(0).split("\t")[:2] == ["source", "translation"]
+        assert lines.pop(0).split("\t")[:2] == ["input", "output"]
         assert lines[3].startswith("A cat.\t")
     else:
-        assert [json.loads(line)["source"] for line in lines] == sentences
+        assert [json.loads(line)["input"] for line in lines] == sentences
     assert len(lines) == 5
 
     # A disk that is full after the second part, and a line that was not written to its end.

@@ -175,7 +175,7 @@ def test_command_on_files(command, tmp_path, monkeypatch, run_command):
     if task == "classify":
         assert prediction.text == example
     if task in ("classify", "images", "sounds"):
-        assert prediction.answer == prediction.label == prediction.ranked()[0][0] == prediction.to_dict()["label"]
+        assert prediction.answer == prediction.label == prediction.ranked()[0][0] == prediction.to_dict()["output"]
 
 
 def test_search_lines():

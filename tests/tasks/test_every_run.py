@@ -152,6 +152,12 @@ def test_it_predicts_and_evaluates_bundled_data(name, whole, run_command, tmp_pa
     example = run / "corpus" / INPUTS[task] if task in INPUTS else "The dog sleeps."
     code, output, error = run_command("predict", run, example)
     assert code == 0, error
+    code, output, error = run_command("predict", run, example, "--json")
+    fields = json.loads(output)
+    assert list(fields)[:3] in (
+        ["input", "output", "probability"], ["input", "output", "score"], ["input", "output", "shares"],
+    )  # fmt: skip
+    assert fields["input"] == str(example)
     code, output, error = run_command("evaluate", run, "bundled", "--limit", 3, "--output", "again")
     assert code == 0, error
     assert output

@@ -123,7 +123,7 @@ def test_a_run_of_the_hub_is_used_like_any_other(pushed, run, corpus, run_comman
     assert open_model("hf://alice/x").name == "x"
     code, output, error = run_command("predict", "hf://alice/x", SENTENCE, "--json")
     assert code == 0, error
-    assert json.loads(output)["translation"] == expected
+    assert json.loads(output)["output"] == expected
     assert "Fetching" not in error
     before = {path: path.read_bytes() for path in (tmp_path / "hub").rglob("*") if path.is_file()}
     code, output, error = run_command("evaluate", "hf://alice/x", corpus["validation"], "--threads", 1)

@@ -32,7 +32,8 @@ class Inputs:
     file: Path | None = None
     """UTF-8 text file, one input a line."""
     json: bool = False
-    """Print one JSON object a line with all results of the task, e.g. a translation's weights, [target][source]."""
+    """Print one JSON object a line: input, output, probability or score, and what else the task gives, e.g. a
+    translation's weights, [target][source]."""
     output: Path | None = None
     """Write a table (.tsv) or JSON objects (.jsonl), a line for each input, into this file and print nothing. The same
     command continues one that was stopped."""
@@ -91,6 +92,9 @@ def _predict(task: "Task", run: str, sentences: list[str] | None, inputs: Inputs
         predictions = trained.predict_with(read_inputs(sentences, inputs.file), options)
     for line in trained.remarks(predictions, options):
         print(f"regard: {line}", file=sys.stderr)
+    empty = sum(not prediction.written.strip() for prediction in predictions)
+    if empty:
+        print(f"regard: {empty} of {len(predictions)} answers are empty", file=sys.stderr)
     for prediction in predictions:
         report = prediction.report() if sentences and not inputs.json else None
         if report is not None:

@@ -32,7 +32,7 @@ from regard.tasks.outputs.text import (
 from regard.tasks.outputs.text_metrics import caption_scores
 from regard.tasks.pointing import AttendedCaption, Pointing, pointing
 from regard.tasks.trained_run import draw_figures
-from regard.training.task import Metric, Prediction
+from regard.training.task import Metric, Prediction, rounded
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -146,18 +146,17 @@ class Caption(Prediction):
     def texts(self) -> tuple[tuple[str, str], ...]:
         return ("image", self.image.name), ("caption", self.text)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Image, caption, score in nats, words, and weights ``[word][row][column]`` over ``box`` of the image."""
-        content: dict[str, Any] = {
-            "image": self.image.name,
-            "caption": self.text,
-            "score": round(self.score, 4),
-            "words": self.word_texts,
-        }
+    @property
+    def certainty(self) -> dict[str, float]:
+        return {"score": self.score}
+
+    def details(self) -> dict[str, Any]:
+        """Words, and weights ``[word][row][column]`` over ``box`` of the image."""
+        content: dict[str, Any] = {"words": self.word_texts}
         weights = self.word_weights
         if weights is not None:
             content["box"] = [round(edge, 2) for edge in image_box(self.image)]
-            content["weights"] = weights.reshape(len(self.words), *self.grid).round(5).tolist()
+            content["weights"] = rounded(weights.reshape(len(self.words), *self.grid))
         return content
 
     def figure(self) -> Any:

@@ -21,6 +21,7 @@ from regard.tasks.outputs.label import (
     Outputs,
     TrainedLabels,
 )
+from regard.training.task import rounded
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -89,11 +90,11 @@ class Classification(LabelPrediction):
     def texts(self) -> tuple[tuple[str, str], ...]:
         return ("text", self.text), ("label", self.label)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Text, label, probabilities, words and weights ``[head][word]``."""
-        content = {"text": self.text, **self.label_fields(), "words": self.words}
+    def details(self) -> dict[str, Any]:
+        """Probabilities, words and weights ``[head][word]``."""
+        content = {**super().details(), "words": self.words}
         if self.weights is not None:
-            content["weights"] = [[round(weight, 4) for weight in row] for row in self.weights.tolist()]
+            content["weights"] = rounded(self.weights)
         return content
 
     def report(self) -> Any:

@@ -28,6 +28,7 @@ from regard.tasks.outputs.label import (
     TrainedLabels,
 )
 from regard.tasks.trained_run import draw_figures
+from regard.training.task import rounded
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -109,12 +110,12 @@ class ImageLabel(LabelPrediction):
     def texts(self) -> tuple[tuple[str, str], ...]:
         return ("image", self.image.name), ("label", self.label)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Image, label, probabilities, and weights ``[row][column]`` over ``box`` of the image."""
-        content = {"image": self.image.name, **self.label_fields()}
+    def details(self) -> dict[str, Any]:
+        """Probabilities, and weights ``[row][column]`` over ``box`` of the image."""
+        content = super().details()
         if self.weights is not None:
             content["box"] = [round(edge, 2) for edge in image_box(self.image)]
-            content["weights"] = self.weights.reshape(self.grid).round(5).tolist()
+            content["weights"] = rounded(self.weights.reshape(self.grid))
         return content
 
     def figure(self) -> Any:

@@ -26,6 +26,7 @@ from regard.tasks.outputs.mask import (
 )
 from regard.training.config import ScheduleName
 from regard.training.run_folder import RunFolder
+from regard.training.task import rounded
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -278,14 +279,14 @@ class Segmentation(MaskPrediction):
         """The file of the image."""
         return self.source
 
-    def to_dict(self) -> dict[str, Any]:
-        """Image, size and shares, and the attention of the pixel: ``weights[row][column]`` of cells."""
+    def details(self) -> dict[str, Any]:
+        """Size and shares, and the attention of the pixel: ``weights[row][column]`` of cells."""
         height, width = self.classes.shape
-        content = {**super().to_dict(), "width": width, "height": height}
+        content = {**super().details(), "width": width, "height": height}
         if self.weights is not None:
             content["pixel"] = list(self.pixel)
             content["cell"] = [round(side, 4) for side in self.cell]
-            content["weights"] = [[round(weight, 6) for weight in row] for row in self.weights.tolist()]
+            content["weights"] = rounded(self.weights)
         return content
 
 

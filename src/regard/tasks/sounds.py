@@ -26,6 +26,7 @@ from regard.tasks.outputs.label import (
     Outputs,
     TrainedLabels,
 )
+from regard.training.task import rounded
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -91,11 +92,11 @@ class SoundLabel(LabelPrediction):
     def texts(self) -> tuple[tuple[str, str], ...]:
         return ("sound", self.sound.name), ("label", self.label)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Sound, label, probabilities, seconds of a column and weights ``[head][time]``."""
-        content = {"sound": self.sound.name, **self.label_fields(), "seconds": self.sound.seconds}
+    def details(self) -> dict[str, Any]:
+        """Probabilities, seconds of a column and weights ``[head][time]``."""
+        content = {**super().details(), "seconds": self.sound.seconds}
         if self.weights is not None:
-            content["weights"] = [[round(weight, 4) for weight in row] for row in self.weights.tolist()]
+            content["weights"] = rounded(self.weights)
         return content
 
 

@@ -32,10 +32,9 @@ from regard.tasks.outputs.text import (
     WrittenTexts,
     length_ratio,
     perplexity,
-    rounded,
 )
 from regard.tasks.outputs.text_metrics import SpanCount, novel_share, repeated_share, rouge_scores, spans_exact
-from regard.training.task import Metric, Prediction
+from regard.training.task import Metric, Prediction, rounded
 
 if TYPE_CHECKING:
     import datasets
@@ -225,17 +224,14 @@ class Summary(TextPrediction):
     def texts(self) -> tuple[tuple[str, str], ...]:
         return ("article", self.source), ("summary", self.summary)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Article, summary, score in nats, copied spans, tokens, copied shares and weights ``[target][source]``."""
+    def details(self) -> dict[str, Any]:
+        """Copied spans, tokens, copied shares and weights ``[target][source]``."""
         return {
-            "source": self.source,
-            "summary": self.summary,
-            "score": round(self.score, 4),
             "tokens_cut": self.tokens_cut,
             "copied": [span.to_dict() for span in self.copied],
             "source_tokens": self.source_tokens,
             "target_tokens": self.target_tokens,
-            "copied_share": [round(share, 4) for share in self.copied_share],
+            "copied_share": rounded(self.copied_share),
             **({} if self.weights is None else {"weights": rounded(self.weights)}),
         }
 

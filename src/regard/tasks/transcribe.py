@@ -34,10 +34,9 @@ from regard.tasks.outputs.text import (
     TrainedText,
     WrittenTexts,
     length_ratio,
-    rounded,
 )
 from regard.tasks.outputs.text_metrics import error_rates
-from regard.training.task import Metric, Prediction
+from regard.training.task import Metric, Prediction, rounded
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -167,13 +166,14 @@ class Transcription(Prediction):
         """The time of each word: the mean time of its attention weights."""
         return mean_seconds(self.word_weights(), self.sound.seconds).tolist()
 
-    def to_dict(self) -> dict[str, Any]:
-        """Sound, text, score in nats, words and their times, tokens, seconds of a column, weights ``[token][time]``."""
+    @property
+    def certainty(self) -> dict[str, float]:
+        return {"score": self.score}
+
+    def details(self) -> dict[str, Any]:
+        """Words and their times, tokens, seconds of a column, weights ``[token][time]``."""
         words = zip(self.word_labels, self.word_seconds(), strict=True)
         return {
-            "sound": self.sound.name,
-            "transcription": self.text,
-            "score": round(self.score, 4),
             "words": [{"word": word, "seconds": round(seconds, 3)} for word, seconds in words],
             "tokens": self.tokens,
             "seconds": self.sound.seconds,

@@ -30,11 +30,10 @@ from regard.tasks.outputs.text import (
     WrittenTexts,
     length_ratio,
     perplexity,
-    rounded,
 )
 from regard.tasks.outputs.text_metrics import LengthBin, bleu_by_length, bleu_tokenizer, text_scores
 from regard.tasks.unknown_words import SourceText, copy_unknown, unknown_words_line
-from regard.training.task import Metric
+from regard.training.task import Metric, rounded
 
 if TYPE_CHECKING:
     from regard.data.text.alignment import Alignment
@@ -137,8 +136,8 @@ class Translation(TextPrediction):
     def texts(self) -> tuple[tuple[str, str], ...]:
         return ("source", self.source), ("translation", self.text)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Source, translation, score in nats, unknown words, tokens and weights ``[target][source]``."""
+    def details(self) -> dict[str, Any]:
+        """Unknown words, tokens and weights ``[target][source]``."""
         rows, columns, weights = self.target_tokens, self.source_tokens, self.weights
         if self.merge_words:
             from regard.pictures import merge
@@ -148,9 +147,6 @@ class Translation(TextPrediction):
             if weights is not None:
                 weights = merge(weights, self.target_words, self.source_words)
         return {
-            "source": self.source,
-            "translation": self.text,
-            "score": round(self.score, 4),
             "unknown_words": list(self.unknown_words),
             "source_tokens": columns,
             "target_tokens": rows,

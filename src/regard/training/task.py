@@ -169,6 +169,13 @@ def _cut(text: str) -> str:
     return text if len(text) <= _LONGEST_REPR else text[: _LONGEST_REPR - 1] + "…"
 
 
+def rounded(values: Any) -> Any:
+    """A number, or nested lists of the numbers of a tensor or an array, with six decimals, for JSON."""
+    import numpy as np
+
+    return np.asarray(values, dtype=float).round(6).tolist()
+
+
 class Prediction(_ShortRepr, ABC):
     """What a trained model makes of one input.
 
@@ -189,17 +196,33 @@ class Prediction(_ShortRepr, ABC):
         """What ``regard predict`` prints without ``--json``."""
         return [self.answer]
 
-    @abstractmethod
+    @property
+    def input_text(self) -> str | None:
+        """The input, or the name of its file; None: the prediction does not know it."""
+        texts = self.texts()
+        return texts[0][1] if len(texts) > 1 else None
+
+    @property
+    def certainty(self) -> dict[str, float]:
+        """How sure the model is: ``probability`` from 0 to 1, or ``score``, a log-probability in nats; {}: unknown."""
+        return {}
+
+    def row(self) -> dict[str, Any]:
+        """The fields that every task has: ``input``, ``output``, and ``probability`` or ``score``."""
+        first = {} if self.input_text is None else {"input": self.input_text}
+        return {**first, "output": self.written, **{name: rounded(value) for name, value in self.certainty.items()}}
+
+    def details(self) -> dict[str, Any]:
+        """What the task knows besides `row`, as plain values."""
+        return {}
+
     def to_dict(self) -> dict[str, Any]:
-        """The prediction as plain values, for JSON."""
+        """The prediction as plain values, for JSON: the fields of `row`, then those of `details`."""
+        return {**self.row(), **self.details()}
 
     def texts(self) -> tuple[tuple[str, str], ...]:
         """The input and the prediction as (name, text), for a viewer."""
         return (("output", self.answer),)
-
-    def row(self) -> dict[str, Any]:
-        """The input, the prediction and its score or probability by their names, for a table."""
-        return dict(self.texts())
 
     def ranked(self) -> tuple[tuple[str, float], ...]:
         """What the model chooses from, with probabilities, the most likely first; (): the text is all there is."""

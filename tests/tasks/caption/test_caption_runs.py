@@ -25,7 +25,7 @@ def test_a_run_of_each_kind(image_run, name):
     assert same.text == found.text
     assert found.text == " ".join(found.word_texts) != ""
     content = found.to_dict()
-    assert json.loads(json.dumps(content))["caption"] == found.text
+    assert json.loads(json.dumps(content))["output"] == found.text
     measured = trained.evaluate(limit=5, beam=2)
     assert measured.images == 5
     assert measured.captions == 15

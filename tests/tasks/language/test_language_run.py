@@ -48,8 +48,8 @@ def test_commands_from_the_bundled_text_to_a_picture(run_command, tmp_path, monk
         assert again[name] == measured[name]
     code, output, error = run_command("predict", folder, "The dog", "The cat", "--tokens", 9, "--json", "--layer", 1)
     found = [json.loads(line) for line in output.splitlines()]
-    assert [one["text"] for one in found] == [one["prompt"] + one["continuation"] for one in found]
-    assert all(len(one["continuation"]) == 9 or one["ended"] for one in found)
+    assert [one["text"] for one in found] == [one["input"] + one["output"] for one in found]
+    assert all(len(one["output"]) == 9 or one["ended"] for one in found)
     assert all(len(one["weights"]) == len(one["tokens"]) == min(13, 1 + len(one["text"])) for one in found)
     code, output, error = run_command("predict", folder, "The", "--tokens", 0, "--next", 3, "--pictures", "drawn")
     assert code == 0, error

@@ -60,7 +60,7 @@ def test_it_learns_and_measures(trained, files, tmp_path):
 def test_a_prediction_shows_when_it_heard(trained, files, tmp_path):
     (found,) = trained.predict([files["test"].parent / "test-0.npy"])
     content = json.loads(json.dumps(found.to_dict()))
-    assert content["label"] == found.label == max(content["probabilities"], key=content["probabilities"].get)
+    assert content["output"] == found.label == max(content["probabilities"], key=content["probabilities"].get)
     assert found.weights.shape == (2, found.sound.annotations)
     assert found.weights.sum(1).tolist() == pytest.approx([1, 1], abs=1e-5)
     assert trained.draw([found], tmp_path)[0].read_bytes().startswith(b"\x89PNG")

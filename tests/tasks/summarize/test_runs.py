@@ -113,7 +113,7 @@ def test_copied_words_are_marked_and_are_where_it_says(runs, articles, tmp_path)
                 copied = [found.target_tokens[place] for place in span.tokens]
                 assert copied == [found.source_tokens[place] for place in span.places]
                 assert f"[{span.text} @{span.first_word}" in found.text
-            assert found.to_dict()["summary"] == found.summary
+            assert found.to_dict()["output"] == found.summary
             json.dumps(found.to_dict())
     files = runs["recurrent"].draw(runs["recurrent"].predict(texts), tmp_path)
     assert [file.name for file in files] == [f"alignment-{number}.png" for number in (1, 2, 3)]

@@ -119,7 +119,7 @@ def test_options_of_a_prediction(trained, files, options):
 def test_a_prediction_as_json_pictures_and_records(trained, files, tmp_path):
     (found,) = trained.predict([files["test"].parent / "test-0.npy"])
     content = json.loads(json.dumps(found.to_dict()))
-    assert content["transcription"] == found.text
+    assert content["output"] == found.text
     assert content["seconds"] == pytest.approx(4 * HOP)
     assert [word["word"] for word in content["words"]] == found.text.split()
     (picture,) = trained.draw([found], tmp_path)
@@ -223,7 +223,7 @@ def test_commands(files, tmp_path, run_command, monkeypatch):
     sound = tmp_path / "runs/r/corpus/sounds/test-000000.wav"
     code, printed, _ = run_command("predict", "runs/r", sound, "--json", "--pictures", "pictures")
     assert code == 0
-    assert json.loads(printed)["sound"] == str(sound)
+    assert json.loads(printed)["input"] == str(sound)
     code, printed, _ = run_command("evaluate", "runs/r", "bundled", "--limit", 2)
     assert code == 0
     assert printed.startswith("bundled: 2 sounds")

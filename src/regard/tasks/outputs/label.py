@@ -19,7 +19,7 @@ from regard.tasks.task import SAMPLES, TableExperiment, TableTask, gathered
 from regard.tasks.trained_run import RunEvaluation, TrainedRun
 from regard.training.config import TrainingConfig
 from regard.training.run_folder import RunFolder
-from regard.training.task import Evaluation, Metric, Prediction, StepLoss, ValidationResult
+from regard.training.task import Evaluation, Metric, Prediction, StepLoss, ValidationResult, rounded
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -137,12 +137,13 @@ class LabelPrediction(Prediction):
     def ranked(self) -> tuple[tuple[str, float], ...]:
         return tuple(self.probabilities.items())
 
-    def label_fields(self) -> dict[str, Any]:
-        """The label and the probabilities, for JSON."""
-        return {
-            "label": self.label,
-            "probabilities": {label: round(value, 6) for label, value in self.probabilities.items()},
-        }
+    @property
+    def certainty(self) -> dict[str, float]:
+        return {"probability": self.probabilities[self.label]}
+
+    def details(self) -> dict[str, Any]:
+        """The probabilities of the labels."""
+        return {"probabilities": {label: rounded(value) for label, value in self.probabilities.items()}}
 
 
 @dataclass(frozen=True, repr=False)
@@ -155,9 +156,6 @@ class PlainLabel(LabelPrediction):
     @property
     def text(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
         return self.label
-
-    def to_dict(self) -> dict[str, Any]:
-        return self.label_fields()
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from regard.tasks.outputs.label import draw_confusion
 from regard.tasks.task import SAMPLES, TableExperiment, TableTask, gathered
 from regard.tasks.trained_run import RunEvaluation, TrainedRun
 from regard.training.config import TrainingConfig
-from regard.training.task import Evaluation, Metric, Prediction, StepLoss, ValidationResult
+from regard.training.task import Evaluation, Metric, Prediction, StepLoss, ValidationResult, rounded
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -209,9 +209,9 @@ class MaskPrediction(Prediction):
     def texts(self) -> tuple[tuple[str, str], ...]:
         return (self.kind, self.source), ("classes", self.text)
 
-    def to_dict(self) -> dict[str, Any]:
-        """The input, and the share of each class."""
-        return {self.kind: self.source, "shares": {name: round(share, 6) for name, share in self.shares.items()}}
+    def details(self) -> dict[str, Any]:
+        """The share of each class."""
+        return {"shares": {name: rounded(share) for name, share in self.shares.items()}}
 
 
 class TrainedMasks(TrainedRun):

@@ -15,7 +15,7 @@ from regard.errors import ArgumentError, RunError
 from regard.tasks.lazy import np, torch
 from regard.tasks.task import TableExperiment, TableTask, gathered
 from regard.tasks.trained_run import RunEvaluation, TrainedRun
-from regard.training.task import Metric, Prediction, StepLoss, ValidationResult
+from regard.training.task import Metric, Prediction, StepLoss, ValidationResult, rounded
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -283,21 +283,22 @@ class Continuation(Prediction):
         """The text, and a line for each of the most likely next tokens."""
         return [self.text, *(f"{one.probability:.4f} {one.token}" for one in self.next)]
 
-    def to_dict(self) -> dict[str, Any]:
-        """Prompt, text, continuation, log-probability in nats; next tokens, weights ``[token][token]`` if asked for."""
-        content: dict[str, Any] = {
-            "prompt": self.prompt,
-            "text": self.text,
-            "continuation": self.continuation,
-            "log_probability": round(self.log_probability, 4),
-            "ended": self.ended,
-            "unknown": list(self.unknown),
-        }
+    @property
+    def input_text(self) -> str:
+        return self.prompt
+
+    @property
+    def certainty(self) -> dict[str, float]:
+        return {"score": self.log_probability}
+
+    def details(self) -> dict[str, Any]:
+        """The whole text, whether it ended, unknown pieces; next tokens, weights ``[token][token]`` if asked for."""
+        content: dict[str, Any] = {"text": self.text, "ended": self.ended, "unknown": list(self.unknown)}
         if self.next:
-            content["next"] = [{"token": one.token, "probability": round(one.probability, 6)} for one in self.next]
+            content["next"] = [{"token": one.token, "probability": rounded(one.probability)} for one in self.next]
         if self.weights is not None:
             content["layer"], content["tokens"] = self.layer, list(self.tokens)
-            content["weights"] = [[round(weight, 4) for weight in row] for row in self.weights.tolist()]
+            content["weights"] = rounded(self.weights)
         return content
 
 

@@ -377,6 +377,10 @@ class TextPrediction(Prediction):
     merge_words: bool = False
     target_ids: tuple[int, ...] = field(default=(), repr=False)
 
+    @property
+    def certainty(self) -> dict[str, float]:
+        return {"score": self.score}
+
     def figure(self) -> Any:
         """The weights as a picture; None without weights or without a text."""
         from regard.pictures import alignment
@@ -404,11 +408,6 @@ class TextPrediction(Prediction):
 def perplexity(loss: float) -> float:
     """exp(loss), which depends on the tokenizer: compare it only between runs with the same one."""
     return math.exp(min(loss, 700.0))
-
-
-def rounded(weights: Tensor | np.ndarray) -> list[list[float]]:
-    """Weights for JSON."""
-    return [[round(float(weight), 4) for weight in row] for row in weights]
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
