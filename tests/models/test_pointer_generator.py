@@ -143,8 +143,8 @@ def test_padding_changes_nothing(extended, options):
 def test_the_copied_place_holds_the_word(extended):
     model = make(attention="bahdanau")
     found = model.copied(*extended)
-    assert found.place[0, :2].tolist()[0] == 1
-    assert found.place[0, 1] in (0, 2)
+    assert found.position[0, :2].tolist()[0] == 1
+    assert found.position[0, 1] in (0, 2)
     assert found.share[0, :2].tolist() == [1, 1]
     assert not make(attention="bahdanau", copy=False).copied(*extended).share.any()
 
