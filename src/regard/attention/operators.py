@@ -42,7 +42,7 @@ from regard.errors import BackendError
 from regard.kernels.availability import kernels_awaited
 from regard.masks import keep
 from regard.shapes import upcast
-from regard.transforms import active_transform
+from regard.transforms import active_transform, is_portable
 
 _ARGUMENTS = (
     "Tensor query, Tensor key, Tensor value, Tensor[] tensors, float[] numbers, SymInt[] integers, str text, "
@@ -61,7 +61,8 @@ def attend_traced(
     """The result of a problem whose numbers are not known, by a verb's operator.
 
     A score or a normalizer that holds a function has no text. Such a problem runs by the specification, whose
-    operations a compiler sees one by one, so that gradients reach what the function holds.
+    operations a compiler sees one by one, so that gradients reach what the function holds. So does every problem within
+    `regard.transforms.portable_operations`.
 
     Arguments as for `regard.attention.execution.execute`, but the backend by its name.
 
@@ -71,7 +72,7 @@ def attend_traced(
     parts = Parts()
     # A compiler takes care of the transforms inside of what it compiles.
     transformed = not torch.compiler.is_compiling() and active_transform() is not None
-    text = None if transformed else _encoded(problem, parts)
+    text = None if transformed or is_portable() else _encoded(problem, parts)
     if text is None:
         if backend not in ("auto", "reference", "tiled"):
             raise BackendError(
