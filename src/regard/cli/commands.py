@@ -21,6 +21,7 @@ COMMANDS = {
     "train": "app",
     "evaluate": "make_command",
     "predict": "make_command",
+    "export": "command",
     "view": "command",
     "serve": "command",
     "bench": "command",

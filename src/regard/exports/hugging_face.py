@@ -17,7 +17,8 @@ Its positions have the sines before the cosines, where regard's alternate: so th
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -189,7 +190,7 @@ def _fill(model: Any, tensors: Mapping[str, Tensor]) -> Any:
     with torch.no_grad():
         copies = {name: tensor.detach().clone().contiguous() for name, tensor in tensors.items()}
     missing, unexpected = model.load_state_dict(copies, strict=False)
-    tied = {"lm_head.weight"} if model.config.tie_word_embeddings else set()
+    tied = {"lm_head.weight"} if getattr(model.config, "tie_word_embeddings", False) else set()
     positions = {name for name in missing if "embed_positions" in name}  # of sines, which the class computes
     if unexpected or set(missing) - tied - positions:
         raise ArgumentError(
@@ -201,13 +202,25 @@ def _fill(model: Any, tensors: Mapping[str, Tensor]) -> Any:
 
 def _loaded(kind: Any, path: Path) -> Any:
     """The model of a folder, as a user loads it. No code of a folder is run, and nothing is downloaded."""
-    with quiet():
+    with quiet(), _no_progress_bars():
         return kind.from_pretrained(str(path), local_files_only=True, trust_remote_code=False).eval()
 
 
 def _write(model: Any, path: Path) -> None:
-    with quiet():
+    with quiet(), _no_progress_bars():
         model.save_pretrained(path)
+
+
+@contextmanager
+def _no_progress_bars() -> Iterator[None]:
+    bars = _transformers().utils.logging
+    shown = bars.is_progress_bar_enabled()
+    bars.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            bars.enable_progress_bar()
 
 
 # Tokenizers

@@ -72,8 +72,9 @@ def save(recorded: ExportedProgram, path: Path) -> None:
     Raises:
         WriteError: the file cannot be written.
     """
-    with AtomicFile(path) as temporary, quiet():
-        torch.export.save(with_operators_of_pytorch(recorded), temporary)
+    # The name of the file decides names inside of it.
+    with AtomicFile(path) as temporary, quiet(), temporary.open("wb") as file:
+        torch.export.save(with_operators_of_pytorch(recorded), file)
 
 
 @torch.no_grad()
@@ -118,17 +119,14 @@ def difference(outputs: Sequence[Tensor], expected: Sequence[Tensor], name: str)
 @contextmanager
 def quiet() -> Iterator[None]:
     """Silences what exporters say of their own parts: people see the result of the comparison."""
-    loggers = [logging.getLogger(name) for name in ("torch.export", "torch.onnx", "torch._dynamo", "onnxscript")]
-    levels = [logger.level for logger in loggers]
+    disabled = logging.root.manager.disable
     try:
-        for logger in loggers:
-            logger.setLevel(logging.CRITICAL)
+        logging.disable(logging.CRITICAL)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
+        logging.disable(disabled)
 
 
 def first_line(error: BaseException) -> str:
