@@ -22,6 +22,7 @@ OPTIONS = {
     "--output",
     "predict": "--file --beam --length-penalty --replace-unknown --pictures --merge-words --json --batch-size "
     "--threads --device",
+    "export": "--to --output --overwrite --int8 --threads",
     "bench": "--task --long --lengths --list --from --quick --threads --repeats --memory --no-memory --json --page "
     "--pictures --compare",
     "cache": "--clear --warm --dtype",

@@ -91,7 +91,10 @@ def test_a_translator_translates_as_the_loaded_model_generates(tmp_path):
         (lambda: language(position="alibi"), "neither learned nor rotary; train with --position rotary"),
         (lambda: language(position="learned", norm_first=False), "post-norm.*--norm pre"),
         (lambda: language(position="learned", kv_heads=1), "fewer key heads"),
-        (lambda: language(position="learned", normalizer="entmax15", score="dot"), "--score .* and --normalizer softmax"),
+        (
+            lambda: language(position="learned", normalizer="entmax15", score="dot"),
+            "--score .* and --normalizer softmax",
+        ),
         (lambda: translator(position="shaw")[0], "--position sinusoidal"),
         (MODELS["TextClassifier transformer"], "reads? the label off the first token"),
         (MODELS["RecurrentTranslator"], "RecurrentTranslator"),

@@ -125,7 +125,9 @@ def test_programs_load_without_regard(tmp_path):
     for name, part in EXPORTED:
         program = next(one for one in programs_of(model_of(name)) if one.name == part)
         recorded = torch_programs.traced(program)
-        assert part != "step" or not [name for name in recorded.state_dict if ".encoder." in name]  # which it never reads
+        assert part != "step" or not [
+            name for name in recorded.state_dict if ".encoder." in name
+        ]  # which it never reads
         path = tmp_path / f"{name.replace(' ', '-')}.pt2"
         torch_programs.save(recorded, path)
         assert torch_programs.largest_difference(program, path) < 1e-5

@@ -94,10 +94,7 @@ def export(
     _check_target(Path(folder), overwrite)
     say = report or (lambda line: None)
     with _new_folder(Path(folder)) as temporary:
-        if to == "hf":
-            written = _hugging_face(run, temporary, say)
-        else:
-            written = _programs(run, to, int8, temporary, say)
+        written = _hugging_face(run, temporary, say) if to == "hf" else _programs(run, to, int8, temporary, say)
         _write_index(run, to, int8, written.programs, temporary)
         files = _files(temporary)
     usage = written.usage.format(folder=Path(folder))
@@ -199,7 +196,9 @@ def _write_index(run: Exportable, to: str, int8: bool, programs: list[dict[str, 
     if programs:
         content["programs"] = programs
     content["preparation"] = dict(run.preparation)
-    ids = {name: getattr(config, name) for name in ("pad", "bos", "eos") if isinstance(getattr(config, name, None), int)}
+    ids = {
+        name: getattr(config, name) for name in ("pad", "bos", "eos") if isinstance(getattr(config, name, None), int)
+    }
     if ids:
         content["ids"] = ids
     tokenizers = {name: file.name for name, (one, file) in run.files.items() if isinstance(one, PieceTokenizer)}
@@ -236,7 +235,9 @@ def _check_target(folder: Path, overwrite: bool) -> None:
     if not folder.is_dir() or not any(folder.iterdir()):
         return
     if not overwrite:
-        raise RunError(f"{folder} is not empty; replace an export with --overwrite, or name another folder with --output")
+        raise RunError(
+            f"{folder} is not empty; replace an export with --overwrite, or name another folder with --output"
+        )
     foreign = sorted(set(_contents(folder)) - set(_own_files(folder)))
     if foreign:
         raise RunError(

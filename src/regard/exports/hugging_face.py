@@ -96,8 +96,8 @@ def _why_not(model: nn.Module) -> str:
         )
     if isinstance(model, ImageClassifier):
         return (
-            f"no class of transformers computes this network of a {name}; train a Vision Transformer (vit), or export to "
-            "onnx or torch"
+            "no class of transformers computes this network for images; train a Vision Transformer (vit), or export "
+            "to onnx or torch"
         )
     return (
         f"no class of transformers computes a {name}: it has Transformers that translate, language models and Vision "
@@ -130,7 +130,10 @@ def _check_layers(layers: Iterable[Any], *, grouped: bool, more: Sequence[tuple[
         *more,
         (all(layer.norm_first for layer in layers), "it normalizes after each part (post-norm)", "--norm pre"),
         (all(_is_scaled_dot(one.score) for one in attentions), "its score is not scaled_dot", "--score scaled_dot"),
-        (all(_is_softmax(one.normalizer) for one in attentions), "its normalizer is not softmax", "--normalizer softmax"),
+        (
+            all(_is_softmax(one.normalizer) for one in attentions), "its normalizer is not softmax",
+            "--normalizer softmax",
+        ),
         (
             grouped or all(one.kv_heads == one.num_heads for one in attentions),
             "it has fewer key heads than query heads", "no --kv-heads",
@@ -149,8 +152,8 @@ def _is_scaled_dot(score: Any) -> bool:
 
 
 def _is_softmax(normalizer: Any) -> bool:
-    is_plain = type(normalizer) is Softmax and not isinstance(normalizer.temperature, Tensor)
-    return is_plain and normalizer.temperature == 1.0
+    temperature = normalizer.temperature if type(normalizer) is Softmax else None
+    return isinstance(temperature, float) and temperature == 1.0
 
 
 # Weights under other names
@@ -170,7 +173,8 @@ def _inputs_of(attention: Any) -> dict[str, _Projection]:
         weights = attention.in_proj_weight.split(widths)
     else:
         weights = attention.q_proj_weight, attention.k_proj_weight, attention.v_proj_weight
-    return {name: _Projection(*pair) for name, pair in zip("qkv", zip(weights, bias.split(widths)), strict=True)}
+    pairs = zip(weights, bias.split(widths), strict=True)
+    return {name: _Projection(*pair) for name, pair in zip("qkv", pairs, strict=True)}
 
 
 def _linear(name: str, layer: Any) -> dict[str, Tensor]:
@@ -291,7 +295,8 @@ def _gpt2(transformers: Any, model: LanguageModel, layers: Sequence[Any], common
         activation_function=layers[0].activation, resid_pdrop=dropout, embd_pdrop=dropout, attn_pdrop=dropout,
         layer_norm_epsilon=layers[0].norm1.eps, **common,
     )  # fmt: skip
-    assert model.input.position is not None and model.stack.norm is not None
+    assert model.input.position is not None
+    assert model.stack.norm is not None
     tensors = {
         "transformer.wte.weight": model.input.embedding.weight,
         "transformer.wpe.weight": model.input.position.weight,
@@ -362,7 +367,7 @@ def _translator(model: TransformerTranslator, files: Mapping[str, Any], path: Pa
     vocabularies = model.source_input.embedding.num_embeddings, model.target_input.embedding.num_embeddings
     vocabulary = max(vocabularies)
     config = getattr(transformers, f"{family}Config")(
-        vocab_size=vocabulary, max_position_embeddings=LONGEST_TEXT if sinusoidal else position.max_length,  # pyright: ignore
+        vocab_size=vocabulary, max_position_embeddings=model.max_length or LONGEST_TEXT,
         encoder_layers=len(encoder), decoder_layers=len(decoder), d_model=dim,
         encoder_ffn_dim=first.linear1.out_features, decoder_ffn_dim=first.linear1.out_features,
         encoder_attention_heads=first.self_attn.num_heads, decoder_attention_heads=first.self_attn.num_heads,
@@ -382,7 +387,8 @@ def _translator(model: TransformerTranslator, files: Mapping[str, Any], path: Pa
     _write(exported, path)
     source = files.get("source", files.get("tokenizer"))
     target = files.get("target", source)
-    assert source is not None and target is not None
+    assert source is not None
+    assert target is not None
     _save_tokenizer(source, path)
     if target is not source:
         _save_tokenizer(target, path / "target")
@@ -454,9 +460,7 @@ def _with_sines_first(tensors: Mapping[str, Tensor], dim: int) -> dict[str, Tens
     permuted = {}
     for name, tensor in tensors.items():
         writes = name.endswith(("out_proj.weight", "out_proj.bias", "fc2.weight", "fc2.bias"))
-        if "norm" in name or (writes and name.endswith("bias")):
-            tensor = tensor[order]
-        elif writes:
+        if "norm" in name or writes:
             tensor = tensor[order]
         elif name.endswith("weight"):  # what reads a token, and embeddings
             tensor = tensor[:, order]

@@ -51,7 +51,9 @@ def save(program: Program, path: Path) -> None:
                 external_data=False,
             )
     except Exception as error:  # the exporter raises errors of many kinds
-        raise ArgumentError(f"PyTorch cannot export the program {program.name!r} to ONNX: {first_line(error)}") from error
+        raise ArgumentError(
+            f"PyTorch cannot export the program {program.name!r} to ONNX: {first_line(error)}"
+        ) from error
     assert exported is not None
     _name_axes(exported.model, program)
     with AtomicFile(path) as temporary, quiet():
@@ -77,7 +79,9 @@ def _remove_notes(path: Path) -> None:
 def largest_difference(program: Program, path: Path) -> float:
     """The largest difference between the outputs of an ONNX model and of ours, for inputs of two other sizes."""
     session = _session(path)
-    return max(difference(_run(session, program, inputs), program.run(inputs), program.name) for inputs in checks(program))
+    return max(
+        difference(_run(session, program, inputs), program.run(inputs), program.name) for inputs in checks(program)
+    )
 
 
 class Quantized(NamedTuple):
@@ -197,7 +201,9 @@ def _recurrent_operators() -> dict[Any, Any]:
     The gates of an LSTM are input, forget, cell, output for PyTorch, and input, output, forget, cell for ONNX; those of
     a GRU are reset, update, candidate and update, reset, candidate.
     """
-    from onnxscript import opset20 as op
+    from onnxscript import opset20
+
+    op: Any = opset20
 
     def reordered(tensor: Any, size: int, order: Sequence[int]) -> Any:
         gates = [op.Slice(tensor, [gate * size], [(gate + 1) * size], [0]) for gate in order]
@@ -212,13 +218,13 @@ def _recurrent_operators() -> dict[Any, Any]:
     def batch_first(outputs: Any) -> Any:  # steps, 1, batch, features
         return op.Transpose(op.Squeeze(outputs, [1]), perm=[1, 0, 2])
 
-    def lstm(input, hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_first_) -> Any:
+    def lstm(input: Any, hx: Any, params: Sequence[Any], *options: Any) -> Any:
         size, *weights = parameters(params, (0, 3, 1, 2))
         steps = op.Transpose(input, perm=[1, 0, 2])
         outputs, hidden, cell = op.LSTM(steps, *weights, None, hx[0], hx[1], hidden_size=size)
         return batch_first(outputs), hidden, cell
 
-    def gru(input, hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_first_) -> Any:
+    def gru(input: Any, hx: Any, params: Sequence[Any], *options: Any) -> Any:
         size, *weights = parameters(params, (1, 0, 2))
         steps = op.Transpose(input, perm=[1, 0, 2])
         outputs, hidden = op.GRU(steps, *weights, None, hx, hidden_size=size, linear_before_reset=1)

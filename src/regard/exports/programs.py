@@ -1,9 +1,9 @@
 """The programs that a trained model is exported as: functions of tensors, with the names and axes of what they take.
 
-A classifier, a segmenter and a language model are one program, ``model``. A model that writes a text is two: ``encoder``
-gives the state of the decoder before the first token, and ``step`` predicts the next token from the last one and the
-state. A language model has a ``step`` too. A search calls ``step`` in a loop: its output ``next_NAME`` is the input
-``NAME`` of the next call; inputs without such an output stay as they are.
+A classifier, a segmenter and a language model are one program, ``model``. A model that writes a text is two:
+``encoder`` gives the state of the decoder before the first token, and ``step`` predicts the next token from the last
+one and the state. A language model has a ``step`` too. A search calls ``step`` in a loop: its output ``next_NAME`` is
+the input ``NAME`` of the next call; inputs without such an output stay as they are.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -19,7 +19,6 @@ from regard.models.language_model import LanguageModel
 from regard.models.luong_decoder import LuongDecoder
 from regard.models.pointer_generator import EncodedSource, PointerGenerator, PointerState
 from regard.models.recurrent_decoder import DecoderState, RecurrentDecoder
-from regard.models.recurrent_translator import RecurrentTranslator
 from regard.models.speech.location_decoder import ListeningState, LocationDecoder
 from regard.models.speech.sound_classifier import SoundClassifier
 from regard.models.speech.transcriber import Transcriber
@@ -90,7 +89,7 @@ def programs_of(model: nn.Module) -> list[Program]:
     Raises:
         ArgumentError: the model is of a class that has none.
     """
-    makers: tuple[tuple[type[nn.Module], Callable[[Any], list[Program]]], ...] = (
+    makers: tuple[tuple[type[Any], Any], ...] = (
         (TextClassifier, _text_classifier),
         (ImageClassifier, _image_classifier),
         (SoundClassifier, _sound_classifier),
@@ -468,7 +467,9 @@ def _transformer_state(model: TransformerPredictor) -> _State:
 
     def state(tensors: Sequence[Tensor]) -> TransformerState:
         *keys, lengths = tensors
-        memory = [KeyValues(key, value, lengths) for key, value in zip(keys[count::2], keys[count + 1 :: 2], strict=True)]
+        memory = [
+            KeyValues(key, value, lengths) for key, value in zip(keys[count::2], keys[count + 1 :: 2], strict=True)
+        ]
         return TransformerState(memory, _caches(keys[:count]))
 
     return _State(changing, constant, tensors, state)

@@ -28,7 +28,9 @@ def traced(program: Program) -> ExportedProgram:
         ArgumentError: PyTorch cannot export it, or not for every size.
     """
     # A view would be recorded as one, with its base.
-    example = tuple(tensor.detach().clone(memory_format=torch.contiguous_format) for tensor in program.example(program.sizes))
+    example = tuple(
+        tensor.detach().clone(memory_format=torch.contiguous_format) for tensor in program.example(program.sizes)
+    )
     axes = tuple(
         {place: Dim.DYNAMIC for place, axis in enumerate(one.axes) if isinstance(axis, str)} for one in program.inputs
     )
@@ -39,7 +41,12 @@ def traced(program: Program) -> ExportedProgram:
         raise ArgumentError(f"PyTorch cannot export the program {program.name!r}: {first_line(error)}") from error
     _remove_unused_weights(recorded)
     for node in recorded.graph.nodes:
-        for name in ("stack_trace", "nn_module_stack", "source_fn_stack", "from_node"):  # they name files of this machine
+        for name in (
+            "stack_trace",
+            "nn_module_stack",
+            "source_fn_stack",
+            "from_node",
+        ):  # they name files of this machine
             node.meta.pop(name, None)
     return recorded
 
@@ -51,7 +58,7 @@ def _remove_unused_weights(recorded: ExportedProgram) -> None:
     weights = (InputKind.PARAMETER, InputKind.BUFFER)
     for spec in list(signature.input_specs):
         node = nodes[spec.arg.name]
-        if spec.kind in weights and not node.users:
+        if spec.kind in weights and spec.target is not None and not node.users:
             graph.erase_node(node)
             signature.input_specs.remove(spec)
             recorded.state_dict.pop(spec.target, None)

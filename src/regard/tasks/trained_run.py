@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from regard.tasks.task import TableTask
 
 PREPARATION = (
-    "lowercase", "max_length", "image_size", "fit", "rate", "bands", "window_seconds", "hop_seconds", "lowest", "highest",
+    "lowercase", "max_length", "image_size", "fit", "rate", "bands", "window_seconds", "hop_seconds", "lowest",
+    "highest",
 )  # fmt: skip
 """Options of the data that say how an input becomes tensors, for an export."""
 
