@@ -10,7 +10,7 @@ from typing import Any
 from torch import nn
 from torch.nn.modules import module as torch_modules
 
-from regard.transforms import is_portable
+from regard.portable import is_portable
 
 _CALL = nn.Module.__call__
 

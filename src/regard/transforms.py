@@ -5,9 +5,6 @@ The elements of a tensor cannot be read under a compiler or an exporter, nor tho
 operations and whose control flow does not depend on elements.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
 from math import isfinite
 from typing import TypeVar
 
@@ -28,27 +25,6 @@ Named = TypeVar("Named", bound=type)
 _BATCHED = torch._C._dispatch_key_parse("Batched")
 _BATCHING = torch._C._dispatch_key_parse("VmapMode")
 """The dispatch key of batched gradients; ``torch.func`` has its own stack."""
-
-
-_portable: ContextVar[bool] = ContextVar("portable operations", default=False)
-
-
-@contextmanager
-def portable_operations() -> Iterator[None]:
-    """In this context, a traced program consists of PyTorch's own operations, so that it runs without regard.
-
-    Attention is traced step by step as the specification computes it, in quadratic memory, and not as one operator.
-    """
-    token = _portable.set(True)
-    try:
-        yield
-    finally:
-        _portable.reset(token)
-
-
-def is_portable() -> bool:
-    """Whether `portable_operations` is active."""
-    return _portable.get()
 
 
 def exportable(kind: Named) -> Named:

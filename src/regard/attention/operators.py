@@ -41,8 +41,9 @@ from regard.biases import TensorBias
 from regard.errors import BackendError
 from regard.kernels.availability import kernels_awaited
 from regard.masks import keep
+from regard.portable import is_portable
 from regard.shapes import upcast
-from regard.transforms import active_transform, is_portable
+from regard.transforms import active_transform
 
 _ARGUMENTS = (
     "Tensor query, Tensor key, Tensor value, Tensor[] tensors, float[] numbers, SymInt[] integers, str text, "
@@ -62,7 +63,7 @@ def attend_traced(
 
     A score or a normalizer that holds a function has no text. Such a problem runs by the specification, whose
     operations a compiler sees one by one, so that gradients reach what the function holds. So does every problem within
-    `regard.transforms.portable_operations`.
+    `regard.portable.portable_operations`.
 
     Arguments as for `regard.attention.execution.execute`, but the backend by its name.
 

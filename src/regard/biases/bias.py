@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from regard.errors import ArgumentError, KindError
+from regard.portable import is_portable
 from regard.shapes import Grid, check_broadcast, check_device, check_floating, upcast
 from regard.summaries import tensor_summary
-from regard.transforms import is_portable
 
 
 class Bias(nn.Module, ABC):

@@ -62,7 +62,7 @@ def save(program: Program, path: Path) -> None:
 
 
 def _remove_notes(path: Path) -> None:
-    """Removes what the exporter noted of its own work, such as files of this machine, and the sizes inside of the model,
+    """Removes what the exporter noted of its own work, such as files of this machine, and the sizes of inner tensors,
     which a quantization changes."""
     import onnx
 

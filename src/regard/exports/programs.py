@@ -89,7 +89,7 @@ def programs_of(model: nn.Module) -> list[Program]:
     Raises:
         ArgumentError: the model is of a class that has none.
     """
-    makers: tuple[tuple[type[Any], Any], ...] = (
+    makers: Any = (
         (TextClassifier, _text_classifier),
         (ImageClassifier, _image_classifier),
         (SoundClassifier, _sound_classifier),

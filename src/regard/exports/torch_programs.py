@@ -15,7 +15,7 @@ from regard.atomic_file import AtomicFile
 from regard.errors import ArgumentError, RunError
 from regard.exports.programs import Program
 from regard.models.padded_recurrence import PORTABLE
-from regard.transforms import portable_operations
+from regard.portable import portable_operations
 
 LARGEST_DIFFERENCE = 1e-3
 """Largest accepted difference between outputs, relative to the largest output where that exceeds 1."""
