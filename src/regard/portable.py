@@ -4,6 +4,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
+import torch
+
 _portable: ContextVar[bool] = ContextVar("portable operations", default=False)
 
 
@@ -21,5 +23,5 @@ def portable_operations() -> Iterator[None]:
 
 
 def is_portable() -> bool:
-    """Whether `portable_operations` is active."""
-    return _portable.get()
+    """Whether `portable_operations` is active; never within ``torch.compile``, which reads no context variable."""
+    return not torch.compiler.is_dynamo_compiling() and _portable.get()

@@ -97,17 +97,18 @@ def export(
         written = _hugging_face(run, temporary, say) if to == "hf" else _programs(run, to, int8, temporary, say)
         _write_index(run, to, int8, written.programs, temporary)
         files = _files(temporary)
-    usage = written.usage.format(folder=Path(folder))
+    usage = written.usage.format(json.dumps(str(Path(folder, written.first)), ensure_ascii=False))
     return Exported(Path(folder), files, written.differences, tuple(written.lines), usage)
 
 
 class _Written(NamedTuple):
-    """What was written: as in `Exported`, and the entries of programs in the index."""
+    """What was written: as in `Exported`; the entries of programs in the index, and what ``usage`` loads."""
 
     differences: dict[str, float]
     lines: list[str]
     programs: list[dict[str, Any]]
     usage: str
+    first: str
 
 
 def _programs(run: Exportable, to: str, int8: bool, folder: Path, say: Callable[[str], None]) -> _Written:
@@ -145,10 +146,10 @@ def _programs(run: Exportable, to: str, int8: bool, folder: Path, say: Callable[
         else:
             write_atomically(folder / file.name, read_bytes(file, LARGEST_TEXT))
     first = entries[0]["file"]
-    usage = f"import torch; program = torch.export.load('{{folder}}/{first}').module()"
+    usage = "import torch; program = torch.export.load({}).module()"
     if to == "onnx":
-        usage = f"import onnxruntime; session = onnxruntime.InferenceSession('{{folder}}/{first}')"
-    return _Written(differences, lines, entries, usage)
+        usage = "import onnxruntime; session = onnxruntime.InferenceSession({})"
+    return _Written(differences, lines, entries, usage, first)
 
 
 def _hugging_face(run: Exportable, folder: Path, say: Callable[[str], None]) -> _Written:
@@ -157,8 +158,8 @@ def _hugging_face(run: Exportable, folder: Path, say: Callable[[str], None]) -> 
     say("a folder of Hugging Face transformers")
     written = hugging_face.save(run.model, {name: content for name, (content, _) in run.files.items()}, folder)
     line = f"{written.architecture}: largest difference between its logits and the model's {written.difference:.1e}"
-    usage = f"import transformers; model = transformers.{written.auto}.from_pretrained('{{folder}}')"
-    return _Written({written.architecture: written.difference}, [line], [], usage)
+    usage = f"import transformers; model = transformers.{written.auto}.from_pretrained({{}})"
+    return _Written({written.architecture: written.difference}, [line], [], usage, ".")
 
 
 def _entry(program: Any, file: str) -> dict[str, Any]:
