@@ -10,6 +10,8 @@ from typing import Any
 from torch import nn
 from torch.nn.modules import module as torch_modules
 
+from regard.portable import is_portable
+
 _CALL = nn.Module.__call__
 
 OWN_HOOKS: set[Callable[..., Any]] = set()
@@ -62,5 +64,6 @@ def has_hooks(module: nn.Module, own_hook: Callable[..., Any] | None = None) -> 
         or bool(module._backward_hooks)
         or bool(module._backward_pre_hooks)
         or module._compiled_call_impl is not None
-        or type(module).__call__ is not _CALL
+        # An exporter replaces the method of every class.
+        or (type(module).__call__ is not _CALL and not is_portable())
     )

@@ -23,6 +23,7 @@ OPTIONS = {
     "predict": "--file --beam --length-penalty --replace-unknown --pictures --merge-words --json --batch-size "
     "--threads --device",
     "push": "--private --message --checkpoints",
+    "export": "--to --output --overwrite --int8 --threads",
     "bench": "--task --long --lengths --list --from --quick --threads --repeats --memory --no-memory --json --page "
     "--pictures --compare",
     "cache": "--clear --warm --dtype",

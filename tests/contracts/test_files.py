@@ -13,6 +13,7 @@ OWN = {
     "data/cache.py": "a temporary file of an AtomicFile, and a checked file",
     "data/records.py": "a checked file",
     "data/speech/sounds.py": "a checked file",
+    "exports/torch_programs.py": "a temporary file of an AtomicFile",
     "models/checkpoint.py": "a temporary file of an AtomicFile, and a checked file",
     "models/vision/backbones.py": "a checked file",
     "training/checkpoints.py": "an opened file",

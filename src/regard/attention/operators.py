@@ -40,6 +40,7 @@ from regard.biases import TensorBias
 from regard.errors import BackendError
 from regard.kernels.availability import kernels_awaited
 from regard.masks import keep
+from regard.portable import is_portable
 from regard.shapes import upcast
 from regard.transforms import active_transform
 
@@ -60,7 +61,8 @@ def attend_traced(
     """Runs a problem by an operator, for calls that are traced and for tensors without data.
 
     A score or a normalizer that contains a function has no text. Then the specification runs, whose operations a
-    compiler sees one by one, so that gradients reach the tensors that the function uses.
+    compiler sees one by one, so that gradients reach the tensors that the function uses. So does every problem within
+    `regard.portable.portable_operations`.
 
     The arguments are those of `regard.attention.execution.execute`.
 
@@ -70,7 +72,7 @@ def attend_traced(
     parts = Parts()
     # A compiler handles the transforms inside the function that it compiles.
     transformed = not torch.compiler.is_compiling() and active_transform() is not None
-    text = None if transformed else _encoded(problem, parts)
+    text = None if transformed or is_portable() else _encoded(problem, parts)
     if text is None:
         if backend not in ("auto", "reference", "tiled"):
             raise BackendError(

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from regard.errors import ArgumentError, KindError
+from regard.portable import is_portable
 from regard.shapes import Grid, check_broadcast, check_device, check_floating, span_length, upcast, without_appended
 from regard.summaries import tensor_summary
 
@@ -243,6 +244,9 @@ def dense_from_diagonals(diagonals: Tensor, grid: Grid) -> Tensor:
     if queries == 0 or keys == 0:
         # With a slice instead of new zeros, a parameter of the bias gets a gradient of 0 instead of None.
         return diagonals[:, :0].reshape(len(diagonals), queries, keys)
+    if is_portable():  # an exporter would fix the size of a window
+        columns, rows = (torch.arange(count, device=diagonals.device) for count in (keys, queries))
+        return diagonals[:, columns - rows[:, None] + (queries - 1)]
     # Each row is a window of the diagonals that starts one element before the window of the row above.
     return diagonals.unfold(-1, keys, 1).flip(-2)  # H Q K
 

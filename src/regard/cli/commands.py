@@ -22,6 +22,7 @@ COMMANDS = {
     "evaluate": "make_command",
     "predict": "make_command",
     "push": "command",
+    "export": "command",
     "view": "command",
     "serve": "command",
     "bench": "command",

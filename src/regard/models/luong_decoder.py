@@ -156,7 +156,7 @@ def monotonic_center(position: int, steps: int, lengths: Tensor) -> Tensor:
     Returns:
         ``[batch, steps]``.
     """
-    times = torch.arange(position, position + steps, device=lengths.device)
+    times = position + torch.arange(steps, device=lengths.device)
     return torch.minimum(times, (lengths[:, None] - 1).clamp(min=0))
 
 

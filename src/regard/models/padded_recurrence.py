@@ -3,10 +3,13 @@
 A compiler or an exporter records the operator ``torch.ops.regard.recurrent_layer`` for each layer: PyTorch fixes the
 number of steps of its own layers when it exports them, and packed rows fix the lengths as well. The operator packs the
 rows when it runs; its backward pass computes the forward pass again. Elsewhere (``torch.jit.trace``, transforms of
-``torch.func``, meta tensors) a layer consists of PyTorch's own operations.
+``torch.func``, meta tensors) a layer consists of PyTorch's own operations. So it does within
+`regard.portable.portable_operations`, where the two operators `PORTABLE` stand for PyTorch's own while a program is
+traced.
 """
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -16,6 +19,7 @@ from torch.nn import functional as F
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 from regard.errors import BackendError, KindError
+from regard.portable import is_portable
 
 LSTM_GATES = 4
 """Gates of an LSTM; a GRU has three."""
@@ -44,13 +48,14 @@ def run_padded(rnn: nn.LSTM | nn.GRU, padded: Tensor, lengths: Tensor) -> tuple[
             f"a {type(rnn).__name__} that is no nn.LSTM or nn.GRU (a quantized one, for example) cannot be exported, "
             "traced or transformed by torch.func; export the model before it is quantized"
         )
-    run = recurrent_layer if torch.compiler.is_compiling() else _marked_layer
+    run = recurrent_layer if torch.compiler.is_compiling() and not is_portable() else _marked_layer
     suffixes = ("", "_reverse") if rnn.bidirectional else ("",)
     data, states = padded, []
     if torch.is_autocast_enabled(padded.device.type):
         # PyTorch has an LSTM in bfloat16 for some processors only.
         data = padded.to(next(rnn.parameters()).dtype)
-    with torch.autocast(padded.device.type, enabled=False):
+    # Autocast would be an operation of its own in a portable program.
+    with nullcontext() if is_portable() else torch.autocast(padded.device.type, enabled=False):
         for layer in range(rnn.num_layers):
             if layer:
                 data = F.dropout(data, rnn.dropout, rnn.training)
@@ -94,6 +99,8 @@ def _marked_direction(weights: Sequence[Tensor], data: Tensor, padding: Tensor, 
     first = data.new_zeros(1, data.shape[0], size)
     run: Any
     run, state = (torch.lstm, (first, first)) if is_lstm else (torch.gru, first)
+    if is_portable():
+        run, state = (torch.ops.regard.lstm, [first, first]) if is_lstm else (torch.ops.regard.gru, first)
     outputs, *last = run(marked, state, parameters, True, 1, 0.0, False, False, True)
     if is_lstm:  # the output gate changes after the end, the state does not
         end = (lengths - 1)[:, None, None].expand(-1, 1, size)
@@ -203,3 +210,35 @@ for _name, _implementation, _fake in (
     _LIBRARY.impl(_name, _implementation, "CompositeExplicitAutograd")
     register_fake(f"regard::{_name}", _fake, lib=_LIBRARY)
 register_autograd("regard::recurrent_layer", _differentiate, setup_context=_save, lib=_LIBRARY)
+
+
+_OPTIONS = (
+    "Tensor[] params, bool has_biases, int num_layers, float dropout, bool train, bool bidirectional, bool batch_first"
+)
+_LIBRARY.define(f"lstm(Tensor input, Tensor[] hx, {_OPTIONS}) -> (Tensor, Tensor, Tensor)")
+_LIBRARY.define(f"gru(Tensor input, Tensor hx, {_OPTIONS}) -> (Tensor, Tensor)")
+
+
+def _lstm_shapes(input: Tensor, state: Sequence[Tensor], *options: Any) -> tuple[Tensor, Tensor, Tensor]:
+    hidden, cell = state
+    return _steps_shape(input, hidden), torch.empty_like(hidden), torch.empty_like(cell)
+
+
+def _gru_shapes(input: Tensor, hidden: Tensor, *options: Any) -> tuple[Tensor, Tensor]:
+    return _steps_shape(input, hidden), torch.empty_like(hidden)
+
+
+def _steps_shape(input: Tensor, hidden: Tensor) -> Tensor:
+    return input.new_empty(*input.shape[:2], hidden.shape[2])
+
+
+for _name, _run, _fake in (("lstm", torch.lstm, _lstm_shapes), ("gru", torch.gru, _gru_shapes)):
+    _LIBRARY.impl(_name, _run, "CompositeExplicitAutograd")
+    register_fake(f"regard::{_name}", _fake, lib=_LIBRARY)
+
+PORTABLE = {
+    torch.ops.regard.lstm.default: torch.ops.aten.lstm.input,
+    torch.ops.regard.gru.default: torch.ops.aten.gru.input,
+}
+"""One layer in one direction, with ``batch_first``, while a portable program is traced → the operator of PyTorch with
+the same arguments and results. PyTorch's exporter would take its own operator apart, into a fixed number of steps."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import tempfile
 from abc import abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -22,8 +22,15 @@ if TYPE_CHECKING:
     from torch import nn
 
     from regard.attention.execution import RecordedCall
+    from regard.exports.export import Exported
     from regard.tasks.inputs.input import Input
     from regard.tasks.task import TableTask
+
+PREPARATION = (
+    "lowercase", "max_length", "image_size", "fit", "rate", "bands", "window_seconds", "hop_seconds", "lowest",
+    "highest",
+)  # fmt: skip
+"""Options of the data that say how an input becomes tensors, for an export."""
 
 
 class TrainedRun(Trained):
@@ -127,6 +134,25 @@ class TrainedRun(Trained):
     def draw(self, predictions: Sequence[Prediction], folder: Path) -> list[Path]:
         self.check_drawable()
         return draw_figures(folder, map(self.figure, predictions), self.task.picture_prefix)
+
+    def export(
+        self,
+        to: str,
+        folder: str | Path,
+        *,
+        overwrite: bool = False,
+        int8: bool = False,
+        report: Callable[[str], None] | None = None,
+    ) -> Exported:
+        from regard.exports.export import Exportable, export
+
+        if self.device != "cpu":
+            raise ArgumentError(f"a run is exported from the cpu; device is {self.device!r}: load it again without one")
+        files = {name: (self.files[name], self.folder.file(file)) for name, (file, _) in self.task.loaders().items()}
+        data = self.config.data
+        preparation = {name: getattr(data, name) for name in PREPARATION if hasattr(data, name)}
+        run = Exportable(self.folder.path.name, self.task.name, self.model, files, preparation)
+        return export(run, to, folder, overwrite=overwrite, int8=int8, report=report)
 
     def check_drawable(self) -> None:
         """Raise ArgumentError if the model has nothing to draw."""

@@ -9,7 +9,7 @@ import dataclasses
 import itertools
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from regard.explanations.model_attention import ModelAttention
+    from regard.exports.export import Exported
     from regard.records import Document
     from regard.training.run_folder import RunFolder
 
@@ -361,6 +362,40 @@ class Trained(ABC):
         attentions = self.attentions(prediction) if attentions is None else attentions
         records = tuple(attention.record() for attention in attentions)
         return Document(self.folder.path.name, records, texts=prediction.texts())
+
+    def export(
+        self,
+        to: str,
+        folder: str | Path,
+        *,
+        overwrite: bool = False,
+        int8: bool = False,
+        report: Callable[[str], None] | None = None,
+    ) -> "Exported":
+        """Write the model for other programs, and compare what they compute with the model.
+
+        ::
+
+            exported = regard.load("runs/classify-lstm").export("onnx", "classifier-onnx")
+            exported.differences  # {"model": 6.0e-08}
+
+        Args:
+            to: ``torch`` (``torch.export`` programs, which need PyTorch alone), ``onnx``, or ``hf`` (a folder of
+                Hugging Face transformers).
+            folder: a new folder.
+            overwrite: whether an export in this folder may be replaced.
+            int8: ``onnx``: whether the weights become numbers of 8 bits.
+            report: gets a line when a step begins.
+
+        Returns:
+            the files, and the largest differences.
+
+        Raises:
+            ArgumentError: the model cannot be exported so; the message says why.
+            RunError: the folder is not empty, or the exported model gives other numbers.
+            MissingPartError: a package of the extra ``export`` is not installed.
+        """
+        raise ArgumentError(f"{self.folder.path}: runs of the task {self.task.name!r} cannot be exported")
 
     def draw(self, predictions: Sequence[Prediction], folder: Path) -> list[Path]:
         """Draw a picture of each prediction into a folder, and return the files.

@@ -1,0 +1,67 @@
+"""``regard export``: a trained run for other programs."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from regard.cli.option_types import ModelThreads, use_threads
+
+Run = Annotated[Path, Parameter(help="Run folder, e.g. runs/classify-lstm.")]
+Format = Annotated[
+    str,
+    Parameter(
+        help="torch (torch.export programs, which load without regard), onnx, or hf (a folder of Hugging Face "
+        "transformers)."
+    ),
+]
+Output = Annotated[
+    Path | None, Parameter(name=["--output", "-o"], help="A new folder. Default: RUN-onnx, RUN-torch or RUN-hf.")
+]
+Overwrite = Annotated[bool, Parameter(help="Replace an export in this folder.")]
+Int8 = Annotated[bool, Parameter(name="--int8", help="onnx: weights of 8 bits; says what that saves and loses.")]
+
+
+def command(
+    run: Run,
+    /,
+    *,
+    to: Format,
+    output: Output = None,
+    overwrite: Overwrite = False,
+    int8: Int8 = False,
+    threads: ModelThreads = 0,
+) -> None:
+    """Write a trained run for other programs, and compare what they compute with the model.
+
+    A classifier, a segmenter or a language model becomes one program; a model that writes a text, an encoder and a
+    step of the decoder. export.json says what they take. What cannot be exported says why.
+    """
+    from regard.training.run_folder import RunFolder
+
+    use_threads(threads)
+    folder = RunFolder.open(run)
+    from regard.cli.option_errors import options_named
+    from regard.exports.export import size_text
+    from regard.platforms import quoted
+    from regard.tasks import registry
+
+    def report(line: str) -> None:
+        print(f"regard: exporting {line}", file=sys.stderr)
+
+    with options_named({"to": "--to", "int8": "--int8"}):
+        trained = registry.of_run(folder).load(folder)
+        target = run.absolute().with_name(f"{run.absolute().name}-{to}") if output is None else output
+        exported = trained.export(to, _short(target), overwrite=overwrite, int8=int8, report=report)
+    print("\n".join(exported.lines))
+    width = max(map(len, exported.files))
+    for name in exported.files:
+        print(f"  {name:<{width}}  {size_text((exported.folder / name).stat().st_size)}")
+    print(f"written: {exported.folder}")
+    print(f"next: python -c {quoted(exported.usage)}")
+
+
+def _short(path: Path) -> Path:
+    """The path as it is typed from the working directory, where that is inside of it."""
+    return path.relative_to(Path.cwd()) if path.is_absolute() and path.is_relative_to(Path.cwd()) else path

@@ -1,0 +1,310 @@
+"""Writes a trained model for other programs: a folder that is complete, or is not there."""
+
+import contextlib
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Any, NamedTuple
+
+from torch import nn
+
+from regard.atomic_file import write_atomically
+from regard.data.text.tokenizers import PieceTokenizer
+from regard.errors import ArgumentError, RegardError, RunError, UnknownNameError
+from regard.regular_file import LARGEST_TEXT, path_inside, read_bytes, read_text
+
+FORMATS = ("onnx", "torch", "hf")
+
+INDEX = "export.json"
+"""The file that says what is in the folder."""
+
+
+@dataclass(frozen=True)
+class Exportable:
+    """What an export needs of a trained run.
+
+    Attributes:
+        name: the name of the run.
+        task: the name of its task.
+        model: the model, on the CPU and in evaluation mode.
+        files: name → what was read of a file of the run, such as a tokenizer, and the file.
+        preparation: how inputs are made from texts, images or sounds, as plain values.
+    """
+
+    name: str
+    task: str
+    model: nn.Module
+    files: Mapping[str, tuple[Any, Path]]
+    preparation: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Exported:
+    """An export that is finished.
+
+    Attributes:
+        folder: the folder.
+        files: its files, relative to it.
+        differences: name of a program or class → the largest difference between its outputs and the model's, for
+            random inputs of other sizes.
+        lines: the comparisons, and what a quantization saved and lost, for people.
+        usage: Python that loads the first file.
+    """
+
+    folder: Path
+    files: tuple[str, ...]
+    differences: dict[str, float]
+    lines: tuple[str, ...]
+    usage: str
+
+
+def export(
+    run: Exportable,
+    to: str,
+    folder: str | Path,
+    *,
+    overwrite: bool = False,
+    int8: bool = False,
+    report: Callable[[str], None] | None = None,
+) -> Exported:
+    """Writes a trained model for other programs, and compares what they compute with the model.
+
+    Args:
+        run: what is exported.
+        to: ``torch`` (``torch.export`` programs), ``onnx``, or ``hf`` (a folder of Hugging Face transformers).
+        folder: a new folder.
+        overwrite: whether an export in this folder may be replaced.
+        int8: whether the weights of ONNX models become numbers of 8 bits.
+        report: gets a line when a step begins.
+
+    Raises:
+        ArgumentError: the model cannot be exported; the message says why.
+        RunError: the folder is not empty, or the exported model gives other numbers.
+        MissingPartError: a package of the extra ``export`` is not installed.
+        WriteError: a file cannot be written; nothing is left in its place.
+    """
+    if to not in FORMATS:
+        raise UnknownNameError("format", to, FORMATS)
+    if int8 and to != "onnx":
+        raise ArgumentError(f"int8 is for onnx; to is {to!r}")
+    _check_target(Path(folder), overwrite)
+    say = report or (lambda line: None)
+    with _new_folder(Path(folder)) as temporary:
+        written = _hugging_face(run, temporary, say) if to == "hf" else _programs(run, to, int8, temporary, say)
+        _write_index(run, to, int8, written.programs, temporary)
+        files = _files(temporary)
+    usage = written.usage.format(json.dumps(str(Path(folder, written.first)), ensure_ascii=False))
+    return Exported(Path(folder), files, written.differences, tuple(written.lines), usage)
+
+
+class _Written(NamedTuple):
+    """What was written: as in `Exported`; the entries of programs in the index, and what ``usage`` loads."""
+
+    differences: dict[str, float]
+    lines: list[str]
+    programs: list[dict[str, Any]]
+    usage: str
+    first: str
+
+
+def _programs(run: Exportable, to: str, int8: bool, folder: Path, say: Callable[[str], None]) -> _Written:
+    from regard.exports import onnx_models, torch_programs
+    from regard.exports.programs import programs_of
+
+    if to == "onnx":
+        onnx_models.require_packages()
+    differences: dict[str, float] = {}
+    lines, entries = [], []
+    for program in programs_of(run.model):
+        suffix = "onnx" if to == "onnx" else "pt2"
+        path = folder / f"{program.name}.{suffix}"
+        say(f"{path.name}: {program.summary}")
+        if to == "onnx":
+            onnx_models.save(program, path)
+            gap = onnx_models.largest_difference(program, path)
+        else:
+            torch_programs.save(torch_programs.traced(program), path)
+            gap = torch_programs.largest_difference(program, path)
+        differences[program.name] = gap
+        runner = "onnxruntime" if to == "onnx" else "the loaded program"
+        lines.append(f"{path.name}: largest difference between {runner} and the model {gap:.1e}")
+        if int8:
+            quantized = onnx_models.quantize(program, path)
+            agreement = "" if quantized.agreement is None else f", {quantized.agreement:.1%} of choices the same"
+            lines.append(
+                f"{path.name}: int8, {size_text(quantized.before)} → {size_text(quantized.after)}, largest difference "
+                f"{quantized.difference:.1e}{agreement}"
+            )
+        entries.append(_entry(program, path.name))
+    for content, file in run.files.values():
+        if isinstance(content, PieceTokenizer):
+            content.save(folder / file.name)
+        else:
+            write_atomically(folder / file.name, read_bytes(file, LARGEST_TEXT))
+    first = entries[0]["file"]
+    usage = "import torch; program = torch.export.load({}).module()"
+    if to == "onnx":
+        usage = "import onnxruntime; session = onnxruntime.InferenceSession({})"
+    return _Written(differences, lines, entries, usage, first)
+
+
+def _hugging_face(run: Exportable, folder: Path, say: Callable[[str], None]) -> _Written:
+    from regard.exports import hugging_face
+
+    say("a folder of Hugging Face transformers")
+    written = hugging_face.save(run.model, {name: content for name, (content, _) in run.files.items()}, folder)
+    line = f"{written.architecture}: largest difference between its logits and the model's {written.difference:.1e}"
+    usage = f"import transformers; model = transformers.{written.auto}.from_pretrained({{}})"
+    return _Written({written.architecture: written.difference}, [line], [], usage, ".")
+
+
+def _entry(program: Any, file: str) -> dict[str, Any]:
+    """A program in the index: its inputs with dtypes and axes, and its outputs."""
+    import torch
+
+    example = program.example(program.sizes)
+    with torch.no_grad():
+        results = program.module(*example)
+    return {
+        "file": file,
+        "summary": program.summary,
+        "inputs": [
+            {"name": one.name, "dtype": _dtype(tensor), "axes": list(one.axes), "meaning": one.meaning}
+            for one, tensor in zip(program.inputs, example, strict=True)
+        ],
+        "outputs": [
+            {"name": name, "dtype": _dtype(tensor), "meaning": meaning}
+            for (name, meaning), tensor in zip(program.outputs.items(), results, strict=True)
+        ],
+    }
+
+
+def _dtype(tensor: Any) -> str:
+    return str(tensor.dtype).removeprefix("torch.")
+
+
+def _write_index(run: Exportable, to: str, int8: bool, programs: list[dict[str, Any]], folder: Path) -> None:
+    from regard.data.labels import Labels
+
+    config = getattr(run.model, "config", None)
+    content: dict[str, Any] = {"what": "an export of regard", "format": to, "run": run.name, "task": run.task}
+    if int8:
+        content["weights"] = "int8"
+    if programs:
+        content["programs"] = programs
+    content["preparation"] = dict(run.preparation)
+    ids = {
+        name: getattr(config, name) for name in ("pad", "bos", "eos") if isinstance(getattr(config, name, None), int)
+    }
+    if ids:
+        content["ids"] = ids
+    tokenizers = {name: file.name for name, (one, file) in run.files.items() if isinstance(one, PieceTokenizer)}
+    if tokenizers and to != "hf":
+        content["tokenizers"] = tokenizers
+    for one, _ in run.files.values():
+        if isinstance(one, Labels):
+            content["labels"] = list(one.names)
+    content["files"] = [*_files(folder), INDEX]
+    write_atomically(folder / INDEX, (json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode())
+
+
+def _files(folder: Path) -> tuple[str, ...]:
+    return tuple(sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()))
+
+
+def size_text(size: int) -> str:
+    """A number of bytes for people: ``1.4 MB``."""
+    for unit, bytes_of_one in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
+        if size >= bytes_of_one:
+            return f"{size / bytes_of_one:.1f} {unit}"
+    return f"{size} bytes"
+
+
+# The folder
+
+
+def _check_target(folder: Path, overwrite: bool) -> None:
+    """Raises RunError unless an export can be written as this folder."""
+    if folder.is_symlink() and overwrite:
+        raise RunError(f"{folder} is a link; nothing is replaced through a link, so name the folder itself")
+    if folder.exists() and not folder.is_dir():
+        raise RunError(f"{folder} is a file; name another folder with --output")
+    if not folder.is_dir() or not any(folder.iterdir()):
+        return
+    if not overwrite:
+        raise RunError(
+            f"{folder} is not empty; replace an export with --overwrite, or name another folder with --output"
+        )
+    foreign = sorted(set(_contents(folder)) - set(_own_files(folder)))
+    if foreign:
+        raise RunError(
+            f"{folder} holds {foreign[0]}, which is no file of an export; move it elsewhere, or name another folder "
+            "with --output"
+        )
+
+
+def _contents(folder: Path) -> Iterator[str]:
+    """Files and links below a folder."""
+    for path in folder.rglob("*"):
+        if path.is_symlink() or not path.is_dir():
+            yield path.relative_to(folder).as_posix()
+
+
+def _own_files(folder: Path) -> list[str]:
+    """The files that an earlier export wrote; none if there was none."""
+    try:
+        content = json.loads(read_text(path_inside(folder, INDEX), LARGEST_TEXT))
+        files = content["files"]
+    except (OSError, ValueError, KeyError, TypeError, RegardError, RecursionError):
+        return []
+    return [name for name in files if isinstance(name, str) and ".." not in PurePosixPath(name).parts]
+
+
+@contextmanager
+def _new_folder(folder: Path) -> Iterator[Path]:
+    """A temporary folder beside ``folder``, which takes its name if the block succeeds, and is deleted if it fails."""
+    temporary = folder.absolute().with_name(f".{folder.absolute().name}.{os.getpid()}.new")
+    try:
+        temporary.parent.mkdir(parents=True, exist_ok=True)
+        temporary.mkdir()
+    except OSError as error:
+        raise RunError(f"cannot create the folder {folder}: {error.strerror}") from error
+    try:
+        yield temporary
+        _replace(temporary, folder)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _replace(new: Path, folder: Path) -> None:
+    """Gives a new folder its name; what was there is an empty folder or an export, and is deleted afterwards."""
+    old = new.with_suffix(".old")
+    try:
+        if folder.is_dir():
+            os.rename(folder, old)
+        try:
+            os.rename(new, folder)
+        except OSError:
+            if old.is_dir():
+                os.rename(old, folder)
+            raise
+    except OSError as error:
+        raise RunError(f"cannot write the folder {folder}: {error.strerror}") from error
+    if old.is_dir():
+        _delete_export(old)
+
+
+def _delete_export(folder: Path) -> None:
+    """Deletes the files of an export, and the folders that are empty then."""
+    with contextlib.suppress(OSError):
+        for name in _own_files(folder):
+            path = path_inside(folder, name)
+            if path.is_file():
+                path.unlink()
+        folders = sorted((path for path in folder.rglob("*") if path.is_dir()), key=lambda path: -len(path.parts))
+        for path in (*folders, folder):
+            path.rmdir()

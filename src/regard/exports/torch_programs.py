@@ -1,0 +1,142 @@
+"""``torch.export`` programs: they load without regard, and take batches and lengths of any size."""
+
+import logging
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torch.export import Dim, ExportedProgram, export
+from torch.export.graph_signature import InputKind
+
+from regard.atomic_file import AtomicFile
+from regard.errors import ArgumentError, RunError
+from regard.exports.programs import Program
+from regard.models.padded_recurrence import PORTABLE
+from regard.portable import portable_operations
+
+LARGEST_DIFFERENCE = 1e-3
+"""Largest accepted difference between outputs, relative to the largest output where that exceeds 1."""
+
+
+def traced(program: Program) -> ExportedProgram:
+    """The program as PyTorch's exporter records it, in which the operators `PORTABLE` still stand for PyTorch's own.
+
+    Raises:
+        ArgumentError: PyTorch cannot export it, or not for every size.
+    """
+    # A view would be recorded as one, with its base.
+    example = tuple(
+        tensor.detach().clone(memory_format=torch.contiguous_format) for tensor in program.example(program.sizes)
+    )
+    axes = tuple(
+        {place: Dim.DYNAMIC for place, axis in enumerate(one.axes) if isinstance(axis, str)} for one in program.inputs
+    )
+    try:
+        with quiet(), portable_operations(), torch.no_grad():
+            recorded = export(program.module, example, dynamic_shapes=(axes,), strict=False)
+    except Exception as error:  # the exporter raises errors of many kinds
+        raise ArgumentError(f"PyTorch cannot export the program {program.name!r}: {first_line(error)}") from error
+    _remove_unused_weights(recorded)
+    for node in recorded.graph.nodes:
+        for name in (
+            "stack_trace",
+            "nn_module_stack",
+            "source_fn_stack",
+            "from_node",
+        ):  # they name files of this machine
+            node.meta.pop(name, None)
+    return recorded
+
+
+def _remove_unused_weights(recorded: ExportedProgram) -> None:
+    """Removes the parameters and buffers that the program does not read: a step needs no encoder."""
+    signature, graph = recorded.graph_signature, recorded.graph
+    nodes = {node.name: node for node in graph.nodes if node.op == "placeholder"}
+    weights = (InputKind.PARAMETER, InputKind.BUFFER)
+    for spec in list(signature.input_specs):
+        node = nodes[spec.arg.name]
+        if spec.kind in weights and spec.target is not None and not node.users:
+            graph.erase_node(node)
+            signature.input_specs.remove(spec)
+            recorded.state_dict.pop(spec.target, None)
+            recorded.constants.pop(spec.target, None)
+    recorded.graph_module.recompile()
+
+
+def with_operators_of_pytorch(recorded: ExportedProgram) -> ExportedProgram:
+    """The same program, changed in place, with the operators of PyTorch that `PORTABLE` names."""
+    for node in recorded.graph.nodes:
+        node.target = PORTABLE.get(node.target, node.target)
+    return recorded
+
+
+def save(recorded: ExportedProgram, path: Path) -> None:
+    """Writes a program that needs PyTorch alone: ``torch.export.load(path).module()`` is a function of its inputs.
+
+    Raises:
+        WriteError: the file cannot be written.
+    """
+    # The name of the file decides names inside of it.
+    with AtomicFile(path) as temporary, quiet(), temporary.open("wb") as file:
+        torch.export.save(with_operators_of_pytorch(recorded), file)
+
+
+@torch.no_grad()
+def largest_difference(program: Program, path: Path) -> float:
+    """The largest difference between the outputs of a saved program and of the model, for inputs of two other sizes."""
+    with quiet():
+        call = torch.export.load(path).module()
+        return max(difference(call(*inputs), program.run(inputs), program.name) for inputs in checks(program))
+
+
+def checks(program: Program) -> Iterator[tuple[Tensor, ...]]:
+    """Inputs of two sizes other than that of the example: larger ones, and a batch of one."""
+    for more, batch in ((2, 5), (1, 1)):
+        yield program.example({axis: size + more for axis, size in program.sizes.items()} | {"batch": batch})
+
+
+def difference(outputs: Sequence[Tensor], expected: Sequence[Tensor], name: str) -> float:
+    """The largest difference between outputs.
+
+    Raises:
+        RunError: it is too large: the exported program is another function.
+    """
+    largest = 0.0
+    for output, right in zip(outputs, expected, strict=True):
+        if output.shape != right.shape:
+            raise RunError(
+                f"the program {name!r} gives a tensor of shape {list(output.shape)}, and the model one of "
+                f"{list(right.shape)}; nothing was written"
+            )
+        if not right.numel():
+            continue
+        output, right = output.double(), right.double()
+        gap = torch.where(output == right, 0.0, (output - right).abs()).nan_to_num(torch.inf)  # equal infinities too
+        scale = right[right.isfinite()].abs().max().item() if right.isfinite().any() else 1.0
+        worst = gap.max().item()
+        if worst > LARGEST_DIFFERENCE * max(1.0, scale):
+            raise RunError(f"the program {name!r} differs from the model by {worst:.2g}; nothing was written")
+        largest = max(largest, worst)
+    return largest
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Silences what exporters say of their own parts: people see the result of the comparison."""
+    disabled = logging.root.manager.disable
+    try:
+        logging.disable(logging.CRITICAL)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(disabled)
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an error's message, or its class."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0] if lines else type(error).__name__
