@@ -91,7 +91,8 @@ def test_doctor(regard):
 
 def test_a_run_folder_holds_what_it_should(trained):
     kept = {"config.yaml", "model.safetensors", "tokenizer-source.json", "tokenizer-target.json", "metrics.csv",
-            "samples.jsonl", "checkpoints", "pictures", "manifest.json", ".in-use.json", "README.md", "training.json"}  # fmt: skip
+            "samples.jsonl", "checkpoints", "pictures", "manifest.json", ".in-use.json", "README.md",
+            "training.json"}  # fmt: skip
     # Some versions of filelock remove their file when they release it.
     assert {path.name for path in trained.iterdir()} - {".lock"} == kept
     assert (trained / "pictures" / "curves.png").stat().st_size > 0
