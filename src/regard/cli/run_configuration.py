@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from regard.training.task import Task
 
 RESUMABLE = (
-    "epochs", "max_minutes", "patience", "patience_after", "checkpoint_minutes", "checkpoint_steps", "threads", "accelerator", "devices",
-    "strategy", "logger", "test", "license",
+    "epochs", "max_minutes", "patience", "patience_after", "checkpoint_minutes", "checkpoint_steps", "threads",
+    "accelerator", "devices", "strategy", "logger", "test", "license",
 )  # fmt: skip
 """Fields that may change with ``--resume``: the length of the run, the machine, the test data, and the licence."""
 
