@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -259,7 +260,27 @@ def test_resume_takes_no_other_options(regard, trained, corpus):
     assert "1 epochs are done" in output
 
 
+def test_resume_finds_the_run_that_has_these_options(regard, trained, tmp_path):
+    runs = tmp_path / "runs"
+    shutil.copytree(trained, runs / "tiny")
+    resume = ["train", "translate", "--resume", "--runs", runs]
+    for options in ([], ["--hidden", 10], ["--patience", 3]):
+        code, output, error = regard(*resume, *options)
+        assert code == 0, error
+        assert str(runs / "tiny") in output
+    assert_one_line(regard(*resume, "--hidden", 12), "no folder with a run of the task 'translate' with these options")
+    assert_one_line(regard("train", "classify", "--resume", "--runs", runs), "no folder with a run", "classify")
+    assert_one_line(regard(*resume, "--epochs", 0), "--epochs")
+    shutil.copytree(trained, runs / "other")
+    assert_one_line(regard(*resume), "in 2 folders", "other, tiny", "--run")
+    (runs / "other" / "training.json").unlink()  # which a run has that has ended
+    code, output, error = regard(*resume)
+    assert code == 0, error
+    assert str(runs / "other") in output
+
+
 def test_resume_of_nothing(regard, tmp_path):
+    assert_one_line(regard("train", "translate", "--resume", "--runs", tmp_path), "no folder with a run of the task")
     assert_one_line(regard("train", "translate", "--resume", "--runs", tmp_path, "--run", "none"), "no run folder")
     assert_one_line(regard("train", "translate", "--runs", tmp_path), "nothing to train on")
 

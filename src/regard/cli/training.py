@@ -5,13 +5,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from regard.cli.option_errors import options_named
-from regard.cli.run_configuration import RunOptions, all_options, as_yaml, check_name, compose_config, resume_config
-from regard.errors import ArgumentError, RunError
+from regard.cli.run_configuration import (
+    RESUMABLE,
+    RunOptions,
+    all_options,
+    as_yaml,
+    check_name,
+    compose_config,
+    resume_config,
+)
+from regard.errors import ArgumentError, RegardError, RunError
 
 if TYPE_CHECKING:
     from regard.training.config import RunConfig
     from regard.training.run import TrainedRun
     from regard.training.task import Task
+
+MOST_NAMES = 10
+"""Runs that a message lists."""
 
 
 def train_task(task: "Task", options: RunOptions, fields: dict[str, Any]) -> None:
@@ -101,8 +112,43 @@ def _resume(task: "Task", options: RunOptions, fields: dict[str, Any]) -> None:
 
 
 def _resumed_name(task: "Task", options: RunOptions, fields: dict[str, Any]) -> str:
-    # The name of a run depends on options that the user may have repeated.
-    return options.run if options.run is not None else task.run_name(compose_config(task, None, fields))
+    """Returns the name of the run to continue: the typed one, or that of the only run with the typed options.
+
+    Of several, the only one that has not ended is meant.
+
+    Raises:
+        RunError: there is none, or there are several.
+    """
+    from regard.training.model_card import FACTS
+
+    if options.run is not None:
+        return options.run
+    folders = sorted(options.runs.iterdir()) if options.runs.is_dir() else []
+    runs = [folder for folder in folders if _has_options(folder, task, fields)]
+    unfinished = [folder for folder in runs if not (folder / FACTS).exists()]
+    for choice in (runs, unfinished):
+        if len(choice) == 1:
+            return choice[0].name
+    which = f"a run of the task {task.name!r}{' with these options' if fields else ''}"
+    if not runs:
+        raise RunError(f"{options.runs} has no folder with {which}; name another folder with --runs")
+    names = ", ".join(folder.name for folder in runs[:MOST_NAMES]) + (", ..." if len(runs) > MOST_NAMES else "")
+    raise RunError(f"{which} is in {len(runs)} folders of {options.runs}: {names}; choose one with --run")
+
+
+def _has_options(path: Path, task: "Task", fields: dict[str, Any]) -> bool:
+    """Whether a folder is a run of a task with these fields, apart from those that may change."""
+    from regard.training.run_folder import RunFolder
+
+    try:
+        folder = RunFolder(path)
+        if folder.read_sections()["task"] != task.name:
+            return False
+        fixed = {name: value for name, value in fields.items() if name not in RESUMABLE}
+        resume_config(task, folder.read_config(task), fixed)
+    except RegardError:
+        return False
+    return True
 
 
 def finish(task: "Task", trained: "TrainedRun") -> None:
