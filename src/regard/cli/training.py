@@ -1,5 +1,6 @@
 """Implements ``regard train TASK``, which starts, resumes, prints or checks a run."""
 
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -164,7 +165,11 @@ def finish(task: "Task", trained: "TrainedRun") -> None:
     best = "" if progress.best is None else (
         f"; best validation {task.metrics[0].text(progress.best)} at step {progress.best_step}"
     )  # fmt: skip
-    print(f"{progress.finished}{best} · {folder.path}")
+    metric, baseline = task.metrics[0], trained.baseline
+    against = "" if baseline is None else f"; {baseline.rule}: {baseline.value:.{metric.digits}f}"
+    print(f"{progress.finished}{best}{against} · {folder.path}")
+    if progress.best is not None and baseline is not None and not metric.better(progress.best, baseline.value):
+        print("the model is not better than that simple rule: it needs more data, more epochs or another model")
     with advising(lambda: continue_with(folder.path, task.name)):
         for picture in task.report(folder):
             print(f"picture: {picture}")
@@ -173,6 +178,8 @@ def finish(task: "Task", trained: "TrainedRun") -> None:
             from regard.cli.evaluate import evaluate_run
 
             evaluate_run(task, folder, data, "test", {})
+    example = {"text": "'A text.'", "image": "IMAGE.png", "sound": "SOUND.wav"}[task.input_kind]
+    print(f"next: regard predict {shlex.quote(str(folder.path))} {example}")
 
 
 def exit_if_stopped(task: "Task", trained: "TrainedRun") -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from regard.configuration import check_at_least, check_between
+from regard.data.text.words import spaced_words
 from regard.errors import ArgumentError, DataError
 from regard.models.configs import PointerConfig as ModelConfig
 from regard.tasks.copied_spans import LEAST_SHARE, CopiedSpan, copied_spans, marked
@@ -593,6 +594,11 @@ class SummarizeTask(TextTask):
 
     def scores(self, texts: Sequence[str], references: Sequence[Sequence[str]]) -> dict[str, float]:
         return rouge_scores(texts, [text for (text,) in references])._asdict()
+
+    def simple_texts(self, rows: Any, references: Sequence[str]) -> tuple[str, list[str]]:
+        length = round(sum(len(spaced_words(text)) for text in references) / max(1, len(references)))
+        leads = [" ".join(spaced_words(article)[:length]) for article in self.input.names(rows)]
+        return f"the first {length} words of the article", leads
 
     def forbidden(self, run: Any, files: Mapping[str, Any]) -> tuple[int, ...]:
         # With copying, a word that the model does not know is one of the article's.

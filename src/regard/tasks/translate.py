@@ -416,6 +416,9 @@ class TranslateTask(TextTask):
             *([] if tokenizer == "13a" else [f"BLEU of the tokenizer {tokenizer}"]),
         ]
 
+    def simple_texts(self, rows: Any, references: Sequence[str]) -> tuple[str, list[str]]:
+        return "a copy of the source", self.input.names(rows)
+
     def scores(self, texts: Sequence[str], references: Sequence[Sequence[str]]) -> dict[str, float]:
         scores = text_scores(texts, [text for (text,) in references])
         return {"bleu": scores.bleu, "chrf": scores.chrf}

@@ -17,7 +17,7 @@ from regard.training.randomness import seed_step
 from regard.training.reporter import Reporter, default_reporter
 from regard.training.resident_memory import bound_primitive_caches, return_large_blocks
 from regard.training.run_folder import RunFolder
-from regard.training.task import Experiment, Task
+from regard.training.task import Baseline, Experiment, Task
 
 if TYPE_CHECKING:
     from lightning.fabric import Fabric
@@ -33,6 +33,8 @@ class TrainedRun:
     """Number of the signal that stopped the training; 0: no signal."""
     parameters: int
     """Number of trained parameters of the model."""
+    baseline: Baseline | None = None
+    """What a simple rule reaches on the validation data; None: there is none, or the training has not ended."""
 
 
 # So that no step depends on when a kernel was compiled.
@@ -144,7 +146,8 @@ def _train(
     if first:
         hardware = hardware_kind(fabric.device, fabric.world_size)
         record_training(folder, experiment, loop.progress, loop.batches, parameters, hardware)
-    return TrainedRun(folder, loop.progress, interrupted, parameters)
+    baseline = experiment.baseline() if first and loop.progress.finished else None
+    return TrainedRun(folder, loop.progress, interrupted, parameters, baseline)
 
 
 def _write_card(task: Task, folder: RunFolder, reporter: Reporter) -> None:

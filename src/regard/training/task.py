@@ -62,6 +62,15 @@ class Metric:
         return f"{self.label} {value:.{self.digits}f}"
 
 
+class Baseline(NamedTuple):
+    """A simple rule, which a trained model should beat."""
+
+    rule: str
+    """What it does: ``"the most frequent label"``."""
+    value: float
+    """The task's first metric of its answers to the validation data."""
+
+
 class StepLoss(NamedTuple):
     """The loss of a training batch."""
 
@@ -132,6 +141,10 @@ class Experiment(ABC):
         The model is in evaluation mode, and gradients are off. In a distributed run every process calls this, and all
         must return the same numbers.
         """
+
+    def baseline(self) -> "Baseline | None":
+        """What a simple rule reaches on the validation data; None: there is no such rule."""
+        return None
 
     def save_model(self, path: Path) -> None:
         """Write the model's weights, in the format of safetensors."""

@@ -19,7 +19,7 @@ from regard.tasks.task import SAMPLES, TableExperiment, TableTask, gathered
 from regard.tasks.trained_run import RunEvaluation, TrainedRun
 from regard.training.config import TrainingConfig
 from regard.training.run_folder import RunFolder
-from regard.training.task import Evaluation, Metric, Prediction, StepLoss, ValidationResult, rounded
+from regard.training.task import Baseline, Evaluation, Metric, Prediction, StepLoss, ValidationResult, rounded
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -82,6 +82,10 @@ class LabelExperiment(TableExperiment):
         self.true = [self.labels.number(name) for name in self.input.targets(self.validation_rows)]
         balanced = self.training.class_weights == "balanced"
         self.class_weights = balanced_weights(self.counts) if balanced else None
+
+    def baseline(self) -> Baseline:
+        most = max(range(len(self.counts)), key=self.counts.__getitem__)
+        return Baseline("always the most frequent label", self.true.count(most) / len(self.true))
 
     def loss(self, batch: Any) -> StepLoss:
         logits, labels = self.model(*self.input.arguments(batch, self.training)).logits, batch.target[:, 1]

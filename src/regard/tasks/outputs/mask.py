@@ -17,7 +17,7 @@ from regard.tasks.outputs.label import draw_confusion
 from regard.tasks.task import SAMPLES, TableExperiment, TableTask, gathered
 from regard.tasks.trained_run import RunEvaluation, TrainedRun
 from regard.training.config import TrainingConfig
-from regard.training.task import Evaluation, Metric, Prediction, StepLoss, ValidationResult, rounded
+from regard.training.task import Baseline, Evaluation, Metric, Prediction, StepLoss, ValidationResult, rounded
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -61,6 +61,12 @@ class MaskExperiment(TableExperiment):
         if not any(self.counts):
             raise DataError(f"{self.run.data.train}: no pixel of the training data has a class that counts")
         self.class_weights = class_weights(self.counts, self.training.class_weights)
+
+    def baseline(self) -> Baseline:
+        counts = self.input.class_counts(self.validation, self.validation_rows, len(self.counts))
+        most = max(range(len(self.counts)), key=self.counts.__getitem__)
+        there = sum(map(bool, counts))
+        return Baseline("always the most frequent class", counts[most] / max(1, sum(counts)) / max(1, there))
 
     def loss(self, batch: Any) -> StepLoss:
         arguments, classes = self.input.masked(batch, self.training)

@@ -15,7 +15,7 @@ from regard.errors import ArgumentError, RunError
 from regard.tasks.lazy import np, torch
 from regard.tasks.task import TableExperiment, TableTask, gathered
 from regard.tasks.trained_run import RunEvaluation, TrainedRun
-from regard.training.task import Metric, Prediction, StepLoss, ValidationResult, rounded
+from regard.training.task import Baseline, Metric, Prediction, StepLoss, ValidationResult, rounded
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -31,6 +31,9 @@ MOST_TOKENS = 10_000_000
 
 TOKENS_PER_BATCH = 16_384
 """Tokens that are predicted at once."""
+
+MOST_COUNTED = 10_000_000
+"""Training tokens whose frequencies are a baseline."""
 
 SAMPLE_PROMPT, SAMPLE_TOKENS = 16, 100
 """Tokens of the validation text that a sample continues, and of the sample."""
@@ -90,6 +93,14 @@ class NextTokenExperiment(TableExperiment):
 
     def examine(self, rows: Any) -> None:
         self.batches(0, 1)  # a text that is too short is an error now
+
+    def baseline(self) -> Baseline:
+        train, text = self.train.table, self.validation.table  # pyright: ignore[reportAttributeAccessIssue]
+        tokenizer, most = self.files["tokenizer"], self.training.validation_tokens or len(text)
+        counts = np.bincount(train.ids(0, min(len(train), MOST_COUNTED)), minlength=len(tokenizer)) + 1
+        ids = text.ids(1, min(len(text), 1 + most))
+        bits = -np.log2(counts[ids] / counts.sum()).sum()
+        return Baseline("the frequencies of the tokens", float(bits / max(1, tokenizer.byte_lengths[ids].sum())))
 
     def loss(self, batch: Tensor) -> StepLoss:
         loss = self.model.loss(batch, label_smoothing=self.training.label_smoothing)

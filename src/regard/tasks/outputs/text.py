@@ -21,7 +21,7 @@ from regard.tasks.options import SearchOptions, search_line
 from regard.tasks.task import SAMPLES, TableExperiment, TableTask, gathered
 from regard.tasks.trained_run import RunEvaluation, TrainedRun
 from regard.training.config import TrainingConfig
-from regard.training.task import Evaluation, Prediction, StepLoss, ValidationResult
+from regard.training.task import Baseline, Evaluation, Prediction, StepLoss, ValidationResult
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -106,6 +106,15 @@ class TextTask(TableTask):
             references: the true texts of each input.
         """
 
+    def simple_texts(self, rows: Any, references: Sequence[str]) -> tuple[str, list[str]] | None:
+        """A simple rule, which a trained model should beat, and the texts that it writes; None: there is none.
+
+        Args:
+            rows: the rows.
+            references: a true text of each.
+        """
+        return None
+
     def longest(self, run: Any, model: Any, batch: Any) -> int | list[int]:
         """Largest number of tokens that a validation writes for each row of a batch."""
         lengths = self.input.batch_annotations(batch, model.config)
@@ -144,6 +153,13 @@ class TextExperiment(TableExperiment):
 
     def examine(self, rows: Any) -> None:
         self.references = self.task.references(self.validation_rows)
+
+    def baseline(self) -> Baseline | None:
+        simple = self.task.simple_texts(self.validation_rows, [text for (text, *_) in self.references])
+        if simple is None:
+            return None
+        rule, texts = simple
+        return Baseline(rule, self.task.scores(texts, self.references)[self.task.metrics[0].name])
 
     def loss(self, batch: Any) -> StepLoss:
         loss = self.model.loss(
