@@ -192,7 +192,7 @@ class LanguageExperiment(NextTokenExperiment):
             train = self.input.encode(rows, self.run, self.files, self.files["tokenizer"], training=True).table  # pyright: ignore[reportAttributeAccessIssue]
             size = held_out_size(len(train), data.held_out)
             if not size:
-                raise DataError(f"{data.train} has {len(train)} tokens, too few to train on; give more text")
+                raise DataError(f"{data.train} has {len(train)} tokens, too few to hold some out; give --validation")
             cut = len(train) - size
             self.train = TokenExamples(train.part(0, cut), context)
             self.validation = TokenExamples(train.part(cut - 1, len(train)), context)

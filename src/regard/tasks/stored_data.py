@@ -172,12 +172,14 @@ def _store_array(value: Any, path: Path, where: str) -> str:
 def _store_documents(data: Any, path: Path, name: str) -> str:
     if isinstance(data, (bytes, Mapping)) or not isinstance(data, Iterable):
         raise KindError(f"{name} must be a path or a list of texts; it is a {type(data).__name__}")
+    texts = list(data)
+    if texts and all(isinstance(text, Path) for text in texts):
+        return ",".join(map(str, texts))
     path.mkdir(exist_ok=True)
-    number = -1
-    for number, text in enumerate(data):
+    for number, text in enumerate(texts):
         if not isinstance(text, str):
             raise KindError(f"{name}[{number}] must be text; it is a {type(text).__name__}")
         write_atomically(path / f"{number:08d}.txt", text.encode())
-    if number < 0:
+    if not texts:
         raise ArgumentError(f"{name} is empty; give at least one text")
     return str(path)
