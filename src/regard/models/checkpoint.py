@@ -178,7 +178,7 @@ def load_model(path: str | Path) -> nn.Module:
         content = json.loads(header.get("config", ""))
     except (ValueError, RecursionError) as error:
         raise RunError(f"{file}: the configuration in its header is not JSON") from error
-    config = _config(config_kind, content, header["regard"], f"{file}: config")
+    config = config_of_header(config_kind, content, header["regard"], f"{file}: config")
     if (expected := _without_memory(kind, config, len(entries), file)) is not None:
         _compare(expected, entries, file)
     model = kind(config)
@@ -294,13 +294,13 @@ def _fill(model: nn.Module, file: Path) -> None:
     model.load_state_dict(tensors, strict=False)  # the names were compared above; a tied tensor has one name
 
 
-def _config(kind: type[Any], content: object, model: str, where: str) -> Any:
+def config_of_header(kind: type[Any], content: object, model: str, where: str) -> Any:
     """The configuration with these fields. Types must match; only an int is accepted for a float."""
     if not isinstance(content, dict):
         raise RunError(f"{where} must be a mapping; it is {type(content).__name__}")
     if model.startswith("transformer_"):  # earlier versions had a configuration for it alone
         content = {"architecture": "transformer", **content}
-    content, known = upgraded(kind, content), typing.get_type_hints(kind)
+    content, known = _without_constants(kind, upgraded(kind, content), where), typing.get_type_hints(kind)
     usual = {field.name for field in dataclasses.fields(kind) if "defaults" in field.metadata}  # what None stands for
     for name, value in content.items():
         if name not in known:
@@ -315,6 +315,19 @@ def _config(kind: type[Any], content: object, model: str, where: str) -> Any:
         return kind(**content)
     except (ArgumentError, TypeError) as error:
         raise RunError(f"{where}: {error}") from error
+
+
+def _without_constants(kind: type[Any], content: dict[str, Any], where: str) -> dict[str, Any]:
+    """The fields without those that earlier versions had, and that are the same in all models of this kind now."""
+    fields, hints = {field.name for field in dataclasses.fields(kind)}, typing.get_type_hints(kind)
+    kept = {}
+    for name, value in content.items():
+        constant = None if name in fields else getattr(kind, name, None)
+        if not isinstance(constant, (str, int, float)):
+            kept[name] = value
+        elif name in hints and value != constant:  # one without a type has no meaning in this kind of model
+            raise RunError(f"{where}.{name} must be {constant!r} in this kind of model; it is {value!r}")
+    return kept
 
 
 def _types(hint: Any) -> tuple[type, ...]:
