@@ -210,7 +210,20 @@ def test_predict_writes_a_file_and_continues_it(regard, trained, tmp_path, monke
     assert "4 of 5 predictions were written before" in error
     assert stopped.read_text() == whole.read_text()
     assert not part.exists()
+    for start in (b"", b'{"predictions of": "'):  # the first write was stopped
+        part.write_bytes(start)
+        code, output, error = regard("predict", trained, *options, stopped)
+        assert code == 0, error
+        assert "1 of 5 answers are empty" in error
+        assert stopped.read_text() == whole.read_text()
     assert_one_line(regard("predict", trained, "A word.", "-o", tmp_path / "a.txt"), "--output", ".tsv or .jsonl")
+    assert_one_line(regard("predict", trained, "A word.", "-o", tmp_path / "no" / "a.tsv"), "--output", "not exist")
+    (tmp_path / "folder.tsv").mkdir()
+    assert_one_line(regard("predict", trained, "A word.", "-o", tmp_path / "folder.tsv"), "--output", "is a folder")
+    inputs = tmp_path / f"inputs{suffix}"
+    inputs.write_text("The dog sleeps.\n")
+    assert_one_line(regard("predict", trained, "--file", inputs, "-o", inputs), "the same file")
+    assert inputs.read_text() == "The dog sleeps.\n"
 
 
 def test_predict_draws_and_gives_weights(regard, trained, tmp_path):
@@ -273,7 +286,8 @@ def test_resume_finds_the_run_that_has_these_options(regard, trained, tmp_path):
     assert_one_line(regard(*resume, "--epochs", 0), "--epochs")
     shutil.copytree(trained, runs / "other")
     assert_one_line(regard(*resume), "in 2 folders", "other, tiny", "--run")
-    (runs / "other" / "training.json").unlink()  # which a run has that has ended
+    facts = json.loads((runs / "other" / "training.json").read_text())
+    (runs / "other" / "training.json").write_text(json.dumps({**facts, "finished": ""}))  # as after an interruption
     code, output, error = regard(*resume)
     assert code == 0, error
     assert str(runs / "other") in output

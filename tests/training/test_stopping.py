@@ -1,5 +1,6 @@
 """When a training ends, which of its models is the best one, and what it says meanwhile."""
 
+import dataclasses
 import math
 from types import SimpleNamespace
 
@@ -42,6 +43,13 @@ def test_a_metric_that_means_nothing_yet_decides_nothing():
     assert waited == [0, 0, 0, 1, 0, 0, 0]
 
 
+def test_a_checkpoint_of_an_earlier_version_keeps_its_best_model():
+    progress = Progress(best=0.95)  # which knew no loss
+    assert not progress.observe(WER, 5.0, 9.9, True)
+    assert progress.best == 0.95
+    assert progress.observe(WER, 0.7, 9.8, True)
+
+
 def test_validations_before_the_least_number_of_steps_do_not_count():
     _, waited = observe(ACCURACY, [(0.5, 1.0)] * 6, first_counted=4)
     assert waited == [0, 0, 0, 0, 1, 2]
@@ -50,6 +58,19 @@ def test_validations_before_the_least_number_of_steps_do_not_count():
 @pytest.mark.parametrize(("value", "loss"), [(math.nan, 1.0), (0.9, math.nan), (math.inf, 1.0)])
 def test_a_result_that_is_no_number_is_never_the_best(value, loss):
     assert observe(ACCURACY, [(value, loss), (0.1, 3.0), (value, loss)]) == ([1], [1, 0, 1])
+
+
+def test_a_resumed_run_that_is_over_validates_and_says_why(train, tiny, tmp_path, signal_at):
+    path = tmp_path / "run"
+    stopped = train(tiny(checkpoint_steps=1), path, reporter=signal_at(3, 2))
+    assert not stopped.progress.finished
+    config = tiny(checkpoint_steps=1)
+    config = dataclasses.replace(config, training=dataclasses.replace(config.training, max_minutes=1e-6))
+    ended = train(config, path, resume=True)
+    assert ended.progress.step == stopped.progress.step
+    assert "minutes are over" in ended.progress.finished
+    assert ended.progress.last_validation == ended.progress.step
+    assert RunFolder(path).read_metrics()[-1]["step"] == ended.progress.step
 
 
 class Lines(Reporter):

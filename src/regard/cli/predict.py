@@ -16,7 +16,7 @@ from regard.cli.config_options import field_names, options_of, panel, signature
 from regard.cli.option_errors import options_named
 from regard.cli.option_types import Threads, use_threads
 from regard.errors import ArgumentError, DataError
-from regard.regular_file import LARGEST_TEXT, read_bytes
+from regard.regular_file import LARGEST_DATA, LARGEST_TEXT, open_regular, read_bytes
 
 if TYPE_CHECKING:
     from regard.training.task import Task, Trained
@@ -87,6 +87,8 @@ def _predict(task: "Task", run: str, sentences: list[str] | None, inputs: Inputs
         options = task.prediction_config(**fields)
         trained = task.load(folder, inputs.device)
         if inputs.output is not None:
+            if inputs.file is not None and inputs.output.exists() and inputs.output.samefile(inputs.file):
+                raise ArgumentError(f"--output and --file are the same file, {inputs.file}; give another --output")
             _write_predictions(trained, read_inputs(sentences, inputs.file), options, inputs.output)
             return
         predictions = trained.predict_with(read_inputs(sentences, inputs.file), options)
@@ -115,10 +117,10 @@ def _write_predictions(trained: "Trained", sources: list[str], options: Any, pat
     from regard.training.reporter import default_reporter
     from regard.training.signal_handler import advising
 
-    with trained.folder.model.open("rb") as model:
+    with open_regular(trained.folder.model, LARGEST_DATA) as model:
         model_sum = hashlib.file_digest(model, "sha256").hexdigest()
     file = PredictionFile(path, {"model": model_sum, "options": dataclasses.asdict(options), "inputs": sources})
-    reporter, remarks = default_reporter(), set()
+    reporter, remarks, empty = default_reporter(), set(), 0
     if file.done:
         reporter.print_line(f"{file.done:,} of {len(sources):,} predictions were written before; going on")
     size = max(LEAST_AT_ONCE, BATCHES_AT_ONCE * getattr(options, "batch_size", 1))
@@ -132,8 +134,11 @@ def _write_predictions(trained: "Trained", sources: list[str], options: Any, pat
                     if line not in remarks:
                         remarks.add(line)
                         reporter.print_line(f"regard: {line}")
+                empty += sum(not prediction.written.strip() for prediction in predictions)
                 reporter.step(file.done / len(sources), f"{file.done:,} of {len(sources):,} inputs")
             file.complete()
+        if empty:
+            reporter.print_line(f"regard: {empty} of {len(sources):,} answers are empty")
     finally:
         reporter.stop()
     print(f"{len(sources):,} predictions: {path}")

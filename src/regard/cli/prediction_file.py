@@ -31,11 +31,15 @@ class PredictionFile:
 
     Raises:
         ArgumentError: the name ends in no known suffix, or ``<name>.part`` has other predictions.
+        DataError: there can be no such file.
     """
 
     def __init__(self, path: Path, identity: dict[str, Any]):
         if path.suffix not in SUFFIXES:
             raise ArgumentError(f"--output must end in {' or '.join(SUFFIXES)}; it is {str(path)!r}")
+        if path.is_dir() or not path.absolute().parent.is_dir():
+            reason = "is a folder" if path.is_dir() else f"is in a folder that does not exist: {path.parent}"
+            raise DataError(f"--output: {path} {reason}")
         self.path, self.part = path, path.with_name(path.name + ".part")
         text = json.dumps(identity, sort_keys=True, default=str)
         self._first = (
@@ -49,7 +53,10 @@ class PredictionFile:
         if not self.part.is_file():
             return 0
         with self.part.open("r+b") as file:
-            if file.readline() != self._first:
+            first = file.readline()
+            if not first.endswith(b"\n") and self._first.startswith(first):
+                return 0  # the first write was stopped
+            if first != self._first:
                 raise ArgumentError(
                     f"{self.part} holds predictions of other inputs, another model or other options; delete it, "
                     "or give another --output"

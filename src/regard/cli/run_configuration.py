@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from regard.cli.config_options import field_names, option, options_of
 from regard.cli.option_errors import options_named
+from regard.configuration import Configuration
 from regard.errors import ArgumentError, DataError, RunError
 from regard.old_names import upgraded_sections
 from regard.training.config import SECTIONS, RunConfig, read_yaml, section_kinds, yaml_text
@@ -123,7 +124,10 @@ def all_options(task: "Task") -> dict[str, str]:
 
 def as_yaml(config: RunConfig[Any, Any, Any]) -> str:
     """Returns a configuration as the text of a file for ``--config``."""
-    return yaml_text(config.to_dict())
+    content = config.to_dict()
+    if isinstance(config.model, Configuration):  # a Transformer has no attention of a recurrent decoder
+        content["model"] = {name: value for name, value in content["model"].items() if config.model.has_meaning(name)}
+    return yaml_text(content)
 
 
 def _read(file: Path, task: "Task") -> dict[str, Any]:

@@ -120,13 +120,11 @@ def _resumed_name(task: "Task", options: RunOptions, fields: dict[str, Any]) -> 
     Raises:
         RunError: there is none, or there are several.
     """
-    from regard.training.model_card import FACTS
-
     if options.run is not None:
         return options.run
     folders = sorted(options.runs.iterdir()) if options.runs.is_dir() else []
     runs = [folder for folder in folders if _has_options(folder, task, fields)]
-    unfinished = [folder for folder in runs if not (folder / FACTS).exists()]
+    unfinished = [folder for folder in runs if not _has_ended(folder)]
     for choice in (runs, unfinished):
         if len(choice) == 1:
             return choice[0].name
@@ -135,6 +133,17 @@ def _resumed_name(task: "Task", options: RunOptions, fields: dict[str, Any]) -> 
         raise RunError(f"{options.runs} has no folder with {which}; name another folder with --runs")
     names = ", ".join(folder.name for folder in runs[:MOST_NAMES]) + (", ..." if len(runs) > MOST_NAMES else "")
     raise RunError(f"{which} is in {len(runs)} folders of {options.runs}: {names}; choose one with --run")
+
+
+def _has_ended(path: Path) -> bool:
+    from regard.training.model_card import TrainingFacts
+    from regard.training.run_folder import RunFolder
+
+    try:
+        facts = TrainingFacts.read(RunFolder(path))
+        return facts is not None and bool(facts.finished)
+    except RegardError:
+        return False
 
 
 def _has_options(path: Path, task: "Task", fields: dict[str, Any]) -> bool:

@@ -106,7 +106,7 @@ class SegmentationTrainingConfig(MaskTraining):
     epochs: int = 60
     """Epochs after which training ends."""
     patience: int = 0
-    """Validations without a better result after which training ends; 0: never."""
+    """Validations in a row, neither with a better metric nor with a lower loss, after which training ends; 0: never."""
     crop: float = 0.8
     """Sides of the part of an image that is trained on, as a share of the image's; above 0, at most 1."""
     rescale: float = 1.5

@@ -225,6 +225,10 @@ class Summary(TextPrediction):
     def texts(self) -> tuple[tuple[str, str], ...]:
         return ("article", self.source), ("summary", self.summary)
 
+    @property
+    def written(self) -> str:
+        return self.summary
+
     def details(self) -> dict[str, Any]:
         """Copied spans, tokens, copied shares and weights ``[target][source]``."""
         return {
@@ -321,11 +325,13 @@ class TrainedSummarizer(TrainedText):
             for one in super().predict_with(inputs, options)
         ]
 
-    def longest(self, inputs: Sequence[ReadText], options: SummarySearch) -> int:
-        longest = options.max_summary or self.config.data.max_summary
-        if self.config.model.architecture == "transformer" and self.config.model.position == "learned":
-            return min(longest, self.model.config.max_length - 1)
-        return longest
+    def longest(self, inputs: Sequence[ReadText], options: SummarySearch) -> list[int]:
+        config, most = self.model.config, options.max_summary or self.config.data.max_summary
+        if config.architecture == "transformer" and config.position == "learned":
+            most = min(most, config.max_length - 1)
+        # A length that was asked for is not bounded by that of the training summaries.
+        bounds = [most if options.max_summary else config.longest(len(one.ids)) for one in inputs]
+        return [min(most, bound) for bound in bounds]
 
     def predictions(self, inputs: Sequence[ReadArticle], hypotheses: Sequence[Hypothesis]) -> list[Summary]:
         batch = self.input.batch(inputs, [written.tokens for written in hypotheses]).to(self.device)

@@ -148,6 +148,21 @@ class TrainingLoop:
                 logger.finalize(status)
         return int(signal or signals.received or 0)
 
+    def end(self) -> int:
+        """End a run that is over before its next step, because it was resumed with a smaller limit: validate and save.
+
+        Returns:
+            0, as `run`.
+        """
+        progress, reason = self.progress, self.reason_to_end()
+        if not progress.finished:
+            self._clock = time.monotonic()
+            if progress.last_validation != progress.step:
+                self._validate()
+            progress.finished = reason
+            self._save_checkpoint()
+        return 0
+
     def reason_to_end(self) -> str:
         """Returns why the run ends after this step; "" if it goes on."""
         config, progress = self.config, self.progress

@@ -70,8 +70,10 @@ class Progress:
         informative = self.best is not None and metric.is_informative(self.best)
         if metric.is_informative(value):
             best = metric.better(value, self.best if informative else None)
-        else:
-            best = lower and not informative
+        elif self.best is None or informative:
+            best = self.best is None
+        else:  # a checkpoint of an earlier version knows no loss
+            best = metric.better(value, self.best) if self.lowest_loss is None else lower
         if lower:
             self.lowest_loss = loss
         if best:

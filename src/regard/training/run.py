@@ -142,7 +142,7 @@ def _train(
             reporter.print_line(f"resuming from {path}")
     over = checkpoint is not None and bool(loop.reason_to_end())
     del checkpoint  # as large as the model and its optimizer
-    interrupted = 0 if over else loop.run()
+    interrupted = loop.end() if over else loop.run()
     if first:
         hardware = hardware_kind(fabric.device, fabric.world_size)
         record_training(folder, experiment, loop.progress, loop.batches, parameters, hardware)

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Literal
 
-# Thai and Lao, Myanmar, Khmer, the Han iteration marks, kana, Han with its extensions
+# Thai and Lao, Myanmar, Khmer, the Han iteration marks, kana, Han with its extensions, half-width kana
 _UNSPACED = (
     (0x0E00, 0x0EFF),
     (0x1000, 0x109F),
@@ -20,9 +20,10 @@ _UNSPACED = (
     (0x3400, 0x4DBF),
     (0x4E00, 0x9FFF),
     (0xF900, 0xFAFF),
+    (0xFF66, 0xFF9F),
     (0x20000, 0x3FFFF),
 )
-_KANA = (0x3040, 0x30FF)
+_KANA = ((0x3040, 0x30FF), (0xFF66, 0xFF9F))
 _HAN = ((0x3005, 0x3007), (0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0xF900, 0xFAFF), (0x20000, 0x3FFFF))
 _APOSTROPHES = "'’"
 
@@ -95,7 +96,7 @@ def main_script(texts: Iterable[str]) -> Literal["spaced", "chinese", "japanese"
     """How the words of texts are written.
 
     Returns:
-        ``"spaced"``: with spaces between them. Otherwise a quarter of the letters or more belong to a script without
+        ``"spaced"``: with spaces between them. Otherwise a tenth of the letters or more belong to a script without
         spaces: ``"japanese"`` (kana), ``"chinese"`` (Han without kana) or ``"unspaced"`` (Thai, Lao, Khmer, Myanmar).
     """
     letters = kana = han = unspaced = 0
@@ -105,9 +106,9 @@ def main_script(texts: Iterable[str]) -> Literal["spaced", "chinese", "japanese"
             letters += kind in ("letter", "unspaced")
             if kind == "unspaced":
                 unspaced += 1
-                kana += _KANA[0] <= code <= _KANA[1]
+                kana += any(first <= code <= last for first, last in _KANA)
                 han += any(first <= code <= last for first, last in _HAN)
-    if 4 * unspaced < max(1, letters):
+    if 10 * unspaced < max(1, letters):
         return "spaced"
     if 2 * (kana + han) < unspaced:
         return "unspaced"
