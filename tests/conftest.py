@@ -45,6 +45,12 @@ def pytest_collection_finish():
     gc.freeze()
 
 
+@pytest.fixture(scope="session")
+def is_full(request):
+    """Whether ``--full`` was given. Without it gradients are checked along random directions, not number by number."""
+    return request.config.getoption("full")
+
+
 @pytest.fixture(autouse=True)
 def _seeded():
     torch.manual_seed(20170612)

@@ -14,28 +14,34 @@ import pytest
 from torch import Tensor
 
 
-def covering(where: Callable[..., bool] | None = None, **axes: Iterable) -> pytest.MarkDecorator:
+def covering(
+    where: Callable[..., bool] | None = None, sample_where: Callable[..., bool] | None = None, **axes: Iterable
+) -> pytest.MarkDecorator:
     """Parametrizes a test over a sample of the product of the axes, or over all of it with ``--full``.
 
     Args:
         where: called with a row of the product, by the names of the axes; only rows for which it is true are cases, and
             the sample has each pair of values that such a row has. None takes all rows.
+        sample_where: the same, and without ``--full`` only: which rows the sample is taken from.
         axes: the values of each argument of the test; the keys of a mapping.
     """
-    return pytest.mark.covering({name: list(values) for name, values in axes.items()}, where)
+    return pytest.mark.covering({name: list(values) for name, values in axes.items()}, where, sample_where)
 
 
 def parametrize(metafunc: pytest.Metafunc) -> None:
     """Applies the marks that `covering` made; ``pytest_generate_tests`` calls this."""
     for mark in metafunc.definition.iter_markers("covering"):
-        axes, where = mark.args
+        axes, where, sample_where = mark.args
         values = list(axes.values())
         is_full = metafunc.config.getoption("full")
-        if where is None:
-            rows = itertools.product(*values) if is_full else pairwise(values)
-        else:
-            rows = [row for row in itertools.product(*values) if where(**dict(zip(axes, row, strict=True)))]
-            rows = rows if is_full else pairwise_of(rows)
+        conditions = [condition for condition in (None if is_full else sample_where, where) if condition is not None]
+        rows = [
+            row
+            for row in itertools.product(*values)
+            if all(condition(**dict(zip(axes, row, strict=True))) for condition in conditions)
+        ]
+        if not is_full:
+            rows = pairwise_of(rows) if conditions else pairwise(values)
         cases = [pytest.param(*row, id="-".join(map(_identifier, row))) for row in rows]
         metafunc.parametrize(list(axes), cases)
 

@@ -51,17 +51,33 @@ def test_a_mark_gives_a_test_its_arguments(one, other, third):
     assert third in (True, False)
 
 
-@pytest.mark.parametrize("full", [False, True])
-def test_the_option_asks_for_the_full_grid(full):
-    axes = {"one": range(5), "other": "ab", "third": (True, False)}
+def cases_of(decorator, full):
+    """The names and the cases that a test with this mark is given."""
     given = []
-    definition = SimpleNamespace(iter_markers=lambda name: [covering(**axes).mark])
+    definition = SimpleNamespace(iter_markers=lambda name: [decorator.mark])
     config = SimpleNamespace(getoption={"full": full}.__getitem__)
     covering_cases(
         SimpleNamespace(definition=definition, config=config, parametrize=lambda *cases: given.append(cases))
     )
-    ((names, cases),) = given
+    (case,) = given
+    return case
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_the_option_asks_for_the_full_grid(full):
+    axes = {"one": range(5), "other": "ab", "third": (True, False)}
+    names, cases = cases_of(covering(**axes), full)
     assert names == list(axes)
     expected = list(itertools.product(*axes.values())) if full else pairwise([list(axis) for axis in axes.values()])
     assert [case.values for case in cases] == expected
     assert cases[0].id == "0-a-True"
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_the_full_grid_has_the_rows_that_the_sample_leaves_out(full):
+    mark = covering(
+        one=range(3), other="ab", where=lambda one, other: one, sample_where=lambda one, other: other == "a"
+    )
+    _, cases = cases_of(mark, full)
+    expected = [(1, "a"), (1, "b"), (2, "a"), (2, "b")] if full else [(1, "a"), (2, "a")]
+    assert sorted(case.values for case in cases) == expected

@@ -165,8 +165,7 @@ def runs_normalizer(backend, normalizer):
 
 @functools.cache
 def runs_case(backend, case):
-    """Whether a backend runs a case; ``auto`` need not compile all of them, since it runs one of the others."""
-    return case in ("plain", "causal", "additive") if backend == "auto" else runs(backend, **CASES[case]())
+    return runs(backend, **CASES[case]())
 
 
 @covering(
@@ -175,17 +174,22 @@ def runs_case(backend, case):
     way=WAYS,
     verb=[Attend, Observe],
     where=lambda case, backend, way, verb: runs_case(backend, case),
+    # ``auto`` runs one of the other backends.
+    sample_where=lambda case, backend, way, verb: backend != "auto" or case in ("plain", "causal", "additive"),
 )
 def test_the_verbs(case, backend, way, verb):
     WAYS[way](verb(backend, CASES[case]()), inputs_of())
 
 
-@pytest.mark.parametrize(
-    ("case", "backend"), [*(("plain", backend) for backend in EVERY), ("window", "tiled"), ("window", "cpu")]
+@covering(
+    case=["plain", "window"],
+    backend=EVERY,
+    where=lambda case, backend: runs_case(backend, case),
+    sample_where=lambda case, backend: case == "plain" or backend in ("tiled", "cpu"),
 )
-def test_lengths_may_be_dynamic(case, backend):
-    if runs_case(backend, case):
-        assert_compiles(Attend(backend, CASES[case]()), inputs_of(), dynamic=True, others=[inputs_of(11, 17)])
+def test_lengths_may_be_dynamic(case, backend, is_full):
+    others = [inputs_of(11, 17), inputs_of(23, 29)] if is_full else [inputs_of(11, 17)]
+    assert_compiles(Attend(backend, CASES[case]()), inputs_of(), dynamic=True, others=others)
 
 
 MEMORIES = {"additive": "softmax", "general": "entmax15", "location_aware": "softmax", "scaled_dot": "softmax"}

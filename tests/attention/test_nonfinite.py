@@ -115,25 +115,29 @@ def test_what_is_hidden_reaches_nothing(backend, dtype, poison, size):
 
 EVERY_SCORE = {**SCORES, "unsquared": lambda: regard.scores.Distance(squared=False)}
 SUMS_OF_UNITS = ("additive", "additive_heads", "additive_projected", "mlp")
-"""Scores whose kernels take longest to compile; those of float64 are compiled for other tests as well."""
+"""Scores whose kernels take longest to compile; those of float64 are compiled for other tests as well.
+
+With ``--full`` they are tested in float32 too.
+"""
 
 
 @covering(score=EVERY_SCORE, normalizer=NORMALIZERS, poison=POISONS, mask=["lengths", "causal"])
-def test_what_is_hidden_reaches_nothing_through_any_score(score, normalizer, poison, mask):
-    dtype = torch.float64 if score in SUMS_OF_UNITS else torch.float32
-    inputs = problem(dtype)
+def test_what_is_hidden_reaches_nothing_through_any_score(score, normalizer, poison, mask, is_full):
     restriction = masks.lengths([K - 3, 0]) if mask == "lengths" else masks.causal(align="start")
     scoring = EVERY_SCORE[score]()
     arguments = {"score": scoring, "normalizer": NORMALIZERS[normalizer](), "mask": restriction}
     allowed = visible(restriction, (B, H, Q, K))
     parameters = dict(scoring.named_parameters()) if isinstance(scoring, torch.nn.Module) else {}
-    for backend in EVERY:
-        if accepts(backend, inputs, **arguments):
-            clean, poisoned = (
-                measure(backend, hidden_parts(inputs, allowed, filling), parameters, **arguments)
-                for filling in ((), poison_of(poison, dtype))
-            )
-            assert_same(poisoned, clean, **TOLERANCES[dtype], context=backend)
+    in_double = score in SUMS_OF_UNITS
+    for dtype in [torch.float64] * in_double + [torch.float32] * (is_full or not in_double):
+        inputs = problem(dtype)
+        for backend in EVERY:
+            if accepts(backend, inputs, **arguments):
+                clean, poisoned = (
+                    measure(backend, hidden_parts(inputs, allowed, filling), parameters, **arguments)
+                    for filling in ((), poison_of(poison, dtype))
+                )
+                assert_same(poisoned, clean, **TOLERANCES[dtype], context=f"{backend}, {dtype}")
 
 
 def learned():

@@ -87,8 +87,8 @@ def test_its_gradients_are_those_of_the_reference(mask, monkeypatch):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-def test_the_contracts_hold(dtype):
-    contracts.test_gradcheck("einsum", "scaled_dot", "softmax")
+def test_the_contracts_hold(dtype, is_full):
+    contracts.test_gradcheck("einsum", "scaled_dot", "softmax", is_full)
     contracts.test_a_query_that_sees_no_key_gets_nothing("einsum", dtype)
     contracts.test_causal_aligns_the_ends("einsum")
     contracts.test_leading_axes_may_be_missing("einsum")

@@ -6,6 +6,7 @@ import torch
 pytest.importorskip("numba", reason="kernels are compiled by Numba")
 
 import regard
+from covering import covering
 from kernels.oracle import target_of, tensors
 from regard import masks, normalizers
 from regard.kernels.cpu import kernel_arguments, operators
@@ -45,14 +46,11 @@ def variants(dtype):
     }
 
 
-# Other kernels of float32 would be compiled for this test alone.
-@pytest.mark.parametrize(
-    ("name", "dtype"),
-    [
-        *((name, torch.float64) for name in variants(torch.float64)),
-        *((name, torch.float32) for name in ("plain", "large keys", "relu", "runs", "mask")),
-    ],
-    ids=str,
+@covering(
+    name=variants(torch.float64),
+    dtype=[torch.float64, torch.float32],
+    # Other kernels of float32 would be compiled for this test alone.
+    sample_where=lambda name, dtype: dtype == torch.float64 or name in ("plain", "large keys", "relu", "runs", "mask"),
 )
 def test_gradients_are_those_of_weights_made_again(name, dtype):
     call = call_of(dtype, **variants(dtype)[name], return_weights=True)

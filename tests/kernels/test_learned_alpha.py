@@ -32,9 +32,9 @@ def outcome(inputs, alpha, backend, dtype, **options):
 @pytest.mark.parametrize(
     "options", [{}, {"mask": masks.causal()}, {"mask": masks.lengths([0, 30])}, {"bias": alibi(4)}], ids=str
 )
-def test_output_and_gradients(alpha, dtype, queries, options):
+def test_output_and_gradients(alpha, dtype, queries, options, is_full):
     shapes = {"query": (2, 4, queries, 8), "key": (2, 2, 37, 8), "value": (2, 2, 37, 6)}
-    for more in ({}, {"weight": (8,)}) if dtype == torch.float64 else ({},):
+    for more in ({}, {"weight": (8,)}) if is_full or dtype == torch.float64 else ({},):
         inputs = tensors(dtype=dtype, **shapes, **more)
         got = outcome(inputs, alpha, "cpu", dtype, **options)
         exact = outcome(inputs, alpha, "reference", torch.float64, **options)

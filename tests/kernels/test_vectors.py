@@ -10,6 +10,7 @@ import pytest
 
 pytest.importorskip("numba", reason="kernels are compiled by Numba")
 
+from covering import covering
 from regard.kernels.cpu.bodies.compiler import compiled
 from regard.kernels.cpu.bodies.intrinsics import address_of, array_at, size_of
 from regard.kernels.cpu.bodies.max_reduce import row_max_abs, row_maximum
@@ -222,14 +223,19 @@ WIDER = ("avx", "fma", "f16c", "vaes", "vpclmul", "gfni", "xop", "amx")
 OLDER = {"haswell": ("avx2", "avx", "fma", "f16c"), "nehalem": ()}
 """Processors of x86, and what they have of that."""
 
+REGISTERS = {"haswell": 32, "nehalem": 16}
+"""The bytes of a register of theirs."""
+
 
 @pytest.mark.skipif(not has_feature("avx2"), reason="this processor is not one of x86 with AVX2")
-@pytest.mark.parametrize(("name", "register", "dtype"), [("haswell", 32, "float32"), ("nehalem", 16, "float64")])
-def test_kernels_for_older_processors(name, register, dtype, tmp_path):
-    """Kernels are written for vectors of any size; what an older processor would run gives the same here.
-
-    Each processor has one dtype, since compiling takes all of the time: vectors of 8 numbers, and of 2.
-    """
+@covering(
+    name=OLDER,
+    dtype=["float32", "float64"],
+    # Compiling takes all of the time. These two have vectors of 8 numbers, and of 2.
+    sample_where=lambda name, dtype: (name, dtype) in (("haswell", "float32"), ("nehalem", "float64")),
+)
+def test_kernels_for_older_processors(name, dtype, tmp_path):
+    """Kernels are written for vectors of any size; what an older processor would run gives the same here."""
     from llvmlite import binding
 
     there = [feature for feature, found in binding.get_host_cpu_features().items() if found]
@@ -244,4 +250,4 @@ def test_kernels_for_older_processors(name, register, dtype, tmp_path):
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.split("\n")[-2] == f"{register} False"
+    assert done.stdout.split("\n")[-2] == f"{REGISTERS[name]} False"

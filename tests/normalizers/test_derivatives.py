@@ -39,7 +39,7 @@ def few(*shape: int) -> Tensor:
 
 
 @over(SOFT)
-def test_all_first_derivatives(normalizer):
+def test_all_first_derivatives(normalizer, is_full):
     scores = torch.randn(H, 2, 5, dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(
         normalizer,
@@ -47,20 +47,25 @@ def test_all_first_derivatives(normalizer):
         check_forward_ad=True,
         check_batched_grad=True,
         check_batched_forward_grad=True,
-        fast_mode=True,
+        fast_mode=not is_full,
     )
 
 
 @over(SOFT)
-def test_all_second_derivatives(normalizer):
+def test_all_second_derivatives(normalizer, is_full):
     scores = torch.randn(H, 2, 3, dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradgradcheck(
-        normalizer, scores, check_fwd_over_rev=True, check_rev_over_rev=True, check_batched_grad=True, fast_mode=True
+        normalizer,
+        scores,
+        check_fwd_over_rev=True,
+        check_rev_over_rev=True,
+        check_batched_grad=True,
+        fast_mode=not is_full,
     )
 
 
 @learned
-def test_all_derivatives_of_parameters(make, value):
+def test_all_derivatives_of_parameters(make, value, is_full):
     parameter = torch.tensor(value, dtype=torch.float64, requires_grad=True)
     scores = few(H, 3, 5)
     hidden = scores == -torch.inf
@@ -70,8 +75,10 @@ def test_all_derivatives_of_parameters(make, value):
 
     if make is not PARAMETERS["hard temperature"][0]:
         inputs = (parameter, scores.masked_fill(hidden, 0.0).requires_grad_())
-        assert torch.autograd.gradcheck(weigh, inputs, check_forward_ad=True, check_batched_grad=True, fast_mode=True)
-        assert torch.autograd.gradgradcheck(weigh, inputs, check_fwd_over_rev=True, fast_mode=True)
+        assert torch.autograd.gradcheck(
+            weigh, inputs, check_forward_ad=True, check_batched_grad=True, fast_mode=not is_full
+        )
+        assert torch.autograd.gradgradcheck(weigh, inputs, check_fwd_over_rev=True, fast_mode=not is_full)
 
 
 @over(DETERMINISTIC)
