@@ -10,6 +10,7 @@ SOURCE = Path(__file__).parents[2] / "src" / "regard"
 OWN = {
     "atomic_file.py": "its own temporary file",
     "data/corpus_files.py": "a temporary file of an AtomicFile",
+    "cli/prediction_file.py": "a checked file, and a temporary file of an AtomicFile",
     "data/cache.py": "a temporary file of an AtomicFile, and a checked file",
     "data/records.py": "a checked file",
     "data/speech/sounds.py": "a checked file",

@@ -260,7 +260,7 @@ HEADERS = {
 def test_the_header_of_an_old_model_is_read(name):
     old, new = HEADERS[name]
     kind = checkpoint.model_classes(name)[1]
-    assert checkpoint._config(kind, json.loads(json.dumps(old)), name, "a file") == kind(**new)
+    assert checkpoint.config_of_header(kind, json.loads(json.dumps(old)), name, "a file") == kind(**new)
 
 
 def test_an_upgrade_changes_nothing_of_today():

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from regard.atomic_file import AtomicFile
 from regard.errors import ArgumentError, DataError, WriteError
+from regard.regular_file import LARGEST_DATA, require_regular
 
 if TYPE_CHECKING:
     from regard.training.task import Prediction
@@ -50,8 +51,12 @@ class PredictionFile:
 
     def _earlier(self) -> int:
         """The complete lines of the same predictions; a line that was not written to its end is deleted."""
-        if not self.part.is_file():
+        try:
+            require_regular(self.part, LARGEST_DATA)
+        except FileNotFoundError:
             return 0
+        except OSError as error:
+            raise DataError(f"--output: {self.part} cannot be continued: {error.strerror}") from error
         with self.part.open("r+b") as file:
             first = file.readline()
             if not first.endswith(b"\n") and self._first.startswith(first):
