@@ -216,7 +216,7 @@ def push(
             address.repository,
             [hub.CommitOperationAdd(name, content) for name, content in contents.items()],
             commit_message=message or f"Upload the run {folder.path.name}",
-            parent_commit=info.sha,  # nobody's edit of this moment is replaced
+            parent_commit=info.sha,  # an edit of this moment is not replaced: the hub refuses
         )
     return str(url), list(contents), note
 
