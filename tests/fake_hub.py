@@ -144,18 +144,22 @@ class Handler(BaseHTTPRequestHandler):
         for line in lines:
             value = line["value"]
             if line["key"] == "header":
+                if (parent := value.get("parentCommit")) and parent != self.hub.files(name)[1]:
+                    return self.refuse(412)
                 self.hub.messages.append(value["summary"])
             elif line["key"] == "file":
                 files[value["path"]] = base64.b64decode(value["content"])
             else:
                 files[value["path"]] = self.hub.blobs[value["oid"]]
         commit = self.hub.commit(name, files)
-        self.answer(200, {"success": True, "commitOid": commit, "commitUrl": f"{self.hub.endpoint}/{name}"})
+        return self.answer(200, {"success": True, "commitOid": commit, "commitUrl": f"{self.hub.endpoint}/{name}"})
 
     def do_GET(self):
         path = self.path.split("?")[0]
         self.hub.requests.append(path)
         match = re.fullmatch(r"/api/models/([^/]+/[^/]+)/(revision|tree)/([^/]+)", path)
+        if plain := re.fullmatch(r"/api/models/([^/]+/[^/]+)", path):
+            return self.describe(plain[1])
         file = re.fullmatch(r"/([^/]+/[^/]+)/resolve/([^/]+)/(.+)", path)
         name, revision = (match[1], match[3]) if match else (file[1], file[2]) if file else ("", "")
         permitted = name not in self.hub.private or self.headers.get("Authorization") == f"Bearer {TOKEN}"
@@ -175,6 +179,14 @@ class Handler(BaseHTTPRequestHandler):
             {"type": "file", "path": one, "size": len(content), "oid": blob(content)} for one, content in files.items()
         ]
         return self.answer(200, entries)
+
+    def describe(self, name):
+        if name not in self.hub.repositories or self.headers.get("Authorization") != f"Bearer {TOKEN}":
+            return self.refuse(401, "RepoNotFound")
+        files, commit = self.hub.files(name) if self.hub.repositories[name] else ({}, None)
+        siblings = [{"rfilename": one} for one in files]
+        content = {"id": name, "sha": commit, "private": name in self.hub.private, "siblings": siblings}
+        return self.answer(200, content)
 
     do_HEAD = do_GET  # noqa: N815
 

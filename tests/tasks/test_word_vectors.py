@@ -34,14 +34,39 @@ def read(path, content, ids=IDS, dim=3):
         GLOVE.replace(" ", "\t").replace("\n", "\r\n"),
         f"{GLOVE}the 9 9 9\n\n",
         f". . . 1 2 3\n{GLOVE}",
+        f"\ufeff{GLOVE}",
+        f"\ufeff3 3\n{GLOVE}",
+        f"in 2008 1 2 3\n{GLOVE}",
     ],
-    ids=["glove", "word2vec", "spaces at the ends", "tabs", "twice", "words with spaces"],
+    ids=[
+        *("glove", "word2vec", "spaces at the ends", "tabs", "twice", "words with spaces"),
+        *("byte order mark", "byte order mark and header", "a word with a number"),
+    ],
 )
 def test_formats(tmp_path, content):
     found = read(tmp_path / "v.txt", content)
     assert (found.rows, found.words, found.bad_lines) == ([4, 6, 7], 2, 0)
     expected = [[0.5, -1, 2], [3, 4, 0.5], [0.5, -1, 2]]
     np.testing.assert_array_equal(found.vectors, np.array(expected, np.float32))
+
+
+@pytest.mark.parametrize(
+    ("content", "dim", "words"),
+    [
+        ("5 7\nthe 1\n", 1, {"5", "the"}),
+        ("2 2\n5 1 2\nthe 1 2\n", 2, {"5", "the"}),
+        ("in 2008 1 2\nthe 1 2\n", 2, {"the", "in 2008"}),
+    ],
+    ids=["no header", "header", "tie"],
+)
+def test_a_header_says_how_many_numbers_the_next_line_has(tmp_path, content, dim, words):
+    found = read(tmp_path / "v.txt", content, {word: [number] for number, word in enumerate(sorted(words))}, dim)
+    assert (found.words, found.bad_lines) == (2, 0)
+
+
+def test_a_number_has_no_underscore(tmp_path):
+    found = read(tmp_path / "v.txt", f"{GLOVE}dog 1 1_0 2\n")
+    assert (found.words, found.bad_lines) == (2, 1)
 
 
 def test_a_compressed_file(tmp_path):

@@ -15,8 +15,8 @@ import regard
 from fake_hub import TOKEN, FakeHub
 from regard.errors import ArgumentError, MissingPartError, RunError
 from regard.page.models import open_model
-from regard.training import hub as hub_module
-from regard.training.hub import HubAddress, is_hub_address, local_run
+from regard.training.hub import local_run
+from regard.training.hub_address import HubAddress, is_hub_address
 from regard.training.model_card import CARD, is_own_card
 from regard.training.run_folder import RunFolder
 
@@ -41,7 +41,6 @@ def run(made, tmp_path):
 @pytest.fixture
 def hub(tmp_path, monkeypatch):
     """A hub on this machine, with empty caches and a token."""
-    hub_module._download.cache_clear()
     with FakeHub() as server:
         monkeypatch.setattr(constants, "ENDPOINT", server.endpoint)
         monkeypatch.setattr(
@@ -53,7 +52,6 @@ def hub(tmp_path, monkeypatch):
         monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
         monkeypatch.setenv("HF_TOKEN", TOKEN)
         yield server
-    hub_module._download.cache_clear()
 
 
 @pytest.fixture
@@ -110,6 +108,75 @@ def test_the_readme_of_the_user(run, run_command, hub):
     assert b"secret" not in hub.files("alice/x")[0][CARD]
 
 
+def test_a_readme_that_somebody_edited_on_the_hub_stays(pushed, run, run_command):
+    """Unless the user has edited the card of the run, too."""
+    edited = pushed.files("alice/x")[0][CARD].replace(b"not tested", b"carefully tested")
+    pushed.commit("alice/x", {CARD: edited})
+    code, output, error = run_command("push", run, "alice/x")
+    assert code == 0, error
+    assert "README.md: somebody has edited the one on the hub, so it was left as it is\n" in output
+    assert pushed.files("alice/x")[0][CARD] == edited
+    (run / CARD).write_text("secret\n")
+    output = run_command("push", run, "alice/x")[1]
+    assert "left as it is; yours was not uploaded, since it is no card of regard\n" in output
+    assert pushed.files("alice/x")[0][CARD] == edited
+    (run / CARD).write_bytes(mine := edited.replace(b"carefully", b"hardly"))
+    output = run_command("push", run, "alice/x")[1]
+    assert "README.md: the card that you edited was uploaded; it replaced an edited one" in output
+    assert pushed.files("alice/x")[0][CARD] == mine
+
+
+def test_an_edit_while_the_files_are_uploaded_is_not_lost(pushed, run, run_command, monkeypatch):
+    look = huggingface_hub.HfApi.repo_info
+
+    def slow(*arguments, **options):
+        info = look(*arguments, **options)
+        pushed.commit("alice/x", {CARD: b"# edited\n"})
+        return info
+
+    monkeypatch.setattr(huggingface_hub.HfApi, "repo_info", slow)
+    code, _, error = run_command("push", run, "alice/x")
+    assert (code, "the hub answers with error 412" in error) == (2, True), error
+    assert pushed.files("alice/x")[0][CARD] == b"# edited\n"
+
+
+def test_a_private_run_is_not_uploaded_to_a_public_repository(run, run_command, hub):
+    hub.commit("alice/x", {"a.txt": b"a"})
+    code, _, error = run_command("push", run, "alice/x", "--private")
+    assert (code, "hf://alice/x exists and is public, so nothing was uploaded" in error) == (2, True), error
+    assert list(hub.files("alice/x")[0]) == ["a.txt"]
+    hub.private.add("alice/x")
+    assert run_command("push", run, "alice/x", "--private")[0] == 0
+
+
+def test_the_newest_commit_is_loaded_each_time(pushed, run, tmp_path):
+    first = local_run("hf://alice/x")
+    pushed.commit("alice/x", {CARD: b"# newer\n"})
+    second = local_run("hf://alice/x")
+    assert (second / CARD).read_bytes() == b"# newer\n"
+    assert first != second
+    shutil.rmtree(tmp_path / "assets")
+    assert regard.load("hf://alice/x").folder.path == second
+
+
+def test_only_the_model_shares_its_bytes_with_the_cache_of_the_hub(pushed):
+    folder = local_run("hf://alice/x")
+    shared = [path.name for path in folder.rglob("*") if path.is_file() and path.stat().st_nlink > 1]
+    assert shared == ["model.safetensors"]
+
+
+def test_the_evaluations_are_downloaded(pushed, corpus, run_command):
+    """So a renewed card has the results of before."""
+    code, _, error = run_command("evaluate", "hf://alice/x", corpus["validation"], "--threads", 1)
+    assert code == 0, error
+    folder = local_run("hf://alice/x")
+    splits = {one.dataset_split for one in huggingface_hub.ModelCard((folder / CARD).read_text()).data.eval_results}
+    assert splits == {"test", "validation"}
+    facts = json.loads(pushed.files("alice/x")[0]["training.json"])
+    pushed.commit("alice/x", {"training.json": json.dumps(facts | {"evaluations": {"../x": "a"}}).encode()})
+    assert not list(local_run("hf://alice/x").glob("evaluation-*")), "they are not named"
+
+
 def test_a_run_of_the_hub_is_used_like_any_other(pushed, run, corpus, run_command, tmp_path):
     """In Python, predict, evaluate, view and the page, and to start from."""
     expected = regard.load(run).predict([SENTENCE])[0].text
@@ -145,7 +212,6 @@ def test_a_revision_is_another_run_and_needs_no_network_later(pushed, monkeypatc
     paths = [local_run(f"hf://alice/x@{commit}") for commit in (first, second)]
     assert (paths[0] / CARD).read_bytes() != (paths[1] / CARD).read_bytes() == b"# another\n"
     assert local_run("hf://alice/x") == paths[1]
-    hub_module._download.cache_clear()
     monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
     assert local_run("hf://alice/x") == paths[1]
 
@@ -235,6 +301,32 @@ def test_addresses():
     assert str(HubAddress.parse("hf:/a/b")) == "hf://a/b", "a Path loses a slash"
     assert is_hub_address("hf://a/b")
     assert not is_hub_address("runs/hf")
+
+
+@pytest.mark.parametrize(("directory", "typed"), [("x", "."), ("x/pictures", ".."), (".", "x/"), ("x/pictures", "../")])
+def test_a_folder_is_named_by_where_it_is(run, corpus, run_command, hub, monkeypatch, directory, typed):
+    (run / "pictures").mkdir(exist_ok=True)
+    monkeypatch.chdir(run.parent / directory)
+    folder = RunFolder.open(typed)
+    assert folder.path.name == "x"
+    assert folder.path.samefile(run)
+    for command in (
+        ("predict", typed, SENTENCE), ("evaluate", typed, corpus["test"], "--threads", 1), ("push", typed, "alice/x"),
+    ):  # fmt: skip
+        code, _, error = run_command(*command)
+        assert code == 0, error
+    assert hub.messages == ["Upload the run x"]
+    assert "# x" in (run / CARD).read_text()
+
+
+def test_a_folder_without_a_run_is_named_as_it_was_typed(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(RunError, match=r"^\. is not a run folder"):
+        RunFolder.open(".")
+    with pytest.raises(RunError, match="is empty"):
+        RunFolder.open("")
+    with pytest.raises(RunError, match="/ has no name"):
+        RunFolder.open("/")
 
 
 def test_a_folder_is_opened_without_the_library(made, monkeypatch):

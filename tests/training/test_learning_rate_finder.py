@@ -106,6 +106,8 @@ def test_the_command(corpus, run_command, tmp_path, monkeypatch):
     assert code == 0, error
     assert "use it with: --learning-rate " in output
     assert os.listdir("runs") == ["x-learning-rate.png"], "there is no run"
+    assert "replaces" not in output
+    assert "x-learning-rate.png (it replaces an earlier one)" in run_command(*command, "--find-lr")[1]
     for other in ("--resume", "--dry-run"):
         code, _, error = run_command(*command, "--find-lr", other)
         assert (code, "exclude each other" in error) == (2, True), error

@@ -11,7 +11,17 @@ from markdown_it import MarkdownIt
 
 from regard.errors import ArgumentError, RunError
 from regard.tasks import registry
-from regard.training.model_card import CARD, FACTS, TrainingFacts, card, is_own_card, public_name, visible, write_card
+from regard.training.model_card import (
+    CARD,
+    FACTS,
+    TrainingFacts,
+    card,
+    is_own_card,
+    public_name,
+    published_config,
+    visible,
+    write_card,
+)
 from regard.training.run_folder import RunFolder
 
 TASK = registry.find("translate")
@@ -78,14 +88,81 @@ def test_the_card_gives_no_place_of_the_machine_away(made, corpus):
         ("data/a.tsv", "a.tsv"),
         ("../a.de,~/b.en", "a.de,b.en"),
         (r"C:\Users\alice\a.tsv", "a.tsv"),
+        ("data/flowers", "flowers"),
         ("owner/name", "owner/name"),
         ("owner/name:part", "owner/name:part"),
+        ("https://example.org/a/x.tsv?token=a/b", "x.tsv"),
+        ("hf:/owner/name", "hf://owner/name"),
         ("/home/alice/folder/", "folder"),
         ("hf://owner/name@main", "hf://owner/name@main"),
     ],
 )
 def test_names_without_folders(source, name):
-    assert public_name(source) == name
+    assert public_name(source, {"owner/name"}) == name
+
+
+@pytest.mark.parametrize("directory", [".", "elsewhere"])
+def test_the_manifest_says_what_is_on_the_hub(run, tmp_path, monkeypatch, directory):
+    """A relative folder is no data set on the hub, wherever the card is written."""
+    (tmp_path / "data" / "flowers").mkdir(parents=True)
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / directory)
+    config = yaml.safe_load((run / "config.yaml").read_text())
+    config["data"] |= {"train": "data/flowers", "validation": "alice/corpus:part", "test": "data/secret"}
+    config["training"]["init_from"] = "hf:/bob/model@v1"
+    (run / "config.yaml").write_text(yaml.safe_dump(config))
+    manifest = json.loads((run / "manifest.json").read_text())
+    del manifest["data"]["validation"]
+    (run / "manifest.json").write_text(json.dumps(manifest))
+    text = card(TASK, RunFolder(run)).decode()
+    assert "datasets" not in front_matter(text)
+    assert front_matter(text)["base_model"] == "bob/model"
+    assert "alice/corpus:part" in text
+    assert "data/" not in text
+    del manifest["data"]["train"]
+    config["data"]["train"] = "alice/corpus"
+    (run / "config.yaml").write_text(yaml.safe_dump(config))
+    (run / "manifest.json").write_text(json.dumps(manifest))
+    assert front_matter(card(TASK, RunFolder(run)).decode())["datasets"] == ["alice/corpus"]
+    (run / "manifest.json").unlink()
+    assert "alice" not in card(TASK, RunFolder(run)).decode(), "nothing says that it is not a folder"
+
+
+def test_only_options_that_name_files_are_published_without_folders(made):
+    content = {
+        "task": "a/b",
+        "data": {
+            "train": ["/home/alice/a.tsv", "data/b.tsv"], "validation": "/home/a.de, x/b.en", "test": "x.tsv?token=abc",
+            "source_column": "a b/c d", "word_vectors": "/home/v.txt", "classes": "/home/names.txt",
+        },
+        "training": {"init_from": "../runs/x", "backbone_weights": "w/x.pth", "license": "a/b"},
+        "versions": {"regard": "1/2"},
+    }  # fmt: skip
+    assert published_config(content, RunFolder(made).manifest) == {
+        "task": "a/b",
+        "data": {
+            "train": ["a.tsv", "b.tsv"], "validation": "a.de,b.en", "test": "x.tsv",
+            "source_column": "a b/c d", "word_vectors": "v.txt", "classes": "names.txt",
+        },
+        "training": {"init_from": "x", "backbone_weights": "x.pth", "license": "a/b"},
+        "versions": {"regard": "1/2"},
+    }  # fmt: skip
+    assert published_config({"data": {"classes": "road/lane,car"}}, RunFolder(made).manifest) == {
+        "data": {"classes": "road/lane,car"}
+    }
+
+
+def test_numbers_without_bounds_in_files_of_a_stranger(run, corpus, run_command):
+    assert run_command("evaluate", run, corpus["test"], "--threads", 1)[0] == 0
+    evaluation = json.loads((run / "evaluation-test.json").read_text())
+    (run / "evaluation-test.json").write_text(json.dumps(evaluation | {"bleu": 10**400}))
+    results = ModelCard(card(TASK, RunFolder(run)).decode()).data.eval_results
+    assert [one.metric_type for one in results if one.dataset_split == "test"] == ["chrf"]
+    facts = json.loads((run / FACTS).read_text())
+    for name in ("seconds", "steps"):
+        (run / FACTS).write_text(json.dumps(facts | {name: 10**400}))
+        with pytest.raises(RunError, match=f"{FACTS} is damaged.*{name} must be a number below"):
+            card(TASK, RunFolder(run))
 
 
 def test_hostile_names_are_text(run):
@@ -110,7 +187,7 @@ def test_hostile_names_are_text(run):
     assert sum(token.type == "html_block" for token in tokens) == 1, "the line of the checksum alone"
     assert sum(token.type == "fence" for token in tokens) == 2
     texts = ["".join(child.content for child in one.children) for one in tokens if one.type == "inline"]
-    assert texts[texts.index("source_column") + 1] == public_name(HOSTILE)
+    assert texts[texts.index("source_column") + 1] == visible(HOSTILE)
     assert f"Sizes: {visible(HOSTILE)}" in texts, "it is shown as it is written"
 
 

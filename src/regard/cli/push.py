@@ -8,7 +8,7 @@ from regard.cli.option_errors import options_named
 
 Run = Annotated[str, Parameter(help="Run folder, e.g. runs/translate-bahdanau.")]
 Repository = Annotated[str, Parameter(help="Name of the repository on the hub: OWNER/NAME.")]
-Private = Annotated[bool, Parameter(help="Make a new repository private; one that exists stays as it is.")]
+Private = Annotated[bool, Parameter(help="Make a new repository private; nothing is uploaded to a public one.")]
 Message = Annotated[
     str | None, Parameter(help="Message of the commit. Default: one that names the run.", allow_leading_hyphen=True)
 ]
@@ -36,8 +36,10 @@ def command(
 
     folder = RunFolder.open(run)
     with options_named({"message": "--message"}):
-        url, names = push(
+        url, names, note = push(
             registry.of_run(folder), folder, repository, private=private, message=message, checkpoints=checkpoints
         )
     print(f"pushed {', '.join(names)} to {url}")
+    if note:
+        print(note)
     print(f'load it with: regard.load("hf://{repository}")')

@@ -86,7 +86,8 @@ def _find_learning_rate(task: "Task", config: "RunConfig[Any, Any, Any]", pictur
         picture.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise RunError(f"cannot create the folder {picture.parent}: {error.strerror}") from error
-    print(f"picture: {save(sweep.figure(f'Learning rates of {picture.stem}'), picture)}")
+    replaced = " (it replaces an earlier one)" if picture.exists() else ""
+    print(f"picture: {save(sweep.figure(f'Learning rates of {picture.stem}'), picture)}{replaced}")
     print("nothing of the sweep is kept but the picture")
 
 

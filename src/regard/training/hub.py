@@ -7,27 +7,28 @@ and nothing that is written into it changes the hub's cache.
 
 import contextlib
 import dataclasses
-import functools
 import glob
 import json
 import os
-import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from regard.errors import ArgumentError, MissingPartError, RegardError, RunError
 from regard.regular_file import LARGEST_TEXT, path_inside, read_bytes, read_text
 from regard.training.config import read_yaml, run_sections, yaml_text
+from regard.training.hub_address import HubAddress
 from regard.training.manifest import Manifest, ManifestFile
 from regard.training.model_card import (
     CARD,
     FACTS,
+    TrainingFacts,
     card,
     current_evaluations,
+    hub_data_sets,
     is_card,
     is_own_card,
     public_name,
@@ -39,48 +40,9 @@ if TYPE_CHECKING:
     from regard.training.task import Task
 
 FILES = ("config.yaml", ManifestFile.NAME, "model.safetensors", CARD, FACTS, "metrics.csv", "samples.jsonl")
-"""The files of every run that are downloaded, besides those that the manifest lists."""
+"""The files of every run that are downloaded, besides those that the manifest lists, and the evaluations."""
 
-_ADDRESS = re.compile(r"hf:/{1,2}([^/@]+)/([^/@]+?)(?:@(.+))?")  # a `Path` has one slash
-_NAME = re.compile(r"(?!.*(--|\.\.))[A-Za-z0-9]([\w.-]{0,94}[A-Za-z0-9_])?")
-_REVISION = re.compile(r"(?!.*\.\.)\w[\w./-]{0,200}")
-_EXAMPLE = "hf://OWNER/NAME or hf://OWNER/NAME@REVISION"
-
-
-class HubAddress(NamedTuple):
-    """Where a run is on the hub."""
-
-    owner: str
-    name: str
-    revision: str | None = None
-    """A branch, a tag or a commit; None: the newest commit."""
-
-    @property
-    def repository(self) -> str:
-        """``OWNER/NAME``."""
-        return f"{self.owner}/{self.name}"
-
-    def __str__(self) -> str:
-        return f"hf://{self.repository}{f'@{self.revision}' if self.revision else ''}"
-
-    @classmethod
-    def parse(cls, address: str) -> "HubAddress":
-        """Returns the parts of ``hf://OWNER/NAME`` or ``hf://OWNER/NAME@REVISION``.
-
-        Raises:
-            ArgumentError: it is another text, or a part is no name on the hub.
-        """
-        match = _ADDRESS.fullmatch(address)
-        if not match or not all(map(_NAME.fullmatch, match.groups()[:2])):
-            raise ArgumentError(f"a run on the hub is named {_EXAMPLE}; it is {address!r:.200}")
-        if match[3] is not None and not _REVISION.fullmatch(match[3]):
-            raise ArgumentError(f"the revision must be a branch, a tag or a commit; it is {match[3]!r:.200}")
-        return cls(*match.groups())
-
-
-def is_hub_address(name: str | os.PathLike[str]) -> bool:
-    """Whether a run is named by its address on the hub, and not by its folder."""
-    return os.fspath(name).startswith("hf:/")
+_MOST_EVALUATIONS = 100
 
 
 def local_run(address: str) -> Path:
@@ -99,10 +61,9 @@ def local_run(address: str) -> Path:
     return _download(HubAddress.parse(address))
 
 
-@functools.cache  # a command names its run several times
 def _download(address: HubAddress) -> Path:
     hub = _library()
-    snapshot = _snapshot(address, ["config.yaml", ManifestFile.NAME])
+    snapshot = _snapshot(address, ["config.yaml", ManifestFile.NAME, FACTS])
     storage = snapshot.parents[1]
     config = path_inside(storage, snapshot / "config.yaml")
     if not config.is_file():
@@ -110,7 +71,8 @@ def _download(address: HubAddress) -> Path:
     run_sections(read_yaml(config), f"{address}: config.yaml")
     manifest = _manifest(path_inside(storage, snapshot / ManifestFile.NAME), address)
     recorded = [name for name in manifest.files if not name.endswith(".ckpt")]
-    names = [glob.escape(name) for name in (*FILES, *recorded)]
+    evaluations = _evaluations(path_inside(storage, snapshot / FACTS))
+    names = [glob.escape(name) for name in (*FILES, *recorded, *evaluations)]
     snapshot = _snapshot(address._replace(revision=snapshot.name), [*names, *(() if manifest.files else ("*.json",))])
     try:
         cached = f"{address.owner}--{address.name}--{snapshot.name}"
@@ -129,6 +91,16 @@ def _manifest(path: Path, address: HubAddress) -> Manifest:
         raise RunError(f"{address}: its {ManifestFile.NAME} is damaged ({str(error).splitlines()[0]})") from error
 
 
+def _evaluations(path: Path) -> list[str]:
+    """The files of the evaluations that ``training.json`` names; a damaged one names none, as loading needs none."""
+    try:
+        facts = TrainingFacts.read_file(path)
+    except RunError:
+        return []
+    names = list(facts.evaluations) if facts else []
+    return [f"evaluation-{name}.json" for name in names[:_MOST_EVALUATIONS] if not set(name) & {"/", "\\", "\0"}]
+
+
 def _snapshot(address: HubAddress, patterns: Sequence[str]) -> Path:
     hub = _library()
 
@@ -144,7 +116,7 @@ def _snapshot(address: HubAddress, patterns: Sequence[str]) -> Path:
 
 
 def _run_folder(snapshot: Path, storage: Path, folder: Path) -> Path:
-    """Returns a folder with the files of a snapshot as regular files.
+    """Returns a folder with the files of a snapshot as regular files. The small ones are copies.
 
     Args:
         snapshot: the folder of links.
@@ -161,15 +133,24 @@ def _run_folder(snapshot: Path, storage: Path, folder: Path) -> Path:
             blob = os.path.realpath(path_inside(storage, path))
             target = prepared / path.relative_to(snapshot)
             target.parent.mkdir(parents=True, exist_ok=True)
-            try:
-                os.link(blob, target)
-            except OSError:  # another file system, or one without links
+            if path.name.startswith("evaluation-") and os.path.getsize(blob) > LARGEST_TEXT:
+                continue
+            if target != prepared / "model.safetensors" or not _linked(blob, target):
                 shutil.copyfile(blob, target)
         with contextlib.suppress(OSError):  # another process was faster
             os.rename(prepared, folder)
     finally:
         shutil.rmtree(prepared, ignore_errors=True)
     return folder
+
+
+def _linked(file: str, link: Path) -> bool:
+    """Give the model, which is large and never written in place, a second name; False: the file system has no links."""
+    try:
+        os.link(file, link)
+    except OSError:  # another file system, or one without links
+        return False
+    return True
 
 
 def push(
@@ -180,26 +161,31 @@ def push(
     private: bool = False,
     message: str | None = None,
     checkpoints: bool = False,
-) -> tuple[str, list[str]]:
+) -> tuple[str, list[str], str]:
     """Upload a run to the hub, in one commit; the repository is created unless it exists.
 
     Uploaded are the files that a trained run needs, its model card, its metrics, and the numbers of its evaluations.
-    The paths of this machine are taken out of the configuration and the manifest.
+    The paths of this machine are taken out of the configuration and the manifest. A card that the user has edited in
+    the run folder is uploaded as it is. Otherwise one is generated; it replaces no text that somebody has written on
+    the hub.
 
     Args:
         task: the task of the run.
         folder: the run folder.
         repository: ``"OWNER/NAME"``.
-        private: whether a new repository is private; one that exists stays as it is.
+        private: whether a new repository is private. One that exists stays as it is; if it is public, nothing is
+            uploaded.
         message: the message of the commit; None: one that names the run.
         checkpoints: whether to upload the checkpoints too, which are larger than the model.
 
     Returns:
-        the address of the repository, and the names of the files.
+        the address of the repository, the names of the files, and what became of a ``README.md`` that somebody has
+        edited, as a line; empty: there was none.
 
     Raises:
         ArgumentError: the name is none of the hub, or the message is empty.
-        RunError: the run is incomplete or changed, there is no token, or the hub refuses.
+        RunError: the run is incomplete or changed, there is no token, the hub refuses, or the repository is public
+            and ``private`` is True.
         MissingPartError: ``huggingface_hub`` is not installed.
     """
     address = HubAddress.parse(f"hf://{repository}")
@@ -211,14 +197,45 @@ def push(
     contents = published_files(task, folder, str(address), checkpoints)
     if hub.get_token() is None:
         raise RunError("there is no token for the hub; log in with: hf auth login, or set HF_TOKEN")
-    operations = [hub.CommitOperationAdd(name, content) for name, content in contents.items()]
     with _explained(str(address)):
         api = hub.HfApi(library_name="regard")
         url = api.create_repo(address.repository, private=private or None, exist_ok=True)
+        info = api.repo_info(address.repository)
+        if private and not info.private:
+            raise RunError(
+                f"{address} exists and is public, so nothing was uploaded; make it private in its settings on the hub, "
+                "leave --private out, or name another repository"
+            )
+        remote = None
+        if CARD in {file.rfilename for file in info.siblings or ()}:
+            remote = _snapshot(address._replace(revision=info.sha), [CARD]) / CARD
+        note = _readme_note(folder.file(CARD), remote)
+        if remote is not None and not is_own_card(remote) and not _is_edited_card(folder.file(CARD)):
+            del contents[CARD]
         api.create_commit(
-            address.repository, operations, commit_message=message or f"Upload the run {folder.path.name}"
+            address.repository,
+            [hub.CommitOperationAdd(name, content) for name, content in contents.items()],
+            commit_message=message or f"Upload the run {folder.path.name}",
+            parent_commit=info.sha,  # an edit of this moment is not replaced: the hub refuses
         )
-    return str(url), list(contents)
+    return str(url), list(contents), note
+
+
+def _is_edited_card(path: Path) -> bool:
+    return is_card(path) and not is_own_card(path)
+
+
+def _readme_note(local: Path, remote: Path | None) -> str:
+    """What becomes of a ``README.md`` that somebody has written or edited, here or on the hub; empty: there is none."""
+    foreign = None if remote is None or is_own_card(remote) else remote
+    if _is_edited_card(local):
+        if foreign and read_bytes(foreign, LARGEST_TEXT) != read_bytes(local, LARGEST_TEXT):
+            return f"{CARD}: the card that you edited was uploaded; it replaced an edited one, which is in the history"
+        return f"{CARD}: the card that you edited was uploaded as it is"
+    own = "; yours was not uploaded, since it is no card of regard" if local.is_file() and not is_card(local) else ""
+    if foreign:
+        return f"{CARD}: somebody has edited the one on the hub, so it was left as it is{own}"
+    return f"{CARD}: a generated card was uploaded{own}" if own else ""
 
 
 def published_files(
@@ -243,8 +260,9 @@ def published_files(
         names += [path.relative_to(folder.path).as_posix() for path in sorted(folder.checkpoints.glob("step-*.ckpt"))]
     for name in names:
         folder.manifest.verify(folder.file(name))
+    config = read_yaml(folder.config)
     contents: dict[str, str | bytes] = {
-        "config.yaml": yaml_text(published_config(read_yaml(folder.config))).encode(),
+        "config.yaml": yaml_text(published_config(config, folder.manifest)).encode(),
         ManifestFile.NAME: _published_manifest(manifest, names).to_json().encode(),
         CARD: _published_card(task, folder, address),
     }
@@ -252,13 +270,13 @@ def published_files(
         if (path := folder.file(name)).is_file():
             contents[name] = str(path)
     for path in current_evaluations(folder):
-        contents[path.name] = _published_evaluation(path)
+        contents[path.name] = _published_evaluation(path, hub_data_sets(config["data"], folder.manifest))
     return contents
 
 
 def _published_card(task: "Task", folder: "RunFolder", address: str) -> bytes:
     path = folder.file(CARD)
-    if path.is_file() and is_card(path) and not is_own_card(path):  # somebody has edited it
+    if _is_edited_card(path):
         return read_bytes(path, LARGEST_TEXT)
     return card(task, folder, address)
 
@@ -272,10 +290,10 @@ def _published_manifest(manifest: Manifest, names: Sequence[str]) -> Manifest:
     return Manifest(patterns=manifest.patterns, files=files, data=data)
 
 
-def _published_evaluation(path: Path) -> bytes:
+def _published_evaluation(path: Path, data_sets: Collection[str]) -> bytes:
     content = json.loads(read_text(path, LARGEST_TEXT))
     if isinstance(content, dict) and isinstance(content.get("data"), str):
-        content["data"] = public_name(content["data"])
+        content["data"] = public_name(content["data"], data_sets)
     return (json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode()
 
 

@@ -11,7 +11,7 @@ import json
 import math
 import platform
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +21,8 @@ from regard.errors import RunError
 from regard.platforms import quoted
 from regard.regular_file import LARGEST_RECORD, LARGEST_TEXT, read_bytes, read_text
 from regard.training.config import RunConfig, read_yaml, yaml_text
-from regard.training.manifest import sha256
+from regard.training.hub_address import is_hub_address
+from regard.training.manifest import Manifest, ManifestFile, sha256
 
 if TYPE_CHECKING:
     from regard.training.progress import Progress
@@ -50,6 +51,8 @@ _OMITTED = {
     "train", "validation", "test", "license", "seed", "init_from", "logger", "threads", "accelerator", "devices",
     "nodes", "strategy", "checkpoint_minutes", "checkpoint_steps",
 }  # fmt: skip
+# Options that name data or runs; every other text is shown as it is.
+_NAMES_OF_FILES = {"train", "validation", "test", "word_vectors", "init_from", "backbone_weights"}
 _MOST_FILES = 5  # files of a part of the data that are listed one by one
 
 
@@ -83,7 +86,11 @@ class TrainingFacts:
         Raises:
             RunError: the file is damaged.
         """
-        path = folder.file(FACTS)
+        return cls.read_file(folder.file(FACTS))
+
+    @classmethod
+    def read_file(cls, path: Path) -> "TrainingFacts | None":
+        """Returns the facts in a file, as `read`."""
         try:
             content = json.loads(read_text(path, LARGEST_RECORD))
             kinds = {one.name: type(one.default) for one in dataclasses.fields(cls)} | {"evaluations": dict}
@@ -91,8 +98,10 @@ class TrainingFacts:
             if not isinstance(content, dict) or content.keys() != kinds.keys():
                 raise ValueError("a field is missing or unknown")
             for name, value in content.items():
-                if not isinstance(value, numbers[name]) or (isinstance(value, float) and not math.isfinite(value)):
+                if not isinstance(value, numbers[name]):
                     raise ValueError(f"{name} has a wrong type")
+                if isinstance(value, (int, float)) and not abs(value) < 1 << 63:
+                    raise ValueError(f"{name} must be a number below 2⁶³")
             if not all(isinstance(one, str) for one in content["evaluations"].values()):
                 raise ValueError("evaluations has a wrong type")
         except FileNotFoundError:
@@ -206,13 +215,14 @@ def card(task: "Task", folder: "RunFolder", address: str | None = None) -> bytes
     """
     config, facts = folder.read_config(task), TrainingFacts.read(folder) or TrainingFacts()
     address = address or folder.path.name
-    results = _validation(task, folder, config, facts) + _evaluations(task, folder)
+    data_sets = hub_data_sets(dataclasses.asdict(config.data), folder.manifest)
+    results = _validation(task, folder, config, facts, data_sets) + _evaluations(task, folder, data_sets)
     name = visible(address.removeprefix("hf://").rpartition("/")[2])
     lines = [
-        *("---", yaml_text(_front_matter(task, config, name, results)).rstrip("\n"), "---", ""),
+        *("---", yaml_text(_front_matter(task, config, name, results, data_sets)).rstrip("\n"), "---", ""),
         *(f"# {escaped(name)}", "", f"{escaped(task.summary)} Trained with regard.", ""),
         *("## Model", "", *_model_lines(task, config, facts), ""),
-        *("## Data", "", *_data_lines(folder, config, facts), ""),
+        *("## Data", "", *_data_lines(folder, config, facts, data_sets), ""),
         *("## Training", "", *_training_lines(folder, config, facts), ""),
         *("## Metrics", "", *_metric_lines(results), ""),
         *("## Use", "", *_use_lines(task, address), ""),
@@ -238,7 +248,9 @@ class _Result:
     digits: int
 
 
-def _front_matter(task: "Task", config: RunConfig[Any, Any, Any], name: str, results: list[_Result]) -> dict[str, Any]:
+def _front_matter(
+    task: "Task", config: RunConfig[Any, Any, Any], name: str, results: list[_Result], data_sets: Collection[str]
+) -> dict[str, Any]:
     content: dict[str, Any] = {"library_name": "regard"}
     if task.hub_task:
         content["pipeline_tag"] = task.hub_task
@@ -247,11 +259,11 @@ def _front_matter(task: "Task", config: RunConfig[Any, Any, Any], name: str, res
         known = license.lower() in LICENSES
         content |= {"license": license.lower()} if known else {"license": "other", "license_name": license}
     base = config.training.init_from or ""
-    if base.startswith("hf://"):
-        content["base_model"] = visible(base.removeprefix("hf://").partition("@")[0])
+    if is_hub_address(base):
+        content["base_model"] = public_name(base).removeprefix("hf://").partition("@")[0]
     source = getattr(config.data, "train", None)
-    if isinstance(source, str) and "/" in (shown := public_name(source)):
-        content["datasets"] = [shown.partition(":")[0]]
+    if isinstance(source, str) and (name_on_hub := source.partition(":")[0]) in data_sets:
+        content["datasets"] = [name_on_hub]
     index = []
     for data in dict.fromkeys((one.data, one.part) for one in results):
         metrics = [
@@ -278,7 +290,9 @@ def _model_lines(task: "Task", config: RunConfig[Any, Any, Any], facts: Training
     return lines + _option_table(config.model)
 
 
-def _data_lines(folder: "RunFolder", config: RunConfig[Any, Any, Any], facts: TrainingFacts) -> list[str]:
+def _data_lines(
+    folder: "RunFolder", config: RunConfig[Any, Any, Any], facts: TrainingFacts, data_sets: Collection[str]
+) -> list[str]:
     lines = [f"- Sizes: {escaped(facts.description)}"] if facts.description else []
     recorded = folder.manifest.read().data
     for part, label in (("train", "Training"), ("validation", "Validation"), ("test", "Test")):
@@ -289,7 +303,7 @@ def _data_lines(folder: "RunFolder", config: RunConfig[Any, Any, Any], facts: Tr
             details = ", ".join(f"{one.bytes:,} bytes, SHA-256 {escaped(one.sha256[:12])}…" for one in files)
         else:
             details = f"{len(files):,} files, {sum(one.bytes for one in files):,} bytes" if files else ""
-        lines.append(f"- {label}: {escaped(public_name(source))}{f' ({details})' if details else ''}")
+        lines.append(f"- {label}: {escaped(public_name(source, data_sets))}{f' ({details})' if details else ''}")
     if getattr(config.data, "bundled", 0):
         lines.append(f"- Training: {config.data.bundled:,} examples that regard generated")
     return (lines or ["- The run does not say."]) + _option_table(config.data)
@@ -357,8 +371,7 @@ def _option_table(section: Any) -> list[str]:
     for one in dataclasses.fields(section):
         value = getattr(section, one.name)
         if one.name not in _OMITTED and value not in (None, "", one.default):
-            text = public_name(value) if isinstance(value, str) else str(value)
-            rows.append(f"| {escaped(one.name)} | {escaped(text)} |")
+            rows.append(f"| {escaped(one.name)} | {escaped(str(_without_folders(one.name, value)))} |")
     return ["", "| option, unlike its default | value |", "|---|---|", *rows] if rows else []
 
 
@@ -366,23 +379,28 @@ def _option_table(section: Any) -> list[str]:
 
 
 def _validation(
-    task: "Task", folder: "RunFolder", config: RunConfig[Any, Any, Any], facts: TrainingFacts
+    task: "Task",
+    folder: "RunFolder",
+    config: RunConfig[Any, Any, Any],
+    facts: TrainingFacts,
+    data_sets: Collection[str],
 ) -> list[_Result]:
     row = next((row for row in folder.read_metrics() if row["step"] == facts.best_step), {})
     source = getattr(config.data, "validation", None) or getattr(config.data, "train", None)
-    data = public_name(source) if isinstance(source, str) else "generated examples"
+    data = public_name(source, data_sets) if isinstance(source, str) else "generated examples"
     values = {metric.name: row.get(f"val_{metric.name}") for metric in task.metrics}
     return _results(task, data, "validation", values)
 
 
-def _evaluations(task: "Task", folder: "RunFolder") -> list[_Result]:
+def _evaluations(task: "Task", folder: "RunFolder", data_sets: Collection[str]) -> list[_Result]:
     results = []
     for path in current_evaluations(folder):
         name = path.stem.removeprefix("evaluation-")
         content = json.loads(read_text(path, LARGEST_TEXT))
         if isinstance(content, dict):
             data = content.get("data")
-            results += _results(task, public_name(data) if isinstance(data, str) else name, name, content)
+            shown = public_name(data, data_sets) if isinstance(data, str) else name
+            results += _results(task, shown, name, content)
     return results
 
 
@@ -406,10 +424,19 @@ def _is_json(path: Path) -> bool:
 
 def _results(task: "Task", data: str, part: str, values: Mapping[str, Any]) -> list[_Result]:
     return [
-        _Result(data, visible(part), metric.name, metric.label, float(value), metric.digits)
+        _Result(data, visible(part), metric.name, metric.label, value, metric.digits)
         for metric in task.metrics
-        if isinstance(value := values.get(metric.name), (int, float)) and math.isfinite(value)
+        if (value := _finite(values.get(metric.name))) is not None
     ]
+
+
+def _finite(value: object) -> float | None:
+    """The number that a value is; None: it is none, or not finite."""
+    try:
+        number = float(value) if isinstance(value, (int, float)) else math.nan
+    except OverflowError:  # a whole number of hundreds of digits
+        return None
+    return number if math.isfinite(number) else None
 
 
 def _model_sum(folder: "RunFolder") -> str:
@@ -420,20 +447,46 @@ def _model_sum(folder: "RunFolder") -> str:
 # Names that may be shown
 
 
-def public_name(source: str) -> str:
+def public_name(source: str, data_sets: Collection[str] = ()) -> str:
     """Returns the name of data or of a run without the folders of a machine: a base name, or a name on the hub.
 
-    Two files with a comma between them are two names.
+    Two files with a comma between them are two names. What follows a ``?`` is left out: it may be a secret.
+
+    Args:
+        source: a path, the name of a data set on the hub, or the address of a run.
+        data_sets: the data sets on the hub that the run has, from `hub_data_sets`; any other name is that of a file.
     """
-    return ",".join(_public_part(part) for part in source.split(","))
+    return ",".join(_public_part(part, data_sets) for part in source.split(","))
 
 
-def _public_part(name: str) -> str:
-    if name.startswith("hf://"):
+def _public_part(name: str, data_sets: Collection[str]) -> str:
+    name = name.partition("?")[0]
+    if is_hub_address(name):
+        return visible(re.sub("^hf:/+", "hf://", name))
+    if name.partition(":")[0] in data_sets:
         return visible(name)
-    if _HUB_NAME.fullmatch(name) and not _FILE_SUFFIX.search(name) and not Path(name).exists():
-        return name
     return visible(re.split(r"[/\\]", name.rstrip("/\\"))[-1])
+
+
+def hub_data_sets(data: Mapping[str, Any], manifest: ManifestFile) -> frozenset[str]:
+    """Returns the data sets on the hub, ``OWNER/NAME``, that a run was trained on or validated with.
+
+    Where the command is called says nothing about the data of the run. The manifest has the files of local data.
+
+    Args:
+        data: the section ``data`` of the run's configuration.
+        manifest: the manifest of the run. One that no training has written says nothing; then there are none.
+    """
+    content = manifest.read()
+    if content == Manifest():
+        return frozenset()
+    sources = {part: data.get(part) for part in ("train", "validation") if part not in content.data}
+    return frozenset(
+        source.partition(":")[0]
+        for source in sources.values()
+        if isinstance(source, str) and _HUB_NAME.fullmatch(source) and not _FILE_SUFFIX.search(source)
+        if manifest.resolve(source) == source
+    )
 
 
 def visible(text: str) -> str:
@@ -447,14 +500,26 @@ def escaped(text: str) -> str:
     return re.sub(r"(?i)www\.", r"www\\.", shown).replace("://", ":\\//")
 
 
-def published_config(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the content of ``config.yaml`` without the folders of a machine, for another one."""
-    return {name: _published(section) for name, section in content.items()}
+def published_config(content: Mapping[str, Any], manifest: ManifestFile) -> dict[str, Any]:
+    """Returns the content of ``config.yaml`` without the folders of a machine, for another one.
+
+    Args:
+        content: the content of the file.
+        manifest: the manifest of the run.
+    """
+    data = content.get("data")
+    data_sets = hub_data_sets(data if isinstance(data, Mapping) else {}, manifest)
+    return {
+        section: {name: _without_folders(name, value, data_sets) for name, value in fields.items()}
+        if isinstance(fields, Mapping)
+        else fields
+        for section, fields in content.items()
+    }
 
 
-def _published(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {name: _published(one) for name, one in value.items()}
-    if isinstance(value, str) and re.search(r"[/\\]", value):
-        return public_name(value)
-    return value
+def _without_folders(option: str, value: Any, data_sets: Collection[str] = ()) -> Any:
+    """The value of an option, in which names of data and runs have no folders."""
+    if isinstance(value, list):
+        return [_without_folders(option, one, data_sets) for one in value]
+    is_file = option in _NAMES_OF_FILES or (option == "classes" and "," not in str(value))  # one class is a file
+    return public_name(value, data_sets) if isinstance(value, str) and is_file else value

@@ -13,9 +13,10 @@ from regard.atomic_file import write_atomically
 from regard.errors import RunError
 from regard.regular_file import LARGEST_TEXT, open_text, path_inside, read_text, tree_inside
 from regard.training.config import RunConfig, SectionTypes, read_yaml, run_sections, yaml_text
-from regard.training.hub import is_hub_address, local_run
+from regard.training.hub import local_run
+from regard.training.hub_address import is_hub_address
 from regard.training.manifest import ManifestFile
-from regard.training.run_replacement import replacement_path, require_replaceable, restore
+from regard.training.run_replacement import named_path, replacement_path, require_replaceable, restore
 
 PACKAGES = ("regard", "torch", "lightning", "numpy", "tokenizers", "datasets", "safetensors")
 """Packages whose versions are written into ``config.yaml``."""
@@ -42,11 +43,12 @@ class RunFolder:
     checks every path in it each time that it is used: none leads out of the folder.
 
     Args:
-        path: the folder. The constructor does not create it.
+        path: the folder. The constructor does not create it. One that is typed as ``.`` or ``..`` becomes absolute, as
+            the run has the name of its folder.
     """
 
     def __init__(self, path: str | Path):
-        self.path = Path(path)
+        self.path = named_path(Path(path))
         self.manifest = ManifestFile(self.path)
         self.replaces: Path | None = None
         """The run that this new run replaces when it is complete."""
@@ -145,12 +147,14 @@ class RunFolder:
         Raises:
             RunError: there is no such folder, or it is not a run folder.
         """
+        if not os.fspath(path):
+            raise RunError("the name of the run folder is empty; give a folder, or . for this one")
         folder = cls(local_run(str(path)) if is_hub_address(path) else path)
         restore(folder.path)
         if not folder.path.is_dir():
-            raise RunError(f"there is no run folder {folder.path}")
+            raise RunError(f"there is no run folder {path}")
         if not folder.config.is_file():
-            raise RunError(f"{folder.path} is not a run folder: it has no config.yaml")
+            raise RunError(f"{path} is not a run folder: it has no config.yaml")
         return folder
 
     def require(self, *paths: Path) -> None:

@@ -61,6 +61,18 @@ def remove_own_files(folder: Path) -> None:
             path.rmdir()
 
 
+def named_path(path: Path) -> Path:
+    """Returns a path whose last part is the name of the folder: ``.`` and ``..`` are made absolute.
+
+    Raises:
+        RunError: the folder is the root of the file system, which has no name.
+    """
+    named = path if path.name not in ("", "..") else Path(os.path.realpath(path))
+    if not named.name:
+        raise RunError(f"{path} has no name, so it is not a run folder; name another folder")
+    return named
+
+
 def replacement_path(path: Path) -> Path:
     """Returns the folder in which the run that will replace ``path`` is trained."""
     return path.with_name(path.name + NEW)

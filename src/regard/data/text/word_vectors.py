@@ -1,16 +1,22 @@
 """Reads pretrained word vectors in the usual text format, line by line: only the rows of known words are kept.
 
 A line holds a word and its numbers, with spaces or tabs between them (GloVe). The files of word2vec and fastText begin
-with a line of two numbers, how many words there are and how many numbers each has.
+with a line of two whole numbers, how many words there are and how many numbers each has.
+
+A word may have spaces, and a part of it may be a number (``in 2008 0.1 0.2``), so one line does not show where the word
+ends. The first lines together do: most of them have the same number of numbers.
 """
 
+import codecs
 import gzip
 import logging
 import os
 import re
 import zlib
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +34,7 @@ LONGEST_LINE = 1 << 20
 """Bytes of a line; 50,000 numbers need less."""
 
 _HEADER = re.compile(rb"\d+[ \t]+\d+\s*")
+_FIRST_LINES = 10  # that show how many numbers a vector has
 
 
 @dataclass(frozen=True)
@@ -81,13 +88,8 @@ def read_word_vectors(
     seen: set[str] = set()
     bad: list[int] = []  # the first ones
     lines = skipped = 0
-    for number, line in _lines(path):
-        if number == 1 and _HEADER.fullmatch(line):
-            _check_dim(path, int(line.split()[1]), dim)
-            continue
+    for number, line in _vector_lines(path, dim):
         parts = line.rstrip().rsplit(None, dim)
-        if lines == 0 and not skipped and (found := len(_numbers(line))) and found != dim:
-            _check_dim(path, found, dim)
         word, vector = _parsed(parts, dim, ids)
         if word is None:
             skipped += 1
@@ -127,7 +129,7 @@ def _parsed(
     if word not in ids:
         return word, None
     try:
-        vector = np.array([float(part) for part in parts[1:]])
+        vector = np.array([_number(part) for part in parts[1:]])
     except ValueError:
         return None, None
     if not np.isfinite(vector).all() or np.abs(vector).max() > np.finfo(np.float32).max:
@@ -135,15 +137,47 @@ def _parsed(
     return word, vector.astype(np.float32)
 
 
-def _numbers(line: bytes) -> list[float]:
-    """The numbers at the end of a line, behind at least one word."""
-    numbers = []
+def _number(part: bytes) -> float:
+    """The number that a part of a line is. Raises ValueError if it is none; Python alone would read ``1_0`` as 10."""
+    if b"_" in part:
+        raise ValueError("a number has no underscore")
+    return float(part)
+
+
+def _count_numbers(line: bytes) -> int:
+    """How many numbers are at the end of a line, behind at least one word."""
+    count = 0
     for part in reversed(line.split()[1:]):
         try:
-            numbers.append(float(part))
+            _number(part)
         except ValueError:
             break
-    return numbers
+        count += 1
+    return count
+
+
+def _vector_lines(path: str | os.PathLike[str], dim: int) -> Iterator[tuple[int, bytes]]:
+    """Each line with its number, without the header.
+
+    Raises:
+        OtherDimensionError: the vectors of the file have another number of features than ``dim``.
+    """
+    lines = _lines(path)
+    first = list(islice(lines, 1 + _FIRST_LINES))
+    if first and _HEADER.fullmatch(first[0][1]):
+        stated, following = int(first[0][1].split()[1]), _dimension(first[1:], dim)
+        if stated == following or (len(first) == 1 and dim != 1):
+            first = first[1:]
+            _check_dim(path, stated, dim)
+    if dimension := _dimension(first, dim):
+        _check_dim(path, dimension, dim)
+    return chain(first, lines)
+
+
+def _dimension(lines: Sequence[tuple[int, bytes]], dim: int) -> int:
+    """How many numbers most of the lines have; ``dim`` if as many lines have that; 0: none has a number."""
+    counts = Counter(filter(None, (_count_numbers(line) for _, line in lines)))
+    return max(counts, key=lambda count: (counts[count], count == dim), default=0)
 
 
 def _check_dim(path: str | os.PathLike[str], found: int, dim: int) -> None:
@@ -152,7 +186,7 @@ def _check_dim(path: str | os.PathLike[str], found: int, dim: int) -> None:
 
 
 def _lines(path: str | os.PathLike[str]) -> Iterator[tuple[int, bytes]]:
-    """Each line with its number, from 1; empty lines are left out."""
+    """Each line with its number, from 1, without a byte order mark; empty lines are left out."""
     name = Path(path)
     try:
         with open_regular(name, LARGEST_DATA) as opened:
@@ -166,7 +200,9 @@ def _lines(path: str | os.PathLike[str]) -> Iterator[tuple[int, bytes]]:
                         if len(line) > LONGEST_LINE
                         else f"{path}: it has more than {LARGEST_DATA:,} bytes"
                     )
-                if not line.isspace():
+                if number == 1:
+                    line = line.removeprefix(codecs.BOM_UTF8)
+                if line and not line.isspace():
                     yield number, line
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise DataError(f"{path}: it is not a complete gzip file ({error})") from error
