@@ -13,6 +13,7 @@ from regard.exports import torch_programs
 from regard.exports.programs import programs_of
 from regard.models.search import greedy
 from regard.models.text_predictor import TextPredictor
+from regard.models.vision.segmenter import Segmenter, SegmenterConfig
 
 
 def recurrent(**options):
@@ -146,9 +147,12 @@ def saved(program, path):
 
 
 def test_a_segmenter_takes_images_whose_sides_are_multiples_of_its_stride(tmp_path):
-    (program,) = programs_of(model_of("Segmenter"))
-    assert saved(program, tmp_path / "model.pt2") < 1e-5
+    plain = {"levels": 2, "blocks": 0, "gate": "none", "attention": "none", "fusion": "sum"}
+    model = Segmenter(SegmenterConfig(classes=5, channels=3, decoder_channels=4, **plain))
+    (program,) = programs_of(model.eval())
+    torch_programs.save(torch_programs.traced(program), tmp_path / "model.pt2")
     loaded = torch.export.load(tmp_path / "model.pt2").module()
+    assert {"batch": 2, "height": 8, "width": 12} in program.checked
     for height, width in ((32, 32), (33, 32), (32, 33), (37, 41)):
         images = torch.rand(2, 3, height, width)
         torch.testing.assert_close(loaded(images), program.run([images]), rtol=1e-4, atol=1e-5)
@@ -157,14 +161,14 @@ def test_a_segmenter_takes_images_whose_sides_are_multiples_of_its_stride(tmp_pa
 def test_examples_keep_to_the_largest_size(tmp_path):
     """That of learned positions, also in the longer inputs of a quantization; none is too short to be exported."""
     for context in (4, 7, 8):
-        model = language(position="learned", context=context)
+        model = language(position="learned", context=context, layers=1)
         for program in programs_of(model.eval()):
             (axis, limit), *_ = program.limits.items()
             place = {"length": (0, 1), "past": (1, 2)}[axis]
             for inputs in (*torch_programs.checks(program), *(program.other_example(more) for more in range(8))):
                 assert inputs[place[0]].shape[place[1]] <= limit
                 program.run(inputs)
-            if context == 4:
+            if context == 4 and program.name == "step":
                 assert saved(program, tmp_path / "program.pt2") < 1e-5
     with pytest.raises(ArgumentError, match=r"'length' has at most 2 entries.*larger context"):
         torch_programs.traced(programs_of(language(position="learned", context=2).eval())[0])

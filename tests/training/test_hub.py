@@ -127,9 +127,14 @@ def test_a_run_of_the_hub_is_used_like_any_other(pushed, run, corpus, run_comman
     assert json.loads(output)["output"] == expected
     assert "Fetching" not in error
     exported = []
-    monkeypatch.setattr(type(trained), "export", lambda self, to, folder, **options: exported.append(folder))
+
+    def export(self, to, folder, **options):
+        exported.append(folder)
+        raise RunError("not in this test")
+
+    monkeypatch.setattr(type(trained), "export", export)
     monkeypatch.chdir(tmp_path)
-    run_command("export", "hf://alice/x", "--to", "torch")
+    assert "not in this test" in run_command("export", "hf://alice/x", "--to", "torch")[2]
     assert exported == [Path("x-torch")]
     before = {path: path.read_bytes() for path in (tmp_path / "hub").rglob("*") if path.is_file()}
     code, output, error = run_command("evaluate", "hf://alice/x", corpus["validation"], "--threads", 1)

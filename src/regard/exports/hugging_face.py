@@ -554,7 +554,8 @@ def _write_image_processor(path: Path, height: int, width: int, fit: Fit) -> Non
     from regard.atomic_file import write_atomically
 
     content = {
-        "image_processor_type": "ViTImageProcessor", "do_resize": fit == "stretch", "size": {"height": height, "width": width},
+        "image_processor_type": "ViTImageProcessor",
+        "do_resize": fit == "stretch", "size": {"height": height, "width": width},
         "resample": 3,  # Pillow's number of the cubic filter
         "do_rescale": True, "rescale_factor": 1 / 255, "do_normalize": True,
         "image_mean": list(MEAN), "image_std": list(DEVIATION),

@@ -31,8 +31,8 @@ def traced(program: Program) -> ExportedProgram:
         if limit < 3:
             raise ArgumentError(
                 f"the program {program.name!r} cannot be exported: its axis {axis!r} has at most {max(0, limit)} "
-                "entries, and PyTorch exports an open axis only if it may have 3; train with a larger context or without "
-                "learned positions"
+                "entries, and PyTorch exports an open axis only if it may have 3; train with a larger context or "
+                "without learned positions"
             )
     # A view would be recorded as one, with its base.
     example = tuple(
