@@ -6,7 +6,7 @@ import stat
 
 import pytest
 
-from regard.atomic_file import AtomicFile, discard_temporaries, write_atomically
+from regard.atomic_file import AtomicFile, discard_temporaries, temporary_folder, write_atomically
 from regard.errors import WriteError
 
 
@@ -73,6 +73,22 @@ def test_temporary_files_of_a_process_that_ends_are_deleted(tmp_path):
         temporary.write_bytes(b"whole")
     discard_temporaries()
     assert (tmp_path / "file").read_bytes() == b"whole"
+
+
+def test_a_temporary_folder_is_deleted_after_its_block_and_when_the_process_ends(tmp_path):
+    with temporary_folder(tmp_path) as folder:
+        (folder / "sub").mkdir()
+        (folder / "sub" / "file").write_text("half")
+        if not os.fork():
+            discard_temporaries()  # a worker deletes nothing of its parent
+            os._exit(0)
+        os.wait()
+        assert (folder / "sub" / "file").is_file()
+        discard_temporaries()
+        assert os.listdir(tmp_path) == []
+    with temporary_folder(tmp_path) as folder:
+        (folder / "file").write_text("half")
+    assert os.listdir(tmp_path) == []
 
 
 def test_long_names_are_written(tmp_path):

@@ -1,11 +1,14 @@
-"""Files that are written whole or not at all."""
+"""Files that are written whole or not at all, and temporary folders that a signal deletes too."""
 
 import contextlib
 import errno
 import itertools
 import os
+import shutil
 import stat
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from regard.errors import WriteError
@@ -14,6 +17,8 @@ from regard.platforms import sync_folder
 _NO_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG} if hasattr(errno, "EDQUOT") else {errno.ENOSPC, errno.EFBIG}
 _serial_numbers = itertools.count(1)
 _open_temporaries: set[Path] = set()
+if hasattr(os, "register_at_fork"):  # a worker that ends must not delete what its parent still needs
+    os.register_at_fork(after_in_child=_open_temporaries.clear)
 
 
 class AtomicFile:
@@ -111,8 +116,36 @@ def write_atomically(
         temporary.write_bytes(content)
 
 
+@contextmanager
+def temporary_folder(parent: Path | None = None) -> Iterator[Path]:
+    """An empty folder that is deleted after the block, and by `discard_temporaries`.
+
+    Args:
+        parent: the folder that it is made in, as a hidden one; None: the system's folder for temporary files.
+    """
+    folder = make_temporary_folder(parent)
+    try:
+        yield folder
+    finally:
+        delete_temporary_folder(folder)
+
+
+def make_temporary_folder(parent: Path | None = None) -> Path:
+    """Makes a folder as `temporary_folder` does, which the caller deletes with `delete_temporary_folder`."""
+    folder = Path(tempfile.mkdtemp(prefix="regard-" if parent is None else ".regard-", dir=parent))
+    _open_temporaries.add(folder)
+    return folder
+
+
+def delete_temporary_folder(folder: Path) -> None:
+    """Deletes a folder that `make_temporary_folder` made, with everything in it."""
+    shutil.rmtree(folder, ignore_errors=True)
+    _open_temporaries.discard(folder)
+
+
 def discard_temporaries() -> None:
-    """Deletes this process's temporary files; called when the process ends in the middle of writing."""
+    """Deletes this process's temporary files and folders; called when a signal ends the process."""
     for path in list(_open_temporaries):
+        shutil.rmtree(path, ignore_errors=True)
         with contextlib.suppress(OSError):
             path.unlink(missing_ok=True)

@@ -1,6 +1,8 @@
 """The folder of an export: complete or not there, replaced only where an export was, and readable by other programs."""
 
 import json
+import signal
+import subprocess
 import sys
 
 import pytest
@@ -75,6 +77,42 @@ def test_nothing_is_replaced_but_an_export(run, tmp_path):
     with pytest.raises(RunError, match="link"):
         export(run, "hf", tmp_path / "link", overwrite=True)
     assert file.read_text() == "mine"
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    (tmp_path / "to-empty").symlink_to(empty)
+    with pytest.raises(RunError, match="link"):
+        export(run, "hf", tmp_path / "to-empty")
+    assert names(tmp_path) == ["empty", "file", "link", "other", "to-empty"]
+
+
+SCRIPT = """
+import os, signal, sys
+from pathlib import Path
+from regard.exports import hugging_face
+from regard.exports.export import Exportable, export
+from regard.training.signal_handler import exit_on_signals
+
+def interrupted(model, files, path, fit):
+    (path / "half").write_text("half")
+    os.kill(os.getpid(), signal.SIGTERM)
+
+hugging_face.save = interrupted
+with exit_on_signals():
+    export(Exportable("x", "language", None, {}), "hf", Path(sys.argv[1]))
+"""
+
+
+def test_a_signal_leaves_nothing(tmp_path):
+    ended = subprocess.run([sys.executable, "-c", SCRIPT, tmp_path / "folder"], capture_output=True, text=True)
+    assert ended.returncode == 128 + signal.SIGTERM, ended.stderr
+    assert "stopped by SIGTERM" in ended.stderr
+    assert not names(tmp_path)
+
+
+def test_the_folder_has_the_mode_of_a_new_one(run, tmp_path):
+    (tmp_path / "plain").mkdir()
+    export(run, "hf", tmp_path / "folder")
+    assert (tmp_path / "folder").stat().st_mode == (tmp_path / "plain").stat().st_mode
 
 
 def test_a_failure_leaves_nothing(run, tmp_path, monkeypatch):

@@ -8,6 +8,7 @@ import torch
 from exports.test_programs import language
 from module_cases import MODELS, TRANSFORMER
 from regard import models
+from regard.data.images.reading import fit_image
 from regard.data.labels import Labels
 from regard.data.text.tokenizers import TextTokenizer, Tokenizer
 from regard.errors import ArgumentError
@@ -69,6 +70,27 @@ def test_the_loaded_model_gives_the_same_logits(name, tmp_path):
             loaded = transformers.AutoTokenizer.from_pretrained(folder)
             assert [loaded(text).input_ids for text in TEXTS] == [files[side].encode(text) for text in TEXTS]
             assert set(loaded(TEXTS[:2], padding=True)) == {"input_ids", "attention_mask"}
+
+
+@pytest.mark.parametrize("fit", ["stretch", "crop"])
+def test_a_folder_prepares_images_as_regard_does_or_says_that_it_does_not(fit, tmp_path):
+    model, files = vision_transformer()
+    height, width = model.encoder.size
+    written = save(model.eval(), files, tmp_path, fit)
+    processor = transformers.AutoImageProcessor.from_pretrained(tmp_path, backend="pil")
+    loaded = transformers.AutoModelForImageClassification.from_pretrained(tmp_path).eval()
+    image = torch.randint(256, (height + 9, width + 2, 3), dtype=torch.uint8).numpy()
+    fitted = fit_image(image, (height, width), fit).pixels
+    given = image if fit == "stretch" else fitted
+    with torch.no_grad():
+        theirs = loaded(**processor(images=given, return_tensors="pt")).logits
+        torch.testing.assert_close(theirs, model(torch.from_numpy(fitted)[None]).logits, rtol=1e-4, atol=1e-5)
+    if fit == "stretch":
+        assert not written.note
+        return
+    assert f"give the folder images of {width} × {height} pixels" in written.note
+    with pytest.raises(ValueError, match="size"):
+        loaded(**processor(images=image, return_tensors="pt"))
 
 
 def test_a_translator_translates_as_the_loaded_model_generates(tmp_path):

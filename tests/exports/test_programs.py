@@ -6,12 +6,14 @@ import sys
 import pytest
 import torch
 
-from module_cases import DIM, HEADS, MODELS, RECURRENT, WORDS
+from module_cases import DIM, HEADS, MODELS, RECURRENT, TRANSFORMER, WORDS
 from regard import models
+from regard.errors import ArgumentError
 from regard.exports import torch_programs
 from regard.exports.programs import programs_of
 from regard.models.search import greedy
 from regard.models.text_predictor import TextPredictor
+from regard.models.vision.segmenter import Segmenter, SegmenterConfig
 
 
 def recurrent(**options):
@@ -20,7 +22,7 @@ def recurrent(**options):
 
 def language(**options):
     sizes = {"hidden": DIM, "heads": HEADS, "feedforward": 17, "layers": 2, "context": 11, "dropout": 0.0}
-    return models.LanguageModel(models.LanguageModelConfig(WORDS, **sizes, **options))
+    return models.LanguageModel(models.LanguageModelConfig(WORDS, **{**sizes, **options}))
 
 
 MORE = {
@@ -137,6 +139,59 @@ def test_programs_load_without_regard(tmp_path):
         assert b"site-packages" not in path.read_bytes()
     torch.save(saved, tmp_path / "cases.pt")
     subprocess.run([sys.executable, "-W", "ignore", "-c", SCRIPT, tmp_path / "cases.pt"], check=True)
+
+
+def saved(program, path):
+    torch_programs.save(torch_programs.traced(program), path)
+    return torch_programs.largest_difference(program, path)
+
+
+def test_a_segmenter_takes_images_whose_sides_are_multiples_of_its_stride(tmp_path):
+    plain = {"levels": 2, "blocks": 0, "gate": "none", "attention": "none", "fusion": "sum"}
+    model = Segmenter(SegmenterConfig(classes=5, channels=3, decoder_channels=4, **plain))
+    (program,) = programs_of(model.eval())
+    torch_programs.save(torch_programs.traced(program), tmp_path / "model.pt2")
+    loaded = torch.export.load(tmp_path / "model.pt2").module()
+    assert {"batch": 2, "height": 8, "width": 12} in program.checked
+    for height, width in ((32, 32), (33, 32), (32, 33), (37, 41)):
+        images = torch.rand(2, 3, height, width)
+        torch.testing.assert_close(loaded(images), program.run([images]), rtol=1e-4, atol=1e-5)
+
+
+def test_examples_keep_to_the_largest_size(tmp_path):
+    """That of learned positions, also in the longer inputs of a quantization; none is too short to be exported."""
+    for context in (4, 7, 8):
+        model = language(position="learned", context=context, layers=1)
+        for program in programs_of(model.eval()):
+            (axis, limit), *_ = program.limits.items()
+            place = {"length": (0, 1), "past": (1, 2)}[axis]
+            for inputs in (*torch_programs.checks(program), *(program.other_example(more) for more in range(8))):
+                assert inputs[place[0]].shape[place[1]] <= limit
+                program.run(inputs)
+            if context == 4 and program.name == "step":
+                assert saved(program, tmp_path / "program.pt2") < 1e-5
+    with pytest.raises(ArgumentError, match=r"'length' has at most 2 entries.*larger context"):
+        torch_programs.traced(programs_of(language(position="learned", context=2).eval())[0])
+    translator = models.TransformerTranslator(
+        models.TranslatorConfig(WORDS, WORDS, **TRANSFORMER, position="learned", max_length=8)
+    )
+    for program in programs_of(translator.eval()):
+        for inputs in (*torch_programs.checks(program), *(program.other_example(more) for more in range(8))):
+            program.run(inputs)
+
+
+def test_a_check_has_a_batch_in_which_every_row_is_padded():
+    for name, part in (("TextClassifier gru", 0), ("TransformerTranslator", 0), ("TransformerTranscriber", 0)):
+        program = programs_of(model_of(name))[part]
+        assert any(lengths.max() < inputs.shape[1] for inputs, lengths in torch_programs.checks(program))
+
+
+@pytest.mark.parametrize("name", [*MODELS, *MORE])
+def test_every_program_is_traced_in_a_full_run(name, tmp_path, request):
+    if not request.config.getoption("full"):
+        pytest.skip("to trace every program takes minutes; --full does it")
+    for program in programs_of(model_of(name)):
+        assert saved(program, tmp_path / f"{program.name}.pt2") < 1e-4, program.name
 
 
 def test_what_has_no_program_says_so():

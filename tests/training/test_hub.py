@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import sys
+from pathlib import Path
 
 import huggingface_hub
 import pytest
@@ -177,7 +178,7 @@ def test_the_evaluations_are_downloaded(pushed, corpus, run_command):
     assert not list(local_run("hf://alice/x").glob("evaluation-*")), "they are not named"
 
 
-def test_a_run_of_the_hub_is_used_like_any_other(pushed, run, corpus, run_command, tmp_path):
+def test_a_run_of_the_hub_is_used_like_any_other(pushed, run, corpus, run_command, tmp_path, monkeypatch):
     """In Python, predict, evaluate, view and the page, and to start from."""
     expected = regard.load(run).predict([SENTENCE])[0].text
     trained = regard.load("hf://alice/x")
@@ -192,6 +193,16 @@ def test_a_run_of_the_hub_is_used_like_any_other(pushed, run, corpus, run_comman
     assert code == 0, error
     assert json.loads(output)["output"] == expected
     assert "Fetching" not in error
+    exported = []
+
+    def export(self, to, folder, **options):
+        exported.append(folder)
+        raise RunError("not in this test")
+
+    monkeypatch.setattr(type(trained), "export", export)
+    monkeypatch.chdir(tmp_path)
+    assert "not in this test" in run_command("export", "hf://alice/x", "--to", "torch")[2]
+    assert exported == [Path("x-torch")]
     before = {path: path.read_bytes() for path in (tmp_path / "hub").rglob("*") if path.is_file()}
     code, output, error = run_command("evaluate", "hf://alice/x", corpus["validation"], "--threads", 1)
     assert code == 0, error

@@ -2,10 +2,11 @@
 
 import itertools
 import statistics
-import tempfile
 import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
+
+from regard.atomic_file import temporary_folder
 
 if TYPE_CHECKING:
     from lightning.fabric import Fabric
@@ -38,7 +39,7 @@ def dry_run(task: "Task", config: "RunConfig[Any, Any, Any]") -> None:
     training = config.training
     if training.threads:
         torch.set_num_threads(training.threads)
-    with tempfile.TemporaryDirectory(prefix="regard-") as temporary:
+    with temporary_folder() as temporary:
         folder = RunFolder(temporary)
         fabric = make_fabric(training)
         logger_classes(training.loggers)

@@ -8,7 +8,7 @@ from cyclopts import Parameter
 
 from regard.cli.option_types import ModelThreads, use_threads
 
-Run = Annotated[Path, Parameter(help="Run folder, e.g. runs/classify-lstm.")]
+Run = Annotated[str, Parameter(help="Run folder, e.g. runs/classify-lstm, or hf://OWNER/NAME on the hub.")]
 Format = Annotated[
     str,
     Parameter(
@@ -17,7 +17,11 @@ Format = Annotated[
     ),
 ]
 Output = Annotated[
-    Path | None, Parameter(name=["--output", "-o"], help="A new folder. Default: RUN-onnx, RUN-torch or RUN-hf.")
+    Path | None,
+    Parameter(
+        name=["--output", "-o"],
+        help="A new folder. Default: RUN-onnx, RUN-torch or RUN-hf; of a run on the hub, in the working directory.",
+    ),
 ]
 Overwrite = Annotated[bool, Parameter(help="Replace an export in this folder.")]
 Int8 = Annotated[bool, Parameter(name="--int8", help="onnx: weights of 8 bits; says what that saves and loses.")]
@@ -46,13 +50,15 @@ def command(
     from regard.exports.export import size_text
     from regard.platforms import quoted
     from regard.tasks import registry
+    from regard.training.hub import is_hub_address
 
     def report(line: str) -> None:
         print(f"regard: exporting {line}", file=sys.stderr)
 
     with options_named({"to": "--to", "int8": "--int8"}):
         trained = registry.of_run(folder).load(folder)
-        target = run.absolute().with_name(f"{run.absolute().name}-{to}") if output is None else output
+        source = Path(folder.path.name if is_hub_address(run) else run).absolute()
+        target = source.with_name(f"{source.name}-{to}") if output is None else output
         exported = trained.export(to, _short(target), overwrite=overwrite, int8=int8, report=report)
     print("\n".join(exported.lines))
     width = max(map(len, exported.files))

@@ -3,7 +3,6 @@
 import contextlib
 import json
 import os
-import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -12,7 +11,7 @@ from typing import Any, NamedTuple
 
 from torch import nn
 
-from regard.atomic_file import write_atomically
+from regard.atomic_file import temporary_folder, write_atomically
 from regard.data.text.tokenizers import PieceTokenizer
 from regard.errors import ArgumentError, RegardError, RunError, UnknownNameError
 from regard.regular_file import LARGEST_TEXT, path_inside, read_bytes, read_text
@@ -95,20 +94,22 @@ def export(
     say = report or (lambda line: None)
     with _new_folder(Path(folder)) as temporary:
         written = _hugging_face(run, temporary, say) if to == "hf" else _programs(run, to, int8, temporary, say)
-        _write_index(run, to, int8, written.programs, temporary)
+        _write_index(run, to, written, temporary)
         files = _files(temporary)
     usage = written.usage.format(json.dumps(str(Path(folder, written.first)), ensure_ascii=False))
     return Exported(Path(folder), files, written.differences, tuple(written.lines), usage)
 
 
 class _Written(NamedTuple):
-    """What was written: as in `Exported`; the entries of programs in the index, and what ``usage`` loads."""
+    """What was written: as in `Exported`; the entries of programs in the index, what ``usage`` loads, and a note on how
+    inputs are made."""
 
     differences: dict[str, float]
     lines: list[str]
     programs: list[dict[str, Any]]
     usage: str
     first: str
+    note: str = ""
 
 
 def _programs(run: Exportable, to: str, int8: bool, folder: Path, say: Callable[[str], None]) -> _Written:
@@ -132,14 +133,17 @@ def _programs(run: Exportable, to: str, int8: bool, folder: Path, say: Callable[
         differences[program.name] = gap
         runner = "onnxruntime" if to == "onnx" else "the loaded program"
         lines.append(f"{path.name}: largest difference between {runner} and the model {gap:.1e}")
+        entry = _entry(program, path.name)
         if int8:
             quantized = onnx_models.quantize(program, path)
             agreement = "" if quantized.agreement is None else f", {quantized.agreement:.1%} of choices the same"
             lines.append(
-                f"{path.name}: int8, {size_text(quantized.before)} → {size_text(quantized.after)}, largest difference "
-                f"{quantized.difference:.1e}{agreement}"
+                f"{path.name}: int8, {size_text(quantized.before)} → {size_text(quantized.after)}, "
+                f"{size_text(quantized.quantized)} of {size_text(quantized.weights)} of float32 weights quantized, "
+                f"largest difference {quantized.difference:.1e}{agreement}"
             )
-        entries.append(_entry(program, path.name))
+            entry["weights"] = {"float32_bytes": quantized.weights, "quantized_to_int8": quantized.quantized}
+        entries.append(entry)
     for content, file in run.files.values():
         if isinstance(content, PieceTokenizer):
             content.save(folder / file.name)
@@ -156,10 +160,12 @@ def _hugging_face(run: Exportable, folder: Path, say: Callable[[str], None]) -> 
     from regard.exports import hugging_face
 
     say("a folder of Hugging Face transformers")
-    written = hugging_face.save(run.model, {name: content for name, (content, _) in run.files.items()}, folder)
+    files = {name: content for name, (content, _) in run.files.items()}
+    written = hugging_face.save(run.model, files, folder, run.preparation.get("fit", "stretch"))
     line = f"{written.architecture}: largest difference between its logits and the model's {written.difference:.1e}"
     usage = f"import transformers; model = transformers.{written.auto}.from_pretrained({{}})"
-    return _Written({written.architecture: written.difference}, [line], [], usage, ".")
+    lines = [line, written.note] if written.note else [line]
+    return _Written({written.architecture: written.difference}, lines, [], usage, ".", written.note)
 
 
 def _entry(program: Any, file: str) -> dict[str, Any]:
@@ -187,16 +193,16 @@ def _dtype(tensor: Any) -> str:
     return str(tensor.dtype).removeprefix("torch.")
 
 
-def _write_index(run: Exportable, to: str, int8: bool, programs: list[dict[str, Any]], folder: Path) -> None:
+def _write_index(run: Exportable, to: str, written: _Written, folder: Path) -> None:
     from regard.data.labels import Labels
 
     config = getattr(run.model, "config", None)
     content: dict[str, Any] = {"what": "an export of regard", "format": to, "run": run.name, "task": run.task}
-    if int8:
-        content["weights"] = "int8"
-    if programs:
-        content["programs"] = programs
+    if written.programs:
+        content["programs"] = written.programs
     content["preparation"] = dict(run.preparation)
+    if written.note:
+        content["note"] = written.note
     ids = {
         name: getattr(config, name) for name in ("pad", "bos", "eos") if isinstance(getattr(config, name, None), int)
     }
@@ -229,8 +235,8 @@ def size_text(size: int) -> str:
 
 def _check_target(folder: Path, overwrite: bool) -> None:
     """Raises RunError unless an export can be written as this folder."""
-    if folder.is_symlink() and overwrite:
-        raise RunError(f"{folder} is a link; nothing is replaced through a link, so name the folder itself")
+    if folder.is_symlink():
+        raise RunError(f"{folder} is a link; an export is not written through a link, so name the folder itself")
     if folder.exists() and not folder.is_dir():
         raise RunError(f"{folder} is a file; name another folder with --output")
     if not folder.is_dir() or not any(folder.iterdir()):
@@ -266,23 +272,22 @@ def _own_files(folder: Path) -> list[str]:
 
 @contextmanager
 def _new_folder(folder: Path) -> Iterator[Path]:
-    """A temporary folder beside ``folder``, which takes its name if the block succeeds, and is deleted if it fails."""
-    temporary = folder.absolute().with_name(f".{folder.absolute().name}.{os.getpid()}.new")
-    try:
-        temporary.parent.mkdir(parents=True, exist_ok=True)
-        temporary.mkdir()
-    except OSError as error:
-        raise RunError(f"cannot create the folder {folder}: {error.strerror}") from error
-    try:
-        yield temporary
-        _replace(temporary, folder)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+    """A new folder, which takes the name of ``folder`` if the block succeeds, and is deleted if it fails."""
+    parent = folder.absolute().parent
+    with contextlib.ExitStack() as stack:
+        try:
+            parent.mkdir(parents=True, exist_ok=True)
+            temporary = stack.enter_context(temporary_folder(parent))
+            new = temporary / "new"  # with the mode of a folder of the user, where a temporary one is private
+            new.mkdir()
+        except OSError as error:
+            raise RunError(f"cannot create the folder {folder}: {error.strerror}") from error
+        yield new
+        _replace(new, folder, temporary.with_suffix(".old"))
 
 
-def _replace(new: Path, folder: Path) -> None:
-    """Gives a new folder its name; what was there is an empty folder or an export, and is deleted afterwards."""
-    old = new.with_suffix(".old")
+def _replace(new: Path, folder: Path, old: Path) -> None:
+    """Gives a new folder its name; what was there is an empty folder or an export, and is deleted as ``old``."""
     try:
         if folder.is_dir():
             os.rename(folder, old)

@@ -22,9 +22,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
+from regard.data.images.reading import Fit, fit_image
 from regard.data.labels import Labels
 from regard.data.text.tokenizers import TextTokenizer, Tokenizer
 from regard.errors import ArgumentError, MissingPartError
@@ -50,20 +52,23 @@ class Folder(NamedTuple):
         architecture: the class of transformers.
         auto: the class that loads the folder.
         difference: the largest difference between the logits of the loaded model and of regard's.
+        note: what else a user must know; empty: nothing.
     """
 
     architecture: str
     auto: str
     difference: float
+    note: str = ""
 
 
-def save(model: nn.Module, files: Mapping[str, Any], path: Path) -> Folder:
+def save(model: nn.Module, files: Mapping[str, Any], path: Path, fit: Fit = "stretch") -> Folder:
     """Writes a folder that transformers loads, and compares what the loaded model gives.
 
     Args:
         model: the model, on the CPU and in evaluation mode.
         files: the tokenizers and labels of the run, by name.
         path: the folder, which exists.
+        fit: how images are brought to the size of the model, as in `regard.data.images.reading.fit_image`.
 
     Raises:
         ArgumentError: no class of transformers computes what this model does; the message says what differs, and which
@@ -78,7 +83,7 @@ def save(model: nn.Module, files: Mapping[str, Any], path: Path) -> Folder:
     if isinstance(model, TransformerTranslator):
         return _translator(model, files, path)
     if isinstance(model, ImageClassifier) and isinstance(model.encoder, VisionTransformer):
-        return _vision_transformer(model, files, path)
+        return _vision_transformer(model, files, path, fit)
     raise ArgumentError(_why_not(model))
 
 
@@ -471,7 +476,7 @@ def _with_sines_first(tensors: Mapping[str, Tensor], dim: int) -> dict[str, Tens
 # Images
 
 
-def _vision_transformer(model: ImageClassifier, files: Mapping[str, Any], path: Path) -> Folder:
+def _vision_transformer(model: ImageClassifier, files: Mapping[str, Any], path: Path, fit: Fit) -> Folder:
     encoder: Any = model.encoder
     layers = list(encoder.encoder.layers)
     _check_layers(
@@ -506,24 +511,53 @@ def _vision_transformer(model: ImageClassifier, files: Mapping[str, Any], path: 
         tensors |= _linear(f"{name}.mlp.fc1", layer.linear1) | _linear(f"{name}.mlp.fc2", layer.linear2)
     exported = _fill(transformers.ViTForImageClassification(config), tensors)
     _write(exported, path)
-    _write_image_processor(path, height, width)
+    _write_image_processor(path, height, width, fit)
     loaded = _loaded(transformers.AutoModelForImageClassification, path)
-    images = torch.randint(256, (3, height, width, 3), generator=torch.Generator().manual_seed(3), dtype=torch.uint8)
+    notes = []
+    if fit != "stretch":
+        notes.append(
+            f"the images of this model are cut to the middle before they are resized ({fit}), which no image processor "
+            f"of transformers does: give the folder images of {width} × {height} pixels; it refuses others"
+        )
+    # Images of another size, where the processor resizes them.
+    larger = (0, 0) if fit != "stretch" else (height // 2 + 5, 3)
+    random = torch.Generator().manual_seed(3)
+    shape = (3, height + larger[0], width + larger[1], 3)
+    images = torch.randint(256, shape, generator=random, dtype=torch.uint8).numpy()
+    fitted = torch.from_numpy(np.stack([fit_image(one, (height, width), fit).pixels for one in images]))
+    pixels = _processed(path, images)
+    if pixels is None:
+        notes.append("the image processor of transformers could not be loaded here, so images were not compared")
+        with torch.no_grad():
+            pixels = encoder.pixels(fitted)
     with torch.no_grad():
-        pixels = encoder.pixels(images)
-        gap = difference([loaded(pixel_values=pixels).logits], [model(images).logits], type(exported).__name__)
-    return Folder(type(exported).__name__, "AutoModelForImageClassification", gap)
+        gap = difference([loaded(pixel_values=pixels).logits], [model(fitted).logits], type(exported).__name__)
+    return Folder(type(exported).__name__, "AutoModelForImageClassification", gap, "; ".join(notes))
 
 
-def _write_image_processor(path: Path, height: int, width: int) -> None:
-    """Writes how pixels become an input; the file is plain JSON, and torchvision is needed to use it only."""
+def _processed(path: Path, images: Any) -> Tensor | None:
+    """What the image processor of the folder makes of images; None if a package that it needs is not installed."""
+    try:
+        with quiet():
+            processor = _transformers().AutoImageProcessor.from_pretrained(
+                str(path), local_files_only=True, trust_remote_code=False, backend="pil"
+            )
+    except (ImportError, OSError, ValueError):
+        return None
+    return processor(images=list(images), return_tensors="pt").pixel_values
+
+
+def _write_image_processor(path: Path, height: int, width: int, fit: Fit) -> None:
+    """Writes how pixels become an input. A size that the processor cannot make as regard does, it does not make."""
     import json
 
     from regard.atomic_file import write_atomically
 
     content = {
-        "image_processor_type": "ViTImageProcessor", "do_resize": True, "size": {"height": height, "width": width},
-        "resample": 2, "do_rescale": True, "rescale_factor": 1 / 255, "do_normalize": True,
+        "image_processor_type": "ViTImageProcessor",
+        "do_resize": fit == "stretch", "size": {"height": height, "width": width},
+        "resample": 3,  # Pillow's number of the cubic filter
+        "do_rescale": True, "rescale_factor": 1 / 255, "do_normalize": True,
         "image_mean": list(MEAN), "image_std": list(DEVIATION),
     }  # fmt: skip
     write_atomically(path / "preprocessor_config.json", (json.dumps(content, indent=2) + "\n").encode())

@@ -7,7 +7,7 @@ the input ``NAME`` of the next call; inputs without such an output stay as they 
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import torch
@@ -30,9 +30,13 @@ from regard.models.vision.captioner import Captioner
 from regard.models.vision.image_classifier import ImageClassifier
 from regard.models.vision.segmenter import Segmenter
 from regard.nn import KeyValueCache, KeyValues, Memory
+from regard.positions import Learned
 
 Sizes = Mapping[str, int]
-"""Name of an axis → its size."""
+"""Name of an axis → its size. `PADDING` is no axis."""
+
+PADDING = "padding"
+"""How many entries of the longest row of a padded example are padding; 0 if it is not given."""
 
 Axes = tuple[str | int, ...]
 """The axes of a tensor: a name for one of any size, or the only size that the program takes."""
@@ -67,6 +71,8 @@ class Program:
         outputs: the outputs: name → meaning.
         example: makes inputs with the named axes of these sizes.
         sizes: sizes for the example that is traced; all differ, and none is 0 or 1, which PyTorch would fix.
+        limits: the largest sizes of the axes that have one.
+        checked: more sizes that are compared with the model, besides those of `regard.exports.torch_programs.checks`.
     """
 
     name: str
@@ -76,6 +82,18 @@ class Program:
     outputs: dict[str, str]
     example: Callable[[Sizes], tuple[Tensor, ...]]
     sizes: dict[str, int]
+    limits: dict[str, int] = field(default_factory=dict)
+    checked: tuple[dict[str, int], ...] = ()
+
+    def other_example(self, more: int, **changed: int) -> tuple[Tensor, ...]:
+        """An example whose axes are this much longer than those of ``sizes``, as far as their limits permit.
+
+        Args:
+            more: how much longer.
+            changed: sizes that are exactly these.
+        """
+        longer = {axis: min(size + more, self.limits.get(axis, size + more)) for axis, size in self.sizes.items()}
+        return self.example({**longer, **changed})
 
     @torch.no_grad()
     def run(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
@@ -169,7 +187,10 @@ def _segmenter(model: Segmenter) -> list[Program]:
     outputs = {"logits": "[batch, classes, height, width], of each class of each pixel"}
     sizes = {"batch": 3, "height": 2 * stride + 3, "width": 3 * stride + 5}
     module = _Forward(model, lambda images: (model(images),))
-    return [Program("model", "the class of each pixel", module, inputs, outputs, example, sizes)]
+    # Sides that are multiples of the stride need no padding.
+    sides = ((2 * stride, 3 * stride), (3 * stride, 2 * stride + 1), (2 * stride + 1, 2 * stride))
+    checked = tuple({"batch": 2, "height": height, "width": width} for height, width in sides)
+    return [Program("model", "the class of each pixel", module, inputs, outputs, example, sizes, checked=checked)]
 
 
 # Inputs
@@ -210,8 +231,8 @@ def _random_tokens(vocabulary: int, *shape: int) -> Tensor:
 
 
 def _lengths(sizes: Sizes, axis: str) -> Tensor:
-    """Lengths of the rows of a batch, of which the first is not padded."""
-    return (sizes[axis] - 2 * torch.arange(sizes["batch"])).clamp(min=1)
+    """Lengths of the rows of a batch, of which the first is the longest."""
+    return (sizes[axis] - sizes.get(PADDING, 0) - 2 * torch.arange(sizes["batch"])).clamp(min=1)
 
 
 # The language model, and what Transformers remember
@@ -281,17 +302,19 @@ def _language_model(model: LanguageModel) -> list[Program]:
     next_tokens = Input("tokens", ("batch", 1), "the id of the last token; of the first one with keys of length 0")
     outputs = {"log_probabilities": "[batch, vocabulary], of the next token"}
     outputs |= {f"next_{one.name}": f"{one.name} with the new token" for one in past}
-    length = min(7, context)
+    # Other positions than learned ones have no last one.
+    limit = context if isinstance(model.input.position, Learned) else None
+    length = 7 if limit is None else min(7, limit)
     return [
         Program(
             "model", "the token after each token of a text", _Forward(model, lambda tokens: (model(tokens),)),
             (tokens,), {"logits": "[batch, length, vocabulary], of the token after each one"}, first_tokens,
-            {"batch": 3, "length": length},
+            {"batch": 8, "length": length}, {} if limit is None else {"length": limit},
         ),
         Program(
             "step", "the next token, from the last token and the keys and values of the earlier ones",
             _Forward(model, step), (next_tokens, *past), outputs, example,
-            {"batch": 3, "past": max(2, length - 2)},
+            {"batch": 8, "past": max(2, length - 2)}, {} if limit is None else {"past": limit - 1},
         ),
     ]  # fmt: skip
 
@@ -323,6 +346,8 @@ class _State:
 
 def _text_predictor(model: Any) -> list[Program]:
     inputs, example, sizes = _source(model)
+    decoding = _decoding(model)
+    limits = {} if decoding.max_length is None or "source" not in sizes else {"source": decoding.max_length}
     form = _state_form(model)
     vocabulary = model.config.target_vocabulary
 
@@ -362,14 +387,16 @@ def _text_predictor(model: Any) -> list[Program]:
     tokens = Input("tokens", ("batch",), f"the id of the last token; {model.config.bos} before the first one")
     encoder = Program(
         "encoder", "the state of the decoder before the first token", _Forward(model, encode), inputs,
-        {one.name: one.meaning for one in form.inputs}, example, sizes,
+        {one.name: one.meaning for one in form.inputs}, example, sizes, limits,
     )  # fmt: skip
-    past = {"past": 2} if isinstance(_decoding(model), TransformerPredictor) else {}
+    past = {"past": 2} if isinstance(decoding, TransformerPredictor) else {}
+    if past and decoding.max_length is not None:
+        limits = {**limits, "past": decoding.max_length - 1}
     return [
         encoder,
         Program(
             "step", "the next token, from the last token and the state", _Forward(model, step),
-            (tokens, *form.inputs), outputs, step_example, {**sizes, **past},
+            (tokens, *form.inputs), outputs, step_example, {**sizes, **past}, limits,
         ),
     ]  # fmt: skip
 
@@ -400,7 +427,10 @@ def _source(model: Any) -> tuple[tuple[Input, ...], Callable[[Sizes], tuple[Tens
     meaning = "ids of the tokenizer of the source; padding may hold any id"
     if isinstance(model, PointerGenerator) and model.gate is not None:
         meaning += f". A word that it does not know may have an id from {vocabulary}, by which it is copied"
-    return _sequence("tokens", ("batch", "source"), meaning), example, {"batch": 3, "source": 7}
+    longest = _decoding(model).max_length
+    length = 7 if longest is None else min(7, longest)
+    batch = 3 if length > 3 else 5
+    return _sequence("tokens", ("batch", "source"), meaning), example, {"batch": batch, "source": length}
 
 
 def _encoded(model: Any, source: Sequence[Tensor]) -> Encoded:

@@ -13,7 +13,7 @@ from torch.export.graph_signature import InputKind
 
 from regard.atomic_file import AtomicFile
 from regard.errors import ArgumentError, RunError
-from regard.exports.programs import Program
+from regard.exports.programs import PADDING, Program
 from regard.models.padded_recurrence import PORTABLE
 from regard.portable import portable_operations
 
@@ -27,6 +27,13 @@ def traced(program: Program) -> ExportedProgram:
     Raises:
         ArgumentError: PyTorch cannot export it, or not for every size.
     """
+    for axis, limit in program.limits.items():
+        if limit < 3:
+            raise ArgumentError(
+                f"the program {program.name!r} cannot be exported: its axis {axis!r} has at most {max(0, limit)} "
+                "entries, and PyTorch exports an open axis only if it may have 3; train with a larger context or "
+                "without learned positions"
+            )
     # A view would be recorded as one, with its base.
     example = tuple(
         tensor.detach().clone(memory_format=torch.contiguous_format) for tensor in program.example(program.sizes)
@@ -86,16 +93,21 @@ def save(recorded: ExportedProgram, path: Path) -> None:
 
 @torch.no_grad()
 def largest_difference(program: Program, path: Path) -> float:
-    """The largest difference between the outputs of a saved program and of the model, for inputs of two other sizes."""
+    """The largest difference between the outputs of a saved program and of the model, for inputs of other sizes."""
     with quiet():
         call = torch.export.load(path).module()
         return max(difference(call(*inputs), program.run(inputs), program.name) for inputs in checks(program))
 
 
 def checks(program: Program) -> Iterator[tuple[Tensor, ...]]:
-    """Inputs of two sizes other than that of the example: larger ones, and a batch of one."""
-    for more, batch in ((2, 5), (1, 1)):
-        yield program.example({axis: size + more for axis, size in program.sizes.items()} | {"batch": batch})
+    """Inputs of other sizes than the example: larger ones, a batch of one, and rows that are all padded."""
+    yield program.other_example(2, batch=5)
+    yield program.other_example(1, batch=1)
+    longest = max((size for axis, size in program.sizes.items() if axis != "batch"), default=0)
+    if longest:
+        yield program.other_example(0, batch=2, **{PADDING: longest // 3})
+    for sizes in program.checked:
+        yield program.example(sizes)
 
 
 def difference(outputs: Sequence[Tensor], expected: Sequence[Tensor], name: str) -> float:

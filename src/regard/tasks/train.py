@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 import weakref
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from regard.atomic_file import delete_temporary_folder, make_temporary_folder
 from regard.configuration import option_fields
 from regard.errors import ArgumentError
 from regard.old_names import unknown_name
@@ -74,8 +73,8 @@ def train(
     from regard.training.run_folder import RunFolder
 
     kind = registry.find(task)
-    temporary = tempfile.mkdtemp(prefix="regard-") if run is None else None
-    path = Path(run) if temporary is None and run is not None else Path(str(temporary)) / "run"
+    temporary = make_temporary_folder() if run is None else None
+    path = Path(run or "") if temporary is None else temporary / "run"
     stored: dict[str, str] = {}
     try:
         with stored_names(stored):
@@ -97,10 +96,10 @@ def train(
             result = kind.load(trained.folder, device)
     except BaseException:
         if temporary is not None:
-            _remove(temporary)
+            delete_temporary_folder(temporary)
         raise
     if temporary is not None:
-        weakref.finalize(result, _remove, temporary)
+        weakref.finalize(result, delete_temporary_folder, temporary)
     return result
 
 
@@ -125,7 +124,3 @@ def configuration(task: Task, options: Mapping[str, Any]) -> RunConfig[Any, Any,
     config = RunConfig(task.name, **sections)
     task.check_run(config)
     return config
-
-
-def _remove(folder: str) -> None:
-    shutil.rmtree(folder, ignore_errors=True)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import tempfile
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from regard.atomic_file import temporary_folder
 from regard.errors import ArgumentError, RunError
 from regard.regular_file import path_inside
 from regard.tasks import registry
@@ -105,10 +105,10 @@ class TrainedRun(Trained):
 
     def evaluate_with(self, data: Any, options: Any) -> Any:
         if not isinstance(data, (str, Path)):
-            with tempfile.TemporaryDirectory(prefix="regard-") as folder:
+            with temporary_folder() as folder:
                 names = self.task.data_config.columns
                 columns = {name: getattr(options, name, None) or getattr(self.config.data, name) for name in names}
-                path = store(self.task, data, Path(folder) / "data", "data", columns)
+                path = store(self.task, data, folder / "data", "data", columns)
                 with stored_names({"data": path}):
                     return dataclasses.replace(self.evaluate_with(path, options), data="data")
         named = tuple(getattr(options, name, None) for name in self.task.data_config.columns)

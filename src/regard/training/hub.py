@@ -12,11 +12,11 @@ import json
 import os
 import shutil
 import sys
-import tempfile
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from regard.atomic_file import temporary_folder
 from regard.errors import ArgumentError, MissingPartError, RegardError, RunError
 from regard.regular_file import LARGEST_TEXT, path_inside, read_bytes, read_text
 from regard.training.config import read_yaml, run_sections, yaml_text
@@ -125,8 +125,7 @@ def _run_folder(snapshot: Path, storage: Path, folder: Path) -> Path:
     """
     if folder.is_dir():
         return folder
-    prepared = Path(tempfile.mkdtemp(prefix=".regard-", dir=folder.parent))
-    try:
+    with temporary_folder(folder.parent) as prepared:
         for path in sorted(snapshot.rglob("*")):
             if path.is_dir():
                 continue
@@ -139,8 +138,6 @@ def _run_folder(snapshot: Path, storage: Path, folder: Path) -> Path:
                 shutil.copyfile(blob, target)
         with contextlib.suppress(OSError):  # another process was faster
             os.rename(prepared, folder)
-    finally:
-        shutil.rmtree(prepared, ignore_errors=True)
     return folder
 
 

@@ -6,17 +6,16 @@ the rate at which the loss falls fastest. The sweep trains a model of its own in
 
 import dataclasses
 import random
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
+from regard.atomic_file import temporary_folder
 from regard.errors import ArgumentError, TrainingError
 from regard.kernels.availability import kernels_awaited
 from regard.training.config import RunConfig
@@ -106,10 +105,10 @@ def find_learning_rate(
         raise ArgumentError(f"steps must be at least {WINDOW}; it is {steps}")
     training = dataclasses.replace(config.training, devices="1", nodes=1, strategy="auto", logger="")
     initial = None if training.init_from is None else initial_run(task, training.init_from)
-    with _same_state(), kernels_awaited(), tempfile.TemporaryDirectory(prefix="regard-") as temporary:
+    with _same_state(), kernels_awaited(), temporary_folder() as temporary:
         if training.threads:
             torch.set_num_threads(training.threads)
-        folder = RunFolder(Path(temporary))
+        folder = RunFolder(temporary)
         fabric = make_fabric(training)
         seed_step(training.seed, -1)
         experiment = task.prepare(config, folder)

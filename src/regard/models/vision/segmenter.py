@@ -11,6 +11,7 @@ from regard.models.vision.pixels import DEVIATION, MEAN
 from regard.models.vision.residual_block import ResidualBlock
 from regard.nn import AFF, IAFF, BatchNorm2d, DualAttention, NonLocal
 from regard.nn.feature_maps import check_feature_map
+from regard.portable import is_portable
 
 
 class Segmenter(nn.Module):
@@ -83,7 +84,11 @@ class Segmenter(nn.Module):
         for level in range(self.config.attention_level - 1, -1, -1):
             features = self._fused(level, maps[level], features)
         logits = F.interpolate(self.head(self.dropout(features)), scale_factor=2.0, mode="bilinear")
-        return logits[..., : images.shape[2], : images.shape[3]]
+        height, width = images.shape[2:]
+        if is_portable():  # an exporter would fix whether a slice is the whole map
+            rows, columns = (torch.arange(size, device=logits.device) for size in (height, width))
+            return logits.index_select(2, rows).index_select(3, columns)
+        return logits[..., :height, :width]
 
     def observe_context(self, images: Tensor, read: Readings) -> Observed:
         """Reads the weights with which positions attend to each other, in row-major order.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -11,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
+from regard.atomic_file import temporary_folder
 from regard.tasks.lazy import np, torch
 
 if TYPE_CHECKING:
@@ -243,7 +243,7 @@ class Input(ABC):
         It does not depend on the number of training examples, so a run on other data makes it again.
         """
         sizes = {"validation": self.generated.validation, "test": self.generated.test}
-        with tempfile.TemporaryDirectory(prefix="regard-") as folder:
+        with temporary_folder() as folder:
             yield str(self.generated.write(folder, sizes)["test"])
 
     # What rows are

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from regard.atomic_file import temporary_folder
 from regard.configuration import check_between, check_probabilities
 from regard.errors import DataError, KindError, ShapeError
 from regard.tasks.inputs.input import Encodes, Examples, Generated, Input
@@ -385,8 +385,8 @@ def heard(number: int, source: Any, data: SoundOptions, width: int, reduction: i
 def _features_of_content(content: bytes, name: str) -> NDArray[np.float32]:
     from regard.data.speech.sounds import read_features
 
-    with tempfile.TemporaryDirectory(prefix="regard-") as folder:
-        path = Path(folder) / "features.npy"
+    with temporary_folder() as folder:
+        path = folder / "features.npy"
         path.write_bytes(content)
         return read_features(path, name)
 
