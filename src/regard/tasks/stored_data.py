@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from regard.atomic_file import write_atomically
-from regard.errors import ArgumentError, KindError, MissingPartError, RegardError, RunError
+from regard.errors import ArgumentError, DataError, KindError, MissingPartError, RegardError, RunError
 from regard.tasks.lazy import np
 
 if TYPE_CHECKING:
@@ -182,7 +182,7 @@ def _a(value: Any) -> str:
 
 
 def _is_column(value: Any) -> bool:
-    return isinstance(value, Iterable) and not isinstance(value, (str, bytes, Mapping))
+    return isinstance(value, Iterable) and not isinstance(value, (str, bytes, set, Mapping))
 
 
 def _rows(data: Any, columns: tuple[str, ...], name: str) -> Iterator[Mapping[str, Any]]:
@@ -224,9 +224,9 @@ def _rows(data: Any, columns: tuple[str, ...], name: str) -> Iterator[Mapping[st
 
 def _records(data: Any) -> Any:
     """The rows of a data frame; other data as they are."""
-    if hasattr(data, "columns") and hasattr(data, "to_dict"):  # pandas
-        return data.to_dict("records")
-    return data.iter_rows(named=True) if hasattr(data, "iter_rows") else data  # polars
+    if hasattr(data, "iter_rows"):  # polars
+        return data.iter_rows(named=True)
+    return data.to_dict("records") if hasattr(data, "columns") and hasattr(data, "to_dict") else data  # pandas
 
 
 def _is_list(value: Any) -> bool:
@@ -238,7 +238,10 @@ def _plain(value: Any, use: str | None, path: Path, where: str) -> Any:
     if isinstance(value, Path) or (use and isinstance(value, str)):
         return str(Path(value).absolute())
     if use and value is not None:
-        return _store_array(value, use, path, where)
+        try:
+            return _store_array(value, use, path, where)
+        except OSError as error:  # of the disk, or of Pillow, which reads an image only now
+            raise DataError(f"{where} cannot be stored: {error.strerror or error}") from error
     if value is None or isinstance(value, (str, bool, int, float)):
         return value
     if hasattr(value, "item") and getattr(value, "ndim", 1) == 0:  # of NumPy and PyTorch
@@ -259,6 +262,7 @@ USES = {
 def _store_array(value: Any, use: str, path: Path, where: str) -> str:
     """The file of an image, of a mask, or of the samples or the features of a sound."""
     is_pillow = hasattr(value, "getexif") and hasattr(value, "convert")
+    array: Any = value
     if use == "sound" and isinstance(value, Mapping) and {"array", "sampling_rate"} <= value.keys():
         return _store_samples(value, path.with_suffix(".wav"), where)
     if use == "image" and is_pillow:
@@ -266,11 +270,11 @@ def _store_array(value: Any, use: str, path: Path, where: str) -> str:
     if use == "mask" and is_pillow:
         from PIL import ImageOps
 
-        value = ImageOps.exif_transpose(value)
+        array = ImageOps.exif_transpose(array)
     if isinstance(value, (Mapping, bytes, set)):
         raise KindError(f"{where} must be {USES[use]}; it is {_a(value)}")
     try:
-        array = np.asarray(value.detach().cpu() if hasattr(value, "detach") else value)
+        array = np.asarray(array.detach().cpu() if hasattr(array, "detach") else array)
     except (TypeError, ValueError) as error:
         raise KindError(f"{where} must be {USES[use]}; it is {_a(value)}") from error
     file = path.with_suffix(".npy" if use == "sound" else ".png")

@@ -174,9 +174,9 @@ def _plain(value: Any) -> Any:
 
 def _share(task: Task, train: Any, validation: Any, options: Mapping[str, Any]) -> dict[str, float]:
     """The option that a number for ``validation`` stands for."""
-    share = _plain(validation)
-    if not isinstance(share, numbers.Real):
+    if not _is_number(validation):
         return {}
+    share: Any = _plain(validation)
     if "held_out" not in _types(task):
         raise ArgumentError(f"validation must be data: the task {task.name!r} holds no share of its data out")
     if isinstance(share, bool) or not 0 < share < 1:
@@ -246,5 +246,5 @@ def configuration(task: Task, options: Mapping[str, Any]) -> RunConfig[Any, Any,
     return config
 
 
-def _remove(folder: str) -> None:
+def _remove(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
