@@ -90,22 +90,22 @@ def store(task: Task, data: Any, path: Path, name: str, options: Mapping[str, An
 def _path_first(row: dict[str, Any], name: str, task: Task, options: Mapping[str, Any], where: str) -> dict[str, Any]:
     """A row with its image or sound first, where a table with two columns has it, under the name that is read."""
     fields = getattr(task.data_config, "columns", ())
-    given, other = (options.get(field) for field in fields) if fields else (None, None)
-    if given is not None and given not in row:
-        raise ArgumentError(f"{where} has no column {given}; it has {', '.join(map(str, row)) or 'none'}")
+    named, other = (options.get(field) for field in fields) if fields else (None, None)
+    if named is not None and named not in row:
+        raise ArgumentError(f"{where} has no column {named}; it has {', '.join(map(str, row)) or 'none'}")
     known = [one for one in (name, *PATH_COLUMNS, *row) if one in row and one != other]
     if not known:
         raise KindError(f"{where} has no {task.input_kind}")
-    source = given or known[0]
-    return {given or name: row[source]} | {column: value for column, value in row.items() if column != source}
+    source = named or known[0]
+    return {named or name: row[source]} | {column: value for column, value in row.items() if column != source}
 
 
 def stored_columns(task: Task, options: Mapping[str, Any]) -> tuple[str, ...]:
     """The names of the columns of the input and of what is predicted; one name: the task reads running text."""
-    given = getattr(task, "input", None)
-    if given is None:
+    source = getattr(task, "input", None)
+    if source is None:
         raise ArgumentError(f"the task {task.name!r} reads files; give paths")
-    kind, columns = task.data_config, given.stored_columns
+    kind, columns = task.data_config, source.stored_columns
     names = getattr(kind, "columns", ()) or (None,) * len(columns)
     return tuple(
         (name and (options.get(name) or getattr(kind, name, None))) or column

@@ -203,8 +203,8 @@ def checked_options(task: Task, options: Mapping[str, Any]) -> dict[str, Any]:
     """
     known = _types(task)
     checked: dict[str, Any] = {}
-    for name, given in options.items():
-        value = _plain(given)
+    for name, typed in options.items():
+        value = _plain(typed)
         if name == "devices" and type(value) is int:
             value = str(value)
         if name not in known:
@@ -222,10 +222,10 @@ def checked_options(task: Task, options: Mapping[str, Any]) -> dict[str, Any]:
 
 def _raise_if_anew(name: str, value: Any) -> None:
     """Raise ArgumentError if an earlier version had the option with this value, and it is written otherwise today."""
-    typed = f"--{name.replace('_', '-')}"
-    anew = WRITTEN_ANEW.get(f"{typed} {value}")
+    option = f"--{name.replace('_', '-')}"
+    anew = WRITTEN_ANEW.get(f"{option} {value}")
     if isinstance(value, bool):
-        anew = WRITTEN_ANEW.get(typed if value else f"--no-{typed[2:]}")
+        anew = WRITTEN_ANEW.get(option if value else f"--no-{option[2:]}")
     if anew is not None:
         words = re.sub(r"--([a-z-]+) (\S+)", lambda one: f"{one[1].replace('-', '_')}={one[2]!r}", anew)
         raise ArgumentError(f"{name}={value!r} is now {words.replace(' ', ', ')}")
