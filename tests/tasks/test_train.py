@@ -1,6 +1,8 @@
 """`regard.train`: every task from Python, on data in memory of every form; errors speak of arguments."""
 
 import logging
+import shutil
+from pathlib import Path
 
 import datasets
 import numpy as np
@@ -8,7 +10,10 @@ import pytest
 import torch
 
 import regard
-from regard.errors import ArgumentError, DataError, KindError, RunError
+from regard.errors import ArgumentError, DataError, KindError, MissingPartError, RunError
+from regard.tasks import registry
+from regard.tasks.stored_data import prepared, store, stored_names
+from regard.tasks.task import TableTask
 
 SHORT = {"epochs": 2, "threads": 1, "quiet": True, "accelerator": "cpu"}
 CLASSIFY = {**SHORT, "architecture": "none", "embedding": 8, "learning_rate": 0.05, "batch_size": 8}
@@ -34,6 +39,7 @@ FORMS = {
     "generator": zip(TEXTS, LABELS, strict=True),
     "dictionaries": RECORDS,
     "columns": {"text": TEXTS, "label": LABELS},
+    "generators": {"text": iter(TEXTS), "label": iter(LABELS)},
     "data set": datasets.Dataset.from_list(RECORDS),
     "data frame": Frame(),
 }
@@ -134,6 +140,17 @@ def test_every_task_trains_on_data_in_memory(task, tmp_path):
         (None, {}, ArgumentError, "there is nothing to train on; give train"),
         (TEXTS, {}, KindError, r"train\[0\]"),
         ((["a", "b"], [1, 1]), {}, DataError, "^train.*nothing to tell apart"),
+        ((("a", "b"), ("c", "d")), {}, KindError, r"give lists \(\[inputs\], \[targets\]\) or a list of pairs"),
+        (3, {}, KindError, "it is an int"),
+        ((TEXTS, LABELS), {"device": "cuda:99"}, ArgumentError, "device 'cuda:99' cannot be used"),
+        ((TEXTS, LABELS), {"lowercase": "no"}, ArgumentError, "^lowercase must be true or false; it is 'no'"),
+        ((TEXTS, LABELS), {"epochs": 1.5}, ArgumentError, "^epochs must be a whole number; it is 1.5"),
+        ((TEXTS, LABELS), {"hidden": "16"}, ArgumentError, "^hidden must be a whole number"),
+        ((TEXTS, LABELS), {"attention": "transformer"}, ArgumentError, "is now architecture='transformer'"),
+        ((TEXTS, LABELS), {"validation": 1.5}, ArgumentError, "^validation must be"),
+        ((TEXTS, LABELS), {"validation": -0.1}, ArgumentError, "^validation must be"),
+        ((TEXTS, LABELS), {"validation": 0.1, "held_out": 0.2}, ArgumentError, "^validation and held_out"),
+        ("bundled", {"validation": 0.1}, ArgumentError, "^validation cannot be a share of generated data"),
     ],
 )
 def test_errors_speak_of_arguments(data, options, error, words):
@@ -141,3 +158,155 @@ def test_errors_speak_of_arguments(data, options, error, words):
         regard.train("classify", data, **{**CLASSIFY, **options})
     assert "--" not in str(raised.value)
     assert "/" not in str(raised.value)
+
+
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, RunError, OSError])
+def test_an_error_keeps_what_was_trained(kind, monkeypatch):
+    def load(*_):
+        raise kind("stopped")
+
+    monkeypatch.setattr(TableTask, "load", load)
+    with pytest.raises(kind, match="stopped") as raised:
+        regard.train("classify", (TEXTS, LABELS), validation=np.float32(0.2), **CLASSIFY)
+    said = " ".join([str(raised.value), *getattr(raised.value, "__notes__", ())])
+    folder = Path(said.split("kept in ")[1].split(";")[0])
+    assert (folder / "model.safetensors").is_file()
+    assert "--resume" in said
+    shutil.rmtree(folder.parent)
+
+
+def test_data_of_the_user_are_not_overwritten(tmp_path):
+    (tmp_path / "run.data").mkdir()
+    (tmp_path / "run.data" / "train.jsonl").write_text("mine")
+    with pytest.raises(RunError, match=r"run\.data exists"):
+        regard.train("classify", (TEXTS, LABELS), run=tmp_path / "run", **CLASSIFY)
+    assert (tmp_path / "run.data" / "train.jsonl").read_text() == "mine"
+    with pytest.raises(KindError):
+        regard.train("classify", [*RECORDS, 3], run=tmp_path / "other", **CLASSIFY)
+    assert not (tmp_path / "other.data").exists()
+    with pytest.raises(RunError) as raised:
+        regard.train("classify", (TEXTS, LABELS), run=tmp_path, **CLASSIFY)
+    assert str(raised.value) == f"{tmp_path} is not empty; name another folder with run"
+
+
+def test_other_processes_store_nothing(tmp_path, monkeypatch):
+    calls = []
+
+    def train(task, config, folder, reporter):
+        calls.append((config.data.train, folder.path, list(tmp_path.iterdir())))
+        raise RunError("enough")
+
+    monkeypatch.setattr("regard.training.run.train", train)
+    for rank in ("1", "0"):
+        monkeypatch.setenv("LOCAL_RANK", rank)
+        with pytest.raises(RunError, match="enough"):
+            regard.train("classify", (TEXTS, LABELS), run=tmp_path / "run", **CLASSIFY)
+    assert calls[0] == (str(tmp_path / "run.data" / "train.jsonl"), tmp_path / "run", [])
+    assert calls[1][:2] == calls[0][:2]
+    assert calls[1][2] == [tmp_path / "run.data"]
+
+
+def test_lines_of_the_progress_name_arguments(capfd):
+    regard.train("classify", (TEXTS, LABELS), **{**CLASSIFY, "quiet": False, "epochs": 500, "max_minutes": 0.0001})
+    assert "--" not in capfd.readouterr().err
+
+
+def stored(task, data, folder, options=None):
+    """The rows that a task reads of data in memory."""
+    kind = registry.find(task)
+    path, data = prepared(kind, data, folder / "train", "train", options or {})
+    store(kind, data, folder / "train", "train", options or {})
+    return kind.input.open(path, (), type("Data", (), {"lowercase": False}))
+
+
+def test_images_of_pillow_have_the_colours_that_they_show(tmp_path):
+    from PIL import Image
+
+    red = Image.new("RGB", (6, 4), (255, 0, 0))
+    turned = red.copy()
+    turned.getexif()[0x0112] = 6
+    images = [red, red.convert("P"), red.convert("CMYK"), turned, np.full((4, 6, 1), 9, np.uint8)]
+    rows = stored("images", (images, ["a"] * 5), tmp_path)
+    pixels = [row.picture.pixels() for row in rows]
+    for number in range(3):
+        assert pixels[number].shape == (4, 6, 3)
+        assert np.abs(pixels[number].astype(int) - [255, 0, 0]).max() < 3
+    assert pixels[3].shape == (6, 4, 3)
+    assert np.all(pixels[4] == 9)
+    with pytest.raises(KindError, match=r"train\[0\]: image .*its channels must be last"):
+        stored("images", ([np.zeros((3, 8, 9), np.uint8)], ["a"]), tmp_path)
+
+
+def test_masks_are_classes_of_any_integer(tmp_path):
+    from PIL import Image
+
+    pixels, mask = np.zeros((4, 6, 3), np.uint8), np.arange(24).reshape(4, 6)
+    palette = Image.fromarray(mask.astype(np.uint8)).convert("P")
+    palette.putpalette([7] * 768)
+    for one in (mask, torch.tensor(mask), palette, mask.astype(np.uint16)):
+        (row,) = stored("segment", [(pixels, one)], tmp_path)
+        assert np.array_equal(row.load().classes, mask)
+    with pytest.raises(KindError, match="from 0 to 2300"):
+        stored("segment", [(pixels, mask * 100)], tmp_path)
+
+
+def test_samples_with_their_rate_are_a_sound(tmp_path):
+    from regard.data.speech.sounds import read_sound
+
+    samples = np.linspace(-0.5, 0.5, 800, dtype=np.float32)
+    waves = [{"array": samples, "sampling_rate": 8000}, {"array": samples.tolist(), "sampling_rate": 8000}]
+    for data in ((waves, ["a", "b"]), [{"label": label, "audio": one} for label, one in zip("ab", waves, strict=True)]):
+        rows = stored("sounds", data, tmp_path)
+        assert [row.text for row in rows] == ["a", "b"]
+        sound = read_sound(rows[1].path)
+        assert sound.rate == 8000
+        assert np.array_equal(sound.samples, samples)
+    with pytest.raises(KindError, match=r"'sampling_rate'.*samples need their rate"):
+        stored("sounds", ([samples], ["a"]), tmp_path)
+
+
+def test_samples_need_soundfile(tmp_path, monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "soundfile", None)
+    with pytest.raises(MissingPartError, match="soundfile"):
+        stored("sounds", ([{"array": np.zeros(8, np.float32), "sampling_rate": 8000}], ["a"]), tmp_path)
+
+
+def test_dictionaries_of_images_name_their_column(tmp_path):
+    rows = stored("images", [{"id": 3, "label": "a", "picture": PIXELS[1]}], tmp_path)
+    assert rows[0].picture.pixels().max() == 20
+    with pytest.raises(ArgumentError, match=r"train\[0\] has no column photo; it has image, label"):
+        stored("images", [{"image": PIXELS[0], "label": "a"}], tmp_path, {"image_column": "photo"})
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        ["one text", "another"],
+        [{"text": "one text", "id": 1}, {"text": "another", "id": 2}],
+        {"body": ["one text", "another"]},
+        datasets.Dataset.from_dict({"text": ["one text", "another"]}),
+    ],
+)
+def test_running_text_is_in_a_column(data, tmp_path):
+    assert [file.read_text() for file in stored("language", data, tmp_path)] == ["one text", "another"]
+
+
+def test_running_text_without_a_known_column(tmp_path):
+    with pytest.raises(KindError, match=r"train\[0\] must have one column, or a column text; it has a, b"):
+        stored("language", [{"a": "x", "b": "y"}], tmp_path)
+
+
+def test_messages_name_arguments(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    path = str(tmp_path / "run.data" / "train.jsonl")
+    with stored_names({"train": path, "test": str(tmp_path / "run.data" / "test")}) as renamed:
+        assert renamed(f"{path}: row 3: {path[:-6]}-000012-1.png: truncated") == "train: row 3: train[12]: truncated"
+        assert renamed("run.data/test/00000007.txt: empty; raise --max-minutes") == "test[7]: empty; raise max_minutes"
+        assert renamed("run.data/train-000003-0.npy") == "train[3]"
+        assert renamed("run.data/training.txt") == "run.data/training.txt"
+        assert renamed("continue: regard train x --resume") == "continue: regard train x --resume"
+
+
+def test_the_test_data_are_called_test():
+    run = regard.train("classify", (TEXTS, LABELS), test=RECORDS, **CLASSIFY)
+    assert run.evaluate().data == "test"

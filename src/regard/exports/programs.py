@@ -390,8 +390,9 @@ def _text_predictor(model: Any) -> list[Program]:
         {one.name: one.meaning for one in form.inputs}, example, sizes, limits,
     )  # fmt: skip
     past = {"past": 2} if isinstance(decoding, TransformerPredictor) else {}
-    if past and decoding.max_length is not None:
-        limits = {**limits, "past": decoding.max_length - 1}
+    longest: Any = getattr(decoding, "max_length", None)
+    if past and longest is not None:
+        limits = {**limits, "past": longest - 1}
     return [
         encoder,
         Program(

@@ -158,7 +158,7 @@ class SoundsTask(LabelTask):
     name = "sounds"
     hub_task = "audio-classification"
     summary = "Tell the label of a sound: the encoder of transcribe, with attention pooling."
-    input = SoundInput(generated_speech(seed=2, words=1))
+    input = SoundInput(generated_speech(seed=2, words=1), labelled=True)
     input_hint = "A sound to classify"
     data_config = DataConfig
     model_config = ModelConfig

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import numbers
+import re
+import shutil
+import tempfile
 import weakref
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from regard.atomic_file import delete_temporary_folder, make_temporary_folder
-from regard.configuration import option_fields
-from regard.errors import ArgumentError
-from regard.old_names import unknown_name
+from regard.configuration import option_fields, option_types
+from regard.errors import ArgumentError, RegardError, RunError
+from regard.old_names import WRITTEN_ANEW, unknown_name
 from regard.tasks import registry
-from regard.tasks.stored_data import store, stored_names
+from regard.tasks.stored_data import named_reporter, prepared, store, stored_folder, stored_names
+from regard.tasks.trained_run import check_device
 from regard.training.config import RunConfig, section_kinds
+from regard.training.sections import checked_fields
 
 if TYPE_CHECKING:
+    from regard.training.run_folder import RunFolder
     from regard.training.task import Task, Trained
 
 PARTS = ("train", "validation", "test")
@@ -46,13 +52,15 @@ def train(
         task: name of the task: ``"classify"``, ``"translate"``, ..., or one of another package.
         train: training data: a path, or what else ``--train`` names; two equally long lists ``(inputs, targets)``; an
             iterable of pairs or of dictionaries; a DataFrame; or a data set of Hugging Face. An input is a text; for an
-            image, a path or an array uint8 ``[height, width, 3]``; for a sound, a path or an array ``[frames,
-            features]``. For ``"language"``, a path or a list of texts. None: an option says it: ``bundled=1000``.
+            image, a path, an image of Pillow or an array uint8 ``[height, width, 3]``; for a sound, a path, features
+            ``[frames, features]`` or ``{"array": samples, "sampling_rate": rate}``. For ``"language"``, a path or a
+            list of texts. None: an option says it: ``bundled=1000``.
         validation: data that decide which model is the best, in the same forms; or the share of the training data that
             is used for it, such as 0.1. None: as many as the option ``held_out`` says.
         test: data on which `Trained.evaluate` measures the model if it is given none. None: there are none.
         run: the run folder, which must be new or empty; data in memory are written beside it, into ``<run>.data``.
-            None: a temporary folder, which is deleted with the result.
+            None: a temporary folder, which is deleted with the result; an error after the training began keeps it, and
+            its message says where it is.
         quiet: whether to show no progress.
         device: PyTorch device of the result; the option ``accelerator`` says where it is trained.
         options: any options of ``regard train TASK`` by the names of their fields: ``epochs=5``, ``hidden=128``.
@@ -61,54 +69,166 @@ def train(
         the trained run, with ``predict``, ``evaluate``, ``model`` and ``folder``.
 
     Raises:
-        ArgumentError: an option is unknown or out of its range, or lists are not equally long.
+        ArgumentError: an option is unknown, of a wrong type or out of its range, or lists are not equally long.
         KindError: data have no form that can be used.
         DataError: the data cannot be used.
-        RunError: the run folder is not empty, or cannot be written.
+        RunError: the run folder or ``<run>.data`` is not empty, or cannot be written.
         TrainingError: the loss is no longer a finite number.
         KeyboardInterrupt: a signal stopped the training; a named run can be resumed by ``regard train TASK --resume``.
     """
-    from regard.training.reporter import SilentReporter
+    from regard.training.processes import is_first_process
     from regard.training.run import train as train_run
     from regard.training.run_folder import RunFolder
 
     kind = registry.find(task)
-    temporary = make_temporary_folder() if run is None else None
-    path = Path(run or "") if temporary is None else temporary / "run"
+    check_device(device)
+    temporary = Path(tempfile.mkdtemp(prefix="regard-")) if run is None else None
+    path = Path(str(run)) if temporary is None else temporary / "run"
+    data_folder = stored_folder(path)
+    # The other processes of a distributed run get the folder that the first one makes, with its data. A temporary
+    # folder is unknown to them, so that each has its own.
+    writes, writes_data = is_first_process(), is_first_process() or temporary is not None
     stored: dict[str, str] = {}
+    own_data = False
     try:
-        with stored_names(stored):
-            check_options(kind, options)
-            folder = RunFolder.create(path)
+        with stored_names(stored) as renamed:
+            options = checked_options(kind, options) | _share(kind, train, validation, options)
+            folder = _new_folder(path) if writes else RunFolder(path)
+            in_memory: dict[str, Any] = {}
             for name, value in zip(PARTS, (train, validation, test), strict=True):
                 if isinstance(value, (str, Path)):
                     options[name] = str(value)
-                elif name == "validation" and isinstance(value, float):
-                    options["held_out"] = value
-                elif value is not None:
-                    file = path.absolute().with_name(f"{path.name}.data") / name
-                    stored[name] = options[name] = store(kind, value, file, name, options)
-            trained = train_run(
-                kind, configuration(kind, options), folder, reporter=SilentReporter() if quiet else None
-            )
+                elif value is not None and not (name == "validation" and _is_number(value)):
+                    options[name], in_memory[name] = prepared(kind, value, data_folder / name, name, options)
+                    stored[name] = options[name]
+            config = configuration(kind, options)
+            if in_memory and writes_data:
+                if data_folder.exists() and not (data_folder.is_dir() and _is_empty(data_folder)):
+                    raise RunError(
+                        f"{data_folder} exists, and the data of the run would be written there; move it away, or name "
+                        "another folder with run"
+                    )
+                own_data = True
+                for name, value in in_memory.items():
+                    store(kind, value, data_folder / name, name, options)
+            trained = train_run(kind, config, folder, reporter=named_reporter(quiet, renamed))
             if trained.interrupted:
                 raise KeyboardInterrupt(f"signal {trained.interrupted} stopped the training")
             result = kind.load(trained.folder, device)
-    except BaseException:
-        if temporary is not None:
-            delete_temporary_folder(temporary)
+    except BaseException as error:
+        if temporary is not None and _has_begun(path):
+            _add(error, f"what was trained is kept in {path}; continue it with: regard train {kind.name} --resume "
+                        f"--runs {temporary} --run {path.name}")  # fmt: skip
+        elif temporary is not None:
+            _remove(temporary)
+        elif own_data and not (path / "config.yaml").exists():
+            _remove(data_folder)
         raise
     if temporary is not None:
-        weakref.finalize(result, delete_temporary_folder, temporary)
+        weakref.finalize(result, _remove, temporary)
     return result
 
 
-def check_options(task: Task, options: Iterable[str]) -> None:
-    """Raise ArgumentError if the task has no such option."""
-    known = [field.name for kind in section_kinds(task).values() for field in option_fields(kind)]
-    for name in options:
+def _new_folder(path: Path) -> RunFolder:
+    from regard.training.run_folder import RunFolder
+
+    try:
+        return RunFolder.create(path)
+    except RunError as error:
+        if "is not empty" not in str(error):
+            raise
+        raise RunError(f"{path} is not empty; name another folder with run") from None
+
+
+def _is_empty(folder: Path) -> bool:
+    try:
+        return not any(folder.iterdir())
+    except OSError as error:
+        raise RunError(f"cannot read the folder {folder}: {error.strerror}") from error
+
+
+def _has_begun(path: Path) -> bool:
+    """Whether a run folder has something that was trained."""
+    return (path / "model.safetensors").is_file() or any(path.glob("checkpoints/*.ckpt"))
+
+
+def _add(error: BaseException, text: str) -> None:
+    """Add a sentence to the message of an error."""
+    if isinstance(error, (RegardError, KeyboardInterrupt)) or type(error) in (RuntimeError, ValueError, TypeError):
+        message = str(error) or ("the training was stopped" if isinstance(error, KeyboardInterrupt) else "")
+        error.args = (f"{message}; {text}" if message else text,)
+    else:
+        error.add_note(text)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(_plain(value), numbers.Real)
+
+
+def _plain(value: Any) -> Any:
+    """A number of NumPy or PyTorch as one of Python, a path as text; other values as they are."""
+    if hasattr(value, "item") and getattr(value, "ndim", None) == 0:
+        return value.item()
+    return str(value) if isinstance(value, Path) else value
+
+
+def _share(task: Task, train: Any, validation: Any, options: Mapping[str, Any]) -> dict[str, float]:
+    """The option that a number for ``validation`` stands for."""
+    if not _is_number(validation):
+        return {}
+    share: Any = _plain(validation)
+    if "held_out" not in _types(task):
+        raise ArgumentError(f"validation must be data: the task {task.name!r} holds no share of its data out")
+    if isinstance(share, bool) or not 0 < share < 1:
+        raise ArgumentError(
+            f"validation must be data, or a share above 0 and below 1; it is {share} (held_out can be a number of "
+            "examples)"
+        )
+    if options.get("held_out") is not None:
+        raise ArgumentError("validation and held_out exclude each other if validation is a share; give one of them")
+    if options.get("bundled") or (isinstance(train, str) and train == "bundled" and not Path(train).exists()):
+        raise ArgumentError("validation cannot be a share of generated data, which have a validation part of their own")
+    return {"held_out": float(share)}
+
+
+def _types(task: Task) -> dict[str, Any]:
+    return {name: hint for kind in section_kinds(task).values() for name, hint in option_types(kind).items()}
+
+
+def checked_options(task: Task, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options with plain values, after a check of their names and types.
+
+    Raises:
+        ArgumentError: the task has no such option, or the type of a value is wrong.
+    """
+    known = _types(task)
+    checked: dict[str, Any] = {}
+    for name, typed in options.items():
+        value = _plain(typed)
+        if name == "devices" and type(value) is int:
+            value = str(value)
         if name not in known:
-            raise ArgumentError(unknown_name("option", name, known))
+            _raise_if_anew(name, value)
+            raise ArgumentError(unknown_name("option", name, list(known)))
+        for kind in section_kinds(task).values():
+            if name in option_types(kind):
+                try:
+                    checked |= checked_fields(kind, {name: value}, "options")
+                except RunError as error:
+                    _raise_if_anew(name, value)
+                    raise ArgumentError(str(error).removeprefix("options.").replace("or null;", "or None;")) from None
+    return checked
+
+
+def _raise_if_anew(name: str, value: Any) -> None:
+    """Raise ArgumentError if an earlier version had the option with this value, and it is written otherwise today."""
+    option = f"--{name.replace('_', '-')}"
+    anew = WRITTEN_ANEW.get(f"{option} {value}")
+    if isinstance(value, bool):
+        anew = WRITTEN_ANEW.get(option if value else f"--no-{option[2:]}")
+    if anew is not None:
+        words = re.sub(r"--([a-z-]+) (\S+)", lambda one: f"{one[1].replace('-', '_')}={one[2]!r}", anew)
+        raise ArgumentError(f"{name}={value!r} is now {words.replace(' ', ', ')}")
 
 
 def configuration(task: Task, options: Mapping[str, Any]) -> RunConfig[Any, Any, Any]:
@@ -124,3 +244,7 @@ def configuration(task: Task, options: Mapping[str, Any]) -> RunConfig[Any, Any,
     config = RunConfig(task.name, **sections)
     task.check_run(config)
     return config
+
+
+def _remove(folder: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)

@@ -14,7 +14,7 @@ from regard.regular_file import path_inside
 from regard.tasks import registry
 from regard.tasks.inputs.input import with_defaults
 from regard.tasks.lazy import torch
-from regard.tasks.stored_data import store, stored_names
+from regard.tasks.stored_data import prepared, store, stored_folder, stored_names
 from regard.training.run_folder import RunFolder
 from regard.training.task import Evaluation, Prediction, Trained
 
@@ -104,13 +104,21 @@ class TrainedRun(Trained):
         return self.input.read([source], self)[0]
 
     def evaluate_with(self, data: Any, options: Any) -> Any:
+        stored = stored_folder(self.folder.path) / "test"
+        if isinstance(data, (str, Path)) and Path(data) in (stored, stored.with_suffix(".jsonl")):  # of `regard.train`
+            with stored_names({"test": str(data)}):
+                return dataclasses.replace(self._evaluated(data, options), data="test")  # pyright: ignore[reportArgumentType]
         if not isinstance(data, (str, Path)):
             with temporary_folder() as folder:
                 names = self.task.data_config.columns
                 columns = {name: getattr(options, name, None) or getattr(self.config.data, name) for name in names}
-                path = store(self.task, data, folder / "data", "data", columns)
+                path, data = prepared(self.task, data, folder / "data", "data", columns)
                 with stored_names({"data": path}):
-                    return dataclasses.replace(self.evaluate_with(path, options), data="data")
+                    store(self.task, data, folder / "data", "data", columns)
+                    return dataclasses.replace(self._evaluated(path, options), data="data")  # pyright: ignore[reportArgumentType]
+        return self._evaluated(data, options)
+
+    def _evaluated(self, data: str | Path, options: Any) -> Evaluation:
         named = tuple(getattr(options, name, None) for name in self.task.data_config.columns)
         if isinstance(data, str) and data == "bundled" and not Path(data).exists():
             with self.input.generated_test() as source:
@@ -206,15 +214,27 @@ def _plain(value: Any) -> Any:
     return dataclasses.asdict(value) if dataclasses.is_dataclass(value) and not isinstance(value, type) else value
 
 
+def check_device(device: str) -> None:
+    """Raise ArgumentError if PyTorch cannot use a device."""
+    try:
+        torch.ones((), device=device).item()  # raises for "meta", whose tensors have no elements
+    except Exception as error:  # of PyTorch, and of the packages that bring devices
+        raise _unusable(device, error) from error
+
+
 def on_device(model: Any, device: str) -> Any:
     """The model on a device of PyTorch.
 
     Raises:
         ArgumentError: the device cannot be used.
     """
+    check_device(device)
     try:
-        torch.ones((), device=device).item()  # raises for "meta", whose tensors have no elements
         return model.to(device)
-    except Exception as error:  # of PyTorch, and of the packages that bring devices
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise ArgumentError(f"device {device!r} cannot be used: {reason}") from error
+    except Exception as error:
+        raise _unusable(device, error) from error
+
+
+def _unusable(device: str, error: Exception) -> ArgumentError:
+    reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+    return ArgumentError(f"device {device!r} cannot be used: {reason}")

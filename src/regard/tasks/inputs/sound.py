@@ -191,11 +191,20 @@ class SoundExamples(Examples):
 
 
 class SoundInput(Input):
-    """Sounds with what is said in them, or with labels."""
+    """Sounds with what is said in them, or with labels.
+
+    Args:
+        generated: the generated corpus.
+        labelled: whether the sounds have labels; else they have texts.
+    """
 
     kind = "sound"
     examples = "sounds"
     labelled_unit = "sound"
+
+    def __init__(self, generated: Generated, labelled: bool = False):
+        super().__init__(generated)
+        self.stored_columns = ("sound", "label" if labelled else "text")
 
     @property
     def results(self) -> tuple[str, ...]:
