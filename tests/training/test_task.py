@@ -67,7 +67,7 @@ def test_options_are_the_fields_of_the_tasks_configuration():
     trained = Cutter()
     assert trained.predict(["abcdef", "a"]) == ["abc", "a"]
     assert trained.predict(["abcdef"], width=2) == ["ab"]
-    with pytest.raises(ArgumentError, match=r"no option 'wide' \(known: width\)"):
+    with pytest.raises(ArgumentError, match=r"no option 'wide'; did you mean 'width'\? \(known: width\)"):
         trained.predict(["abcdef"], wide=2)
     with pytest.raises(ArgumentError, match=r"no option 'width' \(known: none\)"):
         trained.evaluate("data", width=2)
