@@ -94,7 +94,7 @@ def _predict(task: "Task", run: str, sentences: list[str] | None, inputs: Inputs
         predictions = trained.predict_with(read_inputs(sentences, inputs.file), options)
     for line in trained.remarks(predictions, options):
         print(f"regard: {line}", file=sys.stderr)
-    empty = sum(not prediction.written.strip() for prediction in predictions)
+    empty = sum(not prediction.answer.strip() for prediction in predictions)
     if empty:
         print(f"regard: {empty} of {len(predictions)} answers are empty", file=sys.stderr)
     for prediction in predictions:
@@ -134,7 +134,7 @@ def _write_predictions(trained: "Trained", sources: list[str], options: Any, pat
                     if line not in remarks:
                         remarks.add(line)
                         reporter.print_line(f"regard: {line}")
-                empty += sum(not prediction.written.strip() for prediction in predictions)
+                empty += sum(not prediction.answer.strip() for prediction in predictions)
                 reporter.step(file.done / len(sources), f"{file.done:,} of {len(sources):,} inputs")
             file.complete()
         if empty:
