@@ -202,7 +202,7 @@ class SoundInput(Input):
     examples = "sounds"
     labelled_unit = "sound"
 
-    def __init__(self, generated: Generated, labelled: bool = False):
+    def __init__(self, generated: Generated | None = None, labelled: bool = False):
         super().__init__(generated)
         self.stored_columns = ("sound", "label" if labelled else "text")
 
