@@ -57,8 +57,8 @@ ANY_WORD = rf"\b(?:{'|'.join(WORDS)})\b".replace(" ", r"\s+")
 
 
 PLAIN_ROOMS = (
-    "attention", "biases", "explanations", "kernels", "masks", "normalizers", "page", "pictures", "positions",
-    "records", "scores", "tasks", "viewer", "watching",
+    "attention", "biases", "explanations", "exports", "kernels", "masks", "normalizers", "page", "pictures",
+    "positions", "records", "scores", "tasks", "viewer", "watching",
 )  # fmt: skip
 """Rooms in which a name says the noun that it stands for."""
 

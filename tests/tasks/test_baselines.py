@@ -9,7 +9,7 @@ from PIL import Image
 
 from regard.tasks import registry
 from regard.tasks.outputs.text_metrics import rouge_scores, text_scores
-from regard.tasks.train import configuration
+from regard.training.config import make_config, options_by_section
 from regard.training.run_folder import RunFolder
 
 
@@ -24,7 +24,7 @@ def baseline(tmp_path, own_cache):
         folder = RunFolder(tmp_path / "run")
         folder.path.mkdir()
         task = registry.find(task)
-        return task.prepare(configuration(task, {**parts, **options}), folder).baseline()
+        return task.prepare(make_config(task, options_by_section(task, {**parts, **options})), folder).baseline()
 
     return make
 

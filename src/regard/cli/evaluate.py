@@ -10,7 +10,7 @@ from cyclopts import Parameter
 
 from regard.cli.config_options import field_names, options_of, panel, signature
 from regard.cli.option_errors import options_named
-from regard.cli.option_types import Threads, use_threads
+from regard.cli.option_types import Run, Threads, use_threads
 
 if TYPE_CHECKING:
     from regard.training.run_folder import RunFolder
@@ -29,7 +29,6 @@ class Machine:
     """Name of the results in the run folder. Default: that of the data."""
 
 
-Run = Annotated[str, Parameter(help="Run folder, e.g. runs/translate-bahdanau, or hf://OWNER/NAME on the hub.")]
 Data = Annotated[str, Parameter(help="A data set, in any form that the task's training accepts.")]
 
 

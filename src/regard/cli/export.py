@@ -6,9 +6,8 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from regard.cli.option_types import ModelThreads, use_threads
+from regard.cli.option_types import ModelThreads, Run, use_threads
 
-Run = Annotated[str, Parameter(help="Run folder, e.g. runs/classify-lstm, or hf://OWNER/NAME on the hub.")]
 Format = Annotated[
     str,
     Parameter(

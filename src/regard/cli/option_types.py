@@ -1,4 +1,4 @@
-"""Types of options that several commands share: ranges of numbers, seeds, threads, devices."""
+"""Types of options that several commands share: runs, ranges of numbers, seeds, threads, devices."""
 
 from collections.abc import Callable
 from typing import Annotated, Any
@@ -28,6 +28,9 @@ Threads = Annotated[int, Parameter(validator=between(0, 1024))]
 
 Seed = Annotated[int, Parameter(validator=between(0, LARGEST))]
 """A seed of random numbers."""
+
+Run = Annotated[str, Parameter(help="Run folder, e.g. runs/translate-bahdanau, or hf://OWNER/NAME on the hub.")]
+"""A trained run, of this machine or of the hub."""
 
 ModelThreads = Annotated[Threads, Parameter(help="CPU threads; 0: PyTorch's own number.")]
 Device = Annotated[str, Parameter(help="cpu, cuda, cuda:1, mps, ...")]

@@ -14,7 +14,7 @@ from cyclopts import Parameter
 
 from regard.cli.config_options import field_names, options_of, panel, signature
 from regard.cli.option_errors import options_named
-from regard.cli.option_types import Threads, use_threads
+from regard.cli.option_types import Run, Threads, use_threads
 from regard.errors import ArgumentError, DataError
 from regard.regular_file import LARGEST_DATA, LARGEST_TEXT, open_regular, read_bytes
 
@@ -45,7 +45,6 @@ class Inputs:
     """cpu, cuda, cuda:1, mps, ..."""
 
 
-Run = Annotated[str, Parameter(help="Run folder, e.g. runs/translate-bahdanau, or hf://OWNER/NAME on the hub.")]
 Sentences = Annotated[
     list[str] | None, Parameter(help="Inputs, e.g. sentences. Default: the lines of --file or of standard input.")
 ]

@@ -6,12 +6,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from regard.cli.config_options import field_names, option, options_of
+from regard.cli.config_options import option, options_of
 from regard.cli.option_errors import options_named
 from regard.configuration import Configuration
 from regard.errors import ArgumentError, DataError, RunError
 from regard.old_names import upgraded_sections
-from regard.training.config import SECTIONS, RunConfig, read_yaml, section_kinds, yaml_text
+from regard.training.config import (
+    SECTIONS,
+    RunConfig,
+    make_config,
+    options_by_section,
+    read_yaml,
+    section_kinds,
+    yaml_text,
+)
 
 if TYPE_CHECKING:
     from regard.training.task import Task
@@ -69,19 +77,14 @@ def compose_config(task: "Task", file: Path | None, options: Mapping[str, Any]) 
     """
     from regard.training.sections import checked_fields
 
-    kinds = section_kinds(task)
+    kinds, typed = section_kinds(task), options_by_section(task, options)
     sections = {} if file is None else upgraded_sections(_read(file, task), kinds)
     fields = {
-        section: {
-            **checked_fields(kind, sections.get(section, {}), f"{file}: {section}"),
-            **{name: options[name] for name in field_names(kind) if name in options},
-        }
+        section: checked_fields(kind, sections.get(section, {}), f"{file}: {section}") | typed[section]
         for section, kind in kinds.items()
     }
     with options_named(all_options(task)):
-        config = RunConfig(task.name, **{section: kind(**fields[section]) for section, kind in kinds.items()})
-        task.check_run(config)
-        return config
+        return make_config(task, fields)
 
 
 def resume_config(task: "Task", old: RunConfig[Any, Any, Any], options: Mapping[str, Any]) -> RunConfig[Any, Any, Any]:
@@ -95,18 +98,15 @@ def resume_config(task: "Task", old: RunConfig[Any, Any, Any], options: Mapping[
     Raises:
         ArgumentError: an option differs that cannot change within a run.
     """
-    for section, kind in section_kinds(task).items():
-        for name in field_names(kind):
+    for section, fields in options_by_section(task, options).items():
+        for name, wanted in fields.items():
             value = getattr(getattr(old, section), name)
-            if name in options and options[name] != value and name not in RESUMABLE:
+            if wanted != value and name not in RESUMABLE:
                 raise ArgumentError(
-                    f"{option(name)} is {value!r} in this run and cannot become {options[name]!r} with --resume; "
+                    f"{option(name)} is {value!r} in this run and cannot become {wanted!r} with --resume; "
                     "leave it out, or start another run"
                 )
-    changes = {
-        section: {name: options[name] for name in field_names(kind) if name in options and name in RESUMABLE}
-        for section, kind in section_kinds(task).items()
-    }
+    changes = options_by_section(task, {name: value for name, value in options.items() if name in RESUMABLE})
     with options_named(all_options(task)):
         new = dataclasses.replace(
             old,

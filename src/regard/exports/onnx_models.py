@@ -185,9 +185,9 @@ def _session(path: Path) -> Any:
 
 
 def _run(session: Any, program: Program, inputs: Sequence[Tensor]) -> list[Tensor]:
-    given = {one.name: tensor.numpy() for one, tensor in zip(program.inputs, inputs, strict=True)}
+    feeds = {one.name: tensor.numpy() for one, tensor in zip(program.inputs, inputs, strict=True)}
     known = {one.name for one in session.get_inputs()}  # an input that nothing reads is left out
-    return [torch.from_numpy(output) for output in session.run(None, {name: given[name] for name in known})]
+    return [torch.from_numpy(output) for output in session.run(None, {name: feeds[name] for name in known})]
 
 
 def _name_axes(model: Any, program: Program) -> None:
@@ -204,9 +204,9 @@ def _name_axes(model: Any, program: Program) -> None:
     for value in values:
         if value.shape is None or value.shape.frozen:
             continue
-        for place, dim in enumerate(value.shape):
+        for axis, dim in enumerate(value.shape):
             if isinstance(dim, onnx_ir.SymbolicDim) and str(dim.value) in names:
-                value.shape[place] = onnx_ir.SymbolicDim(names[str(dim.value)])
+                value.shape[axis] = onnx_ir.SymbolicDim(names[str(dim.value)])
 
 
 def _recurrent_operators() -> dict[Any, Any]:

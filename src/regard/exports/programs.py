@@ -536,37 +536,37 @@ def _recurrent_state(decoder: RecurrentDecoder) -> _State:
         constant.append(Input("source_lengths", ("batch",), "annotations of each source"))
 
     def tensors(state: DecoderState, lengths: Tensor) -> list[Tensor]:
-        taken = list(state.recurrent)
+        tensors_of_state = list(state.recurrent)
         first = state.recurrent[0]
         if feeds:
-            taken.append(first.new_zeros(first.shape[1], embedding_dim) if state.fed is None else state.fed)
+            tensors_of_state.append(first.new_zeros(first.shape[1], embedding_dim) if state.fed is None else state.fed)
         if covers:
-            taken.append(state.covered)
+            tensors_of_state.append(state.covered)
         if listens:
             assert isinstance(state, ListeningState)
-            taken.append(state.covered if state.weights is None else state.weights)
+            tensors_of_state.append(state.covered if state.weights is None else state.weights)
         if scope == "local-m":
-            taken.append(torch.as_tensor(state.position))
+            tensors_of_state.append(torch.as_tensor(state.position))
         if state.memory is not None:
             assert state.memory.mask is not None
-            taken += [state.memory.key, state.memory.value, state.memory.mask]
-        return [*taken, *([lengths] if scope != "global" else ())]
+            tensors_of_state += [state.memory.key, state.memory.value, state.memory.mask]
+        return [*tensors_of_state, *([lengths] if scope != "global" else ())]
 
     def state(tensors: Sequence[Tensor]) -> DecoderState:
-        given = dict(zip((one.name for one in (*changing, *constant)), tensors, strict=True))
+        by_name = dict(zip((one.name for one in (*changing, *constant)), tensors, strict=True))
         memory = None
         if attention is not None:
-            memory = Memory(given["keys"], given["values"], attention.score.projected(), given["visible"])
+            memory = Memory(by_name["keys"], by_name["values"], attention.score.projected(), by_name["visible"])
         options = {
-            "recurrent": tuple(given[name] for name in names),
+            "recurrent": tuple(by_name[name] for name in names),
             "memory": memory,
-            "lengths": given.get("source_lengths", tensors[0].new_zeros(0)),
-            "fed": given.get("fed"),
-            "coverage": given.get("coverage"),
-            "position": given.get("position", 0),
+            "lengths": by_name.get("source_lengths", tensors[0].new_zeros(0)),
+            "fed": by_name.get("fed"),
+            "coverage": by_name.get("coverage"),
+            "position": by_name.get("position", 0),
         }
         if isinstance(decoder, LocationDecoder):
-            return ListeningState(**options, weights=given.get("previous_weights"))
+            return ListeningState(**options, weights=by_name.get("previous_weights"))
         return DecoderState(**options)
 
     return _State(changing, constant, tensors, state)

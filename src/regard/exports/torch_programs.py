@@ -39,7 +39,7 @@ def traced(program: Program) -> ExportedProgram:
         tensor.detach().clone(memory_format=torch.contiguous_format) for tensor in program.example(program.sizes)
     )
     axes = tuple(
-        {place: Dim.DYNAMIC for place, axis in enumerate(one.axes) if isinstance(axis, str)} for one in program.inputs
+        {number: Dim.DYNAMIC for number, axis in enumerate(one.axes) if isinstance(axis, str)} for one in program.inputs
     )
     try:
         with quiet(), portable_operations(), torch.no_grad():

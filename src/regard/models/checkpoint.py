@@ -320,14 +320,14 @@ def config_of_header(kind: type[Any], content: object, model: str, where: str) -
 def _without_constants(kind: type[Any], content: dict[str, Any], where: str) -> dict[str, Any]:
     """The fields without those that earlier versions had, and that are the same in all models of this kind now."""
     fields, hints = {field.name for field in dataclasses.fields(kind)}, typing.get_type_hints(kind)
-    kept = {}
+    fields_of_kind = {}
     for name, value in content.items():
         constant = None if name in fields else getattr(kind, name, None)
         if not isinstance(constant, (str, int, float)):
-            kept[name] = value
+            fields_of_kind[name] = value
         elif name in hints and value != constant:  # one without a type has no meaning in this kind of model
             raise RunError(f"{where}.{name} must be {constant!r} in this kind of model; it is {value!r}")
-    return kept
+    return fields_of_kind
 
 
 def _types(hint: Any) -> tuple[type, ...]:

@@ -181,6 +181,11 @@ def _a(value: Any) -> str:
     return f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}"
 
 
+def python_number(value: Any) -> Any:
+    """A number of NumPy or PyTorch as one of Python; other values as they are."""
+    return value.item() if hasattr(value, "item") and getattr(value, "ndim", None) == 0 else value
+
+
 def _is_column(value: Any) -> bool:
     return isinstance(value, Iterable) and not isinstance(value, (str, bytes, set, Mapping))
 
@@ -244,8 +249,9 @@ def _plain(value: Any, use: str | None, path: Path, where: str) -> Any:
             raise DataError(f"{where} cannot be stored: {error.strerror or error}") from error
     if value is None or isinstance(value, (str, bool, int, float)):
         return value
-    if hasattr(value, "item") and getattr(value, "ndim", 1) == 0:  # of NumPy and PyTorch
-        return value.item()
+    number = python_number(value)
+    if number is not value:
+        return number
     if isinstance(value, (list, tuple)) and all(isinstance(one, str) for one in value):
         return list(value)
     raise KindError(f"{where} must be text, a number or a list of texts; it is {_a(value)}")

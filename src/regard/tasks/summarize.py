@@ -330,8 +330,7 @@ class TrainedSummarizer(TrainedText):
         if config.architecture == "transformer" and config.position == "learned":
             most = min(most, config.max_length - 1)
         # A length that was asked for is not bounded by that of the training summaries.
-        bounds = [most if options.max_summary else config.longest(len(one.ids)) for one in inputs]
-        return [min(most, bound) for bound in bounds]
+        return [most] * len(inputs) if options.max_summary else self.bounded(inputs, most)
 
     def predictions(self, inputs: Sequence[ReadArticle], hypotheses: Sequence[Hypothesis]) -> list[Summary]:
         batch = self.input.batch(inputs, [written.tokens for written in hypotheses]).to(self.device)

@@ -11,13 +11,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from regard.configuration import option_fields, option_types
+from regard.configuration import option_types
 from regard.errors import ArgumentError, RegardError, RunError
 from regard.old_names import WRITTEN_ANEW, unknown_name
 from regard.tasks import registry
-from regard.tasks.stored_data import named_reporter, prepared, store, stored_folder, stored_names
+from regard.tasks.stored_data import named_reporter, prepared, python_number, store, stored_folder, stored_names
 from regard.tasks.trained_run import check_device
-from regard.training.config import RunConfig, section_kinds
+from regard.training.config import make_config, options_by_section, section_kinds
 from regard.training.sections import checked_fields
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def train(
                 elif value is not None and not (name == "validation" and _is_number(value)):
                     options[name], in_memory[name] = prepared(kind, value, data_folder / name, name, options)
                     stored[name] = options[name]
-            config = configuration(kind, options)
+            config = make_config(kind, options_by_section(kind, options))
             if in_memory and writes_data:
                 if data_folder.exists() and not (data_folder.is_dir() and _is_empty(data_folder)):
                     raise RunError(
@@ -149,7 +149,11 @@ def _is_empty(folder: Path) -> bool:
 
 def _has_begun(path: Path) -> bool:
     """Whether a run folder has something that was trained."""
-    return (path / "model.safetensors").is_file() or any(path.glob("checkpoints/*.ckpt"))
+    from regard.training.checkpoints import list_checkpoints
+    from regard.training.run_folder import RunFolder
+
+    folder = RunFolder(path)
+    return folder.model.is_file() or bool(list_checkpoints(folder.checkpoints))
 
 
 def _add(error: BaseException, text: str) -> None:
@@ -167,9 +171,7 @@ def _is_number(value: Any) -> bool:
 
 def _plain(value: Any) -> Any:
     """A number of NumPy or PyTorch as one of Python, a path as text; other values as they are."""
-    if hasattr(value, "item") and getattr(value, "ndim", None) == 0:
-        return value.item()
-    return str(value) if isinstance(value, Path) else value
+    return str(value) if isinstance(value, Path) else python_number(value)
 
 
 def _share(task: Task, train: Any, validation: Any, options: Mapping[str, Any]) -> dict[str, float]:
@@ -229,21 +231,6 @@ def _raise_if_anew(name: str, value: Any) -> None:
     if anew is not None:
         words = re.sub(r"--([a-z-]+) (\S+)", lambda one: f"{one[1].replace('-', '_')}={one[2]!r}", anew)
         raise ArgumentError(f"{name}={value!r} is now {words.replace(' ', ', ')}")
-
-
-def configuration(task: Task, options: Mapping[str, Any]) -> RunConfig[Any, Any, Any]:
-    """The configuration of a run with these options, whose names are those of the fields of its sections.
-
-    Raises:
-        ArgumentError: an option is out of its range, or options contradict each other.
-    """
-    sections = {
-        section: kind(**{field.name: options[field.name] for field in option_fields(kind) if field.name in options})
-        for section, kind in section_kinds(task).items()
-    }
-    config = RunConfig(task.name, **sections)
-    task.check_run(config)
-    return config
 
 
 def _remove(folder: Path) -> None:

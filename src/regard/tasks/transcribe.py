@@ -300,7 +300,7 @@ class TrainedTranscriber(TrainedText):
         return self.model.searched(self.ctc_weight(options))
 
     def longest(self, inputs: Sequence[HeardSound], options: Any) -> list[int]:
-        return [min(self.config.data.max_length, self.model.config.longest(one.annotations)) for one in inputs]
+        return self.bounded(inputs, self.config.data.max_length)
 
     def predictions(self, inputs: Sequence[HeardSound], hypotheses: Sequence[Hypothesis]) -> list[Transcription]:
         written = []

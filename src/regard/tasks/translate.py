@@ -237,16 +237,14 @@ class TrainedTranslator(TrainedText):
         return replace(one, text=written.text, target_tokens=written.tokens, target_words=written.groups)
 
     def longest(self, inputs: Sequence[ReadText], options: SearchOptions) -> list[int]:
-        lengths, limit = [len(one.ids) for one in inputs], self.model.max_length
-        longest = self.model.config.longest
+        limit = self.model.max_length
         if limit is None:
-            return [longest(length) for length in lengths]
-        if max(lengths) > limit:
+            return self.bounded(inputs)
+        if (tokens := max(len(one.ids) for one in inputs)) > limit:
             raise ArgumentError(
-                f"a text has {max(lengths)} tokens, and {self.folder.path} has learned positions for {limit}; "
-                "shorten it"
+                f"a text has {tokens} tokens, and {self.folder.path} has learned positions for {limit}; shorten it"
             )
-        return [min(longest(length), limit - 1) for length in lengths]
+        return self.bounded(inputs, limit - 1)
 
     def predictions(self, inputs: Sequence[ReadText], hypotheses: Sequence[Hypothesis]) -> list[Translation]:
         tokenizer, written = self.target_tokenizer, []

@@ -1,5 +1,6 @@
 """The configuration of a training run: frozen dataclasses, and their YAML form, which the safe loader reads."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar, get_args
@@ -115,6 +116,10 @@ class SectionTypes(Protocol):
     model_config: ClassVar[type[Any]]
     training_config: ClassVar[type[TrainingConfig]]
 
+    def check_run(self, run: "RunConfig[Any, Any, Any]") -> None:
+        """Raise ArgumentError if sections of a configuration do not fit each other."""
+        ...
+
 
 def section_kinds(task: SectionTypes) -> dict[str, type[Any]]:
     """Returns the dataclass of each section of the configuration of a task's runs."""
@@ -167,6 +172,29 @@ class RunConfig(Generic[D, M, T]):
             return cls(task.name, **parts)
         except ArgumentError as error:
             raise RunError(f"{origin}: {error}") from error
+
+
+def options_by_section(task: SectionTypes, options: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Returns the options of each section of the configuration of a task's runs; others are left out."""
+    return {
+        section: {field.name: options[field.name] for field in option_fields(kind) if field.name in options}
+        for section, kind in section_kinds(task).items()
+    }
+
+
+def make_config(task: SectionTypes, fields: Mapping[str, Mapping[str, Any]]) -> "RunConfig[Any, Any, Any]":
+    """Returns the configuration of a run.
+
+    Args:
+        task: the task.
+        fields: section → its fields that do not have their default.
+
+    Raises:
+        ArgumentError: a value is out of range, or values contradict each other.
+    """
+    config = RunConfig(task.name, **{section: kind(**fields[section]) for section, kind in section_kinds(task).items()})
+    task.check_run(config)
+    return config
 
 
 def run_sections(content: object, origin: str) -> dict[str, Any]:

@@ -279,6 +279,11 @@ class TrainedText(TrainedRun):
     def longest(self, inputs: Sequence[Any], options: Any) -> int | list[int]:
         """Largest number of tokens that are written for each input."""
 
+    def bounded(self, inputs: Sequence[Any], most: float = math.inf) -> list[int]:
+        """What the training data show to be enough tokens for each input (`length_ratio`), and at most so many."""
+        bounds = (self.model.config.longest(self.input.annotations(one)) for one in inputs)
+        return [int(min(most, bound)) for bound in bounds]
+
     def forbidden(self) -> tuple[int, ...]:
         """Tokens that are never written, besides padding and ``bos``."""
         return self.task.forbidden(self.config, self.files)
