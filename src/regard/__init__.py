@@ -18,7 +18,27 @@ from typing import TYPE_CHECKING
 from regard.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from regard import biases, masks, nn, normalizers, positions, scores
+    from regard import (
+        attention,
+        biases,
+        configuration,
+        data,
+        errors,
+        explanations,
+        exports,
+        masks,
+        models,
+        nn,
+        normalizers,
+        pictures,
+        positions,
+        records,
+        scores,
+        tasks,
+        training,
+        viewer,
+        watching,
+    )
     from regard.attention import Attended, Observed, Plan, Readings, attend, attend_with_weights, observe, plan
     from regard.explanations import Explanation, explain
     from regard.tasks.registry import load
@@ -48,6 +68,19 @@ __all__ = [
     "biases",
     "positions",
     "nn",
+    "attention",
+    "configuration",
+    "data",
+    "errors",
+    "explanations",
+    "exports",
+    "models",
+    "pictures",
+    "records",
+    "tasks",
+    "training",
+    "viewer",
+    "watching",
 ]
 
 if not TYPE_CHECKING:  # so that type checkers report names that do not exist

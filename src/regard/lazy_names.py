@@ -1,9 +1,8 @@
-"""Packages whose public names are imported when they are first used (PEP 562)."""
+"""The public names of packages: ``__all__`` is what ``dir()`` lists, and may be imported at its first use (PEP 562)."""
 
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
-from importlib.util import find_spec
 
 
 def lazy_names(
@@ -11,9 +10,9 @@ def lazy_names(
 ) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
     """Returns the ``__getattr__`` and the ``__dir__`` of a package that imports nothing by itself.
 
-    The first use of a name imports its module and stores the name in the package, so that later uses cost nothing. Any
-    other name is that of a submodule, as in ``regard.errors``. A submodule must not have the name of a function or a
-    class from another module: Python stores an imported submodule in its package.
+    The first use of a name imports its module and stores the name in the package, so that later uses cost nothing. A
+    name of ``__all__`` that no module is listed for is that of a submodule, as in ``regard.errors``. A submodule must
+    not have the name of a function or a class from another module: Python stores an imported submodule in its package.
 
     Args:
         package: the package's ``__name__``.
@@ -24,14 +23,21 @@ def lazy_names(
     def get_name(name: str) -> object:
         if name in modules:
             value = getattr(import_module(modules[name]), name)
-        elif not name.startswith("_") and find_spec(f"{package}.{name}") is not None:
+        elif name in sys.modules[package].__all__:
             value = import_module(f"{package}.{name}")
         else:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         setattr(sys.modules[package], name, value)
         return value
 
-    def list_names() -> list[str]:
-        return sorted({*vars(sys.modules[package]), *sys.modules[package].__all__})
+    return get_name, public_names(package)
 
-    return get_name, list_names
+
+def public_names(package: str) -> Callable[[], list[str]]:
+    """Returns the ``__dir__`` of a package, which lists ``__all__`` and the names with two underscores alone."""
+
+    def list_names() -> list[str]:
+        module = sys.modules[package]
+        return sorted({*module.__all__, *(name for name in vars(module) if name.startswith("__"))})
+
+    return list_names

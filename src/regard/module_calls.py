@@ -1,16 +1,33 @@
-"""Checks whether a module's call can be seen or changed by hooks, compilers, wrappers or overridden methods.
+"""The calls of modules: their types, and whether hooks, compilers, wrappers or overridden methods see or change them.
 
-If it cannot, regard may run the module in pieces, by methods other than its ``forward``. Every other module must be
+If nothing can, regard may run the module in pieces, by methods other than its ``forward``. Every other module must be
 called through ``__call__``.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 
 from torch import nn
 from torch.nn.modules import module as torch_modules
 
 from regard.portable import is_portable
+
+if TYPE_CHECKING:
+    _Arguments = ParamSpec("_Arguments")
+    _Result = TypeVar("_Result", covariant=True)
+
+    class _HasForward(Protocol[_Arguments, _Result]):
+        def forward(self, *args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Result: ...
+
+    class Module(nn.Module):
+        """A `torch.nn.Module` whose call has the types of its ``forward``; type checkers alone see the difference."""
+
+        def __call__(
+            self: _HasForward[_Arguments, _Result], *args: _Arguments.args, **kwargs: _Arguments.kwargs
+        ) -> _Result: ...
+
+else:
+    Module = nn.Module
 
 _CALL = nn.Module.__call__
 

@@ -18,7 +18,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 from numbers import Integral
-from typing import Any, overload
+from typing import Any, TypeVar, overload
 
 import torch
 from torch import Tensor, nn
@@ -28,6 +28,11 @@ from regard.errors import ArgumentError, KindError, ShapeError, UnknownNameError
 
 POSITION_LIMIT = 2**61
 """The largest magnitude of an offset or a distance: a position plus both of them is still an int64."""
+
+Value = TypeVar("Value")
+Requested = Value | Any
+"""The type of a result that is None unless it was requested. Type checkers report a misspelt attribute of it, and do
+not demand a test for None; the types of Python's standard library do so too (``re.Match.group``)."""
 
 SIZE_LIMIT = 2**31 - 1
 """The largest size of a module."""

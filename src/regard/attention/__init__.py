@@ -7,6 +7,7 @@ from regard.attention.problem import Problem
 from regard.attention.readings import Observed, Readings
 from regard.attention.result import Attended
 from regard.attention.verbs import attend, attend_with_weights, observe, plan
+from regard.lazy_names import public_names
 
 __all__ = [
     "Attended",
@@ -22,3 +23,5 @@ __all__ = [
     "register_backend",
     "unregister_backend",
 ]
+
+__dir__ = public_names(__name__)

@@ -11,7 +11,7 @@ from regard.attention.problem import Problem
 from regard.axes import Float
 from regard.errors import ArgumentError, KindError, ShapeError
 from regard.masks.mask import Mask
-from regard.shapes import Grid, check_integers, kind_of, span_length, whole_number
+from regard.shapes import Grid, Requested, check_integers, kind_of, span_length, whole_number
 from regard.summaries import record_html, record_summary, value_summary
 from regard.transforms import exportable, has_data
 
@@ -77,18 +77,18 @@ class Observed(NamedTuple):
 
     output: Tensor
     lse: Tensor
-    entropy: Tensor | None = None
-    peak: Tensor | None = None
-    top_weights: Tensor | None = None
-    top_indices: Tensor | None = None
-    received: Tensor | None = None
-    distance: Tensor | None = None
-    pooled_mean: Tensor | None = None
-    pooled_max: Tensor | None = None
-    rows: Tensor | None = None
-    tile: Tensor | None = None
-    weights: Tensor | None = None
-    shares: Tensor | None = None
+    entropy: Requested[Tensor] = None
+    peak: Requested[Tensor] = None
+    top_weights: Requested[Tensor] = None
+    top_indices: Requested[Tensor] = None
+    received: Requested[Tensor] = None
+    distance: Requested[Tensor] = None
+    pooled_mean: Requested[Tensor] = None
+    pooled_max: Requested[Tensor] = None
+    rows: Requested[Tensor] = None
+    tile: Requested[Tensor] = None
+    weights: Requested[Tensor] = None
+    shares: Requested[Tensor] = None
 
     def __repr__(self) -> str:
         return record_summary("Observed", self._fields_read())

@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
+from regard.shapes import Requested
 from regard.summaries import record_html, record_summary
 from regard.transforms import exportable
 
@@ -19,7 +20,7 @@ class Attended(NamedTuple):
     """
 
     output: Tensor
-    weights: Tensor | None
+    weights: Requested[Tensor]
 
     def __repr__(self) -> str:
         return record_summary("Attended", self._asdict().items())

@@ -4,6 +4,7 @@ from regard.biases.alibi import Alibi, alibi
 from regard.biases.bias import AppendedBias, Bias, DiagonalBias, SummedBias, TensorBias, as_bias
 from regard.biases.relative_bias import RelativeBias
 from regard.biases.relative_position import RelativePosition
+from regard.lazy_names import public_names
 
 __all__ = [
     "Alibi",
@@ -17,3 +18,5 @@ __all__ = [
     "alibi",
     "as_bias",
 ]
+
+__dir__ = public_names(__name__)

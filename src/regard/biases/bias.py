@@ -11,12 +11,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from regard.errors import ArgumentError, KindError
+from regard.module_calls import Module
 from regard.portable import is_portable
 from regard.shapes import Grid, check_broadcast, check_device, check_floating, span_length, upcast, without_appended
 from regard.summaries import tensor_summary
 
 
-class Bias(nn.Module, ABC):
+class Bias(Module, ABC):
     """A value that is added to each scaled (and capped) score, before the mask.
 
     Biases can be added with ``+`` to biases and tensors, which gives a `SummedBias`. ``sum(biases)`` works too.

@@ -2,5 +2,8 @@
 
 from regard.explanations.explain import explain
 from regard.explanations.explanation import Explanation
+from regard.lazy_names import public_names
 
 __all__ = ["Explanation", "explain"]
+
+__dir__ = public_names(__name__)

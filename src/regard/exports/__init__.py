@@ -1,4 +1,17 @@
 """Trained models for other programs: ``torch.export`` programs, ONNX models, and folders of Hugging Face transformers.
 
-Nothing is imported here: `regard.tasks.trained_run.TrainedRun.export` is the entry.
+`regard.tasks.trained_run.TrainedRun.export` is the entry. Each name is imported when it is first used
+(`regard.lazy_names`).
 """
+
+from typing import TYPE_CHECKING
+
+from regard.lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from regard.exports.export import FORMATS, Exported
+
+__all__ = ["FORMATS", "Exported"]
+
+if not TYPE_CHECKING:  # so that type checkers report names that do not exist
+    __getattr__, __dir__ = lazy_names(__name__, {"regard.exports.export": ["FORMATS", "Exported"]})

@@ -1,5 +1,6 @@
 """Masks, which say which keys each query may attend to (``True``); they combine with ``&``, ``|`` and ``~``."""
 
+from regard.lazy_names import public_names
 from regard.masks.appended import AppendedMask
 from regard.masks.content import Documents, Lengths, documents, lengths
 from regard.masks.explicit import Keep, Where, as_mask, ignore, keep, where
@@ -34,3 +35,5 @@ __all__ = [
     "where",
     "window",
 ]
+
+__dir__ = public_names(__name__)

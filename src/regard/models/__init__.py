@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from regard.lazy_names import lazy_names
 
 if TYPE_CHECKING:
+    from regard.models import search, speech, vision
     from regard.models.bahdanau_decoder import BahdanauDecoder
     from regard.models.checkpoint import load_model, load_weights, save_model, save_weights
     from regard.models.chunked_loss import vocabulary_loss
@@ -105,6 +106,9 @@ __all__ = [
     "sample",
     "save_model",
     "save_weights",
+    "search",
+    "speech",
+    "vision",
     "vocabulary_loss",
 ]
 

@@ -13,10 +13,11 @@ from torch.nn import functional as F
 
 from regard.errors import ArgumentError
 from regard.models.chunked_loss import CHUNK_ELEMENTS
+from regard.module_calls import Module
 from regard.nn.recomputation import recomputed
 
 
-class CopyGate(nn.Module):
+class CopyGate(Module):
     """The probability of generating a word from the vocabulary instead of copying one, as a logit.
 
         p_gen = σ(w_h · h*_t + w_s · s_t + w_x · x_t + b)

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from regard.errors import ArgumentError, UnknownNameError
 from regard.models.recurrence import CELLS, initialize_forget_bias, run_sequences
+from regard.module_calls import Module
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class Encoded:
         return Encoded(self.annotations[index], self.lengths[index], summary)
 
 
-class RecurrentEncoder(nn.Module):
+class RecurrentEncoder(Module):
     """An embedding and a bidirectional LSTM or GRU.
 
     Each annotation is the forward and the backward state of the top layer at that token, concatenated

@@ -3,9 +3,10 @@
 from typing import NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from regard.errors import UnknownNameError
+from regard.module_calls import Module
 
 ESTIMATORS = ("reinforce", "straight_through")
 
@@ -24,7 +25,7 @@ class Choice(NamedTuple):
     entropy: Tensor
 
 
-class HardChoice(nn.Module):
+class HardChoice(Module):
     """Chooses one annotation: in training, a sample from the soft weights; otherwise, the one with the largest weight.
 
     Args:
@@ -59,7 +60,7 @@ class HardChoice(nn.Module):
         return Choice(chosen, log_probability, -(weights * logs).sum(-1))
 
 
-class ReinforceBaseline(nn.Module):
+class ReinforceBaseline(Module):
     """The baseline of REINFORCE: a moving average of the log-probability of a token.
 
     ``b ← decay · b + (1 − decay) · mean log p(y)``. Xu et al. average over sentences (their decay is 0.9).

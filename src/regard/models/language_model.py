@@ -11,6 +11,7 @@ from regard.errors import ArgumentError
 from regard.models.chunked_loss import output_loss
 from regard.models.configs import LanguageModelConfig
 from regard.models.token_input import TokenInput, layer_config
+from regard.module_calls import Module
 from regard.nn import KeyValueCache, TransformerEncoder, TransformerEncoderLayer
 from regard.positions import Learned
 
@@ -30,7 +31,7 @@ class LanguageLoss(NamedTuple):
     nll: Tensor
 
 
-class LanguageModel(nn.Module):
+class LanguageModel(Module):
     """A decoder-only Transformer (Radford et al. 2018, section 3.1).
 
         p(token_1, …, token_n) = Π_t p(token_t | token_1, …, token_(t−1))

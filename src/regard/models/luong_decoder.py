@@ -10,6 +10,7 @@ from regard.errors import ArgumentError, UnknownNameError
 from regard.masks.mask import Mask
 from regard.models.encoders import Encoded
 from regard.models.recurrent_decoder import Decoded, DecoderState, Readout, RecurrentDecoder
+from regard.module_calls import Module
 from regard.nn import Attended, Attention, Memory
 
 SCOPES = ("global", "local-m", "local-p")
@@ -124,7 +125,7 @@ class LuongDecoder(RecurrentDecoder):
         )
 
 
-class PredictedPosition(nn.Module):
+class PredictedPosition(Module):
     """The center of local-p: ``p = length · σ(v · tanh(W h))`` (Luong et al. 2015, eq. 9).
 
     Keys are counted from 0, so that ``p`` lies between 0 and the length.

@@ -8,6 +8,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from regard.errors import ShapeError, UnknownNameError
 from regard.models.padded_recurrence import run_padded
+from regard.module_calls import Module
 from regard.transforms import active_transform, has_data
 
 CELLS = ("lstm", "gru")
@@ -60,7 +61,7 @@ def _dropped(rnn: nn.RNNBase, output: Tensor) -> Tensor:
     return nn.functional.dropout(output, rnn.dropout, rnn.training)
 
 
-class Recurrence(nn.Module):
+class Recurrence(Module):
     """LSTM or GRU layers of a decoder, which run over a whole sequence or step by step.
 
     A decoder with attention runs step by step, because a part of its input (the context) depends on the steps before.

@@ -11,6 +11,7 @@ from regard.errors import ArgumentError, UnknownNameError
 from regard.models.encoders import Encoded
 from regard.models.hard_attention import Choices
 from regard.models.recurrence import Recurrence, State
+from regard.module_calls import Module
 from regard.nn import Memory
 
 READOUTS = ("tanh", "maxout")
@@ -89,7 +90,7 @@ class Step(NamedTuple):
     weights: Tensor | None
 
 
-class Readout(nn.Module):
+class Readout(Module):
     """One hidden layer over several inputs: ``tanh(W [x; y; …] + b)``, or maxout over pairs of such sums.
 
     With state, embedded token and context as inputs and maxout it is the deep output of Bahdanau et al. 2015, A.2.2
@@ -118,7 +119,7 @@ class Readout(nn.Module):
         return torch.maximum(first, second)
 
 
-class RecurrentDecoder(nn.Module, ABC):
+class RecurrentDecoder(Module, ABC):
     """A recurrent network that predicts a sentence token by token.
 
     Args:

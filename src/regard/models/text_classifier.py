@@ -12,7 +12,9 @@ from regard.models.configs import TextClassifierConfig
 from regard.models.encoders import RecurrentEncoder
 from regard.models.token_input import TokenInput, layer_config
 from regard.models.translator import token_embedding
+from regard.module_calls import Module
 from regard.nn import AttentionPooling, TransformerEncoder
+from regard.shapes import Requested
 from regard.transforms import exportable
 
 
@@ -27,10 +29,10 @@ class Classified(NamedTuple):
     """
 
     logits: Tensor
-    weights: Tensor | None
+    weights: Requested[Tensor]
 
 
-class TextClassifier(nn.Module):
+class TextClassifier(Module):
     """Tells the label of a text.
 
     ::

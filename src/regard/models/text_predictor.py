@@ -12,6 +12,8 @@ from regard.models.encoders import Encoded
 from regard.models.hard_attention import Choices
 from regard.models.recurrent_decoder import Step
 from regard.models.search import Hypothesis, MinimumRisk, SearchableDecoder, beam, greedy, minimum_risk
+from regard.module_calls import Module
+from regard.shapes import Requested
 
 
 class TranslatorOutput(NamedTuple):
@@ -25,7 +27,7 @@ class TranslatorOutput(NamedTuple):
     """
 
     readout: Tensor
-    weights: Tensor | None
+    weights: Requested[Tensor]
     choices: Choices | None
     output: nn.Linear
 
@@ -50,7 +52,7 @@ class Loss(NamedTuple):
     tokens: Tensor
 
 
-class TextPredictor(nn.Module, ABC):
+class TextPredictor(Module, ABC):
     """A decoder that predicts a target text from annotations.
 
     It has the methods ``start`` and ``step`` of a `regard.models.search.SearchableDecoder`.

@@ -6,6 +6,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from regard.errors import UnknownNameError
+from regard.module_calls import Module
 from regard.nn.layer_config import RELATIVE_POSITIONS, LayerConfig
 from regard.positions import Learned, Sinusoidal
 
@@ -13,7 +14,7 @@ POSITIONS = ("sinusoidal", "learned", *RELATIVE_POSITIONS)
 """Positions of a Transformer: added to the input (the first two), or part of self-attention."""
 
 
-class TokenInput(nn.Module):
+class TokenInput(Module):
     """Embeds tokens, times ``√dim``, adds positions, and drops out (Vaswani et al. 2017, sections 3.4, 3.5 and 5.4).
 
     Without ``scaled`` embedded tokens are as their weights are (Radford et al. 2019).

@@ -4,7 +4,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TypeVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from regard import masks
 from regard.attention import Attended, Plan, Problem
@@ -15,6 +15,7 @@ from regard.biases import Bias, as_bias
 from regard.errors import ArgumentError, KindError, ShapeError
 from regard.kernels.availability import kernels_awaited
 from regard.masks import Mask
+from regard.module_calls import Module
 from regard.nn.fx_leaf import fx_leaf
 from regard.nn.hidden_keys import visible_annotations, without_hidden
 from regard.nn.memory import Memory
@@ -24,7 +25,7 @@ from regard.shapes import check_floating, upcast
 
 
 @fx_leaf
-class Attention(nn.Module):
+class Attention(Module):
     """Attention with one head and any score.
 
     .. math:: context = \\sum_j normalize_j(score(query, annotation_j)) \\; annotation_j

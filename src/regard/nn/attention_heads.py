@@ -14,13 +14,14 @@ from regard.attention.verbs import BackendName, run
 from regard.biases import AppendedBias, Bias
 from regard.errors import ArgumentError
 from regard.masks import AppendedMask, Mask
+from regard.module_calls import Module
 from regard.normalizers import Normalizer
 from regard.positions import Rotary
 from regard.scores import Score
 from regard.shapes import split_joined
 
 
-class AttentionHeads(nn.MultiheadAttention):
+class AttentionHeads(nn.MultiheadAttention, Module):
     """The parts of a call of `MultiheadAttention`, which runs them one after the other.
 
     The layers of a Transformer run them on packed rows and with cached keys and values.

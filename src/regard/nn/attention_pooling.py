@@ -11,13 +11,14 @@ from regard.attention.execution import autocasts, check_backend
 from regard.attention.problem import check_dropout, validate
 from regard.attention.verbs import BackendName, Normalizing, run
 from regard.errors import ArgumentError, ShapeError, UnknownNameError
+from regard.module_calls import Module
 from regard.nn.fx_leaf import fx_leaf
 from regard.nn.hidden_keys import visible_annotations, without_hidden
 from regard.normalizers import own_normalizer
 from regard.scores import Additive, Score, own_score
 from regard.scores.additive import create_weight
 from regard.scores.names import Scoring
-from regard.shapes import check_floating, size, upcast
+from regard.shapes import Requested, check_floating, size, upcast
 from regard.transforms import exportable
 
 POOLING_SCORES = ("additive", "concat", "cosine", "distance", "dot", "general", "mlp", "scaled_dot")
@@ -34,11 +35,11 @@ class Pooled(NamedTuple):
     """
 
     output: Tensor
-    weights: Tensor | None
+    weights: Requested[Tensor]
 
 
 @fx_leaf
-class AttentionPooling(nn.Module):
+class AttentionPooling(Module):
     """Attention with a learned query for each head, over all annotations of a sequence.
 
     ::

@@ -3,13 +3,14 @@
 import torch
 from torch import Tensor, nn
 
+from regard.module_calls import Module
 from regard.nn.feature_maps import check_feature_map, check_odd, reduced_channels
 from regard.nn.fx_leaf import fx_leaf
 from regard.shapes import whole_number
 
 
 @fx_leaf
-class ChannelGate(nn.Module):
+class ChannelGate(Module):
     """Computes the channel attention of CBAM: one perceptron on the means and on the maxima of all channels.
 
     ::
@@ -57,7 +58,7 @@ class ChannelGate(nn.Module):
 
 
 @fx_leaf
-class SpatialGate(nn.Module):
+class SpatialGate(Module):
     """Computes the spatial attention of CBAM: a convolution on the mean and the maximum over the channels.
 
     ::
@@ -102,7 +103,7 @@ class SpatialGate(nn.Module):
 
 
 @fx_leaf
-class CBAM(nn.Module):
+class CBAM(Module):
     """Applies channel attention, then spatial attention.
 
     ::

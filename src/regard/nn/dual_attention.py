@@ -6,6 +6,7 @@ from torch import Tensor, nn
 from regard.attention import Observed, Readings, attend, observe
 from regard.attention.execution import check_backend
 from regard.attention.verbs import BackendName
+from regard.module_calls import Module
 from regard.nn.batch_norm import BatchNorm2d
 from regard.nn.feature_maps import as_feature_map, as_sequence, check_feature_map, reduced_channels
 from regard.nn.fx_leaf import fx_leaf
@@ -13,7 +14,7 @@ from regard.shapes import upcast, whole_number
 
 
 @fx_leaf
-class PositionAttention(nn.Module):
+class PositionAttention(Module):
     """Lets each position attend to all positions, in memory linear in their number.
 
     ::
@@ -89,7 +90,7 @@ class PositionAttention(nn.Module):
 
 
 @fx_leaf
-class ChannelAttention(nn.Module):
+class ChannelAttention(Module):
     """Lets each channel attend to all channels.
 
     ::
@@ -139,7 +140,7 @@ class ChannelAttention(nn.Module):
 
 
 @fx_leaf
-class DualAttention(nn.Module):
+class DualAttention(Module):
     """Adds the results of position attention and channel attention.
 
     ::

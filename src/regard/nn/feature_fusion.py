@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from regard.errors import ShapeError, UnknownNameError
+from regard.module_calls import Module
 from regard.nn.batch_norm import BatchNorm2d
 from regard.nn.feature_maps import check_feature_map, reduced_channels
 from regard.nn.fx_leaf import fx_leaf
@@ -16,7 +17,7 @@ GLOBAL_NORMS = ("batch", "layer")
 
 
 @fx_leaf
-class MSCAM(nn.Module):
+class MSCAM(Module):
     """Scales a feature map by multi-scale channel attention.
 
     ::
@@ -82,7 +83,7 @@ class MSCAM(nn.Module):
 
 
 @fx_leaf
-class AFF(nn.Module):
+class AFF(Module):
     """Fuses two feature maps of one shape by attentional feature fusion.
 
     ::
@@ -125,7 +126,7 @@ class AFF(nn.Module):
 
 
 @fx_leaf
-class IAFF(nn.Module):
+class IAFF(Module):
     """Fuses two feature maps by iterative attentional feature fusion: a first fusion determines the gate of the second.
 
     ::

@@ -19,7 +19,7 @@ from regard.normalizers import own_normalizer
 from regard.ownership import own_copy
 from regard.positions import Rotary
 from regard.scores import own_score
-from regard.shapes import SIZE_LIMIT, check_factory, flag, size
+from regard.shapes import SIZE_LIMIT, Requested, check_factory, flag, size
 
 
 class PackedAttention(Protocol):
@@ -202,7 +202,7 @@ class MultiheadAttention(AttentionHeads):
         mask: Mask | Tensor | None = None,
         bias: Bias | Tensor | None = None,
         packed: PackedAttention | None = None,
-    ) -> tuple[Tensor, Tensor | None]:
+    ) -> tuple[Tensor, Requested[Tensor]]:
         """Attends with every head.
 
         Args:

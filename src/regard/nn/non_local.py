@@ -10,6 +10,7 @@ from regard.attention import Observed, Readings, attend, observe
 from regard.attention.execution import check_backend
 from regard.attention.verbs import BackendName
 from regard.errors import ArgumentError
+from regard.module_calls import Module
 from regard.nn.feature_maps import as_feature_map, as_sequence, check_feature_map, reduced_channels
 from regard.nn.fx_leaf import fx_leaf
 from regard.shapes import flag, known_name, upcast, whole_number
@@ -20,7 +21,7 @@ PAIRWISE = ("embedded_gaussian", "gaussian", "dot", "concatenation")
 
 
 @fx_leaf
-class NonLocal(nn.Module):
+class NonLocal(Module):
     """Adds to each position of a feature map a weighted mean of all positions.
 
     ::

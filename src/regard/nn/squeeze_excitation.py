@@ -2,13 +2,14 @@
 
 from torch import Tensor, nn
 
+from regard.module_calls import Module
 from regard.nn.feature_maps import check_feature_map, reduced_channels
 from regard.nn.fx_leaf import fx_leaf
 from regard.shapes import flag
 
 
 @fx_leaf
-class SqueezeExcitation(nn.Module):
+class SqueezeExcitation(Module):
     """Scales the channels of a feature map by squeeze-and-excitation.
 
     ::

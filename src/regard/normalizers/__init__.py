@@ -13,6 +13,7 @@ a function of scores                               anything
 Each can be passed to `regard.attend` or called as a function: ``normalizers.sparsemax(scores, dim=-1)``.
 """
 
+from regard.lazy_names import public_names
 from regard.normalizers.custom import Custom
 from regard.normalizers.elementwise import Sigmoid, sigmoid
 from regard.normalizers.entmax import Entmax, Sparsemax, entmax, sparsemax
@@ -42,3 +43,5 @@ __all__ = [
     "as_normalizer",
     "own_normalizer",
 ]
+
+__dir__ = public_names(__name__)

@@ -13,10 +13,11 @@ from contextlib import contextmanager
 from typing import Any, Literal, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from regard.axes import Float
 from regard.errors import ShapeError
+from regard.module_calls import Module
 from regard.normalizers.parameter import along_heads, set_parameter
 from regard.shapes import Grid, check_floating, upcast
 from regard.summaries import parameter_summary
@@ -60,7 +61,7 @@ class RowPrimitive(NamedTuple):
     sigma: float | Tensor | None = None
 
 
-class Normalizer(nn.Module, ABC):
+class Normalizer(Module, ABC):
     """Turns scores into weights, row by row.
 
     Infinite and NaN scores have the same effect, however the weights are computed (contracts 2 and 10):

@@ -3,6 +3,7 @@
 The functions import matplotlib when they are called.
 """
 
+from regard.lazy_names import public_names
 from regard.pictures.alignment import alignment, merge
 from regard.pictures.calculation import Panel, calculation
 from regard.pictures.confusion import confusion_matrix
@@ -37,3 +38,5 @@ __all__ = [
     "save",
     "MissingGlyphWarning",
 ]
+
+__dir__ = public_names(__name__)

@@ -4,6 +4,7 @@ The biases of `regard.biases` that depend on positions can be imported from here
 """
 
 from regard.biases import Alibi, Bias, RelativeBias, RelativePosition, TensorBias, alibi, as_bias
+from regard.lazy_names import public_names
 from regard.positions.learned import Learned
 from regard.positions.rotary import Rotary
 from regard.positions.sinusoidal import Sinusoidal
@@ -20,3 +21,5 @@ __all__ = [
     "alibi",
     "as_bias",
 ]
+
+__dir__ = public_names(__name__)

@@ -4,11 +4,12 @@ import torch
 from torch import Tensor, nn
 
 from regard.errors import ArgumentError
+from regard.module_calls import Module
 from regard.positions.index import check_features, position_index
 from regard.shapes import whole_number
 
 
-class Learned(nn.Module):
+class Learned(Module):
     """Adds a learned vector for each position.
 
         output[pos] = input[pos] + weight[pos]

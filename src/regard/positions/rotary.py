@@ -1,15 +1,16 @@
 """Rotary positions, which rotate queries and keys by angles proportional to their position."""
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from regard.errors import ArgumentError
+from regard.module_calls import Module
 from regard.positions.index import check_features
 from regard.positions.sinusoidal import Sinusoidal
 from regard.shapes import flag, upcast, whole_number
 
 
-class Rotary(nn.Module):
+class Rotary(Module):
     """Rotates pairs of features by ``position · θ_i``, so that an inner product depends on relative position only.
 
         (a, b) at position m  →  (a cos mθ_i − b sin mθ_i,  a sin mθ_i + b cos mθ_i),    θ_i = base^(−2i / dim)

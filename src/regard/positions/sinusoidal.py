@@ -1,13 +1,14 @@
 """Sinusoidal positions: a fixed table of waves, which is added to the input."""
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from regard.module_calls import Module
 from regard.positions.index import check_features, position_index
 from regard.shapes import positive_number, whole_number
 
 
-class Sinusoidal(nn.Module):
+class Sinusoidal(Module):
     """Adds sines and cosines of decreasing frequency, from which a model can learn positions and distances.
 
         PE(pos, 2i)     = sin(pos / base^(2i / dim))

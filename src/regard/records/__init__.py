@@ -1,5 +1,6 @@
 """Plain data that viewers, pages and pictures show: numpy arrays and labels, no tensors of a model, no drawing."""
 
+from regard.lazy_names import public_names
 from regard.records.attention_record import AttentionRecord, DenseTiles, TileSource, bin_edges
 from regard.records.axis import Axis, FrameAxis, GridAxis, TokenAxis, join_pieces, word_ranges
 from regard.records.document import Document, StepsRecord
@@ -18,3 +19,5 @@ __all__ = [
     "word_ranges",
     "join_pieces",
 ]
+
+__dir__ = public_names(__name__)

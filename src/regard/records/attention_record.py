@@ -6,7 +6,7 @@ A `TileSource` stands for weights that are not stored as one matrix: it computes
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, Protocol, get_args
+from typing import Any, Literal, Protocol, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -117,7 +117,7 @@ class AttentionRecord:
     kind: Kind | str
     queries: Axis
     keys: Axis
-    weights: NDArray[np.float32] | None
+    weights: NDArray[np.float32] | Any
     visible: NDArray[np.bool_] | None = None
     source: TileSource | None = None
 

@@ -1,5 +1,6 @@
 """Scores, which compare queries with keys."""
 
+from regard.lazy_names import public_names
 from regard.scores.additive import Additive, ReluSum, TanhSum
 from regard.scores.custom import Custom, Pairwise
 from regard.scores.distance import Distance
@@ -36,3 +37,5 @@ __all__ = [
     "TanhSum",
     "Pairwise",
 ]
+
+__dir__ = public_names(__name__)

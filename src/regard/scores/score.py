@@ -13,9 +13,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from regard.axes import Float
+from regard.module_calls import Module
 from regard.shapes import Grid, check_same_dim
 from regard.summaries import record_summary
 
@@ -72,7 +73,7 @@ class Prepared:
         return replace(self, modifiers=(*self.modifiers, modifier))
 
 
-class Score(nn.Module, ABC):
+class Score(Module, ABC):
     """Compares queries with keys. Subclasses define `prepare` and, if they have projections, the methods for these."""
 
     def check(self, query: Tensor, key: Tensor) -> None:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from regard.data.text.tokenizers import Tokenizer
     from regard.explanations.model_attention import ModelAttention
+    from regard.shapes import Requested
     from regard.training.task import Prediction
 
 DECIDING_COLUMN = "deciding"
@@ -79,7 +80,7 @@ class Classification(LabelPrediction):
     probabilities: dict[str, float]
     words: list[str]
     spans: list[range]
-    weights: Tensor | None
+    weights: Requested[Tensor]
     cut: bool = False
 
     @property

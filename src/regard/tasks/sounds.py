@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from regard.explanations.model_attention import ModelAttention
+    from regard.shapes import Requested
     from regard.training.task import Prediction
 
 
@@ -83,7 +84,7 @@ class SoundLabel(LabelPrediction):
     sound: HeardSound
     label: str
     probabilities: dict[str, float]
-    weights: Tensor | None
+    weights: Requested[Tensor]
 
     @property
     def text(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]

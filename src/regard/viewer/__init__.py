@@ -9,9 +9,12 @@
     View(document, view="heads", layer=3).save("heads.svg")
 """
 
+from regard.lazy_names import public_names
 from regard.viewer.html_file import module_path
 from regard.viewer.overview import tile_payload
 from regard.viewer.payload import payload
 from regard.viewer.view import View, steps_record
 
 __all__ = ["View", "payload", "tile_payload", "module_path", "steps_record"]
+
+__dir__ = public_names(__name__)

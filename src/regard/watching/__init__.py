@@ -20,6 +20,7 @@ contributions to logits (`contributions`); from many texts the statistics of eac
 regard an attention implementation of the models of transformers.
 """
 
+from regard.lazy_names import public_names
 from regard.watching.ablation import ablate
 from regard.watching.attention_call import AttentionCall
 from regard.watching.contributions import logit_contributions
@@ -47,3 +48,5 @@ __all__ = [
     "rollout",
     "survey",
 ]
+
+__dir__ = public_names(__name__)

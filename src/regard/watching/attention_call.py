@@ -9,7 +9,7 @@ from torch import Tensor
 from regard.errors import ArgumentError
 from regard.masks import Mask
 from regard.records import TileSource
-from regard.shapes import Grid
+from regard.shapes import Grid, Requested
 from regard.summaries import record_html, record_summary
 from regard.watching.intercepted import READ
 
@@ -91,22 +91,22 @@ class AttentionCall:
     has_sink: bool = False
     dropout: float = 0.0
     reach: int | None = None
-    lse: Tensor | None = None
-    entropy: Tensor | None = None
-    peak: Tensor | None = None
-    top_weights: Tensor | None = None
-    top_indices: Tensor | None = None
-    received: Tensor | None = None
-    distance: Tensor | None = None
-    pooled_mean: Tensor | None = None
-    pooled_max: Tensor | None = None
-    rows: Tensor | None = None
-    tile: Tensor | None = None
-    weights: Tensor | None = None
-    shares: Tensor | None = None
-    value_norms: Tensor | None = None
-    head_output: Tensor | None = None
-    tiles: tuple[TileSource, ...] | None = None
+    lse: Requested[Tensor] = None
+    entropy: Requested[Tensor] = None
+    peak: Requested[Tensor] = None
+    top_weights: Requested[Tensor] = None
+    top_indices: Requested[Tensor] = None
+    received: Requested[Tensor] = None
+    distance: Requested[Tensor] = None
+    pooled_mean: Requested[Tensor] = None
+    pooled_max: Requested[Tensor] = None
+    rows: Requested[Tensor] = None
+    tile: Requested[Tensor] = None
+    weights: Requested[Tensor] = None
+    shares: Requested[Tensor] = None
+    value_norms: Requested[Tensor] = None
+    head_output: Requested[Tensor] = None
+    tiles: Requested[tuple[TileSource, ...]] = None
     visible_mask: Mask | None = None
     """The pairs that the call could see, if weights or tiles were requested; None: all."""
 

@@ -4,6 +4,7 @@ All sentences of a batch, and all their hypotheses, are rows of one tensor; a fi
 A search runs on any decoder with the methods of `SearchableDecoder`.
 """
 
+from regard.lazy_names import public_names
 from regard.models.search.beam_search import beam
 from regard.models.search.decoder_protocol import Hypothesis, SearchableDecoder, SearchState
 from regard.models.search.greedy_and_sampling import greedy, sample
@@ -23,3 +24,5 @@ __all__ = [
     "replace_unknown",
     "sample",
 ]
+
+__dir__ = public_names(__name__)

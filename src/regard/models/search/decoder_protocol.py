@@ -9,6 +9,7 @@ from torch import Tensor
 
 from regard.errors import ArgumentError
 from regard.models.encoders import Encoded
+from regard.shapes import Requested
 
 
 class SearchState(Protocol):
@@ -59,7 +60,7 @@ class Hypothesis:
     tokens: list[int]
     score: float
     log_probability: float
-    weights: Tensor | None
+    weights: Requested[Tensor]
 
 
 @dataclass(frozen=True)

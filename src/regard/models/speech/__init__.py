@@ -1,4 +1,16 @@
 """Models that listen: encoders of sounds, transcribers, and a classifier of sounds.
 
-Nothing is imported here: each module brings what it needs.
+Each module is imported when it is first used (`regard.lazy_names`).
 """
+
+from typing import TYPE_CHECKING
+
+from regard.lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from regard.models.speech import configs, ctc, encoders, location_decoder, sound_classifier, transcriber
+
+__all__ = ["configs", "ctc", "encoders", "location_decoder", "sound_classifier", "transcriber"]
+
+if not TYPE_CHECKING:  # so that type checkers report names that do not exist
+    __getattr__, __dir__ = lazy_names(__name__, {})

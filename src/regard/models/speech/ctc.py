@@ -5,9 +5,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from regard.models.encoders import Encoded
+from regard.module_calls import Module
 
 
-class AlignmentHead(nn.Module):
+class AlignmentHead(Module):
     """A linear layer that tells a token, or none, from each annotation (Graves et al. 2006).
 
     ::

@@ -12,6 +12,7 @@ from regard.models.recurrence import CELLS, initialize_forget_bias, run_sequence
 from regard.models.speech.configs import SpeechEncoderConfig
 from regard.models.speech.feature_input import FeatureInput, SpecAugment, present_frames
 from regard.models.token_input import layer_config
+from regard.module_calls import Module
 from regard.nn import TransformerEncoder
 from regard.positions import Sinusoidal
 
@@ -28,7 +29,7 @@ class Frames(NamedTuple):
     lengths: Tensor
 
 
-class HalvingConvolution(nn.Module):
+class HalvingConvolution(Module):
     """A convolution over time and features that halves both, with layer normalization and ReLU.
 
     The kernel has 4 × 4 cells and a stride of 2, so output t is centred between the inputs 2t and 2t + 1, which are
@@ -65,7 +66,7 @@ class HalvingConvolution(nn.Module):
         return halved.masked_fill(~present, 0.0), lengths
 
 
-class BidirectionalLayer(nn.Module):
+class BidirectionalLayer(Module):
     """One bidirectional LSTM or GRU layer over rows of different lengths; halving, it is a layer of a pyramid.
 
     ::
@@ -103,7 +104,7 @@ class BidirectionalLayer(nn.Module):
         return Frames(outputs, lengths), tuple(torch.cat(tensor.unbind(0), dim=-1) for tensor in last)
 
 
-class SpeechEncoder(nn.Module):
+class SpeechEncoder(Module):
     """Features of sounds → annotations, each of `SpeechEncoderConfig.reduction` frames.
 
     Convolutions, then bidirectional layers of which the last ones form a pyramid, or a Transformer. Padding has no

@@ -3,9 +3,10 @@
 from collections.abc import Iterable
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from regard.errors import ArgumentError, UnknownNameError
+from regard.module_calls import Module
 
 NORMALIZATIONS = ("utterance", "corpus", "none")
 
@@ -13,7 +14,7 @@ _LEAST_DEVIATION = 1e-3
 """A feature that varies less is divided by this: the features of silence are not blown up."""
 
 
-class FeatureInput(nn.Module):
+class FeatureInput(Module):
     """Normalized features with their derivatives in time, and masks over time and features while training.
 
     Args:
@@ -142,7 +143,7 @@ def normalized(channels: Tensor, lengths: Tensor) -> Tensor:
     return centred / deviation
 
 
-class SpecAugment(nn.Module):
+class SpecAugment(Module):
     """Masks blocks of time and blocks of features with 0, the mean of normalized features.
 
     Park et al. 2019, "SpecAugment", section 2, without time warping. Each utterance has its own masks: of time, from

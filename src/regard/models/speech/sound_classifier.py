@@ -7,10 +7,11 @@ from torch import Tensor, nn
 from regard.models.speech.configs import SoundClassifierConfig
 from regard.models.speech.encoders import SpeechEncoder
 from regard.models.text_classifier import Classified, pool
+from regard.module_calls import Module
 from regard.nn import AttentionPooling
 
 
-class SoundClassifier(nn.Module):
+class SoundClassifier(Module):
     """Tells the label of a sound.
 
     ::

@@ -9,10 +9,11 @@ from torch import Tensor, nn
 
 from regard.errors import ArgumentError, DataError, MissingPartError, UnknownNameError
 from regard.models.vision.configs import backbone_name
+from regard.module_calls import Module
 from regard.regular_file import LARGEST_DATA, require_regular
 
 
-class Backbone(nn.Module):
+class Backbone(Module):
     """Computes the last feature map of a network of another package, before its pooling.
 
     Weights are random; `load` reads them from a file. In a network with 3 × 3 windows and stride 2, annotations are up

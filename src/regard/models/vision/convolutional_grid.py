@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from torch import Tensor, nn
 
 from regard.errors import ArgumentError, ShapeError, UnknownNameError
+from regard.module_calls import Module
 from regard.nn import CBAM, BatchNorm2d, SqueezeExcitation
 
 WEIGHINGS = ("none", "se", "cbam")
@@ -13,7 +14,7 @@ Channels = Callable[[int], nn.Module]
 """Creates a module, from a number of channels, that weighs a map ``[batch, channels, height, width]``."""
 
 
-class ConvolutionalGrid(nn.Module):
+class ConvolutionalGrid(Module):
     """Encodes patches by stages of residual blocks, and halves the grid between two stages.
 
     ::
@@ -69,7 +70,7 @@ class ConvolutionalGrid(nn.Module):
         return self.stages(images)
 
 
-class ResidualBlock(nn.Module):
+class ResidualBlock(Module):
     """Adds the output of two convolutions to their input (He et al. 2016, figure 2).
 
     Args:

@@ -11,9 +11,10 @@ from regard.models.vision.backbones import Backbone
 from regard.models.vision.configs import GridConfig
 from regard.models.vision.convolutional_grid import ConvolutionalGrid, weighing
 from regard.models.vision.pixels import PixelInput
+from regard.module_calls import Module
 
 
-class GridEncoder(nn.Module):
+class GridEncoder(Module):
     """Turns images into annotations, one for each cell of a grid, in row-major order.
 
     The summary of an image is the mean of its annotations (Xu et al. 2015, §3.1.2).

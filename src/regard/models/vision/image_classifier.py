@@ -10,7 +10,9 @@ from regard.errors import ShapeError
 from regard.models.vision.configs import ImageClassifierConfig
 from regard.models.vision.grid_encoder import GridEncoder
 from regard.models.vision.pixels import PixelInput
+from regard.module_calls import Module
 from regard.nn import AttentionPooling, LayerConfig, TransformerEncoder
+from regard.shapes import Requested
 from regard.transforms import exportable
 
 
@@ -24,10 +26,10 @@ class ClassifiedImages(NamedTuple):
     """
 
     logits: Tensor
-    weights: Tensor | None
+    weights: Requested[Tensor]
 
 
-class VisionTransformer(nn.Module):
+class VisionTransformer(Module):
     """Encodes patches as tokens of a Transformer (Dosovitskiy et al. 2021, section 3.1, eq. 1 to 4).
 
     ::
@@ -75,7 +77,7 @@ class VisionTransformer(nn.Module):
         return self.encoder(self.dropout(tokens + self.position))
 
 
-class ImageClassifier(nn.Module):
+class ImageClassifier(Module):
     """Predicts the label of an image.
 
     Args:

@@ -1,9 +1,10 @@
 """Pixels as the input of a network."""
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from regard.errors import KindError, ShapeError
+from regard.module_calls import Module
 
 MEAN = (0.485, 0.456, 0.406)
 DEVIATION = (0.229, 0.224, 0.225)
@@ -11,7 +12,7 @@ DEVIATION = (0.229, 0.224, 0.225)
 that are normalized by them."""
 
 
-class PixelInput(nn.Module):
+class PixelInput(Module):
     """Normalizes the bytes of an image: ``(pixels / 255 − mean) / deviation`` for each color."""
 
     mean: Tensor

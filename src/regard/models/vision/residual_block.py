@@ -5,13 +5,14 @@ from typing import Literal
 from torch import Tensor, nn
 
 from regard.errors import UnknownNameError
+from regard.module_calls import Module
 from regard.nn import CBAM, BatchNorm2d, SqueezeExcitation
 
 Gate = Literal["none", "se", "cbam"]
 GATES = ("none", "se", "cbam")
 
 
-class ResidualBlock(nn.Module):
+class ResidualBlock(Module):
     """Computes ``ReLU(x + gate(B(conv(ReLU(B(conv(x)))))))`` with 3 × 3 convolutions and batch normalization B.
 
     He et al. 2016, "Deep Residual Learning for Image Recognition", figure 2; the gate comes before the sum, as in

@@ -9,12 +9,13 @@ from regard.errors import ArgumentError
 from regard.models.vision.configs import SegmenterConfig
 from regard.models.vision.pixels import DEVIATION, MEAN
 from regard.models.vision.residual_block import ResidualBlock
+from regard.module_calls import Module
 from regard.nn import AFF, IAFF, BatchNorm2d, DualAttention, NonLocal
 from regard.nn.feature_maps import check_feature_map
 from regard.portable import is_portable
 
 
-class Segmenter(nn.Module):
+class Segmenter(Module):
     """Predicts the classes of pixels, by an encoder that halves the image several times and a decoder that doubles it.
 
     ::

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from regard.explanations.model_attention import ModelAttention
     from regard.models.language_model import LanguageModel
     from regard.records import TokenAxis
+    from regard.shapes import Requested
 
 MOST_TOKENS = 10_000_000
 """Largest number of tokens of a continuation."""
@@ -276,7 +277,7 @@ class Continuation(Prediction):
     ids: tuple[int, ...] = field(repr=False)
     layer: int | None = None
     tokens: tuple[str, ...] = field(default=(), repr=False)
-    weights: Tensor | None = field(default=None, repr=False)
+    weights: Requested[Tensor] = field(default=None, repr=False)
     unknown: tuple[str, ...] = ()
 
     def texts(self) -> tuple[tuple[str, str], ...]:

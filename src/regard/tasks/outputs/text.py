@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from regard.models.search import Hypothesis
     from regard.models.text_predictor import TextPredictor
     from regard.records import Axis, TokenAxis
+    from regard.shapes import Requested
     from regard.training.run_folder import RunFolder
 
 
@@ -394,7 +395,7 @@ class TextPrediction(Prediction):
     target_tokens: list[str] = field(default_factory=list)
     source_words: list[range] = field(default_factory=list)
     target_words: list[range] = field(default_factory=list)
-    weights: Tensor | None = None
+    weights: Requested[Tensor] = None
     merge_words: bool = False
     target_ids: tuple[int, ...] = field(default=(), repr=False)
 
