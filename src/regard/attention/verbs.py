@@ -1,6 +1,5 @@
 """The verbs `attend`, `observe` and `plan`, and `attend_with_weights` for models that use the weights."""
 
-from collections.abc import Callable
 from functools import partial
 
 from torch import Tensor
@@ -15,14 +14,12 @@ from regard.attention.result import Attended
 from regard.attention.shortcut import attend_shortly
 from regard.biases import Bias
 from regard.masks.mask import Mask
-from regard.normalizers.normalizer import Normalizer
+from regard.normalizers import Normalizing
 from regard.scores import Scoring
 from regard.transforms import is_traced
 
 BackendName = str
 """``auto``, or the name of a backend: ``reference``, ``tiled``, ``sdpa``, ``cpu``, or one that was registered."""
-
-Normalizing = str | Normalizer | Callable[[Tensor], Tensor]
 
 
 def attend(

@@ -4,7 +4,7 @@ import ast
 import math
 import operator
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -63,7 +63,7 @@ def make_score(
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             max_keys = keys if name == "location" else None
-            score = scores.create(name, query_dim, key_dim, max_keys=max_keys).double()
+            score = scores.create(cast(Any, name), query_dim, key_dim, max_keys=max_keys).double()
         for parameter in score.parameters():
             # All seeded values have two decimals, so that the user can calculate with them.
             parameter.data.mul_(100).round_().div_(100)

@@ -4,13 +4,16 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from cyclopts import Parameter
 
 from regard.errors import BackendError, DataError
 
-NORMALIZERS = ("softmax", "sparsemax", "entmax15")
+if TYPE_CHECKING:
+    from regard.normalizers import NormalizerName
+
+NORMALIZERS: "tuple[NormalizerName, ...]" = ("softmax", "sparsemax", "entmax15")
 """The normalizers for which kernels are compiled in advance, with both primitives."""
 
 SECONDS_OF_STEP = 5.0
@@ -162,13 +165,13 @@ def problems(dtype: Precision) -> Iterator[tuple[str, Callable[[], None]]]:
     def score_of(additive: bool) -> Score:
         return regard.scores.Additive(torch.ones(dim, dtype=kind).requires_grad_()) if additive else ScaledDot()
 
-    def attend(additive: bool, normalizer: str) -> None:
+    def attend(additive: bool, normalizer: "NormalizerName") -> None:
         score = score_of(additive)
         for mask in (None, regard.masks.window(2, 1)):
             output = regard.attend(*inputs(), score=score, normalizer=normalizer, mask=mask, backend="cpu")
             output.sum().backward()
 
-    def observe(additive: bool, normalizer: str) -> None:
+    def observe(additive: bool, normalizer: "NormalizerName") -> None:
         read = regard.Readings(entropy=True, peak=True, top_k=2, received=True, distance=True, weights=True)
         score = score_of(additive)
         regard.observe(*inputs(), read=read, score=score, normalizer=normalizer, backend="cpu")
@@ -176,7 +179,7 @@ def problems(dtype: Precision) -> Iterator[tuple[str, Callable[[], None]]]:
         many = [torch.ones(1, heads, 17, dim, dtype=kind)] * 3
         regard.observe(*many, read=regard.Readings(entropy=True), score=score, normalizer=normalizer, backend="cpu")
 
-    def look(additive: bool, normalizer: str) -> None:
+    def look(additive: bool, normalizer: "NormalizerName") -> None:
         layer = regard.nn.Attention(normalizer=normalizer)
         if additive:
             layer = regard.nn.Attention.create("additive", dim, dim, dim, normalizer=normalizer)

@@ -2,7 +2,7 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, cast
 
 from cyclopts import Parameter
 
@@ -58,7 +58,7 @@ def command(
         trained = registry.of_run(folder).load(folder)
         source = Path(folder.path.name if is_hub_address(run) else run).absolute()
         target = source.with_name(f"{source.name}-{to}") if output is None else output
-        exported = trained.export(to, _short(target), overwrite=overwrite, int8=int8, report=report)
+        exported = trained.export(cast(Any, to), _short(target), overwrite=overwrite, int8=int8, report=report)
     print("\n".join(exported.lines))
     width = max(map(len, exported.files))
     for name in exported.files:

@@ -2,7 +2,7 @@
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 from cyclopts import Parameter
 
@@ -89,7 +89,7 @@ def command(
     document = _with_steps(reading, index, head or 0) if steps else reading.document
     with options_named({"view": "--view", "theme": "--theme", "path": "--output"}):
         first = shown_view or ("steps" if steps else reading.view if attention is None else None)
-        View(document, view=first, theme=theme, layer=index, head=head).save(output)
+        View(document, view=cast(Any, first), theme=cast(Any, theme), layer=index, head=head).save(output)
     answer = reading.answer
     if answer.text:
         print(answer.text)

@@ -8,11 +8,12 @@ from torch import Tensor
 from regard.attention.backends.reference import mix, weigh, whole
 from regard.attention.execution import choose, execute, full_precision
 from regard.attention.problem import Problem, validate
-from regard.attention.verbs import BackendName, Normalizing
+from regard.attention.verbs import BackendName
 from regard.biases import Bias
 from regard.errors import BackendError
 from regard.explanations.explanation import Explanation
 from regard.masks import Mask
+from regard.normalizers import Normalizing
 from regard.scores import Scoring
 from regard.transforms import has_data, is_finite
 

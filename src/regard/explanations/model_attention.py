@@ -13,6 +13,7 @@ from regard.errors import ArgumentError
 from regard.explanations.explain import explain_problem
 from regard.explanations.explanation import Explanation
 from regard.records import AttentionRecord, Axis, StepsRecord
+from regard.records.attention_record import Kind
 from regard.records.document import ORDER
 
 
@@ -33,7 +34,7 @@ class ModelAttention:
 
     name: str
     layer: int
-    kind: str
+    kind: Kind
     queries: Axis
     keys: Axis
     calls: Sequence[RecordedCall]

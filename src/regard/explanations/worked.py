@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from regard.attention.verbs import Normalizing
 from regard.errors import ArgumentError, ShapeError, UnknownNameError
 from regard.explanations.explain import explain
 from regard.explanations.explanation import STEPS, Explanation
 from regard.explanations.matrix_texts import html_tables
 from regard.explanations.step import Step, json_numbers, json_text, step_figure
 from regard.masks.mask import Mask
+from regard.normalizers import Normalizing
 from regard.scores import Scoring, as_score
 from regard.shapes import whole_number
 

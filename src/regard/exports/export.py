@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 from torch import nn
 
@@ -16,7 +16,8 @@ from regard.data.text.tokenizers import PieceTokenizer
 from regard.errors import ArgumentError, RegardError, RunError, UnknownNameError
 from regard.regular_file import LARGEST_TEXT, path_inside, read_bytes, read_text
 
-FORMATS = ("onnx", "torch", "hf")
+Format = Literal["onnx", "torch", "hf"]
+FORMATS = get_args(Format)
 
 INDEX = "export.json"
 """The file that says what is in the folder."""
@@ -63,7 +64,7 @@ class Exported:
 
 def export(
     run: Exportable,
-    to: str,
+    to: Format,
     folder: str | Path,
     *,
     overwrite: bool = False,

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from regard.errors import UnknownNameError
 from regard.module_calls import Module
-from regard.nn.layer_config import RELATIVE_POSITIONS, LayerConfig
+from regard.nn.layer_config import RELATIVE_POSITIONS, LayerConfig, RelativePositionName
 from regard.positions import Learned, Sinusoidal
 
 POSITIONS = ("sinusoidal", "learned", *RELATIVE_POSITIONS)
@@ -47,9 +47,9 @@ class TokenInput(Module):
         return self.dropout(embedded if self.position is None else self.position(embedded, offset))
 
 
-def relative_position(position: str) -> str:
+def relative_position(position: str) -> RelativePositionName:
     """The part of a name of `POSITIONS` that belongs to self-attention, for a `regard.nn.LayerConfig`."""
-    return position if position in RELATIVE_POSITIONS else "none"
+    return next((name for name in RELATIVE_POSITIONS if name == position), "none")
 
 
 def layer_config(config: Any, **options: Any) -> LayerConfig:

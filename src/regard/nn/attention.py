@@ -10,7 +10,7 @@ from regard import masks
 from regard.attention import Attended, Plan, Problem
 from regard.attention.execution import BACKENDS, check_backend, make_plan
 from regard.attention.problem import CachedMemory, check_dropout
-from regard.attention.verbs import BackendName, Normalizing, run
+from regard.attention.verbs import BackendName, run
 from regard.biases import Bias, as_bias
 from regard.errors import ArgumentError, KindError, ShapeError
 from regard.kernels.availability import kernels_awaited
@@ -19,8 +19,8 @@ from regard.module_calls import Module
 from regard.nn.fx_leaf import fx_leaf
 from regard.nn.hidden_keys import visible_annotations, without_hidden
 from regard.nn.memory import Memory
-from regard.normalizers import as_normalizer, own_normalizer
-from regard.scores import LocationAware, Scoring, create, own_score
+from regard.normalizers import Normalizing, as_normalizer, own_normalizer
+from regard.scores import AnyScoreName, LocationAware, Scoring, create, own_score
 from regard.shapes import check_floating, upcast
 
 
@@ -62,7 +62,7 @@ class Attention(Module):
     @classmethod
     def create(
         cls,
-        score: str,
+        score: AnyScoreName,
         query_dim: int,
         key_dim: int,
         dim: int | None = None,

@@ -1,7 +1,7 @@
 """Attention pooling: annotations of any number as one vector, by attention with a learned query."""
 
 import math
-from typing import NamedTuple
+from typing import NamedTuple, cast, get_args
 
 import torch
 from torch import Tensor, nn
@@ -9,19 +9,19 @@ from torch import Tensor, nn
 from regard import masks, scores
 from regard.attention.execution import autocasts, check_backend
 from regard.attention.problem import check_dropout, validate
-from regard.attention.verbs import BackendName, Normalizing, run
+from regard.attention.verbs import BackendName, run
 from regard.errors import ArgumentError, ShapeError, UnknownNameError
 from regard.module_calls import Module
 from regard.nn.fx_leaf import fx_leaf
 from regard.nn.hidden_keys import visible_annotations, without_hidden
-from regard.normalizers import own_normalizer
+from regard.normalizers import Normalizing, own_normalizer
 from regard.scores import Additive, Score, own_score
 from regard.scores.additive import create_weight
-from regard.scores.names import Scoring
+from regard.scores.names import ContentScoreName, Scoring
 from regard.shapes import Requested, check_floating, size, upcast
 from regard.transforms import exportable
 
-POOLING_SCORES = ("additive", "concat", "cosine", "distance", "dot", "general", "mlp", "scaled_dot")
+POOLING_SCORES = get_args(ContentScoreName)
 """Names of scores that `AttentionPooling` creates; location scores need a query that moves."""
 
 
@@ -74,7 +74,7 @@ class AttentionPooling(Module):
         dim: int,
         heads: int = 1,
         *,
-        score: Scoring = "additive",
+        score: Scoring | ContentScoreName = "additive",
         score_dim: int | None = None,
         normalizer: Normalizing = "softmax",
         dropout: float = 0.0,
@@ -137,7 +137,7 @@ class AttentionPooling(Module):
         return f"dim={self.dim}, heads={self.heads}"
 
 
-def _score(score: Scoring, dim: int, heads: int, score_dim: int | None) -> Score:
+def _score(score: Scoring | ContentScoreName, dim: int, heads: int, score_dim: int | None) -> Score:
     if not isinstance(score, str):
         if score_dim is not None:
             raise ArgumentError("score_dim is for scores by name; a score object has its own sizes")
@@ -150,4 +150,4 @@ def _score(score: Scoring, dim: int, heads: int, score_dim: int | None) -> Score
         nn.init.xavier_uniform_(projection.weight)
         return Additive(create_weight(units, heads), None, projection)
     per_head = heads if score in ("concat", "cosine", "general") else None
-    return scores.create(score, dim, dim, score_dim, heads=per_head)
+    return scores.create(cast(ContentScoreName, score), dim, dim, score_dim, heads=per_head)

@@ -1,7 +1,7 @@
 """The configuration of Transformer layers: their sizes, and the kind of their attention."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, get_args
 
 from regard import scores
 from regard.attention.execution import check_backend
@@ -10,12 +10,13 @@ from regard.biases import Bias, RelativeBias, RelativePosition, alibi
 from regard.errors import ArgumentError
 from regard.nn.multihead import MultiheadAttention
 from regard.nn.transformer_layers import ACTIVATIONS, TransformerDecoderLayer, TransformerEncoderLayer
-from regard.normalizers import as_normalizer
+from regard.normalizers import NormalizerName, as_normalizer
 from regard.positions import Rotary
 from regard.shapes import flag, known_name, size
 
-RELATIVE_POSITIONS = ("none", "rotary", "alibi", "t5", "shaw")
-LAYER_SCORES = tuple(name for name in scores.NAMES if not name.startswith("location"))
+RelativePositionName = Literal["none", "rotary", "alibi", "t5", "shaw"]
+RELATIVE_POSITIONS: tuple[RelativePositionName, ...] = get_args(RelativePositionName)
+LAYER_SCORES = get_args(scores.ContentScoreName)
 """Scores of layers: all except those of location, which need a number of keys."""
 SHAW_DISTANCE = 16
 """Distance at which ``shaw`` clips relative positions (Shaw et al. 2018, section 4.1)."""
@@ -33,17 +34,17 @@ class LayerConfig:
     """Units of the hidden layer of the feedforward network."""
     dropout: float = 0.1
     """Dropout rate after each part, in the feedforward network, and of attention weights; in [0, 1)."""
-    activation: str = "relu"
+    activation: Literal["relu", "gelu", "silu"] = "relu"
     """``relu``, ``gelu`` or ``silu``."""
     norm_first: bool = False
     """Layer normalization before each part (pre-norm) instead of after the sum (post-norm)."""
     kv_heads: int | None = None
     """Key and value heads, a divisor of ``heads``; None: as many as ``heads``."""
-    score: str = "scaled_dot"
+    score: scores.ContentScoreName = "scaled_dot"
     """A name of `regard.scores.create`; each attention has its own weights of the score."""
-    normalizer: str = "softmax"
+    normalizer: NormalizerName = "softmax"
     """A name of a normalizer."""
-    position: str = "none"
+    position: RelativePositionName = "none"
     """Positions in self-attention: ``none``, ``rotary`` (Su et al. 2021), ``alibi`` (Press et al. 2022), ``t5`` (a bias
     for each range of distances, Raffel et al. 2020) or ``shaw`` (Shaw et al. 2018)."""
     backend: str = "auto"

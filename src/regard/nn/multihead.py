@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from regard.attention.execution import check_backend
 from regard.attention.problem import check_dropout
-from regard.attention.verbs import BackendName, Normalizing, Scoring
+from regard.attention.verbs import BackendName, Scoring
 from regard.biases import Bias, as_bias
 from regard.errors import ArgumentError, KindError, ShapeError
 from regard.masks import Mask, as_mask, causal, lengths
@@ -15,7 +15,7 @@ from regard.module_calls import is_observed, runs
 from regard.nn.attention_heads import AttentionHeads
 from regard.nn.fx_leaf import fx_leaf
 from regard.nn.torch_inputs import check_torch_inputs, read_torch_masks, without_padding
-from regard.normalizers import own_normalizer
+from regard.normalizers import Normalizing, own_normalizer
 from regard.ownership import own_copy
 from regard.positions import Rotary
 from regard.scores import own_score

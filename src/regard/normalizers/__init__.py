@@ -19,11 +19,13 @@ from regard.normalizers.elementwise import Sigmoid, sigmoid
 from regard.normalizers.entmax import Entmax, Sparsemax, entmax, sparsemax
 from regard.normalizers.hard import Hard, hard
 from regard.normalizers.local import LocalGaussian
-from regard.normalizers.names import as_normalizer, local_gaussian, own_normalizer
+from regard.normalizers.names import NormalizerName, Normalizing, as_normalizer, local_gaussian, own_normalizer
 from regard.normalizers.normalizer import Normalizer, RowPrimitive, Softmax, SoftmaxWithSink, softmax, softmax_with_sink
 
 __all__ = [
     "Normalizer",
+    "NormalizerName",
+    "Normalizing",
     "RowPrimitive",
     "Softmax",
     "SoftmaxWithSink",

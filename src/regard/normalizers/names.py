@@ -1,7 +1,7 @@
 """Converts names and functions to normalizers."""
 
 from collections.abc import Callable
-from typing import cast
+from typing import Literal, cast
 
 from torch import Tensor
 
@@ -14,8 +14,14 @@ from regard.normalizers.local import LocalGaussian
 from regard.normalizers.normalizer import Normalizer, softmax, softmax_with_sink
 from regard.ownership import own_copy
 
+NormalizerName = Literal["softmax", "sparsemax", "entmax15", "sigmoid", "hard"]
+"""The names of normalizers that need no arguments."""
 
-def local_gaussian(normalizer: object, center: Tensor, sigma: float | Tensor) -> LocalGaussian:
+Normalizing = NormalizerName | Normalizer | Callable[[Tensor], Tensor]
+"""A normalizer, the name of one, or a function of scores that normalizes their last axis."""
+
+
+def local_gaussian(normalizer: Normalizing, center: Tensor, sigma: float | Tensor) -> LocalGaussian:
     """Multiplies another normalizer's weights by a Gaussian window around ``center``: see `LocalGaussian`.
 
     Args:

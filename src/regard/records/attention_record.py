@@ -114,7 +114,7 @@ class AttentionRecord:
 
     name: str
     layer: int
-    kind: Kind | str
+    kind: Kind
     queries: Axis
     keys: Axis
     weights: NDArray[np.float32] | Any

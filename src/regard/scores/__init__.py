@@ -8,7 +8,16 @@ from regard.scores.inner_product import Cosine, Dot, General, InnerProduct, Scal
 from regard.scores.location import Location, LocationAware
 from regard.scores.mlp import MLP
 from regard.scores.modifiers import Modified, SoftCap
-from regard.scores.names import NAMES, Scoring, as_score, create, own_score
+from regard.scores.names import (
+    NAMES,
+    AnyScoreName,
+    ContentScoreName,
+    ScoreName,
+    Scoring,
+    as_score,
+    create,
+    own_score,
+)
 from regard.scores.score import Prepared, Primitive, Score
 
 __all__ = [
@@ -26,6 +35,9 @@ __all__ = [
     "Custom",
     "Score",
     "Scoring",
+    "ScoreName",
+    "ContentScoreName",
+    "AnyScoreName",
     "as_score",
     "own_score",
     "create",

@@ -1,6 +1,7 @@
 """Converts names and functions to scores, and creates trainable scores by name."""
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Literal, cast
 
 from torch import Tensor
 
@@ -15,7 +16,16 @@ from regard.scores.mlp import MLP
 from regard.scores.score import Score
 from regard.shapes import check_sizes, known_name
 
-Scoring = Score | str | Callable[[Tensor, Tensor], Tensor]
+ScoreName = Literal["dot", "scaled_dot", "cosine", "distance"]
+"""The names of scores without weights."""
+
+ContentScoreName = Literal[ScoreName, "general", "additive", "concat", "mlp"]
+"""The names of scores that compare contents: all but those of location, which need a number of keys."""
+
+AnyScoreName = Literal[ContentScoreName, "location", "location_aware"]
+"""Every name that `create` knows."""
+
+Scoring = Score | ScoreName | Callable[[Tensor, Tensor], Tensor]
 """A score, the name of one without weights, or a function of queries and keys."""
 
 READY: dict[str, Callable[[], Score]] = {
@@ -54,7 +64,7 @@ OPTIONAL_ARGUMENTS: dict[str, tuple[str, ...]] = {
 """Optional arguments of `create` that each score takes; scores that are not listed take none."""
 
 
-def as_score(value: Scoring) -> Score:
+def as_score(value: object) -> Score:
     """Converts a value to a score.
 
     Args:
@@ -80,17 +90,17 @@ def as_score(value: Scoring) -> Score:
     if isinstance(value, type) and issubclass(value, Score):
         raise KindError(f"score must be an instance, not the class: {value.__name__}(...)")
     if callable(value) and not isinstance(value, type):
-        return Custom(value)
+        return Custom(cast(Callable[[Tensor, Tensor], Tensor], value))
     raise KindError(f"score must be a Score, a name or a callable (query, key) -> scores; it is {value!r}")
 
 
-def own_score(value: Scoring) -> Score:
+def own_score(value: object) -> Score:
     """Converts a value with `as_score` for a module that keeps it, as `regard.ownership.own_copy` describes."""
     return own_copy(as_score(value))
 
 
 def create(
-    name: str,
+    name: AnyScoreName,
     query_dim: int,
     key_dim: int,
     dim: int | None = None,

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from regard.attention.execution import RecordedCall
-    from regard.exports.export import Exported
+    from regard.exports.export import Exported, Format
     from regard.tasks.inputs.input import Input
     from regard.tasks.task import TableTask
 
@@ -145,7 +145,7 @@ class TrainedRun(Trained):
 
     def export(
         self,
-        to: str,
+        to: Format,
         folder: str | Path,
         *,
         overwrite: bool = False,

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from regard.explanations.model_attention import ModelAttention
-    from regard.exports.export import Exported
+    from regard.exports.export import Exported, Format
     from regard.records import Document
     from regard.training.run_folder import RunFolder
 
@@ -301,8 +301,8 @@ class Trained(ABC):
     def __repr__(self) -> str:
         return f"{type(self).__name__}({str(self.folder.path)!r}, device={self.device!r})"
 
-    def predict(self, inputs: Sequence[Any], **options: Any) -> Sequence[Prediction]:
-        """What the model makes of each input, in their order.
+    def predict(self, inputs: Sequence[Any], **options: Any) -> Sequence[Any]:
+        """What the model makes of each input, in their order: the `Prediction` of the task.
 
         Args:
             inputs: the inputs; for a task on text, texts.
@@ -315,8 +315,8 @@ class Trained(ABC):
             raise ArgumentError("inputs must be a list of inputs; for one text, give a list of one")
         return self.predict_with(inputs, _options(self.task.prediction_config, options))
 
-    def evaluate(self, data: Any = None, **options: Any) -> Evaluation:
-        """Measure the model on a data set.
+    def evaluate(self, data: Any = None, **options: Any) -> Any:
+        """Measure the model on a data set; returns the `Evaluation` of the task.
 
         Args:
             data: a data set, in any form that the training takes; None: the run's test data.
@@ -378,7 +378,7 @@ class Trained(ABC):
 
     def export(
         self,
-        to: str,
+        to: "Format",
         folder: str | Path,
         *,
         overwrite: bool = False,

@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 import torch
 
@@ -18,8 +18,10 @@ from regard.records.document import ORDER
 from regard.viewer.html_file import html_page, iframe
 from regard.viewer.payload import BUDGET, carried_whole, payload
 
-VIEWS = ("alignment", "heads", "model", "steps", "text", "image", "sound", "long")
-THEMES = ("auto", "light", "dark")
+ViewName = Literal["alignment", "heads", "model", "steps", "text", "image", "sound", "long"]
+VIEWS = get_args(ViewName)
+Theme = Literal["auto", "light", "dark"]
+THEMES = get_args(Theme)
 HEIGHT = 640
 SUFFIXES = (".html", ".png", ".svg", ".json")
 
@@ -52,10 +54,10 @@ class View:
         self,
         document: Viewable | Iterable[Viewable],
         *,
-        view: str | None = None,
+        view: ViewName | None = None,
         layer: int = 0,
         head: int | None = None,
-        theme: str = "auto",
+        theme: Theme = "auto",
         height: int | None = None,
         budget_bytes: int = BUDGET,
     ):

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Literal, cast, get_args
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -19,7 +19,7 @@ How = Literal["zero", "mean"]
 
 @contextmanager
 def ablate(
-    model: nn.Module, layer: int, head: int | Sequence[int], how: How | str = "zero", *, kind: Kind | None = None
+    model: nn.Module, layer: int, head: int | Sequence[int], how: How = "zero", *, kind: Kind | None = None
 ) -> Iterator[None]:
     """Switch heads off: their output, before the output projection, becomes 0 or its mean.
 
@@ -54,7 +54,7 @@ def ablate(
         raise UnknownNameError("kind", kind, get_args(Kind))
     if not heads:
         raise ArgumentError("head must name at least one head")
-    ablation = _Ablation(model, layer, heads, cast(How, how), kind)
+    ablation = _Ablation(model, layer, heads, how, kind)
     with observing(ablation), without_fast_paths():
         yield
     if not ablation.changed:

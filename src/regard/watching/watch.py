@@ -12,7 +12,7 @@ from regard.attention.readings import Readings, check_readings
 from regard.errors import ArgumentError, KindError
 from regard.shapes import Grid, kind_of, spread_heads, whole_number
 from regard.transforms import active_transform
-from regard.watching.attention_call import AttentionCall
+from regard.watching.attention_call import AttentionCall, Kind
 from regard.watching.call_problems import SameCall
 from regard.watching.call_reader import CallHistory, CallReader, KnownCall, chosen_heads
 from regard.watching.call_records import ProblemTiles, records_of
@@ -26,6 +26,7 @@ from regard.watching.thread_state import Observer, is_like_no_other
 
 if TYPE_CHECKING:
     from regard.records import AttentionRecord, Axis, Document
+    from regard.watching.ablation import How
 
 
 class CallPattern(NamedTuple):
@@ -282,12 +283,12 @@ class Watch(Observer):
         return Document(title or type(self.model).__name__, tuple(records), texts=tuple(texts))
 
     def ablate(
-        self, layer: int, head: int | Sequence[int], how: str = "zero", *, kind: str | None = None
+        self, layer: int, head: int | Sequence[int], how: "How" = "zero", *, kind: Kind | None = None
     ) -> AbstractContextManager[None]:
         """A context in which a head of the watched model is switched off: see `regard.watching.ablate`."""
         from regard.watching.ablation import ablate
 
-        return ablate(self.model, layer, head, how, kind=cast(Any, kind))
+        return ablate(self.model, layer, head, how, kind=kind)
 
     def __repr__(self) -> str:
         return f"<{len(self.calls)} attention calls of {type(self.model).__name__}>"
