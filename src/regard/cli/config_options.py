@@ -9,10 +9,9 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 from cyclopts import Group, Parameter
-from docstring_parser import parse_from_object
 
 from regard.cli.option_errors import option
-from regard.configuration import option_fields, option_help, option_types
+from regard.configuration import field_texts, option_fields, option_help, option_types
 
 
 @dataclass(frozen=True)
@@ -87,10 +86,7 @@ def field_help(kind: type[Any]) -> dict[str, str]:
 
     The names of fields in it become options.
     """
-    texts = {}
-    for base in reversed(kind.__mro__[:-1]):
-        for parameter in parse_from_object(base).params:
-            texts[parameter.arg_name] = " ".join((parameter.description or "").replace("``", "").split())
+    texts = {name: text.replace("``", "") for name, text in field_texts(kind).items()}
     texts |= {one.name: option_help(kind, one, texts[one.name]) for one in option_fields(kind) if one.name in texts}
     # Only names with an underscore are certainly those of fields.
     field_pattern = "|".join(name for name in texts if "_" in name)

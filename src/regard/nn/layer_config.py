@@ -7,6 +7,7 @@ from regard import scores
 from regard.attention.execution import check_backend
 from regard.attention.problem import check_dropout
 from regard.biases import Bias, RelativeBias, RelativePosition, alibi
+from regard.configuration import shows_fields
 from regard.errors import ArgumentError
 from regard.nn.multihead import MultiheadAttention
 from regard.nn.transformer_layers import ACTIVATIONS, TransformerDecoderLayer, TransformerEncoderLayer
@@ -22,6 +23,7 @@ SHAW_DISTANCE = 16
 """Distance at which ``shaw`` clips relative positions (Shaw et al. 2018, section 4.1)."""
 
 
+@shows_fields
 @dataclass(frozen=True)
 class LayerConfig:
     """The configuration of the layers of a stack."""

@@ -70,6 +70,7 @@ class AttentionCall:
             None unless requested.
         head_output: ``[batch, heads, queries, value_dim]``: the weighted sum of values; None unless requested.
         tiles: for each batch row, a source of exact tiles of the weights; None unless requested by ``keep``.
+        visible_mask: the pairs that the call could see, if weights or tiles were requested; None: all.
     """
 
     name: str
@@ -108,7 +109,6 @@ class AttentionCall:
     head_output: Requested[Tensor] = None
     tiles: Requested[tuple[TileSource, ...]] = None
     visible_mask: Mask | None = None
-    """The pairs that the call could see, if weights or tiles were requested; None: all."""
 
     def postpone(self, postponed: Postponed) -> None:
         """Let another object deliver the readings later, by `receive`."""

@@ -60,7 +60,12 @@ _PATTERNS = {
 
 @dataclass(frozen=True)
 class Prunable:
-    """A head that may do little, and the statistic that suggests it."""
+    """A head that may do little, and the statistic that suggests it.
+
+    Attributes:
+        head: the head.
+        reason: the statistic, in words.
+    """
 
     head: HeadStatistics
     reason: str

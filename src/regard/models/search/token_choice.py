@@ -5,9 +5,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from regard.configuration import shows_fields
 from regard.errors import ArgumentError
 
 
+@shows_fields
 @dataclass(frozen=True)
 class TokenChoice:
     """Draws tokens from ``softmax(log p / temperature)``, restricted to likely ones."""
