@@ -14,6 +14,15 @@ class Alibi(DiagonalBias):
     Attributes:
         heads: number of query heads.
         slopes: one slope a head.
+
+    Example:
+        >>> import regard
+        >>> import torch
+        >>> from regard import biases
+        >>> x = torch.zeros(1, 2, 3, 1)
+        >>> regard.attend_with_weights(x, x, x, bias=biases.Alibi(2)).weights[0, :, 2]
+        tensor([[0.3127, 0.3329, 0.3544],
+                [0.3320, 0.3333, 0.3346]])
     """
 
     def __init__(self, heads: int):
@@ -46,6 +55,15 @@ def alibi(heads: int) -> Alibi:
 
     Args:
         heads: number of query heads, >= 1.
+
+    Example:
+        >>> import regard
+        >>> import torch
+        >>> from regard import biases
+        >>> x = torch.zeros(1, 2, 3, 1)
+        >>> regard.attend_with_weights(x, x, x, bias=biases.alibi(2)).weights[0, :, 2]
+        tensor([[0.3127, 0.3329, 0.3544],
+                [0.3320, 0.3333, 0.3346]])
     """
     return Alibi(heads)
 

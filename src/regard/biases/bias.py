@@ -21,6 +21,17 @@ class Bias(Module, ABC):
     """A value that is added to each scaled (and capped) score, before the mask.
 
     Biases can be added with ``+`` to biases and tensors, which gives a `SummedBias`. ``sum(biases)`` works too.
+
+    Example:
+        >>> import torch
+        >>> from regard import biases
+        >>> biases.alibi(2) + torch.zeros(3, 3)
+        SummedBias(
+          (biases): ModuleList(
+            (0): Alibi(2)
+            (1): TensorBias([3, 3] float32, 0)
+          )
+        )
     """
 
     def check(self, query: Tensor, grid: Grid) -> None:
@@ -80,7 +91,14 @@ class Bias(Module, ABC):
 
 
 class TensorBias(Bias):
-    """A bias that is a tensor, broadcastable to ``[batch, heads, queries, keys]``."""
+    """A bias that is a tensor, broadcastable to ``[batch, heads, queries, keys]``.
+
+    Example:
+        >>> import torch
+        >>> from regard import biases
+        >>> biases.TensorBias(torch.zeros(3, 3)).is_diagonal
+        False
+    """
 
     def __init__(self, tensor: Tensor):
         super().__init__()
@@ -108,6 +126,11 @@ class DiagonalBias(Bias):
     """A bias that depends on key − query alone.
 
     A subclass defines `diagonals`, and `forward` expands them. Fused kernels read the diagonals directly.
+
+    Example:
+        >>> from regard import biases
+        >>> isinstance(biases.alibi(2), biases.DiagonalBias)
+        True
     """
 
     @property
@@ -140,6 +163,11 @@ class SummedBias(Bias):
         KindError: a summand is neither a bias nor a floating-point tensor.
 
     Numerics: the summands are added from left to right in the dtype of the scores, float32 for half-precision queries.
+
+    Example:
+        >>> from regard import biases
+        >>> biases.SummedBias([biases.alibi(2), biases.RelativeBias(2)]).is_diagonal
+        True
     """
 
     def __init__(self, biases: Sequence[Bias | Tensor]):
@@ -181,6 +209,11 @@ class AppendedBias(Bias):
     Args:
         bias: the bias for the user's keys.
         appended: number of appended keys, which come last.
+
+    Example:
+        >>> from regard import biases
+        >>> biases.AppendedBias(biases.alibi(2), 1).appended
+        1
     """
 
     def __init__(self, bias: Bias, appended: int):
@@ -209,6 +242,14 @@ def as_bias(value: object) -> Bias | None:
 
     Raises:
         KindError: the value is anything else.
+
+    Example:
+        >>> import torch
+        >>> from regard import biases
+        >>> type(biases.as_bias(torch.zeros(3, 3))).__name__
+        'TensorBias'
+        >>> biases.as_bias(None) is None
+        True
     """
     if value is None or isinstance(value, Bias):
         return value

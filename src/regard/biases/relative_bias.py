@@ -31,6 +31,15 @@ class RelativeBias(DiagonalBias):
         ArgumentError: an argument is out of range.
 
     Numerics: buckets follow from comparisons of integers, so the rounding of a logarithm cannot move their limits.
+
+    Example:
+        >>> import torch
+        >>> import regard
+        >>> from regard import biases
+        >>> bias = biases.RelativeBias(heads=2, buckets=8, max_distance=16)
+        >>> x = torch.zeros(1, 2, 3, 4)
+        >>> regard.attend(x, x, x, bias=bias).shape
+        torch.Size([1, 2, 3, 4])
     """
 
     def __init__(self, heads: int, buckets: int = 32, max_distance: int = 128, bidirectional: bool = True):

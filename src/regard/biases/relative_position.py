@@ -36,6 +36,15 @@ class RelativePosition(Bias):
     the keys, so ``[queries, keys, dim]`` is never in memory. Half-precision queries are multiplied in float32. A query
     that is not finite makes the bias of its row NaN, and a vector that is not finite makes the bias at its relative
     position NaN. Hidden pairs contribute 0 to the gradients, even if their vectors are NaN.
+
+    Example:
+        >>> import torch
+        >>> import regard
+        >>> from regard import biases
+        >>> bias = biases.RelativePosition(dim=4, max_distance=2)
+        >>> x = torch.zeros(1, 2, 3, 4)
+        >>> regard.attend(x, x, x, bias=bias).shape
+        torch.Size([1, 2, 3, 4])
     """
 
     def __init__(self, dim: int, max_distance: int, heads: int | None = None, scale: float | None = None):

@@ -18,6 +18,11 @@ class AppendedMask(Mask):
     Args:
         mask: the mask of the user's keys.
         appended: number of appended keys, which come last, >= 0.
+
+    Example:
+        >>> from regard import masks
+        >>> masks.AppendedMask(masks.causal(), 1)
+        (causal() and 1 appended)
     """
 
     def __init__(self, mask: Mask, appended: int):

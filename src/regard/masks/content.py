@@ -17,7 +17,14 @@ from regard.transforms import has_data
 
 
 class Lengths(Mask):
-    """Allows positions before the end of each sequence; see `lengths`."""
+    """Allows positions before the end of each sequence; see `lengths`.
+
+    Example:
+        >>> import torch
+        >>> from regard import masks
+        >>> masks.Lengths(torch.tensor([2, 3]))
+        lengths([2, 3])
+    """
 
     def __init__(self, keys: Integers, queries: Integers | None = None):
         self.keys = BatchInteger("keys", keys)
@@ -98,12 +105,29 @@ def lengths(keys: Integers, queries: Integers | None = None) -> Lengths:
         keys: number of keys in each batch row that are not padding, 0..keys: an integer tensor ``[batch]``, a list, or
             one integer for all rows.
         queries: the same for queries; padded queries see nothing, and their output is 0. None: no query is padding.
+
+    Example:
+        >>> import torch
+        >>> import regard
+        >>> from regard import masks
+        >>> x = torch.zeros(3, 1)
+        >>> (regard.attend_with_weights(x, x, x, mask=masks.lengths(2)).weights > 0).long()
+        tensor([[1, 1, 0],
+                [1, 1, 0],
+                [1, 1, 0]])
     """
     return Lengths(keys, queries)
 
 
 class Documents(Mask):
-    """Allows pairs within one document; see `documents`."""
+    """Allows pairs within one document; see `documents`.
+
+    Example:
+        >>> import torch
+        >>> from regard import masks
+        >>> masks.Documents(torch.tensor([0, 0, 1]))
+        documents(<[3]>)
+    """
 
     def __init__(self, query_ids: Tensor, key_ids: Tensor | None = None):
         self.query_ids = _ids("query_ids", query_ids)
@@ -216,6 +240,16 @@ def documents(query_ids: Tensor, key_ids: Tensor | None = None) -> Documents:
             negative id is padding, which neither sees nor is seen. Ids need not ascend; if they do, tiles between
             documents are skipped.
         key_ids: the same for keys, ``[batch, keys]`` or ``[keys]``; None if keys and queries are the same tokens.
+
+    Example:
+        >>> import torch
+        >>> import regard
+        >>> from regard import masks
+        >>> x = torch.zeros(3, 1)
+        >>> (regard.attend_with_weights(x, x, x, mask=masks.documents(torch.tensor([0, 0, 1]))).weights > 0).long()
+        tensor([[1, 1, 0],
+                [1, 1, 0],
+                [0, 0, 1]])
     """
     return Documents(query_ids, key_ids)
 

@@ -18,7 +18,16 @@ MaskFunction = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 
 
 class Where(Mask):
-    """Allows the pairs for which a function returns True; see `where`."""
+    """Allows the pairs for which a function returns True; see `where`.
+
+    Example:
+        >>> from regard import masks
+        >>> from regard.shapes import Grid
+        >>> mask = masks.Where(lambda batch, head, query_index, key_index: key_index == query_index)
+        >>> mask.dense(Grid.whole(1, 1, 2, 2))[0, 0]
+        tensor([[ True, False],
+                [False,  True]])
+    """
 
     def __init__(self, function: MaskFunction):
         if not callable(function):
@@ -62,12 +71,30 @@ def where(fn: MaskFunction) -> Where:
     Raises:
         KindError: ``fn`` is not callable, or does not return a bool tensor on the problem's device.
         ShapeError: the returned tensor does not broadcast.
+
+    Example:
+        >>> import torch
+        >>> import regard
+        >>> from regard import masks
+        >>> x = torch.zeros(3, 1)
+        >>> later = masks.where(lambda batch, head, query_index, key_index: key_index >= query_index)
+        >>> (regard.attend_with_weights(x, x, x, mask=later).weights > 0).long()
+        tensor([[1, 1, 1],
+                [0, 1, 1],
+                [0, 0, 1]])
     """
     return Where(fn)
 
 
 class Keep(Mask):
-    """Allows the pairs that are True in a bool tensor; see `keep`."""
+    """Allows the pairs that are True in a bool tensor; see `keep`.
+
+    Example:
+        >>> import torch
+        >>> from regard import masks
+        >>> masks.Keep(torch.tensor([True, True, False]))
+        keep(<[3]>)
+    """
 
     def __init__(self, tensor: Tensor, name: str = "keep"):
         self.name = f"the tensor of {name}"
@@ -140,6 +167,16 @@ def keep(tensor: Tensor) -> Keep:
 
     Args:
         tensor: bool, broadcastable to ``[batch, heads, queries, keys]``; it is not copied.
+
+    Example:
+        >>> import torch
+        >>> import regard
+        >>> from regard import masks
+        >>> x = torch.zeros(3, 1)
+        >>> (regard.attend_with_weights(x, x, x, mask=masks.keep(torch.tensor([True, True, False]))).weights > 0).long()
+        tensor([[1, 1, 0],
+                [1, 1, 0],
+                [1, 1, 0]])
     """
     return Keep(tensor)
 
@@ -150,6 +187,17 @@ def ignore(tensor: Tensor) -> Mask:
     Args:
         tensor: bool, broadcastable to ``[batch, heads, queries, keys]``; it is not copied. A key padding mask
             ``[batch, keys]`` needs its two axes: ``ignore(padding[:, None, None, :])``.
+
+    Example:
+        >>> import torch
+        >>> import regard
+        >>> from regard import masks
+        >>> x = torch.zeros(3, 1)
+        >>> padding = torch.tensor([True, True, False])
+        >>> (regard.attend_with_weights(x, x, x, mask=masks.ignore(padding)).weights > 0).long()
+        tensor([[0, 0, 1],
+                [0, 0, 1],
+                [0, 0, 1]])
     """
     return Not(Keep(tensor, "ignore"))
 
@@ -172,6 +220,14 @@ def as_mask(value: object) -> Mask | None:
 
     Raises:
         KindError: the value is anything else; the message says what to write instead.
+
+    Example:
+        >>> import torch
+        >>> from regard import masks
+        >>> masks.as_mask(torch.tensor([True, True, False]))
+        keep(<[3]>)
+        >>> masks.as_mask(None) is None
+        True
     """
     if value is None or isinstance(value, Mask):
         return value

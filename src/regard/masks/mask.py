@@ -28,7 +28,14 @@ REPR_LIMIT = 16
 
 
 class Visibility(enum.Enum):
-    """Whether the mask allows none, some or all pairs of a tile, over all of its batch rows and heads."""
+    """Whether the mask allows none, some or all pairs of a tile, over all of its batch rows and heads.
+
+    Example:
+        >>> from regard import masks
+        >>> from regard.shapes import Grid
+        >>> masks.causal().visibility(Grid.whole(1, 1, 4, 4).tile(queries=range(0, 2), keys=range(2, 4)))
+        <Visibility.EMPTY: 'empty'>
+    """
 
     EMPTY = "empty"
     PARTIAL = "partial"
@@ -43,6 +50,16 @@ class Mask(ABC):
     Attributes:
         depth: levels of ``&``, ``|`` and ``~``; 1 for a mask that is not a combination.
         total_parts: number of masks in the combination, at all levels; 1 for a mask that is not a combination.
+
+    Example:
+        >>> import torch
+        >>> import regard
+        >>> from regard import masks
+        >>> x = torch.zeros(3, 1)
+        >>> (regard.attend_with_weights(x, x, x, mask=masks.causal() & ~masks.prefix(1)).weights > 0).long()
+        tensor([[0, 0, 0],
+                [0, 1, 0],
+                [0, 1, 1]])
     """
 
     depth: int = 1
@@ -200,7 +217,13 @@ class Combination(Mask):
 
 
 class And(Combination):
-    """Allows the pairs that all masks allow."""
+    """Allows the pairs that all masks allow.
+
+    Example:
+        >>> from regard import masks
+        >>> masks.And(masks.causal(), masks.prefix(2))
+        (causal() & prefix(2))
+    """
 
     sign = "&"
 
@@ -225,7 +248,13 @@ class And(Combination):
 
 
 class Or(Combination):
-    """Allows the pairs that at least one of the masks allows."""
+    """Allows the pairs that at least one of the masks allows.
+
+    Example:
+        >>> from regard import masks
+        >>> masks.Or(masks.causal(), masks.prefix(2))
+        (causal() | prefix(2))
+    """
 
     sign = "|"
 
@@ -250,7 +279,13 @@ class Or(Combination):
 
 
 class Not(Mask):
-    """Allows the pairs that the mask hides."""
+    """Allows the pairs that the mask hides.
+
+    Example:
+        >>> from regard import masks
+        >>> masks.Not(masks.prefix(2))
+        ~prefix(2)
+    """
 
     def __init__(self, mask: Mask):
         self.mask = mask
@@ -332,6 +367,13 @@ def visible_keys(mask: Mask, grid: Grid, block: int) -> range:
     Returns:
         Positions in the whole problem, within ``grid.key_span``: the range starts at the first key of a block and ends
         after the last key of a block or of the tile. It is empty if no key is visible.
+
+    Example:
+        >>> from regard import masks
+        >>> from regard.shapes import Grid
+        >>> grid = Grid.whole(1, 1, 8, 8).tile(queries=range(0, 3))
+        >>> masks.visible_keys(masks.causal(), grid, block=2)
+        range(0, 4)
     """
     span = grid.key_span
     if 0 in grid.shape:

@@ -28,6 +28,11 @@ class Band(Mask):
         after: number of visible keys after it; None for all.
         align: decides the offset if ``offset`` is None.
         offset: the key position of query 0, one for all batch rows or one a row; None to follow ``align``.
+
+    Example:
+        >>> from regard import masks
+        >>> masks.Band(2, 0)
+        window(before=2, after=0)
     """
 
     def __init__(self, before: int | None, after: int | None, align: Align = "end", offset: Integers | None = None):
@@ -124,6 +129,16 @@ def causal(align: Align = "end", offset: Integers | None = None) -> Band:
             with the first key, offset = 0.
         offset: the key position of query 0, which overrides ``align``: an integer, or one a batch row (caches of
             different lengths). If it is negative, the first queries see nothing.
+
+    Example:
+        >>> import torch
+        >>> import regard
+        >>> from regard import masks
+        >>> x = torch.zeros(3, 1)
+        >>> (regard.attend_with_weights(x, x, x, mask=masks.causal()).weights > 0).long()
+        tensor([[1, 0, 0],
+                [1, 1, 0],
+                [1, 1, 1]])
     """
     return Band(None, 0, align, offset)
 
@@ -143,12 +158,29 @@ def window(
             None for all.
         after: number of visible keys after the query's own; None for all, so that ``window(None, 0)`` is ``causal()``.
         align, offset: decide which key is the query's own, as in `causal`.
+
+    Example:
+        >>> import torch
+        >>> import regard
+        >>> from regard import masks
+        >>> x = torch.zeros(4, 1)
+        >>> (regard.attend_with_weights(x, x, x, mask=masks.window(1, 0)).weights > 0).long()
+        tensor([[1, 0, 0, 0],
+                [1, 1, 0, 0],
+                [0, 1, 1, 0],
+                [0, 0, 1, 1]])
     """
     return Band(before, after, align, offset)
 
 
 class Prefix(Mask):
-    """Allows keys ``j < n`` for every query; see `prefix`."""
+    """Allows keys ``j < n`` for every query; see `prefix`.
+
+    Example:
+        >>> from regard import masks
+        >>> masks.Prefix(4)
+        prefix(4)
+    """
 
     def __init__(self, n: Integers):
         self.n = BatchInteger("n", n)
@@ -189,12 +221,28 @@ def prefix(n: Integers) -> Prefix:
 
     Args:
         n: number of keys, >= 0: an integer, or one a batch row. If it exceeds the number of keys, all are visible.
+
+    Example:
+        >>> import torch
+        >>> import regard
+        >>> from regard import masks
+        >>> x = torch.zeros(3, 1)
+        >>> (regard.attend_with_weights(x, x, x, mask=masks.prefix(1)).weights > 0).long()
+        tensor([[1, 0, 0],
+                [1, 0, 0],
+                [1, 0, 0]])
     """
     return Prefix(n)
 
 
 class Dilated(Mask):
-    """Allows every ``step``-th key, counted from the query's own; see `dilated`."""
+    """Allows every ``step``-th key, counted from the query's own; see `dilated`.
+
+    Example:
+        >>> from regard import masks
+        >>> masks.Dilated(2) & masks.Band(4, 0)
+        (dilated(2) & window(before=4, after=0))
+    """
 
     def __init__(self, step: int):
         self.step = whole_number("step", step, low=1, high=POSITION_LIMIT)
@@ -231,5 +279,16 @@ def dilated(step: int) -> Dilated:
 
     Args:
         step: distance between visible keys, >= 1; with 1 all keys are visible.
+
+    Example:
+        >>> import torch
+        >>> import regard
+        >>> from regard import masks
+        >>> x = torch.zeros(4, 1)
+        >>> (regard.attend_with_weights(x, x, x, mask=masks.dilated(2)).weights > 0).long()
+        tensor([[1, 0, 1, 0],
+                [0, 1, 0, 1],
+                [1, 0, 1, 0],
+                [0, 1, 0, 1]])
     """
     return Dilated(step)

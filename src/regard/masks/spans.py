@@ -30,6 +30,13 @@ class Spans(NamedTuple):
             ``[batch or 1, heads or 1, queries, runs]`` of the tile, contiguous, always on the CPU, with at least one
             run and at most RUNS_LIMIT.
         stop: one more than the last key of each run; 0 for an empty run. It has the shape and dtype of ``start``.
+
+    Example:
+        >>> from regard import masks
+        >>> from regard.shapes import Grid
+        >>> spans = masks.causal().spans(Grid.whole(1, 1, 3, 3))
+        >>> spans.start.flatten(), spans.stop.flatten()
+        (tensor([0, 0, 0], dtype=torch.int32), tensor([1, 2, 3], dtype=torch.int32))
     """
 
     start: Tensor

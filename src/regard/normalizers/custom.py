@@ -35,6 +35,13 @@ class Custom(Normalizer):
 
     The function sees −inf at hidden keys, and zeros in a row without visible keys. Weights and gradients of hidden keys
     are 0, whatever the function returns there. Half-precision scores are passed in float32.
+
+    Example:
+        >>> import torch
+        >>> from regard import normalizers
+        >>> scores = torch.tensor([1.0, 0.0, -1.0])
+        >>> normalizers.Custom(lambda scores: scores.relu().square())(scores)
+        tensor([1., 0., 0.])
     """
 
     def __init__(self, function: Callable[[Tensor], Tensor]):

@@ -26,6 +26,13 @@ class Sigmoid(Normalizer):
 
     ``dim`` is checked but has no effect, since keys do not compete. `log_sum_exp` is that of the scores without the
     bias. Half precision is computed in float32.
+
+    Example:
+        >>> import torch
+        >>> from regard import normalizers
+        >>> scores = torch.tensor([1.0, 0.0, -1.0])
+        >>> normalizers.Sigmoid(bias=0.0)(scores)
+        tensor([0.7311, 0.5000, 0.2689])
     """
 
     bias: float | Tensor

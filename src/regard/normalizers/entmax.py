@@ -40,6 +40,13 @@ class Entmax(Normalizer):
     ``ε^{1/(alpha − 1)}`` (in float64 6e-6 at alpha 4, 7e-4 at alpha 6) depends on digits that the scores do not have.
     Half precision is computed in float32. The gradient to the scores and to alpha is exact on the support; at a weight
     that just reaches 0 it is one of the two one-sided derivatives.
+
+    Example:
+        >>> import torch
+        >>> from regard import normalizers
+        >>> scores = torch.tensor([1.0, 0.0, -1.0])
+        >>> normalizers.Entmax(1.5)(scores)
+        tensor([0.8307, 0.1693, 0.0000])
     """
 
     alpha: float | Tensor
@@ -75,6 +82,13 @@ class Sparsemax(Entmax):
 
     Martins & Astudillo 2016, "From softmax to sparsemax" (eq. 2 and algorithm 1). It is `Entmax` with alpha 2 and has
     the same numerics.
+
+    Example:
+        >>> import torch
+        >>> from regard import normalizers
+        >>> scores = torch.tensor([1.0, 0.0, -1.0])
+        >>> normalizers.Sparsemax()(scores)
+        tensor([1., 0., 0.])
     """
 
     def __init__(self) -> None:
@@ -88,5 +102,13 @@ sparsemax = Sparsemax()
 
 
 def entmax(alpha: float | Tensor) -> Entmax:
-    """Returns entmax with this alpha, which is a number above 1 or a learned tensor: see `Entmax`."""
+    """Returns entmax with this alpha, which is a number above 1 or a learned tensor: see `Entmax`.
+
+    Example:
+        >>> import torch
+        >>> from regard import normalizers
+        >>> scores = torch.tensor([1.0, 0.0, -1.0])
+        >>> normalizers.entmax(1.5)(scores)
+        tensor([0.8307, 0.1693, 0.0000])
+    """
     return Entmax(alpha)

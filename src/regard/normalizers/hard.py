@@ -45,6 +45,13 @@ class Hard(Normalizer):
 
     Among equal scores the first key wins. A row without visible keys has weights 0. A row with NaN has NaN on one key,
     so that the NaN is not lost. Half precision is computed in float32.
+
+    Example:
+        >>> import torch
+        >>> from regard import normalizers
+        >>> scores = torch.tensor([1.0, 0.0, -1.0])
+        >>> normalizers.Hard("argmax")(scores)
+        tensor([1., 0., 0.])
     """
 
     temperature: float | Tensor
@@ -99,7 +106,15 @@ class Hard(Normalizer):
 def hard(
     mode: HardMode = "argmax", temperature: float | Tensor = 1.0, generator: torch.Generator | None = None
 ) -> Hard:
-    """Returns hard attention in one of four modes: see `Hard`."""
+    """Returns hard attention in one of four modes: see `Hard`.
+
+    Example:
+        >>> import torch
+        >>> from regard import normalizers
+        >>> scores = torch.tensor([1.0, 0.0, -1.0])
+        >>> normalizers.hard("argmax")(scores)
+        tensor([1., 0., 0.])
+    """
     return Hard(mode, temperature, generator)
 
 

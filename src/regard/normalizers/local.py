@@ -34,6 +34,15 @@ class LocalGaussian(Normalizer):
 
     When the normalizer is called on scores of any shape, the keys lie along ``dim``, and center and sigma broadcast to
     the shape of the scores without that axis.
+
+    Example:
+        >>> import torch
+        >>> import regard
+        >>> from regard import normalizers
+        >>> x = torch.zeros(1, 1, 1, 2), torch.zeros(1, 1, 3, 2), torch.zeros(1, 1, 3, 2)
+        >>> local = normalizers.LocalGaussian(normalizers.softmax, torch.tensor(1.0), sigma=1.0)
+        >>> regard.attend_with_weights(*x, normalizer=local).weights[0, 0]
+        tensor([[0.2022, 0.3333, 0.2022]])
     """
 
     center: Tensor

@@ -28,6 +28,12 @@ def local_gaussian(normalizer: Normalizing, center: Tensor, sigma: float | Tenso
         normalizer: the other normalizer, in any form that `as_normalizer` accepts.
         center: key positions, broadcastable to ``[batch, heads, queries]``.
         sigma: standard deviation of the window in keys, above 0.
+
+    Example:
+        >>> import torch
+        >>> from regard import normalizers
+        >>> normalizers.local_gaussian("softmax", torch.tensor(1.0), sigma=1.0).sigma
+        1.0
     """
     return LocalGaussian(as_normalizer(normalizer), center, sigma)
 
@@ -48,7 +54,13 @@ _CONSTRUCTORS = {
 
 
 def own_normalizer(value: object) -> Normalizer:
-    """Converts a value with `as_normalizer` for a module that keeps it, as `regard.ownership.own_copy` describes."""
+    """Converts a value with `as_normalizer` for a module that keeps it, as `regard.ownership.own_copy` describes.
+
+    Example:
+        >>> from regard import normalizers
+        >>> normalizers.own_normalizer("softmax") is normalizers.softmax
+        False
+    """
     return own_copy(as_normalizer(value))
 
 
@@ -64,6 +76,11 @@ def as_normalizer(value: object) -> Normalizer:
         UnknownNameError: no normalizer has this name.
         ArgumentError: the value is a constructor, or names one, that needs arguments.
         KindError: the value is anything else.
+
+    Example:
+        >>> from regard import normalizers
+        >>> normalizers.as_normalizer("entmax15")
+        Entmax(alpha=1.5)
     """
     if isinstance(value, str) and value in _NAMED:
         return _NAMED[value]

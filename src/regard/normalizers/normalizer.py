@@ -50,6 +50,11 @@ class RowPrimitive(NamedTuple):
         center: the center of the Gaussian window over the weights, in key positions, broadcastable to
             ``[batch, heads, queries]``; None for no window.
         sigma: the window's standard deviation in key positions, a number or broadcastable like ``center``.
+
+    Example:
+        >>> from regard import normalizers
+        >>> normalizers.sigmoid.lower().kind
+        'sigmoid'
     """
 
     kind: Literal["softmax", "entmax", "sigmoid", "hard"]
@@ -86,6 +91,20 @@ class Normalizer(Module, ABC):
         random: whether weights are drawn at random, so that the same scores give different weights each time.
         generator: the generator of the draws; None is PyTorch's global one. A backend that computes the weights again
             in its backward pass must restore the generator's state, or decline.
+
+    Example:
+        >>> import torch
+        >>> import regard
+        >>> from regard import normalizers
+        >>> class Uniform(normalizers.Normalizer):
+        ...     def forward(self, scores, dim=-1):
+        ...         visible = (scores > -torch.inf).to(scores.dtype)
+        ...         return visible / visible.sum(dim, keepdim=True).clamp(min=1)
+        ...
+        >>> x = torch.ones(2, 1)
+        >>> regard.attend_with_weights(x, x, x, normalizer=Uniform(), mask=regard.masks.causal()).weights
+        tensor([[1.0000, 0.0000],
+                [0.5000, 0.5000]])
     """
 
     _WEIGHING_METHODS = frozenset({"__call__", "forward", "weigh", "log_sum_exp"})
@@ -229,6 +248,13 @@ class Softmax(Normalizer):
 
     Numerics: the row's maximum is subtracted first; half precision is computed in float32 and returned in its own
     dtype.
+
+    Example:
+        >>> import torch
+        >>> from regard import normalizers
+        >>> scores = torch.tensor([1.0, 0.0, -1.0])
+        >>> normalizers.Softmax(temperature=0.5)(scores)
+        tensor([0.8668, 0.1173, 0.0159])
     """
 
     temperature: float | Tensor
@@ -275,6 +301,13 @@ class SoftmaxWithSink(Normalizer):
 
     Numerics: the maximum of the scores and the sink is subtracted first; half precision is computed in float32.
     `log_sum_exp` is over the keys alone.
+
+    Example:
+        >>> import torch
+        >>> from regard import normalizers
+        >>> scores = torch.tensor([1.0, 0.0, -1.0])
+        >>> normalizers.SoftmaxWithSink(0.0)(scores)
+        tensor([0.5344, 0.1966, 0.0723])
     """
 
     sink: float | Tensor
@@ -300,7 +333,15 @@ class SoftmaxWithSink(Normalizer):
 
 
 def softmax_with_sink(sink: float | Tensor) -> SoftmaxWithSink:
-    """Returns a softmax with a sink, which is a number or a learned tensor: see `SoftmaxWithSink`."""
+    """Returns a softmax with a sink, which is a number or a learned tensor: see `SoftmaxWithSink`.
+
+    Example:
+        >>> import torch
+        >>> from regard import normalizers
+        >>> scores = torch.tensor([1.0, 0.0, -1.0])
+        >>> normalizers.softmax_with_sink(0.0)(scores)
+        tensor([0.5344, 0.1966, 0.0723])
+    """
     return SoftmaxWithSink(sink)
 
 

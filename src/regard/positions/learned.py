@@ -22,6 +22,12 @@ class Learned(Module):
 
     Attributes:
         weight: ``[max_length, dim]``, drawn from a normal distribution with standard deviation 0.02.
+
+    Example:
+        >>> import torch
+        >>> from regard import positions
+        >>> positions.Learned(max_length=16, dim=4)(torch.zeros(1, 3, 4)).shape
+        torch.Size([1, 3, 4])
     """
 
     def __init__(self, max_length: int, dim: int):

@@ -27,6 +27,13 @@ class Rotary(Module):
             GPT-NeoX and Llama checkpoints if False. They differ by a fixed permutation of features.
 
     Numerics: angles are computed in float64, the rotation in float32 for half-precision inputs.
+
+    Example:
+        >>> import torch
+        >>> from regard import positions
+        >>> positions.Rotary(2)(torch.tensor([[[1.0, 0.0], [1.0, 0.0]]]))
+        tensor([[[1.0000, 0.0000],
+                 [0.5403, 0.8415]]])
     """
 
     def __init__(self, dim: int, base: float = 10000.0, interleaved: bool = False):

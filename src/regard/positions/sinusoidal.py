@@ -23,6 +23,13 @@ class Sinusoidal(Module):
 
     Numerics: angles, sines and cosines are computed in float64 and rounded once to the requested dtype; in float32,
     the angles of far positions would lose their digits.
+
+    Example:
+        >>> import torch
+        >>> from regard import positions
+        >>> positions.Sinusoidal(4)(torch.zeros(1, 2, 4))
+        tensor([[[0.0000, 1.0000, 0.0000, 1.0000],
+                 [0.8415, 0.5403, 0.0100, 0.9999]]])
     """
 
     def __init__(self, dim: int, base: float = 10000.0):

@@ -47,7 +47,15 @@ class UnitSum(Primitive):
 
 
 class TanhSum(UnitSum):
-    """Computes ``weight · tanh(query + key)``: the additive score."""
+    """Computes ``weight · tanh(query + key)``: the additive score.
+
+    Example:
+        >>> import torch
+        >>> from regard import scores
+        >>> query, key = torch.tensor([[[[1.0, 2.0]]]]), torch.tensor([[[[3.0, 4.0], [0.0, 1.0]]]])
+        >>> scores.TanhSum(torch.tensor([1.0, -1.0]))(query, key)
+        tensor([[[[-0.0007, -0.2335]]]])
+    """
 
     @staticmethod
     def activation(hidden: Tensor) -> Tensor:
@@ -55,7 +63,15 @@ class TanhSum(UnitSum):
 
 
 class ReluSum(UnitSum):
-    """Computes ``weight · max(query + key, 0)``: rectified units."""
+    """Computes ``weight · max(query + key, 0)``: rectified units.
+
+    Example:
+        >>> import torch
+        >>> from regard import scores
+        >>> query, key = torch.tensor([[[[1.0, 2.0]]]]), torch.tensor([[[[3.0, 4.0], [0.0, 1.0]]]])
+        >>> scores.ReluSum(torch.tensor([1.0, -1.0]))(query, key)
+        tensor([[[[-2., -2.]]]])
+    """
 
     @staticmethod
     def activation(hidden: Tensor) -> Tensor:
@@ -84,6 +100,13 @@ class Additive(Score):
         ShapeError: the weight has another rank, or a projection does not have ``dim`` outputs.
 
     Numerics: half-precision inputs are projected and scored in float32.
+
+    Example:
+        >>> import torch
+        >>> from regard import scores
+        >>> query, key = torch.tensor([[[[1.0, 2.0]]]]), torch.tensor([[[[3.0, 4.0], [0.0, 1.0]]]])
+        >>> scores.Additive(torch.tensor([1.0, -1.0]))(query, key).detach()
+        tensor([[[[-0.0007, -0.2335]]]])
     """
 
     weight: Tensor

@@ -21,6 +21,14 @@ class Pairwise(Primitive):
         function: ``(query, key) -> scores``, for ``[batch, heads, queries, dim]`` and ``[batch, heads, keys, dim]``;
             must score each pair independently.
         width: elements that the function has in memory at once for each pair.
+
+    Example:
+        >>> import torch
+        >>> from regard import scores
+        >>> x = torch.ones(1, 1, 2, 3)
+        >>> scores.Pairwise(lambda query, key: query @ key.mT)(x, x)
+        tensor([[[[3., 3.],
+                  [3., 3.]]]])
     """
 
     function: Callable[[Tensor, Tensor], Tensor]
@@ -63,6 +71,16 @@ class Custom(Score):
         ShapeError: the scores have another shape.
 
     Numerics: the function gets half-precision inputs in float32, and a module computes in the dtype of its inputs.
+
+    Example:
+        >>> import torch
+        >>> import regard
+        >>> from regard import scores
+        >>> x = torch.ones(2, 1)
+        >>> score = scores.Custom(lambda query, key: -(query - key.mT).abs())
+        >>> regard.attend_with_weights(x, x, x, score=score).weights
+        tensor([[0.5000, 0.5000],
+                [0.5000, 0.5000]])
     """
 
     def __init__(self, function: Callable[[Tensor, Tensor], Tensor], width: int = 1):

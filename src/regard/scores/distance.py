@@ -43,6 +43,13 @@ class Distance(Score):
 
     The square root would amplify that error without bound near 0, so unsquared distances are computed from the
     differences, pair by pair; their gradient is 0 where query and key are equal.
+
+    Example:
+        >>> import torch
+        >>> from regard import scores
+        >>> query, key = torch.tensor([[[[1.0, 2.0]]]]), torch.tensor([[[[3.0, 4.0], [0.0, 1.0]]]])
+        >>> scores.Distance()(query, key)
+        tensor([[[[-8., -2.]]]])
     """
 
     def __init__(self, squared: bool = True):

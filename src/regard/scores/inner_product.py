@@ -21,7 +21,15 @@ MIN_TEMPERATURE = 0.01
 
 @dataclass(eq=False)
 class InnerProduct(Primitive):
-    """Computes ``query · key``."""
+    """Computes ``query · key``.
+
+    Example:
+        >>> import torch
+        >>> from regard import scores
+        >>> query, key = torch.tensor([[[[1.0, 2.0]]]]), torch.tensor([[[[3.0, 4.0], [0.0, 1.0]]]])
+        >>> scores.InnerProduct()(query, key)
+        tensor([[[[11.,  2.]]]])
+    """
 
     def __call__(
         self, query: Float[Tensor, "batch heads queries dim"], key: Float[Tensor, "#batch kv_heads keys dim"]
@@ -44,6 +52,13 @@ class Dot(Score):
         score(q, k) = q · k
 
     Luong et al. 2015, "Effective Approaches to Attention-based Neural Machine Translation", section 3.1, *dot*.
+
+    Example:
+        >>> import torch
+        >>> from regard import scores
+        >>> query, key = torch.tensor([[[[1.0, 2.0]]]]), torch.tensor([[[[3.0, 4.0], [0.0, 1.0]]]])
+        >>> scores.Dot()(query, key)
+        tensor([[[[11.,  2.]]]])
     """
 
     def prepare(
@@ -68,6 +83,13 @@ class ScaledDot(Score):
     Raises:
         ArgumentError: the scale is not finite.
         KindError: the scale is neither a number nor a floating-point tensor.
+
+    Example:
+        >>> import torch
+        >>> from regard import scores
+        >>> query, key = torch.tensor([[[[1.0, 2.0]]]]), torch.tensor([[[[3.0, 4.0], [0.0, 1.0]]]])
+        >>> scores.ScaledDot(scale=0.5)(query, key)
+        tensor([[[[5.5000, 1.0000]]]])
     """
 
     scale: float | Tensor | None
@@ -119,6 +141,13 @@ class Cosine(Score):
 
     Numerics: vectors are divided by their largest magnitude before their norm is computed, so squares neither overflow
     nor underflow. A zero vector has no direction: its scores and its gradient are 0.
+
+    Example:
+        >>> import torch
+        >>> from regard import scores
+        >>> query, key = torch.tensor([[[[1.0, 2.0]]]]), torch.tensor([[[[3.0, 4.0], [0.0, 1.0]]]])
+        >>> scores.Cosine(temperature=0.1)(query, key)
+        tensor([[[[9.8387, 8.9443]]]])
     """
 
     temperature: float | Tensor
@@ -183,6 +212,13 @@ class General(Score):
         ShapeError: the weight has another rank.
 
     Numerics: half-precision queries are projected in float32.
+
+    Example:
+        >>> import torch
+        >>> from regard import scores
+        >>> query, key = torch.tensor([[[[1.0, 2.0]]]]), torch.tensor([[[[3.0, 4.0], [0.0, 1.0]]]])
+        >>> scores.General(torch.eye(2))(query, key).detach()
+        tensor([[[[11.,  2.]]]])
     """
 
     weight: Tensor

@@ -32,6 +32,14 @@ class Location(Score):
     Raises:
         KindError: the weight is not a floating-point tensor.
         ShapeError: the weight has another rank.
+
+    Example:
+        >>> import torch
+        >>> import regard
+        >>> from regard import scores
+        >>> x = torch.zeros(3, 4)
+        >>> regard.attend(x, x, x, score=scores.Location(torch.zeros(3, 4))).shape
+        torch.Size([3, 4])
     """
 
     weight: Tensor
@@ -93,6 +101,15 @@ class LocationAware(Additive):
         ShapeError, ArgumentError: the parts do not fit together.
 
     Numerics: half-precision inputs are projected, convolved and scored in float32.
+
+    Example:
+        >>> import torch
+        >>> from regard import nn
+        >>> attention = nn.Attention.create("location_aware", 4, 4, channels=2, kernel_size=3)
+        >>> state, annotations = torch.zeros(1, 4), torch.zeros(1, 5, 4)
+        >>> weights = attention(state, annotations).weights
+        >>> attention(state, annotations, previous_weights=weights).weights.shape
+        torch.Size([1, 5])
     """
 
     previous_weights: Tensor | None

@@ -37,6 +37,15 @@ class MLP(Score):
     Any other network lowers to a function of pairs, which has none.
 
     Numerics: half-precision inputs are scored in float32, whatever the dtype of the network's weights.
+
+    Example:
+        >>> import torch
+        >>> import regard
+        >>> from regard import scores
+        >>> score = scores.MLP(torch.nn.Sequential(torch.nn.Linear(8, 5), torch.nn.ReLU(), torch.nn.Linear(5, 1)))
+        >>> x = torch.zeros(3, 4)
+        >>> regard.attend(x, x, x, score=score).shape
+        torch.Size([3, 4])
     """
 
     def __init__(self, network: nn.Module):

@@ -87,6 +87,14 @@ class SoftCap(Wrapper):
     Raises:
         ArgumentError: the cap is not finite or not above 0.
         KindError: the cap is not a number.
+
+    Example:
+        >>> import torch
+        >>> import regard
+        >>> from regard import scores
+        >>> x = torch.zeros(3, 4)
+        >>> regard.attend(x, x, x, score=scores.SoftCap("scaled_dot", 30.0)).shape
+        torch.Size([3, 4])
     """
 
     def __init__(self, score: Scoring, cap: float):
@@ -127,6 +135,18 @@ class Modified(Wrapper):
 
     Raises:
         KindError: ``fn`` is not callable.
+
+    Example:
+        >>> import torch
+        >>> import regard
+        >>> from regard import scores
+        >>> def nearer(score, batch, head, query_index, key_index):
+        ...     return score - (query_index - key_index).abs()
+        ...
+        >>> x = torch.zeros(2, 1)
+        >>> regard.attend_with_weights(x, x, x, score=scores.Modified("dot", nearer)).weights
+        tensor([[0.7311, 0.2689],
+                [0.2689, 0.7311]])
     """
 
     def __init__(self, score: Scoring, fn: ScoreFunction):

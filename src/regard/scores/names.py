@@ -75,6 +75,13 @@ def as_score(value: object) -> Score:
         UnknownNameError: no score has this name.
         ArgumentError: the score of this name has weights; the message says how to create it.
         KindError: the value is anything else.
+
+    Example:
+        >>> from regard import scores
+        >>> scores.as_score("dot")
+        Dot()
+        >>> scores.as_score(lambda query, key: query @ key.mT)
+        Custom()
     """
     if isinstance(value, str):
         if value in READY:
@@ -95,7 +102,13 @@ def as_score(value: object) -> Score:
 
 
 def own_score(value: object) -> Score:
-    """Converts a value with `as_score` for a module that keeps it, as `regard.ownership.own_copy` describes."""
+    """Converts a value with `as_score` for a module that keeps it, as `regard.ownership.own_copy` describes.
+
+    Example:
+        >>> from regard import scores
+        >>> scores.own_score("dot")
+        Dot()
+    """
     return own_copy(as_score(value))
 
 
@@ -134,6 +147,11 @@ def create(
         UnknownNameError: no score has this name.
         ShapeError: the dims differ, but the score compares queries and keys directly.
         ArgumentError: a size is missing or below 1, or the score does not take an argument.
+
+    Example:
+        >>> from regard import scores
+        >>> scores.create("additive", query_dim=4, key_dim=6, dim=5).weight.shape
+        torch.Size([5])
     """
     sizes = {"dim": dim, "heads": heads, "max_keys": max_keys, "channels": channels, "kernel_size": kernel_size}
     for size_name, size in {"query_dim": query_dim, "key_dim": key_dim, **sizes}.items():

@@ -22,7 +22,13 @@ from regard.summaries import record_summary
 
 
 class Primitive(ABC):
-    """Scores each pair of a prepared query and key independently, so that any tile can be computed alone."""
+    """Scores each pair of a prepared query and key independently, so that any tile can be computed alone.
+
+    Example:
+        >>> from regard import scores
+        >>> isinstance(scores.InnerProduct(), scores.Primitive)
+        True
+    """
 
     @abstractmethod
     def __call__(
@@ -57,6 +63,13 @@ class Prepared:
         primitive: compares the two.
         scale: a number, or a tensor that broadcasts to ``[batch, heads, 1, 1]``.
         modifiers: functions of the scaled scores, applied in this order.
+
+    Example:
+        >>> import torch
+        >>> from regard import scores
+        >>> x = torch.ones(1, 1, 2, 4)
+        >>> scores.ScaledDot().prepare(x, x).scale
+        0.5
     """
 
     query: Float[Tensor, "batch heads queries query_dim"]
@@ -74,7 +87,20 @@ class Prepared:
 
 
 class Score(Module, ABC):
-    """Compares queries with keys. Subclasses define `prepare` and, if they have projections, the methods for these."""
+    """Compares queries with keys. Subclasses define `prepare` and, if they have projections, the methods for these.
+
+    Example:
+        >>> import torch
+        >>> from regard import scores
+        >>> class Doubled(scores.Score):
+        ...     def prepare(self, query, key):
+        ...         return scores.Prepared(query, key, scores.InnerProduct(), scale=2.0)
+        ...
+        >>> x = torch.ones(1, 1, 2, 3)
+        >>> Doubled()(x, x)
+        tensor([[[[6., 6.],
+                  [6., 6.]]]])
+    """
 
     def check(self, query: Tensor, key: Tensor) -> None:
         """Raises ShapeError or KindError unless the score accepts these inputs, which have four axes each."""

@@ -1,0 +1,66 @@
+"""The examples in docstrings: each is run, and the table says which rooms have one for each public name."""
+
+import doctest
+import inspect
+import re
+import typing
+
+import pytest
+
+import regard
+
+ROOMS = {
+    "masks": True,
+    "biases": True,
+    "scores": True,
+    "normalizers": True,
+    "positions": True,
+}
+"""Room → whether each of its public callables has an example; a complete room stays complete."""
+
+
+def callables(room):
+    """Name → class or function of a room: its public callables, an instance such as `softmax` as its class."""
+    module = getattr(regard, room)
+    values = {name: getattr(module, name) for name in module.__all__}
+    values = {name: value for name, value in values.items() if callable(value) and typing.get_origin(value) is None}
+    return {name: v if inspect.isclass(v) or inspect.isfunction(v) else type(v) for name, v in values.items()}
+
+
+def examples(value):
+    return doctest.DocTestParser().get_examples(inspect.getdoc(value) or "") if value.__doc__ else []
+
+
+EXAMPLES = [(room, name) for room in ROOMS for name, value in callables(room).items() if examples(value)]
+
+
+class Numbers(doctest.OutputChecker):
+    """Compares numbers up to their last digits."""
+
+    def check_output(self, want, got, optionflags):
+        if super().check_output(want, got, optionflags):
+            return True
+        (words, numbers), (got_words, got_numbers) = split_numbers(want), split_numbers(got)
+        return words == got_words and numbers == pytest.approx(got_numbers, abs=2e-4)
+
+
+def split_numbers(text):
+    """The text without its numbers and spaces, and the numbers."""
+    pattern = re.compile(r"-?\d+\.?\d*(?:e[+-]?\d+)?")
+    return "".join(pattern.sub("#", text).split()), [float(number) for number in pattern.findall(text)]
+
+
+@pytest.mark.parametrize(("room", "name"), EXAMPLES)
+def test_an_example_prints_what_it_says(room, name):
+    value = callables(room)[name]
+    test = doctest.DocTest(examples(value), {}, f"{room}.{name}", inspect.getsourcefile(value), 0, None)
+    printed = []
+    runner = doctest.DocTestRunner(Numbers(), verbose=False, optionflags=doctest.ELLIPSIS)
+    runner.run(test, out=printed.append)
+    assert not printed, "".join(printed)
+
+
+def test_which_rooms_have_an_example_for_each_name():
+    for room, is_complete in ROOMS.items():
+        without = [name for name in callables(room) if (room, name) not in EXAMPLES]
+        assert (not without) == is_complete, f"{room}: {without}"
