@@ -49,7 +49,10 @@ class TokenInput(Module):
 
 def relative_position(position: str) -> RelativePositionName:
     """The part of a name of `POSITIONS` that belongs to self-attention, for a `regard.nn.LayerConfig`."""
-    return next((name for name in RELATIVE_POSITIONS if name == position), "none")
+    for name in RELATIVE_POSITIONS:
+        if name == position:
+            return name
+    return "none"
 
 
 def layer_config(config: Any, **options: Any) -> LayerConfig:
