@@ -10,25 +10,27 @@ fewer than 100,000, and the fourth for more. Running text has steps of 30 KB, 30
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
-from regard.configuration import Configuration
+from regard.configuration import HEADS, Configuration, option_fields
 from regard.models.configs import RECURRENT
 from regard.training.task import Choice
 
 ROWS, BYTES = (1_000, 10_000, 100_000), (30_000, 300_000, 3_000_000)
 """The number of examples, or of bytes of running text, at which the next column of a table begins."""
 
+MOST_STAGES = 8
+"""The most that a convolutional network may have."""
+
 FEW_IMAGES = 20_000
 """With fewer images a convolutional network learns more than a Transformer, which has to learn what is near."""
 
 BYTES_PER_TOKEN = {"char": 1, "bpe": 3, "word": 5}
-"""Of English; what follows from them need not be exact."""
+"""An estimate for English texts, before there is a tokenizer."""
 
 ENDS = 2
 """Tokens that begin and end a text to write."""
@@ -68,7 +70,7 @@ class Case:
 
     def __init__(self, size: DataSize, kinds: Sequence[type[Any]], typed: Mapping[str, Any]):
         self.size, self.typed = size, typed
-        self._fields = {field.name: (kind, field) for kind in kinds for field in dataclasses.fields(kind)}
+        self._fields = {field.name: (kind, field) for kind in kinds for field in option_fields(kind)}
         # A class has what is no option of a task, such as its architecture.
         fixed = {name: getattr(kind, name) for kind in kinds for name in dir(kind) if name in ("architecture",)}
         self.options = SimpleNamespace(**fixed, **{"attention": None} if "attention" not in self._fields else {})
@@ -128,7 +130,7 @@ class Case:
         """Batches of an epoch in each process, estimated."""
         options, size = self.options, self.size
         if size.unit == "bytes":
-            windows = self.tokens // (options.context * options.batch_size * size.processes)
+            windows = self.tokens // max(1, options.context * options.batch_size * size.processes)
             return options.steps_per_epoch or max(1, windows)
         if hasattr(options, "batch_size"):
             return -(-self.per_process // options.batch_size)
@@ -196,12 +198,9 @@ def even(rule: Rule) -> Rule:
     def rounded(case: Case) -> Choice | None:
         choice, options = rule(case), case.options
         parts, why = 1, ""
-        if "heads" in case.typed and case.has_meaning("heads"):
-            pair = 2 if getattr(options, "position", None) == "rotary" else 1
-            parts, why = pair * case.typed["heads"], f", shared by {case.typed['heads']} heads"
-        elif "kv_heads" in case.typed and case.has_meaning("kv_heads"):
-            pair = 2 if getattr(options, "position", None) == "rotary" else 1
-            parts, why = pair * case.typed["kv_heads"], f", shared by {case.typed['kv_heads']} heads"
+        number = case.typed.get("heads") or case.typed.get("kv_heads") or 0
+        if 0 < number <= HEADS.high and case.has_meaning("heads"):
+            parts, why = number * _pair(options), f", shared by {number} heads"
         elif options.architecture in RECURRENT:
             parts = 2
         return None if choice is None else _multiple(choice, parts, why)
@@ -214,9 +213,16 @@ def staged(rule: Rule) -> Rule:
 
     def rounded(case: Case) -> Choice | None:
         choice, stages = rule(case), case.options.stages
-        return None if choice is None else _multiple(choice, 2 ** (stages - 1), f", halved by {stages} stages")
+        if choice is None or not 1 <= stages <= MOST_STAGES:
+            return choice
+        return _multiple(choice, 2 ** (stages - 1), f", halved by {stages} stages")
 
     return rounded
+
+
+def _pair(options: Any) -> int:
+    """Features of a head are a multiple of this: rotary positions turn pairs of them."""
+    return 2 if getattr(options, "position", None) == "rotary" else 1
 
 
 def _multiple(choice: Choice, parts: int, why: str) -> Choice:
@@ -227,11 +233,10 @@ def _multiple(choice: Choice, parts: int, why: str) -> Choice:
 def heads(case: Case) -> Choice:
     """Heads of 32 features, of 64 where there are many, which divide the features."""
     hidden, groups = case.options.hidden, getattr(case.options, "kv_heads", None) or 1
-    pair = 2 if getattr(case.options, "position", None) == "rotary" else 1
-    possible = [one for one in range(1, hidden + 1) if hidden % (one * pair) == 0 and one % groups == 0]
-    possible = [one for one in possible if one <= 1024]
-    wanted = max(1, hidden / (32 if hidden < 256 else 64))
-    best = min(possible or [groups], key=lambda one: abs(math.log(one / wanted)))
+    most = range(1, min(hidden, int(HEADS.high)) + 1)
+    possible = [one for one in most if hidden % (one * _pair(case.options)) == 0 and one % groups == 0]
+    usual = max(1, hidden / (32 if hidden < 256 else 64))
+    best = min(possible or [groups], key=lambda one: abs(math.log(one / usual)))
     return Choice(best, f"{hidden} features in heads of {hidden // best}")
 
 

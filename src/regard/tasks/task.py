@@ -80,12 +80,12 @@ class TableTask(Task):
 
         typed = {name: value for section in fields.values() for name, value in section.items()}
         initial, size = {}, DataSize(10_000)
+        data, training = self.data_config(**fields["data"]), self.training_config(**fields["training"])
         if measured:
-            training = self.training_config(**fields["training"])
             if training.init_from is not None:
                 initial = self.initial_options(training.init_from, typed)
             if self.rules.keys() - typed.keys() - initial.keys():
-                size = self.input.size(self.data_config(**fields["data"]), training)
+                size = self.input.size(data, training)
         values = {name: choice.value for name, choice in initial.items()}
         return initial | fit(self.rules, size, list(section_kinds(self).values()), typed | values)
 
