@@ -283,7 +283,7 @@ class ClassifyTask(LabelTask):
     hub_task = "text-classification"
     summary = "Tell the label of a text: a recurrent network or a Transformer, with attention pooling."
     input = LabelledTexts(
-        Generated(_write_reviews, validation=500, test=1000, columns=("text", "label"), lengths=(13.0, 1.0))
+        Generated(_write_reviews, validation=500, test=1000, columns=("text", "label"), lengths=(67.0, 8.0))
     )
     input_hint = "A text to classify"
     data_config = DataConfig

@@ -29,9 +29,6 @@ MOST_STAGES = 8
 FEW_IMAGES = 20_000
 """With fewer images a convolutional network learns more than a Transformer, which has to learn what is near."""
 
-BYTES_PER_TOKEN = {"char": 1, "bpe": 3, "word": 5}
-"""An estimate for English texts, before there is a tokenizer."""
-
 ENDS = 2
 """Tokens that begin and end a text to write."""
 
@@ -48,9 +45,9 @@ class DataSize:
     unit: str = "examples"
     """What they are, in the plural."""
     length: float = 0.0
-    """Mean length of an input in tokens or frames; 0: it does not count."""
+    """Mean length of an input, in bytes of text or in frames; 0: it does not count."""
     target: float = 0.0
-    """Mean length of a text to write, in tokens; 0: it does not count."""
+    """Mean length of a text to write, in bytes; 0: it does not count."""
     validation: int = 0
     """Examples of each validation; 0: a tenth of the training examples."""
     cpu: bool = True
@@ -123,7 +120,27 @@ class Case:
     @property
     def tokens(self) -> int:
         """Tokens of running text, estimated."""
-        return max(1, self.size.rows // BYTES_PER_TOKEN[self.options.tokenizer])
+        return max(1, int(self.size.rows / self.bytes_per_token))
+
+    @property
+    def bytes_per_token(self) -> float:
+        """Bytes of a token of a European text, estimated; 1 for an input that is no text."""
+        kind = getattr(self.options, "tokenizer", "char")
+        if kind == "bpe":  # more sub-words are longer ones
+            return min(5.0, max(1.0, 2.0 + 0.5 * math.log2(self.options.vocabulary / 350)))
+        return 5.0 if kind == "word" else 1.0
+
+    @property
+    def length(self) -> float:
+        """Mean length of an input in tokens or frames, estimated; 0: it does not count."""
+        if self.size.unit == "sounds":
+            return self.size.length
+        return min(self.size.length / self.bytes_per_token, getattr(self.options, "max_length", math.inf))
+
+    @property
+    def target(self) -> float:
+        """Mean length of a text to write in tokens, estimated, with those that begin and end it."""
+        return self.size.target / self.bytes_per_token + ENDS
 
     @property
     def batches(self) -> int:
@@ -134,7 +151,7 @@ class Case:
             return options.steps_per_epoch or max(1, windows)
         if hasattr(options, "batch_size"):
             return -(-self.per_process // options.batch_size)
-        length = size.target + ENDS if hasattr(options, "validation_pairs") else max(1.0, size.length)
+        length = self.target if hasattr(options, "validation_pairs") else max(1.0, self.length)
         return max(1, math.ceil(self.per_process * length / options.tokens_per_batch))
 
     @property
@@ -184,10 +201,12 @@ def table(*values: Any, accelerator: Sequence[Any] = (), steps: Sequence[int] = 
 
 
 def for_architecture(**rules: Rule) -> Rule:
-    """The rule of the architecture; ``recurrent`` is that of every other one."""
+    """The rule of the architecture; ``recurrent`` is that of lstm and gru, and no rule means the fixed default."""
 
     def rule(case: Case) -> Choice | None:
-        return rules.get(str(case.options.architecture), rules["recurrent"])(case)
+        architecture = str(case.options.architecture)
+        own = rules.get("recurrent" if architecture in (*RECURRENT, "none") else architecture)
+        return None if own is None else own(case)
 
     return rule
 
@@ -291,7 +310,7 @@ def examples_of_a_batch(*values: int, accelerator: Sequence[int], most: int = 0)
         value, reason = choice
         if case.per_process < value:
             value, reason = case.per_process, case.counted
-        limit, length = (most if case.size.cpu else 4 * most), case.size.length
+        limit, length = (most if case.size.cpu else 4 * most), case.length
         if most and length and value * length > limit:
             value, reason = max(min(4, value), int(limit / length)), f"inputs of {length:,.0f} {_of_input(case)}"
         return Choice(value, reason)
@@ -299,7 +318,7 @@ def examples_of_a_batch(*values: int, accelerator: Sequence[int], most: int = 0)
     return bounded
 
 
-def tokens_of_a_batch(*values: int, accelerator: Sequence[int], side: str, most: int, ends: int = 0) -> Rule:
+def tokens_of_a_batch(*values: int, accelerator: Sequence[int], side: str, most: int) -> Rule:
     """Tokens of so many examples of mean length.
 
     Args:
@@ -307,14 +326,13 @@ def tokens_of_a_batch(*values: int, accelerator: Sequence[int], side: str, most:
         accelerator: on an accelerator.
         side: length or target: the texts that are counted.
         most: largest number on a CPU, and four times as many on an accelerator.
-        ends: tokens that each text has besides its own.
     """
     rule = table(*values, accelerator=accelerator)
 
     def tokens(case: Case) -> Choice | None:
         choice = rule(case)
         assert choice is not None
-        number, length = min(choice.value, case.per_process), max(1.0, getattr(case.size, side)) + ends
+        number, length = min(choice.value, case.per_process), max(1.0, getattr(case, side))
         value = min(most if case.size.cpu else 4 * most, max(64, math.ceil(number * length)))
         return Choice(value, f"{value / length:,.0f} {case.size.unit} of {length:,.0f} tokens")
 
@@ -351,7 +369,7 @@ def validate_every(cost: float) -> Rule:
         validated = min(validated, limit) if limit else validated
         trained = size.rows * options.epochs
         if size.unit == "bytes":
-            trained = updates * options.batch_size * options.context * BYTES_PER_TOKEN[options.tokenizer]
+            trained = updates * options.batch_size * options.context * case.bytes_per_token
         number = max(FEWEST_VALIDATIONS, min(MOST_VALIDATIONS, round(0.25 * trained / (cost * validated))))
         value = math.ceil(updates / number)
         return Choice(value, f"about {math.ceil(updates / value)} validations")
@@ -378,14 +396,16 @@ def warmup(case: Case) -> Choice:
 
 
 def learning_rate(case: Case) -> Choice:
-    """Smaller for a wide Transformer."""
+    """Larger for few features, which learn steadily with it; smaller for a wide Transformer."""
     options = case.options
+    transformer = options.architecture in ("transformer", "vit")
+    features = getattr(options, "hidden" if case.has_meaning("hidden") else "grid", None) or options.embedding
+    reason = f"{features} features" + (" of a Transformer" if transformer else "")
     if case.size.unit == "bytes":
-        rate = 3e-3 if options.hidden <= 128 else 2e-3 if options.hidden <= 256 else 1e-3
-        return Choice(rate, f"{options.hidden} features of a Transformer")
-    if options.architecture in ("transformer", "vit"):
-        return Choice(1e-3 if options.hidden <= 256 else 5e-4, f"{options.hidden} features of a Transformer")
-    return Choice(1e-3, f"architecture {options.architecture}")
+        return Choice(3e-3 if features <= 128 else 2e-3 if features <= 256 else 1e-3, reason)
+    if transformer:
+        return Choice(1e-3 if features <= 256 else 5e-4, reason)
+    return Choice(2e-3 if features <= 128 else 1e-3, reason)
 
 
 def vocabulary(*values: int) -> Rule:
@@ -422,15 +442,15 @@ def _several(value: Any) -> tuple[Any, ...]:
     return value if isinstance(value, tuple) else (value,)
 
 
-def _length(updates: Rule, cost: float, *, with_rate: bool = True) -> dict[str, Rule]:
-    """The rules of how long is trained."""
+def _length(updates: Rule, cost: float) -> dict[str, Rule]:
+    """The rules of the length and the pace of a training."""
     return {
         "epochs": updates,
         "validate_every": validate_every(cost),
         "patience": patience,
         "patience_after": patience_after,
         "warmup": warmup,
-        **({"learning_rate": learning_rate} if with_rate else {}),
+        "learning_rate": learning_rate,
     }
 
 
@@ -450,22 +470,20 @@ TRANSLATE: Rules = {
     "vocabulary": vocabulary(1_000, 4_000, 8_000, 16_000),
     "embedding": table(128, 128, 256, 256),
     "hidden": even(table(128, 256, 256, 256, accelerator=(128, 256, 512, 512))),
-    "encoder_layers": for_architecture(transformer=table(2, 3, 4, 6), recurrent=table(1, 1, 1, 1)),
-    "decoder_layers": for_architecture(transformer=table(2, 3, 4, 6), recurrent=table(1, 1, 1, 1)),
+    "encoder_layers": for_architecture(transformer=table(2, 3, 4, 6)),
+    "decoder_layers": for_architecture(transformer=table(2, 3, 4, 6)),
     "heads": heads,
     "dropout": for_architecture(transformer=table(0.3, 0.3, 0.2, 0.1), recurrent=table(0.5, 0.4, 0.3, 0.2)),
-    "tokens_per_batch": tokens_of_a_batch(
-        16, 32, 64, 96, accelerator=(16, 32, 128, 256), side="target", most=2_000, ends=ENDS
-    ),
+    "tokens_per_batch": tokens_of_a_batch(24, 32, 64, 96, accelerator=(24, 32, 128, 256), side="target", most=2_000),
     "validation_pairs": table(200, 500, 1_000, 2_000),
-    **_length(epochs(3_000, 5_000, 12_000, 24_000, accelerator=(3_000, 5_000, 20_000, 60_000)), 2.0),
+    **_length(epochs(2_000, 5_000, 12_000, 24_000, accelerator=(2_000, 5_000, 20_000, 60_000)), 2.0),
 }
 
 SUMMARIZE: Rules = {
     "embedding": table(64, 128, 128, 128),
     "hidden": even(table(128, 192, 256, 256, accelerator=(128, 192, 256, 512))),
-    "encoder_layers": for_architecture(transformer=table(2, 3, 4, 6), recurrent=table(1, 1, 1, 1)),
-    "decoder_layers": for_architecture(transformer=table(2, 3, 4, 6), recurrent=table(1, 1, 1, 1)),
+    "encoder_layers": for_architecture(transformer=table(2, 3, 4, 6)),
+    "decoder_layers": for_architecture(transformer=table(2, 3, 4, 6)),
     "heads": heads,
     "dropout": table(0.3, 0.2, 0.1, 0.1),
     "tokens_per_batch": tokens_of_a_batch(8, 16, 32, 32, accelerator=(8, 16, 64, 128), side="length", most=8_000),
@@ -509,7 +527,7 @@ CAPTION: Rules = {
 
 SOUNDS: Rules = {
     "hidden": even(table(128, 128, 256, 256)),
-    "encoder_layers": for_architecture(transformer=table(2, 4, 4, 6), recurrent=table(1, 1, 1, 1)),
+    "encoder_layers": for_architecture(transformer=table(2, 4, 4, 6)),
     "heads": heads,
     "batch_size": examples_of_a_batch(8, 16, 32, 32, accelerator=(8, 16, 64, 128), most=16_000),
     **_length(epochs(1_500, 4_000, 10_000, 20_000), 0.4),
@@ -517,18 +535,18 @@ SOUNDS: Rules = {
 
 TRANSCRIBE: Rules = {
     "hidden": even(table(128, 192, 256, 256, accelerator=(128, 256, 256, 512))),
-    "encoder_layers": for_architecture(transformer=table(2, 4, 6, 8), recurrent=table(1, 1, 1, 1)),
-    "decoder_layers": for_architecture(transformer=table(1, 2, 2, 4), recurrent=table(1, 1, 1, 1)),
+    "encoder_layers": for_architecture(transformer=table(2, 4, 6, 8)),
+    "decoder_layers": for_architecture(transformer=table(1, 2, 2, 4)),
     "heads": heads,
     "decoder_hidden": same_as("hidden"),
     "embedding": table(64, 128, 128, 128),
     "time_masks": table(1, 2, 2, 2),
     "feature_masks": table(1, 2, 2, 2),
     "batch_size": examples_of_a_batch(8, 16, 16, 16, accelerator=(8, 16, 32, 32), most=16_000),
-    **_length(epochs(5_000, 10_000, 30_000, 60_000), 2.0),
+    **_length(epochs(4_000, 8_000, 15_000, 30_000, accelerator=(4_000, 8_000, 30_000, 60_000)), 2.0),
 }
 
 SEGMENT: Rules = {
-    "epochs": epochs(6_000, 15_000, 30_000, 60_000, most=300),
+    "epochs": epochs(6_000, 12_000, 15_000, 30_000),
     "validate_every": validate_every(0.5),
 }

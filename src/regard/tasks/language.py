@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from regard.configuration import check_at_least, check_between, check_probabilities
 from regard.errors import DataError
 from regard.models.configs import LanguageModelConfig as ModelConfig
-from regard.tasks.fitting import BYTES_PER_TOKEN, LANGUAGE, DataSize
+from regard.tasks.fitting import LANGUAGE, DataSize
 from regard.tasks.inputs.input import (
     Encodes,
     Examples,
@@ -161,8 +161,8 @@ class RunningText(Input):
             rows, validation = int(data.bundled * length), int(self.generated.validation * length)
         else:
             rows = sum(path.stat().st_size for path in self.open(data.train, (), data))
-            tokens = BYTES_PER_TOKEN[data.tokenizer]
-            validation = held_out_size(rows, data.held_out * (tokens if data.held_out >= 1 else 1))
+            # A number of tokens, each of some bytes.
+            validation = held_out_size(rows, data.held_out * (3 if data.held_out >= 1 else 1))
         if data.validation is not None:
             validation = sum(path.stat().st_size for path in self.open(data.validation, (), data))
         elif data.train is not None:

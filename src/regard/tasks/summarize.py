@@ -570,7 +570,7 @@ class SummarizeTask(TextTask):
     name = "summarize"
     hub_task = "summarization"
     summary = "Summarize text: a recurrent network or a Transformer that can copy words of the article."
-    input = Articles(Generated(_write_articles, validation=500, test=1000, lengths=(56.0, 29.0)), examples="articles")
+    input = Articles(Generated(_write_articles, validation=500, test=1000, lengths=(278.0, 144.0)), examples="articles")
     input_hint = "An article to summarize"
     answer_name = "Summary"
     metrics = (Metric("rouge_l", "ROUGE-L", trivial=10.0), Metric("rouge_1", "ROUGE-1"), Metric("rouge_2", "ROUGE-2"))

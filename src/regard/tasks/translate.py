@@ -371,7 +371,7 @@ class TranslateTask(TextTask):
     hub_task = "translation"
     summary = "Translate text: a Transformer, or a recurrent translator with or without attention."
     input = TranslationPairs(
-        Generated(_write_corpus, validation=500, test=1000, columns=("english", "spanish"), lengths=(8.0, 8.0))
+        Generated(_write_corpus, validation=500, test=1000, columns=("english", "spanish"), lengths=(40.0, 42.0))
     )
     input_hint = "A sentence to translate"
     answer_name = "Translation"

@@ -52,7 +52,7 @@ class Generated:
     columns: tuple[str | None, ...] = (None, None)
     """Its columns."""
     lengths: tuple[float, float] = (0.0, 0.0)
-    """Mean length of an input and of a text to write, in tokens or frames; 0: it does not count."""
+    """Mean length of an input and of a text to write, in bytes or frames; 0: it does not count."""
 
 
 class Examples(ABC):
@@ -200,7 +200,7 @@ class Input(ABC):
         return DataSize(rows, unit or self.examples, *lengths, validation, is_on_cpu(training), process_count(training))
 
     def mean_lengths(self, rows: Any, data: DataOptions) -> tuple[float, float]:
-        """The mean length of an input and of a text to write, estimated from some rows; 0: it does not count."""
+        """The mean length of an input and of a text to write in some rows, in bytes or frames; 0: it does not count."""
         return 0.0, 0.0
 
     # How they are opened

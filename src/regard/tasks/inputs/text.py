@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from regard.data.text.tokenizers import Tokenizer
     from regard.training.run_folder import RunFolder
 
-MEASURED, BYTES_PER_WORD = 1_000, 5
-"""Texts whose lengths are measured before a training, and bytes of an English word with its space."""
+MEASURED = 1_000
+"""Texts whose lengths are measured before a training."""
 
 LABEL_TOKENS = 3
 """A label is a target of one token, which a batch puts between ``bos`` and ``eos``."""
@@ -104,7 +104,7 @@ class TextInput(Input):
 
     def mean_lengths(self, rows: datasets.Dataset, data: Any) -> tuple[float, float]:
         some = rows.select(some_rows(len(rows), MEASURED))
-        return _mean_tokens(some["source"], data), _mean_tokens(some["target"], data)
+        return _mean_bytes(some["source"]), _mean_bytes(some["target"])
 
     def tokenizer(self, learnt: Mapping[str, Any]) -> Tokenizer:
         """The tokenizer of the texts that are read."""
@@ -240,10 +240,8 @@ class PairedTexts(TextInput):
         return open_pairs(source, *columns, lowercase=data.lowercase, limit=limit)
 
 
-def _mean_tokens(texts: Sequence[str], data: Any) -> float:
-    """The mean number of tokens that are read of each text, estimated before there is a tokenizer."""
-    lengths = [len(text) if data.tokenizer == "char" else len(text.encode()) / BYTES_PER_WORD for text in texts]
-    return sum(min(length, data.max_length) for length in lengths) / len(lengths)
+def _mean_bytes(texts: Sequence[str]) -> float:
+    return sum(len(text.encode()) for text in texts) / len(texts)
 
 
 def column(rows: datasets.Dataset, *names: str) -> Iterator[str]:
