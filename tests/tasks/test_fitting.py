@@ -72,7 +72,7 @@ def test_few_examples_get_many_updates_and_many_examples_few_epochs(name):
     size = next(sizes(task, (300,)))
     config, _ = fitted(task, size)
     options = {**vars(config.data), **vars(config.model), **vars(config.training)}
-    batch = options.get("batch_size", 16) * (options["context"] * 3 if name == "language" else 1)
+    batch = options.get("batch_size", 16) * (options["context"] * 2 if name == "language" else 1)
     assert options["epochs"] * max(1, size.rows / batch) >= 900
     many = next(sizes(task, (3_000_000,)))
     assert fitted(task, many)[0].training.epochs <= 2

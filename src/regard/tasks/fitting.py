@@ -474,7 +474,7 @@ TRANSLATE: Rules = {
     "decoder_layers": for_architecture(transformer=table(2, 3, 4, 6)),
     "heads": heads,
     "dropout": for_architecture(transformer=table(0.3, 0.3, 0.2, 0.1), recurrent=table(0.5, 0.4, 0.3, 0.2)),
-    "tokens_per_batch": tokens_of_a_batch(24, 32, 64, 96, accelerator=(24, 32, 128, 256), side="target", most=2_000),
+    "tokens_per_batch": tokens_of_a_batch(32, 32, 64, 96, accelerator=(32, 32, 128, 256), side="target", most=2_000),
     "validation_pairs": table(200, 500, 1_000, 2_000),
     **_length(epochs(2_000, 5_000, 12_000, 24_000, accelerator=(2_000, 5_000, 20_000, 60_000)), 2.0),
 }
