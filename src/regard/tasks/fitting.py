@@ -35,6 +35,9 @@ ENDS = 2
 FEWEST_VALIDATIONS, MOST_VALIDATIONS = 4, 25
 """Validations of a whole training."""
 
+SHORT = 1_000
+"""A training of fewer updates, in few epochs, is validated after each of them."""
+
 
 @dataclass(frozen=True)
 class DataSize:
@@ -68,9 +71,9 @@ class Case:
     def __init__(self, size: DataSize, kinds: Sequence[type[Any]], typed: Mapping[str, Any]):
         self.size, self.typed = size, typed
         self._fields = {field.name: (kind, field) for kind in kinds for field in option_fields(kind)}
-        # A class has what is no option of a task, such as its architecture.
-        fixed = {name: getattr(kind, name) for kind in kinds for name in dir(kind) if name in ("architecture",)}
-        self.options = SimpleNamespace(**fixed, **{"attention": None} if "attention" not in self._fields else {})
+        # The architecture of a task that has only one is no option.
+        architecture = next((kind.architecture for kind in kinds if hasattr(kind, "architecture")), None)
+        self.options = SimpleNamespace(architecture=architecture, attention=None)
         for name, (_, field) in self._fields.items():
             setattr(self.options, name, typed.get(name, field.default))
         self._fill()
@@ -367,6 +370,8 @@ def validate_every(cost: float) -> Rule:
         limit = getattr(options, "validation_pairs", 0) or getattr(options, "validation_articles", 0)
         validated = size.validation or max(1, size.rows // 10)
         validated = min(validated, limit) if limit else validated
+        if options.epochs <= FEWEST_VALIDATIONS and updates < SHORT:
+            return Choice(0, f"after each of {options.epochs} epochs")
         trained = size.rows * options.epochs
         if size.unit == "bytes":
             trained = updates * options.batch_size * options.context * case.bytes_per_token
