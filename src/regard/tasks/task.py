@@ -8,8 +8,10 @@ options, its model, and what is peculiar to it.
 from __future__ import annotations
 
 import dataclasses
+import logging
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -85,7 +87,8 @@ class TableTask(Task):
             if training.init_from is not None:
                 initial = self.initial_options(training.init_from, typed)
             if self.rules.keys() - typed.keys() - initial.keys():
-                size = self.input.size(data, training)
+                with _without_warnings():  # the training reads the data again, and warns
+                    size = self.input.size(data, training)
         values = {name: choice.value for name, choice in initial.items()}
         return initial | fit(self.rules, size, list(section_kinds(self).values()), typed | values)
 
@@ -278,6 +281,17 @@ class TableExperiment(Experiment):
             from regard.models.checkpoint import save_model
 
             save_model(path, self.model)
+
+
+@contextmanager
+def _without_warnings() -> Iterator[None]:
+    logger = logging.getLogger("regard")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 def gathered(part: Any, world_size: int) -> list[Any]:
