@@ -3,6 +3,7 @@
 import inspect
 import itertools
 import re
+from pathlib import Path
 
 import pytest
 import yaml
@@ -253,3 +254,17 @@ def test_the_size_of_a_text_is_in_bytes(tmp_path):
     data, training = task.data_config(train=str(file)), task.training_config(accelerator="cpu")
     size = task.input.size(data, training)
     assert (size.rows + size.validation, size.unit, size.cpu) == (20_000, "bytes", True)
+
+
+def test_the_page_of_options_has_the_rules():
+    page = (Path(__file__).parents[2] / "docs" / "options.md").read_text(encoding="utf-8")
+    lines = re.findall(r"^\| (\w+) \| `--([\w-]+)`(?: \((\w+)\))? \| ((?:[\d.,]+ \| ){4})", page, re.M)
+    assert {name for name, *_ in lines} == {*registry.BUILT_IN} - {"segment"}  # of which only the length varies
+    for name, option, architecture, cells in lines:
+        task, typed = registry.find(name), {}
+        if architecture:
+            typed["architecture"] = "lstm" if architecture == "recurrent" else architecture
+        for rows, cell in zip((500, 5_000, 50_000, 500_000), cells.split(" | "), strict=False):
+            size = next(sizes(task, (rows,)))
+            chosen = fitted(task, size, **typed)[1][option.replace("-", "_")]
+            assert chosen.value == float(cell.replace(",", "")), (name, option, rows)
