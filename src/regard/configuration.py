@@ -100,8 +100,15 @@ def option_types(kind: type[Any], include_extras: bool = False) -> dict[str, Any
     return {one.name: hints[one.name] | None if "defaults" in one.metadata else hints[one.name] for one in fields}
 
 
-def option_help(kind: type[Any], field: "dataclasses.Field[Any]", text: str) -> str:
-    """Returns the help of an option: with what it has a meaning, what it is, and how its default varies."""
+def option_help(kind: type[Any], field: "dataclasses.Field[Any]", text: str, fitted: bool = False) -> str:
+    """Returns the help of an option: with what it has a meaning, what it is, and how its default varies.
+
+    Args:
+        kind: the dataclass.
+        field: the field of the option.
+        text: what it is.
+        fitted: whether the data of a run decide the default.
+    """
     hints = typing.get_type_hints(kind)
     needs = {name: value for name, value in field.metadata.get("needs", {}).items() if name in hints}
     if "attention" in needs:
@@ -109,6 +116,8 @@ def option_help(kind: type[Any], field: "dataclasses.Field[Any]", text: str) -> 
     start = ", ".join(filter(None, (_with(name, value, hints[name]) for name, value in needs.items())))
     if start:
         text = f"{start}: {text if text[:2].isupper() else text[0].lower() + text[1:]}"
+    if fitted:
+        return f"{text} Default: from the data."
     defaults = dict(field.metadata.get("defaults", {}))
     if not defaults:
         return text

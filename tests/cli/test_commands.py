@@ -127,6 +127,7 @@ def test_a_printed_configuration_is_one_for_config(regard, tmp_path):
     assert (code, error) == (0, "")
     file = tmp_path / "config.yaml"
     file.write_text(printed)
+    printed = re.sub(" +#.*", "", printed)  # the reasons of what the data decided
     assert regard(*base, "--config", file, "--print-config")[1] == printed
     changed = regard(*base, "--config", file, "--epochs", 8, "--no-lowercase", "--print-config")[1]
     expected = printed.replace("epochs: 7", "epochs: 8").replace("lowercase: true", "lowercase: false")

@@ -4,7 +4,7 @@ import dataclasses
 import inspect
 import re
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
@@ -27,20 +27,22 @@ class Panel:
     """Field → its options, if they differ from ``--field-name``."""
     negatives: bool = False
     """Whether flags that are off by default also have a ``--no-`` form, since a file may have turned them on."""
+    fitted: Set[str] = frozenset()
+    """The fields whose default the data of a run decide."""
 
     def parameters(self, group: Group) -> list[inspect.Parameter]:
         """Returns the options as parameters of a function that Cyclopts calls."""
         kinds = option_types(self.kind)
         annotations = option_types(self.kind, include_extras=True)
-        texts = field_help(self.kind)
+        texts = field_help(self.kind, self.fitted)
         fields = {field.name: field for field in option_fields(self.kind)}
         return [
             inspect.Parameter(
                 name,
                 inspect.Parameter.KEYWORD_ONLY,
-                default=_default(fields[name]),
+                default=None if name in self.fitted else _default(fields[name]),
                 annotation=Annotated[
-                    annotations[name],
+                    annotations[name] | None if name in self.fitted else annotations[name],
                     Parameter(
                         name=self.spellings.get(name, (option(name),)),
                         negative=_negative(name, kinds[name], self.negatives or fields[name].default is True),
@@ -81,13 +83,17 @@ def options_of(*kinds: type[Any]) -> dict[str, str]:
     return {name: option(name) for kind in kinds for name in field_names(kind)}
 
 
-def field_help(kind: type[Any]) -> dict[str, str]:
+def field_help(kind: type[Any], fitted: Set[str] = frozenset()) -> dict[str, str]:
     """Returns the help of the options of a dataclass: the docstring of its field, in one paragraph, and its rules.
 
-    The names of fields in it become options.
+    The names of fields in it become options. The data of a run decide the default of the options ``fitted``.
     """
     texts = {name: text.replace("``", "") for name, text in field_texts(kind).items()}
-    texts |= {one.name: option_help(kind, one, texts[one.name]) for one in option_fields(kind) if one.name in texts}
+    texts |= {
+        one.name: option_help(kind, one, texts[one.name], one.name in fitted)
+        for one in option_fields(kind)
+        if one.name in texts
+    }
     # Only names with an underscore are certainly those of fields.
     field_pattern = "|".join(name for name in texts if "_" in name)
     return {

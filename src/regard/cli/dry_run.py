@@ -12,19 +12,19 @@ if TYPE_CHECKING:
     from lightning.fabric import Fabric
     from torch import nn
 
-    from regard.training.config import RunConfig
+    from regard.training.config import FittedConfig
     from regard.training.task import Experiment, Task
 
 WARMING, TIMED, MOST_SECONDS = 2, 8, 20.0
 """Untimed steps, which include compilation; timed steps; and seconds after which timing stops early."""
 
 
-def dry_run(task: "Task", config: "RunConfig[Any, Any, Any]") -> None:
+def dry_run(task: "Task", fitted: "FittedConfig") -> None:
     """Prepares a run in a temporary folder, prints its sizes, times a few steps, and removes everything.
 
     Args:
         task: the task.
-        config: the configuration of the run.
+        fitted: the configuration of the run, and what the data decided of it.
 
     Raises:
         RegardError: as the run itself before its first step.
@@ -36,7 +36,7 @@ def dry_run(task: "Task", config: "RunConfig[Any, Any, Any]") -> None:
     from regard.training.randomness import seed_step
     from regard.training.run_folder import RunFolder
 
-    training = config.training
+    config, training = fitted.config, fitted.config.training
     if training.threads:
         torch.set_num_threads(training.threads)
     with temporary_folder() as temporary:
@@ -46,6 +46,8 @@ def dry_run(task: "Task", config: "RunConfig[Any, Any, Any]") -> None:
         seed_step(training.seed, -1)
         experiment = task.prepare(config, folder)
         batches = experiment.batches(0, 1)
+        if fitted.reasons:
+            print("from the data:", *fitted.lines(), sep="\n  ")
         print(f"data: {experiment.description} · {len(batches)} batches an epoch")
         for line in parameter_lines(experiment.model):
             print(line)

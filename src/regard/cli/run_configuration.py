@@ -1,6 +1,7 @@
 """The configuration of a run from a file and from command-line options, which override the file."""
 
 import dataclasses
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,11 +14,13 @@ from regard.errors import ArgumentError, DataError, RunError
 from regard.old_names import upgraded_sections
 from regard.training.config import (
     SECTIONS,
+    FittedConfig,
     RunConfig,
-    make_config,
+    fit_config,
     options_by_section,
     read_yaml,
     section_kinds,
+    without_fitted_none,
     yaml_text,
 )
 
@@ -62,8 +65,8 @@ class RunOptions:
     """The same as --logger tensorboard."""
 
 
-def compose_config(task: "Task", file: Path | None, options: Mapping[str, Any]) -> RunConfig[Any, Any, Any]:
-    """Combines the configuration of a file with command-line options.
+def compose_config(task: "Task", file: Path | None, options: Mapping[str, Any]) -> FittedConfig:
+    """Combines the configuration of a file with command-line options; the data decide what neither says.
 
     Args:
         task: the task.
@@ -79,12 +82,14 @@ def compose_config(task: "Task", file: Path | None, options: Mapping[str, Any]) 
 
     kinds, typed = section_kinds(task), options_by_section(task, options)
     sections = {} if file is None else upgraded_sections(_read(file, task), kinds)
-    fields = {
-        section: checked_fields(kind, sections.get(section, {}), f"{file}: {section}") | typed[section]
-        for section, kind in kinds.items()
-    }
+    fields = {}
+    for section, kind in kinds.items():
+        content = sections.get(section, {})
+        if isinstance(content, dict):
+            content = without_fitted_none(task, content)
+        fields[section] = checked_fields(kind, content, f"{file}: {section}") | typed[section]
     with options_named(all_options(task)):
-        return make_config(task, fields)
+        return fit_config(task, fields)
 
 
 def resume_config(task: "Task", old: RunConfig[Any, Any, Any], options: Mapping[str, Any]) -> RunConfig[Any, Any, Any]:
@@ -122,12 +127,20 @@ def all_options(task: "Task") -> dict[str, str]:
     return options_of(*section_kinds(task).values())
 
 
-def as_yaml(config: RunConfig[Any, Any, Any]) -> str:
-    """Returns a configuration as the text of a file for ``--config``."""
+def as_yaml(config: RunConfig[Any, Any, Any], reasons: Mapping[str, str] | None = None) -> str:
+    """Returns a configuration as the text of a file for ``--config``.
+
+    Args:
+        config: the configuration.
+        reasons: option → why the data decided it so, as a comment on its line.
+    """
     content = config.to_dict()
     if isinstance(config.model, Configuration):  # a Transformer has no attention of a recurrent decoder
         content["model"] = {name: value for name, value in content["model"].items() if config.model.has_meaning(name)}
-    return yaml_text(content)
+    text = yaml_text(content)
+    for name, reason in (reasons or {}).items():
+        text = re.sub(rf"^(  {name}: .*)$", lambda line, reason=reason: f"{line[1]}  # {reason}", text, flags=re.M)
+    return text
 
 
 def _read(file: Path, task: "Task") -> dict[str, Any]:

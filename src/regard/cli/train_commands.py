@@ -46,10 +46,11 @@ def panels(task: "Task") -> list[Panel]:
     """Returns the panels of a task's options."""
     training = task.training_config
     names = field_names(training)
+    own = tuple(name for name in names if name not in MACHINE)
     return [
-        panel("Data", task.data_config, spellings=SPELLINGS, negatives=True),
-        panel("Model", task.model_config, negatives=True),
-        Panel("Training", training, tuple(name for name in names if name not in MACHINE), negatives=True),
+        panel("Data", task.data_config, spellings=SPELLINGS, negatives=True, fitted=task.fitted),
+        panel("Model", task.model_config, negatives=True, fitted=task.fitted),
+        Panel("Training", training, own, negatives=True, fitted=task.fitted),
         panel("Run folder", RunOptions, spellings=SPELLINGS),
         Panel("Machine", training, tuple(name for name in names if name in MACHINE), SPELLINGS, negatives=True),
     ]

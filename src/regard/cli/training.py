@@ -42,16 +42,17 @@ def train_task(task: "Task", options: RunOptions, fields: dict[str, Any]) -> Non
     if options.resume:
         _resume(task, options, fields)
         return
-    config = compose_config(task, options.config, fields)
+    fitted = compose_config(task, options.config, fields)
+    config = fitted.config
     if options.print_config:
-        print(as_yaml(config), end="")
+        print(as_yaml(config, fitted.reasons), end="")
         return
     name = check_name("--run", options.run if options.run is not None else task.run_name(config))
     with options_named(all_options(task)):
         if options.dry_run:
             from regard.cli.dry_run import dry_run
 
-            dry_run(task, config)
+            dry_run(task, fitted)
             return
         if options.find_lr:
             _find_learning_rate(task, config, options.runs / f"{name}-learning-rate.png")
@@ -63,7 +64,7 @@ def train_task(task: "Task", options: RunOptions, fields: dict[str, Any]) -> Non
         path = options.runs / name
         # The other processes of a distributed run get the folder that the first one makes.
         folder = RunFolder.create(path, options.overwrite) if is_first_process() else RunFolder(path)
-        trained = train(task, config, folder)
+        trained = train(task, config, folder, chosen=fitted.summary())
     finish(task, trained)
 
 

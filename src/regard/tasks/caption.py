@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from regard.configuration import check_at_least
 from regard.models.vision.configs import CaptionerConfig as ModelConfig
+from regard.tasks.fitting import CAPTION
 from regard.tasks.inputs.image import (
     ImageInput,
     ImageOptions,
@@ -339,6 +340,7 @@ class CaptionTask(TextTask):
     data_config = DataConfig
     model_config = ModelConfig
     training_config = CaptionTrainingConfig
+    rules = CAPTION
     prediction_config = PredictionConfig
     evaluation_config = EvaluationConfig
     experiment = CaptionExperiment

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from regard.errors import DataError, RunError
 from regard.models.configs import TextClassifierConfig as ModelConfig
+from regard.tasks.fitting import CLASSIFY
 from regard.tasks.inputs.input import Generated
 from regard.tasks.inputs.text import LabelledTextOptions, LabelledTexts, LabelledTextTraining, ReadText
 from regard.tasks.lazy import torch
@@ -282,11 +283,14 @@ class ClassifyTask(LabelTask):
     name = "classify"
     hub_task = "text-classification"
     summary = "Tell the label of a text: a recurrent network or a Transformer, with attention pooling."
-    input = LabelledTexts(Generated(_write_reviews, validation=500, test=1000, columns=("text", "label")))
+    input = LabelledTexts(
+        Generated(_write_reviews, validation=500, test=1000, columns=("text", "label"), lengths=(67.0, 8.0))
+    )
     input_hint = "A text to classify"
     data_config = DataConfig
     model_config = ModelConfig
     training_config = ClassificationTrainingConfig
+    rules = CLASSIFY
     evaluation_config = EvaluationConfig
     trained = TrainedClassifier
     model_class = "regard.models.text_classifier:TextClassifier"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from regard.errors import ArgumentError
 from regard.models.vision.configs import ImageClassifierConfig as ModelConfig
+from regard.tasks.fitting import IMAGES
 from regard.tasks.inputs.image import (
     ImageInput,
     ImageOptions,
@@ -305,6 +306,7 @@ class ImagesTask(LabelTask):
     data_config = DataConfig
     model_config = ModelConfig
     training_config = ImageTrainingConfig
+    rules = IMAGES
     evaluation_config = EvaluationConfig
     trained = TrainedImageClassifier
     model_class = "regard.models.vision.image_classifier:ImageClassifier"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from regard.configuration import check_at_least, check_between, check_probabilities
 from regard.errors import DataError
 from regard.models.configs import LanguageModelConfig as ModelConfig
+from regard.tasks.fitting import LANGUAGE, DataSize
 from regard.tasks.inputs.input import (
     Encodes,
     Examples,
@@ -154,6 +155,20 @@ class RunningText(Input):
     def held_out(self, rows: tuple[Path, ...], data: DataOptions) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
         return rows, ()  # the tokens are split when they are known
 
+    def size(self, data: Any, training: Any) -> DataSize:
+        if data.train is None:
+            length, _ = self.generated.lengths
+            rows, validation = int(data.bundled * length), int(self.generated.validation * length)
+        else:
+            rows = sum(path.stat().st_size for path in self.open(data.train, (), data))
+            # A number of tokens, each of some bytes.
+            validation = held_out_size(rows, data.held_out * (3 if data.held_out >= 1 else 1))
+        if data.validation is not None:
+            validation = sum(path.stat().st_size for path in self.open(data.validation, (), data))
+        elif data.train is not None:
+            rows -= validation
+        return self.sized(training, rows, validation, (0.0, 0.0), "bytes")
+
     def learn(self, run: Any, folder: RunFolder, rows: tuple[Path, ...]) -> dict[str, Any]:
         from regard.data.text.running_text import names_of, read_text
         from regard.data.text.tokenizers import TextTokenizer
@@ -217,11 +232,14 @@ class LanguageTask(NextTokenTask):
     name = "language"
     hub_task = "text-generation"
     summary = "Predict the next token of running text: a decoder-only Transformer."
-    input = RunningText(Generated(_write_text, validation=1000, test=1000, suffix=".txt", columns=()))
+    input = RunningText(
+        Generated(_write_text, validation=1000, test=1000, suffix=".txt", columns=(), lengths=(41.0, 0.0))
+    )
     input_hint = "The beginning of a text"
     data_config = DataConfig
     model_config = ModelConfig
     training_config = LanguageTrainingConfig
+    rules = LANGUAGE
     experiment = LanguageExperiment
     trained = TrainedLanguageModel
     model_class = "regard.models.language_model:LanguageModel"

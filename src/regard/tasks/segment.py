@@ -12,6 +12,7 @@ from regard.configuration import check_between, check_probabilities
 from regard.errors import ArgumentError, DataError, MissingPartError, RunError
 from regard.models.vision.configs import SegmenterConfig as ModelConfig
 from regard.regular_file import path_inside
+from regard.tasks.fitting import SEGMENT
 from regard.tasks.inputs.image import ImageExamples
 from regard.tasks.inputs.input import Encodes, Examples, Generated, Input, chunks
 from regard.tasks.lazy import F, np, torch
@@ -490,6 +491,7 @@ class SegmentTask(MaskTask):
     data_config = DataConfig
     model_config = ModelConfig
     training_config = SegmentationTrainingConfig
+    rules = SEGMENT
     prediction_config = PredictionConfig
     evaluation_config = EvaluationConfig
     trained = TrainedSegmenter

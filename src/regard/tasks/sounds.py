@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from regard.models.speech.configs import SoundClassifierConfig as ModelConfig
+from regard.tasks.fitting import SOUNDS
 from regard.tasks.inputs.sound import (
     HeardSound,
     SoundInput,
@@ -164,6 +165,7 @@ class SoundsTask(LabelTask):
     data_config = DataConfig
     model_config = ModelConfig
     training_config = SoundsTrainingConfig
+    rules = SOUNDS
     prediction_config = PredictionConfig
     evaluation_config = EvaluationConfig
     trained = TrainedListener

@@ -14,6 +14,7 @@ from regard.data.text.words import spaced_words
 from regard.errors import ArgumentError, DataError
 from regard.models.configs import PointerConfig as ModelConfig
 from regard.tasks.copied_spans import LEAST_SHARE, CopiedSpan, copied_spans, marked
+from regard.tasks.fitting import SUMMARIZE
 from regard.tasks.inputs.input import Encodes, Generated, tokenizer_path
 from regard.tasks.inputs.text import PairedTexts, ReadText, TextExamples, column, text_tokenizer
 from regard.tasks.options import (
@@ -569,13 +570,14 @@ class SummarizeTask(TextTask):
     name = "summarize"
     hub_task = "summarization"
     summary = "Summarize text: a recurrent network or a Transformer that can copy words of the article."
-    input = Articles(Generated(_write_articles, validation=500, test=1000), examples="articles")
+    input = Articles(Generated(_write_articles, validation=500, test=1000, lengths=(278.0, 144.0)), examples="articles")
     input_hint = "An article to summarize"
     answer_name = "Summary"
     metrics = (Metric("rouge_l", "ROUGE-L", trivial=10.0), Metric("rouge_1", "ROUGE-1"), Metric("rouge_2", "ROUGE-2"))
     data_config = DataConfig
     model_config = ModelConfig
     training_config = SummaryTrainingConfig
+    rules = SUMMARIZE
     prediction_config = PredictionConfig
     evaluation_config = EvaluationConfig
     experiment = SummaryExperiment

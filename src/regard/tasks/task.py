@@ -8,19 +8,24 @@ options, its model, and what is peculiar to it.
 from __future__ import annotations
 
 import dataclasses
+import logging
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from regard.configuration import CHOOSING, Configuration, option_fields
 from regard.errors import ArgumentError
 from regard.tasks.lazy import torch
-from regard.training.task import EpochLoader, Experiment, Task, Trained
+from regard.training.config import section_kinds
+from regard.training.task import Choice, EpochLoader, Experiment, Task, Trained
 
 if TYPE_CHECKING:
     from torch import nn
 
+    from regard.tasks.fitting import Rules
     from regard.tasks.inputs.input import Encodes, Examples, Input
     from regard.training.config import RunConfig
     from regard.training.run_folder import RunFolder
@@ -34,6 +39,7 @@ class TableTask(Task):
 
     Attributes:
         input: the input.
+        rules: the rules of the options whose default the data decide (`regard.tasks.fitting`).
         experiment: the class of its prepared runs.
         trained: the class of its trained runs.
         picture_prefix: start of the names of the pictures of predictions.
@@ -45,6 +51,7 @@ class TableTask(Task):
     """
 
     input: ClassVar[Input]
+    rules: ClassVar[Rules] = {}
     model_class: ClassVar[str | None] = None
     variant: ClassVar[tuple[str, ...] | None] = None
     lack: ClassVar[str] = "which is the model of another task"
@@ -65,6 +72,44 @@ class TableTask(Task):
     @property
     def results(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
         return (f"pictures/{self.picture_prefix}-[0-9]*.png", *self.input.results)
+
+    @property
+    def fitted(self) -> frozenset[str]:
+        return frozenset(self.rules)
+
+    def fit(self, fields: Mapping[str, Mapping[str, Any]], measured: bool = True) -> dict[str, Choice]:
+        from regard.tasks.fitting import DataSize, fit
+
+        typed = {name: value for section in fields.values() for name, value in section.items()}
+        initial, size = {}, DataSize(10_000)
+        data, training = self.data_config(**fields["data"]), self.training_config(**fields["training"])
+        if measured:
+            if training.init_from is not None:
+                initial = self.initial_options(training.init_from, typed)
+            if self.rules.keys() - typed.keys() - initial.keys():
+                with _without_warnings():  # the training reads the data again, and warns
+                    size = self.input.size(data, training)
+        values = {name: choice.value for name, choice in initial.items()}
+        return initial | fit(self.rules, size, list(section_kinds(self).values()), typed | values)
+
+    def initial_options(self, path: str, typed: Mapping[str, Any]) -> dict[str, Choice]:
+        """The options of the model of another run, from whose weights this one starts, that the user has not set.
+
+        Raises:
+            RunError: there is no such run.
+        """
+        from regard.training.run import initial_run
+
+        other = initial_run(self, path).read_config(self)
+        options = {
+            field.name: getattr(other.model, field.name)
+            for field in option_fields(self.model_config)
+            if not isinstance(other.model, Configuration) or other.model.has_meaning(field.name)
+        }
+        if any(options.get(name, typed[name]) != typed[name] for name in CHOOSING if name in typed):
+            return {}  # another kind of model, which its weights cannot start; the training says so
+        options |= {name: value for name, value in vars(other.data).items() if name in self.rules}
+        return {name: Choice(value, f"as in {path}") for name, value in options.items() if name not in typed}
 
     def build_model(self, run: RunConfig[Any, Any, Any], files: Mapping[str, Any], train: Examples | None) -> nn.Module:
         """A new model: that of the section ``model``, completed by what the data decide.
@@ -236,6 +281,17 @@ class TableExperiment(Experiment):
             from regard.models.checkpoint import save_model
 
             save_model(path, self.model)
+
+
+@contextmanager
+def _without_warnings() -> Iterator[None]:
+    logger = logging.getLogger("regard")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 def gathered(part: Any, world_size: int) -> list[Any]:

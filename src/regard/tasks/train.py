@@ -17,7 +17,7 @@ from regard.old_names import WRITTEN_ANEW, unknown_name
 from regard.tasks import registry
 from regard.tasks.stored_data import named_reporter, prepared, python_number, store, stored_folder, stored_names
 from regard.tasks.trained_run import check_device
-from regard.training.config import make_config, options_by_section, section_kinds
+from regard.training.config import fit_config, options_by_section, section_kinds
 from regard.training.sections import checked_fields
 
 if TYPE_CHECKING:
@@ -101,7 +101,8 @@ def train(
                 elif value is not None and not (name == "validation" and _is_number(value)):
                     options[name], in_memory[name] = prepared(kind, value, data_folder / name, name, options)
                     stored[name] = options[name]
-            config = make_config(kind, options_by_section(kind, options))
+            typed = options_by_section(kind, options)
+            fit_config(kind, typed, measured=False)
             if in_memory and writes_data:
                 if data_folder.exists() and not (data_folder.is_dir() and _is_empty(data_folder)):
                     raise RunError(
@@ -111,7 +112,8 @@ def train(
                 own_data = True
                 for name, value in in_memory.items():
                     store(kind, value, data_folder / name, name, options)
-            trained = train_run(kind, config, folder, reporter=named_reporter(quiet, renamed))
+            fitted, reporter = fit_config(kind, typed), named_reporter(quiet, renamed)
+            trained = train_run(kind, fitted.config, folder, reporter=reporter, chosen=fitted.summary())
             if trained.interrupted:
                 raise KeyboardInterrupt(f"signal {trained.interrupted} stopped the training")
             result = kind.load(trained.folder, device)
@@ -207,6 +209,8 @@ def checked_options(task: Task, options: Mapping[str, Any]) -> dict[str, Any]:
     checked: dict[str, Any] = {}
     for name, typed in options.items():
         value = _plain(typed)
+        if value is None and name in task.fitted:
+            continue
         if name == "devices" and type(value) is int:
             value = str(value)
         if name not in known:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from regard.configuration import check_between
 from regard.errors import ArgumentError, DataError
 from regard.models.speech.configs import TranscriberConfig as ModelConfig
+from regard.tasks.fitting import TRANSCRIBE
 from regard.tasks.inputs.input import Encodes
 from regard.tasks.inputs.sound import (
     HeardSound,
@@ -445,6 +446,7 @@ class TranscribeTask(TextTask):
     data_config = DataConfig
     model_config = ModelConfig
     training_config = TranscriptionTrainingConfig
+    rules = TRANSCRIBE
     prediction_config = PredictionConfig
     evaluation_config = EvaluationConfig
     experiment = TextExperiment

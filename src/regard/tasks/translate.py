@@ -11,6 +11,7 @@ from regard.configuration import check_at_least, check_between
 from regard.errors import ArgumentError, DataError, RunError
 from regard.models.configs import FREE_TOKENS
 from regard.models.configs import TranslatorConfig as ModelConfig
+from regard.tasks.fitting import TRANSLATE
 from regard.tasks.inputs.input import Generated, tokenizer_path
 from regard.tasks.inputs.text import PairedTexts, ReadText, column, text_tokenizer
 from regard.tasks.options import (
@@ -369,13 +370,16 @@ class TranslateTask(TextTask):
     name = "translate"
     hub_task = "translation"
     summary = "Translate text: a Transformer, or a recurrent translator with or without attention."
-    input = TranslationPairs(Generated(_write_corpus, validation=500, test=1000, columns=("english", "spanish")))
+    input = TranslationPairs(
+        Generated(_write_corpus, validation=500, test=1000, columns=("english", "spanish"), lengths=(40.0, 42.0))
+    )
     input_hint = "A sentence to translate"
     answer_name = "Translation"
     metrics = (Metric("bleu", "BLEU", trivial=1.0), Metric("chrf", "chrF"))
     data_config = DataConfig
     model_config = ModelConfig
     training_config = TranslationTrainingConfig
+    rules = TRANSLATE
     prediction_config = PredictionConfig
     evaluation_config = EvaluationConfig
     experiment = TextExperiment

@@ -35,6 +35,34 @@ def _number(name: str) -> int:
     return int(value) if value.isdecimal() else 0
 
 
+def is_on_cpu(training: "TrainingConfig") -> bool:
+    """Whether a run computes on a CPU."""
+    if training.accelerator != "auto":
+        return training.accelerator == "cpu"
+    import torch
+
+    return not torch.accelerator.is_available()
+
+
+def process_count(training: "TrainingConfig") -> int:
+    """Returns how many processes share the batches of a run."""
+    started = max(_number(size) for size in _RANKS.values() if size is not None)
+    if started > 1:  # torchrun or a cluster manager has started them
+        return started
+    devices = training.devices
+    if devices.isdigit():
+        number = int(devices)
+    elif "," in devices:
+        number = len([one for one in devices.split(",") if one.strip()])
+    elif is_on_cpu(training):
+        number = 1
+    else:  # auto, or -1: all
+        import torch
+
+        number = torch.accelerator.device_count()
+    return max(1, number) * training.nodes
+
+
 def make_fabric(training: "TrainingConfig") -> "Fabric":
     """Returns Lightning's Fabric for the accelerator, devices, strategy and precision of a run; it starts nothing yet.
 

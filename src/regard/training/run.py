@@ -46,6 +46,7 @@ def train(
     resume: bool = False,
     reporter: Reporter | None = None,
     allow_changed_data: bool = False,
+    chosen: str = "",
 ) -> TrainedRun:
     """Train a model.
 
@@ -62,6 +63,7 @@ def train(
         resume: continue from the last checkpoint in the folder, or from the start if there is none.
         reporter: prints the progress; None: a progress bar in a terminal or a notebook, lines elsewhere.
         allow_changed_data: resume on data that have changed since the run began.
+        chosen: the options that the data decided, for a line at the start.
 
     Raises:
         DataError: the data cannot be used.
@@ -82,11 +84,14 @@ def train(
         if not is_first_process():
             fabric.launch()  # waits for the first process, which has made the folder and prepared the data by then
             folder = RunFolder(fabric.broadcast(str(folder.path)))
+            config = folder.read_config(task)  # what the data decided
             return _train(task, config, folder, fabric, resume, reporter)
         with RunSession(folder, task, config, resume) as session:
             if resume:
                 folder.manifest.verify_all()
             folder.manifest.record_data(task.data_files(folder, config), allow_changed=allow_changed_data)
+            if chosen:
+                reporter.print_line(f"from the data: {chosen} (--dry-run says why)")
             trained = _train(task, config, folder, fabric, resume, reporter)
             if trained.progress.finished:
                 trained = dataclasses.replace(trained, folder=session.complete())

@@ -62,6 +62,14 @@ class Metric:
         return f"{self.label} {value:.{self.digits}f}"
 
 
+class Choice(NamedTuple):
+    """The value of an option that the user has not set."""
+
+    value: Any
+    reason: str
+    """Why: ``"6,920 texts"``."""
+
+
 class Baseline(NamedTuple):
     """A simple rule, which a trained model should beat."""
 
@@ -464,8 +472,31 @@ class Task(ABC):
     prediction_config: ClassVar[type[Any]] = NoOptions
     evaluation_config: ClassVar[type[Any]] = NoOptions
 
+    @property
+    def fitted(self) -> frozenset[str]:
+        """The options of ``data``, ``model`` and ``training`` that `fit` chooses: their default is from the data."""
+        return frozenset()
+
     def check_run(self, run: RunConfig[Any, Any, Any]) -> None:  # noqa: B027 (most sections fit each other)
         """Raise ArgumentError if sections of a configuration do not fit each other."""
+
+    def fit(self, fields: Mapping[str, Mapping[str, Any]], measured: bool = True) -> dict[str, Choice]:
+        """Choose options that the user has not set, by the size of the data and by the machine.
+
+        Options that are not chosen have the default of their field.
+
+        Args:
+            fields: section → the options that the user has set.
+            measured: whether the data are there; else any valid options will do.
+
+        Returns:
+            option → its value, and why.
+
+        Raises:
+            ArgumentError: an option is out of its range.
+            DataError: the data cannot be read.
+        """
+        return {}
 
     @abstractmethod
     def prepare(self, config: RunConfig[Any, Any, Any], folder: "RunFolder") -> Experiment:

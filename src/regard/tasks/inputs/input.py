@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from regard.atomic_file import temporary_folder
+from regard.tasks.fitting import DataSize
 from regard.tasks.lazy import np, torch
+from regard.training.processes import is_on_cpu, process_count
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -49,6 +51,8 @@ class Generated:
     """End of the names of its files."""
     columns: tuple[str | None, ...] = (None, None)
     """Its columns."""
+    lengths: tuple[float, float] = (0.0, 0.0)
+    """Mean length of an input and of a text to write, in bytes or frames; 0: it does not count."""
 
 
 class Examples(ABC):
@@ -167,6 +171,37 @@ class Input(ABC):
         """
         is_generated = isinstance(source, (str, Path)) and Path(source) == self.generated_path(folder, "test")
         return with_defaults(named, self.generated.columns if is_generated else data.named_columns)
+
+    # How large they are
+
+    def size(self, data: DataOptions, training: Any) -> DataSize:
+        """The size of the training data and the machine, which decide defaults.
+
+        Raises:
+            DataError: the data cannot be read.
+        """
+        lengths, validation = self.generated.lengths, self.generated.validation
+        if data.train is None:
+            rows = data.bundled
+        else:
+            opened = self.open(data.train, data.named_columns, data)
+            rows, lengths = len(opened), self.mean_lengths(opened, data)
+        if data.validation is not None:
+            validation = len(self.open(data.validation, data.named_columns, data))
+        elif data.train is not None:
+            held_out = held_out_size(rows, data.held_out)
+            rows, validation = rows - held_out, held_out or rows
+        return self.sized(training, rows, validation, lengths)
+
+    def sized(
+        self, training: Any, rows: int, validation: int, lengths: tuple[float, float], unit: str | None = None
+    ) -> DataSize:
+        """A size of data, and the machine."""
+        return DataSize(rows, unit or self.examples, *lengths, validation, is_on_cpu(training), process_count(training))
+
+    def mean_lengths(self, rows: Any, data: DataOptions) -> tuple[float, float]:
+        """The mean length of an input and of a text to write in some rows, in bytes or frames; 0: it does not count."""
+        return 0.0, 0.0
 
     # How they are opened
 
@@ -382,6 +417,11 @@ def held_out_size(rows: int, held_out: float) -> int:
 def chunks(rows: Sequence[int], size: int) -> Iterator[Sequence[int]]:
     """The rows, so many at once."""
     return (rows[first : first + size] for first in range(0, len(rows), size))
+
+
+def some_rows(rows: int, most: int) -> range:
+    """The numbers of at most so many rows, at equal distances."""
+    return range(0, rows, max(1, -(-rows // most)))
 
 
 def with_defaults(columns: Sequence[str | None], defaults: Sequence[str | None]) -> tuple[str | None, ...]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from regard.atomic_file import temporary_folder
 from regard.configuration import check_between, check_probabilities
 from regard.errors import DataError, KindError, ShapeError
-from regard.tasks.inputs.input import Encodes, Examples, Generated, Input
+from regard.tasks.inputs.input import Encodes, Examples, Generated, Input, some_rows
 from regard.tasks.lazy import np, torch
 from regard.tasks.options import (
     MOST_BATCH,
@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from regard.training.run_folder import RunFolder
 
 log = logging.getLogger("regard")
+
+MEASURED = 20
+"""Sounds whose lengths are measured before a training."""
 
 MOST_SECONDS = 120.0
 """Duration of the longest sound that is read while somebody waits."""
@@ -274,6 +277,12 @@ class SoundInput(Input):
         if getattr(run.model, "normalization", None) == "corpus":
             model.encoder.input.fit(_batches_of_one(train.features))
 
+    def mean_lengths(self, rows: list[Utterance], data: Any) -> tuple[float, float]:
+        from regard.data.speech.utterances import utterance_features
+
+        some = [rows[number] for number in some_rows(len(rows), MEASURED)]
+        return sum(len(utterance_features(one, data.front_end)) for one in some) / len(some), 0.0
+
     def arguments(self, batch: SpeechBatch, training: Any = None) -> tuple[Tensor, ...]:
         return batch.source, batch.source_lengths
 
@@ -318,7 +327,9 @@ def generated_speech(seed: int, words: int | None = None) -> Generated:
 
         return write_speech(folder, sizes, seed, words=words)
 
-    return Generated(write, validation=100, test=200, columns=("audio", "text"))
+    return Generated(
+        write, validation=100, test=200, columns=("audio", "text"), lengths=(76.0 if words == 1 else 213.0, 0.0)
+    )
 
 
 def sound_delay(sound: HeardSound) -> str | None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from regard.configuration import check_between
-from regard.tasks.inputs.input import Encodes, Examples, Generated, Input, learnt_tokenizer, tokenizer_path
+from regard.tasks.inputs.input import Encodes, Examples, Generated, Input, learnt_tokenizer, some_rows, tokenizer_path
 from regard.tasks.lazy import np
 from regard.tasks.options import MOST_BATCH, TokenOptions
 from regard.training.config import TrainingConfig
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from regard.data.text.batches import PairBatch
     from regard.data.text.tokenizers import Tokenizer
     from regard.training.run_folder import RunFolder
+
+MEASURED = 1_000
+"""Texts whose lengths are measured before a training."""
 
 LABEL_TOKENS = 3
 """A label is a target of one token, which a batch puts between ``bos`` and ``eos``."""
@@ -98,6 +101,10 @@ class TextInput(Input):
 
     def inputs(self, rows: datasets.Dataset, trained: Any) -> list[ReadText]:
         return self.read(list(rows["source"]), trained)
+
+    def mean_lengths(self, rows: datasets.Dataset, data: Any) -> tuple[float, float]:
+        some = rows.select(some_rows(len(rows), MEASURED))
+        return _mean_bytes(some["source"]), _mean_bytes(some["target"])
 
     def tokenizer(self, learnt: Mapping[str, Any]) -> Tokenizer:
         """The tokenizer of the texts that are read."""
@@ -231,6 +238,10 @@ class PairedTexts(TextInput):
         from regard.data.text.sources import open_pairs
 
         return open_pairs(source, *columns, lowercase=data.lowercase, limit=limit)
+
+
+def _mean_bytes(texts: Sequence[str]) -> float:
+    return sum(len(text.encode()) for text in texts) / len(texts)
 
 
 def column(rows: datasets.Dataset, *names: str) -> Iterator[str]:

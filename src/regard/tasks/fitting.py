@@ -1,0 +1,557 @@
+"""The defaults that follow from the data and the machine: the rules of each task, as a table.
+
+A rule gives the value of an option that the user has not set, and the reason. What it may look at is a `Case`: the size
+of the data, the machine, and the options that the user or an earlier rule has set. The rules of a task are applied in
+their order. An option that has no meaning with the others is left out.
+
+The first column of a table is for fewer than 1,000 training examples, the second for fewer than 10,000, the third for
+fewer than 100,000, and the fourth for more. Running text has steps of 30 KB, 300 KB and 3 MB.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+from regard.configuration import HEADS, Configuration, option_fields
+from regard.models.configs import RECURRENT
+from regard.training.task import Choice
+
+ROWS, BYTES = (1_000, 10_000, 100_000), (30_000, 300_000, 3_000_000)
+"""The number of examples, or of bytes of running text, at which the next column of a table begins."""
+
+MOST_STAGES = 8
+"""The most that a convolutional network may have."""
+
+FEW_IMAGES = 20_000
+"""With fewer images a convolutional network learns more than a Transformer, which has to learn what is near."""
+
+ENDS = 2
+"""Tokens that begin and end a text to write."""
+
+FEWEST_VALIDATIONS, MOST_VALIDATIONS = 4, 25
+"""Validations of a whole training."""
+
+SHORT = 1_000
+"""A training of fewer updates, in few epochs, is validated after each of them."""
+
+
+@dataclass(frozen=True)
+class DataSize:
+    """How much there is to learn from, and where."""
+
+    rows: int
+    """Training examples; of running text, its bytes."""
+    unit: str = "examples"
+    """What they are, in the plural."""
+    length: float = 0.0
+    """Mean length of an input, in bytes of text or in frames; 0: it does not count."""
+    target: float = 0.0
+    """Mean length of a text to write, in bytes; 0: it does not count."""
+    validation: int = 0
+    """Examples of each validation; 0: a tenth of the training examples."""
+    cpu: bool = True
+    """Whether the model is trained on a CPU."""
+    processes: int = 1
+    """Processes that share the batches."""
+
+
+class Case:
+    """What rules look at.
+
+    Attributes:
+        size: the size of the data, and the machine.
+        options: the options of the run by name: what the user or a rule has set, else the fixed default.
+        typed: the names of the options that the user has set.
+    """
+
+    def __init__(self, size: DataSize, kinds: Sequence[type[Any]], typed: Mapping[str, Any]):
+        self.size, self.typed = size, typed
+        self._fields = {field.name: (kind, field) for kind in kinds for field in option_fields(kind)}
+        # The architecture of a task that has only one is no option.
+        architecture = next((kind.architecture for kind in kinds if hasattr(kind, "architecture")), None)
+        self.options = SimpleNamespace(architecture=architecture, attention=None)
+        for name, (_, field) in self._fields.items():
+            setattr(self.options, name, typed.get(name, field.default))
+        self._fill()
+
+    def _fill(self) -> None:
+        for name, (kind, field) in self._fields.items():
+            if "defaults" in field.metadata and getattr(self.options, name) is None:
+                setattr(self.options, name, kind.usual(self.options, field))
+
+    def has_meaning(self, name: str) -> bool:
+        """Whether the task has an option, and it has a meaning with the others."""
+        if name not in self._fields:
+            return False
+        kind, field = self._fields[name]
+        return not issubclass(kind, Configuration) or kind.unmet_need(self.options, field) is None  # pyright: ignore
+
+    def set(self, name: str, value: Any) -> None:
+        """Set an option; the defaults of others may follow from it."""
+        for other, (_, field) in self._fields.items():
+            if "defaults" in field.metadata and other not in self.typed and name in ("architecture", "attention"):
+                setattr(self.options, other, None)
+        setattr(self.options, name, value)
+        self._fill()
+
+    def needing(self, name: str, value: Any) -> set[str]:
+        """The names of the options that only have a meaning if another option has this value."""
+        return {
+            one
+            for one, (_, field) in self._fields.items()
+            if name in field.metadata.get("needs", {}) and value in _several(field.metadata["needs"][name])
+        }
+
+    def column(self, steps: Sequence[int]) -> int:
+        """The column of a table."""
+        return sum(self.size.rows >= step for step in steps)
+
+    @property
+    def counted(self) -> str:
+        """The size of the data, as a reason: ``"6,920 texts"``."""
+        return f"{self.size.rows:,} {self.size.unit}"
+
+    @property
+    def per_process(self) -> int:
+        """Examples that each process sees in an epoch."""
+        return max(1, -(-self.size.rows // self.size.processes))
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of running text, estimated."""
+        return max(1, int(self.size.rows / self.bytes_per_token))
+
+    @property
+    def bytes_per_token(self) -> float:
+        """Bytes of a token of a European text, estimated; 1 for an input that is no text."""
+        kind = getattr(self.options, "tokenizer", "char")
+        if kind == "bpe":  # more sub-words are longer ones
+            return min(5.0, max(1.0, 2.0 + 0.5 * math.log2(self.options.vocabulary / 350)))
+        return 5.0 if kind == "word" else 1.0
+
+    @property
+    def length(self) -> float:
+        """Mean length of an input in tokens or frames, estimated; 0: it does not count."""
+        if self.size.unit == "sounds":
+            return self.size.length
+        return min(self.size.length / self.bytes_per_token, getattr(self.options, "max_length", math.inf))
+
+    @property
+    def target(self) -> float:
+        """Mean length of a text to write in tokens, estimated, with those that begin and end it."""
+        return self.size.target / self.bytes_per_token + ENDS
+
+    @property
+    def batches(self) -> int:
+        """Batches of an epoch in each process, estimated."""
+        options, size = self.options, self.size
+        if size.unit == "bytes":
+            windows = self.tokens // max(1, options.context * options.batch_size * size.processes)
+            return options.steps_per_epoch or max(1, windows)
+        if hasattr(options, "batch_size"):
+            return -(-self.per_process // options.batch_size)
+        length = self.target if hasattr(options, "validation_pairs") else max(1.0, self.length)
+        return max(1, math.ceil(self.per_process * length / options.tokens_per_batch))
+
+    @property
+    def updates(self) -> int:
+        """Updates of the weights in the whole training, estimated."""
+        return self.options.epochs * self.batches
+
+
+Rule = Callable[[Case], "Choice | None"]
+Rules = Mapping[str, Rule]
+"""Option → its rule; the rules are applied in this order."""
+
+
+def fit(rules: Rules, size: DataSize, kinds: Sequence[type[Any]], typed: Mapping[str, Any]) -> dict[str, Choice]:
+    """The options that the data decide.
+
+    Args:
+        rules: those of the task.
+        size: the size of the data, and the machine.
+        kinds: the sections of the task's configuration.
+        typed: the options that the user has set.
+
+    Returns:
+        option → its value, and why.
+    """
+    case, chosen = Case(size, kinds, typed), {}
+    for name, rule in rules.items():
+        choice = None if name in typed or not case.has_meaning(name) else rule(case)
+        if choice is not None:
+            chosen[name] = choice
+            case.set(name, choice.value)
+    return chosen
+
+
+# The kinds of rules
+
+
+def table(*values: Any, accelerator: Sequence[Any] = (), steps: Sequence[int] = ROWS) -> Rule:
+    """The value of a column; an accelerator may have a row of its own."""
+
+    def rule(case: Case) -> Choice:
+        row = accelerator if accelerator and not case.size.cpu else values
+        machine = "" if not accelerator else " on a CPU" if case.size.cpu else " on an accelerator"
+        return Choice(row[case.column(steps)], case.counted + machine)
+
+    return rule
+
+
+def for_architecture(**rules: Rule) -> Rule:
+    """The rule of the architecture; ``recurrent`` is that of lstm and gru, and no rule means the fixed default."""
+
+    def rule(case: Case) -> Choice | None:
+        architecture = str(case.options.architecture)
+        own = rules.get("recurrent" if architecture in (*RECURRENT, "none") else architecture)
+        return None if own is None else own(case)
+
+    return rule
+
+
+def even(rule: Rule) -> Rule:
+    """Features that a bidirectional network, the heads and the stages that the user has set can share."""
+
+    def rounded(case: Case) -> Choice | None:
+        choice, options = rule(case), case.options
+        parts, why = 1, ""
+        number = case.typed.get("heads") or case.typed.get("kv_heads") or 0
+        if 0 < number <= HEADS.high and case.has_meaning("heads"):
+            parts, why = number * _pair(options), f", shared by {number} heads"
+        elif options.architecture in RECURRENT:
+            parts = 2
+        return None if choice is None else _multiple(choice, parts, why)
+
+    return rounded
+
+
+def staged(rule: Rule) -> Rule:
+    """Features that the stages of a convolutional network can halve."""
+
+    def rounded(case: Case) -> Choice | None:
+        choice, stages = rule(case), case.options.stages
+        if choice is None or not 1 <= stages <= MOST_STAGES:
+            return choice
+        return _multiple(choice, 2 ** (stages - 1), f", halved by {stages} stages")
+
+    return rounded
+
+
+def _pair(options: Any) -> int:
+    """Features of a head are a multiple of this: rotary positions turn pairs of them."""
+    return 2 if getattr(options, "position", None) == "rotary" else 1
+
+
+def _multiple(choice: Choice, parts: int, why: str) -> Choice:
+    value = -(-choice.value // max(1, parts)) * max(1, parts)
+    return choice if value == choice.value else Choice(value, choice.reason + why)
+
+
+def heads(case: Case) -> Choice:
+    """Heads of 32 features, of 64 where there are many, which divide the features."""
+    hidden, groups = case.options.hidden, getattr(case.options, "kv_heads", None) or 1
+    most = range(1, min(hidden, int(HEADS.high)) + 1)
+    possible = [one for one in most if hidden % (one * _pair(case.options)) == 0 and one % groups == 0]
+    usual = max(1, hidden / (32 if hidden < 256 else 64))
+    best = min(possible or [groups], key=lambda one: abs(math.log(one / usual)))
+    return Choice(best, f"{hidden} features in heads of {hidden // best}")
+
+
+def same_as(name: str) -> Rule:
+    """As many as another option."""
+
+    def rule(case: Case) -> Choice:
+        return Choice(getattr(case.options, name), f"as {name}")
+
+    return rule
+
+
+def image_architecture(case: Case) -> Choice:
+    """A convolutional network for few images, unless options are those of the other one."""
+    few = case.size.rows < FEW_IMAGES
+    choice = "cnn" if few else "vit"
+    reason = f"{case.counted}, {'fewer' if few else 'no fewer'} than {FEW_IMAGES:,}"
+    for architecture in ("vit", "cnn"):
+        needs = case.needing("architecture", architecture) - case.needing("architecture", _other(architecture))
+        named = sorted(needs & case.typed.keys())
+        if named:
+            choice, reason = architecture, f"for {named[0]}"
+    if case.typed.get("pooling") == "cls":
+        choice, reason = "vit", "for pooling cls"
+    return Choice(choice, reason)
+
+
+def _other(architecture: str) -> str:
+    return "cnn" if architecture == "vit" else "vit"
+
+
+def image_pooling(case: Case) -> Choice:
+    """Attention over the grid of a convolutional network; the class token of a Vision Transformer."""
+    if case.options.architecture == "vit" and "pooling_heads" not in case.typed:
+        return Choice("cls", "architecture vit")
+    return Choice("attention", f"architecture {case.options.architecture}")
+
+
+def examples_of_a_batch(*values: int, accelerator: Sequence[int], most: int = 0) -> Rule:
+    """Examples of a batch: small batches are more updates for few examples, and long inputs need smaller ones.
+
+    Args:
+        values: of the table, on a CPU.
+        accelerator: on an accelerator.
+        most: tokens or frames of a batch on a CPU, and four times as many on an accelerator; 0: any number.
+    """
+    rule = table(*values, accelerator=accelerator)
+
+    def bounded(case: Case) -> Choice | None:
+        choice = rule(case)
+        assert choice is not None
+        value, reason = choice
+        if case.per_process < value:
+            value, reason = case.per_process, case.counted
+        limit, length = (most if case.size.cpu else 4 * most), case.length
+        if most and length and value * length > limit:
+            value, reason = max(min(4, value), int(limit / length)), f"inputs of {length:,.0f} {_of_input(case)}"
+        return Choice(value, reason)
+
+    return bounded
+
+
+def tokens_of_a_batch(*values: int, accelerator: Sequence[int], side: str, most: int) -> Rule:
+    """Tokens of so many examples of mean length.
+
+    Args:
+        values: examples of a batch, on a CPU.
+        accelerator: on an accelerator.
+        side: length or target: the texts that are counted.
+        most: largest number on a CPU, and four times as many on an accelerator.
+    """
+    rule = table(*values, accelerator=accelerator)
+
+    def tokens(case: Case) -> Choice | None:
+        choice = rule(case)
+        assert choice is not None
+        number, length = min(choice.value, case.per_process), max(1.0, getattr(case, side))
+        value = min(most if case.size.cpu else 4 * most, max(64, math.ceil(number * length)))
+        return Choice(value, f"{value / length:,.0f} {case.size.unit} of {length:,.0f} tokens")
+
+    return tokens
+
+
+def epochs(*updates: int, most: int = 300, accelerator: Sequence[int] = (), steps: Sequence[int] = ROWS) -> Rule:
+    """Epochs that make so many updates of the weights; each example is seen at least once and at most ``most`` times.
+
+    Early stopping ends most trainings before (`patience`).
+    """
+    rule = table(*updates, accelerator=accelerator, steps=steps)
+
+    def enough(case: Case) -> Choice | None:
+        choice, number = rule(case), case.batches
+        assert choice is not None
+        value = min(most, max(1, math.ceil(choice.value / number)))
+        return Choice(value, f"about {value * number:,} updates")
+
+    return enough
+
+
+def validate_every(cost: float) -> Rule:
+    """Steps between validations, which take about a quarter of the time of the training.
+
+    Args:
+        cost: time of a validation example, in that of an example of a training batch.
+    """
+
+    def rule(case: Case) -> Choice:
+        size, options, updates = case.size, case.options, case.updates
+        limit = getattr(options, "validation_pairs", 0) or getattr(options, "validation_articles", 0)
+        validated = size.validation or max(1, size.rows // 10)
+        validated = min(validated, limit) if limit else validated
+        if options.epochs <= FEWEST_VALIDATIONS and updates < SHORT:
+            return Choice(0, f"after each of {options.epochs} epochs")
+        trained = size.rows * options.epochs
+        if size.unit == "bytes":
+            trained = updates * options.batch_size * options.context * case.bytes_per_token
+        number = max(FEWEST_VALIDATIONS, min(MOST_VALIDATIONS, round(0.25 * trained / (cost * validated))))
+        value = math.ceil(updates / number)
+        return Choice(value, f"about {math.ceil(updates / value)} validations")
+
+    return rule
+
+
+def patience(case: Case) -> Choice:
+    """A third of the validations without anything better end the training."""
+    validations = case.updates / (case.options.validate_every or case.batches)
+    return Choice(max(3, round(validations / 3)), "a third of the validations")
+
+
+def patience_after(case: Case) -> Choice:
+    """The first quarter of the updates never ends the training."""
+    return Choice(case.updates // 4, "a quarter of the updates")
+
+
+def warmup(case: Case) -> Choice:
+    """A twentieth of the updates of a Transformer; a recurrent network needs none."""
+    if case.options.architecture not in ("transformer", "vit"):
+        return Choice(0, f"architecture {case.options.architecture}")
+    return Choice(min(1000, case.updates // 20), "a twentieth of the updates")
+
+
+def learning_rate(case: Case) -> Choice:
+    """Larger for few features, which learn steadily with it; smaller for a wide Transformer."""
+    options = case.options
+    transformer = options.architecture in ("transformer", "vit")
+    features = getattr(options, "hidden" if case.has_meaning("hidden") else "grid", None) or options.embedding
+    reason = f"{features} features" + (" of a Transformer" if transformer else "")
+    if case.size.unit == "bytes":
+        return Choice(3e-3 if features <= 128 else 2e-3 if features <= 256 else 1e-3, reason)
+    if transformer:
+        return Choice(1e-3 if features <= 256 else 5e-4, reason)
+    return Choice(2e-3 if features <= 128 else 1e-3, reason)
+
+
+def vocabulary(*values: int) -> Rule:
+    """Sub-words that are frequent enough to be learned; words and characters are as many as there are."""
+    rule = table(*values)
+
+    def sub_words(case: Case) -> Choice | None:
+        return rule(case) if case.options.tokenizer == "bpe" else None
+
+    return sub_words
+
+
+def language_vocabulary(case: Case) -> Choice | None:
+    """The 256 bytes, and sub-words as many as the root of the length of the text."""
+    if case.options.tokenizer != "bpe":
+        return None
+    return Choice(min(8_000, 256 + math.isqrt(case.size.rows)), case.counted)
+
+
+def context(case: Case) -> Choice:
+    """Tokens of a window, of which a short text must have several."""
+    rule = table(64, 128, 128, 128, accelerator=(64, 128, 256, 256), steps=BYTES)
+    choice = rule(case)
+    assert choice is not None
+    most = max(4, case.tokens // 8)
+    return choice if choice.value <= most else Choice(most, case.counted)
+
+
+def _of_input(case: Case) -> str:
+    return "frames" if case.size.unit == "sounds" else "tokens"
+
+
+def _several(value: Any) -> tuple[Any, ...]:
+    return value if isinstance(value, tuple) else (value,)
+
+
+def _length(updates: Rule, cost: float) -> dict[str, Rule]:
+    """The rules of the length and the pace of a training."""
+    return {
+        "epochs": updates,
+        "validate_every": validate_every(cost),
+        "patience": patience,
+        "patience_after": patience_after,
+        "warmup": warmup,
+        "learning_rate": learning_rate,
+    }
+
+
+# The rules of each task. Columns: fewer than 1,000, 10,000, 100,000 training examples, and more.
+
+CLASSIFY: Rules = {
+    "embedding": table(64, 128, 128, 256),
+    "hidden": even(table(64, 128, 256, 256, accelerator=(64, 128, 256, 512))),
+    "layers": for_architecture(transformer=table(1, 2, 4, 6), recurrent=table(1, 1, 1, 2)),
+    "heads": heads,
+    "dropout": for_architecture(transformer=table(0.3, 0.3, 0.2, 0.1), recurrent=table(0.5, 0.5, 0.5, 0.3)),
+    "batch_size": examples_of_a_batch(16, 32, 64, 64, accelerator=(16, 32, 128, 256), most=8_000),
+    **_length(epochs(1_500, 3_000, 10_000, 20_000), 0.4),
+}
+
+TRANSLATE: Rules = {
+    "vocabulary": vocabulary(1_000, 4_000, 8_000, 16_000),
+    "embedding": table(128, 128, 256, 256),
+    "hidden": even(table(128, 256, 256, 256, accelerator=(128, 256, 512, 512))),
+    "encoder_layers": for_architecture(transformer=table(2, 3, 4, 6)),
+    "decoder_layers": for_architecture(transformer=table(2, 3, 4, 6)),
+    "heads": heads,
+    "dropout": for_architecture(transformer=table(0.3, 0.3, 0.2, 0.1), recurrent=table(0.5, 0.4, 0.3, 0.2)),
+    "tokens_per_batch": tokens_of_a_batch(32, 32, 64, 96, accelerator=(32, 32, 128, 256), side="target", most=2_000),
+    "validation_pairs": table(200, 500, 1_000, 2_000),
+    **_length(epochs(2_000, 5_000, 12_000, 24_000, accelerator=(2_000, 5_000, 20_000, 60_000)), 2.0),
+}
+
+SUMMARIZE: Rules = {
+    "embedding": table(64, 128, 128, 128),
+    "hidden": even(table(128, 192, 256, 256, accelerator=(128, 192, 256, 512))),
+    "encoder_layers": for_architecture(transformer=table(2, 3, 4, 6)),
+    "decoder_layers": for_architecture(transformer=table(2, 3, 4, 6)),
+    "heads": heads,
+    "dropout": table(0.3, 0.2, 0.1, 0.1),
+    "tokens_per_batch": tokens_of_a_batch(8, 16, 32, 32, accelerator=(8, 16, 64, 128), side="length", most=8_000),
+    "validation_articles": table(100, 200, 500, 500),
+    **_length(epochs(2_000, 4_000, 12_000, 24_000), 2.0),
+}
+
+LANGUAGE: Rules = {
+    "vocabulary": language_vocabulary,
+    "context": context,
+    "hidden": even(table(128, 128, 192, 256, accelerator=(128, 192, 256, 384), steps=BYTES)),
+    "layers": table(2, 3, 4, 4, accelerator=(2, 4, 6, 6), steps=BYTES),
+    "heads": heads,
+    "dropout": table(0.3, 0.2, 0.1, 0.1, steps=BYTES),
+    "batch_size": table(16, 16, 16, 16, accelerator=(16, 32, 64, 64), steps=BYTES),
+    **_length(epochs(1_000, 2_000, 4_000, 10_000, accelerator=(1_000, 2_000, 6_000, 20_000), steps=BYTES, most=500),
+              0.4),
+}  # fmt: skip
+
+IMAGES: Rules = {
+    "architecture": image_architecture,
+    "pooling": image_pooling,
+    "grid": staged(table(64, 128, 256, 256)),
+    "hidden": even(table(128, 128, 128, 192, accelerator=(128, 128, 192, 384))),
+    "layers": table(4, 4, 4, 6),
+    "heads": heads,
+    "dropout": table(0.2, 0.1, 0.1, 0.1),
+    "batch_size": examples_of_a_batch(16, 32, 64, 64, accelerator=(16, 32, 64, 128)),
+    **_length(epochs(1_500, 4_000, 10_000, 20_000), 0.4),
+}
+
+CAPTION: Rules = {
+    "grid": staged(table(64, 128, 256, 256)),
+    "embedding": table(64, 128, 256, 256),
+    "hidden": even(table(128, 192, 256, 256, accelerator=(128, 192, 256, 512))),
+    "heads": heads,
+    "dropout": table(0.5, 0.4, 0.3, 0.3),
+    "batch_size": examples_of_a_batch(16, 32, 32, 32, accelerator=(16, 32, 64, 128)),
+    **_length(epochs(1_500, 4_000, 12_000, 24_000), 1.0),
+}
+
+SOUNDS: Rules = {
+    "hidden": even(table(128, 128, 256, 256)),
+    "encoder_layers": for_architecture(transformer=table(2, 4, 4, 6)),
+    "heads": heads,
+    "batch_size": examples_of_a_batch(8, 16, 32, 32, accelerator=(8, 16, 64, 128), most=16_000),
+    **_length(epochs(1_500, 4_000, 10_000, 20_000), 0.4),
+}
+
+TRANSCRIBE: Rules = {
+    "hidden": even(table(128, 192, 256, 256, accelerator=(128, 256, 256, 512))),
+    "encoder_layers": for_architecture(transformer=table(2, 4, 6, 8)),
+    "decoder_layers": for_architecture(transformer=table(1, 2, 2, 4)),
+    "heads": heads,
+    "decoder_hidden": same_as("hidden"),
+    "embedding": table(64, 128, 128, 128),
+    "time_masks": table(1, 2, 2, 2),
+    "feature_masks": table(1, 2, 2, 2),
+    "batch_size": examples_of_a_batch(8, 16, 16, 16, accelerator=(8, 16, 32, 32), most=16_000),
+    **_length(epochs(4_000, 8_000, 15_000, 30_000, accelerator=(4_000, 8_000, 30_000, 60_000)), 2.0),
+}
+
+SEGMENT: Rules = {
+    "epochs": epochs(6_000, 12_000, 15_000, 30_000),
+    "validate_every": validate_every(0.5),
+}
