@@ -23,9 +23,10 @@ from regard.watching.intercepted import Intercepted
 from regard.watching.interception import begin, end
 from regard.watching.owners import Owner
 from regard.watching.thread_state import Observer, is_like_no_other
+from regard.watching.token_ids import TokenIds, token_axis
 
 if TYPE_CHECKING:
-    from regard.records import AttentionRecord, Axis, Document
+    from regard.records import AttentionRecord, Axis, Document, TokenAxis
 
 
 class CallPattern(NamedTuple):
@@ -68,6 +69,7 @@ class Watch(Observer):
         self._read, self._layers, self._heads = read, layers, heads
         self._keep, self._norms, self._outputs = keep, norms, outputs
         self._reorderings: list[Reordering] = []
+        self._token_ids = TokenIds(self.names.modules)
         self._coverage = Coverage(self.names)
         self._history = CallHistory()
         self._is_open = False
@@ -93,13 +95,15 @@ class Watch(Observer):
 
     # Called by the interception.
 
-    def ran(self, module: nn.Module) -> None:
+    def ran(self, module: nn.Module, args: tuple[Any, ...]) -> None:
         name = self.names.names.get(id(module))
         if name is None:
             return
         self._coverage.ran.add(name)
         if name == "":
             self._history.begin_forward()
+        if id(module) in self._token_ids.tables:
+            self._token_ids.read(args, self._history.forward)
 
     def reordered(self, index: Tensor) -> None:
         number = len(self.calls)
@@ -234,6 +238,28 @@ class Watch(Observer):
             ArgumentError: there is no such sequence.
         """
         return stitch(self.calls, self._reorderings, sequence, beam_indices)
+
+    def token_axes(self, tokenizer: Any, batch_row: int = 0) -> "tuple[TokenAxis, TokenAxis | None]":
+        """The tokens that a model of Hugging Face read in its last sequence, with their texts.
+
+        Args:
+            tokenizer: of transformers.
+            batch_row: its number, from 0.
+
+        Returns:
+            The tokens of the queries, and those of the source of an encoder-decoder.
+
+        Raises:
+            ArgumentError: the ids are not known, or beams were reordered.
+        """
+        if self._reorderings:
+            raise ArgumentError(
+                "a beam search reordered the rows, so that their tokens are not those that the model read: write "
+                "View(watched, tokenizer.convert_ids_to_tokens(generated[0]))"
+            )
+        ids, source = self._token_ids.of_sequence(self.stitched())
+        queries = token_axis(tokenizer, ids[batch_row].tolist())
+        return queries, None if source is None else token_axis(tokenizer, source[batch_row].tolist())
 
     def records(
         self,
