@@ -10,7 +10,9 @@ from torch import Tensor, nn
 
 from regard.attention.readings import Readings, check_readings
 from regard.errors import ArgumentError, KindError
+from regard.records.shaded_table import shaded_table
 from regard.shapes import Grid, kind_of, spread_heads, whole_number
+from regard.summaries import record_html
 from regard.transforms import active_transform
 from regard.watching.attention_call import AttentionCall
 from regard.watching.call_problems import SameCall
@@ -27,6 +29,10 @@ from regard.watching.token_ids import TokenIds, token_axis
 
 if TYPE_CHECKING:
     from regard.records import AttentionRecord, Axis, Document, TokenAxis
+
+
+CALLS_SHOWN = 12
+"""The most calls that a notebook lists."""
 
 
 class CallPattern(NamedTuple):
@@ -314,6 +320,21 @@ class Watch(Observer):
         from regard.watching.ablation import ablate
 
         return ablate(self.model, layer, head, how, kind=cast(Any, kind))
+
+    def _repr_html_(self) -> str:
+        shown = [
+            (call.name or "the model", f"layer {call.layer}, {call.kind}, {list(call.shape)}") for call in self.calls
+        ]
+        rest = [("…", f"{len(shown) - CALLS_SHOWN} more calls")] if len(shown) > CALLS_SHOWN else []
+        table = record_html(repr(self).strip("<>"), [*shown[:CALLS_SHOWN], *rest])
+        first = next((call for call in self.calls if call.weights is not None and call.weights.numel()), None)
+        if first is None:
+            return table
+        heads = f"{first.name}: layer {first.layer}, {first.kind}, batch row 0, head {first.chosen_heads[0]}"
+        assert first.weights is not None
+        hidden = None if first.visible_mask is None else first.visible(0)[0].logical_not().numpy()
+        weights = first.weights[0, 0].float().numpy()
+        return table + shaded_table(weights, caption=heads, hidden=hidden, more="regard.View(watched, tokens)")
 
     def __repr__(self) -> str:
         return f"<{len(self.calls)} attention calls of {type(self.model).__name__}>"
