@@ -107,5 +107,6 @@ def test_the_frame_of_a_notebook():
     assert html.unescape(re.search(r'srcdoc="([^"]*)"', frame)[1]) == View(documents.causal()[0]).to_html()
 
 
-def test_importing_the_package_imports_no_viewer():
+def test_the_package_has_the_name():
+    assert regard.View is View
     assert "viewer" not in regard.__all__
