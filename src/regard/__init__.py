@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from regard.explanations import Explanation, explain
     from regard.tasks.registry import load
     from regard.tasks.train import train
+    from regard.viewer.view import View
     from regard.watching import survey, watch
 
 __version__ = "0.1.0"
@@ -57,6 +58,7 @@ __all__ = [
     "load",
     "watch",
     "survey",
+    "View",
     "Readings",
     "Observed",
     "Attended",
@@ -100,6 +102,7 @@ if not TYPE_CHECKING:  # so that type checkers report names that do not exist
             "regard.explanations": ["explain", "Explanation"],
             "regard.tasks.registry": ["load"],
             "regard.tasks.train": ["train"],
+            "regard.viewer.view": ["View"],
             "regard.watching": ["watch", "survey"],
         },
     )

@@ -27,7 +27,7 @@ def test_the_weights_that_are_left_out_are_counted_and_summed():
     page = explanation._repr_html_()
     (table,) = (part for part in page.split("<table") if "weights</b>" in part and "each row normalized" in part)
     assert "… 5 more, sum" in table
-    rows += [re.findall(r"<td>([\d.]+)</td>", row) for row in table.split("<tr>")[2:]]
+    rows += [re.findall(r"<td[^>]*>([\d.]+)</td>", row) for row in table.split("<tr>")[2:]]
     assert len(rows) == 4
     for row in rows:
         assert sum(map(float, row)) == pytest.approx(1, abs=2e-3)

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from regard.errors import ArgumentError, KindError, ShapeError, UnknownNameError
+from regard.errors import ArgumentError, ShapeError, UnknownNameError
 from regard.pictures import alignment, merge
 
 SOURCE = ["the", "un", "believ", "able", "house"]
@@ -161,7 +161,7 @@ def test_wrong_weights():
         alignment(weights()[None], SOURCE, TARGET)
     with pytest.raises(ShapeError, match="different lengths"):
         alignment([[0.1], [0.2, 0.3]], SOURCE, TARGET)
-    with pytest.raises(KindError, match="real numbers"):
+    with pytest.raises(ArgumentError, match="weights must hold real numbers"):
         alignment([["a", "b"]], "ab", "x")
     for bad in (np.nan, np.inf):
         matrix = weights()

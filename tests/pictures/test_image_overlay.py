@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from regard.errors import ArgumentError, ShapeError
+from regard.errors import ArgumentError, KindError, ShapeError
 from regard.pictures import image_overlays, overlay
 from regard.pictures.image_overlay import DARKEST, spread
 
@@ -70,7 +70,7 @@ def test_what_does_not_fit_is_refused():
     image = np.zeros((5, 7, 3), np.uint8)
     with pytest.raises(ShapeError, match=r"rows · columns = 2 · 3 numbers; they have 5"):
         overlay(image, np.zeros(5), 2, 3)
-    with pytest.raises(ShapeError, match="image must be uint8"):
+    with pytest.raises(KindError, match="image must be uint8"):
         overlay(image.astype(float), np.zeros(6), 2, 3)
     for bad in (-1.0, np.nan, np.inf):
         with pytest.raises(ArgumentError, match="finite and at least 0"):

@@ -1,5 +1,7 @@
 """Every task gives the attention of its model: as the model computes it, with tokens, words and worked steps."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -7,6 +9,12 @@ import torch
 import regard
 from page_runs import CLASSIFIERS, SUMMARIZERS, TRANSLATORS
 from regard.errors import ArgumentError
+from regard.records import FrameAxis
+from regard.tasks.caption import Caption
+from regard.tasks.images import ImageLabel
+from regard.tasks.sounds import SoundLabel
+from regard.tasks.transcribe import Transcription
+from regard.viewer import View
 
 SENTENCE = "My sister gives the old book to her friend."
 ATTENDING = [name for name in TRANSLATORS if name != "none"]
@@ -56,6 +64,42 @@ def test_attention_to_the_source_is_that_of_the_prediction(run_of, name):
     model = getattr(trained.model, "translator", trained.model)
     layer = getattr(model, "aligned_layer", 0)
     np.testing.assert_allclose(crossing[layer].weights.mean(0), prediction.weights.numpy(), atol=2e-5)
+
+
+@pytest.mark.parametrize("name", ["bahdanau", "transformer", "classify", "language-char"])
+def test_a_prediction_is_shown_with_its_own_weights(run_of, name):
+    trained, prediction = predicted(run_of(name))
+    if name.startswith("language"):
+        with pytest.raises(ArgumentError, match=r"View\(trained.document\(prediction\)\)"):
+            View(prediction)
+        (prediction,) = trained.predict([SENTENCE], tokens=3, layer=0)
+    (record,) = View(prediction).document.records
+    assert record.weights.ndim == 3
+    assert np.array_equal(record.weights.ravel(), prediction.weights.numpy().ravel())
+    assert View(prediction).document.texts == prediction.texts()
+    with pytest.raises(ArgumentError, match="has its tokens"):
+        View(prediction, ["a"])
+
+
+IMAGE = SimpleNamespace(shown=np.zeros((8, 6, 3), np.uint8), box=None, name="x.png")
+SOUND = SimpleNamespace(name="x.wav", seconds=0.5, axis=lambda: FrameAxis(np.zeros((3, 4), np.float32), 0.5))
+FOUR = np.array([0.5, 0.25, 0.25, 0.0], np.float32)
+
+
+@pytest.mark.parametrize(
+    "prediction",
+    [
+        Caption(IMAGE, "a cat", -1.0, ["a", "cat"], [range(1), range(1, 2)], np.stack((FOUR, FOUR)), (2, 2)),
+        ImageLabel(IMAGE, "cat", {"cat": 1.0}, FOUR, (2, 2)),
+        SoundLabel(SOUND, "dog", {"dog": 1.0}, torch.tensor(FOUR)[None]),
+        Transcription(SOUND, "one", -1.0, ["one"], [range(1)], ["one"], torch.tensor(FOUR)[None]),
+    ],
+)
+def test_images_and_sounds_are_shown_with_their_weights(prediction):
+    (record,) = View(prediction).document.records
+    assert (record.weights == FOUR).all()
+    assert len(record.keys) == 4
+    assert View(prediction).payload()["records"]
 
 
 def test_all_layers_and_heads_of_a_transformer_are_those_of_its_forward_pass(run_of):

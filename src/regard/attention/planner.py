@@ -5,6 +5,7 @@ A rule says when a backend is passed over although it could run: measured thresh
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from html import escape
 
 import torch
 
@@ -12,6 +13,7 @@ from regard.attention.backends.backend import Backend
 from regard.attention.problem import Problem
 from regard.kernels.availability import is_slow_for_mkl, microkernel_is_faster, multiplies_half_in_tiles
 from regard.kernels.cpu.kernel_arguments import FEW_ROWS
+from regard.records.shaded_table import shade
 from regard.scores import InnerProduct, TanhSum
 
 HALF = (torch.bfloat16, torch.float16)
@@ -70,6 +72,13 @@ class Plan:
         able = [name for name in self.reasons if name != self.backend and name not in declined]
         others = {"could": ", ".join(able), "cannot": ", ".join(declined)}
         return f"Plan({self.backend!r}{''.join(f'; {word}: {names}' for word, names in others.items() if names)})"
+
+    def _repr_html_(self) -> str:
+        def row(name: str, reason: str) -> str:
+            style = f"text-align:left;{shade(1.0, 1.0)}" if name == self.backend else "text-align:left"
+            return f"<tr><th style='{style}'>{escape(name)}</th><td style='{style}'>{escape(reason)}</td></tr>"
+
+        return f"<table><tbody>{''.join(row(*reason) for reason in self.reasons.items())}</tbody></table>"
 
     def __str__(self) -> str:
         width = max(len(name) for name in self.reasons)

@@ -11,8 +11,9 @@ from regard.attention.problem import Problem
 from regard.axes import Float
 from regard.errors import ArgumentError, KindError, ShapeError
 from regard.masks.mask import Mask
+from regard.records.shaded_table import readings_html
 from regard.shapes import Grid, Requested, check_integers, kind_of, span_length, whole_number
-from regard.summaries import record_html, record_summary, value_summary
+from regard.summaries import record_summary, value_summary
 from regard.transforms import exportable, has_data
 
 
@@ -94,7 +95,7 @@ class Observed(NamedTuple):
         return record_summary("Observed", self._fields_read())
 
     def _repr_html_(self) -> str:
-        return record_html("Observed", self._fields_read())
+        return readings_html("Observed", self._fields_read(), "regard.View(observed, tokens)")
 
     def _fields_read(self) -> list[tuple[str, Tensor]]:
         """Returns the fields that were read, by name."""

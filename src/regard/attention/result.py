@@ -4,8 +4,9 @@ from typing import NamedTuple
 
 from torch import Tensor
 
+from regard.records.shaded_table import readings_html
 from regard.shapes import Requested
-from regard.summaries import record_html, record_summary
+from regard.summaries import record_summary
 from regard.transforms import exportable
 
 
@@ -26,7 +27,7 @@ class Attended(NamedTuple):
         return record_summary("Attended", self._asdict().items())
 
     def _repr_html_(self) -> str:
-        return record_html("Attended", self._asdict().items())
+        return readings_html("Attended", self._asdict().items(), "regard.View(attended, tokens)")
 
     @property
     def context(self) -> Tensor:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from regard.explanations.step import Step
+from regard.records.shaded_table import shade
 
 LIMIT = 12
 """The most rows and the most columns of a table; of more, the middle is left out."""
@@ -43,6 +44,17 @@ class MatrixTexts:
         """The labels of the rows that are shown, and the number of those that are left out."""
         left_out = f"… {len(self.rows) - len(self.shown_rows) + 1} more"
         return [left_out if row is None else clipped(self.rows[row]) for row in self.shown_rows]
+
+    def styles(self, most: int) -> list[list[str]]:
+        """The shade of each cell that `drawn` gives, with an empty one for the label of the column."""
+        finite = self.matrix[self.matrix.isfinite()]
+        largest = float(finite.abs().max()) if finite.numel() else 0.0
+
+        def style(row: int | None, column: int | None) -> str:
+            return "" if row is None or column is None else shade(self.matrix[row, column].item(), largest)
+
+        shown = shortened(len(self.columns), most)
+        return [["", *(style(row, column) for row in self.shown_rows)] for column in shown]
 
     def drawn(self, most: int) -> list[list[str]]:
         """At most so many columns: the label of each, then its cells in the rows that are shown.
@@ -115,9 +127,10 @@ def _table(number: int, step: Step, heads: int) -> str:
     additive = step.name == "weights"
     texts = MatrixTexts(step.matrix, step.row_labels, step.column_labels, decimals=HTML_DECIMALS, additive=additive)
     columns = texts.drawn(LIMIT)
+    shaded = list(zip(columns, texts.styles(LIMIT), strict=True))
     head = "".join(f"<th>{_shown(label)}</th>" for label, *_ in columns)
     rows = (
-        f"<tr><th>{_shown(label)}</th>{''.join(f'<td>{escape(cells[row])}</td>' for cells in columns)}</tr>"
+        f"<tr><th>{_shown(label)}</th>{''.join(_cell(cells[row], style[row]) for cells, style in shaded)}</tr>"
         for row, label in enumerate(texts.labels, start=1)
     )
     shape = "×".join(str(size) for size in step.matrix.shape)
@@ -127,6 +140,10 @@ def _table(number: int, step: Step, heads: int) -> str:
         f"<table style='margin-bottom:1em'><caption style='text-align:left;caption-side:top'>{caption}</caption>"
         f"<thead><tr><th></th>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
     )
+
+
+def _cell(text: str, style: str) -> str:
+    return f"<td style='{style}'>{escape(text)}</td>" if style else f"<td>{escape(text)}</td>"
 
 
 def _shown(label: str) -> str:

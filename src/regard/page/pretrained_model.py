@@ -1,6 +1,6 @@
 """A Hugging Face model in a folder on this machine, as a model of the page."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from regard.errors import ArgumentError, RunError
 from regard.explanations.model_attention import ModelAttention
 from regard.page.pretrained_folder import check_pretrained
 from regard.page.reading import Answer, Reading, ServedModel, check_weights, rest_of
-from regard.records import AttentionRecord, Document, StepsRecord, TokenAxis, word_ranges
+from regard.records import AttentionRecord, Document, StepsRecord, TokenAxis
 from regard.regular_file import LARGEST_DATA, require_regular
 from regard.tasks.trained_run import on_device
 from regard.watching import Watch, watch
@@ -22,6 +22,7 @@ from regard.watching.call_problems import SameCall
 from regard.watching.intercepted import Intercepted
 from regard.watching.owners import Owner
 from regard.watching.thread_state import is_like_no_other
+from regard.watching.token_ids import token_axis
 
 HEADS = {
     "ForSequenceClassification": ("AutoModelForSequenceClassification", "classify", "A text to classify"),
@@ -90,14 +91,14 @@ class PretrainedModel(ServedModel):
         inputs = {name: value.to(self.device) for name, value in encoded.items()}
         if not ids.shape[1]:
             return Reading(Answer(self.task), Document(self.name, (), texts=(("input", text),)))
-        axis = _token_axis(self.tokenizer, ids[0].tolist(), text)
+        axis = token_axis(self.tokenizer, ids[0].tolist(), text)
         written: TokenAxis | None = None
         tokens: list[int] = []
         with torch.inference_mode():
             if self.config.is_encoder_decoder:
                 start, tokens = self._generate(inputs)
                 inputs["decoder_input_ids"] = start
-                written = _token_axis(self.tokenizer, start[0].tolist())
+                written = token_axis(self.tokenizer, start[0].tolist())
             with watch(self.model, read=Readings(weights=True)) as seen:
                 output = self.model(**inputs)
         both = (axis,) if written is None else (written, axis)
@@ -256,50 +257,3 @@ def _one_line(path: Path) -> Iterator[None]:
     except Exception as error:
         reason = " ".join(str(error).split()) or type(error).__name__
         raise RunError(f"{path} cannot be loaded by transformers: {reason[:300]}") from error
-
-
-def _token_axis(tokenizer: Any, ids: Sequence[int], text: str | None = None) -> TokenAxis:
-    """The axis of some token ids: readable labels, words, special tokens.
-
-    Args:
-        tokenizer: of Hugging Face.
-        ids: the tokens.
-        text: the text that was encoded to them; None: the model wrote them.
-    """
-    special_ids = set(tokenizer.all_special_ids)
-    special = tuple(token in special_ids for token in ids)
-    pieces = tokenizer.convert_ids_to_tokens(list(ids))
-    labels = tuple(
-        str(piece) if is_special else _label(tokenizer, id, str(piece))
-        for id, piece, is_special in zip(ids, pieces, special, strict=True)
-    )
-    return TokenAxis(labels, special, _words(tokenizer, ids, text) or word_ranges(labels, special))
-
-
-def _label(tokenizer: Any, id: int, piece: str) -> str:
-    """A token as text: bytes become the characters that they encode, a space before a word becomes ``▁``."""
-    if "▁" in piece or piece.isascii():
-        return piece
-    text = tokenizer.decode([id])
-    if not text or "\ufffd" in text:  # a part of a character
-        return piece
-    return text.replace(" ", "▁")
-
-
-def _words(tokenizer: Any, ids: Sequence[int], text: str | None) -> tuple[range, ...]:
-    """The positions of each word according to the tokenizer; () if unknown."""
-    if text is None or not getattr(tokenizer, "is_fast", False):
-        return ()
-    encoded = tokenizer(text)
-    numbers = encoded.word_ids() if list(encoded["input_ids"]) == list(ids) else []
-    if not any(number is not None for number in numbers):
-        return ()
-    words: list[range] = []
-    before: object = object()
-    for position, number in enumerate(numbers):
-        if number is not None and number == before:
-            words[-1] = range(words[-1].start, position + 1)
-        else:
-            words.append(range(position, position + 1))
-        before = number
-    return tuple(words)

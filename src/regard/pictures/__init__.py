@@ -10,6 +10,7 @@ from regard.pictures.confusion import confusion_matrix
 from regard.pictures.curves import bleu_by_length, learning_rate_curve, training_curves
 from regard.pictures.fonts import MissingGlyphWarning
 from regard.pictures.head_grid import HeadMap, head_grid
+from regard.pictures.heatmap import heatmap
 from regard.pictures.image_overlay import image_overlays, overlay
 from regard.pictures.positions import position_table
 from regard.pictures.saving import save
@@ -30,6 +31,7 @@ __all__ = [
     "word_weights",
     "segments",
     "PixelAttention",
+    "heatmap",
     "HeadMap",
     "head_grid",
     "sound_alignment",

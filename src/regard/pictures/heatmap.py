@@ -1,24 +1,199 @@
-"""The cells of a matrix, coloured by their values: for alignments, calculations, confusion matrices and tables."""
+"""A heat map: the cells of a matrix, coloured by their values; and its parts, which other pictures use too."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from regard.errors import ArgumentError, UnknownNameError
-from regard.pictures.fonts import Lettering
-from regard.pictures.numbers import Matrix
-from regard.pictures.sheet import text_extent
+from regard.errors import ArgumentError, KindError, ShapeError, UnknownNameError
+from regard.pictures.fonts import Lettering, visible_token, wrapped
+from regard.pictures.numbers import Matrix, as_array, short_number
+from regard.pictures.sheet import new_sheet, set_position, text_extent
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.colors import Colormap
+    from matplotlib.figure import Figure
     from matplotlib.image import AxesImage
 
 HOLE = "#cfd3d8"
 """The colour of −inf, inf and NaN, which is in no scale."""
+
+
+MARGIN = 0.12  # inches, as all lengths below
+GAP = 0.12
+BAR_WIDTH = 0.13
+CELL_HEIGHT = 0.3
+LEAST_CELL_WIDTH = 0.42
+WIDEST_LABEL = 0.9
+LARGEST_BARE_SIDE = 6.0
+LETTERS = 8.5
+"""The size of labels and numbers in points."""
+
+LEAST_LETTERS = 4.5
+"""The smallest letters with which numbers are written by themselves."""
+
+MOST_ROWS, MOST_COLUMNS = 48, 24
+"""The most rows and columns of a heat map that writes its numbers into the cells by itself."""
+
+
+def heatmap(
+    weights: Any,
+    rows: Sequence[Any] | None = None,
+    columns: Sequence[Any] | None = None,
+    *,
+    title: str | None = None,
+    values: bool | None = None,
+    color_map: str | None = None,
+    low: float | None = None,
+    high: float | None = None,
+    color_bar: bool | None = None,
+    ax: Axes | None = None,
+) -> Figure:
+    """Draw a matrix as one heat map, with three digits of each number in its cell.
+
+    ::
+
+        heatmap(weights, rows=["le", "chat"], columns=["the", "cat"])
+        heatmap([5, 1, 20], rows=["h1", "h2", "h3"], color_map="Purples")  # a column
+        heatmap([0.12, 0.0, 0.0, 0.88])                                    # a row
+
+    Args:
+        weights: any real numbers, ``[rows, columns]``: a tensor, an array or nested lists. A vector is a row; with
+            ``rows`` and without ``columns`` it is a column. −inf, inf and NaN are grey.
+        rows: a label for each row.
+        columns: a label for each column.
+        title: above the picture; a long one is wrapped.
+        values: whether to write the numbers into the cells; None: where they fit, up to 48 rows and 24 columns.
+        color_map: of matplotlib; None: ``"Blues"``, or ``"RdBu"`` with 0 in the middle if a number is negative.
+        low: the number of the first colour; None: 0, or the negative of ``high`` if a number is negative.
+        high: the number of the last colour; None: the largest magnitude.
+        color_bar: whether to draw the scale; None: where the numbers are not written.
+        ax: axes to draw into; None: a figure of its own, as large as its cells and labels need.
+
+    Returns:
+        The figure.
+
+    Raises:
+        ShapeError: ``weights`` has no element or more than two axes, or the labels do not match it.
+        ArgumentError: ``weights`` are no numbers, or ``low`` is not below ``high``.
+        UnknownNameError: no such colour map.
+        MissingPartError: matplotlib is not installed.
+    """
+    matrix = as_array("weights", weights, 1, 2)
+    if matrix.ndim == 1:
+        matrix = matrix[:, None] if rows is not None and columns is None else matrix[None]
+    if not matrix.size:
+        raise ShapeError(f"weights must have at least one number; it has shape {list(matrix.shape)}")
+    row_labels, column_labels = (
+        _checked_labels(name, labels, length)
+        for name, labels, length in (("rows", rows, matrix.shape[0]), ("columns", columns, matrix.shape[1]))
+    )
+    heading = "" if title is None else wrapped(title, max(24, min(90, 8 * matrix.shape[1])))
+    lettering = Lettering([*row_labels, *column_labels, heading])
+    figure = new_sheet(1.0, 1.0) if ax is None else ax.get_figure(root=True)
+    assert figure is not None, "axes are part of a figure"
+    axes = figure.add_axes((0.0, 0.0, 1.0, 1.0), label="heatmap") if ax is None else ax
+
+    texts = [[short_number(value) for value in line] for line in matrix.tolist()] if values is not False else []
+    cell_width, cell_height, letters = _cell(axes, ax is not None, texts, matrix.shape, values)
+    numbered = letters > 0
+    if ax is None and numbered:
+        drawn = [lettering.letter(axes.text(0, 0, "", fontsize=LETTERS), label) for label in column_labels]
+        widest = max((text_extent(label)[0] for label in drawn), default=0.0)
+        for label in drawn:
+            label.remove()
+        # Longer labels are written upright.
+        cell_width = max(cell_width, widest + 0.1) if widest <= WIDEST_LABEL else cell_width
+    image = draw_cells(axes, matrix, **_scale(matrix, color_map, low, high))
+    if min(cell_width, cell_height) >= 0.1:
+        draw_lines(axes, *matrix.shape, color="#ffffff", width=1.0)
+    if numbered:
+        write_numbers(axes, image, texts, letters)
+    step = max(1, int(np.ceil(0.14 / min(cell_width, cell_height))))
+    extents = write_labels(axes, lettering, row_labels, column_labels, LETTERS, step, (cell_width - 0.05) * step)
+    has_bar = not numbered if color_bar is None else color_bar
+    if ax is not None:
+        if heading:
+            lettering.letter(ax.set_title("", fontsize=11), heading)
+        if has_bar:
+            figure.colorbar(image, ax=ax).ax.tick_params(labelsize=7.5, length=2)
+        return figure
+    side, top = (extent + 0.08 for extent in extents)
+    title_text = lettering.letter(figure.text(0, 1, "", fontsize=11, va="top", ha="left"), heading)
+    title_width, title_height = text_extent(title_text) if heading else (0.0, -GAP)
+    width, height = matrix.shape[1] * cell_width, matrix.shape[0] * cell_height
+    bar_height = max(min(height, 3.0), 0.9) if has_bar else 0.0
+    bar_room = GAP + BAR_WIDTH + 0.5 if has_bar else 0.0
+    full_width = 2 * MARGIN + max(side + width + bar_room, title_width)
+    above = MARGIN + title_height + GAP + top
+    full_height = above + max(height, bar_height) + MARGIN
+    figure.set_size_inches(full_width, full_height)
+    title_text.set_position((MARGIN / full_width, 1 - MARGIN / full_height))
+    left, under = MARGIN + side, full_height - above
+    set_position(axes, left, under - height, width, height)
+    if has_bar:
+        bar_axes = figure.add_axes((0.0, 0.0, 0.1, 0.1), label="scale")
+        set_position(bar_axes, left + width + GAP, under - bar_height, BAR_WIDTH, bar_height)
+        bar = figure.colorbar(image, cax=bar_axes)
+        bar.ax.tick_params(labelsize=7.5, length=2)
+        bar.outline.set_linewidth(0.6)  # pyright: ignore[reportCallIssue]
+    return figure
+
+
+def _checked_labels(name: str, labels: Sequence[Any] | None, length: int) -> list[str]:
+    """One text for each row or column; [] without labels."""
+    if labels is None:
+        return []
+    if isinstance(labels, str):
+        raise KindError(f"{name} must be a list of labels, one for each of {length}; it is one text")
+    texts = [visible_token(str(label)) for label in labels]
+    if len(texts) != length:
+        raise ShapeError(
+            f"{name} must have {length} labels, one for each of the {name} of weights; it has {len(texts)}"
+        )
+    return texts
+
+
+def _cell(
+    axes: Axes, is_fixed: bool, texts: list[list[str]], shape: tuple[int, ...], values: bool | None
+) -> tuple[float, float, float]:
+    """The width and the height of a cell in inches, and the size of the letters in it; 0: its number is not written.
+
+    Args:
+        axes: the axes.
+        is_fixed: whether their size is fixed.
+        texts: the numbers; [] for none.
+        shape: rows and columns.
+        values: as for `heatmap`.
+    """
+    width = height = scale = 0.0
+    if texts:
+        probe = axes.text(0, 0, max((text for line in texts for text in line), key=len), fontsize=LETTERS)
+        width, height, scale = max(text_extent(probe)[0] + 0.14, LEAST_CELL_WIDTH), CELL_HEIGHT, 1.0
+        probe.remove()
+    if is_fixed:
+        box, dpi = axes.get_window_extent(), axes.get_figure(root=True).dpi  # pyright: ignore[reportOptionalMemberAccess]
+        needed = width, height
+        width, height = box.width / dpi / shape[1], box.height / dpi / shape[0]
+        scale = scale and min(1.0, width / needed[0], height / needed[1])
+    fits = scale * LETTERS >= LEAST_LETTERS if is_fixed else shape[0] <= MOST_ROWS and shape[1] <= MOST_COLUMNS
+    if values is None and not fits:
+        scale = 0.0
+    if not scale and not is_fixed:
+        height, width = (min(0.25, LARGEST_BARE_SIDE / length) for length in shape)
+    return width, height, scale * LETTERS
+
+
+def _scale(matrix: Matrix, colors: str | None, low: float | None, high: float | None) -> dict[str, Any]:
+    """The colour map and the numbers of its ends."""
+    finite = matrix[np.isfinite(matrix)]
+    signed = finite.min(initial=0.0) < 0
+    high = (float(np.abs(finite).max(initial=0.0)) or 1.0) if high is None else float(high)
+    low = (-abs(high) if signed else 0.0) if low is None else float(low)
+    return {"colors": colors or ("RdBu" if signed else "Blues"), "low": low, "high": high}
 
 
 def color_map(name: str) -> Colormap:

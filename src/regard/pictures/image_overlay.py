@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from regard.errors import ArgumentError, ShapeError
 from regard.pictures.fonts import Lettering, visible_token, wrapped
-from regard.pictures.numbers import as_array
+from regard.pictures.numbers import as_array, as_image
 from regard.pictures.sheet import new_sheet
 
 if TYPE_CHECKING:
@@ -69,9 +69,7 @@ def _between(pixels: NDArray[Any], start: float, stop: float, cells: int) -> tup
     return shares, (pixels >= start) & (pixels <= stop)
 
 
-def overlay(
-    image: NDArray[np.uint8], weights: Any, rows: int, columns: int, box: Box | None = None
-) -> NDArray[np.uint8]:
+def overlay(image: Any, weights: Any, rows: int, columns: int, box: Box | None = None) -> NDArray[np.uint8]:
     """The image, bright where the weights are large: full brightness at the largest, `DARKEST` at 0.
 
     Args:
@@ -86,10 +84,10 @@ def overlay(
 
     Raises:
         ShapeError: as `spread`, or the image has the wrong shape.
+        KindError: the image is not uint8.
         ArgumentError: a weight is negative or not finite.
     """
-    if image.ndim != 3 or image.shape[2] != 3 or image.dtype != np.uint8 or not image.size:
-        raise ShapeError(f"image must be uint8 [height, width, 3]; it is {image.dtype} {list(image.shape)}")
+    image = as_image(image)
     cells = as_array("weights", weights, 1)
     if not np.isfinite(cells).all() or (cells < 0).any():
         raise ArgumentError("weights must be finite and at least 0")
@@ -99,7 +97,7 @@ def overlay(
 
 
 def image_overlays(
-    image: NDArray[np.uint8],
+    image: Any,
     weights: Any,
     labels: Sequence[str],
     grid: tuple[int, int],
@@ -119,10 +117,11 @@ def image_overlays(
 
     Raises:
         ShapeError: the shapes do not match, or there is no word, or more than `MOST_PANELS`.
+        KindError: the image is not uint8.
         ArgumentError: a weight is negative or not finite.
         MissingPartError: matplotlib is not installed.
     """
-    matrix = as_array("weights", weights, 2)
+    image, matrix = as_image(image), as_array("weights", weights, 2)
     if len(matrix) != len(labels) or not 1 <= len(labels) <= MOST_PANELS:
         raise ShapeError(
             f"weights must have a row for each of 1 to {MOST_PANELS} labels; there are {len(labels)} labels, and "

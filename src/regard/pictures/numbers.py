@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from regard.arrays import as_array as floating_array
 from regard.errors import KindError, ShapeError
 
 Matrix = NDArray[np.float64]
@@ -25,20 +26,12 @@ def as_array(name: str, values: Any, *ranks: int) -> Matrix:
         ranks: the valid numbers of axes.
 
     Raises:
-        KindError: these are not real numbers.
+        ArgumentError: these are not real numbers.
         ShapeError: the number of axes is invalid, rows differ in length, or there are more than `MOST_CELLS` elements.
     """
-    if isinstance(values, Tensor) and values.numel() <= MOST_CELLS:
-        values = values.detach().cpu().double().numpy()
-    try:
-        # A tensor that is too large is not copied: only its shape matters.
-        array = np.broadcast_to(np.float64(0), values.shape) if isinstance(values, Tensor) else np.asarray(values)
-    except ValueError as error:
-        raise ShapeError(f"{name} must be an array; its rows have different lengths") from error
-    if array.size == 0 and array.dtype == object:
-        array = array.astype(np.float64)
-    if array.dtype.kind not in "biuf":
-        raise KindError(f"{name} must hold real numbers; it holds {array.dtype}")
+    # Of a tensor that is too large only the shape matters, so it is not copied.
+    is_large = isinstance(values, Tensor) and values.numel() > MOST_CELLS
+    array = np.broadcast_to(np.float64(0), values.shape) if is_large else floating_array(values, name)
     if array.ndim not in ranks:
         expected = " or ".join(str(rank) for rank in ranks)
         raise ShapeError(f"{name} must have {expected} axes; it has shape {list(array.shape)}")
@@ -47,6 +40,26 @@ def as_array(name: str, values: Any, *ranks: int) -> Matrix:
             f"{name} must hold at most {MOST_CELLS:,} numbers to be drawn; it has shape {list(array.shape)}"
         )
     return array.astype(np.float64)
+
+
+def as_image(image: Any) -> NDArray[np.uint8]:
+    """An image as uint8 ``[height, width, 3]``.
+
+    Args:
+        image: a tensor or an array of uint8, or nested lists of integers from 0 to 255.
+
+    Raises:
+        ShapeError: another shape, or an empty image.
+        KindError: the image is not uint8.
+    """
+    pixels = image.detach().cpu().numpy() if isinstance(image, Tensor) else np.asarray(image)
+    if pixels.ndim != 3 or pixels.shape[2] != 3 or not pixels.size:
+        raise ShapeError(f"image must be uint8 [height, width, 3] and not empty; it has shape {list(pixels.shape)}")
+    if isinstance(image, (list, tuple)) and pixels.dtype.kind in "iu" and 0 <= pixels.min() <= pixels.max() <= 255:
+        pixels = pixels.astype(np.uint8)
+    if pixels.dtype != np.uint8:
+        raise KindError(f"image must be uint8 [height, width, 3]; it is {pixels.dtype}")
+    return pixels
 
 
 def number_texts(matrix: Matrix, *, most_decimals: int = 4) -> list[list[str]]:
@@ -76,3 +89,11 @@ def _number_text(value: float, form: str) -> str:
     text = "∞" if abs(value) == float("inf") else format(abs(value), form)
     # A number that is written as zero has no sign.
     return f"−{text}" if value < 0 and any(digit in text for digit in "123456789∞") else text
+
+
+def short_number(value: float) -> str:
+    """A number with three significant digits; integers below a million have all of theirs."""
+    magnitude = abs(value)
+    if not 0.0005 <= magnitude < 1e6:
+        return _number_text(value, ".0f" if magnitude == 0 else ".2g")
+    return _number_text(value, ".0f" if value == round(value) or magnitude >= 99.95 else "#.3g")

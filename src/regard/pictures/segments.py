@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from regard.errors import ArgumentError, KindError, ShapeError
+from regard.arrays import as_array as floating_array
+from regard.errors import ArgumentError, ShapeError
 from regard.pictures.fonts import Lettering, visible
 from regard.pictures.heatmap import color_map
-from regard.pictures.numbers import as_array
+from regard.pictures.numbers import as_array, as_image
 from regard.pictures.sheet import new_sheet, set_position, text_extent
 
 if TYPE_CHECKING:
@@ -67,11 +68,7 @@ def segments(
         ArgumentError: a class has no name, or the pixel is not in the image.
         MissingPartError: matplotlib is not installed.
     """
-    pixels = np.asarray(image)
-    if pixels.ndim != 3 or pixels.shape[2] != 3 or not pixels.size:
-        raise ShapeError(f"image must be [height, width, 3] and not empty; it has shape {list(pixels.shape)}")
-    if pixels.dtype != np.uint8:
-        raise KindError(f"image must be uint8; it is {pixels.dtype}")
+    pixels = as_image(image)
     height, width = pixels.shape[:2]
     panels: list[tuple[str, NDArray[np.uint8]]] = [("image", pixels)]
     shown: set[int] = set()
@@ -133,7 +130,7 @@ def overlay(image: NDArray[np.uint8], classes: NDArray[np.int64]) -> NDArray[np.
 
 
 def _class_map(name: str, argument: Any, size: tuple[int, int], count: int) -> NDArray[np.int64]:
-    classes = np.asarray(argument)
+    classes = floating_array(argument, name)
     if classes.shape != size:
         raise ShapeError(f"{name} must be [height, width] = {list(size)}; it has shape {list(classes.shape)}")
     classes = classes.astype(np.int64)

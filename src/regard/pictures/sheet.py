@@ -59,7 +59,7 @@ def text_extent(text: Text) -> tuple[float, float]:
     """Width and height in inches of a text on a sheet, with its rotation."""
     figure = text.get_figure(root=True)
     assert figure is not None, "the text must be part of a figure"
-    box = text.get_window_extent(figure.canvas.get_renderer())  # pyright: ignore[reportAttributeAccessIssue]
+    box = text.get_window_extent()
     return box.width / figure.dpi, box.height / figure.dpi
 
 

@@ -2,7 +2,7 @@
 
 from regard.lazy_names import public_names
 from regard.records.attention_record import AttentionRecord, DenseTiles, TileSource, bin_edges
-from regard.records.axis import Axis, FrameAxis, GridAxis, TokenAxis, join_pieces, word_ranges
+from regard.records.axis import Axis, FrameAxis, GridAxis, TokenAxis, bin_edges, join_pieces, word_ranges
 from regard.records.document import Document, StepsRecord
 
 __all__ = [

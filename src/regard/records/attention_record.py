@@ -6,13 +6,15 @@ A `TileSource` stands for weights that are not stored as one matrix: it computes
 from __future__ import annotations
 
 from dataclasses import dataclass
+from html import escape
 from typing import Any, Literal, Protocol, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from regard.errors import ArgumentError, KindError, ShapeError, UnknownNameError
-from regard.records.axis import Axis, FrameAxis, GridAxis, TokenAxis, as_numbers
+from regard.records.axis import Axis, FrameAxis, GridAxis, TokenAxis, as_numbers, bin_edges
+from regard.records.shaded_table import shaded_table
 
 Kind = Literal["self", "causal", "cross"]
 
@@ -41,17 +43,6 @@ class TileSource(Protocol):
     def tile(self, queries: tuple[int, int], keys: tuple[int, int]) -> NDArray[np.float32]:
         """The exact weights ``[heads, q1 − q0, k1 − k0]`` of queries and keys given as (first, one past the last)."""
         ...
-
-
-def bin_edges(length: int, bins: int) -> NDArray[np.int64]:
-    """The edges of bins: position ``p`` is in bin ``⌊p · bins / length⌋``, as in the reading ``pooled``.
-
-    Raises:
-        ArgumentError: ``bins`` is not from 1 to ``length``.
-    """
-    if not 1 <= bins <= length:
-        raise ArgumentError(f"bins must be from 1 to {length}; it is {bins}")
-    return (np.arange(bins + 1, dtype=np.int64) * length + bins - 1) // bins
 
 
 class DenseTiles:
@@ -159,6 +150,27 @@ class AttentionRecord:
             return self.weights.shape[0]
         assert self.source is not None, "checked by __post_init__"
         return self.source.heads
+
+    def _repr_html_(self) -> str:
+        return self.html("View(record)")
+
+    def html(self, more: str) -> str:
+        """The first head as a table with its tokens; a line if the weights are not stored.
+
+        Args:
+            more: what to write to see more; "" is not shown.
+        """
+        title = f"{self.name}: layer {self.layer}, {self.kind}"
+        if self.weights is None:
+            shape = f"{self.heads} heads, {len(self.queries):,} × {len(self.keys):,}"
+            shows = f"; <code>{escape(more)}</code> shows it" if more else ""
+            return f"<div>{escape(title)}; {shape}{shows}</div>"
+        hidden = None
+        if self.visible is not None:
+            hidden = np.logical_not(self.visible if self.visible.ndim == 2 else self.visible[0])
+        caption = title if self.heads == 1 else f"{title}, head 0 of {self.heads}"
+        labels = self.queries.labels, self.keys.labels
+        return shaded_table(self.weights[0], *labels, caption=caption, hidden=hidden, more=more)
 
     def __repr__(self) -> str:
         stored = "weights" if self.weights is not None else "tiles"

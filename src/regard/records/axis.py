@@ -183,6 +183,17 @@ def as_numbers(name: str, values: Any) -> NDArray[Any]:
     return array
 
 
+def bin_edges(length: int, bins: int) -> NDArray[np.int64]:
+    """The edges of bins: position ``p`` is in bin ``⌊p · bins / length⌋``, as in the reading ``pooled``.
+
+    Raises:
+        ArgumentError: ``bins`` is not from 1 to ``length``.
+    """
+    if not 1 <= bins <= length:
+        raise ArgumentError(f"bins must be from 1 to {length}; it is {bins}")
+    return (np.arange(bins + 1, dtype=np.int64) * length + bins - 1) // bins
+
+
 WITHIN = ("##", "·")
 """Marks before a piece within a word: those of WordPiece and of regard's own tokenizers."""
 

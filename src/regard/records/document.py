@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from html import escape
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,11 +12,15 @@ from numpy.typing import NDArray
 from regard.errors import ArgumentError, KindError, ShapeError, UnknownNameError
 from regard.records.attention_record import AttentionRecord
 from regard.records.axis import as_numbers
+from regard.records.shaded_table import LONGEST_LINE
 
 PAIRS = ("scores", "scaled", "capped", "biased", "masked", "weights")
 """Steps with an element for each (query, key), in the order of the calculation."""
 
 ORDER = ("query", "key", "value", *PAIRS, "output")
+MOST_RECORDS = 3
+"""The most records of a document that a notebook shows."""
+
 NEEDED = ("query", "key", "value", "scores", "weights", "output")
 
 
@@ -118,3 +123,15 @@ class Document:
         object.__setattr__(self, "texts", texts)
         if not self.records and not self.steps and not texts:
             raise ArgumentError("records must not be empty where there are no steps and no texts")
+
+    def _repr_html_(self) -> str:
+        texts = "".join(
+            f"<div><b>{escape(name)}</b> <bdi>{escape(text[:LONGEST_LINE])}</bdi></div>" for name, text in self.texts
+        )
+        shown = "".join(record.html("") for record in self.records[:MOST_RECORDS])
+        others = len(self.records) - MOST_RECORDS
+        counts = [f"{others} more records"] if others > 0 else []
+        counts += [f"{len(self.steps)} worked calculations"] if self.steps else []
+        rest = f"{' and '.join(counts)}; " if counts else ""
+        title = f"<div><b>{escape(self.title[:LONGEST_LINE])}</b></div>"
+        return f"<div>{title}{texts}{shown}<div>{rest}<code>View(document)</code> shows all</div></div>"

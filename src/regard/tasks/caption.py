@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from regard.data.images.pictures import InputImage
     from regard.explanations.model_attention import ModelAttention
     from regard.models.search import Hypothesis
-    from regard.records import GridAxis
+    from regard.records import AttentionRecord, GridAxis
     from regard.tasks.task import TableExperiment
     from regard.training.run_folder import RunFolder
 
@@ -146,6 +146,14 @@ class Caption(Prediction):
 
     def texts(self) -> tuple[tuple[str, str], ...]:
         return ("image", self.image.name), ("caption", self.text)
+
+    def record(self) -> AttentionRecord | None:
+        from regard.records import AttentionRecord, TokenAxis
+
+        if self.weights is None or not self.tokens:
+            return None
+        queries = TokenAxis(tuple(self.tokens), words=tuple(self.words))
+        return AttentionRecord("attention to the image", 0, "cross", queries, self.axis, self.weights[None])
 
     @property
     def certainty(self) -> dict[str, float]:

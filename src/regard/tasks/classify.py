@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from regard.data.text.tokenizers import Tokenizer
     from regard.explanations.model_attention import ModelAttention
+    from regard.records import AttentionRecord
     from regard.shapes import Requested
     from regard.training.task import Prediction
 
@@ -98,6 +99,14 @@ class Classification(LabelPrediction):
         if self.weights is not None:
             content["weights"] = rounded(self.weights)
         return content
+
+    def record(self) -> AttentionRecord | None:
+        from regard.records import AttentionRecord, TokenAxis
+
+        if self.weights is None or not self.words:
+            return None
+        axes = TokenAxis((self.label,)), TokenAxis(tuple(self.words))
+        return AttentionRecord("pooling", 0, "cross", *axes, self.weights.float().cpu().numpy()[:, None])
 
     def report(self) -> Any:
         from regard.tasks.word_report import WordReport

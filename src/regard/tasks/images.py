@@ -111,6 +111,14 @@ class ImageLabel(LabelPrediction):
     def texts(self) -> tuple[tuple[str, str], ...]:
         return ("image", self.image.name), ("label", self.label)
 
+    def record(self) -> AttentionRecord | None:
+        from regard.records import AttentionRecord, GridAxis, TokenAxis
+
+        if self.weights is None:
+            return None
+        axes = TokenAxis((self.label,)), GridAxis(*self.grid, self.image.shown, box=self.image.box)
+        return AttentionRecord("pooling", 0, "cross", *axes, self.weights[None, None])
+
     def details(self) -> dict[str, Any]:
         """Probabilities, and weights ``[row][column]`` over ``box`` of the image."""
         content = super().details()

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from regard.explanations.model_attention import ModelAttention
+    from regard.records import AttentionRecord
     from regard.shapes import Requested
     from regard.training.task import Prediction
 
@@ -93,6 +94,14 @@ class SoundLabel(LabelPrediction):
 
     def texts(self) -> tuple[tuple[str, str], ...]:
         return ("sound", self.sound.name), ("label", self.label)
+
+    def record(self) -> AttentionRecord | None:
+        from regard.records import AttentionRecord, TokenAxis
+
+        if self.weights is None:
+            return None
+        axes = TokenAxis((self.label,)), self.sound.axis()
+        return AttentionRecord("pooling", 0, "cross", *axes, self.weights.float().cpu().numpy()[:, None])
 
     def details(self) -> dict[str, Any]:
         """Probabilities, seconds of a column and weights ``[head][time]``."""

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from regard.data.speech.utterances import Utterance
     from regard.explanations.model_attention import ModelAttention
     from regard.models.search import Hypothesis
+    from regard.records import AttentionRecord
     from regard.training.run_folder import RunFolder
 
 log = logging.getLogger("regard")
@@ -156,6 +157,14 @@ class Transcription(Prediction):
 
     def texts(self) -> tuple[tuple[str, str], ...]:
         return ("sound", self.sound.name), ("transcription", self.text)
+
+    def record(self) -> AttentionRecord | None:
+        from regard.records import AttentionRecord, TokenAxis
+
+        if not self.tokens:
+            return None
+        queries, weights = TokenAxis(tuple(self.tokens), words=tuple(self.words)), self.weights.float().cpu().numpy()
+        return AttentionRecord("attention to the sound", 0, "cross", queries, self.sound.axis(), weights[None])
 
     def word_weights(self) -> np.ndarray:
         """float64 ``[words, annotations]``: the mean over the tokens of each word."""

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from regard.explanations.model_attention import ModelAttention
     from regard.exports.export import Exported, Format
-    from regard.records import Document
+    from regard.records import AttentionRecord, Document
     from regard.training.run_folder import RunFolder
 
 
@@ -245,6 +245,26 @@ class Prediction(_ShortRepr, ABC):
     def texts(self) -> tuple[tuple[str, str], ...]:
         """The input and the prediction as (name, text), for a viewer."""
         return (("output", self.answer),)
+
+    def record(self) -> "AttentionRecord | None":
+        """The attention weights that the prediction has, for a viewer; None: none."""
+        return None
+
+    def document(self) -> "Document":
+        """The weights that the prediction has, as `regard.viewer.View` shows them; `Trained.document` has all layers.
+
+        Raises:
+            ArgumentError: the prediction has no weights.
+        """
+        from regard.records import Document
+
+        record = self.record()
+        if record is None:
+            raise ArgumentError(
+                "the prediction has no attention weights of its own; write View(trained.document(prediction)), where "
+                "trained is the run that made it"
+            )
+        return Document(" ".join(self.answer.split())[:80] or "prediction", (record,), texts=self.texts())
 
     def ranked(self) -> tuple[tuple[str, float], ...]:
         """What the model chooses from, with probabilities, the most likely first; (): the text is all there is."""

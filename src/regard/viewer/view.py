@@ -1,20 +1,16 @@
-"""A document as a notebook's output, an HTML file, a picture, or JSON."""
+"""Attention weights as a notebook's output, an HTML file, a picture, or JSON."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-import torch
-
 from regard.atomic_file import write_atomically
-from regard.errors import ArgumentError, KindError, UnknownNameError
-from regard.explanations import Explanation
-from regard.records import AttentionRecord, Document, FrameAxis, GridAxis, StepsRecord, TokenAxis
-from regard.records.document import ORDER
+from regard.errors import ArgumentError, UnknownNameError
+from regard.records import Document, FrameAxis, GridAxis, TokenAxis
+from regard.viewer.contents import Labels, as_document
 from regard.viewer.html_file import html_page, iframe
 from regard.viewer.payload import BUDGET, carried_whole, payload
 
@@ -25,17 +21,41 @@ THEMES = get_args(Theme)
 HEIGHT = 640
 SUFFIXES = (".html", ".png", ".svg", ".json")
 
-Viewable = Document | AttentionRecord | StepsRecord | Explanation
-
 
 class View:
-    """What the viewer shows of a document.
+    """A picture of attention weights, from any form that they come in.
+
+    ::
+
+        View(weights, tokens)                      # [queries, keys] or [heads, queries, keys]
+        View(weights, rows=target, columns=source) # tokens of queries and keys that differ
+        View(outputs.attentions, tokens)           # of transformers, with output_attentions=True
+        View(watched, tokenizer)                   # what regard.watch recorded of a model of transformers
+        View(observed, tokens)                     # regard.observe(..., read=regard.Readings(weights=True))
+        View(explanation)                          # the worked calculation of regard.explain
+        View(prediction)                           # of a trained run
 
     In a notebook a view is its own output: a sandboxed frame that needs no network and stays in the file that nbconvert
-    writes.
+    writes. Elsewhere `save` writes it.
 
     Args:
-        document: a `Document`, a record, an `Explanation`, or a sequence of them.
+        content: one of
+
+            - weights: a tensor, an array or nested lists. ``[queries, keys]`` is one head, ``[heads, queries, keys]``
+              are the heads of one layer, ``[batch, heads, queries, keys]`` is a batch, and ``[layers, batch, heads,
+              queries, keys]`` are stacked layers;
+            - a list or tuple of such tensors or arrays, one for each layer, as ``outputs.attentions``. So a tensor
+              ``[layers, heads, queries, keys]`` is ``View(list(weights), tokens)``;
+            - what `regard.watch` gives, or one of its calls; without tokens its positions have numbers;
+            - an `Observed` or `Attended` with weights, an `Explanation`, or a prediction;
+            - a `Document`, a record, or a sequence of records and explanations.
+        tokens: the texts of queries and keys, one for each position: a list (``range(n)`` for numbers), or an axis of
+            `regard.records`. For what `regard.watch` gives also the tokenizer of a model of transformers, whose ids it
+            has seen.
+        rows: the tokens of the queries, if those of the keys differ.
+        columns: the tokens of the keys.
+        example: the number in a batch of several, from 0.
+        title: one line; None: the one that the content has.
         view: one of ``"alignment"``, ``"heads"``, ``"model"``, ``"steps"``, ``"text"``, ``"image"``, ``"sound"``,
             ``"long"``; None: the one that suits the first record.
         layer: the index of the record that is shown first, from 0.
@@ -46,14 +66,21 @@ class View:
 
     Raises:
         UnknownNameError: an unknown view or theme.
-        ArgumentError: the view cannot show the document, or a number is out of its range.
-        KindError: a document of another type.
+        ArgumentError: weights or tokens are missing or ambiguous, with the line to write; the view cannot show the
+            document, or a number is out of its range.
+        ShapeError: a wrong number of axes or tokens.
+        KindError: a content or tokens of another type.
     """
 
     def __init__(
         self,
-        document: Viewable | Iterable[Viewable],
+        content: Any,
+        tokens: Any = None,
         *,
+        rows: Any = None,
+        columns: Any = None,
+        example: int | None = None,
+        title: str | None = None,
         view: ViewName | None = None,
         layer: int = 0,
         head: int | None = None,
@@ -61,7 +88,7 @@ class View:
         height: int | None = None,
         budget_bytes: int = BUDGET,
     ):
-        self.document = as_document(document)
+        self.document = as_document(content, Labels(tokens, rows, columns, example), title)
         if view is not None and view not in VIEWS:
             raise UnknownNameError("view", view, VIEWS)
         if theme not in THEMES:
@@ -125,76 +152,6 @@ class View:
 
     def __repr__(self) -> str:
         return f"View({self.document.title!r}, {len(self.document.records)} records, view={self.view!r})"
-
-
-def as_document(content: Viewable | Iterable[Viewable]) -> Document:
-    """A document of anything that a view can show; KindError or ArgumentError for other values."""
-    if isinstance(content, Document):
-        return content
-    one = isinstance(content, (AttentionRecord, StepsRecord, Explanation))
-    if not one and (isinstance(content, (str, bytes)) or not isinstance(content, Iterable)):
-        raise KindError(f"document must be a Document, a record or a sequence of them; it is {type(content).__name__}")
-    parts = [content] if one else list(content)  # pyright: ignore[reportArgumentType]
-    records, steps = [], []
-    for number, part in enumerate(parts):
-        if isinstance(part, AttentionRecord):
-            records.append(part)
-        elif isinstance(part, StepsRecord):
-            steps.append(part)
-        elif isinstance(part, Explanation):
-            steps += [steps_record(part, batch=batch, head=head) for batch, head in part.slices]
-        else:
-            raise KindError(f"document must hold records; number {number} is of type {type(part).__name__}")
-    if not parts:
-        raise ArgumentError("document must not be empty")
-    names = [record.name for record in records] or [record.name for record in steps]
-    return Document(names[0] if len(names) == 1 else "attention", tuple(records), tuple(steps))
-
-
-def steps_record(
-    explanation: Explanation,
-    *,
-    batch: int = 0,
-    head: int = 0,
-    name: str | None = None,
-    normalizer: str | None = None,
-) -> StepsRecord:
-    """The worked calculation of one head, with the steps that it has.
-
-    Args:
-        explanation: the result of `regard.explain`.
-        batch: the batch row, from 0.
-        head: the query head, from 0.
-        name: shown to the reader; None: the head's number.
-        normalizer: its name; None: ``"softmax"`` if the weights are those of a softmax, else ``"normalizer"``.
-
-    Raises:
-        KindError: not an `Explanation`.
-        ArgumentError: there is no such batch row or head.
-    """
-    if not isinstance(explanation, Explanation):
-        raise KindError(f"explanation must be a regard.Explanation; it is of type {type(explanation).__name__}")
-    if (batch, head) not in explanation.slices:
-        raise ArgumentError(f"batch and head must be one of {len(explanation.slices)} pairs; they are {batch}, {head}")
-    names = [step for step in explanation.step_names if step in ORDER]
-    tensors = {step: explanation.matrix(step, batch, head).double() for step in names}
-    products = tensors["query"] @ tensors["key"].T if _one_dim(tensors) else None
-    dot = products is not None and torch.allclose(products, tensors["scores"], rtol=1e-4, atol=1e-5, equal_nan=True)
-    last = next(tensors[step] for step in reversed(names) if step not in ("weights", "output", "value", "key", "query"))
-    softmax = torch.allclose(last.softmax(-1).nan_to_num(0), tensors["weights"].nan_to_num(0), rtol=1e-4, atol=1e-6)
-    return StepsRecord(
-        name or f"head {head}",
-        {step: tensor.cpu().numpy() for step, tensor in tensors.items()},
-        tuple(explanation.row_labels("query")),
-        tuple(explanation.row_labels("key")),
-        score="dot" if dot else "score",
-        normalizer=normalizer or ("softmax" if softmax else "normalizer"),
-        head=head,
-    )
-
-
-def _one_dim(tensors: dict[str, torch.Tensor]) -> bool:
-    return tensors["query"].shape[-1] == tensors["key"].shape[-1]
 
 
 def views_of(document: Document) -> list[str]:

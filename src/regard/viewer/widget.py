@@ -4,7 +4,7 @@
 
     from regard.viewer.widget import widget
 
-    shown = widget(document)      # shows it
+    shown = widget(weights, tokens)      # shows it
     shown.payload = View(other).payload()
 """
 
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from regard.errors import MissingPartError
 from regard.viewer.html_file import module_text
-from regard.viewer.view import HEIGHT, View, as_document
+from regard.viewer.view import HEIGHT, View
 
 if TYPE_CHECKING:
     from anywidget import AnyWidget
@@ -43,11 +43,11 @@ export default { render };
 """
 
 
-def widget(document: Any, **options: Any) -> AnyWidget:
-    """A widget that shows a document; exact tiles of long records come from the kernel.
+def widget(content: Any, tokens: Any = None, **options: Any) -> AnyWidget:
+    """A widget that shows attention weights; exact tiles of long records come from the kernel.
 
     Args:
-        document: as for `View`.
+        content, tokens: as for `View`.
         **options: as for `View`.
 
     Returns:
@@ -56,9 +56,9 @@ def widget(document: Any, **options: Any) -> AnyWidget:
     Raises:
         MissingPartError: anywidget is not installed.
     """
-    view = View(document, **options)
+    view = View(content, tokens, **options)
     made = _widget_class()(payload=view.payload(), options=view.options(), height=view.height or HEIGHT)
-    made.document = as_document(view.document)
+    made.document = view.document
     return made
 
 

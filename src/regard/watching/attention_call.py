@@ -9,8 +9,9 @@ from torch import Tensor
 from regard.errors import ArgumentError
 from regard.masks import Mask
 from regard.records import TileSource
+from regard.records.shaded_table import readings_html
 from regard.shapes import Grid, Requested
-from regard.summaries import record_html, record_summary
+from regard.summaries import record_summary
 from regard.watching.intercepted import READ
 
 Kind = Literal["self", "causal", "cross"]
@@ -182,7 +183,7 @@ class AttentionCall:
         return record_summary("AttentionCall", self._shown())
 
     def _repr_html_(self) -> str:
-        return record_html("AttentionCall", self._shown())
+        return readings_html("AttentionCall", self._shown(), "regard.View(call, tokens)")
 
     def _shown(self) -> list[tuple[str, object]]:
         attributes = ((field.name, getattr(self, field.name), field.default) for field in fields(self))

@@ -49,20 +49,34 @@ def records_of(
             axes = other, other
         else:
             axes = _fitting(call, "queries", own), _fitting(call, "keys", own)
-        queries, keys = axes
-        weights = source = None
-        if call.weights is not None:
-            weights = call.weights[batch_row, :, : len(queries), : len(keys)].float().numpy()
-        elif call.tiles is not None:
-            source = call.tiles[batch_row]
-        visible = None
-        if call.visible_mask is not None and call.queries * call.keys <= PAIRS_LIMIT:
-            visible = call.visible(batch_row)[:, : len(queries), : len(keys)].numpy()
-            visible = np.ascontiguousarray(visible[0] if (visible == visible[:1]).all() else visible)
-        records.append(AttentionRecord(call.name, call.layer, call.kind, queries, keys, weights, visible, source))
+        records.append(_record(call, *axes, batch_row))
     if not records:
         raise ArgumentError("there is no record with weights: watch with read=Readings(weights=True), or keep=True")
     return records
+
+
+def numbered_records(calls: Sequence[AttentionCall], batch_row: int) -> list[AttentionRecord]:
+    """The same, with the numbers of the positions in place of tokens."""
+
+    def numbers(length: int) -> TokenAxis:
+        return TokenAxis(tuple(map(str, range(length))))
+
+    shown = [call for call in calls if call.weights is not None or call.tiles is not None]
+    return [_record(call, numbers(call.queries), numbers(call.keys), batch_row) for call in shown]
+
+
+def _record(call: AttentionCall, queries: Axis, keys: Axis, batch_row: int) -> AttentionRecord:
+    """The record of a call with weights or tiles; the axes may be shorter than the call."""
+    weights = source = None
+    if call.weights is not None:
+        weights = call.weights[batch_row, :, : len(queries), : len(keys)].float().numpy()
+    elif call.tiles is not None:
+        source = call.tiles[batch_row]
+    visible = None
+    if call.visible_mask is not None and call.queries * call.keys <= PAIRS_LIMIT:
+        visible = call.visible(batch_row)[:, : len(queries), : len(keys)].numpy()
+        visible = np.ascontiguousarray(visible[0] if (visible == visible[:1]).all() else visible)
+    return AttentionRecord(call.name, call.layer, call.kind, queries, keys, weights, visible, source)
 
 
 def _axis(name: str, tokens: Sequence[str] | Axis) -> Axis:

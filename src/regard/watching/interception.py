@@ -238,7 +238,7 @@ def _report_module(module: nn.Module, args: Any) -> None:
     if torch.compiler.is_compiling():
         return
     for observer in STATE.observers:
-        observer.ran(module)
+        observer.ran(module, args)
 
 
 OWN_HOOKS.add(_report_module)

@@ -58,8 +58,8 @@ class Observer:
         """The output of heads ``[batch, heads, queries, value_dim]`` with which the model goes on."""
         return output
 
-    def ran(self, module: nn.Module) -> None:
-        """Note that a module is called, before it runs."""
+    def ran(self, module: nn.Module, args: tuple[Any, ...]) -> None:
+        """Note that a module is called with these arguments, before it runs."""
 
     def reordered(self, index: Tensor) -> None:
         """Note that the batch rows of a cache are reordered, as a beam search does."""

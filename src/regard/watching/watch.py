@@ -10,7 +10,9 @@ from torch import Tensor, nn
 
 from regard.attention.readings import Readings, check_readings
 from regard.errors import ArgumentError, KindError
+from regard.records.shaded_table import shaded_table
 from regard.shapes import Grid, kind_of, spread_heads, whole_number
+from regard.summaries import record_html
 from regard.transforms import active_transform
 from regard.watching.attention_call import AttentionCall, Kind
 from regard.watching.call_problems import SameCall
@@ -23,10 +25,14 @@ from regard.watching.intercepted import Intercepted
 from regard.watching.interception import begin, end
 from regard.watching.owners import Owner
 from regard.watching.thread_state import Observer, is_like_no_other
+from regard.watching.token_ids import TokenIds, token_axis
 
 if TYPE_CHECKING:
-    from regard.records import AttentionRecord, Axis, Document
+    from regard.records import AttentionRecord, Axis, Document, TokenAxis
     from regard.watching.ablation import How
+
+CALLS_SHOWN = 12
+"""The most calls that a notebook lists."""
 
 
 class CallPattern(NamedTuple):
@@ -69,6 +75,7 @@ class Watch(Observer):
         self._read, self._layers, self._heads = read, layers, heads
         self._keep, self._norms, self._outputs = keep, norms, outputs
         self._reorderings: list[Reordering] = []
+        self._token_ids = TokenIds(self.names.modules)
         self._coverage = Coverage(self.names)
         self._history = CallHistory()
         self._is_open = False
@@ -94,13 +101,15 @@ class Watch(Observer):
 
     # Called by the interception.
 
-    def ran(self, module: nn.Module) -> None:
+    def ran(self, module: nn.Module, args: tuple[Any, ...]) -> None:
         name = self.names.names.get(id(module))
         if name is None:
             return
         self._coverage.ran.add(name)
         if name == "":
             self._history.begin_forward()
+        if id(module) in self._token_ids.tables:
+            self._token_ids.read(args, self._history.forward)
 
     def reordered(self, index: Tensor) -> None:
         number = len(self.calls)
@@ -236,6 +245,28 @@ class Watch(Observer):
         """
         return stitch(self.calls, self._reorderings, sequence, beam_indices)
 
+    def token_axes(self, tokenizer: Any, batch_row: int = 0) -> "tuple[TokenAxis, TokenAxis | None]":
+        """The tokens that a model of Hugging Face read in its last sequence, with their texts.
+
+        Args:
+            tokenizer: of transformers.
+            batch_row: its number, from 0.
+
+        Returns:
+            The tokens of the queries, and those of the source of an encoder-decoder.
+
+        Raises:
+            ArgumentError: the ids are not known, or beams were reordered.
+        """
+        if self._reorderings:
+            raise ArgumentError(
+                "a beam search reordered the rows, so that their tokens are not those that the model read: write "
+                "View(watched, tokenizer.convert_ids_to_tokens(generated[0]))"
+            )
+        ids, source = self._token_ids.of_sequence(self.stitched())
+        queries = token_axis(tokenizer, ids[batch_row].tolist())
+        return queries, None if source is None else token_axis(tokenizer, source[batch_row].tolist())
+
     def records(
         self,
         query_tokens: "Sequence[str] | Axis",
@@ -289,6 +320,21 @@ class Watch(Observer):
         from regard.watching.ablation import ablate
 
         return ablate(self.model, layer, head, how, kind=kind)
+
+    def _repr_html_(self) -> str:
+        shown = [
+            (call.name or "the model", f"layer {call.layer}, {call.kind}, {list(call.shape)}") for call in self.calls
+        ]
+        rest = [("…", f"{len(shown) - CALLS_SHOWN} more calls")] if len(shown) > CALLS_SHOWN else []
+        table = record_html(repr(self).strip("<>"), [*shown[:CALLS_SHOWN], *rest])
+        first = next((call for call in self.calls if call.weights is not None and call.weights.numel()), None)
+        if first is None:
+            return table
+        heads = f"{first.name}: layer {first.layer}, {first.kind}, batch row 0, head {first.chosen_heads[0]}"
+        assert first.weights is not None
+        hidden = None if first.visible_mask is None else first.visible(0)[0].logical_not().numpy()
+        weights = first.weights[0, 0].float().numpy()
+        return table + shaded_table(weights, caption=heads, hidden=hidden, more="regard.View(watched, tokens)")
 
     def __repr__(self) -> str:
         return f"<{len(self.calls)} attention calls of {type(self.model).__name__}>"

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from regard.data.text.tokenizers import TextTokenizer
     from regard.explanations.model_attention import ModelAttention
     from regard.models.language_model import LanguageModel
-    from regard.records import TokenAxis
+    from regard.records import AttentionRecord, TokenAxis
     from regard.shapes import Requested
 
 MOST_TOKENS = 10_000_000
@@ -283,6 +283,16 @@ class Continuation(Prediction):
     def texts(self) -> tuple[tuple[str, str], ...]:
         written = (("continuation", self.continuation),) if self.continuation else ()
         return ("prompt", self.prompt), *written
+
+    def record(self) -> AttentionRecord | None:
+        from regard.records import AttentionRecord, TokenAxis
+
+        if self.weights is None or self.layer is None:
+            return None
+        axis, weights = TokenAxis(self.tokens), self.weights.float().cpu().numpy()
+        return AttentionRecord(
+            f"layer {self.layer}, mean of its heads", self.layer, "causal", axis, axis, weights[None]
+        )
 
     @property
     def written(self) -> str:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from regard.models.encoders import Encoded
     from regard.models.search import Hypothesis
     from regard.models.text_predictor import TextPredictor
-    from regard.records import Axis, TokenAxis
+    from regard.records import AttentionRecord, Axis, TokenAxis
     from regard.shapes import Requested
     from regard.training.run_folder import RunFolder
 
@@ -416,6 +416,15 @@ class TextPrediction(Prediction):
             source_groups=self.source_words if self.merge_words else None,
             target_groups=self.target_words if self.merge_words else None,
         )
+
+    def record(self) -> AttentionRecord | None:
+        from regard.records import AttentionRecord
+
+        if self.weights is None or not self.target_tokens:
+            return None
+        source, target = self.axes()
+        weights = self.weights.float().cpu().numpy()
+        return AttentionRecord("attention to the source", 0, "cross", target, source, weights[None])
 
     def axes(self) -> tuple[TokenAxis, TokenAxis]:
         """The tokens of the source and of the target, for records."""

@@ -1,0 +1,51 @@
+"""Tensors, arrays, nested lists and numbers → NumPy arrays, for functions that draw and show numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from regard.errors import ArgumentError, ShapeError
+
+
+def as_array(value: Any, name: str) -> NDArray[np.floating[Any]]:
+    """Returns an array of floating-point numbers.
+
+    Args:
+        value: a tensor of any dtype on any device, with or without a gradient; an array; a number; or nested lists of
+            these.
+        name: the argument's name, for the message.
+
+    Returns:
+        float32 for values of single or half precision, float64 for all others.
+
+    Raises:
+        ShapeError: the rows differ in length.
+        ArgumentError: these are not real numbers.
+    """
+    try:
+        array = np.asarray(_without_tensors(value))
+    except (ValueError, TypeError, RuntimeError) as error:
+        if isinstance(value, (list, tuple)) and isinstance(error, ValueError):
+            raise ShapeError(f"{name} must be an array; its rows have different lengths") from error
+        raise ArgumentError(f"{name} must hold real numbers; it cannot become an array: {error}") from error
+    if array.size == 0 and array.dtype == object:
+        array = array.astype(np.float64)
+    if array.dtype.kind not in "biuf":
+        held = type(value).__name__ if array.ndim == 0 and array.dtype == object else array.dtype
+        raise ArgumentError(f"{name} must hold real numbers; it holds {held}")
+    is_single = array.dtype.kind == "f" and array.dtype.itemsize <= 4
+    return array.astype(np.float32 if is_single else np.float64, copy=False)
+
+
+def _without_tensors(value: Any) -> Any:
+    """The same value with an array in place of each tensor."""
+    if isinstance(value, Tensor):
+        value = value.detach().cpu()
+        return (value.float() if value.is_floating_point() and value.element_size() < 4 else value).numpy()
+    if isinstance(value, (list, tuple)) and any(isinstance(each, (Tensor, list, tuple)) for each in value):
+        return [_without_tensors(each) for each in value]
+    return value

@@ -1,0 +1,162 @@
+"""Matrices as HTML tables whose cells are shaded by their numbers, for notebooks: no script, and all text escaped.
+
+A shade is a transparent colour over the notebook's own background, so that the notebook's own letters are readable on
+it, dark on light and light on dark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from html import escape
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from regard.arrays import as_array
+from regard.records.axis import bin_edges
+from regard.summaries import record_html
+from regard.transforms import has_data
+
+MOST_NUMBERED = 16
+"""The most rows and columns of a table with numbers; of more, a reduced map is shown."""
+
+MOST_CELLS = 32
+"""The most rows and columns of a reduced map."""
+
+LONGEST_LABEL = 24
+LONGEST_LINE = 300
+
+OPACITY = 0.6
+"""The opacity of the largest magnitude: with it black and white letters are readable on either colour."""
+
+POSITIVE, NEGATIVE = "70,140,250", "235,90,70"
+"""Red, green, blue of positive and negative numbers."""
+
+HATCHED = "background:repeating-linear-gradient(45deg,rgba(128,128,128,.35) 0 2px,transparent 2px 6px)"
+"""The style of a pair that the mask hides."""
+
+MAPS = ("weights", "tile", "rows", "pooled_mean", "received", "entropy")
+"""The readings that can be shown as a map, the best one first."""
+
+
+def shade(value: float, largest: float) -> str:
+    """The style of a cell: its background is darker for a number of larger magnitude; hatched for −inf.
+
+    Args:
+        value: the number.
+        largest: the largest magnitude of the matrix.
+    """
+    if np.isneginf(value):
+        return HATCHED
+    if not np.isfinite(value) or not largest or not value:
+        return ""
+    return f"background:rgba({POSITIVE if value > 0 else NEGATIVE},{OPACITY * min(abs(value) / largest, 1):.3f})"
+
+
+def shaded_table(
+    matrix: NDArray[Any],
+    rows: Sequence[str] | None = None,
+    columns: Sequence[str] | None = None,
+    *,
+    caption: str = "",
+    hidden: NDArray[np.bool_] | None = None,
+    more: str = "",
+) -> str:
+    """A matrix as a table; one of more than 16 rows or columns as a map of means.
+
+    Args:
+        matrix: ``[rows, columns]``.
+        rows: a label for each row; None: its number.
+        columns: a label for each column.
+        caption: above the table.
+        hidden: the pairs that a mask hides.
+        more: what to write to see more, below the table.
+    """
+    matrix = np.asarray(matrix, np.float64)
+    masked = matrix if hidden is None else np.where(hidden, -np.inf, matrix)
+    finite = np.abs(matrix[np.isfinite(masked)])
+    largest = float(finite.max(initial=0.0))
+    if not matrix.size:
+        body, caption = "", f"{caption} (empty)"
+    elif max(matrix.shape) <= MOST_NUMBERED:
+        body = _numbered(masked, largest, rows, columns)
+    else:
+        body, reduced = _reduced(masked)
+        caption = f"{caption}; {reduced}"
+    below = f"<div><code>{escape(more)}</code> shows more</div>" if more else ""
+    return (
+        "<table style='border-collapse:collapse;margin:0.5em 0'>"
+        f"<caption style='text-align:left;caption-side:top'>{escape(caption[:LONGEST_LINE])}</caption>"
+        f"<tbody>{body}</tbody></table>{below}"
+    )
+
+
+def _numbered(
+    matrix: NDArray[np.float64], largest: float, rows: Sequence[str] | None, columns: Sequence[str] | None
+) -> str:
+    sides = [
+        [str(number) for number in range(length)] if labels is None else labels
+        for labels, length in zip((rows, columns), matrix.shape, strict=True)
+    ]
+    head = "".join(f"<th>{label_html(label)}</th>" for label in sides[1])
+    lines = (
+        f"<tr><th style='text-align:right'>{label_html(label)}</th>"
+        + "".join(f"<td style='text-align:center;{shade(value, largest)}'>{_number(value)}</td>" for value in line)
+        + "</tr>"
+        for label, line in zip(sides[0], matrix.tolist(), strict=True)
+    )
+    return f"<tr><th></th>{head}</tr>{''.join(lines)}"
+
+
+def _reduced(matrix: NDArray[np.float64]) -> tuple[str, str]:
+    """The rows of a map of means, and what they are; masked numbers count as 0."""
+    counts = [min(length, MOST_CELLS) for length in matrix.shape]
+    plain = np.where(np.isfinite(matrix), matrix, 0.0)
+    edges = [bin_edges(length, count)[:-1] for length, count in zip(matrix.shape, counts, strict=True)]
+    sizes = [np.diff([*starts, length]) for starts, length in zip(edges, matrix.shape, strict=True)]
+    sums = np.add.reduceat(np.add.reduceat(plain, edges[0], axis=0), edges[1], axis=1)
+    means = sums / sizes[0][:, None] / sizes[1]
+    largest = float(np.abs(means).max())
+    style = "padding:0;width:9px;min-width:9px;height:9px;line-height:9px"
+    lines = ("".join(f"<td style='{style};{shade(value, largest)}'></td>" for value in line) for line in means.tolist())
+    body = "".join(f"<tr style='height:9px'>{line}</tr>" for line in lines)
+    kind = "a cell is the mean of a block" if counts != list(matrix.shape) else "without numbers"
+    return body, f"{matrix.shape[0]} × {matrix.shape[1]}, {kind}, the darkest one {largest:.3g}"
+
+
+def _number(value: float) -> str:
+    if np.isneginf(value):
+        return ""
+    text = f"{value:.2f}" if abs(value) < 100 else f"{value:.4g}"
+    return text.replace("-", "−").replace("nan", "NaN").replace("inf", "∞")
+
+
+def label_html(label: object) -> str:
+    """A label in one line, escaped; another direction of writing does not reorder its neighbours."""
+    text = str(label)
+    text = text if len(text) <= LONGEST_LABEL else text[: LONGEST_LABEL - 1] + "…"
+    return f"<bdi>{escape(''.join(c if c.isprintable() else ascii(c)[1:-1] for c in text)) or '∅'}</bdi>"
+
+
+def readings_html(name: str, fields: Iterable[tuple[str, object]], more: str) -> str:
+    """The fields of a result as a table, and the best map among its readings.
+
+    Args:
+        name: of the result.
+        fields: (name, value).
+        more: what to write to see more of the weights.
+    """
+    named = dict(fields)
+    table = record_html(name, named.items())
+    for reading in MAPS:
+        tensor = named.get(reading)
+        if isinstance(tensor, Tensor) and tensor.dim() >= 2 and tensor.numel() and has_data(tensor):
+            leading = tensor.shape[:-2]
+            first = as_array(tensor.detach()[(0,) * len(leading)], reading)
+            count = int(np.prod(leading))
+            axes = "heads × keys" if reading == "received" else "heads × queries" if reading == "entropy" else ""
+            which = f"{reading}{f', {axes}' if axes else ''}{f', the first of {count}' if count > 1 else ''}"
+            return table + shaded_table(first, caption=which, more=more if reading == "weights" else "")
+    return table

@@ -1,0 +1,393 @@
+"""Weights in any form that they come in → the document that a view shows.
+
+Axes of weights have one meaning each, by their number:
+
+- ``[queries, keys]``: one head;
+- ``[heads, queries, keys]``: the heads of one layer;
+- ``[batch, heads, queries, keys]``: a batch, of which ``example=`` chooses one;
+- ``[layers, batch, heads, queries, keys]``: the layers of a model, stacked.
+
+A sequence of tensors or arrays has one for each layer, as Hugging Face's ``outputs.attentions``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from regard.arrays import as_array
+from regard.attention import Attended, Observed
+from regard.errors import ArgumentError, KindError, ShapeError
+from regard.explanations import Explanation
+from regard.records import AttentionRecord, Axis, Document, FrameAxis, GridAxis, StepsRecord, TokenAxis, word_ranges
+from regard.records.document import ORDER
+from regard.watching import AttentionCall, Watch
+from regard.watching.call_records import numbered_records
+
+OUTPUTS = ("attentions", "encoder_attentions", "decoder_attentions", "cross_attentions")
+"""The fields of a model output of transformers that hold weights."""
+
+WATCHED = "with regard.watch(model, read=regard.Readings(weights=True)) as watched: model(**inputs)"
+
+NO_ATTENTIONS = (
+    "the model returned no attentions, since its attention implementation (such as 'sdpa') computes no weights: write "
+    "model.set_attn_implementation('eager') before the call with output_attentions=True, or keep it and write "
+    f"{WATCHED}; then View(watched, tokenizer)"
+)
+
+HOW = (
+    "View shows weights (a tensor, an array or nested lists) with tokens, outputs.attentions, what regard.watch, "
+    "observe, attend_with_weights, explain or predict gives, records and a Document"
+)
+
+
+@dataclass(frozen=True)
+class Labels:
+    """The tokens that a caller named, and the example of a batch.
+
+    Attributes:
+        tokens: of both sides: a list, an axis, or a tokenizer of Hugging Face.
+        rows: of the queries.
+        columns: of the keys.
+        example: the number in the batch, from 0.
+    """
+
+    tokens: Any = None
+    rows: Any = None
+    columns: Any = None
+    example: int | None = None
+
+    def refuse(self, content: str) -> None:
+        """Raise ArgumentError if anything is named for a content that has it all."""
+        named = [name for name in ("tokens", "rows", "columns", "example") if getattr(self, name) is not None]
+        if named:
+            raise ArgumentError(f"{content} has its tokens; leave {' and '.join(named)} out: View(content)")
+
+    def axes(self, queries: int, keys: int) -> tuple[Axis, Axis]:
+        """The axes of weights ``[queries, keys]``."""
+        sizes = f"the weights have {queries} queries and {keys} keys"
+        if self.tokens is not None and (self.rows is not None or self.columns is not None):
+            raise ArgumentError("name tokens for both sides, or rows and columns: View(weights, rows=..., columns=...)")
+        if self.tokens is not None:
+            axis = _axis("tokens", self.tokens)
+            if queries != keys:
+                raise ShapeError(
+                    f"{sizes}, so each side has tokens of its own: View(weights, rows=[{queries} tokens of the "
+                    f"queries], columns=[{keys} tokens of the keys])"
+                )
+            if len(axis) != queries:
+                raise ShapeError(
+                    f"tokens must be {queries}, one for each position of the weights, special tokens included; there "
+                    f"are {len(axis)}. Of a tokenizer write View(weights, tokenizer.convert_ids_to_tokens(ids))"
+                )
+            return axis, axis
+        if self.rows is None and self.columns is None:
+            named = f"View(weights, tokens) with {queries} tokens, or View(weights, range({queries})) for numbers"
+            if queries != keys:
+                named = f"View(weights, rows=[{queries} tokens of the queries], columns=[{keys} tokens of the keys])"
+            raise ArgumentError(f"tokens are missing: {sizes}; write {named}")
+        for name, labels, side, count in (
+            ("rows", self.rows, "queries", queries),
+            ("columns", self.columns, "keys", keys),
+        ):
+            if labels is None:
+                raise ArgumentError(
+                    f"{name} is missing, the {count} tokens of the {side}: View(weights, rows=..., columns=...)"
+                )
+        pair = _axis("rows", self.rows), _axis("columns", self.columns)
+        for name, axis, count in zip(("rows", "columns"), pair, (queries, keys), strict=True):
+            if len(axis) != count:
+                raise ShapeError(f"{name} must be {count} tokens, since {sizes}; there are {len(axis)}")
+        # Equal tokens are one axis.
+        return (pair[0], pair[0]) if pair[0] == pair[1] else pair
+
+    def row(self, batch: int, line: str) -> int:
+        """The number of the example in a batch."""
+        if self.example is None:
+            if batch != 1:
+                raise ArgumentError(f"there are {batch} examples in the batch; write which one: {line}")
+            return 0
+        if isinstance(self.example, bool) or not isinstance(self.example, int) or not 0 <= self.example < batch:
+            raise ArgumentError(f"example must be from 0 to {batch - 1}; it is {self.example!r}")
+        return self.example
+
+
+def as_document(content: Any, labels: Labels | None = None, title: str | None = None) -> Document:
+    """A document of anything that a view can show.
+
+    Args:
+        content: as for `View`.
+        labels: the tokens, and the example of a batch.
+        title: one line; None: the one that the content has.
+
+    Raises:
+        KindError: a content or tokens of another type.
+        ArgumentError: something is missing, or ambiguous; the message has the line to write.
+        ShapeError: a number of axes or tokens is wrong.
+    """
+    document = _document(content, Labels() if labels is None else labels)
+    return document if title is None else replace(document, title=title)
+
+
+def _document(content: Any, labels: Labels) -> Document:
+    if isinstance(content, Document):
+        labels.refuse("a Document")
+        return content
+    if isinstance(content, Explanation):
+        return _of_parts([_labelled(content, labels)])
+    if isinstance(content, Watch):
+        return _of_watch(content, labels)
+    if isinstance(content, AttentionCall):
+        return _of_call(content, labels)
+    if isinstance(content, (Observed, Attended)):
+        return _of_result(content, labels)
+    if content is None:
+        raise ArgumentError(NO_ATTENTIONS)
+    fields = [name for name in OUTPUTS if getattr(content, name, None) is not None]
+    if fields or any(hasattr(type(content), name) or name in getattr(content, "__dict__", {}) for name in OUTPUTS):
+        raise ArgumentError(_of_output(fields))
+    own = getattr(content, "document", None)
+    if callable(own) and not isinstance(content, type):
+        labels.refuse(f"a {type(content).__name__}")
+        return cast(Document, own())
+    if isinstance(content, (AttentionRecord, StepsRecord)):
+        labels.refuse("a record")
+        return _of_parts([content])
+    if isinstance(content, (torch.Tensor, np.ndarray)):
+        return _of_weights(content, labels)
+    if isinstance(content, (str, bytes, dict)) or not isinstance(content, Iterable):
+        raise KindError(f"{HOW}; this is of type {type(content).__name__}")
+    parts = list(content)
+    if any(isinstance(part, (AttentionRecord, StepsRecord, Explanation)) for part in parts):
+        labels.refuse("a record")
+        return _of_parts(parts)
+    return _of_weights(parts, labels)
+
+
+def _of_parts(parts: Sequence[Any]) -> Document:
+    records, steps = [], []
+    for number, part in enumerate(parts):
+        if isinstance(part, AttentionRecord):
+            records.append(part)
+        elif isinstance(part, StepsRecord):
+            steps.append(part)
+        elif isinstance(part, Explanation):
+            steps += [steps_record(part, batch=batch, head=head) for batch, head in part.slices]
+        else:
+            raise KindError(f"a document must hold records; number {number} is of type {type(part).__name__}")
+    names = [record.name for record in records] or [record.name for record in steps]
+    return Document(names[0] if len(names) == 1 else "attention", tuple(records), tuple(steps))
+
+
+def _labelled(explanation: Explanation, labels: Labels) -> Explanation:
+    if labels == Labels():
+        return explanation
+    replace(labels, tokens=None, rows=None, columns=None).refuse("an Explanation")
+    queries, keys = labels.axes(explanation.query.shape[-2], explanation.key.shape[-2])
+    return explanation.labelled(queries.labels, keys.labels)
+
+
+def _of_output(fields: Sequence[str]) -> str:
+    """What to write for a whole model output that has weights in some fields."""
+    if not fields:
+        return NO_ATTENTIONS
+    lines = [
+        f"View(outputs.{name}, rows=target_tokens, columns=source_tokens)"
+        if name == "cross_attentions"
+        else f"View(outputs.{name}, {name.removesuffix('_attentions') + '_tokens' if '_' in name else 'tokens'})"
+        for name in fields
+    ]
+    return f"a model's output has more than weights; write {' or '.join(lines)}"
+
+
+def _of_watch(watched: Watch, labels: Labels) -> Document:
+    calls = watched.stitched() if watched.calls else []
+    if not calls:
+        raise ArgumentError(f"no attention call was watched yet; call the model inside of the context: {WATCHED}")
+    if all(call.weights is None and call.tiles is None for call in calls):
+        raise ArgumentError(
+            f"the weights were not read; write {WATCHED}; then View(watched, tokens). For long inputs write keep=True "
+            "in place of read"
+        )
+    row = labels.row(calls[0].batch, "View(watched, tokens, example=0)")
+    rows, columns = labels.rows, labels.columns
+    if callable(getattr(labels.tokens, "convert_ids_to_tokens", None)):
+        if rows is not None or columns is not None:
+            raise ArgumentError("name a tokenizer, or rows and columns: View(watched, rows=..., columns=...)")
+        rows, columns = watched.token_axes(labels.tokens, row)
+    elif labels.tokens is not None:
+        if rows is not None or columns is not None:
+            raise ArgumentError("name tokens for both sides, or rows and columns: View(watched, rows=..., columns=...)")
+        if any(call.kind == "cross" for call in calls):
+            raise ArgumentError(
+                "the model attends from one sequence to another: write View(watched, rows=target_tokens, "
+                "columns=source_tokens)"
+            )
+        rows = labels.tokens
+    if rows is None and columns is None:
+        return Document(type(watched.model).__name__, tuple(numbered_records(calls, row)))
+    if rows is None:
+        raise ArgumentError("rows is missing, the tokens of the queries: View(watched, rows=..., columns=...)")
+    keys = None if columns is None else _axis("columns", columns)
+    return watched.document(_axis("tokens" if labels.rows is None else "rows", rows), keys, batch_row=row)
+
+
+def _of_call(call: AttentionCall, labels: Labels) -> Document:
+    if call.weights is None and call.tiles is None:
+        raise ArgumentError(f"the weights were not read; write {WATCHED}; then View(watched.calls[0], tokens)")
+    row = labels.row(call.batch, "View(call, tokens, example=0)")
+    (record,) = numbered_records([call], row)
+    if (labels.tokens, labels.rows, labels.columns) != (None, None, None):
+        queries, keys = labels.axes(call.queries, call.keys)
+        record = replace(record, queries=queries, keys=keys)
+    return Document(call.name or "attention", (record,))
+
+
+def _of_result(result: Observed | Attended, labels: Labels) -> Document:
+    if result.weights is None:
+        line = (
+            "observed = regard.observe(query, key, value, read=regard.Readings(weights=True))"
+            if isinstance(result, Observed)
+            else "attended = regard.attend_with_weights(query, key, value)"
+        )
+        raise ArgumentError(f"the result has no weights; write {line}; then View({line.split()[0]}, tokens)")
+    weights = result.weights
+    if weights.dim() == 3:
+        # Of the verbs, three axes are a batch of one head each.
+        weights = weights[:, None]
+    return _of_weights(weights, labels)
+
+
+def _of_weights(content: Any, labels: Labels) -> Document:
+    layers = _layers(content, labels)
+    records = []
+    for number, layer in enumerate(layers):
+        if (layer < 0).any():
+            raise ArgumentError(
+                f"weights must be at least 0; one is {layer.min():.4g}. Scores become weights by a normalizer: "
+                "View(scores.softmax(-1), tokens)"
+            )
+        queries, keys = labels.axes(*layer.shape[1:])
+        kind = "self" if queries is keys else "cross"
+        if kind == "self" and len(queries) > 1 and not np.triu(layer, 1).any():
+            kind = "causal"
+        name = "attention" if len(layers) == 1 else f"layer {number}"
+        records.append(AttentionRecord(name, number, kind, queries, keys, layer.astype(np.float32, copy=False)))
+    return Document("attention", tuple(records))
+
+
+def _layers(content: Any, labels: Labels) -> list[NDArray[Any]]:
+    """The weights of each layer ``[heads, queries, keys]``."""
+    if isinstance(content, (list, tuple)):
+        if not content or any(part is None for part in content):
+            raise ArgumentError(NO_ATTENTIONS)
+        if all(isinstance(part, (list, tuple)) for part in content) and any(
+            isinstance(each, torch.Tensor) and each.dim() > 2 for part in content for each in part
+        ):
+            raise ArgumentError(
+                "weights have a sequence of layers for each token that was generated, as generate of transformers "
+                "returns them; write with regard.watch(model, read=regard.Readings(weights=True)) as watched: "
+                "model.generate(...); then View(watched, tokenizer)"
+            )
+        if all(isinstance(part, (torch.Tensor, np.ndarray)) and part.ndim > 1 for part in content):
+            return [_one_layer(f"weights[{number}]", part, labels) for number, part in enumerate(content)]
+    weights = as_array(content, "weights")
+    if weights.ndim == 5:
+        return [_one_layer(f"weights[{number}]", layer, labels) for number, layer in enumerate(weights)]
+    return [_one_layer("weights", weights, labels)]
+
+
+def _one_layer(name: str, content: Any, labels: Labels) -> NDArray[Any]:
+    layer = as_array(content, name)
+    if layer.ndim == 4:
+        line = "View(weights, tokens, example=0)"
+        if name == "weights":
+            line += ", or View(list(weights), tokens) if the first axis is that of layers"
+        return layer[labels.row(len(layer), line)]
+    if layer.ndim not in (2, 3):
+        line = "; a vector of one query is View(weights[None], rows=[...], columns=[...])" if layer.ndim == 1 else ""
+        raise ShapeError(
+            f"{name} must be [queries, keys], [heads, queries, keys] or [batch, heads, queries, keys]; its shape is "
+            f"{list(layer.shape)}{line}"
+        )
+    if labels.example:
+        raise ArgumentError(f"{name} has no batch: its shape is {list(layer.shape)}; leave example out")
+    return layer[None] if layer.ndim == 2 else layer
+
+
+def _axis(name: str, tokens: Any) -> Axis:
+    """The axis of tokens that a caller named."""
+    if isinstance(tokens, (TokenAxis, GridAxis, FrameAxis)):
+        return tokens
+    if callable(getattr(tokens, "convert_ids_to_tokens", None)):
+        raise KindError(
+            f"{name} is a tokenizer, and the weights do not say which tokens they are of: write "
+            "View(weights, tokenizer.convert_ids_to_tokens(inputs['input_ids'][0]))"
+        )
+    if isinstance(tokens, str):
+        raise KindError(
+            f"{name} must be a list of texts, one for each position; it is one text: write {name}={tokens.split()[:3]}"
+        )
+    if isinstance(tokens, torch.Tensor):
+        raise KindError(f"{name} must be texts; these are ids: write tokenizer.convert_ids_to_tokens(ids)")
+    if not isinstance(tokens, Iterable):
+        raise KindError(f"{name} must be a list of texts, or an axis of regard.records; it is {type(tokens).__name__}")
+    texts = [token if isinstance(token, str) else _numbered(name, token) for token in tokens]
+    return TokenAxis(tuple(texts), words=word_ranges(texts))
+
+
+def _numbered(name: str, token: Any) -> str:
+    if isinstance(token, bool) or not isinstance(token, (int, np.integer)):
+        raise KindError(f"{name} must hold texts or numbers of positions; one is of type {type(token).__name__}")
+    return str(token)
+
+
+def steps_record(
+    explanation: Explanation,
+    *,
+    batch: int = 0,
+    head: int = 0,
+    name: str | None = None,
+    normalizer: str | None = None,
+) -> StepsRecord:
+    """The worked calculation of one head, with the steps that it has.
+
+    Args:
+        explanation: the result of `regard.explain`.
+        batch: the batch row, from 0.
+        head: the query head, from 0.
+        name: shown to the reader; None: the head's number.
+        normalizer: its name; None: ``"softmax"`` if the weights are those of a softmax, else ``"normalizer"``.
+
+    Raises:
+        KindError: not an `Explanation`.
+        ArgumentError: there is no such batch row or head.
+    """
+    if not isinstance(explanation, Explanation):
+        raise KindError(f"explanation must be a regard.Explanation; it is of type {type(explanation).__name__}")
+    if (batch, head) not in explanation.slices:
+        raise ArgumentError(f"batch and head must be one of {len(explanation.slices)} pairs; they are {batch}, {head}")
+    names = [step for step in explanation.step_names if step in ORDER]
+    tensors = {step: explanation.matrix(step, batch, head).double() for step in names}
+    products = tensors["query"] @ tensors["key"].T if _one_dim(tensors) else None
+    dot = products is not None and torch.allclose(products, tensors["scores"], rtol=1e-4, atol=1e-5, equal_nan=True)
+    last = next(tensors[step] for step in reversed(names) if step not in ("weights", "output", "value", "key", "query"))
+    softmax = torch.allclose(last.softmax(-1).nan_to_num(0), tensors["weights"].nan_to_num(0), rtol=1e-4, atol=1e-6)
+    return StepsRecord(
+        name or f"head {head}",
+        {step: tensor.cpu().numpy() for step, tensor in tensors.items()},
+        tuple(explanation.row_labels("query")),
+        tuple(explanation.row_labels("key")),
+        score="dot" if dot else "score",
+        normalizer=normalizer or ("softmax" if softmax else "normalizer"),
+        head=head,
+    )
+
+
+def _one_dim(tensors: dict[str, torch.Tensor]) -> bool:
+    return tensors["query"].shape[-1] == tensors["key"].shape[-1]

@@ -1,0 +1,136 @@
+"""The token ids that a watched model of Hugging Face read, and their texts by its tokenizer."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from regard.errors import ArgumentError
+from regard.records import TokenAxis, word_ranges
+from regard.transforms import active_transform, has_data
+from regard.watching.attention_call import AttentionCall
+
+
+class TokenIds:
+    """The ids that the table of tokens looked up, in the order of the calls.
+
+    Only a model that names its table of tokens is read (``get_input_embeddings`` of transformers): of any other one it
+    is not known which of its tables holds tokens.
+
+    Args:
+        modules: the modules of the watched model, by their names.
+
+    Attributes:
+        tables: the tables of tokens, by their ``id``; an encoder and a decoder may have one each.
+    """
+
+    def __init__(self, modules: Mapping[str, nn.Module]):
+        tokens = _table(modules)
+        self.tables: set[int] = set()
+        if tokens is not None:
+            self.tables = {
+                id(module)
+                for module in modules.values()
+                if isinstance(module, nn.Embedding) and module.num_embeddings == tokens.num_embeddings
+            }
+        self._reads: list[tuple[int, Tensor]] = []
+
+    def read(self, args: tuple[Any, ...], forward: int) -> None:
+        """Note the ids with which a table is called.
+
+        Args:
+            args: the arguments of the call.
+            forward: the number of the model's forward pass.
+        """
+        ids = args[0] if args else None
+        if isinstance(ids, Tensor) and ids.dim() == 2 and active_transform() is None and has_data(ids):
+            self._reads.append((forward, ids.detach().clone()))
+
+    def of_sequence(self, calls: Sequence[AttentionCall]) -> tuple[Tensor, Tensor | None]:
+        """The ids of one sequence.
+
+        Args:
+            calls: of the sequence, as `Watch.stitched` gives them.
+
+        Returns:
+            The ids of the queries ``[batch, queries]``, and those of the source of an encoder-decoder.
+
+        Raises:
+            ArgumentError: the ids are not known.
+        """
+        crosses = any(call.kind == "cross" for call in calls)
+        decoder = [call for call in calls if call.kind != "self"] or list(calls)
+        start, length = min(call.forward for call in decoder), max(call.queries for call in decoder)
+        # In one forward pass of an encoder-decoder the decoder reads after the encoder.
+        last = {forward: number for number, (forward, _) in enumerate(self._reads) if forward >= start}
+        chosen = [self._reads[number][1] for _, number in sorted(last.items())]
+        first = min(last.values(), default=0)
+        if not chosen or len({len(ids) for ids in chosen}) > 1 or (crosses and first == 0):
+            raise ArgumentError(
+                "the model's token ids are not known (it is no model of transformers, or it read embeddings): "
+                "write View(watched, tokenizer.convert_ids_to_tokens(ids)) with the ids of the example"
+            )
+        ids = torch.cat(chosen, dim=1)[:, :length].cpu()
+        return ids, self._reads[first - 1][1].cpu() if crosses else None
+
+
+def _table(modules: Mapping[str, nn.Module]) -> nn.Embedding | None:
+    """The table of tokens that a model names."""
+    for module in modules.values():
+        # Classes are searched faster than modules.
+        if getattr(type(module), "get_input_embeddings", None) is not None:
+            try:
+                table = module.get_input_embeddings()  # pyright: ignore[reportCallIssue]
+            except (NotImplementedError, AttributeError):
+                continue
+            if isinstance(table, nn.Embedding):
+                return table
+    return None
+
+
+def token_axis(tokenizer: Any, ids: Sequence[int], text: str | None = None) -> TokenAxis:
+    """The axis of some token ids: readable labels, words, special tokens.
+
+    Args:
+        tokenizer: of Hugging Face.
+        ids: the tokens.
+        text: the text that was encoded to them; None: the model wrote them.
+    """
+    special_ids = set(tokenizer.all_special_ids)
+    special = tuple(token in special_ids for token in ids)
+    pieces = tokenizer.convert_ids_to_tokens(list(ids))
+    labels = tuple(
+        str(piece) if is_special else _label(tokenizer, id, str(piece))
+        for id, piece, is_special in zip(ids, pieces, special, strict=True)
+    )
+    return TokenAxis(labels, special, _words(tokenizer, ids, text) or word_ranges(labels, special))
+
+
+def _label(tokenizer: Any, id: int, piece: str) -> str:
+    """A token as text: bytes become the characters that they encode, a space before a word becomes ``▁``."""
+    if "▁" in piece or piece.isascii():
+        return piece
+    text = tokenizer.decode([id])
+    if not text or "\ufffd" in text:  # a part of a character
+        return piece
+    return text.replace(" ", "▁")
+
+
+def _words(tokenizer: Any, ids: Sequence[int], text: str | None) -> tuple[range, ...]:
+    """The positions of each word according to the tokenizer; () if unknown."""
+    if text is None or not getattr(tokenizer, "is_fast", False):
+        return ()
+    encoded = tokenizer(text)
+    numbers = encoded.word_ids() if list(encoded["input_ids"]) == list(ids) else []
+    if not any(number is not None for number in numbers):
+        return ()
+    words: list[range] = []
+    before: object = object()
+    for position, number in enumerate(numbers):
+        if number is not None and number == before:
+            words[-1] = range(words[-1].start, position + 1)
+        else:
+            words.append(range(position, position + 1))
+        before = number
+    return tuple(words)

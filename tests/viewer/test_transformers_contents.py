@@ -1,0 +1,117 @@
+"""Views of models of transformers: their attentions, and their tokens by their tokenizer."""
+
+import pytest
+import torch
+
+pytest.importorskip("transformers")
+
+import tokenizers
+import transformers
+
+import regard
+from regard.errors import ArgumentError, KindError
+from regard.viewer import View
+from tiny_transformers import FAMILIES, make
+
+WORDS = ["[PAD]", "[CLS]", "[SEP]", "the", "cat", "sat", "on", "a", "mat"]
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    vocabulary = {word: number for number, word in enumerate([*WORDS, *(f"w{number}" for number in range(9, 97))])}
+    backend = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocabulary, unk_token="[PAD]"))
+    backend.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    return transformers.PreTrainedTokenizerFast(tokenizer_object=backend, pad_token="[PAD]", cls_token="[CLS]")
+
+
+def watched(model, run):
+    with torch.no_grad(), regard.watch(model, read=regard.Readings(weights=True)) as seen:
+        result = run(model)
+    return seen, result
+
+
+IDS = torch.tensor([[1, 3, 4, 5, 6, 7, 8]])
+TOKENS = ("[CLS]", "the", "cat", "sat", "on", "a", "mat")
+
+
+@pytest.mark.parametrize("name", ["bert", "gpt2", "llama"])
+def test_tokens_of_one_pass(name, tokenizer):
+    seen, _ = watched(make(name, "sdpa"), lambda model: (model(IDS[:, :3]), model(IDS)))
+    records = View(seen, tokenizer).document.records
+    assert len(records) == 2
+    for record in records:
+        assert record.queries.labels == record.keys.labels == TOKENS
+        assert record.queries.special == (True, *[False] * 6)
+
+
+def test_an_example_of_a_batch(tokenizer):
+    seen, _ = watched(make("bert", "sdpa"), lambda model: model(torch.cat((IDS.flip(1), IDS))))
+    with pytest.raises(ArgumentError, match="2 examples"):
+        View(seen, tokenizer)
+    for example, expected in enumerate((TOKENS[::-1], TOKENS)):
+        assert View(seen, tokenizer, example=example).document.records[0].keys.labels == expected
+
+
+def test_generated_tokens(tokenizer):
+    seen, ids = watched(
+        make("llama", "sdpa"),
+        lambda model: model.generate(IDS, max_new_tokens=4, min_new_tokens=4, do_sample=False, pad_token_id=0),
+    )
+    record = View(seen, tokenizer).document.records[0]
+    # No step reads the last token.
+    assert record.queries.labels == record.keys.labels == tuple(tokenizer.convert_ids_to_tokens(ids[0, :-1]))
+
+
+@pytest.mark.parametrize("name", ["t5", "bart"])
+@pytest.mark.parametrize("generates", [False, True])
+def test_both_sides_of_an_encoder_decoder(name, generates, tokenizer):
+    target = torch.tensor([[0, 8, 7]])
+
+    def run(model):
+        if generates:
+            model.generate(IDS[:, :4], max_new_tokens=2, min_new_tokens=2, num_beams=1, do_sample=False)
+            return model.generate(IDS, max_new_tokens=4, min_new_tokens=4, num_beams=1, do_sample=False)[:, :-1]
+        model(input_ids=IDS, decoder_input_ids=target)
+        return target
+
+    seen, ids = watched(make(name, "eager"), run)
+    written = tuple(tokenizer.convert_ids_to_tokens(ids[0]))
+    sides = {"self": (TOKENS, TOKENS), "causal": (written, written), "cross": (written, TOKENS)}
+    records = View(seen, tokenizer).document.records
+    assert {record.kind for record in records} == set(sides)
+    for record in records:
+        assert (record.queries.labels, record.keys.labels) == sides[record.kind]
+    with pytest.raises(ArgumentError, match="rows=target_tokens, columns=source_tokens"):
+        View(seen, TOKENS)
+
+
+def test_tokens_that_are_not_known(tokenizer):
+    model = torch.nn.TransformerEncoderLayer(8, 2, 8, batch_first=True).eval()
+    seen, _ = watched(model, lambda layer: layer(torch.randn(1, 3, 8)))
+    with pytest.raises(ArgumentError, match=r"token ids are not known.*convert_ids_to_tokens\(ids\)"):
+        View(seen, tokenizer)
+    seen, _ = watched(
+        make("llama", "sdpa"),
+        lambda model: model.generate(IDS, max_new_tokens=3, num_beams=2, do_sample=False, pad_token_id=0),
+    )
+    with pytest.raises(ArgumentError, match="beam search"):
+        View(seen, tokenizer, example=0)
+
+
+def test_attentions_of_an_output(tokenizer):
+    model = make("bert", "eager")
+    outputs = model(IDS, output_attentions=True)
+    records = View(outputs.attentions, tokenizer.convert_ids_to_tokens(IDS[0])).document.records
+    assert [record.keys.labels for record in records] == [TOKENS] * FAMILIES["bert"].options["num_hidden_layers"]
+    assert torch.equal(torch.from_numpy(records[1].weights), outputs.attentions[1][0].detach())
+    with pytest.raises(ArgumentError, match=r"View\(outputs.attentions, tokens\)"):
+        View(outputs, tokenizer)
+    with pytest.raises(KindError, match="convert_ids_to_tokens"):
+        View(outputs.attentions, tokenizer)
+
+
+def test_an_implementation_without_attentions():
+    model = make("bert", "sdpa")
+    for content in (model(IDS), model(IDS, output_attentions=True).attentions):
+        with pytest.raises(ArgumentError, match=r"set_attn_implementation\('eager'\).*regard.watch"):
+            View(content, TOKENS)
