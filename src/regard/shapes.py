@@ -25,6 +25,7 @@ from torch import Tensor, nn
 
 from regard.axes import Float
 from regard.errors import ArgumentError, KindError, ShapeError, UnknownNameError
+from regard.layout import mask_or_bias_error
 
 POSITION_LIMIT = 2**61
 """The largest magnitude of an offset or a distance: a position plus both of them is still an int64."""
@@ -43,7 +44,8 @@ class Grid:
     """The (batch, head, query, key) pairs of a problem, or one tile of them.
 
     The sizes are those of the whole problem; the spans say which part of it this grid covers. Masks, biases and score
-    functions always see positions in the whole problem, whichever tile they are evaluated on.
+    functions always see positions in the whole problem, whichever tile they are evaluated on. The rank is the number of
+    axes of the user's tensors, for messages (`regard.layout`).
     """
 
     batch: int
@@ -54,6 +56,7 @@ class Grid:
     batch_span: range
     query_span: range
     key_span: range
+    rank: int = 4
 
     @classmethod
     def whole(cls, batch: int, heads: int, queries: int, keys: int, device: torch.device | str = "cpu") -> "Grid":
@@ -62,10 +65,11 @@ class Grid:
         return cls(batch, heads, queries, keys, torch.device(device), *spans)
 
     @classmethod
-    def of(cls, query: Tensor, key: Tensor) -> "Grid":
+    def of(cls, query: Tensor, key: Tensor, rank: int = 4) -> "Grid":
         """The grid of the problem that has these queries and keys, ``[batch, heads, length, dim]``."""
         batch, heads, queries, _ = query.shape
-        return cls.whole(batch, heads, queries, key.shape[2], query.device)
+        spans = _first(batch), _first(queries), _first(key.shape[2])
+        return cls(batch, heads, queries, key.shape[2], query.device, *spans, rank)
 
     def tile(self, *, batch: range | None = None, queries: range | None = None, keys: range | None = None) -> "Grid":
         """Returns the tile with these spans, in positions of the whole problem; a span of None stays as it is."""
@@ -197,12 +201,23 @@ def check_broadcast(name: str, tensor: Tensor, shape: tuple[int, ...], axes: str
         shape: the shape that it must broadcast to.
         axes: the names of these axes, e.g. ``"[batch, heads, queries, keys]"``.
     """
+    if not _broadcasts(tensor, shape):
+        raise ShapeError(f"{name} must broadcast to {axes} = {list(shape)}; it has shape {list(tensor.shape)}")
+
+
+def check_pairs(name: str, tensor: Tensor, grid: Grid) -> None:
+    """Raises ShapeError unless the tensor of a mask or of a bias broadcasts to all pairs of a problem."""
+    pairs = grid.batch, grid.heads, grid.queries, grid.keys
+    if not _broadcasts(tensor, pairs):
+        raise ShapeError(mask_or_bias_error(name, tensor.shape, pairs, grid.rank))
+
+
+def _broadcasts(tensor: Tensor, shape: tuple[int, ...]) -> bool:
     fits = tensor.dim() <= len(shape)
     for axis in range(1, 1 + min(tensor.dim(), len(shape))):
         length = tensor.shape[-axis]
         fits = fits and (length == 1 or length == shape[-axis])
-    if not fits:
-        raise ShapeError(f"{name} must broadcast to {axes} = {list(shape)}; it has shape {list(tensor.shape)}")
+    return fits
 
 
 def check_same_dim(query: Tensor, key: Tensor) -> None:

@@ -12,6 +12,7 @@ from regard.attention.verbs import BackendName, Normalizing
 from regard.biases import Bias
 from regard.errors import BackendError
 from regard.explanations.explanation import Explanation
+from regard.layout import without_added_axes
 from regard.masks import Mask
 from regard.scores import Scoring
 from regard.transforms import has_data, is_finite
@@ -70,6 +71,6 @@ def _explanation_of(names: Sequence[str], tensors: Sequence[Tensor], rank: int) 
     restored: dict[int, Tensor] = {}
     for tensor in tensors:
         if id(tensor) not in restored:
-            restored[id(tensor)] = tensor if rank == 4 else tensor[0] if rank == 3 else tensor[0, 0]
+            restored[id(tensor)] = without_added_axes(tensor, rank)
     fields: dict[str, Any] = {name: restored[id(tensor)] for name, tensor in zip(names, tensors, strict=True)}
     return Explanation(**fields)

@@ -1,6 +1,7 @@
 """Masks by a function of the indices, or by a tensor in either of the two conventions."""
 
 from collections.abc import Callable
+from copy import copy
 
 import torch
 from torch import Tensor
@@ -10,7 +11,7 @@ from regard.axes import Bool
 from regard.errors import KindError
 from regard.masks.mask import Mask, Not
 from regard.masks.spans import RUNS_LIMIT, Spans
-from regard.shapes import Grid, check_arguments, check_broadcast, check_dense, check_device, kind_of
+from regard.shapes import Grid, check_arguments, check_broadcast, check_dense, check_device, check_pairs, kind_of
 from regard.transforms import has_data
 
 MaskFunction = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
@@ -75,9 +76,13 @@ class Keep(Mask):
         self.tensor = tensor
 
     def check(self, grid: Grid) -> None:
-        shape = (grid.batch, grid.heads, grid.queries, grid.keys)
-        check_broadcast(self.name, self.tensor, shape, "[batch, heads, queries, keys]")
+        check_pairs(self.name, self.tensor, grid)
         check_device(self.name, self.tensor, grid)
+
+    def map_tensors(self, function: Callable[[Tensor], Tensor]) -> "Keep":
+        kept = copy(self)
+        kept.tensor = function(self.tensor)
+        return kept
 
     def allows(self, grid: Grid) -> Bool[Tensor, "..."]:
         return grid.cut(self.tensor)
