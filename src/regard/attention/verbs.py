@@ -44,22 +44,25 @@ def attend(
     With the defaults this is Vaswani et al. 2017, eq. 1 (their Q, K, V are our query, key, value; their d_k our dim).
 
     Args:
-        query: ``[batch, heads, queries, dim]``; leading axes may be missing, from all three alike.
-        key: ``[batch, kv_heads, keys, dim]``; ``kv_heads`` divides ``heads``: each serves a group of query heads.
-        value: ``[batch, kv_heads, keys, value_dim]``.
+        query: ``[batch, heads, queries, dim]``; with one head also ``[batch, queries, dim]``, and without a batch
+            ``[queries, dim]``. Masks, biases and results have the same leading axes (`regard.layout`).
+        key: ``[batch, kv_heads, keys, dim]``; ``kv_heads`` divides ``heads``: each serves a group of query heads. It
+            has as many axes as query.
+        value: ``[batch, kv_heads, keys, value_dim]``, with as many axes.
         score: a name (``dot``, ``scaled_dot``, ``cosine``, ``distance``), a `Score`, or any function of
             ``(query, key)`` tiles that scores each pair by itself.
         normalizer: a name (``softmax``, ``sparsemax``, ``entmax15``, ``sigmoid``, ``hard``), a `Normalizer`, or a
             function of scores that normalizes their last axis.
         mask: who may see whom, a `Mask` or a boolean tensor whose True means "may attend"; broadcastable to
-            ``[batch, heads, queries, keys]``.
-        bias: added to the scaled scores, a `Bias` or a tensor broadcastable to ``[batch, heads, queries, keys]``.
+            ``[batch, heads, queries, keys]``, to ``[batch, queries, keys]`` or to ``[queries, keys]``, as query has
+            4, 3 or 2 axes.
+        bias: added to the scaled scores, a `Bias` or a tensor that broadcasts as a mask does.
         dropout: probability of dropping a weight, in [0, 1). It is always active: pass 0 in evaluation. On a CPU
             the backends `reference` and `tiled` round it to a multiple of 1 / 65,536, `cpu` to one of 2⁻³².
         backend: ``auto``, or one by name, which runs or raises.
 
     Returns:
-        ``[batch, heads, queries, value_dim]`` in the inputs' dtype, with the leading axes that the inputs had. A query
+        ``[batch, heads, queries, value_dim]`` in the inputs' dtype, with the leading axes of query. A query
         that may see no key gets 0, and gradient 0.
 
     Raises:
@@ -152,7 +155,10 @@ def plan(
     dropout: float = 0.0,
     backend: BackendName = "auto",
 ) -> Plan:
-    """Says which backend `attend` would run for these arguments, and why it would not run the others.
+    """Says how `attend` would read these arguments, which backend would run, and why the others would not.
+
+    Returns:
+        `Plan`. It refers to the tensors, since it is written when it is printed.
 
     Raises:
         As `attend`.

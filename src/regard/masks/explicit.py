@@ -80,9 +80,9 @@ class Keep(Mask):
         check_device(self.name, self.tensor, grid)
 
     def map_tensors(self, function: Callable[[Tensor], Tensor]) -> "Keep":
-        kept = copy(self)
-        kept.tensor = function(self.tensor)
-        return kept
+        mask = copy(self)
+        mask.tensor = function(self.tensor)
+        return mask
 
     def allows(self, grid: Grid) -> Bool[Tensor, "..."]:
         return grid.cut(self.tensor)
