@@ -1,5 +1,7 @@
 """The axes of a call: with 3 axes it is the call with 4 and one head, bit for bit, and errors name both spellings."""
 
+import re
+
 import pytest
 import torch
 
@@ -7,11 +9,11 @@ import regard
 from backends import EVERY, accepts, measure
 from cases import D, H, K, Q, V
 from regard import biases, masks, normalizers, positions, scores
-from regard.errors import ArgumentError, KindError, ShapeError
+from regard.errors import ShapeError
 from regard.layout import without_added_axes
 
 BATCH = 3
-PARAMETERS = {name: torch.randn(BATCH, Q, K, generator=torch.Generator().manual_seed(1)) for name in ("bias",)}
+BIAS = torch.randn(BATCH, Q, K, generator=torch.Generator().manual_seed(1))
 ALLOWED = torch.rand(BATCH, Q, K, generator=torch.Generator().manual_seed(2)) > 0.3
 
 # Each part by batch, as a call with 3 axes takes it, and by batch and heads.
@@ -27,10 +29,10 @@ PARTS = {
     "same for all": ({"mask": ALLOWED[0]}, {"mask": ALLOWED[0]}),
     "four axes": ({"mask": ALLOWED[:, None]}, {"mask": ALLOWED[:, None]}),
     "lengths": ({"mask": masks.lengths([K, 3, 0])}, {"mask": masks.lengths([K, 3, 0])}),
-    "bias": ({"bias": PARAMETERS["bias"]}, {"bias": PARAMETERS["bias"][:, None]}),
+    "bias": ({"bias": BIAS}, {"bias": BIAS[:, None]}),
     "sum of biases": (
-        {"bias": positions.alibi(1) + PARAMETERS["bias"]},
-        {"bias": positions.alibi(1) + PARAMETERS["bias"][:, None]},
+        {"bias": positions.alibi(1) + BIAS},
+        {"bias": positions.alibi(1) + BIAS[:, None]},
     ),
     "score and normalizer": (
         {"score": scores.SoftCap("cosine", 0.5), "normalizer": normalizers.Softmax(0.7), "mask": ALLOWED},
@@ -84,9 +86,9 @@ def test_three_axes_under_a_compiler(part):
 
 
 def test_gradients_reach_a_bias_by_batch():
-    bias = PARAMETERS["bias"].clone().requires_grad_()
+    bias = BIAS.clone().requires_grad_()
     regard.attend(*inputs(BATCH), bias=bias).square().sum().backward()
-    by_heads = PARAMETERS["bias"][:, None].clone().requires_grad_()
+    by_heads = BIAS[:, None].clone().requires_grad_()
     regard.attend(*inputs(BATCH, 1), bias=by_heads).square().sum().backward()
     assert torch.equal(bias.grad, by_heads.grad[:, 0])
 
@@ -191,13 +193,5 @@ LIKELY = {
 def test_a_plan_says_where_another_layout_is_likely(case):
     shape, arguments, remark = LIKELY[case]
     plan = regard.plan(*[torch.zeros(shape)] * 3, **arguments)
-    with pytest.raises(AssertionError, match=remark):
-        raise AssertionError(" ".join(plan.remarks))
+    assert re.search(remark, plan.remarks[-1])
     assert str(plan).endswith(plan.remarks[-1])
-
-
-@pytest.mark.parametrize("error", [KindError, ArgumentError])
-def test_a_wrong_part_of_a_call_with_three_axes_raises_its_own_error(error):
-    wrong = {KindError: {"bias": torch.zeros(Q, K).long()}, ArgumentError: {"mask": masks.lengths([K + 1] * BATCH)}}
-    with pytest.raises(error):
-        regard.attend(*inputs(BATCH), **wrong[error])

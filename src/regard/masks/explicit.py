@@ -144,7 +144,8 @@ def keep(tensor: Tensor) -> Keep:
     """Makes a mask of a tensor in which True means "may attend", as in ``scaled_dot_product_attention``.
 
     Args:
-        tensor: bool, broadcastable to ``[batch, heads, queries, keys]``; it is not copied.
+        tensor: bool, broadcastable to ``[batch, heads, queries, keys]``, or, where the query has 3 axes, to
+            ``[batch, queries, keys]``; it is not copied.
     """
     return Keep(tensor)
 
@@ -153,8 +154,9 @@ def ignore(tensor: Tensor) -> Mask:
     """Makes a mask of a tensor in which True means "may *not* attend", as in ``torch.nn.MultiheadAttention``.
 
     Args:
-        tensor: bool, broadcastable to ``[batch, heads, queries, keys]``; it is not copied. A key padding mask
-            ``[batch, keys]`` needs its two axes: ``ignore(padding[:, None, None, :])``.
+        tensor: bool, broadcastable to ``[batch, heads, queries, keys]``, or, where the query has 3 axes, to
+            ``[batch, queries, keys]``; it is not copied. A key padding mask ``[batch, keys]`` needs its other axes:
+            ``ignore(padding[:, None, None, :])``, or ``ignore(padding[:, None, :])`` for 3 axes.
     """
     return Not(Keep(tensor, "ignore"))
 
