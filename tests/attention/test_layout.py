@@ -127,7 +127,7 @@ BATCHED = torch.ones(BATCH, K, dtype=torch.bool)
 
 # Shapes of query, key and value, arguments, and what the message says.
 MISTAKES = {
-    "heads in 3 axes": ((8, Q, D), (2, K, D), (2, K, V), {}, r"batch 8, queries 5.*\[heads, length, dim\].*query\[None"),
+    "heads in 3 axes": ((8, Q, D), (2, K, D), (2, K, V), {}, r"batch 8.*\[heads, length, dim\].*query\[None"),
     "length first": ((Q, 2, D), (K, 2, D), (K, 2, V), {}, r"\[length, batch, dim\], write query.transpose\(0, 1\)"),
     "length before heads": (
         (2, Q, 3, D), (2, K, 3, D), (2, K, 3, V), {}, r"\[batch, length, heads, dim\], write query.transpose\(1, 2\)",

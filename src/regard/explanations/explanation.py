@@ -41,8 +41,8 @@ OPTIONAL = ("scaled", "capped", "biased", "masked")
 class Explanation:
     """One attention calculation, step by step; all tensors are differentiable.
 
-    The shapes below have all four axes; heads, or batch and heads, that the input lacks are missing here too. A step that the
-    calculation does not have (no scale, no cap, no bias, no mask) is the same tensor object as the previous step.
+    The shapes below have all four axes; heads, or batch and heads, that the input lacks are missing here too. A step
+    that the calculation does not have (no scale, no cap, no bias, no mask) is the same tensor as the previous step.
 
     Attributes:
         query: after the score's own projection, ``[batch, heads, queries, dim]``.
