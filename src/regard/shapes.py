@@ -393,3 +393,25 @@ def split_joined(products: Sequence[Tensor], widths: Sequence[int]) -> Iterator[
         inside = [end - start for start, end in pairwise(ends) if first <= start and end <= last]
         yield from (product,) if len(inside) == 1 else product.split(inside, dim=-1)
         first = last
+
+
+def uncalled(value: object, package: str) -> str:
+    """Returns what to write if a value is a function or a class of regard that makes a part; empty if it is not.
+
+    Args:
+        value: what was passed in place of a part.
+        package: ``"scores"``, ``"normalizers"``, ``"masks"`` or ``"biases"``.
+    """
+    if not (isinstance(value, type) or inspect.isfunction(value)):
+        return ""
+    if not value.__module__.startswith((f"regard.{package}.", "regard.positions.")):
+        return ""
+    parameters = inspect.signature(value).parameters.values()
+    needed = [
+        parameter.name
+        for parameter in parameters
+        if parameter.default is parameter.empty and parameter.kind is parameter.POSITIONAL_OR_KEYWORD
+    ]
+    kind = "class" if isinstance(value, type) else "function"
+    owner = "positions" if package == "biases" else package
+    return f"{value.__name__} is a {kind}: call it, as in {owner}.{value.__name__}({', '.join(needed)})"

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
+from typing import Never
 
 from torch import Tensor
 from torch._C import _len_torch_dispatch_stack
@@ -14,6 +15,8 @@ from regard.attention.readings import Gatherer, Observed, Readings
 from regard.attention.result import Attended
 from regard.attention.shortcut import attend_shortly
 from regard.biases import Bias
+from regard.errors import KindError
+from regard.foreign_names import unknown_keyword
 from regard.masks.mask import Mask
 from regard.normalizers.normalizer import Normalizer
 from regard.scores import Scoring
@@ -32,10 +35,11 @@ def attend(
     *,
     score: Scoring = "scaled_dot",
     normalizer: Normalizing = "softmax",
-    mask: Mask | Tensor | None = None,
+    mask: Mask | Tensor | str | None = None,
     bias: Bias | Tensor | None = None,
     dropout: float = 0.0,
     backend: BackendName = "auto",
+    **unknown: Never,
 ) -> Tensor:
     """Scores queries against keys, normalizes the scores, and mixes the values.
 
@@ -53,8 +57,8 @@ def attend(
             ``(query, key)`` tiles that scores each pair by itself.
         normalizer: a name (``softmax``, ``sparsemax``, ``entmax15``, ``sigmoid``, ``hard``), a `Normalizer`, or a
             function of scores that normalizes their last axis.
-        mask: who may see whom, a `Mask` or a boolean tensor whose True means "may attend"; broadcastable to
-            ``[batch, heads, queries, keys]``, to ``[batch, queries, keys]`` or to ``[queries, keys]``, as query has
+        mask: who may see whom, a `Mask`, ``"causal"``, or a boolean tensor whose True means "may attend"; it broadcasts
+            to ``[batch, heads, queries, keys]``, to ``[batch, queries, keys]`` or to ``[queries, keys]``, as query has
             4, 3 or 2 axes.
         bias: added to the scaled scores, a `Bias` or a tensor that broadcasts as a mask does.
         dropout: probability of dropping a weight, in [0, 1). It is always active: pass 0 in evaluation. On a CPU
@@ -72,6 +76,8 @@ def attend(
 
     Half-precision inputs are scored, normalized and accumulated in float32.
     """
+    if unknown:
+        raise KindError(unknown_keyword(attend, unknown))
     if bias is None and backend == "auto" and type(dropout) is float and dropout == 0.0:
         output = attend_shortly(query, key, value, mask, score, normalizer)
         if output is not None:
@@ -88,10 +94,11 @@ def observe(
     read: Readings | None = None,
     score: Scoring = "scaled_dot",
     normalizer: Normalizing = "softmax",
-    mask: Mask | Tensor | None = None,
+    mask: Mask | Tensor | str | None = None,
     bias: Bias | Tensor | None = None,
     dropout: float = 0.0,
     backend: BackendName = "auto",
+    **unknown: Never,
 ) -> Observed:
     """Attends, and reads the weights tile by tile: their matrix is never in memory unless you ask for it.
 
@@ -106,6 +113,8 @@ def observe(
     Raises:
         As `attend`; ArgumentError for readings that the problem does not have.
     """
+    if unknown:
+        raise KindError(unknown_keyword(observe, unknown))
     problem = validate(query, key, value, score=score, normalizer=normalizer, mask=mask, bias=bias, dropout=dropout)
     gatherer = Gatherer(problem, Readings(entropy=True, top_k=8, received=True) if read is None else read)
     output = run(problem, backend, gatherer).output
@@ -119,10 +128,11 @@ def attend_with_weights(
     *,
     score: Scoring = "scaled_dot",
     normalizer: Normalizing = "softmax",
-    mask: Mask | Tensor | None = None,
+    mask: Mask | Tensor | str | None = None,
     bias: Bias | Tensor | None = None,
     dropout: float = 0.0,
     backend: BackendName = "auto",
+    **unknown: Never,
 ) -> Attended:
     """Attends, and returns the weights as well, differentiable: for models that use them in their next step or a loss.
 
@@ -137,6 +147,8 @@ def attend_with_weights(
     Raises:
         As `attend`.
     """
+    if unknown:
+        raise KindError(unknown_keyword(attend_with_weights, unknown))
     problem = validate(query, key, value, score=score, normalizer=normalizer, mask=mask, bias=bias, dropout=dropout)
     attended = run(problem, backend, need_weights=True)
     assert attended.weights is not None
@@ -150,10 +162,11 @@ def plan(
     *,
     score: Scoring = "scaled_dot",
     normalizer: Normalizing = "softmax",
-    mask: Mask | Tensor | None = None,
+    mask: Mask | Tensor | str | None = None,
     bias: Bias | Tensor | None = None,
     dropout: float = 0.0,
     backend: BackendName = "auto",
+    **unknown: Never,
 ) -> Plan:
     """Says how `attend` would read these arguments, which backend would run, and why the others would not.
 
@@ -163,6 +176,8 @@ def plan(
     Raises:
         As `attend`.
     """
+    if unknown:
+        raise KindError(unknown_keyword(plan, unknown))
     problem = validate(query, key, value, score=score, normalizer=normalizer, mask=mask, bias=bias, dropout=dropout)
     with full_precision(problem.query):
         return make_plan(problem, backend)

@@ -12,7 +12,17 @@ from torch.nn import functional as F
 
 from regard.errors import ArgumentError, KindError
 from regard.portable import is_portable
-from regard.shapes import Grid, check_device, check_floating, check_pairs, span_length, upcast, without_appended
+from regard.shapes import (
+    Grid,
+    check_device,
+    check_floating,
+    check_pairs,
+    kind_of,
+    span_length,
+    uncalled,
+    upcast,
+    without_appended,
+)
 from regard.summaries import tensor_summary
 
 
@@ -229,7 +239,8 @@ def as_bias(value: object) -> Bias | None:
     if value is None or isinstance(value, Bias):
         return value
     if not isinstance(value, Tensor):
-        raise KindError(f"bias must be a floating-point tensor, a Bias or None; it is a {type(value).__name__}")
+        hint = f" ({line})" if (line := uncalled(value, "biases")) else ""
+        raise KindError(f"bias must be a floating-point tensor, a Bias or None; it is {kind_of(value)}{hint}")
     _check_tensor(value)
     return TensorBias(value)
 

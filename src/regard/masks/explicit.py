@@ -167,23 +167,9 @@ def check_bool(name: str, tensor: object) -> None:
         raise KindError(f"{name} must be a bool tensor; it is {kind_of(tensor)}")
     check_dense(name, tensor)
     if tensor.dtype != torch.bool:
-        hint = " (numbers that are added to the scores belong in bias=)" if tensor.is_floating_point() else ""
+        hint = (
+            " (numbers that are added to the scores belong in bias=)"
+            if tensor.is_floating_point()
+            else " (write tensor.bool() if 1 means 'may attend', tensor == 0 if 1 means 'may not')"
+        )
         raise KindError(f"{name} must hold bools; it holds {tensor.dtype}{hint}")
-
-
-def as_mask(value: object) -> Mask | None:
-    """Converts a user's ``mask=`` to a Mask.
-
-    Args:
-        value: None, a `Mask`, or a bool tensor (True: may attend) that broadcasts to ``[batch, heads, queries, keys]``.
-
-    Raises:
-        KindError: the value is anything else; the message says what to write instead.
-    """
-    if value is None or isinstance(value, Mask):
-        return value
-    if not isinstance(value, Tensor):
-        hint = " (wrap a function in masks.where)" if callable(value) else ""
-        raise KindError(f"mask must be a Mask, a bool tensor or None; it is {kind_of(value)}{hint}")
-    check_bool("mask", value)
-    return Keep(value, "mask=")

@@ -7,10 +7,14 @@ from regard.scores.inner_product import Cosine, Dot, General, InnerProduct, Scal
 from regard.scores.location import Location, LocationAware
 from regard.scores.mlp import MLP
 from regard.scores.modifiers import Modified, SoftCap
-from regard.scores.names import NAMES, Scoring, as_score, create, own_score
+from regard.scores.names import NAMES, Scoring, as_score, cosine, create, distance, dot, own_score, scaled_dot
 from regard.scores.score import Prepared, Primitive, Score
 
 __all__ = [
+    "dot",
+    "scaled_dot",
+    "cosine",
+    "distance",
     "Dot",
     "ScaledDot",
     "Cosine",
