@@ -33,6 +33,7 @@ POSITION_LIMIT = 2**61
 SIZE_LIMIT = 2**31 - 1
 """The largest size of a module."""
 
+_INPUTS = ("query", "key", "value", "bias")
 _STRIDED = torch.strided
 _FLOATING = frozenset({torch.float16, torch.bfloat16, torch.float32, torch.float64})
 # uint64 is not among them: int64 cannot hold all of its values.
@@ -229,7 +230,9 @@ def check_same_dim(query: Tensor, key: Tensor) -> None:
 def check_dense(name: str, tensor: object) -> None:
     """Raises KindError unless ``tensor`` is a tensor that is neither sparse nor nested nor quantized."""
     if not isinstance(tensor, Tensor):
-        raise KindError(f"{name} must be a tensor; it is {kind_of(tensor)}")
+        numbers = isinstance(tensor, (list, tuple)) or kind_of(tensor) == "a ndarray"
+        hint = f" (write torch.tensor({name}, dtype=torch.float32))" if numbers and name in _INPUTS else ""
+        raise KindError(f"{name} must be a tensor; it is {kind_of(tensor)}{hint}")
     if tensor.is_nested:
         raise KindError(f"{name} must be a dense tensor; it is a nested one (pad it, and mask with masks.lengths)")
     if tensor.layout is not torch.strided:
@@ -246,7 +249,8 @@ def check_floating(name: str, tensor: object) -> None:
     assert isinstance(tensor, Tensor)
     if tensor.is_floating_point():
         raise KindError(f"{name} must hold float16, bfloat16, float32 or float64; it holds {tensor.dtype}")
-    raise KindError(f"{name} must hold floating-point numbers; it holds {tensor.dtype}")
+    hint = f" (write {name}.float())" if name in _INPUTS and tensor.dtype in _INTEGERS else ""
+    raise KindError(f"{name} must hold floating-point numbers; it holds {tensor.dtype}{hint}")
 
 
 def check_integers(name: str, tensor: object) -> None:

@@ -76,8 +76,8 @@ def test_a_name_that_needs_arguments_says_so(kind, name):
 
 ARGUMENTS = {
     "query_dim": D, "key_dim": D, "max_keys": 9, "channels": 2, "kernel_size": 3, "cap": 2.0, "alpha": 1.5, "sink": 0.1,
-    "temperature": 0.5, "center": torch.zeros(1), "sigma": 1.0, "lengths": 3, "before": 1, "after": 1, "n": 2, "step": 2,
-    "ids": torch.zeros(2, 5, dtype=torch.long), "masks": masks, "scores": scores, "normalizers": normalizers,
+    "temperature": 0.5, "center": torch.zeros(1), "sigma": 1.0, "lengths": 3, "before": 1, "after": 1, "n": 2,
+    "step": 2, "ids": torch.zeros(2, 5, dtype=torch.long), "masks": masks, "scores": scores, "normalizers": normalizers,
     "positions": positions, "heads": 3, "scale": 2.0, "softmax_scale": 1.0, "scaling": 1.0, "softcap": 3.0,
 }  # fmt: skip
 """The names that a line of the table may contain."""

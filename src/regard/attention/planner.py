@@ -62,22 +62,26 @@ class Plan:
     Attributes:
         backend: the name of the backend that would run.
         reasons: for every backend, in the planner's order, why it would or would not run.
-        problem: the call.
+        candidates: the call, and the backends that may run it.
     """
 
     backend: str
     reasons: dict[str, str]
-    problem: Problem = field(compare=False)
+    candidates: "Candidates" = field(compare=False)
 
     @property
     def sizes(self) -> str:
         """How the axes are read: ``batch 2 · heads 8 (kv 2) · queries 10 · keys 10 · dim 64``."""
-        return sizes_of(self.problem.query.shape, self.problem.key.shape, self.problem.value.shape)
+        problem = self.candidates.problem
+        return sizes_of(problem.query.shape, problem.key.shape, problem.value.shape)
 
     @property
     def remarks(self) -> list[str]:
         """What else is worth knowing of this call, a sentence each; found out when it is read."""
-        return remarks_on(self.problem)
+        later, problem = self.backend, self.candidates.problem
+        if any(reason.startswith("not yet") for reason in self.reasons.values()):
+            later = first_choice(Candidates(problem, self.candidates.backends, waits=True)).name
+        return remarks_on(problem, self.backend, later)
 
     def __repr__(self) -> str:
         declined = [name for name, reason in self.reasons.items() if reason.startswith("cannot")]
@@ -164,7 +168,7 @@ def describe(candidates: Candidates, chosen: Backend, name: str) -> Plan:
         else:
             passed_over = _passed_over(backend.name, candidates)
             reasons[backend.name] = f"could, but {passed_over or f'{chosen.name!r} comes first'}"
-    return Plan(chosen.name, reasons, candidates.problem)
+    return Plan(chosen.name, reasons, candidates)
 
 
 def _passed_over(name: str, candidates: Candidates) -> str | None:
