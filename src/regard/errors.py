@@ -48,12 +48,13 @@ class UnknownNameError(ArgumentError):
         kind: what the names belong to, e.g. ``"score"``.
         name: the unknown name.
         known: the known names.
+        here: what a name of another library is here (`regard.foreign_names`), in place of the nearest one.
     """
 
-    def __init__(self, kind: str, name: object, known: Iterable[str]):
+    def __init__(self, kind: str, name: object, known: Iterable[str], here: str = ""):
         names = sorted(known)
         nearest = difflib.get_close_matches(str(name), names, n=1, cutoff=0.5)
-        hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
+        hint = f": {here}" if here else f"; did you mean {nearest[0]!r}?" if nearest else ""
         super().__init__(f"unknown {kind} {name!r}{hint} (known: {', '.join(names)})")
 
 

@@ -25,6 +25,7 @@ from torch import Tensor, nn
 
 from regard.axes import Float
 from regard.errors import ArgumentError, KindError, ShapeError, UnknownNameError
+from regard.layout import mask_or_bias_error
 
 POSITION_LIMIT = 2**61
 """The largest magnitude of an offset or a distance: a position plus both of them is still an int64."""
@@ -37,6 +38,7 @@ not demand a test for None; the types of Python's standard library do so too (``
 SIZE_LIMIT = 2**31 - 1
 """The largest size of a module."""
 
+_INPUTS = ("query", "key", "value", "bias")
 _STRIDED = torch.strided
 _FLOATING = frozenset({torch.float16, torch.bfloat16, torch.float32, torch.float64})
 # uint64 is not among them: int64 cannot hold all of its values.
@@ -48,7 +50,8 @@ class Grid:
     """The (batch, head, query, key) pairs of a problem, or one tile of them.
 
     The sizes are those of the whole problem; the spans say which part of it this grid covers. Masks, biases and score
-    functions always see positions in the whole problem, whichever tile they are evaluated on.
+    functions always see positions in the whole problem, whichever tile they are evaluated on. The rank is the number of
+    axes of the user's tensors, for messages (`regard.layout`).
     """
 
     batch: int
@@ -59,6 +62,7 @@ class Grid:
     batch_span: range
     query_span: range
     key_span: range
+    rank: int = 4
 
     @classmethod
     def whole(cls, batch: int, heads: int, queries: int, keys: int, device: torch.device | str = "cpu") -> "Grid":
@@ -67,10 +71,11 @@ class Grid:
         return cls(batch, heads, queries, keys, torch.device(device), *spans)
 
     @classmethod
-    def of(cls, query: Tensor, key: Tensor) -> "Grid":
+    def of(cls, query: Tensor, key: Tensor, rank: int = 4) -> "Grid":
         """The grid of the problem that has these queries and keys, ``[batch, heads, length, dim]``."""
         batch, heads, queries, _ = query.shape
-        return cls.whole(batch, heads, queries, key.shape[2], query.device)
+        spans = _first(batch), _first(queries), _first(key.shape[2])
+        return cls(batch, heads, queries, key.shape[2], query.device, *spans, rank)
 
     def tile(self, *, batch: range | None = None, queries: range | None = None, keys: range | None = None) -> "Grid":
         """Returns the tile with these spans, in positions of the whole problem; a span of None stays as it is."""
@@ -202,12 +207,23 @@ def check_broadcast(name: str, tensor: Tensor, shape: tuple[int, ...], axes: str
         shape: the shape that it must broadcast to.
         axes: the names of these axes, e.g. ``"[batch, heads, queries, keys]"``.
     """
+    if not _broadcasts(tensor, shape):
+        raise ShapeError(f"{name} must broadcast to {axes} = {list(shape)}; it has shape {list(tensor.shape)}")
+
+
+def check_pairs(name: str, tensor: Tensor, grid: Grid) -> None:
+    """Raises ShapeError unless the tensor of a mask or of a bias broadcasts to all pairs of a problem."""
+    pairs = grid.batch, grid.heads, grid.queries, grid.keys
+    if not _broadcasts(tensor, pairs):
+        raise ShapeError(mask_or_bias_error(name, tensor.shape, pairs, grid.rank))
+
+
+def _broadcasts(tensor: Tensor, shape: tuple[int, ...]) -> bool:
     fits = tensor.dim() <= len(shape)
     for axis in range(1, 1 + min(tensor.dim(), len(shape))):
         length = tensor.shape[-axis]
         fits = fits and (length == 1 or length == shape[-axis])
-    if not fits:
-        raise ShapeError(f"{name} must broadcast to {axes} = {list(shape)}; it has shape {list(tensor.shape)}")
+    return fits
 
 
 def check_same_dim(query: Tensor, key: Tensor) -> None:
@@ -219,7 +235,9 @@ def check_same_dim(query: Tensor, key: Tensor) -> None:
 def check_dense(name: str, tensor: object) -> None:
     """Raises KindError unless ``tensor`` is a tensor that is neither sparse nor nested nor quantized."""
     if not isinstance(tensor, Tensor):
-        raise KindError(f"{name} must be a tensor; it is {kind_of(tensor)}")
+        numbers = isinstance(tensor, (list, tuple)) or kind_of(tensor) == "a ndarray"
+        hint = f" (write torch.tensor({name}, dtype=torch.float32))" if numbers and name in _INPUTS else ""
+        raise KindError(f"{name} must be a tensor; it is {kind_of(tensor)}{hint}")
     if tensor.is_nested:
         raise KindError(f"{name} must be a dense tensor; it is a nested one (pad it, and mask with masks.lengths)")
     if tensor.layout is not torch.strided:
@@ -236,7 +254,8 @@ def check_floating(name: str, tensor: object) -> None:
     assert isinstance(tensor, Tensor)
     if tensor.is_floating_point():
         raise KindError(f"{name} must hold float16, bfloat16, float32 or float64; it holds {tensor.dtype}")
-    raise KindError(f"{name} must hold floating-point numbers; it holds {tensor.dtype}")
+    hint = f" (write {name}.float())" if name in _INPUTS and tensor.dtype in _INTEGERS else ""
+    raise KindError(f"{name} must hold floating-point numbers; it holds {tensor.dtype}{hint}")
 
 
 def check_integers(name: str, tensor: object) -> None:
@@ -383,3 +402,25 @@ def split_joined(products: Sequence[Tensor], widths: Sequence[int]) -> Iterator[
         inside = [end - start for start, end in pairwise(ends) if first <= start and end <= last]
         yield from (product,) if len(inside) == 1 else product.split(inside, dim=-1)
         first = last
+
+
+def uncalled(value: object, package: str) -> str:
+    """Returns what to write if a value is a function or a class of regard that makes a part; empty if it is not.
+
+    Args:
+        value: what was passed in place of a part.
+        package: ``"scores"``, ``"normalizers"``, ``"masks"`` or ``"biases"``.
+    """
+    if not (isinstance(value, type) or inspect.isfunction(value)):
+        return ""
+    if not value.__module__.startswith((f"regard.{package}.", "regard.positions.")):
+        return ""
+    parameters = inspect.signature(value).parameters.values()
+    needed = [
+        parameter.name
+        for parameter in parameters
+        if parameter.default is parameter.empty and parameter.kind is parameter.POSITIONAL_OR_KEYWORD
+    ]
+    kind = "class" if isinstance(value, type) else "function"
+    owner = "positions" if package == "biases" else package
+    return f"{value.__name__} is a {kind}: call it, as in {owner}.{value.__name__}({', '.join(needed)})"

@@ -286,9 +286,12 @@ def test_leading_axes_may_be_missing(backend):
     query, key, value = problem()
     whole = regard.attend(query, key, value, backend=backend)
     three = regard.observe(query[1], key[1], value[1], backend=backend)
+    one_head = regard.observe(query[:, 1], key[:, 1], value[:, 1], backend=backend)
     two = regard.observe(query[1, 2], key[1, 2], value[1, 2], backend=backend)
-    torch.testing.assert_close(three.output, whole[1])
+    torch.testing.assert_close(three.output, whole[1])  # each head is a row of a batch with one head
     torch.testing.assert_close(two.output, whole[1, 2])
+    torch.testing.assert_close(one_head.output, whole[:, 1])
+    assert one_head.lse.shape == (B, Q)
     assert three.lse.shape == (H, Q)
     assert three.received.shape == (H, K)
     assert two.entropy.shape == (Q,)

@@ -69,7 +69,7 @@ QUERY, KEY, VALUE = problem(torch.float32)
         ({"key": KEY.to("meta")}, KindError, "key must be on query's device, cpu; it is on meta"),
         ({"mask": torch.zeros(Q, K)}, KindError, "mask"),
         ({"mask": torch.zeros(Q + 1, K, dtype=torch.bool)}, ShapeError, "mask|keep"),
-        ({"mask": "causal"}, KindError, "mask"),
+        ({"mask": "casual"}, UnknownNameError, "unknown mask 'casual'; did you mean 'causal'"),
         ({"mask": masks.lengths([1, 2, 3])}, ShapeError, "keys must be an integer or"),
         ({"mask": masks.lengths([1, K + 1])}, ArgumentError, "keys must be in 0..7; it is 8"),
         ({"bias": torch.zeros(Q + 1, K)}, ShapeError, r"bias must broadcast to \[batch, heads, queries, keys\]"),

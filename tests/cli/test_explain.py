@@ -70,7 +70,7 @@ def test_json_and_npy_files(steps, tmp_path):
 
 
 def test_files_may_have_heads(call, tmp_path):
-    query = torch.randn(3, 5, 2, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    query = torch.randn(1, 3, 5, 2, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     np.save(tmp_path / "query.npy", query.numpy())
     code, out, err = call("--query", tmp_path / "query.npy", "--head", 2)
     assert code == 0, err
@@ -221,7 +221,7 @@ BAD = {
     "object": (["--query", "object.json"], "must hold numbers"),
     "latin": (["--query", "latin.json"], "not UTF-8"),
     "no numbers": (["--query", "[[]]"], "holds no numbers"),
-    "five axes": (["--query", "[[[[[1]]]]]"], "must have 2 or 3 axes"),
+    "five axes": (["--query", "[[[[[1]]]]]"], "must be [rows, columns] or [1, heads, rows, columns]"),
     "dims": (["--query", "1 2", "--key", "1 2 3"], "dim"),
     "value rows": (["--query", "1 2", "--value", "1; 2"], "value must have key's"),
     "w_query": (["--input", "1 2", "--w-query", "1; 2; 3"], "W_query must have a row for each feature"),

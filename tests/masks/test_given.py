@@ -67,7 +67,7 @@ def test_as_mask_takes_masks_bool_tensors_and_none():
         (lambda b, h, i, j: i >= j, "masks.where"),
         (torch.zeros(5, 7), "bias="),
         (torch.zeros(5, 7, dtype=torch.int64), "mask must hold bools; it holds torch.int64"),
-        ("causal", "mask must be a Mask, a bool tensor or None; it is a str"),
+        ([[True]], "mask must be a Mask, a bool tensor or None; it is a list (write mask=torch.tensor(mask, dtype="),
     ],
 )
 def test_as_mask_says_what_to_write_instead(value: object, says: str):

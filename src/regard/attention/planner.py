@@ -4,15 +4,17 @@ A rule says when a backend is passed over although it could run: measured thresh
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from html import escape
 
 import torch
 
 from regard.attention.backends.backend import Backend
+from regard.attention.pitfalls import remarks_on
 from regard.attention.problem import Problem
 from regard.kernels.availability import is_slow_for_mkl, microkernel_is_faster, multiplies_half_in_tiles
 from regard.kernels.cpu.kernel_arguments import FEW_ROWS
+from regard.layout import sizes_of
 from regard.records.shaded_table import shade
 from regard.scores import InnerProduct, TanhSum
 
@@ -62,10 +64,26 @@ class Plan:
     Attributes:
         backend: the name of the backend that would run.
         reasons: for every backend, in the planner's order, why it would or would not run.
+        candidates: the call, and the backends that may run it.
     """
 
     backend: str
     reasons: dict[str, str]
+    candidates: "Candidates" = field(compare=False)
+
+    @property
+    def sizes(self) -> str:
+        """How the axes are read: ``batch 2 · heads 8 (kv 2) · queries 10 · keys 10 · dim 64``."""
+        problem = self.candidates.problem
+        return sizes_of(problem.query.shape, problem.key.shape, problem.value.shape)
+
+    @property
+    def remarks(self) -> list[str]:
+        """What else is worth knowing of this call, a sentence each; found out when it is read."""
+        later, problem = self.backend, self.candidates.problem
+        if any(reason.startswith("not yet") for reason in self.reasons.values()):
+            later = first_choice(Candidates(problem, self.candidates.backends, waits=True)).name
+        return remarks_on(problem, self.backend, later)
 
     def __repr__(self) -> str:
         declined = [name for name, reason in self.reasons.items() if reason.startswith("cannot")]
@@ -83,7 +101,7 @@ class Plan:
     def __str__(self) -> str:
         width = max(len(name) for name in self.reasons)
         lines = (f"{'→' if name == self.backend else ' '} {name:<{width}}  {why}" for name, why in self.reasons.items())
-        return "\n".join(lines)
+        return "\n".join((self.sizes, *lines, *self.remarks))
 
 
 class Candidates:
@@ -159,7 +177,7 @@ def describe(candidates: Candidates, chosen: Backend, name: str) -> Plan:
         else:
             passed_over = _passed_over(backend.name, candidates)
             reasons[backend.name] = f"could, but {passed_over or f'{chosen.name!r} comes first'}"
-    return Plan(chosen.name, reasons)
+    return Plan(chosen.name, reasons, candidates)
 
 
 def _passed_over(name: str, candidates: Candidates) -> str | None:

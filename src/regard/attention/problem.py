@@ -17,7 +17,15 @@ from torch import Tensor
 
 from regard.axes import Float
 from regard.biases import Bias, as_bias
-from regard.errors import ArgumentError, KindError, ShapeError
+from regard.errors import ArgumentError, KindError, RegardError, ShapeError
+from regard.layout import (
+    by_heads,
+    disagreement,
+    pairs_by_batch,
+    rank_error,
+    with_four_axes,
+    without_added_axes,
+)
 from regard.masks import Band, Mask, Spans, as_mask
 from regard.normalizers import as_normalizer
 from regard.normalizers.normalizer import Normalizer, RowPrimitive
@@ -126,7 +134,7 @@ class Problem:
         mask: which keys a query may see; None if it may see all.
         bias: a bias that is added to the scores, or None.
         dropout: probability of dropping a weight, in [0, 1).
-        rank: how many axes the user's tensors had (2 to 4).
+        rank: how many axes the user's tensors had (2 to 4); `regard.layout` says what they mean.
         memory: the keys and values as a backend prepared them for many calls, or None.
         pairs: number of (batch, head, query, key) pairs.
     """
@@ -195,7 +203,7 @@ class Problem:
     def grid(self) -> Grid:
         """The grid of all pairs."""
         if self._grid is None:
-            self._grid = Grid.of(self.query, self.key)
+            self._grid = Grid.of(self.query, self.key, self.rank)
         return self._grid
 
     @property
@@ -232,9 +240,7 @@ class Problem:
 
     def restore(self, tensor: Tensor) -> Tensor:
         """Returns a result ``[batch, heads, ...]`` with the leading axes of the user's tensors."""
-        if self.rank == 4:
-            return tensor
-        return tensor[0] if self.rank == 3 else tensor[0, 0]
+        return without_added_axes(tensor, self.rank)
 
 
 def _has_leaf(module: torch.nn.Module) -> bool:
@@ -313,43 +319,76 @@ def validate(
     query, key, value = _one_dtype(query, key, value)
     rank = query.dim()
     if not 2 <= rank <= 4:
-        raise ShapeError(
-            f"query must have 2 to 4 axes, [batch, heads, queries, dim] with leading axes missing at will; "
-            f"it has shape {list(query.shape)}"
-        )
+        raise ShapeError(rank_error(query.shape))
     if not key.dim() == rank == value.dim():
         name, tensor = ("key", key) if key.dim() != rank else ("value", value)
         raise ShapeError(
             f"{name} must have as many axes as query, {rank}; it has shape {list(tensor.shape)} "
             f"and query has {list(query.shape)}"
         )
+    shapes = query.shape, key.shape, value.shape
     if rank < 4:
-        new_axes = (None,) * (4 - rank)
-        query, key, value = query[new_axes], key[new_axes], value[new_axes]
+        query, key, value = (with_four_axes(tensor, rank) for tensor in (query, key, value))
     B, H, _, _ = query.shape
     Bk, Hk, K, _ = key.shape
     Bv, Hv, Kv, _ = value.shape
-    if Bv != Bk or Hv != Hk or Kv != K:
-        raise ShapeError(
-            f"value must have key's batch, heads and keys, {list(key.shape[:3])}; it has {list(value.shape[:3])}"
-        )
-    if Bk != B:
-        raise ShapeError(f"key must have query's batch, {B}; it has {Bk}")
-    if Hk != H and (Hk == 0 or H % Hk):
-        raise ShapeError(f"key's heads must divide query's heads, {H}; key has {Hk}")
+    if Bv != Bk or Hv != Hk or Kv != K or Bk != B or (Hk != H and (Hk == 0 or H % Hk)):
+        raise ShapeError(disagreement(*shapes))
 
     checked_score = as_score(score)
-    checked_score.check(query, key)
     checked_normalizer = as_normalizer(normalizer)
     checked_mask = mask if mask is None or isinstance(mask, Mask) else as_mask(mask)
     checked_bias = None if bias is None else as_bias(bias)
     parts = checked_mask, checked_bias, check_dropout(dropout)
     problem = Problem(query, key, value, checked_score, checked_normalizer, *parts, rank)
+    if rank == 3:
+        return _with_one_head(problem)
+    _check_parts(problem)
+    return problem
+
+
+def _with_one_head(problem: Problem) -> Problem:
+    """Checks the parts of a problem of tensors with 3 axes, and returns it with masks and biases of four axes.
+
+    Raises:
+        ShapeError: a part does not fit; if it fits heads in place of the batch, the message says how to write that.
+    """
+    by_batch = problem
+    if problem.mask is not None or problem.bias is not None:
+        mask = None if problem.mask is None else problem.mask.map_tensors(pairs_by_batch)
+        bias = None if problem.bias is None else problem.bias.map_tensors(pairs_by_batch)
+        by_batch = replace(problem, mask=mask, bias=bias)
+    try:
+        _check_parts(by_batch)
+        _check_heads(by_batch)
+    except ShapeError as error:
+        query, key, value = (tensor.transpose(0, 1) for tensor in (problem.query, problem.key, problem.value))
+        try:
+            by_head = replace(problem, query=query, key=key, value=value, rank=4)
+            _check_parts(by_head)
+            _check_heads(by_head)
+        except RegardError:
+            raise error from None
+        raise ShapeError(f"{error}; {by_heads(problem.query[:, 0].shape)}") from None
+    return by_batch
+
+
+def _check_heads(problem: Problem) -> None:
+    """Raises ShapeError unless parameters of the normalizer that are one a head have as many heads as the queries."""
+    row, heads = problem.row, problem.query.shape[1]
+    for name in () if row is None else ("temperature", "sink", "alpha", "shift"):
+        value = getattr(row, name)
+        if isinstance(value, Tensor) and value.numel() not in (1, heads):
+            raise ShapeError(f"the normalizer's {name} is for {value.numel()} heads; query has {heads}")
+
+
+def _check_parts(problem: Problem) -> None:
+    """Raises an error unless score, mask and bias fit the queries and keys."""
+    problem.score.check(problem.query, problem.key)
     if problem.mask is not None:
         problem.mask.check(problem.grid)
     if problem.bias is not None:
-        problem.bias.check(query, problem.grid)
-    return problem
+        problem.bias.check(problem.query, problem.grid)
 
 
 def check_dropout(dropout: object) -> float:

@@ -57,6 +57,8 @@ class Readings:
 class Observed(NamedTuple):
     """The output, and one field for each reading; None if it was not requested. Readings carry no gradient.
 
+    A reading lacks the axis of heads, or of batch and heads, that the query lacks.
+
     Attributes:
         output: exactly what `attend` returns, ``[batch, heads, queries, value_dim]``.
         lse: log-sum-exp of each row's scores, ``[batch, heads, queries]``; −inf for a row that sees no key, NaN

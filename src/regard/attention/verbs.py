@@ -1,6 +1,7 @@
 """The verbs `attend`, `observe` and `plan`, and `attend_with_weights` for models that use the weights."""
 
 from functools import partial
+from typing import Never
 
 from torch import Tensor
 from torch._C import _len_torch_dispatch_stack
@@ -13,6 +14,8 @@ from regard.attention.readings import Gatherer, Observed, Readings
 from regard.attention.result import Attended
 from regard.attention.shortcut import attend_shortly
 from regard.biases import Bias
+from regard.errors import KindError
+from regard.foreign_names import unknown_keyword
 from regard.masks.mask import Mask
 from regard.normalizers import Normalizing
 from regard.scores import Scoring
@@ -29,10 +32,11 @@ def attend(
     *,
     score: Scoring = "scaled_dot",
     normalizer: Normalizing = "softmax",
-    mask: Mask | Tensor | None = None,
+    mask: Mask | Tensor | str | None = None,
     bias: Bias | Tensor | None = None,
     dropout: float = 0.0,
     backend: BackendName = "auto",
+    **unknown: Never,
 ) -> Tensor:
     """Scores queries against keys, normalizes the scores, and mixes the values.
 
@@ -41,22 +45,25 @@ def attend(
     With the defaults this is Vaswani et al. 2017, eq. 1 (their Q, K, V are our query, key, value; their d_k our dim).
 
     Args:
-        query: ``[batch, heads, queries, dim]``; leading axes may be missing, from all three alike.
-        key: ``[batch, kv_heads, keys, dim]``; ``kv_heads`` divides ``heads``: each serves a group of query heads.
-        value: ``[batch, kv_heads, keys, value_dim]``.
+        query: ``[batch, heads, queries, dim]``; with one head also ``[batch, queries, dim]``, and without a batch
+            ``[queries, dim]``. Masks, biases and results have the same leading axes (`regard.layout`).
+        key: ``[batch, kv_heads, keys, dim]``; ``kv_heads`` divides ``heads``: each serves a group of query heads. It
+            has as many axes as query.
+        value: ``[batch, kv_heads, keys, value_dim]``, with as many axes.
         score: a name (``dot``, ``scaled_dot``, ``cosine``, ``distance``), a `Score`, or any function of
             ``(query, key)`` tiles that scores each pair by itself.
         normalizer: a name (``softmax``, ``sparsemax``, ``entmax15``, ``sigmoid``, ``hard``), a `Normalizer`, or a
             function of scores that normalizes their last axis.
-        mask: who may see whom, a `Mask` or a boolean tensor whose True means "may attend"; broadcastable to
-            ``[batch, heads, queries, keys]``.
-        bias: added to the scaled scores, a `Bias` or a tensor broadcastable to ``[batch, heads, queries, keys]``.
+        mask: who may see whom, a `Mask`, ``"causal"``, or a boolean tensor whose True means "may attend"; it broadcasts
+            to ``[batch, heads, queries, keys]``, to ``[batch, queries, keys]`` or to ``[queries, keys]``, as query has
+            4, 3 or 2 axes.
+        bias: added to the scaled scores, a `Bias` or a tensor that broadcasts as a mask does.
         dropout: probability of dropping a weight, in [0, 1). It is always active: pass 0 in evaluation. On a CPU
             the backends `reference` and `tiled` round it to a multiple of 1 / 65,536, `cpu` to one of 2⁻³².
         backend: ``auto``, or one by name, which runs or raises.
 
     Returns:
-        ``[batch, heads, queries, value_dim]`` in the inputs' dtype, with the leading axes that the inputs had. A query
+        ``[batch, heads, queries, value_dim]`` in the inputs' dtype, with the leading axes of query. A query
         that may see no key gets 0, and gradient 0.
 
     Raises:
@@ -66,6 +73,8 @@ def attend(
 
     Half-precision inputs are scored, normalized and accumulated in float32.
     """
+    if unknown:
+        raise KindError(unknown_keyword(attend, unknown))
     if bias is None and backend == "auto" and type(dropout) is float and dropout == 0.0:
         output = attend_shortly(query, key, value, mask, score, normalizer)
         if output is not None:
@@ -82,10 +91,11 @@ def observe(
     read: Readings | None = None,
     score: Scoring = "scaled_dot",
     normalizer: Normalizing = "softmax",
-    mask: Mask | Tensor | None = None,
+    mask: Mask | Tensor | str | None = None,
     bias: Bias | Tensor | None = None,
     dropout: float = 0.0,
     backend: BackendName = "auto",
+    **unknown: Never,
 ) -> Observed:
     """Attends, and reads the weights tile by tile: their matrix is never in memory unless you ask for it.
 
@@ -100,6 +110,8 @@ def observe(
     Raises:
         As `attend`; ArgumentError for readings that the problem does not have.
     """
+    if unknown:
+        raise KindError(unknown_keyword(observe, unknown))
     problem = validate(query, key, value, score=score, normalizer=normalizer, mask=mask, bias=bias, dropout=dropout)
     gatherer = Gatherer(problem, Readings(entropy=True, top_k=8, received=True) if read is None else read)
     output = run(problem, backend, gatherer).output
@@ -113,10 +125,11 @@ def attend_with_weights(
     *,
     score: Scoring = "scaled_dot",
     normalizer: Normalizing = "softmax",
-    mask: Mask | Tensor | None = None,
+    mask: Mask | Tensor | str | None = None,
     bias: Bias | Tensor | None = None,
     dropout: float = 0.0,
     backend: BackendName = "auto",
+    **unknown: Never,
 ) -> Attended:
     """Attends, and returns the weights as well, differentiable: for models that use them in their next step or a loss.
 
@@ -131,6 +144,8 @@ def attend_with_weights(
     Raises:
         As `attend`.
     """
+    if unknown:
+        raise KindError(unknown_keyword(attend_with_weights, unknown))
     problem = validate(query, key, value, score=score, normalizer=normalizer, mask=mask, bias=bias, dropout=dropout)
     attended = run(problem, backend, need_weights=True)
     assert attended.weights is not None
@@ -144,16 +159,22 @@ def plan(
     *,
     score: Scoring = "scaled_dot",
     normalizer: Normalizing = "softmax",
-    mask: Mask | Tensor | None = None,
+    mask: Mask | Tensor | str | None = None,
     bias: Bias | Tensor | None = None,
     dropout: float = 0.0,
     backend: BackendName = "auto",
+    **unknown: Never,
 ) -> Plan:
-    """Says which backend `attend` would run for these arguments, and why it would not run the others.
+    """Says how `attend` would read these arguments, which backend would run, and why the others would not.
+
+    Returns:
+        `Plan`. It refers to the tensors, since it is written when it is printed.
 
     Raises:
         As `attend`.
     """
+    if unknown:
+        raise KindError(unknown_keyword(plan, unknown))
     problem = validate(query, key, value, score=score, normalizer=normalizer, mask=mask, bias=bias, dropout=dropout)
     with full_precision(problem.query):
         return make_plan(problem, backend)

@@ -1,9 +1,9 @@
 """The base class of biases, biases that are tensors or functions of distance, and sums of biases."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import reduce
-from operator import add
+from operator import add, is_
 from typing import cast
 
 import torch
@@ -13,7 +13,17 @@ from torch.nn import functional as F
 from regard.errors import ArgumentError, KindError
 from regard.module_calls import Module
 from regard.portable import is_portable
-from regard.shapes import Grid, check_broadcast, check_device, check_floating, span_length, upcast, without_appended
+from regard.shapes import (
+    Grid,
+    check_device,
+    check_floating,
+    check_pairs,
+    kind_of,
+    span_length,
+    uncalled,
+    upcast,
+    without_appended,
+)
 from regard.summaries import tensor_summary
 
 
@@ -47,6 +57,14 @@ class Bias(Module, ABC):
             query: the user's queries, ``[batch, heads, queries, dim]``.
         """
         return any(parameter.requires_grad for parameter in self.parameters())
+
+    def map_tensors(self, function: Callable[[Tensor], Tensor]) -> "Bias":
+        """Returns the bias with ``function`` of each of its tensors of pairs; the bias itself if it has none.
+
+        Args:
+            function: takes and returns a tensor that broadcasts to the pairs of a call.
+        """
+        return self
 
     @abstractmethod
     def forward(self, query: Tensor, grid: Grid) -> Tensor:
@@ -107,10 +125,11 @@ class TensorBias(Bias):
 
     def check(self, query: Tensor, grid: Grid) -> None:
         _check_tensor(self.tensor)
-        check_broadcast(
-            "bias", self.tensor, (grid.batch, grid.heads, grid.queries, grid.keys), "[batch, heads, queries, keys]"
-        )
+        check_pairs("bias", self.tensor, grid)
         check_device("bias", self.tensor, grid)
+
+    def map_tensors(self, function: Callable[[Tensor], Tensor]) -> "Bias":
+        return TensorBias(function(self.tensor))
 
     def needs_gradient(self, query: Tensor) -> bool:
         return self.tensor.requires_grad
@@ -183,6 +202,10 @@ class SummedBias(Bias):
         for bias in self:
             bias.check(query, grid)
 
+    def map_tensors(self, function: Callable[[Tensor], Tensor]) -> Bias:
+        biases = [bias.map_tensors(function) for bias in self]
+        return self if all(map(is_, biases, self)) else SummedBias(biases)
+
     def needs_gradient(self, query: Tensor) -> bool:
         return any(bias.needs_gradient(query) for bias in self)
 
@@ -223,6 +246,10 @@ class AppendedBias(Bias):
     def check(self, query: Tensor, grid: Grid) -> None:
         self.bias.check(query, without_appended(grid, self.appended))
 
+    def map_tensors(self, function: Callable[[Tensor], Tensor]) -> Bias:
+        bias = self.bias.map_tensors(function)
+        return self if bias is self.bias else AppendedBias(bias, self.appended)
+
     def needs_gradient(self, query: Tensor) -> bool:
         return self.bias.needs_gradient(query)
 
@@ -254,7 +281,8 @@ def as_bias(value: object) -> Bias | None:
     if value is None or isinstance(value, Bias):
         return value
     if not isinstance(value, Tensor):
-        raise KindError(f"bias must be a floating-point tensor, a Bias or None; it is a {type(value).__name__}")
+        hint = f" ({line})" if (line := uncalled(value, "biases")) else ""
+        raise KindError(f"bias must be a floating-point tensor, a Bias or None; it is {kind_of(value)}{hint}")
     _check_tensor(value)
     return TensorBias(value)
 

@@ -68,7 +68,7 @@ def _worked(
         words = None
         with_heads = {"--query", "--key", "--value"}
         tensors = {
-            name: read_matrix(name, text, (2, 3) if name in with_heads else (2,))
+            name: read_matrix(name, text, (2, 4) if name in with_heads else (2,))
             for name, text in matrices.texts().items()
         }
     inputs = tensors.get("--input")

@@ -22,7 +22,7 @@ def read_matrix(option: str, text: str, axes: tuple[int, ...] = (2,)) -> Tensor:
         option: the option's name, for messages.
         text: rows between semicolons, numbers between spaces or commas (``"1 0 1; 0 2 0"``); or nested lists as JSON;
             or the path of a ``.json`` or ``.npy`` file. A single row is a matrix of one row.
-        axes: the allowed numbers of axes.
+        axes: the allowed numbers of axes, 2 or 4.
 
     Returns:
         float64.
@@ -101,8 +101,9 @@ def _tensor(option: str, values: Any, axes: tuple[int, ...]) -> Tensor:
     if array.ndim == 1:
         array = array[None]
     if array.ndim not in axes:
-        expected = " or ".join(str(count) for count in axes)
-        raise DataError(f"{option}: must have {expected} axes; it has shape {list(array.shape)}")
+        shapes = {2: "[rows, columns]", 4: "[1, heads, rows, columns]"}
+        expected = " or ".join(shapes[count] for count in axes)
+        raise DataError(f"{option}: must be {expected}; it has shape {list(array.shape)}")
     if not array.size:
         raise DataError(f"{option}: holds no numbers; it has shape {list(array.shape)}")
     if not np.isfinite(array).all():

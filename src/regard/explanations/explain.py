@@ -1,7 +1,7 @@
 """The verb `explain`: every intermediate of one attention calculation."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Never
 
 from torch import Tensor
 
@@ -10,8 +10,10 @@ from regard.attention.execution import choose, execute, full_precision
 from regard.attention.problem import Problem, validate
 from regard.attention.verbs import BackendName
 from regard.biases import Bias
-from regard.errors import BackendError
+from regard.errors import BackendError, KindError
 from regard.explanations.explanation import Explanation
+from regard.foreign_names import unknown_keyword
+from regard.layout import without_added_axes
 from regard.masks import Mask
 from regard.normalizers import Normalizing
 from regard.scores import Scoring
@@ -25,10 +27,11 @@ def explain(
     *,
     score: Scoring = "scaled_dot",
     normalizer: Normalizing = "softmax",
-    mask: Mask | Tensor | None = None,
+    mask: Mask | Tensor | str | None = None,
     bias: Bias | Tensor | None = None,
     dropout: float = 0.0,
     backend: BackendName = "auto",
+    **unknown: Never,
 ) -> Explanation:
     """Attend and keep every intermediate result by name: to print, to draw, to export, to differentiate.
 
@@ -42,6 +45,8 @@ def explain(
     Raises:
         As `attend`.
     """
+    if unknown:
+        raise KindError(unknown_keyword(explain, unknown))
     problem = validate(query, key, value, score=score, normalizer=normalizer, mask=mask, bias=bias, dropout=dropout)
     if backend not in ("auto", "reference"):
         choose(problem, backend)
@@ -71,6 +76,6 @@ def _explanation_of(names: Sequence[str], tensors: Sequence[Tensor], rank: int) 
     restored: dict[int, Tensor] = {}
     for tensor in tensors:
         if id(tensor) not in restored:
-            restored[id(tensor)] = tensor if rank == 4 else tensor[0] if rank == 3 else tensor[0, 0]
+            restored[id(tensor)] = without_added_axes(tensor, rank)
     fields: dict[str, Any] = {name: restored[id(tensor)] for name, tensor in zip(names, tensors, strict=True)}
     return Explanation(**fields)

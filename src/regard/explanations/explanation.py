@@ -41,8 +41,8 @@ OPTIONAL = ("scaled", "capped", "biased", "masked")
 class Explanation:
     """One attention calculation, step by step; all tensors are differentiable.
 
-    The shapes below have all four axes; leading axes that the input lacks are missing here too. A step that the
-    calculation does not have (no scale, no cap, no bias, no mask) is the same tensor object as the previous step.
+    The shapes below have all four axes; heads, or batch and heads, that the input lacks are missing here too. A step
+    that the calculation does not have (no scale, no cap, no bias, no mask) is the same tensor as the previous step.
 
     Attributes:
         query: after the score's own projection, ``[batch, heads, queries, dim]``.
@@ -135,9 +135,9 @@ class Explanation:
             return (weights[..., None] * value.to(weights.dtype)).flatten(0, 1)
         tensor: Tensor = getattr(self, step).detach()
         leading = tensor.shape[:-2]
-        if len(leading) == 2:
-            tensor = tensor[batch]
         if leading:
+            tensor = tensor[batch]
+        if len(leading) == 2:
             # A group of query heads shares one head of keys and values.
             heads = self.scores.shape[-3]
             tensor = tensor[head // (heads // tensor.shape[0])]
@@ -147,7 +147,7 @@ class Explanation:
     def slices(self) -> list[tuple[int, int]]:
         """Every (batch row, head) of the calculation."""
         leading = self.scores.shape[:-2]
-        batch, heads = (1,) * (2 - len(leading)) + tuple(leading)
+        batch, heads = tuple(leading) + (1,) * (2 - len(leading))
         return list(product(range(batch), range(heads)))
 
     def matrix_steps(self, batch: int = 0, head: int = 0) -> list[Step]:

@@ -127,7 +127,7 @@ def work_through(
         decoder output    = tanh(W_decoder [state; context])               Luong et al. 2015, eq. 5
 
     Args:
-        query: ``[queries, dim]``; without weights and with one head also ``[heads, queries, dim]``.
+        query: ``[queries, dim]``; without weights and with one head also ``[1, heads, queries, dim]``.
         key: ``[keys, dim]``; the queries' input if not given.
         value: ``[keys, value_dim]``; the keys' input if not given.
         w_query: ``[dim, heads · head_dim]``, or None for none; likewise ``w_key`` and ``w_value``.
@@ -149,6 +149,12 @@ def work_through(
     if query_labels is None and shared:
         query_labels = key_labels
     inputs = {"query": query, "key": key, "value": value}
+    for name, tensor in inputs.items():
+        if tensor.dim() > 2 and not (tensor.dim() == 4 and tensor.shape[0] == 1):
+            raise ShapeError(
+                f"{name} must be of one calculation, [length, dim] or [1, heads, length, dim]; "
+                f"it has shape {list(tensor.shape)}"
+            )
     weights = {"query": w_query, "key": w_key, "value": w_value}
 
     before: list[Step] = []
@@ -173,8 +179,8 @@ def work_through(
 
     after: list[Step] = []
     output = explanation.output
-    if output.dim() == 3:
-        output = output.transpose(0, 1).flatten(1)
+    if output.dim() == 4:
+        output = output[0].transpose(0, 1).flatten(1)
         after.append(_step("concatenated", "the heads' outputs side by side", output, explanation.row_labels("output")))
     if w_output is not None:
         output = _projected("W_output", output, w_output)
@@ -264,7 +270,7 @@ def _split(weight: str, name: str, tensor: Tensor, heads: int) -> Tensor:
             f"heads must divide the features of {name}, the columns of {weight} if there is one; "
             f"heads is {heads} and the features are {tensor.shape[1]}"
         )
-    return tensor.unflatten(1, (heads, -1)).transpose(0, 1)
+    return tensor.unflatten(1, (heads, -1)).transpose(0, 1)[None]
 
 
 def _step(name: str, note: str, matrix: Tensor, rows: Sequence[str] | None = None) -> Step:

@@ -3,8 +3,9 @@
 from regard.lazy_names import public_names
 from regard.masks.appended import AppendedMask
 from regard.masks.content import Documents, Lengths, documents, lengths
-from regard.masks.explicit import Keep, Where, as_mask, ignore, keep, where
+from regard.masks.explicit import Keep, Where, ignore, keep, where
 from regard.masks.mask import And, Mask, Not, Or, Visibility, visible_keys
+from regard.masks.names import as_mask
 from regard.masks.positional import Band, Dilated, Prefix, causal, dilated, prefix, window
 from regard.masks.spans import Spans
 

@@ -1,6 +1,6 @@
 """A mask for keys that a layer appends to the user's: every query sees them, and they have no position."""
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 
 from torch import Tensor
 from torch.nn import functional as F
@@ -34,6 +34,10 @@ class AppendedMask(Mask):
         if grid.keys < self.appended:
             raise ShapeError(f"{self.appended} keys are appended, but there are {grid.keys} in all")
         self.mask.check(without_appended(grid, self.appended))
+
+    def map_tensors(self, function: Callable[[Tensor], Tensor]) -> Mask:
+        mask = self.mask.map_tensors(function)
+        return self if mask is self.mask else AppendedMask(mask, self.appended)
 
     def allows(self, grid: Grid) -> Bool[Tensor, "..."]:
         inner = without_appended(grid, self.appended)

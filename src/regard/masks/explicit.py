@@ -1,6 +1,7 @@
 """Masks by a function of the indices, or by a tensor in either of the two conventions."""
 
 from collections.abc import Callable
+from copy import copy
 
 import torch
 from torch import Tensor
@@ -10,7 +11,7 @@ from regard.axes import Bool
 from regard.errors import KindError
 from regard.masks.mask import Mask, Not
 from regard.masks.spans import RUNS_LIMIT, Spans
-from regard.shapes import Grid, check_arguments, check_broadcast, check_dense, check_device, kind_of
+from regard.shapes import Grid, check_arguments, check_broadcast, check_dense, check_device, check_pairs, kind_of
 from regard.transforms import has_data
 
 MaskFunction = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
@@ -102,9 +103,13 @@ class Keep(Mask):
         self.tensor = tensor
 
     def check(self, grid: Grid) -> None:
-        shape = (grid.batch, grid.heads, grid.queries, grid.keys)
-        check_broadcast(self.name, self.tensor, shape, "[batch, heads, queries, keys]")
+        check_pairs(self.name, self.tensor, grid)
         check_device(self.name, self.tensor, grid)
+
+    def map_tensors(self, function: Callable[[Tensor], Tensor]) -> "Keep":
+        mask = copy(self)
+        mask.tensor = function(self.tensor)
+        return mask
 
     def allows(self, grid: Grid) -> Bool[Tensor, "..."]:
         return grid.cut(self.tensor)
@@ -166,7 +171,8 @@ def keep(tensor: Tensor) -> Keep:
     """Makes a mask of a tensor in which True means "may attend", as in ``scaled_dot_product_attention``.
 
     Args:
-        tensor: bool, broadcastable to ``[batch, heads, queries, keys]``; it is not copied.
+        tensor: bool, broadcastable to ``[batch, heads, queries, keys]``, or, where the query has 3 axes, to
+            ``[batch, queries, keys]``; it is not copied.
 
     Example:
         >>> import torch
@@ -185,8 +191,9 @@ def ignore(tensor: Tensor) -> Mask:
     """Makes a mask of a tensor in which True means "may *not* attend", as in ``torch.nn.MultiheadAttention``.
 
     Args:
-        tensor: bool, broadcastable to ``[batch, heads, queries, keys]``; it is not copied. A key padding mask
-            ``[batch, keys]`` needs its two axes: ``ignore(padding[:, None, None, :])``.
+        tensor: bool, broadcastable to ``[batch, heads, queries, keys]``, or, where the query has 3 axes, to
+            ``[batch, queries, keys]``; it is not copied. A key padding mask ``[batch, keys]`` needs its other axes:
+            ``ignore(padding[:, None, None, :])``, or ``ignore(padding[:, None, :])`` for 3 axes.
 
     Example:
         >>> import torch
@@ -208,31 +215,9 @@ def check_bool(name: str, tensor: object) -> None:
         raise KindError(f"{name} must be a bool tensor; it is {kind_of(tensor)}")
     check_dense(name, tensor)
     if tensor.dtype != torch.bool:
-        hint = " (numbers that are added to the scores belong in bias=)" if tensor.is_floating_point() else ""
+        hint = (
+            " (numbers that are added to the scores belong in bias=)"
+            if tensor.is_floating_point()
+            else " (write tensor.bool() if 1 means 'may attend', tensor == 0 if 1 means 'may not')"
+        )
         raise KindError(f"{name} must hold bools; it holds {tensor.dtype}{hint}")
-
-
-def as_mask(value: object) -> Mask | None:
-    """Converts a user's ``mask=`` to a Mask.
-
-    Args:
-        value: None, a `Mask`, or a bool tensor (True: may attend) that broadcasts to ``[batch, heads, queries, keys]``.
-
-    Raises:
-        KindError: the value is anything else; the message says what to write instead.
-
-    Example:
-        >>> import torch
-        >>> from regard import masks
-        >>> masks.as_mask(torch.tensor([True, True, False]))
-        keep(<[3]>)
-        >>> masks.as_mask(None) is None
-        True
-    """
-    if value is None or isinstance(value, Mask):
-        return value
-    if not isinstance(value, Tensor):
-        hint = " (wrap a function in masks.where)" if callable(value) else ""
-        raise KindError(f"mask must be a Mask, a bool tensor or None; it is {kind_of(value)}{hint}")
-    check_bool("mask", value)
-    return Keep(value, "mask=")

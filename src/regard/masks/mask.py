@@ -6,6 +6,7 @@ A mask says which keys each query may attend to, densely and tile by tile. ``Tru
 import enum
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Hashable, Iterable
+from operator import is_
 from typing import ClassVar, NoReturn
 
 import torch
@@ -67,6 +68,14 @@ class Mask(ABC):
 
     def check(self, grid: Grid) -> None:  # noqa: B027 (most masks fit every grid)
         """Raises ArgumentError, ShapeError or KindError unless this mask fits the problem of ``grid``."""
+
+    def map_tensors(self, function: Callable[[Tensor], Tensor]) -> "Mask":
+        """Returns the mask with ``function`` of each of its tensors of pairs; the mask itself if it has none.
+
+        Args:
+            function: takes and returns a bool tensor that broadcasts to the pairs of a call, such as that of `keep`.
+        """
+        return self
 
     @abstractmethod
     def allows(self, grid: Grid) -> Bool[Tensor, "..."]:
@@ -195,6 +204,10 @@ class Combination(Mask):
         self.total_parts = total if all_differ else sum(part.total_parts for part in self._parts)
         check_size(self.depth, self.total_parts)
 
+    def map_tensors(self, function: Callable[[Tensor], Tensor]) -> Mask:
+        parts = [part.map_tensors(function) for part in self._parts]
+        return self if all(map(is_, parts, self._parts)) else type(self)(*parts)
+
     @property
     def parts(self) -> tuple[Mask, ...]:
         """The combined masks, none of which is a combination by the same operator."""
@@ -294,6 +307,10 @@ class Not(Mask):
 
     def check(self, grid: Grid) -> None:
         self.mask.check(grid)
+
+    def map_tensors(self, function: Callable[[Tensor], Tensor]) -> Mask:
+        mask = self.mask.map_tensors(function)
+        return self if mask is self.mask else Not(mask)
 
     def allows(self, grid: Grid) -> Bool[Tensor, "..."]:
         return ~self.mask.allows(grid)

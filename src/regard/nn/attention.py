@@ -1,7 +1,6 @@
 """Attention with one head and any score, for decoders that attend to a memory step by step."""
 
 from contextlib import AbstractContextManager, nullcontext
-from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -14,6 +13,7 @@ from regard.attention.verbs import BackendName, run
 from regard.biases import Bias, as_bias
 from regard.errors import ArgumentError, KindError, ShapeError
 from regard.kernels.availability import kernels_awaited
+from regard.layout import pairs_by_batch
 from regard.masks import Mask
 from regard.module_calls import Module
 from regard.nn.fx_leaf import fx_leaf
@@ -239,16 +239,19 @@ class Attention(Module):
         score.check(problem.query, problem.key)
         if memory.mask is not None:
             problem.mask = masks.keep(memory.mask[:, None, None, :])
+        add_axes = _pairs_of_one_query if single else pairs_by_batch
         if mask is not None:
             # The cached memory includes only its own mask.
             problem.memory = None
-            added = masks.as_mask(_with_heads(mask, single))
+            added = masks.as_mask(mask)
             assert added is not None
+            added = added.map_tensors(add_axes)
             problem.mask = added if problem.mask is None else problem.mask & added
             problem.mask.check(problem.grid)
         if bias is not None:
-            problem.bias = as_bias(_with_heads(bias, single))
-            assert problem.bias is not None
+            added_bias = as_bias(bias)
+            assert added_bias is not None
+            problem.bias = added_bias.map_tensors(add_axes)
             problem.bias.check(problem.query, problem.grid)
         if problem.memory is not None:
             with self._awaited():
@@ -258,13 +261,6 @@ class Attention(Module):
         return problem
 
 
-Value = TypeVar("Value")
-
-
-def _with_heads(value: Value, single: bool) -> Value | Tensor:
-    """Expands a tensor over ``[batch, keys]`` or ``[batch, queries, keys]`` to four axes; returns anything else."""
-    if not isinstance(value, Tensor):
-        return value
-    if single:
-        return value[..., None, None, :]
-    return value[:, None] if value.dim() == 3 else value
+def _pairs_of_one_query(tensor: Tensor) -> Tensor:
+    """Returns the mask or bias ``[batch, keys]`` of single queries with axes of heads and of queries."""
+    return tensor[..., None, None, :] if tensor.dim() < 3 else tensor

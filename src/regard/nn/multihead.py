@@ -56,6 +56,13 @@ class MultiheadAttention(AttentionHeads):
     - A float mask may have any dtype; it is added to the scores in their dtype (float32, or float64 for float64 input).
     - ``out_proj`` is called as a module, so that an adapter or another replacement is used.
 
+    The two conventions of a bool mask, side by side::
+
+        attn_mask=torch.ones(n, n).triu(1).bool()   True: ignore         this module, as torch.nn.MultiheadAttention
+        key_padding_mask=words == padding           True: ignore         this module, as torch.nn.MultiheadAttention
+        mask=torch.ones(n, n).tril().bool()         True: may attend     this module's mask=, and every mask of regard
+        mask=masks.ignore(attn_mask)                True: ignore         turns the one into the other
+
     In evaluation, `torch.nn.TransformerEncoderLayer` may run one fused kernel on the parameters of its attention module
     instead of calling the module. That kernel ignores score, normalizer and position, and returns NaN for rows without
     visible keys. Torch does not use it while a submodule has a forward hook; therefore this module registers a forward

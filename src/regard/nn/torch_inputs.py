@@ -50,7 +50,16 @@ def check_torch_inputs(inputs: dict[str, tuple[Tensor, int]], batch_first: bool,
     if query.dim() == 3 and query.shape[axis] != key.shape[axis]:
         raise ShapeError(
             f"key must have query's batch, {query.shape[axis]}; it has {key.shape[axis]} (inputs are {layout})"
+            + _other_layout(batch_first, query.shape[1 - axis] == key.shape[1 - axis])
         )
+
+
+def _other_layout(batch_first: bool, is_likely: bool) -> str:
+    """Returns how to get the other layout, as the end of a message; empty if it is not likely."""
+    if not is_likely:
+        return ""
+    layout = "[length, batch, features]" if batch_first else "[batch, length, features]"
+    return f"; for {layout} create the module with batch_first={not batch_first}"
 
 
 def without_padding(
@@ -105,6 +114,11 @@ def read_torch_masks(
     tensors: list[Tensor] = []
     if key_padding_mask is not None:
         shape = {"[keys]": (keys,)} if batch is None else {"[batch, keys]": (rows, keys)}
+        if isinstance(key_padding_mask, Tensor) and rows != keys and key_padding_mask.shape == (keys, rows):
+            raise ShapeError(
+                f"key_padding_mask must be [batch, keys] = {[rows, keys]}; it has shape {[keys, rows]}: is the batch "
+                "the first axis of the inputs? Then create the module with batch_first=True"
+            )
         _check_mask("key_padding_mask", key_padding_mask, shape, query.device)
         tensors.append(key_padding_mask.reshape(rows, 1, 1, keys))
     if attn_mask is not None:
@@ -128,7 +142,10 @@ def _check_mask(name: str, mask: object, shapes: dict[str, tuple[int, ...]], dev
     if not isinstance(mask, Tensor):
         raise KindError(f"{name} must be a tensor; it is a {type(mask).__name__}")
     if mask.dtype != torch.bool and not mask.is_floating_point():
-        raise KindError(f"{name} must hold bools (True: ignore) or floats (added to the scores); it holds {mask.dtype}")
+        raise KindError(
+            f"{name} must hold bools (True: ignore) or floats (added to the scores); it holds {mask.dtype}; "
+            f"write {name} == 0 if 1 means 'may attend', {name}.bool() if 1 means 'ignore'"
+        )
     _check_layout(name, mask)
     if mask.device != device:
         raise KindError(f"{name} must be on query's device, {device}; it is on {mask.device}")

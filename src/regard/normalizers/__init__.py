@@ -3,7 +3,7 @@
 =================================================  ============================================================
 `softmax`, `Softmax` (temperature)                 proportional to the exponentials of the scores
 `softmax_with_sink` (sink)                         the same, with a term for attending to nothing
-`sparsemax`, `entmax` (alpha)                      sparse: small scores get exactly 0
+`sparsemax`, `entmax15`, `entmax` (alpha)          sparse: small scores get exactly 0
 `sigmoid`, `Sigmoid` (bias)                        each key independently
 `hard` (mode, temperature, generator)              all weight on one key, chosen or drawn
 `local_gaussian` (normalizer, center, sigma)       another normalizer's weights in a Gaussian window
@@ -19,7 +19,14 @@ from regard.normalizers.elementwise import Sigmoid, sigmoid
 from regard.normalizers.entmax import Entmax, Sparsemax, entmax, sparsemax
 from regard.normalizers.hard import Hard, hard
 from regard.normalizers.local import LocalGaussian
-from regard.normalizers.names import NormalizerName, Normalizing, as_normalizer, local_gaussian, own_normalizer
+from regard.normalizers.names import (
+    NormalizerName,
+    Normalizing,
+    as_normalizer,
+    entmax15,
+    local_gaussian,
+    own_normalizer,
+)
 from regard.normalizers.normalizer import Normalizer, RowPrimitive, Softmax, SoftmaxWithSink, softmax, softmax_with_sink
 
 __all__ = [
@@ -39,6 +46,7 @@ __all__ = [
     "softmax_with_sink",
     "sparsemax",
     "entmax",
+    "entmax15",
     "sigmoid",
     "hard",
     "local_gaussian",

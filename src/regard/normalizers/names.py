@@ -6,6 +6,7 @@ from typing import Literal, cast
 from torch import Tensor
 
 from regard.errors import ArgumentError, KindError, UnknownNameError
+from regard.foreign_names import written_here
 from regard.normalizers.custom import Custom
 from regard.normalizers.elementwise import sigmoid
 from regard.normalizers.entmax import Entmax, entmax, sparsemax
@@ -38,10 +39,13 @@ def local_gaussian(normalizer: Normalizing, center: Tensor, sigma: float | Tenso
     return LocalGaussian(as_normalizer(normalizer), center, sigma)
 
 
+entmax15 = Entmax(1.5)
+"""Entmax with alpha 1.5 (Peters et al. 2019)."""
+
 _NAMED: dict[str, Normalizer] = {
     "softmax": softmax,
     "sparsemax": sparsemax,
-    "entmax15": Entmax(1.5),
+    "entmax15": entmax15,
     "sigmoid": sigmoid,
     "hard": Hard("argmax"),
 }
@@ -90,7 +94,8 @@ def as_normalizer(value: object) -> Normalizer:
         if value is constructor or value == name:
             raise ArgumentError(f"normalizer {name!r} needs arguments: pass normalizers.{name}({arguments})")
     if isinstance(value, str):
-        raise UnknownNameError("normalizer", value, {*_NAMED, *_CONSTRUCTORS})
+        names = {*_NAMED, *_CONSTRUCTORS}
+        raise UnknownNameError("normalizer", value, names, written_here("normalizer", value))
     if isinstance(value, type) and issubclass(value, Normalizer):
         raise KindError(f"normalizer must be an instance; got the class {value.__name__}: call it first")
     if not callable(value) or isinstance(value, type):

@@ -15,12 +15,20 @@ from regard.scores.names import (
     ScoreName,
     Scoring,
     as_score,
+    cosine,
     create,
+    distance,
+    dot,
     own_score,
+    scaled_dot,
 )
 from regard.scores.score import Prepared, Primitive, Score
 
 __all__ = [
+    "dot",
+    "scaled_dot",
+    "cosine",
+    "distance",
     "Dot",
     "ScaledDot",
     "Cosine",

@@ -12,6 +12,10 @@ from regard.scores.score import Prepared, Primitive, Score
 from regard.scores.weights import in_dtype_of
 from regard.shapes import check_arguments, spread_heads, upcast
 
+_OF_MATRICES = (
+    "it scores matrices: count axes from the end (key.mT in place of key.T), or write score=torch.vmap(torch.vmap(fn))"
+)
+
 
 @dataclass(eq=False)
 class Pairwise(Primitive):
@@ -112,6 +116,43 @@ class Custom(Score):
 
     def _check_independence(self, query: Tensor, key: Tensor) -> None:
         """Raises ArgumentError if the score of one pair depends on another pair, and ShapeError for other axes."""
+        try:
+            independent = self._is_independent(query, key)
+        except ShapeError as error:
+            if not self._takes_matrices(query, key):
+                raise
+            raise ShapeError(f"{error}; {_OF_MATRICES}") from None
+        if independent is False:
+            raise ArgumentError(
+                "score must compare each query with each key by itself; the score of a pair by "
+                f"{self._name} depends on other queries, keys, heads or batch rows"
+            )
+        if independent is None and self._takes_matrices(query, key):
+            raise ShapeError(
+                f"score is called with [batch, heads, length, dim], for which {self._name} fails; {_OF_MATRICES}"
+            )
+
+    def _takes_matrices(self, query: Tensor, key: Tensor) -> bool:
+        """Whether the function scores matrices ``[queries, dim]`` and ``[keys, dim]``, each pair by itself."""
+
+        def first_pair(scores: Tensor) -> Tensor:
+            if scores.shape != (4, 5):
+                raise ShapeError("the function does not score matrices")
+            return scores[0, 0]
+
+        inputs, others = (
+            [trial_values(shape, query, phase) for shape in ((4, query.shape[-1]), (5, key.shape[-1]))]
+            for phase in (0.0, 1.0)
+        )
+        for input, other in zip(inputs, others, strict=True):
+            other[0] = input[0]
+        try:
+            return is_local(self.function, inputs, others, first_pair) is True
+        except ShapeError:
+            return False
+
+    def _is_independent(self, query: Tensor, key: Tensor) -> bool | None:
+        """Whether the score of one pair depends on no other pair; None if a trial cannot tell."""
         for heads in (3, query.shape[1]):
             expected = (2, heads, 4, 5)
 
@@ -129,13 +170,9 @@ class Custom(Score):
             for input, other in zip(inputs, others, strict=True):
                 other[0, 0, 0] = input[0, 0, 0]
             independent = is_local(self.function, inputs, others, first_pair)
-            if independent is False:
-                raise ArgumentError(
-                    "score must compare each query with each key by itself; the score of a pair by "
-                    f"{self._name} depends on other queries, keys, heads or batch rows"
-                )
-            if independent:
-                return
+            if independent is not None:
+                return independent
+        return None
 
     @property
     def _name(self) -> str:

@@ -6,6 +6,7 @@ from typing import Literal, cast
 from torch import Tensor
 
 from regard.errors import ArgumentError, KindError, ShapeError, UnknownNameError
+from regard.foreign_names import written_here
 from regard.ownership import own_copy
 from regard.scores.additive import Additive
 from regard.scores.custom import Custom
@@ -14,7 +15,7 @@ from regard.scores.inner_product import Cosine, Dot, General, ScaledDot
 from regard.scores.location import Location, LocationAware
 from regard.scores.mlp import MLP
 from regard.scores.score import Score
-from regard.shapes import check_sizes, known_name
+from regard.shapes import check_sizes, known_name, uncalled
 
 ScoreName = Literal["dot", "scaled_dot", "cosine", "distance"]
 """The names of scores without weights."""
@@ -50,7 +51,8 @@ NAMES = (*READY, *WEIGHTED)
 """Every name that `create` knows."""
 
 # These scores have no state, so one instance of each serves all calls.
-_SHARED = {name: create_score() for name, create_score in READY.items()}
+dot, scaled_dot, cosine, distance = (create_score() for create_score in READY.values())
+_SHARED = dict(zip(READY, (dot, scaled_dot, cosine, distance), strict=True))
 
 OPTIONAL_ARGUMENTS: dict[str, tuple[str, ...]] = {
     "cosine": ("heads",),
@@ -91,9 +93,11 @@ def as_score(value: object) -> Score:
                 f"score {value!r} has weights of its own: pass regard.scores.{WEIGHTED[value]}, "
                 f"or create one with regard.scores.create({value!r}, ...)"
             )
-        raise UnknownNameError("score", value, NAMES)
+        raise UnknownNameError("score", value, NAMES, written_here("score", value))
     if isinstance(value, Score):
         return value
+    if value is create:
+        raise KindError(f"score must be a Score ({uncalled(value, 'scores')})")
     if isinstance(value, type) and issubclass(value, Score):
         raise KindError(f"score must be an instance, not the class: {value.__name__}(...)")
     if callable(value) and not isinstance(value, type):
@@ -191,6 +195,8 @@ def create(
 
 def _check_arguments(name: str, arguments: Mapping[str, object]) -> None:
     """Raises an error unless a score has this name and takes each of the arguments that are not None."""
+    if isinstance(name, str) and (here := written_here("score", name)) and name not in NAMES:
+        raise UnknownNameError("score", name, NAMES, here)
     known_name("score", name, NAMES)
     accepted = OPTIONAL_ARGUMENTS.get(name, ())
     refused = [argument for argument, value in arguments.items() if value is not None and argument not in accepted]

@@ -361,7 +361,7 @@ def steps_record(
         explanation: the result of `regard.explain`.
         batch: the batch row, from 0.
         head: the query head, from 0.
-        name: shown to the reader; None: the head's number.
+        name: shown to the reader; None: the number of the head, or of the batch row where there are no heads.
         normalizer: its name; None: ``"softmax"`` if the weights are those of a softmax, else ``"normalizer"``.
 
     Raises:
@@ -379,7 +379,7 @@ def steps_record(
     last = next(tensors[step] for step in reversed(names) if step not in ("weights", "output", "value", "key", "query"))
     softmax = torch.allclose(last.softmax(-1).nan_to_num(0), tensors["weights"].nan_to_num(0), rtol=1e-4, atol=1e-6)
     return StepsRecord(
-        name or f"head {head}",
+        name or (f"batch row {batch}" if explanation.scores.dim() == 3 else f"head {head}"),
         {step: tensor.cpu().numpy() for step, tensor in tensors.items()},
         tuple(explanation.row_labels("query")),
         tuple(explanation.row_labels("key")),

@@ -1,0 +1,114 @@
+"""What a plan says besides the choice of a backend: other meanings of axes that are likely, and what costs time.
+
+It is found out when it is read, so that a plan that is not printed costs nothing more.
+"""
+
+from collections.abc import Callable, Iterator
+
+import torch
+from torch import Tensor
+
+from regard.attention.problem import Problem
+from regard.layout import other_readings, pairs_by_batch
+from regard.masks import Keep, Mask, Not, causal, lengths, window
+from regard.normalizers import Custom as CustomNormalizer
+from regard.scores import Pairwise
+from regard.shapes import Grid
+from regard.transforms import has_data
+
+SEARCHED = 1 << 24
+"""Most elements of a mask whose structure is looked for."""
+
+
+def remarks_on(problem: Problem, backend: str, later: str) -> list[str]:
+    """Returns what is worth knowing of a call that runs, a sentence each.
+
+    Args:
+        problem: the call.
+        backend: the one that runs it now.
+        later: the one that runs it once all kernels are compiled.
+    """
+    return [
+        *other_readings(problem.query.shape, problem.key.shape, problem.rank, _tensors_of_pairs(problem)),
+        *_hidden_structure(problem),
+        *_functions(problem),
+        *_way(problem, backend, later),
+    ]
+
+
+def _way(problem: Problem, backend: str, later: str) -> Iterator[str]:
+    if later != backend:
+        yield f"{later!r} is compiled at the first call, and runs those that come after it is ready"
+    if backend == "tiled" and problem.query.is_cuda:
+        yield "on a GPU this runs in blocks of PyTorch operations"
+
+
+def _tensors_of_pairs(problem: Problem) -> list[tuple[str, tuple[int, ...]]]:
+    """Returns ``("mask" or "bias", shape)`` of each tensor of the pairs."""
+    shapes: list[tuple[str, tuple[int, ...]]] = []
+
+    def visitor(name: str) -> Callable[[Tensor], Tensor]:
+        def visit(tensor: Tensor) -> Tensor:
+            shapes.append((name, tuple(tensor.shape)))
+            return tensor
+
+        return visit
+
+    if problem.mask is not None:
+        problem.mask.map_tensors(visitor("mask"))
+    if problem.bias is not None:
+        problem.bias.map_tensors(visitor("bias"))
+    return shapes
+
+
+def _functions(problem: Problem) -> Iterator[str]:
+    if isinstance(problem.prepared.primitive, Pairwise):
+        yield "this score is your function: no fused kernel computes it"
+    if isinstance(problem.normalizer, CustomNormalizer):
+        yield "this normalizer is your function: no fused kernel computes it"
+
+
+def _hidden_structure(problem: Problem) -> Iterator[str]:
+    """Yields which mask of regard the tensor of a mask equals, whose structure kernels use."""
+    mask = problem.mask
+    inner = mask.mask if isinstance(mask, Not) else mask
+    if mask is None or not isinstance(inner, Keep) or not has_data(inner.tensor):
+        return
+    tensor, grid = pairs_by_batch(inner.tensor), problem.grid
+    if tensor.numel() > SEARCHED or tensor.dim() < 2 or 0 in grid.shape or grid.queries == 1 or grid.keys == 1:
+        return
+    allowed = tensor if mask is inner else ~tensor
+    allowed = allowed[(None,) * (4 - allowed.dim())]
+    if bool(allowed.all()):
+        yield "this mask hides nothing: leave it out"
+        return
+    if not bool(allowed.any()) or problem.lowered.dense_mask is None:
+        return
+    for line, candidate in _candidates(allowed, grid):
+        if _equals(allowed, candidate, grid):
+            yield f"a mask tensor hides its structure: mask={line} is the same, and kernels skip what it hides"
+            return
+    if _equals(~allowed, causal(), grid):
+        yield (
+            "this mask shows the future alone, as if its True meant 'ignore': True means 'may attend' here; "
+            'write mask=masks.ignore(mask), or mask="causal"'
+        )
+
+
+def _candidates(allowed: Tensor, grid: Grid) -> Iterator[tuple[str, Mask]]:
+    """Yields masks that the tensor may equal, each with the line that makes it."""
+    yield "masks.causal()", causal()
+    yield 'masks.causal(align="start")', causal(align="start")
+    if allowed.shape[1] == 1 and bool((allowed == allowed[:, :, :1]).all()):
+        counts = allowed[:, 0, 0].sum(-1).expand(grid.batch)
+        yield "masks.lengths(lengths)", lengths(counts)
+    row = grid.queries // 2
+    seen = allowed[0, 0, min(row, allowed.shape[2] - 1)].nonzero()[:, 0].tolist()
+    position = row + grid.offset
+    if seen and seen[0] <= position <= seen[-1]:
+        before, after = position - seen[0], seen[-1] - position
+        yield f"masks.window({before}, {after})", window(before, after)
+
+
+def _equals(allowed: Tensor, mask: Mask, grid: Grid) -> bool:
+    return bool((torch.broadcast_to(allowed, grid.shape) == mask.allows(grid)).all())

@@ -1,0 +1,67 @@
+"""Converts names and tensors to masks."""
+
+from torch import Tensor
+
+from regard.errors import ArgumentError, KindError, UnknownNameError
+from regard.foreign_names import written_here
+from regard.masks.explicit import Keep, check_bool
+from regard.masks.mask import Mask
+from regard.masks.positional import causal
+from regard.shapes import kind_of, uncalled
+
+NAMES = {"causal": causal()}
+"""Masks that need no arguments."""
+
+WITH_ARGUMENTS = {
+    "window": ("its widths", "masks.window(before, after)"),
+    "prefix": ("its length", "masks.prefix(n)"),
+    "dilated": ("its step", "masks.dilated(step)"),
+    "lengths": ("the lengths", "masks.lengths(lengths)"),
+    "documents": ("the ids of the documents", "masks.documents(ids)"),
+    "keep": ("a bool tensor", "masks.keep(tensor)"),
+    "ignore": ("a bool tensor", "masks.ignore(tensor)"),
+    "where": ("a function", "masks.where(fn)"),
+}
+"""The other masks: what each needs, and the line."""
+
+
+def as_mask(value: object) -> Mask | None:
+    """Converts a user's ``mask=`` to a Mask.
+
+    Args:
+        value: None, a `Mask`, the name ``causal``, or a bool tensor (True: may attend) that broadcasts to
+            ``[batch, heads, queries, keys]``.
+
+    Raises:
+        UnknownNameError: no mask has this name.
+        ArgumentError: the mask of this name needs arguments; the message says which.
+        KindError: the value is anything else; the message says what to write instead.
+
+    Example:
+        >>> import torch
+        >>> from regard import masks
+        >>> masks.as_mask(torch.tensor([True, True, False]))
+        keep(<[3]>)
+        >>> masks.as_mask("causal")
+        causal()
+        >>> masks.as_mask(None) is None
+        True
+    """
+    if value is None or isinstance(value, Mask):
+        return value
+    if isinstance(value, str):
+        if value in NAMES:
+            return NAMES[value]
+        if value in WITH_ARGUMENTS:
+            need, line = WITH_ARGUMENTS[value]
+            raise ArgumentError(f"mask {value!r} needs {need}: mask={line}")
+        raise UnknownNameError("mask", value, {*NAMES, *WITH_ARGUMENTS}, written_here("mask", value))
+    if not isinstance(value, Tensor):
+        hint = uncalled(value, "masks") or ("wrap a function in masks.where" if callable(value) else "")
+        if kind_of(value) == "a ndarray" or isinstance(value, (list, tuple)):
+            hint = "write mask=torch.tensor(mask, dtype=torch.bool), where True means 'may attend'"
+        raise KindError(
+            f"mask must be a Mask, a bool tensor or None; it is {kind_of(value)}{f' ({hint})' if hint else ''}"
+        )
+    check_bool("mask", value)
+    return Keep(value, "mask=")

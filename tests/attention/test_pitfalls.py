@@ -1,0 +1,107 @@
+"""What a plan remarks: masks whose structure a tensor hides, functions, compilation; nothing where there is nothing."""
+
+import pytest
+import torch
+
+import regard
+from regard import masks
+from regard.attention import execution
+from regard.attention.execution import BACKENDS
+from regard.kernels.availability import kernels_awaited
+from regard.shapes import Grid
+
+BATCH, LENGTH, KEYS = 3, 9, 12
+LENGTHS = LENGTH, KEYS, KEYS
+INPUTS = [torch.randn(BATCH, 2, length, 8, generator=torch.Generator().manual_seed(1)) for length in LENGTHS]
+GRID = Grid.whole(BATCH, 2, LENGTH, KEYS)
+
+# The line that a remark names, and the mask that it makes.
+STRUCTURES = {
+    "masks.causal()": masks.causal(),
+    'masks.causal(align="start")': masks.causal(align="start"),
+    "masks.window(2, 1)": masks.window(2, 1),
+    "masks.window(1, 0)": masks.window(1, 0),
+    "masks.lengths(lengths)": masks.lengths([5, 12, 7]),
+}
+
+
+@pytest.fixture(autouse=True)
+def awaited():
+    """Kernels that are not compiled yet would be one more remark."""
+    with kernels_awaited():
+        yield
+
+
+@pytest.mark.parametrize("line", STRUCTURES)
+@pytest.mark.parametrize("way", ["tensor", "keep", "ignore", "one matrix"])
+def test_a_mask_tensor_with_structure_is_named(line, way):
+    dense = STRUCTURES[line].dense(GRID)
+    if way == "one matrix" and line != "masks.lengths(lengths)":
+        dense = dense[0, 0]
+    elif line == "masks.lengths(lengths)":
+        dense = dense[:, :1].contiguous()
+    mask = {"keep": masks.keep, "ignore": lambda tensor: masks.ignore(~tensor)}.get(way, lambda tensor: tensor)(dense)
+    remarks = regard.plan(*INPUTS, mask=mask).remarks
+    assert remarks == [f"a mask tensor hides its structure: mask={line} is the same, and kernels skip what it hides"]
+
+
+def test_the_structure_of_a_mask_by_batch_is_named():
+    tensors = [tensor[:, 0] for tensor in INPUTS]
+    plan = regard.plan(*tensors, mask=masks.causal().dense(GRID)[:, 0])
+    assert "mask=masks.causal()" in plan.remarks[0]
+    assert plan.remarks[0] in str(plan).splitlines()
+    assert "structure" not in repr(plan)
+
+
+def test_a_mask_in_the_other_convention_is_named():
+    remarks = regard.plan(*INPUTS, mask=~masks.causal().dense(GRID)[0, 0]).remarks
+    assert len(remarks) == 1
+    assert "mask=masks.ignore(mask)" in remarks[0]
+
+
+def test_a_mask_that_hides_nothing_is_named():
+    assert regard.plan(*INPUTS, mask=torch.ones(LENGTH, KEYS, dtype=torch.bool)).remarks == [
+        "this mask hides nothing: leave it out"
+    ]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {},
+        {"mask": masks.causal()},
+        {"mask": torch.rand(LENGTH, KEYS, generator=torch.Generator().manual_seed(2)) > 0.5},
+        {"mask": torch.zeros(LENGTH, KEYS, dtype=torch.bool)},
+        {"mask": torch.ones(KEYS, dtype=torch.bool)},
+        {"mask": masks.lengths([5, 12, 7]).dense(GRID)[:, :1, :1]},
+        {"mask": torch.ones(LENGTH, KEYS, dtype=torch.bool).tril().to("meta")},
+        {"bias": torch.zeros(2, LENGTH, KEYS)},
+        {"normalizer": torch.softmax, "score": "cosine"},
+    ],
+    ids=["plain", "causal", "random", "nothing visible", "keys", "padding", "meta", "bias", "function"],
+)
+def test_nothing_else_is_remarked(arguments):
+    inputs = [tensor.to("meta") for tensor in INPUTS] if str(arguments).count("meta") else INPUTS
+    expected = ["this normalizer is your function: no fused kernel computes it"] if "normalizer" in arguments else []
+    assert regard.plan(*inputs, **arguments).remarks == expected
+
+
+def test_a_function_in_place_of_a_score_is_named():
+    remarks = regard.plan(*INPUTS, score=lambda query, key: query @ key.mT).remarks
+    assert remarks == ["this score is your function: no fused kernel computes it"]
+
+
+def test_a_backend_that_is_not_ready_is_named(monkeypatch):
+    tensors = [torch.zeros(1, 1, length, 8) for length in (2048, 2048, 2048)]
+    monkeypatch.setattr(BACKENDS["cpu"], "delay", lambda problem, gatherer=None: "its kernels are being compiled")
+    monkeypatch.setattr(BACKENDS["cpu"], "declines", lambda problem: None)
+    with monkeypatch.context() as patch:
+        patch.setattr(execution, "must_wait", lambda: False)
+        plan = regard.plan(*tensors, score="cosine", normalizer="sparsemax")
+    assert plan.backend != "cpu"
+    assert plan.remarks == ["'cpu' is compiled at the first call, and runs those that come after it is ready"]
+
+
+def test_a_plan_that_is_not_printed_looks_for_nothing(monkeypatch):
+    monkeypatch.setattr("regard.attention.planner.remarks_on", lambda *arguments: pytest.fail("it was looked for"))
+    repr(regard.plan(*INPUTS, mask=masks.causal().dense(GRID)))
