@@ -162,12 +162,12 @@ def self_attending(layer):
 
 def encoder(**options):
     stack, lengths = nn.TransformerEncoder.create(2, layer_config(**options)), torch.tensor([5, 3])
-    return stack, [number(2, 5, 8), lengths], lambda x, lengths: stack(x, lengths)
+    return stack, [number(2, 5, 8), lengths], lambda x, lengths: stack(x, lengths=lengths)
 
 
 def transformer(**options):
     stack = nn.Transformer.create(1, 1, layer_config(**options))
-    return stack, [number(2, 5, 8), number(2, 3, 8)], lambda source, target: stack(source, target)
+    return stack, [number(2, 5, 8), number(2, 3, 8)], lambda source, target: stack(source, target, tgt_mask="causal")
 
 
 def decoding(score, backend="auto"):

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from regard.axes import Float
-from regard.biases import Bias, as_bias
+from regard.biases import Bias, bias_for
 from regard.errors import ArgumentError, KindError, ShapeError
 from regard.masks import Band, Mask, Spans, as_mask
 from regard.normalizers import as_normalizer
@@ -342,7 +342,7 @@ def validate(
     checked_score.check(query, key)
     checked_normalizer = as_normalizer(normalizer)
     checked_mask = mask if mask is None or isinstance(mask, Mask) else as_mask(mask)
-    checked_bias = None if bias is None else as_bias(bias)
+    checked_bias = None if bias is None else bias_for(bias, H)
     parts = checked_mask, checked_bias, check_dropout(dropout)
     problem = Problem(query, key, value, checked_score, checked_normalizer, *parts, rank)
     if problem.mask is not None:

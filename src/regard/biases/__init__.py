@@ -2,6 +2,7 @@
 
 from regard.biases.alibi import Alibi, alibi
 from regard.biases.bias import AppendedBias, Bias, DiagonalBias, SummedBias, TensorBias, as_bias
+from regard.biases.names import bias_for
 from regard.biases.relative_bias import RelativeBias
 from regard.biases.relative_position import RelativePosition
 
@@ -16,4 +17,5 @@ __all__ = [
     "TensorBias",
     "alibi",
     "as_bias",
+    "bias_for",
 ]

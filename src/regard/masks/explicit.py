@@ -9,8 +9,9 @@ from torch.nn import functional as F
 from regard.axes import Bool
 from regard.errors import KindError
 from regard.masks.mask import Mask, Not
+from regard.masks.positional import causal
 from regard.masks.spans import RUNS_LIMIT, Spans
-from regard.shapes import Grid, check_arguments, check_broadcast, check_dense, check_device, kind_of
+from regard.shapes import Grid, check_arguments, check_broadcast, check_dense, check_device, kind_of, known_name
 from regard.transforms import has_data
 
 MaskFunction = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
@@ -164,17 +165,25 @@ def check_bool(name: str, tensor: object) -> None:
         raise KindError(f"{name} must hold bools; it holds {tensor.dtype}{hint}")
 
 
+NAMED: dict[str, Callable[[], Mask]] = {"causal": causal}
+"""Masks without arguments, by their names."""
+
+
 def as_mask(value: object) -> Mask | None:
     """Converts a user's ``mask=`` to a Mask.
 
     Args:
-        value: None, a `Mask`, or a bool tensor (True: may attend) that broadcasts to ``[batch, heads, queries, keys]``.
+        value: None, a `Mask`, ``"causal"``, or a bool tensor (True: may attend) that broadcasts to ``[batch, heads,
+            queries, keys]``.
 
     Raises:
         KindError: the value is anything else; the message says what to write instead.
+        UnknownNameError: no mask has this name.
     """
     if value is None or isinstance(value, Mask):
         return value
+    if isinstance(value, str):
+        return NAMED[known_name("mask", value, NAMED)]()
     if not isinstance(value, Tensor):
         hint = " (wrap a function in masks.where)" if callable(value) else ""
         raise KindError(f"mask must be a Mask, a bool tensor or None; it is {kind_of(value)}{hint}")

@@ -6,7 +6,8 @@ from typing import Any
 from torch import Tensor, nn
 
 from regard.errors import UnknownNameError
-from regard.nn.layer_config import RELATIVE_POSITIONS, LayerConfig
+from regard.nn.layer_config import LayerConfig
+from regard.nn.named_positions import RELATIVE_POSITIONS
 from regard.positions import Learned, Sinusoidal
 
 POSITIONS = ("sinusoidal", "learned", *RELATIVE_POSITIONS)
