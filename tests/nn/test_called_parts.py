@@ -134,8 +134,11 @@ def test_hooks_get_what_they_get_in_pytorchs_stacks(norm_first):
     )  # fmt: skip
     found = look(
         ours,
-        lambda: ours(source.clone().requires_grad_(), target.clone().requires_grad_(), tgt_mask="causal", src_lengths=SOURCE_LENGTHS, tgt_lengths=TARGET_LENGTHS),
-    )
+        lambda: ours(
+            source.clone().requires_grad_(), target.clone().requires_grad_(), tgt_mask="causal",
+            src_lengths=SOURCE_LENGTHS, tgt_lengths=TARGET_LENGTHS,
+        ),
+    )  # fmt: skip
     for name in names:
         assert len(found[name]) == len(expected[name]), name
         for came, wanted in zip(found[name], expected[name], strict=True):
@@ -147,12 +150,16 @@ def test_hooks_get_what_they_get_in_pytorchs_stacks(norm_first):
 def test_threads_may_call_a_stack_with_a_hook():
     encoder = make().encoder.eval()
     source, _ = inputs()
-    given = [(source[:, :length], SOURCE_LENGTHS.clamp(max=length)) for length in (7, 3, 2, 5)]
-    expected = [encoder(one[0], lengths=one[1]) for one in given]
+    sizes = (7, 3, 2, 5)
+
+    def output(size):
+        return encoder(source[:, :size], lengths=SOURCE_LENGTHS.clamp(max=size))
+
+    expected = [output(size) for size in sizes]
     encoder.norm.register_forward_hook(lambda *_: None)
 
     def differing(number):
-        return sum(not torch.equal(encoder(given[number][0], lengths=given[number][1]), expected[number]) for _ in range(50))
+        return sum(not torch.equal(output(sizes[number]), expected[number]) for _ in range(50))
 
     with ThreadPoolExecutor(4) as threads:
         assert sum(threads.map(differing, range(4))) == 0
@@ -347,10 +354,9 @@ def test_a_replaced_attention_sees_what_the_users_mask_shows():
 
 
 def test_an_attention_keeps_its_layout():
-    layer = nn.TransformerEncoderLayer(D, H, F, dropout=0.0, batch_first=True)
-    layer.self_attn = nn.MultiheadAttention(D, H)
+    layer = nn.TransformerEncoderLayer(D, H, F, dropout=0.0)
     stack = nn.TransformerEncoder.from_layers([layer]).eval()
-    source, _ = inputs()
+    source = inputs()[0].transpose(0, 1)
     expected, shapes = stack(source, lengths=SOURCE_LENGTHS), []
     layer.self_attn.register_forward_hook(lambda _, args, output: shapes.extend([args[0].shape, output[0].shape]))
     assert torch.equal(stack(source, lengths=SOURCE_LENGTHS), expected)

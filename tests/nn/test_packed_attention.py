@@ -10,7 +10,7 @@ from regard.attention.execution import recorded_calls
 from regard.errors import BackendError
 from regard.kernels import availability
 from regard.kernels.cpu import packed_call
-from regard.nn import packed_attention, transformer_layers
+from regard.nn import packed_attention, row_attention
 
 if availability.why_missing() is not None:
     pytest.skip("kernels are compiled by Numba", allow_module_level=True)
@@ -40,7 +40,7 @@ def taken(monkeypatch):
         calls.append(found is not None)
         return found
 
-    monkeypatch.setattr(transformer_layers, "attend_packed", attend)
+    monkeypatch.setattr(row_attention, "attend_packed", attend)
     return calls
 
 
@@ -58,7 +58,7 @@ def gradients(model, **options):
     """The output and all gradients, by name."""
     source, target = inputs()
     torch.manual_seed(5)
-    output = model(source, target, tgt_mask="causal", src_lengths=SOURCE, tgt_lengths=TARGET, **options)
+    output = model(source, target, **{"tgt_mask": "causal", **options}, src_lengths=SOURCE, tgt_lengths=TARGET)
     leaves = {"source": source, "target": target, **dict(model.named_parameters())}
     found = torch.autograd.grad((output * torch.randn_like(output)).sum(), list(leaves.values()))
     return {"output": output.detach(), **dict(zip(leaves, found, strict=True))}
@@ -66,17 +66,17 @@ def gradients(model, **options):
 
 def on_padded_heads(monkeypatch, run):
     with monkeypatch.context() as context:
-        context.setattr(transformer_layers, "attend_packed", lambda *_: None)
+        context.setattr(row_attention, "attend_packed", lambda *_: None)
         return run()
 
 
 @pytest.mark.parametrize("kind", ["default", "pre-norm", "grouped"])
-@pytest.mark.parametrize("target_mask", [None, masks.window(1, 1), masks.causal() & masks.window(2, 4)], ids=str)
-def test_layers_are_those_on_padded_heads(monkeypatch, taken, kind, target_mask):
+@pytest.mark.parametrize("tgt_mask", ["causal", masks.window(1, 1), masks.causal() & masks.window(2, 4)], ids=str)
+def test_layers_are_those_on_padded_heads(monkeypatch, taken, kind, tgt_mask):
     model = make(**KINDS[kind])
-    found = gradients(model, target_mask=target_mask)
+    found = gradients(model, tgt_mask=tgt_mask)
     assert taken == [True] * 6
-    wanted = on_padded_heads(monkeypatch, lambda: gradients(model, target_mask=target_mask))
+    wanted = on_padded_heads(monkeypatch, lambda: gradients(model, tgt_mask=tgt_mask))
     for name, value in wanted.items():
         torch.testing.assert_close(found[name], value, rtol=1e-4, atol=1e-5)
 

@@ -88,7 +88,10 @@ def test_gradients_of_packed_rows_are_those_of_single_sequences(options):
     factor = torch.randn(B, T, D, dtype=torch.float64)
     names = dict(model.named_parameters())
     found = torch.autograd.grad(
-        (model(source, target, tgt_mask="causal", src_lengths=SOURCE_LENGTHS, tgt_lengths=TARGET_LENGTHS) * factor).sum(), [source, target, *names.values()]
+        (
+            model(source, target, tgt_mask="causal", src_lengths=SOURCE_LENGTHS, tgt_lengths=TARGET_LENGTHS) * factor
+        ).sum(),
+        [source, target, *names.values()],
     )
     total = sum(
         (model(source[row : row + 1, :s], target[row : row + 1, :t], tgt_mask="causal") * factor[row, :t]).sum()

@@ -79,7 +79,7 @@ def test_decoder_layers_with_a_cache():
         ("decoder.layers.1.multihead_attn", 1, "cross"),
     ]
     with torch.no_grad(), regard.watch(model, read=WEIGHTS) as whole:
-        model(source, target)
+        model(source, target, tgt_mask="causal")
     assert [(call.name, call.layer, call.kind) for call in whole.calls] == names
     order = torch.tensor([2, 0, 1])
     with torch.no_grad(), regard.watch(model, read=WEIGHTS) as seen:
