@@ -210,7 +210,7 @@ LAYERS = {
     "AttentionPooling": lambda: pooling(),
     "AttentionPooling, tiled": lambda: pooling(backend="tiled"),
     "NonLocal": lambda: on_maps(nn.NonLocal(4, 2, zero=False, backend="tiled")),
-    "DualAttention": lambda: on_maps(nn.DualAttention(4, 4, reduction=2, backend="tiled")),
+    "DualAttention": lambda: on_maps(nn.DualAttention(4, reduction=2, backend="tiled")),
     "CBAM": lambda: on_maps(nn.CBAM(4, 2)),
     "SqueezeExcitation": lambda: on_maps(nn.SqueezeExcitation(4, 2)),
     "IAFF": lambda: on_maps(nn.IAFF(4, 2, global_norm="layer")),

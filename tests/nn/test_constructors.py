@@ -337,7 +337,7 @@ CASES = {
 LATER = {("masks.lengths", "negative"), ("masks.prefix", "negative")}
 """Limits that depend on the problem are checked with it."""
 
-OF_USER = {"normalizer", "network"}
+OF_USER = {"normalizer", "network", "activation", "norm", "custom_encoder", "custom_decoder"}
 """A module that is given as a function is called as it is."""
 
 
@@ -350,7 +350,8 @@ def test_a_constructor_accepts_nothing_that_it_cannot_use(name):
     use(make(**valid))
     for argument in valid:
         for kind, wrong in WRONG.items():
-            if (argument in OF_USER or name == "normalizers.Custom") and kind == "module":
+            of_user = (argument in OF_USER and name != "nn.LayerConfig") or name == "normalizers.Custom"
+            if of_user and kind == "module":
                 continue
             if argument == "config" and wrong is None:  # the defaults, of another dim
                 continue

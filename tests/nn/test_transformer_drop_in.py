@@ -175,7 +175,7 @@ def test_copies_of_the_layer_are_its_own():
 
 def test_options_of_pytorchs_parameters():
     module = nn.Transformer(
-        D, H, 1, 1, F, bias=False, dtype=torch.bfloat16, device="meta", score="additive", norm="rms"
+        D, H, 1, 1, F, bias=False, dtype=torch.bfloat16, device="meta", score="general", position="t5", norm="rms"
     )
     assert {parameter.dtype for parameter in module.parameters()} == {torch.bfloat16}
     assert {parameter.device.type for parameter in module.parameters()} == {"meta"}
@@ -326,7 +326,7 @@ def test_the_text_of_a_module_shows_its_sizes(name):
 @pytest.mark.parametrize("name", BLOCKS)
 def test_blocks_of_feature_maps_have_one_convention(name):
     kind = getattr(nn, name)
-    first = list(inspect.signature(kind).parameters)[0]
+    first = next(iter(inspect.signature(kind).parameters))
     assert first == ("num_features" if name == "BatchNorm2d" else "channels")  # PyTorch's name of its class
     block = kind(16)
     features = torch.randn(2, 16, 5, 6)

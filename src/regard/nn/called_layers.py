@@ -82,11 +82,9 @@ class SourceArguments:
 
     def options(self) -> dict[str, Any]:
         """The keyword arguments of a layer that is called as a module."""
-        options: dict[str, Any] = {"memory_lengths": self.lengths}
-        for name, value in (("memory_mask", self.pairs.mask), ("memory_bias", self.pairs.bias)):
-            if value is not None:
-                options[name] = value
-        return options
+        mask, bias = self.pairs
+        own = {} if mask is None else {"memory_mask": mask}
+        return {"memory_lengths": self.lengths} | own | ({} if bias is None else {"memory_bias": bias})
 
     @property
     def lengths(self) -> Tensor | None:

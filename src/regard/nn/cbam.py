@@ -55,6 +55,9 @@ class ChannelGate(nn.Module):
         """
         return features * self.gate(features)
 
+    def extra_repr(self) -> str:
+        return f"channels={self.channels}"
+
 
 @fx_leaf
 class SpatialGate(nn.Module):
@@ -100,6 +103,9 @@ class SpatialGate(nn.Module):
         """
         return features * self.gate(features)
 
+    def extra_repr(self) -> str:
+        return f"channels={self.channels}"
+
 
 @fx_leaf
 class CBAM(nn.Module):
@@ -139,3 +145,6 @@ class CBAM(nn.Module):
             ShapeError, KindError: the input has another shape or dtype.
         """
         return self.spatial(self.channel(features))
+
+    def extra_repr(self) -> str:
+        return f"channels={self.channel.channels}"

@@ -108,8 +108,8 @@ class LayerConfig:
     def _create(self, kind: type[LayerT], **options: Any) -> LayerT:
         """Creates a layer whose feedforward network has uniform weights (Glorot and Bengio 2010) and biases of 0."""
         names = (
-            "dropout", "activation", "layer_norm_eps", "batch_first", "norm_first", "bias", "score", "normalizer", "position",
-            "kv_heads", "norm", "backend", "feedforward_chunk", "activation_checkpointing",
+            "dropout", "activation", "layer_norm_eps", "batch_first", "norm_first", "bias", "score", "normalizer",
+            "position", "kv_heads", "norm", "backend", "feedforward_chunk", "activation_checkpointing",
         )  # fmt: skip
         options |= {name: getattr(self, name) for name in names}
         layer = kind(self.dim, self.heads, self.feedforward, **options)

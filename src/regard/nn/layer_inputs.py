@@ -129,8 +129,8 @@ def read_pairs(
         hidden = None
     if isinstance(padding, (Mask, str)):
         raise KindError(
-            f"{torch_mask.padding_name} must be a tensor (True: ignore) or None; it is {kind_of(padding)}. A Mask belongs "
-            "in mask=, and numbers of tokens in lengths="
+            f"{torch_mask.padding_name} must be a tensor (True: ignore) or None; it is {kind_of(padding)}. A Mask "
+            "belongs in mask=, and numbers of tokens in lengths="
         )
     if hidden is not None or padding is not None:
         batch, queries, _ = input.shape
@@ -158,8 +158,8 @@ def stack_mask(src_mask: Masking | None, mask: Masking | None) -> tuple[Masking 
         return src_mask, mask
     if mask.dtype == torch.bool:
         raise KindError(
-            "mask of a TransformerEncoder must not be a bool tensor: True hides a key in PyTorch, and shows it in regard; "
-            "write src_mask=mask if True hides, or mask=masks.keep(mask) if True may attend"
+            "mask of a TransformerEncoder must not be a bool tensor: True hides a key in PyTorch, and shows it in "
+            "regard; write src_mask=mask if True hides, or mask=masks.keep(mask) if True may attend"
         )
     if src_mask is not None:
         raise ArgumentError("mask and src_mask are both tensors of PyTorch's convention; add them, and pass src_mask=")

@@ -81,8 +81,8 @@ class MultiheadAttention(AttentionHeads):
         kv_heads: number of key and value heads, a divisor of ``num_heads``. If it is smaller, the weights are
             ``q_proj_weight [embed_dim, embed_dim]``, ``k_proj_weight [kv_heads * head_dim, kdim]`` and
             ``v_proj_weight [kv_heads * head_dim, vdim]``, which torch's module cannot load.
-        position: ``rotary``, ``alibi``, ``t5``, ``shaw``, a `Rotary`, which rotates the projected queries and keys, or a
-            `Bias` (`RelativeBias`, ``alibi``), which is added to the scores. Appended keys have no position.
+        position: ``rotary``, ``alibi``, ``t5``, ``shaw``, a `Rotary`, which rotates the projected queries and keys, or
+            a `Bias` (`RelativeBias`, ``alibi``), which is added to the scores. Appended keys have no position.
         backend: ``auto``, or the name of a backend, which runs or raises.
     """
 

@@ -45,14 +45,14 @@ class Transformer(nn.Module):
     `create` makes the stacks from a `LayerConfig`.
 
     Args:
-        d_model, nhead, dim_feedforward, dropout, activation, layer_norm_eps, batch_first, norm_first, bias, device, dtype:
-            as in `TransformerEncoderLayer`, for all layers.
+        d_model, nhead, dim_feedforward, dropout, activation, layer_norm_eps, batch_first, norm_first, bias, device,
+            dtype: as in `TransformerEncoderLayer`, for all layers.
         num_encoder_layers: number of layers of the encoder.
         num_decoder_layers: number of layers of the decoder.
         custom_encoder: a module instead of the encoder, with the arguments of PyTorch's. Its weights stay as they are.
         custom_decoder: a module instead of the decoder.
-        options: the other options of `TransformerEncoderLayer`, for all layers: ``score``, ``normalizer``, ``position``,
-            ``kv_heads``, ``norm``, ``backend``, ``feedforward_chunk``, ``activation_checkpointing``.
+        options: the other options of `TransformerEncoderLayer`, for all layers: ``score``, ``normalizer``,
+            ``position``, ``kv_heads``, ``norm``, ``backend``, ``feedforward_chunk``, ``activation_checkpointing``.
     """
 
     def __init__(
@@ -214,7 +214,7 @@ def _check_custom(name: str, stack: object, d_model: int, batch_first: bool) -> 
 
 
 def _initialize(stack: nn.Module) -> None:
-    """Gives matrices the uniform weights of Glorot and Bengio 2010, as PyTorch does, but those of scores and positions."""
+    """Gives matrices the uniform weights of Glorot and Bengio 2010, as PyTorch does, but for scores and positions."""
     parts = [part for part in stack.modules() if isinstance(part, (Score, Bias, Normalizer))]
     own = {id(parameter) for part in parts for parameter in part.parameters()}
     for parameter in stack.parameters():

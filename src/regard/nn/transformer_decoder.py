@@ -62,8 +62,8 @@ class TransformerDecoder(nn.Module):
     """A stack of decoder layers: `torch.nn.TransformerDecoder` with any score and position (Vaswani et al. 2017,
     section 3.1).
 
-    Constructor, arguments of the call and ``state_dict`` are PyTorch's; as there, later tokens are visible unless a mask
-    hides them: ``mask="causal"``. Layers and attentions are called as modules wherever that can be observed, as in
+    Constructor, arguments of the call and ``state_dict`` are PyTorch's; as there, later tokens are visible unless a
+    mask hides them: ``mask="causal"``. Layers and attentions are called as modules wherever that can be observed, as in
     `TransformerEncoder`.
 
     Args:

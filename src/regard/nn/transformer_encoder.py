@@ -67,7 +67,7 @@ class TransformerEncoder(nn.Module):
         encoder_layer: the layer, of which each layer of the stack is a copy.
         num_layers: number of layers.
         norm: the normalization of the output, which pre-norm layers need; None: no normalization.
-        enable_nested_tensor: accepted for PyTorch's sake, without effect: with ``lengths`` padding is skipped in any case.
+        enable_nested_tensor: accepted for PyTorch's sake, without effect: ``lengths`` always skip padding.
         mask_check: accepted for PyTorch's sake, without effect.
     """
 

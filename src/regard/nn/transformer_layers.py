@@ -254,8 +254,8 @@ class TransformerEncoderLayer(TransformerLayer):
 
     - A query that may see no key gets no values instead of NaN.
     - ``is_causal=True`` needs no mask. With a mask it is only a hint, as in PyTorch.
-    - ``lengths`` are the faster form of padding: projections and the feedforward network skip it, and its outputs are 0.
-      With ``src_key_padding_mask`` its outputs are computed, as PyTorch does in training.
+    - ``lengths`` are the faster form of padding: projections and the feedforward network skip it, and its outputs are
+      0. With ``src_key_padding_mask`` its outputs are computed, as PyTorch does in training.
 
     Two conventions of masks, which `regard.nn.layer_inputs` lists::
 
@@ -395,13 +395,14 @@ class TransformerDecoderLayer(TransformerLayer):
             tgt: ``[target, batch, d_model]``; ``[batch, target, d_model]`` with ``batch_first``; unbatched
                 ``[target, d_model]``.
             memory: the encoder's output, in the layout of ``tgt``.
-            tgt_mask: PyTorch's mask of self-attention, ``[target, target]`` or ``[batch * nhead, target, target]``: bool
-                (**True hides**) or float (added to the scores); or a `Mask`.
+            tgt_mask: PyTorch's mask of self-attention, ``[target, target]`` or ``[batch * nhead, target, target]``:
+                bool (**True hides**) or float (added to the scores); or a `Mask`.
             memory_mask: the same for the attention to the memory, over ``[target, source]``.
             tgt_key_padding_mask: ``[batch, target]``, or ``[target]`` if unbatched: bool (**True hides**) or float.
             memory_key_padding_mask: ``[batch, source]``, or ``[source]`` if unbatched.
             tgt_is_causal: without ``tgt_mask``: later tokens are hidden.
-            memory_is_causal: without ``memory_mask``: the last token sees the whole memory, each earlier one a key less.
+            memory_is_causal: without ``memory_mask``: the last token sees the whole memory, each earlier one a key
+                less.
             mask: regard's mask of self-attention: a `Mask`, ``"causal"``, or a bool tensor (**True: may attend**) that
                 broadcasts to ``[batch, nhead, target, target]``. All masks apply together.
             bias: added to the scores of self-attention: a tensor, a `Bias`, or ``"alibi"``.
