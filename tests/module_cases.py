@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch import nn as torch_nn
 
-from regard import masks, models, nn, normalizers, positions, scores
+from regard import models, nn, normalizers, positions, scores
 from regard.models.speech.sound_classifier import SoundClassifier, SoundClassifierConfig
 from regard.models.speech.transcriber import (
     RecurrentTranscriber,
@@ -58,16 +58,14 @@ class OfTwo(OfTokens):
     """The same for a decoder, which is causal."""
 
     def forward(self, input: Tensor, memory: Tensor, lengths: Tensor, memory_lengths: Tensor) -> Tensor:
-        return self.layer(input, memory, mask=masks.causal(), lengths=lengths, memory_lengths=memory_lengths)
+        return self.layer(input, memory, mask="causal", lengths=lengths, memory_lengths=memory_lengths)
 
 
 class OfSource(OfTokens):
     """The same for an encoder and a decoder."""
 
     def forward(self, source: Tensor, target: Tensor, source_lengths: Tensor, target_lengths: Tensor) -> Tensor:
-        return self.layer(
-            source, target, tgt_mask=masks.causal(), src_lengths=source_lengths, tgt_lengths=target_lengths
-        )
+        return self.layer(source, target, tgt_mask="causal", src_lengths=source_lengths, tgt_lengths=target_lengths)
 
 
 LAYERS: dict[str, Callable[[], torch_nn.Module]] = {
