@@ -43,6 +43,31 @@ def _classifier(**options: object) -> torch_nn.Module:
     return models.TextClassifier(models.TextClassifierConfig(WORDS, 3, **sizes))  # type: ignore[arg-type]
 
 
+class OfTokens(torch_nn.Module):
+    """Calls a layer with the lengths of padded sequences by their name."""
+
+    def __init__(self, layer: torch_nn.Module):
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, input: Tensor, lengths: Tensor) -> Tensor:
+        return self.layer(input, lengths=lengths)
+
+
+class OfTwo(OfTokens):
+    """The same for a decoder, which is causal."""
+
+    def forward(self, input: Tensor, memory: Tensor, lengths: Tensor, memory_lengths: Tensor) -> Tensor:
+        return self.layer(input, memory, mask="causal", lengths=lengths, memory_lengths=memory_lengths)
+
+
+class OfSource(OfTokens):
+    """The same for an encoder and a decoder."""
+
+    def forward(self, source: Tensor, target: Tensor, source_lengths: Tensor, target_lengths: Tensor) -> Tensor:
+        return self.layer(source, target, tgt_mask="causal", src_lengths=source_lengths, tgt_lengths=target_lengths)
+
+
 LAYERS: dict[str, Callable[[], torch_nn.Module]] = {
     "MultiheadAttention": lambda: nn.MultiheadAttention(DIM, HEADS, batch_first=True),
     "MultiheadAttention grouped": lambda: nn.MultiheadAttention(
@@ -51,11 +76,11 @@ LAYERS: dict[str, Callable[[], torch_nn.Module]] = {
     "Attention": lambda: nn.Attention.create("additive", DIM, DIM, 5),
     "AttentionPooling": lambda: nn.AttentionPooling(DIM, 2),
     "AttentionPooling concat": lambda: nn.AttentionPooling(DIM, 2, score="concat", normalizer="entmax15"),
-    "TransformerEncoderLayer": lambda: LAYER.encoder_layer(),
-    "TransformerDecoderLayer": lambda: LAYER.decoder_layer(),
-    "TransformerEncoder": lambda: nn.TransformerEncoder.create(2, LAYER),
-    "TransformerDecoder": lambda: nn.TransformerDecoder.create(2, LAYER),
-    "Transformer": lambda: nn.Transformer.create(1, 1, LAYER),
+    "TransformerEncoderLayer": lambda: OfTokens(LAYER.encoder_layer()),
+    "TransformerDecoderLayer": lambda: OfTwo(LAYER.decoder_layer()),
+    "TransformerEncoder": lambda: OfTokens(nn.TransformerEncoder.create(2, LAYER)),
+    "TransformerDecoder": lambda: OfTwo(nn.TransformerDecoder.create(2, LAYER)),
+    "Transformer": lambda: OfSource(nn.Transformer.create(1, 1, LAYER)),
 }
 """Called with sequences."""
 

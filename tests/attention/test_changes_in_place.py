@@ -162,12 +162,12 @@ def self_attending(layer):
 
 def encoder(**options):
     stack, lengths = nn.TransformerEncoder.create(2, layer_config(**options)), torch.tensor([5, 3])
-    return stack, [number(2, 5, 8), lengths], lambda x, lengths: stack(x, lengths)
+    return stack, [number(2, 5, 8), lengths], lambda x, lengths: stack(x, lengths=lengths)
 
 
 def transformer(**options):
     stack = nn.Transformer.create(1, 1, layer_config(**options))
-    return stack, [number(2, 5, 8), number(2, 3, 8)], lambda source, target: stack(source, target)
+    return stack, [number(2, 5, 8), number(2, 3, 8)], lambda source, target: stack(source, target, tgt_mask="causal")
 
 
 def decoding(score, backend="auto"):
@@ -210,7 +210,7 @@ LAYERS = {
     "AttentionPooling": lambda: pooling(),
     "AttentionPooling, tiled": lambda: pooling(backend="tiled"),
     "NonLocal": lambda: on_maps(nn.NonLocal(4, 2, zero=False, backend="tiled")),
-    "DualAttention": lambda: on_maps(nn.DualAttention(4, 4, reduction=2, backend="tiled")),
+    "DualAttention": lambda: on_maps(nn.DualAttention(4, reduction=2, backend="tiled")),
     "CBAM": lambda: on_maps(nn.CBAM(4, 2)),
     "SqueezeExcitation": lambda: on_maps(nn.SqueezeExcitation(4, 2)),
     "IAFF": lambda: on_maps(nn.IAFF(4, 2, global_norm="layer")),

@@ -61,7 +61,7 @@ def test_layers_count_as_those_of_torch():
     assert counted(lambda: theirs.train()(x)) in (linear, linear + pairs)
     # Of packed rows, products see tokens alone.
     lengths = torch.tensor([5, 1, 2])
-    assert counted(lambda: ours(x, lengths)) == linear * 8 // 15 + pairs
+    assert counted(lambda: ours(x, lengths=lengths)) == linear * 8 // 15 + pairs
     module = nn.MultiheadAttention(12, 2, batch_first=True)
     assert counted(lambda: module(x, x, x)) == 2 * 15 * 12 * 4 * 12 + pairs
 

@@ -89,7 +89,7 @@ def test_a_window_is_a_mask(global_tokens):
     place = torch.arange(7)
     near = (place[:, None] - place).abs() <= 1
     dense = near | (place < global_tokens)
-    expected = model.encoder(model.input(text), lengths, masks.keep(dense))
+    expected = model.encoder(model.input(text), lengths=lengths, mask=masks.keep(dense))
     torch.testing.assert_close(model.annotations(text, lengths), expected)
 
 

@@ -50,7 +50,7 @@ def valid(lengths, length):
 def output_of(model):
     source, target = (tensor.requires_grad_() for tensor in inputs(next(model.parameters()).dtype))
     torch.manual_seed(7)
-    return model(source, target, SOURCE_LENGTHS, TARGET_LENGTHS)
+    return model(source, target, tgt_mask="causal", src_lengths=SOURCE_LENGTHS, tgt_lengths=TARGET_LENGTHS)
 
 
 def observe(model, kind):
@@ -134,8 +134,11 @@ def test_hooks_get_what_they_get_in_pytorchs_stacks(norm_first):
     )  # fmt: skip
     found = look(
         ours,
-        lambda: ours(source.clone().requires_grad_(), target.clone().requires_grad_(), SOURCE_LENGTHS, TARGET_LENGTHS),
-    )
+        lambda: ours(
+            source.clone().requires_grad_(), target.clone().requires_grad_(), tgt_mask="causal",
+            src_lengths=SOURCE_LENGTHS, tgt_lengths=TARGET_LENGTHS,
+        ),
+    )  # fmt: skip
     for name in names:
         assert len(found[name]) == len(expected[name]), name
         for came, wanted in zip(found[name], expected[name], strict=True):
@@ -147,12 +150,16 @@ def test_hooks_get_what_they_get_in_pytorchs_stacks(norm_first):
 def test_threads_may_call_a_stack_with_a_hook():
     encoder = make().encoder.eval()
     source, _ = inputs()
-    given = [(source[:, :length], SOURCE_LENGTHS.clamp(max=length)) for length in (7, 3, 2, 5)]
-    expected = [encoder(*one) for one in given]
+    sizes = (7, 3, 2, 5)
+
+    def output(size):
+        return encoder(source[:, :size], lengths=SOURCE_LENGTHS.clamp(max=size))
+
+    expected = [output(size) for size in sizes]
     encoder.norm.register_forward_hook(lambda *_: None)
 
     def differing(number):
-        return sum(not torch.equal(encoder(*given[number]), expected[number]) for _ in range(50))
+        return sum(not torch.equal(output(sizes[number]), expected[number]) for _ in range(50))
 
     with ThreadPoolExecutor(4) as threads:
         assert sum(threads.map(differing, range(4))) == 0
@@ -163,7 +170,7 @@ def test_threads_may_call_a_stack_with_a_hook():
 def test_a_hook_may_call_and_copy_its_module(kind):
     encoder = make().encoder.eval()
     source, _ = inputs()
-    expected, other, calls, copies = encoder(source, SOURCE_LENGTHS), torch.randn(2, D), [], []
+    expected, other, calls, copies = encoder(source, lengths=SOURCE_LENGTHS), torch.randn(2, D), [], []
     of_other = encoder.norm(other)
 
     def hook(module, *_):
@@ -173,20 +180,20 @@ def test_a_hook_may_call_and_copy_its_module(kind):
             copies.append(copy.deepcopy(module))
 
     getattr(encoder.norm, f"register_{kind}")(hook)
-    assert torch.equal(encoder(source, SOURCE_LENGTHS), expected)
+    assert torch.equal(encoder(source, lengths=SOURCE_LENGTHS), expected)
     assert torch.equal(calls[1], of_other)
     assert torch.equal(copies[0](other), of_other)
     encoder.norm = copies[0]
-    assert torch.equal(encoder(source, SOURCE_LENGTHS), expected)
+    assert torch.equal(encoder(source, lengths=SOURCE_LENGTHS), expected)
 
 
 def test_a_stack_with_a_hook_compiles_whole():
     encoder = make().encoder.eval()
     source, _ = inputs()
-    expected, seen = encoder(source, SOURCE_LENGTHS), []
+    expected, seen = encoder(source, lengths=SOURCE_LENGTHS), []
     encoder.norm.register_forward_hook(lambda *_: seen.append(0))
     compiled = torch.compile(encoder, fullgraph=True, backend="eager")
-    torch.testing.assert_close(compiled(source, SOURCE_LENGTHS), expected)
+    torch.testing.assert_close(compiled(source, lengths=SOURCE_LENGTHS), expected)
     assert seen
 
 
@@ -283,7 +290,7 @@ REPLACEMENTS = {
 def decoded(model):
     """Decoding with caches, and the weights of the last layer."""
     _, target = inputs(next(model.parameters()).dtype)
-    memory = model.decoder.remember(model.encoder(inputs()[0].to(target), SOURCE_LENGTHS), SOURCE_LENGTHS)
+    memory = model.decoder.remember(model.encoder(inputs()[0].to(target), lengths=SOURCE_LENGTHS), SOURCE_LENGTHS)
     caches, parts = [nn.KeyValueCache()] * 2, []
     chosen = torch.tensor([0, 0, 2])
     target = target[chosen]
@@ -336,26 +343,26 @@ def test_pytorchs_attention_may_stand_in_a_layer(name, batch_first):
 
 def test_a_replaced_attention_sees_what_the_users_mask_shows():
     """Lengths are a mask of the user's as any other: only those of the padding are PyTorch's ``key_padding_mask``."""
-    stack = nn.TransformerEncoder([nn.TransformerEncoderLayer(nn.MultiheadAttention(D, H), F, dropout=0.0)]).eval()
+    stack = nn.TransformerEncoder(nn.TransformerEncoderLayer(D, H, F, dropout=0.0, batch_first=True), 1).eval()
     source, _ = inputs()
     shorter = masks.lengths((SOURCE_LENGTHS - 1).clamp_min(1))
-    expected = stack(source, SOURCE_LENGTHS, shorter)
-    other = torch_nn.MultiheadAttention(D, H).eval()
+    expected = stack(source, lengths=SOURCE_LENGTHS, mask=shorter)
+    other = torch_nn.MultiheadAttention(D, H, batch_first=True).eval()
     other.load_state_dict(stack.layers[0].self_attn.state_dict())
     stack.layers[0].self_attn = other
-    torch.testing.assert_close(stack(source, SOURCE_LENGTHS, shorter), expected)
+    torch.testing.assert_close(stack(source, lengths=SOURCE_LENGTHS, mask=shorter), expected)
 
 
 def test_an_attention_keeps_its_layout():
-    layer = nn.TransformerEncoderLayer(nn.MultiheadAttention(D, H), F, dropout=0.0)
-    stack = nn.TransformerEncoder([layer]).eval()
-    source, _ = inputs()
-    expected, shapes = stack(source, SOURCE_LENGTHS), []
+    layer = nn.TransformerEncoderLayer(D, H, F, dropout=0.0)
+    stack = nn.TransformerEncoder.from_layers([layer]).eval()
+    source = inputs()[0].transpose(0, 1)
+    expected, shapes = stack(source, lengths=SOURCE_LENGTHS), []
     layer.self_attn.register_forward_hook(lambda _, args, output: shapes.extend([args[0].shape, output[0].shape]))
-    assert torch.equal(stack(source, SOURCE_LENGTHS), expected)
+    assert torch.equal(stack(source, lengths=SOURCE_LENGTHS), expected)
     assert shapes == [(S, B, D)] * 2
     layer.self_attn = Wrapper(layer.self_attn)
-    torch.testing.assert_close(stack(source, SOURCE_LENGTHS), expected)
+    torch.testing.assert_close(stack(source, lengths=SOURCE_LENGTHS), expected)
 
 
 def test_decoding_with_hooks_changes_no_bit():

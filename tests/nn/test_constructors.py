@@ -78,6 +78,35 @@ def dec(m):
     return m(x, x)
 
 
+def of_model(m):
+    input = torch.randn(2, 5, m.d_model)
+    return m(input) if isinstance(m, nn.TransformerEncoderLayer) else m(input, input)
+
+
+LAYER = {
+    "d_model": 6,
+    "nhead": 2,
+    "dim_feedforward": 5,
+    "dropout": 0.1,
+    "activation": "relu",
+    "layer_norm_eps": 1e-5,
+    "batch_first": True,
+    "norm_first": False,
+    "bias": True,
+    "device": None,
+    "dtype": None,
+    "score": "scaled_dot",
+    "normalizer": "softmax",
+    "position": None,
+    "bidirectional": None,
+    "kv_heads": None,
+    "norm": "layer",
+    "backend": "auto",
+    "feedforward_chunk": 0,
+    "activation_checkpointing": False,
+}
+"""The arguments of a layer."""
+
 CASES = {
     "nn.MultiheadAttention": (
         nn.MultiheadAttention,
@@ -119,54 +148,64 @@ CASES = {
         },
         call_layer,
     ),
-    "nn.TransformerEncoderLayer": (
-        nn.TransformerEncoderLayer,
+    "nn.TransformerEncoderLayer": (nn.TransformerEncoderLayer, LAYER, of_model),
+    "nn.TransformerDecoderLayer": (nn.TransformerDecoderLayer, LAYER, of_model),
+    "nn.TransformerEncoder": (
+        nn.TransformerEncoder,
         {
-            "attention": att(),
-            "feedforward": 5,
-            "dropout": 0.1,
-            "activation": "relu",
-            "norm_first": False,
-            "feedforward_chunk": 0,
-            "activation_checkpointing": False,
+            "encoder_layer": encoder_layer(),
+            "num_layers": 1,
+            "norm": None,
+            "enable_nested_tensor": True,
+            "mask_check": True,
         },
         call_layer,
     ),
-    "nn.TransformerDecoderLayer": (
-        nn.TransformerDecoderLayer,
-        {
-            "attention": att(),
-            "cross_attention": att(),
-            "feedforward": 5,
-            "dropout": 0.1,
-            "activation": "relu",
-            "norm_first": False,
-            "feedforward_chunk": 0,
-            "activation_checkpointing": False,
-        },
+    "nn.TransformerDecoder": (
+        nn.TransformerDecoder,
+        {"decoder_layer": decoder_layer(), "num_layers": 1, "norm": None},
         dec,
     ),
-    "nn.TransformerEncoder": (nn.TransformerEncoder, {"layers": [encoder_layer()], "norm": True}, call_layer),
-    "nn.TransformerDecoder": (nn.TransformerDecoder, {"layers": [decoder_layer()], "norm": True}, dec),
+    "nn.TransformerEncoder.from_layers": (
+        nn.TransformerEncoder.from_layers,
+        {"layers": [encoder_layer()], "norm": None},
+        call_layer,
+    ),
+    "nn.TransformerDecoder.from_layers": (
+        nn.TransformerDecoder.from_layers,
+        {"layers": [decoder_layer()], "norm": None},
+        dec,
+    ),
     "nn.TransformerEncoder.create": (
         nn.TransformerEncoder.create,
-        {"layers": 1, "config": nn.LayerConfig(dim=6, heads=2, feedforward=5), "bidirectional": True},
+        {
+            "num_layers": 1,
+            "config": nn.LayerConfig(dim=6, heads=2, feedforward=5),
+            "bidirectional": True,
+            "norm": True,
+        },
         call_layer,
     ),
     "nn.TransformerDecoder.create": (
         nn.TransformerDecoder.create,
-        {"layers": 1, "config": nn.LayerConfig(dim=6, heads=2, feedforward=5)},
+        {"num_layers": 1, "config": nn.LayerConfig(dim=6, heads=2, feedforward=5), "norm": True},
         dec,
     ),
     "nn.Transformer.create": (
         nn.Transformer.create,
-        {"encoder_layers": 1, "decoder_layers": 1, "config": nn.LayerConfig(dim=6, heads=2, feedforward=5)},
+        {"num_encoder_layers": 1, "num_decoder_layers": 1, "config": nn.LayerConfig(dim=6, heads=2, feedforward=5)},
         dec,
     ),
     "nn.Transformer": (
         nn.Transformer,
-        {"encoder": nn.TransformerEncoder([encoder_layer()]), "decoder": nn.TransformerDecoder([decoder_layer()])},
-        dec,
+        {
+            "num_encoder_layers": 1,
+            "num_decoder_layers": 1,
+            "custom_encoder": None,
+            "custom_decoder": None,
+            **LAYER,
+        },
+        of_model,
     ),
     "nn.LayerConfig": (
         nn.LayerConfig,
@@ -184,6 +223,10 @@ CASES = {
             "backend": "auto",
             "feedforward_chunk": 0,
             "activation_checkpointing": False,
+            "norm": "layer",
+            "layer_norm_eps": 1e-5,
+            "bias": True,
+            "batch_first": True,
         },
         lambda c: (c.encoder_layer()(torch.randn(2, 5, c.dim)), c.decoder_layer()),
     ),
@@ -294,7 +337,7 @@ CASES = {
 LATER = {("masks.lengths", "negative"), ("masks.prefix", "negative")}
 """Limits that depend on the problem are checked with it."""
 
-OF_USER = {"normalizer", "network"}
+OF_USER = {"normalizer", "network", "activation", "norm", "custom_encoder", "custom_decoder"}
 """A module that is given as a function is called as it is."""
 
 
@@ -307,7 +350,9 @@ def test_a_constructor_accepts_nothing_that_it_cannot_use(name):
     use(make(**valid))
     for argument in valid:
         for kind, wrong in WRONG.items():
-            if (argument in OF_USER or name == "normalizers.Custom") and kind == "module":
+            is_name = name == "nn.LayerConfig" and argument != "normalizer"
+            of_user = (argument in OF_USER and not is_name) or name == "normalizers.Custom"
+            if of_user and kind == "module":
                 continue
             if argument == "config" and wrong is None:  # the defaults, of another dim
                 continue
@@ -330,20 +375,25 @@ def test_a_constructor_accepts_nothing_that_it_cannot_use(name):
 @pytest.mark.parametrize(
     ("make", "line"),
     [
-        (lambda: nn.Transformer(512, 8), "encoder must be a regard.nn.TransformerEncoder.*Transformer.create"),
-        (lambda: nn.TransformerEncoderLayer(512, 8), "attention must be .*encoder_layer"),
-        (lambda: nn.TransformerDecoderLayer(512, 8), "attention must be .*decoder_layer"),
-        (lambda: nn.TransformerEncoder(encoder_layer(), 6), "layers must be a sequence.*TransformerEncoder.create"),
-        (lambda: nn.TransformerDecoder(decoder_layer(), 6), "layers must be a sequence.*TransformerDecoder.create"),
+        (lambda: nn.TransformerEncoder(att(), 6), "encoder_layer must be a .*MultiheadAttention.*EncoderLayer.d_model"),
         (
-            lambda: nn.TransformerEncoder([encoder_layer(), decoder_layer()]),
+            lambda: nn.TransformerDecoder(encoder_layer(), 6),
+            "decoder_layer must be a regard.nn.TransformerDecoderLayer",
+        ),
+        (
+            lambda: nn.TransformerEncoder(torch.nn.TransformerEncoderLayer(6, 2), 1),
+            "encoder_layer must be a regard.*torch",
+        ),
+        (
+            lambda: nn.TransformerEncoder.from_layers([encoder_layer(), decoder_layer()]),
             r"layers\[1\] must be a regard.nn.TransformerEncoderLayer",
         ),
-        (lambda: nn.TransformerEncoder([torch.nn.TransformerEncoderLayer(6, 2)]), r"layers\[0\] must be a regard"),
         (lambda: nn.TransformerEncoder.create(6, 512), "config must be a LayerConfig"),
+        (lambda: nn.TransformerEncoderLayer(6, 2, activation=torch.nn.ReLU), "activation must be a function .* class"),
+        (lambda: nn.Transformer(custom_encoder="bert"), "custom_encoder must be a module"),
     ],
 )
-def test_the_constructors_of_torch_get_the_right_line(make, line):
+def test_a_part_of_another_kind_is_named(make, line):
     with pytest.raises(KindError, match=line):
         make()
 
@@ -351,12 +401,14 @@ def test_the_constructors_of_torch_get_the_right_line(make, line):
 def test_parts_that_do_not_fit_each_other_are_refused():
     wide = nn.LayerConfig(dim=8, heads=2, feedforward=5)
     for make in (
-        lambda: nn.TransformerEncoder([encoder_layer(), wide.encoder_layer()]),
-        lambda: nn.TransformerDecoderLayer(att(), nn.MultiheadAttention(8, 2)),
-        lambda: nn.TransformerEncoderLayer(nn.MultiheadAttention(6, 2, kdim=5)),
+        lambda: nn.TransformerEncoder.from_layers([encoder_layer(), wide.encoder_layer()]),
+        lambda: nn.TransformerDecoderLayer(8, 3),
+        lambda: nn.TransformerEncoderLayer(6, 2, position="rotary"),
+        lambda: nn.Transformer(custom_encoder=nn.TransformerEncoder(encoder_layer(), 1)),
+        lambda: nn.Transformer(6, 2, custom_encoder=nn.TransformerEncoder(encoder_layer(), 1)),
         lambda: nn.LayerConfig(dim=8, heads=4, kv_heads=3),
         lambda: nn.LayerConfig(score="location"),
-        lambda: nn.TransformerEncoder([]),
+        lambda: nn.TransformerEncoder.from_layers([]),
         lambda: nn.MultiheadAttention(6, 2, device="nowhere"),
         lambda: nn.Attention(backend="nobody"),
     ):
@@ -365,4 +417,4 @@ def test_parts_that_do_not_fit_each_other_are_refused():
 
 
 def test_a_layer_list_may_be_a_module_list():
-    assert nn.TransformerEncoder(torch.nn.ModuleList([encoder_layer()]))(x).shape == x.shape
+    assert nn.TransformerEncoder.from_layers(torch.nn.ModuleList([encoder_layer()]))(x).shape == x.shape

@@ -60,7 +60,7 @@ def test_a_new_block_changes_nothing(kind):
 
 
 def test_dual_attention_is_the_sum_of_both():
-    block = DualAttention(C, 4, reduction=2).double().eval()
+    block = DualAttention(C, reduction=2, hidden=4).double().eval()
     for parameter in block.parameters():
         torch.nn.init.normal_(parameter, std=0.3)
     a = torch.randn(B, C, H, W, dtype=torch.float64)
@@ -74,7 +74,8 @@ def test_dual_attention_is_the_sum_of_both():
     channel = convolved(block.after_channel, block.channel(convolved(block.before_channel, a)))
     torch.testing.assert_close(block(a), position + channel)
     assert block(a).shape == (B, 4, H, W)
-    assert DualAttention(C)(a.float()).shape == (B, 1, H, W)
+    assert DualAttention(C)(a.float()).shape == a.shape
+    assert DualAttention(C, hidden=1)(a.float()).shape == (B, 1, H, W)
 
 
 def test_the_weights_of_one_position():
@@ -139,7 +140,7 @@ def test_half_precision_is_computed_in_float32():
 
 
 def test_the_blocks_are_traced_and_compiled_as_one_graph():
-    block = DualAttention(C, 4).eval()
+    block = DualAttention(C, hidden=4).eval()
     torch.nn.init.ones_(block.position.scale)
     a = torch.randn(B, C, H, W)
     exported = torch.export.export(block, (a,)).module()

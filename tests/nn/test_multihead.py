@@ -261,7 +261,8 @@ def test_nested_input_is_padded_input():
         ({"num_heads": 0}, ArgumentError, "num_heads"),
         ({"kv_heads": 4}, ArgumentError, "kv_heads must divide num_heads, 2; it is 4"),
         ({"dropout": 1.0}, ArgumentError, "dropout"),
-        ({"position": "rotary"}, KindError, "position .* str"),
+        ({"position": 3}, KindError, "position must be a name"),
+        ({"position": "rotatory"}, ArgumentError, "did you mean 'rotary'"),
         ({"score": "scaled-dot"}, ArgumentError, "scaled_dot"),
     ],
 )

@@ -10,7 +10,7 @@ from regard.attention.execution import recorded_calls
 from regard.errors import BackendError
 from regard.kernels import availability
 from regard.kernels.cpu import packed_call
-from regard.nn import packed_attention, transformer_layers
+from regard.nn import packed_attention, row_attention
 
 if availability.why_missing() is not None:
     pytest.skip("kernels are compiled by Numba", allow_module_level=True)
@@ -40,7 +40,7 @@ def taken(monkeypatch):
         calls.append(found is not None)
         return found
 
-    monkeypatch.setattr(transformer_layers, "attend_packed", attend)
+    monkeypatch.setattr(row_attention, "attend_packed", attend)
     return calls
 
 
@@ -58,7 +58,7 @@ def gradients(model, **options):
     """The output and all gradients, by name."""
     source, target = inputs()
     torch.manual_seed(5)
-    output = model(source, target, SOURCE, TARGET, **options)
+    output = model(source, target, **{"tgt_mask": "causal", **options}, src_lengths=SOURCE, tgt_lengths=TARGET)
     leaves = {"source": source, "target": target, **dict(model.named_parameters())}
     found = torch.autograd.grad((output * torch.randn_like(output)).sum(), list(leaves.values()))
     return {"output": output.detach(), **dict(zip(leaves, found, strict=True))}
@@ -66,17 +66,17 @@ def gradients(model, **options):
 
 def on_padded_heads(monkeypatch, run):
     with monkeypatch.context() as context:
-        context.setattr(transformer_layers, "attend_packed", lambda *_: None)
+        context.setattr(row_attention, "attend_packed", lambda *_: None)
         return run()
 
 
 @pytest.mark.parametrize("kind", ["default", "pre-norm", "grouped"])
-@pytest.mark.parametrize("target_mask", [None, masks.window(1, 1), masks.causal() & masks.window(2, 4)], ids=str)
-def test_layers_are_those_on_padded_heads(monkeypatch, taken, kind, target_mask):
+@pytest.mark.parametrize("tgt_mask", ["causal", masks.window(1, 1), masks.causal() & masks.window(2, 4)], ids=str)
+def test_layers_are_those_on_padded_heads(monkeypatch, taken, kind, tgt_mask):
     model = make(**KINDS[kind])
-    found = gradients(model, target_mask=target_mask)
+    found = gradients(model, tgt_mask=tgt_mask)
     assert taken == [True] * 6
-    wanted = on_padded_heads(monkeypatch, lambda: gradients(model, target_mask=target_mask))
+    wanted = on_padded_heads(monkeypatch, lambda: gradients(model, tgt_mask=tgt_mask))
     for name, value in wanted.items():
         torch.testing.assert_close(found[name], value, rtol=1e-4, atol=1e-5)
 
@@ -125,7 +125,7 @@ def test_autocast_runs_on_it_too(monkeypatch, taken):
 
 def second_derivative(model):
     source, target = inputs()
-    output = model(source, target, SOURCE, TARGET)
+    output = model(source, target, tgt_mask="causal", src_lengths=SOURCE, tgt_lengths=TARGET)
     (grad,) = torch.autograd.grad(output.square().sum(), source, create_graph=True)
     return torch.autograd.grad(grad.square().sum(), [source, target, *model.parameters()], allow_unused=True)
 
@@ -146,7 +146,7 @@ def test_dropout_has_no_second_derivative():
 
 def test_batches_of_gradients(taken):
     model, (source, target) = make(), inputs()
-    output = model(source, target, SOURCE, TARGET)
+    output = model(source, target, tgt_mask="causal", src_lengths=SOURCE, tgt_lengths=TARGET)
     several = torch.randn(3, *output.shape)
     (found,) = torch.autograd.grad(output, source, several, retain_graph=True, is_grads_batched=True)
     wanted = torch.stack([torch.autograd.grad(output, source, one, retain_graph=True)[0] for one in several])
@@ -160,10 +160,10 @@ def test_a_later_token_reaches_no_earlier_one(bad):
     source, _ = inputs()
     with torch.no_grad():
         source[0, 4] = bad
-    output = encoder(source, SOURCE, masks.causal())
+    output = encoder(source, lengths=SOURCE, mask=masks.causal())
     clean = source.detach().clone()
     clean[0, 4] = 1.0
-    wanted = encoder(clean, SOURCE, masks.causal())
+    wanted = encoder(clean, lengths=SOURCE, mask=masks.causal())
     torch.testing.assert_close(output[0, :4], wanted[0, :4], rtol=1e-4, atol=1e-5)
 
 
@@ -199,7 +199,7 @@ def test_what_is_bad_in_a_sequence_reaches_no_other_one():
     source, _ = inputs()
     with torch.no_grad():
         source[0, 2] = torch.nan
-    output = encoder(source, SOURCE)
+    output = encoder(source, lengths=SOURCE)
     assert output[0].isnan().any()
     assert output[1:].isfinite().all()
 
@@ -244,14 +244,14 @@ def test_other_attention_is_left_to_the_backends(taken, options):
 @pytest.mark.parametrize("mask", [masks.prefix(2), ~masks.causal(), masks.lengths(torch.tensor([1, 1, 1, 1]))], ids=str)
 def test_other_masks_are_left_to_the_backends(taken, mask):
     source, _ = inputs()
-    make().encoder(source, SOURCE, mask)
+    make().encoder(source, lengths=SOURCE, mask=mask)
     assert taken == [False] * 2
 
 
 def test_long_sequences_and_double_precision_are_left_to_the_backends(taken):
     encoder = make().encoder
-    encoder(torch.randn(1, 65, D), torch.tensor([65]))
-    encoder.double()(torch.randn(1, 5, D, dtype=torch.float64), torch.tensor([4]))
+    encoder(torch.randn(1, 65, D), lengths=torch.tensor([65]))
+    encoder.double()(torch.randn(1, 5, D, dtype=torch.float64), lengths=torch.tensor([4]))
     assert taken == [False] * 4
 
 
@@ -262,7 +262,8 @@ def test_a_subclass_is_left_to_itself(taken):
             return attended._replace(output=2 * attended.output)
 
     torch.manual_seed(3)
-    layer = nn.TransformerEncoderLayer(Doubled(D, H, batch_first=True), 2 * D)
+    layer = nn.TransformerEncoderLayer(D, H, 2 * D, batch_first=True)
+    layer.self_attn = Doubled(D, H, batch_first=True)
     layer(torch.randn(2, 5, D))
     assert taken == [False]
 
@@ -271,7 +272,7 @@ def test_a_registered_backend_that_comes_first_is_considered(taken):
     register_backend(_Another(), before="sdpa")
     try:
         source, _ = inputs()
-        make().encoder(source, SOURCE)
+        make().encoder(source, lengths=SOURCE)
     finally:
         unregister_backend("another")
     assert taken == [False] * 2

@@ -9,7 +9,7 @@ from torch.autograd.graph import saved_tensors_hooks
 
 from regard import attend, masks, nn
 from regard.errors import ArgumentError
-from regard.nn import transformer_layers
+from regard.nn import row_attention
 from regard.nn.recomputation import in_chunks, recomputed
 
 B, S, T, D, H, F = 3, 7, 5, 12, 2, 17
@@ -25,7 +25,7 @@ def gradients(model, lengths=(SOURCE_LENGTHS, TARGET_LENGTHS)):
     """Output, gradients of inputs and parameters, and a random number drawn after them."""
     torch.manual_seed(6)
     source, target = torch.randn(B, S, D, requires_grad=True), torch.randn(B, T, D, requires_grad=True)
-    output = model(source, target, *lengths)
+    output = model(source, target, tgt_mask="causal", src_lengths=lengths[0], tgt_lengths=lengths[1])
     names = dict(model.named_parameters())
     found = torch.autograd.grad((output * torch.randn_like(output)).sum(), [source, target, *names.values()])
     named = dict(zip(["source", "target", *names], found, strict=True))
@@ -73,7 +73,7 @@ def kept_bytes(model, length):
     torch.manual_seed(6)
     input = torch.randn(1, length, D, requires_grad=True)
     with saved_tensors_hooks(keep, lambda tensor: tensor):
-        output = model(input, None, masks.window(2, 2))
+        output = model(input, mask=masks.window(2, 2))
     own = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
     assert output.requires_grad
     return sum(tensor.untyped_storage().nbytes() for place, tensor in found.items() if place not in own)
@@ -100,14 +100,14 @@ def test_each_part_runs_twice_whatever_the_backend(backend, size, monkeypatch):
     monkeypatch.setattr(
         nn.MultiheadAttention, "attend_heads", lambda *given, **named: calls.append(1) or whole(*given, **named)
     )
-    packed = transformer_layers.attend_packed
+    packed = row_attention.attend_packed
 
     def attend_packed(*given):
         attended = packed(*given)
         calls.extend([1] * (attended is not None))
         return attended
 
-    monkeypatch.setattr(transformer_layers, "attend_packed", attend_packed)
+    monkeypatch.setattr(row_attention, "attend_packed", attend_packed)
     found = []
     for on in (False, True):
         model = make(dropout=0.0, backend=backend, activation_checkpointing=on)

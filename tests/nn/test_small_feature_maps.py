@@ -32,7 +32,7 @@ BLOCKS = {
     "CBAM": lambda channels, reduction: CBAM(channels, reduction),
     "PositionAttention": lambda channels, reduction: PositionAttention(channels, reduction),
     "ChannelAttention": lambda channels, reduction: ChannelAttention(channels),
-    "DualAttention": lambda channels, reduction: DualAttention(channels, channels, reduction=reduction),
+    "DualAttention": lambda channels, reduction: DualAttention(channels, reduction),
     "NonLocal": lambda channels, reduction: NonLocal(channels, max(1, channels // reduction)),
     "BatchNorm2d": lambda channels, reduction: BatchNorm2d(channels),
 }

@@ -63,7 +63,7 @@ def test_weights_load_from_and_into_pytorch(norm_first, activation):
         memory_key_padding_mask=source_padding.double() * -1e9,
         tgt_key_padding_mask=target_padding.double() * -1e9,
     )
-    found = ours(source, target, SOURCE_LENGTHS, TARGET_LENGTHS)
+    found = ours(source, target, tgt_mask="causal", src_lengths=SOURCE_LENGTHS, tgt_lengths=TARGET_LENGTHS)
     torch.testing.assert_close(found[~target_padding], expected[~target_padding])
     assert (found[target_padding] == 0).all()
     theirs.load_state_dict(make(norm_first=norm_first, activation=activation).state_dict())
@@ -75,9 +75,9 @@ def test_a_padded_batch_is_each_sequence_alone(options):
     source, target = inputs()
     source[~valid(SOURCE_LENGTHS, S)] = torch.nan
     target[~valid(TARGET_LENGTHS, T)] = torch.inf
-    found = model(source, target, SOURCE_LENGTHS, TARGET_LENGTHS)
+    found = model(source, target, tgt_mask="causal", src_lengths=SOURCE_LENGTHS, tgt_lengths=TARGET_LENGTHS)
     for row, (s, t) in enumerate(zip(SOURCE_LENGTHS, TARGET_LENGTHS, strict=True)):
-        alone = model(source[row : row + 1, :s], target[row : row + 1, :t])
+        alone = model(source[row : row + 1, :s], target[row : row + 1, :t], tgt_mask="causal")
         torch.testing.assert_close(found[row, :t], alone[0])
 
 
@@ -88,10 +88,13 @@ def test_gradients_of_packed_rows_are_those_of_single_sequences(options):
     factor = torch.randn(B, T, D, dtype=torch.float64)
     names = dict(model.named_parameters())
     found = torch.autograd.grad(
-        (model(source, target, SOURCE_LENGTHS, TARGET_LENGTHS) * factor).sum(), [source, target, *names.values()]
+        (
+            model(source, target, tgt_mask="causal", src_lengths=SOURCE_LENGTHS, tgt_lengths=TARGET_LENGTHS) * factor
+        ).sum(),
+        [source, target, *names.values()],
     )
     total = sum(
-        (model(source[row : row + 1, :s], target[row : row + 1, :t]) * factor[row, :t]).sum()
+        (model(source[row : row + 1, :s], target[row : row + 1, :t], tgt_mask="causal") * factor[row, :t]).sum()
         for row, (s, t) in enumerate(zip(SOURCE_LENGTHS, TARGET_LENGTHS, strict=True))
     )
     expected = torch.autograd.grad(total, [source, target, *names.values()])
@@ -105,8 +108,8 @@ def test_gradients_of_packed_rows_are_those_of_single_sequences(options):
 def test_decoding_with_a_cache_is_full_decoding(options, cuts):
     model = make(**options)
     source, target = inputs()
-    memory = model.encoder(source, SOURCE_LENGTHS)
-    expected = model.decoder(target, memory, None, SOURCE_LENGTHS)
+    memory = model.encoder(source, lengths=SOURCE_LENGTHS)
+    expected = model.decoder(target, memory, mask="causal", memory_lengths=SOURCE_LENGTHS)
     remembered, caches = model.decoder.remember(memory, SOURCE_LENGTHS), [nn.KeyValueCache()] * 2
     parts = []
     for part in target.split(list(cuts), dim=1):
@@ -183,6 +186,6 @@ def test_bad_use_is_named():
     with pytest.raises(UnknownNameError, match="activation"):
         nn.LayerConfig(activation="step").encoder_layer()
     with pytest.raises(ArgumentError, match="layers"):
-        nn.TransformerEncoder([])
+        nn.TransformerEncoder.from_layers([])
     with pytest.raises(ArgumentError, match="layers"):
         nn.Transformer.create(0, 1)

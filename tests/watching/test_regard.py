@@ -32,7 +32,7 @@ def test_multihead(need_weights, train, grad):
 def test_padding_of_a_causal_stack_receives_nothing():
     stack = nn.TransformerEncoder.create(1, nn.LayerConfig(12, 2, dropout=0.0)).eval()
     with regard.watch(stack, read=regard.Readings(received=True)) as seen:
-        stack(torch.randn(2, 7, 12), torch.tensor([7, 3]), masks.causal())
+        stack(torch.randn(2, 7, 12), lengths=torch.tensor([7, 3]), mask=masks.causal())
     (call,) = seen.calls
     assert call.mask == "causal+padding"
     assert (call.received[1, :, 3:] == 0).all()
@@ -79,7 +79,7 @@ def test_decoder_layers_with_a_cache():
         ("decoder.layers.1.multihead_attn", 1, "cross"),
     ]
     with torch.no_grad(), regard.watch(model, read=WEIGHTS) as whole:
-        model(source, target)
+        model(source, target, tgt_mask="causal")
     assert [(call.name, call.layer, call.kind) for call in whole.calls] == names
     order = torch.tensor([2, 0, 1])
     with torch.no_grad(), regard.watch(model, read=WEIGHTS) as seen:

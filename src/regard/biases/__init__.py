@@ -2,6 +2,7 @@
 
 from regard.biases.alibi import Alibi, alibi
 from regard.biases.bias import AppendedBias, Bias, DiagonalBias, SummedBias, TensorBias, as_bias
+from regard.biases.names import bias_for
 from regard.biases.relative_bias import RelativeBias
 from regard.biases.relative_position import RelativePosition
 from regard.lazy_names import public_names
@@ -17,6 +18,7 @@ __all__ = [
     "TensorBias",
     "alibi",
     "as_bias",
+    "bias_for",
 ]
 
 __dir__ = public_names(__name__)

@@ -11,7 +11,15 @@ from regard.axes import Bool
 from regard.errors import KindError
 from regard.masks.mask import Mask, Not
 from regard.masks.spans import RUNS_LIMIT, Spans
-from regard.shapes import Grid, check_arguments, check_broadcast, check_dense, check_device, check_pairs, kind_of
+from regard.shapes import (
+    Grid,
+    check_arguments,
+    check_broadcast,
+    check_dense,
+    check_device,
+    check_pairs,
+    kind_of,
+)
 from regard.transforms import has_data
 
 MaskFunction = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]

@@ -17,7 +17,8 @@ from regard.models.translator import DecodedRow, Translator
 from regard.module_calls import is_observed, runs
 from regard.nn import KeyValueCache, KeyValues, Packing, TransformerDecoder
 from regard.nn.key_values import EncoderOutput
-from regard.nn.transformer import DECODER, StackCall
+from regard.nn.transformer_decoder import DECODER
+from regard.nn.transformer_stack import StackCall
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from regard.nn.non_local import NonLocal
     from regard.nn.packing import Packing
     from regard.nn.squeeze_excitation import SqueezeExcitation
-    from regard.nn.transformer import Transformer, TransformerDecoder, TransformerEncoder
+    from regard.nn.transformer import Transformer
+    from regard.nn.transformer_decoder import TransformerDecoder
+    from regard.nn.transformer_encoder import TransformerEncoder
     from regard.nn.transformer_layers import TransformerDecoderLayer, TransformerEncoderLayer
 
 __all__ = [
@@ -74,7 +76,9 @@ if not TYPE_CHECKING:  # so that type checkers report names that do not exist
             "regard.nn.non_local": ["NonLocal"],
             "regard.nn.packing": ["Packing"],
             "regard.nn.squeeze_excitation": ["SqueezeExcitation"],
-            "regard.nn.transformer": ["Transformer", "TransformerDecoder", "TransformerEncoder"],
+            "regard.nn.transformer": ["Transformer"],
+            "regard.nn.transformer_decoder": ["TransformerDecoder"],
+            "regard.nn.transformer_encoder": ["TransformerEncoder"],
             "regard.nn.transformer_layers": ["TransformerDecoderLayer", "TransformerEncoderLayer"],
         },
     )

@@ -10,7 +10,7 @@ from regard.attention import Attended, Plan, Problem
 from regard.attention.execution import BACKENDS, check_backend, make_plan
 from regard.attention.problem import CachedMemory, check_dropout
 from regard.attention.verbs import BackendName, run
-from regard.biases import Bias, as_bias
+from regard.biases import Bias, bias_for
 from regard.errors import ArgumentError, KindError, ShapeError
 from regard.kernels.availability import kernels_awaited
 from regard.layout import pairs_by_batch
@@ -149,8 +149,8 @@ class Attention(Module):
         query: Tensor,
         memory: Memory | Tensor,
         *,
-        mask: Mask | Tensor | None = None,
-        bias: Bias | Tensor | None = None,
+        mask: Mask | Tensor | str | None = None,
+        bias: Bias | Tensor | str | None = None,
         previous_weights: Tensor | None = None,
         normalizer: Normalizing | None = None,
         need_weights: bool = True,
@@ -161,9 +161,9 @@ class Attention(Module):
             query: ``[batch, query_dim]``, or ``[batch, queries, query_dim]`` for several queries. The context has its
                 dtype.
             memory: a `Memory`, or annotations ``[batch, keys, key_dim]`` for this call only.
-            mask: an additional mask: a `Mask`, or a bool tensor (True: may be attended to) that broadcasts to
-                ``[batch, keys]``, or for several queries to ``[batch, queries, keys]``.
-            bias: added to the scores: a `Bias`, or a tensor with a shape as in ``mask``.
+            mask: an additional mask: a `Mask`, ``"causal"``, or a bool tensor (True: may be attended to) that
+                broadcasts to ``[batch, keys]``, or for several queries to ``[batch, queries, keys]``.
+            bias: added to the scores: a `Bias`, ``"alibi"``, or a tensor with a shape as in ``mask``.
             previous_weights: the weights of the previous step, ``[batch, keys]``; for a `LocationAware` score.
             normalizer: overrides the module's, for one that depends on the step, such as Luong's local-p.
             need_weights: whether to return the weights, which are differentiable; if False, backends that can do so
@@ -188,8 +188,8 @@ class Attention(Module):
         query: Tensor,
         memory: Memory | Tensor,
         *,
-        mask: Mask | Tensor | None = None,
-        bias: Bias | Tensor | None = None,
+        mask: Mask | Tensor | str | None = None,
+        bias: Bias | Tensor | str | None = None,
         previous_weights: Tensor | None = None,
         normalizer: Normalizing | None = None,
     ) -> Plan:
@@ -204,8 +204,8 @@ class Attention(Module):
         self,
         query: Tensor,
         memory: Memory | Tensor,
-        mask: Mask | Tensor | None,
-        bias: Bias | Tensor | None,
+        mask: Mask | Tensor | str | None,
+        bias: Bias | Tensor | str | None,
         previous_weights: Tensor | None,
         normalizer: Normalizing | None,
     ) -> Problem:
@@ -249,7 +249,7 @@ class Attention(Module):
             problem.mask = added if problem.mask is None else problem.mask & added
             problem.mask.check(problem.grid)
         if bias is not None:
-            added_bias = as_bias(bias)
+            added_bias = bias_for(bias, 1)
             assert added_bias is not None
             problem.bias = added_bias.map_tensors(add_axes)
             problem.bias.check(problem.query, problem.grid)

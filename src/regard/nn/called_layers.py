@@ -1,27 +1,31 @@
 """Runs the layers of a stack: in parts, or as modules on padded tensors where their calls can be seen or changed."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from torch import Tensor
 
 from regard import masks
+from regard.biases import Bias
 from regard.errors import ArgumentError
 from regard.masks import Mask
 from regard.module_calls import is_observed, runs
 from regard.nn.key_values import EncoderOutput, KeyValueCache, KeyValues
+from regard.nn.layer_inputs import Pairs, in_layout
 from regard.nn.multihead import is_called_in_parts
 from regard.nn.packing import Packing
+from regard.nn.row_attention import DecoderRows, EncoderRows
 from regard.nn.transformer_layers import (
     DECODER_LAYER,
     ENCODER_LAYER,
     WANTED_WEIGHTS,
-    DecoderRows,
-    EncoderRows,
     LayerCall,
     TransformerDecoderLayer,
     TransformerEncoderLayer,
 )
+
+EVERYTHING = Pairs(None, None)
+"""Every query sees every key, and nothing is added to scores."""
 
 
 class SelfArguments(NamedTuple):
@@ -32,33 +36,55 @@ class SelfArguments(NamedTuple):
         visible: who may see whom, padding included.
         lengths: tokens of each sequence; None: all.
         mask: who may see whom, besides ``lengths``.
+        bias: what is added to the scores; None: nothing.
+        batch_first: the layout of layers that are called as modules.
     """
 
     packing: Packing
     visible: Mask | None
     lengths: Tensor | None
     mask: Mask | None
+    bias: Bias | None = None
+    batch_first: bool = True
+
+    def options(self) -> dict[str, Any]:
+        """The keyword arguments of a layer that is called as a module."""
+        return {"lengths": self.lengths, "mask": self.mask} | ({} if self.bias is None else {"bias": self.bias})
 
 
 class SourceArguments:
-    """An encoder's output, for layers that are called as modules.
+    """An encoder's output, and who may see which part of it.
 
     Args:
         memory: what `TransformerDecoder.remember` gave.
-        padded: the output, ``[batch, source, dim]``; None: that of ``memory``, which is padded when it is read.
+        padded: the output in the layout of the layers; None: that of ``memory``, which is padded when it is read.
+        batch_first: the layout of layers that are called as modules.
+        pairs: a mask besides the padding of the memory, and what is added to the scores.
     """
 
-    def __init__(self, memory: Sequence[KeyValues | EncoderOutput], padded: Tensor | None = None):
+    def __init__(
+        self,
+        memory: Sequence[KeyValues | EncoderOutput],
+        padded: Tensor | None = None,
+        batch_first: bool = True,
+        pairs: Pairs = EVERYTHING,
+    ):
         first = memory[0]
         self._output = first if isinstance(first, EncoderOutput) else first.source
-        self._padded = padded
+        self._padded, self._batch_first, self.pairs = padded, batch_first, pairs
 
     @property
     def padded(self) -> Tensor:
-        """``[batch, source, dim]``, the same object at each access."""
+        """``[batch, source, dim]`` in the layout of the layers, the same object at each access."""
         if self._padded is None:
-            self._padded = self._known.padded
+            self._padded = in_layout(self._known.padded, self._batch_first)
         return self._padded
+
+    def options(self) -> dict[str, Any]:
+        """The keyword arguments of a layer that is called as a module."""
+        mask, bias = self.pairs
+        own = {} if mask is None else {"memory_mask": mask}
+        return {"memory_lengths": self.lengths} | own | ({} if bias is None else {"memory_bias": bias})
 
     @property
     def lengths(self) -> Tensor | None:
@@ -83,19 +109,17 @@ def run_encoder_layer(
         arguments: who sees whom.
         cache: of the layer; of another module it holds its inputs, since its keys and values are not known.
     """
-    packing, visible, lengths, mask = arguments
+    packing, batch_first = arguments.packing, arguments.batch_first
     if runs(layer, ENCODER_LAYER) and not is_observed(layer):
-        return layer.run(rows, packing, visible, cache)
+        return layer.run(rows, packing, arguments.visible, cache, bias=arguments.bias)
     padded = packing.pad(rows)
-    if cache is None:
-        return EncoderRows(packing.pack(layer(padded, lengths=lengths, mask=mask)), None)
-    if runs(layer, ENCODER_LAYER):
-        call = LayerCall(cache)
-        output = layer(padded, lengths=lengths, mask=mask, call=call)
-        return EncoderRows(packing.pack(output), call.cache)
-    inputs, cache = _all_inputs(padded, cache)
-    output = layer(inputs, lengths=None, mask=masks.causal())[:, -padded.shape[1] :]
-    return EncoderRows(packing.pack(output), cache)
+    if cache is not None and not runs(layer, ENCODER_LAYER):
+        inputs, cache = _all_inputs(padded, cache)
+        output = in_layout(layer(in_layout(inputs, batch_first), lengths=None, mask=masks.causal()), batch_first)
+        return EncoderRows(packing.pack(output[:, -padded.shape[1] :]), cache)
+    call = {} if cache is None else {"call": LayerCall(cache)}
+    output = layer(in_layout(padded, batch_first), **arguments.options(), **call)
+    return EncoderRows(packing.pack(in_layout(output, batch_first)), call["call"].cache if call else None)
 
 
 def run_decoder_layer(
@@ -121,21 +145,25 @@ def run_decoder_layer(
     Raises:
         ArgumentError: weights were requested from a module in which no `TransformerDecoderLayer` runs.
     """
-    packing, visible, lengths, mask = arguments
+    packing, batch_first = arguments.packing, arguments.batch_first
     if runs(layer, DECODER_LAYER) and not is_observed(layer):
-        return layer.run(rows, packing, memory, visible, cache, need_weights)
-    padded = packing.pad(rows)
+        over_memory = source.pairs
+        return layer.run(
+            rows, packing, memory, arguments.visible, cache, need_weights,
+            bias=arguments.bias, memory_mask=over_memory.mask, memory_bias=over_memory.bias,
+        )  # fmt: skip
+    padded, options = packing.pad(rows), arguments.options()
     if runs(layer, DECODER_LAYER):
         call = LayerCall(cache, memory, source.padded, need_weights)
-        output = layer(padded, source.padded, lengths=lengths, memory_lengths=source.lengths, mask=mask, call=call)
-        return DecoderRows(packing.pack(output), call.cache, call.weights)
+        output = layer(in_layout(padded, batch_first), source.padded, **options, **source.options(), call=call)
+        return DecoderRows(packing.pack(in_layout(output, batch_first)), call.cache, call.weights)
     inputs = padded
     if cache is not None:
-        (inputs, cache), lengths, mask = _all_inputs(padded, cache), None, masks.causal()
+        (inputs, cache), options = _all_inputs(padded, cache), {"lengths": None, "mask": masks.causal()}
     weights: list[Tensor] = []
     token = WANTED_WEIGHTS.set(weights if need_weights else None)
     try:
-        output = layer(inputs, source.padded, lengths=lengths, memory_lengths=source.lengths, mask=mask)
+        output = layer(in_layout(inputs, batch_first), source.padded, **options, **source.options())
     finally:
         WANTED_WEIGHTS.reset(token)
     if need_weights and not weights:
@@ -144,7 +172,7 @@ def run_decoder_layer(
         )
     new = padded.shape[1]
     seen = weights[-1][:, :, -new:] if need_weights else None
-    return DecoderRows(packing.pack(output[:, -new:]), cache, seen)
+    return DecoderRows(packing.pack(in_layout(output, batch_first)[:, -new:]), cache, seen)
 
 
 def remembered_by(layer: TransformerDecoderLayer, output: EncoderOutput) -> KeyValues | EncoderOutput:

@@ -56,6 +56,9 @@ class ChannelGate(Module):
         """
         return features * self.gate(features)
 
+    def extra_repr(self) -> str:
+        return f"channels={self.channels}"
+
 
 @fx_leaf
 class SpatialGate(Module):
@@ -101,6 +104,9 @@ class SpatialGate(Module):
         """
         return features * self.gate(features)
 
+    def extra_repr(self) -> str:
+        return f"channels={self.channels}"
+
 
 @fx_leaf
 class CBAM(Module):
@@ -140,3 +146,6 @@ class CBAM(Module):
             ShapeError, KindError: the input has another shape or dtype.
         """
         return self.spatial(self.channel(features))
+
+    def extra_repr(self) -> str:
+        return f"channels={self.channel.channels}"

@@ -147,23 +147,24 @@ class DualAttention(Module):
 
         Z = f_p(position(g_p(A))) + f_c(channel(g_c(A)))
 
-    Fu et al. 2019, section 3.4 and figure 2: g and f are 3 × 3 convolutions with batch normalization and ReLU; g
-    reduces the channels.
+    Fu et al. 2019, section 3.4 and figure 2: g and f are 3 × 3 convolutions with batch normalization and ReLU; g may
+    reduce the channels.
 
     Args:
         channels: channels of the feature map.
-        hidden: channels of both attentions and of the result. Default: a quarter of ``channels``.
         reduction: reduction of the `PositionAttention`.
+        hidden: channels of both attentions and of the result. Default: ``channels``. The paper's head, which a
+            classifier of positions follows, has a quarter of them: ``hidden=channels // 4``.
         backend: backend of `regard.attend`.
 
     Raises:
         ArgumentError: a number is below 1.
     """
 
-    def __init__(self, channels: int, hidden: int | None = None, *, reduction: int = 8, backend: BackendName = "auto"):
+    def __init__(self, channels: int, reduction: int = 8, *, hidden: int | None = None, backend: BackendName = "auto"):
         super().__init__()
         self.channels = channels
-        self.hidden = reduced_channels(channels, 4, hidden)
+        self.hidden = reduced_channels(channels, 1, hidden)
         self.before_position = _convolution(channels, self.hidden)
         self.position = PositionAttention(self.hidden, reduction, backend=backend)
         self.after_position = _convolution(self.hidden, self.hidden)
@@ -178,7 +179,7 @@ class DualAttention(Module):
             features: ``[batch, channels, height, width]``.
 
         Returns:
-            ``[batch, hidden, height, width]``.
+            ``[batch, hidden, height, width]``: a tensor of the same shape, unless ``hidden`` says otherwise.
 
         Raises:
             ShapeError, KindError: the input has another shape or dtype.
@@ -192,6 +193,9 @@ class DualAttention(Module):
         """Reads the weights of positions; see `PositionAttention.observe`."""
         check_feature_map("features", features, self.channels)
         return self.position.observe(self.before_position(features), read)
+
+    def extra_repr(self) -> str:
+        return f"channels={self.channels}, hidden={self.hidden}"
 
 
 def _convolution(channels: int, hidden: int) -> nn.Sequential:

@@ -1,32 +1,38 @@
 """The configuration of Transformer layers: their sizes, and the kind of their attention."""
 
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeVar
 
-from regard import scores
+from torch import nn
+
 from regard.attention.execution import check_backend
 from regard.attention.problem import check_dropout
-from regard.biases import Bias, RelativeBias, RelativePosition, alibi
 from regard.configuration import shows_fields
 from regard.errors import ArgumentError
-from regard.nn.multihead import MultiheadAttention
-from regard.nn.transformer_layers import ACTIVATIONS, TransformerDecoderLayer, TransformerEncoderLayer
+from regard.nn.named_positions import RelativePositionName, check_position_name
+from regard.nn.transformer_layers import (
+    ACTIVATIONS,
+    LAYER_SCORES,
+    NORMS,
+    TransformerDecoderLayer,
+    TransformerEncoderLayer,
+    new_norm,
+)
 from regard.normalizers import NormalizerName, as_normalizer
-from regard.positions import Rotary
-from regard.shapes import flag, known_name, size
+from regard.scores import ContentScoreName
+from regard.shapes import flag, known_name, positive_number, size
 
-RelativePositionName = Literal["none", "rotary", "alibi", "t5", "shaw"]
-RELATIVE_POSITIONS: tuple[RelativePositionName, ...] = get_args(RelativePositionName)
-LAYER_SCORES = get_args(scores.ContentScoreName)
-"""Scores of layers: all except those of location, which need a number of keys."""
-SHAW_DISTANCE = 16
-"""Distance at which ``shaw`` clips relative positions (Shaw et al. 2018, section 4.1)."""
+LayerT = TypeVar("LayerT", TransformerEncoderLayer, TransformerDecoderLayer)
 
 
 @shows_fields
 @dataclass(frozen=True)
 class LayerConfig:
-    """The configuration of the layers of a stack."""
+    """The configuration of the layers of a stack: their options under regard's names, checked at once.
+
+    The feedforward networks of its layers begin with the uniform weights of Glorot and Bengio 2010 and biases of 0;
+    those of layers that are constructed directly begin as PyTorch's do.
+    """
 
     dim: int = 512
     """Features of a token."""
@@ -42,7 +48,7 @@ class LayerConfig:
     """Layer normalization before each part (pre-norm) instead of after the sum (post-norm)."""
     kv_heads: int | None = None
     """Key and value heads, a divisor of ``heads``; None: as many as ``heads``."""
-    score: scores.ContentScoreName = "scaled_dot"
+    score: ContentScoreName = "scaled_dot"
     """A name of `regard.scores.create`; each attention has its own weights of the score."""
     normalizer: NormalizerName = "softmax"
     """A name of a normalizer."""
@@ -58,6 +64,14 @@ class LayerConfig:
     """Activation checkpointing (Chen et al. 2016): each layer saves only the inputs of its parts, and recomputes the
     rest in the backward pass, with the same dropout. Gradients are the same, bit for bit; a step takes about one
     forward pass longer."""
+    norm: str = "layer"
+    """Normalization: ``layer``, or ``rms``, which has no bias."""
+    layer_norm_eps: float = 1e-5
+    """ε of the normalizations."""
+    bias: bool = True
+    """Whether projections and normalizations have biases."""
+    batch_first: bool = True
+    """Inputs and outputs are ``[batch, length, dim]``; if False, ``[length, batch, dim]``."""
 
     def __post_init__(self) -> None:
         for name in ("dim", "heads", "feedforward"):
@@ -65,20 +79,18 @@ class LayerConfig:
         size("feedforward_chunk", self.feedforward_chunk, low=0)
         check_dropout(self.dropout)
         known_name("activation", self.activation, ACTIVATIONS)
-        known_name("position", self.position, RELATIVE_POSITIONS)
+        known_name("norm", self.norm, NORMS)
         known_name("score", self.score, LAYER_SCORES)
         as_normalizer(self.normalizer)
         check_backend(self.backend)
-        flag("norm_first", self.norm_first)
-        flag("activation_checkpointing", self.activation_checkpointing)
+        for name in ("norm_first", "activation_checkpointing", "bias", "batch_first"):
+            flag(name, getattr(self, name))
+        positive_number("layer_norm_eps", self.layer_norm_eps)
         if self.kv_heads is not None and self.heads % size("kv_heads", self.kv_heads):
             raise ArgumentError(f"kv_heads must divide heads, {self.heads}; it is {self.kv_heads}")
         if self.dim % self.heads:
             raise ArgumentError(f"heads must divide dim; heads is {self.heads} and dim is {self.dim}")
-        if self.position == "rotary" and self.dim // self.heads % 2:
-            raise ArgumentError(
-                f"position 'rotary' needs an even number of features a head; dim / heads is {self.dim // self.heads}"
-            )
+        check_position_name(self.position, self.dim // self.heads)
 
     def encoder_layer(self, bidirectional: bool = True) -> TransformerEncoderLayer:
         """Creates a layer of self-attention.
@@ -86,41 +98,26 @@ class LayerConfig:
         Args:
             bidirectional: whether tokens may see later ones; if False, ``t5`` has buckets for earlier ones only.
         """
-        return TransformerEncoderLayer(self._self_attention(bidirectional), **self._layer_options())
+        return self._create(TransformerEncoderLayer, bidirectional=bidirectional)
 
     def decoder_layer(self) -> TransformerDecoderLayer:
         """Creates a layer of self-attention and attention to an encoder's output; the latter has no positions."""
-        return TransformerDecoderLayer(self._self_attention(False), self._attention(None), **self._layer_options())
+        return self._create(TransformerDecoderLayer)
 
-    def _layer_options(self) -> dict[str, Any]:
+    def final_norm(self) -> nn.Module:
+        """Creates the normalization at the end of a stack."""
+        return new_norm(self.norm, self.dim, self.layer_norm_eps, self.bias)
+
+    def _create(self, kind: type[LayerT], **options: Any) -> LayerT:
+        """Creates a layer whose feedforward network has uniform weights (Glorot and Bengio 2010) and biases of 0."""
         names = (
-            "feedforward", "dropout", "activation", "norm_first", "feedforward_chunk", "activation_checkpointing",
+            "dropout", "activation", "layer_norm_eps", "batch_first", "norm_first", "bias", "score", "normalizer",
+            "position", "kv_heads", "norm", "backend", "feedforward_chunk", "activation_checkpointing",
         )  # fmt: skip
-        return {name: getattr(self, name) for name in names}
-
-    def _self_attention(self, bidirectional: bool) -> MultiheadAttention:
-        head_dim = self.dim // self.heads
-        position: Rotary | Bias | None = None
-        if self.position == "rotary":
-            position = Rotary(head_dim)
-        elif self.position == "alibi":
-            position = alibi(self.heads)
-        elif self.position == "t5":
-            position = RelativeBias(self.heads, bidirectional=bidirectional)
-        elif self.position == "shaw":
-            position = RelativePosition(head_dim, SHAW_DISTANCE)
-        return self._attention(position)
-
-    def _attention(self, position: Rotary | Bias | None) -> MultiheadAttention:
-        head_dim = self.dim // self.heads
-        return MultiheadAttention(
-            self.dim,
-            self.heads,
-            self.dropout,
-            batch_first=True,
-            score=scores.create(self.score, head_dim, head_dim),
-            normalizer=self.normalizer,
-            kv_heads=self.kv_heads,
-            position=position,
-            backend=self.backend,
-        )
+        options |= {name: getattr(self, name) for name in names}
+        layer = kind(self.dim, self.heads, self.feedforward, **options)
+        for linear in (layer.linear1, layer.linear2):
+            nn.init.xavier_uniform_(linear.weight)
+            if self.bias:
+                nn.init.zeros_(linear.bias)
+        return layer

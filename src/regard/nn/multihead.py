@@ -8,16 +8,16 @@ from torch import Tensor, nn
 from regard.attention.execution import check_backend
 from regard.attention.problem import check_dropout
 from regard.attention.verbs import BackendName, Scoring
-from regard.biases import Bias, as_bias
+from regard.biases import Bias, as_bias, bias_for
 from regard.errors import ArgumentError, KindError, ShapeError
 from regard.masks import Mask, as_mask, causal, lengths
 from regard.module_calls import is_observed, runs
 from regard.nn.attention_heads import AttentionHeads
 from regard.nn.fx_leaf import fx_leaf
-from regard.nn.torch_inputs import check_torch_inputs, read_torch_masks, without_padding
+from regard.nn.named_positions import Position, position_for
+from regard.nn.torch_inputs import Sizes, check_torch_inputs, read_torch_masks, without_padding
 from regard.normalizers import Normalizing, own_normalizer
 from regard.ownership import own_copy
-from regard.positions import Rotary
 from regard.scores import own_score
 from regard.shapes import SIZE_LIMIT, Requested, check_factory, flag, size
 
@@ -32,6 +32,7 @@ class PackedAttention(Protocol):
         key: Tensor,
         value: Tensor,
         mask: Mask | None,
+        bias: Bias | None,
         need_weights: bool,
     ) -> tuple[Tensor, Tensor | None]:
         """Returns the module's output in query's layout, and its weights ``[batch, num_heads, queries, keys]``."""
@@ -87,8 +88,8 @@ class MultiheadAttention(AttentionHeads):
         kv_heads: number of key and value heads, a divisor of ``num_heads``. If it is smaller, the weights are
             ``q_proj_weight [embed_dim, embed_dim]``, ``k_proj_weight [kv_heads * head_dim, kdim]`` and
             ``v_proj_weight [kv_heads * head_dim, vdim]``, which torch's module cannot load.
-        position: a `Rotary`, which rotates the projected queries and keys, or a `Bias` (`RelativeBias`, ``alibi``),
-            which is added to the scores. Appended keys have no position.
+        position: ``rotary``, ``alibi``, ``t5``, ``shaw``, a `Rotary`, which rotates the projected queries and keys, or
+            a `Bias` (`RelativeBias`, ``alibi``), which is added to the scores. Appended keys have no position.
         backend: ``auto``, or the name of a backend, which runs or raises.
     """
 
@@ -109,7 +110,7 @@ class MultiheadAttention(AttentionHeads):
         score: Scoring = "scaled_dot",
         normalizer: Normalizing = "softmax",
         kv_heads: int | None = None,
-        position: Rotary | Bias | None = None,
+        position: Position | None = None,
         backend: BackendName = "auto",
     ):
         for name, value in (("embed_dim", embed_dim), ("num_heads", num_heads), ("kv_heads", kv_heads)):
@@ -133,8 +134,7 @@ class MultiheadAttention(AttentionHeads):
         kv_heads = num_heads if kv_heads is None else kv_heads
         if kv_heads <= 0 or num_heads % kv_heads:
             raise ArgumentError(f"kv_heads must divide num_heads, {num_heads}; it is {kv_heads}")
-        if position is not None and not isinstance(position, (Rotary, Bias)):
-            raise KindError(f"position must be a Rotary, a Bias or None; it is a {type(position).__name__}")
+        position = position_for(position, num_heads, embed_dim // num_heads)
         rate = check_dropout(dropout)
         super().__init__(
             embed_dim, num_heads, rate, bias, add_bias_kv, add_zero_attn, kdim, vdim, batch_first, device, dtype
@@ -206,8 +206,8 @@ class MultiheadAttention(AttentionHeads):
         average_attn_weights: bool = True,
         is_causal: bool = False,
         *,
-        mask: Mask | Tensor | None = None,
-        bias: Bias | Tensor | None = None,
+        mask: Mask | Tensor | str | None = None,
+        bias: Bias | Tensor | str | None = None,
         packed: PackedAttention | None = None,
     ) -> tuple[Tensor, Requested[Tensor]]:
         """Attends with every head.
@@ -223,10 +223,11 @@ class MultiheadAttention(AttentionHeads):
             attn_mask: ``[queries, keys]`` or ``[batch * num_heads, queries, keys]``; bool (True: ignore) or float.
             average_attn_weights: whether to return the mean of the weights over the heads.
             is_causal: without ``attn_mask``, the last query sees every key, and each earlier query one key less.
-            mask: an additional `Mask` or bool tensor (**True: may attend**) over ``[batch, num_heads, queries, keys]``.
-            bias: an additional bias over ``[batch, num_heads, queries, keys]``.
+            mask: an additional mask in regard's convention: a `Mask`, ``"causal"``, or a bool tensor (**True: may
+                attend**) over ``[batch, num_heads, queries, keys]``.
+            bias: an additional bias over ``[batch, num_heads, queries, keys]``: a tensor, a `Bias`, or ``"alibi"``.
             packed: a function of a Transformer layer that attends without padding, and with the keys and values of a
-                cache, so that a hook on this module changes no bit. It is used if ``mask`` is the only mask or bias.
+                cache, so that a hook on this module changes no bit. It is used unless there are masks of PyTorch.
 
         Returns:
             The output, in query's layout, and the weights before dropout: ``[batch, queries, keys]``, or
@@ -237,8 +238,9 @@ class MultiheadAttention(AttentionHeads):
             ShapeError, KindError: an input is invalid; the message names the argument.
             BackendError: the named backend cannot run this.
         """
-        if packed is not None and key_padding_mask is None and attn_mask is None and bias is None and not is_causal:
-            output, weights = packed(self, query, key, value, as_mask(mask), need_weights)
+        bias = bias_for(bias, self.num_heads)
+        if packed is not None and key_padding_mask is None and attn_mask is None and not is_causal:
+            output, weights = packed(self, query, key, value, as_mask(mask), bias, need_weights)
             return output, weights.mean(dim=1) if weights is not None and average_attn_weights else weights
         if query.is_nested or key.is_nested or value.is_nested:
             if query is not key or key is not value or not (key_padding_mask is None and attn_mask is None):
@@ -257,13 +259,14 @@ class MultiheadAttention(AttentionHeads):
         key, value = without_padding(query, key, value, key_padding_mask, batch_first)
         projected = self.project(query, key, value)
         q, k, v = (self.split(tensor if batched else tensor[None], batch_first) for tensor in projected)
-        torch_mask, torch_bias = read_torch_masks(key_padding_mask, attn_mask, batch, q, keys)
+        sizes = Sizes(batch, self.num_heads, queries, keys, q.dtype, q.device)
+        torch_mask, torch_bias = read_torch_masks(key_padding_mask, attn_mask, sizes)
         attended = self.attend_heads(
             self.rotate(q, keys - queries),
             self.rotate(k),
             v,
             masks=[torch_mask, causal() if is_causal and attn_mask is None else None, as_mask(mask)],
-            biases=[as_bias(torch_bias), as_bias(bias)],
+            biases=[as_bias(torch_bias), bias],
             need_weights=need_weights,
         )
         output, weights = self.out_proj(self.join(attended.output, batch_first)), attended.weights
@@ -280,8 +283,8 @@ class MultiheadAttention(AttentionHeads):
         need_weights: bool,
         average_attn_weights: bool,
         is_causal: bool,
-        mask: Mask | Tensor | None,
-        bias: Bias | Tensor | None,
+        mask: Mask | Tensor | str | None,
+        bias: Bias | None,
     ) -> tuple[Tensor, Tensor | None]:
         """Computes self-attention of sequences of different lengths, by padding them."""
         if not self.batch_first:
@@ -308,6 +311,15 @@ class MultiheadAttention(AttentionHeads):
         )
         rows = [row[:size] for row, size in zip(output, sizes, strict=True)]
         return torch.nested.as_nested_tensor(rows, layout=input.layout), weights
+
+    def extra_repr(self) -> str:
+        widths = "".join(
+            f", {name}={width}" for name, width in (("kdim", self.kdim), ("vdim", self.vdim)) if width != self.embed_dim
+        )
+        grouped = "" if self.kv_heads == self.num_heads else f", kv_heads={self.kv_heads}"
+        return (
+            f"embed_dim={self.embed_dim}, num_heads={self.num_heads}{grouped}{widths}, batch_first={self.batch_first}"
+        )
 
 
 MultiHeadAttention = MultiheadAttention

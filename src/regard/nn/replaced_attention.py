@@ -2,8 +2,10 @@
 
 from typing import NamedTuple
 
+import torch
 from torch import Tensor, nn
 
+from regard.biases import Bias
 from regard.errors import ArgumentError
 from regard.masks import And, Mask
 from regard.nn.packing import Packing, is_padding
@@ -61,14 +63,29 @@ def call_replaced(
     return output if batch_first else output.transpose(0, 1), weights if need_weights else None
 
 
-def torch_masks(mask: Mask | None, grid: Grid, keys: Packing) -> TorchMasks:
-    """Converts a mask to the arguments of `torch.nn.MultiheadAttention`.
+def torch_masks(mask: Mask | None, grid: Grid, keys: Packing, bias: Bias | None, query: Tensor) -> TorchMasks:
+    """Converts a mask and a bias to the arguments of `torch.nn.MultiheadAttention`.
 
     Args:
         mask: the mask, which also hides padding.
         grid: the grid of the attention; ``attn_mask`` is repeated for its heads.
         keys: the packing of the keys.
+        bias: added to the scores; then both masks are of numbers, and −inf hides.
+        query: ``[batch, queries, dim]``.
+
+    Raises:
+        ShapeError, KindError: the bias does not fit, or it depends on projected queries, which are unknown.
     """
+    if bias is None:
+        return _hidden(mask, grid, keys)
+    bias.check(query[:, None], grid)
+    added = bias(query[:, None], grid).to(query.dtype)
+    if mask is not None:
+        added = torch.where(mask.allows(grid), added, -torch.inf)
+    return TorchMasks(_one_or_each(added, grid), None)
+
+
+def _hidden(mask: Mask | None, grid: Grid, keys: Packing) -> TorchMasks:
     parts = mask.parts if type(mask) is And else (mask,) if mask is not None else ()
     padding = None
     if keys.index is not None and keys.lengths is not None:
@@ -79,7 +96,11 @@ def torch_masks(mask: Mask | None, grid: Grid, keys: Packing) -> TorchMasks:
     allowed = others[0].allows(grid)
     for part in others[1:]:
         allowed = allowed & part.allows(grid)
-    hidden = ~allowed
-    if hidden.dim() == 4 and hidden.shape[:2].numel() > 1:
-        return TorchMasks(hidden.expand(grid.shape).flatten(0, 1), padding)
-    return TorchMasks(hidden.expand(1, 1, grid.queries, grid.keys)[0, 0], padding)
+    return TorchMasks(_one_or_each(~allowed, grid), padding)
+
+
+def _one_or_each(tensor: Tensor, grid: Grid) -> Tensor:
+    """Returns ``[queries, keys]`` if all batch rows and heads share it, and ``[batch * heads, queries, keys]`` else."""
+    if tensor.shape[:-2].numel() > 1:
+        return tensor.expand(grid.shape).flatten(0, 1)
+    return tensor.reshape(tensor.shape[-2:]).expand(grid.queries, grid.keys)

@@ -2,6 +2,7 @@
 
 from functools import reduce
 from operator import add, and_
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -88,8 +89,31 @@ def without_padding(
     return filled, filled if value is key else value.masked_fill(hidden, 0.0)
 
 
+class Sizes(NamedTuple):
+    """The sizes of an attention of ``torch.nn``, and what its scores are computed in.
+
+    Attributes:
+        batch: number of sequences; None for unbatched input.
+        heads: number of query heads.
+        queries: number of queries.
+        keys: number of keys, without appended ones.
+        dtype: dtype of the queries.
+        device: device of the queries.
+    """
+
+    batch: int | None
+    heads: int
+    queries: int
+    keys: int
+    dtype: torch.dtype
+    device: torch.device
+
+
 def read_torch_masks(
-    key_padding_mask: Tensor | None, attn_mask: Tensor | None, batch: int | None, query: Tensor, keys: int
+    key_padding_mask: Tensor | None,
+    attn_mask: Tensor | None,
+    sizes: Sizes,
+    names: tuple[str, str] = ("key_padding_mask", "attn_mask"),
 ) -> tuple[Mask | None, Tensor | None]:
     """Converts torch's two masks to a mask and a bias.
 
@@ -99,9 +123,8 @@ def read_torch_masks(
     Args:
         key_padding_mask: bool or float, ``[batch, keys]``; ``[keys]`` for unbatched input.
         attn_mask: bool or float, ``[queries, keys]`` or ``[batch * heads, queries, keys]``.
-        batch: None for unbatched input.
-        query: the projected query, ``[batch, heads, queries, head_dim]``, for its sizes, dtype and device.
-        keys: number of keys, without appended ones.
+        sizes: the sizes of the attention.
+        names: the names of the two arguments, for messages.
 
     Returns:
         The mask or None, and the bias or None, which broadcast to ``[batch, heads, queries, keys]``.
@@ -110,26 +133,25 @@ def read_torch_masks(
         KindError: a mask is neither bool nor float, not dense, or on another device than the query.
         ShapeError: a mask has another shape.
     """
-    rows, heads, queries, _ = query.shape
+    batch, heads, queries, keys, dtype, device = sizes
+    rows = 1 if batch is None else batch
     tensors: list[Tensor] = []
     if key_padding_mask is not None:
         shape = {"[keys]": (keys,)} if batch is None else {"[batch, keys]": (rows, keys)}
         if isinstance(key_padding_mask, Tensor) and rows != keys and key_padding_mask.shape == (keys, rows):
             raise ShapeError(
-                f"key_padding_mask must be [batch, keys] = {[rows, keys]}; it has shape {[keys, rows]}: is the batch "
+                f"{names[0]} must be [batch, keys] = {[rows, keys]}; it has shape {[keys, rows]}: is the batch "
                 "the first axis of the inputs? Then create the module with batch_first=True"
             )
-        _check_mask("key_padding_mask", key_padding_mask, shape, query.device)
+        _check_mask(names[0], key_padding_mask, shape, device)
         tensors.append(key_padding_mask.reshape(rows, 1, 1, keys))
     if attn_mask is not None:
         shapes = {"[queries, keys]": (queries, keys), "[batch * heads, queries, keys]": (rows * heads, queries, keys)}
-        _check_mask("attn_mask", attn_mask, shapes, query.device)
+        _check_mask(names[1], attn_mask, shapes, device)
         tensors.append(attn_mask.reshape(rows, heads, queries, keys) if attn_mask.dim() == 3 else attn_mask)
 
     masks: list[Mask] = [ignore(tensor) for tensor in tensors if tensor.dtype == torch.bool]
-    floats = [
-        tensor.to(torch.promote_types(query.dtype, torch.float32)) for tensor in tensors if tensor.dtype != torch.bool
-    ]
+    floats = [tensor.to(torch.promote_types(dtype, torch.float32)) for tensor in tensors if tensor.dtype != torch.bool]
     bias = reduce(add, floats) if floats else None
     if bias is not None:
         hidden = bias == -torch.inf

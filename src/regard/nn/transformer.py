@@ -1,426 +1,222 @@
-"""Stacks of Transformer layers: the encoder, the decoder, and both together."""
+"""An encoder and a decoder."""
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple, TypeVar, cast
+from typing import Any
 
+import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
-from regard import masks
+from regard.biases import Bias
 from regard.errors import ArgumentError, KindError
-from regard.masks import Mask
-from regard.module_calls import is_observed, runs
-from regard.nn.called_layers import SelfArguments, SourceArguments, remembered_by, run_decoder_layer, run_encoder_layer
 from regard.nn.fx_leaf import fx_leaf
-from regard.nn.key_values import EncoderOutput, KeyValueCache, KeyValues
 from regard.nn.layer_config import LayerConfig
-from regard.nn.packing import Packing, packing_of, without_padding
-from regard.nn.transformer_layers import TransformerDecoderLayer, TransformerEncoderLayer
-from regard.shapes import flag, kind_of, whole_number
-
-LAYERS_LIMIT = 10_000
-"""Largest number of layers of a new stack."""
-
-LayerT = TypeVar("LayerT")
-NORM = nn.LayerNorm.forward
-
-
-@dataclass(eq=False)
-class StackCall:
-    """Additional inputs and outputs of a decoding step, for a stack that is called as a module.
-
-    Attributes:
-        caches: for each layer the keys and values of earlier tokens; after the call also those of the new tokens. None:
-            no caches.
-        memory: the result of `TransformerDecoder.remember`.
-        padded: the same memory as the argument of the stack, ``[batch, source, dim]``.
-        weights_of: as in `TransformerDecoder.run`.
-        weights: the weights of that layer, after the call.
-    """
-
-    caches: Sequence[KeyValueCache] | None = None
-    memory: Sequence[KeyValues | EncoderOutput] | None = None
-    padded: Tensor | None = None
-    weights_of: int | None = None
-    weights: Tensor | None = None
-
-
-@fx_leaf
-class TransformerEncoder(nn.Module):
-    """A stack of encoder layers, with a layer normalization at the end (Vaswani et al. 2017, section 3.1).
-
-    Layers and their attentions are called as modules wherever that can be observed: hooks get padded tensors in the
-    module's layout, and change no bit unless they return something (but for the weights' gradients of the final
-    normalization, which is then computed on padded tensors); a wrapper, an overridden ``forward`` or another
-    attention (with the arguments of `torch.nn.MultiheadAttention`) is used. Linear layers, normalizations and dropout
-    inside a layer get packed rows ``[tokens, dim]``.
-
-    Args:
-        layers: the layers, at least one.
-        norm: whether to normalize the output; pre-norm layers need it.
-    """
-
-    def __init__(self, layers: Sequence[TransformerEncoderLayer], norm: bool = True):
-        super().__init__()
-        dim = _dim(layers, TransformerEncoderLayer)
-        self.layers = nn.ModuleList(layers)
-        self.norm = nn.LayerNorm(dim) if flag("norm", norm) else None
-
-    @classmethod
-    def create(
-        cls, layers: int = 6, config: LayerConfig | None = None, *, bidirectional: bool = True
-    ) -> "TransformerEncoder":
-        """Creates a stack of new layers.
-
-        Args:
-            layers: number of layers.
-            config: the configuration of the layers; None: the defaults.
-            bidirectional: as in `LayerConfig.encoder_layer`.
-        """
-        config = _checked(config)
-        flag("bidirectional", bidirectional)
-        return cls([config.encoder_layer(bidirectional) for _ in range(_count("layers", layers))])
-
-    def forward(
-        self,
-        input: Tensor,
-        lengths: Tensor | None = None,
-        mask: Mask | None = None,
-        *,
-        call: StackCall | None = None,
-    ) -> Tensor:
-        """Runs the stack on a padded batch.
-
-        Args:
-            input: ``[batch, length, dim]``.
-            lengths: integers ``[batch]``, number of tokens of each sequence; None: no padding. Outputs of padding are 0
-                and are not computed.
-            mask: a mask in addition to ``lengths``.
-            call: inputs and outputs of `step`.
-
-        Returns:
-            ``[batch, length, dim]``.
-        """
-        packing, call = packing_of(input, lengths), StackCall() if call is None else call
-        arguments = SelfArguments(packing, without_padding(mask, packing, lengths), lengths, mask)
-        rows, call.caches = self._run(packing.pack(input), arguments, call.caches)
-        return packing.pad(rows)
-
-    def run(self, rows: Tensor, packing: Packing, mask: Mask | None) -> Tensor:
-        """Runs the stack on packed rows ``[tokens, dim]``; the mask must hide padding."""
-        return self._run(rows, SelfArguments(packing, mask, packing.lengths, mask), None)[0]
-
-    def _run(
-        self, rows: Tensor, arguments: SelfArguments, caches: Sequence[KeyValueCache] | None
-    ) -> tuple[Tensor, list[KeyValueCache] | None]:
-        extended: list[KeyValueCache] | None = None if caches is None else []
-        for layer, cache in _with_caches(self._layers, caches):
-            rows, new_cache = run_encoder_layer(layer, rows, arguments, cache)
-            if extended is not None and new_cache is not None:
-                extended.append(new_cache)
-        return _normalize(self.norm, rows, arguments.packing), extended
-
-    def step(self, input: Tensor, caches: Sequence[KeyValueCache]) -> tuple[Tensor, list[KeyValueCache]]:
-        """Runs the stack on the next tokens of each sequence, which see themselves and all earlier tokens.
-
-        Args:
-            input: ``[batch, new, dim]``.
-            caches: for each layer the keys and values of the earlier tokens.
-
-        Returns:
-            ``[batch, new, dim]``, and the caches including the new tokens.
-        """
-        _check_forward(self, ENCODER)
-        call = StackCall(caches)
-        stack = self if is_observed(self) else self.forward
-        output = stack(input, mask=_causal(input), call=call)
-        assert call.caches is not None
-        return output, list(call.caches)
-
-    @property
-    def _layers(self) -> list[TransformerEncoderLayer]:
-        return cast(list[TransformerEncoderLayer], list(self.layers))
-
-
-class DecoderOutput(NamedTuple):
-    """The output of a decoder stack.
-
-    Attributes:
-        rows: packed, ``[tokens, dim]``.
-        caches: for each layer the keys and values of all tokens; empty without caches.
-        weights: the weights of the requested layer, ``[batch, heads, target, source]``, or None.
-    """
-
-    rows: Tensor
-    caches: list[KeyValueCache]
-    weights: Tensor | None
-
-
-@fx_leaf
-class TransformerDecoder(nn.Module):
-    """A stack of decoder layers, with a layer normalization at the end (Vaswani et al. 2017, section 3.1).
-
-    Layers and attentions are called as modules wherever that can be observed, as in `TransformerEncoder`.
-
-    Args:
-        layers: the layers, at least one.
-        norm: whether to normalize the output; pre-norm layers need it.
-    """
-
-    def __init__(self, layers: Sequence[TransformerDecoderLayer], norm: bool = True):
-        super().__init__()
-        dim = _dim(layers, TransformerDecoderLayer)
-        self.layers = nn.ModuleList(layers)
-        self.norm = nn.LayerNorm(dim) if flag("norm", norm) else None
-
-    @classmethod
-    def create(cls, layers: int = 6, config: LayerConfig | None = None) -> "TransformerDecoder":
-        """Creates a stack of new layers.
-
-        Args:
-            layers: number of layers.
-            config: the configuration of the layers; None: the defaults.
-        """
-        config = _checked(config)
-        return cls([config.decoder_layer() for _ in range(_count("layers", layers))])
-
-    def forward(
-        self,
-        input: Tensor,
-        memory: Tensor,
-        lengths: Tensor | None = None,
-        memory_lengths: Tensor | None = None,
-        mask: Mask | None = None,
-        *,
-        call: StackCall | None = None,
-    ) -> Tensor:
-        """Runs the stack on a padded batch.
-
-        Args:
-            input: ``[batch, target, dim]``.
-            memory: the encoder's output, ``[batch, source, dim]``.
-            lengths: integers ``[batch]``, number of tokens of each target; None: no padding. Outputs of padding are 0
-                and are not computed.
-            memory_lengths: integers ``[batch]``, number of tokens of each source; None: no padding.
-            mask: a mask of the targets' self-attention in addition to ``lengths``; None: `regard.masks.causal`.
-            call: inputs and outputs of `step`.
-
-        Returns:
-            ``[batch, target, dim]``.
-        """
-        packing, call = packing_of(input, lengths), StackCall() if call is None else call
-        if mask is None and (call.caches is None or input.shape[1] > 1):
-            # A single new token sees every earlier token and needs no mask.
-            mask = masks.causal()
-        arguments = SelfArguments(packing, without_padding(mask, packing, lengths), lengths, mask)
-        # A step passes the projected memory, but a hook may have replaced the tensor.
-        remembered = call.memory if memory is call.padded else None
-        if remembered is None:
-            remembered = self.remember(memory, memory_lengths)
-        source = SourceArguments(remembered, memory)
-        rows, caches, call.weights = self._run(
-            packing.pack(input), arguments, remembered, source, call.caches, call.weights_of
-        )
-        call.caches = None if call.caches is None else caches
-        return packing.pad(rows)
-
-    def remember(self, memory: Tensor, lengths: Tensor | None = None) -> list[KeyValues | EncoderOutput]:
-        """Returns for each layer the keys and values of an encoder's output, or the output if the layer projects it.
-
-        Args:
-            memory: ``[batch, source, dim]``.
-            lengths: integers ``[batch]``, number of tokens of each source; None: no padding.
-        """
-        packing = packing_of(memory, lengths)
-        rows = packing.pack(memory)
-        return [remembered_by(layer, EncoderOutput(rows, packing, lengths)) for layer in self._layers]
-
-    def run(
-        self,
-        rows: Tensor,
-        packing: Packing,
-        memory: Sequence[KeyValues | EncoderOutput],
-        mask: Mask | None,
-        caches: Sequence[KeyValueCache] | None = None,
-        weights_of: int | None = None,
-    ) -> DecoderOutput:
-        """Runs the stack on packed rows.
-
-        Args:
-            rows: ``[tokens, dim]``.
-            packing: the packing of the rows.
-            memory: the result of `remember`.
-            mask: the mask of the targets' self-attention, which also hides padding.
-            caches: for each layer the keys and values of earlier target tokens; None: there are none.
-            weights_of: the layer whose weights of the attention to the encoder's output are returned; None: no layer.
-        """
-        arguments = SelfArguments(packing, mask, packing.lengths, mask)
-        return self._run(rows, arguments, memory, SourceArguments(memory), caches, weights_of)
-
-    def _run(
-        self,
-        rows: Tensor,
-        arguments: SelfArguments,
-        memory: Sequence[KeyValues | EncoderOutput],
-        source: SourceArguments,
-        caches: Sequence[KeyValueCache] | None,
-        weights_of: int | None,
-    ) -> DecoderOutput:
-        extended, weights = [], None
-        layers = zip(_with_caches(self._layers, caches), memory, strict=True)
-        for number, ((layer, cache), remembered) in enumerate(layers):
-            output = run_decoder_layer(layer, rows, arguments, remembered, source, cache, number == weights_of)
-            rows = output.rows
-            weights = output.weights if output.weights is not None else weights
-            if output.cache is not None:
-                extended.append(output.cache)
-        return DecoderOutput(_normalize(self.norm, rows, arguments.packing), extended, weights)
-
-    def step(
-        self,
-        input: Tensor,
-        memory: Sequence[KeyValues | EncoderOutput],
-        caches: Sequence[KeyValueCache],
-        weights_of: int | None = None,
-    ) -> DecoderOutput:
-        """Runs the stack on the next tokens of each target, which see themselves and all earlier tokens.
-
-        Args:
-            input: ``[batch, new, dim]``.
-            memory: the result of `remember`.
-            caches: for each layer the keys and values of the earlier tokens.
-            weights_of: as in `run`.
-        """
-        _check_forward(self, DECODER)
-        packing = packing_of(input, None)
-        if not is_observed(self):
-            return self.run(packing.pack(input), packing, memory, _causal(input), caches, weights_of)
-        source = SourceArguments(memory)
-        call = StackCall(caches, memory, source.padded, weights_of)
-        output = self(input, source.padded, memory_lengths=source.lengths, call=call)
-        return DecoderOutput(packing.pack(output), list(call.caches or ()), call.weights)
-
-    @property
-    def _layers(self) -> list[TransformerDecoderLayer]:
-        return cast(list[TransformerDecoderLayer], list(self.layers))
+from regard.nn.layer_inputs import (
+    Masking,
+)
+from regard.nn.transformer_decoder import TransformerDecoder
+from regard.nn.transformer_encoder import TransformerEncoder
+from regard.nn.transformer_layers import (
+    Activation,
+    TransformerDecoderLayer,
+    TransformerEncoderLayer,
+    new_norm,
+)
+from regard.nn.transformer_stack import (
+    checked_config,
+    layer_count,
+)
+from regard.normalizers import Normalizer
+from regard.scores import Score
+from regard.shapes import kind_of
 
 
 @fx_leaf
 class Transformer(nn.Module):
-    """An encoder and a decoder (Vaswani et al. 2017, figure 1), without embeddings and output projection.
+    """An encoder and a decoder: `torch.nn.Transformer` with any score and position (Vaswani et al. 2017, figure 1),
+    without embeddings and output projection.
 
-    With the default `LayerConfig` the ``state_dict`` is that of a `torch.nn.Transformer` of the same sizes, so weights
-    can be loaded from one into the other.
+    Constructor, arguments of the call, ``state_dict`` and the initial values for a seed are PyTorch's. A mask under a
+    name of PyTorch has its convention, in which True hides; a `Mask` or ``"causal"`` may be passed under each of them.
+    The target sees later tokens unless a mask hides them::
+
+        model = nn.Transformer(512, 8, batch_first=True, position="rotary", kv_heads=2)
+        model(source, target, tgt_mask="causal", src_lengths=lengths)
+
+    `create` makes the stacks from a `LayerConfig`.
 
     Args:
-        encoder: the encoder.
-        decoder: the decoder.
+        d_model, nhead, dim_feedforward, dropout, activation, layer_norm_eps, batch_first, norm_first, bias, device,
+            dtype: as in `TransformerEncoderLayer`, for all layers.
+        num_encoder_layers: number of layers of the encoder.
+        num_decoder_layers: number of layers of the decoder.
+        custom_encoder: a module instead of the encoder, with the arguments of PyTorch's. Its weights stay as they are.
+        custom_decoder: a module instead of the decoder.
+        options: the other options of `TransformerEncoderLayer`, for all layers: ``score``, ``normalizer``,
+            ``position``, ``kv_heads``, ``norm``, ``backend``, ``feedforward_chunk``, ``activation_checkpointing``.
     """
 
-    def __init__(self, encoder: TransformerEncoder, decoder: TransformerDecoder):
+    def __init__(
+        self,
+        d_model: int = 512,
+        nhead: int = 8,
+        num_encoder_layers: int = 6,
+        num_decoder_layers: int = 6,
+        dim_feedforward: int = 2048,
+        dropout: float = 0.1,
+        activation: Activation = F.relu,
+        custom_encoder: nn.Module | None = None,
+        custom_decoder: nn.Module | None = None,
+        layer_norm_eps: float = 1e-5,
+        batch_first: bool = False,
+        norm_first: bool = False,
+        bias: bool = True,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+        **options: Any,
+    ):
         super().__init__()
-        for name, stack, kind in (("encoder", encoder, TransformerEncoder), ("decoder", decoder, TransformerDecoder)):
-            if not isinstance(stack, kind):
-                raise KindError(
-                    f"{name} must be a regard.nn.{kind.__name__}; it is {kind_of(stack)}. To create one from sizes, "
-                    "write Transformer.create(6, 6, LayerConfig(dim=512, heads=8))"
-                )
-        self.encoder = encoder
-        self.decoder = decoder
+        layer = (
+            d_model, nhead, dim_feedforward, dropout, activation, layer_norm_eps, batch_first, norm_first, bias, device,
+            dtype,
+        )  # fmt: skip
+        for name, stack in (("custom_encoder", custom_encoder), ("custom_decoder", custom_decoder)):
+            _check_custom(name, stack, d_model, batch_first)
+        if options and custom_encoder is not None and custom_decoder is not None:
+            raise ArgumentError(f"{', '.join(options)}: options of new layers, but both stacks are custom ones")
+
+        def norm() -> nn.Module:
+            return new_norm(options.get("norm", "layer"), d_model, layer_norm_eps, bias, device, dtype)
+
+        created: list[nn.Module] = []
+        if custom_encoder is None:
+            encoder_layer = TransformerEncoderLayer(*layer, **options)
+            custom_encoder = TransformerEncoder(
+                encoder_layer, layer_count("num_encoder_layers", num_encoder_layers), norm()
+            )
+            created.append(custom_encoder)
+        if custom_decoder is None:
+            decoder_layer = TransformerDecoderLayer(*layer, **options)
+            custom_decoder = TransformerDecoder(
+                decoder_layer, layer_count("num_decoder_layers", num_decoder_layers), norm()
+            )
+            created.append(custom_decoder)
+        self.encoder = custom_encoder
+        self.decoder = custom_decoder
+        for stack in created:
+            _initialize(stack)
+        self.d_model, self.nhead, self.batch_first = d_model, nhead, batch_first
 
     @classmethod
     def create(
-        cls, encoder_layers: int = 6, decoder_layers: int = 6, config: LayerConfig | None = None
+        cls, num_encoder_layers: int = 6, num_decoder_layers: int = 6, config: LayerConfig | None = None
     ) -> "Transformer":
         """Creates a Transformer of new layers with this configuration."""
-        _count("encoder_layers", encoder_layers)
-        _count("decoder_layers", decoder_layers)
-        return cls(TransformerEncoder.create(encoder_layers, config), TransformerDecoder.create(decoder_layers, config))
+        config = checked_config(config)
+        layer_count("num_encoder_layers", num_encoder_layers)
+        layer_count("num_decoder_layers", num_decoder_layers)
+        return cls(
+            config.dim,
+            config.heads,
+            custom_encoder=TransformerEncoder.create(num_encoder_layers, config),
+            custom_decoder=TransformerDecoder.create(num_decoder_layers, config),
+            batch_first=config.batch_first,
+        )
 
     def forward(
         self,
-        source: Tensor,
-        target: Tensor,
-        source_lengths: Tensor | None = None,
-        target_lengths: Tensor | None = None,
+        src: Tensor,
+        tgt: Tensor,
+        src_mask: Masking | None = None,
+        tgt_mask: Masking | None = None,
+        memory_mask: Masking | None = None,
+        src_key_padding_mask: Tensor | None = None,
+        tgt_key_padding_mask: Tensor | None = None,
+        memory_key_padding_mask: Tensor | None = None,
+        src_is_causal: bool | None = None,
+        tgt_is_causal: bool | None = None,
+        memory_is_causal: bool = False,
         *,
-        source_mask: Mask | None = None,
-        target_mask: Mask | None = None,
+        src_lengths: Tensor | None = None,
+        tgt_lengths: Tensor | None = None,
     ) -> Tensor:
         """Encodes the source, and decodes the target with attention to it.
 
         Args:
-            source: ``[batch, source, dim]``.
-            target: ``[batch, target, dim]``.
-            source_lengths: integers ``[batch]``; None: no padding.
-            target_lengths: integers ``[batch]``; None: no padding.
-            source_mask: the mask of the source's self-attention; None: no mask.
-            target_mask: the mask of the target's self-attention; None: `regard.masks.causal`.
+            src: ``[source, batch, d_model]``; ``[batch, source, d_model]`` with ``batch_first``; unbatched
+                ``[source, d_model]``.
+            tgt: ``[target, batch, d_model]``, or the corresponding layout of ``src``.
+            src_mask, tgt_mask, memory_mask: the masks of the source's self-attention, of the target's, and of the
+                attention of the target to the source, over ``[queries, keys]`` or ``[batch * nhead, queries, keys]``:
+                bool (**True hides**) or float (added to the scores); or a `Mask`, or ``"causal"``.
+            src_key_padding_mask, tgt_key_padding_mask, memory_key_padding_mask: ``[batch, keys]``, or ``[keys]`` if
+                unbatched: bool (**True hides**) or float. As in PyTorch that of the source does not hide it from the
+                target.
+            src_is_causal, tgt_is_causal, memory_is_causal: without a mask: later keys are hidden; with one it is only a
+                hint.
+            src_lengths: integers ``[batch]``, number of tokens of each source, in both stacks; None: no padding.
+            tgt_lengths: integers ``[batch]``; outputs of padding are 0.
 
         Returns:
-            ``[batch, target, dim]``.
+            A tensor in the layout of ``tgt``.
+
+        Raises:
+            ShapeError, KindError, UnknownNameError: an input or a mask is invalid; the message names it.
         """
-        memory = self.encoder(source, lengths=source_lengths, mask=source_mask)
-        return self.decoder(target, memory, lengths=target_lengths, memory_lengths=source_lengths, mask=target_mask)
-
-
-ENCODER, DECODER = TransformerEncoder.forward, TransformerDecoder.forward
-"""The methods as defined here, even if they are replaced later."""
-
-
-def _check_forward(stack: nn.Module, forward: Callable[..., Tensor]) -> None:
-    """Raises ArgumentError if a stack has another ``forward``, which does not support caches."""
-    if not runs(stack, forward):
-        raise ArgumentError(
-            f"step continues {forward.__qualname__} with caches, and {type(stack).__name__} has another forward: "
-            "define step as well, or decode without caches"
+        # By position the mask has PyTorch's meaning in both libraries' encoders; PyTorch's takes no other arguments.
+        encoder_mask = () if src_mask is None else (src_mask,)
+        memory = self.encoder(
+            src,
+            *encoder_mask,
+            **_present(src_key_padding_mask=src_key_padding_mask, is_causal=src_is_causal, lengths=src_lengths),
+        )
+        return self.decoder(
+            tgt,
+            memory,
+            **_present(
+                tgt_mask=tgt_mask,
+                memory_mask=memory_mask,
+                tgt_key_padding_mask=tgt_key_padding_mask,
+                memory_key_padding_mask=memory_key_padding_mask,
+                tgt_is_causal=tgt_is_causal,
+                memory_is_causal=memory_is_causal or None,
+                lengths=tgt_lengths,
+                memory_lengths=src_lengths,
+            ),
         )
 
+    @staticmethod
+    def generate_square_subsequent_mask(
+        sz: int, device: torch.device | None = None, dtype: torch.dtype | None = None
+    ) -> Tensor:
+        """Returns PyTorch's causal mask of numbers, ``[sz, sz]``: −inf hides. ``"causal"`` needs no memory."""
+        return nn.Transformer.generate_square_subsequent_mask(sz, device, dtype)
 
-def _with_caches(
-    layers: Sequence[LayerT], caches: Sequence[KeyValueCache] | None
-) -> Iterable[tuple[LayerT, KeyValueCache | None]]:
-    return zip(layers, [None] * len(layers) if caches is None else caches, strict=True)
-
-
-def _normalize(norm: nn.Module | None, rows: Tensor, packing: Packing) -> Tensor:
-    """Normalizes the rows at the end of a stack; the module gets padded rows if its call can be observed."""
-    if norm is None:
-        return rows
-    if runs(norm, NORM) and not is_observed(norm):
-        return norm(rows)
-    return packing.pack(norm(packing.pad(rows)))
+    def extra_repr(self) -> str:
+        return f"d_model={self.d_model}, nhead={self.nhead}, batch_first={self.batch_first}"
 
 
-def _causal(input: Tensor) -> Mask | None:
-    # A single new token sees every earlier token and needs no mask.
-    return masks.causal() if input.shape[1] > 1 else None
+def _present(**arguments: Any) -> dict[str, Any]:
+    """Returns the arguments that are not None, which are all that a stack of another kind must know."""
+    return {name: value for name, value in arguments.items() if value is not None}
 
 
-def _dim(layers: object, kind: type[TransformerEncoderLayer] | type[TransformerDecoderLayer]) -> int:
-    """Returns the features of the layers of a stack; raises unless they are a sequence of such layers of one dim."""
-    if not isinstance(layers, (Sequence, nn.ModuleList)) or isinstance(layers, str):
-        raise KindError(
-            f"layers must be a sequence of regard.nn.{kind.__name__}; it is {kind_of(layers)}. To create new layers, "
-            f"write {kind.__name__.removesuffix('Layer')}.create(6, LayerConfig(dim=512, heads=8))"
-        )
-    if not len(layers):
-        raise ArgumentError("layers must hold at least one layer; it is empty")
-    dims = set()
-    for number, layer in enumerate(layers):
-        if not isinstance(layer, kind):
-            raise KindError(f"layers[{number}] must be a regard.nn.{kind.__name__}; it is {kind_of(layer)}")
-        dims.add(layer.self_attn.embed_dim)
-    if len(dims) > 1:
-        raise ArgumentError(f"layers must all have one dim; they have {sorted(dims)}")
-    return dims.pop()
+def _check_custom(name: str, stack: object, d_model: int, batch_first: bool) -> None:
+    """Raises an error unless a `Transformer` of this size can call the stack."""
+    if stack is None:
+        return
+    if not isinstance(stack, nn.Module):
+        raise KindError(f"{name} must be a module or None; it is {kind_of(stack)}")
+    if isinstance(stack, (TransformerEncoder, TransformerDecoder)):
+        for argument, value in (("d_model", d_model), ("batch_first", batch_first)):
+            own = getattr(stack, argument)
+            if own != value:
+                raise ArgumentError(f"{argument} must be that of {name}, {own}; it is {value}")
 
 
-def _count(name: str, layers: int) -> int:
-    return whole_number(name, layers, 1, LAYERS_LIMIT)
-
-
-def _checked(config: LayerConfig | None) -> LayerConfig:
-    if config is not None and not isinstance(config, LayerConfig):
-        raise KindError(f"config must be a LayerConfig or None; it is {kind_of(config)}")
-    return config or LayerConfig()
+def _initialize(stack: nn.Module) -> None:
+    """Gives matrices the uniform weights of Glorot and Bengio 2010, as PyTorch does, but for scores and positions."""
+    parts = [part for part in stack.modules() if isinstance(part, (Score, Bias, Normalizer))]
+    own = {id(parameter) for part in parts for parameter in part.parameters()}
+    for parameter in stack.parameters():
+        if parameter.dim() > 1 and id(parameter) not in own:
+            nn.init.xavier_uniform_(parameter)

@@ -1,63 +1,53 @@
 """The layers of a Transformer: self-attention, attention to an encoder's output, and a feedforward network."""
 
-from collections.abc import Callable, Iterator, Sequence
+import copy
+from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import NamedTuple, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar, get_args
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from regard import masks
+from regard import masks, scores
 from regard.attention.problem import check_dropout
-from regard.errors import ArgumentError, KindError
+from regard.attention.verbs import BackendName, Normalizing, Scoring
+from regard.biases import Bias
+from regard.errors import ArgumentError, KindError, ShapeError
 from regard.masks import Mask
 from regard.module_calls import runs
 from regard.nn.fx_leaf import fx_leaf
-from regard.nn.key_values import EncoderOutput, KeyValueCache, KeyValues, PackedProducts
+from regard.nn.key_values import EncoderOutput, KeyValueCache, KeyValues
+from regard.nn.layer_inputs import Biasing, Masking, TorchMask, batch_first_input, output_like, read_pairs
 from regard.nn.multihead import FORWARD as ATTENTION
 from regard.nn.multihead import MultiheadAttention, is_called_in_parts
-from regard.nn.packed_attention import attend_packed
+from regard.nn.named_positions import Position, position_for
 from regard.nn.packing import Packing, packing_of, without_padding
 from regard.nn.recomputation import in_chunks, recomputed
 from regard.nn.replaced_attention import call_replaced, torch_masks
-from regard.shapes import Grid, flag, kind_of, known_name, size, split_joined
-from regard.transforms import is_alias
+from regard.nn.row_attention import (
+    DecoderRows,
+    EncoderRows,
+    MemoryAttentionCall,
+    SelfAttentionCall,
+    attend_to_memory,
+    attend_to_rows,
+    key_values,
+)
+from regard.nn.torch_inputs import without_padding as without_hidden
+from regard.shapes import Grid, check_arguments, check_factory, flag, kind_of, known_name, positive_number, size
 
 P = ParamSpec("P")
 R = TypeVar("R")
+Activation = str | Callable[[Tensor], Tensor]
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu, "silu": F.silu}
-
+NORMS: dict[str, type[nn.Module]] = {"layer": nn.LayerNorm, "rms": nn.RMSNorm}
+LAYER_SCORES = get_args(scores.ContentScoreName)
+"""Scores of layers: all except those of location, which need a number of keys."""
 
 WANTED_WEIGHTS: ContextVar[list[Tensor] | None] = ContextVar("WANTED_WEIGHTS", default=None)
 """A list that collects the weights of the attention to the encoder's output from a layer inside another module."""
-
-
-class EncoderRows(NamedTuple):
-    """The output of an encoder layer.
-
-    Attributes:
-        rows: ``[tokens, dim]``.
-        cache: the cache including the keys and values of these tokens; None without a cache.
-    """
-
-    rows: Tensor
-    cache: KeyValueCache | None
-
-
-class DecoderRows(NamedTuple):
-    """The output of a decoder layer.
-
-    Attributes:
-        rows: ``[tokens, dim]``.
-        cache: the cache including the keys and values of these tokens; None without a cache.
-        weights: weights of the attention to the encoder's output, ``[batch, heads, target, source]``, or None.
-    """
-
-    rows: Tensor
-    cache: KeyValueCache | None
-    weights: Tensor | None
 
 
 @dataclass(eq=False)
@@ -79,80 +69,136 @@ class LayerCall:
     weights: Tensor | None = None
 
 
-def check_attention(name: str, attention: object) -> None:
-    """Raises KindError unless a layer can use this as one of its attentions."""
-    if not isinstance(attention, MultiheadAttention):
-        raise KindError(
-            f"{name} must be a regard.nn.MultiheadAttention; it is {kind_of(attention)}. To create a layer from sizes, "
-            "write LayerConfig(dim=..., heads=..., feedforward=...).encoder_layer(), or decoder_layer()"
-        )
+def new_norm(kind: str, features: int, eps: float, bias: bool, device: Any = None, dtype: Any = None) -> nn.Module:
+    """Creates a normalization of rows: ``layer`` (Ba et al. 2016), or ``rms``, which has no bias (Zhang and Sennrich
+    2019)."""
+    known_name("norm", kind, NORMS)
+    if kind == "rms":
+        return nn.RMSNorm(features, eps=eps, device=device, dtype=dtype)
+    return nn.LayerNorm(features, eps=eps, bias=bias, device=device, dtype=dtype)
+
+
+def activation_for(activation: Activation) -> Callable[[Tensor], Tensor]:
+    """Returns the function of this name, or a function or a module as it is.
+
+    Raises:
+        KindError, UnknownNameError: it cannot be called with a tensor, or the name is unknown.
+    """
+    if isinstance(activation, str):
+        return ACTIVATIONS[known_name("activation", activation, ACTIVATIONS)]
+    if not callable(activation):
+        names = ", ".join(ACTIVATIONS)
+        raise KindError(f"activation must be a name ({names}) or a function; it is {kind_of(activation)}")
+    check_arguments("activation", activation, 1)
+    return activation
 
 
 class TransformerLayer(nn.Module):
-    """The self-attention and the feedforward network, which encoder and decoder layers share.
+    """The parts that encoder and decoder layers share, and their constructor.
 
-    Each part has a residual connection, dropout and a layer normalization: after the sum (post-norm, Vaswani et al.
-    2017, section 3.1) or before the part (pre-norm, Xiong et al. 2020).
+    Each part has a residual connection, dropout and a normalization: after the sum (post-norm, Vaswani et al. 2017,
+    section 3.1) or before the part (pre-norm, Xiong et al. 2020).
 
-    Args:
-        attention, feedforward, dropout, activation, norm_first, feedforward_chunk, activation_checkpointing: as in
-            `TransformerEncoderLayer`.
+    Args: as for `TransformerEncoderLayer`.
     """
+
+    _reads_memory = False
 
     def __init__(
         self,
-        attention: MultiheadAttention,
-        feedforward: int = 2048,
+        d_model: int,
+        nhead: int,
+        dim_feedforward: int = 2048,
         dropout: float = 0.1,
-        activation: str = "relu",
+        activation: Activation = F.relu,
+        layer_norm_eps: float = 1e-5,
+        batch_first: bool = False,
         norm_first: bool = False,
+        bias: bool = True,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+        *,
+        score: Scoring = "scaled_dot",
+        normalizer: Normalizing = "softmax",
+        position: Position | None = None,
+        bidirectional: bool | None = None,
+        kv_heads: int | None = None,
+        norm: str = "layer",
+        backend: BackendName = "auto",
         feedforward_chunk: int = 0,
         activation_checkpointing: bool = False,
     ):
         super().__init__()
-        check_attention("attention", attention)
-        if not attention.kdim == attention.vdim == attention.embed_dim:
-            raise ArgumentError(
-                f"attention must have keys and values of embed_dim features, {attention.embed_dim}; kdim is "
-                f"{attention.kdim} and vdim is {attention.vdim}"
-            )
-        size("feedforward", feedforward)
+        for name, value in (("d_model", d_model), ("nhead", nhead), ("dim_feedforward", dim_feedforward)):
+            size(name, value)
+        if d_model % nhead:
+            raise ArgumentError(f"nhead must divide d_model; nhead is {nhead} and d_model is {d_model}")
         size("feedforward_chunk", feedforward_chunk, low=0)
-        known_name("activation", activation, ACTIVATIONS)
-        flag("norm_first", norm_first)
-        flag("activation_checkpointing", activation_checkpointing)
-        check_dropout(dropout)
-        dim = attention.embed_dim
+        for name, value in (
+            ("batch_first", batch_first), ("norm_first", norm_first), ("bias", bias),
+            ("activation_checkpointing", activation_checkpointing),
+        ):  # fmt: skip
+            flag(name, value)
+        if bidirectional is not None:
+            flag("bidirectional", bidirectional)
+        rate, eps = check_dropout(dropout), positive_number("layer_norm_eps", layer_norm_eps)
+        check_factory(device, dtype)
+        factory: dict[str, Any] = {"device": device, "dtype": dtype}
+        head_dim = d_model // nhead
+
+        def attention(position: Position | None, score: Scoring) -> MultiheadAttention:
+            if isinstance(score, str):
+                score = scores.create(known_name("score", score, LAYER_SCORES), head_dim, head_dim).to(**factory)
+            return MultiheadAttention(
+                d_model, nhead, rate, bias, batch_first=batch_first, **factory, score=score, normalizer=normalizer,
+                kv_heads=kv_heads, position=position, backend=backend,
+            )  # fmt: skip
+
+        # The order of the parts is PyTorch's, for states of optimizers and for the initial values of a seed.
+        is_bidirectional = not self._reads_memory if bidirectional is None else bidirectional
+        own = position_for(position, nhead, head_dim, is_bidirectional)
+        self.self_attn = attention(own.to(**factory) if isinstance(position, str) and own is not None else own, score)
+        if self._reads_memory:
+            self.multihead_attn = attention(None, score if isinstance(score, str) else copy.deepcopy(score))
+        self.linear1 = nn.Linear(d_model, dim_feedforward, bias=bias, **factory)
+        self.dropout = nn.Dropout(rate)
+        self.linear2 = nn.Linear(dim_feedforward, d_model, bias=bias, **factory)
         self.norm_first = norm_first
-        self.activation = activation
+        self.norm1 = new_norm(norm, d_model, eps, bias, **factory)
+        self.norm2 = new_norm(norm, d_model, eps, bias, **factory)
+        if self._reads_memory:
+            self.norm3 = new_norm(norm, d_model, eps, bias, **factory)
+        self.dropout1 = nn.Dropout(rate)
+        self.dropout2 = nn.Dropout(rate)
+        if self._reads_memory:
+            self.dropout3 = nn.Dropout(rate)
+        self.activation = activation_for(activation)
+        self.d_model, self.nhead, self.batch_first = d_model, nhead, batch_first
         self.feedforward_chunk = feedforward_chunk
         self.activation_checkpointing = activation_checkpointing
-        self.heads, self.batch_first = attention.num_heads, attention.batch_first
-        self.self_attn = attention
-        self.linear1 = nn.Linear(dim, feedforward)
-        self.linear2 = nn.Linear(feedforward, dim)
-        self.norm1 = nn.LayerNorm(dim)
-        self.norm2 = nn.LayerNorm(dim)
-        self.dropout = nn.Dropout(dropout)
-        for linear in (self.linear1, self.linear2):
-            nn.init.xavier_uniform_(linear.weight)
-            nn.init.zeros_(linear.bias)
 
-    def _before(self, rows: Tensor, norm: nn.LayerNorm) -> Tensor:
+    def extra_repr(self) -> str:
+        return (
+            f"d_model={self.d_model}, nhead={self.nhead}, dim_feedforward={self.linear1.out_features}, "
+            f"batch_first={self.batch_first}, norm_first={self.norm_first}"
+        )
+
+    def _before(self, rows: Tensor, norm: nn.Module) -> Tensor:
         return norm(rows) if self.norm_first else rows
 
-    def _after(self, rows: Tensor, output: Tensor, norm: nn.LayerNorm) -> Tensor:
+    def _after(self, rows: Tensor, output: Tensor, dropout: nn.Module, norm: nn.Module) -> Tensor:
         """Adds the output of a part to its input, which gives the input of the next part."""
-        total = rows + self.dropout(output)
+        total = rows + dropout(output)
         return total if self.norm_first else norm(total)
 
     def _attend_to_self(
-        self, rows: Tensor, packing: Packing, mask: Mask | None, cache: KeyValueCache | None
+        self, rows: Tensor, packing: Packing, mask: Mask | None, bias: Bias | None, cache: KeyValueCache | None
     ) -> EncoderRows:
         """Computes the self-attention of the input of a layer."""
         attention, rows = self.self_attn, self._before(rows, self.norm1)
         if is_called_in_parts(attention):
-            attended, cache, _ = _self_attention(attention, attention.products(rows, rows, rows), packing, mask, cache)
+            products = attention.products(rows, rows, rows)
+            attended, cache, _ = attend_to_rows(attention, products, packing, mask, bias, cache)
             return EncoderRows(attended, cache)
         padded = packing.pad(rows)
         if not runs(attention, ATTENTION):
@@ -161,28 +207,36 @@ class TransformerLayer(nn.Module):
                 # The module's keys and values are unknown, so the cache holds its inputs and it gets all of them again.
                 cache = cache.append(padded[:, None], padded[:, None, :, :0])
                 source = cache.key[:, 0]
-            grid = _grid(padded, source, self.heads)
-            output, _ = call_replaced(attention, padded, source, torch_masks(mask, grid, packing), self.batch_first)
+            arguments = torch_masks(mask, _grid(padded, source, self.nhead), packing, bias, padded)
+            output, _ = call_replaced(attention, padded, source, arguments, self.batch_first)
             return EncoderRows(packing.pack(output), cache)
-        call = _SelfAttention(packing, cache)
+        call = SelfAttentionCall(packing, cache)
         input = padded if attention.batch_first else padded.transpose(0, 1)
-        output, _ = attention(input, input, input, need_weights=False, mask=mask, packed=call)
+        output, _ = attention(input, input, input, need_weights=False, mask=mask, bias=bias, packed=call)
         if cache is not None and call.cache is cache:
             raise ArgumentError("a hook on self_attn passed masks of PyTorch, which attention with a cache cannot use")
         return EncoderRows(packing.pack(output if attention.batch_first else output.transpose(0, 1)), call.cache)
 
-    def _transform(self, rows: Tensor, attended: Tensor, before: nn.LayerNorm, after: nn.LayerNorm) -> Tensor:
-        """Adds the output of the last attention to its input, and applies the feedforward network."""
+    def _transform(self, rows: Tensor, attended: Tensor, last: tuple[nn.Module, nn.Module], norm: nn.Module) -> Tensor:
+        """Adds the output of the last attention to its input, and applies the feedforward network.
+
+        Args:
+            rows: the input of the last attention.
+            attended: its output.
+            last: the dropout and the normalization of the last attention.
+            norm: the normalization of the feedforward network.
+        """
+        dropout = self.dropout3 if self._reads_memory else self.dropout2
 
         def transform(rows: Tensor, attended: Tensor) -> Tensor:
-            rows = self._after(rows, attended, before)
-            return self._after(rows, self._feedforward(self._before(rows, after)), after)
+            rows = self._after(rows, attended, *last)
+            return self._after(rows, self._feedforward(self._before(rows, norm)), dropout, norm)
 
         return in_chunks(self._part(transform), self.feedforward_chunk, rows, attended)
 
     def _feedforward(self, rows: Tensor) -> Tensor:
         """``W_2 dropout(activation(W_1 x))`` (Vaswani et al. 2017, eq. 2)."""
-        return self.linear2(self.dropout(ACTIVATIONS[self.activation](self.linear1(rows))))
+        return self.linear2(self.dropout(self.activation(self.linear1(rows))))
 
     def _part(self, function: Callable[P, R]) -> Callable[P, R]:
         """Adds activation checkpointing to a part of the layer if it is switched on."""
@@ -191,145 +245,219 @@ class TransformerLayer(nn.Module):
 
 @fx_leaf
 class TransformerEncoderLayer(TransformerLayer):
-    """Self-attention and a feedforward network (Vaswani et al. 2017, section 3.1).
+    """Self-attention and a feedforward network: `torch.nn.TransformerEncoderLayer` with any score and position.
 
-    With a causal mask it is the layer of a language model. Its parameters have the names and shapes of those of
-    `torch.nn.TransformerEncoderLayer`, unless ``attention`` has grouped heads, positions or weights of a score.
+    Vaswani et al. 2017, section 3.1. With a causal mask it is the layer of a language model. Constructor, arguments of
+    the call, parameters, their order, and their initial values for a seed are PyTorch's, so that states of modules and
+    of optimizers can be loaded from one into the other, unless there are grouped heads, or weights of a score or of a
+    position. The differences:
+
+    - A query that may see no key gets no values instead of NaN.
+    - ``is_causal=True`` needs no mask. With a mask it is only a hint, as in PyTorch.
+    - ``lengths`` are the faster form of padding: projections and the feedforward network skip it, and its outputs are
+      0. With ``src_key_padding_mask`` its outputs are computed, as PyTorch does in training.
+
+    Two conventions of masks, which `regard.nn.layer_inputs` lists::
+
+        layer(x, src_mask=torch.ones(5, 5).triu(1).bool())   # PyTorch's names: True hides
+        layer(x, mask=torch.ones(5, 5).tril().bool())        # regard's: True may attend
+        layer(x, mask="causal")                              # a Mask or a name has no convention
 
     Args:
-        attention: the self-attention, with its heads, score, normalizer and position.
-        feedforward: units of the hidden layer of the feedforward network.
-        dropout: rate after each part, and in the feedforward network; in [0, 1).
-        activation: ``relu``, ``gelu`` or ``silu``.
-        norm_first: layer normalization before each part (Xiong et al. 2020) instead of after the sum.
+        d_model: features of a token.
+        nhead: query heads, a divisor of ``d_model``.
+        dim_feedforward: units of the hidden layer of the feedforward network.
+        dropout: rate after each part, in the feedforward network, and of attention weights; in [0, 1).
+        activation: ``relu``, ``gelu``, ``silu``, or a function or module that maps a tensor to one of its shape.
+        layer_norm_eps: ε of the normalizations.
+        batch_first: ``[batch, length, d_model]`` instead of ``[length, batch, d_model]``.
+        norm_first: normalization before each part (Xiong et al. 2020) instead of after the sum.
+        bias: whether projections and normalizations have biases.
+        device, dtype: device and dtype of the parameters.
+        score: a name of `regard.scores.create`, of which each attention has its own weights, a `Score` or a function.
+        normalizer: a name, a `Normalizer` or a function.
+        position: positions in self-attention: ``rotary``, ``alibi``, ``t5``, ``shaw``, a `Rotary` or a `Bias`.
+        bidirectional: whether tokens may see later ones; if False, ``t5`` has buckets for earlier ones only. Default:
+            True in an encoder layer, False in a decoder layer.
+        kv_heads: key and value heads, a divisor of ``nhead``; None: as many as ``nhead``.
+        norm: ``layer``, or ``rms``, which has no bias.
+        backend: backend of every attention.
         feedforward_chunk: as in `LayerConfig`.
         activation_checkpointing: as in `LayerConfig`.
+
+    Raises:
+        ArgumentError, KindError, UnknownNameError: an argument is invalid; the message names it.
     """
 
     def forward(
         self,
-        input: Tensor,
-        lengths: Tensor | None = None,
-        mask: Mask | None = None,
+        src: Tensor,
+        src_mask: Masking | None = None,
+        src_key_padding_mask: Tensor | None = None,
+        is_causal: bool = False,
         *,
+        mask: Masking | None = None,
+        bias: Biasing | None = None,
+        lengths: Tensor | None = None,
         call: LayerCall | None = None,
     ) -> Tensor:
         """Runs the layer on a padded batch.
 
         Args:
-            input: ``[batch, length, dim]``.
+            src: ``[length, batch, d_model]``; ``[batch, length, d_model]`` with ``batch_first``; unbatched
+                ``[length, d_model]``.
+            src_mask: PyTorch's mask, ``[length, length]`` or ``[batch * nhead, length, length]``: bool (**True hides**)
+                or float (added to the scores); or a `Mask`.
+            src_key_padding_mask: ``[batch, length]``, or ``[length]`` if unbatched: bool (**True hides**) or float.
+            is_causal: without ``src_mask``: later tokens are hidden.
+            mask: regard's mask: a `Mask`, ``"causal"``, or a bool tensor (**True: may attend**) that broadcasts to
+                ``[batch, nhead, length, length]``. All masks apply together.
+            bias: added to the scores: a tensor, a `Bias`, or ``"alibi"``.
             lengths: integers ``[batch]``, number of tokens of each sequence; None: no padding. Outputs of padding are 0
                 and are not computed.
-            mask: a mask in addition to ``lengths``.
             call: inputs and outputs of a stack that decodes with a cache.
-        """
-        packing, call = packing_of(input, lengths), LayerCall() if call is None else call
-        visible = without_padding(mask, packing, lengths)
-        rows, call.cache = self.run(packing.pack(input), packing, visible, call.cache)
-        return packing.pad(rows)
 
-    def run(self, rows: Tensor, packing: Packing, mask: Mask | None, cache: KeyValueCache | None = None) -> EncoderRows:
+        Returns:
+            A tensor in the layout of ``src``.
+
+        Raises:
+            ShapeError, KindError, UnknownNameError: an input or a mask is invalid; the message names it.
+        """
+        input = batch_first_input("src", src, self.d_model, self.batch_first)
+        packing, call = packing_of(input, lengths), LayerCall() if call is None else call
+        hidden = TorchMask("src_mask", src_mask, src_key_padding_mask, is_causal)
+        visible, added = read_pairs(hidden, mask, bias, self.nhead, input, input.shape[1], src.dim() == 3)
+        visible = without_padding(visible, packing, lengths)
+        rows, call.cache = self.run(packing.pack(input), packing, visible, call.cache, bias=added)
+        return output_like(src, packing.pad(rows), self.batch_first)
+
+    def run(
+        self,
+        rows: Tensor,
+        packing: Packing,
+        mask: Mask | None,
+        cache: KeyValueCache | None = None,
+        *,
+        bias: Bias | None = None,
+    ) -> EncoderRows:
         """Runs the layer on packed rows.
 
         Args:
-            rows: ``[tokens, dim]``.
+            rows: ``[tokens, d_model]``.
             packing: the packing of the rows.
             mask: the mask, which also hides padding.
             cache: keys and values of earlier tokens, which are attended to as well.
+            bias: added to the scores.
         """
-        attended = self._part(self._attend_to_self)(rows, packing, mask, cache)
-        return EncoderRows(self._transform(rows, attended.rows, self.norm1, self.norm2), attended.cache)
+        attended = self._part(self._attend_to_self)(rows, packing, mask, bias, cache)
+        last = self.dropout1, self.norm1
+        return EncoderRows(self._transform(rows, attended.rows, last, self.norm2), attended.cache)
 
 
 @fx_leaf
 class TransformerDecoderLayer(TransformerLayer):
-    """Self-attention, attention to an encoder's output, and a feedforward network (Vaswani et al. 2017, section 3.1).
+    """Self-attention, attention to an encoder's output, and a feedforward network: `torch.nn.TransformerDecoderLayer`
+    with any score and position.
 
-    Its parameters have the names and shapes of those of `torch.nn.TransformerDecoderLayer`, unless an attention has
-    grouped heads, positions or weights of a score.
+    Vaswani et al. 2017, section 3.1. What `TransformerEncoderLayer` says of PyTorch, of masks and of padding holds here
+    too. ``memory_mask`` has PyTorch's convention; a `Mask` says itself who sees whom::
 
-    Args:
-        attention: the self-attention.
-        cross_attention: the attention to the encoder's output.
-        feedforward: units of the hidden layer of the feedforward network.
-        dropout: rate after each part, and in the feedforward network; in [0, 1).
-        activation: ``relu``, ``gelu`` or ``silu``.
-        norm_first: layer normalization before each part (Xiong et al. 2020) instead of after the sum.
-        feedforward_chunk: as in `LayerConfig`.
-        activation_checkpointing: as in `LayerConfig`.
+        layer(x, memory, memory_mask=hidden)                        # a bool tensor: True hides
+        layer(x, memory, memory_mask=masks.keep(visible))           # True may attend
+        layer(x, memory, mask="causal", memory_lengths=lengths)     # mask: of self-attention, in regard's convention
+
+    Args: as for `TransformerEncoderLayer`. The position belongs to self-attention alone.
     """
 
-    def __init__(
-        self,
-        attention: MultiheadAttention,
-        cross_attention: MultiheadAttention,
-        feedforward: int = 2048,
-        dropout: float = 0.1,
-        activation: str = "relu",
-        norm_first: bool = False,
-        feedforward_chunk: int = 0,
-        activation_checkpointing: bool = False,
-    ):
-        super().__init__(
-            attention, feedforward, dropout, activation, norm_first, feedforward_chunk, activation_checkpointing
-        )
-        check_attention("cross_attention", cross_attention)
-        if cross_attention.embed_dim != attention.embed_dim or cross_attention.kdim != cross_attention.vdim:
-            raise ArgumentError(
-                f"cross_attention must have attention's embed_dim, {attention.embed_dim}, and one dim of keys and "
-                f"values; its embed_dim is {cross_attention.embed_dim}, kdim {cross_attention.kdim}, vdim "
-                f"{cross_attention.vdim}"
-            )
-        self.multihead_attn = cross_attention
-        self.norm3 = nn.LayerNorm(attention.embed_dim)
+    _reads_memory = True
 
     def forward(
         self,
-        input: Tensor,
+        tgt: Tensor,
         memory: Tensor,
+        tgt_mask: Masking | None = None,
+        memory_mask: Masking | None = None,
+        tgt_key_padding_mask: Tensor | None = None,
+        memory_key_padding_mask: Tensor | None = None,
+        tgt_is_causal: bool = False,
+        memory_is_causal: bool = False,
+        *,
+        mask: Masking | None = None,
+        bias: Biasing | None = None,
+        memory_bias: Biasing | None = None,
         lengths: Tensor | None = None,
         memory_lengths: Tensor | None = None,
-        mask: Mask | None = None,
-        *,
         call: LayerCall | None = None,
     ) -> Tensor:
         """Runs the layer on a padded batch.
 
         Args:
-            input: ``[batch, target, dim]``.
-            memory: the encoder's output, ``[batch, source, dim]``.
+            tgt: ``[target, batch, d_model]``; ``[batch, target, d_model]`` with ``batch_first``; unbatched
+                ``[target, d_model]``.
+            memory: the encoder's output, in the layout of ``tgt``.
+            tgt_mask: PyTorch's mask of self-attention, ``[target, target]`` or ``[batch * nhead, target, target]``:
+                bool (**True hides**) or float (added to the scores); or a `Mask`.
+            memory_mask: the same for the attention to the memory, over ``[target, source]``.
+            tgt_key_padding_mask: ``[batch, target]``, or ``[target]`` if unbatched: bool (**True hides**) or float.
+            memory_key_padding_mask: ``[batch, source]``, or ``[source]`` if unbatched.
+            tgt_is_causal: without ``tgt_mask``: later tokens are hidden.
+            memory_is_causal: without ``memory_mask``: the last token sees the whole memory, each earlier one a key
+                less.
+            mask: regard's mask of self-attention: a `Mask`, ``"causal"``, or a bool tensor (**True: may attend**) that
+                broadcasts to ``[batch, nhead, target, target]``. All masks apply together.
+            bias: added to the scores of self-attention: a tensor, a `Bias`, or ``"alibi"``.
+            memory_bias: added to the scores of the attention to the memory.
             lengths: integers ``[batch]``, number of tokens of each target; None: no padding. Outputs of padding are 0
                 and are not computed.
             memory_lengths: integers ``[batch]``, number of tokens of each source; None: no padding.
-            mask: a mask of the targets' self-attention in addition to ``lengths``; `regard.masks.causal` for a decoder
-                that predicts the next token.
             call: inputs and outputs of a stack that decodes with a cache, has projected the memory, or needs weights.
+
+        Returns:
+            A tensor in the layout of ``tgt``.
+
+        Raises:
+            ShapeError, KindError, UnknownNameError: an input or a mask is invalid; the message names it.
         """
+        input = batch_first_input("tgt", tgt, self.d_model, self.batch_first)
+        source_input = memory_like(memory, tgt, input, self.batch_first)
         packing, call = packing_of(input, lengths), LayerCall() if call is None else call
         collected = None if torch.compiler.is_compiling() else WANTED_WEIGHTS.get()
+        own = TorchMask("tgt_mask", tgt_mask, tgt_key_padding_mask, tgt_is_causal)
+        crossed = TorchMask("memory_mask", memory_mask, memory_key_padding_mask, memory_is_causal)
+        is_batched, keys = tgt.dim() == 3, source_input.shape[1]
+        visible, added = read_pairs(own, mask, bias, self.nhead, input, input.shape[1], is_batched)
+        over_memory = read_pairs(crossed, None, memory_bias, self.nhead, input, keys, is_batched)
         remembered = call.memory
         if remembered is None or memory is not call.padded:
             # A stack passes the projected memory, but a hook may have replaced the tensor.
-            source = packing_of(memory, memory_lengths)
-            remembered = EncoderOutput(source.pack(memory), source, memory_lengths)
-        visible = without_padding(mask, packing, lengths)
+            source_input, _ = without_hidden(input, source_input, source_input, memory_key_padding_mask, True)
+            source = packing_of(source_input, memory_lengths)
+            remembered = EncoderOutput(source.pack(source_input), source, memory_lengths)
         rows, call.cache, call.weights = self.run(
-            packing.pack(input), packing, remembered, visible, call.cache, call.need_weights or collected is not None
+            packing.pack(input),
+            packing,
+            remembered,
+            without_padding(visible, packing, lengths),
+            call.cache,
+            call.need_weights or collected is not None,
+            bias=added,
+            memory_mask=over_memory.mask,
+            memory_bias=over_memory.bias,
         )
         if collected is not None and call.weights is not None:
             collected.append(call.weights)
-        return packing.pad(rows)
+        return output_like(tgt, packing.pad(rows), self.batch_first)
 
     def remember(self, rows: Tensor, packing: Packing, lengths: Tensor | None) -> KeyValues:
         """Returns the keys and values of an encoder's output, for `run`.
 
         Args:
-            rows: the encoder's output, ``[source tokens, dim]``.
+            rows: the encoder's output, ``[source tokens, d_model]``.
             packing: the packing of these rows.
             lengths: ``int64 [batch]``, number of tokens of each source; None: no padding.
         """
         products = self.multihead_attn.memory_products(rows, rows)
-        return _key_values(self.multihead_attn, products, packing, lengths, EncoderOutput(rows, packing, lengths))
+        return key_values(self.multihead_attn, products, packing, lengths, EncoderOutput(rows, packing, lengths))
 
     def project(self, memory: KeyValues | EncoderOutput) -> KeyValues:
         """Returns the keys and values of an encoder's output, which may have been projected already."""
@@ -346,31 +474,49 @@ class TransformerDecoderLayer(TransformerLayer):
         mask: Mask | None,
         cache: KeyValueCache | None = None,
         need_weights: bool = False,
+        *,
+        bias: Bias | None = None,
+        memory_mask: Mask | None = None,
+        memory_bias: Bias | None = None,
     ) -> DecoderRows:
         """Runs the layer on packed rows.
 
         Args:
-            rows: ``[tokens, dim]``.
+            rows: ``[tokens, d_model]``.
             packing: the packing of the rows.
             memory: the result of `remember`, or the encoder's output itself.
             mask: the mask of the targets' self-attention, which also hides padding.
             cache: keys and values of earlier target tokens, which are attended to as well.
             need_weights: whether to return the weights of the attention to the encoder's output; the rows are the same,
                 bit for bit.
+            bias: added to the scores of self-attention.
+            memory_mask: a mask of the attention to the encoder's output, besides its padding.
+            memory_bias: added to the scores of the attention to the encoder's output.
         """
-        attended = self._part(self._attend_to_self)(rows, packing, mask, cache)
-        rows = self._part(self._after)(rows, attended.rows, self.norm1)
+        attended = self._part(self._attend_to_self)(rows, packing, mask, bias, cache)
+        rows = self._part(self._after)(rows, attended.rows, self.dropout1, self.norm1)
         if is_called_in_parts(self.multihead_attn):
             memory = self.project(memory)
-        crossed, weights = self._part(self._attend_to_memory)(rows, packing, memory, need_weights)
-        return DecoderRows(self._transform(rows, crossed, self.norm2, self.norm3), attended.cache, weights)
+        crossed, weights = self._part(self._attend_to_memory)(
+            rows, packing, memory, need_weights, memory_mask, memory_bias
+        )
+        last = self.dropout2, self.norm2
+        return DecoderRows(self._transform(rows, crossed, last, self.norm3), attended.cache, weights)
 
     def _attend_to_memory(
-        self, rows: Tensor, packing: Packing, memory: KeyValues | EncoderOutput, need_weights: bool
+        self,
+        rows: Tensor,
+        packing: Packing,
+        memory: KeyValues | EncoderOutput,
+        need_weights: bool,
+        mask: Mask | None,
+        bias: Bias | None,
     ) -> tuple[Tensor, Tensor | None]:
         attention, rows = self.multihead_attn, self._before(rows, self.norm2)
         if is_called_in_parts(attention):
-            return _memory_attention(attention, rows, packing, self.project(memory), need_weights)
+            projected = self.project(memory)
+            visible = _both(projected.mask, mask)
+            return attend_to_memory(attention, rows, packing, projected, visible, bias, need_weights)
         source = memory if isinstance(memory, EncoderOutput) else memory.source
         if source is None:
             raise ArgumentError(
@@ -378,190 +524,43 @@ class TransformerDecoderLayer(TransformerLayer):
             )
         padded, remembered, lengths = packing.pad(rows), source.padded, source.selected_lengths
         keys = packing_of(remembered, lengths)
-        visible = masks.lengths(lengths) if lengths is not None and keys.has_padding else None
+        visible = _both(masks.lengths(lengths) if lengths is not None and keys.has_padding else None, mask)
         if not runs(attention, ATTENTION):
-            arguments = torch_masks(visible, _grid(padded, remembered, self.heads), keys)
+            arguments = torch_masks(visible, _grid(padded, remembered, self.nhead), keys, bias, padded)
             output, weights = call_replaced(attention, padded, remembered, arguments, self.batch_first, need_weights)
             return packing.pack(output), weights
         query, key = (x if attention.batch_first else x.transpose(0, 1) for x in (padded, remembered))
-        call = _MemoryAttention(self, packing, memory, key, keys)
+        call = MemoryAttentionCall(self.project, packing, memory, key, keys)
         output, weights = attention(
-            query, key, key, need_weights=need_weights, average_attn_weights=False, mask=visible, packed=call
+            query, key, key, need_weights=need_weights, average_attn_weights=False, mask=visible, bias=bias, packed=call
         )
         return packing.pack(output if attention.batch_first else output.transpose(0, 1)), weights
 
 
-class _SelfAttention:
-    """Computes self-attention of packed rows inside a call of the module.
-
-    Attributes:
-        cache: the cache, after the call including the keys and values of the tokens.
-    """
-
-    def __init__(self, packing: Packing, cache: KeyValueCache | None):
-        self._packing, self.cache = packing, cache
-
-    def __call__(
-        self,
-        attention: MultiheadAttention,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        mask: Mask | None,
-        need_weights: bool,
-    ) -> tuple[Tensor, Tensor | None]:
-        products = _products(attention, (query, key, value), (self._packing,) * 3)
-        rows, self.cache, weights = _self_attention(attention, products, self._packing, mask, self.cache, need_weights)
-        return _padded(attention, rows, self._packing), weights
-
-
-class _MemoryAttention:
-    """Computes attention of packed rows to an encoder's output inside a call of the module.
+def memory_like(memory: Tensor, tgt: Tensor, input: Tensor, batch_first: bool) -> Tensor:
+    """Returns the memory of a decoder as ``[batch, source, features]``; raises unless it fits the target.
 
     Args:
-        layer: the layer.
-        queries: the packing of the queries.
-        memory: the memory of the layer.
-        padded: the same memory in the layout of the module: its key and value, unless a hook changes them.
-        keys: the packing of ``padded``.
+        memory: in the layout of ``tgt``.
+        tgt: the input of the decoder.
+        input: the same as ``[batch, target, features]``.
+        batch_first: the layout of the decoder.
     """
-
-    def __init__(
-        self,
-        layer: TransformerDecoderLayer,
-        queries: Packing,
-        memory: KeyValues | EncoderOutput,
-        padded: Tensor,
-        keys: Packing,
-    ):
-        self._layer, self._queries, self._memory, self._padded, self._keys = layer, queries, memory, padded, keys
-
-    def __call__(
-        self,
-        attention: MultiheadAttention,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        mask: Mask | None,
-        need_weights: bool,
-    ) -> tuple[Tensor, Tensor | None]:
-        if key is self._padded and value is self._padded:
-            memory = self._layer.project(self._memory)
-        else:
-            products = _products(attention, (key, value), (self._keys,) * 2)
-            memory = _key_values(attention, products, self._keys, self._keys.lengths, None)
-        rows, weights = _memory_attention(
-            attention, _packed(attention, query, self._queries), self._queries, memory, need_weights, mask
-        )
-        return _padded(attention, rows, self._queries), weights
+    source = batch_first_input("memory", memory, None, batch_first)
+    if memory.dim() != tgt.dim():
+        raise ShapeError(f"memory must have as many axes as tgt, {tgt.dim()}; it has shape {list(memory.shape)}")
+    if source.shape[0] != input.shape[0]:
+        raise ShapeError(f"memory must have tgt's batch, {input.shape[0]}; it has shape {list(memory.shape)}")
+    return source
 
 
-def _self_attention(
-    attention: MultiheadAttention,
-    products: Sequence[Tensor],
-    packing: Packing,
-    mask: Mask | None,
-    cache: KeyValueCache | None,
-    need_weights: bool = False,
-) -> DecoderRows:
-    """Computes self-attention of rows from their projections ``products``."""
-    if cache is None:
-        packed = attend_packed(attention, products, packing, packing, mask, need_weights)
-        if packed is not None:
-            return DecoderRows(attention.out_proj(packed.rows), None, packed.weights)
-    query, key, value = _padded_heads(attention, products, attention.widths, packing)
-    first = 0 if cache is None else cache.length
-    query, key = attention.rotate(query, first), attention.rotate(key, first)
-    if cache is not None:
-        cache = cache.append(key, value)
-        key, value = cache.key, cache.value
-    attended = attention.attend_heads(query, key, value, masks=[mask], need_weights=need_weights)
-    rows = attention.out_proj(packing.pack(attention.join(attended.output)))
-    return DecoderRows(rows, cache, attended.weights)
-
-
-def _memory_attention(
-    attention: MultiheadAttention,
-    rows: Tensor,
-    packing: Packing,
-    memory: KeyValues,
-    need_weights: bool,
-    mask: Mask | None = None,
-) -> tuple[Tensor, Tensor | None]:
-    """Computes attention of rows to projected keys and values; ``mask`` defaults to the memory's own."""
-    mask = memory.mask if mask is None else mask
-    projected = attention.project_query(rows)
-    if memory.packed is not None:
-        products = projected, *memory.packed.products
-        packed = attend_packed(attention, products, packing, memory.packed.packing, mask, need_weights)
-        if packed is not None:
-            return attention.out_proj(packed.rows), packed.weights
-    query = attention.rotate(attention.split(packing.pad(projected)))
-    attended = attention.attend_heads(query, memory.key, memory.value, masks=[mask], need_weights=need_weights)
-    return attention.out_proj(packing.pack(attention.join(attended.output))), attended.weights
-
-
-def _products(
-    attention: MultiheadAttention, inputs: Sequence[Tensor], packings: Sequence[Packing]
-) -> tuple[Tensor, ...]:
-    """Returns the projections of the packed rows of padded inputs: query, key and value, or key and value."""
-    project = attention.products if len(inputs) == 3 else attention.memory_products
-    first, *others = inputs
-    rows = _packed(attention, first, packings[0])
-    if all(other is first for other in others):
-        return project(*[rows] * len(inputs))
-    packed = [rows, *(_packed(attention, other, packings[0]) for other in others)]
-    separate = project(*packed)
-    if any(not is_alias(first, other) for other in others):
-        return separate
-    with torch.no_grad():
-        joint = project(*[rows] * len(inputs))
-    if len(joint) == len(separate):
-        return separate
-    # A backward hook gave each argument its own autograd node, so that each gets its own gradient; but the values must
-    # be those of one joint product.
-    values = torch.cat(separate, dim=-1)
-    with torch.no_grad():
-        values.copy_(joint[0])
-    return (values,)
-
-
-def _packed(attention: MultiheadAttention, input: Tensor, packing: Packing) -> Tensor:
-    """Returns the rows of a padded tensor in the module's layout."""
-    return packing.pack(input if attention.batch_first else input.transpose(0, 1))
-
-
-def _padded(attention: MultiheadAttention, rows: Tensor, packing: Packing) -> Tensor:
-    """Pads rows and returns them in the module's layout: the inverse of `_packed`."""
-    padded = packing.pad(rows)
-    return padded if attention.batch_first else padded.transpose(0, 1)
-
-
-def _key_values(
-    attention: MultiheadAttention,
-    products: tuple[Tensor, ...],
-    packing: Packing,
-    lengths: Tensor | None,
-    source: EncoderOutput | None,
-) -> KeyValues:
-    """Returns keys and values from their projections ``products``."""
-    key, value = _padded_heads(attention, products, attention.widths[1:], packing)
-    key_lengths = lengths if packing.has_padding else None
-    return KeyValues(attention.rotate(key), value, key_lengths, PackedProducts(products, packing), source)
+def _both(first: Mask | None, second: Mask | None) -> Mask | None:
+    return first if second is None else second if first is None else first & second
 
 
 def _grid(query: Tensor, key: Tensor, heads: int) -> Grid:
     """Returns the grid of the attention of ``[batch, queries, dim]`` to ``[batch, keys, dim]``."""
     return Grid.whole(query.shape[0], heads, query.shape[1], key.shape[1], query.device)
-
-
-def _padded_heads(
-    attention: MultiheadAttention, products: Sequence[Tensor], widths: Sequence[int], packing: Packing
-) -> Iterator[Tensor]:
-    """Pads projections of packed rows, and yields their parts, split into heads."""
-    # The joined products are padded before they are split, since they are fewer than their parts.
-    for part in split_joined([packing.pad(product) for product in products], widths):
-        yield attention.split(part)
 
 
 ENCODER_LAYER, DECODER_LAYER = TransformerEncoderLayer.forward, TransformerDecoderLayer.forward

@@ -20,7 +20,7 @@ from regard.training.reporter import Estimate, Reporter, Throughput, duration
 from regard.training.resident_memory import MemoryRelease
 from regard.training.run_folder import RunFolder
 from regard.training.schedule import Schedule
-from regard.training.sharding import load_optimizer_state, whole_states, whole_weights
+from regard.training.sharding import in_parameter_order, load_optimizer_state, whole_states, whole_weights
 from regard.training.signal_handler import SignalHandler
 from regard.training.task import Experiment, Metric, StepLoss, ValidationResult
 
@@ -83,11 +83,12 @@ class TrainingLoop:
         if checkpoint:
             self.progress.restore(checkpoint["regard"])
             _load_weights(module, checkpoint["state_dict"])
+            states = in_parameter_order(checkpoint["optimizer_states"][0], checkpoint["state_dict"], module)
         self.module = fabric.strategy.setup_module(fabric.to_device(module))
         self.optimizer = _make_optimizer(self.module, config)
         self._set_learning_rate(self.progress.step)
         if checkpoint:
-            load_optimizer_state(self.module, self.optimizer, checkpoint["optimizer_states"][0])
+            load_optimizer_state(self.module, self.optimizer, states)
             self._load_schedule(checkpoint)
         self._clock = 0.0  # time of the last update of progress.seconds
         self._epoch_loss, self._epoch_units = 0.0, 0  # of the epoch, since the run was resumed; only printed

@@ -1,5 +1,6 @@
 """Training whose weights, gradients and optimizer states are divided among the processes (Rajbhandari et al. 2020)."""
 
+from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -59,6 +60,27 @@ def load_optimizer_state(module: nn.Module, optimizer: Optimizer, state: dict[st
             state = FullyShardedDataParallel.rekey_optim_state_dict(state, OptimStateKeyType.PARAM_NAME, module)
             state = FullyShardedDataParallel.optim_state_dict_to_load(module, optimizer, state)
     optimizer.load_state_dict(state)
+
+
+def in_parameter_order(state: dict[str, Any], saved: Iterable[str], module: nn.Module) -> dict[str, Any]:
+    """Renumbers an optimizer's state whose module had the same parameters in another order.
+
+    PyTorch numbers states in the order of the parameters, so those of a module whose parts are registered in another
+    order now would be taken for each other's.
+
+    Args:
+        state: the state of an optimizer of all parameters.
+        saved: the names of the tensors of the module at that time, in their order.
+        module: the module now.
+    """
+    names = [name for name, _ in module.named_parameters()]
+    known = set(names)
+    before = {name: number for number, name in enumerate(name for name in saved if name in known)}
+    if list(before) == names or before.keys() != known:
+        return state
+    states = state["state"]
+    numbered = {number: states[before[name]] for number, name in enumerate(names) if before[name] in states}
+    return {**state, "state": numbered}
 
 
 def _undivided(module: nn.Module, offload: bool) -> AbstractContextManager[Any]:

@@ -173,4 +173,4 @@ def _fusion(config: SegmenterConfig, channels: int) -> nn.Module:
 def _context(name: str, channels: int) -> nn.Identity | NonLocal | DualAttention:
     if name == "non_local":
         return NonLocal(channels)
-    return DualAttention(channels, channels) if name == "dual" else nn.Identity()
+    return DualAttention(channels) if name == "dual" else nn.Identity()

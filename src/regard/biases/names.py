@@ -1,0 +1,20 @@
+"""Biases by name."""
+
+from regard.biases.alibi import alibi
+from regard.biases.bias import Bias, as_bias
+from regard.shapes import known_name
+
+NAMES = ("alibi",)
+
+
+def bias_for(value: object, heads: int) -> Bias | None:
+    """Converts a user's ``bias=`` to a Bias, as `as_bias` does; ``"alibi"`` becomes `alibi` for these query heads.
+
+    Raises:
+        KindError: the value is no bias.
+        UnknownNameError: no bias has this name.
+    """
+    if not isinstance(value, str):
+        return as_bias(value)
+    known_name("bias", value, NAMES)
+    return alibi(heads)

@@ -1,0 +1,166 @@
+"""The inputs of Transformer layers: their layouts, and masks in PyTorch's convention and in regard's.
+
+=====================================  =======================  ==================  ============================
+argument                               a bool tensor            a float tensor      a `Mask`, or its name
+=====================================  =======================  ==================  ============================
+``src_mask``, ``tgt_mask``,            True hides a key         added to scores     says itself who sees whom
+``memory_mask``, ``attn_mask``
+``*_key_padding_mask``                 True hides a key         added to scores     an error: write ``lengths=``
+``mask``                               True: may attend         an error: ``bias``  says itself who sees whom
+``mask`` of `TransformerEncoder`       an error: it is both     added to scores     says itself who sees whom
+=====================================  =======================  ==================  ============================
+"""
+
+from functools import reduce
+from operator import and_
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from regard import masks
+from regard.biases import Bias, as_bias, bias_for
+from regard.errors import ArgumentError, KindError, ShapeError
+from regard.masks import Mask, as_mask
+from regard.nn.torch_inputs import Sizes, read_torch_masks
+from regard.shapes import check_floating, kind_of
+
+Masking = Tensor | Mask | str
+"""A mask argument: a tensor, a `Mask`, or the name of one."""
+
+Biasing = Tensor | Bias | str
+"""A bias argument: a tensor, a `Bias`, or the name of one."""
+
+
+class Pairs(NamedTuple):
+    """Which keys each query may see, and what is added to the scores.
+
+    Attributes:
+        mask: None: all keys.
+        bias: None: nothing.
+    """
+
+    mask: Mask | None
+    bias: Bias | None
+
+
+class TorchMask(NamedTuple):
+    """The arguments of one attention under PyTorch's names, whose tensors hide where they are True.
+
+    Attributes:
+        name: the name of ``mask``, for messages.
+        mask: over ``[queries, keys]`` or ``[batch * heads, queries, keys]``, a `Mask`, its name, or None.
+        padding: over ``[batch, keys]``, or ``[keys]`` for unbatched input; None: no padding.
+        is_causal: without ``mask``: causal; with one it is only a hint.
+    """
+
+    name: str
+    mask: Masking | None
+    padding: Tensor | None
+    is_causal: bool | None
+
+    @property
+    def padding_name(self) -> str:
+        """The name of ``padding``."""
+        return self.name.removesuffix("mask") + "key_padding_mask"
+
+
+def batch_first_input(name: str, tensor: Tensor, features: int | None, batch_first: bool) -> Tensor:
+    """Returns an input of a layer as ``[batch, length, features]``.
+
+    Args:
+        name: the argument's name, for messages.
+        tensor: the input, in the layout of the layer or unbatched.
+        features: the features that it must have; None: any number.
+        batch_first: the layout of the layer.
+
+    Raises:
+        KindError: the input is not a dense tensor of floating-point numbers.
+        ShapeError: it has another number of axes or features.
+    """
+    check_floating(name, tensor)
+    if tensor.dim() not in (2, 3) or (features is not None and tensor.shape[-1] != features):
+        layout = "[batch, length, {0}]" if batch_first else "[length, batch, {0}]"
+        axes = f"{layout}, or unbatched [length, {{0}}]".format("features" if features is None else features)
+        raise ShapeError(f"{name} must be {axes}; it has shape {list(tensor.shape)}")
+    return tensor[None] if tensor.dim() == 2 else in_layout(tensor, batch_first)
+
+
+def output_like(input: Tensor, output: Tensor, batch_first: bool) -> Tensor:
+    """Returns ``[batch, length, features]`` in the layout of a layer, or unbatched, as its input is."""
+    return output[0] if input.dim() == 2 else in_layout(output, batch_first)
+
+
+def in_layout(tensor: Tensor, batch_first: bool) -> Tensor:
+    """Returns ``[batch, length, features]`` in the layout of a layer; it is its own inverse."""
+    return tensor if batch_first else tensor.transpose(0, 1)
+
+
+def read_pairs(
+    torch_mask: TorchMask,
+    mask: Masking | None,
+    bias: Biasing | None,
+    heads: int,
+    input: Tensor,
+    keys: int,
+    is_batched: bool,
+) -> Pairs:
+    """Combines the masks of one attention in both conventions, and its bias.
+
+    Args:
+        torch_mask: the arguments under PyTorch's names.
+        mask: regard's ``mask``: a tensor's True means "may attend".
+        bias: added to the scores.
+        heads: number of query heads.
+        input: the input of the queries, ``[batch, queries, features]``.
+        keys: number of keys.
+        is_batched: whether the layer's own input has a batch.
+
+    Raises:
+        KindError, ShapeError, UnknownNameError: a mask or the bias is no such value, or does not fit.
+    """
+    name, hidden, padding, is_causal = torch_mask
+    own, added = as_mask(mask), bias_for(bias, heads)
+    if hidden is None and padding is None and not is_causal:
+        return Pairs(own, added)
+    parts = [own, masks.causal() if is_causal and hidden is None else None]
+    if isinstance(hidden, (Mask, str)):
+        parts.append(as_mask(hidden))
+        hidden = None
+    if isinstance(padding, (Mask, str)):
+        raise KindError(
+            f"{torch_mask.padding_name} must be a tensor (True: ignore) or None; it is {kind_of(padding)}. A Mask "
+            "belongs in mask=, and numbers of tokens in lengths="
+        )
+    if hidden is not None or padding is not None:
+        batch, queries, _ = input.shape
+        sizes = Sizes(batch if is_batched else None, heads, queries, keys, input.dtype, input.device)
+        torch_part, torch_bias = read_torch_masks(padding, hidden, sizes, (torch_mask.padding_name, name))
+        parts.append(torch_part)
+        if torch_bias is not None:
+            torch_bias = as_bias(torch_bias)
+            added = torch_bias if added is None or torch_bias is None else added + torch_bias
+    present = [part for part in parts if part is not None]
+    return Pairs(reduce(and_, present) if present else None, added)
+
+
+def stack_mask(src_mask: Masking | None, mask: Masking | None) -> tuple[Masking | None, Masking | None]:
+    """Returns the two masks of an encoder, whose ``mask`` is PyTorch's argument as well as regard's.
+
+    Returns:
+        The mask under PyTorch's name, and regard's.
+
+    Raises:
+        KindError: ``mask`` is a bool tensor, whose meaning would be a guess.
+        ArgumentError: both are masks of numbers.
+    """
+    if not isinstance(mask, Tensor):
+        return src_mask, mask
+    if mask.dtype == torch.bool:
+        raise KindError(
+            "mask of a TransformerEncoder must not be a bool tensor: True hides a key in PyTorch, and shows it in "
+            "regard; write src_mask=mask if True hides, or mask=masks.keep(mask) if True may attend"
+        )
+    if src_mask is not None:
+        raise ArgumentError("mask and src_mask are both tensors of PyTorch's convention; add them, and pass src_mask=")
+    return mask, None

@@ -1,0 +1,56 @@
+"""Positions of self-attention by name."""
+
+from typing import Literal, get_args
+
+from regard.biases import Bias, RelativeBias, RelativePosition, alibi
+from regard.errors import ArgumentError, KindError
+from regard.positions import Rotary
+from regard.shapes import kind_of, known_name
+
+RelativePositionName = Literal["none", "rotary", "alibi", "t5", "shaw"]
+RELATIVE_POSITIONS: tuple[RelativePositionName, ...] = get_args(RelativePositionName)
+SHAW_DISTANCE = 16
+"""Distance at which ``shaw`` clips relative positions (Shaw et al. 2018, section 4.1)."""
+
+Position = RelativePositionName | Rotary | Bias
+"""A name of `RELATIVE_POSITIONS`, a `Rotary`, which rotates queries and keys, or a `Bias`, which is added to scores."""
+
+
+def position_for(
+    position: Position | None, heads: int, head_dim: int, bidirectional: bool = True
+) -> Rotary | Bias | None:
+    """Returns the position that a name stands for: ``rotary`` (Su et al. 2021), ``alibi`` (Press et al. 2022), ``t5``
+    (a bias for each range of distances, Raffel et al. 2020) or ``shaw`` (Shaw et al. 2018).
+
+    Args:
+        position: a name, a position, which is returned as it is, or None.
+        heads: query heads.
+        head_dim: features of a head.
+        bidirectional: whether tokens may see later ones; if False, ``t5`` has buckets for earlier ones only.
+
+    Raises:
+        KindError, UnknownNameError: the value is no position, or the name is unknown.
+        ArgumentError: ``rotary`` with an odd number of features.
+    """
+    if position is None or isinstance(position, (Rotary, Bias)):
+        return position
+    if not isinstance(position, str):
+        raise KindError(
+            f"position must be a name ({', '.join(RELATIVE_POSITIONS)}), a Rotary, a Bias or None; "
+            f"it is {kind_of(position)}"
+        )
+    check_position_name(position, head_dim)
+    if position == "rotary":
+        return Rotary(head_dim)
+    if position == "alibi":
+        return alibi(heads)
+    if position == "t5":
+        return RelativeBias(heads, bidirectional=bidirectional)
+    return RelativePosition(head_dim, SHAW_DISTANCE) if position == "shaw" else None
+
+
+def check_position_name(position: object, head_dim: int) -> None:
+    """Raises an error unless this is the name of a position that fits heads of ``head_dim`` features."""
+    known_name("position", position, RELATIVE_POSITIONS)
+    if position == "rotary" and head_dim % 2:
+        raise ArgumentError(f"position 'rotary' needs an even number of features a head; there are {head_dim}")

@@ -1,0 +1,212 @@
+"""A stack of encoder layers."""
+
+import copy
+from collections.abc import Sequence
+from typing import cast
+
+from torch import Tensor, nn
+
+from regard.masks import Mask
+from regard.module_calls import is_observed
+from regard.nn.called_layers import SelfArguments, run_encoder_layer
+from regard.nn.fx_leaf import fx_leaf
+from regard.nn.key_values import KeyValueCache
+from regard.nn.layer_config import LayerConfig
+from regard.nn.layer_inputs import (
+    Biasing,
+    Masking,
+    TorchMask,
+    batch_first_input,
+    in_layout,
+    output_like,
+    read_pairs,
+    stack_mask,
+)
+from regard.nn.packing import Packing, packing_of, without_padding
+from regard.nn.transformer_layers import (
+    TransformerEncoderLayer,
+)
+from regard.nn.transformer_stack import (
+    StackCall,
+    causal_mask,
+    check_forward,
+    check_layer,
+    check_layers,
+    checked_config,
+    checked_norm,
+    layer_count,
+    layout_of,
+    normalize,
+    with_caches,
+)
+from regard.shapes import flag
+
+
+@fx_leaf
+class TransformerEncoder(nn.Module):
+    """A stack of encoder layers: `torch.nn.TransformerEncoder` with any score and position (Vaswani et al. 2017,
+    section 3.1).
+
+    Constructor, arguments of the call and ``state_dict`` are PyTorch's. `create` makes layers with weights of their own
+    from a `LayerConfig`. PyTorch's ``mask`` is the one argument whose name both conventions have::
+
+        encoder(x, hidden)                               # by position, as in PyTorch: True hides
+        encoder(x, src_mask=hidden)                      # the same
+        encoder(x, mask=masks.keep(visible))             # True may attend
+        encoder(x, mask="causal")                        # a Mask or a name has no convention
+        encoder(x, mask=numbers)                         # a float tensor is added to the scores
+        encoder(x, mask=visible)                         # KindError: a bool tensor could mean either
+
+    Layers and their attentions are called as modules wherever that can be observed: hooks get padded tensors in the
+    module's layout, and change no bit unless they return something (but for the weights' gradients of the final
+    normalization, which is then computed on padded tensors); a wrapper, an overridden ``forward`` or another
+    attention (with the arguments of `torch.nn.MultiheadAttention`) is used. Linear layers, normalizations and dropout
+    inside a layer get packed rows ``[tokens, dim]``.
+
+    Args:
+        encoder_layer: the layer, of which each layer of the stack is a copy.
+        num_layers: number of layers.
+        norm: the normalization of the output, which pre-norm layers need; None: no normalization.
+        enable_nested_tensor: accepted for PyTorch's sake, without effect: ``lengths`` always skip padding.
+        mask_check: accepted for PyTorch's sake, without effect.
+    """
+
+    def __init__(
+        self,
+        encoder_layer: TransformerEncoderLayer,
+        num_layers: int,
+        norm: nn.Module | None = None,
+        enable_nested_tensor: bool = True,
+        mask_check: bool = True,
+    ):
+        super().__init__()
+        check_layer("encoder_layer", encoder_layer, TransformerEncoderLayer)
+        self.enable_nested_tensor = flag("enable_nested_tensor", enable_nested_tensor)
+        self.mask_check = flag("mask_check", mask_check)
+        self.num_layers = layer_count("num_layers", num_layers)
+        self.layers = nn.ModuleList([copy.deepcopy(encoder_layer) for _ in range(num_layers)])
+        self.norm = checked_norm(norm)
+        self.d_model, self.nhead, self.batch_first = layout_of(encoder_layer)
+
+    @classmethod
+    def from_layers(
+        cls, layers: Sequence[TransformerEncoderLayer] | nn.ModuleList, norm: nn.Module | None = None
+    ) -> "TransformerEncoder":
+        """Creates a stack of these layers, which may differ in all but ``d_model``, ``nhead`` and ``batch_first``.
+
+        Args:
+            layers: the layers, at least one.
+            norm: the normalization of the output; None: no normalization.
+        """
+        check_layers(layers, TransformerEncoderLayer)
+        stack = cls(cast(TransformerEncoderLayer, layers[0]), 1, norm)
+        stack.layers, stack.num_layers = nn.ModuleList(layers), len(layers)
+        return stack
+
+    @classmethod
+    def create(
+        cls,
+        num_layers: int = 6,
+        config: LayerConfig | None = None,
+        *,
+        bidirectional: bool = True,
+        norm: bool = True,
+    ) -> "TransformerEncoder":
+        """Creates a stack of new layers, each with initial weights of its own.
+
+        Args:
+            num_layers: number of layers.
+            config: the configuration of the layers; None: the defaults.
+            bidirectional: as in `LayerConfig.encoder_layer`.
+            norm: whether to normalize the output; pre-norm layers need it.
+        """
+        config = checked_config(config)
+        flag("bidirectional", bidirectional)
+        layers = [config.encoder_layer(bidirectional) for _ in range(layer_count("num_layers", num_layers))]
+        return cls.from_layers(layers, config.final_norm() if flag("norm", norm) else None)
+
+    def forward(
+        self,
+        src: Tensor,
+        src_mask: Masking | None = None,
+        src_key_padding_mask: Tensor | None = None,
+        is_causal: bool | None = None,
+        *,
+        mask: Masking | None = None,
+        bias: Biasing | None = None,
+        lengths: Tensor | None = None,
+        call: StackCall | None = None,
+    ) -> Tensor:
+        """Runs the stack on a padded batch.
+
+        Args:
+            src: ``[length, batch, d_model]``; ``[batch, length, d_model]`` with ``batch_first``; unbatched
+                ``[length, d_model]``.
+            src_mask: PyTorch's mask: bool (**True hides**) or float (added to the scores), as in
+                `TransformerEncoderLayer`; or a `Mask`.
+            src_key_padding_mask: ``[batch, length]``, or ``[length]`` if unbatched: bool (**True hides**) or float.
+            is_causal: without ``src_mask``: later tokens are hidden.
+            mask: a `Mask` or ``"causal"``, or a float tensor, which is added to the scores. A bool tensor is an error.
+            bias: added to the scores: a tensor, a `Bias`, or ``"alibi"``.
+            lengths: integers ``[batch]``, number of tokens of each sequence; None: no padding. Outputs of padding are 0
+                and are not computed.
+            call: inputs and outputs of `step`.
+
+        Returns:
+            A tensor in the layout of ``src``.
+
+        Raises:
+            ShapeError, KindError, ArgumentError, UnknownNameError: an input or a mask is invalid; the message names it.
+        """
+        src_mask, mask = stack_mask(src_mask, mask)
+        input = batch_first_input("src", src, self.d_model, self.batch_first)
+        packing, call = packing_of(input, lengths), StackCall() if call is None else call
+        hidden = TorchMask("src_mask", src_mask, src_key_padding_mask, is_causal)
+        seen, added = read_pairs(hidden, mask, bias, self.nhead, input, input.shape[1], src.dim() == 3)
+        visible = without_padding(seen, packing, lengths)
+        arguments = SelfArguments(packing, visible, lengths, seen, added, self.batch_first)
+        rows, call.caches = self._run(packing.pack(input), arguments, call.caches)
+        return output_like(src, packing.pad(rows), self.batch_first)
+
+    def run(self, rows: Tensor, packing: Packing, mask: Mask | None) -> Tensor:
+        """Runs the stack on packed rows ``[tokens, d_model]``; the mask must hide padding."""
+        arguments = SelfArguments(packing, mask, packing.lengths, mask, batch_first=self.batch_first)
+        return self._run(rows, arguments, None)[0]
+
+    def _run(
+        self, rows: Tensor, arguments: SelfArguments, caches: Sequence[KeyValueCache] | None
+    ) -> tuple[Tensor, list[KeyValueCache] | None]:
+        extended: list[KeyValueCache] | None = None if caches is None else []
+        for layer, cache in with_caches(self._layers, caches):
+            rows, new_cache = run_encoder_layer(layer, rows, arguments, cache)
+            if extended is not None and new_cache is not None:
+                extended.append(new_cache)
+        return normalize(self.norm, rows, arguments), extended
+
+    def step(self, input: Tensor, caches: Sequence[KeyValueCache]) -> tuple[Tensor, list[KeyValueCache]]:
+        """Runs the stack on the next tokens of each sequence, which see themselves and all earlier tokens.
+
+        Args:
+            input: ``[batch, new, d_model]``, also without ``batch_first``.
+            caches: for each layer the keys and values of the earlier tokens.
+
+        Returns:
+            ``[batch, new, d_model]``, and the caches including the new tokens.
+        """
+        check_forward(self, ENCODER)
+        call = StackCall(caches)
+        stack = self if is_observed(self) else self.forward
+        output = stack(in_layout(input, self.batch_first), mask=causal_mask(input), call=call)
+        assert call.caches is not None
+        return in_layout(output, self.batch_first), list(call.caches)
+
+    def extra_repr(self) -> str:
+        return f"num_layers={len(self.layers)}, batch_first={self.batch_first}"
+
+    @property
+    def _layers(self) -> list[TransformerEncoderLayer]:
+        return cast(list[TransformerEncoderLayer], list(self.layers))
+
+
+ENCODER = TransformerEncoder.forward
+"""The method as defined here, even if it is replaced later."""
