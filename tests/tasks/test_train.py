@@ -192,7 +192,7 @@ def test_data_of_the_user_are_not_overwritten(tmp_path):
 def test_other_processes_store_nothing(tmp_path, monkeypatch):
     calls = []
 
-    def train(task, config, folder, reporter):
+    def train(task, config, folder, reporter, chosen):
         calls.append((config.data.train, folder.path, list(tmp_path.iterdir())))
         raise RunError("enough")
 
