@@ -142,7 +142,7 @@ class _Forward(nn.Module):
 
 
 def _text_classifier(model: TextClassifier) -> list[Program]:
-    vocabulary = next(part for part in model.modules() if isinstance(part, nn.Embedding)).num_embeddings
+    vocabulary = model.config.vocabulary
     inputs = _sequence("tokens", ("batch", "length"), "ids of the tokenizer; padding may hold any id")
 
     def example(sizes: Sizes) -> tuple[Tensor, ...]:

@@ -204,7 +204,12 @@ class TrainedClassifier(TrainedLabels):
         if not one.ids:
             return []
         tokens = self.tokenizer.tokens(self.tokenizer.encode(one.text), one.text)[: len(one.ids)]
-        axis = TokenAxis(tuple(tokens), words=tuple(words_of(self.tokenizer, one.text, len(one.ids))[0]))
+        leading = self.model.config.leading
+        groups = [range(1)] * leading + [
+            range(group.start + leading, group.stop + leading)
+            for group in words_of(self.tokenizer, one.text, len(one.ids))[0]
+        ]
+        axis = TokenAxis(("<cls>",) * leading + tuple(tokens), words=tuple(groups))
         return self.attentions_of(self.recorded(one), bool(self.model.attends), axis, "learned query")
 
     def facts(self) -> str:
@@ -214,7 +219,7 @@ class TrainedClassifier(TrainedLabels):
         return f"{encoder}, {config.pooling} pooling"
 
     def attention_size(self, source: ReadText) -> tuple[int, int]:
-        config, tokens = self.model.config, len(source.ids)
+        config, tokens = self.model.config, len(source.ids) + self.model.config.leading
         layers = config.layers if config.architecture == "transformer" else 0
         return tokens, layers * config.heads * tokens**2
 
