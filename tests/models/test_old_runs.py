@@ -72,7 +72,9 @@ def test_post_norm_stacks_of_old_files_end_with_a_norm_and_new_ones_without(norm
 
 def test_the_configuration_of_an_old_post_norm_run_says_that_its_stacks_end_with_a_norm():
     task = registry.find("translate")
-    run = make_config(task, {"data": {}, "model": {"architecture": "transformer", "norm": "post"}, "training": {}})
+    run = make_config(
+        task, {"data": {"train": "bundled"}, "model": {"architecture": "transformer", "norm": "post"}, "training": {}}
+    )
     content = run.to_dict()
     assert not RunConfig.from_dict(content, "new", task).model.final_norm
     del content["model"]["final_norm"]

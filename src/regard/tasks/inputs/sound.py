@@ -274,6 +274,10 @@ class SoundInput(Input):
         if getattr(run.model, "normalization", None) == "corpus":
             model.encoder.input.fit(_batches_of_one(train.features))
 
+    def front_end(self, trained: Any) -> LogMel | None:
+        data = trained.config.data
+        return data.front_end if trained.model.config.width == data.bands else None
+
     def arguments(self, batch: SpeechBatch, training: Any = None) -> tuple[Tensor, ...]:
         return batch.source, batch.source_lengths
 
