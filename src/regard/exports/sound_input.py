@@ -100,7 +100,7 @@ def reads_samples(program: Program, front_end: LogMel) -> Program:
         return samples, (sizes["samples"] - sizes.get(PADDING, 0) - shorter).clamp(min=1)
 
     block = exact_hop(front_end).numerator
-    size = int(program.sizes["frames"] * front_end.hop)
+    size = max(int(program.sizes["frames"] * front_end.hop), 3 * block)  # PyTorch would fix a size of one block
     inputs = (
         Input(
             "samples",

@@ -204,12 +204,13 @@ class TrainedClassifier(TrainedLabels):
         if not one.ids:
             return []
         tokens = self.tokenizer.tokens(self.tokenizer.encode(one.text), one.text)[: len(one.ids)]
-        leading = self.model.config.leading
-        groups = [range(1)] * leading + [
-            range(group.start + leading, group.stop + leading)
-            for group in words_of(self.tokenizer, one.text, len(one.ids))[0]
-        ]
-        axis = TokenAxis(("<cls>",) * leading + tuple(tokens), words=tuple(groups))
+        groups = words_of(self.tokenizer, one.text, len(one.ids))[0]
+        special: tuple[bool, ...] = ()
+        if self.model.config.leading:
+            special = (True, *(False for _ in tokens))
+            tokens = ["<cls>", *tokens]
+            groups = [range(1), *(range(group.start + 1, group.stop + 1) for group in groups)]
+        axis = TokenAxis(tuple(tokens), special, tuple(groups))
         return self.attentions_of(self.recorded(one), bool(self.model.attends), axis, "learned query")
 
     def facts(self) -> str:
