@@ -187,7 +187,7 @@ def _translated(name: str, value: Any) -> dict[str, Any]:
     if name == "architecture" and value == "recurrent":
         return {}
     if name == "norm" and isinstance(value, bool):
-        return {"norm": "pre" if value else "post"}
+        return {"norm": "pre"} if value else {"norm": "post", "final_norm": True}
     return {name: value}
 
 
