@@ -147,6 +147,19 @@ def upgraded(kind: Any, fields: Mapping[str, Any]) -> dict[str, Any]:
     return _meaningful(kind, renamed) if has_old else renamed
 
 
+def with_former_meaning(kind: Any, fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the fields of a model's configuration that was stored, with those that its version did not have yet.
+
+    Args:
+        kind: the configuration, a dataclass.
+        fields: all that was stored, by the names of today.
+    """
+    former = {}
+    if fields.get("norm") == "post" and any(field.name == "final_norm" for field in dataclasses.fields(kind)):
+        former["final_norm"] = True
+    return {**former, **fields}
+
+
 def upgraded_sections(sections: dict[str, Any], kinds: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the sections of a run's configuration with the names of today.
 
@@ -174,7 +187,7 @@ def _translated(name: str, value: Any) -> dict[str, Any]:
     if name == "architecture" and value == "recurrent":
         return {}
     if name == "norm" and isinstance(value, bool):
-        return {"norm": "pre" if value else "post"}
+        return {"norm": "pre"} if value else {"norm": "post", "final_norm": True}
     return {name: value}
 
 

@@ -11,8 +11,8 @@ import torch
 from exports.test_hugging_face import language_model
 from module_cases import MODELS
 from regard.errors import ArgumentError, MissingPartError, RunError, UnknownNameError
-from regard.exports import hugging_face
 from regard.exports.export import INDEX, Exportable, export, size_text
+from regard.exports.hugging_face import gpt2
 
 pytest.importorskip("transformers")
 
@@ -122,13 +122,13 @@ def test_a_failure_leaves_nothing(run, tmp_path, monkeypatch):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(hugging_face, "_save_tokenizer", fail)
+        patch.setattr(gpt2, "save_tokenizer", fail)
         with pytest.raises(KeyboardInterrupt):
             export(run, "hf", folder)
     assert not names(tmp_path)
     export(run, "hf", folder)
     with monkeypatch.context() as patch:
-        patch.setattr(hugging_face, "difference", lambda *arguments: (_ for _ in ()).throw(RunError("differs")))
+        patch.setattr(gpt2, "difference", lambda *arguments: (_ for _ in ()).throw(RunError("differs")))
         with pytest.raises(RunError, match="differs"):
             export(run, "hf", folder, overwrite=True)
     assert names(tmp_path) == ["folder"]

@@ -36,6 +36,22 @@ def translator(**options):
     return models.TransformerTranslator(config), {"source": source, "target": target}
 
 
+def classifier(**options):
+    tokenizer = Tokenizer.train(TEXTS * 3, "bpe", 90)
+    bert = {
+        "architecture": "transformer", "norm": "post", "position": "learned", "pooling": "cls", "embedding_norm": True,
+        "activation": "gelu", "hidden": 12, "heads": 2, "layers": 2, "feedforward": 17, "max_length": 60,
+    }  # fmt: skip
+    config = models.TextClassifierConfig(len(tokenizer), 3, **{**bert, **options})
+    return models.TextClassifier(config), {"tokenizer": tokenizer, "labels": Labels(["bad", "good", "so so"])}
+
+
+def one_vocabulary(**options):
+    tokenizer = Tokenizer.train(TEXTS * 3, "bpe", 90)
+    config = models.TranslatorConfig(len(tokenizer), len(tokenizer), **{**TRANSFORMER, "norm": "post", **options})
+    return models.TransformerTranslator(config), {"source": tokenizer, "target": tokenizer}
+
+
 def vision_transformer():
     return MODELS["ImageClassifier cls"](), {"labels": Labels(["cat", "dog", "owl"])}
 
@@ -49,6 +65,14 @@ CASES = {
         "BlenderbotForConditionalGeneration",
         lambda: translator(position="learned", max_length=12, tied="none", activation="gelu"),
     ),
+    "post-norm": ("MarianMTModel", lambda: translator(norm="post", tied="target", activation="silu")),
+    "post-norm untied": ("MarianMTModel", lambda: translator(norm="post", tied="none", activation="gelu")),
+    "post-norm tied": ("MarianMTModel", lambda: one_vocabulary(tied="all")),
+    "class token": ("BertForSequenceClassification", classifier),
+    "class token, sinusoidal": (
+        "BertForSequenceClassification",
+        lambda: classifier(position="sinusoidal", activation="relu"),
+    ),
     "vit": ("ViTForImageClassification", vision_transformer),
 }
 
@@ -58,17 +82,15 @@ def test_the_loaded_model_gives_the_same_logits(name, tmp_path):
     kind, make = CASES[name]
     torch.manual_seed(1)
     model, files = make()
-    with torch.no_grad():  # as after a training: no bias is 0, and no norm is the identity
-        for parameter in model.parameters():
-            parameter += 0.1 * torch.randn_like(parameter)
-    written = save(model.eval(), files, tmp_path)
+    written = save(moved(model, 0.1), files, tmp_path)
     assert written.architecture == kind
-    assert written.difference < 1e-4
+    assert written.difference < 1e-5
     assert json.loads((tmp_path / "config.json").read_text())["architectures"] == [kind]
     for side, folder in (("source", tmp_path), ("tokenizer", tmp_path), ("target", tmp_path / "target")):
-        if side in files:
+        if side in files and folder.is_dir():
             loaded = transformers.AutoTokenizer.from_pretrained(folder)
-            assert [loaded(text).input_ids for text in TEXTS] == [files[side].encode(text) for text in TEXTS]
+            first = [len(files[side])] if kind.startswith("Bert") else []
+            assert [loaded(text).input_ids for text in TEXTS] == [first + files[side].encode(text) for text in TEXTS]
             assert set(loaded(TEXTS[:2], padding=True)) == {"input_ids", "attention_mask"}
 
 
@@ -93,18 +115,54 @@ def test_a_folder_prepares_images_as_regard_does_or_says_that_it_does_not(fit, t
         loaded(**processor(images=image, return_tensors="pt"))
 
 
-def test_a_translator_translates_as_the_loaded_model_generates(tmp_path):
-    torch.manual_seed(2)
-    model, files = translator()
+def moved(model, amount):
+    """The model in evaluation, as after a training: no bias is 0, and no norm is the identity."""
     with torch.no_grad():
         for parameter in model.parameters():
-            parameter += 0.2 * torch.randn_like(parameter)
-    save(model.eval(), files, tmp_path)
+            parameter += amount * torch.randn_like(parameter)
+    return model.eval()
+
+
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_generate_gives_our_translations_greedily_and_by_beam_search(norm, tmp_path):
+    torch.manual_seed(2)
+    model, files = translator(norm=norm, tied="none")
+    moved(model, 0.2)
+    with torch.no_grad():
+        model.output.bias[2] += 1.0  # some translations end
+    save(model, files, tmp_path)
     loaded = transformers.AutoModelForSeq2SeqLM.from_pretrained(tmp_path)
-    tokens = torch.tensor([files["source"].encode(TEXTS[0])])
-    ours = model.translate(tokens, torch.tensor([tokens.shape[1]]), max_length=6)[0].tokens
-    theirs = loaded.generate(tokens, max_new_tokens=6, do_sample=False)[0].tolist()
-    assert theirs[1 : 1 + len(ours)] == ours
+    source, target = (transformers.AutoTokenizer.from_pretrained(path) for path in (tmp_path, tmp_path / "target"))
+    read = source(TEXTS, return_tensors="pt", padding=True)
+    # Ours divides a sum of logarithms by ((5 + n) / 6) ** a, and theirs by n ** a: the same with an a of 0.
+    for width, options in ((1, {}), (3, {"length_penalty": 0.0, "early_stopping": True})):
+        ours = model.translate(
+            read.input_ids, read.attention_mask.sum(1), max_length=14, width=width, length_penalty=0.0
+        )
+        theirs = loaded.generate(**read, max_length=16, num_beams=width, **options)
+        ended = 0
+        for hypothesis, (_, *row) in zip(ours, theirs.tolist(), strict=True):
+            if len(hypothesis.tokens) == 14:  # the longest: only ours must end there, which a beam search weighs
+                assert width > 1 or row[:14] == hypothesis.tokens
+                continue
+            ended += len(hypothesis.tokens) > 0
+            assert row[: row.index(2)] == hypothesis.tokens
+            text = target.decode(row, skip_special_tokens=True)
+            assert text == files["target"].decode(hypothesis.tokens, unknown="")
+        assert width == 1 or ended > 1
+
+
+def test_a_pipeline_gives_our_labels_and_probabilities(tmp_path):
+    torch.manual_seed(1)
+    model, files = classifier()
+    save(moved(model, 0.5), files, tmp_path)
+    pipeline = transformers.pipeline("text-classification", str(tmp_path), top_k=None)
+    texts = [*TEXTS, "<cls> a", TEXTS[0] * 9]
+    for text, labelled in zip(texts, pipeline(texts, truncation=True), strict=True):
+        ids = files["tokenizer"].encode(text)[: model.config.max_length]
+        probabilities = model(torch.tensor([ids]), torch.tensor([len(ids)])).logits[0].softmax(-1).tolist()
+        theirs = {one["label"]: one["score"] for one in labelled}
+        assert theirs == pytest.approx(dict(zip(files["labels"].names, probabilities, strict=True)), abs=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -118,7 +176,13 @@ def test_a_translator_translates_as_the_loaded_model_generates(tmp_path):
             "--score .* and --normalizer softmax",
         ),
         (lambda: translator(position="shaw")[0], "--position sinusoidal"),
-        (MODELS["TextClassifier transformer"], "reads? the label off the first token"),
+        (lambda: translator(norm="post", position="learned")[0], "not sinusoidal; train with --position sinusoidal"),
+        (lambda: translator(norm="post", final_norm=True)[0], "one more normalization.*without --final-norm"),
+        (MODELS["TextClassifier transformer"], "no class token.*--pooling cls and --embedding-norm.*--norm post"),
+        (lambda: classifier(norm="pre")[0], "pre-norm.*; train with --norm post, or"),
+        (lambda: classifier(position="rotary")[0], "neither learned nor sinusoidal; train with --position learned"),
+        (lambda: classifier(final_norm=True)[0], "one more normalization.*without --final-norm"),
+        (MODELS["TextClassifier lstm"], "architecture 'lstm'; train with --architecture transformer --norm post"),
         (MODELS["RecurrentTranslator"], "RecurrentTranslator"),
         (MODELS["TransformerPointerGenerator"], "copies words"),
         (MODELS["ImageClassifier vit"], "class token"),

@@ -1,5 +1,6 @@
 """A model that was saved before layers became PyTorch's own has the same parameters and predicts the same."""
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -9,6 +10,8 @@ import torch
 from models.test_called_parts import CASES
 from regard.errors import RunError
 from regard.models.checkpoint import config_of_header, model_classes
+from regard.tasks import registry
+from regard.training.config import RunConfig, make_config
 
 SAVED = json.loads(Path(__file__).with_name("saved_parameters.json").read_text())
 """For each model the names and shapes of its saved tensors, and its loss in evaluation, as the old code computed it."""
@@ -50,3 +53,29 @@ def test_a_constant_of_another_value_is_refused():
     config = {**saved["config"], "normalizer": "sparsemax"}
     with pytest.raises(RunError, match=r"old\.normalizer must be 'softmax'"):
         config_of_header(model_classes(saved["model"])[1], config, saved["model"], "old")
+
+
+@pytest.mark.parametrize("norm", [{"norm": "post"}, {"norm_first": False}, {"norm": "pre"}])
+def test_post_norm_stacks_of_old_files_end_with_a_norm_and_new_ones_without(norm):
+    kind, config_kind = model_classes("transformer_translator")
+    sizes = {"source_vocabulary": 9, "target_vocabulary": 9, "hidden": 8, "heads": 2, "encoder_layers": 1,
+             "decoder_layers": 1, "feedforward": 8}  # fmt: skip
+    old = kind(config_of_header(config_kind, {**sizes, **norm}, "transformer_translator", "old"))
+    assert old.encoder.norm is not None
+    assert old.decoder.norm is not None
+    stored = dataclasses.asdict(old.config)
+    assert config_of_header(config_kind, stored, "transformer_translator", "again") == old.config
+    new = kind(config_kind(**sizes, architecture="transformer", norm=old.config.norm))
+    assert (new.encoder.norm is None) == (new.decoder.norm is None) == (new.config.norm == "post")
+    assert config_of_header(config_kind, dataclasses.asdict(new.config), "transformer_translator", "new") == new.config
+
+
+def test_the_configuration_of_an_old_post_norm_run_says_that_its_stacks_end_with_a_norm():
+    task = registry.find("translate")
+    run = make_config(
+        task, {"data": {"train": "bundled"}, "model": {"architecture": "transformer", "norm": "post"}, "training": {}}
+    )
+    content = run.to_dict()
+    assert not RunConfig.from_dict(content, "new", task).model.final_norm
+    del content["model"]["final_norm"]
+    assert RunConfig.from_dict(content, "old", task).model.final_norm

@@ -38,6 +38,7 @@ MEANINGS = {
     "encoder_layers": "layers of the encoder",
     "feedforward": "units of the hidden layer of the feedforward networks; 0: four times hidden",
     "feedforward_chunk": "tokens that the feedforward networks treat at a time",
+    "final_norm": "one more layer normalization at the end of each stack",
     "fit": "how an image becomes square",
     "flip": "mirror half of the",
     "freeze_backbone": "the weights of the backbone stay",
@@ -163,7 +164,7 @@ OLD = {
         ),
         (
             {"model": "transformer", "cell": "lstm", "hidden": 256, "dim": 32, "norm_first": False, "score": None},
-            {"architecture": "transformer", "hidden": 32, "norm": "post"},
+            {"architecture": "transformer", "hidden": 32, "norm": "post", "final_norm": True},
         ),
     ],
     "language": [({"tied": False, "hidden": 12}, {"tied": "none", "hidden": 12}), ({"tied": True}, {})],
@@ -238,7 +239,14 @@ HEADERS = {
     ),
     "transformer_translator": (
         {"dim": 8, "heads": 2, "norm_first": False, "feedforward": 9},
-        {"hidden": 8, "heads": 2, "norm": "post", "feedforward": 9, "architecture": "transformer"},
+        {
+            "hidden": 8,
+            "heads": 2,
+            "norm": "post",
+            "final_norm": True,
+            "feedforward": 9,
+            "architecture": "transformer",
+        },
     ),
     "transformer_captioner": (
         {"dim": 8, "heads": 2, "tied_embeddings": True, "grid_dim": 8, "weigh": "cbam"},

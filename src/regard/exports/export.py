@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple, get_args
 from torch import nn
 
 from regard.atomic_file import temporary_folder, write_atomically
+from regard.data.speech.log_mel import LogMel
 from regard.data.text.tokenizers import PieceTokenizer
 from regard.errors import ArgumentError, RegardError, RunError, UnknownNameError
 from regard.regular_file import LARGEST_TEXT, path_inside, read_bytes, read_text
@@ -33,6 +34,7 @@ class Exportable:
         model: the model, on the CPU and in evaluation mode.
         files: name → what was read of a file of the run, such as a tokenizer, and the file.
         preparation: how inputs are made from texts, images or sounds, as plain values.
+        front_end: what made the features of sounds that the model hears; None: it hears none, or features of files.
     """
 
     name: str
@@ -40,6 +42,7 @@ class Exportable:
     model: nn.Module
     files: Mapping[str, tuple[Any, Path]]
     preparation: Mapping[str, Any] = field(default_factory=dict)
+    front_end: LogMel | None = None
 
 
 @dataclass(frozen=True)
@@ -121,7 +124,7 @@ def _programs(run: Exportable, to: str, int8: bool, folder: Path, say: Callable[
         onnx_models.require_packages()
     differences: dict[str, float] = {}
     lines, entries = [], []
-    for program in programs_of(run.model):
+    for program in programs_of(run.model, run.front_end):
         suffix = "onnx" if to == "onnx" else "pt2"
         path = folder / f"{program.name}.{suffix}"
         say(f"{path.name}: {program.summary}")

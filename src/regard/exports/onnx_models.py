@@ -13,7 +13,7 @@ from torch import Tensor
 
 from regard.atomic_file import AtomicFile
 from regard.errors import ArgumentError, MissingPartError
-from regard.exports.programs import Program
+from regard.exports.program import Program
 from regard.exports.torch_programs import checks, difference, first_line, quiet, traced
 
 OPSET = 20

@@ -6,103 +6,38 @@ one and the state. A language model has a ``step`` too. A search calls ``step`` 
 the input ``NAME`` of the next call; inputs without such an output stay as they are.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from regard.data.speech.log_mel import LogMel
 from regard.errors import ArgumentError
+from regard.exports.decoder_states import cache_inputs, cache_tensors, caches_of, decoder_form, random_caches
+from regard.exports.program import FIXED, Axes, Input, Program, Sizes, generator_of, random_tokens, row_lengths
+from regard.exports.sound_input import FEATURES, reads_samples
 from regard.models.encoders import Encoded
 from regard.models.language_model import LanguageModel
-from regard.models.luong_decoder import LuongDecoder
-from regard.models.pointer_generator import EncodedSource, PointerGenerator, PointerState
-from regard.models.recurrent_decoder import DecoderState, RecurrentDecoder
-from regard.models.speech.location_decoder import ListeningState, LocationDecoder
+from regard.models.pointer_generator import EncodedSource, PointerGenerator
 from regard.models.speech.sound_classifier import SoundClassifier
 from regard.models.speech.transcriber import Transcriber
 from regard.models.text_classifier import TextClassifier
 from regard.models.text_predictor import TextPredictor
-from regard.models.transformer_decoding import TransformerPredictor, TransformerState
+from regard.models.transformer_decoding import TransformerPredictor
 from regard.models.translator import Translator
 from regard.models.vision.captioner import Captioner
 from regard.models.vision.image_classifier import ImageClassifier
 from regard.models.vision.segmenter import Segmenter
-from regard.nn import KeyValueCache, KeyValues, Memory
 from regard.positions import Learned
 
-Sizes = Mapping[str, int]
-"""Name of an axis → its size. `PADDING` is no axis."""
 
-PADDING = "padding"
-"""How many entries of the longest row of a padded example are padding; 0 if it is not given."""
-
-Axes = tuple[str | int, ...]
-"""The axes of a tensor: a name for one of any size, or the only size that the program takes."""
-
-FIXED = -1
-"""An axis whose only size is that of an example."""
-
-
-class Input(NamedTuple):
-    """An input of a program.
-
-    Attributes:
-        name: its name.
-        axes: its axes.
-        meaning: what it holds.
-    """
-
-    name: str
-    axes: Axes
-    meaning: str
-
-
-@dataclass
-class Program:
-    """A function of tensors that is exported.
-
-    Attributes:
-        name: the name of its file, without the suffix.
-        summary: what it computes.
-        module: its ``forward`` takes the inputs in their order, and gives a tuple of tensors.
-        inputs: the inputs.
-        outputs: the outputs: name → meaning.
-        example: makes inputs with the named axes of these sizes.
-        sizes: sizes for the example that is traced; all differ, and none is 0 or 1, which PyTorch would fix.
-        limits: the largest sizes of the axes that have one.
-        checked: more sizes that are compared with the model, besides those of `regard.exports.torch_programs.checks`.
-    """
-
-    name: str
-    summary: str
-    module: nn.Module
-    inputs: tuple[Input, ...]
-    outputs: dict[str, str]
-    example: Callable[[Sizes], tuple[Tensor, ...]]
-    sizes: dict[str, int]
-    limits: dict[str, int] = field(default_factory=dict)
-    checked: tuple[dict[str, int], ...] = ()
-
-    def other_example(self, more: int, **changed: int) -> tuple[Tensor, ...]:
-        """An example whose axes are this much longer than those of ``sizes``, as far as their limits permit.
-
-        Args:
-            more: how much longer.
-            changed: sizes that are exactly these.
-        """
-        longer = {axis: min(size + more, self.limits.get(axis, size + more)) for axis, size in self.sizes.items()}
-        return self.example({**longer, **changed})
-
-    @torch.no_grad()
-    def run(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        """What the model of regard gives for these inputs."""
-        return self.module(*inputs)
-
-
-def programs_of(model: nn.Module) -> list[Program]:
+def programs_of(model: nn.Module, front_end: LogMel | None = None) -> list[Program]:
     """The programs of a model of regard, which must be in evaluation mode on the CPU.
+
+    Args:
+        model: the model.
+        front_end: what made its features of sounds, which then is a part of the programs; None: they read features.
 
     Raises:
         ArgumentError: the model is of a class that has none.
@@ -117,7 +52,10 @@ def programs_of(model: nn.Module) -> list[Program]:
     )
     for kind, make in makers:
         if isinstance(model, kind):
-            return make(model)
+            programs = make(model)
+            if front_end is None:
+                return programs
+            return [reads_samples(one, front_end) if one.inputs[0].name == FEATURES else one for one in programs]
     raise ArgumentError(f"a {type(model).__name__} cannot be exported: regard knows no program of this class")
 
 
@@ -142,11 +80,11 @@ class _Forward(nn.Module):
 
 
 def _text_classifier(model: TextClassifier) -> list[Program]:
-    vocabulary = next(part for part in model.modules() if isinstance(part, nn.Embedding)).num_embeddings
+    vocabulary = model.config.vocabulary
     inputs = _sequence("tokens", ("batch", "length"), "ids of the tokenizer; padding may hold any id")
 
     def example(sizes: Sizes) -> tuple[Tensor, ...]:
-        return _random_tokens(vocabulary, sizes["batch"], sizes["length"]), _lengths(sizes, "length")
+        return random_tokens(vocabulary, sizes["batch"], sizes["length"]), row_lengths(sizes, "length")
 
     return [_classifier(model, "the label of a text", inputs, example, {"batch": 3, "length": 7})]
 
@@ -182,7 +120,7 @@ def _segmenter(model: Segmenter) -> list[Program]:
     inputs = (Input("images", axes, f"red, green and blue from 0 to 1, with sides of more than {stride} pixels"),)
 
     def example(sizes: Sizes) -> tuple[Tensor, ...]:
-        return (torch.rand(sizes["batch"], 3, sizes["height"], sizes["width"], generator=_generator(sizes)),)
+        return (torch.rand(sizes["batch"], 3, sizes["height"], sizes["width"], generator=generator_of(sizes)),)
 
     outputs = {"logits": "[batch, classes, height, width], of each class of each pixel"}
     sizes = {"batch": 3, "height": 2 * stride + 3, "width": 3 * stride + 5}
@@ -205,7 +143,7 @@ def _sequence(name: str, axes: Axes, meaning: str) -> tuple[Input, ...]:
 def _images(height: int, width: int) -> tuple[tuple[Input, ...], Callable[[Sizes], tuple[Tensor, ...]], dict[str, int]]:
     def example(sizes: Sizes) -> tuple[Tensor, ...]:
         shape = sizes["batch"], height, width, 3
-        return (torch.randint(256, shape, generator=_generator(sizes), dtype=torch.uint8),)
+        return (torch.randint(256, shape, generator=generator_of(sizes), dtype=torch.uint8),)
 
     return (Input("images", ("batch", height, width, 3), "red, green and blue from 0 to 255"),), example, {"batch": 3}
 
@@ -215,89 +153,30 @@ def _sound(model: Any) -> tuple[tuple[Input, ...], Callable[[Sizes], tuple[Tenso
 
     def example(sizes: Sizes) -> tuple[Tensor, ...]:
         shape = sizes["batch"], sizes["frames"], width
-        return torch.randn(shape, generator=_generator(sizes)), _lengths(sizes, "frames")
+        return torch.randn(shape, generator=generator_of(sizes)), row_lengths(sizes, "frames")
 
     meaning = f"features of each frame, of more than {reduction} frames"
-    inputs = _sequence("features", ("batch", "frames", width), meaning)
+    inputs = _sequence(FEATURES, ("batch", "frames", width), meaning)
     return inputs, example, {"batch": 3, "frames": 5 * reduction + 1}
 
 
-def _generator(sizes: Sizes) -> torch.Generator:
-    return torch.Generator().manual_seed(sum(sizes.values()))
-
-
-def _random_tokens(vocabulary: int, *shape: int) -> Tensor:
-    return torch.randint(min(4, vocabulary - 1), vocabulary, shape, generator=torch.Generator().manual_seed(sum(shape)))
-
-
-def _lengths(sizes: Sizes, axis: str) -> Tensor:
-    """Lengths of the rows of a batch, of which the first is the longest."""
-    return (sizes[axis] - sizes.get(PADDING, 0) - 2 * torch.arange(sizes["batch"])).clamp(min=1)
-
-
-# The language model, and what Transformers remember
-
-
-class _GivenCache(KeyValueCache):
-    """A cache of given keys and values, which a program gets as inputs: to append concatenates."""
-
-    def __init__(self, key: Tensor, value: Tensor):
-        super().__init__()
-        self._given = key, value
-        self.length = key.shape[2]
-
-    @property
-    def key(self) -> Tensor:
-        return self._given[0]
-
-    @property
-    def value(self) -> Tensor:
-        return self._given[1]
-
-    def append(self, key: Tensor, value: Tensor) -> "_GivenCache":
-        return _GivenCache(torch.cat((self.key, key), 2), torch.cat((self.value, value), 2))
-
-
-def _cache_inputs(layers: Iterable[Any], axis: str, prefix: str, meaning: str) -> list[Input]:
-    """Keys and values of each layer."""
-    return [
-        Input(
-            f"{prefix}_{name}_{number}", ("batch", layer.self_attn.kv_heads, axis, layer.self_attn.head_dim),
-            f"{name} of {meaning} in layer {number}",
-        )
-        for number, layer in enumerate(layers)
-        for name in ("keys", "values")
-    ]  # fmt: skip
-
-
-def _caches(tensors: Sequence[Tensor]) -> list[KeyValueCache]:
-    return [_GivenCache(key, value) for key, value in zip(tensors[::2], tensors[1::2], strict=True)]
-
-
-def _cache_tensors(caches: Sequence[KeyValueCache]) -> list[Tensor]:
-    return [tensor for cache in caches for tensor in (cache.key, cache.value)]
-
-
-def _random_caches(inputs: Sequence[Input], sizes: Sizes) -> list[Tensor]:
-    generator = _generator(sizes)
-    shapes = [[sizes[axis] if isinstance(axis, str) else axis for axis in one.axes] for one in inputs]
-    return [torch.randn(shape, generator=generator) for shape in shapes]
+# The language model
 
 
 def _language_model(model: LanguageModel) -> list[Program]:
     context, vocabulary = model.config.context, model.input.embedding.num_embeddings
-    past = _cache_inputs(model.stack.layers, "past", "past", "the earlier tokens")
+    past = cache_inputs(model.stack.layers, "past", "past", "the earlier tokens")
     tokens = Input("tokens", ("batch", "length"), f"ids of the tokenizer, at most {context}")
 
     def step(tokens: Tensor, *past: Tensor) -> tuple[Tensor, ...]:
-        log_probabilities, caches = model.step(tokens, _caches(past))
-        return log_probabilities, *_cache_tensors(caches)
+        log_probabilities, caches = model.step(tokens, caches_of(past))
+        return log_probabilities, *cache_tensors(caches)
 
     def first_tokens(sizes: Sizes) -> tuple[Tensor, ...]:
-        return (_random_tokens(vocabulary, sizes["batch"], sizes["length"]),)
+        return (random_tokens(vocabulary, sizes["batch"], sizes["length"]),)
 
     def example(sizes: Sizes) -> tuple[Tensor, ...]:
-        return _random_tokens(vocabulary, sizes["batch"], 1), *_random_caches(past, sizes)
+        return random_tokens(vocabulary, sizes["batch"], 1), *random_caches(past, sizes)
 
     next_tokens = Input("tokens", ("batch", 1), "the id of the last token; of the first one with keys of length 0")
     outputs = {"log_probabilities": "[batch, vocabulary], of the next token"}
@@ -322,33 +201,11 @@ def _language_model(model: LanguageModel) -> list[Program]:
 # Models that write a text
 
 
-@dataclass
-class _State:
-    """How the state of a decoder is a list of tensors.
-
-    Attributes:
-        changing: what each step changes.
-        constant: what the encoder gave, which stays as it is.
-        tensors: the tensors of a state, those of ``changing`` first; it gets the lengths of the sources as well.
-        state: the state of such tensors.
-    """
-
-    changing: list[Input]
-    constant: list[Input]
-    tensors: Callable[[Any, Tensor], list[Tensor]]
-    state: Callable[[Sequence[Tensor]], Any]
-
-    @property
-    def inputs(self) -> list[Input]:
-        """All tensors of the state."""
-        return [*self.changing, *self.constant]
-
-
 def _text_predictor(model: Any) -> list[Program]:
     inputs, example, sizes = _source(model)
     decoding = _decoding(model)
     limits = {} if decoding.max_length is None or "source" not in sizes else {"source": decoding.max_length}
-    form = _state_form(model)
+    form = decoder_form(model)
     vocabulary = model.config.target_vocabulary
 
     def encode(*source: Tensor) -> tuple[Tensor, ...]:
@@ -369,7 +226,7 @@ def _text_predictor(model: Any) -> list[Program]:
             for _ in range(sizes.get("past", 2)):  # as many tokens as the caches then hold
                 _, *rest = step(tokens, *tensors)
                 tensors[: len(form.changing)] = rest[len(rest) - len(form.changing) :]
-                tokens = _random_tokens(vocabulary, sizes["batch"])
+                tokens = random_tokens(vocabulary, sizes["batch"])
         return tokens, *tensors
 
     with torch.no_grad():
@@ -423,7 +280,7 @@ def _source(model: Any) -> tuple[tuple[Input, ...], Callable[[Sizes], tuple[Tens
     vocabulary = model.config.source_vocabulary
 
     def example(sizes: Sizes) -> tuple[Tensor, ...]:
-        return _random_tokens(vocabulary, sizes["batch"], sizes["source"]), _lengths(sizes, "source")
+        return random_tokens(vocabulary, sizes["batch"], sizes["source"]), row_lengths(sizes, "source")
 
     meaning = "ids of the tokenizer of the source; padding may hold any id"
     if isinstance(model, PointerGenerator) and model.gate is not None:
@@ -442,131 +299,3 @@ def _encoded(model: Any, source: Sequence[Tensor]) -> Encoded:
     # Each token of the source adds at most one word to the vocabulary.
     size = model.config.target_vocabulary + (tokens.shape[1] if model.gate is not None else 0)
     return EncodedSource(encoded.annotations, encoded.lengths, encoded.summary, source=tokens, size=size)
-
-
-def _state_form(model: Any) -> _State:
-    if isinstance(model, PointerGenerator):
-        return _pointer_state(model, _state_form(model.translator))
-    if isinstance(model, TransformerPredictor):
-        return _transformer_state(model)
-    decoder = model.decoder
-    if not isinstance(decoder, RecurrentDecoder):
-        raise ArgumentError(f"a {type(decoder).__name__} cannot be exported: regard knows no program of this class")
-    return _recurrent_state(decoder)
-
-
-def _pointer_state(model: PointerGenerator, form: _State) -> _State:
-    """Besides the state of the decoder, what is copied from."""
-    names = {one.name for one in form.inputs}
-    more = [
-        Input("annotations", ("batch", "source", FIXED), "what the encoder made of each token"),
-        Input("source_tokens", ("batch", "source"), "the source, as the encoder read it"),
-    ]
-    assert not names & {one.name for one in more}
-    copies = model.gate is not None
-    size = model.config.target_vocabulary
-
-    def tensors(state: PointerState, lengths: Tensor) -> list[Tensor]:
-        return [*form.tensors(state.decoder, lengths), *((state.annotations, state.source) if copies else ())]
-
-    def state(tensors: Sequence[Tensor]) -> PointerState:
-        if not copies:
-            empty = tensors[0].new_zeros(0)
-            return PointerState(form.state(tensors), empty, empty, size)
-        *decoder, annotations, source = tensors
-        return PointerState(form.state(decoder), annotations, source, size + source.shape[1])
-
-    return _State(form.changing, [*form.constant, *(more if copies else ())], tensors, state)
-
-
-def _transformer_state(model: TransformerPredictor) -> _State:
-    layers = list(model.decoder.layers)
-    changing = _cache_inputs(layers, "past", "past", "the target tokens so far, of length 0 at first,")
-    constant = _cache_inputs(layers, "source", "memory", "the source")
-    constant.append(Input("source_lengths", ("batch",), "annotations of each source"))
-    count = 2 * len(layers)
-
-    def tensors(state: TransformerState, lengths: Tensor) -> list[Tensor]:
-        memory: list[Any] = list(state.memory)
-        assert all(isinstance(one, KeyValues) for one in memory)
-        keys = [tensor for one in memory for tensor in (one.key, one.value)]
-        past = []
-        for cache, one in zip(state.caches, memory, strict=True):
-            empty = one.key[:, :, :0], one.value[:, :, :0]
-            past += [cache.key, cache.value] if cache.length else empty
-        return [*past, *keys, lengths]
-
-    def state(tensors: Sequence[Tensor]) -> TransformerState:
-        *keys, lengths = tensors
-        memory = [
-            KeyValues(key, value, lengths) for key, value in zip(keys[count::2], keys[count + 1 :: 2], strict=True)
-        ]
-        return TransformerState(memory, _caches(keys[:count]))
-
-    return _State(changing, constant, tensors, state)
-
-
-def _recurrent_state(decoder: RecurrentDecoder) -> _State:
-    recurrence = decoder.recurrence
-    embedding_dim = decoder.embedding.embedding_dim
-    attention = getattr(decoder, "attention", None)
-    feeds = isinstance(decoder, LuongDecoder) and decoder.input_feeding
-    covers = bool(getattr(decoder, "covers", False))
-    listens = isinstance(decoder, LocationDecoder) and decoder.located
-    scope = decoder.scope if isinstance(decoder, LuongDecoder) else "global"
-    names = ("hidden", "cell")[: recurrence.states]
-    axes: Axes = (recurrence.layers, "batch", recurrence.hidden_dim)
-    changing = [Input(name, axes, f"the {name} states of the layers") for name in names]
-    if feeds:
-        changing.append(Input("fed", ("batch", embedding_dim), "the last attentional vector"))
-    if covers:
-        changing.append(Input("coverage", ("batch", "source"), "the sum of the weights of all steps so far"))
-    if listens:
-        changing.append(Input("previous_weights", ("batch", "source"), "the weights of the step before"))
-    if scope == "local-m":
-        changing.append(Input("position", (), "the number of tokens so far"))
-    constant = []
-    if attention is not None:
-        constant = [
-            Input("keys", ("batch", "source", FIXED), "the annotations, projected by the score"),
-            Input("values", ("batch", "source", FIXED), "the annotations"),
-            Input("visible", ("batch", "source"), "which of them are no padding"),
-        ]
-    if scope != "global":
-        constant.append(Input("source_lengths", ("batch",), "annotations of each source"))
-
-    def tensors(state: DecoderState, lengths: Tensor) -> list[Tensor]:
-        tensors_of_state = list(state.recurrent)
-        first = state.recurrent[0]
-        if feeds:
-            tensors_of_state.append(first.new_zeros(first.shape[1], embedding_dim) if state.fed is None else state.fed)
-        if covers:
-            tensors_of_state.append(state.covered)
-        if listens:
-            assert isinstance(state, ListeningState)
-            tensors_of_state.append(state.covered if state.weights is None else state.weights)
-        if scope == "local-m":
-            tensors_of_state.append(torch.as_tensor(state.position))
-        if state.memory is not None:
-            assert state.memory.mask is not None
-            tensors_of_state += [state.memory.key, state.memory.value, state.memory.mask]
-        return [*tensors_of_state, *([lengths] if scope != "global" else ())]
-
-    def state(tensors: Sequence[Tensor]) -> DecoderState:
-        by_name = dict(zip((one.name for one in (*changing, *constant)), tensors, strict=True))
-        memory = None
-        if attention is not None:
-            memory = Memory(by_name["keys"], by_name["values"], attention.score.projected(), by_name["visible"])
-        options = {
-            "recurrent": tuple(by_name[name] for name in names),
-            "memory": memory,
-            "lengths": by_name.get("source_lengths", tensors[0].new_zeros(0)),
-            "fed": by_name.get("fed"),
-            "coverage": by_name.get("coverage"),
-            "position": by_name.get("position", 0),
-        }
-        if isinstance(decoder, LocationDecoder):
-            return ListeningState(**options, weights=by_name.get("previous_weights"))
-        return DecoderState(**options)
-
-    return _State(changing, constant, tensors, state)

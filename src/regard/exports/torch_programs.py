@@ -13,7 +13,7 @@ from torch.export.graph_signature import InputKind
 
 from regard.atomic_file import AtomicFile
 from regard.errors import ArgumentError, RunError
-from regard.exports.programs import PADDING, Program
+from regard.exports.program import PADDING, Program
 from regard.models.padded_recurrence import PORTABLE
 from regard.portable import portable_operations
 
@@ -38,8 +38,10 @@ def traced(program: Program) -> ExportedProgram:
     example = tuple(
         tensor.detach().clone(memory_format=torch.contiguous_format) for tensor in program.example(program.sizes)
     )
+    dims = {axis: multiple * Dim(f"blocks_of_{axis}") for axis, multiple in program.multiples.items()}
     axes = tuple(
-        {number: Dim.DYNAMIC for number, axis in enumerate(one.axes) if isinstance(axis, str)} for one in program.inputs
+        {number: dims.get(axis, Dim.DYNAMIC) for number, axis in enumerate(one.axes) if isinstance(axis, str)}
+        for one in program.inputs
     )
     try:
         with quiet(), portable_operations(), torch.no_grad():

@@ -18,7 +18,7 @@ from torch.nn.modules import module as torch_modules
 
 from regard.atomic_file import AtomicFile
 from regard.errors import ArgumentError, MissingPartError, RunError, TrainingError, WriteError
-from regard.old_names import upgraded
+from regard.old_names import upgraded, with_former_meaning
 from regard.regular_file import LARGEST_DATA, require_regular
 
 FILE_NAME = "model.safetensors"
@@ -300,7 +300,10 @@ def config_of_header(kind: type[Any], content: object, model: str, where: str) -
         raise RunError(f"{where} must be a mapping; it is {type(content).__name__}")
     if model.startswith("transformer_"):  # earlier versions had a configuration for it alone
         content = {"architecture": "transformer", **content}
-    content, known = _without_constants(kind, upgraded(kind, content), where), typing.get_type_hints(kind)
+    content, known = (
+        _without_constants(kind, with_former_meaning(kind, upgraded(kind, content)), where),
+        typing.get_type_hints(kind),
+    )
     usual = {field.name for field in dataclasses.fields(kind) if "defaults" in field.metadata}  # what None stands for
     for name, value in content.items():
         if name not in known:

@@ -46,6 +46,8 @@ class TransformerOptions(Configuration):
     """Units of the hidden layer of the feedforward networks; 0: four times ``hidden``."""
     norm: Literal["pre", "post"] = option("pre", architecture="transformer")
     """Layer normalization before each part (pre) or after the sum (post)."""
+    final_norm: bool = option(False, architecture="transformer", norm="post")
+    """One more layer normalization at the end of each stack, as version 0.1 had it; with pre there always is one."""
     position: Position = option("sinusoidal", architecture="transformer")
     """Positions that are added (sinusoidal, learned) or part of self-attention (rotary, alibi, t5, shaw); or none."""
     activation: Literal["relu", "gelu", "silu"] = option("relu", architecture="transformer")
@@ -54,6 +56,11 @@ class TransformerOptions(Configuration):
     """Tokens that the feedforward networks treat at a time, to save memory when checkpointing; 0: all."""
     activation_checkpointing: bool = option(False, architecture="transformer")
     """Activations are computed again in the backward pass: less memory, the same gradients."""
+
+    @property
+    def ends_normalized(self) -> bool:
+        """Whether stacks end with a layer normalization: after post-norm layers there need not be one."""
+        return self.norm == "pre" or self.final_norm
 
     def check(self) -> None:
         super().check()
@@ -324,6 +331,11 @@ class TextClassifierConfig(PoolingConfig, TransformerOptions):
     """Layers of the encoder."""
     heads: int = option(4, within=HEADS, architecture="transformer")
     """Query heads; a divisor of ``hidden``."""
+    pooling: Literal["attention", "mean", "max", "cls"] = "attention"  # pyright: ignore[reportIncompatibleVariableOverride]
+    """What becomes of the annotations: attention (with a learned query), mean, max or cls (transformer: a layer with
+    tanh on the output of a class token)."""
+    embedding_norm: bool = option(False, architecture="transformer")
+    """Layer normalization of the embedded tokens with their positions."""
     window: int = option(0, within=COUNT, architecture="transformer")
     """Tokens on each side that are attended to, in memory linear in the length; 0: all tokens."""
     global_tokens: int = option(0, within=COUNT, architecture="transformer")
@@ -346,8 +358,19 @@ class TextClassifierConfig(PoolingConfig, TransformerOptions):
             raise ArgumentError(f"unknown must be a token; it is {self.unknown}")
         if self.global_tokens and not self.window:
             raise ArgumentError("global_tokens needs window; without, every token is seen by all tokens")
+        if self.pooling == "cls" and self.architecture != "transformer":
+            raise ArgumentError(
+                f"pooling 'cls' has no meaning with architecture {self.architecture!r}, only with 'transformer'"
+            )
+        if self.pooling == "cls" and self.window:
+            raise ArgumentError("pooling 'cls' needs a class token that sees all tokens; leave window out")
 
     @property
     def annotation_dim(self) -> int:
         """Features of an annotation."""
         return self.embedding if self.architecture == "none" else self.hidden
+
+    @property
+    def leading(self) -> int:
+        """Tokens that the model reads before those of the text: 1 with a class token, otherwise 0."""
+        return int(self.pooling == "cls")

@@ -10,7 +10,7 @@ from regard import masks
 from regard.errors import ArgumentError
 from regard.models.chunked_loss import output_loss
 from regard.models.configs import LanguageModelConfig
-from regard.models.token_input import TokenInput, layer_config
+from regard.models.token_input import TokenInput, ended, layer_config
 from regard.module_calls import Module
 from regard.nn import KeyValueCache, TransformerEncoder, TransformerEncoderLayer
 from regard.positions import Learned
@@ -51,7 +51,7 @@ class LanguageModel(Module):
         embedding = nn.Embedding(config.vocabulary, config.hidden)
         scaled = config.position == "sinusoidal"
         self.input = TokenInput(embedding, config.position, config.context, config.dropout, scaled=scaled)
-        self.stack = TransformerEncoder.create(config.layers, layer, bidirectional=False)
+        self.stack = ended(TransformerEncoder.create(config.layers, layer, bidirectional=False), config)
         self.output = nn.Linear(config.hidden, config.vocabulary, bias=False)
         self._initialize()
         if config.tied == "target":

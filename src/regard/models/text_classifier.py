@@ -10,7 +10,7 @@ from regard import masks
 from regard.masks import Mask
 from regard.models.configs import TextClassifierConfig
 from regard.models.encoders import RecurrentEncoder
-from regard.models.token_input import TokenInput, layer_config
+from regard.models.token_input import TokenInput, ended, layer_config
 from regard.models.translator import token_embedding
 from regard.module_calls import Module
 from regard.nn import AttentionPooling, TransformerEncoder
@@ -43,6 +43,8 @@ class TextClassifier(Module):
     With a recurrent encoder and attention pooling it is the word level of Yang et al. 2016, section 2.2. A Transformer
     with a ``window`` sees, from each token, the tokens around it and the first ones of the text
     (``masks.window(w, w) | masks.prefix(g)``; Beltagy et al. 2020, section 3.1), in memory linear in the length.
+    Pooling ``cls`` is that of Devlin et al. 2019: the text begins with a class token, whose id is the size of the
+    vocabulary, and ``pool`` is a linear layer with tanh of its annotation.
 
     Args:
         config: the configuration.
@@ -52,14 +54,15 @@ class TextClassifier(Module):
         super().__init__()
         self.config = config = config.complete()
         transformer = config.architecture == "transformer"
-        embedding = token_embedding(config.vocabulary, config.hidden if transformer else config.embedding)
+        vocabulary, positions = config.vocabulary + config.leading, config.max_length + config.leading
+        embedding = token_embedding(vocabulary, config.hidden if transformer else config.embedding)
         self.input: nn.Embedding | TokenInput | None = None
         self.encoder: RecurrentEncoder | TransformerEncoder | None = None
         if config.architecture == "none":
             self.input = embedding
         elif transformer:
-            self.input = TokenInput(embedding, config.position, config.max_length, config.dropout)
-            self.encoder = TransformerEncoder.create(config.layers, layer_config(config))
+            self.input = TokenInput(embedding, config.position, positions, config.dropout, norm=config.embedding_norm)
+            self.encoder = ended(TransformerEncoder.create(config.layers, layer_config(config)), config)
         else:
             self.encoder = RecurrentEncoder(
                 embedding, config.hidden, config.layers, config.architecture, config.dropout
@@ -69,6 +72,7 @@ class TextClassifier(Module):
         if config.pooling == "attention":
             self.pooling = AttentionPooling(dim, config.pooling_heads, score=config.score, normalizer=config.normalizer)
             dim *= config.pooling_heads
+        self.pooler = nn.Linear(dim, dim) if config.pooling == "cls" else None
         self.dropout = nn.Dropout(config.dropout)
         self.output = nn.Linear(dim, config.labels)
         nn.init.normal_(self.output.weight, std=1 / math.sqrt(dim))
@@ -92,7 +96,9 @@ class TextClassifier(Module):
             tokens = tokens.masked_fill(dropped, self.config.unknown)
         annotations = self.annotations(tokens, lengths)
         weights = None
-        if self.pooling is not None:
+        if self.pooler is not None:
+            pooled = torch.tanh(self.pooler(annotations[:, 0]))
+        elif self.pooling is not None:
             pooled, weights = self.pooling(annotations, lengths, need_weights=need_weights)
         else:
             pooled = pool(annotations, lengths, self.config.pooling)
@@ -100,7 +106,10 @@ class TextClassifier(Module):
         return Classified(logits if logits.dtype == torch.float64 else logits.float(), weights)
 
     def annotations(self, tokens: Tensor, lengths: Tensor) -> Tensor:
-        """``[batch, length, annotation_dim]``: what the encoder makes of each token."""
+        """``[batch, leading + length, annotation_dim]``: what the encoder makes of each token."""
+        if self.config.leading:
+            tokens = torch.cat((tokens.new_full((tokens.shape[0], 1), self.config.vocabulary), tokens), 1)
+            lengths = lengths + 1
         if not tokens.shape[1]:  # a recurrent kernel needs a step
             return self.output.weight.new_zeros(*tokens.shape, self.config.annotation_dim)
         if isinstance(self.encoder, RecurrentEncoder):

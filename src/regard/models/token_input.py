@@ -1,15 +1,18 @@
 """Tokens as vectors with positions: the input of a Transformer."""
 
 import math
-from typing import Any
+from typing import Any, TypeVar
 
 from torch import Tensor, nn
 
 from regard.errors import UnknownNameError
 from regard.module_calls import Module
-from regard.nn.layer_config import LayerConfig
+from regard.nn import TransformerDecoder, TransformerEncoder
+from regard.nn.layer_config import RELATIVE_POSITIONS, LayerConfig
 from regard.nn.named_positions import RELATIVE_POSITIONS, RelativePositionName
 from regard.positions import Learned, Sinusoidal
+
+StackT = TypeVar("StackT", TransformerEncoder, TransformerDecoder)
 
 POSITIONS = ("sinusoidal", "learned", *RELATIVE_POSITIONS)
 """Positions of a Transformer: added to the input (the first two), or part of self-attention."""
@@ -26,9 +29,19 @@ class TokenInput(Module):
         max_length: ``learned``: tokens of the longest sequence.
         dropout: rate on the sum.
         scaled: whether embedded tokens are multiplied by ``√dim``.
+        norm: whether the sum is normalized (Devlin et al. 2019).
     """
 
-    def __init__(self, embedding: nn.Embedding, position: str, max_length: int, dropout: float, *, scaled: bool = True):
+    def __init__(
+        self,
+        embedding: nn.Embedding,
+        position: str,
+        max_length: int,
+        dropout: float,
+        *,
+        scaled: bool = True,
+        norm: bool = False,
+    ):
         super().__init__()
         if position not in POSITIONS:
             raise UnknownNameError("position", position, POSITIONS)
@@ -40,12 +53,14 @@ class TokenInput(Module):
             self.position = Sinusoidal(dim)
         elif position == "learned":
             self.position = Learned(max_length, dim)
+        self.norm = nn.LayerNorm(dim) if norm else None
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, tokens: Tensor, offset: int = 0) -> Tensor:
         """``[batch, length, dim]`` of ``int64 [batch, length]``; ``offset``: position of the first token."""
         embedded = self.embedding(tokens) * self.scale
-        return self.dropout(embedded if self.position is None else self.position(embedded, offset))
+        embedded = embedded if self.position is None else self.position(embedded, offset)
+        return self.dropout(embedded if self.norm is None else self.norm(embedded))
 
 
 def relative_position(position: str) -> RelativePositionName:
@@ -76,3 +91,13 @@ def layer_config(config: Any, **options: Any) -> LayerConfig:
         activation_checkpointing=config.activation_checkpointing,
         **options,
     )
+
+
+def ended(stack: StackT, config: Any) -> StackT:
+    """The same new stack, which ends as this configuration says: a `regard.models.configs.TransformerOptions`.
+
+    Vaswani et al. 2017 normalize after each part and not once more at the end, as pre-norm layers need it.
+    """
+    if not config.ends_normalized:
+        stack.norm = None
+    return stack

@@ -215,7 +215,13 @@ class TrainedClassifier(TrainedLabels):
         if not one.ids:
             return []
         tokens = self.tokenizer.tokens(self.tokenizer.encode(one.text), one.text)[: len(one.ids)]
-        axis = TokenAxis(tuple(tokens), words=tuple(words_of(self.tokenizer, one.text, len(one.ids))[0]))
+        groups = words_of(self.tokenizer, one.text, len(one.ids))[0]
+        special: tuple[bool, ...] = ()
+        if self.model.config.leading:
+            special = (True, *(False for _ in tokens))
+            tokens = ["<cls>", *tokens]
+            groups = [range(1), *(range(group.start + 1, group.stop + 1) for group in groups)]
+        axis = TokenAxis(tuple(tokens), special, tuple(groups))
         return self.attentions_of(self.recorded(one), bool(self.model.attends), axis, "learned query")
 
     def facts(self) -> str:
@@ -225,7 +231,7 @@ class TrainedClassifier(TrainedLabels):
         return f"{encoder}, {config.pooling} pooling"
 
     def attention_size(self, source: ReadText) -> tuple[int, int]:
-        config, tokens = self.model.config, len(source.ids)
+        config, tokens = self.model.config, len(source.ids) + self.model.config.leading
         layers = config.layers if config.architecture == "transformer" else 0
         return tokens, layers * config.heads * tokens**2
 

@@ -159,7 +159,8 @@ class TrainedRun(Trained):
         files = {name: (self.files[name], self.folder.file(file)) for name, (file, _) in self.task.loaders().items()}
         data = self.config.data
         preparation = {name: getattr(data, name) for name in PREPARATION if hasattr(data, name)}
-        run = Exportable(self.folder.path.name, self.task.name, self.model, files, preparation)
+        front_end = self.input.front_end(self)
+        run = Exportable(self.folder.path.name, self.task.name, self.model, files, preparation, front_end)
         return export(run, to, folder, overwrite=overwrite, int8=int8, report=report)
 
     def check_drawable(self) -> None:

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Generic, Literal, NamedTuple, Protocol, TypeVa
 
 from regard.configuration import check_at_least, check_between, check_choices, check_finite, option_fields
 from regard.errors import ArgumentError, MissingPartError, RunError
-from regard.old_names import upgraded_sections
+from regard.old_names import upgraded_sections, with_former_meaning
 from regard.regular_file import read_text
 from regard.training.sections import build_section, shown
 
@@ -174,6 +174,7 @@ class RunConfig(Generic[D, M, T]):
             raise RunError(f"{origin} is the configuration of the task {sections['task']!r}, not of {task.name!r}")
         kinds = section_kinds(task)
         sections = upgraded_sections(sections, kinds)
+        sections["model"] = with_former_meaning(kinds["model"], sections["model"])
         try:
             parts: dict[str, Any] = {
                 name: build_section(kind, sections[name], f"{origin}: {name}") for name, kind in kinds.items()

@@ -11,7 +11,7 @@ from regard.models.encoders import Encoded
 from regard.models.recurrence import CELLS, initialize_forget_bias, run_sequences
 from regard.models.speech.configs import SpeechEncoderConfig
 from regard.models.speech.feature_input import FeatureInput, SpecAugment, present_frames
-from regard.models.token_input import layer_config
+from regard.models.token_input import ended, layer_config
 from regard.module_calls import Module
 from regard.nn import TransformerEncoder
 from regard.positions import Sinusoidal
@@ -134,7 +134,7 @@ class SpeechEncoder(Module):
         if config.architecture == "transformer":
             self.projection = nn.Linear(dim, config.hidden)
             self.position = Sinusoidal(config.hidden) if config.position == "sinusoidal" else None
-            self.transformer = TransformerEncoder.create(config.encoder_layers, layer_config(config))
+            self.transformer = ended(TransformerEncoder.create(config.encoder_layers, layer_config(config)), config)
             self.summary_dim = 0
             return
         for number in range(config.encoder_layers + config.pyramids):

@@ -15,7 +15,7 @@ from regard.models.speech.ctc import AlignmentHead
 from regard.models.speech.encoders import SpeechEncoder
 from regard.models.speech.joint_search import JointDecoder
 from regard.models.speech.location_decoder import LocationDecoder, focus
-from regard.models.token_input import TokenInput, layer_config
+from regard.models.token_input import TokenInput, ended, layer_config
 from regard.models.transformer_decoding import TransformerDecoding
 from regard.models.translator import Loss, Translator, TranslatorOutput, output_matrix, token_embedding
 from regard.nn import Attention, TransformerDecoder
@@ -187,7 +187,7 @@ class TransformerTranscriber(TransformerDecoding, Transcriber):
         self.alignment_head = _alignment_head(config)
         embedding = token_embedding(config.target_vocabulary, config.hidden)
         self.target_input = TokenInput(embedding, config.position, 1, config.dropout)
-        self.decoder = TransformerDecoder.create(config.decoder_layers, layer_config(config))
+        self.decoder = ended(TransformerDecoder.create(config.decoder_layers, layer_config(config)), config)
         self.output = output_matrix(embedding, tied=False)
         self.aligned_layer = max(0, config.decoder_layers - 2)
 

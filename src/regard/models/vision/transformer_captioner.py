@@ -3,7 +3,7 @@
 from torch import Tensor, nn
 
 from regard.models.encoders import Encoded
-from regard.models.token_input import TokenInput, layer_config
+from regard.models.token_input import TokenInput, ended, layer_config
 from regard.models.transformer_decoding import TransformerPredictor
 from regard.models.translator import output_matrix, token_embedding
 from regard.models.vision.captioner import Captioner
@@ -31,9 +31,8 @@ class TransformerCaptioner(TransformerPredictor, Captioner):
         self.memory = nn.Sequential(nn.Linear(self.encoder.dim, config.hidden), nn.LayerNorm(config.hidden))
         embedding = token_embedding(config.target_vocabulary, config.hidden)
         self.target_input = TokenInput(embedding, config.position, config.max_length, config.dropout)
-        self.decoder = TransformerDecoder.create(
-            config.layers, layer_config(config, score=config.score, normalizer=config.normalizer)
-        )
+        layer = layer_config(config, score=config.score, normalizer=config.normalizer)
+        self.decoder = ended(TransformerDecoder.create(config.layers, layer), config)
         self.output = output_matrix(embedding, config.tied == "target")
         self.max_length = config.max_length if config.position == "learned" else None
         self.aligned_layer = max(0, config.layers - 2)

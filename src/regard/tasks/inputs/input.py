@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
+    from regard.data.speech.log_mel import LogMel
     from regard.tasks.options import DataOptions
     from regard.training.run_folder import RunFolder
     from regard.training.task import EpochLoader, InputKind
@@ -380,6 +381,10 @@ class Input(ABC):
     def batch_annotations(self, batch: Any, config: Any) -> list[int]:
         """How many annotations a model with this configuration makes of each input of a batch."""
         return batch.source_lengths.tolist()
+
+    def front_end(self, trained: Any) -> LogMel | None:
+        """What makes the features of sounds that a trained model hears; None: it hears none, or features of files."""
+        return None
 
     def annotations(self, one: Any) -> int:
         """How many annotations a model makes of an input that was read; inputs of one batch have similar numbers."""

@@ -283,6 +283,10 @@ class SoundInput(Input):
         some = [rows[number] for number in some_rows(len(rows), MEASURED)]
         return sum(len(utterance_features(one, data.front_end)) for one in some) / len(some), 0.0
 
+    def front_end(self, trained: Any) -> LogMel | None:
+        data = trained.config.data
+        return data.front_end if trained.model.config.width == data.bands else None
+
     def arguments(self, batch: SpeechBatch, training: Any = None) -> tuple[Tensor, ...]:
         return batch.source, batch.source_lengths
 

@@ -1,0 +1,216 @@
+"""The states of decoders as lists of tensors: what a step of a search gets and returns."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from regard.errors import ArgumentError
+from regard.exports.program import FIXED, Axes, Input, Sizes, generator_of
+from regard.models.luong_decoder import LuongDecoder
+from regard.models.pointer_generator import PointerGenerator, PointerState
+from regard.models.recurrent_decoder import DecoderState, RecurrentDecoder
+from regard.models.speech.location_decoder import ListeningState, LocationDecoder
+from regard.models.transformer_decoding import TransformerPredictor, TransformerState
+from regard.nn import KeyValueCache, KeyValues, Memory
+
+
+class GivenCache(KeyValueCache):
+    """A cache of given keys and values, which a program gets as inputs: to append concatenates."""
+
+    def __init__(self, key: Tensor, value: Tensor):
+        super().__init__()
+        self._given = key, value
+        self.length = key.shape[2]
+
+    @property
+    def key(self) -> Tensor:
+        return self._given[0]
+
+    @property
+    def value(self) -> Tensor:
+        return self._given[1]
+
+    def append(self, key: Tensor, value: Tensor) -> "GivenCache":
+        return GivenCache(torch.cat((self.key, key), 2), torch.cat((self.value, value), 2))
+
+
+def cache_inputs(layers: Iterable[Any], axis: str, prefix: str, meaning: str) -> list[Input]:
+    """Keys and values of each layer."""
+    return [
+        Input(
+            f"{prefix}_{name}_{number}", ("batch", layer.self_attn.kv_heads, axis, layer.self_attn.head_dim),
+            f"{name} of {meaning} in layer {number}",
+        )
+        for number, layer in enumerate(layers)
+        for name in ("keys", "values")
+    ]  # fmt: skip
+
+
+def caches_of(tensors: Sequence[Tensor]) -> list[KeyValueCache]:
+    """The caches of keys and values, which alternate."""
+    return [GivenCache(key, value) for key, value in zip(tensors[::2], tensors[1::2], strict=True)]
+
+
+def cache_tensors(caches: Sequence[KeyValueCache]) -> list[Tensor]:
+    """The keys and values of caches: the inverse of `caches_of`."""
+    return [tensor for cache in caches for tensor in (cache.key, cache.value)]
+
+
+def random_caches(inputs: Sequence[Input], sizes: Sizes) -> list[Tensor]:
+    generator = generator_of(sizes)
+    shapes = [[sizes[axis] if isinstance(axis, str) else axis for axis in one.axes] for one in inputs]
+    return [torch.randn(shape, generator=generator) for shape in shapes]
+
+
+@dataclass
+class DecoderForm:
+    """How the state of a decoder is a list of tensors.
+
+    Attributes:
+        changing: what each step changes.
+        constant: what the encoder gave, which stays as it is.
+        tensors: the tensors of a state, those of ``changing`` first; it gets the lengths of the sources as well.
+        state: the state of such tensors.
+    """
+
+    changing: list[Input]
+    constant: list[Input]
+    tensors: Callable[[Any, Tensor], list[Tensor]]
+    state: Callable[[Sequence[Tensor]], Any]
+
+    @property
+    def inputs(self) -> list[Input]:
+        """All tensors of the state."""
+        return [*self.changing, *self.constant]
+
+
+def decoder_form(model: Any) -> DecoderForm:
+    """How the state of the decoder of a model is a list of tensors."""
+    if isinstance(model, PointerGenerator):
+        return _pointer_state(model, decoder_form(model.translator))
+    if isinstance(model, TransformerPredictor):
+        return _transformer_state(model)
+    decoder = model.decoder
+    if not isinstance(decoder, RecurrentDecoder):
+        raise ArgumentError(f"a {type(decoder).__name__} cannot be exported: regard knows no program of this class")
+    return _recurrent_state(decoder)
+
+
+def _pointer_state(model: PointerGenerator, form: DecoderForm) -> DecoderForm:
+    """Besides the state of the decoder, what is copied from."""
+    names = {one.name for one in form.inputs}
+    more = [
+        Input("annotations", ("batch", "source", FIXED), "what the encoder made of each token"),
+        Input("source_tokens", ("batch", "source"), "the source, as the encoder read it"),
+    ]
+    assert not names & {one.name for one in more}
+    copies = model.gate is not None
+    size = model.config.target_vocabulary
+
+    def tensors(state: PointerState, lengths: Tensor) -> list[Tensor]:
+        return [*form.tensors(state.decoder, lengths), *((state.annotations, state.source) if copies else ())]
+
+    def state(tensors: Sequence[Tensor]) -> PointerState:
+        if not copies:
+            empty = tensors[0].new_zeros(0)
+            return PointerState(form.state(tensors), empty, empty, size)
+        *decoder, annotations, source = tensors
+        return PointerState(form.state(decoder), annotations, source, size + source.shape[1])
+
+    return DecoderForm(form.changing, [*form.constant, *(more if copies else ())], tensors, state)
+
+
+def _transformer_state(model: TransformerPredictor) -> DecoderForm:
+    layers = list(model.decoder.layers)
+    changing = cache_inputs(layers, "past", "past", "the target tokens so far, of length 0 at first,")
+    constant = cache_inputs(layers, "source", "memory", "the source")
+    constant.append(Input("source_lengths", ("batch",), "annotations of each source"))
+    count = 2 * len(layers)
+
+    def tensors(state: TransformerState, lengths: Tensor) -> list[Tensor]:
+        memory: list[Any] = list(state.memory)
+        assert all(isinstance(one, KeyValues) for one in memory)
+        keys = [tensor for one in memory for tensor in (one.key, one.value)]
+        past = []
+        for cache, one in zip(state.caches, memory, strict=True):
+            empty = one.key[:, :, :0], one.value[:, :, :0]
+            past += [cache.key, cache.value] if cache.length else empty
+        return [*past, *keys, lengths]
+
+    def state(tensors: Sequence[Tensor]) -> TransformerState:
+        *keys, lengths = tensors
+        memory = [
+            KeyValues(key, value, lengths) for key, value in zip(keys[count::2], keys[count + 1 :: 2], strict=True)
+        ]
+        return TransformerState(memory, caches_of(keys[:count]))
+
+    return DecoderForm(changing, constant, tensors, state)
+
+
+def _recurrent_state(decoder: RecurrentDecoder) -> DecoderForm:
+    recurrence = decoder.recurrence
+    embedding_dim = decoder.embedding.embedding_dim
+    attention = getattr(decoder, "attention", None)
+    feeds = isinstance(decoder, LuongDecoder) and decoder.input_feeding
+    covers = bool(getattr(decoder, "covers", False))
+    listens = isinstance(decoder, LocationDecoder) and decoder.located
+    scope = decoder.scope if isinstance(decoder, LuongDecoder) else "global"
+    names = ("hidden", "cell")[: recurrence.states]
+    axes: Axes = (recurrence.layers, "batch", recurrence.hidden_dim)
+    changing = [Input(name, axes, f"the {name} states of the layers") for name in names]
+    if feeds:
+        changing.append(Input("fed", ("batch", embedding_dim), "the last attentional vector"))
+    if covers:
+        changing.append(Input("coverage", ("batch", "source"), "the sum of the weights of all steps so far"))
+    if listens:
+        changing.append(Input("previous_weights", ("batch", "source"), "the weights of the step before"))
+    if scope == "local-m":
+        changing.append(Input("position", (), "the number of tokens so far"))
+    constant = []
+    if attention is not None:
+        constant = [
+            Input("keys", ("batch", "source", FIXED), "the annotations, projected by the score"),
+            Input("values", ("batch", "source", FIXED), "the annotations"),
+            Input("visible", ("batch", "source"), "which of them are no padding"),
+        ]
+    if scope != "global":
+        constant.append(Input("source_lengths", ("batch",), "annotations of each source"))
+
+    def tensors(state: DecoderState, lengths: Tensor) -> list[Tensor]:
+        tensors_of_state = list(state.recurrent)
+        first = state.recurrent[0]
+        if feeds:
+            tensors_of_state.append(first.new_zeros(first.shape[1], embedding_dim) if state.fed is None else state.fed)
+        if covers:
+            tensors_of_state.append(state.covered)
+        if listens:
+            assert isinstance(state, ListeningState)
+            tensors_of_state.append(state.covered if state.weights is None else state.weights)
+        if scope == "local-m":
+            tensors_of_state.append(torch.as_tensor(state.position))
+        if state.memory is not None:
+            assert state.memory.mask is not None
+            tensors_of_state += [state.memory.key, state.memory.value, state.memory.mask]
+        return [*tensors_of_state, *([lengths] if scope != "global" else ())]
+
+    def state(tensors: Sequence[Tensor]) -> DecoderState:
+        by_name = dict(zip((one.name for one in (*changing, *constant)), tensors, strict=True))
+        memory = None
+        if attention is not None:
+            memory = Memory(by_name["keys"], by_name["values"], attention.score.projected(), by_name["visible"])
+        options = {
+            "recurrent": tuple(by_name[name] for name in names),
+            "memory": memory,
+            "lengths": by_name.get("source_lengths", tensors[0].new_zeros(0)),
+            "fed": by_name.get("fed"),
+            "coverage": by_name.get("coverage"),
+            "position": by_name.get("position", 0),
+        }
+        if isinstance(decoder, LocationDecoder):
+            return ListeningState(**options, weights=by_name.get("previous_weights"))
+        return DecoderState(**options)
+
+    return DecoderForm(changing, constant, tensors, state)

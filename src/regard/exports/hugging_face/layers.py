@@ -1,0 +1,104 @@
+"""The layers of regard in classes of transformers: what must agree, and the weights under other names."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from torch import Tensor
+
+from regard.errors import ArgumentError
+from regard.normalizers import Softmax
+from regard.scores import ScaledDot
+
+Condition = tuple[bool, str, str]
+"""Whether it holds, what is so otherwise, and the options of a training that make it hold."""
+
+
+def check_layers(
+    layers: Iterable[Any], *, grouped: bool = False, pre: bool = True, more: Sequence[Condition] = ()
+) -> None:
+    """Raises ArgumentError unless the layers compute what those of transformers do.
+
+    Args:
+        layers: the layers of all stacks.
+        grouped: whether the class has fewer key heads than query heads.
+        pre: whether the class normalizes before each part, and not after it.
+        more: other conditions.
+    """
+    layers = list(layers)
+    attentions = [one for layer in layers for one in (layer.self_attn, getattr(layer, "multihead_attn", None)) if one]
+    conditions = [
+        *more,
+        _norm_condition(layers, pre),
+        (all(_is_scaled_dot(one.score) for one in attentions), "its score is not scaled_dot", "--score scaled_dot"),
+        (
+            all(_is_softmax(one.normalizer) for one in attentions), "its normalizer is not softmax",
+            "--normalizer softmax",
+        ),
+        (
+            grouped or all(one.kv_heads == one.num_heads for one in attentions),
+            "it has fewer key heads than query heads", "no --kv-heads",
+        ),
+    ]  # fmt: skip
+    wrong = [(reason, option) for holds, reason, option in conditions if not holds]
+    if wrong:
+        reasons, options = (" and ".join(dict.fromkeys(texts)) for texts in zip(*wrong, strict=True))
+        raise ArgumentError(
+            f"no class of transformers computes this model: {reasons}; train with {options}, or export to onnx or torch"
+        )
+
+
+def _norm_condition(layers: Sequence[Any], pre: bool) -> Condition:
+    first = [layer.norm_first for layer in layers]
+    if pre:
+        return all(first), "it normalizes after each part (post-norm)", "--norm pre"
+    return not any(first), "it normalizes before each part (pre-norm)", "--norm post"
+
+
+def no_final_norm(*stacks: Any) -> Condition:
+    """The condition that stacks do not normalize once more at their end: classes with post-norm layers do not."""
+    ends = "its stacks end with one more normalization, as those of version 0.1 do"
+    return (
+        all(stack.norm is None or stack.layers[0].norm_first for stack in stacks),
+        ends,
+        "--norm post without --final-norm",
+    )
+
+
+def _is_scaled_dot(score: Any) -> bool:
+    return type(score) is ScaledDot and score.scale is None
+
+
+def _is_softmax(normalizer: Any) -> bool:
+    temperature = normalizer.temperature if type(normalizer) is Softmax else None
+    return isinstance(temperature, float) and temperature == 1.0
+
+
+class Projection(NamedTuple):
+    """A linear map: ``[output, input]`` and ``[output]``."""
+
+    weight: Tensor
+    bias: Tensor
+
+
+def inputs_of(attention: Any) -> dict[str, Projection]:
+    """The projections of query, key and value: ``q``, ``k`` and ``v``."""
+    widths, bias = attention.widths, attention.in_proj_bias
+    if attention.in_proj_weight is not None:
+        weights = attention.in_proj_weight.split(widths)
+    else:
+        weights = attention.q_proj_weight, attention.k_proj_weight, attention.v_proj_weight
+    pairs = zip(weights, bias.split(widths), strict=True)
+    return {name: Projection(*pair) for name, pair in zip("qkv", pairs, strict=True)}
+
+
+def linear(name: str, layer: Any) -> dict[str, Tensor]:
+    """The weight and the bias of a layer, or of a normalization."""
+    return {f"{name}.weight": layer.weight, f"{name}.bias": layer.bias}
+
+
+def attention_weights(name: str, attention: Any, output: str) -> dict[str, Tensor]:
+    """The weights of an attention whose projections are ``q_proj``, ``k_proj``, ``v_proj`` and ``output``."""
+    tensors = linear(f"{name}.{output}", attention.out_proj)
+    for letter, projection in inputs_of(attention).items():
+        tensors |= linear(f"{name}.{letter}_proj", projection)
+    return tensors

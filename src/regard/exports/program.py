@@ -1,0 +1,95 @@
+"""A program that is exported: a function of tensors, with the names and axes of what it takes, and its examples."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+Sizes = Mapping[str, int]
+"""Name of an axis → its size. `PADDING` is no axis."""
+
+PADDING = "padding"
+"""How many entries of the longest row of a padded example are padding; 0 if it is not given."""
+
+Axes = tuple[str | int, ...]
+"""The axes of a tensor: a name for one of any size, or the only size that the program takes."""
+
+FIXED = -1
+"""An axis whose only size is that of an example."""
+
+
+class Input(NamedTuple):
+    """An input of a program.
+
+    Attributes:
+        name: its name.
+        axes: its axes.
+        meaning: what it holds.
+    """
+
+    name: str
+    axes: Axes
+    meaning: str
+
+
+@dataclass
+class Program:
+    """A function of tensors that is exported.
+
+    Attributes:
+        name: the name of its file, without the suffix.
+        summary: what it computes.
+        module: its ``forward`` takes the inputs in their order, and gives a tuple of tensors.
+        inputs: the inputs.
+        outputs: the outputs: name → meaning.
+        example: makes inputs with the named axes of these sizes.
+        sizes: sizes for the example that is traced; all differ, and none is 0 or 1, which PyTorch would fix.
+        limits: the largest sizes of the axes that have one.
+        multiples: of what the sizes of some axes are multiples.
+        checked: more sizes that are compared with the model, besides those of `regard.exports.torch_programs.checks`.
+        reference: what the model of regard gives for the inputs, if it is not computed as the module computes it.
+    """
+
+    name: str
+    summary: str
+    module: nn.Module
+    inputs: tuple[Input, ...]
+    outputs: dict[str, str]
+    example: Callable[[Sizes], tuple[Tensor, ...]]
+    sizes: dict[str, int]
+    limits: dict[str, int] = field(default_factory=dict)
+    multiples: dict[str, int] = field(default_factory=dict)
+    checked: tuple[dict[str, int], ...] = ()
+    reference: Callable[..., tuple[Tensor, ...]] | None = None
+
+    def other_example(self, more: int, **changed: int) -> tuple[Tensor, ...]:
+        """An example whose axes are this much longer than those of ``sizes``, as far as their limits permit.
+
+        Args:
+            more: how much longer.
+            changed: sizes that are exactly these.
+        """
+        longer = {axis: min(size + more, self.limits.get(axis, size + more)) for axis, size in self.sizes.items()}
+        return self.example({**longer, **changed})
+
+    @torch.no_grad()
+    def run(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        """What the model of regard gives for these inputs."""
+        return self.module(*inputs) if self.reference is None else self.reference(*inputs)
+
+
+def generator_of(sizes: Sizes) -> torch.Generator:
+    """The generator of the random numbers of an example."""
+    return torch.Generator().manual_seed(sum(sizes.values()))
+
+
+def random_tokens(vocabulary: int, *shape: int) -> Tensor:
+    """Random ids of a vocabulary, none of them a special one."""
+    return torch.randint(min(4, vocabulary - 1), vocabulary, shape, generator=torch.Generator().manual_seed(sum(shape)))
+
+
+def row_lengths(sizes: Sizes, axis: str) -> Tensor:
+    """Lengths of the rows of a batch, of which the first is the longest."""
+    return (sizes[axis] - sizes.get(PADDING, 0) - 2 * torch.arange(sizes["batch"])).clamp(min=1)
