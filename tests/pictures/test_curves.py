@@ -20,8 +20,8 @@ def test_rows_of_a_csv_and_columns_are_the_same():
         loss, quality = training_curves(metrics).axes
         assert lines(loss) == {"training loss": [[10, 3.5], [30, 2.5]]}
         assert lines(quality) == {"BLEU": [[20, 12.5], [30, 30]]}
-        assert [text.get_text() for text in quality.texts] == ["30.0"]
-        assert loss.get_xlabel() == "step"
+        assert [text.get_text() for text in quality.texts] == ["highest 30.0"]
+        assert loss.get_xlabel() == "training step"
         assert quality.get_ylabel() == "BLEU"
 
 

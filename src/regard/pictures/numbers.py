@@ -76,3 +76,21 @@ def _number_text(value: float, form: str) -> str:
     text = "∞" if abs(value) == float("inf") else format(abs(value), form)
     # A number that is written as zero has no sign.
     return f"−{text}" if value < 0 and any(digit in text for digit in "123456789∞") else text
+
+
+def three_digits(value: float) -> str:
+    """A number as text with three significant digits: ``0.0312``, ``30.0``, ``1,250``; below 0.0001 as ``3.12e-05``."""
+    if value != value:
+        return "NaN"
+    size = abs(value)
+    if size >= 999.5 or size == 0:
+        text = f"{size:,.0f}" if size < 1e9 else f"{size:.2e}"
+    else:
+        text = f"{size:.2e}" if size < 1e-4 else f"{size:#.3g}".rstrip(".")
+    return f"−{text}" if value < 0 else text
+
+
+def cell_number(weight: float) -> str:
+    """A weight in a cell: three decimals, without the zero before the point; "" for one that rounds to 0."""
+    text = three_digits(weight) if abs(weight) >= 0.9995 else f"{weight:.3f}".replace("0.", ".", 1).replace("-", "−")
+    return "" if text.strip("−.0") == "" else text

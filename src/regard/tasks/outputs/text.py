@@ -414,6 +414,7 @@ class TextPrediction(Prediction):
             self.target_tokens,
             source_groups=self.source_words if self.merge_words else None,
             target_groups=self.target_words if self.merge_words else None,
+            maximum=None,
         )
 
     def axes(self) -> tuple[TokenAxis, TokenAxis]:
