@@ -24,7 +24,7 @@ LINK_COLOR = "#E8590C"
 MARGIN = 0.12  # inches, as all lengths below
 GAP = 0.16
 BAR_WIDTH = 0.13
-LEAST_BAR = 1.2
+LEAST_BAR = 1.5
 AXIS_NAME = 0.2
 LONGEST_SIDE = 40.0
 
@@ -139,6 +139,7 @@ def alignment(
     width, height = max(columns, 1) * cell, max(rows, 1) * cell
     if matrix.size:
         image = draw_cells(axes, matrix, colors=color_map, low=scale.low, high=scale.high)
+        image.set_norm(scale.norm())
         if cell >= 0.1:
             draw_lines(axes, rows, columns)
         if annotate:
@@ -159,7 +160,7 @@ def alignment(
     title_text = lettering.letter(figure.text(0, 1, "", fontsize=11, va="top", ha="left"), heading)
     title_width, title_height = text_extent(title_text) if heading else (0.0, 0.0)
     bar = image if color_bar else None
-    bar_room = 0.0 if bar is None else GAP + BAR_WIDTH + 0.62
+    bar_room = 0.0 if bar is None else GAP + BAR_WIDTH + 0.75
     bar_height = min(max(height, LEAST_BAR), 3.0)
     key_height = 0.24 if marked else 0.0
     above = MARGIN + (title_height + GAP if heading else 0.0) + label_height

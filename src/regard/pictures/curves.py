@@ -111,7 +111,7 @@ def training_curves(
         if len({step for name in measured for step in steps[np.isfinite(columns[name])].tolist()}) == 1:
             axes.set_xlim(*(float(steps[np.isfinite(steps)][0]) + side for side in (-1, 1)))
         if index and measured:
-            axes.set_ylim(bottom=0)
+            axes.set_ylim(0, 1.14 * highest or 1.0)
         if measured:
             legend = axes.legend(fontsize=8.5, frameon=False)
             for text in legend.get_texts():
@@ -369,7 +369,7 @@ def _draw_curve(
         if len(x) > 1:
             share = (x[best] - x[0]) / (x[-1] - x[0] or 1.0)
             side = "left" if share < 0.2 else "right" if share > 0.8 else "center"
-        axes.scatter([x[best]], [y[best]], s=64, facecolors="none", edgecolors=color, linewidths=1.4, zorder=3)
+        axes.scatter([x[best]], [y[best]], s=64, facecolors="none", edgecolors=color, linewidths=1.4, zorder=3, clip_on=False)
         axes.annotate(
             text, (x[best], y[best]), offset, textcoords="offset points", ha=side, va=anchor, fontsize=9, color=color
         )

@@ -22,7 +22,7 @@ DARKEST = 0.15
 
 COLUMNS = 5
 PANEL = 1.8  # inches
-BAR_LENGTH, BAR_HEIGHT, BAR_ROOM = 2.4, 0.1, 0.55
+BAR_LENGTH, BAR_HEIGHT, BAR_ROOM = 2.4, 0.1, 0.7
 """The length and the height of the bar, and the height with its title."""
 
 MOST_PANELS = 200
@@ -142,7 +142,7 @@ def image_overlays(
             f"weights must have a row for each of 1 to {MOST_PANELS} labels; there are {len(labels)} labels, and "
             f"weights have shape {list(matrix.shape)}"
         )
-    scale = weight_scale(matrix)
+    scale = weight_scale(matrix)._replace(root=False)  # brightness is linear
     panels = [image, *(overlay(image, row, *grid, box, maximum=scale.high) for row in matrix)]
     shown = ["image", *(visible_token(label, LONGEST_LABEL) for label in labels)]
     across = min(COLUMNS, len(panels))
@@ -153,7 +153,7 @@ def image_overlays(
     width, height = across * PANEL, down * (tall + 0.3) + 0.25 * (heading.count("\n") + 1.5) + BAR_ROOM
     sheet = new_sheet(width, height, layout="constrained")
     from matplotlib.cm import ScalarMappable
-    from matplotlib.colors import ListedColormap, Normalize
+    from matplotlib.colors import ListedColormap
 
     lettering = Lettering([*shown, heading])
     if heading:
@@ -164,7 +164,8 @@ def image_overlays(
     for axes, panel, label in zip(every, panels, shown, strict=False):
         axes.imshow(panel, interpolation="nearest", aspect="equal")
         fit_width(lettering.letter(axes.set_title("", fontsize=9), label), PANEL - 0.1)
-    shades = ScalarMappable(Normalize(0.0, scale.high), ListedColormap([(b, b, b) for b in np.linspace(DARKEST, 1, 256)]))
+    greys = ListedColormap(np.linspace(DARKEST, 1, 256)[:, None].repeat(3, axis=1))
+    shades = ScalarMappable(scale.norm(), greys)
     draw_bar(
         sheet, shades, scale, label=f"brightness: {scale.label}", ax=list(every), orientation="horizontal",
         shrink=min(1.0, BAR_LENGTH / width), aspect=BAR_LENGTH / BAR_HEIGHT,

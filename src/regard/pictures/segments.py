@@ -24,7 +24,7 @@ MARGIN, GAP, CAPTION = 0.12, 0.12, 0.24  # inches, as all lengths below
 PANEL = 3.6
 """Width of a panel; an image that is taller than wide gets this height."""
 
-BAR_WIDTH, BAR_ROOM, LEAST_BAR = 0.13, 0.85, 1.8
+BAR_WIDTH, BAR_ROOM, LEAST_BAR = 0.13, 0.95, 2.4
 """The width of the bar, the width with its title, and its least height."""
 
 OPACITY = 0.6
@@ -88,7 +88,8 @@ def segments(
             shown |= {number for number in np.unique(class_map).tolist() if number >= 0}
     if attention is not None:
         _check_attention(attention, height, width)
-        scale = weight_scale(as_array("weights", attention.weights, 2).reshape(1, -1))
+        # The square root makes small weights visible as well.
+        scale = weight_scale(as_array("weights", attention.weights, 2).reshape(1, -1))._replace(root=True)
         panel_title = f"attention of pixel {attention.pixel[0]}, {attention.pixel[1]}"
         panels.append((f"{panel_title}, nearly uniform" if scale.uniform else panel_title, pixels))
 
@@ -107,7 +108,7 @@ def segments(
         assert scale is not None, "the attention has weights"
         drawn = _draw_attention(axes[-1], attention, scale, pixels)
         bar = figure.add_axes((0.0, 0.0, 0.1, 0.1), label="weight")
-        draw_bar(figure, drawn, scale, label=f"{scale.label}, square-root scale", cax=bar)
+        draw_bar(figure, drawn, scale, cax=bar)
     heading = figure.text(0, 1, "", fontsize=11, va="top", ha="left")
     lettering.letter(heading, visible(title or ""))
     above = MARGIN + CAPTION + (text_extent(heading)[1] + 0.1 if title else 0.0)
@@ -179,13 +180,11 @@ def _draw_attention(
 ) -> ScalarMappable:
     """Draws the weights over the grey image, and returns their colours."""
     from matplotlib.cm import ScalarMappable
-    from matplotlib.colors import PowerNorm
 
     weights = as_array("weights", attention.weights, 2)
     height, width = pixels.shape[:2]
     across, down = attention.cell
-    # The square root makes small weights visible as well.
-    shades = ScalarMappable(PowerNorm(0.5, 0.0, scale.high), color_map("inferno"))
+    shades = ScalarMappable(scale.norm(), color_map("inferno"))
     colors = np.asarray(shades.to_rgba(weights))
     colors[..., 3] = OPACITY
     grey = pixels.mean(axis=2, keepdims=True).repeat(3, axis=2).astype(np.uint8)

@@ -101,8 +101,7 @@ def sound_alignment(
         aspect="auto",
         origin="upper",
         cmap=colors_named(color_map),
-        vmin=scale.low,
-        vmax=scale.high,
+        norm=scale.norm(),
         extent=(0, end, max(rows, 1) - 0.5, -0.5),
         interpolation="nearest",
     )

@@ -11,10 +11,14 @@ from regard.pictures.numbers import Matrix, three_digits
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.colorbar import Colorbar
+    from matplotlib.colors import Normalize
     from matplotlib.figure import Figure
 
 LEAST_END = 2.0
 """A scale ends at this multiple of the even weight or above, so that weights which differ little look alike."""
+
+FAINT = 0.1
+"""Colours follow the square root of the weights if half of the rows have no weight above this part of the scale."""
 
 NEARLY_UNIFORM = 0.1
 """The largest share of a row's weight that may differ from even weights if they are called nearly uniform."""
@@ -29,6 +33,8 @@ class WeightScale(NamedTuple):
         keys: the number of weights in a row.
         even: the weight of each key if all are alike, 1 / keys; None if the rows do not sum to 1.
         uniform: whether every row is nearly even.
+        largest: the largest weight.
+        root: whether colours follow the square root of the weights: most rows are faint beside the largest weight.
     """
 
     low: float
@@ -36,16 +42,26 @@ class WeightScale(NamedTuple):
     keys: int
     even: float | None
     uniform: bool
+    largest: float
+    root: bool
 
     @property
     def note(self) -> str:
         """What is said of weights that are nearly uniform; "" for others."""
-        return f"nearly uniform: all weights are close to 1/{self.keys}" if self.uniform else ""
+        return f"nearly uniform: all weights are near 1/{self.keys}" if self.uniform else ""
 
     @property
     def label(self) -> str:
         """The title of the bar."""
-        return "weight" if self.even is None else f"weight (line: 1/{self.keys})"
+        root = ", square-root scale" if self.root else ""
+        line = "" if self.even is None else f"\nline: 1/{self.keys} = {three_digits(self.even)}"
+        return f"weight, at most {three_digits(self.largest)}{root}{line}"
+
+    def norm(self) -> Normalize:
+        """The weights → the part of the colours, for matplotlib."""
+        from matplotlib.colors import Normalize, PowerNorm
+
+        return PowerNorm(0.5, 0.0, self.high) if self.root else Normalize(self.low, self.high)
 
 
 def weight_scale(weights: Matrix, maximum: float | None = None) -> WeightScale:
@@ -66,7 +82,10 @@ def weight_scale(weights: Matrix, maximum: float | None = None) -> WeightScale:
     if even is not None and keys > 1 and low >= 0:
         moved = np.abs(weights - even).sum(axis=1).max(initial=0.0) / 2
         uniform = bool(moved <= NEARLY_UNIFORM and largest <= LEAST_END * even)
-    return WeightScale(low, max(largest, maximum or 0.0, least) or 1.0, keys, even if keys > 1 else None, uniform)
+    high = max(largest, maximum or 0.0, least) or 1.0
+    # The first tokens of a causal model have few keys to attend to, and so have large weights.
+    faint = weights.size > 0 and maximum is None and float(np.median(weights.max(axis=1))) < FAINT * high
+    return WeightScale(low, high, keys, even if keys > 1 else None, uniform, largest, faint and low >= 0)
 
 
 def draw_bar(figure: Figure, image: Any, scale: WeightScale, *, label: str | None = None, **options: Any) -> Colorbar:

@@ -24,7 +24,7 @@ NARROWEST = 0.26
 GAP = 0.05
 LINE_GAP = 0.14
 
-BAR_LENGTH, BAR_HEIGHT, BAR_ROOM = 2.4, 0.1, 0.62
+BAR_LENGTH, BAR_HEIGHT, BAR_ROOM = 2.4, 0.1, 0.74
 """The length and the height of the bar, and the height with its title."""
 
 DARKEST = 0.85
@@ -63,7 +63,7 @@ def word_weights(
     if not np.isfinite(matrix).all():
         raise ShapeError("weights must be finite")
     from matplotlib.cm import ScalarMappable
-    from matplotlib.colors import ListedColormap, Normalize
+    from matplotlib.colors import ListedColormap
 
     colors = named_colors(color_map)
     shown = [visible_token(word, LONGEST_LABEL) for word in words]
@@ -101,11 +101,9 @@ def word_weights(
     axes.set_xlim(0, full_width)
     axes.set_ylim(height, 0)
 
-    shades = ScalarMappable(
-        Normalize(0.0, scale.high), ListedColormap(colors(np.linspace(0, DARKEST, 256)), name=color_map)
-    )
+    shades = ScalarMappable(scale.norm(), ListedColormap(colors(np.linspace(0, DARKEST, 256)), name=color_map))
     filled = shades.to_rgba(matrix)
-    dark = matrix > 0.6 * scale.high
+    dark = np.asarray(shades.norm(matrix)) > 0.6
     top = MARGIN + title_height
     for number, ((x, line), one, text) in enumerate(zip(positions, widths, texts, strict=True)):
         y = top + line * line_height
