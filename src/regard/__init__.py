@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from regard import biases, masks, nn, normalizers, positions, scores
     from regard.attention import Attended, Observed, Plan, Readings, attend, attend_with_weights, observe, plan
     from regard.explanations import Explanation, explain
-    from regard.tasks.registry import load
-    from regard.tasks.train import train
+    from regard.tasks.signatures import load, train
     from regard.watching import survey, watch
 
 __version__ = "0.1.0"
