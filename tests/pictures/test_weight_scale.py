@@ -1,4 +1,4 @@
-"""Weights of every picture: one scale, a titled bar, and near-uniform weights that look and are called nearly uniform."""
+"""Weights of every picture: one scale, a titled bar, and near-uniform weights that look and are called so."""
 
 import numpy as np
 import pytest
@@ -89,7 +89,15 @@ def test_one_chosen_key_and_no_weight_at_all_are_not_uniform(draw, hard):
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(0, "0"), (0.5, "0.500"), (0.03125, "0.0312"), (30, "30.0"), (1249.6, "1,250"), (-2.5, "−2.50"), (3e-7, "3.00e-07")],
+    [
+        (0, "0"),
+        (0.5, "0.500"),
+        (0.03125, "0.0312"),
+        (30, "30.0"),
+        (1249.6, "1,250"),
+        (-2.5, "−2.50"),
+        (3e-7, "3.00e-07"),
+    ],
 )
 def test_three_digits(value, text):
     assert three_digits(value) == text

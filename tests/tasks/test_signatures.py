@@ -56,7 +56,8 @@ def test_the_file_is_up_to_date():
 
 @pytest.mark.parametrize("name", BUILT_IN)
 def test_each_option_is_a_parameter(name):
-    (overload,) = [part for part in made().split("@overload\n") if part.startswith(f'def train(\n    task: Literal["{name}"]')]
+    start = f'def train(\n    task: Literal["{name}"]'
+    (overload,) = [part for part in made().split("@overload\n") if part.startswith(start)]
     head = overload.split('"""')[0]
     missing = [option for option in _types(find(name)) if f"\n    {option}: " not in head]
     assert not missing

@@ -53,7 +53,7 @@ def training_curves(
     title: str | None = None,
     qualities: Mapping[str, str | Quality] | None = None,
 ) -> Figure:
-    """Draw loss (left) and BLEU, chrF or other qualities (right) over the steps of a training, and mark the best values.
+    """Draw loss (left) and BLEU, chrF or other qualities (right) over the steps of a training; mark the best values.
 
     Args:
         metrics: columns by name, or the rows of a ``metrics.csv``. Numbers may be text; ``""`` and None mean "not
@@ -369,7 +369,8 @@ def _draw_curve(
         if len(x) > 1:
             share = (x[best] - x[0]) / (x[-1] - x[0] or 1.0)
             side = "left" if share < 0.2 else "right" if share > 0.8 else "center"
-        axes.scatter([x[best]], [y[best]], s=64, facecolors="none", edgecolors=color, linewidths=1.4, zorder=3, clip_on=False)
+        ring: dict[str, Any] = {"s": 64, "facecolors": "none", "edgecolors": color, "linewidths": 1.4}
+        axes.scatter([x[best]], [y[best]], zorder=3, clip_on=False, **ring)
         axes.annotate(
             text, (x[best], y[best]), offset, textcoords="offset points", ha=side, va=anchor, fontsize=9, color=color
         )

@@ -115,7 +115,8 @@ def segments(
     body = len(panels) * across + (len(panels) - 1) * GAP + (0.0 if bar is None else BAR_ROOM)
     full_width = 2 * MARGIN + max(body, text_extent(heading)[0])
     rows = _legend_rows([visible(names[number]) for number in sorted(shown)], full_width, lettering)
-    full_height = above + max(down, 0.0 if bar is None else LEAST_BAR - 0.2 * len(rows)) + 0.1 + len(rows) * 0.2 + MARGIN
+    least = 0.0 if bar is None else LEAST_BAR - 0.2 * len(rows)
+    full_height = above + max(down, least) + 0.1 + len(rows) * 0.2 + MARGIN
     figure.set_size_inches(full_width, full_height)
     heading.set_position((MARGIN / full_width, 1 - MARGIN / full_height))
     for number, panel in enumerate(axes):

@@ -79,7 +79,9 @@ def sound_alignment(
         raise ShapeError(f"segments must have one entry for each of {rows} tokens; it has {len(segments)}")
     end = positions * seconds
     if duration is not None and not 0 < duration <= end * (1 + 1e-9):
-        raise ArgumentError(f"duration must be above 0 and at most {end:g}, the end of the positions; it is {duration!r}")
+        raise ArgumentError(
+            f"duration must be above 0 and at most {end:g}, the end of the positions; it is {duration!r}"
+        )
     labels = [visible_token(token, LONGEST_LABEL) for token in tokens]
     scale = weight_scale(matrix, maximum)
     heading = titled(title, 90, scale.note)

@@ -1,4 +1,4 @@
-"""The scale of attention weights in a picture: where its colours end, what an even weight is, and the bar that says so."""
+"""The scale of attention weights in a picture: where its colours end, what an even weight is, and its bar."""
 
 from __future__ import annotations
 
