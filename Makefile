@@ -3,6 +3,7 @@
 # make test-all   the same with the full grids
 # make test-oldest, make test-newest   the same with the oldest and the newest versions that pyproject.toml allows
 # make check   format, lint, types
+# make signatures   write src/regard/tasks/signatures.pyi anew, after a change of a task's options
 # make bench   measure regard and its peers: the numbers, page and pictures of docs/performance.md
 # make bench-train  speed of training the translator, against plain PyTorch (see bench/scripts/)
 
@@ -15,7 +16,7 @@ TEST_OPTIONS ?= -n 2 --dist worksteal
 BENCH_OPTIONS ?=
 CONSTRAINTS ?= constraints.txt
 
-.PHONY: demo test test-all test-oldest test-newest check format bench bench-train clean
+.PHONY: demo test test-all test-oldest test-newest check format signatures bench bench-train clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/installed
@@ -41,6 +42,9 @@ check: $(VENV)/installed-dev
 format: $(VENV)/installed-dev
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+signatures: $(VENV)/installed-dev
+	$(BIN)/python docs/make_signatures.py
 
 bench: $(VENV)/installed-bench
 	mkdir -p build/bench

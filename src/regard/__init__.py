@@ -41,8 +41,7 @@ if TYPE_CHECKING:
     )
     from regard.attention import Attended, Observed, Plan, Readings, attend, attend_with_weights, observe, plan
     from regard.explanations import Explanation, explain
-    from regard.tasks.registry import load
-    from regard.tasks.train import train
+    from regard.tasks.signatures import load, train
     from regard.viewer.view import View
     from regard.watching import survey, watch
 

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from regard.errors import ArgumentError, ShapeError
-from regard.pictures import bleu_by_length, training_curves
+from regard.pictures import Quality, bleu_by_length, training_curves
 
 
 def lines(axes):
@@ -20,8 +20,8 @@ def test_rows_of_a_csv_and_columns_are_the_same():
         loss, quality = training_curves(metrics).axes
         assert lines(loss) == {"training loss": [[10, 3.5], [30, 2.5]]}
         assert lines(quality) == {"BLEU": [[20, 12.5], [30, 30]]}
-        assert [text.get_text() for text in quality.texts] == ["30.0"]
-        assert loss.get_xlabel() == "step"
+        assert [text.get_text() for text in quality.texts] == ["highest 30.0"]
+        assert loss.get_xlabel() == "training step"
         assert quality.get_ylabel() == "BLEU"
 
 
@@ -64,6 +64,24 @@ def test_one_step_has_an_axis_that_counts_and_numbers_stay_above_it():
     assert [tick for tick in quality.get_xticks() if 6 <= tick <= 8] == [6, 7, 8]
     bottom = quality.get_window_extent().y0
     assert all(text.get_window_extent().y0 >= bottom for text in quality.texts)
+
+
+@pytest.mark.parametrize("higher", [True, False])
+def test_the_best_value_is_marked_in_the_direction_of_the_metric(higher):
+    values = [0.5, 0.9, 0.125, 0.25]
+    metrics = {"step": [1, 2, 3, 4], "val_loss": values, "train_loss": values, "val_x": values}
+    loss, quality = training_curves(metrics, qualities={"val_x": Quality("X", "0 to 1", higher)}).axes
+    best, text = ((2, 0.9), "highest 0.900") if higher else ((3, 0.125), "lowest 0.125")
+    assert [(tuple(one.xy), one.get_text()) for one in quality.texts] == [(best, text)]
+    assert [(tuple(one.xy), one.get_text()) for one in loss.texts] == [((3, 0.125), "lowest 0.125")]
+    assert quality.get_ylabel() == "X (0 to 1)"
+    assert legend(quality) == ["X"]
+
+
+def test_metrics_of_other_units_have_their_own_panel():
+    qualities = {"val_a": Quality("A", "0 to 100"), "val_b": Quality("B", "0 to 10"), "val_c": Quality("C", "0 to 100")}
+    figure = training_curves({"step": [1], "val_a": [30], "val_b": [0.5], "val_c": [20]}, qualities=qualities)
+    assert [axes.get_ylabel() for axes in figure.axes] == ["loss", "A, C (0 to 100)", "B (0 to 10)"]
 
 
 def test_long_curves_have_a_moving_average():

@@ -53,7 +53,7 @@ def test_a_vector_is_a_row_or_a_column(labels, shape):
 @pytest.mark.parametrize(
     ("number", "text"),
     [(0, "0"), (927, "927"), (0.1192029, "0.119"), (0.73, "0.730"), (45.26424, "45.3"), (148.6, "149"), (-2.5, "−2.50"),
-     (123456.7, "123457"), (2.5e7, "2.5e+07"), (7.9e-232, "7.9e-232"), (-np.inf, "−∞"), (np.nan, "NaN")],
+     (123456.7, "123,457"), (2.5e7, "25,000,000"), (7.9e-232, "7.90e-232"), (-np.inf, "−∞"), (np.nan, "NaN")],
 )  # fmt: skip
 def test_three_digits(number, text):
     assert short_number(number) == text

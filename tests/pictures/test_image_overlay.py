@@ -61,7 +61,8 @@ def test_one_panel_for_each_word():
     assert len(shown) == 8
     assert np.array_equal(shown[0].images[0].get_array(), image)
     for row in range(7):
-        assert np.array_equal(shown[row + 1].images[0].get_array(), overlay(image, weights[row], 2, 3))
+        expected = overlay(image, weights[row], 2, 3, maximum=weights.max())
+        assert np.array_equal(shown[row + 1].images[0].get_array(), expected)
     assert shown[2].get_title() == "$x$"
     figure.canvas.draw()
 

@@ -64,3 +64,12 @@ def test_what_does_not_fit_is_refused(change, error, reason):
 def test_no_tokens_is_an_empty_picture():
     figure = sound_alignment(np.zeros((0, 5)), SPECTROGRAM, [], 0.1)
     assert panels(figure)["alignment"].get_yticklabels() == []
+
+
+def test_the_picture_ends_where_the_sound_ends():
+    figure = sound_alignment(WEIGHTS, SPECTROGRAM, ["ba", "do"], 0.08, duration=0.35)
+    for panel in ("spectrogram", "alignment"):
+        assert panels(figure)[panel].get_xlim() == pytest.approx((0, 0.35))
+    for duration in (0.0, 0.41, math.nan):
+        with pytest.raises(ArgumentError, match="duration must be above 0 and at most 0.4"):
+            sound_alignment(WEIGHTS, SPECTROGRAM, ["ba", "do"], 0.08, duration=duration)

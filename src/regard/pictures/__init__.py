@@ -7,7 +7,7 @@ from regard.lazy_names import public_names
 from regard.pictures.alignment import alignment, merge
 from regard.pictures.calculation import Panel, calculation
 from regard.pictures.confusion import confusion_matrix
-from regard.pictures.curves import bleu_by_length, learning_rate_curve, training_curves
+from regard.pictures.curves import Quality, bleu_by_length, learning_rate_curve, training_curves
 from regard.pictures.fonts import MissingGlyphWarning
 from regard.pictures.head_grid import HeadMap, head_grid
 from regard.pictures.heatmap import heatmap
@@ -23,6 +23,7 @@ __all__ = [
     "merge",
     "Panel",
     "calculation",
+    "Quality",
     "training_curves",
     "learning_rate_curve",
     "bleu_by_length",

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from regard.errors import ArgumentError, ShapeError
-from regard.pictures.fonts import Lettering, visible_token, wrapped
-from regard.pictures.heatmap import draw_cells, draw_lines, write_labels, write_numbers
-from regard.pictures.numbers import Matrix, as_array
+from regard.pictures.fonts import LONGEST_LABEL, Lettering, titled, visible_token
+from regard.pictures.heatmap import draw_cells, draw_lines, label_note, write_labels, write_numbers
+from regard.pictures.numbers import Matrix, as_array, cell_number
 from regard.pictures.sheet import new_sheet, set_position, text_extent
+from regard.pictures.weight_scale import draw_bar, weight_scale
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -23,6 +24,8 @@ LINK_COLOR = "#E8590C"
 MARGIN = 0.12  # inches, as all lengths below
 GAP = 0.16
 BAR_WIDTH = 0.13
+LEAST_BAR = 1.5
+AXIS_NAME = 0.2
 LONGEST_SIDE = 40.0
 
 MOST_TOKENS = 10_000
@@ -74,6 +77,7 @@ def alignment(
     color_map: str = "gray",
     maximum: float | None = 1.0,
     color_bar: bool = True,
+    axis_names: tuple[str, str] = ("target", "source"),
 ) -> Figure:
     """Draw attention weights: source on x (labels on top), target on y (read downwards), brighter for more attention.
 
@@ -88,11 +92,14 @@ def alignment(
         annotate: write each weight into its cell.
         color_map: of matplotlib; the default is the paper's, from black (0) to white. ``"viridis"``, ``"cividis"`` and
             ``"magma"`` are perceptually uniform as well.
-        maximum: the weight of the brightest colour, or the largest weight if that is more; None: the largest weight.
+        maximum: the weight of the brightest colour, or the largest weight if that is more; None: the largest weight,
+            or twice the weight that all would have if they were alike.
         color_bar: draw the scale.
+        axis_names: what rows and columns are.
 
     Returns:
-        A figure, as large as its text and cells need.
+        A figure, as large as its text and cells need. Its title also says that weights are nearly uniform, and which
+        tokens have labels if there is no room for all.
 
     Raises:
         ShapeError: ``weights`` does not match the tokens, or is not finite.
@@ -115,27 +122,28 @@ def alignment(
                 f"links must be (source, target) with source < {columns} and target < {rows}; one is {tuple(link)}"
             )
 
-    heading = "" if title is None else wrapped(title, max(24, min(90, 3 * columns)))
-    lettering = Lettering([*source, *target, heading])
     cell = _cell_size(max(rows, columns, 1), annotate)
     letter_size = min(9.0, max(3.0, 0.62 * cell * 72))
+    # Labels that would overlap are thinned out.
+    step = max(1, math.ceil(letter_size * 1.05 / 72 / cell))
+    scale = weight_scale(matrix, maximum)
+    notes = scale.note, label_note("token", step, max(rows, columns))
+    heading = titled(title, max(24, min(90, 3 * columns)), *notes)
+    lettering = Lettering([*source, *target, heading, *axis_names])
     figure = new_sheet(1.0, 1.0)
     axes = figure.add_axes((0.0, 0.0, 1.0, 1.0))
     axes.set_label("alignment")
-    # Labels that would overlap are thinned out.
-    step = max(1, math.ceil(letter_size * 1.05 / 72 / cell))
     extents = write_labels(axes, lettering, target, source, letter_size, step, 0.9 * cell)
-    label_width, label_height = (extent + 0.06 for extent in extents)
+    label_width, label_height = (extent + 0.06 + AXIS_NAME for extent in extents)
 
     width, height = max(columns, 1) * cell, max(rows, 1) * cell
     if matrix.size:
-        largest = float(matrix.max())
-        high = max(largest, maximum if maximum is not None else 0.0) or 1.0
-        image = draw_cells(axes, matrix, colors=color_map, low=min(0.0, float(matrix.min())), high=high)
+        image = draw_cells(axes, matrix, colors=color_map, low=scale.low, high=scale.high)
+        image.set_norm(scale.norm())
         if cell >= 0.1:
             draw_lines(axes, rows, columns)
         if annotate:
-            texts = [[_short(value) for value in line] for line in matrix.tolist()]
+            texts = [[cell_number(value) for value in line] for line in matrix.tolist()]
             write_numbers(axes, image, texts, min(7.5, letter_size))
         if marked:
             x, y = np.array(marked).T
@@ -152,24 +160,32 @@ def alignment(
     title_text = lettering.letter(figure.text(0, 1, "", fontsize=11, va="top", ha="left"), heading)
     title_width, title_height = text_extent(title_text) if heading else (0.0, 0.0)
     bar = image if color_bar else None
-    bar_room = 0.0 if bar is None else GAP + BAR_WIDTH + 0.42
-    bar_height = min(max(height, 0.9), 3.0)
+    bar_room = 0.0 if bar is None else GAP + BAR_WIDTH + 0.75
+    bar_height = min(max(height, LEAST_BAR), 3.0)
     key_height = 0.24 if marked else 0.0
     above = MARGIN + (title_height + GAP if heading else 0.0) + label_height
     body = max(height, 0.0 if bar is None else bar_height)
-    sheet_width = max(label_width + width + bar_room + 2 * MARGIN, title_width + 2 * MARGIN)
+    names = [
+        lettering.letter(figure.text(0, 0, "", fontsize=9, va="center", ha="center", rotation=rotation), name)
+        for name, rotation in zip(axis_names, (90, 0), strict=True)
+    ]
+    (_, row_name), (column_name, _) = (text_extent(name) for name in names)
+    body = max(body, row_name)
+    sheet_width = max(label_width + max(width, column_name) + bar_room, title_width) + 2 * MARGIN
     sheet_height = above + body + key_height + MARGIN
     figure.set_size_inches(sheet_width, sheet_height)
     top = sheet_height - above
     left = MARGIN + label_width
     set_position(axes, left, top - height, width, height)
     title_text.set_position((MARGIN / sheet_width, 1 - MARGIN / sheet_height))
+    names[0].set_position(((MARGIN + 0.07) / sheet_width, (top - max(height, row_name) / 2) / sheet_height))
+    names[1].set_position(
+        ((left + max(width, column_name) / 2) / sheet_width, (top + label_height - AXIS_NAME / 2) / sheet_height)
+    )
     if bar is not None:
         bar_axes = figure.add_axes((0.0, 0.0, 0.1, 0.1), label="weight")
-        set_position(bar_axes, left + width + GAP, top - bar_height, BAR_WIDTH, bar_height)
-        scale = figure.colorbar(bar, cax=bar_axes)
-        scale.ax.tick_params(labelsize=7.5, length=2)
-        scale.outline.set_linewidth(0.6)  # pyright: ignore[reportCallIssue]
+        set_position(bar_axes, left + max(width, column_name) + GAP, top - bar_height, BAR_WIDTH, bar_height)
+        draw_bar(figure, bar, scale, cax=bar_axes)
     if marked:
         key = figure.text(left / sheet_width, (MARGIN * 0.6) / sheet_height, "□ true link", va="bottom", fontsize=8)
         key.set_color(LINK_COLOR)
@@ -199,7 +215,7 @@ def _labels(side: str, tokens: Sequence[str], groups: Sequence[range] | None, le
                 f"{side}_tokens must have one label for each of the {length} {line}s of weights or for each of the "
                 f"{len(groups)} groups; it has {len(tokens)}"
             )
-    return [visible_token(word) for word in words]
+    return [visible_token(word, LONGEST_LABEL) for word in words]
 
 
 def _word(parts: list[str]) -> str:
@@ -236,11 +252,3 @@ def _cell_size(longest: int, annotate: bool) -> float:
     """The side of a cell in inches: large if there are few, readable for sentences, smaller for long ones."""
     smallest = 0.34 if annotate else 0.19
     return min(max(smallest, min(0.42, 7.0 / longest)), LONGEST_SIDE / longest)
-
-
-def _short(weight: float) -> str:
-    """A weight in two decimals without its leading zero; "" for .00."""
-    text = f"{weight:.2f}"
-    if float(text) == 0:
-        return ""
-    return text.replace("0.", ".", 1).replace("-", "−") if abs(weight) < 0.995 else text.replace("-", "−")

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from regard.errors import ShapeError
-from regard.pictures.fonts import Lettering, visible_token
-from regard.pictures.heatmap import draw_cells, draw_lines, write_labels, write_numbers
+from regard.pictures.fonts import LONGEST_LABEL, Lettering, titled, visible_token
+from regard.pictures.heatmap import draw_cells, draw_lines, label_note, write_labels, write_numbers
 from regard.pictures.numbers import as_array
 from regard.pictures.sheet import new_sheet, set_position, text_extent
 
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 MARGIN = 0.12  # inches, as all lengths below
 LONGEST_SIDE = 30.0
+
+SHARES = "white: no example of the true class, blue: all of them"
 
 MOST_WITH_NUMBERS = 40
 """The most classes for which each cell has its number."""
@@ -40,13 +42,16 @@ def confusion_matrix(counts: Any, labels: Sequence[str], *, title: str | None = 
     size = len(labels)
     if matrix.shape != (size, size) or not size:
         raise ShapeError(f"counts must be [labels, labels] = {[size, size]}; it has shape {list(matrix.shape)}")
-    names = [visible_token(label) for label in labels]
-    lettering = Lettering([*names, title or ""])
+    names = [visible_token(label, LONGEST_LABEL) for label in labels]
     texts = [[f"{int(number):,}" if number else "" for number in row] for row in matrix.tolist()]
     longest = max(len(text) for row in texts for text in row)
     numbers = size <= MOST_WITH_NUMBERS
     cell = min(max(0.42, 0.085 * longest) if numbers else 0.2, LONGEST_SIDE / size)
     letters = min(9.0, 0.62 * cell * 72)
+    step = max(1, math.ceil(letters * 1.05 / 72 / cell))
+    notes = "" if numbers else SHARES, label_note("class", step, size)
+    shown = titled(title, max(24, round(size * cell * 11)), *notes)
+    lettering = Lettering([*names, shown])
 
     figure = new_sheet(1.0, 1.0)
     axes = figure.add_axes((0.0, 0.0, 1.0, 1.0), label="confusion")
@@ -56,16 +61,15 @@ def confusion_matrix(counts: Any, labels: Sequence[str], *, title: str | None = 
         draw_lines(axes, size, size)
     if numbers:
         write_numbers(axes, image, texts, min(8.5, letters))
-    step = max(1, math.ceil(letters * 1.05 / 72 / cell))
     extents = write_labels(axes, lettering, names, names, letters, step, 0.9 * cell * step)
     side_labels, top_labels = (extent + 0.08 for extent in extents)
-    heading = lettering.letter(figure.text(0, 1, "", fontsize=11, va="top", ha="left"), title or "")
-    heading_width, heading_height = text_extent(heading) if title else (0.0, 0.0)
+    heading = lettering.letter(figure.text(0, 1, "", fontsize=11, va="top", ha="left"), shown)
+    heading_width, heading_height = text_extent(heading) if shown else (0.0, 0.0)
     axis_name = 0.2
 
     side = size * cell
     left = MARGIN + axis_name + side_labels
-    above_height = MARGIN + (heading_height + 0.12 if title else 0.0) + axis_name + top_labels
+    above_height = MARGIN + (heading_height + 0.12 if shown else 0.0) + axis_name + top_labels
     width, height = max(left + side, MARGIN + heading_width, 1.4) + MARGIN, above_height + side + MARGIN
     figure.set_size_inches(width, height)
     set_position(axes, left, height - above_height - side, side, side)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from regard.errors import ArgumentError, ShapeError
 from regard.pictures.fonts import Lettering, visible, wrapped
-from regard.pictures.numbers import as_array
+from regard.pictures.numbers import as_array, three_digits
 from regard.pictures.sheet import DASHES, MARKERS, PALETTE, count_axis, fit_width, new_sheet, text_extent
 
 if TYPE_CHECKING:
@@ -29,6 +29,21 @@ MOST_LEVEL_LABELS = 16
 WORDS = {"bleu": "BLEU", "chrf": "chrF", "train": "training", "val": "validation"}
 """Words in the names of columns, as a legend writes them."""
 
+
+class Quality(NamedTuple):
+    """A metric whose curve is drawn beside the loss.
+
+    Attributes:
+        label: its name.
+        unit: of its values; metrics of one unit share a panel.
+        higher_is_better: whether its best value is the highest one.
+    """
+
+    label: str
+    unit: str = ""
+    higher_is_better: bool = True
+
+
 MOST_RAW_POINTS = 200
 """A curve of more points is drawn pale under its moving average."""
 
@@ -37,19 +52,20 @@ def training_curves(
     metrics: Mapping[str, Sequence[Any]] | Sequence[Mapping[str, Any]],
     *,
     title: str | None = None,
-    qualities: Mapping[str, str] | None = None,
+    qualities: Mapping[str, str | Quality] | None = None,
 ) -> Figure:
-    """Draw loss (left) and BLEU, chrF or other qualities (right) over the steps of a training.
+    """Draw loss (left) and BLEU, chrF or other qualities (right) over the steps of a training; mark the best values.
 
     Args:
         metrics: columns by name, or the rows of a ``metrics.csv``. Numbers may be text; ``""`` and None mean "not
             measured". Every column with ``loss`` in its name is a loss; ``bleu`` and ``chrf`` are qualities. The axis
             is ``step``, else ``epoch``, else the number of the row.
         title: above the picture.
-        qualities: the columns of the right panel, with the name of each on its axis; None: ``bleu`` and ``chrf``.
+        qualities: the columns of the right panels, with the name of each, or a `Quality`; None: ``bleu`` and ``chrf``.
 
     Returns:
-        A figure of two panels; one without data says so. The best quality is marked with its value.
+        A figure of a panel for the losses and one for the qualities of each unit; one without data says so. The best
+        value of each quality and of each loss that is not of the training is marked: the lowest one of a loss.
 
     Raises:
         ArgumentError: a value is no number.
@@ -60,44 +76,52 @@ def training_curves(
     axis = next((name for name in ("step", "epoch") if name in columns), None)
     length = len(next(iter(columns.values()), ()))
     steps = columns[axis] if axis is not None else np.arange(length, dtype=np.float64)
-    labels = qualities
-    if labels is None:
-        known = ("BLEU", "chrF")
-        labels = {name: label for name in columns for label in known if label.lower() in name.lower()}
-    panels = {
-        "loss": [name for name in columns if "loss" in name.lower() and name not in labels],
-        "BLEU, chrF": [name for name in columns if name in labels],
-    }
+    known = {name: label for name in columns for label in ("BLEU", "chrF") if label.lower() in name.lower()}
+    named = known if qualities is None else qualities
+    metrics_of = {name: Quality(one) if isinstance(one, str) else one for name, one in named.items()}
+    losses = [name for name in columns if "loss" in name.lower() and name not in metrics_of]
+    units: dict[str, list[str]] = {}
+    for name in columns:
+        if name in metrics_of and np.isfinite(columns[name] + steps).any():
+            units.setdefault(metrics_of[name].unit, []).append(name)
+    panels = [("loss", losses), *(units.items() or [("", [])])]
     heading = "" if title is None else wrapped(title, 90)
-    absent = {"loss": "no loss was measured", "BLEU, chrF": "neither BLEU nor chrF was measured"}
-    names_shown = _legend_names([name for names in panels.values() for name in names])
+    of_panels = [name for _, names in panels for name in names]
+    names_shown = _legend_names(of_panels)
+    if qualities is not None:
+        names_shown |= _labelled([name for name in of_panels if name in metrics_of], metrics_of)
     lettering = Lettering([heading, *names_shown.values()])
 
-    figure = new_sheet(10.0, 3.8, layout="constrained")
+    figure = new_sheet(5.0 * len(panels), 3.8, layout="constrained")
     _head(figure, lettering, heading)
-    for index, (kind, names) in enumerate(panels.items()):
-        axes = figure.add_subplot(1, 2, index + 1, label=kind)
+    for index, (kind, names) in enumerate(panels):
+        axes = figure.add_subplot(1, len(panels), index + 1, label=kind)
         measured = [name for name in names if np.isfinite(columns[name] + steps).any()]
-        kinds = dict.fromkeys(label for name, label in labels.items() if name in measured)
-        _dress(axes, axis or "row", kind if index == 0 else ", ".join(kinds) or kind)
+        kinds = ", ".join(dict.fromkeys(metrics_of[name].label for name in measured if name in metrics_of))
+        of_axis = kind if index == 0 else f"{kinds} ({kind})" if kind else kinds or "BLEU, chrF"
+        _dress(axes, "training step" if axis == "step" else axis or "row", visible(of_axis, 48))
         count_axis(axes.xaxis)
         highest = max((float(np.nanmax(columns[name])) for name in measured), default=0.0)
         for number, name in enumerate(measured):
-            best = float(np.nanmax(columns[name]))
+            column, higher = columns[name], name in metrics_of and metrics_of[name].higher_is_better
+            best = float(np.nanmax(column) if higher else np.nanmin(column))
             # A point near the axis has no room below.
-            below = 0.15 * highest < best < highest
-            mark = None if index == 0 else "below" if below else "above"
-            _draw_curve(axes, lettering, steps, columns[name], names_shown[name], number, mark)
+            below = 0.15 * highest < best < highest if higher else best > 0.15 * highest
+            mark = None if index == 0 and _is_training(name) else _Mark(higher, below)
+            _draw_curve(axes, lettering, steps, column, names_shown[name], number, mark)
         if len({step for name in measured for step in steps[np.isfinite(columns[name])].tolist()}) == 1:
             axes.set_xlim(*(float(steps[np.isfinite(steps)][0]) + side for side in (-1, 1)))
-        if index == 1 and measured:
-            axes.set_ylim(bottom=0)
+        if index and measured:
+            axes.set_ylim(0, 1.14 * highest or 1.0)
         if measured:
             legend = axes.legend(fontsize=8.5, frameon=False)
             for text in legend.get_texts():
                 lettering.letter(text)
         else:
-            axes.text(0.5, 0.5, absent[kind], transform=axes.transAxes, ha="center", va="center", color="#505050")
+            absent = "no loss was measured" if index == 0 else "neither BLEU nor chrF was measured"
+            if index and qualities is not None:
+                absent = "no metric was measured"
+            axes.text(0.5, 0.5, absent, transform=axes.transAxes, ha="center", va="center", color="#505050")
             axes.set_xticks([])
             axes.set_yticks([])
     return figure
@@ -149,7 +173,7 @@ def learning_rate_curve(
     if suggestion is not None:
         height = float(np.interp(np.log(suggestion), np.log(x), line))
         axes.axvline(suggestion, color=PALETTE[1], linewidth=1.2, linestyle="--")
-        axes.plot([suggestion], [height], MARKERS[0], color=PALETTE[1], label=f"falls fastest at {suggestion:.1e}")
+        axes.plot([suggestion], [height], MARKERS[0], color=PALETTE[1], label=f"falls fastest at {suggestion:.2e}")
     axes.legend(fontsize=8.5, frameon=False, loc="lower left")
     return figure
 
@@ -298,6 +322,24 @@ def _number(name: str, row: int, value: Any) -> float:
         raise ArgumentError(f"metrics[{name!r}] must hold numbers; row {row} holds {value!r}") from error
 
 
+class _Mark(NamedTuple):
+    """How the best value of a curve is marked: the highest or the lowest, with its number above or below the point."""
+
+    highest: bool
+    below: bool
+
+
+def _is_training(column: str) -> bool:
+    return column.lower().startswith("train")
+
+
+def _labelled(columns: Sequence[str], metrics: Mapping[str, Quality]) -> dict[str, str]:
+    """The label of each metric; a column keeps its own name if two would have the same."""
+    names = {column: visible(metrics[column].label, 40) for column in columns}
+    shared = [name for name, count in Counter(names.values()).items() if count > 1]
+    return {column: visible(column, 40) if name in shared else name for column, name in names.items()}
+
+
 def _draw_curve(
     axes: Axes,
     lettering: Lettering,
@@ -305,7 +347,7 @@ def _draw_curve(
     values: Column,
     name: str,
     number: int,
-    mark: Literal["above", "below"] | None,
+    mark: _Mark | None,
 ) -> None:
     measured = np.isfinite(steps) & np.isfinite(values)
     order = np.argsort(steps[measured], kind="stable")
@@ -321,11 +363,17 @@ def _draw_curve(
         shown = marker if len(x) <= 60 else None
         axes.plot(x, y, color=color, marker=shown, markersize=4, linewidth=1.6, label=label)
     if mark:
-        top = int(y.argmax())
-        offset, anchor = ((0, 6), "bottom") if mark == "above" else ((0, -7), "top")
-        text = f"{y[top]:.1f}"
+        best = int(y.argmax() if mark.highest else y.argmin())
+        offset, anchor = ((0, -8), "top") if mark.below else ((0, 7), "bottom")
+        text = f"{'highest' if mark.highest else 'lowest'} {three_digits(float(y[best]))}"
+        side: Literal["left", "center", "right"] = "center"
+        if len(x) > 1:
+            share = (x[best] - x[0]) / (x[-1] - x[0] or 1.0)
+            side = "left" if share < 0.2 else "right" if share > 0.8 else "center"
+        ring: dict[str, Any] = {"s": 64, "facecolors": "none", "edgecolors": color, "linewidths": 1.4}
+        axes.scatter([x[best]], [y[best]], zorder=3, clip_on=False, **ring)
         axes.annotate(
-            text, (x[top], y[top]), offset, textcoords="offset points", ha="center", va=anchor, fontsize=9, color=color
+            text, (x[best], y[best]), offset, textcoords="offset points", ha=side, va=anchor, fontsize=9, color=color
         )
         axes.margins(y=0.14)
 

@@ -40,6 +40,10 @@ LONGEST_CLUSTER = 12
 """The most code points of one visible character: emoji families have ten; more marks are cut off."""
 
 
+LONGEST_LABEL = 48
+"""The most characters of a label of an axis, so that words are whole."""
+
+
 class MissingGlyphWarning(UserWarning):
     """No installed font has some characters of a picture; they are drawn as □."""
 
@@ -136,6 +140,11 @@ def wrapped(text: str, width: int, lines: int = 4) -> str:
         # Spaces of a sentence are no tokens.
         wrap += textwrap.wrap(visible(" ".join(filter(None, paragraph.split(" "))), width * lines), width) or [""]
     return "\n".join(wrap[:lines])
+
+
+def titled(title: str | None, width: int, *notes: str) -> str:
+    """A title, wrapped, with notes in lines below it; an empty note is left out."""
+    return "\n".join(wrapped(part, width) for part in (title or "", *notes) if part)
 
 
 class Lettering:

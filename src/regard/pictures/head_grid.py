@@ -10,6 +10,7 @@ import numpy as np
 
 from regard.errors import ArgumentError, ShapeError
 from regard.pictures.heatmap import HOLE, draw_cells, write_numbers
+from regard.pictures.numbers import cell_number
 from regard.pictures.sheet import new_sheet
 
 if TYPE_CHECKING:
@@ -99,6 +100,4 @@ def head_grid(maps: Sequence[HeadMap], layers: Sequence[str], title: str) -> Fig
 
 
 def _number(value: float) -> str:
-    if np.isnan(value):
-        return ""
-    return f"{value:.2f}".lstrip("0") if value < 1 else f"{value:.3g}"
+    return "" if np.isnan(value) else cell_number(value) or "0"

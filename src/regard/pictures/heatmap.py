@@ -259,6 +259,19 @@ def write_numbers(axes: Axes, image: AxesImage, texts: list[list[str]], size: fl
             axes.text(column, row, text, ha="center", va="center_baseline", fontsize=size, color=color)
 
 
+def label_note(kind: str, step: int, count: int) -> str:
+    """What a picture says if only every ``step``-th label has room; "" if all have."""
+    if step == 1 or count <= 1:
+        return ""
+    return f"every {ordinal(step)} {kind} has a label"
+
+
+def ordinal(number: int) -> str:
+    """E.g. ``"2nd"``."""
+    ending = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number}{ending}"
+
+
 def write_labels(
     axes: Axes, lettering: Lettering, rows: Sequence[str], columns: Sequence[str], size: float, step: int, width: float
 ) -> tuple[float, float]:

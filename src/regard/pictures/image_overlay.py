@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.errors import ArgumentError, ShapeError
-from regard.pictures.fonts import Lettering, visible_token, wrapped
+from regard.pictures.fonts import LONGEST_LABEL, Lettering, titled, visible_token
 from regard.pictures.numbers import as_array, as_image
-from regard.pictures.sheet import new_sheet
+from regard.pictures.sheet import fit_width, new_sheet
+from regard.pictures.weight_scale import draw_bar, weight_scale
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -21,6 +22,9 @@ DARKEST = 0.15
 
 COLUMNS = 5
 PANEL = 1.8  # inches
+BAR_LENGTH, BAR_HEIGHT, BAR_ROOM = 2.4, 0.1, 0.7
+"""The length and the height of the bar, and the height with its title."""
+
 MOST_PANELS = 200
 
 Box = tuple[float, float, float, float]
@@ -69,7 +73,15 @@ def _between(pixels: NDArray[Any], start: float, stop: float, cells: int) -> tup
     return shares, (pixels >= start) & (pixels <= stop)
 
 
-def overlay(image: Any, weights: Any, rows: int, columns: int, box: Box | None = None) -> NDArray[np.uint8]:
+def overlay(
+    image: Any,
+    weights: Any,
+    rows: int,
+    columns: int,
+    box: Box | None = None,
+    *,
+    maximum: float | None = None,
+) -> NDArray[np.uint8]:
     """The image, bright where the weights are large: full brightness at the largest, `DARKEST` at 0.
 
     Args:
@@ -78,6 +90,7 @@ def overlay(image: Any, weights: Any, rows: int, columns: int, box: Box | None =
         rows: of the grid.
         columns: of the grid.
         box: as for `spread`.
+        maximum: the weight of full brightness, or the largest weight if that is more; None: the largest weight.
 
     Returns:
         uint8 ``[height, width, 3]``.
@@ -91,7 +104,7 @@ def overlay(image: Any, weights: Any, rows: int, columns: int, box: Box | None =
     cells = as_array("weights", weights, 1)
     if not np.isfinite(cells).all() or (cells < 0).any():
         raise ArgumentError("weights must be finite and at least 0")
-    largest = cells.max(initial=0.0)
+    largest = max(float(cells.max(initial=0.0)), maximum or 0.0)
     light = spread(cells / largest if largest else cells, rows, columns, image.shape[:2], box)
     return np.rint(image * (DARKEST + (1 - DARKEST) * light)[:, :, None]).astype(np.uint8)
 
@@ -105,7 +118,10 @@ def image_overlays(
     box: Box | None = None,
     title: str | None = None,
 ) -> Figure:
-    """Draw an image and one overlay of it for each word.
+    """Draw an image and one overlay of it for each word, all with one scale.
+
+    It ends at the largest weight, or at twice the weight that all cells would have if they were alike; the title also
+    says that weights are nearly uniform.
 
     Args:
         image: uint8 ``[height, width, 3]``.
@@ -127,14 +143,19 @@ def image_overlays(
             f"weights must have a row for each of 1 to {MOST_PANELS} labels; there are {len(labels)} labels, and "
             f"weights have shape {list(matrix.shape)}"
         )
-    panels = [image, *(overlay(image, row, *grid, box) for row in matrix)]
-    shown = ["", *(visible_token(label) for label in labels)]
-    heading = "" if title is None else wrapped(title, 22 * min(COLUMNS, len(panels)))
+    scale = weight_scale(matrix)._replace(root=False)  # brightness is linear
+    panels = [image, *(overlay(image, row, *grid, box, maximum=scale.high) for row in matrix)]
+    shown = ["image", *(visible_token(label, LONGEST_LABEL) for label in labels)]
     across = min(COLUMNS, len(panels))
+    heading = titled(title, 22 * across, scale.note)
     down = -(-len(panels) // across)
     height, width = image.shape[:2]
     tall = PANEL * min(max(height / width, 0.25), 4.0)
-    sheet = new_sheet(across * PANEL, down * (tall + 0.3) + 0.25 * (heading.count("\n") + 1.5), layout="constrained")
+    width, height = across * PANEL, down * (tall + 0.3) + 0.25 * (heading.count("\n") + 1.5) + BAR_ROOM
+    sheet = new_sheet(width, height, layout="constrained")
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.colors import ListedColormap
+
     lettering = Lettering([*shown, heading])
     if heading:
         lettering.letter(sheet.suptitle("", fontsize=10), heading)
@@ -143,5 +164,11 @@ def image_overlays(
         axes.set_axis_off()
     for axes, panel, label in zip(every, panels, shown, strict=False):
         axes.imshow(panel, interpolation="nearest", aspect="equal")
-        lettering.letter(axes.set_title("", fontsize=9), label)
+        fit_width(lettering.letter(axes.set_title("", fontsize=9), label), PANEL - 0.1)
+    greys = ListedColormap(np.linspace(DARKEST, 1, 256)[:, None].repeat(3, axis=1))
+    shades = ScalarMappable(scale.norm(), greys)
+    draw_bar(
+        sheet, shades, scale, label=f"brightness: {scale.label}", ax=list(every), orientation="horizontal",
+        shrink=min(1.0, BAR_LENGTH / width), aspect=BAR_LENGTH / BAR_HEIGHT,
+    )  # fmt: skip
     return sheet

@@ -13,15 +13,20 @@ from regard.errors import ArgumentError, ShapeError
 from regard.pictures.fonts import Lettering, visible
 from regard.pictures.heatmap import color_map
 from regard.pictures.numbers import as_array, as_image
-from regard.pictures.sheet import new_sheet, set_position, text_extent
+from regard.pictures.sheet import fit_width, new_sheet, set_position, text_extent
+from regard.pictures.weight_scale import WeightScale, draw_bar, weight_scale
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.cm import ScalarMappable
     from matplotlib.figure import Figure
 
 MARGIN, GAP, CAPTION = 0.12, 0.12, 0.24  # inches, as all lengths below
 PANEL = 3.6
 """Width of a panel; an image that is taller than wide gets this height."""
+
+BAR_WIDTH, BAR_ROOM, LEAST_BAR = 0.13, 0.95, 2.4
+"""The width of the bar, the width with its title, and its least height."""
 
 OPACITY = 0.6
 """The opacity of the colours over the image."""
@@ -59,7 +64,7 @@ def segments(
         classes: the found class of each pixel, ``[height, width]``.
         names: of the classes, in the order of their numbers.
         true: the true class of each pixel, for another panel; a number below 0 is shown as no class.
-        attention: of one pixel, for another panel: bright where its weights are large.
+        attention: of one pixel, for another panel: bright where its weights are large, with a bar.
         title: above the picture.
 
     Raises:
@@ -72,6 +77,7 @@ def segments(
     height, width = pixels.shape[:2]
     panels: list[tuple[str, NDArray[np.uint8]]] = [("image", pixels)]
     shown: set[int] = set()
+    scale: WeightScale | None = None
     for name, argument, panel_title in (("classes", classes, "classes found"), ("true", true, "true classes")):
         if argument is not None:
             class_map = _class_map(name, argument, (height, width), len(names))
@@ -79,7 +85,10 @@ def segments(
             shown |= {number for number in np.unique(class_map).tolist() if number >= 0}
     if attention is not None:
         _check_attention(attention, height, width)
-        panels.append((f"attention of pixel {attention.pixel[0]}, {attention.pixel[1]}", pixels))
+        # The square root makes small weights visible as well.
+        scale = weight_scale(as_array("weights", attention.weights, 2).reshape(1, -1))._replace(root=True)
+        panel_title = f"attention of pixel {attention.pixel[0]}, {attention.pixel[1]}"
+        panels.append((f"{panel_title}, nearly uniform" if scale.uniform else panel_title, pixels))
 
     figure = new_sheet(1.0, 1.0)
     lettering = Lettering([*(visible(name) for name in names), visible(title or "")])
@@ -90,23 +99,29 @@ def segments(
         _show(panel, content, (0.0, float(width), float(height), 0.0))
         panel.set_xlim(0, width)
         panel.set_ylim(height, 0)
-        panel.set_title(name, fontsize=9, pad=3)
+        fit_width(panel.set_title(name, fontsize=9, pad=3), across)
+    bar = None
     if attention is not None:
-        _draw_attention(axes[-1], attention, pixels)
-        box = {"facecolor": "black", "alpha": 0.6, "linewidth": 0, "pad": 1.5}
-        axes[-1].text(
-            0.02, 0.02, "square-root scale", transform=axes[-1].transAxes, fontsize=7, color="white", bbox=box
-        )
+        assert scale is not None, "the attention has weights"
+        drawn = _draw_attention(axes[-1], attention, scale, pixels)
+        bar = figure.add_axes((0.0, 0.0, 0.1, 0.1), label="weight")
+        draw_bar(figure, drawn, scale, cax=bar)
     heading = figure.text(0, 1, "", fontsize=11, va="top", ha="left")
     lettering.letter(heading, visible(title or ""))
     above = MARGIN + CAPTION + (text_extent(heading)[1] + 0.1 if title else 0.0)
-    full_width = max(2 * MARGIN + len(panels) * across + (len(panels) - 1) * GAP, 2 * MARGIN + text_extent(heading)[0])
+    body = len(panels) * across + (len(panels) - 1) * GAP + (0.0 if bar is None else BAR_ROOM)
+    full_width = 2 * MARGIN + max(body, text_extent(heading)[0])
     rows = _legend_rows([visible(names[number]) for number in sorted(shown)], full_width, lettering)
-    full_height = above + down + 0.1 + len(rows) * 0.2 + MARGIN
+    least = 0.0 if bar is None else LEAST_BAR - 0.2 * len(rows)
+    full_height = above + max(down, least) + 0.1 + len(rows) * 0.2 + MARGIN
     figure.set_size_inches(full_width, full_height)
     heading.set_position((MARGIN / full_width, 1 - MARGIN / full_height))
     for number, panel in enumerate(axes):
         set_position(panel, MARGIN + number * (across + GAP), full_height - above - down, across, down)
+    if bar is not None:
+        end = MARGIN + len(panels) * (across + GAP)
+        tall = max(down, LEAST_BAR)
+        set_position(bar, end, full_height - above - tall, BAR_WIDTH, tall)
     _draw_legend(figure, rows, sorted(shown), full_height - above - down - 0.1)
     return figure
 
@@ -158,13 +173,17 @@ def _show(axes: Axes, content: NDArray[Any], extent: tuple[float, float, float, 
     axes.set_yticks([])
 
 
-def _draw_attention(axes: Axes, attention: PixelAttention, pixels: NDArray[np.uint8]) -> None:
+def _draw_attention(
+    axes: Axes, attention: PixelAttention, scale: WeightScale, pixels: NDArray[np.uint8]
+) -> ScalarMappable:
+    """Draws the weights over the grey image, and returns their colours."""
+    from matplotlib.cm import ScalarMappable
+
     weights = as_array("weights", attention.weights, 2)
     height, width = pixels.shape[:2]
     across, down = attention.cell
-    # The square root makes small weights visible as well; colours are relative to the largest weight.
-    strength = np.sqrt(weights / max(float(weights.max()), 1e-30))
-    colors = np.asarray(color_map("inferno")(strength))
+    shades = ScalarMappable(scale.norm(), color_map("inferno"))
+    colors = np.asarray(shades.to_rgba(weights))
     colors[..., 3] = OPACITY
     grey = pixels.mean(axis=2, keepdims=True).repeat(3, axis=2).astype(np.uint8)
     _show(axes, grey, (0.0, float(width), float(height), 0.0))
@@ -174,6 +193,7 @@ def _draw_attention(axes: Axes, attention: PixelAttention, pixels: NDArray[np.ui
     x, y = attention.pixel
     for color, size in (("black", 2.6), ("#40ff80", 1.2)):
         axes.plot([x + 0.5], [y + 0.5], marker="+", markersize=11, markeredgewidth=size, color=color)
+    return shades
 
 
 def _legend_rows(names: list[str], width: float, lettering: Lettering) -> list[list[tuple[str, float]]]:

@@ -10,10 +10,11 @@ import numpy as np
 
 from regard.errors import ArgumentError, ShapeError
 from regard.pictures.alignment import LINK_COLOR, MOST_TOKENS
-from regard.pictures.fonts import Lettering, visible_token, wrapped
+from regard.pictures.fonts import LONGEST_LABEL, Lettering, titled, visible_token
 from regard.pictures.heatmap import color_map as colors_named
 from regard.pictures.numbers import as_array
-from regard.pictures.sheet import new_sheet
+from regard.pictures.sheet import count_axis, new_sheet
+from regard.pictures.weight_scale import draw_bar, weight_scale
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -33,6 +34,7 @@ def sound_alignment(
     segments: Sequence[tuple[float, float]] | None = None,
     color_map: str = "Blues",
     maximum: float | None = None,
+    duration: float | None = None,
 ) -> Figure:
     """Draw the weights of each token over time, and the spectrogram above them.
 
@@ -47,14 +49,16 @@ def sound_alignment(
         title: above the picture; a long one is wrapped.
         segments: the true (start, end) of each token in seconds, framed in the picture; None: unknown.
         color_map: of matplotlib, for the weights.
-        maximum: the weight of the darkest colour, or the largest weight if that is more; None: the largest.
+        maximum: the weight of the darkest colour, or the largest weight if that is more; None: the largest weight, or
+            twice the weight that all would have if they were alike.
+        duration: seconds of the sound, where the picture ends; None: the end of the last position.
 
     Returns:
         A figure, wider for a longer sound.
 
     Raises:
         ShapeError: weights, tokens and spectrogram do not match, or are not finite.
-        ArgumentError: ``seconds`` is not above 0.
+        ArgumentError: ``seconds`` is not above 0, or ``duration`` is not above 0 and at most the end of the positions.
         UnknownNameError: no such colour map.
         MissingPartError: matplotlib is not installed.
     """
@@ -74,8 +78,13 @@ def sound_alignment(
     if segments is not None and len(segments) != rows:
         raise ShapeError(f"segments must have one entry for each of {rows} tokens; it has {len(segments)}")
     end = positions * seconds
-    labels = [visible_token(token) for token in tokens]
-    heading = "" if title is None else wrapped(title, 90)
+    if duration is not None and not 0 < duration <= end * (1 + 1e-9):
+        raise ArgumentError(
+            f"duration must be above 0 and at most {end:g}, the end of the positions; it is {duration!r}"
+        )
+    labels = [visible_token(token, LONGEST_LABEL) for token in tokens]
+    scale = weight_scale(matrix, maximum)
+    heading = titled(title, 90, scale.note)
     lettering = Lettering([*labels, heading])
     height = max(0.6, ROW * rows)
     width = min(max(NARROWEST, SECOND * end + 1.5), WIDEST)
@@ -86,16 +95,15 @@ def sound_alignment(
     above.imshow(
         sound, aspect="auto", origin="lower", cmap="gray_r", extent=(0, end, 0, sound.shape[0]), interpolation="nearest"
     )
-    above.set_ylabel("band", fontsize=8)
+    above.set_ylabel("frequency band", fontsize=8)
+    count_axis(above.yaxis)
     above.tick_params(labelsize=7.5)
-    largest = float(matrix.max(initial=0.0))
     drawn = below.imshow(
         matrix if rows else np.zeros((1, positions)),
         aspect="auto",
         origin="upper",
         cmap=colors_named(color_map),
-        vmin=0.0,
-        vmax=max(largest, maximum or 0.0) or 1.0,
+        norm=scale.norm(),
         extent=(0, end, max(rows, 1) - 0.5, -0.5),
         interpolation="nearest",
     )
@@ -104,7 +112,7 @@ def sound_alignment(
         lettering.letter(label)
     below.set_xlabel("seconds", fontsize=9)
     below.tick_params(axis="x", labelsize=8)
-    below.set_xlim(0, end)
+    below.set_xlim(0, end if duration is None else duration)
     for row, (start, stop) in enumerate(segments or ()):
         below.plot(
             [start, stop, stop, start, start],
@@ -115,8 +123,7 @@ def sound_alignment(
         )
     if segments:
         below.legend(loc="upper right", fontsize=7.5, frameon=False, labelcolor=LINK_COLOR, handlelength=1.0)
-    scale = figure.colorbar(drawn, ax=below, label="weight", aspect=12)
-    scale.ax.tick_params(labelsize=7.5)
+    draw_bar(figure, drawn, scale, ax=below, aspect=12)
     if heading:
         lettering.letter(figure.suptitle("", fontsize=10), heading)
     return figure

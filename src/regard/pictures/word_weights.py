@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from regard.errors import ShapeError
-from regard.pictures.fonts import Lettering, visible_token, wrapped
+from regard.pictures.fonts import LONGEST_LABEL, Lettering, titled, visible_token
 from regard.pictures.heatmap import color_map as named_colors
-from regard.pictures.numbers import as_array
-from regard.pictures.sheet import new_sheet, text_extent
+from regard.pictures.numbers import as_array, cell_number
+from regard.pictures.sheet import new_sheet, set_position, text_extent
+from regard.pictures.weight_scale import draw_bar, weight_scale
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -23,6 +24,12 @@ NARROWEST = 0.26
 GAP = 0.05
 LINE_GAP = 0.14
 
+BAR_LENGTH, BAR_HEIGHT, BAR_ROOM = 2.4, 0.1, 0.74
+"""The length and the height of the bar, and the height with its title."""
+
+DARKEST = 0.85
+"""The part of the colour map that is used; the rest is too dark for the edges of the cells."""
+
 MOST_WORDS = 4000
 
 
@@ -31,7 +38,8 @@ def word_weights(
 ) -> Figure:
     """Draw a text word by word, with a row of cells for each head below each line: darker for more weight.
 
-    A cell shows its weight in hundredths; its colour is relative to the largest weight of its head.
+    A cell shows its weight in thousandths; all heads have one scale, which ends at the largest weight, or at twice the
+    weight that all words would have if they were alike. The title also says that weights are nearly uniform.
 
     Args:
         words: the words.
@@ -54,9 +62,13 @@ def word_weights(
         )
     if not np.isfinite(matrix).all():
         raise ShapeError("weights must be finite")
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.colors import ListedColormap
+
     colors = named_colors(color_map)
-    shown = [visible_token(word) for word in words]
-    heading = "" if title is None else wrapped(title, 90)
+    shown = [visible_token(word, LONGEST_LABEL) for word in words]
+    scale = weight_scale(matrix)
+    heading = titled(title, 90, scale.note)
     lettering = Lettering([*shown, heading])
     figure = new_sheet(width, 1.0)
 
@@ -78,9 +90,10 @@ def word_weights(
         positions.append((x, line))
         x += one + GAP
     line_height = WORD_HEIGHT + heads * CELL_HEIGHT + LINE_GAP
-    full_width = max(max(x + one for (x, _), one in zip(positions, widths, strict=True)), MARGIN + 2) + MARGIN
+    right = max(x + one for (x, _), one in zip(positions, widths, strict=True))
+    full_width = max(right, left + BAR_LENGTH + MARGIN) + MARGIN
     full_width = max(full_width, text_extent(title_text)[0] + 2 * MARGIN if heading else 0.0)
-    height = 2 * MARGIN + title_height + (line + 1) * line_height
+    height = 2 * MARGIN + title_height + (line + 1) * line_height + BAR_ROOM
     figure.set_size_inches(full_width, height)
     title_text.set_position((MARGIN / full_width, 1 - MARGIN / height))
     axes = figure.add_axes((0.0, 0.0, 1.0, 1.0), label="words")
@@ -88,8 +101,9 @@ def word_weights(
     axes.set_xlim(0, full_width)
     axes.set_ylim(height, 0)
 
-    largest = np.maximum(matrix.max(axis=1, keepdims=True), 1e-30)
-    filled = colors(np.clip(matrix / largest, 0, 1) * 0.85)
+    shades = ScalarMappable(scale.norm(), ListedColormap(colors(np.linspace(0, DARKEST, 256)), name=color_map))
+    filled = shades.to_rgba(matrix)
+    dark = np.asarray(shades.norm(matrix)) > 0.6
     top = MARGIN + title_height
     for number, ((x, line), one, text) in enumerate(zip(positions, widths, texts, strict=True)):
         y = top + line * line_height
@@ -101,14 +115,15 @@ def word_weights(
                 linewidth=0.4,
             )  # fmt: skip
             weight = float(matrix[head, number])
-            if round(weight, 2):
-                dark = matrix[head, number] > 0.6 * largest[head, 0]
-                label = f"{weight:.2f}".removeprefix("0")
+            if label := cell_number(weight):
                 middle = cell_top + CELL_HEIGHT * 0.46
-                color = "white" if dark else "black"
+                color = "white" if dark[head, number] else "black"
                 axes.text(x + one / 2, middle, label, ha="center", va="center", fontsize=6.5, color=color)
     for line in {line for _, line in positions} if heads > 1 else ():
         for head, name in enumerate(names):
             y = top + line * line_height + WORD_HEIGHT + (head + 0.46) * CELL_HEIGHT
             axes.text(MARGIN, y, name, fontsize=7.5, va="center", ha="left")
+    bar = figure.add_axes((0.0, 0.0, 0.1, 0.1), label="weight")
+    set_position(bar, left, MARGIN + BAR_ROOM - BAR_HEIGHT - 0.12, BAR_LENGTH, BAR_HEIGHT)
+    draw_bar(figure, shades, scale, cax=bar, orientation="horizontal")
     return figure

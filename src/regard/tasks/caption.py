@@ -344,7 +344,11 @@ class CaptionTask(TextTask):
     input_hint = "An image to describe"
     answer_name = "Caption"
     # CIDEr first: BLEU-4 is exactly 0 as long as no four words in a row are right, and would choose the first model.
-    metrics = (Metric("cider", "CIDEr", digits=3, trivial=0.05), Metric("bleu4", "BLEU-4"), Metric("bleu1", "BLEU-1"))
+    metrics = (
+        Metric("cider", "CIDEr", digits=3, trivial=0.05, unit="0 to 10"),
+        Metric("bleu4", "BLEU-4", unit="0 to 100"),
+        Metric("bleu1", "BLEU-1", unit="0 to 100"),
+    )
     data_config = DataConfig
     model_config = ModelConfig
     training_config = CaptionTrainingConfig

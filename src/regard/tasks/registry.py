@@ -11,7 +11,7 @@ from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 
-from regard.errors import RegardError, RunError, UnknownNameError
+from regard.errors import ArgumentError, RegardError, RunError, UnknownNameError
 from regard.training.run_folder import RunFolder
 from regard.training.task import Task, Trained
 
@@ -110,7 +110,7 @@ def of_run(folder: RunFolder) -> Task:
         ) from error
 
 
-def load(run: str | Path, device: str = "cpu") -> Trained:
+def load(run: str | Path, device: str = "cpu", *, task: str | None = None) -> Trained:
     """A trained run, ready to predict and evaluate.
 
     ::
@@ -124,12 +124,17 @@ def load(run: str | Path, device: str = "cpu") -> Trained:
         run: the run folder, or the address of a run on the Hugging Face hub: ``hf://OWNER/NAME`` or
             ``hf://OWNER/NAME@REVISION``, which is downloaded once. Only safetensors, JSON and safe YAML are read.
         device: PyTorch device of the model.
+        task: the task that the run must have, so that editors know the type of the result; None: any.
 
     Raises:
         RunError: the folder is not a run folder, or its files are missing, damaged or from different runs.
+        ArgumentError: the run has another task.
     """
     folder = RunFolder.open(run)
-    return of_run(folder).load(folder, device)
+    kind = of_run(folder)
+    if task is not None and kind.name != find(task).name:
+        raise ArgumentError(f"{run} is a run of the task {kind.name!r}, not {task!r}; load it with task={kind.name!r}")
+    return kind.load(folder, device)
 
 
 @cache

@@ -134,7 +134,7 @@ class TrainedListener(TrainedLabels):
     def evaluation(
         self, shared: dict[str, Any], source: Any, rows: Any, inputs: list[HeardSound], outputs: Outputs
     ) -> Evaluation:
-        seconds = sum(len(one.features) * one.frame_seconds for one in inputs)
+        seconds = sum(one.duration for one in inputs)
         return Evaluation(**shared, sounds=len(inputs), seconds_of_sound=seconds)
 
     def figure(self, prediction: SoundLabel) -> Any:
@@ -145,7 +145,9 @@ class TrainedListener(TrainedLabels):
         sound, label, heads = prediction.sound, prediction.label, len(prediction.weights)
         rows = [label] if heads == 1 else [f"{label}, query {head}" for head in range(heads)]
         title = f"{sound.name}: {prediction.titled}"
-        return sound_alignment(prediction.weights, sound.spectrogram(), rows, sound.seconds, title=title)
+        return sound_alignment(
+            prediction.weights, sound.spectrogram(), rows, sound.seconds, title=title, duration=sound.duration
+        )
 
     def attentions(self, prediction: Prediction) -> list[ModelAttention]:
         assert isinstance(prediction, SoundLabel)

@@ -573,7 +573,11 @@ class SummarizeTask(TextTask):
     input = Articles(Generated(_write_articles, validation=500, test=1000, lengths=(278.0, 144.0)), examples="articles")
     input_hint = "An article to summarize"
     answer_name = "Summary"
-    metrics = (Metric("rouge_l", "ROUGE-L", trivial=10.0), Metric("rouge_1", "ROUGE-1"), Metric("rouge_2", "ROUGE-2"))
+    metrics = (
+        Metric("rouge_l", "ROUGE-L", trivial=10.0, unit="0 to 100"),
+        Metric("rouge_1", "ROUGE-1", unit="0 to 100"),
+        Metric("rouge_2", "ROUGE-2", unit="0 to 100"),
+    )
     data_config = DataConfig
     model_config = ModelConfig
     training_config = SummaryTrainingConfig

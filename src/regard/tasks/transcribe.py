@@ -349,7 +349,7 @@ class TrainedTranscriber(TrainedText):
         return Evaluation(
             **written.fields,
             sounds=len(inputs),
-            seconds_of_sound=sum(len(one.features) * one.frame_seconds for one in inputs),
+            seconds_of_sound=sum(one.duration for one in inputs),
             **vars(rates),
             whole=whole / max(1, len(inputs)),
             loss=loss,
@@ -368,7 +368,14 @@ class TrainedTranscriber(TrainedText):
         if not prediction.tokens:
             return None
         title = f"{sound.name}: {prediction.text}"
-        return sound_alignment(prediction.weights, sound.spectrogram(), prediction.tokens, sound.seconds, title=title)
+        return sound_alignment(
+            prediction.weights,
+            sound.spectrogram(),
+            prediction.tokens,
+            sound.seconds,
+            title=title,
+            duration=sound.duration,
+        )
 
     def attentions(self, prediction: Prediction) -> list[ModelAttention]:
         from regard.records import TokenAxis
@@ -449,8 +456,8 @@ class TranscribeTask(TextTask):
     input_hint = "A sound to transcribe"
     answer_name = "Transcription"
     metrics = (
-        Metric("wer", "WER", higher_is_better=False, digits=4, trivial=0.9),
-        Metric("cer", "CER", higher_is_better=False, digits=4),
+        Metric("wer", "WER", higher_is_better=False, digits=4, trivial=0.9, unit="errors per word or character"),
+        Metric("cer", "CER", higher_is_better=False, digits=4, unit="errors per word or character"),
     )
     data_config = DataConfig
     model_config = ModelConfig

@@ -375,7 +375,7 @@ class TranslateTask(TextTask):
     )
     input_hint = "A sentence to translate"
     answer_name = "Translation"
-    metrics = (Metric("bleu", "BLEU", trivial=1.0), Metric("chrf", "chrF"))
+    metrics = (Metric("bleu", "BLEU", trivial=1.0, unit="0 to 100"), Metric("chrf", "chrF", unit="0 to 100"))
     data_config = DataConfig
     model_config = ModelConfig
     training_config = TranslationTrainingConfig

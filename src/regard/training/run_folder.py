@@ -7,7 +7,7 @@ import platform
 from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from regard.atomic_file import write_atomically
 from regard.errors import RunError
@@ -17,6 +17,9 @@ from regard.training.hub import local_run
 from regard.training.hub_address import is_hub_address
 from regard.training.manifest import ManifestFile
 from regard.training.run_replacement import named_path, replacement_path, require_replaceable, restore
+
+if TYPE_CHECKING:
+    from regard.pictures import Quality
 
 PACKAGES = ("regard", "torch", "lightning", "numpy", "tokenizers", "datasets", "safetensors")
 """Packages whose versions are written into ``config.yaml``."""
@@ -177,11 +180,11 @@ class RunFolder:
         except OSError as error:
             raise RunError(f"cannot create the folder {self.pictures}: {error.strerror}") from error
 
-    def draw_curves(self, labels: Mapping[str, str]) -> list[Path]:
+    def draw_curves(self, metrics: "Mapping[str, str | Quality]") -> list[Path]:
         """Draw ``pictures/curves.png``: the loss and the metrics over the steps; returns the files.
 
         Args:
-            labels: column of ``metrics.csv`` → label of its curve.
+            metrics: column of ``metrics.csv`` → its name, or a `Quality`.
         """
         from regard.pictures import save, training_curves
 
@@ -189,7 +192,7 @@ class RunFolder:
         if not rows:  # before the first validation
             return []
         self.make_pictures()
-        figure = training_curves(rows, title=self.path.name, qualities=dict(labels))
+        figure = training_curves(rows, title=self.path.name, qualities=metrics)
         return [save(figure, self.pictures / "curves.png")]
 
     def write_config(self, config: RunConfig[Any, Any, Any]) -> None:

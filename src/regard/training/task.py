@@ -48,6 +48,8 @@ class Metric:
     trivial: float | None = None
     """A value that a model reaches without having learned anything, such as by giving empty texts: no value up to it
     says which model is better. Default: each value says it."""
+    unit: str = ""
+    """Of its values, for pictures; the curves of metrics of one unit share a panel."""
 
     def is_informative(self, value: float) -> bool:
         """Whether a value is better than that of a model that has learned nothing."""
@@ -547,7 +549,11 @@ class Task(ABC):
 
     def report(self, folder: "RunFolder") -> list[Path]:
         """Draw the pictures of a finished run; returns the files."""
-        return folder.draw_curves({f"val_{metric.name}": metric.label for metric in self.metrics})
+        from regard.pictures import Quality
+
+        return folder.draw_curves(
+            {f"val_{one.name}": Quality(one.label, one.unit, one.higher_is_better) for one in self.metrics}
+        )
 
 
 def _options(kind: type[Any], options: dict[str, Any]) -> Any:

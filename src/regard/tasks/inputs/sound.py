@@ -127,6 +127,11 @@ class HeardSound:
     reduction: int
 
     @property
+    def duration(self) -> float:
+        """Seconds of the sound."""
+        return len(self.features) * self.frame_seconds
+
+    @property
     def annotations(self) -> int:
         """Annotations that a model makes of it."""
         return -(-len(self.features) // self.reduction)
@@ -338,7 +343,7 @@ def generated_speech(seed: int, words: int | None = None) -> Generated:
 
 def sound_delay(sound: HeardSound) -> str | None:
     """Why a sound is too long to be read while somebody waits; None: it is not."""
-    seconds = len(sound.features) * sound.frame_seconds
+    seconds = sound.duration
     if seconds <= MOST_SECONDS:
         return None
     return f"the sound lasts {seconds:,.0f} s, more than the {MOST_SECONDS:g} s that are read here; cut it"

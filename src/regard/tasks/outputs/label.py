@@ -466,7 +466,10 @@ def balanced_weights(counts: Sequence[int]) -> Tensor:
 class LabelTask(TableTask):
     """A task that tells the label of an input."""
 
-    metrics = (Metric("accuracy", "accuracy", digits=4), Metric("macro_f1", "macro F1", digits=4))
+    metrics = (
+        Metric("accuracy", "accuracy", digits=4, unit="0 to 1"),
+        Metric("macro_f1", "macro F1", digits=4, unit="0 to 1"),
+    )
     answer_name = "Label"
     training_config = LabelTraining
     prediction_config = BatchOptions

@@ -340,7 +340,10 @@ def _share(value: float | None) -> str:
 class MaskTask(TableTask):
     """A task that tells the class of each part of an input; its files have ``"classes"`` with names."""
 
-    metrics = (Metric("mean_iou", "mean IoU", digits=4), Metric("pixel_accuracy", "pixel accuracy", digits=4))
+    metrics = (
+        Metric("mean_iou", "mean IoU", digits=4, unit="0 to 1"),
+        Metric("pixel_accuracy", "pixel accuracy", digits=4, unit="0 to 1"),
+    )
     answer_name = "Classes"
     training_config = MaskTraining
     prediction_config = BatchOptions

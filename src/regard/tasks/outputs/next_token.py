@@ -457,7 +457,8 @@ class TrainedNextTokens(TrainedRun):
         tokens, weights = self.attention(prediction.ids, layer)
         of_layer = f"layer {layer}, one of {layers}"
         title = f"Self-attention of {of_layer}, mean of {heads} heads; each row is a token that attends"
-        return alignment(weights, tokens, tokens, title=title)
+        names = ("token that attends", "token attended to")
+        return alignment(weights, tokens, tokens, title=title, maximum=None, axis_names=names)
 
     def facts(self) -> str:
         return f"Transformer, {self.model.config.layers} layers × {self.model.config.heads} heads"
@@ -534,7 +535,7 @@ class NextTokenTask(TableTask):
     """A task that predicts the next token of running text."""
 
     metrics = (
-        Metric("bits_per_byte", "bits/byte", higher_is_better=False, digits=4),
+        Metric("bits_per_byte", "bits/byte", higher_is_better=False, digits=4, unit="bits"),
         Metric("perplexity", "perplexity", higher_is_better=False),
     )
     prediction_config = ContinuationOptions

@@ -415,6 +415,7 @@ class TextPrediction(Prediction):
             self.target_tokens,
             source_groups=self.source_words if self.merge_words else None,
             target_groups=self.target_words if self.merge_words else None,
+            maximum=None,
         )
 
     def record(self) -> AttentionRecord | None:

@@ -1,0 +1,127 @@
+"""The scale of attention weights in a picture: where its colours end, what an even weight is, and its bar."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from regard.pictures.numbers import Matrix, three_digits
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.colorbar import Colorbar
+    from matplotlib.colors import Normalize
+    from matplotlib.figure import Figure
+
+LEAST_END = 2.0
+"""A scale ends at this multiple of the even weight or above, so that weights which differ little look alike."""
+
+FAINT = 0.1
+"""Colours follow the square root of the weights if half of the rows have no weight above this part of the scale."""
+
+NEARLY_UNIFORM = 0.1
+"""The largest share of a row's weight that may differ from even weights if they are called nearly uniform."""
+
+
+class WeightScale(NamedTuple):
+    """The scale of the weights of one picture.
+
+    Attributes:
+        low: the weight of the first colour: 0, or the smallest weight if that is negative.
+        high: the weight of the last colour.
+        keys: the number of weights in a row.
+        even: the weight of each key if all are alike, 1 / keys; None if the rows do not sum to 1.
+        uniform: whether every row is nearly even.
+        largest: the largest weight.
+        root: whether colours follow the square root of the weights: most rows are faint beside the largest weight.
+    """
+
+    low: float
+    high: float
+    keys: int
+    even: float | None
+    uniform: bool
+    largest: float
+    root: bool
+
+    @property
+    def note(self) -> str:
+        """What is said of weights that are nearly uniform; "" for others."""
+        return f"nearly uniform: all weights are near 1/{self.keys}" if self.uniform else ""
+
+    @property
+    def label(self) -> str:
+        """The title of the bar."""
+        root = ", square-root scale" if self.root else ""
+        line = "" if self.even is None else f"\nline: 1/{self.keys} = {three_digits(self.even)}"
+        return f"weight, at most {three_digits(self.largest)}{root}{line}"
+
+    def norm(self) -> Normalize:
+        """The weights → the part of the colours, for matplotlib."""
+        from matplotlib.colors import Normalize, PowerNorm
+
+        return PowerNorm(0.5, 0.0, self.high) if self.root else Normalize(self.low, self.high)
+
+
+def weight_scale(weights: Matrix, maximum: float | None = None) -> WeightScale:
+    """The scale of rows of weights, from 0 to the largest one.
+
+    It ends at `LEAST_END` times the even weight or above: nearly uniform weights have one middle colour, and faint ones
+    are not lost in a scale that ends at 1.
+
+    Args:
+        weights: ``[rows, keys]``, finite.
+        maximum: the least end of the scale.
+    """
+    rows, keys = weights.shape
+    largest, low = (float(bound) for bound in (weights.max(initial=0.0), weights.min(initial=0.0)))
+    even = 1.0 / keys if weights.size and np.allclose(weights.sum(axis=1), 1.0, atol=0.01) else None
+    least = 0.0 if even is None else min(1.0, LEAST_END * even)
+    uniform = False
+    if even is not None and keys > 1 and low >= 0:
+        moved = np.abs(weights - even).sum(axis=1).max(initial=0.0) / 2
+        uniform = bool(moved <= NEARLY_UNIFORM and largest <= LEAST_END * even)
+    high = max(largest, maximum or 0.0, least) or 1.0
+    # The first tokens of a causal model have few keys to attend to, and so have large weights.
+    faint = weights.size > 0 and maximum is None and float(np.median(weights.max(axis=1))) < FAINT * high
+    return WeightScale(low, high, keys, even if keys > 1 else None, uniform, largest, faint and low >= 0)
+
+
+def draw_bar(figure: Figure, image: Any, scale: WeightScale, *, label: str | None = None, **options: Any) -> Colorbar:
+    """Draw the bar of a scale: titled, numbered with three digits, with a line at the even weight.
+
+    Args:
+        figure: the sheet.
+        image: what has the colours of the scale.
+        scale: the scale.
+        label: the title of the bar; None: the scale's.
+        options: of matplotlib's ``colorbar``: ``cax`` or ``ax``, ``orientation``, ...
+    """
+    from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+    bar = figure.colorbar(
+        image,
+        ticks=MaxNLocator(4, steps=[1, 2, 2.5, 5, 10]),
+        format=FuncFormatter(lambda value, _: short_number(value)),
+        **options,
+    )
+    bar.set_label(scale.label if label is None else label, fontsize=7.5)
+    bar.ax.tick_params(labelsize=7.5, length=2)
+    bar.outline.set_linewidth(0.6)  # pyright: ignore[reportCallIssue]
+    if scale.even is not None and scale.low <= scale.even <= scale.high:
+        _draw_line(bar.ax, scale.even, options.get("orientation") == "horizontal")
+    return bar
+
+
+def short_number(value: float) -> str:
+    """A number of a tick: three digits, without zeros at the end."""
+    text = three_digits(value)
+    return text.rstrip("0").rstrip(".") if "." in text and "e" not in text else text
+
+
+def _draw_line(axes: Axes, value: float, horizontal: bool) -> None:
+    """A line over the bar that is visible on any colour."""
+    draw = axes.axvline if horizontal else axes.axhline
+    draw(value, color="white", linewidth=2.4)
+    draw(value, color="#E8590C", linewidth=1.2)

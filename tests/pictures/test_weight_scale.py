@@ -1,0 +1,119 @@
+"""Weights of every picture: one scale, a titled bar, and near-uniform weights that look and are called so."""
+
+import numpy as np
+import pytest
+
+from regard.pictures import PixelAttention, alignment, image_overlays, segments, sound_alignment, word_weights
+from regard.pictures.numbers import three_digits
+
+KEYS = 12
+
+
+def by_alignment(weights):
+    return alignment(weights, [f"k{key}" for key in range(KEYS)], ["q"] * len(weights), maximum=None)
+
+
+def by_sound(weights):
+    return sound_alignment(weights, np.ones((4, 24)), ["q"] * len(weights), 0.1)
+
+
+def by_words(weights):
+    return word_weights([f"k{key}" for key in range(KEYS)], weights)
+
+
+def by_image(weights):
+    return image_overlays(np.full((30, 40, 3), 200, np.uint8), weights, ["q"] * len(weights), (3, 4))
+
+
+def by_pixel(weights):
+    attention = PixelAttention(weights[:1].reshape(3, 4), (10, 10), (1, 2))
+    return segments(np.zeros((30, 40, 3), np.uint8), np.zeros((30, 40), int), ["a"], attention=attention)
+
+
+PICTURES = [by_alignment, by_sound, by_words, by_image, by_pixel]
+
+NEARLY = 1 / KEYS + np.linspace(-0.01, 0.01, KEYS)[None].repeat(2, 0)
+SHARP = np.full((2, KEYS), 0.03)
+SHARP[:, 4] = 1 - 0.03 * (KEYS - 1)
+
+
+def bar_of(figure):
+    """The axis of the bar, titled "weight", and the ends of its scale."""
+    figure.canvas.draw()
+    titled = [axis for axes in figure.axes for axis in (axes.xaxis, axes.yaxis) if "weight" in axis.label.get_text()]
+    assert len(titled) == 1, "one bar with a title"
+    return titled[0].label.get_text(), titled[0].get_view_interval()
+
+
+def texts(figure):
+    from matplotlib.text import Text
+
+    return " ".join(text.get_text() for text in figure.findobj(Text))
+
+
+@pytest.mark.parametrize("draw", PICTURES)
+def test_nearly_uniform_weights_look_and_are_called_so(draw):
+    figure = draw(NEARLY)
+    label, (low, high) = bar_of(figure)
+    assert low == 0
+    assert high == pytest.approx(2 / KEYS)
+    assert "1/12 = 0.0833" in label
+    assert f"at most {three_digits(NEARLY.max())}" in label
+    assert "nearly uniform" in texts(figure)
+
+
+@pytest.mark.parametrize("draw", PICTURES)
+def test_the_scale_of_sharp_weights_ends_at_the_largest(draw):
+    figure = draw(SHARP)
+    assert bar_of(figure)[1] == pytest.approx([0, SHARP.max()])
+    assert "nearly uniform" not in texts(figure)
+
+
+def test_rows_that_are_faint_beside_a_few_others_have_a_square_root_scale():
+    causal = np.tril(np.ones((40, 40))) / np.arange(1, 41)[:, None]
+    tokens = [f"t{token}" for token in range(40)]
+    figure = alignment(causal, tokens, tokens, maximum=None)
+    assert "square-root scale" in bar_of(figure)[0]
+    image = figure.axes[0].images[0]
+    assert image.norm(1 / 36) == pytest.approx(1 / 6)
+    assert "square-root" not in bar_of(alignment(np.eye(40), tokens, tokens, maximum=None))[0]
+
+
+@pytest.mark.parametrize("hard", [np.eye(1, KEYS, 3), np.zeros((1, KEYS))])
+@pytest.mark.parametrize("draw", PICTURES)
+def test_one_chosen_key_and_no_weight_at_all_are_not_uniform(draw, hard):
+    figure = draw(hard)
+    assert bar_of(figure)[1] == pytest.approx([0, 1])
+    assert "nearly uniform" not in texts(figure)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0, "0"),
+        (0.5, "0.500"),
+        (0.03125, "0.0312"),
+        (30, "30.0"),
+        (1249.6, "1,250"),
+        (-2.5, "−2.50"),
+        (3e-7, "3.00e-07"),
+    ],
+)
+def test_three_digits(value, text):
+    assert three_digits(value) == text
+
+
+def test_labels_that_have_no_room_are_thinned_out_and_said_to_be():
+    tokens = [f"token {number}" for number in range(2000)]
+    figure = alignment(np.full((2, 2000), 1 / 2000), tokens, ["a", "b"])
+    first, second, *_ = figure.axes[0].get_xticks()
+    assert second - first == 3
+    assert "every 3rd token has a label" in texts(figure)
+
+
+@pytest.mark.parametrize("word", ["Donaudampfschifffahrtsgesellschaft", "antidisestablishmentarianism"])
+def test_words_of_an_axis_are_whole(word):
+    assert word in texts(alignment([[1.0]], [word], [word]))
+    assert word in texts(sound_alignment([[1.0]], np.ones((2, 2)), [word], 0.1))
+    assert word in texts(word_weights([word], [[1.0]]))
+    assert word in texts(image_overlays(np.zeros((9, 9, 3), np.uint8), [[1.0]], [word], (1, 1)))
