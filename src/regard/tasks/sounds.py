@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from regard.models.speech.configs import SoundClassifierConfig as ModelConfig
+from regard.tasks.attended import attended_times
 from regard.tasks.inputs.sound import (
     HeardSound,
     SoundInput,
@@ -17,7 +18,7 @@ from regard.tasks.inputs.sound import (
     sound_delay,
     sound_facts,
 )
-from regard.tasks.options import BatchOptions, EvaluationOptions
+from regard.tasks.options import EvaluationOptions, LabelOptions
 from regard.tasks.outputs.label import (
     LabelEvaluation,
     LabelPrediction,
@@ -26,13 +27,13 @@ from regard.tasks.outputs.label import (
     Outputs,
     TrainedLabels,
 )
-from regard.training.task import rounded
+from regard.training.results import Attended, rounded
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from regard.explanations.model_attention import ModelAttention
-    from regard.training.task import Prediction
+    from regard.training.results import Prediction
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ class SoundsTrainingConfig(SoundTraining, LabelTraining):
 
 
 @dataclass(frozen=True)
-class PredictionConfig(BatchOptions):
+class PredictionConfig(LabelOptions):
     """How sounds are classified."""
 
     batch_size: int = 32
@@ -86,8 +87,15 @@ class SoundLabel(LabelPrediction):
     weights: Tensor | None
 
     @property
-    def text(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return self.label
+    def source(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.sound.source
+
+    @property
+    def input_text(self) -> str:
+        return self.sound.name
+
+    def attended(self) -> Attended:
+        return attended_times(self.sound.seconds, self.weights)
 
     def texts(self) -> tuple[tuple[str, str], ...]:
         return ("sound", self.sound.name), ("label", self.label)

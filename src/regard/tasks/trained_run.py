@@ -15,8 +15,9 @@ from regard.tasks import registry
 from regard.tasks.inputs.input import with_defaults
 from regard.tasks.lazy import torch
 from regard.tasks.stored_data import prepared, store, stored_folder, stored_names
+from regard.training.results import Evaluation, Prediction
 from regard.training.run_folder import RunFolder
-from regard.training.task import Evaluation, Prediction, Trained
+from regard.training.task import Trained
 
 if TYPE_CHECKING:
     from torch import nn
