@@ -46,7 +46,7 @@ RUNS = {
     "summarize-transformer": f"{SUMMARIZE} {TRANSFORMER}",
     "caption": CAPTION,
     "caption-hard": f"{CAPTION} --attention hard",
-    "images": "--bundled 23 --batch-size 5 --architecture cnn --gate cbam --grid 16 --stages 1 --patch 8 --flip",
+    "images": "--bundled 53 --batch-size 5 --architecture cnn --gate cbam --grid 16 --stages 1 --patch 8 --flip",
     "segment": "--bundled 21 --batch-size 5 --channels 4 --levels 3 --blocks 1 --decoder-channels 8",
     "transcribe": f"--bundled 20 --batch-size 4 {SPEECH} {TINY}",
     "sounds": f"--bundled 60 --batch-size 12 {SOUNDS} --hidden 8",
@@ -357,7 +357,7 @@ def test_damage_is_one_line(name, whole, run_command, tmp_path):
 def test_a_file_that_does_not_exist_is_named(task, option, run_command, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     missing = (
-        ["--train", "none.txt"] if option == "--train" else ["--train", "bundled", "--bundled", 20, option, "none.txt"]
+        ["--train", "none.txt"] if option == "--train" else ["--train", "bundled", "--bundled", 60, option, "none.txt"]
     )
     code, _, error = run_command("train", task, *missing, "--run", "x")
     assert code == 2, error

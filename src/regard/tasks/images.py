@@ -60,6 +60,7 @@ class DataConfig(ImageOptions):
     """Training images that are used for validation when there are no validation data; at most a tenth of them."""
 
     columns = ("image_column", "label_column")
+    least_bundled = 53
 
 
 @dataclass(frozen=True)

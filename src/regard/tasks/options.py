@@ -44,6 +44,8 @@ class DataOptions:
     """Generated examples when no number is given; 0: the task has none."""
     most_bundled: ClassVar[int] = 10_000_000
     """Largest number of them."""
+    least_bundled: ClassVar[int] = 0
+    """With fewer of them a label would be missing from the training data."""
     generated: ClassVar[str] = "generated examples"
     """What they are, for messages."""
     source: ClassVar[str] = "FILE"
@@ -54,6 +56,11 @@ class DataOptions:
         if self.train == "bundled" and self.default_bundled:
             fill(self, train=None, bundled=self.bundled or self.default_bundled)
         check_between(self, 0, self.most_bundled, "bundled")
+        if 0 < self.bundled < self.least_bundled:
+            raise ArgumentError(
+                f"bundled must be at least {self.least_bundled}, so that each label is among the {self.generated}; it is "
+                f"{self.bundled}"
+            )
         if self.train is not None and self.bundled:
             raise ArgumentError("--train and --bundled exclude each other; give one of them")
         if self.train is None and not self.bundled:

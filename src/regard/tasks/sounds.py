@@ -41,6 +41,8 @@ class DataConfig(SoundOptions):
     """The sounds of a run and their features; the texts are labels. A folder with a folder of sounds for each label is
     a table too."""
 
+    least_bundled = 35
+
 
 @dataclass(frozen=True)
 class SoundsTrainingConfig(SoundTraining, LabelTraining):

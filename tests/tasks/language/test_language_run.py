@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -48,20 +49,24 @@ def test_commands_from_the_bundled_text_to_a_picture(run_command, tmp_path, monk
         assert again[name] == measured[name]
     code, output, error = run_command("predict", folder, "The dog", "The cat", "--tokens", 9, "--json", "--layer", 1)
     found = [json.loads(line) for line in output.splitlines()]
-    assert [one["text"] for one in found] == [one["input"] + one["output"] for one in found]
+    assert [one["input"] for one in found] == ["The dog", "The cat"]
     assert all(len(one["output"]) == 9 or one["ended"] for one in found)
-    assert all(len(one["weights"]) == len(one["tokens"]) == min(13, 1 + len(one["text"])) for one in found)
+    assert all(
+        len(one["weights"]) == len(one["tokens"]) == min(13, 1 + len(one["input"] + one["output"])) for one in found
+    )
     code, output, error = run_command("predict", folder, "The", "--tokens", 0, "--next", 3, "--pictures", "drawn")
     assert code == 0, error
-    assert output.splitlines()[0] == "The"
-    assert len(output.splitlines()) == 4
+    first, attended, *likely = output.splitlines()
+    assert first.split(":")[1].strip() == "The"
+    assert attended.startswith("attended to: ")
+    assert [bool(re.fullmatch(r"0\.\d{4} .+", line)) for line in likely] == [True] * 3
     assert (tmp_path / "drawn" / "attention-1.png").stat().st_size > 1000
 
 
 def test_predictions_follow_their_options(run):
     trained = regard.load(run)
     (greedy,) = trained.predict(["The old"], tokens=30, temperature=0)
-    assert greedy.text == "The old" + greedy.continuation
+    assert greedy.whole == "The old" + greedy.text
     assert trained.predict(["The old"], tokens=30, temperature=0, seed=9)[0].text == greedy.text
     assert trained.predict(["The old"], tokens=30, top_k=1)[0].text == greedy.text
     assert trained.predict(["The old"], tokens=30, top_p=1e-9)[0].text == greedy.text
@@ -75,13 +80,13 @@ def test_predictions_follow_their_options(run):
         tokens=20,
         next=4,
     )
-    assert len(found.continuation) == 20
+    assert len(found.text) == 20
     probabilities = [one.probability for one in found.next]
     assert probabilities == sorted(probabilities, reverse=True)
     assert len(probabilities) == 4
     (everything,) = trained.predict(["a\n"], tokens=0, next=10_000)
     assert sum(one.probability for one in everything.next) == pytest.approx(1, abs=1e-5)
-    assert everything.continuation == ""
+    assert (everything.text, everything.is_empty) == ("", False)
     assert "weights" not in everything.to_dict()
     with pytest.raises(ArgumentError, match="layer must be from 0 to 1"):
         trained.predict(["a"], layer=2)
