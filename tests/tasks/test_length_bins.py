@@ -1,5 +1,7 @@
 """The bins of lengths fit the data: none is empty, none has everything."""
 
+import itertools
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,7 +17,7 @@ def test_bins_are_a_partition_from_short_to_long(lengths):
     assert sorted(position for part in bins for position in part) == list(range(len(lengths)))
     assert 2 <= len(bins) <= MOST_BINS
     assert all(bins)
-    for shorter, longer in zip(bins, bins[1:], strict=False):
+    for shorter, longer in itertools.pairwise(bins):
         assert max(lengths[position] for position in shorter) < min(lengths[position] for position in longer)
 
 

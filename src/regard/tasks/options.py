@@ -58,8 +58,8 @@ class DataOptions:
         check_between(self, 0, self.most_bundled, "bundled")
         if 0 < self.bundled < self.least_bundled:
             raise ArgumentError(
-                f"bundled must be at least {self.least_bundled}, so that each label is among the {self.generated}; it is "
-                f"{self.bundled}"
+                f"bundled must be at least {self.least_bundled}, so that each label is among the {self.generated}; "
+                f"it is {self.bundled}"
             )
         if self.train is not None and self.bundled:
             raise ArgumentError("--train and --bundled exclude each other; give one of them")
