@@ -32,7 +32,7 @@ def attended_words(words: Sequence[str], weights: Any) -> Attended:
         words: the words.
         weights: ``[..., words]``, of any number of heads or answers, which count alike; None: there are none.
     """
-    return Attended() if weights is None else _attended(zip(words, _mean(weights), strict=True))
+    return Attended() if weights is None else _attended(zip(words, _total(weights), strict=True))
 
 
 def attended_regions(grid: tuple[int, int], weights: Any, origin: str = "") -> Attended:
@@ -51,7 +51,7 @@ def attended_regions(grid: tuple[int, int], weights: Any, origin: str = "") -> A
         for row in range(rows)
         for column in range(columns)
     ]
-    return _attended(zip(names, _mean(weights), strict=True), origin)
+    return _attended(zip(names, _total(weights), strict=True), origin)
 
 
 def attended_times(seconds: float, weights: Any) -> Attended:
@@ -63,10 +63,10 @@ def attended_times(seconds: float, weights: Any) -> Attended:
     """
     if weights is None:
         return Attended()
-    mean = _mean(weights)
-    edges = np.unique(np.linspace(0, len(mean), TIMES + 1).round().astype(int)).tolist()
+    total = _total(weights)
+    edges = np.unique(np.linspace(0, len(total), TIMES + 1).round().astype(int)).tolist()
     parts = itertools.pairwise(edges)
-    return _attended((f"{start * seconds:.2f}–{end * seconds:.2f} s", mean[start:end].sum()) for start, end in parts)
+    return _attended((f"{start * seconds:.2f}–{end * seconds:.2f} s", total[start:end].sum()) for start, end in parts)
 
 
 def attended_line(trained: Trained, prediction: Prediction) -> str:
@@ -84,11 +84,10 @@ def _third(number: int, count: int, names: Sequence[str]) -> str:
     return names[int(3 * (number + 0.5) / count)]
 
 
-def _mean(weights: Any) -> Any:
-    """The mean over all axes but the last; float64."""
+def _total(weights: Any) -> Any:
+    """The sum over all axes but the last; float64."""
     array = np.asarray(weights, dtype=np.float64)
-    rows = array.reshape(-1, array.shape[-1])
-    return rows.mean(0) if len(rows) else rows.sum(0)
+    return array.sum(axis=tuple(range(array.ndim - 1)))
 
 
 def _attended(parts: Iterable[tuple[str, Any]], origin: str = "") -> Attended:
