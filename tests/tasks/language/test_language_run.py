@@ -105,8 +105,8 @@ def test_what_the_model_does_not_see_is_said(run):
 def test_attention_is_over_the_text_so_far(run):
     trained = regard.load(run)
     (found,) = trained.predict(["The old"], tokens=4, layer=1)
-    assert found.tokens == ("<end>", *(character.replace(" ", "␣").replace("\n", "↵") for character in found.text))
-    weights = trained.attention(found.text, 1)[1]
+    assert found.tokens == ("<end>", *(character.replace(" ", "␣").replace("\n", "↵") for character in found.whole))
+    weights = trained.attention(found.whole, 1)[1]
     assert torch.equal(weights, found.weights)
     assert not torch.equal(weights, trained.attention(found.text, 0)[1])
     assert (weights.triu(1) == 0).all()
@@ -182,7 +182,7 @@ def test_other_tokenizers_and_positions_train(small, train, tmp_path, tokenizer,
     trained = regard.load(tmp_path / "run")
     assert trained.tokenizers["text"].kind == tokenizer
     (found,) = trained.predict(["The old owl"], tokens=15)
-    assert found.text.startswith("The old owl")
+    assert found.whole.startswith("The old owl")
 
 
 @pytest.mark.parametrize(
