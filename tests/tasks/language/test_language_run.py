@@ -47,7 +47,8 @@ def test_commands_from_the_bundled_text_to_a_picture(run_command, tmp_path, monk
     again = json.loads((folder / "evaluation-again.json").read_text())
     for name in ("tokens", "bytes", "bits_per_byte", "perplexity", "loss"):
         assert again[name] == measured[name]
-    code, output, error = run_command("predict", folder, "The dog", "The cat", "--tokens", 9, "--json", "--layer", 1)
+    code, output, error = run_command("predict", folder, "The dog", "The cat", "--tokens", 9, "--json", "--layer", 0)
+    assert code == 0, error
     found = [json.loads(line) for line in output.splitlines()]
     assert [one["input"] for one in found] == ["The dog", "The cat"]
     assert all(len(one["output"]) == 9 or one["ended"] for one in found)
