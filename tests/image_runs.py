@@ -42,7 +42,7 @@ def config_of(name, **training):
         data = CaptionData(bundled=23, max_length=11)
         return RunConfig("caption", data, model, CaptionTrainingConfig(**{**SHORT, "jitter": 0.1, **training}))
     model = ImageModel(**CLASSIFIERS[name], dropout=0.1)
-    return RunConfig("images", ImageData(bundled=23), model, ImageTrainingConfig(**{**SHORT, "flip": True, **training}))
+    return RunConfig("images", ImageData(bundled=53), model, ImageTrainingConfig(**{**SHORT, "flip": True, **training}))
 
 
 def train_run(config, path, resume=False, reporter=None):

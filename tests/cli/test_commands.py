@@ -167,8 +167,11 @@ def test_predict_gives_a_line_for_a_line(regard, trained, tmp_path):
     assert code == 0, error
     assert len(from_file.splitlines()) == 3
     assert from_file.splitlines()[1] == ""
-    alone = regard("predict", trained, sentences[0], sentences[2], "--beam", 1)[1].splitlines()
+    typed = regard("predict", trained, sentences[0], sentences[2], "--beam", 1)[1]
+    alone = [line.split(":", 1)[1].strip() for line in typed.splitlines() if line.startswith("translation:")]
     assert alone == [from_file.splitlines()[0], from_file.splitlines()[2]]
+    code, ranked, error = regard("predict", trained, "--file", file, "--beam", 2, "--n-best", 2)
+    assert len(ranked.splitlines()) == 5  # an empty sentence has one translation
 
 
 @pytest.mark.parametrize("suffix", [".tsv", ".jsonl"])

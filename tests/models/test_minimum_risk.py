@@ -150,3 +150,14 @@ def test_each_sentence_has_its_own_limit_and_no_forbidden_token():
 def test_bad_numbers(wrong, message):
     with pytest.raises((ArgumentError, KindError), match=message):
         MinimumRisk(**wrong)
+
+
+def test_the_next_best_samples_are_different_and_ranked():
+    how = MinimumRisk(samples=30, temperature=1.5)
+    (alone,) = minimum_risk(Chain(), encoded(2), **IDS, how=how)
+    (best,) = minimum_risk(Chain(), encoded(2), **IDS, how=how, n_best=4)
+    assert (best.tokens, best.score) == (alone.tokens, alone.score)
+    assert alone.next_best == ()
+    ranked = [best, *best.next_best]
+    assert len({tuple(one.tokens) for one in ranked}) == 4
+    assert [one.score for one in ranked] == sorted((one.score for one in ranked), reverse=True)

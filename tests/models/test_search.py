@@ -105,6 +105,30 @@ def test_a_narrow_beam_is_the_plain_one(seed, width, alpha):
         assert hypothesis.score == pytest.approx(score, abs=1e-5)
 
 
+@given(st.integers(0, 10**6), st.sampled_from([0.0, 1.0]), st.integers(0, 2), st.data())
+def test_a_wide_beam_ranks_all_sentences(seed, alpha, longest, data):
+    decoder = Table(seed)
+    everything = [words for length in range(longest + 1) for words in product((2, 3), repeat=length)]
+    n_best = data.draw(st.integers(1, len(everything)))
+    options = {"width": len(everything), "length_penalty": alpha, "max_length": longest}
+    for source, best in zip((1, 2), beam(decoder, encoded(1, 2), **IDS, **options, n_best=n_best), strict=True):
+        ranked = sorted(everything, key=lambda words: -decoder.log_probability(source, words) / penalty(words, alpha))
+        assert [tuple(one.tokens) for one in (best, *best.next_best)] == ranked[:n_best]
+
+
+@given(st.integers(0, 10**6), st.integers(2, 4))
+def test_the_best_hypothesis_does_not_depend_on_how_many_are_requested(seed, width):
+    decoder = Table(seed)
+    (alone,) = beam(decoder, encoded(2), **IDS, width=width, max_length=5)
+    (best,) = beam(decoder, encoded(2), **IDS, width=width, max_length=5, n_best=width)
+    assert (best.tokens, best.score) == (alone.tokens, alone.score)
+    assert len({tuple(one.tokens) for one in (best, *best.next_best)}) == 1 + len(best.next_best)
+    scores = [one.score for one in (best, *best.next_best)]
+    assert scores == sorted(scores, reverse=True)
+    with pytest.raises(ArgumentError, match=f"n_best must be from 1 to {width}"):
+        beam(decoder, encoded(2), **IDS, width=width, max_length=5, n_best=width + 1)
+
+
 @given(st.integers(0, 10**6))
 def test_a_beam_of_one_is_greedy(seed):
     decoder = Table(seed)

@@ -71,5 +71,5 @@ def test_the_picture_ends_where_the_sound_ends():
     for panel in ("spectrogram", "alignment"):
         assert panels(figure)[panel].get_xlim() == pytest.approx((0, 0.35))
     for duration in (0.0, 0.41, math.nan):
-        with pytest.raises(ArgumentError, match="duration must be above 0 and at most 0.4"):
+        with pytest.raises(ArgumentError, match=r"duration must be above 0 and at most 0\.4"):
             sound_alignment(WEIGHTS, SPECTROGRAM, ["ba", "do"], 0.08, duration=duration)

@@ -45,11 +45,7 @@ def test_records_are_weights_with_their_tokens(run_of, name):
             assert np.array_equal(record.visible, np.tril(np.ones_like(record.visible)))
         for axis in (record.queries, record.keys):
             assert not axis.words or axis.words[-1].stop == len(axis)
-    assert dict(document.texts)[document.texts[0][0]] == prediction_source(prediction)
-
-
-def prediction_source(prediction):
-    return prediction.prompt if hasattr(prediction, "prompt") else prediction.source
+    assert dict(document.texts)[document.texts[0][0]] == prediction.source
 
 
 @pytest.mark.parametrize("name", [*ATTENDING, *SUMMARIZERS])

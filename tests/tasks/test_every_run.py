@@ -4,10 +4,13 @@ A run that is interrupted and killed continues as if it had not been; it predict
 """
 
 import csv
+import html
 import json
 import os
+import re
 import shutil
 import signal
+from pathlib import Path
 
 import datasets
 import pytest
@@ -16,8 +19,10 @@ import safetensors.torch
 import torch
 import yaml
 
+import regard
 from forked import at_checkpoint, killed_command
 from regard.tasks import registry
+from regard.training.results import Prediction
 
 TEXT = "--tokenizer word --vocabulary 200"
 TINY = "--embedding 6 --hidden 8"
@@ -41,7 +46,7 @@ RUNS = {
     "summarize-transformer": f"{SUMMARIZE} {TRANSFORMER}",
     "caption": CAPTION,
     "caption-hard": f"{CAPTION} --attention hard",
-    "images": "--bundled 23 --batch-size 5 --architecture cnn --gate cbam --grid 16 --stages 1 --patch 8 --flip",
+    "images": "--bundled 53 --batch-size 5 --architecture cnn --gate cbam --grid 16 --stages 1 --patch 8 --flip",
     "segment": "--bundled 21 --batch-size 5 --channels 4 --levels 3 --blocks 1 --decoder-channels 8",
     "transcribe": f"--bundled 20 --batch-size 4 {SPEECH} {TINY}",
     "sounds": f"--bundled 60 --batch-size 12 {SOUNDS} --hidden 8",
@@ -164,6 +169,120 @@ def test_it_predicts_and_evaluates_bundled_data(name, whole, run_command, tmp_pa
     assert (run / "evaluation-again.json").is_file()
 
 
+ONE_OF_EACH = {name.partition("-")[0]: name for name in reversed(RUNS)}
+"""Task → the first of its runs."""
+
+EMPTY_OF = {"translate", "summarize"}
+"""Tasks whose answer to an empty text is empty."""
+
+
+def example_of(run, task):
+    return str(run / "corpus" / INPUTS[task]) if task in INPUTS else "The dog sleeps."
+
+
+def options_of(task):
+    """Options of a short prediction."""
+    return ["--tokens", 5] if task == "language" else []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("task", ONE_OF_EACH)
+def test_a_typed_input_is_shown_with_its_answer_and_what_was_attended_to(task, whole, run_command):
+    run = whole(ONE_OF_EACH[task])
+    example = example_of(run, task)
+    fields = json.loads(run_command("predict", run, example, *options_of(task), "--json")[1])
+    code, output, error = run_command("predict", run, example, *options_of(task))
+    assert code == 0, error
+    named = dict(line.split(":", 1) for line in output.splitlines() if ":" in line)
+    first, second, *_ = output.splitlines()
+    assert first.split(":", 1)[1].strip() == example
+    assert second.split(":", 1)[1].strip() == (fields["output"].splitlines() or ["(empty)"])[0].strip()
+    for name in ("probability", "score"):
+        assert (name in named) == (name in fields)
+        if name in fields:
+            assert float(named[name]) == pytest.approx(fields[name], abs=1e-4)
+    assert re.search(r"^attended to: +(\S.* \d+ %|nothing: )", output, re.M), output
+    code, output, error = run_command("predict", run, example, "" if task in EMPTY_OF else example)
+    assert len(re.findall("^attended to:", output, re.M)) == 2
+    assert (task not in EMPTY_OF) or "(empty)" in output
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("task", ONE_OF_EACH)
+def test_n_best_ranks_answers_everywhere_alike(task, whole, run_command, tmp_path):
+    run = whole(ONE_OF_EACH[task])
+    example, options = example_of(run, task), options_of(task)
+    command = ["predict", run, example, *options]
+    if task == "segment":
+        code, _, error = run_command(*command, "--n-best", 2)
+        assert (code, len(error.splitlines())) == (2, 1)
+        assert "--n-best must be 1" in error
+        assert "one map of classes" in error
+        return
+    alone = json.loads(run_command(*command, "--json")[1])
+    code, output, error = run_command(*command, "--n-best", 2, "--json")
+    assert code == 0, error
+    rows = [json.loads(line) for line in output.splitlines()]
+    assert [row["rank"] for row in rows] == [1, 2]
+    assert [row["input"] for row in rows] == [example] * 2
+    number = "probability" if "probability" in alone else "score"
+    assert rows[0][number] >= rows[1][number]
+    if task != "language":  # draws
+        assert {name: value for name, value in rows[0].items() if name != "rank"} == alone
+    shown = run_command(*command, "--n-best", 2)[1].splitlines()
+    for row in rows:
+        (line,) = (line for line in shown if line.startswith(f"{row['rank']}:"))
+        assert f"{number} {row[number]:.4f}" in "\n".join(shown)
+        assert (row["output"].splitlines() or [""])[0].strip() in line
+    (prediction,) = regard.load(run).predict([example], n_best=2, **({"tokens": 5} if options else {}))
+    assert [one.answer_text for one in prediction.n_best] == [row["output"] for row in rows]
+    for suffix in (".tsv", ".jsonl"):
+        file = tmp_path / f"answers{suffix}"
+        assert run_command(*command, example, "--n-best", 2, "-o", file)[0] == 0
+        lines = file.read_text().splitlines()
+        if suffix == ".tsv":
+            assert lines.pop(0).split("\t") == ["input", "output", number, "rank"]
+            ranks = [int(line.split("\t")[3]) for line in lines]
+        else:
+            ranks = [json.loads(line)["rank"] for line in lines]
+        assert ranks == [1, 2, 1, 2]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("task", ONE_OF_EACH)
+def test_the_fields_of_a_prediction_mean_the_same_in_every_task(task, whole):
+    trained = regard.load(whole(ONE_OF_EACH[task]))
+    example = example_of(trained.folder.path, task)
+    content = Path(example).read_bytes() if task in INPUTS else example
+    options = {"tokens": 5} if task == "language" else {}
+    predictions = trained.predict([example, content], **options)
+    assert [one.source for one in predictions] == [example, content]
+    for one in predictions:
+        assert isinstance(one, Prediction)
+        fields = {name for name in ("text", "label") if hasattr(one, name)}
+        assert fields == ({"label"} if task in LABELS else set() if task == "segment" else {"text"})
+        assert all(getattr(one, name) is one.answer or getattr(one, name) == one.answer for name in fields)
+        assert one.n_best == (one,)
+        assert one.row()["output"] == one.answer_text
+        assert trained.attended(one).parts or one.is_empty or not trained.model.attends
+        assert sum(share for _, share in trained.attended(one).parts) == pytest.approx(
+            1 if trained.attended(one).parts else 0
+        )
+        for shown in (repr(one), repr(predictions)):
+            assert len(shown.splitlines()) == 1
+            assert len(shown) < 3000
+    evaluation = trained.evaluate(limit=3)
+    assert len(repr(evaluation).splitlines()) == 1
+    for shown in (predictions._repr_html_(), predictions[:1]._repr_html_(), predictions[0]._repr_html_()):
+        assert shown.startswith("<table>")
+        assert html.escape(predictions[0].input_text) in shown
+    assert "<table>" in evaluation._repr_html_()
+
+
+LABELS = {"classify", "images", "sounds"}
+"""Tasks whose answer is a label."""
+
+
 FORMER = {
     **{task: {"architecture": "cell", "gate": "weigh"} for task in ("translate", "summarize", "caption")},
     **{task: {"architecture": "encoder"} for task in ("classify", "transcribe", "sounds")},
@@ -238,7 +357,7 @@ def test_damage_is_one_line(name, whole, run_command, tmp_path):
 def test_a_file_that_does_not_exist_is_named(task, option, run_command, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     missing = (
-        ["--train", "none.txt"] if option == "--train" else ["--train", "bundled", "--bundled", 20, option, "none.txt"]
+        ["--train", "none.txt"] if option == "--train" else ["--train", "bundled", "--bundled", 60, option, "none.txt"]
     )
     code, _, error = run_command("train", task, *missing, "--run", "x")
     assert code == 2, error

@@ -199,7 +199,7 @@ OLD = {
 def test_the_configuration_of_an_old_run_and_an_old_file_are_read(name, tmp_path):
     task = registry.find(name)
     for old, new in OLD[name]:
-        content = {"task": name, "data": {"bundled": 20}, "model": old, "training": {}}
+        content = {"task": name, "data": {"bundled": 60}, "model": old, "training": {}}
         wanted = task.model_config(**new)
         assert RunConfig.from_dict(content, "config.yaml", task).model == wanted
         file = tmp_path / "old.yaml"
@@ -213,11 +213,11 @@ def test_the_configuration_of_an_old_run_and_an_old_file_are_read(name, tmp_path
 
 def test_training_options_of_old_files_are_read():
     segment, caption = registry.find("segment"), registry.find("caption")
-    content = {"data": {"bundled": 20}, "model": {}, "training": {"zoom": 2.0, "colour": 0.1, "mirror": False}}
+    content = {"data": {"bundled": 60}, "model": {}, "training": {"zoom": 2.0, "colour": 0.1, "mirror": False}}
     training = RunConfig.from_dict({"task": "segment", **content}, "config.yaml", segment).training
     assert (training.rescale, training.jitter, training.flip) == (2.0, 0.1, False)
     model = {"backbone": "timm:x", "backbone_weights": "a.pth", "freeze_backbone": True}
-    content = {"task": "caption", "data": {"bundled": 20}, "model": model, "training": {"zoom": 0.1}}
+    content = {"task": "caption", "data": {"bundled": 60}, "model": model, "training": {"zoom": 0.1}}
     run = RunConfig.from_dict(content, "config.yaml", caption)
     assert (run.training.backbone_weights, run.training.freeze_backbone, run.training.zoom) == ("a.pth", True, 0.1)
     with pytest.raises(ArgumentError, match="backbone_weights needs backbone"):

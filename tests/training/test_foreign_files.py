@@ -15,10 +15,10 @@ from regard.tasks.translate import Translation
 from regard.training.checkpoints import list_checkpoints, prune_checkpoints
 from regard.training.loggers import make_loggers
 from regard.training.model_card import write_card
+from regard.training.results import Evaluation
 from regard.training.run_folder import RunFolder
 from regard.training.run_lock import RunLock
 from regard.training.run_replacement import FILES_OF_EVERY_RUN, remove_own_files
-from regard.training.task import Evaluation
 
 LINE = b"export PATH=$HOME/bin:$PATH\n"
 SENTENCE = "My sister gives the old book to her friend."

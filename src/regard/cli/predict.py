@@ -32,10 +32,10 @@ class Inputs:
     file: Path | None = None
     """UTF-8 text file, one input a line."""
     json: bool = False
-    """Print one JSON object a line: input, output, probability or score, and what else the task gives, e.g. a
-    translation's weights, [target][source]."""
+    """Print one JSON object a line, for each answer: input, output, probability or score, and what else the task
+    gives, e.g. a translation's weights, [target][source]."""
     output: Path | None = None
-    """Write a table (.tsv) or JSON objects (.jsonl), a line for each input, into this file and print nothing. The same
+    """Write a table (.tsv) or JSON objects (.jsonl), a line for each answer, into this file and print nothing. The same
     command continues one that was stopped."""
     pictures: Path | None = None
     """Folder for a picture of each prediction. Default: no pictures."""
@@ -66,7 +66,10 @@ def make_command(task: "Task") -> Callable[..., None]:
         panel("Inputs and outputs", Inputs, spellings={"output": ("--output", "-o")}),
     ]
     command.__signature__ = signature(panels, positional)  # pyright: ignore[reportFunctionMemberAccess]
-    command.__doc__ = """Apply a trained run: one line in, one line out.
+    command.__doc__ = """Apply a trained run to inputs: typed ones, or the lines of a file.
+
+    A typed input is shown with its answer, how sure the model is, and what it attended to. A line of a file gives one
+    line, or as many as --n-best says.
 
     The options depend on the task of the run.
     """
@@ -74,6 +77,8 @@ def make_command(task: "Task") -> Callable[..., None]:
 
 
 def _predict(task: "Task", run: str, sentences: list[str] | None, inputs: Inputs, fields: dict[str, Any]) -> None:
+    from regard.cli.prediction_report import print_reports
+    from regard.training.results import answer_rows
     from regard.training.run_folder import RunFolder
 
     use_threads(inputs.threads)
@@ -91,21 +96,24 @@ def _predict(task: "Task", run: str, sentences: list[str] | None, inputs: Inputs
             _write_predictions(trained, read_inputs(sentences, inputs.file), options, inputs.output)
             return
         predictions = trained.predict_with(read_inputs(sentences, inputs.file), options)
+        pictures = [] if inputs.pictures is None else trained.draw(predictions, inputs.pictures)
     for line in trained.remarks(predictions, options):
         print(f"regard: {line}", file=sys.stderr)
-    empty = sum(not prediction.answer.strip() for prediction in predictions)
+    empty = sum(prediction.is_empty for prediction in predictions)
     if empty:
         print(f"regard: {empty} of {len(predictions)} answers are empty", file=sys.stderr)
-    for prediction in predictions:
-        report = prediction.report() if sentences and not inputs.json else None
-        if report is not None:
-            _console().print(report)
-            continue
-        lines = [json.dumps(prediction.to_dict(), ensure_ascii=False)] if inputs.json else prediction.lines()
-        print("\n".join(lines))
-    if inputs.pictures is not None:
-        for path in trained.draw(predictions, inputs.pictures):
-            print(f"picture: {path}", file=sys.stderr)
+    ranked = is_ranked(options)
+    if inputs.json:
+        for row in answer_rows(predictions, ranked, details=True):
+            print(json.dumps(row, ensure_ascii=False))
+    elif sentences:
+        print_reports(trained, predictions, ranked)
+    else:
+        for prediction in predictions:
+            for one in prediction.n_best:
+                print("\n".join(one.lines()))
+    for path in pictures:
+        print(f"picture: {path}", file=sys.stderr)
 
 
 def _write_predictions(trained: "Trained", sources: list[str], options: Any, path: Path) -> None:
@@ -118,7 +126,8 @@ def _write_predictions(trained: "Trained", sources: list[str], options: Any, pat
 
     with open_regular(trained.folder.model, LARGEST_DATA) as model:
         model_sum = hashlib.file_digest(model, "sha256").hexdigest()
-    file = PredictionFile(path, {"model": model_sum, "options": dataclasses.asdict(options), "inputs": sources})
+    identity = {"model": model_sum, "options": dataclasses.asdict(options), "inputs": sources}
+    file = PredictionFile(path, identity, ranked=is_ranked(options))
     reporter, remarks, empty = default_reporter(), set(), 0
     if file.done:
         reporter.print_line(f"{file.done:,} of {len(sources):,} predictions were written before; going on")
@@ -133,7 +142,7 @@ def _write_predictions(trained: "Trained", sources: list[str], options: Any, pat
                     if line not in remarks:
                         remarks.add(line)
                         reporter.print_line(f"regard: {line}")
-                empty += sum(not prediction.answer.strip() for prediction in predictions)
+                empty += sum(prediction.is_empty for prediction in predictions)
                 reporter.step(file.done / len(sources), f"{file.done:,} of {len(sources):,} inputs")
             file.complete()
         if empty:
@@ -143,11 +152,9 @@ def _write_predictions(trained: "Trained", sources: list[str], options: Any, pat
     print(f"{len(sources):,} predictions: {path}")
 
 
-def _console() -> Any:
-    # A console keeps the standard output of the moment when it is created.
-    from rich.console import Console
-
-    return Console(highlight=False, markup=False, emoji=False)
+def is_ranked(options: Any) -> bool:
+    """Whether several answers to each input were requested."""
+    return getattr(options, "n_best", 1) > 1
 
 
 def _require_folder(path: Path) -> None:

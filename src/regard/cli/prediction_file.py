@@ -10,15 +10,16 @@ from typing import TYPE_CHECKING, Any
 from regard.atomic_file import AtomicFile
 from regard.errors import ArgumentError, DataError, WriteError
 from regard.regular_file import LARGEST_DATA, require_regular
+from regard.training.results import answer_rows
 
 if TYPE_CHECKING:
-    from regard.training.task import Prediction
+    from regard.training.results import Prediction
 
 SUFFIXES = (".tsv", ".jsonl")
 
 
 class PredictionFile:
-    """A file of predictions, one line for each input: a table (``.tsv``) or JSON objects (``.jsonl``).
+    """A file of predictions, one line for each answer: a table (``.tsv``) or JSON objects (``.jsonl``).
 
     Until all predictions are made they are in ``<name>.part``, whose first line says of which inputs, model and options
     they are. The complete file then replaces an older one.
@@ -26,22 +27,23 @@ class PredictionFile:
     Args:
         path: the file.
         identity: what the predictions depend on, as plain values: they are continued only if it is the same.
+        ranked: whether an input has several answers, each with its rank.
 
     Attributes:
-        done: the number of predictions that an earlier command has written.
+        done: the number of inputs whose predictions an earlier command has written.
 
     Raises:
         ArgumentError: the name ends in no known suffix, or ``<name>.part`` has other predictions.
         DataError: there can be no such file.
     """
 
-    def __init__(self, path: Path, identity: dict[str, Any]):
+    def __init__(self, path: Path, identity: dict[str, Any], ranked: bool = False):
         if path.suffix not in SUFFIXES:
             raise ArgumentError(f"--output must end in {' or '.join(SUFFIXES)}; it is {str(path)!r}")
         if path.is_dir() or not path.absolute().parent.is_dir():
             reason = "is a folder" if path.is_dir() else f"is in a folder that does not exist: {path.parent}"
             raise DataError(f"--output: {path} {reason}")
-        self.path, self.part = path, path.with_name(path.name + ".part")
+        self.path, self.part, self._ranked = path, path.with_name(path.name + ".part"), ranked
         text = json.dumps(identity, sort_keys=True, default=str)
         self._first = (
             json.dumps({"predictions of": hashlib.sha256(text.encode(errors="backslashreplace")).hexdigest()}).encode()
@@ -50,7 +52,7 @@ class PredictionFile:
         self.done = self._earlier()
 
     def _earlier(self) -> int:
-        """The complete lines of the same predictions; a line that was not written to its end is deleted."""
+        """The inputs whose predictions are complete; what was not written to its end is deleted."""
         try:
             require_regular(self.part, LARGEST_DATA)
         except FileNotFoundError:
@@ -66,13 +68,27 @@ class PredictionFile:
                     f"{self.part} holds predictions of other inputs, another model or other options; delete it, "
                     "or give another --output"
                 )
-            lines, end = 0, file.tell()
+            head = file.readline() if self.path.suffix == ".tsv" else b""
+            starts, end = [], file.tell()
             for line in file:
                 if not line.endswith(b"\n"):
                     break
-                lines, end = lines + 1, end + len(line)
+                if self._rank(line, head) == 1:
+                    starts.append(end)
+                end += len(line)
+            if self._ranked and starts:
+                end = starts.pop()  # it is not known how many answers the last input has
             file.truncate(end)
-        return lines - (self.path.suffix == ".tsv") if lines else 0
+        return len(starts)
+
+    def _rank(self, line: bytes, head: bytes) -> int:
+        """The rank of the answer that a line holds, below the head of the table."""
+        if not self._ranked:
+            return 1
+        if self.path.suffix == ".jsonl":
+            return json.loads(line)["rank"]
+        names, values = (one.rstrip(b"\n").split(b"\t") for one in (head, line))
+        return int(values[names.index(b"rank")])
 
     def append(self, predictions: Sequence["Prediction"]) -> None:
         """Write the next predictions.
@@ -80,9 +96,7 @@ class PredictionFile:
         Raises:
             DataError: they cannot be written; those before them are kept.
         """
-        rows = [
-            prediction.to_dict() if self.path.suffix == ".jsonl" else prediction.row() for prediction in predictions
-        ]
+        rows = answer_rows(predictions, self._ranked, details=self.path.suffix == ".jsonl")
         lines = [self._line(row) for row in rows]
         if not self.done and self.path.suffix == ".tsv":
             lines.insert(0, "\t".join(rows[0]))

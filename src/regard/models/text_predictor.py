@@ -86,6 +86,7 @@ class TextPredictor(Module, ABC):
         max_length: int | Sequence[int] = 100,
         forbidden: Sequence[int] = (),
         decoder: SearchableDecoder | None = None,
+        n_best: int = 1,
     ) -> list[Hypothesis]:
         """The best hypothesis of a search for each row of annotations; padding is never chosen.
 
@@ -97,15 +98,16 @@ class TextPredictor(Module, ABC):
             max_length: largest number of tokens, of all texts or of each.
             forbidden: other tokens that are never chosen.
             decoder: what the search asks for the next token; None: the model itself.
+            n_best: hypotheses of each row, at most as many as the search has; see `regard.models.search.beam`.
         """
         decoder = self if decoder is None else decoder
         never = self.config.pad, *forbidden
         ids = {"bos": self.config.bos, "eos": self.config.eos, "forbidden": never, "max_length": max_length}
         if risk is not None:
-            return minimum_risk(decoder, encoded, how=risk, **ids)
-        if width == 1:
+            return minimum_risk(decoder, encoded, how=risk, n_best=n_best, **ids)
+        if width == 1 and n_best == 1:
             return greedy(decoder, encoded, **ids)
-        return beam(decoder, encoded, width=width, length_penalty=length_penalty, **ids)
+        return beam(decoder, encoded, width=width, length_penalty=length_penalty, n_best=n_best, **ids)
 
     def loss_of(
         self, predicted: TranslatorOutput, target: Tensor, target_lengths: Tensor, label_smoothing: float = 0.0

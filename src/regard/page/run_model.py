@@ -61,7 +61,7 @@ class RunModel(ServedModel):
         if has_content and not attends:
             notes += ("This model has no attention.",)
         ranked = prediction.ranked()
-        answer = Answer(trained.task.answer_name, prediction.written, ranked, notes, rest_of(ranked))
+        answer = Answer(trained.task.answer_name, prediction.answer_text, ranked, notes, rest_of(ranked))
         return Reading(
             answer,
             document,

@@ -74,7 +74,7 @@ def weight_scale(weights: Matrix, maximum: float | None = None) -> WeightScale:
         weights: ``[rows, keys]``, finite.
         maximum: the least end of the scale.
     """
-    rows, keys = weights.shape
+    keys = weights.shape[1]
     largest, low = (float(bound) for bound in (weights.max(initial=0.0), weights.min(initial=0.0)))
     even = 1.0 / keys if weights.size and np.allclose(weights.sum(axis=1), 1.0, atol=0.01) else None
     least = 0.0 if even is None else min(1.0, LEAST_END * even)
@@ -103,7 +103,7 @@ def draw_bar(figure: Figure, image: Any, scale: WeightScale, *, label: str | Non
     bar = figure.colorbar(
         image,
         ticks=MaxNLocator(4, steps=[1, 2, 2.5, 5, 10]),
-        format=FuncFormatter(lambda value, _: short_number(value)),
+        format=FuncFormatter(lambda value, _: tick_number(value)),
         **options,
     )
     bar.set_label(scale.label if label is None else label, fontsize=7.5)
@@ -114,7 +114,7 @@ def draw_bar(figure: Figure, image: Any, scale: WeightScale, *, label: str | Non
     return bar
 
 
-def short_number(value: float) -> str:
+def tick_number(value: float) -> str:
     """A number of a tick: three digits, without zeros at the end."""
     text = three_digits(value)
     return text.rstrip("0").rstrip(".") if "." in text and "e" not in text else text

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from regard.configuration import check_at_least
 from regard.models.vision.configs import CaptionerConfig as ModelConfig
+from regard.tasks.attended import attended_regions
 from regard.tasks.fitting import CAPTION
 from regard.tasks.inputs.image import (
     ImageInput,
@@ -21,7 +22,7 @@ from regard.tasks.inputs.image import (
     network_facts,
 )
 from regard.tasks.lazy import np, torch
-from regard.tasks.options import EvaluationOptions, SearchOptions, TokenOptions
+from regard.tasks.options import EvaluationOptions, NBestOptions, SearchOptions, TokenOptions
 from regard.tasks.outputs.text import (
     TextEvaluation,
     TextExperiment,
@@ -29,11 +30,13 @@ from regard.tasks.outputs.text import (
     TextTraining,
     TrainedText,
     WrittenTexts,
+    word_text,
 )
 from regard.tasks.outputs.text_metrics import caption_scores
 from regard.tasks.pointing import AttendedCaption, Pointing, pointing
 from regard.tasks.trained_run import draw_figures
-from regard.training.task import Metric, Prediction, rounded
+from regard.training.results import Attended, Prediction, TextAnswer, rounded
+from regard.training.task import Metric
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -83,7 +86,7 @@ class CaptionTrainingConfig(ImageTraining, TextTraining):
 
 
 @dataclass(frozen=True)
-class PredictionConfig(SearchOptions):
+class CaptionSearch(SearchOptions):
     """How captions are searched."""
 
     batch_size: int = 32
@@ -91,7 +94,12 @@ class PredictionConfig(SearchOptions):
 
 
 @dataclass(frozen=True)
-class EvaluationConfig(PredictionConfig, EvaluationOptions):
+class PredictionConfig(NBestOptions, CaptionSearch):
+    """How images are captioned."""
+
+
+@dataclass(frozen=True)
+class EvaluationConfig(CaptionSearch, EvaluationOptions):
     """How a captioner is measured on a data set."""
 
     image_column: str | None = None
@@ -101,7 +109,7 @@ class EvaluationConfig(PredictionConfig, EvaluationOptions):
 
 
 @dataclass(frozen=True, repr=False)
-class Caption(Prediction):
+class Caption(TextAnswer):
     """An image, its caption, and where the model attended.
 
     Attributes:
@@ -125,9 +133,20 @@ class Caption(Prediction):
     token_ids: tuple[int, ...] = field(default=(), repr=False)
 
     @property
+    def source(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.image.source
+
+    @property
+    def input_text(self) -> str:
+        return self.image.name
+
+    def attended(self) -> Attended:
+        return attended_regions(self.grid, self.word_weights)
+
+    @property
     def word_texts(self) -> list[str]:
         """The words, as they are written."""
-        return ["".join(self.tokens[position].strip("▁␣·") for position in word) for word in self.words]
+        return [word_text(self.tokens, word) for word in self.words]
 
     @property
     def word_weights(self) -> NDArray[np.float32] | None:

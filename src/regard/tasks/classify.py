@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from regard.errors import DataError, RunError
 from regard.models.configs import TextClassifierConfig as ModelConfig
+from regard.tasks.attended import attended_words
 from regard.tasks.fitting import CLASSIFY
 from regard.tasks.inputs.input import Generated
 from regard.tasks.inputs.text import LabelledTextOptions, LabelledTexts, LabelledTextTraining, ReadText
 from regard.tasks.lazy import torch
-from regard.tasks.options import BatchOptions, EvaluationOptions, WordVectorOptions
+from regard.tasks.options import EvaluationOptions, LabelOptions, WordVectorOptions
 from regard.tasks.outputs.label import (
     LabelEvaluation,
     LabelPrediction,
@@ -22,7 +23,7 @@ from regard.tasks.outputs.label import (
     Outputs,
     TrainedLabels,
 )
-from regard.training.task import rounded
+from regard.training.results import Attended, rounded
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from regard.explanations.model_attention import ModelAttention
     from regard.records import AttentionRecord
     from regard.shapes import Requested
-    from regard.training.task import Prediction
+    from regard.training.results import Prediction
 
 DECIDING_COLUMN = "deciding"
 """The column with the positions of the words that decide the label of a text."""
@@ -50,7 +51,7 @@ class ClassificationTrainingConfig(LabelTraining, LabelledTextTraining):
     """How a classifier of texts is trained, and for how long."""
 
 
-PredictionConfig = BatchOptions
+PredictionConfig = LabelOptions
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ class Classification(LabelPrediction):
     """A text, its label, and the weights of its words.
 
     Attributes:
-        text: the text, unchanged.
+        source: the text, unchanged.
         label: the name of the most probable label.
         probabilities: label → probability, the most probable first.
         words: the words as they are written; those after the longest length of the model are missing.
@@ -77,7 +78,7 @@ class Classification(LabelPrediction):
         cut: whether the text was longer than the model reads.
     """
 
-    text: str
+    source: str
     label: str
     probabilities: dict[str, float]
     words: list[str]
@@ -85,13 +86,11 @@ class Classification(LabelPrediction):
     weights: Requested[Tensor]
     cut: bool = False
 
-    @property
-    def source(self) -> str:
-        """The text that the model read, by the name that it has in every task on texts."""
-        return self.text
-
     def texts(self) -> tuple[tuple[str, str], ...]:
-        return ("text", self.text), ("label", self.label)
+        return ("text", self.source), ("label", self.label)
+
+    def attended(self) -> Attended:
+        return attended_words(self.words, self.weights)
 
     def details(self) -> dict[str, Any]:
         """Probabilities, words and weights ``[head][word]``."""
@@ -163,9 +162,9 @@ class TrainedClassifier(TrainedLabels):
         words = [one.text[span.start : span.stop] for span in spans]
         return Classification(one.text, label, probabilities, words, spans, merged, one.cut > 0)
 
-    def remarks(self, predictions: Sequence[Prediction], options: BatchOptions) -> list[str]:
+    def remarks(self, predictions: Sequence[Prediction], options: LabelOptions) -> list[str]:
         classified = [one for one in predictions if isinstance(one, Classification)]
-        cut, empty = sum(one.cut for one in classified), sum(not one.text.strip() for one in classified)
+        cut, empty = sum(one.cut for one in classified), sum(not one.source.strip() for one in classified)
         lines = [f"{cut} of {len(predictions)} texts have more than {self.max_length} tokens and were cut"] * bool(cut)
         return lines + [f"{empty} of {len(predictions)} texts are empty; their label says nothing"] * bool(empty)
 
@@ -211,7 +210,7 @@ class TrainedClassifier(TrainedLabels):
         from regard.records import TokenAxis
 
         assert isinstance(prediction, Classification)
-        one = self.read(prediction.text)
+        one = self.read(prediction.source)
         if not one.ids:
             return []
         tokens = self.tokenizer.tokens(self.tokenizer.encode(one.text), one.text)[: len(one.ids)]

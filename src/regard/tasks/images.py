@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from regard.errors import ArgumentError
 from regard.models.vision.configs import ImageClassifierConfig as ModelConfig
+from regard.tasks.attended import attended_regions
 from regard.tasks.fitting import IMAGES
 from regard.tasks.inputs.image import (
     ImageInput,
@@ -19,7 +20,7 @@ from regard.tasks.inputs.image import (
     network_facts,
 )
 from regard.tasks.lazy import np
-from regard.tasks.options import BatchOptions, EvaluationOptions
+from regard.tasks.options import EvaluationOptions, LabelOptions
 from regard.tasks.outputs.label import (
     LabelEvaluation,
     LabelPrediction,
@@ -29,7 +30,7 @@ from regard.tasks.outputs.label import (
     TrainedLabels,
 )
 from regard.tasks.trained_run import draw_figures
-from regard.training.task import rounded
+from regard.training.results import Attended, rounded
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -39,8 +40,8 @@ if TYPE_CHECKING:
     from regard.data.images.pictures import InputImage
     from regard.explanations.model_attention import ModelAttention
     from regard.records import AttentionRecord, Document, GridAxis
+    from regard.training.results import Prediction
     from regard.training.run_folder import RunFolder
-    from regard.training.task import Prediction
 
 DRAWN = 6
 """Images that an evaluation draws."""
@@ -60,6 +61,7 @@ class DataConfig(ImageOptions):
     """Training images that are used for validation when there are no validation data; at most a tenth of them."""
 
     columns = ("image_column", "label_column")
+    least_bundled = 53
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,7 @@ class ImageTrainingConfig(ImageTraining, LabelTraining):
     """Probability that is distributed over all labels, 0 to below 1 (Szegedy et al. 2016, section 7)."""
 
 
-PredictionConfig = BatchOptions
+PredictionConfig = LabelOptions
 
 
 @dataclass(frozen=True)
@@ -105,8 +107,15 @@ class ImageLabel(LabelPrediction):
     grid: tuple[int, int]
 
     @property
-    def text(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return self.label
+    def source(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.image.source
+
+    @property
+    def input_text(self) -> str:
+        return self.image.name
+
+    def attended(self) -> Attended:
+        return attended_regions(self.grid, self.weights)
 
     def texts(self) -> tuple[tuple[str, str], ...]:
         return ("image", self.image.name), ("label", self.label)

@@ -44,6 +44,8 @@ class DataOptions:
     """Generated examples when no number is given; 0: the task has none."""
     most_bundled: ClassVar[int] = 10_000_000
     """Largest number of them."""
+    least_bundled: ClassVar[int] = 0
+    """With fewer of them a label would be missing from the training data."""
     generated: ClassVar[str] = "generated examples"
     """What they are, for messages."""
     source: ClassVar[str] = "FILE"
@@ -54,6 +56,11 @@ class DataOptions:
         if self.train == "bundled" and self.default_bundled:
             fill(self, train=None, bundled=self.bundled or self.default_bundled)
         check_between(self, 0, self.most_bundled, "bundled")
+        if 0 < self.bundled < self.least_bundled:
+            raise ArgumentError(
+                f"bundled must be at least {self.least_bundled}, so that each label is among the {self.generated}; "
+                f"it is {self.bundled}"
+            )
         if self.train is not None and self.bundled:
             raise ArgumentError("--train and --bundled exclude each other; give one of them")
         if self.train is None and not self.bundled:
@@ -130,6 +137,31 @@ class BatchOptions:
 
 
 @dataclass(frozen=True)
+class NBestOptions:
+    """How many answers a prediction has; the first base of the options of a prediction."""
+
+    n_best: int = 1
+    """Answers for each input, the best first."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()  # pyright: ignore[reportAttributeAccessIssue] (of the other base)
+        check_between(self, 1, 1000, "n_best")
+        if not isinstance(self, SearchOptions):
+            return
+        width = "samples" if self.samples else "beam"
+        if self.n_best > getattr(self, width):
+            raise ArgumentError(
+                f"n_best is {self.n_best}, and a search with {width} {getattr(self, width)} finds no more than that; "
+                f"give {width} {self.n_best} too"
+            )
+
+
+@dataclass(frozen=True)
+class LabelOptions(NBestOptions, BatchOptions):
+    """How inputs are classified."""
+
+
+@dataclass(frozen=True)
 class EvaluationOptions(BatchOptions):
     """How a trained model is measured on a data set."""
 
@@ -179,13 +211,16 @@ class SearchOptions(BatchOptions):
         return MinimumRisk(self.samples, self.temperature, self.utility_order, self.seed)
 
 
-def search_line(width: int, length_penalty: float, risk: Mapping[str, Any] | None, *others: str) -> str:
-    """How an evaluation searched, in one line: ``"search: beam 5 · length penalty 1"``.
+def search_line(
+    width: int, length_penalty: float, risk: Mapping[str, Any] | None, bounds: tuple[int, int], *others: str
+) -> str:
+    """How an evaluation searched, in one line: ``"search: beam 5 · length penalty 1 · at most 12–57 tokens"``.
 
     Args:
         width: beam width.
         length_penalty: exponent of the beam's length normalization.
         risk: the fields of a `regard.models.search.MinimumRisk`; None: a beam search.
+        bounds: the most tokens that could be written, for the input with the fewest and for that with the most.
         others: what else the search of a task depends on.
     """
     if risk is not None:
@@ -197,4 +232,6 @@ def search_line(width: int, length_penalty: float, risk: Mapping[str, Any] | Non
         parts = ["greedy (beam 1)"]
     else:
         parts = [f"beam {width}", f"length penalty {length_penalty:g}"]
+    least, most = bounds
+    parts.append(f"at most {most:,} tokens" if least == most else f"at most {least:,}–{most:,} tokens")
     return f"search: {' · '.join([*parts, *others])}"

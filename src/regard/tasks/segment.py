@@ -12,6 +12,7 @@ from regard.configuration import check_between, check_probabilities
 from regard.errors import ArgumentError, DataError, MissingPartError, RunError
 from regard.models.vision.configs import SegmenterConfig as ModelConfig
 from regard.regular_file import path_inside
+from regard.tasks.attended import attended_regions
 from regard.tasks.fitting import SEGMENT
 from regard.tasks.inputs.image import ImageExamples
 from regard.tasks.inputs.input import Encodes, Examples, Generated, Input, chunks
@@ -26,8 +27,8 @@ from regard.tasks.outputs.mask import (
     class_shares,
 )
 from regard.training.config import ScheduleName
+from regard.training.results import Attended, rounded
 from regard.training.run_folder import RunFolder
-from regard.training.task import rounded
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from regard.data.images.caption_batches import CaptionBatch
     from regard.data.images.masked_images import MaskedImage
     from regard.explanations.model_attention import ModelAttention
-    from regard.training.task import Prediction
+    from regard.training.results import Prediction
 
 MOST_SIDE = 8192
 """Largest height or width of an image, in pixels."""
@@ -131,6 +132,8 @@ class PredictionConfig(BatchOptions):
 
     batch_size: int = 4
     """Images segmented at once."""
+    n_best: int = 1
+    """1: an image has one map of classes, and no others are ranked after it."""
     pixel: str | None = None
     """Pixel whose attention is drawn, as 'x,y' from the upper left corner. Default: the middle of the image."""
     masks: str | None = None
@@ -138,6 +141,10 @@ class PredictionConfig(BatchOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.n_best != 1:
+            raise ArgumentError(
+                f"n_best must be 1, since a segmentation is one map of classes and ranks no others; it is {self.n_best}"
+            )
         if self.pixel is not None:
             pixel_of(self.pixel)
         if self.masks == "":
@@ -278,7 +285,17 @@ class Segmentation(MaskPrediction):
     @property
     def image(self) -> str:
         """The file of the image."""
-        return self.source
+        return self.input_text
+
+    @property
+    def input_text(self) -> str:
+        return super().input_text if isinstance(self.source, (str, os.PathLike)) else self.kind
+
+    def attended(self) -> Attended:
+        if self.weights is None:
+            return Attended()
+        rows, columns = self.weights.shape
+        return attended_regions((rows, columns), self.weights.reshape(-1), "pixel {},{}".format(*self.pixel))
 
     def details(self) -> dict[str, Any]:
         """Size and shares, and the attention of the pixel: ``weights[row][column]`` of cells."""
@@ -306,8 +323,9 @@ class TrainedSegmenter(TrainedMasks):
         read, predictions = self.input.read(inputs, self), []
         for rows in chunks(range(len(read)), options.batch_size):
             part = [read[row] for row in rows]
-            for (name, image), classes in zip(part, self.classes_of(part), strict=True):
-                predictions.append(self._segmentation(name, image, classes, options.pixel))
+            for row, (name, image), classes in zip(rows, part, self.classes_of(part), strict=True):
+                source = name if isinstance(inputs[row], tuple) else inputs[row]
+                predictions.append(self._segmentation(source, name, image, classes, options.pixel))
         if options.masks is not None:
             for one in predictions:
                 save_png(path_inside(options.masks, f"{Path(one.image).stem}.png"), one.classes)
@@ -381,12 +399,12 @@ class TrainedSegmenter(TrainedMasks):
         return cell * width / self.classes.width, cell * height / self.classes.height
 
     def _segmentation(
-        self, name: str, image: NDArray[np.uint8], classes: NDArray[np.uint8], pixel: str | None
+        self, source: Any, name: str, image: NDArray[np.uint8], classes: NDArray[np.uint8], pixel: str | None
     ) -> Segmentation:
         height, width = classes.shape
         chosen = pixel_of(pixel) if pixel is not None else (width // 2, height // 2)
         return Segmentation(
-            source=name,
+            source=source,
             classes=classes,
             shares=class_shares(torch.from_numpy(classes).long(), self.classes.names),
             names=self.classes.names,

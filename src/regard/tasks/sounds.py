@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from regard.models.speech.configs import SoundClassifierConfig as ModelConfig
+from regard.tasks.attended import attended_times
 from regard.tasks.fitting import SOUNDS
 from regard.tasks.inputs.sound import (
     HeardSound,
@@ -18,7 +19,7 @@ from regard.tasks.inputs.sound import (
     sound_delay,
     sound_facts,
 )
-from regard.tasks.options import BatchOptions, EvaluationOptions
+from regard.tasks.options import EvaluationOptions, LabelOptions
 from regard.tasks.outputs.label import (
     LabelEvaluation,
     LabelPrediction,
@@ -27,7 +28,7 @@ from regard.tasks.outputs.label import (
     Outputs,
     TrainedLabels,
 )
-from regard.training.task import rounded
+from regard.training.results import Attended, rounded
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -35,13 +36,15 @@ if TYPE_CHECKING:
     from regard.explanations.model_attention import ModelAttention
     from regard.records import AttentionRecord
     from regard.shapes import Requested
-    from regard.training.task import Prediction
+    from regard.training.results import Prediction
 
 
 @dataclass(frozen=True)
 class DataConfig(SoundOptions):
     """The sounds of a run and their features; the texts are labels. A folder with a folder of sounds for each label is
     a table too."""
+
+    least_bundled = 35
 
 
 @dataclass(frozen=True)
@@ -53,7 +56,7 @@ class SoundsTrainingConfig(SoundTraining, LabelTraining):
 
 
 @dataclass(frozen=True)
-class PredictionConfig(BatchOptions):
+class PredictionConfig(LabelOptions):
     """How sounds are classified."""
 
     batch_size: int = 32
@@ -89,8 +92,15 @@ class SoundLabel(LabelPrediction):
     weights: Requested[Tensor]
 
     @property
-    def text(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return self.label
+    def source(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.sound.source
+
+    @property
+    def input_text(self) -> str:
+        return self.sound.name
+
+    def attended(self) -> Attended:
+        return attended_times(self.sound.seconds, self.weights)
 
     def texts(self) -> tuple[tuple[str, str], ...]:
         return ("sound", self.sound.name), ("label", self.label)

@@ -20,6 +20,7 @@ from regard.tasks.inputs.text import PairedTexts, ReadText, TextExamples, column
 from regard.tasks.options import (
     MOST_BATCH,
     EvaluationOptions,
+    NBestOptions,
     SearchOptions,
     TokenOptions,
     WordVectorOptions,
@@ -36,7 +37,8 @@ from regard.tasks.outputs.text import (
     perplexity,
 )
 from regard.tasks.outputs.text_metrics import SpanCount, novel_share, repeated_share, rouge_scores, spans_exact
-from regard.training.task import Metric, Prediction, rounded
+from regard.training.results import Prediction, rounded
+from regard.training.task import Metric
 
 if TYPE_CHECKING:
     import datasets
@@ -129,7 +131,7 @@ class SummarySearch(SearchOptions):
 
 
 @dataclass(frozen=True)
-class PredictionConfig(SummarySearch):
+class PredictionConfig(NBestOptions, SummarySearch):
     """How articles are summarized."""
 
     mark_copied: bool = False
@@ -211,24 +213,24 @@ class Summary(TextPrediction):
     """An article, its summary, the copied words and the attention weights.
 
     Attributes:
-        text: the summary; with ``--mark-copied`` the copied words are marked.
-        summary: the summary without marks.
+        text: the summary.
         copied_share: for each token of the summary the part of its probability that is copied, 0 to 1.
         copied: the runs of copied tokens and their positions in the article.
         tokens_cut: tokens at the end of the article that were not read.
+        mark_copied: whether copied words are marked where the summary is printed.
     """
 
-    summary: str = ""
     copied_share: list[float] = field(default_factory=list)
     copied: list[CopiedSpan] = field(default_factory=list)
     tokens_cut: int = 0
+    mark_copied: bool = False
 
     def texts(self) -> tuple[tuple[str, str], ...]:
-        return ("article", self.source), ("summary", self.summary)
+        return ("article", self.source), ("summary", self.text)
 
     @property
-    def written(self) -> str:
-        return self.summary
+    def shown(self) -> str:
+        return marked(self.text, self.copied) if self.mark_copied else self.text
 
     def details(self) -> dict[str, Any]:
         """Copied spans, tokens, copied shares and weights ``[target][source]``."""
@@ -298,7 +300,7 @@ class Evaluation(TextEvaluation):
 
     def write(self, folder: RunFolder, name: str) -> list[Path]:
         """Write the numbers, and the summaries (``evaluation-<name>.txt``)."""
-        lines = [one.summary.replace("\n", " ") for one in self.summaries]
+        lines = [one.text.replace("\n", " ") for one in self.summaries]
         return self.write_table(folder, f"evaluation-{name}.txt", lines, name)
 
 
@@ -318,11 +320,7 @@ class TrainedSummarizer(TrainedText):
 
     def predict_with(self, inputs: Sequence[Any], options: PredictionConfig) -> list[Summary]:
         return [
-            replace(
-                one,
-                text=marked(one.summary, one.copied) if options.mark_copied else one.summary,
-                merge_words=options.merge_words,
-            )
+            one.each(lambda each: replace(each, mark_copied=options.mark_copied, merge_words=options.merge_words))
             for one in super().predict_with(inputs, options)
         ]
 
@@ -346,7 +344,6 @@ class TrainedSummarizer(TrainedText):
                 Summary(
                     source=one.text,
                     text=text,
-                    summary=text,
                     score=hypothesis.score,
                     source_tokens=vocabulary.tokens(one.ids),
                     target_tokens=vocabulary.tokens(tokens),
@@ -376,7 +373,7 @@ class TrainedSummarizer(TrainedText):
         data, copies = self.config.data, self.config.model.copy
         articles, references = list(rows["source"]), list(rows["target"])
         spans = read_spans(written.source, written.columns[0] or "article", len(articles), data.lowercase)
-        texts = [one.summary for one in predictions]
+        texts = [one.text for one in predictions]
         scores = rouge_scores(texts, references)
         targets = [ids[: data.max_summary] for ids in self.tokenizer.encode_batch(references)]
         if copies:

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from regard.atomic_file import temporary_folder
-from regard.errors import ArgumentError, RunError
+from regard.errors import ArgumentError, RunError, ShapeError
 from regard.regular_file import path_inside
 from regard.tasks import registry
 from regard.tasks.inputs.input import with_defaults
 from regard.tasks.lazy import torch
 from regard.tasks.stored_data import prepared, store, stored_folder, stored_names
+from regard.training.results import Evaluation, Prediction
 from regard.training.run_folder import RunFolder
-from regard.training.task import Evaluation, Prediction, Trained
+from regard.training.task import Trained
 
 if TYPE_CHECKING:
     from torch import nn
@@ -25,6 +27,11 @@ if TYPE_CHECKING:
     from regard.exports.export import Exported, Format
     from regard.tasks.inputs.input import Input
     from regard.tasks.task import TableTask
+
+log = logging.getLogger("regard")
+
+LONGEST_NAME = 60
+"""Characters of an input in a warning."""
 
 PREPARATION = (
     "lowercase", "max_length", "image_size", "fit", "rate", "bands", "window_seconds", "hop_seconds", "lowest",
@@ -141,7 +148,17 @@ class TrainedRun(Trained):
 
     def draw(self, predictions: Sequence[Prediction], folder: Path) -> list[Path]:
         self.check_drawable()
-        return draw_figures(folder, map(self.figure, predictions), self.task.picture_prefix)
+        return draw_figures(folder, map(self._figure, predictions), self.task.picture_prefix)
+
+    def _figure(self, prediction: Prediction) -> Any:
+        """A figure of a prediction; None, and a warning that says why, if it is too large to be drawn."""
+        from regard.pictures.fonts import visible
+
+        try:
+            return self.figure(prediction)
+        except ShapeError as error:
+            log.warning("no picture of %s: %s", visible(prediction.input_text, LONGEST_NAME), error)
+            return None
 
     def export(
         self,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from regard.configuration import check_between
 from regard.errors import ArgumentError, DataError
 from regard.models.speech.configs import TranscriberConfig as ModelConfig
+from regard.tasks.attended import attended_times
 from regard.tasks.fitting import TRANSCRIBE
 from regard.tasks.inputs.input import Encodes
 from regard.tasks.inputs.sound import (
@@ -26,7 +27,7 @@ from regard.tasks.inputs.sound import (
     sound_facts,
 )
 from regard.tasks.lazy import np
-from regard.tasks.options import EvaluationOptions, SearchOptions, TokenOptions
+from regard.tasks.options import EvaluationOptions, NBestOptions, SearchOptions, TokenOptions
 from regard.tasks.outputs.text import (
     SampledTextTraining,
     TextEvaluation,
@@ -37,7 +38,8 @@ from regard.tasks.outputs.text import (
     length_ratio,
 )
 from regard.tasks.outputs.text_metrics import error_rates
-from regard.training.task import Metric, Prediction, rounded
+from regard.training.results import Attended, Prediction, TextAnswer, rounded
+from regard.training.task import Metric
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -83,8 +85,8 @@ class TranscriptionTrainingConfig(SoundTraining, SampledTextTraining):
 
 
 @dataclass(frozen=True)
-class PredictionConfig(SearchOptions):
-    """How sounds are transcribed."""
+class TranscriptionSearch(SearchOptions):
+    """How a transcription is searched for."""
 
     batch_size: int = 32
     """Sounds transcribed at once."""
@@ -103,7 +105,12 @@ class PredictionConfig(SearchOptions):
 
 
 @dataclass(frozen=True)
-class EvaluationConfig(PredictionConfig, EvaluationOptions):
+class PredictionConfig(NBestOptions, TranscriptionSearch):
+    """How sounds are transcribed."""
+
+
+@dataclass(frozen=True)
+class EvaluationConfig(TranscriptionSearch, EvaluationOptions):
     """How a transcriber is measured on a data set."""
 
     sound_column: str | None = None
@@ -132,7 +139,7 @@ class SpokenTexts(SoundInput):
 
 
 @dataclass(frozen=True, repr=False)
-class Transcription(Prediction):
+class Transcription(TextAnswer):
     """A sound, what is said in it, and the attention weights.
 
     Attributes:
@@ -155,6 +162,14 @@ class Transcription(Prediction):
     weights: Tensor
     ids: tuple[int, ...] = field(default=(), repr=False)
 
+    @property
+    def source(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.sound.source
+
+    @property
+    def input_text(self) -> str:
+        return self.sound.name
+
     def texts(self) -> tuple[tuple[str, str], ...]:
         return ("sound", self.sound.name), ("transcription", self.text)
 
@@ -165,6 +180,9 @@ class Transcription(Prediction):
             return None
         queries, weights = TokenAxis(tuple(self.tokens), words=tuple(self.words)), self.weights.float().cpu().numpy()
         return AttentionRecord("attention to the sound", 0, "cross", queries, self.sound.axis(), weights[None])
+
+    def attended(self) -> Attended:
+        return attended_times(self.sound.seconds, self.weights)
 
     def word_weights(self) -> np.ndarray:
         """float64 ``[words, annotations]``: the mean over the tokens of each word."""

@@ -17,6 +17,7 @@ from regard.tasks.inputs.text import PairedTexts, ReadText, column, text_tokeniz
 from regard.tasks.options import (
     MOST_BATCH,
     EvaluationOptions,
+    NBestOptions,
     SearchOptions,
     TokenOptions,
     WordVectorOptions,
@@ -34,15 +35,16 @@ from regard.tasks.outputs.text import (
 )
 from regard.tasks.outputs.text_metrics import LengthBin, bleu_by_length, bleu_tokenizer, text_scores
 from regard.tasks.unknown_words import SourceText, copy_unknown, unknown_words_line
-from regard.training.task import Metric, rounded
+from regard.training.results import rounded
+from regard.training.task import Metric
 
 if TYPE_CHECKING:
     from regard.data.text.alignment import Alignment
     from regard.data.text.tokenizers import Tokenizer
     from regard.explanations.model_attention import ModelAttention
     from regard.models.search import Hypothesis
+    from regard.training.results import Prediction
     from regard.training.run_folder import RunFolder
-    from regard.training.task import Prediction
 
 ALIGNMENT_COLUMN = "alignment"
 """The column with the true alignment of each pair."""
@@ -90,7 +92,7 @@ class TranslationTrainingConfig(SampledTextTraining):
 
 
 @dataclass(frozen=True)
-class PredictionConfig(SearchOptions):
+class PredictionConfig(NBestOptions, SearchOptions):
     """How sentences are translated."""
 
     replace_unknown: bool = False
@@ -179,7 +181,7 @@ class Evaluation(TextEvaluation):
     def lines(self) -> list[str]:
         rate = "" if self.alignment_error_rate is None else f" · AER {self.alignment_error_rate:.3f}"
         scores = f"BLEU {self.bleu:.2f} · chrF {self.chrf:.2f} · perplexity {self.perplexity:.2f}{rate}"
-        by_length = [f"  {part.label:>6} words: BLEU {part.bleu:6.2f} ({part.pairs} pairs)" for part in self.by_length]
+        by_length = [f"  {part.label:>7} words: BLEU {part.bleu:6.2f} ({part.pairs} pairs)" for part in self.by_length]
         first = f"{self.data}: {self.pairs} pairs · {scores}"
         return [first, self.search_line(), *by_length, self.bleu_signature]
 
@@ -226,8 +228,8 @@ class TrainedTranslator(TrainedText):
     def predict_with(self, inputs: Sequence[Any], options: PredictionConfig) -> list[Translation]:
         translations = self.write_texts(self.input.read(inputs, self), options)
         if options.replace_unknown:
-            translations = [self._replaced(one) for one in translations]
-        return [replace(one, merge_words=options.merge_words) for one in translations]
+            translations = [one.each(self._replaced) for one in translations]
+        return [one.each(lambda each: replace(each, merge_words=options.merge_words)) for one in translations]
 
     def _replaced(self, one: Translation) -> Translation:
         """A translation whose unknown words are replaced by source words (Luong et al. 2015, §4.1)."""

@@ -6,29 +6,25 @@ so that the options of a task can be listed without it.
 """
 
 import dataclasses
-import itertools
-import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol
 
-from regard.atomic_file import write_atomically
 from regard.errors import ArgumentError
 from regard.old_names import unknown_name
 from regard.training.config import RunConfig, TrainingConfig
+from regard.training.results import Attended, Evaluation, Prediction, Predictions
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from regard.explanations.model_attention import ModelAttention
     from regard.exports.export import Exported, Format
-    from regard.records import AttentionRecord, Document
+    from regard.records import Document
     from regard.training.run_folder import RunFolder
 
-
-_LONGEST_REPR = 80  # characters of a text or a table in a `repr`
 
 InputKind = Literal["text", "image", "sound"]
 """What a task reads: a text, or the path or the content of a file."""
@@ -163,149 +159,6 @@ class Experiment(ABC):
         save_weights(path, self.model)
 
 
-class _ShortRepr:
-    """A record whose `repr` is one line, whatever it holds: the shape of an array, the number of entries of a list."""
-
-    def __repr__(self) -> str:
-        if not dataclasses.is_dataclass(self):
-            return super().__repr__()
-        parts = (
-            f"{field.name}={_short(getattr(self, field.name))}" for field in dataclasses.fields(self) if field.repr
-        )
-        return f"{type(self).__name__}({', '.join(parts)})"
-
-
-def _short(value: Any) -> str:
-    if isinstance(value, float):
-        return f"{value:.6g}"
-    if hasattr(value, "shape"):
-        return f"{list(value.shape)} {str(value.dtype).removeprefix('torch.')}"
-    if isinstance(value, (list, tuple)):
-        return f"<{len(value)} × {type(value[0]).__name__}>" if value else repr(value)
-    if isinstance(value, dict):
-        pairs = ", ".join(f"{key!r}: {_short(item)}" for key, item in itertools.islice(value.items(), _LONGEST_REPR))
-        return f"{{{_cut(pairs)}}}"
-    name = getattr(value, "name", None)  # of an image, a sound
-    return _cut(repr(name if isinstance(name, str) else value))
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= _LONGEST_REPR else text[: _LONGEST_REPR - 1] + "…"
-
-
-def rounded(values: Any) -> Any:
-    """A number, or nested lists of the numbers of a tensor or an array, with six decimals, for JSON."""
-    import numpy as np
-
-    return np.asarray(values, dtype=float).round(6).tolist()
-
-
-class Prediction(_ShortRepr, ABC):
-    """What a trained model makes of one input.
-
-    A subclass is a dataclass; with ``repr=False`` its `repr` is one line.
-
-    Attributes:
-        text: the prediction as one line of text, unless the task says what else it is.
-    """
-
-    text: str
-
-    @property
-    def answer(self) -> str:
-        """The prediction as one line of text."""
-        return self.text
-
-    def lines(self) -> list[str]:
-        """What ``regard predict`` prints without ``--json``."""
-        return [self.answer]
-
-    @property
-    def input_text(self) -> str | None:
-        """The input, or the name of its file; None: the prediction does not know it."""
-        texts = self.texts()
-        return texts[0][1] if len(texts) > 1 else None
-
-    @property
-    def certainty(self) -> dict[str, float]:
-        """How sure the model is: ``probability`` from 0 to 1, or ``score``, a log-probability in nats; {}: unknown."""
-        return {}
-
-    def row(self) -> dict[str, Any]:
-        """The fields that every task has: ``input``, ``output``, and ``probability`` or ``score``."""
-        first = {} if self.input_text is None else {"input": self.input_text}
-        return {**first, "output": self.written, **{name: rounded(value) for name, value in self.certainty.items()}}
-
-    def details(self) -> dict[str, Any]:
-        """What the task knows besides `row`, as plain values."""
-        return {}
-
-    def to_dict(self) -> dict[str, Any]:
-        """The prediction as plain values, for JSON: the fields of `row`, then those of `details`."""
-        return {**self.row(), **self.details()}
-
-    def texts(self) -> tuple[tuple[str, str], ...]:
-        """The input and the prediction as (name, text), for a viewer."""
-        return (("output", self.answer),)
-
-    def record(self) -> "AttentionRecord | None":
-        """The attention weights that the prediction has, for a viewer; None: none."""
-        return None
-
-    def document(self) -> "Document":
-        """The weights that the prediction has, as `regard.viewer.View` shows them; `Trained.document` has all layers.
-
-        Raises:
-            ArgumentError: the prediction has no weights.
-        """
-        from regard.records import Document
-
-        record = self.record()
-        if record is None:
-            raise ArgumentError(
-                "the prediction has no attention weights of its own; write View(trained.document(prediction)), where "
-                "trained is the run that made it"
-            )
-        return Document(" ".join(self.answer.split())[:80] or "prediction", (record,), texts=self.texts())
-
-    def ranked(self) -> tuple[tuple[str, float], ...]:
-        """What the model chooses from, with probabilities, the most likely first; (): the text is all there is."""
-        return ()
-
-    @property
-    def written(self) -> str:
-        """What the model wrote, without what it was given."""
-        return self.answer
-
-    def report(self) -> Any:
-        """What ``regard predict`` prints for an input that was typed: something that Rich prints; None: the text."""
-        return None
-
-
-class Evaluation(_ShortRepr, ABC):
-    """How good a trained model is on a data set; ``print`` shows the first of its `lines`.
-
-    A subclass is a dataclass; with ``repr=False`` its `repr` is one line.
-    """
-
-    def __str__(self) -> str:
-        return next(iter(self.lines()), repr(self))
-
-    @abstractmethod
-    def lines(self) -> list[str]:
-        """The results for people, the most important first."""
-
-    @abstractmethod
-    def to_dict(self) -> dict[str, Any]:
-        """The results as plain values, for JSON."""
-
-    def write(self, folder: "RunFolder", name: str) -> list[Path]:
-        """Write ``evaluation-<name>.json`` into the run folder, and what else the task has; returns the files."""
-        path = folder.file(f"evaluation-{name}.json")
-        write_atomically(path, (json.dumps(self.to_dict(), indent=2, ensure_ascii=False) + "\n").encode())
-        return [path]
-
-
 class Trained(ABC):
     """A trained run: the best model, and what it needs to be used.
 
@@ -331,8 +184,8 @@ class Trained(ABC):
     def __repr__(self) -> str:
         return f"{type(self).__name__}({str(self.folder.path)!r}, device={self.device!r})"
 
-    def predict(self, inputs: Sequence[Any], **options: Any) -> Sequence[Any]:
-        """What the model makes of each input, in their order: the `Prediction` of the task.
+    def predict(self, inputs: Sequence[Any], **options: Any) -> Predictions:
+        """What the model makes of each input, in their order: a list of predictions, which a notebook shows as a table.
 
         Args:
             inputs: the inputs; for a task on text, texts.
@@ -343,7 +196,7 @@ class Trained(ABC):
         """
         if isinstance(inputs, str):
             raise ArgumentError("inputs must be a list of inputs; for one text, give a list of one")
-        return self.predict_with(inputs, _options(self.task.prediction_config, options))
+        return Predictions(self.predict_with(inputs, _options(self.task.prediction_config, options)))
 
     def evaluate(self, data: Any = None, **options: Any) -> Any:
         """Measure the model on a data set; returns the `Evaluation` of the task.
@@ -381,6 +234,10 @@ class Trained(ABC):
     def remarks(self, predictions: Sequence[Prediction], options: Any) -> list[str]:
         """What a user should know about these predictions, a line each; the command prints them on standard error."""
         return []
+
+    def attended(self, prediction: Prediction) -> Attended:
+        """What the model attended to on the way to a prediction, in words."""
+        return prediction.attended()
 
     @abstractmethod
     def evaluate_with(self, data: Any, options: Any) -> Evaluation:

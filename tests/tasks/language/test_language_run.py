@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -46,22 +47,27 @@ def test_commands_from_the_bundled_text_to_a_picture(run_command, tmp_path, monk
     again = json.loads((folder / "evaluation-again.json").read_text())
     for name in ("tokens", "bytes", "bits_per_byte", "perplexity", "loss"):
         assert again[name] == measured[name]
-    code, output, error = run_command("predict", folder, "The dog", "The cat", "--tokens", 9, "--json", "--layer", 1)
+    code, output, error = run_command("predict", folder, "The dog", "The cat", "--tokens", 9, "--json", "--layer", 0)
+    assert code == 0, error
     found = [json.loads(line) for line in output.splitlines()]
-    assert [one["text"] for one in found] == [one["input"] + one["output"] for one in found]
+    assert [one["input"] for one in found] == ["The dog", "The cat"]
     assert all(len(one["output"]) == 9 or one["ended"] for one in found)
-    assert all(len(one["weights"]) == len(one["tokens"]) == min(13, 1 + len(one["text"])) for one in found)
+    assert all(
+        len(one["weights"]) == len(one["tokens"]) == min(13, 1 + len(one["input"] + one["output"])) for one in found
+    )
     code, output, error = run_command("predict", folder, "The", "--tokens", 0, "--next", 3, "--pictures", "drawn")
     assert code == 0, error
-    assert output.splitlines()[0] == "The"
-    assert len(output.splitlines()) == 4
+    first, attended, *likely = output.splitlines()
+    assert first.split(":")[1].strip() == "The"
+    assert attended.startswith("attended to: ")
+    assert [bool(re.fullmatch(r"0\.\d{4} .+", line)) for line in likely] == [True] * 3
     assert (tmp_path / "drawn" / "attention-1.png").stat().st_size > 1000
 
 
 def test_predictions_follow_their_options(run):
     trained = regard.load(run)
     (greedy,) = trained.predict(["The old"], tokens=30, temperature=0)
-    assert greedy.text == "The old" + greedy.continuation
+    assert greedy.whole == "The old" + greedy.text
     assert trained.predict(["The old"], tokens=30, temperature=0, seed=9)[0].text == greedy.text
     assert trained.predict(["The old"], tokens=30, top_k=1)[0].text == greedy.text
     assert trained.predict(["The old"], tokens=30, top_p=1e-9)[0].text == greedy.text
@@ -75,13 +81,13 @@ def test_predictions_follow_their_options(run):
         tokens=20,
         next=4,
     )
-    assert len(found.continuation) == 20
+    assert len(found.text) == 20
     probabilities = [one.probability for one in found.next]
     assert probabilities == sorted(probabilities, reverse=True)
     assert len(probabilities) == 4
     (everything,) = trained.predict(["a\n"], tokens=0, next=10_000)
     assert sum(one.probability for one in everything.next) == pytest.approx(1, abs=1e-5)
-    assert everything.continuation == ""
+    assert (everything.text, everything.is_empty) == ("", False)
     assert "weights" not in everything.to_dict()
     with pytest.raises(ArgumentError, match="layer must be from 0 to 1"):
         trained.predict(["a"], layer=2)
@@ -100,8 +106,8 @@ def test_what_the_model_does_not_see_is_said(run):
 def test_attention_is_over_the_text_so_far(run):
     trained = regard.load(run)
     (found,) = trained.predict(["The old"], tokens=4, layer=1)
-    assert found.tokens == ("<end>", *(character.replace(" ", "␣").replace("\n", "↵") for character in found.text))
-    weights = trained.attention(found.text, 1)[1]
+    assert found.tokens == ("<end>", *(character.replace(" ", "␣").replace("\n", "↵") for character in found.whole))
+    weights = trained.attention(found.whole, 1)[1]
     assert torch.equal(weights, found.weights)
     assert not torch.equal(weights, trained.attention(found.text, 0)[1])
     assert (weights.triu(1) == 0).all()
@@ -177,7 +183,7 @@ def test_other_tokenizers_and_positions_train(small, train, tmp_path, tokenizer,
     trained = regard.load(tmp_path / "run")
     assert trained.tokenizers["text"].kind == tokenizer
     (found,) = trained.predict(["The old owl"], tokens=15)
-    assert found.text.startswith("The old owl")
+    assert found.whole.startswith("The old owl")
 
 
 @pytest.mark.parametrize(

@@ -58,7 +58,7 @@ def test_a_run_learns_and_its_folder_is_whole(runs, name):
 def test_what_an_evaluation_says_is_what_the_summaries_are(runs, articles, name):
     found = runs[name].evaluate(str(articles["test"]), beam=2)
     pairs = open_pairs(articles["test"], "article", "summary")
-    texts = [one.summary for one in found.summaries]
+    texts = [one.text for one in found.summaries]
     assert [one.source for one in found.summaries] == list(pairs["source"])
     assert (found.rouge_1, found.rouge_2, found.rouge_l) == rouge_scores(texts, list(pairs["target"]))
     assert found.articles == 11
@@ -96,7 +96,7 @@ def test_batches_and_order_change_nothing(runs, articles, name):
     together = runs[name].predict([*texts, "", texts[0]], beam=3)
     for text, found in zip(texts, together, strict=False):
         (alone,) = runs[name].predict([text], beam=3, batch_size=1)
-        assert alone.summary == found.summary
+        assert alone.text == found.text
         assert alone.score == pytest.approx(found.score, abs=1e-4)
     assert (together[4].text, together[4].weights) == ("", None)
     assert together[5].text == together[0].text
@@ -109,11 +109,11 @@ def test_copied_words_are_marked_and_are_where_it_says(runs, articles, tmp_path)
             assert len(found.target_tokens) <= 12
             assert bool(found.copied) <= (name != "no copy")
             for span in found.copied:
-                assert found.summary[span.start : span.stop] == span.text
+                assert found.text[span.start : span.stop] == span.text
                 copied = [found.target_tokens[place] for place in span.tokens]
                 assert copied == [found.source_tokens[place] for place in span.places]
-                assert f"[{span.text} @{span.first_word}" in found.text
-            assert found.to_dict()["output"] == found.summary
+                assert f"[{span.text} @{span.first_word}" in found.shown
+            assert found.to_dict()["output"] == found.text
             json.dumps(found.to_dict())
     files = runs["recurrent"].draw(runs["recurrent"].predict(texts), tmp_path)
     assert [file.name for file in files] == [f"alignment-{number}.png" for number in (1, 2, 3)]

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -80,6 +80,7 @@ class InputImage:
         shown: uint8 ``[height, width, 3]``: the whole image, its longer side at most `LARGEST_SHOWN` pixels.
         box: x0, y0, x1, y1: the part of ``shown`` that the model sees.
         scale: pixels of ``shown`` for each pixel of the image.
+        source: what the image was read from; for a file that data name, its path.
     """
 
     name: str
@@ -87,6 +88,7 @@ class InputImage:
     shown: NDArray[np.uint8]
     box: tuple[float, float, float, float]
     scale: float
+    source: Any = field(default=None, repr=False)
 
     @classmethod
     def open(cls, source: Any, size: tuple[int, int], fit: Fit, origin: str = "inputs[0]") -> "InputImage":
@@ -116,7 +118,8 @@ class InputImage:
         x0, y0, x1, y1 = fitted.box
         box = max(0.0, x0 * across), max(0.0, y0 * down), x1 * across, y1 * down
         box = (*box[:2], min(float(shown.shape[1]), box[2]), min(float(shown.shape[0]), box[3]))
-        return cls(name, fitted.pixels, shown, box, across)
+        passed = source.path if isinstance(source, PictureFile) else source
+        return cls(name, fitted.pixels, shown, box, across, passed)
 
 
 def input_pixels(source: Any, origin: str) -> tuple[str, NDArray[np.uint8]]:

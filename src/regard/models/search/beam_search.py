@@ -22,6 +22,7 @@ def beam(
     length_penalty: float = 1.0,
     max_length: int | Sequence[int] = 100,
     forbidden: Sequence[int] = (),
+    n_best: int = 1,
 ) -> list[Hypothesis]:
     """Beam search: the best finished hypothesis of each sentence, with ``width`` hypotheses at each step.
 
@@ -29,7 +30,7 @@ def beam(
 
     Wu et al. 2016, §7, eq. 14 (without the coverage penalty); ``|Y|`` counts ``eos``. A hypothesis that ends in ``eos``
     and is among the ``width`` best extensions is finished. The search of a sentence ends when it has ``width`` finished
-    hypotheses, or when no unfinished one can get a better score. With ``width=1`` this is `greedy`.
+    hypotheses, or when no unfinished one can be among its ``n_best``. With ``width=1`` this is `greedy`.
 
     Args:
         decoder: the decoder.
@@ -40,22 +41,26 @@ def beam(
         length_penalty: α, 0 or more; 0 ranks by probability, which favours short sentences.
         max_length: largest number of tokens before ``eos``; one for all sentences, or one for each.
         forbidden: tokens that are never chosen; ``bos`` is never chosen either.
+        n_best: hypotheses of each sentence, at most ``width``: the best one has the others as ``next_best``. There may
+            be fewer, if the sentence may have only a few tokens.
 
     Returns:
         one hypothesis for each row.
 
     Raises:
-        ArgumentError: ``width`` is below 1, or ``length_penalty`` is negative.
+        ArgumentError: ``width`` is below 1, ``length_penalty`` is negative, or ``n_best`` is not from 1 to ``width``.
     """
     if width < 1:
         raise ArgumentError(f"width must be at least 1; it is {width}")
     if not length_penalty >= 0:
         raise ArgumentError(f"length_penalty must be 0 or more; it is {length_penalty}")
+    if not 1 <= n_best <= width:
+        raise ArgumentError(f"n_best must be from 1 to {width}, the width of the beam; it is {n_best}")
     if not len(encoded.lengths):
         return []
     limits = Limits(bos, eos, max_length, forbidden)
     lengths = limits.lengths(len(encoded.lengths))
-    record = _BeamRecord(width, length_penalty, lengths)
+    record = _BeamRecord(width, length_penalty, lengths, n_best)
     device = encoded.lengths.device
     alive = torch.arange(len(encoded.lengths), device=device)  # the unfinished sentences
     state = decoder.start(encoded).select(alive.repeat_interleave(width))
@@ -100,8 +105,8 @@ class _Finished(NamedTuple):
 class _BeamRecord:
     """The record of a beam search: the tokens of each step with links to the previous step; finished hypotheses."""
 
-    def __init__(self, width: int, length_penalty: float, max_lengths: list[int]):
-        self.sentences, self.width = len(max_lengths), width
+    def __init__(self, width: int, length_penalty: float, max_lengths: list[int], n_best: int = 1):
+        self.sentences, self.width, self.n_best = len(max_lengths), width, n_best
         self.length_penalty, self.max_lengths = length_penalty, max_lengths
         self._finished: list[list[_Finished]] = [[] for _ in max_lengths]
         self._origins: list[Tensor] = []  # each [sentences, width]: index of the extended hypothesis
@@ -143,17 +148,17 @@ class _BeamRecord:
         unfinished = []
         for index, (sentence, total) in enumerate(zip(alive.tolist(), best_total.tolist(), strict=True)):
             bound = total / self.penalty(self.max_lengths[sentence])
-            best = max((end.score for end in self._finished[sentence]), default=-torch.inf)
-            if len(self._finished[sentence]) < self.width and bound > best:
+            scores = sorted((end.score for end in self._finished[sentence]), reverse=True)
+            least = scores[self.n_best - 1] if len(scores) >= self.n_best else -torch.inf
+            if len(scores) < self.width and bound > least:
                 unfinished.append(index)
         return torch.tensor(unfinished, dtype=torch.int64, device=alive.device)
 
     def best(self, source_lengths: Tensor) -> list[Hypothesis]:
-        """The best finished hypothesis of each sentence, with its tokens and weights."""
+        """The best finished hypotheses of each sentence, with their tokens and weights."""
         origins, all_tokens = torch.stack(self._origins).tolist(), torch.stack(self._tokens).tolist()
-        hypotheses = []
-        for sentence, source in enumerate(source_lengths.tolist()):
-            end = max(self._finished[sentence], key=lambda finished: finished.score)
+
+        def hypothesis(sentence: int, source: int, end: _Finished) -> Hypothesis:
             index, tokens, rows = end.origin, [], []
             for time in reversed(range(end.length)):
                 tokens.append(all_tokens[time][sentence][index])
@@ -163,5 +168,10 @@ class _BeamRecord:
             weights = None
             if self._weights:
                 weights = torch.stack(rows[::-1]) if rows else torch.zeros(0, source)
-            hypotheses.append(Hypothesis(tokens[::-1], end.score, end.log_probability, weights))
+            return Hypothesis(tokens[::-1], end.score, end.log_probability, weights)
+
+        hypotheses = []
+        for sentence, source in enumerate(source_lengths.tolist()):
+            ends = sorted(self._finished[sentence], key=lambda finished: finished.score, reverse=True)
+            hypotheses.append(Hypothesis.of_ranked([hypothesis(sentence, source, end) for end in ends[: self.n_best]]))
         return hypotheses

@@ -1,7 +1,7 @@
 """The interface of a decoder for a search, the limits of a search, and its result."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, Self
 
 import torch
@@ -55,12 +55,19 @@ class Hypothesis:
             the mean utility.
         log_probability: log-probability of all tokens and ``eos``, in nats.
         weights: attention weights, float32 ``[len(tokens), source tokens]`` on the CPU; None without attention.
+        next_best: the next best hypotheses of the same sentence, the best first, if several were requested.
     """
 
     tokens: list[int]
     score: float
     log_probability: float
     weights: Requested[Tensor]
+    next_best: tuple["Hypothesis", ...] = ()
+
+    @classmethod
+    def of_ranked(cls, ranked: Sequence["Hypothesis"]) -> "Hypothesis":
+        """The first of several hypotheses of a sentence, the best first, with the others after it."""
+        return replace(ranked[0], next_best=tuple(ranked[1:]))
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -51,6 +51,7 @@ def minimum_risk(
     how: MinimumRisk,
     max_length: int | Sequence[int] = 100,
     forbidden: Sequence[int] = (),
+    n_best: int = 1,
 ) -> list[Hypothesis]:
     """Minimum Bayes risk decoding: the sample with the largest mean utility.
 
@@ -74,6 +75,8 @@ def minimum_risk(
         how: the samples and their utility.
         max_length: largest number of tokens before ``eos``; one for all sentences, or one for each.
         forbidden: tokens that are never drawn; ``bos`` is never drawn either.
+        n_best: different samples of each sentence, as far as there are so many: the best one has the others as
+            ``next_best``.
 
     Returns:
         one hypothesis for each row, whose score is its mean utility, in [0, 1]. Of two with the same, the one that is
@@ -91,15 +94,19 @@ def minimum_risk(
         samples=how.samples,
     )
     groups = (drawn[start : start + how.samples] for start in range(0, len(drawn), how.samples))
-    return [_best(group, how.order) for group in groups]
+    return [_best(group, how.order, n_best) for group in groups]
 
 
-def _best(samples: Sequence[Hypothesis], order: int) -> Hypothesis:
-    """The sample with the largest mean utility, which becomes its score."""
+def _best(samples: Sequence[Hypothesis], order: int, n_best: int) -> Hypothesis:
+    """The samples with the largest mean utilities, which become their scores."""
     utilities = mean_utilities([one.tokens for one in samples], order)
-    best = max(range(len(samples)), key=lambda number: (utilities[number], samples[number].log_probability))
-    one = samples[best]
-    return Hypothesis(one.tokens, float(utilities[best]), one.log_probability, one.weights)
+    order_of = sorted(
+        range(len(samples)), key=lambda number: (utilities[number], samples[number].log_probability), reverse=True
+    )
+    different: dict[tuple[int, ...], Hypothesis] = {}
+    for number in order_of:
+        different.setdefault(tuple(samples[number].tokens), replace(samples[number], score=float(utilities[number])))
+    return Hypothesis.of_ranked(list(different.values())[:n_best])
 
 
 def mean_utilities(sentences: Sequence[Sequence[int]], order: int) -> np.ndarray:

@@ -374,6 +374,10 @@ class Input(ABC):
             KindError: something is given that is no such input.
         """
 
+    def original(self, one: Any) -> Any:
+        """What was passed to a prediction, from what `read` gave for it."""
+        return getattr(one, "source", one)
+
     def batch(self, inputs: Sequence[Any], targets: Sequence[Sequence[int]] | None = None) -> Any:
         """A batch of inputs that were read, and of the ids of their targets."""
         raise NotImplementedError

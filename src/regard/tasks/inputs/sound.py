@@ -119,12 +119,14 @@ class HeardSound:
         features: float32 ``[frames, width]``.
         frame_seconds: time between two frames.
         reduction: frames of an annotation.
+        source: what the sound was read from.
     """
 
     name: str
     features: NDArray[np.float32] = field(repr=False)
     frame_seconds: float
     reduction: int
+    source: Any = field(default=None, repr=False, compare=False)
 
     @property
     def duration(self) -> float:
@@ -250,7 +252,7 @@ class SoundInput(Input):
         features = feature_table(rows, data.front_end)
         check_width(features.width, config.width, rows[0].name)
         return [
-            HeardSound(str(one.path), features[number], data.hop_seconds, config.reduction)
+            HeardSound(str(one.path), features[number], data.hop_seconds, config.reduction, one.path)
             for number, one in enumerate(rows)
         ]
 
@@ -408,7 +410,7 @@ def heard(number: int, source: Any, data: SoundOptions, width: int, reduction: i
             f"{where} has {features.shape[1]} features a frame, and the model reads {width}; was it trained on "
             f"{'feature files' if width != data.bands else 'sounds'}?"
         )
-    return HeardSound(name, features, data.hop_seconds, reduction)
+    return HeardSound(name, features, data.hop_seconds, reduction, source)
 
 
 def _features_of_content(content: bytes, name: str) -> NDArray[np.float32]:

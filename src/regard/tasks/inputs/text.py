@@ -151,6 +151,9 @@ class TextInput(Input):
     def _ids(self, texts: list[str], trained: Any) -> list[list[int]]:
         return self.tokenizer(trained.files).encode_batch(texts)
 
+    def original(self, one: ReadText) -> str:
+        return one.text
+
     def batch(self, inputs: Sequence[ReadText], targets: Sequence[Sequence[int]] | None = None) -> PairBatch:
         from regard.data.text.batches import PairBatch
 

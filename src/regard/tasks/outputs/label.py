@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -14,12 +14,13 @@ from regard.configuration import check_between, check_probabilities
 from regard.errors import ArgumentError, RunError
 from regard.tasks.inputs.input import chunks
 from regard.tasks.lazy import F, np, torch
-from regard.tasks.options import MOST_BATCH, BatchOptions, EvaluationOptions
+from regard.tasks.options import MOST_BATCH, EvaluationOptions, LabelOptions
 from regard.tasks.task import SAMPLES, TableExperiment, TableTask, gathered
 from regard.tasks.trained_run import RunEvaluation, TrainedRun
 from regard.training.config import TrainingConfig
+from regard.training.results import Evaluation, RankedPrediction, rounded
 from regard.training.run_folder import RunFolder
-from regard.training.task import Baseline, Evaluation, Metric, Prediction, StepLoss, ValidationResult, rounded
+from regard.training.task import Baseline, Metric, StepLoss, ValidationResult
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -118,11 +119,11 @@ class LabelExperiment(TableExperiment):
         )
 
 
-class LabelPrediction(Prediction):
+class LabelPrediction(RankedPrediction):
     """An input and its label; a subclass is a dataclass.
 
     Attributes:
-        label: the name of the most probable label.
+        label: the name of the label: the most probable one, or with ``next_best`` one after it.
         probabilities: label → probability, the most probable first.
     """
 
@@ -154,12 +155,9 @@ class LabelPrediction(Prediction):
 class PlainLabel(LabelPrediction):
     """The label of an input, with the probabilities of all labels."""
 
+    source: Any
     label: str
     probabilities: dict[str, float]
-
-    @property
-    def text(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return self.label
 
 
 @dataclass(frozen=True)
@@ -217,10 +215,18 @@ class TrainedLabels(TrainedRun):
         return output.logits.float().cpu(), weights
 
     def predict_with(self, inputs: Sequence[Any], options: Any) -> list[Any]:
+        n_best, labels = getattr(options, "n_best", 1), len(self.labels)
+        if n_best > labels:
+            raise ArgumentError(f"n_best must be at most {labels}, the number of labels; it is {n_best}")
         read = self.input.read(inputs, self)
         outputs = self.outputs(read, options.batch_size, need_weights=self.model.attends)
         weights = outputs.weights or [None] * len(read)
-        return [self.labelled(one, row, weight) for one, row, weight in zip(read, outputs.logits, weights, strict=True)]
+        results = zip(read, outputs.logits, weights, strict=True)
+        predictions = [self.labelled(one, row, weight) for one, row, weight in results]
+        return [
+            one.followed_by([replace(one, label=label) for label in list(one.probabilities)[1:n_best]])
+            for one in predictions
+        ]
 
     def labelled(self, one: Any, logits: Tensor, weights: Any) -> LabelPrediction:
         """The prediction of an input, from its logits ``[labels]`` and its weights."""
@@ -231,7 +237,7 @@ class TrainedLabels(TrainedRun):
 
     def prediction(self, one: Any, label: str, probabilities: dict[str, float], weights: Any) -> LabelPrediction:
         """The prediction of an input that was read."""
-        return PlainLabel(label, probabilities)
+        return PlainLabel(self.input.original(one), label, probabilities)
 
     def check_drawable(self) -> None:
         if not self.model.attends:
@@ -472,7 +478,7 @@ class LabelTask(TableTask):
     )
     answer_name = "Label"
     training_config = LabelTraining
-    prediction_config = BatchOptions
+    prediction_config = LabelOptions
     evaluation_config = EvaluationOptions
     experiment = LabelExperiment
     trained = TrainedLabels

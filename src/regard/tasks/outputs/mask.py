@@ -17,7 +17,8 @@ from regard.tasks.outputs.label import draw_confusion
 from regard.tasks.task import SAMPLES, TableExperiment, TableTask, gathered
 from regard.tasks.trained_run import RunEvaluation, TrainedRun
 from regard.training.config import TrainingConfig
-from regard.training.task import Baseline, Evaluation, Metric, Prediction, StepLoss, ValidationResult, rounded
+from regard.training.results import Evaluation, Prediction, rounded
+from regard.training.task import Baseline, Metric, StepLoss, ValidationResult
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -191,13 +192,13 @@ class MaskPrediction(Prediction):
     """An input and the classes of its parts.
 
     Attributes:
-        source: the name of the input.
+        source: as in every prediction.
         classes: the class of each pixel ``[height, width]`` or frame ``[frames]``.
         shares: the share of each class that was found, the largest first.
         names: the names of all classes, in the order of their numbers.
     """
 
-    source: str
+    source: Any
     classes: Any
     shares: dict[str, float]
     names: tuple[str, ...]
@@ -206,14 +207,18 @@ class MaskPrediction(Prediction):
     """What the input is."""
 
     @property
-    def text(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
+    def answer(self) -> Any:
+        return self.classes
+
+    @property
+    def answer_text(self) -> str:
         return " · ".join(f"{name} {100 * share:.1f} %" for name, share in self.shares.items())
 
     def lines(self) -> list[str]:
-        return [f"{self.source}: {self.text}"]
+        return [f"{self.input_text}: {self.answer_text}"]
 
     def texts(self) -> tuple[tuple[str, str], ...]:
-        return (self.kind, self.source), ("classes", self.text)
+        return (self.kind, self.input_text), ("classes", self.answer_text)
 
     def details(self) -> dict[str, Any]:
         """The share of each class."""
@@ -246,7 +251,7 @@ class TrainedMasks(TrainedRun):
             part = [read[row] for row in rows]
             for one, classes in zip(part, self.classes_of(part), strict=True):
                 shares = class_shares(torch.from_numpy(classes).long(), names)
-                predictions.append(MaskPrediction(one.name, classes, shares, names))
+                predictions.append(MaskPrediction(self.input.original(one), classes, shares, names))
         return predictions
 
     def measure(self, source: Any, columns: Sequence[str | None], options: Any) -> MaskEvaluation:

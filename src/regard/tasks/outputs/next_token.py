@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from regard.configuration import check_at_least, check_between, check_finite
 from regard.errors import ArgumentError, RunError
+from regard.tasks.attended import attended_words
 from regard.tasks.lazy import np, torch
 from regard.tasks.task import TableExperiment, TableTask, gathered
 from regard.tasks.trained_run import RunEvaluation, TrainedRun
-from regard.training.task import Baseline, Metric, Prediction, StepLoss, ValidationResult, rounded
+from regard.training.results import Attended, Prediction, TextAnswer, rounded
+from regard.training.task import Baseline, Metric, StepLoss, ValidationResult
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -59,6 +61,8 @@ class ContinuationOptions:
     """Seed of the draws."""
     next: int = 0
     """Number of most likely next tokens of each input to show, with their probabilities."""
+    n_best: int = 1
+    """Continuations for each input, the most probable first: as many are drawn, and equal ones are one."""
     layer: int | None = None
     """Layer whose attention weights, as the mean over its heads, are in pictures and JSON, from 0. Default: the last
     one in pictures, none in JSON."""
@@ -71,6 +75,14 @@ class ContinuationOptions:
         check_at_least(self, 0, "top_k", "next", *(["layer"] if self.layer is not None else []))
         if not 0 < self.top_p <= 1:
             raise ArgumentError(f"top_p must be above 0 and at most 1; it is {self.top_p}")
+        check_between(self, 1, 1000, "n_best")
+        if self.n_best > 1 and not self.tokens:
+            raise ArgumentError(f"n_best must be 1 with tokens 0; it is {self.n_best}: give next {self.n_best} instead")
+        if self.n_best > 1 and not self.temperature:
+            raise ArgumentError(
+                f"n_best must be 1 with temperature 0, with which every draw is the same; it is {self.n_best}: give a "
+                "temperature above 0 too"
+            )
 
 
 @dataclass(frozen=True)
@@ -250,13 +262,12 @@ class NextToken:
 
 
 @dataclass(frozen=True, repr=False)
-class Continuation(Prediction):
+class Continuation(TextAnswer):
     """A text and its continuation.
 
     Attributes:
-        prompt: the given text, unchanged.
-        text: the given text and its continuation.
-        continuation: the new part alone.
+        source: the beginning of the text, unchanged.
+        text: its continuation, the new part alone.
         log_probability: log p of the new tokens in nats, without temperature.
         ended: whether the model ended the text, before the largest number of tokens.
         next: the most likely tokens after the given text, the most likely first, as many as were asked for.
@@ -268,9 +279,8 @@ class Continuation(Prediction):
         unknown: the pieces of the given text that the tokenizer does not know.
     """
 
-    prompt: str
+    source: str
     text: str
-    continuation: str
     log_probability: float
     ended: bool
     next: tuple[NextToken, ...]
@@ -280,9 +290,10 @@ class Continuation(Prediction):
     weights: Requested[Tensor] = field(default=None, repr=False)
     unknown: tuple[str, ...] = ()
 
-    def texts(self) -> tuple[tuple[str, str], ...]:
-        written = (("continuation", self.continuation),) if self.continuation else ()
-        return ("prompt", self.prompt), *written
+    @property
+    def whole(self) -> str:
+        """The text with its continuation."""
+        return self.source + self.text
 
     def record(self) -> AttentionRecord | None:
         from regard.records import AttentionRecord, TokenAxis
@@ -295,27 +306,30 @@ class Continuation(Prediction):
         )
 
     @property
-    def written(self) -> str:
-        return self.continuation
+    def is_empty(self) -> bool:
+        # A continuation of no tokens may be what was requested.
+        return self.ended and not self.text.strip()
+
+    def texts(self) -> tuple[tuple[str, str], ...]:
+        return ("prompt", self.source), *((("continuation", self.text),) if self.text else ())
 
     def ranked(self) -> tuple[tuple[str, float], ...]:
         return tuple((one.token, one.probability) for one in self.next)
 
     def lines(self) -> list[str]:
         """The text, and a line for each of the most likely next tokens."""
-        return [self.text, *(f"{one.probability:.4f} {one.token}" for one in self.next)]
+        return [self.whole, *(f"{one.probability:.4f} {one.token}" for one in self.next)]
 
-    @property
-    def input_text(self) -> str:
-        return self.prompt
+    def report(self) -> str | None:
+        return "\n".join(self.lines()[1:]) or None
 
     @property
     def certainty(self) -> dict[str, float]:
         return {"score": self.log_probability}
 
     def details(self) -> dict[str, Any]:
-        """The whole text, whether it ended, unknown pieces; next tokens, weights ``[token][token]`` if asked for."""
-        content: dict[str, Any] = {"text": self.text, "ended": self.ended, "unknown": list(self.unknown)}
+        """Whether the text ended, unknown pieces; next tokens, weights ``[token][token]`` if requested."""
+        content: dict[str, Any] = {"ended": self.ended, "unknown": list(self.unknown)}
         if self.next:
             content["next"] = [{"token": one.token, "probability": rounded(one.probability)} for one in self.next]
         if self.weights is not None:
@@ -380,7 +394,15 @@ class TrainedNextTokens(TrainedRun):
         layers = self.model.config.layers
         if options.layer is not None and options.layer >= layers:
             raise ArgumentError(f"layer must be from 0 to {layers - 1}; it is {options.layer}")
-        return [self._continued(text, number, options) for number, text in enumerate(inputs)]
+        return [self._best(text, number, options) for number, text in enumerate(inputs)]
+
+    def _best(self, text: str, number: int, options: ContinuationOptions) -> Continuation:
+        """The most probable of the continuations that are drawn, with the others after it; equal ones are one."""
+        draws = [(number,), *((number, draw) for draw in range(1, options.n_best))]
+        drawn = [self._continued(text, draw, options) for draw in draws]
+        different = {(one.ids, one.ended): one for one in drawn}
+        best, *others = sorted(different.values(), key=lambda one: one.log_probability, reverse=True)
+        return best.followed_by(others)
 
     def remarks(self, predictions: Sequence[Prediction], options: ContinuationOptions) -> list[str]:
         from regard.pictures.fonts import visible
@@ -393,7 +415,7 @@ class TrainedNextTokens(TrainedRun):
             rest = f" and {len(unknown) - MOST_NAMED} more" if len(unknown) > MOST_NAMED else ""
             lines.append(f"not in the model's vocabulary: {named}{rest}")
         context = self.model.config.context
-        longest = max((len(self.tokenizer.encode(one.prompt)) for one in continuations), default=0)
+        longest = max((len(self.tokenizer.encode(one.source)) for one in continuations), default=0)
         if longest > context:
             lines.append(f"the longest input has {longest} tokens; the model reads the last {context} of a text")
         return lines
@@ -463,14 +485,32 @@ class TrainedNextTokens(TrainedRun):
     def facts(self) -> str:
         return f"Transformer, {self.model.config.layers} layers × {self.model.config.heads} heads"
 
-    def _continued(self, text: str, number: int, options: ContinuationOptions) -> Continuation:
+    def attended(self, prediction: Prediction) -> Attended:
+        """The words of the text with the largest weights in the last layer, where the new tokens are predicted."""
+        assert isinstance(prediction, Continuation)
+        from regard.pictures import merge
+
+        tokenizer, last = self.tokenizer, self.model.config.layers - 1
+        _, weights = self.attention(prediction.ids, last if prediction.layer is None else prediction.layer)
+        ids, new = prediction.ids[-len(weights) :], len(prediction.ids) - len(tokenizer.encode(prediction.source)) - 1
+        # A token is predicted in the row of the token before it.
+        first = max(0, len(weights) - 1 - new)
+        rows = weights[first : len(weights) - 1] if new and len(weights) > 1 else weights[-1:]
+        axis = token_axis(tokenizer, ids)
+        words = [
+            "the start" if axis.special[word.start] else tokenizer.decode(ids[word.start : word.stop]).strip() or "␣"
+            for word in axis.words
+        ]
+        return attended_words(words, merge(rows, None, axis.words))
+
+    def _continued(self, text: str, draw: Sequence[int], options: ContinuationOptions) -> Continuation:
         from regard.models.search import TokenChoice
         from regard.models.text_continuation import continue_tokens
 
         tokenizer = self.tokenizer
         prompt = [tokenizer.END, *tokenizer.encode(text)]
         # Inputs have draws of their own, so that one does not depend on the others.
-        seed = int(np.random.SeedSequence([options.seed, number]).generate_state(1, np.uint64)[0])
+        seed = int(np.random.SeedSequence([options.seed, *draw]).generate_state(1, np.uint64)[0])
         continued = continue_tokens(
             self.model,
             prompt,
@@ -483,11 +523,9 @@ class TrainedNextTokens(TrainedRun):
         likely = continued.first.exp().topk(min(options.next, len(tokenizer)))
         ids = (*prompt, *continued.tokens)
         tokens, weights = self.attention(ids, options.layer) if options.layer is not None else ([], None)
-        continuation = tokenizer.decode(continued.tokens)
         return Continuation(
-            prompt=text,
-            text=text + continuation,
-            continuation=continuation,
+            source=text,
+            text=tokenizer.decode(continued.tokens),
             log_probability=continued.log_probability,
             ended=continued.ended,
             next=tuple(map(NextToken, tokenizer.labels(likely.indices.tolist()), likely.values.tolist())),

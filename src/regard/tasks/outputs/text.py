@@ -14,6 +14,7 @@ from regard.atomic_file import write_atomically
 from regard.configuration import check_probabilities
 from regard.errors import ArgumentError, RunError
 from regard.models.configs import FREE_TOKENS
+from regard.tasks.attended import attended_words
 from regard.tasks.inputs.input import Examples, chunks, tokenizer_path
 from regard.tasks.inputs.text import text_tokenizer
 from regard.tasks.lazy import np, torch
@@ -21,7 +22,8 @@ from regard.tasks.options import SearchOptions, search_line
 from regard.tasks.task import SAMPLES, TableExperiment, TableTask, gathered
 from regard.tasks.trained_run import RunEvaluation, TrainedRun
 from regard.training.config import TrainingConfig
-from regard.training.task import Baseline, Evaluation, Prediction, StepLoss, ValidationResult
+from regard.training.results import Attended, Evaluation, TextAnswer
+from regard.training.task import Baseline, StepLoss, ValidationResult
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -259,8 +261,16 @@ class TrainedText(TrainedRun):
         with torch.inference_mode():
             for rows in chunks(order, options.batch_size):
                 part = [inputs[row] for row in rows]
-                predictions.update(zip(rows, self.predictions(part, self.search(part, options)), strict=True))
+                predictions.update(zip(rows, self._ranked(part, self.search(part, options)), strict=True))
         return [predictions[row] if row in predictions else self.empty(one) for row, one in enumerate(inputs)]
+
+    def _ranked(self, inputs: Sequence[Any], best: Sequence[Hypothesis]) -> list[Any]:
+        """The predictions of a batch of inputs, each with those of the next best hypotheses after it."""
+        hypotheses = [
+            (one, each) for one, first in zip(inputs, best, strict=True) for each in (first, *first.next_best)
+        ]
+        made = iter(self.predictions([one for one, _ in hypotheses], [each for _, each in hypotheses]))
+        return [next(made).followed_by([next(made) for _ in first.next_best]) for first in best]
 
     def search(self, inputs: Sequence[Any], options: Any) -> list[Hypothesis]:
         """The best hypothesis for each input: ids without ``bos`` and ``eos``."""
@@ -274,11 +284,18 @@ class TrainedText(TrainedRun):
             max_length=longest,
             forbidden=self.forbidden(),
             decoder=self.decoder(options),
+            n_best=getattr(options, "n_best", 1),
         )
 
     @abstractmethod
     def longest(self, inputs: Sequence[Any], options: Any) -> int | list[int]:
         """Largest number of tokens that are written for each input."""
+
+    def length_bounds(self, inputs: Sequence[Any], options: Any) -> tuple[int, int]:
+        """The fewest and the most of `longest` over all inputs."""
+        longest = self.longest(inputs, options) if inputs else 0
+        each = [longest] if isinstance(longest, int) else longest
+        return min(each), max(each)
 
     def bounded(self, inputs: Sequence[Any], most: float = math.inf) -> list[int]:
         """What the training data show to be enough tokens for each input (`length_ratio`), and at most so many."""
@@ -308,13 +325,14 @@ class TrainedText(TrainedRun):
     def measure(self, source: Any, columns: Sequence[str | None], options: Any) -> Any:
         rows = self.input.open(source, columns, self.config.data, options.limit)
         inputs = self.input.inputs(rows, self)
-        start = time.monotonic()
+        bounds, start = self.length_bounds(inputs, options), time.monotonic()
         predictions = self.write_texts(inputs, options)
         fields = {
             "data": str(source),
             "width": options.beam,
             "length_penalty": options.length_penalty,
             "risk": None if options.minimum_risk is None else asdict(options.minimum_risk),
+            "length_bounds": bounds,
             "seconds": time.monotonic() - start,
         }
         return self.evaluation(WrittenTexts(source, columns, rows, inputs, predictions, fields), options)
@@ -372,7 +390,7 @@ class TrainedText(TrainedRun):
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
-class TextPrediction(Prediction):
+class TextPrediction(TextAnswer):
     """A text that was written for a text, and the attention weights.
 
     Attributes:
@@ -402,6 +420,14 @@ class TextPrediction(Prediction):
     @property
     def certainty(self) -> dict[str, float]:
         return {"score": self.score}
+
+    def attended(self) -> Attended:
+        from regard.pictures import merge
+
+        if self.weights is None:
+            return Attended()
+        words = [word_text(self.source_tokens, word) for word in self.source_words]
+        return attended_words(words, merge(self.weights, None, self.source_words))
 
     def figure(self) -> Any:
         """The weights as a picture; None without weights or without a text."""
@@ -437,6 +463,11 @@ class TextPrediction(Prediction):
         )
 
 
+def word_text(tokens: Sequence[str], word: range) -> str:
+    """A word, as it is written, from the labels of its tokens."""
+    return "".join(tokens[position].strip("▁␣·") for position in word)
+
+
 def perplexity(loss: float) -> float:
     """exp(loss), which depends on the tokenizer: compare it only between runs with the same one."""
     return math.exp(min(loss, 700.0))
@@ -456,12 +487,14 @@ class TextEvaluation(RunEvaluation):
     """Exponent α of the beam's length normalization."""
     risk: dict[str, Any] | None
     """How samples were drawn and compared; None: a beam search."""
+    length_bounds: tuple[int, int]
+    """The most tokens that could be written, for the input with the fewest and for that with the most."""
     seconds: float
     """Duration of the search."""
 
     def search_line(self, *others: str) -> str:
         """How the texts were searched for, in one line; ``others`` is what else the search of a task depends on."""
-        return search_line(self.width, self.length_penalty, self.risk, *others)
+        return search_line(self.width, self.length_penalty, self.risk, self.length_bounds, *others)
 
     def write_table(self, folder: RunFolder, file_name: str, lines: Sequence[str], name: str) -> list[Path]:
         """Write the numbers as ``evaluation-<name>.json``, and lines of text into another file."""

@@ -3,6 +3,7 @@
 import contextlib
 import io
 import re
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -10,6 +11,9 @@ from typing import Any, NamedTuple
 
 from regard.data.text.words import character_class, main_script, spaced_words, split_words, word_spans
 from regard.errors import ArgumentError, MissingPartError
+
+MOST_BINS, LEAST_IN_BIN = 6, 10
+"""Bins of lengths, and the sentences of a bin where there are enough for two of them."""
 
 _APOSTROPHES = "'’_"
 _PLAIN_WORD = re.compile("um*|[lm]+(?:j[lm]+)*")
@@ -72,42 +76,48 @@ class LengthBin:
     """BLEU of the sentences whose source has between ``shortest`` and ``longest`` words."""
 
     shortest: int
-    longest: int | None
-    """None: no limit."""
+    longest: int
     pairs: int
     bleu: float
 
     @property
     def label(self) -> str:
-        """E.g. ``"6–10"`` or ``"31+"``."""
-        return f"{self.shortest}+" if self.longest is None else f"{self.shortest}–{self.longest}"
+        """E.g. ``"6–10"``, or ``"6"``."""
+        return str(self.longest) if self.shortest == self.longest else f"{self.shortest}–{self.longest}"
 
 
-def bleu_by_length(
-    sources: Sequence[str],
-    translations: Sequence[str],
-    references: Sequence[str],
-    edges: Sequence[int] = (5, 10, 15, 20, 25, 30),
-) -> list[LengthBin]:
-    """Corpus BLEU of the sentences of each range of source lengths; empty bins are left out.
+def length_bins(lengths: Sequence[int]) -> list[list[int]]:
+    """Positions of lengths, in bins of similar sizes from short to long: the edges are quantiles.
+
+    Returns:
+        2 to `MOST_BINS` bins, none of them empty; none if all lengths are the same.
+    """
+    ordered = sorted(lengths)
+    if not ordered or ordered[0] == ordered[-1]:
+        return []
+    count = min(MOST_BINS, max(2, len(ordered) // LEAST_IN_BIN))
+    below = max(length for length in ordered if length < ordered[-1])
+    edges = sorted({min(below, ordered[-(-len(ordered) * number // count) - 1]) for number in range(1, count)})
+    bins: list[list[int]] = [[] for _ in (*edges, 0)]
+    for position, length in enumerate(lengths):
+        bins[bisect_left(edges, length)].append(position)
+    return bins
+
+
+def bleu_by_length(sources: Sequence[str], translations: Sequence[str], references: Sequence[str]) -> list[LengthBin]:
+    """Corpus BLEU of the sentences of each range of source lengths, which `length_bins` chooses.
 
     Args:
         sources: source sentences; their length is the number of words as `spaced_words` splits them.
         translations: as in `text_scores`.
         references: as in `text_scores`.
-        edges: the longest length of each bin, in words, ascending; one more bin has the longer sentences.
     """
-    members: dict[int, list[int]] = {}
-    for index, source in enumerate(sources):
-        length = len(spaced_words(source))
-        members.setdefault(sum(length > edge for edge in edges), []).append(index)
+    lengths = [len(spaced_words(source)) for source in sources]
     bins, tokenizer = [], bleu_tokenizer(references)
-    for number in sorted(members):
-        chosen = members[number]
+    for chosen in length_bins(lengths):
         scores = text_scores([translations[i] for i in chosen], [references[i] for i in chosen], tokenizer)
-        shortest = edges[number - 1] + 1 if number else 1
-        longest = edges[number] if number < len(edges) else None
-        bins.append(LengthBin(shortest, longest, len(chosen), scores.bleu))
+        words = [lengths[i] for i in chosen]
+        bins.append(LengthBin(min(words), max(words), len(chosen), scores.bleu))
     return bins
 
 

@@ -1,0 +1,102 @@
+"""What a model attended to, in words: the words of a text, the regions of an image, the times of a sound."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from regard.tasks.lazy import np
+from regard.training.results import Attended
+
+if TYPE_CHECKING:
+    from regard.training.results import Prediction
+    from regard.training.task import Trained
+
+SHOWN = 3
+"""Parts of an input that a line names."""
+
+LONGEST_PART = 24
+"""Characters of a part in a line."""
+
+TIMES = 8
+"""Equal parts of a sound."""
+
+HEIGHTS, SIDES = ("top", "middle", "bottom"), ("left", "", "right")
+
+
+def attended_words(words: Sequence[str], weights: Any) -> Attended:
+    """The words of a text that got the largest weights.
+
+    Args:
+        words: the words.
+        weights: ``[..., words]``, of any number of heads or answers, which count alike; None: there are none.
+    """
+    return Attended() if weights is None else _attended(zip(words, _total(weights), strict=True))
+
+
+def attended_regions(grid: tuple[int, int], weights: Any, origin: str = "") -> Attended:
+    """The regions of an image that got the largest weights, of three by three: ``top left``, ``middle``.
+
+    Args:
+        grid: rows and columns.
+        weights: ``[..., rows · columns]``, as in `attended_words`.
+        origin: as in `Attended`.
+    """
+    if weights is None:
+        return Attended()
+    rows, columns = grid
+    names = [
+        f"{_third(row, rows, HEIGHTS)} {_third(column, columns, SIDES)}".strip()
+        for row in range(rows)
+        for column in range(columns)
+    ]
+    return _attended(zip(names, _total(weights), strict=True), origin)
+
+
+def attended_times(seconds: float, weights: Any) -> Attended:
+    """The times of a sound that got the largest weights, of eight equal parts: ``0.4–0.8 s``.
+
+    Args:
+        seconds: of an annotation.
+        weights: ``[..., annotations]``, as in `attended_words`.
+    """
+    if weights is None:
+        return Attended()
+    total = _total(weights)
+    edges = np.unique(np.linspace(0, len(total), TIMES + 1).round().astype(int)).tolist()
+    parts = itertools.pairwise(edges)
+    return _attended((f"{start * seconds:.2f}–{end * seconds:.2f} s", total[start:end].sum()) for start, end in parts)
+
+
+def attended_line(trained: Trained, prediction: Prediction) -> str:
+    """What a model attended to on the way to a prediction: ``"dog 41 %, sleeps 22 %"``."""
+    from regard.pictures.fonts import visible_token
+
+    parts, origin = trained.attended(prediction)
+    if not parts:
+        return "nothing: " + ("the answer is empty" if prediction.is_empty else "the model has no attention weights")
+    shown = ", ".join(f"{visible_token(name, LONGEST_PART)} {100 * share:.0f} %" for name, share in parts[:SHOWN])
+    return f"{shown} (from {origin})" if origin else shown
+
+
+def _third(number: int, count: int, names: Sequence[str]) -> str:
+    return names[int(3 * (number + 0.5) / count)]
+
+
+def _total(weights: Any) -> Any:
+    """The sum over all axes but the last; float64."""
+    array = np.asarray(weights, dtype=np.float64)
+    return array.sum(axis=tuple(range(array.ndim - 1)))
+
+
+def _attended(parts: Iterable[tuple[str, Any]], origin: str = "") -> Attended:
+    """The parts by their share, the largest first; parts of the same name are one."""
+    total: dict[str, float] = {}
+    for name, weight in parts:
+        total[name] = total.get(name, 0.0) + float(weight)
+    whole = sum(total.values())
+    if whole <= 0:
+        return Attended()
+    ranked = sorted(total.items(), key=lambda part: part[1], reverse=True)
+    return Attended(tuple((name, weight / whole) for name, weight in ranked if weight > 0), origin)
