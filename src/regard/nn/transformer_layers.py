@@ -148,7 +148,8 @@ class TransformerLayer(nn.Module):
 
         def attention(position: Position | None, score: Scoring) -> MultiheadAttention:
             if isinstance(score, str):
-                score = scores.create(known_name("score", score, LAYER_SCORES), head_dim, head_dim).to(**factory)
+                known_name("score", score, LAYER_SCORES)
+                score = scores.create(score, head_dim, head_dim).to(**factory)
             return MultiheadAttention(
                 d_model, nhead, rate, bias, batch_first=batch_first, **factory, score=score, normalizer=normalizer,
                 kv_heads=kv_heads, position=position, backend=backend,

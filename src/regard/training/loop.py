@@ -80,6 +80,7 @@ class TrainingLoop:
         self.batches = len(self.loader)
         self.schedule = Schedule(config.schedule, config.warmup, config.epochs * self.batches, config.plateau_patience)
         module = LossModule(experiment)
+        states: Any = None
         if checkpoint:
             self.progress.restore(checkpoint["regard"])
             _load_weights(module, checkpoint["state_dict"])
