@@ -147,7 +147,7 @@ class TransformerLayer(nn.Module):
         head_dim = d_model // nhead
 
         def attention(position: Position | None, score: Scoring) -> MultiheadAttention:
-            if isinstance(score, str):
+            if not callable(score):
                 known_name("score", score, LAYER_SCORES)
                 score = scores.create(score, head_dim, head_dim).to(**factory)
             return MultiheadAttention(
@@ -160,7 +160,7 @@ class TransformerLayer(nn.Module):
         own = position_for(position, nhead, head_dim, is_bidirectional)
         self.self_attn = attention(own.to(**factory) if isinstance(position, str) and own is not None else own, score)
         if self._reads_memory:
-            self.multihead_attn = attention(None, score if isinstance(score, str) else copy.deepcopy(score))
+            self.multihead_attn = attention(None, copy.deepcopy(score) if callable(score) else score)
         self.linear1 = nn.Linear(d_model, dim_feedforward, bias=bias, **factory)
         self.dropout = nn.Dropout(rate)
         self.linear2 = nn.Linear(dim_feedforward, d_model, bias=bias, **factory)
