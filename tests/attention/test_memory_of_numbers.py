@@ -144,10 +144,13 @@ def decoder_steps(annotations, query, mask):
     return torch.cat([layer(query, memory).output, layer(query.sin(), memory).output])
 
 
-def of_layer(make):
+def of_layer(make, *names):
+    """A call of a new layer; the last tensors are given by these names."""
+
     def call(*given):
         torch.manual_seed(5)
-        return make()(*given)
+        by_position = len(given) - len(names)
+        return make()(*given[:by_position], **dict(zip(names, given[by_position:], strict=True)))
 
     return call
 
@@ -157,7 +160,10 @@ CALLS = {
     "steps": (decoder_steps, [number(2, 5, 8), number(2, 8), torch.tensor([[1, 0, 1, 1, 0], [1, 1, 1, 0, 0]]).bool()]),
     "entmax of rows": (lambda x: normalizers.entmax(1.5)(x), [number(40, 500, **FLOAT)]),
     "encoder": (
-        of_layer(lambda: nn.TransformerEncoder.create(1, nn.LayerConfig(dim=8, heads=2, feedforward=8, dropout=0.0))),
+        of_layer(
+            lambda: nn.TransformerEncoder.create(1, nn.LayerConfig(dim=8, heads=2, feedforward=8, dropout=0.0)),
+            "lengths",
+        ),
         [number(2, 5, 8, **FLOAT), torch.tensor([5, 3])],
     ),
     "vocabulary loss": (

@@ -347,7 +347,7 @@ def test_an_image_is_chosen_tried_and_read(open_tab, image_run):
         assert page.locator("#input-file label").inner_text() == "Image"
         assert "Choose a file (image)" in page.locator(".message").inner_text()
         page.set_input_files("#file", path / "corpus" / "test-3.png")
-        tab.wait_for(trained.predict([path / "corpus" / "test-3.png"])[0].text)
+        tab.wait_for(trained.predict([path / "corpus" / "test-3.png"])[0].answer_text)
         assert page.locator(".view canvas").count()
         page.set_input_files("#file", {"name": "a.png", "mimeType": "image/png", "buffer": b"no image"})
         page.locator(".error").filter(has_text="is not an image that can be read").wait_for(timeout=60_000)
@@ -362,5 +362,5 @@ def test_a_model_of_texts_and_one_of_images_side_by_side(open_tab, run_of, image
         assert page.locator("#input-file").is_visible()
         page.get_by_role("button", name="Try an example").click()
         found = regard.load(image_run("images-vit")).predict([image_run("images-vit") / "corpus" / "test-1.png"])[0]
-        tab.wait_for(found.text, pane=1)
+        tab.wait_for(found.answer_text, pane=1)
         page.locator(".pane").nth(0).locator(".answer-text").wait_for(timeout=60_000)

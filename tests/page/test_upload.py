@@ -33,12 +33,12 @@ def test_an_uploaded_image_gives_what_the_run_predicts(image_run, name, first):
         example = upload(client, b"", "model=0&pane=b&number=2&example=1").json
         steps = {"reading": found["reading"], "record": 0, "head": 0, "pane": "a", "number": 1}
         assert client.ask("steps", steps).status == 200
-    assert found["answer"]["text"] == expected.text
+    assert found["answer"]["text"] == expected.answer_text
     assert [one["label"] for one in found["answer"]["ranked"]] == [label for label, _ in expected.ranked()]
     assert found["first"] == first
     records, axes = found["payload"]["records"], found["payload"]["axes"]
     assert axes[records[first]["keys"]]["kind"] == "grid"
-    assert example["answer"]["text"] == trained.predict([path.with_name("test-1.png")])[0].text
+    assert example["answer"]["text"] == trained.predict([path.with_name("test-1.png")])[0].answer_text
 
 
 def test_what_cannot_be_read_is_said(image_run):

@@ -138,11 +138,6 @@ def read_torch_masks(
     tensors: list[Tensor] = []
     if key_padding_mask is not None:
         shape = {"[keys]": (keys,)} if batch is None else {"[batch, keys]": (rows, keys)}
-        if isinstance(key_padding_mask, Tensor) and rows != keys and key_padding_mask.shape == (keys, rows):
-            raise ShapeError(
-                f"{names[0]} must be [batch, keys] = {[rows, keys]}; it has shape {[keys, rows]}: is the batch "
-                "the first axis of the inputs? Then create the module with batch_first=True"
-            )
         _check_mask(names[0], key_padding_mask, shape, device)
         tensors.append(key_padding_mask.reshape(rows, 1, 1, keys))
     if attn_mask is not None:
@@ -173,7 +168,10 @@ def _check_mask(name: str, mask: object, shapes: dict[str, tuple[int, ...]], dev
         raise KindError(f"{name} must be on query's device, {device}; it is on {mask.device}")
     if tuple(mask.shape) not in shapes.values():
         expected = " or ".join(f"{axes} = {list(shape)}" for axes, shape in shapes.items())
-        raise ShapeError(f"{name} must be {expected}; it has shape {list(mask.shape)}")
+        hint = ""
+        if mask.dim() == 2 and tuple(mask.shape[::-1]) == shapes.get("[batch, keys]"):
+            hint = ": is the batch the first axis of the inputs? Then create the module with batch_first=True"
+        raise ShapeError(f"{name} must be {expected}; it has shape {list(mask.shape)}{hint}")
 
 
 def _check_layout(name: str, tensor: Tensor) -> None:
