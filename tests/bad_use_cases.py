@@ -127,7 +127,7 @@ EXPLAIN = [
     ("explain --query '[[true]]'", "--query"),
     ("explain --query '[\"a\"]'", "--query"),
     ("explain --query '[]'", "--query"),
-    ("explain --query '[[[[1]]]]'", "--query"),
+    ("explain --query '[[[[[1]]]]]'", "--query"),
     ("explain --query {missing}.npy", "--query missing"),
     ("explain --query {missing}.json", "--query missing"),
     ("explain --query {folder}.npy", "--query"),

@@ -90,9 +90,7 @@ def train(
             if resume:
                 folder.manifest.verify_all()
             folder.manifest.record_data(task.data_files(folder, config), allow_changed=allow_changed_data)
-            if chosen:
-                reporter.print_line(f"from the data: {chosen} (--dry-run says why)")
-            trained = _train(task, config, folder, fabric, resume, reporter)
+            trained = _train(task, config, folder, fabric, resume, reporter, chosen)
             if trained.progress.finished:
                 trained = dataclasses.replace(trained, folder=session.complete())
             _write_card(task, trained.folder, reporter)
@@ -109,6 +107,7 @@ def _train(
     fabric: "Fabric",
     resume: bool,
     reporter: Reporter,
+    chosen: str = "",
 ) -> TrainedRun:
     from regard.training.checkpoints import last_checkpoint, load_checkpoint, require_space
     from regard.training.loggers import make_loggers
@@ -141,6 +140,8 @@ def _train(
             f"{path} does not fit this run ({reason}); delete it to resume from the checkpoint before it"
         ) from error
     if first:
+        if chosen:
+            reporter.print_line(f"from the data: {chosen} (--dry-run says why)")
         sizes = f"{experiment.description} · {loop.batches} batches an epoch · {parameters:,} parameters"
         reporter.print_line(f"{sizes} · {folder.path}")
         if path:

@@ -64,6 +64,6 @@ def test_the_attention_of_the_class_token_is_shown():
         assert [one.name for one in records] == [f"encoder.layers.{layer}.self_attn" for layer in range(2)]
         axis = records[0].queries
         assert axis.tokens[0] == "<cls>"
-        assert list(axis.tokens[1:]) == tokenizer.tokens(tokenizer.encode(prediction.text), prediction.text)
+        assert list(axis.tokens[1:]) == tokenizer.tokens(tokenizer.encode(prediction.source), prediction.source)
         assert axis.special == (True,) + (False,) * (len(axis) - 1)
         assert axis.words[0] == range(1)
