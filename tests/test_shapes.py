@@ -59,7 +59,8 @@ def test_other_numbers_are_not_floating_point(dtype: torch.dtype):
 
 @pytest.mark.parametrize("value", [[1.0], np.ones(3), None, 1.0, "query"])
 def test_what_is_no_tensor_is_named_by_its_type(value: object):
-    with pytest.raises(KindError, match=f"query must be a tensor; it is {kind_of(value)}$"):
+    advice = r" \(write torch\.tensor\(query, dtype=torch\.float32\)\)" if isinstance(value, (list, np.ndarray)) else ""
+    with pytest.raises(KindError, match=f"query must be a tensor; it is {kind_of(value)}{advice}$"):
         check_floating("query", value)
 
 
