@@ -91,7 +91,7 @@ def test_limits(tiny, monkeypatch):
 def test_the_picture():
     axes = learning_rate_curve([1e-3, 1e-2, 1e-1], [3, 2, 9], [3, 2.5, 9], 1e-2, title="x").axes[0]
     assert axes.get_xscale() == "log"
-    assert [text.get_text() for text in axes.get_legend().get_texts()][-1] == "falls fastest at 1.0e-02"
+    assert [text.get_text() for text in axes.get_legend().get_texts()][-1] == "falls fastest at 1.00e-02"
     assert learning_rate_curve([], [], []).axes
     with pytest.raises(ShapeError, match="equally long"):
         learning_rate_curve([1], [1, 2], [1])

@@ -223,7 +223,8 @@ def test_a_readme_of_the_user_stays(run, corpus, run_command, own):
     assert code == 0, error
     assert "README.md that regard did not write" in error
     code, _, error = run_command(
-        *("train", "translate", "--train", corpus["train"], "--runs", run.parent, "--run", "x", "--overwrite")
+        *("train", "translate", "--train", corpus["train"], "--source-column", "spanish"),
+        *("--target-column", "english", "--runs", run.parent, "--run", "x", "--overwrite"),
     )
     assert code == 2
     assert "README.md" in error
