@@ -228,7 +228,7 @@ BAD = {
     "w_decoder": ([*NUMBERS, "--w-decoder", "1 2"], "W_decoder must be [units, 6]"),
     "heads": (["--input", "1 2 3", "--heads", "2"], "heads must divide"),
     "no heads": (["a b", "--heads", "0"], "--heads must be at least 1"),
-    "score": ([*NUMBERS, "--score", "scaled"], "unknown score 'scaled'; did you mean 'scaled_dot'?"),
+    "score": ([*NUMBERS, "--score", "scaled"], "unknown score 'scaled': here it is score=\"scaled_dot\""),
     "score and scale": ([*NUMBERS, "--score", "scalde", "--scale", "1"], "unknown score"),
     "location_aware": ([*NUMBERS, "--score", "location_aware"], "previous step"),
     "scale": ([*NUMBERS, "--scale", "root"], "--scale must be a number"),

@@ -37,7 +37,7 @@ def test_means_leave_out_queries_that_see_no_key():
     told = words(figure(Document("x", (record,)), "text"))
     assert "mean of 2 heads; mean over 4 queries (2 more see no key)" in told
     for key in range(6):
-        assert f"{of_heads.sum(0)[key].item() / 4:.2f}".removeprefix("0") in told
+        assert f"{of_heads.sum(0)[key].item() / 4:.3f}".removeprefix("0") in told
 
 
 def test_titles_say_the_statistic_and_what_is_left_out(monkeypatch):

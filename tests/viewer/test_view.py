@@ -109,4 +109,3 @@ def test_the_frame_of_a_notebook():
 
 def test_the_package_has_the_name():
     assert regard.View is View
-    assert "viewer" not in regard.__all__

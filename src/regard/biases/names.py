@@ -13,6 +13,11 @@ def bias_for(value: object, heads: int) -> Bias | None:
     Raises:
         KindError: the value is no bias.
         UnknownNameError: no bias has this name.
+
+    Example:
+        >>> from regard import biases
+        >>> biases.bias_for("alibi", 2)
+        Alibi(2)
     """
     if not isinstance(value, str):
         return as_bias(value)

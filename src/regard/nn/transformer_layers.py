@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from regard import masks, scores
 from regard.attention.problem import check_dropout
-from regard.attention.verbs import BackendName, Normalizing, Scoring
+from regard.attention.verbs import BackendName, Normalizing
 from regard.biases import Bias
 from regard.errors import ArgumentError, KindError, ShapeError
 from regard.masks import Mask
@@ -40,6 +40,8 @@ from regard.shapes import Grid, check_arguments, check_factory, flag, kind_of, k
 
 P = ParamSpec("P")
 R = TypeVar("R")
+LayerScoring = scores.Scoring | scores.ContentScoreName
+"""A score, its name (that of location needs a number of keys), or a function of queries and keys."""
 Activation = str | Callable[[Tensor], Tensor]
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu, "silu": F.silu}
 NORMS: dict[str, type[nn.Module]] = {"layer": nn.LayerNorm, "rms": nn.RMSNorm}
@@ -118,7 +120,7 @@ class TransformerLayer(nn.Module):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
         *,
-        score: Scoring = "scaled_dot",
+        score: LayerScoring = "scaled_dot",
         normalizer: Normalizing = "softmax",
         position: Position | None = None,
         bidirectional: bool | None = None,
@@ -146,7 +148,7 @@ class TransformerLayer(nn.Module):
         factory: dict[str, Any] = {"device": device, "dtype": dtype}
         head_dim = d_model // nhead
 
-        def attention(position: Position | None, score: Scoring) -> MultiheadAttention:
+        def attention(position: Position | None, score: LayerScoring) -> MultiheadAttention:
             if not callable(score):
                 known_name("score", score, LAYER_SCORES)
                 score = scores.create(score, head_dim, head_dim).to(**factory)

@@ -45,7 +45,7 @@ class Metric:
     """A value that a model reaches without having learned anything, such as by giving empty texts: no value up to it
     says which model is better. Default: each value says it."""
     unit: str = ""
-    """Of its values, for pictures; the curves of metrics of one unit share a panel."""
+    """The unit of its values, for pictures; the curves of metrics of one unit share a panel."""
 
     def is_informative(self, value: float) -> bool:
         """Whether a value is better than that of a model that has learned nothing."""

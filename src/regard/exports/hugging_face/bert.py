@@ -10,7 +10,7 @@ from torch import Tensor
 from regard.data.labels import Labels
 from regard.errors import ArgumentError
 from regard.exports.hugging_face.folder import Folder, fill, loaded_model, transformers_package, write
-from regard.exports.hugging_face.layers import check_layers, inputs_of, linear, no_final_norm
+from regard.exports.hugging_face.layers import activation_name, check_layers, inputs_of, linear, no_final_norm
 from regard.exports.hugging_face.tokenizer import save_tokenizer
 from regard.exports.torch_programs import difference
 from regard.models.text_classifier import TextClassifier
@@ -50,7 +50,7 @@ def export_text_classifier(model: TextClassifier, files: Mapping[str, Any], path
         transformers.BertConfig(
             vocab_size=config.vocabulary + 1, hidden_size=dim, num_hidden_layers=len(layers),
             num_attention_heads=first.self_attn.num_heads, intermediate_size=first.linear1.out_features,
-            hidden_act=first.activation, hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout,
+            hidden_act=activation_name(first), hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout,
             max_position_embeddings=config.max_length + 1, type_vocab_size=1, layer_norm_eps=first.norm1.eps,
             pad_token_id=tokenizer.PAD, problem_type="single_label_classification",
             id2label=dict(enumerate(labels)), label2id={name: number for number, name in enumerate(labels)},

@@ -8,7 +8,7 @@ import torch
 
 from regard.data.text.tokenizers import TextTokenizer
 from regard.exports.hugging_face.folder import Folder, fill, loaded_model, transformers_package, write
-from regard.exports.hugging_face.layers import attention_weights, check_layers, linear
+from regard.exports.hugging_face.layers import activation_name, attention_weights, check_layers, linear
 from regard.exports.hugging_face.tokenizer import save_tokenizer
 from regard.exports.torch_programs import difference
 from regard.models.language_model import LanguageModel
@@ -48,7 +48,7 @@ def _gpt2(transformers: Any, model: LanguageModel, layers: Sequence[Any], common
     config = transformers.GPT2Config(
         n_positions=model.config.context, n_embd=model.input.embedding.embedding_dim, n_layer=len(layers),
         n_head=layers[0].self_attn.num_heads, n_inner=layers[0].linear1.out_features,
-        activation_function=layers[0].activation, resid_pdrop=dropout, embd_pdrop=dropout, attn_pdrop=dropout,
+        activation_function=activation_name(layers[0]), resid_pdrop=dropout, embd_pdrop=dropout, attn_pdrop=dropout,
         layer_norm_epsilon=layers[0].norm1.eps, **common,
     )  # fmt: skip
     assert model.input.position is not None
@@ -79,7 +79,7 @@ def _starcoder2(transformers: Any, model: LanguageModel, layers: Sequence[Any], 
     config = transformers.Starcoder2Config(
         hidden_size=attention.embed_dim, intermediate_size=layers[0].linear1.out_features,
         num_hidden_layers=len(layers), num_attention_heads=attention.num_heads,
-        num_key_value_heads=attention.kv_heads, hidden_act=layers[0].activation,
+        num_key_value_heads=attention.kv_heads, hidden_act=activation_name(layers[0]),
         max_position_embeddings=model.config.context, norm_epsilon=layers[0].norm1.eps,
         rope_parameters={"rope_type": "default", "rope_theta": attention.position.waves.base}, sliding_window=None,
         attention_dropout=dropout, residual_dropout=dropout, embedding_dropout=dropout, use_bias=True, **common,

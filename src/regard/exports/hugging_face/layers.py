@@ -6,11 +6,17 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from regard.errors import ArgumentError
+from regard.nn.transformer_layers import ACTIVATIONS
 from regard.normalizers import Softmax
 from regard.scores import ScaledDot
 
 Condition = tuple[bool, str, str]
 """Whether it holds, what is so otherwise, and the options of a training that make it hold."""
+
+
+def activation_name(layer: Any) -> str:
+    """Returns the name of the activation of a layer of one of regard's models."""
+    return next(name for name, function in ACTIVATIONS.items() if function is layer.activation)
 
 
 def check_layers(

@@ -9,7 +9,14 @@ import torch
 from torch import Tensor
 
 from regard.exports.hugging_face.folder import Folder, fill, loaded_model, transformers_package, write
-from regard.exports.hugging_face.layers import Condition, attention_weights, check_layers, linear, no_final_norm
+from regard.exports.hugging_face.layers import (
+    Condition,
+    activation_name,
+    attention_weights,
+    check_layers,
+    linear,
+    no_final_norm,
+)
 from regard.exports.hugging_face.tokenizer import save_tokenizer
 from regard.exports.torch_programs import difference
 from regard.models.transformer_translator import TransformerTranslator
@@ -59,7 +66,7 @@ def export_translator(model: TransformerTranslator, files: Mapping[str, Any], pa
         encoder_layers=len(encoder), decoder_layers=len(decoder), d_model=dim,
         encoder_ffn_dim=first.linear1.out_features, decoder_ffn_dim=first.linear1.out_features,
         encoder_attention_heads=first.self_attn.num_heads, decoder_attention_heads=first.self_attn.num_heads,
-        activation_function=first.activation, dropout=dropout, attention_dropout=dropout, activation_dropout=dropout,
+        activation_function=activation_name(first), dropout=dropout, attention_dropout=dropout, activation_dropout=dropout,
         scale_embedding=True, pad_token_id=ids.pad, bos_token_id=ids.bos,
         eos_token_id=ids.eos, decoder_start_token_id=ids.bos, forced_eos_token_id=None, **options,
     )  # fmt: skip
