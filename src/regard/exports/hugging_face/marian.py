@@ -66,7 +66,8 @@ def export_translator(model: TransformerTranslator, files: Mapping[str, Any], pa
         encoder_layers=len(encoder), decoder_layers=len(decoder), d_model=dim,
         encoder_ffn_dim=first.linear1.out_features, decoder_ffn_dim=first.linear1.out_features,
         encoder_attention_heads=first.self_attn.num_heads, decoder_attention_heads=first.self_attn.num_heads,
-        activation_function=activation_name(first), dropout=dropout, attention_dropout=dropout, activation_dropout=dropout,
+        activation_function=activation_name(first),
+        dropout=dropout, attention_dropout=dropout, activation_dropout=dropout,
         scale_embedding=True, pad_token_id=ids.pad, bos_token_id=ids.bos,
         eos_token_id=ids.eos, decoder_start_token_id=ids.bos, forced_eos_token_id=None, **options,
     )  # fmt: skip

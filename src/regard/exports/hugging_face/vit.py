@@ -32,7 +32,8 @@ def export_vision_transformer(model: ImageClassifier, files: Mapping[str, Any], 
     labels = next((one.names for one in files.values() if isinstance(one, Labels)), ())
     config = transformers.ViTConfig(
         hidden_size=encoder.dim, num_hidden_layers=len(layers), num_attention_heads=layers[0].self_attn.num_heads,
-        intermediate_size=layers[0].linear1.out_features, hidden_act=activation_name(layers[0]), hidden_dropout_prob=dropout,
+        intermediate_size=layers[0].linear1.out_features, hidden_act=activation_name(layers[0]),
+        hidden_dropout_prob=dropout,
         attention_probs_dropout_prob=dropout, layer_norm_eps=layers[0].norm1.eps, image_size=(height, width),
         patch_size=encoder.patch, id2label=dict(enumerate(labels)),
         label2id={name: number for number, name in enumerate(labels)},
