@@ -11,7 +11,7 @@ import sys
 import datasets
 import pytest
 
-from regard import cli
+from regard import cli, load
 from regard.cli.commands import COMMANDS
 from regard.cli.prediction_file import PredictionFile
 from regard.data.text.generated import write_corpus
@@ -174,6 +174,78 @@ def test_predict_gives_a_line_for_a_line(regard, trained, tmp_path):
     assert len(ranked.splitlines()) == 5  # an empty sentence has one translation
 
 
+@pytest.fixture(scope="module")
+def language(tmp_path_factory):
+    """A run folder of a language model."""
+    folder = tmp_path_factory.mktemp("language")
+    text = folder / "text.txt"
+    text.write_text("The old owl sat in an oak. The more it saw, the less it spoke.\n" * 20)
+    sizes = ["--tokenizer", "char", "--context", 8, "--layers", 1, "--hidden", 8, "--heads", 2, "--batch-size", 4]
+    length = ["--epochs", 1, "--steps-per-epoch", 2, "--threads", 1, "--device", "cpu", "--runs", folder]
+    command = ["train", "language", "--train", text, "--validation", text, *sizes, *length, "--run", "tiny"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["regard", *map(str, command)])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+    assert not ended.value.code
+    return folder / "tiny"
+
+
+DRAWS = {
+    "language": ("language", ["--tokens", 3]),
+    "language-n-best": ("language", ["--tokens", 3, "--n-best", 3]),
+    "samples": ("trained", ["--samples", 3, "--batch-size", 2]),
+    "samples-n-best": ("trained", ["--samples", 3, "--batch-size", 2, "--n-best", 2]),
+}
+
+
+@pytest.mark.parametrize("name", DRAWS)
+def test_draws_are_the_same_in_a_file_in_print_and_after_a_stop(name, regard, request, tmp_path, monkeypatch):
+    monkeypatch.setattr("regard.cli.predict.LEAST_AT_ONCE", 3)
+    monkeypatch.setattr("regard.cli.predict.BATCHES_AT_ONCE", 1)
+    fixture, options = DRAWS[name]
+    source, whole = tmp_path / "inputs.txt", tmp_path / "whole.jsonl"
+    source.write_text("The dog.\nShe reads a book.\nA cat.\nThe dog.\n" * 2)
+    command = ["predict", request.getfixturevalue(fixture), "--file", source, *options]
+    printed = regard(*command, "--json")[1]
+    with monkeypatch.context() as patch:  # what a command has written that was ended before its last step
+        patch.setattr(PredictionFile, "complete", lambda file: None)
+        code, _, error = regard(*command, "-o", whole)
+        assert code == 0, error
+    part = whole.with_name("whole.jsonl.part")
+    lines = part.read_bytes().splitlines(keepends=True)
+    assert b"".join(lines[1:]).decode() == printed
+    assert len({json.loads(line)["output"] for line in lines[1:]}) > 1
+    for written in (2, len(lines) - 1):
+        part.write_bytes(b"".join(lines[: 1 + written]) + b'{"inp')
+        code, _, error = regard(*command, "-o", whole)
+        assert code == 0, error
+        assert whole.read_text() == printed, written
+
+
+def test_inputs_beyond_a_block_have_draws_of_their_own(regard, language, monkeypatch):
+    monkeypatch.setattr("regard.cli.predict.LEAST_AT_ONCE", 2)
+    monkeypatch.setattr("regard.cli.predict.BATCHES_AT_ONCE", 1)
+    command = ["predict", language, *["The old."] * 6, "--tokens", 12, "--temperature", 2, "--json"]
+    outputs = [json.loads(line)["output"] for line in regard(*command)[1].splitlines()]
+    assert len(set(outputs)) == 6
+    loaded = load(language)
+    assert [one.text for one in loaded.predict(["The old."] * 6, tokens=12, temperature=2)] == outputs
+
+
+@pytest.mark.parametrize("to_file", [False, True])
+def test_fewer_answers_than_requested_are_said(regard, language, tmp_path, monkeypatch, to_file):
+    monkeypatch.setattr("regard.cli.predict.LEAST_AT_ONCE", 2)
+    into = ["-o", tmp_path / "answers.jsonl"] if to_file else ["--json"]
+    command = ["predict", language, "a", "b", "c", "--tokens", 1, "--top-k", 2, "--n-best", 9, *into]
+    code, output, error = regard(*command)
+    assert code == 0, error
+    assert "regard: 3 of 3 inputs have fewer than 9 different answers" in error
+    rows = [json.loads(line) for line in (into[1].read_text() if to_file else output).splitlines()]
+    assert len({(row["input"], row["output"]) for row in rows}) == len(rows)
+    assert "fewer" not in regard("predict", language, "a", "--tokens", 9, "--temperature", 3, "--n-best", 2)[2]
+
+
 @pytest.mark.parametrize("suffix", [".tsv", ".jsonl"])
 def test_predict_writes_a_file_and_continues_it(regard, trained, tmp_path, monkeypatch, suffix):
     monkeypatch.setattr("regard.cli.predict.LEAST_AT_ONCE", 2)
@@ -221,6 +293,9 @@ def test_predict_writes_a_file_and_continues_it(regard, trained, tmp_path, monke
         assert "1 of 5 answers are empty" in error
         assert stopped.read_text() == whole.read_text()
     assert_one_line(regard("predict", trained, "A word.", "-o", tmp_path / "a.txt"), "--output", ".tsv or .jsonl")
+    table = regard("predict", trained, "A word.", "--json", "-o", tmp_path / "a.tsv")
+    assert_one_line(table, "--json", f"--output {tmp_path / 'a.jsonl'}")
+    assert not list(tmp_path.glob("a.*"))
     assert_one_line(regard("predict", trained, "A word.", "-o", tmp_path / "no" / "a.tsv"), "--output", "not exist")
     (tmp_path / "folder.tsv").mkdir()
     assert_one_line(regard("predict", trained, "A word.", "-o", tmp_path / "folder.tsv"), "--output", "is a folder")

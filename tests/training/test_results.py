@@ -1,7 +1,7 @@
 """Results as people see them: one line each, tables that run no script of anybody, answers with a rank in files."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html.parser import HTMLParser
 
 import pytest
@@ -118,6 +118,35 @@ def test_what_was_attended_to_in_words():
     assert dict(attended_regions((1, 1), [2.0]).parts) == {"middle": 1}
     assert attended_times(0.5, [0, 1.0, 3.0]).parts == (("1.00–1.50 s", 0.75), ("0.50–1.00 s", 0.25))
     assert attended_times(0.1, [1.0] * 80).parts[0] == ("0.00–1.00 s", pytest.approx(1 / 8))
+
+
+def test_answers_with_the_same_text_are_the_best_of_them():
+    ranked = predicted("x", ("a", "b", "a", "c", "b"))
+    assert [(one.text, one.score) for one in ranked.n_best] == [("a", -1.0), ("b", -2.0), ("c", -4.0)]
+    assert predicted("x", ("a", "a")).n_best == (predicted("x", ("a",)),)
+    lower = predicted("x", ("A", "b", "a")).each(lambda one: replace(one, text=one.text.lower()))
+    assert [(one.text, one.score) for one in lower.n_best] == [("a", -1.0), ("b", -2.0)]
+
+
+@pytest.mark.parametrize("suffix", [".tsv", ".jsonl"])
+@pytest.mark.parametrize("ranked", [False, True])
+def test_a_file_goes_on_at_the_beginning_of_a_block(tmp_path, suffix, ranked):
+    inputs = [predicted(name, ("a", "b")) for name in "vwxyz"]
+    path = tmp_path / f"answers{suffix}"
+    whole = PredictionFile(path, {}, ranked=ranked, block=2)
+    whole.append(inputs)
+    lines = whole.part.read_bytes().splitlines(keepends=True)
+    whole.complete()
+    expected = path.read_bytes()
+    heads = 2 if suffix == ".tsv" else 1
+    for written in range(heads, len(lines) + 1):
+        whole.part.write_bytes(b"".join(lines[:written]))
+        again = PredictionFile(path, {}, ranked=ranked, block=2)
+        complete = (written - heads - 1) // 2 if ranked else written - heads
+        assert again.done == max(0, complete) // 2 * 2
+        again.append(inputs[again.done :])
+        again.complete()
+        assert path.read_bytes() == expected
 
 
 @pytest.mark.parametrize("suffix", [".tsv", ".jsonl"])

@@ -5,7 +5,8 @@ import inspect
 import json
 import os
 import sys
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -19,10 +20,11 @@ from regard.errors import ArgumentError, DataError
 from regard.regular_file import LARGEST_DATA, LARGEST_TEXT, open_regular, read_bytes
 
 if TYPE_CHECKING:
+    from regard.training.results import Prediction
     from regard.training.task import Task, Trained
 
 LEAST_AT_ONCE, BATCHES_AT_ONCE = 256, 8
-"""Inputs between two writes of a file of predictions, and batches, whichever are more."""
+"""Inputs of a block, which are predicted before the next one, and batches of it, whichever are more."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +89,11 @@ def _predict(task: "Task", run: str, sentences: list[str] | None, inputs: Inputs
         if inputs.output is not None:
             raise ArgumentError("--output and --pictures exclude each other; give one of them")
         _require_folder(inputs.pictures)
+    if inputs.json and inputs.output is not None and inputs.output.suffix == ".tsv":
+        raise ArgumentError(
+            f"--json prints JSON, and --output writes a table into {inputs.output}; for JSON in a file write "
+            f"--output {inputs.output.with_suffix('.jsonl')}"
+        )
     with options_named({"device": "--device", **options_of(task.prediction_config)}):
         options = task.prediction_config(**fields)
         trained = task.load(folder, inputs.device)
@@ -95,13 +102,13 @@ def _predict(task: "Task", run: str, sentences: list[str] | None, inputs: Inputs
                 raise ArgumentError(f"--output and --file are the same file, {inputs.file}; give another --output")
             _write_predictions(trained, read_inputs(sentences, inputs.file), options, inputs.output)
             return
-        predictions = trained.predict_with(read_inputs(sentences, inputs.file), options)
+        blocks = _predicted(trained, read_inputs(sentences, inputs.file), options)
+        predictions = [one for block in blocks for one in block]
         pictures = [] if inputs.pictures is None else trained.draw(predictions, inputs.pictures)
     for line in trained.remarks(predictions, options):
         print(f"regard: {line}", file=sys.stderr)
-    empty = sum(prediction.is_empty for prediction in predictions)
-    if empty:
-        print(f"regard: {empty} of {len(predictions)} answers are empty", file=sys.stderr)
+    for line in _count_lines(_counted(predictions, options), len(predictions)):
+        print(line, file=sys.stderr)
     ranked = is_ranked(options)
     if inputs.json:
         for row in answer_rows(predictions, ranked, details=True):
@@ -116,6 +123,36 @@ def _predict(task: "Task", run: str, sentences: list[str] | None, inputs: Inputs
         print(f"picture: {path}", file=sys.stderr)
 
 
+def _block_size(options: Any) -> int:
+    return max(LEAST_AT_ONCE, BATCHES_AT_ONCE * getattr(options, "batch_size", 1))
+
+
+def _predicted(trained: "Trained", sources: list[str], options: Any, done: int = 0) -> "Iterator[Sequence[Prediction]]":
+    """The predictions, a block after the other, from the input number ``done`` on, with which a block begins.
+
+    What is drawn at random may depend on the other inputs of a block, so the blocks are the same wherever the
+    predictions go.
+    """
+    size = _block_size(options)
+    for first in range(done, len(sources), size):
+        yield trained.predict_part(sources[first : first + size], first, options)
+
+
+def _counted(predictions: "Sequence[Prediction]", options: Any) -> Counter[str]:
+    """How many answers, or inputs, are not as expected, under what is said of them."""
+    n_best = getattr(options, "n_best", 1)
+    return Counter(
+        {
+            "answers are empty": sum(one.is_empty for one in predictions),
+            f"inputs have fewer than {n_best} different answers": sum(len(one.n_best) < n_best for one in predictions),
+        }
+    )
+
+
+def _count_lines(counts: Counter[str], inputs: int) -> list[str]:
+    return [f"regard: {count} of {inputs:,} {what}" for what, count in counts.items() if count]
+
+
 def _write_predictions(trained: "Trained", sources: list[str], options: Any, path: Path) -> None:
     """Writes the predictions into a file, as many at once as keep batches full, and shows the progress."""
     import hashlib
@@ -126,27 +163,26 @@ def _write_predictions(trained: "Trained", sources: list[str], options: Any, pat
 
     with open_regular(trained.folder.model, LARGEST_DATA) as model:
         model_sum = hashlib.file_digest(model, "sha256").hexdigest()
-    identity = {"model": model_sum, "options": dataclasses.asdict(options), "inputs": sources}
-    file = PredictionFile(path, identity, ranked=is_ranked(options))
-    reporter, remarks, empty = default_reporter(), set(), 0
+    block = _block_size(options)
+    identity = {"model": model_sum, "options": dataclasses.asdict(options), "inputs": sources, "block": block}
+    file = PredictionFile(path, identity, ranked=is_ranked(options), block=block)
+    reporter, remarks, counts = default_reporter(), set(), Counter()
     if file.done:
         reporter.print_line(f"{file.done:,} of {len(sources):,} predictions were written before; going on")
-    size = max(LEAST_AT_ONCE, BATCHES_AT_ONCE * getattr(options, "batch_size", 1))
     reporter.start(file.done / len(sources))
     try:
         with advising(lambda: f"{file.done:,} of {len(sources):,} predictions are written; the same command continues"):
-            for first in range(file.done, len(sources), size):
-                predictions = trained.predict_with(sources[first : first + size], options)
+            for predictions in _predicted(trained, sources, options, file.done):
                 file.append(predictions)
                 for line in trained.remarks(predictions, options):
                     if line not in remarks:
                         remarks.add(line)
                         reporter.print_line(f"regard: {line}")
-                empty += sum(prediction.is_empty for prediction in predictions)
+                counts += _counted(predictions, options)
                 reporter.step(file.done / len(sources), f"{file.done:,} of {len(sources):,} inputs")
             file.complete()
-        if empty:
-            reporter.print_line(f"regard: {empty} of {len(sources):,} answers are empty")
+        for line in _count_lines(counts, len(sources)):
+            reporter.print_line(line)
     finally:
         reporter.stop()
     print(f"{len(sources):,} predictions: {path}")

@@ -28,22 +28,25 @@ class PredictionFile:
         path: the file.
         identity: what the predictions depend on, as plain values: they are continued only if it is the same.
         ranked: whether an input has several answers, each with its rank.
+        block: inputs that are predicted together: what an earlier command wrote of a block that is not whole is
+            predicted again, since draws may depend on the other inputs of the block.
 
     Attributes:
-        done: the number of inputs whose predictions an earlier command has written.
+        done: the number of inputs whose predictions an earlier command has written, a multiple of ``block``.
 
     Raises:
         ArgumentError: the name ends in no known suffix, or ``<name>.part`` has other predictions.
         DataError: there can be no such file.
     """
 
-    def __init__(self, path: Path, identity: dict[str, Any], ranked: bool = False):
+    def __init__(self, path: Path, identity: dict[str, Any], ranked: bool = False, block: int = 1):
         if path.suffix not in SUFFIXES:
             raise ArgumentError(f"--output must end in {' or '.join(SUFFIXES)}; it is {str(path)!r}")
         if path.is_dir() or not path.absolute().parent.is_dir():
             reason = "is a folder" if path.is_dir() else f"is in a folder that does not exist: {path.parent}"
             raise DataError(f"--output: {path} {reason}")
         self.path, self.part, self._ranked = path, path.with_name(path.name + ".part"), ranked
+        self._block = block
         text = json.dumps(identity, sort_keys=True, default=str)
         self._first = (
             json.dumps({"predictions of": hashlib.sha256(text.encode(errors="backslashreplace")).hexdigest()}).encode()
@@ -52,7 +55,7 @@ class PredictionFile:
         self.done = self._earlier()
 
     def _earlier(self) -> int:
-        """The inputs whose predictions are complete; what was not written to its end is deleted."""
+        """The inputs of the blocks whose predictions are complete; what is after them is deleted."""
         try:
             require_regular(self.part, LARGEST_DATA)
         except FileNotFoundError:
@@ -76,10 +79,11 @@ class PredictionFile:
                 if self._rank(line, head) == 1:
                     starts.append(end)
                 end += len(line)
-            if self._ranked and starts:
-                end = starts.pop()  # it is not known how many answers the last input has
-            file.truncate(end)
-        return len(starts)
+            # It is not known how many answers the last input has, if there may be several.
+            done = max(0, len(starts) - self._ranked)
+            done -= done % self._block
+            file.truncate(starts[done] if done < len(starts) else end)
+        return done
 
     def _rank(self, line: bytes, head: bytes) -> int:
         """The rank of the answer that a line holds, below the head of the table."""

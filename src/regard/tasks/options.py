@@ -141,7 +141,7 @@ class NBestOptions:
     """How many answers a prediction has; the first base of the options of a prediction."""
 
     n_best: int = 1
-    """Answers for each input, the best first."""
+    """Answers for each input, the best first; equal texts are one, so there may be fewer."""
 
     def __post_init__(self) -> None:
         super().__post_init__()  # pyright: ignore[reportAttributeAccessIssue] (of the other base)

@@ -48,7 +48,7 @@ class _TrainedTranslator(regard.tasks.translate.TrainedTranslator):
             temperature: Temperature of the samples, above 0; below 1, likely tokens become more likely.
             utility_order: Samples are compared by the BLEU of their tokens, with n-grams up to this length.
             seed: Seed of the samples.
-            n_best: Answers for each input, the best first.
+            n_best: Answers for each input, the best first; equal texts are one, so there may be fewer.
             replace_unknown: Replace an unknown word by the source word with the largest weight.
             merge_words: Merge sub-words to words, in pictures and in JSON.
         """
@@ -112,7 +112,7 @@ class _TrainedSummarizer(regard.tasks.summarize.TrainedSummarizer):
             utility_order: Samples are compared by the BLEU of their tokens, with n-grams up to this length.
             seed: Seed of the samples.
             max_summary: Largest number of tokens of a summary. Default: as in training.
-            n_best: Answers for each input, the best first.
+            n_best: Answers for each input, the best first; equal texts are one, so there may be fewer.
             mark_copied: Mark copied words with their places in the article: [Ada Byron @7-8].
             merge_words: Merge sub-words to words, in pictures.
         """
@@ -173,8 +173,8 @@ class _TrainedLanguageModel(regard.tasks.language.TrainedLanguageModel):
             top_p: Draw from the most likely tokens whose probabilities add up to this, above 0 to 1; 1: all.
             seed: Seed of the draws.
             next: Number of most likely next tokens of each input to show, with their probabilities.
-            n_best: Continuations for each input, the most probable first: as many are drawn, and equal ones are
-                one.
+            n_best: Continuations for each input, the most probable first: as many are drawn, and equal texts are
+                one, so there may be fewer.
             layer: Layer whose attention weights, as the mean over its heads, are in pictures and JSON, from 0.
                 Default: the last one in pictures, none in JSON.
         """
@@ -205,7 +205,7 @@ class _TrainedClassifier(regard.tasks.classify.TrainedClassifier):
 
         Args:
             batch_size: Inputs treated at once.
-            n_best: Answers for each input, the best first.
+            n_best: Answers for each input, the best first; equal texts are one, so there may be fewer.
         """
     def evaluate(
         self,
@@ -256,7 +256,7 @@ class _TrainedTranscriber(regard.tasks.transcribe.TrainedTranscriber):
                 to; 0: all.
             ctc_weight: Weight of the alignment head in the search beside the decoder, 0 to 1. Default: 0.3 where
                 the model has one.
-            n_best: Answers for each input, the best first.
+            n_best: Answers for each input, the best first; equal texts are one, so there may be fewer.
         """
     def evaluate(
         self,
@@ -307,7 +307,7 @@ class _TrainedListener(regard.tasks.sounds.TrainedListener):
 
         Args:
             batch_size: Sounds classified at once.
-            n_best: Answers for each input, the best first.
+            n_best: Answers for each input, the best first; equal texts are one, so there may be fewer.
         """
     def evaluate(
         self,
@@ -373,7 +373,7 @@ class _TrainedImageClassifier(regard.tasks.images.TrainedImageClassifier):
 
         Args:
             batch_size: Inputs treated at once.
-            n_best: Answers for each input, the best first.
+            n_best: Answers for each input, the best first; equal texts are one, so there may be fewer.
         """
     def evaluate(
         self,
@@ -418,7 +418,7 @@ class _TrainedCaptioner(regard.tasks.caption.TrainedCaptioner):
             temperature: Temperature of the samples, above 0; below 1, likely tokens become more likely.
             utility_order: Samples are compared by the BLEU of their tokens, with n-grams up to this length.
             seed: Seed of the samples.
-            n_best: Answers for each input, the best first.
+            n_best: Answers for each input, the best first; equal texts are one, so there may be fewer.
         """
     def evaluate(
         self,

@@ -195,8 +195,13 @@ class RankedPrediction(Prediction):
     next_best: tuple[Prediction, ...] = field(default=(), repr=False, compare=False, kw_only=True)
 
     def followed_by(self, others: Sequence[Prediction]) -> Self:
-        """The same with other answers after it, the best first."""
-        return dataclasses.replace(self, next_best=tuple(others)) if others else self
+        """The same with other answers after it, the best first; of answers with the same text, the best is left."""
+        if not others:
+            return self
+        different: dict[str, Prediction] = {}
+        for one in (self, *others):
+            different.setdefault(one.answer_text, one)
+        return dataclasses.replace(self, next_best=tuple(different.values())[1:])
 
     def each(self, change: "Callable[[Any], Any]") -> Self:
         """The same with this answer and those after it changed by a function of one."""

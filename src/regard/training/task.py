@@ -231,6 +231,10 @@ class Trained(ABC):
     def predict_with(self, inputs: Sequence[Any], options: Any) -> Sequence[Prediction]:
         """`predict` with a ``prediction_config`` of the task."""
 
+    def predict_part(self, inputs: Sequence[Any], first: int, options: Any) -> Sequence[Prediction]:
+        """`predict_with` for a part of many inputs, the first of which has the number ``first`` among all."""
+        return self.predict_with(inputs, options)
+
     def remarks(self, predictions: Sequence[Prediction], options: Any) -> list[str]:
         """What a user should know about these predictions, a line each; the command prints them on standard error."""
         return []

@@ -62,7 +62,8 @@ class ContinuationOptions:
     next: int = 0
     """Number of most likely next tokens of each input to show, with their probabilities."""
     n_best: int = 1
-    """Continuations for each input, the most probable first: as many are drawn, and equal ones are one."""
+    """Continuations for each input, the most probable first: as many are drawn, and equal texts are one, so there may
+    be fewer."""
     layer: int | None = None
     """Layer whose attention weights, as the mean over its heads, are in pictures and JSON, from 0. Default: the last
     one in pictures, none in JSON."""
@@ -391,17 +392,19 @@ class TrainedNextTokens(TrainedRun):
             raise RunError(f"{self.folder.path}: the vocabulary sizes of the tokenizer and of the model differ")
 
     def predict_with(self, inputs: Sequence[str], options: ContinuationOptions) -> list[Continuation]:
+        return self.predict_part(inputs, 0, options)
+
+    def predict_part(self, inputs: Sequence[str], first: int, options: ContinuationOptions) -> list[Continuation]:
         layers = self.model.config.layers
         if options.layer is not None and options.layer >= layers:
             raise ArgumentError(f"layer must be from 0 to {layers - 1}; it is {options.layer}")
-        return [self._best(text, number, options) for number, text in enumerate(inputs)]
+        return [self._best(text, number, options) for number, text in enumerate(inputs, first)]
 
     def _best(self, text: str, number: int, options: ContinuationOptions) -> Continuation:
-        """The most probable of the continuations that are drawn, with the others after it; equal ones are one."""
+        """The most probable of the continuations that are drawn, with the others after it."""
         draws = [(number,), *((number, draw) for draw in range(1, options.n_best))]
         drawn = [self._continued(text, draw, options) for draw in draws]
-        different = {(one.ids, one.ended): one for one in drawn}
-        best, *others = sorted(different.values(), key=lambda one: one.log_probability, reverse=True)
+        best, *others = sorted(drawn, key=lambda one: one.log_probability, reverse=True)
         return best.followed_by(others)
 
     def remarks(self, predictions: Sequence[Prediction], options: ContinuationOptions) -> list[str]:
