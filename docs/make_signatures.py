@@ -11,6 +11,7 @@ import re
 import sys
 import textwrap
 import types
+from collections.abc import Set
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin
 
@@ -64,12 +65,15 @@ def type_text(hint: Any) -> str:
     raise TypeError(f"{hint} has no form in a signature")
 
 
-def parameters(kinds: list[type[Any]]) -> tuple[list[str], list[str]]:
-    """The options of dataclasses as parameters, and a line of help for each; the first class that has a name counts."""
+def parameters(kinds: list[type[Any]], fitted: Set[str] = frozenset()) -> tuple[list[str], list[str]]:
+    """The options of dataclasses as parameters, and a line of help for each; the first class that has a name counts.
+
+    The data decide the default of the options ``fitted``.
+    """
     shown: dict[str, str] = {}
     helped: dict[str, str] = {}
     for kind in kinds:
-        hints, texts = option_types(kind), field_help(kind)
+        hints, texts = option_types(kind), field_help(kind, fitted)
         for field in option_fields(kind):
             if field.name in (*COMMON, *shown):
                 continue
@@ -77,6 +81,8 @@ def parameters(kinds: list[type[Any]]) -> tuple[list[str], list[str]]:
             # regard.train takes a number of devices as a number too.
             hint = f"int | {hint}" if field.name == "devices" else hint
             default = "..." if field.default is dataclasses.MISSING else repr(field.default)
+            if field.name in fitted:
+                hint, default = f"{hint.removesuffix(' | None')} | None", "None"
             shown[field.name] = f"{field.name}: {hint} = {default},"
             # The help names options as the command does.
             text = re.sub(r"--([a-z][a-z-]*)", lambda one: one[1].replace("-", "_"), texts.get(field.name, ""))
@@ -117,7 +123,7 @@ def of_task(name: str) -> tuple[set[str], str, str, str]:
     shown = f"_{trained.__name__}"
     predicts, predict_help = parameters([task.prediction_config])
     evaluates, evaluate_help = parameters([task.evaluation_config])
-    options, help_of_options = parameters(list(section_kinds(task).values()))
+    options, help_of_options = parameters(list(section_kinds(task).values()), task.fitted)
     run = [
         f"class {shown}({named(trained)}):",
         "    def predict(",

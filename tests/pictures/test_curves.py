@@ -164,3 +164,29 @@ def test_wrong_bins():
     for bins, series in (([], {"a": []}), (["1"], {})):
         with pytest.raises(ArgumentError, match="not be empty"):
             bleu_by_length(bins, series)
+
+
+@pytest.mark.parametrize("higher", [True, False])
+@pytest.mark.parametrize("values", [["inf", 3, 2], ["-inf", 2, 3], [2, "nan", "inf", 3]])
+def test_values_that_are_not_finite_are_left_out(values, higher):
+    rows = {"step": range(1, len(values) + 1), "val_loss": values, "bits": values}
+    figure = training_curves(rows, qualities={"bits": Quality("bits", "bits", higher_is_better=higher)})
+    figure.canvas.draw()
+    loss, quality = figure.axes
+    points = [[step, value] for step, value in enumerate(values, start=1) if isinstance(value, int)]
+    assert lines(loss) == {"validation loss": points}
+    assert lines(quality) == {"bits": points}
+    assert [text.get_text() for text in loss.texts] == ["lowest 2.00"]
+    assert [text.get_text() for text in quality.texts] == ["highest 3.00" if higher else "lowest 2.00"]
+    assert quality.get_ylim() == (0, pytest.approx(1.14 * 3))
+
+
+@pytest.mark.parametrize("value", ["inf", "-inf", "nan"])
+def test_a_metric_that_never_is_finite_is_not_measured(value):
+    rows = {"step": [1, 2, 3], "val_loss": [value] * 3, "bits": [value] * 3}
+    figure = training_curves(rows, qualities={"bits": Quality("bits", "bits", higher_is_better=False)})
+    figure.canvas.draw()
+    assert [text.get_text() for axes in figure.axes for text in axes.texts] == [
+        "no loss was measured",
+        "no metric was measured",
+    ]

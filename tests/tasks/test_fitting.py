@@ -268,3 +268,19 @@ def test_the_page_of_options_has_the_rules():
             size = next(sizes(task, (rows,)))
             chosen = fitted(task, size, **typed)[1][option.replace("-", "_")]
             assert chosen.value == float(cell.replace(",", "")), (name, option, rows)
+
+
+@pytest.mark.parametrize(
+    ("of_vit", "of_cnn"),
+    list(itertools.product(({"layers": 2}, {"heads": 2}, {"pooling": "cls"}), ({"stages": 3}, {"gate": "se"}))),
+    ids=lambda option: "-".join(option),
+)
+def test_options_of_two_networks_are_both_named(of_vit, of_cnn):
+    task, data = registry.find("images"), {"bundled": 3_000}
+    (one,), (other,) = of_vit, of_cnn
+    with pytest.raises(ArgumentError, match=rf"^--{one}( cls)? is of architecture 'vit', and --{other} is of 'cnn'; "):
+        compose_config(task, None, {**data, **of_vit, **of_cnn})
+    for options, architecture in ((of_vit, "vit"), (of_cnn, "cnn")):
+        config, reasons = compose_config(task, None, {**data, **options})
+        assert config.model.architecture == architecture
+        assert reasons["architecture"].startswith(f"for {next(iter(options))}")

@@ -211,6 +211,29 @@ def test_the_configuration_of_an_old_run_and_an_old_file_are_read(name, tmp_path
         assert not again["model"].keys() & {one for formers in RENAMED.values() for one in formers} - {"context"}
 
 
+@pytest.mark.parametrize(
+    "name", [name for name in registry.BUILT_IN if hasattr(registry.find(name).model_config, "final_norm")]
+)
+def test_a_run_configuration_as_file_trains_the_model_of_the_run(name, tmp_path):
+    task, file = registry.find(name), tmp_path / "config.yaml"
+
+    def composed(content, **options):
+        file.write_text(yaml.safe_dump(content))
+        return compose_config(task, file, options).config.model
+
+    model = {"norm": "post"}
+    if task.model_config().architecture != "transformer":
+        model["architecture"] = "transformer"
+    run = {"task": name, "data": {"bundled": 3_000}, "model": model, "training": {}}
+    new = composed(run)
+    assert not new.final_norm
+    assert composed({**run, "versions": {"python": "3.11"}}) == dataclasses.replace(new, final_norm=True)
+    assert not composed({**run, "versions": {}, "model": {**model, "final_norm": False}}).final_norm
+    assert not composed({**run, "versions": {}}, final_norm=False).final_norm
+    assert composed({**run, "versions": {}}, norm="pre").norm == "pre"
+    assert composed({**run, "model": {**model, "norm": "pre"}, "versions": {}}, norm="post") == new
+
+
 def test_training_options_of_old_files_are_read():
     segment, caption = registry.find("segment"), registry.find("caption")
     content = {"data": {"bundled": 60}, "model": {}, "training": {"zoom": 2.0, "colour": 0.1, "mirror": False}}

@@ -3,6 +3,7 @@
 import functools
 import importlib.util
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -24,6 +25,7 @@ from regard.tasks.translate import TrainedTranslator, Translation
 run = regard.train("translate", "pairs.tsv", validation=0.1, epochs=5, architecture="gru", devices=2, run="runs/a")
 trained: TrainedTranslator = run
 assert_type(run.predict(["Hello"], beam=2)[0], Translation)
+regard.train("translate", "pairs.tsv", hidden=None, epochs=None)
 run.evaluate("test.tsv", beam=2).bleu
 assert_type(regard.load("runs/b", task="caption").predict(["a.png"])[0], Caption)
 regard.load("runs/c").predict(["a"])
@@ -61,6 +63,19 @@ def test_each_option_is_a_parameter(name):
     head = overload.split('"""')[0]
     missing = [option for option in _types(find(name)) if f"\n    {option}: " not in head]
     assert not missing
+
+
+@pytest.mark.parametrize("name", BUILT_IN)
+def test_only_an_option_that_the_data_decide_has_their_default(name):
+    start = f'def train(\n    task: Literal["{name}"]'
+    (overload,) = [part for part in made().split("@overload\n") if part.startswith(start)]
+    head, text = overload.split('"""')[:2]
+    for option in find(name).fitted:
+        assert re.search(rf"\n    {option}: [^=]*[^N=] \| None = None,\n", head), option
+    helps = re.findall(r"\n {8}(\w+): (.*(?:\n {12}.*)*)", text)
+    assert {option for option, help in helps if "Default: from the data." in " ".join(help.split())} == find(
+        name
+    ).fitted
 
 
 def test_pyright_accepts_a_good_program_and_refuses_each_line_of_a_bad_one(tmp_path):

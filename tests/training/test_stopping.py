@@ -32,8 +32,19 @@ def test_the_metric_decides_and_the_lowest_loss_prolongs_the_run():
     best, waited = observe(
         ACCURACY, [(0.5, 2.0), (0.6, 1.5), (0.6, 1.4), (0.55, 1.3), (0.6, 1.3), (0.5, 1.5), (0.7, 1.6)]
     )
-    assert best == [0, 1, 6]
-    assert waited == [0, 0, 0, 0, 1, 2, 0]
+    assert best == [0, 1, 2, 4, 6]  # of equal metrics the lower loss is better
+    assert waited == [0, 0, 0, 0, 0, 1, 0]
+
+
+def test_a_checkpoint_without_the_loss_of_the_best_model_continues():
+    progress = Progress()
+    assert progress.observe(ACCURACY, 0.5, 2.0, True)
+    content = progress.to_dict()
+    del content["progress"]["best_loss"]
+    resumed = Progress()
+    resumed.restore(content)
+    assert not resumed.observe(ACCURACY, 0.5, 2.0, True)
+    assert resumed.observe(ACCURACY, 0.5, 1.9, True)
 
 
 def test_a_metric_that_means_nothing_yet_decides_nothing():

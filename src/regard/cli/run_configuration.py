@@ -11,7 +11,7 @@ from regard.cli.config_options import option, options_of
 from regard.cli.option_errors import options_named
 from regard.configuration import Configuration
 from regard.errors import ArgumentError, DataError, RunError
-from regard.old_names import upgraded_sections
+from regard.old_names import upgraded_sections, with_former_meaning
 from regard.training.config import (
     SECTIONS,
     FittedConfig,
@@ -86,6 +86,9 @@ def compose_config(task: "Task", file: Path | None, options: Mapping[str, Any]) 
     for section, kind in kinds.items():
         content = sections.get(section, {})
         if isinstance(content, dict):
+            # A run's configuration has its versions; what an author of today leaves out has the default of today.
+            if section == "model" and "versions" in sections and typed[section].get("norm") != "pre":
+                content = with_former_meaning(kind, content)
             content = without_fitted_none(task, content)
         fields[section] = checked_fields(kind, content, f"{file}: {section}") | typed[section]
     with options_named(all_options(task)):

@@ -101,14 +101,15 @@ def training_curves(
         of_axis = kind if index == 0 else f"{kinds} ({kind})" if kind else kinds or "BLEU, chrF"
         _dress(axes, "training step" if axis == "step" else axis or "row", visible(of_axis, 48))
         count_axis(axes.xaxis)
-        highest = max((float(np.nanmax(columns[name])) for name in measured), default=0.0)
-        for number, name in enumerate(measured):
-            column, higher = columns[name], name in metrics_of and metrics_of[name].higher_is_better
-            best = float(np.nanmax(column) if higher else np.nanmin(column))
+        drawn = {name: columns[name][np.isfinite(columns[name] + steps)] for name in measured}
+        highest = max((float(values.max()) for values in drawn.values()), default=0.0)
+        for number, (name, values) in enumerate(drawn.items()):
+            higher = name in metrics_of and metrics_of[name].higher_is_better
+            best = float(values.max() if higher else values.min())
             # A point near the axis has no room below.
             below = 0.15 * highest < best < highest if higher else best > 0.15 * highest
             mark = None if index == 0 and _is_training(name) else _Mark(higher, below)
-            _draw_curve(axes, lettering, steps, column, names_shown[name], number, mark)
+            _draw_curve(axes, lettering, steps, columns[name], names_shown[name], number, mark)
         if len({step for name in measured for step in steps[np.isfinite(columns[name])].tolist()}) == 1:
             axes.set_xlim(*(float(steps[np.isfinite(steps)][0]) + side for side in (-1, 1)))
         if index and measured:

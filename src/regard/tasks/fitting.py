@@ -17,6 +17,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from regard.configuration import HEADS, Configuration, option_fields
+from regard.errors import ArgumentError
 from regard.models.configs import RECURRENT
 from regard.training.task import Choice
 
@@ -272,22 +273,22 @@ def same_as(name: str) -> Rule:
 
 
 def image_architecture(case: Case) -> Choice:
-    """A convolutional network for few images, unless options are those of the other one."""
-    few = case.size.rows < FEW_IMAGES
-    choice = "cnn" if few else "vit"
-    reason = f"{case.counted}, {'fewer' if few else 'no fewer'} than {FEW_IMAGES:,}"
-    for architecture in ("vit", "cnn"):
-        needs = case.needing("architecture", architecture) - case.needing("architecture", _other(architecture))
-        named = sorted(needs & case.typed.keys())
-        if named:
-            choice, reason = architecture, f"for {named[0]}"
+    """A convolutional network for few images, unless options are those of the other one.
+
+    Raises:
+        ArgumentError: the user has set options of both.
+    """
+    vit, cnn = case.needing("architecture", "vit"), case.needing("architecture", "cnn")
+    of_vit, of_cnn = sorted((vit - cnn) & case.typed.keys()), sorted((cnn - vit) & case.typed.keys())
     if case.typed.get("pooling") == "cls":
-        choice, reason = "vit", "for pooling cls"
-    return Choice(choice, reason)
-
-
-def _other(architecture: str) -> str:
-    return "cnn" if architecture == "vit" else "vit"
+        of_vit = ["pooling cls", *of_vit]
+    if of_vit and of_cnn:
+        raise ArgumentError(f"{of_vit[0]} is of architecture 'vit', and {of_cnn[0]} is of 'cnn'; leave one of them out")
+    if of_vit or of_cnn:
+        return Choice("vit" if of_vit else "cnn", f"for {(of_vit or of_cnn)[0]}")
+    few = case.size.rows < FEW_IMAGES
+    reason = f"{case.counted}, {'fewer' if few else 'no fewer'} than {FEW_IMAGES:,}"
+    return Choice("cnn" if few else "vit", reason)
 
 
 def image_pooling(case: Case) -> Choice:

@@ -56,11 +56,6 @@ class DataOptions:
         if self.train == "bundled" and self.default_bundled:
             fill(self, train=None, bundled=self.bundled or self.default_bundled)
         check_between(self, 0, self.most_bundled, "bundled")
-        if 0 < self.bundled < self.least_bundled:
-            raise ArgumentError(
-                f"bundled must be at least {self.least_bundled}, so that each label is among the {self.generated}; "
-                f"it is {self.bundled}"
-            )
         if self.train is not None and self.bundled:
             raise ArgumentError("--train and --bundled exclude each other; give one of them")
         if self.train is None and not self.bundled:
@@ -82,6 +77,14 @@ class DataOptions:
             fill(self, held_out=int(self.held_out))
         elif not self.held_out > 0:
             raise ArgumentError(f"held_out must be at least 1, or a share above 0; it is {self.held_out}")
+
+    def check_new(self) -> None:
+        """Raise ArgumentError if a new run cannot have the data, though runs of earlier versions may."""
+        if 0 < self.bundled < self.least_bundled:
+            raise ArgumentError(
+                f"bundled must be at least {self.least_bundled}, so that each label is among the {self.generated}; "
+                f"it is {self.bundled}"
+            )
 
     @property
     def named_columns(self) -> tuple[str | None, ...]:

@@ -465,24 +465,24 @@ def train(
     held_out: float = 500,
     tokenizer: Literal['bpe', 'word', 'char'] = 'bpe',
     lowercase: bool = False,
-    vocabulary: int = 8000,
+    vocabulary: int | None = None,
     max_length: int = 100,
     word_vectors: str | None = None,
     source_column: str | None = None,
     target_column: str | None = None,
     architecture: Literal['lstm', 'gru', 'transformer'] = 'lstm',
     score: Literal['additive', 'concat', 'cosine', 'dot', 'general', 'location', 'scaled_dot'] | None = None,
-    hidden: int = 512,
+    hidden: int | None = None,
     encoder_layers: int | None = None,
     decoder_layers: int | None = None,
     dropout: float | None = None,
     tied: Literal['none', 'target', 'all'] = 'target',
     attention: Literal['none', 'bahdanau', 'luong', 'hard'] = 'bahdanau',
-    embedding: int = 256,
+    embedding: int | None = None,
     readout: Literal['tanh', 'maxout'] = 'tanh',
     input_feeding: bool = True,
     normalizer: Literal['softmax', 'sparsemax', 'entmax15', 'sigmoid'] = 'softmax',
-    heads: int = 8,
+    heads: int | None = None,
     kv_heads: int | None = None,
     feedforward: int = 0,
     norm: Literal['pre', 'post'] = 'pre',
@@ -497,17 +497,17 @@ def train(
     entropy_weight: float = 0.01,
     max_source: int = 0,
     optimizer: Literal['adam', 'adamw'] = 'adamw',
-    learning_rate: float = 0.001,
+    learning_rate: float | None = None,
     weight_decay: float = 0.0,
     schedule: Literal['constant', 'inverse_sqrt', 'cosine', 'linear', 'plateau'] = 'constant',
-    warmup: int = 0,
+    warmup: int | None = None,
     plateau_patience: int = 2,
     clip: float = 1.0,
-    epochs: int = 20,
+    epochs: int | None = None,
     max_minutes: float = 0.0,
-    patience: int = 5,
-    patience_after: int = 500,
-    validate_every: int = 0,
+    patience: int | None = None,
+    patience_after: int | None = None,
+    validate_every: int | None = None,
     checkpoint_minutes: float = 5.0,
     checkpoint_steps: int = 0,
     seed: int = 1,
@@ -522,8 +522,8 @@ def train(
     strategy: str = 'auto',
     label_smoothing: float = 0.1,
     scheduled_sampling: float = 0.0,
-    tokens_per_batch: int = 2000,
-    validation_pairs: int = 0,
+    tokens_per_batch: int | None = None,
+    validation_pairs: int | None = None,
 ) -> _TrainedTranslator:
     """Translate text: a Transformer, or a recurrent translator with or without attention.
 
@@ -533,7 +533,7 @@ def train(
             which at most a tenth of the examples are used, or a share below 1.
         tokenizer: bpe (sub-words), word or char.
         lowercase: Turn all text into lower case, references included.
-        vocabulary: Largest size of each side's vocabulary, in tokens.
+        vocabulary: Largest size of each side's vocabulary, in tokens. Default: from the data.
         max_length: Largest number of tokens of each side; longer training pairs are left out.
         word_vectors: tokenizer word: file of pretrained word vectors in the text format of word2vec, GloVe or
             fastText (or .gz), from which the embeddings of its words start. Default: random embeddings.
@@ -542,20 +542,20 @@ def train(
         architecture: What computes: lstm, gru or transformer.
         score: Score of the attention: additive (= concat), cosine, dot, scaled_dot, general or location.
             Default: additive; luong: general; transformer: scaled_dot.
-        hidden: Features of an annotation and of a decoder state; even for lstm and gru.
-        encoder_layers: Layers of the encoder. Default: 1; transformer: 6.
-        decoder_layers: Layers of the decoder. Default: 1; transformer: 6.
-        dropout: Dropout rate, 0 to below 1. Default: 0.3; transformer: 0.1.
+        hidden: Features of an annotation and of a decoder state; even for lstm and gru. Default: from the data.
+        encoder_layers: Layers of the encoder. Default: from the data.
+        decoder_layers: Layers of the decoder. Default: from the data.
+        dropout: Dropout rate, 0 to below 1. Default: from the data.
         tied: Embeddings that share their weights: none, target (with the output matrix) or all (needs one
             vocabulary size on both sides).
         attention: lstm, gru: attention of the decoder: none, bahdanau (before the cell), luong (after it) or
             hard (as bahdanau, but of one annotation).
         embedding: lstm, gru: features of an embedded token and of the readout; a transformer has hidden
-            features everywhere.
+            features everywhere. Default: from the data.
         readout: lstm, gru: layer between the decoder and the output matrix: tanh or maxout.
         input_feeding: luong: the attentional vector is an input of the next step.
         normalizer: transformer: normalizer of the attention weights: softmax, sparsemax, entmax15 or sigmoid.
-        heads: transformer: query heads; a divisor of hidden.
+        heads: transformer: query heads; a divisor of hidden. Default: from the data.
         kv_heads: transformer: key and value heads, a divisor of heads. Default: as many as heads.
         feedforward: transformer: units of the hidden layer of the feedforward networks; 0: four times hidden.
         norm: transformer: layer normalization before each part (pre) or after the sum (post).
@@ -576,19 +576,19 @@ def train(
         max_source: score location: the longest source, in tokens, that the model can attend to; 0: the
             max_length of the data.
         optimizer: adam or adamw.
-        learning_rate: Peak learning rate.
+        learning_rate: Peak learning rate. Default: from the data.
         weight_decay: Decoupled weight decay of adamw, for each unit of learning rate.
         schedule: Learning rate after the warmup: constant, inverse_sqrt, cosine, linear (the last two decay to
             0 over all epochs) or plateau (halves).
-        warmup: Steps of linear warmup.
+        warmup: Steps of linear warmup. Default: from the data.
         plateau_patience: Validations without a better loss before plateau halves the learning rate.
         clip: Largest norm of the gradient of all parameters; 0: not clipped.
-        epochs: Epochs after which training ends.
+        epochs: Epochs after which training ends. Default: from the data.
         max_minutes: Minutes of training and validation after which training ends; 0: no limit.
         patience: Validations in a row, neither with a better metric nor with a lower loss, after which training
-            ends; 0: never.
-        patience_after: Steps after which validations count for patience.
-        validate_every: Steps between validations; 0: after each epoch.
+            ends; 0: never. Default: from the data.
+        patience_after: Steps after which validations count for patience. Default: from the data.
+        validate_every: Steps between validations; 0: after each epoch. Default: from the data.
         checkpoint_minutes: Minutes between checkpoints; each validation also writes one.
         checkpoint_steps: Steps between checkpoints; 0: only checkpoint_minutes decides.
         seed: Seed of the initial weights, the order of the batches and dropout.
@@ -608,8 +608,9 @@ def train(
             section 7).
         scheduled_sampling: Probability that a decoder step reads the predicted token, 0 to below 1 (Bengio et
             al. 2015).
-        tokens_per_batch: Target tokens of a batch, padding included, on each device.
+        tokens_per_batch: Target tokens of a batch, padding included, on each device. Default: from the data.
         validation_pairs: Pairs that each validation translates: the first of the validation data; 0: all.
+            Default: from the data.
     """
 
 @overload
@@ -635,18 +636,18 @@ def train(
     max_summary: int = 100,
     architecture: Literal['lstm', 'gru', 'transformer'] = 'lstm',
     score: Literal['additive', 'concat', 'cosine', 'dot', 'general', 'scaled_dot'] | None = None,
-    hidden: int = 256,
+    hidden: int | None = None,
     encoder_layers: int | None = None,
     decoder_layers: int | None = None,
-    dropout: float = 0.1,
+    dropout: float | None = None,
     tied: Literal['none', 'target', 'all'] = 'all',
     copy: bool = True,
     coverage: bool = False,
     attention: Literal['bahdanau', 'luong'] = 'bahdanau',
-    embedding: int = 128,
+    embedding: int | None = None,
     readout: Literal['tanh', 'maxout'] = 'tanh',
     input_feeding: bool = True,
-    heads: int = 8,
+    heads: int | None = None,
     kv_heads: int | None = None,
     feedforward: int = 0,
     norm: Literal['pre', 'post'] = 'pre',
@@ -657,17 +658,17 @@ def train(
     activation_checkpointing: bool = False,
     coverage_weight: float = 1.0,
     optimizer: Literal['adam', 'adamw'] = 'adamw',
-    learning_rate: float = 0.001,
+    learning_rate: float | None = None,
     weight_decay: float = 0.0,
     schedule: Literal['constant', 'inverse_sqrt', 'cosine', 'linear', 'plateau'] = 'constant',
-    warmup: int = 0,
+    warmup: int | None = None,
     plateau_patience: int = 2,
     clip: float = 1.0,
-    epochs: int = 20,
+    epochs: int | None = None,
     max_minutes: float = 0.0,
-    patience: int = 5,
-    patience_after: int = 500,
-    validate_every: int = 0,
+    patience: int | None = None,
+    patience_after: int | None = None,
+    validate_every: int | None = None,
     checkpoint_minutes: float = 5.0,
     checkpoint_steps: int = 0,
     seed: int = 1,
@@ -681,8 +682,8 @@ def train(
     nodes: int = 1,
     strategy: str = 'auto',
     label_smoothing: float = 0.0,
-    tokens_per_batch: int = 8000,
-    validation_articles: int = 0,
+    tokens_per_batch: int | None = None,
+    validation_articles: int | None = None,
 ) -> _TrainedSummarizer:
     """Summarize text: a recurrent network or a Transformer that can copy words of the article.
 
@@ -704,20 +705,20 @@ def train(
         architecture: What computes: lstm, gru or transformer.
         score: Score of the attention: additive (= concat), cosine, dot, scaled_dot or general; lstm and gru
             with coverage: additive. Default: additive; luong: general; transformer: scaled_dot.
-        hidden: Features of an annotation and of a decoder state; even for lstm and gru.
-        encoder_layers: Layers of the encoder. Default: 1; transformer: 4.
-        decoder_layers: Layers of the decoder. Default: 1; transformer: 4.
-        dropout: Dropout rate, 0 to below 1.
+        hidden: Features of an annotation and of a decoder state; even for lstm and gru. Default: from the data.
+        encoder_layers: Layers of the encoder. Default: from the data.
+        decoder_layers: Layers of the decoder. Default: from the data.
+        dropout: Dropout rate, 0 to below 1. Default: from the data.
         tied: Embeddings that share their weights: none, target (with the output matrix) or all.
         copy: Words of the article can be copied (See et al. 2017).
         coverage: The loss has the attention to tokens that were attended to before; the score of lstm and gru
             sees it too.
         attention: lstm, gru: attention of the decoder: bahdanau (before the cell) or luong (after it).
         embedding: lstm, gru: features of an embedded token and of the readout; a transformer has hidden
-            features everywhere.
+            features everywhere. Default: from the data.
         readout: lstm, gru: layer between the decoder and the output matrix: tanh or maxout.
         input_feeding: luong: the attentional vector is an input of the next step.
-        heads: transformer: query heads; a divisor of hidden.
+        heads: transformer: query heads; a divisor of hidden. Default: from the data.
         kv_heads: transformer: key and value heads, a divisor of heads. Default: as many as heads.
         feedforward: transformer: units of the hidden layer of the feedforward networks; 0: four times hidden.
         norm: transformer: layer normalization before each part (pre) or after the sum (post).
@@ -732,19 +733,19 @@ def train(
             the same gradients.
         coverage_weight: with coverage: weight of the coverage loss, λ of See et al. 2017, eq. 13.
         optimizer: adam or adamw.
-        learning_rate: Peak learning rate.
+        learning_rate: Peak learning rate. Default: from the data.
         weight_decay: Decoupled weight decay of adamw, for each unit of learning rate.
         schedule: Learning rate after the warmup: constant, inverse_sqrt, cosine, linear (the last two decay to
             0 over all epochs) or plateau (halves).
-        warmup: Steps of linear warmup.
+        warmup: Steps of linear warmup. Default: from the data.
         plateau_patience: Validations without a better loss before plateau halves the learning rate.
         clip: Largest norm of the gradient of all parameters; 0: not clipped.
-        epochs: Epochs after which training ends.
+        epochs: Epochs after which training ends. Default: from the data.
         max_minutes: Minutes of training and validation after which training ends; 0: no limit.
         patience: Validations in a row, neither with a better metric nor with a lower loss, after which training
-            ends; 0: never.
-        patience_after: Steps after which validations count for patience.
-        validate_every: Steps between validations; 0: after each epoch.
+            ends; 0: never. Default: from the data.
+        patience_after: Steps after which validations count for patience. Default: from the data.
+        validate_every: Steps between validations; 0: after each epoch. Default: from the data.
         checkpoint_minutes: Minutes between checkpoints; each validation also writes one.
         checkpoint_steps: Steps between checkpoints; 0: only checkpoint_minutes decides.
         seed: Seed of the initial weights, the order of the batches and dropout.
@@ -762,8 +763,10 @@ def train(
         strategy: Lightning's name of the strategy for several devices: auto, ddp, fsdp, ...
         label_smoothing: Probability that is distributed over the vocabulary, 0 to below 1 (Szegedy et al. 2016,
             section 7).
-        tokens_per_batch: Tokens of the articles of a batch, padding included, on each device.
+        tokens_per_batch: Tokens of the articles of a batch, padding included, on each device. Default: from the
+            data.
         validation_articles: Articles that each validation summarizes: the first of the validation data; 0: all.
+            Default: from the data.
     """
 
 @overload
@@ -780,16 +783,16 @@ def train(
     held_out: float = 100000,
     word_vectors: str | None = None,
     tokenizer: Literal['bpe', 'word', 'char'] = 'bpe',
-    vocabulary: int = 8000,
-    heads: int = 6,
+    vocabulary: int | None = None,
+    heads: int | None = None,
     position: Literal['sinusoidal', 'learned', 'rotary', 'alibi', 't5', 'shaw', 'none'] = 'rotary',
     activation: Literal['relu', 'gelu', 'silu'] = 'gelu',
-    context: int = 256,
-    hidden: int = 384,
-    layers: int = 6,
+    context: int | None = None,
+    hidden: int | None = None,
+    layers: int | None = None,
     score: Literal['additive', 'concat', 'cosine', 'distance', 'dot', 'general', 'mlp', 'scaled_dot'] = 'scaled_dot',
     normalizer: Literal['softmax', 'sparsemax', 'entmax15', 'sigmoid'] = 'softmax',
-    dropout: float = 0.1,
+    dropout: float | None = None,
     tied: Literal['none', 'target'] = 'target',
     kv_heads: int | None = None,
     feedforward: int = 0,
@@ -798,17 +801,17 @@ def train(
     feedforward_chunk: int = 0,
     activation_checkpointing: bool = False,
     optimizer: Literal['adam', 'adamw'] = 'adamw',
-    learning_rate: float = 0.001,
+    learning_rate: float | None = None,
     weight_decay: float = 0.0,
     schedule: Literal['constant', 'inverse_sqrt', 'cosine', 'linear', 'plateau'] = 'constant',
-    warmup: int = 0,
+    warmup: int | None = None,
     plateau_patience: int = 2,
     clip: float = 1.0,
-    epochs: int = 20,
+    epochs: int | None = None,
     max_minutes: float = 0.0,
-    patience: int = 5,
-    patience_after: int = 500,
-    validate_every: int = 0,
+    patience: int | None = None,
+    patience_after: int | None = None,
+    validate_every: int | None = None,
     checkpoint_minutes: float = 5.0,
     checkpoint_steps: int = 0,
     seed: int = 1,
@@ -821,7 +824,7 @@ def train(
     devices: int | str = 'auto',
     nodes: int = 1,
     strategy: str = 'auto',
-    batch_size: int = 32,
+    batch_size: int | None = None,
     windows: Literal['random', 'consecutive'] = 'random',
     steps_per_epoch: int = 0,
     label_smoothing: float = 0.0,
@@ -837,16 +840,17 @@ def train(
             fastText (or .gz), from which the embeddings of its words start. Default: random embeddings.
         tokenizer: bpe (sub-words of bytes), word or char; each keeps every space and line end.
         vocabulary: Largest size of the vocabulary of bpe and word, in tokens; bpe has at least the 256 bytes.
-        heads: Query heads; a divisor of hidden.
+            Default: from the data.
+        heads: Query heads; a divisor of hidden. Default: from the data.
         position: Positions that are added (sinusoidal, learned) or part of self-attention (rotary, alibi, t5,
             shaw); or none.
         activation: Activation of the feedforward networks: relu, gelu or silu.
-        context: Tokens of a window: the longest text that the model reads at once.
-        hidden: Features of a token.
-        layers: Layers of the Transformer.
+        context: Tokens of a window: the longest text that the model reads at once. Default: from the data.
+        hidden: Features of a token. Default: from the data.
+        layers: Layers of the Transformer. Default: from the data.
         score: Score of the attention: additive (= concat), cosine, distance, dot, general, mlp or scaled_dot.
         normalizer: Normalizer of the attention weights: softmax, sparsemax, entmax15 or sigmoid.
-        dropout: Dropout rate, 0 to below 1.
+        dropout: Dropout rate, 0 to below 1. Default: from the data.
         tied: Embeddings that share their weights: none, or target (with the output matrix).
         kv_heads: Key and value heads, a divisor of heads. Default: as many as heads.
         feedforward: Units of the hidden layer of the feedforward networks; 0: four times hidden.
@@ -858,19 +862,19 @@ def train(
         activation_checkpointing: Activations are computed again in the backward pass: less memory, the same
             gradients.
         optimizer: adam or adamw.
-        learning_rate: Peak learning rate.
+        learning_rate: Peak learning rate. Default: from the data.
         weight_decay: Decoupled weight decay of adamw, for each unit of learning rate.
         schedule: Learning rate after the warmup: constant, inverse_sqrt, cosine, linear (the last two decay to
             0 over all epochs) or plateau (halves).
-        warmup: Steps of linear warmup.
+        warmup: Steps of linear warmup. Default: from the data.
         plateau_patience: Validations without a better loss before plateau halves the learning rate.
         clip: Largest norm of the gradient of all parameters; 0: not clipped.
-        epochs: Epochs after which training ends.
+        epochs: Epochs after which training ends. Default: from the data.
         max_minutes: Minutes of training and validation after which training ends; 0: no limit.
         patience: Validations in a row, neither with a better metric nor with a lower loss, after which training
-            ends; 0: never.
-        patience_after: Steps after which validations count for patience.
-        validate_every: Steps between validations; 0: after each epoch.
+            ends; 0: never. Default: from the data.
+        patience_after: Steps after which validations count for patience. Default: from the data.
+        validate_every: Steps between validations; 0: after each epoch. Default: from the data.
         checkpoint_minutes: Minutes between checkpoints; each validation also writes one.
         checkpoint_steps: Steps between checkpoints; 0: only checkpoint_minutes decides.
         seed: Seed of the initial weights, the order of the batches and dropout.
@@ -886,7 +890,7 @@ def train(
         devices: A number of devices, a list of their indices '0,1', or auto.
         nodes: Machines of a distributed training, each with the same devices.
         strategy: Lightning's name of the strategy for several devices: auto, ddp, fsdp, ...
-        batch_size: Windows of a batch, on each device.
+        batch_size: Windows of a batch, on each device. Default: from the data.
         windows: Windows begin at any token (random), or an epoch has every token once (consecutive), in random
             order.
         steps_per_epoch: Batches of an epoch; 0: as many as the text has windows for.
@@ -916,9 +920,9 @@ def train(
     word_vectors: str | None = None,
     pooling: Literal['attention', 'mean', 'max', 'cls'] = 'attention',
     architecture: Literal['none', 'lstm', 'gru', 'transformer'] = 'lstm',
-    dropout: float = 0.5,
+    dropout: float | None = None,
     word_dropout: float = 0.1,
-    heads: int = 4,
+    heads: int | None = None,
     kv_heads: int | None = None,
     feedforward: int = 0,
     norm: Literal['pre', 'post'] = 'pre',
@@ -930,24 +934,24 @@ def train(
     pooling_heads: int = 1,
     score: Literal['additive', 'concat', 'cosine', 'distance', 'dot', 'general', 'mlp', 'scaled_dot'] = 'additive',
     normalizer: Literal['softmax', 'sparsemax', 'entmax15', 'sigmoid'] = 'softmax',
-    embedding: int = 128,
-    hidden: int = 256,
-    layers: int = 1,
+    embedding: int | None = None,
+    hidden: int | None = None,
+    layers: int | None = None,
     embedding_norm: bool = False,
     window: int = 0,
     global_tokens: int = 0,
     optimizer: Literal['adam', 'adamw'] = 'adamw',
-    learning_rate: float = 0.001,
+    learning_rate: float | None = None,
     weight_decay: float = 0.0,
     schedule: Literal['constant', 'inverse_sqrt', 'cosine', 'linear', 'plateau'] = 'constant',
-    warmup: int = 0,
+    warmup: int | None = None,
     plateau_patience: int = 2,
     clip: float = 1.0,
-    epochs: int = 20,
+    epochs: int | None = None,
     max_minutes: float = 0.0,
-    patience: int = 5,
-    patience_after: int = 500,
-    validate_every: int = 0,
+    patience: int | None = None,
+    patience_after: int | None = None,
+    validate_every: int | None = None,
     checkpoint_minutes: float = 5.0,
     checkpoint_steps: int = 0,
     seed: int = 1,
@@ -961,7 +965,7 @@ def train(
     nodes: int = 1,
     strategy: str = 'auto',
     tokens_per_batch: int = 16384,
-    batch_size: int = 64,
+    batch_size: int | None = None,
     label_smoothing: float = 0.1,
     class_weights: Literal['none', 'balanced'] = 'none',
 ) -> _TrainedClassifier:
@@ -983,9 +987,9 @@ def train(
             (transformer: a layer with tanh on the output of a class token).
         architecture: What computes: none (pooling of the embeddings), lstm, gru (both bidirectional) or
             transformer.
-        dropout: Dropout rate, 0 to below 1.
+        dropout: Dropout rate, 0 to below 1. Default: from the data.
         word_dropout: Probability that a token becomes an unknown one in training, 0 to below 1.
-        heads: transformer: query heads; a divisor of hidden.
+        heads: transformer: query heads; a divisor of hidden. Default: from the data.
         kv_heads: transformer: key and value heads, a divisor of heads. Default: as many as heads.
         feedforward: transformer: units of the hidden layer of the feedforward networks; 0: four times hidden.
         norm: transformer: layer normalization before each part (pre) or after the sum (post).
@@ -1004,26 +1008,28 @@ def train(
         normalizer: pooling attention: normalizer of the attention weights: softmax, sparsemax, entmax15 or
             sigmoid.
         embedding: none, lstm, gru: features of an embedded token; a transformer has hidden features everywhere.
-        hidden: lstm, gru, transformer: features of an annotation; even for lstm and gru.
-        layers: lstm, gru, transformer: layers of the encoder.
+            Default: from the data.
+        hidden: lstm, gru, transformer: features of an annotation; even for lstm and gru. Default: from the
+            data.
+        layers: lstm, gru, transformer: layers of the encoder. Default: from the data.
         embedding_norm: transformer: layer normalization of the embedded tokens with their positions.
         window: transformer: tokens on each side that are attended to, in memory linear in the length; 0: all
             tokens.
         global_tokens: transformer: with window: so many first tokens of the text are seen by all tokens.
         optimizer: adam or adamw.
-        learning_rate: Peak learning rate.
+        learning_rate: Peak learning rate. Default: from the data.
         weight_decay: Decoupled weight decay of adamw, for each unit of learning rate.
         schedule: Learning rate after the warmup: constant, inverse_sqrt, cosine, linear (the last two decay to
             0 over all epochs) or plateau (halves).
-        warmup: Steps of linear warmup.
+        warmup: Steps of linear warmup. Default: from the data.
         plateau_patience: Validations without a better loss before plateau halves the learning rate.
         clip: Largest norm of the gradient of all parameters; 0: not clipped.
-        epochs: Epochs after which training ends.
+        epochs: Epochs after which training ends. Default: from the data.
         max_minutes: Minutes of training and validation after which training ends; 0: no limit.
         patience: Validations in a row, neither with a better metric nor with a lower loss, after which training
-            ends; 0: never.
-        patience_after: Steps after which validations count for patience.
-        validate_every: Steps between validations; 0: after each epoch.
+            ends; 0: never. Default: from the data.
+        patience_after: Steps after which validations count for patience. Default: from the data.
+        validate_every: Steps between validations; 0: after each epoch. Default: from the data.
         checkpoint_minutes: Minutes between checkpoints; each validation also writes one.
         checkpoint_steps: Steps between checkpoints; 0: only checkpoint_minutes decides.
         seed: Seed of the initial weights, the order of the batches and dropout.
@@ -1041,7 +1047,7 @@ def train(
         strategy: Lightning's name of the strategy for several devices: auto, ddp, fsdp, ...
         tokens_per_batch: Largest number of tokens of a batch, padding included; a longer text is a batch of
             one.
-        batch_size: Largest number of examples of a batch, on each device.
+        batch_size: Largest number of examples of a batch, on each device. Default: from the data.
         label_smoothing: Probability that is distributed over all labels, 0 to below 1 (Szegedy et al. 2016,
             section 7).
         class_weights: none, or balanced: an example counts in inverse proportion to the number of training
@@ -1076,18 +1082,18 @@ def train(
     architecture: Literal['lstm', 'gru', 'transformer'] = 'lstm',
     convolutions: int = 2,
     channels: int = 32,
-    hidden: int = 256,
+    hidden: int | None = None,
     encoder_layers: int | None = None,
     deltas: int = 0,
     normalization: Literal['utterance', 'corpus', 'none'] = 'utterance',
     dropout: float | None = None,
-    time_masks: int = 2,
+    time_masks: int | None = None,
     longest_mask: int = 40,
-    feature_masks: int = 2,
+    feature_masks: int | None = None,
     widest_mask: int = 8,
     decoder_layers: int | None = None,
     ctc_weight: float = 0.3,
-    heads: int = 4,
+    heads: int | None = None,
     kv_heads: int | None = None,
     feedforward: int = 0,
     norm: Literal['pre', 'post'] = 'pre',
@@ -1097,25 +1103,25 @@ def train(
     feedforward_chunk: int = 0,
     activation_checkpointing: bool = False,
     pyramid_layers: int = 1,
-    embedding: int = 128,
-    decoder_hidden: int = 256,
+    embedding: int | None = None,
+    decoder_hidden: int | None = None,
     score: Literal['location_aware', 'additive', 'dot', 'scaled_dot', 'general'] = 'location_aware',
     score_features: int = 128,
     location_channels: int = 10,
     location_width: int = 31,
     normalizer: Literal['softmax', 'smoothing', 'sparsemax', 'entmax15'] = 'softmax',
     optimizer: Literal['adam', 'adamw'] = 'adamw',
-    learning_rate: float = 0.001,
+    learning_rate: float | None = None,
     weight_decay: float = 0.0,
     schedule: Literal['constant', 'inverse_sqrt', 'cosine', 'linear', 'plateau'] = 'constant',
-    warmup: int = 0,
+    warmup: int | None = None,
     plateau_patience: int = 2,
     clip: float = 1.0,
-    epochs: int = 20,
+    epochs: int | None = None,
     max_minutes: float = 0.0,
-    patience: int = 5,
-    patience_after: int = 500,
-    validate_every: int = 0,
+    patience: int | None = None,
+    patience_after: int | None = None,
+    validate_every: int | None = None,
     checkpoint_minutes: float = 5.0,
     checkpoint_steps: int = 0,
     seed: int = 1,
@@ -1130,7 +1136,7 @@ def train(
     strategy: str = 'auto',
     label_smoothing: float = 0.1,
     scheduled_sampling: float = 0.0,
-    batch_size: int = 16,
+    batch_size: int | None = None,
     stretch: float = 0.0,
     join: int = 1,
 ) -> _TrainedTranscriber:
@@ -1156,22 +1162,21 @@ def train(
         architecture: What computes: lstm, gru (both bidirectional, with a pyramid) or transformer.
         convolutions: Convolutional layers before the encoder, each of which halves the number of frames.
         channels: Channels of a convolutional layer.
-        hidden: Features of an annotation; even for lstm and gru.
-        encoder_layers: Layers of the encoder; of lstm and gru those before the pyramid. Default: 1;
-            transformer: 4.
+        hidden: Features of an annotation; even for lstm and gru. Default: from the data.
+        encoder_layers: Layers of the encoder; of lstm and gru those before the pyramid. Default: from the data.
         deltas: Derivatives in time that are added to the features: 0, 1 or 2.
         normalization: Mean 0 and variance 1 of each feature: over each utterance, over the training corpus, or
             none.
         dropout: Dropout rate, 0 to below 1. Default: 0.3; transformer: 0.1.
         time_masks: Blocks of time of each training sound that are masked (SpecAugment, Park et al. 2019); 0:
-            none.
+            none. Default: from the data.
         longest_mask: Frames of the longest of them; at most a fifth of the sound.
-        feature_masks: Blocks of features that are masked; 0: none.
+        feature_masks: Blocks of features that are masked; 0: none. Default: from the data.
         widest_mask: Features of the widest of them.
-        decoder_layers: Layers of the decoder. Default: 1; transformer: 2.
+        decoder_layers: Layers of the decoder. Default: from the data.
         ctc_weight: Weight of the loss of connectionist temporal classification beside that of the decoder, 0 to
             below 1 (Kim et al. 2017).
-        heads: transformer: query heads; a divisor of hidden.
+        heads: transformer: query heads; a divisor of hidden. Default: from the data.
         kv_heads: transformer: key and value heads, a divisor of heads. Default: as many as heads.
         feedforward: transformer: units of the hidden layer of the feedforward networks; 0: four times hidden.
         norm: transformer: layer normalization before each part (pre) or after the sum (post).
@@ -1187,8 +1192,8 @@ def train(
         pyramid_layers: lstm, gru: layers after them that each halve the number of frames (Chan et al. 2016,
             section 3.1).
         embedding: lstm, gru: features of an embedded token and of the readout; a transformer has hidden
-            features everywhere.
-        decoder_hidden: lstm, gru: features of a state of the decoder.
+            features everywhere. Default: from the data.
+        decoder_hidden: lstm, gru: features of a state of the decoder. Default: from the data.
         score: lstm, gru: score of the attention: location_aware, additive, dot, scaled_dot or general.
         score_features: lstm, gru, score location_aware or additive: units of the hidden layer of the score.
         location_channels: lstm, gru, score location_aware: filters over the weights of the step before.
@@ -1196,19 +1201,19 @@ def train(
         normalizer: lstm, gru: normalizer of the attention weights: softmax, smoothing (logistic functions
             instead of exponentials), sparsemax or entmax15.
         optimizer: adam or adamw.
-        learning_rate: Peak learning rate.
+        learning_rate: Peak learning rate. Default: from the data.
         weight_decay: Decoupled weight decay of adamw, for each unit of learning rate.
         schedule: Learning rate after the warmup: constant, inverse_sqrt, cosine, linear (the last two decay to
             0 over all epochs) or plateau (halves).
-        warmup: Steps of linear warmup.
+        warmup: Steps of linear warmup. Default: from the data.
         plateau_patience: Validations without a better loss before plateau halves the learning rate.
         clip: Largest norm of the gradient of all parameters; 0: not clipped.
-        epochs: Epochs after which training ends.
+        epochs: Epochs after which training ends. Default: from the data.
         max_minutes: Minutes of training and validation after which training ends; 0: no limit.
         patience: Validations in a row, neither with a better metric nor with a lower loss, after which training
-            ends; 0: never.
-        patience_after: Steps after which validations count for patience.
-        validate_every: Steps between validations; 0: after each epoch.
+            ends; 0: never. Default: from the data.
+        patience_after: Steps after which validations count for patience. Default: from the data.
+        validate_every: Steps between validations; 0: after each epoch. Default: from the data.
         checkpoint_minutes: Minutes between checkpoints; each validation also writes one.
         checkpoint_steps: Steps between checkpoints; 0: only checkpoint_minutes decides.
         seed: Seed of the initial weights, the order of the batches and dropout.
@@ -1228,7 +1233,7 @@ def train(
             2016, section 7).
         scheduled_sampling: Probability that a decoder step reads the predicted token, 0 to below 1 (Bengio et
             al. 2015).
-        batch_size: Sounds of a batch, on each device.
+        batch_size: Sounds of a batch, on each device. Default: from the data.
         stretch: The speed of each training example varies at random by this share, 0 to below 1: 0.1 is 0.9 to
             1.1 times.
         join: Each training example is made of 1 to so many random sounds, one after the other.
@@ -1258,7 +1263,7 @@ def train(
     architecture: Literal['lstm', 'gru', 'transformer'] = 'lstm',
     convolutions: int = 2,
     channels: int = 32,
-    hidden: int = 256,
+    hidden: int | None = None,
     encoder_layers: int | None = None,
     deltas: int = 0,
     normalization: Literal['utterance', 'corpus', 'none'] = 'utterance',
@@ -1268,7 +1273,7 @@ def train(
     feature_masks: int = 2,
     widest_mask: int = 8,
     pooling: Literal['attention', 'mean', 'max'] = 'attention',
-    heads: int = 4,
+    heads: int | None = None,
     kv_heads: int | None = None,
     feedforward: int = 0,
     norm: Literal['pre', 'post'] = 'pre',
@@ -1282,17 +1287,17 @@ def train(
     score: Literal['additive', 'concat', 'cosine', 'distance', 'dot', 'general', 'mlp', 'scaled_dot'] = 'additive',
     normalizer: Literal['softmax', 'sparsemax', 'entmax15', 'sigmoid'] = 'softmax',
     optimizer: Literal['adam', 'adamw'] = 'adamw',
-    learning_rate: float = 0.001,
+    learning_rate: float | None = None,
     weight_decay: float = 0.0,
     schedule: Literal['constant', 'inverse_sqrt', 'cosine', 'linear', 'plateau'] = 'constant',
-    warmup: int = 0,
+    warmup: int | None = None,
     plateau_patience: int = 2,
     clip: float = 1.0,
-    epochs: int = 20,
+    epochs: int | None = None,
     max_minutes: float = 0.0,
-    patience: int = 5,
-    patience_after: int = 500,
-    validate_every: int = 0,
+    patience: int | None = None,
+    patience_after: int | None = None,
+    validate_every: int | None = None,
     checkpoint_minutes: float = 5.0,
     checkpoint_steps: int = 0,
     seed: int = 1,
@@ -1305,7 +1310,7 @@ def train(
     devices: int | str = 'auto',
     nodes: int = 1,
     strategy: str = 'auto',
-    batch_size: int = 32,
+    batch_size: int | None = None,
     label_smoothing: float = 0.1,
     class_weights: Literal['none', 'balanced'] = 'none',
     stretch: float = 0.0,
@@ -1328,9 +1333,8 @@ def train(
         architecture: What computes: lstm, gru (both bidirectional, with a pyramid) or transformer.
         convolutions: Convolutional layers before the encoder, each of which halves the number of frames.
         channels: Channels of a convolutional layer.
-        hidden: Features of an annotation; even for lstm and gru.
-        encoder_layers: Layers of the encoder; of lstm and gru those before the pyramid. Default: 1;
-            transformer: 4.
+        hidden: Features of an annotation; even for lstm and gru. Default: from the data.
+        encoder_layers: Layers of the encoder; of lstm and gru those before the pyramid. Default: from the data.
         deltas: Derivatives in time that are added to the features: 0, 1 or 2.
         normalization: Mean 0 and variance 1 of each feature: over each utterance, over the training corpus, or
             none.
@@ -1341,7 +1345,7 @@ def train(
         feature_masks: Blocks of features that are masked; 0: none.
         widest_mask: Features of the widest of them.
         pooling: What becomes of the annotations: attention (with a learned query), mean or max.
-        heads: transformer: query heads; a divisor of hidden.
+        heads: transformer: query heads; a divisor of hidden. Default: from the data.
         kv_heads: transformer: key and value heads, a divisor of heads. Default: as many as heads.
         feedforward: transformer: units of the hidden layer of the feedforward networks; 0: four times hidden.
         norm: transformer: layer normalization before each part (pre) or after the sum (post).
@@ -1362,19 +1366,19 @@ def train(
         normalizer: pooling attention: normalizer of the attention weights: softmax, sparsemax, entmax15 or
             sigmoid.
         optimizer: adam or adamw.
-        learning_rate: Peak learning rate.
+        learning_rate: Peak learning rate. Default: from the data.
         weight_decay: Decoupled weight decay of adamw, for each unit of learning rate.
         schedule: Learning rate after the warmup: constant, inverse_sqrt, cosine, linear (the last two decay to
             0 over all epochs) or plateau (halves).
-        warmup: Steps of linear warmup.
+        warmup: Steps of linear warmup. Default: from the data.
         plateau_patience: Validations without a better loss before plateau halves the learning rate.
         clip: Largest norm of the gradient of all parameters; 0: not clipped.
-        epochs: Epochs after which training ends.
+        epochs: Epochs after which training ends. Default: from the data.
         max_minutes: Minutes of training and validation after which training ends; 0: no limit.
         patience: Validations in a row, neither with a better metric nor with a lower loss, after which training
-            ends; 0: never.
-        patience_after: Steps after which validations count for patience.
-        validate_every: Steps between validations; 0: after each epoch.
+            ends; 0: never. Default: from the data.
+        patience_after: Steps after which validations count for patience. Default: from the data.
+        validate_every: Steps between validations; 0: after each epoch. Default: from the data.
         checkpoint_minutes: Minutes between checkpoints; each validation also writes one.
         checkpoint_steps: Steps between checkpoints; 0: only checkpoint_minutes decides.
         seed: Seed of the initial weights, the order of the batches and dropout.
@@ -1390,7 +1394,7 @@ def train(
         devices: A number of devices, a list of their indices '0,1', or auto.
         nodes: Machines of a distributed training, each with the same devices.
         strategy: Lightning's name of the strategy for several devices: auto, ddp, fsdp, ...
-        batch_size: Sounds of a batch, on each device.
+        batch_size: Sounds of a batch, on each device. Default: from the data.
         label_smoothing: Probability that is distributed over all labels or tokens, 0 to below 1 (Szegedy et al.
             2016, section 7).
         class_weights: none, or balanced: an example counts in inverse proportion to the number of training
@@ -1431,11 +1435,11 @@ def train(
     warmup: int = 100,
     plateau_patience: int = 2,
     clip: float = 1.0,
-    epochs: int = 60,
+    epochs: int | None = None,
     max_minutes: float = 0.0,
     patience: int = 0,
     patience_after: int = 500,
-    validate_every: int = 0,
+    validate_every: int | None = None,
     checkpoint_minutes: float = 5.0,
     checkpoint_steps: int = 0,
     seed: int = 1,
@@ -1488,12 +1492,12 @@ def train(
         warmup: Steps of linear warmup.
         plateau_patience: Validations without a better loss before plateau halves the learning rate.
         clip: Largest norm of the gradient of all parameters; 0: not clipped.
-        epochs: Epochs after which training ends.
+        epochs: Epochs after which training ends. Default: from the data.
         max_minutes: Minutes of training and validation after which training ends; 0: no limit.
         patience: Validations in a row, neither with a better metric nor with a lower loss, after which training
             ends; 0: never.
         patience_after: Steps after which validations count for patience.
-        validate_every: Steps between validations; 0: after each epoch.
+        validate_every: Steps between validations; 0: after each epoch. Default: from the data.
         checkpoint_minutes: Minutes between checkpoints; each validation also writes one.
         checkpoint_steps: Steps between checkpoints; 0: only checkpoint_minutes decides.
         seed: Seed of the initial weights, the order of the batches and dropout.
@@ -1534,32 +1538,32 @@ def train(
     image_size: int = 0,
     fit: Literal['crop', 'stretch'] = 'crop',
     label_column: str | None = None,
-    architecture: Literal['vit', 'cnn'] = 'vit',
+    architecture: Literal['vit', 'cnn'] | None = None,
     pooling: Literal['cls', 'attention', 'mean'] | None = None,
-    dropout: float = 0.1,
-    grid: int = 256,
+    dropout: float | None = None,
+    grid: int | None = None,
     stages: int = 3,
     blocks: int = 1,
     gate: Literal['none', 'se', 'cbam'] = 'none',
     patch: int = 0,
     backbone: str = '',
     pooling_heads: int = 1,
-    hidden: int = 128,
-    layers: int = 4,
-    heads: int = 4,
+    hidden: int | None = None,
+    layers: int | None = None,
+    heads: int | None = None,
     feedforward: int = 0,
     optimizer: Literal['adam', 'adamw'] = 'adamw',
-    learning_rate: float = 0.001,
+    learning_rate: float | None = None,
     weight_decay: float = 0.0,
     schedule: Literal['constant', 'inverse_sqrt', 'cosine', 'linear', 'plateau'] = 'constant',
-    warmup: int = 0,
+    warmup: int | None = None,
     plateau_patience: int = 2,
     clip: float = 1.0,
-    epochs: int = 20,
+    epochs: int | None = None,
     max_minutes: float = 0.0,
-    patience: int = 5,
-    patience_after: int = 500,
-    validate_every: int = 0,
+    patience: int | None = None,
+    patience_after: int | None = None,
+    validate_every: int | None = None,
     checkpoint_minutes: float = 5.0,
     checkpoint_steps: int = 0,
     seed: int = 1,
@@ -1572,7 +1576,7 @@ def train(
     devices: int | str = 'auto',
     nodes: int = 1,
     strategy: str = 'auto',
-    batch_size: int = 64,
+    batch_size: int | None = None,
     label_smoothing: float = 0.1,
     class_weights: Literal['none', 'balanced'] = 'none',
     flip: bool = False,
@@ -1592,11 +1596,12 @@ def train(
         fit: How an image becomes square: crop (its middle) or stretch.
         label_column: Column of the labels. Default: label.
         architecture: What computes: vit (a Transformer on patches) or cnn (a residual convolutional network, or
-            a backbone).
+            a backbone). Default: from the data.
         pooling: What becomes of the annotations: cls (the output of a class token; vit only), attention (with a
-            learned query) or mean. Default: mean; vit: cls.
-        dropout: Dropout rate, 0 to below 1.
+            learned query) or mean. Default: from the data.
+        dropout: Dropout rate, 0 to below 1. Default: from the data.
         grid: cnn, without backbone: features of an annotation; each stage has twice as many as the one before.
+            Default: from the data.
         stages: cnn, without backbone: stages of the convolutional network; each halves the grid.
         blocks: cnn, without backbone: residual blocks at each scale.
         gate: cnn, without backbone: gate of each residual block: none, se (channels: squeeze-and-excitation) or
@@ -1606,24 +1611,24 @@ def train(
         backbone: cnn: A network of another package instead: torchvision:NAME or timm:NAME, if it is installed.
             Default: none.
         pooling_heads: pooling attention: learned queries.
-        hidden: vit: features of a patch.
-        layers: vit: layers of the Transformer.
-        heads: vit: query heads; a divisor of hidden.
+        hidden: vit: features of a patch. Default: from the data.
+        layers: vit: layers of the Transformer. Default: from the data.
+        heads: vit: query heads; a divisor of hidden. Default: from the data.
         feedforward: vit: units of the hidden layer of the feedforward networks; 0: four times hidden.
         optimizer: adam or adamw.
-        learning_rate: Peak learning rate.
+        learning_rate: Peak learning rate. Default: from the data.
         weight_decay: Decoupled weight decay of adamw, for each unit of learning rate.
         schedule: Learning rate after the warmup: constant, inverse_sqrt, cosine, linear (the last two decay to
             0 over all epochs) or plateau (halves).
-        warmup: Steps of linear warmup.
+        warmup: Steps of linear warmup. Default: from the data.
         plateau_patience: Validations without a better loss before plateau halves the learning rate.
         clip: Largest norm of the gradient of all parameters; 0: not clipped.
-        epochs: Epochs after which training ends.
+        epochs: Epochs after which training ends. Default: from the data.
         max_minutes: Minutes of training and validation after which training ends; 0: no limit.
         patience: Validations in a row, neither with a better metric nor with a lower loss, after which training
-            ends; 0: never.
-        patience_after: Steps after which validations count for patience.
-        validate_every: Steps between validations; 0: after each epoch.
+            ends; 0: never. Default: from the data.
+        patience_after: Steps after which validations count for patience. Default: from the data.
+        validate_every: Steps between validations; 0: after each epoch. Default: from the data.
         checkpoint_minutes: Minutes between checkpoints; each validation also writes one.
         checkpoint_steps: Steps between checkpoints; 0: only checkpoint_minutes decides.
         seed: Seed of the initial weights, the order of the batches and dropout.
@@ -1639,7 +1644,7 @@ def train(
         devices: A number of devices, a list of their indices '0,1', or auto.
         nodes: Machines of a distributed training, each with the same devices.
         strategy: Lightning's name of the strategy for several devices: auto, ddp, fsdp, ...
-        batch_size: Images of a batch, on each device.
+        batch_size: Images of a batch, on each device. Default: from the data.
         label_smoothing: Probability that is distributed over all labels, 0 to below 1 (Szegedy et al. 2016,
             section 7).
         class_weights: none, or balanced: an example counts in inverse proportion to the number of training
@@ -1674,17 +1679,17 @@ def train(
     text_column: str | None = None,
     min_count: int = 1,
     architecture: Literal['lstm', 'gru', 'transformer'] = 'lstm',
-    hidden: int = 256,
+    hidden: int | None = None,
     layers: int | None = None,
-    dropout: float = 0.3,
+    dropout: float | None = None,
     tied: Literal['none', 'target'] = 'target',
-    grid: int = 256,
+    grid: int | None = None,
     stages: int = 3,
     blocks: int = 1,
     gate: Literal['none', 'se', 'cbam'] = 'none',
     patch: int = 0,
     backbone: str = '',
-    heads: int = 8,
+    heads: int | None = None,
     kv_heads: int | None = None,
     feedforward: int = 0,
     norm: Literal['pre', 'post'] = 'pre',
@@ -1695,7 +1700,7 @@ def train(
     activation_checkpointing: bool = False,
     attention: Literal['none', 'soft', 'hard'] = 'soft',
     score: Literal['additive', 'concat', 'dot', 'general', 'scaled_dot'] | None = None,
-    embedding: int = 256,
+    embedding: int | None = None,
     readout: Literal['tanh', 'maxout'] = 'tanh',
     gated: bool = True,
     query_token: bool = True,
@@ -1704,17 +1709,17 @@ def train(
     entropy_weight: float = 0.01,
     normalizer: Literal['softmax', 'sparsemax', 'entmax15', 'sigmoid'] = 'softmax',
     optimizer: Literal['adam', 'adamw'] = 'adamw',
-    learning_rate: float = 0.001,
+    learning_rate: float | None = None,
     weight_decay: float = 0.0,
     schedule: Literal['constant', 'inverse_sqrt', 'cosine', 'linear', 'plateau'] = 'constant',
-    warmup: int = 0,
+    warmup: int | None = None,
     plateau_patience: int = 2,
     clip: float = 1.0,
-    epochs: int = 20,
+    epochs: int | None = None,
     max_minutes: float = 0.0,
-    patience: int = 5,
-    patience_after: int = 500,
-    validate_every: int = 0,
+    patience: int | None = None,
+    patience_after: int | None = None,
+    validate_every: int | None = None,
     checkpoint_minutes: float = 5.0,
     checkpoint_steps: int = 0,
     seed: int = 1,
@@ -1728,7 +1733,7 @@ def train(
     nodes: int = 1,
     strategy: str = 'auto',
     label_smoothing: float = 0.0,
-    batch_size: int = 32,
+    batch_size: int | None = None,
     flip: bool = False,
     zoom: float = 0.0,
     jitter: float = 0.0,
@@ -1751,11 +1756,12 @@ def train(
         text_column: Column of the texts, which are captions. Default: captions, or caption.
         min_count: word: a word that occurs fewer times in the training captions is unknown.
         architecture: What computes the decoder: lstm, gru or transformer.
-        hidden: Features of a state of the decoder.
+        hidden: Features of a state of the decoder. Default: from the data.
         layers: Layers of the decoder. Default: 1; transformer: 2.
-        dropout: Dropout rate, 0 to below 1.
+        dropout: Dropout rate, 0 to below 1. Default: from the data.
         tied: Embeddings that share their weights: none, or target (with the output matrix).
         grid: without backbone: features of an annotation; each stage has twice as many as the one before.
+            Default: from the data.
         stages: without backbone: stages of the convolutional network; each halves the grid.
         blocks: without backbone: residual blocks at each scale.
         gate: without backbone: gate of each residual block: none, se (channels: squeeze-and-excitation) or cbam
@@ -1764,7 +1770,7 @@ def train(
             cells, with three stages a 32nd of the side of the images.
         backbone: A network of another package instead: torchvision:NAME or timm:NAME, if it is installed.
             Default: none.
-        heads: transformer: query heads; a divisor of hidden.
+        heads: transformer: query heads; a divisor of hidden. Default: from the data.
         kv_heads: transformer: key and value heads, a divisor of heads. Default: as many as heads.
         feedforward: transformer: units of the hidden layer of the feedforward networks; 0: four times hidden.
         norm: transformer: layer normalization before each part (pre) or after the sum (post).
@@ -1782,7 +1788,7 @@ def train(
         score: soft, hard: score of the attention: additive (= concat), dot, general or scaled_dot. Default:
             additive; transformer: scaled_dot.
         embedding: lstm, gru: features of an embedded token and of the readout; a transformer has hidden
-            features everywhere.
+            features everywhere. Default: from the data.
         readout: lstm, gru: layer between the decoder and the output matrix: tanh or maxout.
         gated: soft, hard: A number from 0 to 1 multiplies the context of each step (Xu et al. 2015, section
             4.2.1).
@@ -1794,19 +1800,19 @@ def train(
         entropy_weight: hard, hard_estimator reinforce: weight of the entropy bonus.
         normalizer: transformer: normalizer of the attention weights: softmax, sparsemax, entmax15 or sigmoid.
         optimizer: adam or adamw.
-        learning_rate: Peak learning rate.
+        learning_rate: Peak learning rate. Default: from the data.
         weight_decay: Decoupled weight decay of adamw, for each unit of learning rate.
         schedule: Learning rate after the warmup: constant, inverse_sqrt, cosine, linear (the last two decay to
             0 over all epochs) or plateau (halves).
-        warmup: Steps of linear warmup.
+        warmup: Steps of linear warmup. Default: from the data.
         plateau_patience: Validations without a better loss before plateau halves the learning rate.
         clip: Largest norm of the gradient of all parameters; 0: not clipped.
-        epochs: Epochs after which training ends.
+        epochs: Epochs after which training ends. Default: from the data.
         max_minutes: Minutes of training and validation after which training ends; 0: no limit.
         patience: Validations in a row, neither with a better metric nor with a lower loss, after which training
-            ends; 0: never.
-        patience_after: Steps after which validations count for patience.
-        validate_every: Steps between validations; 0: after each epoch.
+            ends; 0: never. Default: from the data.
+        patience_after: Steps after which validations count for patience. Default: from the data.
+        validate_every: Steps between validations; 0: after each epoch. Default: from the data.
         checkpoint_minutes: Minutes between checkpoints; each validation also writes one.
         checkpoint_steps: Steps between checkpoints; 0: only checkpoint_minutes decides.
         seed: Seed of the initial weights, the order of the batches and dropout.
@@ -1824,7 +1830,7 @@ def train(
         strategy: Lightning's name of the strategy for several devices: auto, ddp, fsdp, ...
         label_smoothing: Probability that is distributed over all labels or words, 0 to below 1 (Szegedy et al.
             2016, section 7).
-        batch_size: Images of a batch, on each device.
+        batch_size: Images of a batch, on each device. Default: from the data.
         flip: Mirror half of the training images, left to right; not for captions that say left or right.
         zoom: Read a random part of each training image, whose side is at least 1 − zoom of that of the image.
         jitter: Change brightness and contrast of each training image by a factor from 1 − jitter to 1 + jitter.

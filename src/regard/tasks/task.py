@@ -83,6 +83,7 @@ class TableTask(Task):
         typed = {name: value for section in fields.values() for name, value in section.items()}
         initial, size = {}, DataSize(10_000)
         data, training = self.data_config(**fields["data"]), self.training_config(**fields["training"])
+        data.check_new()
         if measured:
             if training.init_from is not None:
                 initial = self.initial_options(training.init_from, typed)

@@ -29,6 +29,8 @@ class Progress:
     """Seconds of training and validation, summed over all interruptions."""
     best: float | None = None
     """The value of the best validation for the task's first metric; None before the first validation."""
+    best_loss: float | None = None
+    """Validation loss of the best validation; None before it, and in a checkpoint of an earlier version."""
     lowest_loss: float | None = None
     """Lowest validation loss; None before the first validation."""
     best_step: int = 0
@@ -51,8 +53,9 @@ class Progress:
     def observe(self, metric: Metric, value: float, loss: float, counts: bool) -> bool:
         """Note the results of a validation after the current step.
 
-        A better value of the metric makes the best model. Until the metric is informative, a lower loss does: the word
-        error rate of a model that has only begun to learn rises when it begins to write.
+        A better value of the metric makes the best model; so does an equal value with a lower loss than its. Until the
+        metric is informative, a lower loss does: the word error rate of a model that has only begun to learn rises when
+        it begins to write.
 
         Args:
             metric: the task's first metric.
@@ -69,7 +72,8 @@ class Progress:
         lower = self.lowest_loss is None or loss < self.lowest_loss
         informative = self.best is not None and metric.is_informative(self.best)
         if metric.is_informative(value):
-            best = metric.better(value, self.best if informative else None)
+            lower_than_best = lower if self.best_loss is None else loss < self.best_loss
+            best = metric.better(value, self.best if informative else None) or (value == self.best and lower_than_best)
         elif self.best is None or informative:
             best = self.best is None
         else:  # a checkpoint of an earlier version knows no loss
@@ -77,7 +81,7 @@ class Progress:
         if lower:
             self.lowest_loss = loss
         if best:
-            self.best, self.best_step = value, self.step
+            self.best, self.best_loss, self.best_step = value, loss, self.step
         self.waited = 0 if best or lower else self.waited + counts
         return best
 

@@ -66,20 +66,23 @@ def in_parameter_order(state: dict[str, Any], saved: Iterable[str], module: nn.M
     """Renumbers an optimizer's state whose module had the same parameters in another order.
 
     PyTorch numbers states in the order of the parameters, so those of a module whose parts are registered in another
-    order now would be taken for each other's.
+    order now would be taken for each other's. A shared parameter has the number of its first name.
 
     Args:
         state: the state of an optimizer of all parameters.
         saved: the names of the tensors of the module at that time, in their order.
         module: the module now.
     """
-    names = [name for name, _ in module.named_parameters()]
-    known = set(names)
-    before = {name: number for number, name in enumerate(name for name in saved if name in known)}
-    if list(before) == names or before.keys() != known:
+    names = {parameter: name for name, parameter in module.named_parameters()}
+    name_of = {alias: names[parameter] for alias, parameter in module.named_parameters(remove_duplicate=False)}
+    before = {
+        name: number for number, name in enumerate(dict.fromkeys(name_of[one] for one in saved if one in name_of))
+    }
+    order = list(names.values())
+    if list(before) == order or before.keys() != set(order):
         return state
     states = state["state"]
-    numbered = {number: states[before[name]] for number, name in enumerate(names) if before[name] in states}
+    numbered = {number: states[before[name]] for number, name in enumerate(order) if before[name] in states}
     return {**state, "state": numbered}
 
 
