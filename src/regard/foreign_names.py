@@ -6,7 +6,8 @@ Names of scores, normalizers and masks, and keyword arguments of `torch.nn.funct
 
 import difflib
 import inspect
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping
 
 WRITTEN_HERE: dict[str, dict[str, str]] = {
     "score": {
@@ -77,6 +78,20 @@ WRITTEN_HERE: dict[str, dict[str, str]] = {
         "none": "None",
         "bidirectional": "None",
     },
+    "position": {
+        "rope": '"rotary"',
+        "rotary_embedding": '"rotary"',
+        "rotary_position": '"rotary"',
+        "roformer": '"rotary"',
+        "linear_bias": '"alibi"',
+        "relative": '"t5" or position="shaw"',
+        "relative_bias": '"t5"',
+        "relative_position": '"shaw"',
+        "sinusoidal": '"none", with positions.Sinusoidal(dim) added to the input of the first layer',
+        "sine": '"none", with positions.Sinusoidal(dim) added to the input of the first layer',
+        "absolute": '"none", with positions.Learned(max_length, dim) added to the input of the first layer',
+        "learned": '"none", with positions.Learned(max_length, dim) added to the input of the first layer',
+    },
 }
 """Kind → name elsewhere → what is written here."""
 
@@ -129,12 +144,94 @@ KEYWORDS: dict[str, str] = {
 }
 """A keyword argument elsewhere → what to do here."""
 
+_HIDING = (
+    "src_mask={0} (True hides)", "tgt_mask={0} (True hides)", "memory_mask={0} (True hides)",
+    "mask=masks.keep({0}) (True may attend)",
+)  # fmt: skip
+_PADDING = (
+    "src_key_padding_mask={0}", "tgt_key_padding_mask={0}", "memory_key_padding_mask={0}", "key_padding_mask={0}",
+)  # fmt: skip
+_CAUSAL = ('mask="causal"', 'tgt_mask="causal"')
+_ROTARY = ('position="rotary"',)
+_HEADS = ("nhead={0}", "num_heads={0}")
+
+LAYER_KEYWORDS: dict[str, tuple[str, ...]] = {
+    "attn_mask": _HIDING,
+    "mask": _HIDING,
+    "key_padding_mask": _PADDING,
+    "padding_mask": _PADDING,
+    "attention_mask": tuple(line.format("~{0}.bool()") for line in _PADDING),
+    "lengths": ("src_lengths={0}", "tgt_lengths={0}", "mask=masks.lengths({0})"),
+    "valid_lens": ("lengths={0}", "src_lengths={0}", "mask=masks.lengths({0})"),
+    "causal": _CAUSAL,
+    "is_causal": _CAUSAL,
+    "use_causal_mask": _CAUSAL,
+    "rope": _ROTARY,
+    "use_rope": _ROTARY,
+    "rotary": _ROTARY,
+    "rotary_embedding": _ROTARY,
+    "alibi": ('position="alibi"',),
+    "kvheads": ("kv_heads={0}",),
+    "num_kv_heads": ("kv_heads={0}",),
+    "n_kv_heads": ("kv_heads={0}",),
+    "num_key_value_heads": ("kv_heads={0}",),
+    "heads": _HEADS,
+    "n_heads": _HEADS,
+    "num_heads": _HEADS,
+    "d_ff": ("dim_feedforward={0}",),
+    "intermediate_size": ("dim_feedforward={0}",),
+    "pre_norm": ("norm_first={0}",),
+    "normalize_before": ("norm_first={0}",),
+    "attn_dropout": ("dropout={0}",),
+    "attention_dropout": ("dropout={0}",),
+}
+"""A keyword argument of layers elsewhere → what is written here; each line begins with an argument, which a layer may
+have or not."""
+
+MISSING: dict[str, dict[str, str]] = {
+    "regard": {
+        "attention_weights": "regard.attend_with_weights(query, key, value).weights",
+        "heatmap": "regard.pictures.heatmap(weights)",
+        "scaled_dot_product_attention": "regard.attend(query, key, value)",
+        "softmax": 'normalizer="softmax", or regard.normalizers.softmax(scores)',
+        "sparsemax": 'normalizer="sparsemax", or regard.normalizers.sparsemax(scores)',
+        "entmax": "regard.normalizers.entmax(alpha)",
+        "MultiheadAttention": "regard.nn.MultiheadAttention(embed_dim, num_heads)",
+        "Transformer": "regard.nn.Transformer(d_model, nhead)",
+    },
+    "regard.nn": {
+        "AdditiveAttention": 'nn.Attention.create("additive", query_dim, key_dim)',
+        "BahdanauAttention": 'nn.Attention.create("additive", query_dim, key_dim)',
+        "LuongAttention": 'nn.Attention.create("general", query_dim, key_dim)',
+        "DotProductAttention": 'nn.Attention("scaled_dot")',
+        "ScaledDotProductAttention": 'nn.Attention("scaled_dot")',
+        "LocationAwareAttention": (
+            'nn.Attention.create("location_aware", query_dim, key_dim, channels=channels, kernel_size=kernel_size)'
+        ),
+        "RotaryEmbedding": 'positions.Rotary(dim), or position="rotary" of a layer',
+        "RotaryPositionalEmbedding": 'positions.Rotary(dim), or position="rotary" of a layer',
+        "PositionalEncoding": "positions.Sinusoidal(dim)",
+        "SEBlock": "nn.SqueezeExcitation(channels)",
+        "SELayer": "nn.SqueezeExcitation(channels)",
+        "NonLocalBlock": "nn.NonLocal(channels)",
+    },
+    "regard.masks": {
+        "padding": "masks.lengths(lengths)",
+        "key_padding": "masks.lengths(lengths)",
+        "sliding_window": "masks.window(before, 0)",
+        "tril": "masks.causal()",
+        "subsequent": "masks.causal()",
+        "block_diagonal": "masks.documents(ids)",
+    },
+}
+"""Package → name elsewhere → what is written here."""
+
 
 def written_here(kind: str, name: object) -> str:
     """Returns what a name elsewhere is here, as the end of a message; empty if it is no known name.
 
     Args:
-        kind: ``"score"``, ``"normalizer"`` or ``"mask"``.
+        kind: ``"score"``, ``"normalizer"``, ``"mask"`` or ``"position"``.
         name: what was typed.
     """
     if not isinstance(name, str):
@@ -145,6 +242,50 @@ def written_here(kind: str, name: object) -> str:
         if line is not None:
             return f"here it is {line if line.startswith(f'{kind}=') else f'{kind}={line}'}"
     return ""
+
+
+def written_in_layers(name: object, objects: bool = True) -> str:
+    """Returns `written_here` for the score of a layer, which creates scores from their names alone.
+
+    Args:
+        name: what was typed.
+        objects: whether a `Score` may be passed as well as a name.
+    """
+    line = re.sub(r'scores\.create\(("\w+"), query_dim, key_dim\)', r"\1", written_here("score", name))
+    # The scores of location need a number of keys, which layers do not know.
+    return "" if "scores.create(" in line or (not objects and "scores." in line) else line
+
+
+def missing_name(package: str, name: str) -> str:
+    """Returns a message about a name that a package does not have."""
+    line = MISSING.get(package, {}).get(name)
+    return f"module {package!r} has no attribute {name!r}" + ("" if line is None else f": here it is {line}")
+
+
+def unknown_layer_keyword(
+    owner: str, function: Callable[..., object], keywords: Iterable[str], internal: Iterable[str] = ("self",)
+) -> str:
+    """Returns a message about keyword arguments that a layer or its call does not have.
+
+    Args:
+        owner: what was called, for the message.
+        function: the constructor, or the method that is called.
+        keywords: the names that are unknown.
+        internal: names of arguments that users do not pass.
+    """
+    name, names = next(iter(keywords)), [each for each in argument_names(function) if each not in internal]
+    known = LAYER_KEYWORDS.get(name, ())
+    lines, where = [line for line in known if line.split("=")[0] in names], ""
+    if known and not lines and isinstance(function, type):
+        lines, where = known, " in the call"
+    advice = f": write {' or '.join(lines).format(name)}{where}" if lines else _nearest(name, names)
+    return f"{owner} has no argument {name!r}{advice}"
+
+
+def argument_names(function: Callable[..., object]) -> list[str]:
+    """Returns the names of the arguments that a function has, without those of ``**names``."""
+    parameters = inspect.signature(function).parameters.values()
+    return [parameter.name for parameter in parameters if parameter.kind is not parameter.VAR_KEYWORD]
 
 
 def unknown_keyword(verb: Callable[..., object], keywords: Mapping[str, object]) -> str:
@@ -158,8 +299,11 @@ def unknown_keyword(verb: Callable[..., object], keywords: Mapping[str, object])
     message = f"{verb.__name__} has no argument {name!r}"
     if name in KEYWORDS:
         return f"{message}: {KEYWORDS[name]}"
-    parameters = inspect.signature(verb).parameters.values()
-    names = [parameter.name for parameter in parameters if parameter.kind is not parameter.VAR_KEYWORD]
+    return f"{message}{_nearest(name, argument_names(verb))}"
+
+
+def _nearest(name: str, names: list[str]) -> str:
+    """Returns the nearest name and all of them, as the end of a message."""
     nearest = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
     hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
-    return f"{message}{hint} (known: {', '.join(names)})"
+    return f"{hint} (known: {', '.join(names)})"

@@ -26,11 +26,18 @@ def lazy_names(
         elif name in sys.modules[package].__all__:
             value = import_module(f"{package}.{name}")
         else:
-            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+            raise no_attribute(package, name)
         setattr(sys.modules[package], name, value)
         return value
 
     return get_name, public_names(package)
+
+
+def no_attribute(package: str, name: str) -> AttributeError:
+    """Returns the error for a name that a package does not have."""
+    from regard.foreign_names import missing_name  # an import of regard alone costs nothing
+
+    return AttributeError(missing_name(package, name))
 
 
 def public_names(package: str) -> Callable[[], list[str]]:

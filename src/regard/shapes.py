@@ -360,12 +360,19 @@ def check_factory(device: object, dtype: object) -> None:
         raise ArgumentError(f"device must be one that PyTorch knows; it is {device!r}") from None
 
 
-def known_name(name: str, value: object, known: Collection[str]) -> str:
-    """Returns the value if it is a known name; raises KindError if it is no string, UnknownNameError otherwise."""
+def known_name(name: str, value: object, known: Collection[str], here: str = "") -> str:
+    """Returns the value if it is a known name; raises KindError if it is no string, UnknownNameError otherwise.
+
+    Args:
+        name: the argument's name, for messages.
+        value: what was passed.
+        known: the known names.
+        here: as in `UnknownNameError`.
+    """
     if not isinstance(value, str):
         raise KindError(f"{name} must be one of {', '.join(known)}; it is {_with_type(value)}")
     if value not in known:
-        raise UnknownNameError(name, value, known)
+        raise UnknownNameError(name, value, known, here)
     return value
 
 

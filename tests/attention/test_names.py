@@ -83,7 +83,9 @@ ARGUMENTS = {
 """The names that a line of the table may contain."""
 
 
-@pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind, names in WRITTEN_HERE.items() for name in names])
+@pytest.mark.parametrize(
+    ("kind", "name"), [(kind, name) for kind, names in WRITTEN_HERE.items() if kind != "position" for name in names]
+)
 def test_the_line_for_a_foreign_name_is_right(kind, name):
     with pytest.raises(UnknownNameError) as raised:
         regard.attend(QUERY, KEY, VALUE, **{kind: name.title().replace("_", "-")})
@@ -117,3 +119,18 @@ def test_both_conventions_of_a_mask_are_explained():
 def test_a_misspelt_keyword_has_a_suggestion():
     with pytest.raises(KindError, match="attend has no argument 'normaliser'; did you mean 'normalizer'"):
         regard.attend(QUERY, KEY, VALUE, normaliser="softmax")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("read", ["entropy", ["entropy"], ("entropy", "top_k")])
+def test_a_reading_by_name_is_answered_with_the_line(read):
+    with pytest.raises(KindError, match=r"write read=regard\.Readings\(entropy=True"):
+        regard.observe(QUERY, KEY, VALUE, read=read)
+
+
+@pytest.mark.parametrize(("name", "value"), [("entropy", True), ("weights", True), ("top_k", 3), ("rows", [0])])
+def test_a_reading_as_a_keyword_is_answered_with_the_line(name, value):
+    with pytest.raises(KindError) as raised:
+        regard.observe(QUERY, KEY, VALUE, **{name: value})
+    line = re.search(r"write read=(regard\.Readings\(.+\))$", str(raised.value))
+    assert line is not None
+    assert getattr(eval(line[1], {"regard": regard, name: value}), name) == value

@@ -1,6 +1,6 @@
 """The readings of attention weights, and how they are gathered tile by tile without the whole matrix in memory."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import NamedTuple
 
@@ -286,6 +286,17 @@ TOP_LIMIT = 2**16
 """Limit of ``top_k`` where there are fewer keys; its other entries are 0."""
 
 
+def readings_line(options: Mapping[str, object]) -> str:
+    """Returns how these readings are requested, for messages; empty if there are none of these names."""
+    values: dict[str, object] = {}
+    for field in fields(Readings):
+        if field.name in options:
+            value = options[field.name]
+            is_shown = isinstance(field.default, bool) if value is True else type(value) is int
+            values[field.name] = value if is_shown else field.name
+    return f"read=regard.Readings({', '.join(f'{name}={value}' for name, value in values.items())})" if values else ""
+
+
 def check_readings(read: Readings, grid: Grid) -> None:
     """Raises an error unless these readings can be taken of a problem of this size.
 
@@ -294,7 +305,9 @@ def check_readings(read: Readings, grid: Grid) -> None:
         ArgumentError: integers are out of range, or there are too many or too few.
     """
     if not isinstance(read, Readings):
-        raise KindError(f"read must be a Readings; it is {kind_of(read)}")
+        names = (read,) if isinstance(read, str) else read if isinstance(read, (list, tuple, set)) else ()
+        line = readings_line({name: True for name in names if isinstance(name, str)})
+        raise KindError(f"read must be a Readings; it is {kind_of(read)}{line and f'; write {line}'}")
     for name in ("entropy", "peak", "received", "distance", "weights"):
         if not isinstance(option := getattr(read, name), bool):
             raise KindError(f"{name} must be True or False; it is {kind_of(option)}")

@@ -1,7 +1,7 @@
 """The verbs `attend`, `observe` and `plan`, and `attend_with_weights` for models that use the weights."""
 
 from functools import partial
-from typing import Never
+from typing import Literal, Never
 
 from torch import Tensor
 from torch._C import _len_torch_dispatch_stack
@@ -10,7 +10,7 @@ from regard.attention.execution import LISTENERS, execute, execute_recorded, ful
 from regard.attention.operators import attend_traced, counts_operations, execute_counted
 from regard.attention.planner import Plan
 from regard.attention.problem import Problem, validate
-from regard.attention.readings import Gatherer, Observed, Readings
+from regard.attention.readings import Gatherer, Observed, Readings, readings_line
 from regard.attention.result import Attended
 from regard.attention.shortcut import attend_shortly
 from regard.biases import Bias
@@ -32,8 +32,8 @@ def attend(
     *,
     score: Scoring = "scaled_dot",
     normalizer: Normalizing = "softmax",
-    mask: Mask | Tensor | str | None = None,
-    bias: Bias | Tensor | None = None,
+    mask: Mask | Tensor | Literal["causal"] | None = None,
+    bias: Bias | Tensor | Literal["alibi"] | None = None,
     dropout: float = 0.0,
     backend: BackendName = "auto",
     **unknown: Never,
@@ -57,7 +57,7 @@ def attend(
         mask: who may see whom, a `Mask`, ``"causal"``, or a boolean tensor whose True means "may attend"; it broadcasts
             to ``[batch, heads, queries, keys]``, to ``[batch, queries, keys]`` or to ``[queries, keys]``, as query has
             4, 3 or 2 axes.
-        bias: added to the scaled scores, a `Bias` or a tensor that broadcasts as a mask does.
+        bias: added to the scaled scores, a `Bias`, ``"alibi"``, or a tensor that broadcasts as a mask does.
         dropout: probability of dropping a weight, in [0, 1). It is always active: pass 0 in evaluation. On a CPU
             the backends `reference` and `tiled` round it to a multiple of 1 / 65,536, `cpu` to one of 2⁻³².
         backend: ``auto``, or one by name, which runs or raises.
@@ -91,8 +91,8 @@ def observe(
     read: Readings | None = None,
     score: Scoring = "scaled_dot",
     normalizer: Normalizing = "softmax",
-    mask: Mask | Tensor | str | None = None,
-    bias: Bias | Tensor | None = None,
+    mask: Mask | Tensor | Literal["causal"] | None = None,
+    bias: Bias | Tensor | Literal["alibi"] | None = None,
     dropout: float = 0.0,
     backend: BackendName = "auto",
     **unknown: Never,
@@ -111,7 +111,12 @@ def observe(
         As `attend`; ArgumentError for readings that the problem does not have.
     """
     if unknown:
-        raise KindError(unknown_keyword(observe, unknown))
+        line = readings_line(unknown)
+        raise KindError(
+            f"observe has no argument {next(iter(unknown))!r}: write {line}"
+            if line
+            else unknown_keyword(observe, unknown)
+        )
     problem = validate(query, key, value, score=score, normalizer=normalizer, mask=mask, bias=bias, dropout=dropout)
     gatherer = Gatherer(problem, Readings(entropy=True, top_k=8, received=True) if read is None else read)
     output = run(problem, backend, gatherer).output
@@ -125,8 +130,8 @@ def attend_with_weights(
     *,
     score: Scoring = "scaled_dot",
     normalizer: Normalizing = "softmax",
-    mask: Mask | Tensor | str | None = None,
-    bias: Bias | Tensor | None = None,
+    mask: Mask | Tensor | Literal["causal"] | None = None,
+    bias: Bias | Tensor | Literal["alibi"] | None = None,
     dropout: float = 0.0,
     backend: BackendName = "auto",
     **unknown: Never,
@@ -159,8 +164,8 @@ def plan(
     *,
     score: Scoring = "scaled_dot",
     normalizer: Normalizing = "softmax",
-    mask: Mask | Tensor | str | None = None,
-    bias: Bias | Tensor | None = None,
+    mask: Mask | Tensor | Literal["causal"] | None = None,
+    bias: Bias | Tensor | Literal["alibi"] | None = None,
     dropout: float = 0.0,
     backend: BackendName = "auto",
     **unknown: Never,

@@ -1,10 +1,12 @@
 """The verb `explain`: every intermediate of one attention calculation."""
 
 from collections.abc import Sequence
-from typing import Any, Never
+from typing import Any, Literal, Never
 
+from numpy.typing import ArrayLike
 from torch import Tensor
 
+from regard.arrays import as_tensor
 from regard.attention.backends.reference import mix, weigh, whole
 from regard.attention.execution import choose, execute, full_precision
 from regard.attention.problem import Problem, validate
@@ -21,14 +23,14 @@ from regard.transforms import has_data, is_finite
 
 
 def explain(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
+    query: Tensor | ArrayLike,
+    key: Tensor | ArrayLike,
+    value: Tensor | ArrayLike,
     *,
     score: Scoring = "scaled_dot",
     normalizer: Normalizing = "softmax",
-    mask: Mask | Tensor | str | None = None,
-    bias: Bias | Tensor | None = None,
+    mask: Mask | Tensor | Literal["causal"] | None = None,
+    bias: Bias | Tensor | Literal["alibi"] | None = None,
     dropout: float = 0.0,
     backend: BackendName = "auto",
     **unknown: Never,
@@ -36,7 +38,8 @@ def explain(
     """Attend and keep every intermediate result by name: to print, to draw, to export, to differentiate.
 
     Args:
-        query, key, value, score, normalizer, mask, bias, dropout: as for `attend`.
+        query, key, value: as for `attend`; lists, NumPy arrays and integers become tensors.
+        score, normalizer, mask, bias, dropout: as for `attend`.
         backend: ``auto`` or ``reference``; no other backend has all intermediate results.
 
     Returns:
@@ -47,6 +50,7 @@ def explain(
     """
     if unknown:
         raise KindError(unknown_keyword(explain, unknown))
+    query, key, value = as_tensor(query, "query"), as_tensor(key, "key"), as_tensor(value, "value")
     problem = validate(query, key, value, score=score, normalizer=normalizer, mask=mask, bias=bias, dropout=dropout)
     if backend not in ("auto", "reference"):
         choose(problem, backend)

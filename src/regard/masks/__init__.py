@@ -1,6 +1,8 @@
 """Masks, which say which keys each query may attend to (``True``); they combine with ``&``, ``|`` and ``~``."""
 
-from regard.lazy_names import public_names
+from typing import TYPE_CHECKING
+
+from regard.lazy_names import no_attribute, public_names
 from regard.masks.appended import AppendedMask
 from regard.masks.content import Documents, Lengths, documents, lengths
 from regard.masks.explicit import Keep, Where, ignore, keep, where
@@ -38,3 +40,8 @@ __all__ = [
 ]
 
 __dir__ = public_names(__name__)
+
+if not TYPE_CHECKING:  # so that type checkers report names that do not exist
+
+    def __getattr__(name: str) -> object:
+        raise no_attribute(__name__, name)

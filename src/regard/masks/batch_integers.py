@@ -78,10 +78,11 @@ class BatchInteger:
             check_device(self.name, self._tensor, grid)
         if not self.is_known:
             return
-        for value in self._values if self._single is None else (self._single,):
+        for row, value in enumerate(self._values if self._single is None else (self._single,)):
             if not low <= value <= high:
                 limit = f"at least {low}" if high == POSITION_LIMIT and value < low else f"in {low}..{high}"
-                raise ArgumentError(f"{self.name} must be {limit}; it is {value}")
+                item = f"[{row}]" if self._single is None else ""
+                raise ArgumentError(f"{self.name}{item} must be {limit}; it is {value}")
 
     def on(self, grid: Grid) -> int | Tensor:
         """Returns the integer, or ``int64 [batch, 1, 1, 1]`` for the tile's batch rows on its device."""

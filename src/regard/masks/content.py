@@ -27,8 +27,8 @@ class Lengths(Mask):
     """
 
     def __init__(self, keys: Integers, queries: Integers | None = None):
-        self.keys = BatchInteger("keys", keys)
-        self.queries = None if queries is None else BatchInteger("queries", queries)
+        self.keys = BatchInteger("masks.lengths: keys", keys)
+        self.queries = None if queries is None else BatchInteger("masks.lengths: queries", queries)
         self._added_keys: tuple[int, int, Tensor | None] = (-1, -1, None)
 
     def check(self, grid: Grid) -> None:

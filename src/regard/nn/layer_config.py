@@ -9,11 +9,13 @@ from regard.attention.execution import check_backend
 from regard.attention.problem import check_dropout
 from regard.configuration import shows_fields
 from regard.errors import ArgumentError
+from regard.foreign_names import written_in_layers
 from regard.nn.named_positions import RelativePositionName, check_position_name
 from regard.nn.transformer_layers import (
     ACTIVATIONS,
     LAYER_SCORES,
     NORMS,
+    NormName,
     TransformerDecoderLayer,
     TransformerEncoderLayer,
     new_norm,
@@ -64,7 +66,7 @@ class LayerConfig:
     """Activation checkpointing (Chen et al. 2016): each layer saves only the inputs of its parts, and recomputes the
     rest in the backward pass, with the same dropout. Gradients are the same, bit for bit; a step takes about one
     forward pass longer."""
-    norm: str = "layer"
+    norm: NormName = "layer"
     """Normalization: ``layer``, or ``rms``, which has no bias."""
     layer_norm_eps: float = 1e-5
     """ε of the normalizations."""
@@ -80,7 +82,7 @@ class LayerConfig:
         check_dropout(self.dropout)
         known_name("activation", self.activation, ACTIVATIONS)
         known_name("norm", self.norm, NORMS)
-        known_name("score", self.score, LAYER_SCORES)
+        known_name("score", self.score, LAYER_SCORES, written_in_layers(self.score, objects=False))
         as_normalizer(self.normalizer)
         check_backend(self.backend)
         for name in ("norm_first", "activation_checkpointing", "bias", "batch_first"):

@@ -152,7 +152,7 @@ def stack_mask(src_mask: Masking | None, mask: Masking | None) -> tuple[Masking 
 
     Raises:
         KindError: ``mask`` is a bool tensor, whose meaning would be a guess.
-        ArgumentError: both are masks of numbers.
+        ArgumentError: both are tensors.
     """
     if not isinstance(mask, Tensor):
         return src_mask, mask
@@ -161,6 +161,7 @@ def stack_mask(src_mask: Masking | None, mask: Masking | None) -> tuple[Masking 
             "mask of a TransformerEncoder must not be a bool tensor: True hides a key in PyTorch, and shows it in "
             "regard; write src_mask=mask if True hides, or mask=masks.keep(mask) if True may attend"
         )
-    if src_mask is not None:
+    if isinstance(src_mask, Tensor):
         raise ArgumentError("mask and src_mask are both tensors of PyTorch's convention; add them, and pass src_mask=")
-    return mask, None
+    # A Mask or a name has no convention, so that the two may change places.
+    return mask, src_mask

@@ -1,6 +1,6 @@
 """Multi-head attention, a drop-in for ``torch.nn.MultiheadAttention``."""
 
-from typing import Protocol
+from typing import Never, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -10,6 +10,7 @@ from regard.attention.problem import check_dropout
 from regard.attention.verbs import BackendName, Scoring
 from regard.biases import Bias, as_bias, bias_for
 from regard.errors import ArgumentError, KindError, ShapeError
+from regard.foreign_names import unknown_layer_keyword
 from regard.masks import Mask, as_mask, causal, lengths
 from regard.module_calls import is_observed, runs
 from regard.nn.attention_heads import AttentionHeads
@@ -112,7 +113,10 @@ class MultiheadAttention(AttentionHeads):
         kv_heads: int | None = None,
         position: Position | None = None,
         backend: BackendName = "auto",
+        **unknown: Never,
     ):
+        if unknown:
+            raise KindError(unknown_layer_keyword(type(self).__name__, MultiheadAttention, unknown))
         for name, value in (("embed_dim", embed_dim), ("num_heads", num_heads), ("kv_heads", kv_heads)):
             if value is not None or name != "kv_heads":
                 size(name, value, low=-SIZE_LIMIT)
@@ -202,7 +206,7 @@ class MultiheadAttention(AttentionHeads):
         value: Tensor,
         key_padding_mask: Tensor | None = None,
         need_weights: bool = True,
-        attn_mask: Tensor | None = None,
+        attn_mask: Tensor | Mask | str | None = None,
         average_attn_weights: bool = True,
         is_causal: bool = False,
         *,
@@ -220,7 +224,8 @@ class MultiheadAttention(AttentionHeads):
             key_padding_mask: ``[batch, keys]``, or ``[keys]`` if unbatched; bool (True: ignore) or float (added to the
                 scores).
             need_weights: whether to return the weights as well; if False, no matrix of weights is computed.
-            attn_mask: ``[queries, keys]`` or ``[batch * num_heads, queries, keys]``; bool (True: ignore) or float.
+            attn_mask: ``[queries, keys]`` or ``[batch * num_heads, queries, keys]``; bool (True: ignore) or float;
+                or a `Mask`, or ``"causal"``.
             average_attn_weights: whether to return the mean of the weights over the heads.
             is_causal: without ``attn_mask``, the last query sees every key, and each earlier query one key less.
             mask: an additional mask in regard's convention: a `Mask`, ``"causal"``, or a bool tensor (**True: may
@@ -260,12 +265,14 @@ class MultiheadAttention(AttentionHeads):
         projected = self.project(query, key, value)
         q, k, v = (self.split(tensor if batched else tensor[None], batch_first) for tensor in projected)
         sizes = Sizes(batch, self.num_heads, queries, keys, q.dtype, q.device)
-        torch_mask, torch_bias = read_torch_masks(key_padding_mask, attn_mask, sizes)
+        named = as_mask(attn_mask) if isinstance(attn_mask, (Mask, str)) else None
+        hidden = None if isinstance(attn_mask, (Mask, str)) else attn_mask
+        torch_mask, torch_bias = read_torch_masks(key_padding_mask, hidden, sizes)
         attended = self.attend_heads(
             self.rotate(q, keys - queries),
             self.rotate(k),
             v,
-            masks=[torch_mask, causal() if is_causal and attn_mask is None else None, as_mask(mask)],
+            masks=[torch_mask, causal() if is_causal and attn_mask is None else None, named, as_mask(mask)],
             biases=[as_bias(torch_bias), bias],
             need_weights=need_weights,
         )

@@ -4,6 +4,7 @@ from typing import Literal, get_args
 
 from regard.biases import Bias, RelativeBias, RelativePosition, alibi
 from regard.errors import ArgumentError, KindError
+from regard.foreign_names import written_here
 from regard.positions import Rotary
 from regard.shapes import kind_of, known_name
 
@@ -51,6 +52,6 @@ def position_for(
 
 def check_position_name(position: object, head_dim: int) -> None:
     """Raises an error unless this is the name of a position that fits heads of ``head_dim`` features."""
-    known_name("position", position, RELATIVE_POSITIONS)
+    known_name("position", position, RELATIVE_POSITIONS, written_here("position", position))
     if position == "rotary" and head_dim % 2:
         raise ArgumentError(f"position 'rotary' needs an even number of features a head; there are {head_dim}")

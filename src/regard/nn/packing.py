@@ -121,10 +121,13 @@ def packing_of(padded: Tensor, lengths: Tensor | None) -> Packing:
     batch, length = padded.shape[:2]
     if lengths is None:
         return Packing.full(batch, length)
-    packing = Packing(lengths, length)
-    if packing.shape[0] != batch:
-        raise ShapeError(f"lengths must be [batch] = [{batch}]; it has shape {list(lengths.shape)}")
-    return packing
+    check_integers("lengths", lengths)
+    if tuple(lengths.shape) != (batch,):
+        hint = ""
+        if tuple(lengths.shape) == (length,):
+            hint = f"; the input is read as {batch} sequences of length {length}: batch_first says which axis is which"
+        raise ShapeError(f"lengths must be [batch] = [{batch}]; it has shape {list(lengths.shape)}{hint}")
+    return Packing(lengths, length)
 
 
 def without_padding(mask: Mask | None, packing: Packing, lengths: Tensor | None) -> Mask | None:

@@ -4,7 +4,7 @@ import copy
 from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, ParamSpec, TypeVar, get_args
+from typing import Any, Literal, Never, ParamSpec, TypeVar, get_args
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +15,7 @@ from regard.attention.problem import check_dropout
 from regard.attention.verbs import BackendName, Normalizing
 from regard.biases import Bias
 from regard.errors import ArgumentError, KindError, ShapeError
+from regard.foreign_names import unknown_layer_keyword, written_in_layers
 from regard.masks import Mask
 from regard.module_calls import runs
 from regard.nn.fx_leaf import fx_leaf
@@ -44,7 +45,8 @@ LayerScoring = scores.Scoring | scores.ContentScoreName
 """A score, its name (that of location needs a number of keys), or a function of queries and keys."""
 Activation = str | Callable[[Tensor], Tensor]
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu, "silu": F.silu}
-NORMS: dict[str, type[nn.Module]] = {"layer": nn.LayerNorm, "rms": nn.RMSNorm}
+NormName = Literal["layer", "rms"]
+NORMS: dict[NormName, type[nn.Module]] = {"layer": nn.LayerNorm, "rms": nn.RMSNorm}
 LAYER_SCORES = get_args(scores.ContentScoreName)
 """Scores of layers: all except those of location, which need a number of keys."""
 
@@ -71,7 +73,7 @@ class LayerCall:
     weights: Tensor | None = None
 
 
-def new_norm(kind: str, features: int, eps: float, bias: bool, device: Any = None, dtype: Any = None) -> nn.Module:
+def new_norm(kind: NormName, features: int, eps: float, bias: bool, device: Any = None, dtype: Any = None) -> nn.Module:
     """Creates a normalization of rows: ``layer`` (Ba et al. 2016), or ``rms``, which has no bias (Zhang and Sennrich
     2019)."""
     known_name("norm", kind, NORMS)
@@ -125,12 +127,15 @@ class TransformerLayer(nn.Module):
         position: Position | None = None,
         bidirectional: bool | None = None,
         kv_heads: int | None = None,
-        norm: str = "layer",
+        norm: NormName = "layer",
         backend: BackendName = "auto",
         feedforward_chunk: int = 0,
         activation_checkpointing: bool = False,
+        **unknown: Never,
     ):
         super().__init__()
+        if unknown:
+            raise KindError(unknown_layer_keyword(type(self).__name__, TransformerLayer, unknown))
         for name, value in (("d_model", d_model), ("nhead", nhead), ("dim_feedforward", dim_feedforward)):
             size(name, value)
         if d_model % nhead:
@@ -150,7 +155,7 @@ class TransformerLayer(nn.Module):
 
         def attention(position: Position | None, score: LayerScoring) -> MultiheadAttention:
             if not callable(score):
-                known_name("score", score, LAYER_SCORES)
+                known_name("score", score, LAYER_SCORES, written_in_layers(score))
                 score = scores.create(score, head_dim, head_dim).to(**factory)
             return MultiheadAttention(
                 d_model, nhead, rate, bias, batch_first=batch_first, **factory, score=score, normalizer=normalizer,

@@ -52,7 +52,7 @@ class Custom(Normalizer):
         self._options = {"dim": -1} if _has_dim(function) else {}
 
     def forward(self, scores: Float[Tensor, "*shape"], dim: int = -1) -> Float[Tensor, "*shape"]:
-        check_rows(scores, dim)
+        scores = check_rows(scores, dim)
         row = upcast(scores).movedim(dim, -1)
         hidden = row == -torch.inf
         # The first fill changes no value: it only stops gradients at hidden keys.

@@ -42,7 +42,7 @@ class Sigmoid(Normalizer):
         set_parameter(self, "bias", bias)
 
     def forward(self, scores: Float[Tensor, "*shape"], dim: int = -1) -> Float[Tensor, "*shape"]:
-        check_rows(scores, dim)
+        scores = check_rows(scores, dim)
         row = upcast(scores)
         hidden = hidden_pairs(row)
         visible = row if hidden is None else row.masked_fill(hidden, 0.0)

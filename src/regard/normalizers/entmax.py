@@ -56,7 +56,7 @@ class Entmax(Normalizer):
         set_parameter(self, "alpha", alpha, above=1.0)
 
     def forward(self, scores: Float[Tensor, "*shape"], dim: int = -1) -> Float[Tensor, "*shape"]:
-        check_rows(scores, dim)
+        scores = check_rows(scores, dim)
         row = upcast(scores)
         alpha = along_heads("alpha", self.alpha, row, dim)
         if not isinstance(alpha, Tensor) and compiled_rows.supports(row, alpha):

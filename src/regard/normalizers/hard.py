@@ -73,7 +73,7 @@ class Hard(Normalizer):
         self.generator = generator
 
     def forward(self, scores: Float[Tensor, "*shape"], dim: int = -1) -> Float[Tensor, "*shape"]:
-        check_rows(scores, dim)
+        scores = check_rows(scores, dim)
         row = upcast(scores)
         if self.mode == "argmax":
             weights = _one_hot(row.detach(), dim)

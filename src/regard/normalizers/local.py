@@ -60,7 +60,7 @@ class LocalGaussian(Normalizer):
         set_attribute(self, "sigma", sigma)
 
     def forward(self, scores: Float[Tensor, "*shape"], dim: int = -1) -> Float[Tensor, "*shape"]:
-        check_rows(scores, dim)
+        scores = check_rows(scores, dim)
         row = upcast(scores)
         axis = dim % row.dim()
         rows = (*row.shape[:axis], *row.shape[axis + 1 :])

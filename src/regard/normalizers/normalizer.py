@@ -15,6 +15,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
+from regard.arrays import as_tensor
 from regard.axes import Float
 from regard.errors import ShapeError
 from regard.module_calls import Module
@@ -124,7 +125,10 @@ class Normalizer(Module, ABC):
 
     @abstractmethod
     def forward(self, scores: Float[Tensor, "*shape"], dim: int = -1) -> Float[Tensor, "*shape"]:
-        """Returns weights of the shape and dtype of ``scores``, normalized along ``dim``."""
+        """Returns weights of the shape and dtype of ``scores``, normalized along ``dim``.
+
+        The normalizers of regard take lists, NumPy arrays and integers as well, and return a tensor.
+        """
 
     def weigh(
         self, scores: Float[Tensor, "batch heads queries keys"], grid: Grid
@@ -154,11 +158,17 @@ class Normalizer(Module, ABC):
         return None
 
 
-def check_rows(scores: Tensor, dim: int) -> None:
-    """Raises KindError or ShapeError unless ``scores`` is a floating-point tensor with an axis ``dim``."""
+def check_rows(scores: Tensor, dim: int) -> Tensor:
+    """Returns the scores as a floating-point tensor; they may be lists, a NumPy array or integers (`as_tensor`).
+
+    Raises:
+        KindError, ShapeError, ArgumentError: they hold no real numbers, or have no axis ``dim``.
+    """
+    scores = as_tensor(scores, "scores")
     check_floating("scores", scores)
     if not -scores.dim() <= dim < scores.dim():
         raise ShapeError(f"dim must be an axis of scores, which have shape {list(scores.shape)}; it is {dim}")
+    return scores
 
 
 def hidden_pairs(scores: Tensor) -> Tensor | None:
@@ -264,7 +274,7 @@ class Softmax(Normalizer):
         set_parameter(self, "temperature", temperature, above=0.0)
 
     def forward(self, scores: Float[Tensor, "*shape"], dim: int = -1) -> Float[Tensor, "*shape"]:
-        check_rows(scores, dim)
+        scores = check_rows(scores, dim)
         return safe_softmax(tempered(upcast(scores), self.temperature, dim), dim).to(scores.dtype)
 
     def log_sum_exp(self, scores: Float[Tensor, "*rows keys"]) -> Float[Tensor, "*rows"]:
@@ -317,7 +327,7 @@ class SoftmaxWithSink(Normalizer):
         set_parameter(self, "sink", sink)
 
     def forward(self, scores: Float[Tensor, "*shape"], dim: int = -1) -> Float[Tensor, "*shape"]:
-        check_rows(scores, dim)
+        scores = check_rows(scores, dim)
         row = upcast(scores)
         sink = along_heads("sink", self.sink, row, dim)
         shape = list(row.shape)

@@ -1,0 +1,146 @@
+"""What layers are called with elsewhere is answered with the argument that is meant; the answer runs."""
+
+import re
+from importlib import import_module
+
+import pytest
+import torch
+
+from regard import masks, nn, normalizers, positions, scores
+from regard.errors import ArgumentError, KindError, ShapeError, UnknownNameError
+from regard.foreign_names import LAYER_KEYWORDS, MISSING, WRITTEN_HERE
+
+BATCH, LENGTH, DIM = 2, 5, 8
+INPUT = torch.randn(BATCH, LENGTH, DIM, generator=torch.Generator().manual_seed(0))
+NAMES = {"scores": scores, "positions": positions, "masks": masks, "normalizers": normalizers, "cap": 2.0}
+
+ENCODER_LAYER = nn.TransformerEncoderLayer(DIM, 2, 16, dropout=0.0, batch_first=True)
+LAYERS = {
+    "TransformerEncoderLayer": (ENCODER_LAYER, 1),
+    "TransformerEncoder": (nn.TransformerEncoder(ENCODER_LAYER, 1), 1),
+    "TransformerDecoderLayer": (nn.TransformerDecoderLayer(DIM, 2, 16, dropout=0.0, batch_first=True), 2),
+    "Transformer": (nn.Transformer(DIM, 2, 1, 1, 16, dropout=0.0, batch_first=True), 2),
+    "MultiheadAttention": (nn.MultiheadAttention(DIM, 2, batch_first=True), 3),
+}
+CONSTRUCTORS = {
+    "TransformerEncoderLayer": (nn.TransformerEncoderLayer, DIM, 2),
+    "TransformerDecoderLayer": (nn.TransformerDecoderLayer, DIM, 2),
+    "MultiheadAttention": (nn.MultiheadAttention, DIM, 2),
+}
+VALUES = {
+    "attn_mask": torch.zeros(LENGTH, LENGTH, dtype=torch.bool),
+    "mask": torch.zeros(LENGTH, LENGTH, dtype=torch.bool),
+    "key_padding_mask": torch.zeros(BATCH, LENGTH, dtype=torch.bool),
+    "attention_mask": torch.ones(BATCH, LENGTH, dtype=torch.long),
+    "lengths": torch.tensor([3, 5]),
+    "causal": True,
+}
+
+
+@pytest.mark.parametrize("name", WRITTEN_HERE["score"])
+def test_a_layer_knows_the_names_of_scores_elsewhere(name):
+    with pytest.raises(UnknownNameError, match=re.escape(repr(name))) as raised:
+        nn.TransformerEncoderLayer(DIM, 2, 16, score=name)
+    with pytest.raises(UnknownNameError) as of_config:
+        nn.LayerConfig(score=name)
+    for error, limit in ((raised, None), (of_config, str)):
+        line = re.search(r"here it is score=(.+?)(?: divided by .*)? \(known", str(error.value))
+        for part in [] if line is None else re.split(r", (?=\")| or ", line[1]):
+            score = eval(part.strip(", "), dict(NAMES))
+            assert limit is None or isinstance(score, limit)
+            nn.TransformerEncoderLayer(DIM, 2, 16, score=score)
+        assert line is not None or "location" in WRITTEN_HERE["score"][name] or limit is str
+
+
+@pytest.mark.parametrize("name", WRITTEN_HERE["position"])
+@pytest.mark.parametrize("make", [lambda name: nn.TransformerEncoderLayer(DIM, 2, position=name),
+                                  lambda name: nn.LayerConfig(position=name)], ids=["layer", "config"])  # fmt: skip
+def test_a_layer_knows_the_names_of_positions_elsewhere(make, name):
+    with pytest.raises(UnknownNameError, match="here it is position=") as raised:
+        make(name)
+    for position in re.findall(r'"(\w+)"', str(raised.value)):
+        make(position)
+    added = re.search(r"positions\.(\w+\(.+?\))", str(raised.value))
+    assert (added is not None) == ('"none"' in str(raised.value))
+    if added is not None:
+        module = eval(f"positions.{added[1]}", NAMES | {"dim": DIM, "max_length": LENGTH})
+        assert module(INPUT).shape == INPUT.shape
+
+
+def lines_of(message):
+    return [line.split(" (")[0] for line in re.sub(r"^.*?: write ", "", message).split(" or ")]
+
+
+@pytest.mark.parametrize("name", VALUES)
+@pytest.mark.parametrize("layer", LAYERS)
+def test_a_foreign_argument_of_a_call_is_answered_with_one_that_runs(layer, name):
+    module, inputs = LAYERS[layer]
+    arguments = (INPUT,) * inputs
+    try:
+        module(*arguments, **{name: VALUES[name]})
+    except KindError as error:
+        message = str(error)
+    else:
+        return  # the layer has this argument
+    if "must not be a bool tensor" in message:
+        return  # an argument of the stack, whose meaning would be a guess
+    assert message.startswith(f"the call of {layer} has no argument {name!r}: write ")
+    for line in lines_of(message):
+        argument, value = line.split("=", 1)
+        module(*arguments, **{argument: eval(value, {**VALUES, "masks": masks})})
+
+
+@pytest.mark.parametrize("name", [name for name in LAYER_KEYWORDS if name not in ("heads", "n_heads", "num_heads")])
+@pytest.mark.parametrize("layer", CONSTRUCTORS)
+def test_a_foreign_argument_of_a_constructor_names_the_public_class(layer, name):
+    create, *sizes = CONSTRUCTORS[layer]
+    with pytest.raises(KindError, match=f"^{layer} has no argument {name!r}"):
+        create(*sizes, **{name: True})
+
+
+@pytest.mark.parametrize(
+    ("name", "line"), [("rope", 'position="rotary"'), ("kvheads", "kv_heads=kvheads"), ("alibi", 'position="alibi"')]
+)
+@pytest.mark.parametrize("create", [nn.TransformerEncoderLayer, nn.MultiheadAttention, nn.Transformer])
+def test_a_foreign_argument_of_a_constructor_has_its_line(create, name, line):
+    with pytest.raises(KindError, match=re.escape(f"write {line}")):
+        create(DIM, 2, **{name: 1})
+
+
+def test_attn_mask_of_multihead_attention_may_be_a_mask_or_its_name():
+    attention = nn.MultiheadAttention(DIM, 2, batch_first=True)
+    hidden = torch.ones(LENGTH, LENGTH).triu(1).bool()
+    expected = attention(INPUT, INPUT, INPUT, attn_mask=hidden)
+    for mask in ("causal", masks.causal(), masks.ignore(hidden)):
+        output, weights = attention(INPUT, INPUT, INPUT, attn_mask=mask)
+        torch.testing.assert_close(output, expected[0])
+        torch.testing.assert_close(weights, expected[1])
+
+
+def test_an_encoder_adds_numbers_beside_a_mask_by_name():
+    encoder = nn.TransformerEncoder(ENCODER_LAYER, 1).eval()
+    numbers = torch.linspace(-1, 1, LENGTH * LENGTH).view(LENGTH, LENGTH)
+    hidden = numbers.masked_fill(torch.ones(LENGTH, LENGTH).triu(1).bool(), -torch.inf)
+    torch.testing.assert_close(encoder(INPUT, src_mask="causal", mask=numbers), encoder(INPUT, src_mask=hidden))
+    with pytest.raises(ArgumentError, match="both tensors"):
+        encoder(INPUT, src_mask=numbers, mask=numbers)
+
+
+def test_lengths_of_the_other_layout_name_the_layout():
+    with pytest.raises(ShapeError, match=r"lengths must be \[batch\] = \[5\].*batch_first"):
+        nn.TransformerEncoderLayer(DIM, 2)(INPUT, lengths=torch.tensor([3, 5]))
+
+
+def test_lengths_outside_of_the_keys_name_the_row():
+    with pytest.raises(ArgumentError, match=r"masks\.lengths: keys\[1\] must be in 0\.\.5; it is 7"):
+        nn.MultiheadAttention(DIM, 2, batch_first=True)(INPUT, INPUT, INPUT, mask=masks.lengths([4, 7]))
+
+
+@pytest.mark.parametrize(("package", "name"), [(package, name) for package, names in MISSING.items() for name in names])
+def test_a_missing_name_is_answered_with_the_line(package, name):
+    module = import_module(package)
+    with pytest.raises(AttributeError) as raised:
+        getattr(module, name)
+    assert str(raised.value).endswith(f"has no attribute {name!r}: here it is {MISSING[package][name]}")
+    for part in re.findall(r"(regard\.)?(nn|masks|positions|normalizers|pictures)\.(\w+)", MISSING[package][name]):
+        assert hasattr(import_module(f"regard.{part[1]}"), part[2])
