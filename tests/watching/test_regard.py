@@ -53,14 +53,14 @@ def test_a_call_of_fewer_axes_has_heads(leading, is_random, keep):
     with_heads = [tensor.reshape(batch, 1, *tensor.shape[-2:]) for tensor in (query, key, mask)]
     readings = {} if keep else {"weights": True, "entropy": True, "received": True, "rows": (0,)}
     calls = []
-    for query, key, mask in ((query, key, mask), with_heads):
+    for tensors in ((query, key, mask), with_heads):
         generator = torch.Generator().manual_seed(2)
         normalizer = regard.normalizers.Hard("sample", generator=generator) if is_random else "softmax"
-        model = Verb(mask=mask, normalizer=normalizer)
+        model = Verb(mask=tensors[2], normalizer=normalizer)
         read = None if keep else regard.Readings(**readings)
         with torch.no_grad(), regard.watch(model, read=read, keep=keep) as seen:
             for _ in range(3):  # from the second one on, launches may be prepared
-                model(query, key)
+                model(*tensors[:2])
         calls.append(seen.calls)
         assert all("<table" in shown._repr_html_() for shown in (seen, seen.calls[0]))
         for example in range(batch):
