@@ -196,6 +196,24 @@ def test_a_plan_says_where_another_layout_is_likely(case):
     assert plan.remarks[0] in str(plan).splitlines()
 
 
+@pytest.mark.parametrize(
+    ("query", "key", "fits"),
+    [
+        ((4, 16, 8), (2, 16, 8), ["length, batch", "heads, length"]),
+        ((5, 16, 8), (2, 16, 8), ["length, batch"]),
+        ((4, 16, 8), (2, 15, 8), ["heads, length"]),
+        ((5, 16, 8), (2, 15, 8), []),
+    ],
+)
+def test_an_error_names_every_spelling_that_fits(query, key, fits):
+    with pytest.raises(ShapeError) as error:
+        regard.attend(torch.zeros(query), torch.zeros(key), torch.zeros(key))
+    assert re.findall(r"if its axes are \[(\w+, \w+), dim\], write", str(error.value)) == fits
+    ways = {"length, batch": lambda tensor: tensor.transpose(0, 1), "heads, length": lambda tensor: tensor[None]}
+    for name in fits:
+        regard.attend(*(ways[name](torch.zeros(shape)) for shape in (query, key, key)))
+
+
 class OwnMask(masks.Mask):
     """A user's mask of a tensor ``[batch, queries, keys]``."""
 

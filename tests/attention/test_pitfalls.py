@@ -1,5 +1,7 @@
 """What a plan remarks: masks whose structure a tensor hides, functions, compilation; nothing where there is nothing."""
 
+import html
+
 import pytest
 import torch
 
@@ -127,3 +129,12 @@ def test_a_backend_that_is_not_ready_is_named(monkeypatch):
 def test_a_plan_that_is_not_printed_looks_for_nothing(monkeypatch):
     monkeypatch.setattr("regard.attention.planner.remarks_on", lambda *arguments: pytest.fail("it was looked for"))
     repr(regard.plan(*INPUTS, mask=masks.causal().dense(GRID)))
+
+
+def test_a_plan_in_a_notebook_says_what_its_text_says():
+    allowed = masks.causal().dense(GRID)
+    for plan in (regard.plan(*INPUTS, mask=allowed), regard.plan(*INPUTS, score=lambda query, key: query @ key.mT)):
+        page = plan._repr_html_()
+        assert plan.remarks
+        assert page.index(plan.sizes) < min(page.index(name) for name in plan.reasons)
+        assert all(page.index(html.escape(remark)) > page.index("</table>") for remark in plan.remarks)
