@@ -97,10 +97,13 @@ def disagreement(query: Sequence[int], key: Sequence[int], value: Sequence[int])
     message += f"; query is read as {named(query, rank, 'queries', 'dim')}"
     if rank == 4 and query[0] == key[0] and query[2] == key[2]:
         message += f": if its axes are [batch, length, heads, dim], write {BY_LENGTH}"
-    elif rank == 3 and query[1] == key[1]:
-        message += f": if its axes are [length, batch, dim], write {BY_TIME}"
-    elif rank == 3 and key[0] and query[0] % key[0] == 0:
-        message += f": if its axes are [heads, length, dim], write {BY_HEADS}"
+    elif rank == 3:
+        lines = []
+        if query[1] == key[1]:
+            lines.append(f"if its axes are [length, batch, dim], write {BY_TIME}")
+        if key[0] and query[0] % key[0] == 0:
+            lines.append(f"if its axes are [heads, length, dim], write {BY_HEADS}")
+        message += f": {'; '.join(lines)}" if lines else ""
     return message
 
 

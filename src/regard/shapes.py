@@ -211,6 +211,25 @@ def check_broadcast(name: str, tensor: Tensor, shape: tuple[int, ...], axes: str
         raise ShapeError(f"{name} must broadcast to {axes} = {list(shape)}; it has shape {list(tensor.shape)}")
 
 
+def check_result(name: str, tensor: Tensor, grid: Grid) -> None:
+    """Raises ShapeError unless what a user's mask or bias returned for a tile broadcasts to it.
+
+    Args:
+        name: what returned it, for the message.
+        tensor: what it returned.
+        grid: the tile.
+    """
+    if not _broadcasts(tensor, grid.shape):
+        batch, _, queries, keys = grid.shape
+        hint = ""
+        if tensor.dim() == 3 and _broadcasts(tensor, (batch, queries, keys)):
+            hint = ", of which axis 0 is read as heads: if it is [batch, queries, keys], return it as result[:, None]"
+        raise ShapeError(
+            f"{name} must broadcast to [batch, heads, queries, keys] = {list(grid.shape)}; it has shape "
+            f"{list(tensor.shape)}{hint}"
+        )
+
+
 def check_pairs(name: str, tensor: Tensor, grid: Grid) -> None:
     """Raises ShapeError unless the tensor of a mask or of a bias broadcasts to all pairs of a problem."""
     pairs = grid.batch, grid.heads, grid.queries, grid.keys

@@ -194,3 +194,70 @@ def test_a_plan_says_where_another_layout_is_likely(case):
     plan = regard.plan(*[torch.zeros(shape)] * 3, **arguments)
     assert re.search(remark, plan.remarks[0])
     assert plan.remarks[0] in str(plan).splitlines()
+
+
+@pytest.mark.parametrize(
+    ("query", "key", "fits"),
+    [
+        ((4, 16, 8), (2, 16, 8), ["length, batch", "heads, length"]),
+        ((5, 16, 8), (2, 16, 8), ["length, batch"]),
+        ((4, 16, 8), (2, 15, 8), ["heads, length"]),
+        ((5, 16, 8), (2, 15, 8), []),
+    ],
+)
+def test_an_error_names_every_spelling_that_fits(query, key, fits):
+    with pytest.raises(ShapeError) as error:
+        regard.attend(torch.zeros(query), torch.zeros(key), torch.zeros(key))
+    assert re.findall(r"if its axes are \[(\w+, \w+), dim\], write", str(error.value)) == fits
+    ways = {"length, batch": lambda tensor: tensor.transpose(0, 1), "heads, length": lambda tensor: tensor[None]}
+    for name in fits:
+        regard.attend(*(ways[name](torch.zeros(shape)) for shape in (query, key, key)))
+
+
+class OwnMask(masks.Mask):
+    """A user's mask of a tensor ``[batch, queries, keys]``."""
+
+    def __init__(self, tensor, by_heads):
+        self.tensor, self.by_heads = tensor, by_heads
+
+    def allows(self, grid):
+        rows, queries, keys = (slice(s.start, s.stop) for s in (grid.batch_span, grid.query_span, grid.key_span))
+        allowed = self.tensor[rows, queries, keys]
+        return allowed[:, None] if self.by_heads else allowed
+
+
+class OwnBias(biases.Bias):
+    """The same as a bias."""
+
+    def __init__(self, tensor, by_heads):
+        super().__init__()
+        self.tensor, self.by_heads = tensor, by_heads
+
+    def forward(self, query, grid):
+        return OwnMask.allows.__wrapped__(self, grid)
+
+
+@pytest.mark.parametrize("backend", EVERY)
+@pytest.mark.parametrize("leading", [(BATCH,), (BATCH, 2)], ids=["three axes", "four axes"])
+@pytest.mark.parametrize("part", ["mask", "bias", "combined mask", "combined bias"])
+def test_what_a_user_part_returns_must_have_heads(part, leading, backend):
+    """A result ``[batch, queries, keys]`` is no matrix for each head, so it is an error and not one row for all."""
+    own, tensor = (OwnMask, ALLOWED) if "mask" in part else (OwnBias, BIAS)
+    tensors = inputs(*leading)
+
+    def arguments(part_of_user):
+        if part == "combined mask":
+            return {"mask": ~(masks.prefix(1) | part_of_user)}
+        return {part.split()[-1]: part_of_user + torch.zeros(Q, K) if part == "combined bias" else part_of_user}
+
+    right = arguments(own(tensor, by_heads=True))
+    if not accepts(backend, tensors, **right):
+        pytest.skip("the backend declines")
+    dense = tensor[:, None]
+    expected = (
+        {"mask": ~(masks.prefix(1) | masks.keep(dense))} if part == "combined mask" else {part.split()[-1]: dense}
+    )
+    result = regard.attend(*tensors, backend=backend, **right)
+    torch.testing.assert_close(result, regard.attend(*tensors, backend="reference", **expected))
+    with pytest.raises(ShapeError, match=rf"{own.__name__}.*\[3, {Q}, {K}\].*result\[:, None\]"):
+        regard.attend(*tensors, backend=backend, **arguments(own(tensor, by_heads=False)))

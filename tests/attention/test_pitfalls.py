@@ -1,5 +1,7 @@
 """What a plan remarks: masks whose structure a tensor hides, functions, compilation; nothing where there is nothing."""
 
+import html
+
 import pytest
 import torch
 
@@ -51,6 +53,28 @@ def test_the_structure_of_a_mask_by_batch_is_named():
     assert "mask=masks.causal()" in plan.remarks[0]
     assert plan.remarks[0] in str(plan).splitlines()
     assert "structure" not in repr(plan)
+
+
+@pytest.mark.parametrize(("batch", "heads"), [(2, 8), (3, 3), (1, 2)])
+@pytest.mark.parametrize("rank", [2, 3, 4])
+@pytest.mark.parametrize("axes", [1, 2, 3, 4])
+@pytest.mark.parametrize("kind", ["bool", "ignored"])
+def test_a_plan_with_a_mask_of_any_axes_is_printed(batch, heads, rank, axes, kind):
+    leading = {2: (), 3: (batch,), 4: (batch, heads)}[rank]
+    query, key = torch.zeros(*leading, 6, 4), torch.zeros(*leading, 7, 4)
+    shape = (*((batch, 1) if rank == 3 else leading), 6, 7)[-axes:] if axes != 3 or rank != 3 else (batch, 6, 7)
+    mask = torch.rand(shape, generator=torch.Generator().manual_seed(4)) > 0.5
+    plan = regard.plan(query, key, key, mask=mask if kind == "bool" else masks.ignore(mask))
+    assert str(plan).startswith(plan.sizes)
+
+
+def test_a_mask_by_heads_is_not_read_by_batch_rows():
+    """Of three lengths, one a head, no mask of lengths is the same, although there are three batch rows."""
+    tensors = [torch.zeros(3, 3, length, 8) for length in LENGTHS]
+    allowed = masks.lengths([5, 12, 7]).dense(Grid.whole(3, 3, LENGTH, KEYS))[:, 0].contiguous()
+    advice = ["lengths" in str(regard.plan(*tensors, mask=mask)) for mask in (allowed, allowed[:, None])]
+    assert advice == [False, True]
+    assert "lengths" in str(regard.plan(*(tensor[:, 0] for tensor in tensors), mask=allowed))
 
 
 def test_a_mask_in_the_other_convention_is_named():
@@ -105,3 +129,12 @@ def test_a_backend_that_is_not_ready_is_named(monkeypatch):
 def test_a_plan_that_is_not_printed_looks_for_nothing(monkeypatch):
     monkeypatch.setattr("regard.attention.planner.remarks_on", lambda *arguments: pytest.fail("it was looked for"))
     repr(regard.plan(*INPUTS, mask=masks.causal().dense(GRID)))
+
+
+def test_a_plan_in_a_notebook_says_what_its_text_says():
+    allowed = masks.causal().dense(GRID)
+    for plan in (regard.plan(*INPUTS, mask=allowed), regard.plan(*INPUTS, score=lambda query, key: query @ key.mT)):
+        page = plan._repr_html_()
+        assert plan.remarks
+        assert page.index(plan.sizes) < min(page.index(name) for name in plan.reasons)
+        assert all(page.index(html.escape(remark)) > page.index("</table>") for remark in plan.remarks)

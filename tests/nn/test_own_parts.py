@@ -68,6 +68,56 @@ def test_mode_hooks_and_tags_stay_with_their_layer():
         assert not hasattr(part, "qconfig")
 
 
+class Tempered(torch_nn.Module):
+    """A normalizer of the user with a parameter and a generator."""
+
+    def __init__(self, generator):
+        super().__init__()
+        self.logit, self.generator = torch_nn.Parameter(torch.zeros(1)), generator
+
+    def forward(self, scores):
+        return (scores * self.logit.exp()).softmax(-1)
+
+
+NORMALIZERS = {
+    "module": lambda generator: Tempered(generator),
+    "custom": lambda generator: normalizers.Custom(Tempered(generator)),
+    "temperature": lambda generator: normalizers.hard("sample", torch_nn.Parameter(torch.ones(1)), generator),
+}
+
+
+@pytest.mark.parametrize("name", NORMALIZERS)
+def test_the_attentions_of_a_layer_share_no_parameter_of_a_normalizer(name):
+    generator = torch.Generator()
+    normalizer = NORMALIZERS[name](generator)
+    layer = nn.TransformerDecoderLayer(6, 2, 5, batch_first=True, normalizer=normalizer)
+    mine, other = (list(part.normalizer.parameters()) for part in (layer.self_attn, layer.multihead_attn))
+    assert len(mine) == len(other) == 1
+    assert mine[0] is not other[0]
+    assert torch.equal(mine[0], other[0])
+    generators = [value for part in layer.multihead_attn.normalizer.modules() for value in vars(part).values()
+                  if isinstance(value, torch.Generator)]  # fmt: skip
+    assert all(value is generator for value in generators)
+
+
+@pytest.mark.parametrize("position", ["rotary", "alibi", "t5", "shaw"])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_a_named_position_has_the_device_and_dtype_of_its_layer(position, dtype):
+    for device in ("cpu", "meta"):
+        attention = nn.MultiheadAttention(8, 2, position=position, device=device, dtype=dtype)
+        layer = nn.TransformerEncoderLayer(8, 2, 5, position=position, device=device, dtype=dtype)
+        for module in (attention, layer):
+            tensors = [*module.parameters(), *module.buffers()]
+            assert {(tensor.device.type, tensor.dtype) for tensor in tensors} == {(device, dtype)}
+
+
+def test_a_layer_with_another_first_layer_of_the_feedforward_network_has_a_text():
+    layer = nn.TransformerEncoderLayer(6, 2, 5)
+    assert "dim_feedforward=5" in repr(layer)
+    layer.linear1 = torch_nn.Sequential(torch_nn.Linear(6, 5))
+    assert "d_model=6, nhead=2, batch_first=False" in repr(layer)
+
+
 def test_what_a_user_shares_is_shared():
     score = scores.Additive.create(3, 3, 4)
     first, second = (nn.MultiheadAttention(6, 2, score=score) for _ in range(2))

@@ -130,3 +130,11 @@ def test_odd_shapes(shape):
 def test_what_has_no_numbers_is_a_table_of_shapes():
     query = torch.zeros(1, 2, 5, 4, device="meta")
     assert "[1, 2, 5, 5]" in Attended(query, query.new_zeros(1, 2, 5, 5))._repr_html_()
+
+
+@pytest.mark.parametrize(("leading", "rows"), [((3,), "batch"), ((3, 2), "heads")])
+@pytest.mark.parametrize(("reading", "columns"), [("received", "keys"), ("entropy", "queries")])
+def test_the_caption_names_the_axes_that_are_shown(leading, rows, reading, columns):
+    tensors = [torch.zeros(*leading, 5, 4) for _ in range(3)]
+    page = regard.observe(*tensors, read=regard.Readings(**{reading: True}))._repr_html_()
+    assert f"{reading}, {rows} × {columns}" in page

@@ -112,6 +112,38 @@ def test_results_of_the_verbs():
         View(batch, tokens)
 
 
+@pytest.mark.parametrize("example", [0, 1, 4])
+@pytest.mark.parametrize("layers", [False, True])
+def test_heads_are_not_read_as_examples(example, layers):
+    """The line of the error shows the row of a batch without heads."""
+    weights = list(WEIGHTS[:, 0]) if layers else WEIGHTS[0, 0]
+    with pytest.raises(ArgumentError, match=r"is read as \[heads, queries, keys\]") as error:
+        View(weights, TOKENS, example=example)
+    line = str(error.value).split("write ")[1]
+    records = eval(line, {"View": View, "weights": weights, "tokens": TOKENS}).document.records
+    for record, expected in zip(records, WEIGHTS[:, 0], strict=False):
+        assert np.array_equal(record.weights[0], expected[example].numpy())
+    with pytest.raises(ArgumentError, match=r"\[7, 7\] is \[queries, keys\]; leave example out"):
+        View(WEIGHTS[0, 0, 0], TOKENS, example=example)
+
+
+@pytest.mark.parametrize("heads", [None, 3])
+def test_a_batch_of_a_result_is_named_by_the_line_that_shows_it(heads):
+    shape = (2, 5, 4) if heads is None else (2, heads, 5, 4)
+    tensors, tokens = [torch.randn(shape) for _ in range(3)], list("abcde")
+    results = {
+        "observed": regard.observe(*tensors, read=regard.Readings(weights=True)),
+        "attended": regard.attend_with_weights(*tensors),
+    }
+    for name, result in results.items():
+        with pytest.raises(ArgumentError, match="2 examples in the batch") as error:
+            View(result, tokens)
+        line = str(error.value).split("which one: ")[1]
+        (record,) = eval(line, {"View": View, "tokens": tokens, **results}).document.records
+        assert name in line
+        assert np.array_equal(record.weights, result.weights[0].reshape(-1, 5, 5).numpy())
+
+
 def test_an_explanation_with_and_without_tokens():
     explanation = regard.explain(*PROBLEM)
     assert View(explanation).document.steps[1].query_labels == ("q0", "q1", "q2", "q3", "q4")

@@ -29,6 +29,50 @@ def test_multihead(need_weights, train, grad):
         torch.testing.assert_close(call.weights, weights.detach())
 
 
+class Verb(torch_nn.Module):
+    """A model that calls a verb of regard."""
+
+    def __init__(self, **options):
+        super().__init__()
+        self.options = options
+
+    def forward(self, query, key):
+        return regard.attend(query, key, key, **self.options)
+
+
+@pytest.mark.parametrize("keep", [False, True])
+@pytest.mark.parametrize("is_random", [False, True])
+@pytest.mark.parametrize("leading", [(), (3,)], ids=["two axes", "three axes"])
+def test_a_call_of_fewer_axes_has_heads(leading, is_random, keep):
+    """It is watched as the same call with four axes, and shown by everything that shows a call."""
+    if is_random and keep:
+        pytest.skip("weights that are drawn cannot be computed again")
+    batch = leading[0] if leading else 1
+    query, key = torch.randn(2, *leading, 4, 6)
+    mask = torch.rand(*leading, 4, 4, generator=torch.Generator().manual_seed(1)) > 0.3
+    with_heads = [tensor.reshape(batch, 1, *tensor.shape[-2:]) for tensor in (query, key, mask)]
+    readings = {} if keep else {"weights": True, "entropy": True, "received": True, "rows": (0,)}
+    calls = []
+    for tensors in ((query, key, mask), with_heads):
+        generator = torch.Generator().manual_seed(2)
+        normalizer = regard.normalizers.Hard("sample", generator=generator) if is_random else "softmax"
+        model = Verb(mask=tensors[2], normalizer=normalizer)
+        read = None if keep else regard.Readings(**readings)
+        with torch.no_grad(), regard.watch(model, read=read, keep=keep) as seen:
+            for _ in range(3):  # from the second one on, launches may be prepared
+                model(*tensors[:2])
+        calls.append(seen.calls)
+        assert all("<table" in shown._repr_html_() for shown in (seen, seen.calls[0]))
+        for example in range(batch):
+            view = regard.View(seen, list("abcd"), example=example)
+            document = seen.document(view.document.records[0].queries, batch_row=example)
+            assert len(document.records) == len(view.document.records) > 0
+    for fewer, four in zip(*calls, strict=True):
+        assert fewer.shape == four.shape == (batch, 1, 4, 4)
+        for name in readings:
+            torch.testing.assert_close(getattr(fewer, name), getattr(four, name))
+
+
 def test_padding_of_a_causal_stack_receives_nothing():
     stack = nn.TransformerEncoder.create(1, nn.LayerConfig(12, 2, dropout=0.0)).eval()
     with regard.watch(stack, read=regard.Readings(received=True)) as seen:

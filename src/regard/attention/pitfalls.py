@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from regard.attention.problem import Problem
-from regard.layout import other_readings, pairs_by_batch
+from regard.layout import other_readings
 from regard.masks import Keep, Mask, Not, causal, lengths, window
 from regard.normalizers import Custom as CustomNormalizer
 from regard.scores import Pairwise
@@ -74,7 +74,7 @@ def _hidden_structure(problem: Problem) -> Iterator[str]:
     inner = mask.mask if isinstance(mask, Not) else mask
     if mask is None or not isinstance(inner, Keep) or not has_data(inner.tensor):
         return
-    tensor, grid = pairs_by_batch(inner.tensor), problem.grid
+    tensor, grid = inner.tensor, problem.grid
     if tensor.numel() > SEARCHED or tensor.dim() < 2 or 0 in grid.shape or grid.queries == 1 or grid.keys == 1:
         return
     allowed = tensor if mask is inner else ~tensor

@@ -96,7 +96,11 @@ class Plan:
             style = f"text-align:left;{shade(1.0, 1.0)}" if name == self.backend else "text-align:left"
             return f"<tr><th style='{style}'>{escape(name)}</th><td style='{style}'>{escape(reason)}</td></tr>"
 
-        return f"<table><tbody>{''.join(row(*reason) for reason in self.reasons.items())}</tbody></table>"
+        remarks = "".join(f"<div>{escape(remark)}</div>" for remark in self.remarks)
+        return (
+            f"<table><caption style='text-align:left;caption-side:top'>{escape(self.sizes)}</caption>"
+            f"<tbody>{''.join(row(*reason) for reason in self.reasons.items())}</tbody></table>{remarks}"
+        )
 
     def __str__(self) -> str:
         width = max(len(name) for name in self.reasons)

@@ -2,9 +2,9 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from functools import reduce
+from functools import reduce, wraps
 from operator import add, is_
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +18,7 @@ from regard.shapes import (
     check_device,
     check_floating,
     check_pairs,
+    check_result,
     kind_of,
     span_length,
     uncalled,
@@ -43,6 +44,13 @@ class Bias(Module, ABC):
           )
         )
     """
+
+    def __init_subclass__(cls, **options: object):
+        super().__init_subclass__(**options)
+        # Without it, a result [batch, queries, keys] would broadcast over heads. Those of regard are right.
+        if "forward" in vars(cls) and not cls.__module__.startswith("regard."):
+            own: Any = cls
+            own.forward = _checked(own.forward)
 
     def check(self, query: Tensor, grid: Grid) -> None:
         """Raises ShapeError or KindError unless this bias fits the problem."""
@@ -106,6 +114,18 @@ class Bias(Module, ABC):
         if isinstance(other, Tensor):
             return SummedBias([other, self])
         return self.__add__(other)
+
+
+def _checked(forward: Callable[[Bias, Tensor, Grid], Tensor]) -> Callable[[Bias, Tensor, Grid], Tensor]:
+    """Returns the method of a user's bias with a check of its result."""
+
+    @wraps(forward)
+    def checked(self: Bias, query: Tensor, grid: Grid) -> Tensor:
+        bias = forward(self, query, grid)
+        check_result(f"the result of {type(self).__name__}.forward", bias, grid)
+        return bias
+
+    return checked
 
 
 class TensorBias(Bias):

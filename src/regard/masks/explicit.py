@@ -14,10 +14,10 @@ from regard.masks.spans import RUNS_LIMIT, Spans
 from regard.shapes import (
     Grid,
     check_arguments,
-    check_broadcast,
     check_dense,
     check_device,
     check_pairs,
+    check_result,
     kind_of,
 )
 from regard.transforms import has_data
@@ -55,7 +55,7 @@ class Where(Mask):
         if not isinstance(allowed, Tensor) or allowed.dtype != torch.bool:
             kind = f"a tensor of {allowed.dtype}" if isinstance(allowed, Tensor) else kind_of(allowed)
             raise KindError(f"the function of where must return a bool tensor; it returned {kind}")
-        check_broadcast("the result of where's function", allowed, grid.shape, "[batch, heads, queries, keys]")
+        check_result("the result of where's function", allowed, grid)
         check_device("the result of where's function", allowed, grid)
         return allowed
 

@@ -6,8 +6,9 @@ A mask says which keys each query may attend to, densely and tile by tile. ``Tru
 import enum
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Hashable, Iterable
+from functools import wraps
 from operator import is_
-from typing import ClassVar, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 import torch
 from torch import Tensor
@@ -15,7 +16,7 @@ from torch import Tensor
 from regard.axes import Bool
 from regard.errors import ArgumentError, KindError
 from regard.masks.spans import Spans, intersection_of
-from regard.shapes import Grid
+from regard.shapes import Grid, check_result
 from regard.transforms import has_data
 
 DEPTH_LIMIT = 64
@@ -33,7 +34,7 @@ class Visibility(enum.Enum):
 
     Example:
         >>> from regard import masks
-        >>> from regard.shapes import Grid
+        >>> from regard.shapes import Grid, check_result
         >>> masks.causal().visibility(Grid.whole(1, 1, 4, 4).tile(queries=range(0, 2), keys=range(2, 4)))
         <Visibility.EMPTY: 'empty'>
     """
@@ -65,6 +66,13 @@ class Mask(ABC):
 
     depth: int = 1
     total_parts: int = 1
+
+    def __init_subclass__(cls, **options: object):
+        super().__init_subclass__(**options)
+        # Without it, a result [batch, queries, keys] would broadcast over heads. Those of regard are right.
+        if "allows" in vars(cls) and not cls.__module__.startswith("regard."):
+            own: Any = cls
+            own.allows = _checked(own.allows)
 
     def check(self, grid: Grid) -> None:  # noqa: B027 (most masks fit every grid)
         """Raises ArgumentError, ShapeError or KindError unless this mask fits the problem of ``grid``."""
@@ -144,6 +152,18 @@ class Mask(ABC):
 
     def __hash__(self) -> int:
         return hash((type(self), self.identity()))
+
+
+def _checked(allows: Callable[[Mask, Grid], Tensor]) -> Callable[[Mask, Grid], Tensor]:
+    """Returns the method of a user's mask with a check of its result."""
+
+    @wraps(allows)
+    def checked(self: Mask, grid: Grid) -> Tensor:
+        allowed = allows(self, grid)
+        check_result(f"the result of {type(self).__name__}.allows", allowed, grid)
+        return allowed
+
+    return checked
 
 
 def as_part(value: object) -> Mask:
@@ -387,7 +407,7 @@ def visible_keys(mask: Mask, grid: Grid, block: int) -> range:
 
     Example:
         >>> from regard import masks
-        >>> from regard.shapes import Grid
+        >>> from regard.shapes import Grid, check_result
         >>> grid = Grid.whole(1, 1, 8, 8).tile(queries=range(0, 3))
         >>> masks.visible_keys(masks.causal(), grid, block=2)
         range(0, 4)

@@ -138,7 +138,7 @@ class MultiheadAttention(AttentionHeads):
         kv_heads = num_heads if kv_heads is None else kv_heads
         if kv_heads <= 0 or num_heads % kv_heads:
             raise ArgumentError(f"kv_heads must divide num_heads, {num_heads}; it is {kv_heads}")
-        position = position_for(position, num_heads, embed_dim // num_heads)
+        position = position_for(position, num_heads, embed_dim // num_heads, device=device, dtype=dtype)
         rate = check_dropout(dropout)
         super().__init__(
             embed_dim, num_heads, rate, bias, add_bias_kv, add_zero_attn, kdim, vdim, batch_first, device, dtype

@@ -2,6 +2,8 @@
 
 from typing import Literal, get_args
 
+import torch
+
 from regard.biases import Bias, RelativeBias, RelativePosition, alibi
 from regard.errors import ArgumentError, KindError
 from regard.foreign_names import written_here
@@ -18,7 +20,12 @@ Position = RelativePositionName | Rotary | Bias
 
 
 def position_for(
-    position: Position | None, heads: int, head_dim: int, bidirectional: bool = True
+    position: Position | None,
+    heads: int,
+    head_dim: int,
+    bidirectional: bool = True,
+    device: torch.device | str | None = None,
+    dtype: torch.dtype | None = None,
 ) -> Rotary | Bias | None:
     """Returns the position that a name stands for: ``rotary`` (Su et al. 2021), ``alibi`` (Press et al. 2022), ``t5``
     (a bias for each range of distances, Raffel et al. 2020) or ``shaw`` (Shaw et al. 2018).
@@ -28,6 +35,7 @@ def position_for(
         heads: query heads.
         head_dim: features of a head.
         bidirectional: whether tokens may see later ones; if False, ``t5`` has buckets for earlier ones only.
+        device, dtype: device and dtype of the parameters of a position that a name stands for.
 
     Raises:
         KindError, UnknownNameError: the value is no position, or the name is unknown.
@@ -41,13 +49,17 @@ def position_for(
             f"it is {kind_of(position)}"
         )
     check_position_name(position, head_dim)
+    if position == "none":
+        return None
     if position == "rotary":
-        return Rotary(head_dim)
-    if position == "alibi":
-        return alibi(heads)
-    if position == "t5":
-        return RelativeBias(heads, bidirectional=bidirectional)
-    return RelativePosition(head_dim, SHAW_DISTANCE) if position == "shaw" else None
+        named: Rotary | Bias = Rotary(head_dim)
+    elif position == "alibi":
+        named = alibi(heads)
+    elif position == "t5":
+        named = RelativeBias(heads, bidirectional=bidirectional)
+    else:
+        named = RelativePosition(head_dim, SHAW_DISTANCE)
+    return named.to(device=device, dtype=dtype)
 
 
 def check_position_name(position: object, head_dim: int) -> None:

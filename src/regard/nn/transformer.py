@@ -8,6 +8,7 @@ from torch.nn import functional as F
 
 from regard.biases import Bias
 from regard.errors import ArgumentError, KindError
+from regard.module_calls import Module
 from regard.nn.fx_leaf import fx_leaf
 from regard.nn.layer_config import LayerConfig
 from regard.nn.layer_inputs import (
@@ -31,7 +32,7 @@ from regard.shapes import kind_of
 
 
 @fx_leaf
-class Transformer(nn.Module):
+class Transformer(Module):
     """An encoder and a decoder: `torch.nn.Transformer` with any score and position (Vaswani et al. 2017, figure 1),
     without embeddings and output projection.
 

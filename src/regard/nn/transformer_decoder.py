@@ -7,7 +7,7 @@ from typing import NamedTuple, cast
 from torch import Tensor, nn
 
 from regard.masks import Mask
-from regard.module_calls import is_observed
+from regard.module_calls import Module, is_observed
 from regard.nn.called_layers import SelfArguments, SourceArguments, remembered_by, run_decoder_layer
 from regard.nn.fx_leaf import fx_leaf
 from regard.nn.key_values import EncoderOutput, KeyValueCache, KeyValues
@@ -58,7 +58,7 @@ class DecoderOutput(NamedTuple):
 
 
 @fx_leaf
-class TransformerDecoder(nn.Module):
+class TransformerDecoder(Module):
     """A stack of decoder layers: `torch.nn.TransformerDecoder` with any score and position (Vaswani et al. 2017,
     section 3.1).
 

@@ -7,7 +7,7 @@ from typing import cast
 from torch import Tensor, nn
 
 from regard.masks import Mask
-from regard.module_calls import is_observed
+from regard.module_calls import Module, is_observed
 from regard.nn.called_layers import SelfArguments, run_encoder_layer
 from regard.nn.fx_leaf import fx_leaf
 from regard.nn.key_values import KeyValueCache
@@ -43,7 +43,7 @@ from regard.shapes import flag
 
 
 @fx_leaf
-class TransformerEncoder(nn.Module):
+class TransformerEncoder(Module):
     """A stack of encoder layers: `torch.nn.TransformerEncoder` with any score and position (Vaswani et al. 2017,
     section 3.1).
 

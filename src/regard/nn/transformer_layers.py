@@ -17,7 +17,7 @@ from regard.biases import Bias
 from regard.errors import ArgumentError, KindError, ShapeError
 from regard.foreign_names import unknown_layer_keyword, written_in_layers
 from regard.masks import Mask
-from regard.module_calls import runs
+from regard.module_calls import Module, runs
 from regard.nn.fx_leaf import fx_leaf
 from regard.nn.key_values import EncoderOutput, KeyValueCache, KeyValues
 from regard.nn.layer_inputs import Biasing, Masking, TorchMask, batch_first_input, output_like, read_pairs
@@ -97,7 +97,15 @@ def activation_for(activation: Activation) -> Callable[[Tensor], Tensor]:
     return activation
 
 
-class TransformerLayer(nn.Module):
+def _other_normalizer(normalizer: Normalizing) -> Normalizing:
+    """Returns the normalizer of a layer's second attention, with parameters of its own; generators stay shared."""
+    if not isinstance(normalizer, nn.Module) or next(normalizer.parameters(), None) is None:
+        return normalizer
+    values = (value for module in normalizer.modules() for value in vars(module).values())
+    return copy.deepcopy(normalizer, {id(value): value for value in values if isinstance(value, torch.Generator)})
+
+
+class TransformerLayer(Module):
     """The parts that encoder and decoder layers share, and their constructor.
 
     Each part has a residual connection, dropout and a normalization: after the sum (post-norm, Vaswani et al. 2017,
@@ -153,7 +161,9 @@ class TransformerLayer(nn.Module):
         factory: dict[str, Any] = {"device": device, "dtype": dtype}
         head_dim = d_model // nhead
 
-        def attention(position: Position | None, score: LayerScoring) -> MultiheadAttention:
+        def attention(
+            position: Position | None, score: LayerScoring, normalizer: Normalizing = normalizer
+        ) -> MultiheadAttention:
             if not callable(score):
                 known_name("score", score, LAYER_SCORES, written_in_layers(score))
                 score = scores.create(score, head_dim, head_dim).to(**factory)
@@ -164,10 +174,11 @@ class TransformerLayer(nn.Module):
 
         # The order of the parts is PyTorch's, for states of optimizers and for the initial values of a seed.
         is_bidirectional = not self._reads_memory if bidirectional is None else bidirectional
-        own = position_for(position, nhead, head_dim, is_bidirectional)
-        self.self_attn = attention(own.to(**factory) if isinstance(position, str) and own is not None else own, score)
+        self.self_attn = attention(position_for(position, nhead, head_dim, is_bidirectional, **factory), score)
         if self._reads_memory:
-            self.multihead_attn = attention(None, copy.deepcopy(score) if callable(score) else score)
+            self.multihead_attn = attention(
+                None, copy.deepcopy(score) if callable(score) else score, _other_normalizer(normalizer)
+            )
         self.linear1 = nn.Linear(d_model, dim_feedforward, bias=bias, **factory)
         self.dropout = nn.Dropout(rate)
         self.linear2 = nn.Linear(dim_feedforward, d_model, bias=bias, **factory)
@@ -186,8 +197,11 @@ class TransformerLayer(nn.Module):
         self.activation_checkpointing = activation_checkpointing
 
     def extra_repr(self) -> str:
+        # A module in place of the first layer of the feedforward network may not tell its units.
+        width = getattr(self.linear1, "out_features", None)
+        units = "" if width is None else f"dim_feedforward={width}, "
         return (
-            f"d_model={self.d_model}, nhead={self.nhead}, dim_feedforward={self.linear1.out_features}, "
+            f"d_model={self.d_model}, nhead={self.nhead}, {units}"
             f"batch_first={self.batch_first}, norm_first={self.norm_first}"
         )
 

@@ -3,7 +3,8 @@
 Axes of weights have one meaning each, by their number:
 
 - ``[queries, keys]``: one head;
-- ``[heads, queries, keys]``: the heads of one layer;
+- ``[heads, queries, keys]``: the heads of one layer; a batch without heads, as the averaged weights of
+  `MultiheadAttention`, is ``weights[:, None]``;
 - ``[batch, heads, queries, keys]``: a batch, of which ``example=`` chooses one;
 - ``[layers, batch, heads, queries, keys]``: the layers of a model, stacked.
 
@@ -260,6 +261,9 @@ def _of_result(result: Observed | Attended, labels: Labels) -> Document:
     if weights.dim() == 3:
         # Of the verbs, three axes are a batch of one head each.
         weights = weights[:, None]
+    if weights.dim() == 4:
+        row = labels.row(len(weights), f"View({type(result).__name__.lower()}, tokens, example=0)")
+        weights, labels = weights[row], replace(labels, example=None)
     return _of_weights(weights, labels)
 
 
@@ -315,8 +319,15 @@ def _one_layer(name: str, content: Any, labels: Labels) -> NDArray[Any]:
             f"{name} must be [queries, keys], [heads, queries, keys] or [batch, heads, queries, keys]; its shape is "
             f"{list(layer.shape)}{line}"
         )
-    if labels.example:
-        raise ArgumentError(f"{name} has no batch: its shape is {list(layer.shape)}; leave example out")
+    if labels.example is not None:
+        message = f"{name} has no batch: its shape {list(layer.shape)} is [queries, keys]; leave example out"
+        if layer.ndim == 3:
+            by_batch = "weights[:, None]" if name == "weights" else "[layer[:, None] for layer in weights]"
+            message = (
+                f"{name} has no batch: its shape {list(layer.shape)} is read as [heads, queries, keys]; leave example "
+                f"out, or, if the first axis is the batch, write View({by_batch}, tokens, example={labels.example})"
+            )
+        raise ArgumentError(message)
     return layer[None] if layer.ndim == 2 else layer
 
 

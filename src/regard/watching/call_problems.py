@@ -432,12 +432,14 @@ def read_problem(problem: Problem, weights: Tensor | None) -> Intercepted:
     if isinstance(innermost, ScaledDot) and scale is None:
         scale = _scale_of(query, None)
     row = problem.row
+    # Of a call of fewer axes too, everything that is read has an axis of heads.
+    watched = replace(problem, query=query, key=key, value=value, dropout=0.0, memory=None, rank=4)
     return Intercepted(
         source=REGARD,
         mask=kind_of_mask(problem.mask, problem.grid),
         visible=problem.mask,
         causal=is_causal_mask(problem.mask),
-        problem=None if is_random else replace(problem, query=query, key=key, value=value, dropout=0.0, memory=None),
+        problem=None if is_random else watched,
         weights=weights.detach() if is_random and weights is not None else None,
         value=value,
         has_bias=problem.bias is not None,
