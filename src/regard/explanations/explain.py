@@ -50,8 +50,8 @@ def explain(
     """
     if unknown:
         raise KindError(unknown_keyword(explain, unknown))
-    query, key, value = as_tensor(query, "query"), as_tensor(key, "key"), as_tensor(value, "value")
-    problem = validate(query, key, value, score=score, normalizer=normalizer, mask=mask, bias=bias, dropout=dropout)
+    tensors = as_tensor(query, "query"), as_tensor(key, "key"), as_tensor(value, "value")
+    problem = validate(*tensors, score=score, normalizer=normalizer, mask=mask, bias=bias, dropout=dropout)
     if backend not in ("auto", "reference"):
         choose(problem, backend)
         raise BackendError(f"backend {backend!r} has no intermediates to explain; use 'reference'")

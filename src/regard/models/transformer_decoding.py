@@ -3,6 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -116,7 +117,7 @@ class TransformerPredictor(TextPredictor):
         self, encoded: Encoded, embedded: Tensor, lengths: Tensor | None, need_weights: bool
     ) -> TranslatorOutput:
         """`decode` by a call of the decoder as a module."""
-        options: dict[str, StackCall] = {}
+        options: dict[str, Any] = {}
         if need_weights:
             if not runs(self.decoder, DECODER):
                 raise ArgumentError(

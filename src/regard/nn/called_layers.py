@@ -117,7 +117,7 @@ def run_encoder_layer(
         inputs, cache = _all_inputs(padded, cache)
         output = in_layout(layer(in_layout(inputs, batch_first), lengths=None, mask=masks.causal()), batch_first)
         return EncoderRows(packing.pack(output[:, -padded.shape[1] :]), cache)
-    call = {} if cache is None else {"call": LayerCall(cache)}
+    call: dict[str, Any] = {} if cache is None else {"call": LayerCall(cache)}
     output = layer(in_layout(padded, batch_first), **arguments.options(), **call)
     return EncoderRows(packing.pack(in_layout(output, batch_first)), call["call"].cache if call else None)
 

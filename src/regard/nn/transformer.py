@@ -164,7 +164,7 @@ class Transformer(Module):
             ShapeError, KindError, UnknownNameError: an input or a mask is invalid; the message names it.
         """
         # By position the mask has PyTorch's meaning in both libraries' encoders; PyTorch's takes no other arguments.
-        encoder_mask = () if src_mask is None else (src_mask,)
+        encoder_mask: Any = () if src_mask is None else (src_mask,)
         memory = self.encoder(
             src,
             *encoder_mask,
