@@ -71,7 +71,7 @@ QUERY, KEY, VALUE = problem(torch.float32)
         ({"mask": torch.zeros(Q + 1, K, dtype=torch.bool)}, ShapeError, "mask|keep"),
         ({"mask": "casual"}, UnknownNameError, "unknown mask 'casual'; did you mean 'causal'"),
         ({"mask": masks.lengths([1, 2, 3])}, ShapeError, "keys must be an integer or"),
-        ({"mask": masks.lengths([1, K + 1])}, ArgumentError, "keys must be in 0..7; it is 8"),
+        ({"mask": masks.lengths([1, K + 1])}, ArgumentError, r"keys\[1\] must be in 0..7; it is 8"),
         ({"bias": torch.zeros(Q + 1, K)}, ShapeError, r"bias must broadcast to \[batch, heads, queries, keys\]"),
         ({"bias": torch.zeros(Q, K, dtype=torch.long)}, KindError, "bias"),
         ({"dropout": 1.0}, ArgumentError, r"dropout must be in \[0, 1\); it is 1.0"),

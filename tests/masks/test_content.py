@@ -95,9 +95,9 @@ def test_masks_read_as_they_are_written():
 @pytest.mark.parametrize(
     ("mask", "error", "says"),
     [
-        (lengths([1, 8]), ArgumentError, "keys must be in 0..7; it is 8"),
+        (lengths([1, 8]), ArgumentError, "keys[1] must be in 0..7; it is 8"),
         (lengths(-1), ArgumentError, "keys must be in 0..7; it is -1"),
-        (lengths(torch.tensor([1, -1])), ArgumentError, "keys must be in 0..7; it is -1"),
+        (lengths(torch.tensor([1, -1])), ArgumentError, "keys[1] must be in 0..7; it is -1"),
         (lengths(1, 6), ArgumentError, "queries must be in 0..5; it is 6"),
         (lengths([1, 2, 3]), ShapeError, "keys must be an integer or [batch] = [2]; it has shape [3]"),
         (lengths(torch.zeros(2, dtype=torch.int64, device="meta")), KindError, "keys must be on cpu"),

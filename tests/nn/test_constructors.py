@@ -346,7 +346,8 @@ def test_a_constructor_accepts_nothing_that_it_cannot_use(name):
     make, valid, use = CASES[name]
     if valid is None:
         parameters = inspect.signature(make).parameters
-        valid = {name: 4 if p.default is p.empty else p.default for name, p in parameters.items() if name != "options"}
+        named = {name: p for name, p in parameters.items() if p.kind is not p.VAR_KEYWORD}
+        valid = {name: 4 if p.default is p.empty else p.default for name, p in named.items()}
     use(make(**valid))
     for argument in valid:
         for kind, wrong in WRONG.items():

@@ -287,7 +287,7 @@ QUERY, KEY = torch.zeros(BATCH, QUERIES, EMBED), torch.zeros(BATCH, KEYS, EMBED)
         ({"key_padding_mask": KEY[:, :7, 0] > 0}, ShapeError, r"key_padding_mask .*\[3, 11\]; it has shape \[3, 7\]"),
         ({"key_padding_mask": KEY[..., 0].long()}, KindError, "key_padding_mask must hold bools"),
         ({"attn_mask": torch.zeros(BATCH, QUERIES, KEYS)}, ShapeError, r"attn_mask .*\[6, 5, 11\]; .*\[3, 5, 11\]"),
-        ({"attn_mask": "causal"}, KindError, "attn_mask must be a tensor; it is a str"),
+        ({"attn_mask": [[True]]}, KindError, "attn_mask must be a tensor; it is a list"),
         ({"mask": torch.zeros(QUERIES, KEYS)}, KindError, "mask"),
         ({"bias": torch.zeros(7, KEYS)}, ShapeError, "bias"),
     ],
