@@ -1,6 +1,7 @@
 """`regard.train`: every task from Python, on data in memory of every form; errors speak of arguments."""
 
 import logging
+import re
 import shutil
 from pathlib import Path
 
@@ -130,6 +131,10 @@ def test_every_task_trains_on_data_in_memory(task, tmp_path):
     ("data", "options", "error", "words"),
     [
         ((TEXTS, LABELS), {"epoch": 3}, ArgumentError, "did you mean 'epochs'"),
+        ((TEXTS, LABELS), {"verbose": 0}, ArgumentError, "there is no option 'verbose'; here it is 'quiet'"),
+        ((TEXTS, LABELS), {"max_seconds": 3}, ArgumentError, "here it is 'max_minutes'"),
+        ((TEXTS, LABELS), {"output_dir": "x"}, ArgumentError, "here it is 'run'"),
+        ((TEXTS, LABELS), {"max_minutes": "20s"}, ArgumentError, "^max_minutes must be a number.*; for 20s write 0.33"),
         ((TEXTS, LABELS), {"epochs": 0}, ArgumentError, "epochs must be at least 1"),
         ((TEXTS, LABELS[1:]), {}, ArgumentError, "train must have equally many of each column; it has 30 of text"),
         (([], []), {}, ArgumentError, "train is empty"),
@@ -158,6 +163,14 @@ def test_errors_speak_of_arguments(data, options, error, words):
         regard.train("classify", data, **{**CLASSIFY, **options})
     assert "--" not in str(raised.value)
     assert "/" not in str(raised.value)
+
+
+def test_data_without_a_task_or_in_two_arguments_are_refused():
+    right = re.escape('write regard.train("classify", (texts, labels))')
+    with pytest.raises(KindError, match=right):
+        regard.train(TEXTS, LABELS)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(KindError, match=right):
+        regard.train("classify", TEXTS, LABELS)  # pyright: ignore[reportArgumentType]
 
 
 @pytest.mark.parametrize("kind", [KeyboardInterrupt, RunError, OSError])
