@@ -323,7 +323,7 @@ def test_the_command_line_says_what_an_old_or_a_foreign_option_is_here(run_comma
 
 def test_every_suggestion_is_an_option_of_some_command():
     tasks = [registry.find(name) for name in registry.BUILT_IN]
-    known = {"run", "quiet", "pictures", "masks"}
+    known = {"run", "quiet", "to", "pictures", "masks"}
     for task in tasks:
         for kind in (*sections(task).values(), task.prediction_config, task.evaluation_config):
             known |= {field.name for field in dataclasses.fields(kind)}
