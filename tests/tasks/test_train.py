@@ -86,6 +86,14 @@ def test_a_temporary_run_goes_with_its_result_and_a_named_one_stays(tmp_path):
         regard.train("classify", (TEXTS, LABELS), run=tmp_path / "named", **CLASSIFY)
 
 
+def test_a_temporary_folder_is_called_one(tmp_path, capsys):
+    for run in (None, tmp_path / "named"):
+        result = regard.train("classify", (TEXTS, LABELS), run=run, **{**CLASSIFY, "quiet": False})
+        line = next(line for line in capsys.readouterr().err.splitlines() if " an epoch · " in line)
+        assert str(result.folder.path) in line
+        assert line.endswith("(a temporary folder: run='NAME' keeps it)") == (run is None)
+
+
 def test_paths_are_those_of_the_command(tmp_path):
     path = tmp_path / "texts.tsv"
     path.write_text("text\tlabel\n" + "".join(f"{text}\t{label}\n" for text, label in zip(TEXTS, LABELS, strict=True)))

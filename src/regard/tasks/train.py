@@ -129,7 +129,12 @@ def train(
                 own_data = True
                 for name, value in in_memory.items():
                     store(kind, value, data_folder / name, name, options)
-            fitted, reporter = fit_config(kind, typed), named_reporter(quiet, renamed)
+
+            def said(text: str) -> str:
+                is_of_run = temporary is not None and text.endswith(f" · {path}")
+                return f"{renamed(text)} (a temporary folder: run='NAME' keeps it)" if is_of_run else renamed(text)
+
+            fitted, reporter = fit_config(kind, typed), named_reporter(quiet, said)
             trained = train_run(kind, fitted.config, folder, reporter=reporter, chosen=fitted.summary())
             if trained.interrupted:
                 raise KeyboardInterrupt(f"signal {trained.interrupted} stopped the training")
