@@ -176,9 +176,9 @@ def test_errors_speak_of_arguments(data, options, error, words):
 def test_data_without_a_task_or_in_two_arguments_are_refused():
     right = re.escape('write regard.train("classify", (texts, labels))')
     with pytest.raises(KindError, match=right):
-        regard.train(TEXTS, LABELS)  # pyright: ignore[reportArgumentType]
+        regard.train(TEXTS, LABELS)  # pyright: ignore
     with pytest.raises(KindError, match=right):
-        regard.train("classify", TEXTS, LABELS)  # pyright: ignore[reportArgumentType]
+        regard.train("classify", TEXTS, LABELS)  # pyright: ignore
 
 
 @pytest.mark.parametrize("kind", [KeyboardInterrupt, RunError, OSError])
