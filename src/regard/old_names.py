@@ -6,6 +6,7 @@ get the names of today, and the command line, which suggests them. This file imp
 
 import dataclasses
 import difflib
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -29,6 +30,7 @@ RENAMED: dict[str, tuple[str, ...]] = {
 """Name of a field → its names in earlier versions. A configuration that still has such a field keeps it."""
 
 FOREIGN: dict[str, tuple[str, ...]] = {
+    "batch": ("tokens_per_batch", "batch_size"),
     "batch_size": ("tokens_per_batch",),
     "tokens_per_batch": ("batch_size",),
     "lr": ("learning_rate",),
@@ -36,6 +38,9 @@ FOREIGN: dict[str, tuple[str, ...]] = {
     "num_gpus": ("devices",),
     "beam_size": ("beam",),
     "num_beams": ("beam",),
+    "num_return_sequences": ("n_best",),
+    "top_k": ("n_best",),
+    "nbest": ("n_best",),
     "early_stopping": ("patience",),
     "early_stopping_patience": ("patience",),
     "audio_column": ("sound_column",),
@@ -47,12 +52,27 @@ FOREIGN: dict[str, tuple[str, ...]] = {
     "text_column": ("text_column", "article_column", "source_column"),
     "label_column": ("label_column", "text_column"),
     "image_size": ("image_size", "height"),
+    "format": ("to",),
+    "formats": ("to",),
+    "onnx": ("to",),
+    "torch": ("to",),
+    "hf": ("to",),
     "output": ("run", "pictures", "masks"),
     "output_dir": ("run", "pictures", "masks"),
     "num_epochs": ("epochs",),
     "max_epochs": ("epochs",),
     "max_steps": ("epochs",),
     "max_time": ("max_minutes",),
+    "max_seconds": ("max_minutes",),
+    "max_hours": ("max_minutes",),
+    "seconds": ("max_minutes",),
+    "minutes": ("max_minutes",),
+    "hours": ("max_minutes",),
+    "timeout": ("max_minutes",),
+    "time_limit": ("max_minutes",),
+    "time": ("max_minutes",),
+    "verbose": ("quiet",),
+    "verbosity": ("quiet",),
     "warmup_steps": ("warmup",),
     "lr_scheduler": ("schedule",),
     "grad_clip": ("clip",),
@@ -91,6 +111,11 @@ WRITTEN_ANEW = {
 MOVED = {"backbone_weights": ("model", "training"), "freeze_backbone": ("model", "training")}
 """Field → the sections of a run's configuration in which it was, and in which it is."""
 
+_LEAST_ALIKE = 0.65
+"""Names that are less alike, from 0 to 1, are not suggested: max_seconds and max_source are 0.57 alike."""
+
+_SECONDS = {"seconds": 1, "minutes": 60, "hours": 3600}
+
 _FORMER = {former: name for name, formers in RENAMED.items() for former in formers}
 
 
@@ -115,8 +140,24 @@ def suggestion(name: str, known: Iterable[str], spell: Callable[[str], str] = re
     here = next((one for one in (_FORMER.get(name), *FOREIGN.get(name, ())) if one in names), None)
     if here is not None:
         return f"; here it is {spell(here)}"
-    nearest = difflib.get_close_matches(spell(name), map(spell, names), n=1)
-    return f"; did you mean {nearest[0]}?" if nearest else ""
+    nearest = difflib.get_close_matches(name, names, n=1, cutoff=_LEAST_ALIKE)
+    return f"; did you mean {spell(nearest[0])}?" if nearest else ""
+
+
+def in_minutes(name: str, value: object) -> str:
+    """Returns the end of a message about a duration in minutes that has a unit: what to write; empty: it is none.
+
+    Args:
+        name: a field or an option, such as ``max_minutes``.
+        value: what it was given, such as ``"20s"``.
+    """
+    text = str(value).strip().lower()
+    match = re.fullmatch(r"(\d+(?:\.\d+)?|\.\d+)\s*([a-z]+)", text)
+    seconds = [length for unit, length in _SECONDS.items() if match and unit.startswith(match[2])]
+    if match is None or not seconds or not name.endswith("minutes"):
+        return ""
+    minutes = float(match[1]) * seconds[0] / 60
+    return f"; for {text} write " + (f"{minutes:.2g}" if minutes < 1 else f"{round(minutes, 2):.10g}")
 
 
 def upgraded(kind: Any, fields: Mapping[str, Any]) -> dict[str, Any]:

@@ -122,6 +122,17 @@ def test_scores_with_weights_are_seeded(steps, score):
     assert not torch.equal(first["scores"], other["scores"])
 
 
+@pytest.mark.parametrize(("score", "projected"), [("dot", ""), ("general", "query"), ("additive", "query key")])
+def test_a_query_that_the_score_projects_is_called_so(run_command, score, projected):
+    code, output, _ = run_command(
+        "explain", "--query", "5 1 20", "--key", "3 12 45; 59 2 5", "--score", score, "--row", 0
+    )
+    assert code == 0
+    assert ("what asks, projected by the score (W q)" in output) == ("query" in projected)
+    assert ("Query q0, projected by the score (W q)" in output) == ("query" in projected)
+    assert ("what it is compared with, projected (U k)" in output) == ("key" in projected)
+
+
 def test_projections_heads_and_output(steps):
     found = steps(
         "--query", "1 2; 3 4; 5 6", "--key", "1 0; 0 1", "--w-query", "1 0 0 1; 0 1 1 0", "--w-key", "1 0 0 1; 0 1 1 0",

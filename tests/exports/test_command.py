@@ -32,18 +32,26 @@ def test_a_run_is_exported_and_the_files_are_listed(run_of, run_command, tmp_pat
         assert "Traceback" not in error
         return lines[0]
 
-    assert "not empty" in refused(path, "--to", "hf", "-o", target)
-    assert not run_command("export", path, "--to", "hf", "-o", target, "--overwrite")[0]
+    assert "with --overwrite, or name another folder with --output" in refused(path, "--to", "HF", "-o", target)
+    assert not run_command("export", path, "--to", "HF", "-o", target, "--overwrite")[0]
     assert "unknown format 'onx'; did you mean 'onnx'" in refused(path, "--to", "onx")
     assert "--int8 is for onnx" in refused(path, "--to", "torch", "--int8")
     assert "there is no run folder" in refused(tmp_path / "nothing", "--to", "onnx")
-    assert "--to" in refused(path)
+    assert "--to needs a value: onnx, torch or hf" in refused(path)
+    assert "there is no option --formats; here it is --to" in refused(path, "--formats", "onnx")
+    assert "there is no option --onnx; here it is --to" in refused(path, "--onnx")
+    assert "does not know what to do with 'onnx'" in refused(path, "onnx")
     assert sorted(one.name for one in tmp_path.iterdir()) == ["exported"]
 
 
-def test_a_trained_run_is_exported_from_python(run_of, tmp_path):  # noqa: F811
+def test_a_trained_run_is_exported_from_python(run_of, tmp_path, monkeypatch):  # noqa: F811
     trained = regard.load(run_of("language-char"))
-    exported = trained.export("hf", tmp_path / "folder")
+    monkeypatch.chdir(tmp_path)
+    exported = trained.export("hf")
+    name = f"{trained.folder.path.name}-hf"
+    assert (str(exported.folder), [one.name for one in tmp_path.iterdir()]) == (name, [name])
+    with pytest.raises(regard.errors.RunError, match=r"overwrite=True, or name another folder with folder$"):
+        trained.export("hf")
     assert exported.differences["Starcoder2ForCausalLM"] < 1e-4
     with pytest.raises(regard.errors.ArgumentError, match="text classifier"):
         regard.load(run_of("classify")).export("hf", tmp_path / "other")

@@ -51,7 +51,7 @@ def test_an_empty_folder_is_used_and_another_one_is_kept(run, tmp_path):
     folder = tmp_path / "folder"
     folder.mkdir()
     export(run, "hf", folder)
-    with pytest.raises(RunError, match=r"not empty.*--overwrite"):
+    with pytest.raises(RunError, match=r"not empty.* overwrite=True, .* folder$"):
         export(run, "hf", folder)
     before = (folder / INDEX).stat().st_ino
     export(run, "hf", folder, overwrite=True)

@@ -302,6 +302,9 @@ def test_an_upgrade_changes_nothing_of_today():
         assert upgraded(kind, fields) == fields
 
 
+DURATIONS = ("timeout", "seconds", "max-seconds", "time-limit", "max-time")
+
+
 @pytest.mark.parametrize(
     ("command", "words"),
     [
@@ -323,6 +326,15 @@ def test_an_upgrade_changes_nothing_of_today():
         ("train transcribe --audio-column a", "here it is --sound-column"),
         ("train translate --output a", "here it is --run"),
         ("train translate --epocs 3", "did you mean --epochs?"),
+        *((f"train translate --{one} 3", "here it is --max-minutes") for one in DURATIONS),
+        ("train translate --max-minutes 20s", "it is '20s'; for 20s write 0.33"),
+        ("train translate --max-minutes 2h", "it is '2h'; for 2h write 120"),
+        ("train translate --batch 3", "here it is --tokens-per-batch"),
+        ("train images --batch 3", "here it is --batch-size"),
+        ("train translate --tumbleweed 3", "no option --tumbleweed; see"),
+        ("predict x --top-k 3", "here it is --n-best"),
+        ("predict x --num-return-sequences 3", "here it is --n-best"),
+        ("predict x --num-beams 3", "here it is --beam"),
     ],
 )
 def test_the_command_line_says_what_an_old_or_a_foreign_option_is_here(run_command, command, words):
@@ -334,7 +346,7 @@ def test_the_command_line_says_what_an_old_or_a_foreign_option_is_here(run_comma
 
 def test_every_suggestion_is_an_option_of_some_command():
     tasks = [registry.find(name) for name in registry.BUILT_IN]
-    known = {"run", "pictures", "masks"}
+    known = {"run", "quiet", "to", "pictures", "masks"}
     for task in tasks:
         for kind in (*sections(task).values(), task.prediction_config, task.evaluation_config):
             known |= {field.name for field in dataclasses.fields(kind)}

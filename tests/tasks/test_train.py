@@ -1,6 +1,7 @@
 """`regard.train`: every task from Python, on data in memory of every form; errors speak of arguments."""
 
 import logging
+import re
 import shutil
 from pathlib import Path
 
@@ -85,6 +86,14 @@ def test_a_temporary_run_goes_with_its_result_and_a_named_one_stays(tmp_path):
         regard.train("classify", (TEXTS, LABELS), run=tmp_path / "named", **CLASSIFY)
 
 
+def test_a_temporary_folder_is_called_one(tmp_path, capsys):
+    for run in (None, tmp_path / "named"):
+        result = regard.train("classify", (TEXTS, LABELS), run=run, **{**CLASSIFY, "quiet": False})
+        line = next(line for line in capsys.readouterr().err.splitlines() if " an epoch · " in line)
+        assert str(result.folder.path) in line
+        assert line.endswith("(a temporary folder: run='NAME' keeps it)") == (run is None)
+
+
 def test_paths_are_those_of_the_command(tmp_path):
     path = tmp_path / "texts.tsv"
     path.write_text("text\tlabel\n" + "".join(f"{text}\t{label}\n" for text, label in zip(TEXTS, LABELS, strict=True)))
@@ -130,6 +139,10 @@ def test_every_task_trains_on_data_in_memory(task, tmp_path):
     ("data", "options", "error", "words"),
     [
         ((TEXTS, LABELS), {"epoch": 3}, ArgumentError, "did you mean 'epochs'"),
+        ((TEXTS, LABELS), {"verbose": 0}, ArgumentError, "there is no option 'verbose'; here it is 'quiet'"),
+        ((TEXTS, LABELS), {"max_seconds": 3}, ArgumentError, "here it is 'max_minutes'"),
+        ((TEXTS, LABELS), {"output_dir": "x"}, ArgumentError, "here it is 'run'"),
+        ((TEXTS, LABELS), {"max_minutes": "20s"}, ArgumentError, "^max_minutes must be a number.*; for 20s write 0.33"),
         ((TEXTS, LABELS), {"epochs": 0}, ArgumentError, "epochs must be at least 1"),
         ((TEXTS, LABELS[1:]), {}, ArgumentError, "train must have equally many of each column; it has 30 of text"),
         (([], []), {}, ArgumentError, "train is empty"),
@@ -158,6 +171,14 @@ def test_errors_speak_of_arguments(data, options, error, words):
         regard.train("classify", data, **{**CLASSIFY, **options})
     assert "--" not in str(raised.value)
     assert "/" not in str(raised.value)
+
+
+def test_data_without_a_task_or_in_two_arguments_are_refused():
+    right = re.escape('write regard.train("classify", (texts, labels))')
+    with pytest.raises(KindError, match=right):
+        regard.train(TEXTS, LABELS)  # pyright: ignore
+    with pytest.raises(KindError, match=right):
+        regard.train("classify", TEXTS, LABELS)  # pyright: ignore
 
 
 @pytest.mark.parametrize("kind", [KeyboardInterrupt, RunError, OSError])

@@ -67,8 +67,10 @@ def test_the_hub_reads_the_card(made):
 def test_the_card_says_what_was_trained_on_what(made):
     text = text_of(made)
     for part in (
-        "RecurrentTranslator (translate-bahdanau)", "150 pairs", "train.tsv", "| hidden | 10 |",
-        "| schedule | cosine |", "1 epochs", "Seed: 1", "CPU (", "torch ", "regard.load('x')", "regard predict x ",
+        "RecurrentTranslator (translate-bahdanau)",
+        "Translate text, by the architecture lstm and the attention bahdanau.",
+        "150 pairs", "train.tsv", "| hidden | 10 |",
+        "| schedule | cosine |", "1 epoch,", "Seed: 1", "CPU (", "torch ", "regard.load('x')", "regard predict x ",
     ):  # fmt: skip
         assert part in text, part
     assert "| heads |" not in text, "options with their defaults are not listed"

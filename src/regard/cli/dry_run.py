@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from regard.atomic_file import temporary_folder
+from regard.counted import counted
 
 if TYPE_CHECKING:
     from lightning.fabric import Fabric
@@ -48,7 +49,7 @@ def dry_run(task: "Task", fitted: "FittedConfig") -> None:
         batches = experiment.batches(0, 1)
         if fitted.reasons:
             print("from the data:", *fitted.lines(), sep="\n  ")
-        print(f"data: {experiment.description} · {len(batches)} batches an epoch")
+        print(f"data: {experiment.description} · {counted(len(batches), 'batch', ' an epoch')}")
         for line in parameter_lines(experiment.model):
             print(line)
         seconds, activations = _measured(experiment, itertools.islice(batches, WARMING + TIMED), fabric)

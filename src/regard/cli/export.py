@@ -1,17 +1,20 @@
 """``regard export``: a trained run for other programs."""
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, cast
 
 from cyclopts import Parameter
 
 from regard.cli.option_types import ModelThreads, Run, use_threads
+from regard.errors import ArgumentError, RunError
 
 Format = Annotated[
-    str,
+    str | None,
     Parameter(
-        help="torch (torch.export programs, which load without regard), onnx, or hf (a folder of Hugging Face "
+        help="Needed: torch (torch.export programs, which load without regard), onnx, or hf (a folder of Hugging Face "
         "transformers)."
     ),
 ]
@@ -30,7 +33,7 @@ def command(
     run: Run,
     /,
     *,
-    to: Format,
+    to: Format = None,
     output: Output = None,
     overwrite: Overwrite = False,
     int8: Int8 = False,
@@ -43,6 +46,9 @@ def command(
     """
     from regard.training.run_folder import RunFolder
 
+    if to is None:
+        raise ArgumentError("--to needs a value: onnx, torch or hf; see regard export --help")
+    to = to.lower()
     use_threads(threads)
     folder = RunFolder.open(run)
     from regard.cli.option_errors import options_named
@@ -54,7 +60,7 @@ def command(
     def report(line: str) -> None:
         print(f"regard: exporting {line}", file=sys.stderr)
 
-    with options_named({"to": "--to", "int8": "--int8"}):
+    with options_named({"to": "--to", "int8": "--int8"}), _folder_options():
         trained = registry.of_run(folder).load(folder)
         source = Path(folder.path.name if is_hub_address(run) else run).absolute()
         target = source.with_name(f"{source.name}-{to}") if output is None else output
@@ -65,6 +71,16 @@ def command(
         print(f"  {name:<{width}}  {size_text((exported.folder / name).stat().st_size)}")
     print(f"written: {exported.folder}")
     print(f"next: python -c {quoted(exported.usage)}")
+
+
+@contextmanager
+def _folder_options() -> Iterator[None]:
+    """Replaces the arguments in the message about a folder that is not empty by the options of the command."""
+    try:
+        yield
+    except RunError as error:
+        text = str(error).replace("with overwrite=True", "with --overwrite")
+        raise RunError(text.replace("another folder with folder", "another folder with --output")) from error
 
 
 def _short(path: Path) -> Path:

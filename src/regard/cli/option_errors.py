@@ -10,7 +10,7 @@ from cyclopts import CycloptsError
 from cyclopts import exceptions as mistakes
 
 from regard.errors import ArgumentError
-from regard.old_names import WRITTEN_ANEW, unknown_name
+from regard.old_names import WRITTEN_ANEW, in_minutes, unknown_name
 from regard.training.sections import kind_name
 
 KINDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text", Path: "a path"}
@@ -45,7 +45,8 @@ def message(error: CycloptsError) -> str:
             anew = WRITTEN_ANEW.get(f"{name} {token.value}")
             if anew is not None:
                 return f"{name} {token.value} is now {anew}"
-            return f"{name} must be {kind_name(error.target_type, KINDS)}; it is {token.value!r}"
+            hint = in_minutes(name, token.value)
+            return f"{name} must be {kind_name(error.target_type, KINDS)}; it is {token.value!r}{hint}"
         case mistakes.ValidationError(exception_message=reason):
             return f"{_name(error)} {reason}"
         case mistakes.UnknownOptionError(token=token, argument_collection=arguments):

@@ -184,13 +184,23 @@ def finish(task: "Task", trained: "TrainedRun") -> None:
     with advising(lambda: continue_with(folder.path, task.name)):
         for picture in task.report(folder):
             print(f"picture: {picture}")
-        data = task.test_data(folder, folder.read_config(task))
+        config = folder.read_config(task)
+        data = task.test_data(folder, config)
         if data is not None:
             from regard.cli.evaluate import evaluate_run
 
+            print(_test_line(task, config, data), flush=True)
             evaluate_run(task, folder, data, "test", {})
     example = {"text": "'A text.'", "image": "IMAGE.png", "sound": "SOUND.wav"}[task.input_kind]
     print(f"next: regard predict {shlex.quote(str(folder.path))} {example}")
+
+
+def _test_line(task: "Task", config: "RunConfig[Any, Any, Any]", data: Any) -> str:
+    """Returns what is said before a test, which can take longer than a short training."""
+    source, beam = getattr(task, "input", None), getattr(task.evaluation_config(), "beam", 1)
+    is_generated = source is not None and config.data.bundled and config.data.test is None
+    tested = f"{source.generated.test:,} {source.examples}" if source is not None and is_generated else str(data)
+    return f"testing on {tested}{f', beam {beam}' if beam > 1 else ''} …"
 
 
 def exit_if_stopped(task: "Task", trained: "TrainedRun") -> None:

@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from regard.counted import counted
 from regard.errors import ArgumentError
 
 T = TypeVar("T")
@@ -141,7 +142,9 @@ class Batches(Generic[T, B]):
         """
         epoch, position = int(state["epoch"]), int(state["position"])
         if epoch < 0 or not 0 <= position <= len(self):
-            raise ArgumentError(f"the state {state} does not fit {len(self)} batches an epoch; was the data changed?")
+            raise ArgumentError(
+                f"the state {state} does not fit {counted(len(self), 'batch', ' an epoch')}; was the data changed?"
+            )
         if position == len(self):
             epoch, position = epoch + 1, 0
         self._epoch, self._position, self._resumed = epoch, position, True

@@ -46,6 +46,7 @@ class _QueryArithmetic:
         self.decimals = decimals
         self.label = clipped(explanation.row_labels("query")[query])
         self.keys = [clipped(label) for label in explanation.row_labels("key")]
+        self.is_projected = "query" in explanation.projected
         self.has = set(explanation.step_names)
         self.key = explanation.matrix("key", head=head).double()
         self.value = explanation.matrix("value", head=head).double()
@@ -56,7 +57,8 @@ class _QueryArithmetic:
 
     def lines(self) -> Iterator[str]:
         query, scores = self.rows["query"], self.rows["scores"]
-        yield f"Query {self.label} = ({', '.join(self._some(query.tolist()))})"
+        remark = ", projected by the score (W q)," if self.is_projected else ""
+        yield f"Query {self.label}{remark} = ({', '.join(self._some(query.tolist()))})"
         products = self.key.shape[-1] == len(query) and torch.allclose(self.key @ query, scores)
         yield from ("", "Scores: multiply it with each key, feature by feature, and add." if products else "Scores:")
         yield from self._each(

@@ -1,6 +1,7 @@
 """The verb `explain`: every intermediate of one attention calculation."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Literal, Never
 
 from numpy.typing import ArrayLike
@@ -67,9 +68,12 @@ def explain_problem(problem: Problem) -> Explanation:
         if problem.may_hide and has_data(output) and not is_finite(output):
             # A hidden value that is NaN or infinite is not part of the output (contract 10).
             output = execute(problem, "reference").output
-        projected = problem.score.project_query(problem.query), problem.score.project_key(problem.key)
+        inputs_of_scores = problem.score.project_query(problem.query), problem.score.project_key(problem.key)
     names = ("query", "key", "value", *weighed._fields, "output")
-    return _explanation_of(names, (*projected, problem.value, *weighed, output), problem.rank)
+    explanation = _explanation_of(names, (*inputs_of_scores, problem.value, *weighed, output), problem.rank)
+    query, key = inputs_of_scores
+    changed = {"query": query is not problem.query, "key": key is not problem.key}
+    return replace(explanation, projected=tuple(name for name, is_changed in changed.items() if is_changed))
 
 
 def _explanation_of(names: Sequence[str], tensors: Sequence[Tensor], rank: int) -> Explanation:

@@ -33,6 +33,9 @@ STEPS = {
 }
 """The steps in the order of the calculation, with a note on each."""
 
+PROJECTED = {"query": "what asks, projected by the score (W q)", "key": "what it is compared with, projected (U k)"}
+"""The notes of steps that the score has projected (Bahdanau et al. 2015, Luong et al. 2015)."""
+
 OPTIONAL = ("scaled", "capped", "biased", "masked")
 """Steps that a calculation may lack; their tensor is then that of the previous step."""
 
@@ -57,6 +60,7 @@ class Explanation:
         output: ``[batch, heads, queries, value_dim]``, after dropout if there is any.
         query_labels: a name for each query, or None.
         key_labels: a name for each key, or None.
+        projected: which of ``query`` and ``key`` the score's own projection has changed.
     """
 
     query: Tensor
@@ -71,6 +75,7 @@ class Explanation:
     output: Tensor
     query_labels: tuple[str, ...] | None = None
     key_labels: tuple[str, ...] | None = None
+    projected: tuple[str, ...] = ()
 
     @property
     def weighted_values(self) -> Tensor:
@@ -155,7 +160,8 @@ class Explanation:
 
         def step(name: str) -> Step:
             matrix, rows, columns = self.matrix(name, batch, head), self.row_labels(name), self.column_labels(name)
-            return Step(name.replace("_", " "), STEPS[name], matrix.double(), tuple(rows), tuple(columns), head)
+            note = PROJECTED[name] if name in self.projected else STEPS[name]
+            return Step(name.replace("_", " "), note, matrix.double(), tuple(rows), tuple(columns), head)
 
         return [step(name) for name in self.step_names]
 

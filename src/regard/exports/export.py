@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, cast, get_args
 
 from torch import nn
 
@@ -90,6 +90,7 @@ def export(
         MissingPartError: a package of the extra ``export`` is not installed.
         WriteError: a file cannot be written; nothing is left in its place.
     """
+    to = cast(Format, to.lower()) if isinstance(to, str) else to
     if to not in FORMATS:
         raise UnknownNameError("format", to, FORMATS)
     if int8 and to != "onnx":
@@ -242,18 +243,18 @@ def _check_target(folder: Path, overwrite: bool) -> None:
     if folder.is_symlink():
         raise RunError(f"{folder} is a link; an export is not written through a link, so name the folder itself")
     if folder.exists() and not folder.is_dir():
-        raise RunError(f"{folder} is a file; name another folder with --output")
+        raise RunError(f"{folder} is a file; name another folder with folder")
     if not folder.is_dir() or not any(folder.iterdir()):
         return
     if not overwrite:
         raise RunError(
-            f"{folder} is not empty; replace an export with --overwrite, or name another folder with --output"
+            f"{folder} is not empty; replace an export with overwrite=True, or name another folder with folder"
         )
     foreign = sorted(set(_contents(folder)) - set(_own_files(folder)))
     if foreign:
         raise RunError(
             f"{folder} holds {foreign[0]}, which is no file of an export; move it elsewhere, or name another folder "
-            "with --output"
+            "with folder"
         )
 
 

@@ -9,6 +9,7 @@ from html import escape
 import numpy as np
 from numpy.typing import NDArray
 
+from regard.counted import counted
 from regard.errors import ArgumentError, KindError, ShapeError, UnknownNameError
 from regard.records.attention_record import AttentionRecord
 from regard.records.axis import as_numbers
@@ -130,8 +131,8 @@ class Document:
         )
         shown = "".join(record.html("") for record in self.records[:MOST_RECORDS])
         others = len(self.records) - MOST_RECORDS
-        counts = [f"{others} more records"] if others > 0 else []
-        counts += [f"{len(self.steps)} worked calculations"] if self.steps else []
+        counts = [counted(others, "more record")] if others > 0 else []
+        counts += [counted(len(self.steps), "worked calculation")] if self.steps else []
         rest = f"{' and '.join(counts)}; " if counts else ""
         title = f"<div><b>{escape(self.title[:LONGEST_LINE])}</b></div>"
         return f"<div>{title}{texts}{shown}<div>{rest}<code>View(document)</code> shows all</div></div>"

@@ -110,7 +110,9 @@ class Classification(LabelPrediction):
     def report(self) -> Any:
         from regard.tasks.word_report import WordReport
 
-        return WordReport(self.probabilities, self.words, None if self.weights is None else self.weights.tolist())
+        # With several answers each has its probability before.
+        probabilities = {} if self.next_best else self.probabilities
+        return WordReport(probabilities, self.words, None if self.weights is None else self.weights.tolist())
 
 
 @dataclass(frozen=True, repr=False)

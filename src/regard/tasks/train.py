@@ -9,10 +9,10 @@ import tempfile
 import weakref
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Never
 
 from regard.configuration import option_types
-from regard.errors import ArgumentError, RegardError, RunError
+from regard.errors import ArgumentError, KindError, RegardError, RunError
 from regard.old_names import WRITTEN_ANEW, unknown_name
 from regard.tasks import registry
 from regard.tasks.stored_data import named_reporter, prepared, python_number, store, stored_folder, stored_names
@@ -26,11 +26,14 @@ if TYPE_CHECKING:
 
 PARTS = ("train", "validation", "test")
 
+_ARGUMENTS = ("run", "quiet", "device")
+"""The arguments of `train` that are no options of a task."""
+
 
 def train(
     task: str,
     train: Any = None,
-    *,
+    *others: Never,
     validation: Any = None,
     test: Any = None,
     run: str | Path | None = None,
@@ -70,7 +73,7 @@ def train(
 
     Raises:
         ArgumentError: an option is unknown, of a wrong type or out of its range, or lists are not equally long.
-        KindError: data have no form that can be used.
+        KindError: data have no form that can be used, or the name of the task is missing.
         DataError: the data cannot be used.
         RunError: the run folder or ``<run>.data`` is not empty, or cannot be written.
         TrainingError: the loss is no longer a finite number.
@@ -80,7 +83,21 @@ def train(
     from regard.training.run import train as train_run
     from regard.training.run_folder import RunFolder
 
+    if not isinstance(task, str):
+        raise KindError(
+            f"task must be the name of a task, before the data; it is a {type(task).__name__}: write "
+            'regard.train("classify", (texts, labels))'
+        )
     kind = registry.find(task)
+    if others:
+        raise KindError(
+            "inputs and targets are one argument, in parentheses: write "
+            + (
+                'regard.train("classify", (texts, labels))'
+                if task == "classify"
+                else f'regard.train("{task}", (inputs, targets))'
+            )
+        )
     check_device(device)
     temporary = Path(tempfile.mkdtemp(prefix="regard-")) if run is None else None
     path = Path(str(run)) if temporary is None else temporary / "run"
@@ -112,7 +129,12 @@ def train(
                 own_data = True
                 for name, value in in_memory.items():
                     store(kind, value, data_folder / name, name, options)
-            fitted, reporter = fit_config(kind, typed), named_reporter(quiet, renamed)
+
+            def said(text: str) -> str:
+                is_of_run = temporary is not None and text.endswith(f" · {path}")
+                return f"{renamed(text)} (a temporary folder: run='NAME' keeps it)" if is_of_run else renamed(text)
+
+            fitted, reporter = fit_config(kind, typed), named_reporter(quiet, said)
             trained = train_run(kind, fitted.config, folder, reporter=reporter, chosen=fitted.summary())
             if trained.interrupted:
                 raise KeyboardInterrupt(f"signal {trained.interrupted} stopped the training")
@@ -215,7 +237,7 @@ def checked_options(task: Task, options: Mapping[str, Any]) -> dict[str, Any]:
             value = str(value)
         if name not in known:
             _raise_if_anew(name, value)
-            raise ArgumentError(unknown_name("option", name, list(known)))
+            raise ArgumentError(unknown_name("option", name, [*known, *_ARGUMENTS]))
         for kind in section_kinds(task).values():
             if name in option_types(kind):
                 try:

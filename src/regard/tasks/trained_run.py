@@ -163,7 +163,7 @@ class TrainedRun(Trained):
     def export(
         self,
         to: Format,
-        folder: str | Path,
+        folder: str | Path | None = None,
         *,
         overwrite: bool = False,
         int8: bool = False,
@@ -178,6 +178,11 @@ class TrainedRun(Trained):
         preparation = {name: getattr(data, name) for name in PREPARATION if hasattr(data, name)}
         front_end = self.input.front_end(self)
         run = Exportable(self.folder.path.name, self.task.name, self.model, files, preparation, front_end)
+        if folder is None:
+            # Beside a run of the working directory; not beside one of the hub's cache or of a temporary folder.
+            path, home = self.folder.path.resolve(), Path.cwd()
+            name = f"{path.name}-{str(to).lower()}"
+            folder = path.with_name(name).relative_to(home) if home in path.parents else name
         return export(run, to, folder, overwrite=overwrite, int8=int8, report=report)
 
     def check_drawable(self) -> None:

@@ -27,7 +27,7 @@ class WordReport:
     A weight is a share of 1; the bars and the colours are in proportion to the largest one of a head.
 
     Args:
-        probabilities: label → probability, the most probable first.
+        probabilities: label → probability, the most probable first; {}: none is shown.
         words: the words of the text.
         weights: ``[heads][words]``; None: the words are not shown.
     """
@@ -40,10 +40,11 @@ class WordReport:
         self.weights = weights
 
     def __rich_console__(self, console: Any, options: Any) -> Iterator[Text]:
-        shown = list(self.probabilities.items())[:MOST_LABELS]
-        line = " · ".join(f"{label} {probability:.3f}" for label, probability in shown)
-        rest = len(self.probabilities) - len(shown)
-        yield Text(line + (f" · and {rest} more" if rest else ""), style="bold")
+        if self.probabilities:
+            shown = list(self.probabilities.items())[:MOST_LABELS]
+            line = " · ".join(f"{label} {probability:.3f}" for label, probability in shown)
+            rest = len(self.probabilities) - len(shown)
+            yield Text(line + (f" · and {rest} more" if rest else ""), style="bold")
         if self.weights is None or not self.words:
             return
         heads = len(self.weights)

@@ -220,7 +220,7 @@ def card(task: "Task", folder: "RunFolder", address: str | None = None) -> bytes
     name = visible(address.removeprefix("hf://").rpartition("/")[2])
     lines = [
         *("---", yaml_text(_front_matter(task, config, name, results, data_sets)).rstrip("\n"), "---", ""),
-        *(f"# {escaped(name)}", "", f"{escaped(task.summary)} Trained with regard.", ""),
+        *(f"# {escaped(name)}", "", f"{escaped(_summary(task, config))} Trained with regard.", ""),
         *("## Model", "", *_model_lines(task, config, facts), ""),
         *("## Data", "", *_data_lines(folder, config, facts, data_sets), ""),
         *("## Training", "", *_training_lines(folder, config, facts), ""),
@@ -234,6 +234,15 @@ def card(task: "Task", folder: "RunFolder", address: str | None = None) -> bytes
 
 
 # What a card says
+
+
+def _summary(task: "Task", config: Any) -> str:
+    """What the model of a run does, and by which architecture, where the task has several."""
+    architecture, attention = (getattr(config.model, name, None) for name in ("architecture", "attention"))
+    if not isinstance(architecture, str):
+        return task.summary
+    with_attention = f" and the attention {attention}" if isinstance(attention, str) and attention != "none" else ""
+    return f"{task.summary.split(':')[0].rstrip('.')}, by the architecture {architecture}{with_attention}."
 
 
 @dataclass(frozen=True)
@@ -312,7 +321,8 @@ def _data_lines(
 def _training_lines(folder: "RunFolder", config: RunConfig[Any, Any, Any], facts: TrainingFacts) -> list[str]:
     lines = []
     if facts.steps:
-        length = f"{facts.steps:,} steps, {facts.epochs:g} epochs, {facts.seconds / 60:.1f} minutes"
+        epochs = f"{facts.epochs:g} {'epoch' if facts.epochs == 1 else 'epochs'}"
+        length = f"{facts.steps:,} steps, {epochs}, {facts.seconds / 60:.1f} minutes"
         lines.append(f"- Length: {length} ({escaped(facts.finished or 'interrupted')})")
         lines.append(f"- Hardware: {escaped(facts.hardware)}")
     lines.append(f"- Seed: {config.training.seed}")

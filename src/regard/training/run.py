@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from regard.configuration import option_fields
+from regard.counted import counted
 from regard.errors import RegardError, RunError
 from regard.kernels.availability import kernels_awaited
 from regard.training.config import RunConfig, TrainingConfig
@@ -142,7 +143,7 @@ def _train(
     if first:
         if chosen:
             reporter.print_line(f"from the data: {chosen} (--dry-run says why)")
-        sizes = f"{experiment.description} · {loop.batches} batches an epoch · {parameters:,} parameters"
+        sizes = f"{experiment.description} · {counted(loop.batches, 'batch', ' an epoch')} · {parameters:,} parameters"
         reporter.print_line(f"{sizes} · {folder.path}")
         if path:
             reporter.print_line(f"resuming from {path}")

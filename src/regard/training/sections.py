@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from regard.configuration import is_union, option_fields, option_types
 from regard.errors import MissingPartError, RunError
-from regard.old_names import suggestion
+from regard.old_names import in_minutes, suggestion
 
 T = TypeVar("T")
 
@@ -80,7 +80,8 @@ def checked_fields(kind: type[Any], content: object, where: str) -> dict[str, An
         try:
             TypeAdapter(hints[name], config=ConfigDict(strict=True)).validate_python(value)
         except ValidationError:
-            raise RunError(f"{where}.{name} must be {kind_name(hints[name], _KINDS)}; it is {shown(value)}") from None
+            type_name, hint = kind_name(hints[name], _KINDS), in_minutes(name, value)
+            raise RunError(f"{where}.{name} must be {type_name}; it is {shown(value)}{hint}") from None
     return content
 
 

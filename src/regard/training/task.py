@@ -270,7 +270,7 @@ class Trained(ABC):
     def export(
         self,
         to: "Format",
-        folder: str | Path,
+        folder: str | Path | None = None,
         *,
         overwrite: bool = False,
         int8: bool = False,
@@ -286,7 +286,8 @@ class Trained(ABC):
         Args:
             to: ``torch`` (``torch.export`` programs, which need PyTorch alone), ``onnx``, or ``hf`` (a folder of
                 Hugging Face transformers).
-            folder: a new folder.
+            folder: a new folder. None: RUN-onnx, RUN-torch or RUN-hf, beside the run folder if that is in the working
+                directory, else in the working directory.
             overwrite: whether an export in this folder may be replaced.
             int8: ``onnx``: whether the weights become numbers of 8 bits.
             report: gets a line when a step begins.

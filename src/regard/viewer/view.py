@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from regard.atomic_file import write_atomically
+from regard.counted import counted
 from regard.errors import ArgumentError, UnknownNameError
 from regard.records import Document, FrameAxis, GridAxis, TokenAxis
 from regard.viewer.contents import Labels, as_document
@@ -151,7 +152,7 @@ class View:
         return target
 
     def __repr__(self) -> str:
-        return f"View({self.document.title!r}, {len(self.document.records)} records, view={self.view!r})"
+        return f"View({self.document.title!r}, {counted(len(self.document.records), 'record')}, view={self.view!r})"
 
 
 def views_of(document: Document) -> list[str]:

@@ -5,6 +5,7 @@ import io
 import pytest
 from rich.console import Console
 
+from regard.tasks.classify import Classification
 from regard.tasks.word_report import WordReport
 
 WORDS = ["Although", "the", "日本", "is", "dull", "\x1b[31m", ","]
@@ -44,6 +45,12 @@ def test_colours_only_in_a_terminal():
     coloured = printed(report, force_terminal=True, color_system="truecolor")
     assert "48;2;232;89;12" in coloured  # the word with the largest weight
     assert "\x1b" not in printed(report)
+
+
+def test_several_answers_are_listed_once():
+    best = Classification("a b", "x", {"x": 0.75, "y": 0.25}, ["a", "b"], [range(1), range(2, 3)], None)
+    assert "x 0.750 · y 0.250" in printed(best.report())
+    assert not printed(best.followed_by([best]).report()).strip()
 
 
 def test_without_attention_there_is_one_line():

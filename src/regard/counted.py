@@ -1,0 +1,13 @@
+"""Numbers of things, for messages."""
+
+
+def counted(number: int, noun: str, after: str = "") -> str:
+    """Returns a number with its noun: ``"1 batch an epoch"``, ``"1,200 batches an epoch"``.
+
+    Args:
+        number: how many.
+        noun: one of them: ``"batch"``.
+        after: what follows the noun: ``" an epoch"``.
+    """
+    plural = f"{noun}es" if noun.endswith(("ch", "s", "x")) else f"{noun}s"
+    return f"{number:,} {noun if number == 1 else plural}{after}"
