@@ -411,7 +411,7 @@ def learning_rate(case: Case) -> Choice:
         return Choice(3e-3 if features <= 128 else 2e-3 if features <= 256 else 1e-3, reason)
     if transformer:
         return Choice(1e-3 if features <= 256 else 5e-4, reason)
-    return Choice(2e-3 if features <= 128 else 1e-3, reason)
+    return Choice(2e-3 if features <= 192 else 1e-3, reason)
 
 
 def vocabulary(*values: int) -> Rule:
@@ -473,21 +473,21 @@ CLASSIFY: Rules = {
 }
 
 TRANSLATE: Rules = {
-    "vocabulary": vocabulary(1_000, 4_000, 8_000, 16_000),
+    "vocabulary": vocabulary(1_000, 2_000, 8_000, 16_000),
     "embedding": table(128, 128, 256, 256),
-    "hidden": even(table(128, 256, 256, 256, accelerator=(128, 256, 512, 512))),
+    "hidden": even(table(128, 192, 256, 256, accelerator=(128, 256, 512, 512))),
     "encoder_layers": for_architecture(transformer=table(2, 3, 4, 6)),
     "decoder_layers": for_architecture(transformer=table(2, 3, 4, 6)),
     "heads": heads,
-    "dropout": for_architecture(transformer=table(0.3, 0.3, 0.2, 0.1), recurrent=table(0.5, 0.4, 0.3, 0.2)),
+    "dropout": for_architecture(transformer=table(0.3, 0.3, 0.2, 0.1), recurrent=table(0.5, 0.3, 0.3, 0.2)),
     "tokens_per_batch": tokens_of_a_batch(32, 32, 64, 96, accelerator=(32, 32, 128, 256), side="target", most=2_000),
     "validation_pairs": table(200, 500, 1_000, 2_000),
     **_length(epochs(2_000, 5_000, 12_000, 24_000, accelerator=(2_000, 5_000, 20_000, 60_000)), 2.0),
 }
 
 SUMMARIZE: Rules = {
-    "embedding": table(64, 128, 128, 128),
-    "hidden": even(table(128, 192, 256, 256, accelerator=(128, 192, 256, 512))),
+    "embedding": table(64, 64, 128, 128),
+    "hidden": even(table(128, 128, 256, 256, accelerator=(128, 192, 256, 512))),
     "encoder_layers": for_architecture(transformer=table(2, 3, 4, 6)),
     "decoder_layers": for_architecture(transformer=table(2, 3, 4, 6)),
     "heads": heads,
