@@ -25,7 +25,7 @@ QUERY, KEY, VALUE = problem(torch.float32)
         ({"value": VALUE[:, :, :-1]}, ShapeError, r"value must have key's batch, heads and keys, \[2, 3, 7\]"),
         ({"key": KEY[:, :2], "value": VALUE[:, :2]}, ShapeError, "key's heads must divide query's heads, 3; key has 2"),
         ({"key": KEY.double()}, KindError, "must have one dtype.*float32, torch.float64"),
-        ({"query": QUERY.long()}, KindError, "query must hold floating-point numbers; it holds torch.int64"),
+        ({"query": QUERY.cfloat()}, KindError, "query must hold floating-point numbers; it holds torch.complex64"),
         ({"query": torch.tensor(1.0)}, ShapeError, r"query must have 2 to 4 axes.*\[\]"),
         ({"key": torch.tensor(1.0)}, ShapeError, r"key must have as many axes as query, 4; it has shape \[\]"),
         ({"value": VALUE[0, 0, 0]}, ShapeError, r"value must have as many axes as query, 4; it has shape \[13\]"),
@@ -56,8 +56,6 @@ QUERY, KEY, VALUE = problem(torch.float32)
             KindError,
             "mask= must be on cpu, where query is; it is on meta",
         ),
-        ({"key": KEY.numpy()}, KindError, "key must be a tensor; it is a ndarray"),
-        ({"query": QUERY.tolist()}, KindError, "query must be a tensor; it is a list"),
         ({"value": None}, KindError, "value must be a tensor; it is None"),
         ({"query": QUERY.to("meta")}, KindError, "key must be on query's device, meta; it is on cpu"),
         (
@@ -65,7 +63,6 @@ QUERY, KEY, VALUE = problem(torch.float32)
             KindError,
             "must have one dtype.*float32, torch.float64",
         ),
-        ({"value": [1.0]}, KindError, "value must be a tensor; it is a list"),
         ({"key": KEY.to("meta")}, KindError, "key must be on query's device, cpu; it is on meta"),
         ({"mask": torch.zeros(Q, K)}, KindError, "mask"),
         ({"mask": torch.zeros(Q + 1, K, dtype=torch.bool)}, ShapeError, "mask|keep"),
@@ -97,6 +94,20 @@ def test_bad_input(verb, change, error, message):
     arguments = {"query": QUERY, "key": KEY, "value": VALUE} | change
     with pytest.raises(error, match=message):
         verb(**arguments)
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"key": KEY.numpy()}, KindError, "key must be a tensor; it is a ndarray"),
+        ({"query": QUERY.tolist()}, KindError, "query must be a tensor; it is a list"),
+        ({"value": [1.0]}, KindError, "value must be a tensor; it is a list"),
+    ],
+)
+@pytest.mark.parametrize("verb", [regard.attend, regard.observe, regard.plan])
+def test_numbers_that_are_no_tensors_are_named(verb, change, error, message):
+    with pytest.raises(error, match=message):
+        verb(**({"query": QUERY, "key": KEY, "value": VALUE} | change))
 
 
 @pytest.mark.parametrize(
