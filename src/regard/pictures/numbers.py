@@ -29,7 +29,7 @@ def as_array(name: str, values: Any, *ranks: int) -> Matrix:
         ArgumentError: these are not real numbers.
         ShapeError: the number of axes is invalid, rows differ in length, or there are more than `MOST_CELLS` elements.
     """
-    # Of a tensor that is too large only the shape matters, so it is not copied.
+    # Only the shape of a tensor that is too large matters, so it is not copied.
     is_large = isinstance(values, Tensor) and values.numel() > MOST_CELLS
     array = np.broadcast_to(np.float64(0), values.shape) if is_large else floating_array(values, name)
     if array.ndim not in ranks:

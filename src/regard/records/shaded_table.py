@@ -156,7 +156,7 @@ def readings_html(name: str, fields: Iterable[tuple[str, object]], more: str) ->
             leading = tensor.shape[:-2]
             first = as_array(tensor.detach()[(0,) * len(leading)], reading)
             count = int(np.prod(leading))
-            # Of a call with three axes, which has one head, the rows are those of the batch.
+            # A call with three axes has one head: its rows are those of the batch.
             rows = "heads" if leading else "batch"
             axes = f"{rows} × keys" if reading == "received" else f"{rows} × queries" if reading == "entropy" else ""
             which = f"{reading}{f', {axes}' if axes else ''}{f', the first of {count}' if count > 1 else ''}"

@@ -259,7 +259,7 @@ def _of_result(result: Observed | Attended, labels: Labels) -> Document:
         raise ArgumentError(f"the result has no weights; write {line}; then View({line.split()[0]}, tokens)")
     weights = result.weights
     if weights.dim() == 3:
-        # Of the verbs, three axes are a batch of one head each.
+        # The verbs read three axes as a batch of one head each.
         weights = weights[:, None]
     if weights.dim() == 4:
         row = labels.row(len(weights), f"View({type(result).__name__.lower()}, tokens, example=0)")

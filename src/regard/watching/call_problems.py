@@ -432,7 +432,7 @@ def read_problem(problem: Problem, weights: Tensor | None) -> Intercepted:
     if isinstance(innermost, ScaledDot) and scale is None:
         scale = _scale_of(query, None)
     row = problem.row
-    # Of a call of fewer axes too, everything that is read has an axis of heads.
+    # Everything that is read has an axis of heads, also for a call of fewer axes.
     watched = replace(problem, query=query, key=key, value=value, dropout=0.0, memory=None, rank=4)
     return Intercepted(
         source=REGARD,
