@@ -85,7 +85,8 @@ def test_autocast_stays_close_to_float32(cell, how):
     torch.testing.assert_close(after[0][-1].float(), exact[:, -1], atol=0.03, rtol=0.03)
     half.float().sum().backward()
     assert all(parameter.grad.dtype == torch.float32 for parameter in recurrence.parameters())
-    assert cell == "gru" or after[1].dtype == torch.float32
+    # PyTorch's kernel of whole sequences has cell states in bfloat16 where the processor multiplies in it.
+    assert cell == "gru" or how == "sequence" or after[1].dtype == torch.float32
 
 
 @pytest.mark.parametrize("size", [(1, 3, 4), (1, 3, 6), (1, 2, 5), (2, 3, 5), (3, 5)])
