@@ -64,6 +64,16 @@ def vocabulary_loss(
 
     Numerics: products in autocast's dtype if autocast is on; log-probabilities, losses and their sum in float32 (or
     float64). The gradient is computed in the forward pass, so there is no second derivative.
+
+    Example:
+        >>> import torch
+        >>> from regard import models
+        >>> features, target = torch.tensor([[2.0, 0.0], [0.0, 1.0]]), torch.tensor([0, 1])
+        >>> loss = models.vocabulary_loss(features, torch.eye(2), None, target)
+        >>> loss.total, loss.nll
+        (tensor(0.4402), tensor([0.1269, 0.3133]))
+        >>> torch.nn.functional.cross_entropy(features, target, reduction="sum")
+        tensor(0.4402)
     """
     _check_smoothing(label_smoothing)
     expected = {"weight": (len(weight), features.shape[-1]), "target": (len(features),), "bias": (len(weight),)}

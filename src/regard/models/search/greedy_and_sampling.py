@@ -36,6 +36,21 @@ def greedy(
 
     Returns:
         one hypothesis for each row.
+
+    Raises:
+        ArgumentError: ``max_length`` is negative, or has not one number for each row.
+
+    Example:
+        >>> import torch
+        >>> from regard import models
+        >>> class Chain:  # p(next token | last token); 0 is bos, 1 is eos
+        ...     table = torch.tensor([[0, 0, 0.6, 0.4], [0, 1, 0, 0], [0, 0.5, 0.3, 0.2], [0, 0.9, 0.1, 0]])
+        ...     start = select = lambda self, _: self
+        ...     step = lambda self, tokens, state: (self.table[tokens].log(), self, None)
+        >>> encoded = models.Encoded(torch.zeros(1, 1, 1), torch.tensor([1]))
+        >>> best = models.greedy(Chain(), encoded, bos=0, eos=1)[0]
+        >>> best.tokens, torch.tensor(best.log_probability).exp()  # 0.6 · 0.5; the tokens [3] have 0.4 · 0.9
+        ([2], tensor(0.3000))
     """
     return _search(decoder, encoded, Limits(bos, eos, max_length, forbidden), lambda scores: scores.argmax(-1))
 
@@ -75,6 +90,19 @@ def sample(
     Raises:
         ArgumentError: ``temperature`` isn't above 0, ``top_k`` is negative, ``top_p`` is outside (0, 1], or ``samples``
             is below 1.
+
+    Example:
+        >>> import torch
+        >>> from regard import models
+        >>> class Chain:  # p(next token | last token); 0 is bos, 1 is eos
+        ...     table = torch.tensor([[0, 0, 0.6, 0.4], [0, 1, 0, 0], [0, 0.5, 0.3, 0.2], [0, 0.9, 0.1, 0]])
+        ...     start = select = lambda self, _: self
+        ...     step = lambda self, tokens, state: (self.table[tokens].log(), self, None)
+        >>> encoded = models.Encoded(torch.zeros(1, 1, 1), torch.tensor([1]))
+        >>> seeded = torch.Generator().manual_seed(0)
+        >>> drawn = models.sample(Chain(), encoded, bos=0, eos=1, samples=1000, generator=seeded)
+        >>> round(sum(one.tokens == [2] for one in drawn) / 1000, 1)  # its probability is 0.6 · 0.5
+        0.3
     """
     if samples < 1:
         raise ArgumentError(f"samples must be at least 1; it is {samples}")
