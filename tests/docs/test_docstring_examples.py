@@ -16,7 +16,7 @@ ROOMS = {
     "normalizers": True,
     "positions": True,
     "models": True,
-    "pictures": False,
+    "pictures": True,
     "viewer": False,
     "watching": False,
 }
