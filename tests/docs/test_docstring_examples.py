@@ -17,8 +17,8 @@ ROOMS = {
     "positions": True,
     "models": True,
     "pictures": True,
-    "viewer": False,
-    "watching": False,
+    "viewer": True,
+    "watching": True,
 }
 """Room → whether each of its public callables has an example; a complete room stays complete."""
 

@@ -50,8 +50,7 @@ class MissingGlyphWarning(UserWarning):
     Example:
         >>> import warnings
         >>> from regard import pictures
-        >>> with warnings.catch_warnings(record=True) as caught:
-        ...     warnings.simplefilter("always")
+        >>> with warnings.catch_warnings(record=True, action="always") as caught:
         ...     figure = pictures.heatmap([[1.0]], columns=["\\U0010fffd"])  # no font has this character
         >>> caught[0].category.__name__, figure.axes[0].get_xticklabels()[0].get_text()
         ('MissingGlyphWarning', '□')
