@@ -19,6 +19,7 @@ ROOMS = {
     "pictures": True,
     "viewer": True,
     "watching": True,
+    "errors": False,
 }
 """Room → whether each of its public callables has an example; a complete room stays complete."""
 

@@ -18,8 +18,9 @@ class BahdanauDecoder(RecurrentDecoder):
         s_t = cell([y_{t−1}; c_t], s_{t−1})
         readout = tanh or maxout of W [s_t; y_{t−1}; c_t]
 
-    Bahdanau et al. 2015, §3.1 and A.2.2. With several layers, the state of the top layer is the query, and the
-    context is an input of the bottom layer.
+    Bahdanau et al. 2015, §3.1 and A.2.2. The readout has the new state, as in their eq. 4; their A.2.2 has s_{t−1} in
+    its place. With several layers, the state of the top layer is the query, and the context is an input of the bottom
+    layer.
 
     Args:
         embedding: target tokens → ``[..., embedding_dim]``.

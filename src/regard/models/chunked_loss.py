@@ -58,6 +58,9 @@ def vocabulary_loss(
         ignore: target of the rows that are ignored (padding); None: no row is ignored.
         chunk_elements: logits of a chunk.
 
+    Returns:
+        ``total``, a scalar, and ``nll [rows]``.
+
     Raises:
         ArgumentError: ``label_smoothing`` is outside [0, 1].
         ShapeError: the shapes are others than these.

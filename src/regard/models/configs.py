@@ -175,6 +175,10 @@ class TextToTextConfig(WritingConfig):
 class TranslatorConfig(TransformerOptions, TextToTextConfig):
     """The configuration of a `RecurrentTranslator` or a `TransformerTranslator`.
 
+    Raises:
+        UnknownNameError: a name that the field does not know.
+        ArgumentError: a number is out of its range, or fields contradict each other.
+
     Example:
         >>> from regard import models
         >>> config = models.TranslatorConfig(8000, 8000, architecture="transformer", hidden=256)
@@ -209,6 +213,10 @@ class TranslatorConfig(TransformerOptions, TextToTextConfig):
 @dataclass(frozen=True, kw_only=True)
 class PointerConfig(TransformerOptions, TextToTextConfig):
     """The configuration of a `RecurrentPointerGenerator` or a `TransformerPointerGenerator`.
+
+    Raises:
+        UnknownNameError: a name that the field does not know.
+        ArgumentError: a number is out of its range, or fields contradict each other.
 
     Example:
         >>> from regard import models
@@ -281,6 +289,10 @@ class PointerConfig(TransformerOptions, TextToTextConfig):
 class LanguageModelConfig(TransformerOptions):
     """The configuration of a `LanguageModel`.
 
+    Raises:
+        UnknownNameError: a name that the field does not know.
+        ArgumentError: a number is out of its range, or fields contradict each other.
+
     Example:
         >>> from regard import models
         >>> config = models.LanguageModelConfig(5000, context=128, hidden=192, layers=4)
@@ -342,6 +354,10 @@ ENCODED = (*RECURRENT, "transformer")
 @dataclass(frozen=True)
 class TextClassifierConfig(PoolingConfig, TransformerOptions):
     """The configuration of a `TextClassifier`.
+
+    Raises:
+        UnknownNameError: a name that the field does not know.
+        ArgumentError: a number is out of its range, or fields contradict each other.
 
     Example:
         >>> from regard import models

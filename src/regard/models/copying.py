@@ -232,6 +232,9 @@ def coverage_loss(weights: Tensor, is_token: Tensor) -> Tensor:
         weights: ``[batch, steps, source]``, not negative.
         is_token: bool ``[batch, steps]``: True for a target token.
 
+    Returns:
+        a scalar, summed over the tokens of the batch.
+
     Example:
         >>> import torch
         >>> from regard import models

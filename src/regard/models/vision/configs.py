@@ -49,6 +49,10 @@ def backbone_name(text: str) -> tuple[str, str]:
 class GridConfig(Configuration):
     """The configuration of a `GridEncoder`.
 
+    Raises:
+        UnknownNameError: a name that the field does not know.
+        ArgumentError: a number is out of its range, or fields contradict each other.
+
     Example:
         >>> from regard import models
         >>> config = models.GridConfig(image_height=128, image_width=96, grid=64)
@@ -115,6 +119,10 @@ class GridConfig(Configuration):
 class ImageClassifierConfig(GridConfig):
     """The configuration of an `ImageClassifier`.
 
+    Raises:
+        UnknownNameError: a name that the field does not know.
+        ArgumentError: a number is out of its range, or fields contradict each other.
+
     Example:
         >>> from regard import models
         >>> config = models.ImageClassifierConfig(image_height=32, image_width=32, labels=10, hidden=64, layers=2)
@@ -170,6 +178,10 @@ class ImageClassifierConfig(GridConfig):
 @dataclass(frozen=True, kw_only=True)
 class CaptionerConfig(TransformerOptions, GridConfig):
     """The configuration of a `RecurrentCaptioner` or a `TransformerCaptioner`.
+
+    Raises:
+        UnknownNameError: a name that the field does not know.
+        ArgumentError: a number is out of its range, or fields contradict each other.
 
     Example:
         >>> from regard import models
