@@ -17,8 +17,8 @@ class Encoded:
     Attributes:
         annotations: ``[batch, source, dim]``; zero after the end of a row.
         lengths: ``int64 [batch]``, number of annotations of each row.
-        summary: ``[batch, summary_dim]``: the encoder's last state, from which the first state of a recurrent decoder
-            is computed; None for an encoder without states.
+        summary: ``[batch, summary_dim]``, from which the first state of a recurrent decoder is computed: the last state
+            of a recurrent encoder, or the mean of the annotations of an image; None for an encoder without one.
 
     Example:
         >>> import torch

@@ -120,7 +120,9 @@ class Readout(Module):
 
 
 class RecurrentDecoder(Module, ABC):
-    """A recurrent network that predicts a sentence token by token.
+    """A recurrent network that predicts a sentence token by token; the base of the three decoders.
+
+    `BahdanauDecoder` attends before each step of the recurrence, `LuongDecoder` after it, `BottleneckDecoder` never.
 
     Args:
         embedding: target tokens → ``[..., embedding_dim]``.

@@ -30,8 +30,8 @@ def beam(
 
     Wu et al. 2016, §7, eq. 14 (without the coverage penalty); ``|Y|`` counts ``eos``. A hypothesis that ends in ``eos``
     and is among the ``width`` best extensions is finished. The search of a sentence ends when it has ``width`` finished
-    hypotheses, or when no unfinished one can be among its ``n_best``. With ``width=1`` it finds the
-    tokens that `greedy` finds.
+    hypotheses, or when no unfinished one can be among its ``n_best``. With ``width=1`` it finds the tokens that
+    `greedy` finds.
 
     Args:
         decoder: the decoder.

@@ -25,7 +25,10 @@ class SearchState(Protocol):
 
 
 class SearchableDecoder(Protocol):
-    """A decoder on which a search can run.
+    """A decoder on which a search can run: any object with these two methods.
+
+    Its state for a batch of rows has the method ``select(index)``, which returns the rows ``index [rows]``. For `beam`
+    it also has ``reorder(index)``, which may assume that each new row has the source of the row that it replaces.
 
     Example:
         >>> import torch

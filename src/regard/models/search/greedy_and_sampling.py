@@ -78,8 +78,9 @@ def sample(
         eos: token that ends a sentence.
         max_length: largest number of tokens before ``eos``; one for all sentences, or one for each.
         temperature: above 0; below 1, likely tokens become more likely; above 1, less likely.
-        top_k: number of most likely tokens to draw from; 0: all.
-        top_p: draw from the most likely tokens whose probabilities add up to this, in (0, 1]; 1: all.
+        top_k: number of most likely tokens to draw from (Fan et al. 2018, section 5.4); 0: all.
+        top_p: draw from the smallest set of most likely tokens whose probabilities add up to this, in (0, 1] (nucleus
+            sampling, Holtzman et al. 2020, section 3.1); 1: all.
         generator: random number generator; None: PyTorch's default.
         forbidden: tokens that are never chosen; ``bos`` is never chosen either.
         samples: hypotheses of each row.

@@ -21,7 +21,7 @@ class Backbone(Module):
 
     Args:
         name: ``"torchvision:NAME"`` or ``"timm:NAME"``.
-        size: height and width of the images.
+        size: height and width of the images in pixels.
 
     Attributes:
         dim: features of an annotation.

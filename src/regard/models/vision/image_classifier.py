@@ -22,7 +22,8 @@ class ClassifiedImages(NamedTuple):
 
     Attributes:
         logits: ``[batch, labels]``, float32 or float64.
-        weights: weights of the attention pooling, ``[batch, heads, cells]``, with cells in row-major order, or None.
+        weights: weights of the attention pooling, ``[batch, heads, cells]``, with cells in row-major order; None unless
+            they were requested, and for other poolings.
 
     Example:
         >>> import torch
@@ -100,12 +101,19 @@ class VisionTransformer(Module):
 class ImageClassifier(Module):
     """Predicts the label of an image.
 
+    ::
+
+        annotations = encoder(image)
+        logits      = W pool(annotations) + b
+
+    The encoder is a `VisionTransformer` (Dosovitskiy et al. 2021, section 3.1); with the architecture ``"cnn"`` it is a
+    `GridEncoder`. ``pool`` is the annotation of the class token, the mean, or `regard.nn.AttentionPooling`.
+
     Args:
         config: the configuration.
 
     Raises:
-        ArgumentError: the size of the images or the number of labels is missing; or as
-            `Backbone`.
+        ArgumentError: the size of the images or the number of labels is missing; or as `Backbone`.
         UnknownNameError, MissingPartError: as `Backbone`.
 
     Example:
