@@ -37,8 +37,9 @@ class LanguageModel(Module):
         p(token_1, …, token_n) = Π_t p(token_t | token_1, …, token_(t−1))
 
     Weights begin as normal numbers with standard deviation 0.02, except those of a score, and biases as 0. Projections
-    whose output is added to the residual stream have ``0.02 / √(2 · layers)`` (Radford et al. 2019, section 2.3). Sinusoidal positions are added to
-    embeddings times ``√dim``, learned ones to the embeddings as they are; all others are part of self-attention.
+    whose output is added to the residual stream have ``0.02 / √(2 · layers)`` (Radford et al. 2019, section 2.3).
+    Sinusoidal positions are added to embeddings times ``√dim``, learned ones to the embeddings as they are; all others
+    are part of self-attention.
 
     Args:
         config: the configuration.

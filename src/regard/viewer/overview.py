@@ -138,7 +138,6 @@ def tile_payload(record: AttentionRecord, queries: tuple[int, int], keys: tuple[
         keys: likewise.
 
     Returns:
-        an array of float32 ``[heads, queries, keys]`` as a payload has it, compressed and written in base64.
         the float32 elements ``[heads, queries, keys]``, compressed and written in base64, with their type and shape.
 
     Raises:

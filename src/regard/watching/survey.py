@@ -49,9 +49,9 @@ def survey(
         result.prunable()                              # heads that may do little, and why
 
     Every statistic is a mean over counted queries: tokens that are not special and see a key. Special tokens count as
-    keys only where a statistic says so (`regard.watching.STATISTICS`). Texts are run without padding: those of a batch
-    that have the same number of tokens together. Weights are read tile by tile, so memory is linear in the length of a
-    text and does not depend on the number of texts.
+    keys, except in the shares at offsets, of the same token and of induction (`regard.watching.STATISTICS`). Texts are
+    run without padding: those of a batch that have the same number of tokens together. Weights are read tile by tile,
+    so memory is linear in the length of a text and does not depend on the number of texts.
 
     Under ``torchrun``, or in processes that have a group of ``torch.distributed``, each process runs a part of the
     batches and all get the result. Every process must be given the same texts.
