@@ -19,11 +19,37 @@
 import difflib
 from collections.abc import Iterable
 
+__all__ = [
+    "ArgumentError",
+    "BackendError",
+    "DataError",
+    "KindError",
+    "MissingPartError",
+    "RegardError",
+    "RunError",
+    "ShapeError",
+    "TrainingError",
+    "UnknownNameError",
+    "UnseenError",
+    "WriteError",
+]
+
 _LONGEST_MESSAGE = 2000  # characters
 
 
 class RegardError(Exception):
-    """Base class of regard's errors. A message is always one line, whatever names and values it quotes."""
+    """Base class of regard's errors. A message is always one line, whatever names and values it quotes.
+
+    Example:
+        >>> import torch
+        >>> import regard
+        >>> x = torch.zeros(3, 4)
+        >>> try:
+        ...     regard.attend(x, x, x[:2])
+        ... except regard.errors.RegardError as error:
+        ...     print(type(error).__name__, isinstance(error, ValueError), error, sep="; ")
+        ShapeError; True; value must have key's keys, [3]; it has [2]
+    """
 
     def __str__(self) -> str:
         text = super().__str__().replace("\n", "\\n").replace("\r", "\\r")

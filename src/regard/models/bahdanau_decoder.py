@@ -18,8 +18,9 @@ class BahdanauDecoder(RecurrentDecoder):
         s_t = cell([y_{t−1}; c_t], s_{t−1})
         readout = tanh or maxout of W [s_t; y_{t−1}; c_t]
 
-    Bahdanau et al. 2015, §3.1 and A.2.2. With several layers, the state of the top layer is the query, and the
-    context is an input of the bottom layer.
+    Bahdanau et al. 2015, §3.1 and A.2.2. The readout has the new state, as in their eq. 4; their A.2.2 has s_{t−1} in
+    its place. With several layers, the state of the top layer is the query, and the context is an input of the bottom
+    layer.
 
     Args:
         embedding: target tokens → ``[..., embedding_dim]``.
@@ -40,6 +41,22 @@ class BahdanauDecoder(RecurrentDecoder):
         query_token: whether the query is ``[s_{t−1}; y_{t−1}]``: the state before a step has not read the last word
             yet, so without it the attention cannot depend on it. The attention then has queries of ``hidden_dim +
             embedding_dim`` features.
+
+    Raises:
+        UnknownNameError: an unknown cell or readout.
+
+    Example:
+        >>> import torch
+        >>> from regard import models, nn
+        >>> embedding, output = torch.nn.Embedding(50, 8), torch.nn.Linear(8, 50)
+        >>> attention = nn.Attention.create("additive", query_dim=16, key_dim=6)
+        >>> decoder = models.BahdanauDecoder(embedding, output, attention, 6, summary_dim=6, hidden_dim=16, cell="gru")
+        >>> state = decoder.start(models.Encoded(torch.rand(2, 5, 6), torch.tensor([5, 3]), torch.rand(2, 6)))
+        >>> decoded = decoder(torch.tensor([[1, 7, 9], [1, 4, 4]]), state)
+        >>> decoded.readout.shape, decoded.weights.shape
+        (torch.Size([2, 3, 8]), torch.Size([2, 3, 5]))
+        >>> decoded.weights[1].sum(0) > 0  # the second row has three annotations
+        tensor([ True,  True,  True, False, False])
     """
 
     def __init__(

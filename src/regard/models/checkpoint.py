@@ -90,6 +90,15 @@ def save_model(path: str | Path, model: nn.Module) -> Path:
         ArgumentError: the class of the model is not in `MODELS`.
         TrainingError: a weight is NaN or infinite; the old file is unchanged.
         RunError: the file cannot be written.
+        MissingPartError: safetensors is not installed.
+
+    Example:
+        >>> from regard import models
+        >>> model = models.TextClassifier(models.TextClassifierConfig(100, labels=2, embedding=8, hidden=8))
+        >>> models.save_model("classifier", model).as_posix()
+        'classifier/model.safetensors'
+        >>> models.load_model("classifier").config == model.config
+        True
     """
     own_name = type(model).__module__, type(model).__qualname__
     names = (name for name, (module, kind, _) in MODELS.items() if own_name == (f"regard.models.{module}", kind))
@@ -114,6 +123,16 @@ def save_weights(path: str | Path, model: nn.Module, header: dict[str, str] | No
     Raises:
         TrainingError: a weight is NaN or infinite; the old file is unchanged.
         RunError: the file cannot be written.
+        MissingPartError: safetensors is not installed.
+
+    Example:
+        >>> import torch
+        >>> from regard import models
+        >>> linear, other = torch.nn.Linear(2, 3), torch.nn.Linear(2, 3)
+        >>> file = models.save_weights("linear.safetensors", linear, header={"trained on": "nothing"})
+        >>> models.load_weights(file, other)
+        >>> torch.equal(other.weight, linear.weight)
+        True
     """
     safetensors = _safetensors()
     file = _file(path)
@@ -166,8 +185,20 @@ def load_model(path: str | Path) -> nn.Module:
     Args:
         path: the folder or the file.
 
+    Returns:
+        the model, whose class is that of the saved one.
+
     Raises:
         RunError: there is no such file, it is damaged, or it holds no model of regard.
+        MissingPartError: safetensors is not installed.
+
+    Example:
+        >>> import torch
+        >>> from regard import models
+        >>> model = models.LanguageModel(models.LanguageModelConfig(50, context=8, hidden=12, layers=1)).eval()
+        >>> loaded = models.load_model(models.save_model("language", model))
+        >>> type(loaded).__name__, torch.equal(loaded(torch.tensor([[3, 4]])), model(torch.tensor([[3, 4]])))
+        ('LanguageModel', True)
     """
     file = _file(path)
     header, entries = _read_header(file)
@@ -196,6 +227,16 @@ def load_weights(path: str | Path, model: nn.Module) -> None:
 
     Raises:
         RunError: there is no such file, it is damaged, or a tensor does not fit; the model is then unchanged.
+        MissingPartError: safetensors is not installed.
+
+    Example:
+        >>> import torch
+        >>> from regard import models
+        >>> file = models.save_weights("small.safetensors", torch.nn.Linear(2, 3))
+        >>> models.load_weights(file, torch.nn.Linear(2, 4))
+        Traceback (most recent call last):
+            ...
+        regard.errors.RunError: small.safetensors: weight must have shape [4, 2]; it has [3, 2]
     """
     file = _file(path)
     _compare(_untied(model), _read_header(file)[1], file)

@@ -58,12 +58,25 @@ def vocabulary_loss(
         ignore: target of the rows that are ignored (padding); None: no row is ignored.
         chunk_elements: logits of a chunk.
 
+    Returns:
+        ``total``, a scalar, and ``nll [rows]``.
+
     Raises:
         ArgumentError: ``label_smoothing`` is outside [0, 1].
         ShapeError: the shapes are others than these.
 
     Numerics: products in autocast's dtype if autocast is on; log-probabilities, losses and their sum in float32 (or
     float64). The gradient is computed in the forward pass, so there is no second derivative.
+
+    Example:
+        >>> import torch
+        >>> from regard import models
+        >>> features, target = torch.tensor([[2.0, 0.0], [0.0, 1.0]]), torch.tensor([0, 1])
+        >>> loss = models.vocabulary_loss(features, torch.eye(2), None, target)
+        >>> loss.total, loss.nll
+        (tensor(0.4402), tensor([0.1269, 0.3133]))
+        >>> torch.nn.functional.cross_entropy(features, target, reduction="sum")
+        tensor(0.4402)
     """
     _check_smoothing(label_smoothing)
     expected = {"weight": (len(weight), features.shape[-1]), "target": (len(features),), "bias": (len(weight),)}

@@ -173,7 +173,20 @@ class TextToTextConfig(WritingConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class TranslatorConfig(TransformerOptions, TextToTextConfig):
-    """The configuration of a `RecurrentTranslator` or a `TransformerTranslator`."""
+    """The configuration of a `RecurrentTranslator` or a `TransformerTranslator`.
+
+    Raises:
+        UnknownNameError: a name that the field does not know.
+        ArgumentError: a number is out of its range, or fields contradict each other.
+
+    Example:
+        >>> from regard import models
+        >>> config = models.TranslatorConfig(8000, 8000, architecture="transformer", hidden=256)
+        >>> config.encoder_layers, config.score, config.dropout
+        (6, 'scaled_dot', 0.1)
+        >>> models.TranslatorConfig(8000, 8000, attention="luong").score
+        'general'
+    """
 
     scope: Literal["global", "local-m", "local-p"] = option("global", architecture=RECURRENT, attention="luong")
     """Source tokens that are attended to: global (all), local-m (a window that moves on) or local-p (a predicted
@@ -199,7 +212,18 @@ class TranslatorConfig(TransformerOptions, TextToTextConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class PointerConfig(TransformerOptions, TextToTextConfig):
-    """The configuration of a `RecurrentPointerGenerator` or a `TransformerPointerGenerator`."""
+    """The configuration of a `RecurrentPointerGenerator` or a `TransformerPointerGenerator`.
+
+    Raises:
+        UnknownNameError: a name that the field does not know.
+        ArgumentError: a number is out of its range, or fields contradict each other.
+
+    Example:
+        >>> from regard import models
+        >>> config = models.PointerConfig(5000, 5000, hidden=128, coverage=True)
+        >>> config.copy, config.score, config.coverage_weight
+        (True, 'additive', 1.0)
+    """
 
     attention: Literal["bahdanau", "luong"] = option("bahdanau", architecture=RECURRENT)
     """Attention of the decoder: bahdanau (before the cell) or luong (after it)."""
@@ -263,7 +287,22 @@ class PointerConfig(TransformerOptions, TextToTextConfig):
 
 @dataclass(frozen=True)
 class LanguageModelConfig(TransformerOptions):
-    """The configuration of a `LanguageModel`."""
+    """The configuration of a `LanguageModel`.
+
+    Raises:
+        UnknownNameError: a name that the field does not know.
+        ArgumentError: a number is out of its range, or fields contradict each other.
+
+    Example:
+        >>> from regard import models
+        >>> config = models.LanguageModelConfig(5000, context=128, hidden=192, layers=4)
+        >>> config.heads, config.position
+        (6, 'rotary')
+        >>> models.LanguageModelConfig(5000, hidden=200)
+        Traceback (most recent call last):
+            ...
+        regard.errors.ArgumentError: heads must divide hidden, 200; it is 6
+    """
 
     vocabulary: int = from_data()
     """Tokens."""
@@ -314,7 +353,18 @@ ENCODED = (*RECURRENT, "transformer")
 
 @dataclass(frozen=True)
 class TextClassifierConfig(PoolingConfig, TransformerOptions):
-    """The configuration of a `TextClassifier`."""
+    """The configuration of a `TextClassifier`.
+
+    Raises:
+        UnknownNameError: a name that the field does not know.
+        ArgumentError: a number is out of its range, or fields contradict each other.
+
+    Example:
+        >>> from regard import models
+        >>> config = models.TextClassifierConfig(5000, labels=2, hidden=64, pooling_heads=4)
+        >>> config.architecture, config.pooling, config.score
+        ('lstm', 'attention', 'additive')
+    """
 
     vocabulary: int = from_data()
     """Tokens."""

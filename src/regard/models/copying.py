@@ -27,6 +27,15 @@ class CopyGate(Module):
 
     Args:
         input_dims: features of each input.
+
+    Example:
+        >>> import torch
+        >>> from regard import models
+        >>> _ = torch.manual_seed(0)
+        >>> gate = models.CopyGate(6, 8, 4)
+        >>> context, readout, token = torch.rand(2, 6), torch.rand(2, 8), torch.rand(2, 4)
+        >>> gate(context, readout, token).sigmoid().detach()  # the probability that each row generates its next word
+        tensor([0.3569, 0.4805])
     """
 
     def __init__(self, *input_dims: int):
@@ -67,6 +76,14 @@ def copy_log_probabilities(logits: Tensor, gate: Tensor, weights: Tensor, source
 
     Returns:
         ``[..., size]``, at least float32; −∞ for an id that can be neither generated nor copied.
+
+    Example:
+        >>> import torch
+        >>> from regard import models
+        >>> source = torch.tensor([3, 1])  # the vocabulary has the ids 0 to 2
+        >>> weights = torch.tensor([0.8, 0.2])
+        >>> models.copy_log_probabilities(torch.zeros(3), torch.tensor(0.0), weights, source, size=4).exp()
+        tensor([0.1667, 0.2667, 0.1667, 0.4000])
     """
     logits = logits if logits.dtype == torch.float64 else logits.float()
     generated, copied = _gate_log_probabilities(gate, weights)
@@ -108,11 +125,24 @@ def copy_loss(
         chunk_elements: logits that are in memory at once; those of a larger batch are computed again in the backward
             pass.
 
+    Returns:
+        ``total`` and ``nll``: the sum over all tokens that count, and ``[batch, steps]``.
+
     Raises:
         ArgumentError: ``label_smoothing`` is outside [0, 1].
 
     Numerics: logits, logarithms and sums in float32 (or float64). A word out of the vocabulary whose weight is below
     the smallest positive number counts with that number, so that the loss is finite.
+
+    Example:
+        >>> import torch
+        >>> from regard import models
+        >>> output = torch.nn.Linear(2, 3, bias=False)
+        >>> gate, weights = torch.zeros(1, 1), torch.tensor([[[0.8, 0.2]]])
+        >>> source, target = torch.tensor([[3, 1]]), torch.tensor([[3]])
+        >>> loss = models.copy_loss(torch.zeros(1, 1, 2), output, gate, weights, source, target)
+        >>> loss.nll, (-loss.nll).exp()  # the word 3 is copied: (1 − 0.5) · 0.8
+        (tensor([[0.9163]]), tensor([[0.4000]]))
     """
     if not 0 <= label_smoothing <= 1:
         raise ArgumentError(f"label_smoothing must be in [0, 1]; it is {label_smoothing}")
@@ -201,5 +231,15 @@ def coverage_loss(weights: Tensor, is_token: Tensor) -> Tensor:
     Args:
         weights: ``[batch, steps, source]``, not negative.
         is_token: bool ``[batch, steps]``: True for a target token.
+
+    Returns:
+        a scalar, summed over the tokens of the batch.
+
+    Example:
+        >>> import torch
+        >>> from regard import models
+        >>> weights = torch.tensor([[[0.8, 0.2], [0.5, 0.5]]])  # the second step sees the coverage [0.8, 0.2]
+        >>> models.coverage_loss(weights, torch.tensor([[True, True]]))
+        tensor(0.7000)
     """
     return (torch.minimum(weights, coverage_of(weights)).sum(-1) * is_token).sum()

@@ -17,8 +17,16 @@ class Encoded:
     Attributes:
         annotations: ``[batch, source, dim]``; zero after the end of a row.
         lengths: ``int64 [batch]``, number of annotations of each row.
-        summary: ``[batch, summary_dim]``: the encoder's last state, from which the first state of a recurrent decoder
-            is computed; None for an encoder without states.
+        summary: ``[batch, summary_dim]``, from which the first state of a recurrent decoder is computed: the last state
+            of a recurrent encoder, or the mean of the annotations of an image; None for an encoder without one.
+
+    Example:
+        >>> import torch
+        >>> from regard import models
+        >>> encoded = models.Encoded(torch.rand(2, 5, 8), torch.tensor([5, 3]))
+        >>> rows = encoded.select(torch.tensor([1, 1, 0]))  # two hypotheses of the second row, one of the first
+        >>> rows.annotations.shape, rows.lengths
+        (torch.Size([3, 5, 8]), tensor([3, 3, 5]))
     """
 
     annotations: Tensor
@@ -43,6 +51,20 @@ class RecurrentEncoder(Module):
         layers: number of layers.
         cell: ``"lstm"`` or ``"gru"``.
         dropout: rate on embeddings, between layers and on annotations.
+
+    Raises:
+        ArgumentError: ``hidden_dim`` is odd.
+        UnknownNameError: an unknown cell.
+
+    Example:
+        >>> import torch
+        >>> from regard import models
+        >>> encoder = models.RecurrentEncoder(torch.nn.Embedding(100, 8), hidden_dim=6)
+        >>> encoded = encoder(torch.randint(100, (2, 5)), lengths=torch.tensor([5, 3]))
+        >>> encoded.annotations.shape, encoded.summary.shape
+        (torch.Size([2, 5, 6]), torch.Size([2, 12]))
+        >>> encoded.annotations[1].abs().sum(-1) > 0
+        tensor([ True,  True,  True, False, False])
     """
 
     def __init__(

@@ -28,10 +28,22 @@ class Choice(NamedTuple):
 class HardChoice(Module):
     """Chooses one annotation: in training, a sample from the soft weights; otherwise, the one with the largest weight.
 
+    In training with ``"reinforce"`` it is the stochastic hard attention of Xu et al. 2015, §4.1.
+
     Args:
         estimator: the gradient of the choice in training. ``"reinforce"``: no gradient passes through the choice;
             `reinforce_loss` is added to the loss. ``"straight_through"``: the gradient of the soft weights (Bengio et
             al. 2013).
+
+    Raises:
+        UnknownNameError: an unknown estimator.
+
+    Example:
+        >>> import torch
+        >>> from regard import models
+        >>> choice = models.HardChoice().eval()(torch.tensor([[0.2, 0.7, 0.1]]))
+        >>> choice.weights, choice.log_probability.exp(), choice.entropy
+        (tensor([[0., 1., 0.]]), tensor([0.7000]), tensor([0.8018]))
     """
 
     def __init__(self, estimator: str = "reinforce"):

@@ -36,12 +36,29 @@ class LanguageModel(Module):
 
         p(token_1, …, token_n) = Π_t p(token_t | token_1, …, token_(t−1))
 
-    Weights begin as normal numbers with standard deviation 0.02, biases as 0. Projections whose output is added to the
-    residual stream have ``0.02 / √(2 · layers)`` (Radford et al. 2019, section 2.3). Sinusoidal positions are added to
-    embeddings times ``√dim``, others to the embeddings as they are.
+    Weights begin as normal numbers with standard deviation 0.02, except those of a score, and biases as 0. Projections
+    whose output is added to the residual stream have ``0.02 / √(2 · layers)`` (Radford et al. 2019, section 2.3).
+    Sinusoidal positions are added to embeddings times ``√dim``, learned ones to the embeddings as they are; all others
+    are part of self-attention.
 
     Args:
         config: the configuration.
+
+    Raises:
+        ArgumentError: the vocabulary is missing.
+
+    Example:
+        >>> import torch
+        >>> from regard import models
+        >>> _ = torch.manual_seed(0)
+        >>> model = models.LanguageModel(models.LanguageModelConfig(50, context=8, hidden=12, layers=1))
+        >>> tokens = torch.tensor([[3, 4, 5, 6]])
+        >>> model(tokens).shape
+        torch.Size([1, 4, 50])
+        >>> model.loss(tokens).nll.mean().exp().round(decimals=-1)  # an untrained model guesses among 50 tokens
+        tensor(50.)
+        >>> model.attention_weights(tokens, layer=0)[0].tril().sum(-1)
+        tensor([1.0000, 1.0000, 1.0000, 1.0000])
     """
 
     def __init__(self, config: LanguageModelConfig):

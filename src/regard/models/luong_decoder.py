@@ -39,11 +39,27 @@ class LuongDecoder(RecurrentDecoder):
         readout: ``"tanh"`` or ``"maxout"``.
         dropout: rate on embeddings, between layers and on the readout.
         input_feeding: whether the attentional vector of the previous step is an input of the cell.
-        scope: ``"global"``; ``"local-m"``: only keys around ``p_t = t``; ``"local-p"``: only keys around a predicted
-            ``p_t``.
+        scope: ``"global"``; ``"local-m"``: only keys around ``p_t = t``, or around the last key where t is beyond it;
+            ``"local-p"``: only keys around a predicted ``p_t`` (eq. 9), weighted by a Gaussian (eq. 10).
         window: the half-width D of a local scope, in keys: those with ``|s − p_t| ≤ D`` are visible.
         covers: whether the score sees the sum of the weights of all earlier steps (See et al. 2017, eq. 11); the score
             must be a `regard.scores.LocationAware`, with input feeding and the global scope.
+
+    Raises:
+        UnknownNameError: an unknown scope, cell or readout.
+        ArgumentError: ``window`` is below 1, or coverage without input feeding or with a local scope.
+
+    Example:
+        >>> import torch
+        >>> from regard import models, nn
+        >>> embedding, output = torch.nn.Embedding(50, 8), torch.nn.Linear(8, 50)
+        >>> attention = nn.Attention.create("general", query_dim=16, key_dim=6)
+        >>> decoder = models.LuongDecoder(embedding, output, attention, 6, 6, 16, cell="gru", scope="local-m", window=1)
+        >>> state = decoder.start(models.Encoded(torch.rand(1, 5, 6), torch.tensor([5]), torch.rand(1, 6)))
+        >>> (decoder(torch.tensor([[1, 7, 9]]), state).weights > 0).long()
+        tensor([[[1, 1, 0, 0, 0],
+                 [1, 1, 1, 0, 0],
+                 [0, 1, 1, 1, 0]]])
     """
 
     def __init__(

@@ -89,6 +89,17 @@ class PointerGenerator(Translator):
     Attributes:
         config: as `Translator` says; besides, ``unk``, ``copy``, ``coverage`` and ``coverage_weight``.
         gate: the gate; None without copying.
+
+    Example:
+        >>> import torch
+        >>> from regard import models
+        >>> model = models.RecurrentPointerGenerator(models.PointerConfig(20, 20, hidden=8, embedding=8)).eval()
+        >>> isinstance(model, models.PointerGenerator)
+        True
+        >>> source = torch.tensor([[5, 20, 21]])  # two words out of the vocabulary of 20
+        >>> state = model.start(model.encode(source, torch.tensor([3])))
+        >>> model.step(torch.tensor([1]), state).log_probabilities.shape  # both can be copied
+        torch.Size([1, 22])
     """
 
     def __init__(self, translator: Translator, annotation_dim: int, readout_dim: int):

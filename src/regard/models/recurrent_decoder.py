@@ -120,7 +120,9 @@ class Readout(Module):
 
 
 class RecurrentDecoder(Module, ABC):
-    """A recurrent network that predicts a sentence token by token.
+    """A recurrent network that predicts a sentence token by token; the base of the three decoders.
+
+    `BahdanauDecoder` attends before each step of the recurrence, `LuongDecoder` after it, `BottleneckDecoder` never.
 
     Args:
         embedding: target tokens → ``[..., embedding_dim]``.
@@ -131,6 +133,21 @@ class RecurrentDecoder(Module, ABC):
         layers: number of layers.
         cell: ``"lstm"`` or ``"gru"``.
         dropout: rate on embeddings, between layers and on the readout.
+
+    Raises:
+        UnknownNameError: an unknown cell.
+
+    Example:
+        >>> import torch
+        >>> from regard import models
+        >>> translator = models.RecurrentTranslator(models.TranslatorConfig(100, 50, hidden=16, embedding=8))
+        >>> decoder = translator.decoder
+        >>> type(decoder).__name__, isinstance(decoder, models.RecurrentDecoder)
+        ('BahdanauDecoder', True)
+        >>> state = decoder.start(translator.encode(torch.tensor([[3, 4, 5]]), torch.tensor([3])))
+        >>> step = decoder.step(torch.tensor([1]), state)
+        >>> step.log_probabilities.shape, step.weights.shape, step.state.position
+        (torch.Size([1, 50]), torch.Size([1, 3]), 1)
     """
 
     def __init__(
@@ -229,6 +246,19 @@ class BottleneckDecoder(RecurrentDecoder):
         cell: ``"lstm"`` or ``"gru"``.
         readout: ``"tanh"`` or ``"maxout"``, over state and embedded token.
         dropout: rate on embeddings, between layers and on the readout.
+
+    Raises:
+        UnknownNameError: an unknown cell or readout.
+
+    Example:
+        >>> import torch
+        >>> from regard import models
+        >>> embedding, output = torch.nn.Embedding(50, 8), torch.nn.Linear(8, 50)
+        >>> decoder = models.BottleneckDecoder(embedding, output, summary_dim=6, hidden_dim=16)
+        >>> state = decoder.start(models.Encoded(torch.rand(2, 5, 6), torch.tensor([5, 3]), torch.rand(2, 6)))
+        >>> decoded = decoder(torch.tensor([[1, 7, 9], [1, 4, 4]]), state)
+        >>> output(decoded.readout).shape, decoded.weights
+        (torch.Size([2, 3, 50]), None)
     """
 
     def __init__(

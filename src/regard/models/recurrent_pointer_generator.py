@@ -19,6 +19,20 @@ class RecurrentPointerGenerator(PointerGenerator):
 
     Args:
         config: the configuration.
+
+    Raises:
+        ArgumentError: the architecture is neither ``"lstm"`` nor ``"gru"``, or a vocabulary is missing.
+
+    Example:
+        >>> import torch
+        >>> from regard import models
+        >>> _ = torch.manual_seed(0)
+        >>> config = models.PointerConfig(20, 20, hidden=16, embedding=16, dropout=0.0, coverage=True)
+        >>> model = models.RecurrentPointerGenerator(config)
+        >>> source, target = torch.tensor([[5, 20, 6]]), torch.tensor([[1, 20, 2]])  # 20 is out of the vocabulary
+        >>> copied = model.copied(source, torch.tensor([3]), target, torch.tensor([3]))
+        >>> copied.share[0, 0].item(), copied.position[0, 0].item()  # it can only be copied, from position 1
+        (1.0, 1)
     """
 
     translator: RecurrentTranslator

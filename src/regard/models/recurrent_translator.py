@@ -15,10 +15,31 @@ from regard.nn import Attention
 
 
 class RecurrentTranslator(Translator):
-    """A bidirectional recurrent encoder and a recurrent decoder.
+    """Translates by a bidirectional recurrent encoder and a recurrent decoder.
+
+    The encoder is a `RecurrentEncoder`. ``config.attention`` decides the decoder: ``"bahdanau"`` is a `BahdanauDecoder`
+    (Bahdanau et al. 2015, §3), ``"hard"`` is the same with a `HardChoice` (Xu et al. 2015, §4.1), ``"luong"`` is a
+    `LuongDecoder` (Luong et al. 2015, §3), and ``"none"`` is a `BottleneckDecoder`.
 
     Args:
-        config: the configuration.
+        config: the configuration, with the architecture ``"lstm"`` or ``"gru"``.
+
+    Raises:
+        ArgumentError: the architecture is neither ``"lstm"`` nor ``"gru"``, or a vocabulary is missing.
+
+    Example:
+        >>> import torch
+        >>> from regard import models
+        >>> _ = torch.manual_seed(0)
+        >>> model = models.RecurrentTranslator(models.TranslatorConfig(20, 20, hidden=16, embedding=16, dropout=0.0))
+        >>> batch = torch.tensor([[5, 6, 7]]), torch.tensor([3]), torch.tensor([[1, 8, 9, 2]]), torch.tensor([4])
+        >>> optimizer = torch.optim.Adam(model.parameters(), 0.02)
+        >>> for _ in range(30):
+        ...     optimizer.zero_grad()
+        ...     model.loss(*batch).total.backward()
+        ...     optimizer.step()
+        >>> model.translate(torch.tensor([[5, 6, 7]]), torch.tensor([3]))[0].tokens
+        [8, 9]
     """
 
     def __init__(self, config: TranslatorConfig | PointerConfig):

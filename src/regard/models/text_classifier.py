@@ -26,6 +26,14 @@ class Classified(NamedTuple):
         logits: ``[batch, labels]``, float32 or float64.
         weights: weights of the attention pooling ``[batch, heads, length]``; None unless they were requested, and
             for other poolings.
+
+    Example:
+        >>> import torch
+        >>> from regard import models
+        >>> model = models.TextClassifier(models.TextClassifierConfig(100, labels=4, hidden=8, pooling_heads=2))
+        >>> logits, weights = model(torch.randint(100, (3, 5)), torch.tensor([5, 2, 4]), need_weights=True)
+        >>> logits.shape, weights.shape
+        (torch.Size([3, 4]), torch.Size([3, 2, 5]))
     """
 
     logits: Tensor
@@ -48,6 +56,20 @@ class TextClassifier(Module):
 
     Args:
         config: the configuration.
+
+    Raises:
+        ArgumentError: the vocabulary or the number of labels is missing.
+
+    Example:
+        >>> import torch
+        >>> from regard import models
+        >>> model = models.TextClassifier(models.TextClassifierConfig(100, labels=2, embedding=8, hidden=8)).eval()
+        >>> tokens, lengths = torch.randint(100, (3, 5)), torch.tensor([5, 2, 4])
+        >>> result = model(tokens, lengths, need_weights=True)
+        >>> result.logits.shape, result.weights.shape
+        (torch.Size([3, 2]), torch.Size([3, 1, 5]))
+        >>> result.weights[1, 0] > 0  # the second text has two tokens
+        tensor([ True,  True, False, False, False])
     """
 
     def __init__(self, config: TextClassifierConfig):

@@ -24,6 +24,15 @@ class TranslatorOutput(NamedTuple):
         weights: ``[batch, target − 1, source]``; None without attention, or unless they were requested.
         choices: the choices of hard attention by REINFORCE in training, else None.
         output: the output matrix.
+
+    Example:
+        >>> import torch
+        >>> from regard import models
+        >>> model = models.RecurrentTranslator(models.TranslatorConfig(20, 30, hidden=8, embedding=8))
+        >>> source, target = torch.tensor([[4, 5, 6]]), torch.tensor([[1, 7, 8, 9, 2]])  # from bos to eos
+        >>> output = model(source, torch.tensor([3]), target)
+        >>> output.logits.shape, output.weights.shape  # four tokens are predicted
+        (torch.Size([1, 4, 30]), torch.Size([1, 4, 3]))
     """
 
     readout: Tensor
@@ -45,6 +54,16 @@ class Loss(NamedTuple):
             model adds; differentiable.
         nll: mean −log p(token) in nats, without smoothing or gradient; the perplexity is exp(nll).
         tokens: number of predicted tokens (int64 scalar, ``eos`` counted, ``bos`` and padding not).
+
+    Example:
+        >>> import torch
+        >>> from regard import models
+        >>> _ = torch.manual_seed(0)
+        >>> model = models.RecurrentTranslator(models.TranslatorConfig(20, 30, hidden=8, embedding=8))
+        >>> source, target = torch.tensor([[4, 5, 6]]), torch.tensor([[1, 7, 8, 9, 2]])  # from bos to eos
+        >>> loss = model.loss(source, torch.tensor([3]), target, torch.tensor([5]))
+        >>> loss.tokens, loss.nll.exp().round(decimals=-1)  # an untrained model guesses among 30 tokens
+        (tensor(4), tensor(30.))
     """
 
     total: Tensor
@@ -59,6 +78,17 @@ class TextPredictor(Module, ABC):
 
     Attributes:
         config: the configuration; it has ``target_vocabulary``, ``pad``, ``bos`` and ``eos``.
+
+    Example:
+        >>> import torch
+        >>> from regard import models
+        >>> model = models.RecurrentTranslator(models.TranslatorConfig(20, 30, hidden=8, embedding=8)).eval()
+        >>> isinstance(model, models.TextPredictor)
+        True
+        >>> encoded = model.encode(torch.tensor([[4, 5, 6], [7, 8, 0]]), torch.tensor([3, 2]))
+        >>> found = model.search(encoded, width=2, max_length=[4, 3])
+        >>> [len(best.tokens) <= longest for best, longest in zip(found, [4, 3])]
+        [True, True]
     """
 
     config: Any

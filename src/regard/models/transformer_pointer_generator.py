@@ -13,13 +13,27 @@ from regard.models.translator import DecodedRow
 
 
 class TransformerPointerGenerator(PointerGenerator):
-    """A Transformer translator that copies.
+    """A Transformer translator that copies, by the gate of See et al. 2017 (eq. 8 and 9).
 
     The distribution over the source is the mean over the heads of the last decoder layer's attention. All steps of a
     training run at once, so its attention does not see the coverage.
 
     Args:
         config: the configuration.
+
+    Raises:
+        ArgumentError: the architecture is not ``"transformer"``, or a vocabulary is missing.
+
+    Example:
+        >>> import torch
+        >>> from regard import models
+        >>> sizes = {"hidden": 16, "encoder_layers": 1, "decoder_layers": 1}
+        >>> config = models.PointerConfig(20, 20, architecture="transformer", **sizes)
+        >>> model = models.TransformerPointerGenerator(config)
+        >>> source, target = torch.tensor([[5, 20, 6]]), torch.tensor([[1, 20, 2]])  # 20 is out of the vocabulary
+        >>> copied = model.copied(source, torch.tensor([3]), target, torch.tensor([3]))
+        >>> copied.share[0, 0].item(), copied.weights.shape
+        (1.0, torch.Size([1, 2, 3]))
     """
 
     translator: TransformerTranslator

@@ -32,6 +32,16 @@ class Translator(TextPredictor):
     Attributes:
         config: the configuration; besides what a `TextPredictor` needs, it has ``source_vocabulary``.
         max_length: tokens of the longest source and target that the model can read; None: no limit.
+
+    Example:
+        >>> import torch
+        >>> from regard import models
+        >>> model = models.RecurrentTranslator(models.TranslatorConfig(20, 30, hidden=8, embedding=8))
+        >>> isinstance(model, models.Translator)
+        True
+        >>> found = model.translate(torch.tensor([[4, 5, 6], [7, 8, 0]]), torch.tensor([3, 2]), width=4, max_length=5)
+        >>> len(found), found[1].weights.shape[1]  # a hypothesis for each source; the second one has two tokens
+        (2, 2)
     """
 
     config: Any

@@ -52,6 +52,15 @@ def merge(weights: Any, rows: Sequence[range] | None = None, columns: Sequence[r
     Raises:
         ShapeError: ``weights`` does not have two axes.
         ArgumentError: the ranges leave positions out, overlap or are empty.
+
+    Example:
+        >>> from regard import pictures
+        >>> weights = [[0.5, 0.3, 0.2], [0.1, 0.5, 0.4]]
+        >>> pictures.merge(weights, columns=[range(0, 2), range(2, 3)])  # the first two columns are one word
+        array([[0.8, 0.2],
+               [0.6, 0.4]])
+        >>> pictures.merge(weights, rows=[range(0, 2)])
+        array([[0.3, 0.4, 0.3]])
     """
     matrix = as_array("weights", weights, 2)
     if columns is not None:
@@ -106,6 +115,16 @@ def alignment(
         ArgumentError: the groups are no partition, or links are outside the picture.
         UnknownNameError: no such colour map.
         MissingPartError: matplotlib is not installed.
+
+    Example:
+        >>> from regard import pictures
+        >>> weights = [[0.9, 0.06, 0.04], [0.1, 0.7, 0.2]]
+        >>> words = [range(0, 1), range(1, 3)]
+        >>> figure = pictures.alignment(weights, ["le", "ch", "at"], ["the", "cat"], source_groups=words, annotate=True)
+        >>> [label.get_text() for label in figure.axes[0].get_xticklabels()]
+        ['le', 'chat']
+        >>> [text.get_text() for text in figure.axes[0].texts]
+        ['.900', '.100', '.100', '.900']
     """
     matrix = as_array("weights", weights, 2)
     source = _labels("source", source_tokens, source_groups, matrix.shape[1], "column")

@@ -51,6 +51,13 @@ class Panel:
         note: the equation or a sentence, below the name.
         kind: ``"heatmap"``: blue for more, and red for less than 0. ``"weights"``: black for 0, white for 1, as in an
             alignment (for the largest weight if the panel has a scale). ``"table"``: no colours.
+
+    Example:
+        >>> from regard import pictures
+        >>> panel = pictures.Panel("weights", [[0.7, 0.3]], ["cat"], ["le", "chat"], "softmax(scores)", "weights")
+        >>> figure = pictures.calculation([panel])
+        >>> [text.get_text() for text in figure.axes[0].texts]
+        ['0.7', '0.3']
     """
 
     name: str
@@ -103,6 +110,14 @@ def calculation(panels: Sequence[Panel], *, title: str | None = None) -> Figure:
         UnknownNameError: a panel's kind does not exist.
         ShapeError: a panel's labels do not match its matrix, or this does not have one or two axes.
         MissingPartError: matplotlib is not installed.
+
+    Example:
+        >>> from regard import pictures
+        >>> scores = pictures.Panel("scores", [[2.0, 1.0]], ["cat"], ["le", "chat"])
+        >>> weights = pictures.Panel("weights", [[0.731, 0.269]], ["cat"], ["le", "chat"], kind="weights")
+        >>> figure = pictures.calculation([scores, weights], title="one query")
+        >>> [text.get_text() for text in figure.texts if text.get_text()]
+        ['1  scores', '2  weights', 'one query']
     """
     if not panels:
         raise ArgumentError("panels must hold at least one panel; it is empty")

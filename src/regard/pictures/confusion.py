@@ -34,9 +34,20 @@ def confusion_matrix(counts: Any, labels: Sequence[str], *, title: str | None = 
         labels: the names of the classes.
         title: above the picture.
 
+    Returns:
+        A figure, as large as its labels and cells need.
+
     Raises:
         ShapeError: ``counts`` is not a square matrix with a label for each row.
         MissingPartError: matplotlib is not installed.
+
+    Example:
+        >>> from regard import pictures
+        >>> figure = pictures.confusion_matrix([[8, 2], [1, 9]], ["cat", "dog"])
+        >>> figure.axes[0].images[0].get_array().tolist()  # shares of the true class
+        [[0.8, 0.2], [0.1, 0.9]]
+        >>> [text.get_text() for text in figure.axes[0].texts]
+        ['8', '2', '1', '9']
     """
     matrix = as_array("counts", counts, 2)
     size = len(labels)

@@ -37,6 +37,13 @@ class Quality(NamedTuple):
         label: its name.
         unit: of its values; metrics of one unit share a panel.
         higher_is_better: whether its best value is the highest one.
+
+    Example:
+        >>> from regard import pictures
+        >>> error = pictures.Quality("word error rate", unit="%", higher_is_better=False)
+        >>> figure = pictures.training_curves({"step": [1, 2], "val_wer": [40.0, 30.0]}, qualities={"val_wer": error})
+        >>> [axes.get_ylabel() for axes in figure.axes], [text.get_text() for text in figure.axes[1].texts]
+        (['loss', 'word error rate (%)'], ['lowest 30.0'])
     """
 
     label: str
@@ -71,6 +78,13 @@ def training_curves(
         ArgumentError: a value is no number.
         ShapeError: the columns have different lengths.
         MissingPartError: matplotlib is not installed.
+
+    Example:
+        >>> from regard import pictures
+        >>> losses = {"train_loss": [3.0, 2.0, 1.0], "val_loss": [3.1, 2.5, 2.7]}
+        >>> figure = pictures.training_curves({"step": [1, 2, 3], **losses, "val_bleu": [1.0, 9.0, 8.0]})
+        >>> [[text.get_text() for text in axes.texts] for axes in figure.axes]  # the best values
+        [['lowest 2.50'], ['highest 9.00']]
     """
     columns = _columns(metrics)
     axis = next((name for name in ("step", "epoch") if name in columns), None)
@@ -145,9 +159,19 @@ def learning_rate_curve(
         suggestion: the suggested rate, one of ``rates`` but for rounding; None: there is none.
         title: above the picture.
 
+    Returns:
+        A figure.
+
     Raises:
         ShapeError: the lengths differ.
         MissingPartError: matplotlib is not installed.
+
+    Example:
+        >>> from regard import pictures
+        >>> rates, losses = [1e-4, 1e-3, 1e-2, 1e-1], [4.0, 3.0, 2.0, 9.0]
+        >>> figure = pictures.learning_rate_curve(rates, losses, [4.0, 3.5, 2.8, 5.9], suggestion=1e-3)
+        >>> [line.get_label() for line in figure.axes[0].lines if line.get_label()[0] != "_"]
+        ['loss of a step', 'moving average', 'falls fastest at 1.00e-03']
     """
     x, pale, line = (as_array(name, values, 1) for name, values in
                      (("rates", rates), ("losses", losses), ("smoothed", smoothed)))  # fmt: skip
@@ -203,6 +227,15 @@ def bleu_by_length(
         ArgumentError: there is no bin or no model, or there are too many.
         ShapeError: a model, or ``counts``, does not have one number for each bin.
         MissingPartError: matplotlib is not installed.
+
+    Example:
+        >>> from regard import pictures
+        >>> series = {"no attention": [22.0, 15.0], "attention": [23.0, 22.0]}
+        >>> figure = pictures.bleu_by_length([range(1, 11), range(11, 31)], series, counts=[120, 80])
+        >>> [label.get_text() for label in figure.axes[1].get_xticklabels()]
+        ['1–10', '11–30']
+        >>> [text.get_text() for text in figure.axes[1].texts]  # sentences
+        ['120', '80']
     """
     if len(bins) > MOST_BINS or len(series) > MOST_SERIES:
         raise ArgumentError(

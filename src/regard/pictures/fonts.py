@@ -45,7 +45,16 @@ LONGEST_LABEL = 48
 
 
 class MissingGlyphWarning(UserWarning):
-    """No installed font has some characters of a picture; they are drawn as □."""
+    """No installed font has some characters of a picture; they are drawn as □.
+
+    Example:
+        >>> import warnings
+        >>> from regard import pictures
+        >>> with warnings.catch_warnings(record=True, action="always") as caught:
+        ...     figure = pictures.heatmap([[1.0]], columns=["\\U0010fffd"])  # no font has this character
+        >>> caught[0].category.__name__, figure.axes[0].get_xticklabels()[0].get_text()
+        ('MissingGlyphWarning', '□')
+    """
 
 
 def visible(text: str, limit: int = 24) -> str:

@@ -35,6 +35,13 @@ class HeadMap:
         unit: of the values.
         values: ``[layers][heads]``; NaN if unknown. Layers may differ in their number of heads.
         high: the end of the colours' scale, which begins at 0; None: the largest value.
+
+    Example:
+        >>> from regard import pictures
+        >>> first = pictures.HeadMap("first token", "share of weight", [[0.9, 0.1], [0.3, 0.2]], high=1.0)
+        >>> figure = pictures.head_grid([first], ["0", "1"], "two layers of two heads")
+        >>> figure.axes[0].get_title(), figure.axes[0].images[0].get_clim()
+        ('first token', (0.0, 1.0))
     """
 
     title: str
@@ -46,18 +53,29 @@ class HeadMap:
 def head_grid(maps: Sequence[HeadMap], layers: Sequence[str], title: str) -> Figure:
     """Draw statistics of heads: heads on x, layers on y, the first layer on top; each map has a scale from 0.
 
-    Shares have the scale 0 to 1 in all maps, so that their colours can be compared; numbers are written into cells that
-    are large enough. A cell without a value is grey and crossed.
+    Maps with the same `HeadMap.high`, such as 1 for shares, can be compared by their colours. Numbers are written into
+    cells that are large enough. A cell without a value is grey and crossed.
 
     Args:
         maps: one for each statistic.
         layers: the label of each layer.
         title: one line above all.
 
+    Returns:
+        A figure with a panel and a scale for each map, three panels side by side.
+
     Raises:
         ArgumentError: there is no map, or no layer.
         ShapeError: a map has the wrong number of layers.
         MissingPartError: matplotlib is not installed.
+
+    Example:
+        >>> from regard import pictures
+        >>> entropy = pictures.HeadMap("entropy", "nats", [[1.5, 0.2], [0.7, float("nan")]])
+        >>> peak = pictures.HeadMap("peak", "weight", [[0.3, 0.9], [0.6, float("nan")]], high=1.0)
+        >>> figure = pictures.head_grid([entropy, peak], ["layer 0", "layer 1"], "40 texts")
+        >>> [text.get_text() for text in figure.axes[0].texts]
+        ['1.50', '.200', '.700', '']
     """
     if not maps or not layers:
         raise ArgumentError("maps must have at least one statistic and one layer")

@@ -54,12 +54,6 @@ def heatmap(
 ) -> Figure:
     """Draw a matrix as one heat map, with three digits of each number in its cell.
 
-    ::
-
-        heatmap(weights, rows=["le", "chat"], columns=["the", "cat"])
-        heatmap([5, 1, 20], rows=["h1", "h2", "h3"], color_map="Purples")  # a column
-        heatmap([0.12, 0.0, 0.0, 0.88])                                    # a row
-
     Args:
         weights: any real numbers, ``[rows, columns]``: a tensor, an array or nested lists. A vector is a row; with
             ``rows`` and without ``columns`` it is a column. −inf, inf and NaN are grey.
@@ -78,9 +72,19 @@ def heatmap(
 
     Raises:
         ShapeError: ``weights`` has no element or more than two axes, or the labels do not match it.
+        KindError: labels are one text.
         ArgumentError: ``weights`` are no numbers, or ``low`` is not below ``high``.
         UnknownNameError: no such colour map.
         MissingPartError: matplotlib is not installed.
+
+    Example:
+        >>> from regard import pictures
+        >>> figure = pictures.heatmap([[0.9, 0.1], [0.25, 0.75]], rows=["le", "chat"], columns=["the", "cat"])
+        >>> [text.get_text() for text in figure.axes[0].texts]
+        ['0.900', '0.100', '0.250', '0.750']
+        >>> figure = pictures.heatmap([5, 1, 20], rows=["h1", "h2", "h3"], color_map="Purples")
+        >>> figure.axes[0].images[0].get_array().shape
+        (3, 1)
     """
     matrix = as_array("weights", weights, 1, 2)
     if matrix.ndim == 1:

@@ -99,6 +99,13 @@ def overlay(
         ShapeError: as `spread`, or the image has the wrong shape.
         KindError: the image is not uint8.
         ArgumentError: a weight is negative or not finite.
+
+    Example:
+        >>> import numpy as np
+        >>> from regard import pictures
+        >>> image = np.full((2, 4, 3), 200, np.uint8)
+        >>> pictures.overlay(image, [1.0, 0.0], rows=1, columns=2)[0, :, 0]  # the centres of the cells are at 1 and 3
+        array([200, 158,  72,  30], dtype=uint8)
     """
     image = as_image(image)
     cells = as_array("weights", weights, 1)
@@ -131,11 +138,22 @@ def image_overlays(
         box: as for `spread`.
         title: above all.
 
+    Returns:
+        A figure with a panel for the image and one for each word, five side by side.
+
     Raises:
         ShapeError: the shapes do not match, or there is no word, or more than `MOST_PANELS`.
         KindError: the image is not uint8.
         ArgumentError: a weight is negative or not finite.
         MissingPartError: matplotlib is not installed.
+
+    Example:
+        >>> import numpy as np
+        >>> from regard import pictures
+        >>> image, weights = np.full((8, 8, 3), 200, np.uint8), [[0.7, 0.1, 0.1, 0.1], [0.1, 0.1, 0.1, 0.7]]
+        >>> figure = pictures.image_overlays(image, weights, ["red", "square"], grid=(2, 2))
+        >>> [axes.get_title() for axes in figure.axes][:3]
+        ['image', 'red', 'square']
     """
     image, matrix = as_image(image), as_array("weights", weights, 2)
     if len(matrix) != len(labels) or not 1 <= len(labels) <= MOST_PANELS:

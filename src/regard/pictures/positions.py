@@ -34,6 +34,12 @@ def position_table(table: Any, *, title: str | None = None, color_map: str = "Rd
         ShapeError: ``table`` does not have two axes, is empty, or is not finite.
         UnknownNameError: no such colour map.
         MissingPartError: matplotlib is not installed.
+
+    Example:
+        >>> from regard import pictures, positions
+        >>> figure = pictures.position_table(positions.Sinusoidal(4).table(2))
+        >>> [text.get_text() for text in figure.axes[0].texts]
+        ['0.000', '1.000', '0.000', '1.000', '0.841', '0.540', '0.010', '1.000']
     """
     matrix = as_array("table", table, 2)
     length, dim = matrix.shape

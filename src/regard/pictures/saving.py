@@ -41,6 +41,16 @@ def save(figure: Figure, path: str | os.PathLike[str], *, dpi: float = 150.0) ->
     Raises:
         ArgumentError: the suffix is another one, or ``dpi`` is not positive or too large.
         WriteError: the file cannot be written.
+
+    Example:
+        >>> from regard import pictures
+        >>> figure = pictures.heatmap([[0.9, 0.1], [0.25, 0.75]])
+        >>> pictures.save(figure, "weights.png", dpi=200).stat().st_size > 1000
+        True
+        >>> pictures.save(figure, "weights.gif")
+        Traceback (most recent call last):
+            ...
+        regard.errors.ArgumentError: path must end in .png, .svg, .pdf; it is 'weights.gif'
     """
     target = Path(path)
     suffix = target.suffix.lower().lstrip(".")

@@ -39,6 +39,15 @@ class PixelAttention(NamedTuple):
         weights: ``[rows, columns]``, at least 0: cells of one size, from the upper left corner.
         cell: width and height of a cell in pixels of the image; the last cells may extend beyond it.
         pixel: x and y of the pixel.
+
+    Example:
+        >>> import numpy as np
+        >>> from regard import pictures
+        >>> image, classes = np.full((4, 6, 3), 128, np.uint8), np.zeros((4, 6), int)
+        >>> attention = pictures.PixelAttention([[0.1, 0.2, 0.1], [0.1, 0.4, 0.1]], cell=(2, 2), pixel=(3, 2))
+        >>> figure = pictures.segments(image, classes, ["road"], attention=attention)
+        >>> [axes.get_title() for axes in figure.axes if axes.get_title()]
+        ['image', 'classes found', 'attention of pixel 3, 2']
     """
 
     weights: Any
@@ -67,11 +76,23 @@ def segments(
         attention: of one pixel, for another panel: bright where its weights are large, with a bar.
         title: above the picture.
 
+    Returns:
+        A figure with one panel for the image and one for each of the others, and a legend of the classes in it.
+
     Raises:
         ShapeError: an array has the wrong shape.
         KindError: the image is not uint8.
         ArgumentError: a class has no name, or the pixel is not in the image.
         MissingPartError: matplotlib is not installed.
+
+    Example:
+        >>> import numpy as np
+        >>> from regard import pictures
+        >>> image = np.full((4, 6, 3), 128, np.uint8)
+        >>> classes = np.array([[0, 0, 0, 1, 1, 1]] * 4)
+        >>> figure = pictures.segments(image, classes, ["road", "sky"], true=classes)
+        >>> [axes.get_title() for axes in figure.axes if axes.get_title()]
+        ['image', 'classes found', 'true classes']
     """
     pixels = as_image(image)
     height, width = pixels.shape[:2]

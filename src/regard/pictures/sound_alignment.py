@@ -61,6 +61,14 @@ def sound_alignment(
         ArgumentError: ``seconds`` is not above 0, or ``duration`` is not above 0 and at most the end of the positions.
         UnknownNameError: no such colour map.
         MissingPartError: matplotlib is not installed.
+
+    Example:
+        >>> import numpy as np
+        >>> from regard import pictures
+        >>> weights = [[0.8, 0.2, 0.0, 0.0], [0.0, 0.1, 0.6, 0.3]]
+        >>> figure = pictures.sound_alignment(weights, np.ones((16, 40)), ["yes", "no"], seconds=0.25)
+        >>> [axes.get_label() for axes in figure.axes][:2], [float(end) for end in figure.axes[1].get_xlim()]
+        (['spectrogram', 'alignment'], [0.0, 1.0])
     """
     matrix, sound = as_array("weights", weights, 2), as_array("spectrogram", spectrogram, 2)
     for name, array in (("weights", matrix), ("spectrogram", sound)):

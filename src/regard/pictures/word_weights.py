@@ -48,10 +48,19 @@ def word_weights(
         width: the most inches of a line.
         color_map: of matplotlib.
 
+    Returns:
+        A figure; its height is what the lines need.
+
     Raises:
         ShapeError: ``weights`` do not match the words, or are not finite; or there are more than `MOST_WORDS`.
         UnknownNameError: no such colour map.
         MissingPartError: matplotlib is not installed.
+
+    Example:
+        >>> from regard import pictures
+        >>> figure = pictures.word_weights(["a", "very", "good", "film"], [[0.02, 0.1, 0.8, 0.08]])
+        >>> [text.get_text() for text in figure.axes[0].texts]  # thousandths
+        ['.020', '.100', '.800', '.080']
     """
     matrix = as_array("weights", weights, 2)
     heads = matrix.shape[0]

@@ -1606,8 +1606,8 @@ def train(
         blocks: cnn, without backbone: residual blocks at each scale.
         gate: cnn, without backbone: gate of each residual block: none, se (channels: squeeze-and-excitation) or
             cbam (channels and positions).
-        patch: without backbone: pixels of a side of the patches that are read first; 0: those that give 8 × 8
-            cells, with three stages a 32nd of the side of the images.
+        patch: without backbone: pixels of a side of the patches that are read first; 0: a 32nd of the height of
+            the images, an 8th for vit.
         backbone: cnn: A network of another package instead: torchvision:NAME or timm:NAME, if it is installed.
             Default: none.
         pooling_heads: pooling attention: learned queries.
@@ -1766,8 +1766,8 @@ def train(
         blocks: without backbone: residual blocks at each scale.
         gate: without backbone: gate of each residual block: none, se (channels: squeeze-and-excitation) or cbam
             (channels and positions).
-        patch: without backbone: pixels of a side of the patches that are read first; 0: those that give 8 × 8
-            cells, with three stages a 32nd of the side of the images.
+        patch: without backbone: pixels of a side of the patches that are read first; 0: a 32nd of the height of
+            the images, an 8th for vit.
         backbone: A network of another package instead: torchvision:NAME or timm:NAME, if it is installed.
             Default: none.
         heads: transformer: query heads; a divisor of hidden. Default: from the data.

@@ -375,9 +375,22 @@ def steps_record(
         name: shown to the reader; None: the number of the head, or of the batch row where there are no heads.
         normalizer: its name; None: ``"softmax"`` if the weights are those of a softmax, else ``"normalizer"``.
 
+    Returns:
+        the record, whose matrices are those of the head.
+
     Raises:
         KindError: not an `Explanation`.
         ArgumentError: there is no such batch row or head.
+
+    Example:
+        >>> import regard
+        >>> from regard import viewer
+        >>> explanation = regard.explain([[1.0, 0.0]], [[1.0, 0.0], [0.0, 1.0]], [[10.0], [20.0]])
+        >>> record = viewer.steps_record(explanation)
+        >>> list(record.matrices), record.score, record.normalizer
+        (['query', 'key', 'value', 'scores', 'scaled', 'weights', 'output'], 'dot', 'softmax')
+        >>> record.matrices["weights"].round(3)
+        array([[0.67, 0.33]])
     """
     if not isinstance(explanation, Explanation):
         raise KindError(f"explanation must be a regard.Explanation; it is of type {type(explanation).__name__}")

@@ -22,7 +22,16 @@ mount(document.getElementById("viewer"), regardInput.payload, regardInput.option
 
 
 def module_path() -> Path:
-    """The viewer's ES module: ``export function mount(element, payload, options)``; it imports nothing."""
+    """Returns the path of the viewer's ES module, which exports ``mount(element, payload, options)``.
+
+    The module imports nothing.
+
+    Example:
+        >>> from regard import viewer
+        >>> path = viewer.module_path()
+        >>> path.name, "export function mount(" in path.read_text("utf-8")
+        ('viewer.js', True)
+    """
     return Path(__file__).with_name("viewer.js")
 
 

@@ -136,6 +136,20 @@ def tile_payload(record: AttentionRecord, queries: tuple[int, int], keys: tuple[
         record: with weights or a source of tiles.
         queries: first, and one past the last.
         keys: likewise.
+
+    Returns:
+        the float32 elements ``[heads, queries, keys]``, compressed and written in base64, with their type and shape.
+
+    Raises:
+        ShapeError: the record's source gives another shape.
+
+    Example:
+        >>> import numpy as np
+        >>> from regard import View, viewer
+        >>> record = View(np.full((2, 6, 4), 0.25), rows=range(6), columns=range(4)).document.records[0]
+        >>> tile = viewer.tile_payload(record, queries=(0, 3), keys=(2, 4))
+        >>> tile["type"], tile["shape"]
+        ('float32', [2, 3, 2])
     """
     values = np.array(tile_source(record).tile(queries, keys), dtype=np.float32)
     expected = (record.heads, queries[1] - queries[0], keys[1] - keys[0])

@@ -41,9 +41,22 @@ def payload(document: Document, *, budget_bytes: int = BUDGET) -> dict[str, Any]
         document: the document.
         budget_bytes: see above; at least 0. With 0, no weight is exact.
 
+    Returns:
+        the entries ``format``, ``title``, ``texts``, ``axes``, ``masks``, ``records``, ``steps`` and ``budget``, which
+        hold texts, numbers, lists and dictionaries; arrays are compressed and written in base64.
+
     Raises:
         KindError: not a `Document`, or the budget is no integer.
         ArgumentError: the budget is negative.
+
+    Example:
+        >>> from regard import View, viewer
+        >>> document = View([[0.9, 0.1], [0.2, 0.8]], ["the", "cat"]).document
+        >>> content = viewer.payload(document)
+        >>> content["axes"][0]["tokens"], content["records"][0]["codes"]["shape"]
+        (['the', 'cat'], [1, 2, 2])
+        >>> content["records"][0]["exact"]["type"], viewer.payload(document, budget_bytes=0)["records"][0]["exact"]
+        ('float32', None)
     """
     if not isinstance(document, Document):
         raise KindError(f"document must be a regard.records.Document; it is of type {type(document).__name__}")

@@ -71,6 +71,18 @@ class View:
             document, or a number is out of its range.
         ShapeError: a wrong number of axes or tokens.
         KindError: a content or tokens of another type.
+
+    Example:
+        >>> import regard
+        >>> weights = [[0.9, 0.1, 0.0], [0.2, 0.7, 0.1]]
+        >>> view = regard.View(weights, rows=["le", "chat"], columns=["the", "black", "cat"], title="a translation")
+        >>> view
+        View('a translation', 1 record, view=None)
+        >>> record = view.document.records[0]
+        >>> record.weights.shape, record.keys.tokens
+        ((1, 2, 3), ('the', 'black', 'cat'))
+        >>> view.save("weights.html").read_text("utf-8")[:15]
+        '<!DOCTYPE html>'
     """
 
     def __init__(

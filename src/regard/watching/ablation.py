@@ -23,26 +23,34 @@ def ablate(
 ) -> Iterator[None]:
     """Switch heads off: their output, before the output projection, becomes 0 or its mean.
 
-    ::
-
-        with torch.no_grad():
-            before = model(**inputs).loss
-            with regard.watching.ablate(model, layer=2, head=5):
-                change = model(**inputs).loss - before
-
     Michel et al. 2019, "Are Sixteen Heads Really Better than One?" (zeros); the mean removes the differences between
     positions and batch rows, and keeps the scale that later layers expect. Gradients flow through the other heads.
 
     Args:
         model: any `torch.nn.Module`; not a compiled one.
-        layer: its layer, from 0, as `AttentionCall.layer` says.
+        layer: the number of the layer, from 0, as `AttentionCall.layer` says.
         head: one head, or several.
         how: ``"zero"``, or ``"mean"``: the head's mean output over the batch and the queries of the call.
         kind: only attention of this kind, ``"self"`` (causal or not) or ``"cross"``; None: all of this layer.
 
+    Returns:
+        a context, in which the heads are off.
+
     Raises:
         KindError, ArgumentError, UnknownNameError: bad arguments; from within the model's call: no such head.
         UnseenError: at the end, if no attention of this layer was called.
+
+    Example:
+        >>> import torch
+        >>> from regard import watching
+        >>> _ = torch.manual_seed(0)
+        >>> layer = torch.nn.TransformerEncoderLayer(16, nhead=2, batch_first=True).eval()
+        >>> x = torch.randn(1, 5, 16)
+        >>> with torch.no_grad():
+        ...     with watching.ablate(layer, layer=0, head=1):
+        ...         without = layer(x)
+        ...     (layer(x) - without).norm() / layer(x).norm()  # how much of the output depends on the head
+        tensor(0.1154)
     """
     if not isinstance(model, nn.Module):
         raise KindError(f"model must be a torch.nn.Module; it is {kind_of(model)}")

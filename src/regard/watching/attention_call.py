@@ -72,6 +72,22 @@ class AttentionCall:
         head_output: ``[batch, heads, queries, value_dim]``: the weighted sum of values; None unless requested.
         tiles: for each batch row, a source of exact tiles of the weights; None unless requested by ``keep``.
         visible_mask: the pairs that the call could see, if weights or tiles were requested; None: all.
+
+    Example:
+        >>> import torch
+        >>> import regard
+        >>> layer = torch.nn.MultiheadAttention(16, num_heads=2, batch_first=True)
+        >>> x = torch.randn(1, 5, 16)
+        >>> mask = torch.nn.Transformer.generate_square_subsequent_mask(5)
+        >>> with regard.watch(layer, read=regard.Readings(entropy=True, weights=True), norms=True) as seen:
+        ...     _ = layer(x, x, x, attn_mask=mask)
+        >>> call = seen.calls[0]
+        >>> call.kind, call.mask, call.shape
+        ('causal', 'causal', (1, 2, 5, 5))
+        >>> call.entropy.shape, call.entropy[0, :, 0]  # the first query sees one key
+        (torch.Size([1, 2, 5]), tensor([0., 0.]))
+        >>> call.weighted_norms().shape
+        torch.Size([1, 2, 5, 5])
     """
 
     name: str

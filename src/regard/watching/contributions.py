@@ -71,11 +71,11 @@ def logit_contributions(
 
     .. math:: c_{b,h,i,t} = \\big(o_{b,h,i} W_O^h\\big) \\cdot (s_{b,i} \\, u_t)
 
-    Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits": a residual stream is a sum, so a logit is a
-    sum of contributions, as far as all that follows the sum is linear. :math:`o` is the head's output, :math:`W_O^h`
-    its part of the output projection, :math:`u_t` the token's row of the unembedding. A normalization before the
-    unembedding is linear only if its statistics are held fixed; they are :math:`s`. Paths through later layers do not
-    count: measure them by `ablate`.
+    Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits", section "Attention Heads are Independent
+    and Additive": a residual stream is a sum, so a logit is a sum of contributions, as far as all that follows is
+    linear. :math:`o` is the head's output, :math:`W_O^h` its part of the output projection, :math:`u_t` the token's row
+    of the unembedding. A normalization before the unembedding is linear only if its statistics are held fixed; they are
+    :math:`s`. Paths through later layers do not count: measure them by `ablate`.
 
     Args:
         model: the watched model.
@@ -91,6 +91,20 @@ def logit_contributions(
     Raises:
         ArgumentError: the call has no outputs, or the unembedding is not known.
         KindError, ShapeError: token ids, unembedding or scale of another type or shape.
+
+    Example:
+        >>> import torch
+        >>> import regard
+        >>> from regard import watching
+        >>> layer = torch.nn.MultiheadAttention(16, num_heads=2, bias=False, batch_first=True)
+        >>> unembedding, x = torch.randn(50, 16), torch.randn(1, 5, 16)
+        >>> with regard.watch(layer, outputs=True) as seen:
+        ...     output = layer(x, x, x)[0]
+        >>> of_heads = watching.logit_contributions(layer, seen.calls[0], [7, 8, 9], unembedding=unembedding)
+        >>> of_heads.shape
+        torch.Size([1, 2, 5, 3])
+        >>> torch.allclose(of_heads.sum(1), output @ unembedding[[7, 8, 9]].T, atol=1e-5)  # heads add up to the logits
+        True
     """
     if call.head_output is None:
         raise ArgumentError("call must have the heads' outputs: watch with outputs=True")

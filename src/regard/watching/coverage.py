@@ -13,7 +13,21 @@ NAMES_LIMIT = 8
 
 
 class UnseenAttentionWarning(UserWarning):
-    """Some modules of a watched model look like attention, ran, and gave no record."""
+    """Some modules of a watched model look like attention, ran, and gave no record.
+
+    Example:
+        >>> import warnings
+        >>> import torch
+        >>> import regard
+        >>> class ReluAttention(torch.nn.Module):
+        ...     def forward(self, x):
+        ...         return (x @ x.mT).relu() @ x
+        >>> model = torch.nn.Sequential(torch.nn.TransformerEncoderLayer(8, 2, batch_first=True), ReluAttention())
+        >>> with warnings.catch_warnings(record=True, action="always") as caught, regard.watch(model):
+        ...     _ = model(torch.randn(1, 3, 8))
+        >>> print(caught[0].message)
+        '1' (ReluAttention) in Sequential looks like attention and ran, but gave no record
+    """
 
 
 class Coverage:

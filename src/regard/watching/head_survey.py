@@ -35,6 +35,12 @@ class HeadStatistics:
         head: from 0.
         values: each statistic by its name (`regard.watching.STATISTICS`; ``"offset -1"`` is the share of the previous
             token); NaN if there is no query to average.
+
+    Example:
+        >>> from regard import watching
+        >>> values = {"first": 0.1, "special": 0.0, "same_token": 0.05, "induction": 0.0, "offset -1": 0.8}
+        >>> watching.HeadStatistics("layers.0.self_attn", 0, "causal", head=3, values=values).pattern
+        'previous token'
     """
 
     name: str
@@ -65,6 +71,14 @@ class Prunable:
     Attributes:
         head: the head.
         reason: the statistic, in words.
+
+    Example:
+        >>> from regard import watching
+        >>> values = {"first": 0.97, "special": 0.0, "relative_entropy": 0.1}
+        >>> head = watching.HeadStatistics("layers.0.self_attn", 0, "causal", head=3, values=values)
+        >>> found = watching.Survey((head,), texts=9, tokens=180, cut=0, ignored={}, offsets=0).prunable()
+        >>> [(one.head.head, one.reason) for one in found]
+        [(3, '97.0% of its weight goes to the first token')]
     """
 
     head: HeadStatistics
@@ -82,6 +96,20 @@ class Survey:
         cut: how many texts were cut to ``max_length``.
         ignored: how the calls of modules without statistics differ from others, by the module's name.
         offsets: the largest distance for which the share of weight was taken.
+
+    Example:
+        >>> import torch
+        >>> import regard
+        >>> from regard import models
+        >>> _ = torch.manual_seed(0)
+        >>> model = models.LanguageModel(models.LanguageModelConfig(50, context=8, hidden=12, layers=2, heads=2))
+        >>> result = regard.survey(model, [[5, 6, 7, 8], [9, 5, 6]])
+        >>> result
+        <Survey of 4 heads in 2 modules over 2 texts>
+        >>> len(result.prunable(uniform=0.9))  # the weights of an untrained model are nearly uniform
+        4
+        >>> result.save("survey.json").stat().st_size > 1000
+        True
     """
 
     heads: tuple[HeadStatistics, ...]

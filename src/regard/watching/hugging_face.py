@@ -168,6 +168,18 @@ def register_transformers(name: str = "regard", backend: str = "auto") -> str:
         ArgumentError: a name that transformers uses itself, or understands as something else.
         UnknownNameError: no backend has this name.
         MissingPartError: transformers is not installed (extra ``transformers``).
+
+    Example:
+        >>> import torch
+        >>> from transformers import LlamaConfig, LlamaForCausalLM
+        >>> from regard import watching
+        >>> sizes = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
+        >>> model = LlamaForCausalLM(LlamaConfig(vocab_size=50, **sizes)).eval()
+        >>> ids = torch.tensor([[3, 4, 5]])
+        >>> before = model(ids).logits
+        >>> model.set_attn_implementation(watching.register_transformers())
+        >>> torch.allclose(model(ids).logits, before, atol=1e-5)
+        True
     """
     if not isinstance(name, str):
         raise KindError(f"name must be a text; it is {kind_of(name)}")

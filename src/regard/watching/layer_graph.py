@@ -127,6 +127,17 @@ def rollout(
 
     Raises:
         As `LayerGraph`.
+
+    Example:
+        >>> import torch
+        >>> from regard import View, watching
+        >>> lower, upper = torch.tensor([[1.0, 0.0], [0.5, 0.5]]), torch.tensor([[1.0, 0.0], [0.4, 0.6]])
+        >>> records = View([lower, upper], ["a", "b"]).document.records
+        >>> watching.rollout(records, residual=0.0).weights.round(2)  # from b to a: 0.4 + 0.6 · 0.5
+        array([[[1. , 0. ],
+                [0.7, 0.3]]], dtype=float32)
+        >>> watching.rollout(records, queries=[1]).weights.round(2)
+        array([[[0.4, 0.6]]], dtype=float32)
     """
     graph = LayerGraph(records, residual, fuse)
     chosen, axis = _chosen_queries(queries, graph.axis)
@@ -184,6 +195,15 @@ def flow(
 
     Raises:
         As `LayerGraph`.
+
+    Example:
+        >>> import torch
+        >>> from regard import View, watching
+        >>> lower, upper = torch.tensor([[1.0, 0.0], [0.5, 0.5]]), torch.tensor([[1.0, 0.0], [0.4, 0.6]])
+        >>> records = View([lower, upper], ["a", "b"]).document.records
+        >>> watching.flow(records, residual=0.0).weights.round(2)  # from b to a: 0.4 + min(0.6, 0.5)
+        array([[[1. , 0. ],
+                [0.9, 0.5]]], dtype=float32)
     """
     graph = LayerGraph(records, residual, fuse)
     chosen, axis = _chosen_queries(queries, graph.axis)

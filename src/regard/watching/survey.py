@@ -49,9 +49,9 @@ def survey(
         result.prunable()                              # heads that may do little, and why
 
     Every statistic is a mean over counted queries: tokens that are not special and see a key. Special tokens count as
-    keys only where a statistic says so (`regard.watching.STATISTICS`). Texts are run without padding: those of a batch
-    that have the same number of tokens together. Weights are read tile by tile, so memory is linear in the length of a
-    text and does not depend on the number of texts.
+    keys, except in the shares at offsets, of the same token and of induction (`regard.watching.STATISTICS`). Texts are
+    run without padding: those of a batch that have the same number of tokens together. Weights are read tile by tile,
+    so memory is linear in the length of a text and does not depend on the number of texts.
 
     Under ``torchrun``, or in processes that have a group of ``torch.distributed``, each process runs a part of the
     batches and all get the result. Every process must be given the same texts.
@@ -70,10 +70,25 @@ def survey(
         state: a folder. After each batch the sums are written there, so that the same call continues where a killed one
             ended, in any number of processes, and more texts can follow later. None: nothing is written.
 
+    Returns:
+        the statistics of all heads.
+
     Raises:
         KindError, ArgumentError: bad arguments; no text has a token that is not special.
         DataError: a text that the tokenizer or the model cannot take, by its number; a state of another survey.
         UnseenError: the model's attention cannot be seen.
+
+    Example:
+        >>> import torch
+        >>> import regard
+        >>> from regard import models
+        >>> _ = torch.manual_seed(0)
+        >>> model = models.LanguageModel(models.LanguageModelConfig(50, context=8, hidden=12, layers=2, heads=2))
+        >>> result = regard.survey(model, [[2, 5, 6, 7, 8], [2, 9, 5, 6]], special=[2])
+        >>> result.texts, result.tokens, [(head.layer, head.head) for head in result.heads]
+        (2, 7, [(0, 0), (0, 1), (1, 0), (1, 1)])
+        >>> round(result.heads[0].values["relative_entropy"], 2)  # the weights of an untrained model are nearly uniform
+        1.0
     """
     if not isinstance(model, nn.Module):
         raise KindError(f"model must be a torch.nn.Module; it is {kind_of(model)}")

@@ -57,6 +57,19 @@ class Watch(Observer):
     Attributes:
         calls: one record for each attention call, in the order of the calls.
         model: the watched model.
+
+    Example:
+        >>> import torch
+        >>> import regard
+        >>> model = torch.nn.TransformerDecoderLayer(16, nhead=2, batch_first=True).eval()
+        >>> with regard.watch(model, read=regard.Readings(weights=True)) as seen:
+        ...     output = model(torch.randn(1, 3, 16), torch.randn(1, 4, 16))
+        >>> seen
+        <2 attention calls of TransformerDecoderLayer>
+        >>> [(call.name, call.kind, call.weights.shape) for call in seen.calls]
+        [('self_attn', 'self', torch.Size([1, 2, 3, 3])), ('multihead_attn', 'cross', torch.Size([1, 2, 3, 4]))]
+        >>> [record.keys.tokens for record in seen.records(["a", "b", "c"], ["w", "x", "y", "z"])]
+        [('a', 'b', 'c'), ('w', 'x', 'y', 'z')]
     """
 
     def __init__(
@@ -352,12 +365,6 @@ def watch(
 ) -> Watch:
     """Watch the attention of a model: a context that records every attention call and never changes the output.
 
-    ::
-
-        with regard.watch(model, read=regard.Readings(entropy=True, top_k=8)) as seen:
-            model(**inputs)
-        seen.calls[0].name, seen.calls[0].mask, seen.calls[0].entropy
-
     Output, loss, gradients and random numbers are the same as without the context, bit for bit. Readings are those of
     `observe`: of weights before dropout, tile by tile, without the matrix of weights unless requested. A recomputation
     in the backward pass (activation checkpointing) is no second call. Only the thread that opened the context counts.
@@ -388,6 +395,18 @@ def watch(
 
     Warns:
         UnseenAttentionWarning: at the end, naming modules that look like attention and ran without a record.
+
+    Example:
+        >>> import torch
+        >>> import regard
+        >>> layer = torch.nn.TransformerEncoderLayer(16, nhead=2, batch_first=True).eval()
+        >>> tokens = torch.randn(1, 5, 16)
+        >>> with regard.watch(layer, read=regard.Readings(entropy=True, top_k=1)) as seen:
+        ...     output = layer(tokens)
+        >>> torch.equal(output, layer(tokens))
+        True
+        >>> [(call.name, call.layer, call.kind, call.entropy.shape) for call in seen.calls]
+        [('self_attn', 0, 'self', torch.Size([1, 2, 5]))]
     """
     if not isinstance(model, nn.Module):
         raise KindError(f"model must be a torch.nn.Module; it is {kind_of(model)}")

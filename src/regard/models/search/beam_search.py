@@ -30,7 +30,8 @@ def beam(
 
     Wu et al. 2016, §7, eq. 14 (without the coverage penalty); ``|Y|`` counts ``eos``. A hypothesis that ends in ``eos``
     and is among the ``width`` best extensions is finished. The search of a sentence ends when it has ``width`` finished
-    hypotheses, or when no unfinished one can be among its ``n_best``. With ``width=1`` this is `greedy`.
+    hypotheses, or when no unfinished one can be among its ``n_best``. With ``width=1`` it finds the tokens that
+    `greedy` finds.
 
     Args:
         decoder: the decoder.
@@ -49,6 +50,19 @@ def beam(
 
     Raises:
         ArgumentError: ``width`` is below 1, ``length_penalty`` is negative, or ``n_best`` is not from 1 to ``width``.
+
+    Example:
+        >>> import math
+        >>> import torch
+        >>> from regard import models
+        >>> class Chain:  # p(next token | last token); 0 is bos, 1 is eos
+        ...     table = torch.tensor([[0, 0, 0.6, 0.4], [0, 1, 0, 0], [0, 0.5, 0.3, 0.2], [0, 0.9, 0.1, 0]])
+        ...     start = select = reorder = lambda self, _: self
+        ...     step = lambda self, tokens, state: (self.table[tokens].log(), self, None)
+        >>> encoded = models.Encoded(torch.zeros(1, 1, 1), torch.tensor([1]))
+        >>> found = models.beam(Chain(), encoded, bos=0, eos=1, width=2, length_penalty=0.0, n_best=2)[0]
+        >>> [(one.tokens, round(math.exp(one.log_probability), 2)) for one in (found, *found.next_best)]
+        [([3], 0.36), ([2], 0.3)]
     """
     if width < 1:
         raise ArgumentError(f"width must be at least 1; it is {width}")

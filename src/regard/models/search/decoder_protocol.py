@@ -25,7 +25,26 @@ class SearchState(Protocol):
 
 
 class SearchableDecoder(Protocol):
-    """A decoder on which a search can run."""
+    """A decoder on which a search can run: any object with these two methods.
+
+    Its state for a batch of rows has the method ``select(index)``, which returns the rows ``index [rows]``. For `beam`
+    it also has ``reorder(index)``, which may assume that each new row has the source of the row that it replaces.
+
+    Example:
+        >>> import torch
+        >>> from regard import models
+        >>> class Chain:  # p(next token | last token); 0 is bos, 1 is eos
+        ...     table = torch.tensor([[0, 0, 0.6, 0.4], [0, 1, 0, 0], [0, 0.5, 0.3, 0.2], [0, 0.9, 0.1, 0]])
+        ...     def start(self, encoded):
+        ...         return self
+        ...     def step(self, tokens, state):
+        ...         return self.table[tokens].log(), state, None
+        ...     def select(self, index):  # it is its own state, and the same for all rows
+        ...         return self
+        >>> encoded = models.Encoded(torch.zeros(1, 1, 1), torch.tensor([1]))
+        >>> models.greedy(Chain(), encoded, bos=0, eos=1)[0].tokens
+        [2]
+    """
 
     def start(self, encoded: Encoded) -> Any:
         """The `SearchState` before the first token."""
@@ -56,6 +75,17 @@ class Hypothesis:
         log_probability: log-probability of all tokens and ``eos``, in nats.
         weights: attention weights, float32 ``[len(tokens), source tokens]`` on the CPU; None without attention.
         next_best: the next best hypotheses of the same sentence, the best first, if several were requested.
+
+    Example:
+        >>> import torch
+        >>> from regard import models
+        >>> model = models.RecurrentTranslator(models.TranslatorConfig(20, 20, hidden=8, embedding=8)).eval()
+        >>> encoded = model.encode(torch.tensor([[4, 5, 6]]), torch.tensor([3]))
+        >>> best = model.search(encoded, width=3, n_best=3, max_length=5)[0]
+        >>> best.weights.shape == (len(best.tokens), 3), len(best.next_best)
+        (True, 2)
+        >>> best.score >= best.next_best[0].score >= best.next_best[1].score
+        True
     """
 
     tokens: list[int]

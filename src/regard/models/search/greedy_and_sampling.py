@@ -36,6 +36,21 @@ def greedy(
 
     Returns:
         one hypothesis for each row.
+
+    Raises:
+        ArgumentError: ``max_length`` is negative, or has not one number for each row.
+
+    Example:
+        >>> import torch
+        >>> from regard import models
+        >>> class Chain:  # p(next token | last token); 0 is bos, 1 is eos
+        ...     table = torch.tensor([[0, 0, 0.6, 0.4], [0, 1, 0, 0], [0, 0.5, 0.3, 0.2], [0, 0.9, 0.1, 0]])
+        ...     start = select = lambda self, _: self
+        ...     step = lambda self, tokens, state: (self.table[tokens].log(), self, None)
+        >>> encoded = models.Encoded(torch.zeros(1, 1, 1), torch.tensor([1]))
+        >>> best = models.greedy(Chain(), encoded, bos=0, eos=1)[0]
+        >>> best.tokens, torch.tensor(best.log_probability).exp()  # 0.6 · 0.5; the tokens [3] have 0.4 · 0.9
+        ([2], tensor(0.3000))
     """
     return _search(decoder, encoded, Limits(bos, eos, max_length, forbidden), lambda scores: scores.argmax(-1))
 
@@ -63,8 +78,9 @@ def sample(
         eos: token that ends a sentence.
         max_length: largest number of tokens before ``eos``; one for all sentences, or one for each.
         temperature: above 0; below 1, likely tokens become more likely; above 1, less likely.
-        top_k: number of most likely tokens to draw from; 0: all.
-        top_p: draw from the most likely tokens whose probabilities add up to this, in (0, 1]; 1: all.
+        top_k: number of most likely tokens to draw from (Fan et al. 2018, section 5.4); 0: all.
+        top_p: draw from the smallest set of most likely tokens whose probabilities add up to this, in (0, 1] (nucleus
+            sampling, Holtzman et al. 2020, section 3.1); 1: all.
         generator: random number generator; None: PyTorch's default.
         forbidden: tokens that are never chosen; ``bos`` is never chosen either.
         samples: hypotheses of each row.
@@ -75,6 +91,19 @@ def sample(
     Raises:
         ArgumentError: ``temperature`` isn't above 0, ``top_k`` is negative, ``top_p`` is outside (0, 1], or ``samples``
             is below 1.
+
+    Example:
+        >>> import torch
+        >>> from regard import models
+        >>> class Chain:  # p(next token | last token); 0 is bos, 1 is eos
+        ...     table = torch.tensor([[0, 0, 0.6, 0.4], [0, 1, 0, 0], [0, 0.5, 0.3, 0.2], [0, 0.9, 0.1, 0]])
+        ...     start = select = lambda self, _: self
+        ...     step = lambda self, tokens, state: (self.table[tokens].log(), self, None)
+        >>> encoded = models.Encoded(torch.zeros(1, 1, 1), torch.tensor([1]))
+        >>> seeded = torch.Generator().manual_seed(0)
+        >>> drawn = models.sample(Chain(), encoded, bos=0, eos=1, samples=1000, generator=seeded)
+        >>> round(sum(one.tokens == [2] for one in drawn) / 1000, 1)  # its probability is 0.6 · 0.5
+        0.3
     """
     if samples < 1:
         raise ArgumentError(f"samples must be at least 1; it is {samples}")

@@ -28,6 +28,15 @@ class MinimumRisk:
     Raises:
         ArgumentError: a number is out of its range.
         KindError: it is not a whole number.
+
+    Example:
+        >>> import torch
+        >>> from regard import models
+        >>> model = models.RecurrentTranslator(models.TranslatorConfig(20, 20, hidden=8, embedding=8))
+        >>> risk = models.MinimumRisk(samples=20, temperature=0.5)
+        >>> best = model.translate(torch.tensor([[4, 5, 6]]), torch.tensor([3]), risk=risk, max_length=4)[0]
+        >>> 0 <= best.score <= 1  # the mean utility, a BLEU
+        True
     """
 
     samples: int = 100
@@ -81,6 +90,21 @@ def minimum_risk(
     Returns:
         one hypothesis for each row, whose score is its mean utility, in [0, 1]. Of two with the same, the one that is
         more likely. The draws depend on the other rows of the batch.
+
+    Raises:
+        ArgumentError: ``max_length`` is negative, or has not one number for each row.
+
+    Example:
+        >>> import torch
+        >>> from regard import models
+        >>> class Chain:  # p(next token | last token); 0 is bos, 1 is eos
+        ...     table = torch.tensor([[0, 0, 0.6, 0.4], [0, 1, 0, 0], [0, 0.5, 0.3, 0.2], [0, 0.9, 0.1, 0]])
+        ...     start = select = lambda self, _: self
+        ...     step = lambda self, tokens, state: (self.table[tokens].log(), self, None)
+        >>> encoded = models.Encoded(torch.zeros(1, 1, 1), torch.tensor([1]))
+        >>> how = models.MinimumRisk(samples=500)
+        >>> models.minimum_risk(Chain(), encoded, bos=0, eos=1, how=how)[0].tokens  # most like both [3] and [2]
+        [2, 3]
     """
     drawn = sample(
         decoder,

@@ -19,8 +19,18 @@ def replace_unknown(
         source_words: source words, one for each key.
         unknown: the text of an unknown word.
 
+    Returns:
+        the target words, without unknown ones as far as there are weights and source words.
+
     Raises:
         ArgumentError: ``weights`` has another shape.
+
+    Example:
+        >>> import torch
+        >>> from regard import models
+        >>> weights = torch.tensor([[0.9, 0.1], [0.2, 0.8]])
+        >>> models.replace_unknown(["the", "<unk>"], weights, ["der", "Dom"])
+        ['the', 'Dom']
     """
     if weights is None or not source_words:
         return list(tokens)

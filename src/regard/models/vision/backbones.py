@@ -21,7 +21,7 @@ class Backbone(Module):
 
     Args:
         name: ``"torchvision:NAME"`` or ``"timm:NAME"``.
-        size: height and width of the images.
+        size: height and width of the images in pixels.
 
     Attributes:
         dim: features of an annotation.
@@ -32,6 +32,15 @@ class Backbone(Module):
         ArgumentError: the network has no feature map for images of this size.
         UnknownNameError: the package has no such network.
         MissingPartError: the package is not installed.
+
+    Example:
+        >>> import torch
+        >>> from regard import models
+        >>> backbone = models.Backbone("torchvision:resnet18", (64, 96))
+        >>> backbone.dim, backbone.rows, backbone.columns
+        (512, 2, 3)
+        >>> backbone.eval()(torch.rand(2, 3, 64, 96)).shape
+        torch.Size([2, 512, 2, 3])
     """
 
     def __init__(self, name: str, size: tuple[int, int]):

@@ -19,6 +19,18 @@ class Captioner(TextPredictor):
     Attributes:
         config: the configuration, a `CaptionerConfig`.
         encoder: maps images to annotations of a grid.
+
+    Example:
+        >>> import torch
+        >>> from regard import models
+        >>> sizes = {"image_height": 32, "image_width": 32, "grid": 16, "stages": 2, "patch": 4, "hidden": 8}
+        >>> model = models.RecurrentCaptioner(models.CaptionerConfig(target_vocabulary=30, **sizes))
+        >>> isinstance(model, models.Captioner), model.grid
+        (True, (4, 4))
+        >>> owners, target = torch.tensor([0, 0, 1]), torch.tensor([[1, 7, 2], [1, 8, 2], [1, 9, 2]])
+        >>> loss = model.loss(torch.rand(2, 32, 32, 3), owners, target, torch.tensor([3, 3, 3]))
+        >>> loss.tokens  # two of each caption; the first image has two captions
+        tensor(6)
     """
 
     config: Any

@@ -47,7 +47,20 @@ def backbone_name(text: str) -> tuple[str, str]:
 
 @dataclass(frozen=True, kw_only=True)
 class GridConfig(Configuration):
-    """The configuration of a `GridEncoder`."""
+    """The configuration of a `GridEncoder`.
+
+    Raises:
+        UnknownNameError: a name that the field does not know.
+        ArgumentError: a number is out of its range, or fields contradict each other.
+
+    Example:
+        >>> from regard import models
+        >>> config = models.GridConfig(image_height=128, image_width=96, grid=64)
+        >>> config.channels, config.patch, config.stride
+        ([16, 32, 64], 4, 16)
+        >>> config.image_height // config.stride, config.image_width // config.stride
+        (8, 6)
+    """
 
     image_height: int = from_data()
     """Height of the images in pixels; without a backbone a multiple of the stride, ``patch · 2 ** (stages − 1)``."""
@@ -62,8 +75,7 @@ class GridConfig(Configuration):
     gate: Gate = option("none", architecture=GRIDS, backbone="")
     """Gate of each residual block: none, se (channels: squeeze-and-excitation) or cbam (channels and positions)."""
     patch: int = option(0, within=Range(0, MOST_SIDE), backbone="")
-    """Pixels of a side of the patches that are read first; 0: those that give 8 × 8 cells, with three stages a 32nd of
-    the side of the images."""
+    """Pixels of a side of the patches that are read first; 0: a 32nd of the height of the images, an 8th for vit."""
     backbone: str = option("", architecture=GRIDS)
     """A network of another package instead: torchvision:NAME or timm:NAME, if it is installed. Default: none."""
 
@@ -105,7 +117,20 @@ class GridConfig(Configuration):
 
 @dataclass(frozen=True, kw_only=True)
 class ImageClassifierConfig(GridConfig):
-    """The configuration of an `ImageClassifier`."""
+    """The configuration of an `ImageClassifier`.
+
+    Raises:
+        UnknownNameError: a name that the field does not know.
+        ArgumentError: a number is out of its range, or fields contradict each other.
+
+    Example:
+        >>> from regard import models
+        >>> config = models.ImageClassifierConfig(image_height=32, image_width=32, labels=10, hidden=64, layers=2)
+        >>> config.architecture, config.pooling, config.patch
+        ('vit', 'cls', 4)
+        >>> models.ImageClassifierConfig(image_height=32, image_width=32, labels=10, architecture="cnn").pooling
+        'mean'
+    """
 
     labels: int = from_data()
     """Labels."""
@@ -152,7 +177,21 @@ class ImageClassifierConfig(GridConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class CaptionerConfig(TransformerOptions, GridConfig):
-    """The configuration of a `RecurrentCaptioner` or a `TransformerCaptioner`."""
+    """The configuration of a `RecurrentCaptioner` or a `TransformerCaptioner`.
+
+    Raises:
+        UnknownNameError: a name that the field does not know.
+        ArgumentError: a number is out of its range, or fields contradict each other.
+
+    Example:
+        >>> from regard import models
+        >>> sizes = {"image_height": 64, "image_width": 64, "target_vocabulary": 1000}
+        >>> models.CaptionerConfig(**sizes, attention="hard").score
+        'additive'
+        >>> config = models.CaptionerConfig(**sizes, architecture="transformer", hidden=128)
+        >>> config.layers, config.score
+        (2, 'scaled_dot')
+    """
 
     target_vocabulary: int = from_data()
     """Tokens of the captions."""

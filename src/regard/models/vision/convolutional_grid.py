@@ -34,6 +34,20 @@ class ConvolutionalGrid(Module):
         blocks: number of residual blocks in each stage.
         patch: side of a patch in pixels.
         weigh: creates the module that weighs the channels or positions of each block; None: no weighing.
+
+    Attributes:
+        dim: features of an annotation, the last of ``channels``.
+        stride: side of a cell in pixels, ``patch · 2 ** (stages − 1)``.
+
+    Raises:
+        ArgumentError: there is no stage, or a size is out of range.
+
+    Example:
+        >>> import torch
+        >>> from regard import models, nn
+        >>> grid = models.ConvolutionalGrid([8, 16], blocks=1, patch=4, weigh=nn.SqueezeExcitation)
+        >>> grid.stride, grid(torch.rand(2, 3, 32, 48)).shape
+        (8, torch.Size([2, 16, 4, 6]))
     """
 
     def __init__(self, channels: Sequence[int], blocks: int = 1, patch: int = 4, weigh: Channels | None = None):

@@ -27,6 +27,21 @@ class GridEncoder(Module):
         dim: features of an annotation.
         rows: rows of the grid.
         columns: columns of the grid.
+
+    Raises:
+        ArgumentError: the size of the images is missing; or as `Backbone`.
+        UnknownNameError, MissingPartError: as `Backbone`.
+
+    Example:
+        >>> import torch
+        >>> from regard import models
+        >>> config = models.GridConfig(image_height=32, image_width=48, grid=16, stages=2, patch=4)
+        >>> encoder = models.GridEncoder(config)
+        >>> encoder.rows, encoder.columns
+        (4, 6)
+        >>> images = torch.randint(256, (2, 32, 48, 3), dtype=torch.uint8)
+        >>> encoder(images).annotations.shape
+        torch.Size([2, 24, 16])
     """
 
     def __init__(self, config: GridConfig, dropout: float = 0.0):

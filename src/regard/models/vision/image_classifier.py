@@ -22,7 +22,18 @@ class ClassifiedImages(NamedTuple):
 
     Attributes:
         logits: ``[batch, labels]``, float32 or float64.
-        weights: weights of the attention pooling, ``[batch, heads, cells]``, with cells in row-major order, or None.
+        weights: weights of the attention pooling, ``[batch, heads, cells]``, with cells in row-major order; None unless
+            they were requested, and for other poolings.
+
+    Example:
+        >>> import torch
+        >>> from regard import models
+        >>> sizes = {"image_height": 32, "image_width": 32, "grid": 16, "stages": 2, "patch": 4}
+        >>> config = models.ImageClassifierConfig(labels=10, architecture="cnn", pooling="attention", **sizes)
+        >>> model = models.ImageClassifier(config)
+        >>> logits, weights = model(torch.rand(2, 32, 32, 3), need_weights=True)
+        >>> logits.shape, weights.unflatten(-1, model.grid).shape
+        (torch.Size([2, 10]), torch.Size([2, 1, 4, 4]))
     """
 
     logits: Tensor
@@ -45,6 +56,16 @@ class VisionTransformer(Module):
         rows: rows of the grid of patches.
         columns: columns of the grid of patches.
         leading: number of tokens before the patches: 1 with a class token, otherwise 0.
+
+    Example:
+        >>> import torch
+        >>> from regard import models
+        >>> sizes = {"image_height": 16, "image_width": 24, "patch": 4, "hidden": 16, "layers": 1}
+        >>> encoder = models.VisionTransformer(models.ImageClassifierConfig(labels=10, **sizes))
+        >>> encoder.rows, encoder.columns, encoder.leading
+        (4, 6, 1)
+        >>> encoder(torch.rand(2, 16, 24, 3)).shape
+        torch.Size([2, 25, 16])
     """
 
     def __init__(self, config: ImageClassifierConfig):
@@ -80,8 +101,29 @@ class VisionTransformer(Module):
 class ImageClassifier(Module):
     """Predicts the label of an image.
 
+    ::
+
+        annotations = encoder(image)
+        logits      = W pool(annotations) + b
+
+    The encoder is a `VisionTransformer` (Dosovitskiy et al. 2021, section 3.1); with the architecture ``"cnn"`` it is a
+    `GridEncoder`. ``pool`` is the annotation of the class token, the mean, or `regard.nn.AttentionPooling`.
+
     Args:
         config: the configuration.
+
+    Raises:
+        ArgumentError: the size of the images or the number of labels is missing; or as `Backbone`.
+        UnknownNameError, MissingPartError: as `Backbone`.
+
+    Example:
+        >>> import torch
+        >>> from regard import models
+        >>> sizes = {"image_height": 16, "image_width": 24, "patch": 4, "hidden": 16, "layers": 1}
+        >>> model = models.ImageClassifier(models.ImageClassifierConfig(labels=10, **sizes))
+        >>> images = torch.randint(256, (2, 16, 24, 3), dtype=torch.uint8)
+        >>> model(images).logits.shape
+        torch.Size([2, 10])
     """
 
     def __init__(self, config: ImageClassifierConfig):

@@ -35,6 +35,20 @@ class RecurrentCaptioner(Captioner):
 
     Args:
         config: the configuration.
+
+    Raises:
+        ArgumentError: the architecture is neither ``"lstm"`` nor ``"gru"``, or a size or the vocabulary is missing; or
+            as `Backbone`.
+        UnknownNameError, MissingPartError: as `Backbone`.
+
+    Example:
+        >>> import torch
+        >>> from regard import models
+        >>> sizes = {"image_height": 32, "image_width": 32, "grid": 16, "stages": 2, "patch": 4, "hidden": 8}
+        >>> model = models.RecurrentCaptioner(models.CaptionerConfig(target_vocabulary=30, **sizes))
+        >>> output = model(torch.rand(1, 32, 32, 3), torch.tensor([0]), torch.tensor([[1, 7, 8, 2]]))
+        >>> output.logits.shape, output.weights.unflatten(-1, model.grid).shape
+        (torch.Size([1, 3, 30]), torch.Size([1, 3, 4, 4]))
     """
 
     config: CaptionerConfig
@@ -77,6 +91,16 @@ def doubly_stochastic_loss(weights: Tensor, is_token: Tensor) -> Tensor:
     Args:
         weights: ``[captions, steps, cells]``, which sum to 1 over the cells.
         is_token: bool ``[captions, steps]``: False for steps after the end of a caption, which do not count.
+
+    Returns:
+        a scalar.
+
+    Example:
+        >>> import torch
+        >>> from regard import models
+        >>> weights = torch.tensor([[[0.8, 0.2], [0.8, 0.2]]])  # the cells receive 1.6 and 0.4
+        >>> models.doubly_stochastic_loss(weights, torch.tensor([[True, True]]))
+        tensor(0.7200)
     """
     total = (weights * is_token[..., None]).sum(1)  # captions cells
     return (1 - total).square().sum()

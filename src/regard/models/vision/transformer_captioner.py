@@ -16,10 +16,25 @@ class TransformerCaptioner(TransformerPredictor, Captioner):
     """Captions images by a Transformer decoder that attends to a convolutional grid (Vaswani et al. 2017, section 3.1).
 
     Annotations are projected to the features of a token and normalized. The returned weights over the grid are the mean
-    over the heads of the second-last layer.
+    over the heads of the second-last layer, or of the only one.
 
     Args:
         config: the configuration.
+
+    Raises:
+        ArgumentError: the architecture is not ``"transformer"``, or a size or the vocabulary is missing; or as
+            `Backbone`.
+        UnknownNameError, MissingPartError: as `Backbone`.
+
+    Example:
+        >>> import torch
+        >>> from regard import models
+        >>> sizes = {"image_height": 32, "image_width": 32, "grid": 16, "stages": 2, "patch": 4, "hidden": 16}
+        >>> config = models.CaptionerConfig(target_vocabulary=30, architecture="transformer", **sizes)
+        >>> model = models.TransformerCaptioner(config)
+        >>> best = model.caption(torch.rand(1, 32, 32, 3), width=2, max_length=5)[0]
+        >>> best.weights.shape == (len(best.tokens), 16)  # a weight for each of 4 × 4 cells
+        True
     """
 
     config: CaptionerConfig
