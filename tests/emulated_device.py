@@ -124,7 +124,7 @@ def _makes_host_wait(name, devices, values, arguments):
     if name == "aten::repeat_interleave":
         return arguments.get("output_size") is None
     if name in _COPIES:
-        return len(devices) > 1 and not (arguments.get("non_blocking") or True in values)
+        return len(devices) > 1 and not (arguments.get("non_blocking") or any(value is True for value in values))
     if name in ("aten::index", "aten::index_put", "aten::index_put_", "aten::_index_put_impl_"):
         indices = [value for value in values[1:] if isinstance(value, torch.Tensor)]
         is_fill = name != "aten::index" and indices[-1].dim() == 0

@@ -12,16 +12,20 @@ finite, that cannot happen, and backends run as they are. Otherwise:
    one pair and −∞ for another.
 
 A pair whose bias is −∞ counts as hidden.
+
+On a device the host cannot look at elements without waiting. There `reference` and `tiled` calculate so that hidden
+elements never enter (`regard.attention.guarded`), and `attend_shielded` gives other backends finite inputs.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from regard.attention.backends.reference import Inputs, mix, weigh
+from regard.attention.backends.reference import Inputs, guarded, mix, weigh
 from regard.attention.problem import Problem
 from regard.attention.readings import Gatherer
 from regard.attention.result import Attended
@@ -68,6 +72,92 @@ def attend_isolated(problem: Problem, gatherer: Gatherer | None = None, need_wei
         if need_weights:
             weights.append(torch.cat(weighed, dim=2))
     return Attended(torch.cat(outputs), torch.cat(weights) if need_weights else None)
+
+
+def attend_shielded(problem: Problem, run: Callable[[Problem], Tensor]) -> Tensor:
+    """Returns the output of a fused kernel on a device, whose products may multiply hidden elements by 0.
+
+    The kernel gets zeros for what nobody sees, and for every query, key and value with an element that is not finite.
+    Rows that see one of these are NaN in the output, and in the gradients of all that they see.
+
+    Args:
+        problem: may hide something.
+        run: computes the output of a problem.
+    """
+    query, key, value = problem.query, problem.key, problem.value
+    heads, kv_heads = query.shape[1], key.shape[1]
+    with torch.no_grad():
+        bad_query, bad_key = (~_rows_are_finite(query), ~(_rows_are_finite(key) & _rows_are_finite(value)))
+        bad_of_head = bad_key.repeat_interleave(heads // kv_heads, 1) if kv_heads != heads else bad_key
+        poisoned, seen, reached = [], torch.zeros_like(bad_of_head), torch.zeros_like(bad_of_head)
+        for rows, shown in _shown_slices(problem):
+            sees_bad = _any_of(shown, bad_of_head[..., None])[..., 0]
+            row_sees = shown.any(-1)
+            part = row_sees & (bad_query[:, :, rows.start : rows.stop] | sees_bad)
+            reached = reached | _any_of(shown.transpose(-1, -2), part[..., None])[..., 0]
+            seen = seen | shown.any(-2)
+            poisoned.append(torch.stack(torch.broadcast_tensors(part, row_sees)))
+        poison, sees = torch.cat(poisoned, dim=-1)
+        if kv_heads != heads:
+            seen, reached = (flags.unflatten(1, (kv_heads, -1)).any(2) for flags in (seen, reached))
+        usable = seen & ~bad_key
+    shielded = replace(
+        problem,
+        query=_filled(query, sees & ~bad_query),
+        key=_filled(key, usable),
+        value=_filled(value, usable),
+    )
+    return _Poison.apply(run(shielded), query, key, value, poison, reached)
+
+
+def _rows_are_finite(tensor: Tensor) -> Tensor:
+    """Returns which vectors of the last axis are finite; a sum that overflows does not matter, since 0 · x is 0."""
+    return (tensor.detach() * 0.0).sum(-1) == 0.0
+
+
+def _any_of(shown: Tensor, marks: Tensor) -> Tensor:
+    """Returns whether each row of ``[..., queries, keys]`` shows a marked key of ``[batch, heads, keys, 1]``."""
+    shown = shown.expand(*shown.shape[:-1], marks.shape[-2])
+    return shown.to(torch.float16) @ marks.to(torch.float16) > 0
+
+
+def _shown_slices(problem: Problem) -> Iterator[tuple[range, Tensor]]:
+    """Yields runs of query rows, and which of their pairs are visible, bool that broadcasts to four axes."""
+    grid = problem.grid
+    step = max(1, SLICE_PAIRS // max(grid.keys, 1))
+    for first in range(0, grid.queries, step):
+        rows = range(first, min(first + step, grid.queries))
+        shown = guarded(problem, _rows_of(problem, rows)).shown
+        assert shown is not None
+        yield rows, shown.expand(*shown.shape[:2], len(rows), shown.shape[3])
+
+
+def _rows_of(problem: Problem, rows: range) -> Inputs:
+    query = problem.query[:, :, rows.start : rows.stop]
+    return Inputs(problem.prepared, query, problem.value, problem.grid.tile(queries=rows))
+
+
+class _Poison(torch.autograd.Function):
+    """Returns the output with NaN in poisoned rows, and such gradients of what they see."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, output: Tensor, query: Tensor, key: Tensor, value: Tensor, poison: Tensor, reached: Tensor
+    ) -> Tensor:
+        ctx.save_for_backward(poison, reached)
+        ctx.tensors = [(tensor.shape, tensor.dtype) for tensor in (query, key, value)]
+        return output.masked_fill(poison[..., None], torch.nan)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        poison, reached = ctx.saved_tensors
+        results: list[Tensor | None] = [gradients[0].masked_fill(poison[..., None], 0.0)]
+        for (shape, dtype), needed, rows in zip(
+            ctx.tensors, ctx.needs_input_grad[1:], (poison, reached, reached), strict=False
+        ):
+            zeros = gradients[0].new_zeros(shape, dtype=dtype) if needed else None
+            results.append(None if zeros is None else zeros.masked_fill_(rows[..., None], torch.nan))
+        return *results, None, None
 
 
 def empty_rows(problem: Problem) -> Tensor:

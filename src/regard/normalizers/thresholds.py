@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.library import Library
 
 from regard.normalizers.normalizer import row_maximum
-from regard.transforms import can_branch_on
+from regard.transforms import can_read
 
 # Scores this far below the maximum (in units where weights are (z − τ)₊ ^ …, and τ ≥ −1) always have weight 0; raising
 # them to this floor keeps −inf and huge values out of the sums.
@@ -92,7 +92,7 @@ def entmax_by_root(scores: Tensor, alpha: Tensor, dim: int) -> Tensor:
     high = torch.full_like(maximum, 1.0 + tolerance)
     best, distance = torch.ones_like(maximum), torch.full_like(maximum, torch.inf)
     active = ~empty
-    readable = can_branch_on(scores, alpha)
+    readable = can_read(scores, alpha)
     halvings = 1 - math.floor(math.log2(torch.finfo(scores.dtype).eps / shifted.shape[dim]))
     for step in range(_NEWTON_STEPS + halvings):
         ratio, base = _ratios(shifted, power, best)

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from regard.attention.backends.backend import Backend
-from regard.attention.backends.reference import Inputs, mix, weigh, weights_alone, whole
+from regard.attention.backends.reference import Inputs, guarded, mix, weigh, weights_alone, whole
 from regard.attention.problem import Problem
 from regard.attention.readings import Gatherer
 from regard.axes import Float
@@ -36,6 +36,7 @@ class Tiled(Backend):
     why = "runs everything in linear memory"
     measured = ("score-mlp",)
     reads = True
+    isolates = True
 
     def declines(self, problem: Problem) -> str | None:
         if torch.is_grad_enabled() and problem.normalizer.generator is not None:
@@ -48,7 +49,7 @@ class Tiled(Backend):
     @torch.no_grad()
     def read(self, problem: Problem, gatherer: Gatherer) -> None:
         for inputs in blocks(problem, block_shape(problem)):
-            steps = weigh(problem, inputs)
+            steps = weigh(problem, guarded(problem, inputs))
             gatherer.add(steps.masked, steps.weights, inputs.grid)
 
 
@@ -118,7 +119,7 @@ def read_shares(problem: Problem, gatherer: Gatherer) -> None:
     """Shows the weights to a gatherer for its ``shares`` alone, on behalf of kernels that take the other readings."""
     if gatherer.read.shares and problem.pairs:
         for inputs in blocks(problem, block_shape(problem)):
-            gatherer.add_shares(weights_alone(problem, inputs), inputs.grid)
+            gatherer.add_shares(weights_alone(problem, guarded(problem, inputs)), inputs.grid)
 
 
 def _attend_block(problem: Problem, inputs: Inputs, gatherer: Gatherer | None, versions: Versions | None) -> Tensor:
@@ -128,11 +129,12 @@ def _attend_block(problem: Problem, inputs: Inputs, gatherer: Gatherer | None, v
     def calculate() -> Tensor:
         if is_again and versions is not None:
             versions.check()
+        tile = guarded(problem, inputs)
         if reader is None:
-            return mix(problem, inputs, weights_alone(problem, inputs))
-        steps = weigh(problem, inputs)
-        reader.add(steps.masked, steps.weights, inputs.grid)
-        return mix(problem, inputs, steps.weights)
+            return mix(problem, tile, weights_alone(problem, tile))
+        steps = weigh(problem, tile)
+        reader.add(steps.masked, steps.weights, tile.grid)
+        return mix(problem, tile, steps.weights)
 
     if versions is None:
         return calculate()
