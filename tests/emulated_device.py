@@ -19,6 +19,7 @@ import ctypes
 import traceback
 from collections import Counter
 from contextlib import contextmanager
+from functools import partial
 
 import torch
 from torch.utils import dlpack
@@ -150,7 +151,7 @@ def _run(operator, *args, **kwargs):
     for value in values:
         if isinstance(value, torch.Tensor) and value.device.type == NAME:
             # Memory of another device type cannot grow, so that an empty output gets other memory.
-            is_new = id(value) in written and not value.numel()
+            is_new = id(value) in written and value.shape == (0,)
             original, value = value, value.new_empty(0, device="cpu") if is_new else _retyped(value, _HOST)
             originals[id(value)] = original
         elif isinstance(value, torch.device) and value.type == NAME:
@@ -197,5 +198,12 @@ def _count(operator, devices, values, kwargs):
 
 
 _setup_privateuseone_for_python_backend(NAME, _Module())
+def _convolution_backward(grad_output, input, weight, *rest):
+    return _run(torch.ops.aten.convolution_backward.default, grad_output, input, weight, [grad_output.shape[1]], *rest)
+
+
+_CONVOLUTIONS = torch.library.Library("aten", "IMPL")
+_CONVOLUTIONS.impl("convolution_overrideable", partial(_run, torch.ops.aten.convolution.default), "PrivateUse1")
+_CONVOLUTIONS.impl("convolution_backward_overrideable", _convolution_backward, "PrivateUse1")
 _FALLBACK = torch.library.Library("_", "IMPL")
 _FALLBACK.fallback(_run, "PrivateUse1")

@@ -24,6 +24,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from regard.attention.backends.reference import Inputs, guarded, mix, weigh
 from regard.attention.problem import Problem
@@ -77,8 +78,9 @@ def attend_isolated(problem: Problem, gatherer: Gatherer | None = None, need_wei
 def attend_shielded(problem: Problem, run: Callable[[Problem], Tensor]) -> Tensor:
     """Returns the output of a fused kernel on a device, whose products may multiply hidden elements by 0.
 
-    The kernel gets zeros for what nobody sees, and for every query, key and value with an element that is not finite.
-    Rows that see one of these are NaN in the output, and in the gradients of all that they see.
+    The kernel gets zeros for what nobody sees, for queries and keys that are not finite, and for such elements of values.
+    Rows that see one of these are NaN in the output, and in the gradients of all that they see; if it is a value, only
+    the output's features in which it is not finite.
 
     Args:
         problem: may hide something.
@@ -87,32 +89,53 @@ def attend_shielded(problem: Problem, run: Callable[[Problem], Tensor]) -> Tenso
     query, key, value = problem.query, problem.key, problem.value
     heads, kv_heads = query.shape[1], key.shape[1]
     with torch.no_grad():
-        bad_query, bad_key = (~_rows_are_finite(query), ~(_rows_are_finite(key) & _rows_are_finite(value)))
-        bad_of_head = bad_key.repeat_interleave(heads // kv_heads, 1) if kv_heads != heads else bad_key
-        poisoned, seen, reached = [], torch.zeros_like(bad_of_head), torch.zeros_like(bad_of_head)
+        bad_query, bad_key, bad_value = (~_is_finite(tensor) for tensor in (query, key, value))
+        bad_row, bad_key = bad_query.any(-1), bad_key.any(-1, keepdim=True)
+        bad = spread_heads(torch.cat((bad_key, bad_value), dim=-1), heads)  # B H K 1+V
+        sees = _sees_in_runs(problem, bad)
+        seen = reached = torch.zeros_like(bad[..., 0])
+        parts = []
         for rows, shown in _shown_slices(problem):
-            sees_bad = _any_of(shown, bad_of_head[..., None])[..., 0]
-            row_sees = shown.any(-1)
-            part = row_sees & (bad_query[:, :, rows.start : rows.stop] | sees_bad)
-            reached = reached | _any_of(shown.transpose(-1, -2), part[..., None])[..., 0]
+            part = slice(rows.start, rows.stop)
+            row_sees = shown.any(-1, keepdim=True)
+            sees_bad = _any_of(shown, bad) if sees is None else sees[:, :, part]
+            poison = row_sees & (bad_row[:, :, part, None] | sees_bad[..., :1] | sees_bad[..., 1:])
+            reached = reached | _any_of(shown.transpose(-1, -2), poison.any(-1, keepdim=True))[..., 0]
             seen = seen | shown.any(-2)
-            poisoned.append(torch.stack(torch.broadcast_tensors(part, row_sees)))
-        poison, sees = torch.cat(poisoned, dim=-1)
+            parts.append(torch.cat((poison, row_sees.expand_as(poison[..., :1])), dim=-1))
+        poison, row_sees = torch.cat(parts, dim=2).split((value.shape[3], 1), dim=-1)
         if kv_heads != heads:
             seen, reached = (flags.unflatten(1, (kv_heads, -1)).any(2) for flags in (seen, reached))
-        usable = seen & ~bad_key
     shielded = replace(
         problem,
-        query=_filled(query, sees & ~bad_query),
-        key=_filled(key, usable),
-        value=_filled(value, usable),
+        query=_filled(query, row_sees[..., 0] & ~bad_row),
+        key=_filled(key, seen & ~bad_key[..., 0]),
+        value=torch.where(seen[..., None] & ~bad_value, value, 0.0),
     )
     return _Poison.apply(run(shielded), query, key, value, poison, reached)
 
 
-def _rows_are_finite(tensor: Tensor) -> Tensor:
-    """Returns which vectors of the last axis are finite; a sum that overflows does not matter, since 0 · x is 0."""
-    return (tensor.detach() * 0.0).sum(-1) == 0.0
+def _is_finite(tensor: Tensor) -> Tensor:
+    """Returns which elements are finite, in two operations."""
+    return tensor * 0.0 == 0.0
+
+
+def _sees_in_runs(problem: Problem, marks: Tensor) -> Tensor | None:
+    """Returns which marks ``[batch, heads, keys, n]`` each query sees, by sums over its runs of visible keys.
+
+    Returns None if the visible keys are not known to be a few runs.
+    """
+    spans = None if problem.bias is not None else problem.lowered.spans
+    if spans is None:
+        return None
+    sums = F.pad(marks.cumsum(2, dtype=torch.int32), (0, 0, 1, 0))
+    shape = *marks.shape[:2], problem.grid.queries, spans.runs
+    start, stop = (ends.long().to(marks.device, non_blocking=True).expand(shape) for ends in spans)
+    count = torch.zeros((), dtype=torch.int32, device=marks.device)
+    for first, last in zip(start.unbind(-1), stop.unbind(-1), strict=True):
+        before, after = (sums.gather(2, end[..., None].expand(*end.shape, marks.shape[3])) for end in (first, last))
+        count = count + (after - before)
+    return count > 0
 
 
 def _any_of(shown: Tensor, marks: Tensor) -> Tensor:
@@ -146,15 +169,14 @@ class _Poison(torch.autograd.Function):
     ) -> Tensor:
         ctx.save_for_backward(poison, reached)
         ctx.tensors = [(tensor.shape, tensor.dtype) for tensor in (query, key, value)]
-        return output.masked_fill(poison[..., None], torch.nan)
+        return output.masked_fill(poison, torch.nan)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         poison, reached = ctx.saved_tensors
-        results: list[Tensor | None] = [gradients[0].masked_fill(poison[..., None], 0.0)]
-        for (shape, dtype), needed, rows in zip(
-            ctx.tensors, ctx.needs_input_grad[1:], (poison, reached, reached), strict=False
-        ):
+        results: list[Tensor | None] = [gradients[0].masked_fill(poison, 0.0)]
+        parts = (poison.any(-1), reached, reached)
+        for (shape, dtype), needed, rows in zip(ctx.tensors, ctx.needs_input_grad[1:4], parts, strict=True):
             zeros = gradients[0].new_zeros(shape, dtype=dtype) if needed else None
             results.append(None if zeros is None else zeros.masked_fill_(rows[..., None], torch.nan))
         return *results, None, None
