@@ -18,8 +18,9 @@ where it copies to the device without ``non_blocking``.
 import ctypes
 import traceback
 from collections import Counter
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
+from types import SimpleNamespace
 
 import torch
 from torch.utils import dlpack
@@ -36,15 +37,40 @@ _capsule_pointer.restype, _capsule_pointer.argtypes = ctypes.c_void_p, (ctypes.p
 
 
 class _Module(_DummyBackendModule):
-    """What PyTorch expects under ``torch.emulated``; random numbers come from the host's generator."""
+    """What PyTorch expects under ``torch.emulated``.
+
+    Attributes:
+        total_memory: bytes of the device.
+    """
 
     _initialized = True
+    total_memory = 1 << 30
+
+    def __init__(self):
+        self._generator = torch.Generator()
 
     def get_rng_state(self, device=NAME):
-        return torch.get_rng_state()
+        return self._generator.get_state()
 
     def set_rng_state(self, state, device=NAME):
-        torch.set_rng_state(state)
+        self._generator.set_state(state)
+
+    def manual_seed_all(self, seed):
+        self._generator.manual_seed(seed)
+
+    @contextmanager
+    def own_generator(self):
+        """Random numbers in this context come from the device's generator."""
+        state = torch.get_rng_state()
+        torch.set_rng_state(self.get_rng_state())
+        try:
+            yield
+        finally:
+            self.set_rng_state(torch.get_rng_state())
+            torch.set_rng_state(state)
+
+    def get_device_properties(self, device=NAME):
+        return SimpleNamespace(name="emulated", total_memory=self.total_memory)
 
     @contextmanager
     def device(self, device):
@@ -163,7 +189,9 @@ def _run(operator, *args, **kwargs):
     if name == "aten::_copy_from":
         args[1].copy_(args[0])
         return values[1]
-    result = operator(*args, **kwargs)
+    draws = torch.Tag.nondeterministic_seeded in operator.tags
+    with MODULE.own_generator() if draws else nullcontext():
+        result = operator(*args, **kwargs)
     stays_on_host = name in _COPIES and any(device.type == "cpu" for device in requested)
 
     def back(value):
@@ -197,7 +225,8 @@ def _count(operator, devices, values, kwargs):
             count.waits.append(f"{name.removeprefix('aten::')} from {' > '.join(places)}")
 
 
-_setup_privateuseone_for_python_backend(NAME, _Module())
+MODULE = _Module()
+_setup_privateuseone_for_python_backend(NAME, MODULE)
 def _convolution_backward(grad_output, input, weight, *rest):
     return _run(torch.ops.aten.convolution_backward.default, grad_output, input, weight, [grad_output.shape[1]], *rest)
 
