@@ -10,6 +10,9 @@ CPU tensor. The tensors are plain `torch.Tensor`, so regard and autograd take th
         x.softmax(-1).sum().backward()
     count.operators, count.waits           # launches, and operators that would make the host wait
 
+Autograd gives a device its threads at the first backward pass of a process. If there was one before this module was
+imported, backward passes need ``torch.autograd.set_multithreading_enabled(False)``.
+
 As on a GPU, tensors of two devices do not mix (CPU scalars do), and the host waits where a number, or a size that
 depends on numbers, comes back: ``item``, ``bool``, ``tolist``, ``cpu``, ``equal``, ``nonzero``, an index of bools; and
 where it copies to the device without ``non_blocking``.
@@ -40,14 +43,22 @@ class _Module(_DummyBackendModule):
     """What PyTorch expects under ``torch.emulated``.
 
     Attributes:
+        is_visible: whether PyTorch lists the device among those that are available.
         total_memory: bytes of the device.
     """
 
     _initialized = True
+    is_visible = False
     total_memory = 1 << 30
 
     def __init__(self):
         self._generator = torch.Generator()
+
+    def is_available(self):
+        return self.is_visible
+
+    def device_count(self):
+        return int(self.is_visible)
 
     def get_rng_state(self, device=NAME):
         return self._generator.get_state()
@@ -161,6 +172,11 @@ def _makes_host_wait(name, devices, values, arguments):
 
 def _run(operator, *args, **kwargs):
     name = operator._schema.name
+    # PyTorch passes a number in place of a tensor as a number.
+    args = [
+        torch.tensor(value) if isinstance(value, (int, float)) and str(declared.type) == "Tensor" else value
+        for value, declared in zip(args, operator._schema.arguments, strict=False)
+    ]
     values, structure = tree_flatten((args, kwargs))
     tensors = [value for value in values if isinstance(value, torch.Tensor)]
     devices = {tensor.device.type for tensor in tensors if tensor.dim() or tensor.device.type == NAME}
@@ -227,6 +243,8 @@ def _count(operator, devices, values, kwargs):
 
 MODULE = _Module()
 _setup_privateuseone_for_python_backend(NAME, MODULE)
+
+
 def _convolution_backward(grad_output, input, weight, *rest):
     return _run(torch.ops.aten.convolution_backward.default, grad_output, input, weight, [grad_output.shape[1]], *rest)
 

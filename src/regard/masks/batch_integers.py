@@ -92,7 +92,7 @@ class BatchInteger:
         if self._tensor is not None:
             return self._tensor[rows][:, None, None, None]
         # A copy that blocks would wait for the device.
-        values = torch.tensor(self._values[rows], dtype=torch.int64).to(grid.device, non_blocking=True)
+        values = torch.tensor(self._values[rows], dtype=torch.int64, device="cpu").to(grid.device, non_blocking=True)
         return values[:, None, None, None]
 
     def on_host(self, grid: Grid) -> int | Tensor:
@@ -100,7 +100,7 @@ class BatchInteger:
         if self._single is not None:
             return self._single
         rows = self._values[grid.batch_span.start : grid.batch_span.stop]
-        return torch.tensor(rows, dtype=torch.int64)[:, None, None]
+        return torch.tensor(rows, dtype=torch.int64, device="cpu")[:, None, None]
 
     def bounds(self, grid: Grid) -> tuple[int, int]:
         """Returns the minimum and maximum over the tile's batch rows, of which there is at least one; requires

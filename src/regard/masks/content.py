@@ -84,7 +84,7 @@ class Lengths(Mask):
             return None
         stop = self.keys.on_host(grid)
         if self.queries is not None:
-            query = torch.arange(grid.query_span.start, grid.query_span.stop)[None, None]
+            query = torch.arange(grid.query_span.start, grid.query_span.stop, device="cpu")[None, None]
             stop = stop * (query < self.queries.on_host(grid))
         return Spans.within(grid, 0, stop)
 
@@ -206,7 +206,7 @@ class Documents(Mask):
         begins = torch.ones_like(ids, dtype=torch.bool)
         begins[:, 1:] = (ids[:, 1:] != ids[:, :-1]) | (order[:, 1:] != order[:, :-1] + 1)
         run = begins.cumsum(-1) - 1
-        run_start = torch.where(begins, torch.arange(keys), keys).sort(-1).values
+        run_start = torch.where(begins, torch.arange(keys, device="cpu"), keys).sort(-1).values
         run_start = F.pad(run_start, (0, 1), value=keys)
         first = run.gather(-1, low.clamp(max=keys - 1))
         count = (run.gather(-1, (high - 1).clamp(min=0)) - first + 1) * ((low < high) & (query >= 0))

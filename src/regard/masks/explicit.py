@@ -166,7 +166,8 @@ def _runs(allowed: Tensor, grid: Grid) -> Spans | None:
     count = int(begins.sum(-1).amax())
     if count > RUNS_LIMIT:
         return None
-    key, queries = torch.arange(span.start, span.stop, dtype=torch.int32), len(grid.query_span)
+    key = torch.arange(span.start, span.stop, dtype=torch.int32, device="cpu")
+    queries = len(grid.query_span)
     # Starts and ends ascend, so the n-th start belongs to the n-th end.
     first, last = (
         torch.where(marks, key, span.stop).topk(max(count, 1), largest=False).values.expand(-1, -1, queries, -1)

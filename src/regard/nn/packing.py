@@ -32,8 +32,8 @@ class Packing:
         device: where the sequences are; None: where the lengths are.
 
     Where the lengths cannot be read (an exporter or a compiler records the call, a transform of ``torch.func`` is
-    active, or they are on a device, which the host would wait for), every position is a packed row: those of padding are
-    0, and become 0 again. Lengths on the CPU pack tensors of any device.
+    active, or they are on a device, for which the host would wait), every position is a packed row: those of padding
+    are 0, and become 0 again. Lengths on the CPU pack tensors of any device.
 
     Attributes:
         shape: ``(batch, length)``.
@@ -96,7 +96,7 @@ class Packing:
     def sequences(self) -> Sequences:
         """The ranges of packed rows, one for each sequence."""
         batch, length = self.shape
-        counts = torch.full((batch,), length) if self._lengths is None else self._lengths
+        counts = torch.full((batch,), length, device="cpu") if self._lengths is None else self._lengths
         return Sequences(counts.cumsum(0) - counts, counts, length)
 
     def has_lengths(self, lengths: Integers) -> bool:

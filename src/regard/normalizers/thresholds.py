@@ -129,7 +129,7 @@ def _bisected(shifted: Tensor, power: Tensor, dim: int) -> Tensor:
     bits = torch.int32 if shifted.dtype == torch.float32 else torch.int64
     tolerance = _ROUNDINGS * torch.finfo(shifted.dtype).eps
     first, last = (1.0 - tolerance) / shifted.shape[dim], 1.0 + tolerance
-    ends = torch.tensor([first, last], dtype=shifted.dtype).view(bits).tolist()
+    ends = torch.tensor([first, last], dtype=shifted.dtype, device="cpu").view(bits).tolist()
     shape = list(shifted.shape)
     shape[dim] = 1
     low, high = shifted.new_full(shape, first).view(bits), shifted.new_full(shape, last).view(bits)

@@ -198,7 +198,7 @@ def dropout(weights: Tensor, p: float) -> Tensor:
     dropped = round(p * _LEVELS)
     if dropped == _LEVELS or not (weights.is_cpu and can_branch_on(weights)):
         return F.dropout(weights, p)
-    numbers = torch.empty((weights.numel() + 3) // 4, dtype=torch.int64).random_(-(1 << 63), None)
+    numbers = torch.empty((weights.numel() + 3) // 4, dtype=torch.int64, device="cpu").random_(-(1 << 63), None)
     bits = numbers.view(torch.int16)[: weights.numel()].view(weights.shape)
     factor = (bits >= dropped - _LEVELS // 2).to(weights.dtype)
     return weights * factor.mul_(_LEVELS / (_LEVELS - dropped))

@@ -60,7 +60,7 @@ class Tiled(Backend):
 
 @cache
 def device_memory(device: torch.device) -> int:
-    """Returns the bytes of memory of a device, which a driver knows without waiting for it; 0 if PyTorch cannot tell."""
+    """Returns a device's bytes of memory, known without waiting for it; 0 if PyTorch cannot tell."""
     module = torch.get_device_module(device)
     if hasattr(module, "get_device_properties"):
         return module.get_device_properties(device).total_memory

@@ -155,7 +155,12 @@ def _kernel(
     query, key, value = _with_adjacent_features(query), _with_adjacent_features(key), _with_adjacent_features(value)
     attn_mask = None if attn_mask is None else in_memory(attn_mask)
     output = F.scaled_dot_product_attention(query, key, value, attn_mask, problem.dropout, is_causal, scale=scale)
-    if output.requires_grad and output.is_cpu and not _are_surely_small(query, key, scale, attn_mask) and _loses_digits(output):
+    if (
+        output.requires_grad
+        and output.is_cpu
+        and not _are_surely_small(query, key, scale, attn_mask)
+        and _loses_digits(output)
+    ):
         return None
     if value_dim != value.shape[3]:
         output = output[..., :value_dim]
