@@ -72,6 +72,19 @@ def can_branch_on(*tensors: Tensor) -> bool:
     return True
 
 
+def has_host_data(*tensors: Tensor) -> bool:
+    """Whether the elements can be read now, without waiting for a device: as `has_data`, and all are on the CPU."""
+    return all(tensor.is_cpu and has_data(tensor) for tensor in tensors)
+
+
+def can_read(*tensors: Tensor) -> bool:
+    """Whether control flow may depend on elements (`can_branch_on`) without waiting for a device: all are on the CPU.
+
+    On a device, calculations decide by elementwise operations, so that no call waits for it (contract 15).
+    """
+    return all(tensor.is_cpu for tensor in tensors) and can_branch_on(*tensors)
+
+
 def has_dense_cpu_storage(*tensors: Tensor) -> bool:
     """Whether a kernel may read the elements of these tensors directly from CPU memory."""
     return can_branch_on(*tensors) and all(tensor.is_cpu and has_plain_memory(tensor) for tensor in tensors)

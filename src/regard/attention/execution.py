@@ -17,10 +17,11 @@ from torch import Tensor
 
 from regard.attention.backends.backend import Backend
 from regard.attention.backends.cpu.backend import Fused
-from regard.attention.backends.reference import Reference, weigh, whole
+from regard.attention.backends.reference import Reference, guarded, weigh, whole
 from regard.attention.backends.sdpa.backend import ScaledDotProduct
 from regard.attention.backends.tiled import Tiled
-from regard.attention.isolation import attend_isolated, cleaned, empty_rows
+from regard.attention.guarded import finite_saved_tensors, is_guarded
+from regard.attention.isolation import attend_isolated, attend_shielded, cleaned, empty_rows
 from regard.attention.planner import RULES, Candidates, Plan, Rule, describe, first_choice
 from regard.attention.problem import Problem
 from regard.attention.readings import Gatherer, Readings
@@ -180,6 +181,8 @@ def execute(problem: Problem, backend: str, gatherer: Gatherer | None = None, ne
 
 
 def _execute(problem: Problem, name: str, gatherer: Gatherer | None, need_weights: bool) -> Attended:
+    if problem.may_hide and problem.pairs and problem.memory is None and is_guarded(problem.query):
+        return _execute_on_device(problem, name, gatherer, need_weights)
     backend = _Chosen(choose(problem, name), name != "auto")
     if not problem.may_hide or problem.pairs == 0 or problem.memory is not None:
         return _run(problem, backend, gatherer, need_weights)
@@ -192,6 +195,22 @@ def _execute(problem: Problem, name: str, gatherer: Gatherer | None, need_weight
         versions = Versions(mask=visible.mask, bias=visible.bias, query=visible.query)
         result.output.register_hook(lambda gradient: _without_empty_rows(visible, versions, gradient))
     return result
+
+
+def _execute_on_device(problem: Problem, name: str, gatherer: Gatherer | None, need_weights: bool) -> Attended:
+    """Runs a problem that may hide something on a device, without a look at any element (contract 15)."""
+    problem = replace(problem)
+    with finite_saved_tensors():
+        # Autograd saves what the score prepares.
+        _ = problem.lowered
+    chosen = _Chosen(choose(problem, name), name != "auto")
+    if chosen.backend.isolates:
+        return _run(problem, chosen, gatherer, need_weights)
+    output = attend_shielded(problem, chosen.backend.run)
+    if gatherer is not None:
+        BACKENDS["tiled"].read(problem, gatherer)
+    weights = weigh(problem, guarded(problem, whole(problem))).weights if need_weights else None
+    return Attended(output, weights)
 
 
 def _run_until_finite(problem: Problem, backend: _Chosen, gatherer: Gatherer | None, need_weights: bool) -> Attended:
@@ -260,7 +279,7 @@ def _with_weights_of_specification(problem: Problem, backend: Backend) -> Attend
     if problem.normalizer.random and backend.reads:
         gatherer = Gatherer(problem, Readings(weights=True))
         return Attended(backend.run(problem, gatherer), gatherer.weights)
-    return Attended(backend.run(problem), weigh(problem, whole(problem)).weights)
+    return Attended(backend.run(problem), weigh(problem, guarded(problem, whole(problem))).weights)
 
 
 def _without_empty_rows(problem: Problem, versions: Versions, gradient: Tensor | None) -> Tensor | None:

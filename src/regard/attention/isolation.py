@@ -12,16 +12,21 @@ finite, that cannot happen, and backends run as they are. Otherwise:
    one pair and −∞ for another.
 
 A pair whose bias is −∞ counts as hidden.
+
+On a device the host cannot look at elements without waiting. There `reference` and `tiled` calculate so that hidden
+elements never enter (`regard.attention.guarded`), and `attend_shielded` gives other backends finite inputs.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import pairwise
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
-from regard.attention.backends.reference import Inputs, mix, weigh
+from regard.attention.backends.reference import Inputs, guarded, mix, weigh
 from regard.attention.problem import Problem
 from regard.attention.readings import Gatherer
 from regard.attention.result import Attended
@@ -68,6 +73,137 @@ def attend_isolated(problem: Problem, gatherer: Gatherer | None = None, need_wei
         if need_weights:
             weights.append(torch.cat(weighed, dim=2))
     return Attended(torch.cat(outputs), torch.cat(weights) if need_weights else None)
+
+
+def attend_shielded(problem: Problem, run: Callable[[Problem], Tensor]) -> Tensor:
+    """Returns the output of a fused kernel on a device, whose products may multiply hidden elements by 0.
+
+    The kernel gets zeros for what nobody sees and for elements that are not finite. Rows that see one of these in a
+    query or a key are NaN in the output, and in the gradients of all that they see; so are the output's features in
+    which a visible value is not finite.
+
+    Args:
+        problem: may hide something.
+        run: computes the output of a problem.
+    """
+    finite, bad = [], []
+    for tensor in (problem.query, problem.key, problem.value):
+        finite.append(torch.nan_to_num(tensor, 0.0, 0.0, 0.0))
+        bad.append(finite[-1].detach() != tensor.detach())
+    query, key, value = finite
+    heads, kv_heads = query.shape[1], key.shape[1]
+    with torch.no_grad():
+        marks = spread_heads(torch.cat((bad[1].any(-1, keepdim=True), bad[2]), dim=-1), heads)  # B H K 1+V
+        sight = _sight_of_runs(problem, marks) or _sight_of_pairs(problem, marks)
+        of_row = sight.sees_any & bad[0].any(-1, keepdim=True)
+        poison = sight.marks[..., 1:] | sight.marks[..., :1] | of_row
+        seen = sight.seen
+        if seen is not None and seen.shape[1] not in (1, kv_heads):
+            seen = seen.unflatten(1, (kv_heads, -1)).any(2)
+    if seen is not None:
+        key, value = _filled(key, seen), _filled(value, seen)
+    output = run(replace(problem, query=query, key=key, value=value))
+    inputs = problem.query, problem.key, problem.value
+    return _Poison.apply(output, *inputs, poison, problem.without_numbers)
+
+
+class _Sight(NamedTuple):
+    """What the queries of a problem see.
+
+    Attributes:
+        marks: which marks of keys each query sees, ``[batch, heads, queries, n]``.
+        sees_any: which queries see a key, ``[batch or 1, heads or 1, queries or 1, 1]``.
+        seen: which keys a query sees, ``[batch or 1, heads or 1, keys]``; None: all.
+    """
+
+    marks: Tensor
+    sees_any: Tensor
+    seen: Tensor | None
+
+
+def _sight_of_runs(problem: Problem, marks: Tensor) -> _Sight | None:
+    """Returns what queries see of ``marks [batch, heads, keys, n]``, by sums over their runs of visible keys.
+
+    Time is linear in queries and keys. Returns None if the runs are not known to the host.
+    """
+    spans = None if problem.bias is not None else problem.lowered.spans
+    if spans is None:
+        return None
+    keys = problem.grid.keys
+    ends = torch.zeros(*spans.start.shape[:2], keys + 1, dtype=torch.int64, device="cpu")
+    for positions, step in ((spans.start, 1), (spans.stop, -1)):
+        ends.scatter_add_(
+            2, positions.flatten(2).long(), torch.full_like(ends, step)[..., :1].expand_as(positions.flatten(2))
+        )
+    seen = ends.cumsum(-1)[..., :keys] > 0
+    start, stop = (torch.stack(tuple(spans)).long().to(marks.device, non_blocking=True)).unbind()
+    sums = F.pad(marks.cumsum(2, dtype=torch.int32), (0, 0, 1, 0))
+    count = None
+    for run in range(spans.runs):
+        before, after = (
+            sums.gather(2, end[..., run, None].expand(*marks.shape[:2], -1, marks.shape[3])) for end in (start, stop)
+        )
+        count = after - before if count is None else count + (after - before)
+    assert count is not None
+    sees_any = (start < stop).any(-1, keepdim=True)
+    return _Sight(count > 0, sees_any, None if seen.all() else seen.to(marks.device, non_blocking=True))
+
+
+def _sight_of_pairs(problem: Problem, marks: Tensor) -> _Sight:
+    """Returns the same by products with the visible pairs, a slice of queries at a time."""
+    parts, sees_any, seen = [], [], []
+    for _, shown in _shown_slices(problem):
+        parts.append(_any_of(shown, marks).expand(*marks.shape[:2], shown.shape[2], -1))
+        sees_any.append(shown.any(-1, keepdim=True))
+        seen.append(shown.any(-2))
+    return _Sight(torch.cat(parts, dim=2), torch.cat(sees_any, dim=2), torch.stack(seen).any(0))
+
+
+def _any_of(shown: Tensor, marks: Tensor) -> Tensor:
+    """Returns whether each row of ``[..., queries, keys]`` shows a marked key of ``[batch, heads, keys, n]``."""
+    shown = shown.expand(*shown.shape[:-1], marks.shape[-2])
+    # The sums only tell 0 from more than 0, for which half precision suffices.
+    return shown.to(torch.float16) @ marks.to(torch.float16) > 0
+
+
+def _shown_slices(problem: Problem) -> Iterator[tuple[range, Tensor]]:
+    """Yields runs of query rows, and which of their pairs are visible, bool that broadcasts over batch and heads."""
+    grid = problem.grid
+    step = max(1, SLICE_PAIRS // max(grid.keys, 1))
+    for first in range(0, grid.queries, step):
+        rows = range(first, min(first + step, grid.queries))
+        query = problem.query[:, :, rows.start : rows.stop]
+        inputs = Inputs(problem.prepared, query, problem.value, grid.tile(queries=rows))
+        shown = guarded(problem, inputs).shown
+        assert shown is not None
+        yield rows, shown.expand(*shown.shape[:2], len(rows), grid.keys)
+
+
+class _Poison(torch.autograd.Function):
+    """Returns the output with NaN where it is poisoned, and such gradients of what the poisoned rows see."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, output: Tensor, query: Tensor, key: Tensor, value: Tensor, poison: Tensor, problem: Problem
+    ) -> Tensor:
+        ctx.save_for_backward(poison)
+        ctx.problem = problem
+        ctx.tensors = [(tensor.shape, tensor.dtype) for tensor in (query, key, value)]
+        return output.masked_fill(poison, torch.nan)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        (poison,), (gradient,) = ctx.saved_tensors, gradients
+        rows, kv_heads = poison.any(-1, keepdim=True), ctx.tensors[1][0][1]
+        reached = [_any_of(shown.mT, rows[:, :, part.start : part.stop]) for part, shown in _shown_slices(ctx.problem)]
+        keys = torch.stack(reached).any(0).unflatten(1, (kv_heads, -1)).any(2)
+        results: list[Tensor | None] = [gradient.masked_fill(poison, 0.0)]
+        for (shape, dtype), needed, marked in zip(
+            ctx.tensors, ctx.needs_input_grad[1:4], (rows, keys, keys), strict=True
+        ):
+            nan = torch.where(marked, torch.nan, 0.0).to(dtype) if needed else None
+            results.append(None if nan is None else nan.expand(shape))
+        return *results, None, None
 
 
 def empty_rows(problem: Problem) -> Tensor:

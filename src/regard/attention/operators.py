@@ -81,7 +81,7 @@ def attend_traced(
             )
         attended = specified(problem, gatherer)
         return attended if need_weights else Attended(attended.output, None)
-    seed = torch.randint(2**62, ()) if problem.dropout or problem.normalizer.random else None
+    seed = torch.randint(2**62, (), device="cpu") if problem.dropout or problem.normalizer.random else None
     arguments = (
         problem.query,
         problem.key,
@@ -146,11 +146,14 @@ def _problem(query: Tensor, key: Tensor, value: Tensor, parts: Parts, text: str)
     return validate(query, key, value, score=score, normalizer=normalizer, mask=mask, bias=bias, dropout=dropout)
 
 
-def _seeded(seed: Tensor | None) -> AbstractContextManager[object]:
-    """Returns a context in which PyTorch's generator has this seed; afterwards its state is restored."""
+def _seeded(seed: Tensor | None, device: torch.device) -> AbstractContextManager[object]:
+    """Returns a context in which PyTorch's generators have this seed; afterwards those of the CPU and of the device
+    have the states that they had before."""
     stack = ExitStack()
     if seed is not None:
         stack.enter_context(torch.random.fork_rng(devices=[]))
+        if device.type != "cpu":
+            stack.enter_context(torch.random.fork_rng(devices=[device], device_type=device.type))
         torch.manual_seed(int(seed))
     return stack
 
@@ -160,7 +163,7 @@ def _run(
 ) -> tuple[Problem, Attended]:
     query, key, value, tensors, numbers, integers, text, _, seed = inputs
     problem = _problem(query, key, value, Parts(tensors, numbers, integers), text)
-    with _seeded(seed):
+    with _seeded(seed, query.device):
         return problem, execute(problem, _backend_of(inputs), gatherer, need_weights)
 
 
@@ -202,7 +205,7 @@ def _observe(*inputs: Any) -> list[Tensor]:
     query, key, value, tensors, numbers, integers, text, _, seed = arguments
     problem = _problem(query, key, value, Parts(tensors, numbers, integers), text)
     gatherer = Gatherer(problem, _readings(read))
-    with _seeded(seed):
+    with _seeded(seed, query.device):
         output = execute(problem, _backend_of(arguments), gatherer).output
     return [output.contiguous(), *(tensor.clone() for tensor in gatherer.tensors())]
 

@@ -279,7 +279,9 @@ class Gatherer:
 
     def _in_order(self) -> Tensor:
         """Returns the rows in the order of ``read.rows``, a row more than once if its index is repeated."""
-        return self.rows[:, :, [self.chosen.index(row) for row in _chosen(self.read.rows, self.grid)]]
+        order = [self.chosen.index(row) for row in _chosen(self.read.rows, self.grid)]
+        index = torch.tensor(order, dtype=torch.int64, device="cpu")
+        return self.rows.index_select(2, index.to(self.grid.device, non_blocking=True))
 
 
 TOP_LIMIT = 2**16

@@ -36,7 +36,7 @@ class Alibi(DiagonalBias):
             raise ShapeError(f"bias must fit query: alibi was made for {self.heads} heads; query has {grid.heads}")
 
     def diagonals(self, grid: Grid, dtype: torch.dtype) -> Tensor:
-        slopes = torch.tensor(self.slopes, dtype=torch.float64).to(grid.device, dtype)
+        slopes = torch.tensor(self.slopes, dtype=dtype, device="cpu").to(grid.device, non_blocking=True)
         return -slopes[:, None] * relative_positions(grid).abs().to(dtype)
 
     def extra_repr(self) -> str:

@@ -68,7 +68,7 @@ class RelativeBias(DiagonalBias):
 
     def bucket(self, relative: Tensor) -> Tensor:
         """Returns the int64 bucket of each relative position (key − query, integers of any shape)."""
-        limits = torch.tensor(self._limits, device=relative.device)
+        limits = torch.tensor(self._limits, device="cpu").to(relative.device, non_blocking=True)
         if not self.bidirectional:
             return torch.bucketize((-relative).clamp(min=0), limits, right=True)
         return torch.bucketize(relative.abs(), limits, right=True) + (relative > 0) * (self.buckets // 2)

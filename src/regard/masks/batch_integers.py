@@ -8,7 +8,7 @@ from torch import Tensor
 
 from regard.errors import ArgumentError, ShapeError
 from regard.shapes import POSITION_LIMIT, Grid, check_device, check_integers, whole_number
-from regard.transforms import has_data
+from regard.transforms import has_host_data
 
 Integers = int | Sequence[int] | Tensor
 """One integer for all batch rows, or one a row: a list, or an integer tensor ``[batch]``."""
@@ -17,8 +17,8 @@ Integers = int | Sequence[int] | Tensor
 class BatchInteger:
     """One integer for all batch rows, or one a row, with a magnitude of at most `POSITION_LIMIT`.
 
-    A tensor is copied, so that later changes do not affect the mask. Its elements are copied to the host once, at their
-    first use, so that the bounds of tiles need no synchronization with the device.
+    A tensor is copied, so that later changes do not affect the mask. Elements on a device are never read, since the
+    call would wait for it: they are like those of a tensor without data, and their range is not checked.
 
     Args:
         name: the argument's name, for messages.
@@ -53,8 +53,8 @@ class BatchInteger:
 
     @property
     def is_known(self) -> bool:
-        """Whether the integers can be read now, which fails for a tensor without data (`has_data`)."""
-        return self._tensor is None or has_data(self._tensor)
+        """Whether the integers can be read now, which fails for a tensor without data or on a device."""
+        return self._tensor is None or has_host_data(self._tensor)
 
     @property
     def identity(self) -> Hashable:
@@ -70,7 +70,7 @@ class BatchInteger:
     def check(self, grid: Grid, low: int = -POSITION_LIMIT, high: int = POSITION_LIMIT) -> None:
         """Raises an error unless there is one integer a batch row, on the grid's device, and each is in ``low..high``.
 
-        The limits are not checked for a tensor without data.
+        The limits are not checked for integers that are not known.
         """
         if self._single is None and self.count != grid.batch:
             raise ShapeError(f"{self.name} must be an integer or [batch] = [{grid.batch}]; it has shape [{self.count}]")
@@ -91,14 +91,16 @@ class BatchInteger:
         rows = slice(grid.batch_span.start, grid.batch_span.stop)
         if self._tensor is not None:
             return self._tensor[rows][:, None, None, None]
-        return torch.tensor(self._values[rows], dtype=torch.int64, device=grid.device)[:, None, None, None]
+        # A copy that blocks would wait for the device.
+        values = torch.tensor(self._values[rows], dtype=torch.int64, device="cpu").to(grid.device, non_blocking=True)
+        return values[:, None, None, None]
 
     def on_host(self, grid: Grid) -> int | Tensor:
         """Returns the integer, or ``int64 [batch, 1, 1]`` for the tile's batch rows on the CPU; requires `is_known`."""
         if self._single is not None:
             return self._single
         rows = self._values[grid.batch_span.start : grid.batch_span.stop]
-        return torch.tensor(rows, dtype=torch.int64)[:, None, None]
+        return torch.tensor(rows, dtype=torch.int64, device="cpu")[:, None, None]
 
     def bounds(self, grid: Grid) -> tuple[int, int]:
         """Returns the minimum and maximum over the tile's batch rows, of which there is at least one; requires

@@ -1,7 +1,6 @@
 """Masks by the content of sequences: their lengths, and the documents packed into them."""
 
 from collections.abc import Hashable
-from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -13,7 +12,7 @@ from regard.masks.batch_integers import BatchInteger, Integers
 from regard.masks.mask import Mask, Visibility
 from regard.masks.spans import RUNS_LIMIT, Spans
 from regard.shapes import Grid, check_device, check_integers, kind_of
-from regard.transforms import has_data
+from regard.transforms import has_host_data
 
 
 class Lengths(Mask):
@@ -85,7 +84,7 @@ class Lengths(Mask):
             return None
         stop = self.keys.on_host(grid)
         if self.queries is not None:
-            query = torch.arange(grid.query_span.start, grid.query_span.stop)[None, None]
+            query = torch.arange(grid.query_span.start, grid.query_span.stop, device="cpu")[None, None]
             stop = stop * (query < self.queries.on_host(grid))
         return Spans.within(grid, 0, stop)
 
@@ -162,12 +161,11 @@ class Documents(Mask):
 
     @property
     def _is_known(self) -> bool:
-        return has_data(self.query_ids) and (self.key_ids is None or has_data(self.key_ids))
+        return has_host_data(*(ids for ids in (self.query_ids, self.key_ids) if ids is not None))
 
-    @cached_property
-    def _on_host(self) -> tuple[Tensor, Tensor]:
-        query_ids = self.query_ids.cpu()
-        return query_ids, query_ids if self.key_ids is None else self.key_ids.cpu()
+    @property
+    def _both_ids(self) -> tuple[Tensor, Tensor]:
+        return self.query_ids, self.query_ids if self.key_ids is None else self.key_ids
 
     def visibility(self, grid: Grid) -> Visibility:
         """Compares the smallest and largest ids of each batch row; exact if ids ascend, as in packed sequences."""
@@ -175,7 +173,7 @@ class Documents(Mask):
             return Visibility.EMPTY
         if not self._is_known:
             return Visibility.PARTIAL
-        query_ids, key_ids = self._on_host
+        query_ids, key_ids = self._both_ids
         query = _part(query_ids, grid.batch_span, grid.query_span)
         key = _part(key_ids, grid.batch_span, grid.key_span)
         query_high, key_high = query.amax(-1), key.amax(-1)
@@ -197,7 +195,7 @@ class Documents(Mask):
         """Sorts the keys by id, and returns the runs of keys that have each query's id."""
         if 0 in grid.shape:
             return Spans.within(grid, 0, 0)
-        query_ids, key_ids = self._on_host
+        query_ids, key_ids = self._both_ids
         query = _part(query_ids, grid.batch_span, grid.query_span)
         # A stable sort keeps keys with the same id in the order of their positions.
         ids, order = _part(key_ids, grid.batch_span, grid.key_span).sort(stable=True, dim=-1)
@@ -208,7 +206,7 @@ class Documents(Mask):
         begins = torch.ones_like(ids, dtype=torch.bool)
         begins[:, 1:] = (ids[:, 1:] != ids[:, :-1]) | (order[:, 1:] != order[:, :-1] + 1)
         run = begins.cumsum(-1) - 1
-        run_start = torch.where(begins, torch.arange(keys), keys).sort(-1).values
+        run_start = torch.where(begins, torch.arange(keys, device="cpu"), keys).sort(-1).values
         run_start = F.pad(run_start, (0, 1), value=keys)
         first = run.gather(-1, low.clamp(max=keys - 1))
         count = (run.gather(-1, (high - 1).clamp(min=0)) - first + 1) * ((low < high) & (query >= 0))

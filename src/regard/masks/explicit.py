@@ -20,7 +20,7 @@ from regard.shapes import (
     check_result,
     kind_of,
 )
-from regard.transforms import has_data
+from regard.transforms import has_host_data
 
 MaskFunction = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 """``(batch, head, query_index, key_index) -> bool``, as FlexAttention's ``mask_mod``."""
@@ -132,18 +132,18 @@ class Keep(Mask):
         return None if allowed is None else _runs(~allowed, grid)
 
     def _one_axis(self, grid: Grid) -> Tensor | None:
-        """Returns the tile's part on the CPU, with four axes, if it varies along queries or along keys but not both.
+        """Returns the tile's part with four axes, if it varies along queries or along keys but not both.
 
-        The other axis has length 1. Returns None if both vary, or if the tensor has no data.
+        The other axis has length 1. Returns None if both vary, or if the tensor cannot be read, as on a device.
         """
-        if not has_data(self.tensor):
+        if not has_host_data(self.tensor):
             return None
         part = grid.cut(self.tensor)
         part = part[(None,) * (4 - part.dim())]
         # An axis with stride 0 repeats one element, as in a padding mask that was expanded over its queries.
         part = part[:, :, :1] if part.stride(2) == 0 else part
         part = part[..., :1] if part.stride(3) == 0 else part
-        return part.cpu() if 1 in part.shape[2:] else None
+        return part if 1 in part.shape[2:] else None
 
     def __repr__(self) -> str:
         return f"keep(<{list(self.tensor.shape)}>)"
@@ -166,7 +166,8 @@ def _runs(allowed: Tensor, grid: Grid) -> Spans | None:
     count = int(begins.sum(-1).amax())
     if count > RUNS_LIMIT:
         return None
-    key, queries = torch.arange(span.start, span.stop, dtype=torch.int32), len(grid.query_span)
+    key = torch.arange(span.start, span.stop, dtype=torch.int32, device="cpu")
+    queries = len(grid.query_span)
     # Starts and ends ascend, so the n-th start belongs to the n-th end.
     first, last = (
         torch.where(marks, key, span.stop).topk(max(count, 1), largest=False).values.expand(-1, -1, queries, -1)

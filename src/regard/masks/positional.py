@@ -95,8 +95,8 @@ class Band(Mask):
         def at_distance(distance: int) -> Tensor:
             if isinstance(offset, int):
                 shift = offset + distance
-                return torch.arange(span.start + shift, span.stop + shift)[None, None]
-            return torch.arange(span.start, span.stop) + (offset + distance)
+                return torch.arange(span.start + shift, span.stop + shift, device="cpu")[None, None]
+            return torch.arange(span.start, span.stop, device="cpu") + (offset + distance)
 
         start = 0 if self.before is None else at_distance(-self.before)
         return Spans.within(grid, start, grid.keys if self.after is None else at_distance(self.after + 1))

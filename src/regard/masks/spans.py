@@ -155,6 +155,6 @@ def _one_run(start: Tensor, stop: Tensor) -> Spans:
 
 def _clipped(end: int | Tensor, span: range, queries: int) -> Tensor:
     if isinstance(end, int):
-        return torch.full((1, 1, queries), min(max(end, span.start), span.stop), dtype=torch.int32)
+        return torch.full((1, 1, queries), min(max(end, span.start), span.stop), dtype=torch.int32, device="cpu")
     # Clamping comes before the conversion to int32, since an offset may be any int64.
     return end.clamp(span.start, span.stop).to(torch.int32).expand(-1, -1, queries)

@@ -4,7 +4,7 @@ from torch import Tensor
 
 from regard.masks import Mask
 from regard.shapes import Grid
-from regard.transforms import can_branch_on, is_finite
+from regard.transforms import can_read, is_finite
 
 
 def visible_annotations(mask: Mask, annotations: Tensor) -> Tensor:
@@ -25,7 +25,7 @@ def without_hidden(annotations: Tensor, value: Tensor, visible: Tensor) -> tuple
     need no replacement, since their weight and gradient are 0.
     """
     same = value is annotations
-    if can_branch_on(annotations, value) and is_finite(annotations) and (same or is_finite(value)):
+    if can_read(annotations, value) and is_finite(annotations) and (same or is_finite(value)):
         return annotations, value
     clean = annotations.masked_fill(~visible[..., None], 0.0)
     return clean, clean if same else value.masked_fill(~visible[..., None], 0.0)

@@ -13,7 +13,7 @@ from regard.kernels.cpu.packed_call import Sequences
 from regard.masks import And, Lengths, Mask
 from regard.masks.batch_integers import Integers
 from regard.shapes import check_integers, whole_number
-from regard.transforms import active_transform, has_data
+from regard.transforms import active_transform, has_host_data
 
 
 class Packing:
@@ -29,9 +29,11 @@ class Packing:
     Args:
         lengths: integers ``[batch]``, tokens of each sequence, 0 to ``length``.
         length: length of the padded sequences.
+        device: where the sequences are; None: where the lengths are.
 
     Where the lengths cannot be read (an exporter or a compiler records the call, a transform of ``torch.func`` is
-    active), every position is a packed row: those of padding are 0, and become 0 again.
+    active, or they are on a device, for which the host would wait), every position is a packed row: those of padding
+    are 0, and become 0 again. Lengths on the CPU pack tensors of any device.
 
     Attributes:
         shape: ``(batch, length)``.
@@ -43,7 +45,7 @@ class Packing:
         ArgumentError: a length is outside 0 to ``length``.
     """
 
-    def __init__(self, lengths: Tensor, length: int):
+    def __init__(self, lengths: Tensor, length: int, device: torch.device | None = None):
         check_integers("lengths", lengths)
         if not torch.jit.is_tracing():  # a tracer's lengths are tensors
             length = whole_number("length", length, 0)
@@ -60,7 +62,9 @@ class Packing:
         self._lengths: Tensor | None = lengths.to(torch.int64, copy=True)
         is_token = torch.arange(length, device=lengths.device) < lengths[:, None]
         index = is_token.flatten().nonzero().squeeze(1)
-        self.index: Tensor | None = None if len(index) == is_token.numel() else index
+        self.index: Tensor | None = None
+        if len(index) < is_token.numel():
+            self.index = index.to(index.device if device is None else device, non_blocking=True)
         self.present: Tensor | None = None
 
     @classmethod
@@ -83,14 +87,16 @@ class Packing:
 
     @property
     def lengths(self) -> Tensor | None:
-        """``int64 [batch]``, tokens of each sequence; None: all."""
-        return self._lengths
+        """``int64 [batch]``, tokens of each sequence, on their device; None: all."""
+        if self._lengths is None or self.index is None:
+            return self._lengths
+        return self._lengths.to(self.index.device, non_blocking=True)
 
     @cached_property
     def sequences(self) -> Sequences:
         """The ranges of packed rows, one for each sequence."""
         batch, length = self.shape
-        counts = torch.full((batch,), length) if self._lengths is None else self._lengths
+        counts = torch.full((batch,), length, device="cpu") if self._lengths is None else self._lengths
         return Sequences(counts.cumsum(0) - counts, counts, length)
 
     def has_lengths(self, lengths: Integers) -> bool:
@@ -127,7 +133,12 @@ def packing_of(padded: Tensor, lengths: Tensor | None) -> Packing:
         if tuple(lengths.shape) == (length,):
             hint = f"; the input is read as {batch} sequences of length {length}: batch_first says which axis is which"
         raise ShapeError(f"lengths must be [batch] = [{batch}]; it has shape {list(lengths.shape)}{hint}")
-    return Packing(lengths, length)
+    return Packing(lengths, length, padded.device)
+
+
+def lengths_beside(padded: Tensor, lengths: Tensor | None) -> Tensor | None:
+    """The lengths on the device of the sequences, for masks; the host does not wait for the copy."""
+    return None if lengths is None else lengths.to(padded.device, non_blocking=True)
 
 
 def without_padding(mask: Mask | None, packing: Packing, lengths: Tensor | None) -> Mask | None:
@@ -140,7 +151,7 @@ def without_padding(mask: Mask | None, packing: Packing, lengths: Tensor | None)
 
 def _may_read(lengths: Tensor) -> bool:
     """Whether rows may be chosen by these numbers: they can be read, and no derivative needs other operations."""
-    return has_data(lengths) and active_transform() is None
+    return has_host_data(lengths) and active_transform() is None
 
 
 def _hides_padding(mask: Mask | None, packing: Packing) -> bool:

@@ -10,7 +10,7 @@ from torch import Tensor
 from regard.errors import KindError, ShapeError
 from regard.masks import Mask, ignore, keep
 from regard.shapes import check_floating
-from regard.transforms import has_data, is_finite
+from regard.transforms import has_host_data, is_finite
 
 
 def check_torch_inputs(inputs: dict[str, tuple[Tensor, int]], batch_first: bool, weight: Tensor) -> None:
@@ -78,7 +78,7 @@ def without_padding(
     """
     if key_padding_mask is None or key is query or not isinstance(key_padding_mask, Tensor):
         return key, value
-    if has_data(key) and is_finite(key, value):
+    if has_host_data(key) and is_finite(key, value):
         return key, value
     hidden = key_padding_mask if key_padding_mask.dtype == torch.bool else key_padding_mask == -torch.inf
     hidden = (hidden if batch_first or hidden.dim() == 1 else hidden.t())[..., None]

@@ -21,7 +21,7 @@ from regard.nn.layer_inputs import (
     output_like,
     read_pairs,
 )
-from regard.nn.packing import Packing, packing_of, without_padding
+from regard.nn.packing import Packing, lengths_beside, packing_of, without_padding
 from regard.nn.torch_inputs import without_padding as without_hidden
 from regard.nn.transformer_layers import (
     TransformerDecoderLayer,
@@ -148,6 +148,7 @@ class TransformerDecoder(Module):
         input = batch_first_input("tgt", tgt, self.d_model, self.batch_first)
         source_input = memory_like(memory, tgt, input, self.batch_first)
         packing, call = packing_of(input, lengths), StackCall() if call is None else call
+        lengths = lengths_beside(input, lengths)
         own = TorchMask("tgt_mask", tgt_mask, tgt_key_padding_mask, tgt_is_causal)
         crossed = TorchMask("memory_mask", memory_mask, memory_key_padding_mask, memory_is_causal)
         is_batched, keys = tgt.dim() == 3, source_input.shape[1]
@@ -175,7 +176,7 @@ class TransformerDecoder(Module):
             memory: ``[batch, source, d_model]``, also without ``batch_first``.
             lengths: integers ``[batch]``, number of tokens of each source; None: no padding.
         """
-        packing = packing_of(memory, lengths)
+        packing, lengths = packing_of(memory, lengths), lengths_beside(memory, lengths)
         rows = packing.pack(memory)
         return [remembered_by(layer, EncoderOutput(rows, packing, lengths)) for layer in self._layers]
 

@@ -22,7 +22,7 @@ from regard.nn.layer_inputs import (
     read_pairs,
     stack_mask,
 )
-from regard.nn.packing import Packing, packing_of, without_padding
+from regard.nn.packing import Packing, lengths_beside, packing_of, without_padding
 from regard.nn.transformer_layers import (
     TransformerEncoderLayer,
 )
@@ -161,6 +161,7 @@ class TransformerEncoder(Module):
         src_mask, mask = stack_mask(src_mask, mask)
         input = batch_first_input("src", src, self.d_model, self.batch_first)
         packing, call = packing_of(input, lengths), StackCall() if call is None else call
+        lengths = lengths_beside(input, lengths)
         hidden = TorchMask("src_mask", src_mask, src_key_padding_mask, is_causal)
         seen, added = read_pairs(hidden, mask, bias, self.nhead, input, input.shape[1], src.dim() == 3)
         visible = without_padding(seen, packing, lengths)

@@ -24,7 +24,7 @@ from regard.nn.layer_inputs import Biasing, Masking, TorchMask, batch_first_inpu
 from regard.nn.multihead import FORWARD as ATTENTION
 from regard.nn.multihead import MultiheadAttention, is_called_in_parts
 from regard.nn.named_positions import Position, position_for
-from regard.nn.packing import Packing, packing_of, without_padding
+from regard.nn.packing import Packing, lengths_beside, packing_of, without_padding
 from regard.nn.recomputation import in_chunks, recomputed
 from regard.nn.replaced_attention import call_replaced, torch_masks
 from regard.nn.row_attention import (
@@ -347,6 +347,7 @@ class TransformerEncoderLayer(TransformerLayer):
         """
         input = batch_first_input("src", src, self.d_model, self.batch_first)
         packing, call = packing_of(input, lengths), LayerCall() if call is None else call
+        lengths = lengths_beside(input, lengths)
         hidden = TorchMask("src_mask", src_mask, src_key_padding_mask, is_causal)
         visible, added = read_pairs(hidden, mask, bias, self.nhead, input, input.shape[1], src.dim() == 3)
         visible = without_padding(visible, packing, lengths)
@@ -443,6 +444,7 @@ class TransformerDecoderLayer(TransformerLayer):
         input = batch_first_input("tgt", tgt, self.d_model, self.batch_first)
         source_input = memory_like(memory, tgt, input, self.batch_first)
         packing, call = packing_of(input, lengths), LayerCall() if call is None else call
+        lengths = lengths_beside(input, lengths)
         collected = None if torch.compiler.is_compiling() else WANTED_WEIGHTS.get()
         own = TorchMask("tgt_mask", tgt_mask, tgt_key_padding_mask, tgt_is_causal)
         crossed = TorchMask("memory_mask", memory_mask, memory_key_padding_mask, memory_is_causal)
@@ -454,6 +456,7 @@ class TransformerDecoderLayer(TransformerLayer):
             # A stack passes the projected memory, but a hook may have replaced the tensor.
             source_input, _ = without_hidden(input, source_input, source_input, memory_key_padding_mask, True)
             source = packing_of(source_input, memory_lengths)
+            memory_lengths = lengths_beside(source_input, memory_lengths)
             remembered = EncoderOutput(source.pack(source_input), source, memory_lengths)
         rows, call.cache, call.weights = self.run(
             packing.pack(input),

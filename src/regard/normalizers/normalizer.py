@@ -22,7 +22,7 @@ from regard.module_calls import Module
 from regard.normalizers.parameter import along_heads, set_parameter
 from regard.shapes import Grid, check_floating, upcast
 from regard.summaries import parameter_summary
-from regard.transforms import can_branch_on, reverse_mode_only
+from regard.transforms import can_read, reverse_mode_only
 
 
 class RowPrimitive(NamedTuple):
@@ -176,14 +176,17 @@ def hidden_pairs(scores: Tensor) -> Tensor | None:
 
     On a CPU one sum tells whether they are; on other devices reading it would cost more than it saves.
     """
-    if scores.device.type == "cpu" and can_branch_on(scores) and math.isfinite(scores.detach().sum().item()):
+    if can_read(scores) and math.isfinite(scores.detach().sum().item()):
         return None
     return scores == -torch.inf
 
 
 def first_is_finite(rows: Tensor, dim: int) -> bool:
-    """Whether the first elements of all rows have a finite sum: a cheap test for rows that are entirely NaN."""
-    return math.isfinite(rows.detach().narrow(dim, 0, min(1, rows.shape[dim])).sum().item())
+    """Whether the first elements of all rows have a finite sum: a cheap test for rows that are entirely NaN.
+
+    On a device it returns False, since the answer would have to be waited for.
+    """
+    return rows.is_cpu and math.isfinite(rows.detach().narrow(dim, 0, min(1, rows.shape[dim])).sum().item())
 
 
 def row_maximum(scores: Tensor, dim: int) -> tuple[Tensor, Tensor]:
@@ -367,7 +370,7 @@ def tempered(scores: Tensor, temperature: float | Tensor, dim: int) -> Tensor:
 
 def safe_softmax(scores: Tensor, dim: int) -> Tensor:
     """Computes ``torch.softmax``, but with weight 0 and gradient 0 at −inf, even if a row has nothing else."""
-    if scores.device.type == "cpu" and reverse_mode_only(scores):
+    if scores.is_cpu and reverse_mode_only(scores):
         wants_gradient = scores.requires_grad and torch.is_grad_enabled()
         return _Softmax.apply(scores, dim) if wants_gradient else plain_softmax(scores, dim)
     hidden = scores == -torch.inf
@@ -454,7 +457,7 @@ class _SinkSoftmax(torch.autograd.Function):
         grad_weights, grad_sink_weights = gradients
         product, grad_sinks = grad_weights * weights, grad_sink_weights * sink_weights
         mean = product.sum(ctx.dim, keepdim=True) + grad_sinks
-        if not torch.is_grad_enabled() and reverse_mode_only(grad_weights):
+        if grad_weights.is_cpu and not torch.is_grad_enabled() and reverse_mode_only(grad_weights):
             grad_scores = product.addcmul_(weights, mean, value=-1)
             # One infinite or NaN gradient, even at a hidden pair, makes the whole row infinite or NaN.
             if first_is_finite(grad_scores, ctx.dim):

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from regard.errors import ArgumentError, KindError, ShapeError
 from regard.shapes import check_floating
-from regard.transforms import can_branch_on
+from regard.transforms import can_read
 
 
 def set_parameter(module: nn.Module, name: str, value: float | Tensor, above: float = -math.inf) -> None:
@@ -45,11 +45,14 @@ def set_attribute(module: nn.Module, name: str, value: float | Tensor) -> None:
 
 
 def check_range(name: str, value: float | Tensor, above: float = -math.inf) -> None:
-    """Raises KindError or ArgumentError unless every element of ``value`` is finite and greater than ``above``."""
+    """Raises KindError or ArgumentError unless every element of ``value`` is finite and greater than ``above``.
+
+    Elements on a device are not checked, since the host would wait for them.
+    """
     expected = "finite" if above == -math.inf else f"finite and greater than {above:g}"
     if isinstance(value, Tensor):
         check_floating(name, value)
-        if can_branch_on(value) and not bool((value.isfinite() & (value > above)).all()):
+        if can_read(value) and not bool((value.isfinite() & (value > above)).all()):
             elements = value.item() if value.numel() == 1 else value.tolist()
             raise ArgumentError(f"{name} must be {expected} everywhere; it is {elements}")
         return

@@ -52,24 +52,30 @@ class Learned(Module):
             A tensor of the shape and dtype of ``input``.
 
         Raises:
-            ArgumentError: a position is not in ``0 .. max_length − 1``.
+            ArgumentError: a position is not in ``0 .. max_length − 1``; on a device, where the call would wait for the
+                positions, its result is NaN instead.
         """
         check_features(input, self.dim)
         length = input.shape[-2]
         if isinstance(offset, Tensor):
             positions = position_index(input, offset)
-            # The check precedes the lookup, since an index out of range ends the process on a GPU. The elements of meta
-            # and fake tensors cannot be checked.
-            is_readable = type(positions) is Tensor and not positions.is_meta
-            if positions.numel() and is_readable:
+            # The check precedes the lookup, since an index out of range ends the process on a GPU.
+            if positions.is_cpu and type(positions) is Tensor and positions.numel():
                 self._check_range(int(positions.min()), int(positions.max()))
-            vectors = self.weight[positions]
+            vectors = self._at(positions)
         else:
             first = whole_number("offset", offset)
             if length:
                 self._check_range(first, first + length - 1)
             vectors = self.weight[first : first + length] if length else self.weight[:0]
         return input + vectors.to(input.dtype)
+
+    def _at(self, positions: Tensor) -> Tensor:
+        """Returns the vectors of these positions; on a device, where a check would wait for it, NaN out of range."""
+        if positions.is_cpu or positions.is_meta:
+            return self.weight[positions]
+        nearest = positions.clamp(0, self.max_length - 1)
+        return self.weight[nearest].masked_fill((positions != nearest)[..., None], torch.nan)
 
     def _check_range(self, first: int, last: int) -> None:
         if first < 0 or last >= self.max_length:

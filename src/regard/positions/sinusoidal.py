@@ -54,7 +54,7 @@ class Sinusoidal(Module):
             ``[length, dim]``, sines at even and cosines at odd features.
         """
         length = whole_number("length", length, low=0)
-        return self.at(torch.arange(length)).to(device=device, dtype=dtype)
+        return self.at(torch.arange(length, device="cpu")).to(dtype).to(device or "cpu", non_blocking=True)
 
     def at(self, positions: Tensor) -> Tensor:
         """Returns the encodings of any positions, also negative ones.
@@ -91,7 +91,7 @@ class Sinusoidal(Module):
         first = whole_number("offset", offset)
         stop = first + input.shape[-2]
         if first < 0:
-            return self.at(torch.arange(first, stop)).to(input.device, dtype)
+            return self.at(torch.arange(first, stop, device="cpu")).to(dtype).to(input.device, non_blocking=True)
         return self._from_start(stop, dtype, input)[first:]
 
     def _from_start(self, length: int, dtype: torch.dtype, input: Tensor) -> Tensor:

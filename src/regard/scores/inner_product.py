@@ -13,7 +13,7 @@ from regard.scores.score import Prepared, Primitive, Score
 from regard.scores.weights import check_device, check_dim, check_heads, register_weight
 from regard.shapes import check_broadcast, check_same_dim, check_sizes, positive_number, size, spread_heads, upcast
 from regard.summaries import parameter_summary
-from regard.transforms import has_data
+from regard.transforms import has_host_data
 
 MIN_TEMPERATURE = 0.01
 """A learned temperature is clamped to this value from below."""
@@ -156,7 +156,7 @@ class Cosine(Score):
         super().__init__()
         _set_factor(self, "temperature", temperature)
         if isinstance(self.temperature, Tensor):
-            if has_data(self.temperature) and bool((self.temperature < MIN_TEMPERATURE).any()):
+            if has_host_data(self.temperature) and bool((self.temperature < MIN_TEMPERATURE).any()):
                 raise ArgumentError(
                     f"a temperature given as a tensor must be at least {MIN_TEMPERATURE}; it is {temperature}"
                 )
@@ -277,7 +277,7 @@ def _set_factor(owner: nn.Module, name: str, value: float | Tensor) -> None:
     """Sets a number as an attribute, or a tensor as a weight, and checks that it is finite."""
     if isinstance(value, Tensor):
         register_weight(owner, name, value)
-        finite = not has_data(value) or bool(value.isfinite().all())
+        finite = not has_host_data(value) or bool(value.isfinite().all())
     elif isinstance(value, Real) and not isinstance(value, bool):
         setattr(owner, name, float(value))
         finite = math.isfinite(value)

@@ -20,6 +20,9 @@ class Backend(ABC):
         measured: tasks of ``regard bench`` that justify this reason.
         reads: whether `run` shows its weights to a gatherer. If it does not, readings come from a second pass of
             another backend, which computes the same weights.
+        isolates: whether hidden elements that are NaN or infinite cannot reach its results on a device, where nobody
+            can look at them (`regard.attention.guarded`). Any other backend gets finite inputs
+            (`regard.attention.isolation.attend_shielded`).
         linear: whether memory grows with queries + keys, and not with their product.
     """
 
@@ -27,6 +30,7 @@ class Backend(ABC):
     why: str = "it runs this"
     measured: tuple[str, ...] = ()
     reads: bool = False
+    isolates: bool = False
     linear: bool = True
 
     def declines(self, problem: Problem) -> str | None:

@@ -14,6 +14,7 @@ it. They are plain PyTorch: no compiled loop runs in them, not in a normalizer e
 
 from collections import deque
 from collections.abc import Iterator
+from contextlib import nullcontext
 from typing import NamedTuple
 
 import torch
@@ -21,6 +22,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from regard.attention.backends.backend import Backend
+from regard.attention.guarded import finite_saved_tensors, is_guarded, visible_product
 from regard.attention.problem import Problem
 from regard.attention.readings import Gatherer
 from regard.attention.result import Attended
@@ -38,6 +40,7 @@ class Reference(Backend):
     name = "reference"
     why = "so few pairs that computing them all at once costs least"
     reads = True
+    isolates = True
     linear = False
     measured = ("small-additive", "small-lengths")
 
@@ -52,13 +55,13 @@ class Reference(Backend):
 
     @torch.no_grad()
     def read(self, problem: Problem, gatherer: Gatherer) -> None:
-        steps = weigh(problem, whole(problem))
+        steps = weigh(problem, guarded(problem, whole(problem)))
         gatherer.add(steps.masked, steps.weights, problem.grid)
 
 
 def specified(problem: Problem, gatherer: Gatherer | None = None) -> Attended:
     """Returns output and weights of the whole problem, both differentiable, and shows the weights to a gatherer."""
-    inputs = whole(problem)
+    inputs = guarded(problem, whole(problem))
     steps = weigh(problem, inputs)
     if gatherer is not None:
         gatherer.add(steps.masked, steps.weights, problem.grid)
@@ -73,12 +76,17 @@ class Inputs(NamedTuple):
         query: the user's queries of the tile, which some biases read; ``[batch, heads, queries, dim]``.
         value: ``[batch, kv_heads, keys, value_dim]``.
         grid: the tile.
+        bias: the bias of the tile, if `guarded` computed it.
+        shown: which pairs neither mask nor bias hides, ``[batch or 1, heads or 1, queries or 1, keys or 1]``, where
+            hidden elements are kept out by the calculation itself (`regard.attention.guarded`).
     """
 
     prepared: Prepared
     query: Tensor
     value: Tensor
     grid: Grid
+    bias: Tensor | None = None
+    shown: Tensor | None = None
 
 
 class Weights(NamedTuple):
@@ -95,6 +103,20 @@ class Weights(NamedTuple):
 def whole(problem: Problem) -> Inputs:
     """Returns the whole problem as one tile."""
     return Inputs(problem.prepared, problem.query, problem.value, problem.grid)
+
+
+def guarded(problem: Problem, inputs: Inputs) -> Inputs:
+    """Returns the inputs with their visible pairs if they are on a device and some may be hidden."""
+    if not (problem.may_hide and is_guarded(inputs.value)):
+        return inputs
+    grid, mask = inputs.grid, problem.hiding_mask
+    shown = torch.ones((), dtype=torch.bool, device=grid.device) if mask is None else mask.allows(grid)
+    bias = None
+    if problem.bias is not None:
+        with finite_saved_tensors():
+            bias = upcast(problem.bias(inputs.query, grid)).to(upcast(inputs.query).dtype)
+        shown = shown & (bias.detach() != -torch.inf)
+    return inputs._replace(bias=bias, shown=shown[(None,) * (4 - shown.dim())])
 
 
 def weigh(problem: Problem, inputs: Inputs) -> Weights:
@@ -116,23 +138,27 @@ def _calculation(problem: Problem, inputs: Inputs, keeps_steps: bool) -> Iterato
         keeps_steps: whether the caller keeps the steps before the weights. If not, scores are scaled in place.
     """
     prepared, grid = inputs.prepared, inputs.grid
-    scores = prepared.primitive(prepared.query, prepared.key)
-    yield scores
-    if isinstance(prepared.scale, Tensor):
-        scores = scores * upcast(grid.cut(prepared.scale))
-    elif prepared.scale != 1.0:
-        # Another primitive may return memory of the user's.
-        in_place = not keeps_steps and isinstance(prepared.primitive, InnerProduct | UnitSum)
-        scores = scores.mul_(prepared.scale) if in_place else scores * prepared.scale
-    yield scores
-    for modifier in prepared.modifiers:
-        scores = modifier(scores, grid)
-    yield scores
+    with nullcontext() if inputs.shown is None else finite_saved_tensors():
+        scores = prepared.primitive(prepared.query, prepared.key)
+        yield scores
+        if isinstance(prepared.scale, Tensor):
+            scores = scores * upcast(grid.cut(prepared.scale))
+        elif prepared.scale != 1.0:
+            # Another primitive may return memory of the user's.
+            in_place = not keeps_steps and isinstance(prepared.primitive, InnerProduct | UnitSum)
+            scores = scores.mul_(prepared.scale) if in_place else scores * prepared.scale
+        yield scores
+        for modifier in prepared.modifiers:
+            scores = modifier(scores, grid)
+        yield scores
     if problem.bias is not None:
-        scores = scores + upcast(problem.bias(inputs.query, grid)).to(scores.dtype)
+        bias = upcast(problem.bias(inputs.query, grid)) if inputs.bias is None else inputs.bias
+        scores = scores + bias.to(scores.dtype)
     yield scores
     mask = problem.hiding_mask
-    if mask is not None and (grid is problem.grid or not mask.hides_nothing(grid)):
+    if inputs.shown is not None:
+        scores = torch.where(inputs.shown, scores, -torch.inf)
+    elif mask is not None and (grid is problem.grid or not mask.hides_nothing(grid)):
         scores = torch.where(mask.allows(grid), scores, -torch.inf)
     yield scores
     if torch.compiler.is_compiling():
@@ -149,6 +175,8 @@ def mix(
     """Returns the output of one tile, ``[batch, heads, queries, value_dim]``, in the value's dtype."""
     dropped = dropout(weights, problem.dropout) if problem.dropout else weights
     value = spread_heads(inputs.value, inputs.grid.heads)
+    if inputs.shown is not None:
+        return visible_product(dropped, upcast(value), inputs.shown).to(value.dtype)
     return (dropped @ upcast(value)).to(value.dtype)
 
 
@@ -170,7 +198,7 @@ def dropout(weights: Tensor, p: float) -> Tensor:
     dropped = round(p * _LEVELS)
     if dropped == _LEVELS or not (weights.is_cpu and can_branch_on(weights)):
         return F.dropout(weights, p)
-    numbers = torch.empty((weights.numel() + 3) // 4, dtype=torch.int64).random_(-(1 << 63), None)
+    numbers = torch.empty((weights.numel() + 3) // 4, dtype=torch.int64, device="cpu").random_(-(1 << 63), None)
     bits = numbers.view(torch.int16)[: weights.numel()].view(weights.shape)
     factor = (bits >= dropped - _LEVELS // 2).to(weights.dtype)
     return weights * factor.mul_(_LEVELS / (_LEVELS - dropped))

@@ -7,13 +7,14 @@ again, with the same random numbers.
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cache
 
 import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from regard.attention.backends.backend import Backend
-from regard.attention.backends.reference import Inputs, mix, weigh, weights_alone, whole
+from regard.attention.backends.reference import Inputs, guarded, mix, weigh, weights_alone, whole
 from regard.attention.problem import Problem
 from regard.attention.readings import Gatherer
 from regard.axes import Float
@@ -22,8 +23,12 @@ from regard.transforms import active_transform
 from regard.versions import Versions
 
 BLOCK_ELEMENTS = 1 << 20
-"""Elements that the pairs of one block may have in memory at once: 4 MiB of float32, which a second-level cache
-holds."""
+"""Elements that the pairs of one block may have in memory at once on a CPU: 4 MiB of float32, which a second-level
+cache holds. On a device it is the least number."""
+
+DEVICE_BYTES = 512
+"""Bytes of a device's memory for each element of a block. The steps of a block hold some eight float32 numbers for each
+element, so that they take about a sixteenth of the memory."""
 
 KEY_BLOCK = 64
 """Granularity of the range of keys that a block of rows can see."""
@@ -36,6 +41,7 @@ class Tiled(Backend):
     why = "runs everything in linear memory"
     measured = ("score-mlp",)
     reads = True
+    isolates = True
 
     def declines(self, problem: Problem) -> str | None:
         if torch.is_grad_enabled() and problem.normalizer.generator is not None:
@@ -48,16 +54,46 @@ class Tiled(Backend):
     @torch.no_grad()
     def read(self, problem: Problem, gatherer: Gatherer) -> None:
         for inputs in blocks(problem, block_shape(problem)):
-            steps = weigh(problem, inputs)
+            steps = weigh(problem, guarded(problem, inputs))
             gatherer.add(steps.masked, steps.weights, inputs.grid)
 
 
+@cache
+def device_memory(device: torch.device) -> int:
+    """Returns a device's bytes of memory, known without waiting for it; 0 if PyTorch cannot tell."""
+    module = torch.get_device_module(device)
+    if hasattr(module, "get_device_properties"):
+        return module.get_device_properties(device).total_memory
+    return module.recommended_max_memory() if hasattr(module, "recommended_max_memory") else 0
+
+
+def block_elements(device: torch.device) -> int:
+    """Returns how many elements the pairs of one block may have in memory at once on a device."""
+    if device.type in ("cpu", "meta"):
+        return BLOCK_ELEMENTS
+    return max(BLOCK_ELEMENTS, device_memory(device) // DEVICE_BYTES)
+
+
 def block_shape(problem: Problem) -> tuple[int, int]:
-    """Returns ``(batch rows, query rows)`` of a block: the largest with at most BLOCK_ELEMENTS elements, or one row."""
+    r"""Returns ``(batch rows, query rows)`` of a block: the largest with at most `block_elements` elements, or one row.
+
+    On a device, where every operation of a block is a launch, a block has all queries of several batch rows, or else
+    some queries of one. With e elements in all, there are at most
+
+    .. math:: \max(1, 4 e / \mathrm{block\_elements})
+
+    blocks, or one for each query row if a row exceeds the limit. Each has as many operations as its score, mask, bias
+    and normalizer, however large it is.
+    """
     prepared, grid = problem.prepared, problem.grid
     per_query = grid.heads * grid.keys * prepared.primitive.elements_per_pair(prepared.query, prepared.key)
-    batch = max(1, min(grid.batch, BLOCK_ELEMENTS // max(per_query, 1)))
-    queries = max(1, min(grid.queries, BLOCK_ELEMENTS // max(per_query * batch, 1)))
+    limit = block_elements(grid.device)
+    if grid.device.type not in ("cpu", "meta"):
+        queries = max(1, min(grid.queries, limit // max(per_query, 1)))
+        whole_rows = limit // max(per_query * grid.queries, 1) if queries == grid.queries else 1
+        return max(1, min(grid.batch, whole_rows)), queries
+    batch = max(1, min(grid.batch, limit // max(per_query, 1)))
+    queries = max(1, min(grid.queries, limit // max(per_query * batch, 1)))
     return batch, queries
 
 
@@ -118,25 +154,29 @@ def read_shares(problem: Problem, gatherer: Gatherer) -> None:
     """Shows the weights to a gatherer for its ``shares`` alone, on behalf of kernels that take the other readings."""
     if gatherer.read.shares and problem.pairs:
         for inputs in blocks(problem, block_shape(problem)):
-            gatherer.add_shares(weights_alone(problem, inputs), inputs.grid)
+            gatherer.add_shares(weights_alone(problem, guarded(problem, inputs)), inputs.grid)
 
 
 def _attend_block(problem: Problem, inputs: Inputs, gatherer: Gatherer | None, versions: Versions | None) -> Tensor:
     """Returns the output of one block; with versions, the backward pass computes the block again."""
     reader, is_again = gatherer, False
 
-    def calculate() -> Tensor:
+    def calculate(*drawn_on: Tensor) -> Tensor:
         if is_again and versions is not None:
             versions.check()
+        tile = guarded(problem, inputs)
         if reader is None:
-            return mix(problem, inputs, weights_alone(problem, inputs))
-        steps = weigh(problem, inputs)
-        reader.add(steps.masked, steps.weights, inputs.grid)
-        return mix(problem, inputs, steps.weights)
+            return mix(problem, tile, weights_alone(problem, tile))
+        steps = weigh(problem, tile)
+        reader.add(steps.masked, steps.weights, tile.grid)
+        return mix(problem, tile, steps.weights)
 
     if versions is None:
         return calculate()
-    output = checkpoint(calculate, use_reentrant=False)
+    draws = problem.dropout > 0.0 or problem.normalizer.random
+    # PyTorch restores the random generator of the device that it finds among the arguments.
+    drawn_on = () if inputs.value.is_cpu or not draws else (inputs.value.new_empty(0),)
+    output = checkpoint(calculate, *drawn_on, use_reentrant=False)
     # The backward pass calls `calculate` again, but must not read the weights again.
     reader, is_again = None, True
     return output

@@ -1,0 +1,91 @@
+"""Products and derivatives that hidden pairs never enter, by elementwise operations alone: for tensors on a device.
+
+A hidden pair has weight 0 and gradient 0, but 0 · NaN is NaN. On a CPU, a look at the results tells whether that
+happened (`regard.attention.isolation`). On a device the host would wait for the answer, so the calculation itself keeps
+hidden elements out (contract 10):
+
+- `visible_product` mixes values by weights. Hidden values count as 0; a visible one that is NaN or infinite has the
+  effect that it has in an ordinary product.
+- `finite_saved_tensors` makes autograd save finite numbers. The gradient of a hidden score is exactly 0, and so is its
+  product with a finite number. The gradient of a visible NaN is NaN already.
+"""
+
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from regard.axes import Bool, Float
+from regard.transforms import active_transform, can_branch_on
+
+
+def is_guarded(tensor: Tensor) -> bool:
+    """Whether calculations with this tensor are guarded: it is on a device, and nothing is traced or transformed."""
+    return not tensor.is_cpu and can_branch_on(tensor) and active_transform() is None
+
+
+def finite_saved_tensors() -> AbstractContextManager[object]:
+    """Returns a context in which autograd saves 1 for NaN and the largest numbers for infinities.
+
+    Every derivative stays finite where its factor is 0: products, quotients, roots and saturated functions. Hooks
+    outside of this context, such as those of activation checkpointing, still get every tensor.
+    """
+    outer = torch._C._autograd._top_saved_tensors_default_hooks(True)  # pyright: ignore[reportAttributeAccessIssue]
+    if outer is None:
+        return torch.autograd.graph.saved_tensors_hooks(_finite, lambda tensor: tensor)
+    pack, unpack = outer
+    return torch.autograd.graph.saved_tensors_hooks(lambda tensor: pack(_finite(tensor)), unpack)
+
+
+def _finite(tensor: Tensor) -> Tensor:
+    if not tensor.is_floating_point() or isinstance(tensor, nn.Parameter):
+        return tensor
+    with torch.no_grad():
+        return torch.nan_to_num(tensor, nan=1.0)
+
+
+def visible_product(
+    weights: Float[Tensor, "batch heads queries keys"],
+    value: Float[Tensor, "batch heads keys value_dim"],
+    shown: Bool[Tensor, "#batch #heads #queries #keys"],
+) -> Float[Tensor, "batch heads queries value_dim"]:
+    """Returns ``weights @ value``, in which hidden values count as 0, whatever they are; likewise its derivatives.
+
+    Args:
+        weights: 0 at hidden pairs.
+        value: may hold NaN and infinities.
+        shown: which pairs are visible.
+    """
+    if not torch.is_grad_enabled() or not (weights.requires_grad or value.requires_grad):
+        return _product(weights, value, shown)
+    return _VisibleProduct.apply(weights, value, shown)
+
+
+def _product(weights: Tensor, value: Tensor, shown: Tensor) -> Tensor:
+    finite = value.nan_to_num(0.0, 0.0, 0.0)
+    # The sums only tell 0 from more than 0, for which half precision suffices.
+    marks = (value != finite).to(torch.float16)
+    sees_mark = shown.expand(*shown.shape[:3], value.shape[2]).to(torch.float16) @ marks > 0
+    return torch.where(sees_mark, weights @ value, weights @ finite)
+
+
+class _VisibleProduct(torch.autograd.Function):
+    """Implements `visible_product`."""
+
+    @staticmethod
+    def forward(ctx: Any, weights: Tensor, value: Tensor, shown: Tensor) -> Tensor:
+        ctx.save_for_backward(weights, value, shown)
+        return _product(weights, value, shown)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
+        (weights, value, shown), (gradient,) = ctx.saved_tensors, gradients
+        grad_weights = grad_value = None
+        if ctx.needs_input_grad[0]:
+            # Normalizers ignore the gradients of hidden weights.
+            grad_weights = gradient @ value.transpose(-1, -2)
+        if ctx.needs_input_grad[1]:
+            shown = shown.expand(*shown.shape[:2], *weights.shape[2:])
+            grad_value = visible_product(weights.transpose(-1, -2), gradient, shown.transpose(-1, -2))
+        return grad_weights, grad_value, None

@@ -1,0 +1,67 @@
+"""Every test of this folder runs on an accelerator: a GPU if there is one, otherwise the emulated device.
+
+::
+
+    pytest tests/devices      # also on a machine with a GPU
+"""
+
+from contextlib import contextmanager
+
+import pytest
+import torch
+
+from regard.shapes import Grid
+
+HAS_GPU = torch.cuda.is_available()
+
+if not HAS_GPU:
+    import emulated_device
+
+
+@pytest.fixture(autouse=True)
+def device(monkeypatch):
+    """Makes every tensor on the accelerator, and returns its name."""
+    name = "cuda" if HAS_GPU else emulated_device.NAME
+    if not HAS_GPU:
+        monkeypatch.setattr(emulated_device.MODULE, "is_visible", True)
+    whole = Grid.whole
+    monkeypatch.setattr(
+        Grid, "whole", lambda *sizes, device=name: whole(*sizes, device=torch.empty(0, device=device).device)
+    )
+    with torch.device(name), torch.autograd.set_multithreading_enabled(HAS_GPU):
+        yield name
+
+
+@pytest.fixture
+def never_waits():
+    """Returns a context in which an operator that makes the host wait for the accelerator is an error."""
+
+    @contextmanager
+    def context():
+        if HAS_GPU:
+            torch.cuda.synchronize()
+            torch.cuda.set_sync_debug_mode("error")
+            try:
+                yield
+            finally:
+                torch.cuda.set_sync_debug_mode("default")
+            return
+        with emulated_device.counted() as count:
+            yield
+        assert not count.waits, "\n".join(count.waits)
+
+    return context
+
+
+@pytest.fixture
+def operators():
+    """Returns a function that counts the operators of a call."""
+    if HAS_GPU:
+        pytest.skip("operators are counted on the emulated device")
+
+    def count(call):
+        with emulated_device.counted() as counted:
+            call()
+        return counted.operators
+
+    return count
