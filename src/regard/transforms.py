@@ -53,6 +53,11 @@ def has_data(tensor: Tensor) -> bool:
     )
 
 
+def is_on_host(tensor: Tensor) -> bool:
+    """Whether Python can read the tensor's elements without waiting for an accelerator."""
+    return tensor.is_cpu
+
+
 def can_branch_on(*tensors: Tensor) -> bool:
     """Whether control flow may depend on the elements of all these tensors.
 

@@ -118,7 +118,7 @@ class NextTokenExperiment(TableExperiment):
 
     def loss(self, batch: Tensor) -> StepLoss:
         loss = self.model.loss(batch, label_smoothing=self.training.label_smoothing)
-        return StepLoss(loss.total, float(loss.nll.mean()), loss.nll.numel())
+        return StepLoss(loss.total, loss.nll.mean(), loss.nll.numel())
 
     def validate(self, rank: int, world_size: int) -> ValidationResult:
         measured = text_loss(
