@@ -242,7 +242,7 @@ def text_loss(
         tokens = table.windows(windows.starts[first : first + rows], windows.length + 1)
         counted = np.arange(windows.length) >= windows.length - windows.counted[first : first + rows, None]
         with torch.inference_mode():
-            nll = model.loss(torch.from_numpy(tokens).to(device)).nll.double().cpu().numpy()
+            nll = model.loss(torch.from_numpy(tokens).to(device)).nll.cpu().double().numpy()
         targets = tokens[:, 1:][counted]
         total += TextLoss(
             float(nll[counted].sum()),
