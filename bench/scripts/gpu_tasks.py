@@ -26,6 +26,9 @@ import torch
 STEPS, SAVED = 12, 4
 """Steps of a run, and the step after which it is copied to be resumed."""
 
+HELD_OUT = 12
+"""Examples of the validation part and of the test part of a generated corpus."""
+
 SETTLED = 3
 """Steps at the start of a process's run that may wait: libraries are loaded and memory is taken there."""
 
@@ -50,9 +53,9 @@ CASES: dict[str, dict[str, Any]] = {
     "summarize transformer": {**SUMMARIZE, **HEADS, **LAYERS},
     "caption": {**CAPTION, **TINY},
     "caption hard": {**CAPTION, **TINY, "attention": "hard"},
-    "images": {"bundled": 40, "batch_size": 6, "architecture": "cnn", "gate": "cbam", "grid": 16, "stages": 1,
+    "images": {"bundled": 60, "batch_size": 6, "architecture": "cnn", "gate": "cbam", "grid": 16, "stages": 1,
                "flip": True},
-    "images vit": {"bundled": 40, "batch_size": 6, "architecture": "vit", "hidden": 32, "heads": 2, "layers": 2},
+    "images vit": {"bundled": 60, "batch_size": 6, "architecture": "vit", "hidden": 32, "heads": 2, "layers": 2},
     "segment": {"bundled": 30, "batch_size": 5, "channels": 4, "levels": 3, "blocks": 1, "decoder_channels": 8},
     "transcribe": {**SPEECH, **PYRAMID, **TINY, "decoder_hidden": 16, "score_features": 8},
     "transcribe transformer": {**SPEECH, **SOUND, **HEADS, **LAYERS},
@@ -161,6 +164,8 @@ def run_case(name: str, accelerator: str, home: Path, waits: Waits) -> str:
     from regard.tasks import registry
 
     task, device = name.split()[0], "cuda" if accelerator == "gpu" else "cpu"
+    corpus: Any = registry.find(task)
+    corpus.input.generated.validation = corpus.input.generated.test = HELD_OUT
     whole, part = home / f"{name.replace(' ', '-')}", home / f"{name.replace(' ', '-')}-resumed"
     options = {"epochs": 100, "checkpoint_steps": SAVED, "validate_every": STEPS, "patience": 1, "threads": 2}
     with counted(waits, part), ended_after(STEPS):
@@ -206,13 +211,12 @@ def watched(run: Any, inputs: list[Any]) -> list[Any]:
     from regard.errors import UnseenError
 
     read = regard.Readings(entropy=True, peak=True, top_k=2, received=True, distance=True, weights=True)
-    one = run.input.read(inputs[:1], run)
-    arguments = run.input.arguments(run.input.batch(one).to(run.device))
-    encode = getattr(run.model, "encode", run.model)
+    task = run.task.name
+    options = {"beam": 1} if task in SEARCHED else {"tokens": 3} if task == "language" else {}
     try:
-        with torch.no_grad(), regard.watch(run.model, read=read, keep=True) as seen:
-            encode(*arguments)
-    except UnseenError:  # a recurrent encoder
+        with regard.watch(run.model, read=read, keep=True) as seen:
+            run.predict(inputs[:1], **options)
+    except UnseenError:  # a model without attention
         return []
     for call in seen.calls:
         assert call.entropy is not None
@@ -256,10 +260,10 @@ def language_model(accelerator: str) -> str:
         logit_contributions(model, seen.calls[0], [1, 2], unembedding=model.output.weight)
         with regard.watching.ablate(model, layer=0, head=1, how="mean"):
             model(ids)
-        regard.View(seen, tokens).to_html()
+        regard.View(seen, tokens, example=0).to_html()
         regard.watching.survey(model, [[1, 2, 3, 4], [4, 3, 2, 1, 5]])
         observed = regard.observe(*(torch.randn(1, 2, 5, 8, device=device) for _ in range(3)), read=read)
-        regard.View(observed).to_html()
+        regard.View(observed, range(5)).to_html()
     return f"{len(seen.calls)} calls"
 
 
