@@ -24,6 +24,7 @@ from regard.training.schedule import Schedule
 from regard.training.sharding import in_parameter_order, load_optimizer_state, whole_states, whole_weights
 from regard.training.signal_handler import SignalHandler
 from regard.training.task import Experiment, Metric, StepLoss, ValidationResult
+from regard.transforms import is_on_host
 
 LONG, SURE_AFTER = 15 * 60, 10
 """Seconds: a training that takes longer says so, when it has run for so long that the estimate is good."""
@@ -98,7 +99,7 @@ class TrainingLoop:
         self._clock = 0.0  # time of the last update of progress.seconds
         self._epoch_loss, self._epoch_units = 0.0, 0  # of the epoch, since the run was resumed; only printed
         self._unread: list[tuple[int, StepLoss]] = []  # the steps whose losses have not been read, each with its number
-        self._read_every = 1 if fabric.device.type == "cpu" else READ_EVERY
+        self._read_every = 1 if all(map(is_on_host, module.parameters())) else READ_EVERY
         self._throughput = Throughput()
         self._speed: float | None = None  # units a second; None in the first steps
 

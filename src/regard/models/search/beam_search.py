@@ -121,7 +121,9 @@ class _BeamRecord:
         """Record the hypotheses that end after ``length`` tokens; the tensors are ``[alive, width]``."""
         ends = ends & (totals > -torch.inf)
         # One copy to the host. The numbers of sentences and of hypotheses are far below 2²⁴.
-        table = torch.stack([each.to(totals.dtype) for each in (alive[:, None].expand_as(ends), totals, origin, ends)], -1)
+        table = torch.stack(
+            [each.to(totals.dtype) for each in (alive[:, None].expand_as(ends), totals, origin, ends)], -1
+        )
         for sentence, total, hypothesis, has_ended in table.flatten(0, 1).tolist():
             if has_ended and len(self._finished[int(sentence)]) < self.width:
                 score = total / self.penalty(length)
