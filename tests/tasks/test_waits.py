@@ -1,18 +1,18 @@
 """A training step of each task waits for no accelerator, so that the device always has work."""
 
 import pytest
-from bench.scripts.gpu_tasks import CASES
-from waits import waits_in
 
 import regard
+from bench.scripts.gpu_tasks import CASES
 from regard.models import chunked_loss, recurrence
 from regard.tasks import registry
 from regard.training import loop
+from waits import waits_in
 
 ROOMS = "data", "models", "tasks", "training"
 
 
-class Enough(Exception):
+class EnoughError(Exception):
     """A step was taken."""
 
 
@@ -27,12 +27,12 @@ def test_a_training_step_waits_for_nothing(name, tmp_path, monkeypatch, small_co
         with waits_in(*ROOMS) as waits:
             take_step(training, batch)
         found.append(waits.found)
-        raise Enough
+        raise EnoughError
 
     for module in (loop, chunked_loss, recurrence):  # as on an accelerator
         monkeypatch.setattr(module, "is_on_host", lambda tensor: False)
     monkeypatch.setattr(loop.TrainingLoop, "_take_step", second_step_is_watched)
-    with pytest.raises(Enough):
+    with pytest.raises(EnoughError):
         regard.train(name.split()[0], run=tmp_path / "run", quiet=True, accelerator="cpu", **CASES[name])
     assert found == [[]]
 
