@@ -17,7 +17,7 @@ from regard.attention.backends.cpu.prepared_launches import PreparedReading, kee
 from regard.attention.readings import Readings
 from regard.masks import Mask
 from regard.shapes import Grid
-from regard.transforms import has_plain_memory
+from regard.transforms import has_plain_memory, is_on_host
 from regard.watching.attention_call import POSTPONED, AttentionCall, Kind
 from regard.watching.call_problems import SameCall
 from regard.watching.call_records import mask_on_host
@@ -93,7 +93,7 @@ class DeviceReadings(NamedTuple):
         }
         delivered["reach"] = self.grid.keys if self.reach is None else int(next(given))
         delivered["visible_mask"] = self.visible
-        if self.visible is not None and self.grid.device.type != "cpu":
+        if self.visible is not None and self.reach is not None and not is_on_host(self.reach):
             delivered["visible_mask"] = mask_on_host(self.visible, self.grid)
         call.receive(delivered)
 
@@ -151,7 +151,7 @@ class CallReader:
                 return self.take_again(call, known, same)
         tensors = intercepted.read(self._read) | others
         readings = DeviceReadings(tensors, intercepted.reach(), visible, intercepted.grid, chosen)
-        if intercepted.grid.device.type == "cpu":
+        if is_on_host(intercepted.tensor):
             return readings.settle(call)
         self._on_device.append((call, readings))
         return call.postpone(readings, POSTPONED)
@@ -174,7 +174,7 @@ def on_host(tensors: Sequence[Tensor]) -> list[Tensor]:
     copies = [tensor.detach() for tensor in tensors]
     packed: dict[torch.dtype, list[int]] = {}
     for number, tensor in enumerate(copies):
-        if tensor.is_cpu or tensor.numel() > PACKED:
+        if is_on_host(tensor) or tensor.numel() > PACKED:
             copies[number] = tensor.cpu()
         else:
             packed.setdefault(tensor.dtype, []).append(number)

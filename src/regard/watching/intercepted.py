@@ -58,6 +58,13 @@ class Intercepted:
     dropout: float = 0.0
 
     @property
+    def tensor(self) -> Tensor:
+        """One of its tensors, which shows where they are."""
+        tensor = self.weights if self.problem is None else self.problem.query
+        assert tensor is not None
+        return tensor
+
+    @property
     def grid(self) -> Grid:
         """The index space of its pairs."""
         if self.problem is not None:
