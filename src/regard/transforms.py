@@ -53,6 +53,16 @@ def has_data(tensor: Tensor) -> bool:
     )
 
 
+def is_on_host(tensor: Tensor) -> bool:
+    """Whether Python can read the tensor's elements without waiting for an accelerator."""
+    return tensor.is_cpu
+
+
+def exact_dtype(device: torch.device) -> torch.dtype:
+    """float64; float32 on Apple's GPUs, which have no float64."""
+    return torch.float32 if device.type == "mps" else torch.float64
+
+
 def can_branch_on(*tensors: Tensor) -> bool:
     """Whether control flow may depend on the elements of all these tensors.
 

@@ -6,7 +6,7 @@ from torch.autograd import gradcheck
 from torch.nn import functional as F
 
 from regard.errors import ArgumentError, ShapeError
-from regard.models import vocabulary_loss
+from regard.models import chunked_loss, vocabulary_loss
 
 
 def problem(rows=7, dim=3, vocabulary=11, seed=0):
@@ -25,9 +25,12 @@ def problem(rows=7, dim=3, vocabulary=11, seed=0):
     ignored=st.booleans(),
     with_bias=st.booleans(),
     chunk=st.integers(1, 40),
+    on_host=st.booleans(),
 )
 @settings(deadline=None, max_examples=60)
-def test_equals_cross_entropy_in_value_and_gradients(rows, vocabulary, smoothing, ignored, with_bias, chunk):
+def test_equals_cross_entropy_in_value_and_gradients(
+    rows, vocabulary, smoothing, ignored, with_bias, chunk, on_host
+):
     features, weight, bias, target = problem(rows, 3, vocabulary)
     bias = bias if with_bias else None
     ignore = 0 if ignored else None
@@ -39,9 +42,12 @@ def test_equals_cross_entropy_in_value_and_gradients(rows, vocabulary, smoothing
         ignore_index=-100 if ignore is None else ignore,
         reduction="sum",
     )
-    found = vocabulary_loss(
-        features, weight, bias, target, label_smoothing=smoothing, ignore=ignore, chunk_elements=chunk
-    )
+    with pytest.MonkeyPatch.context() as patch:
+        # On an accelerator all rows are computed, and those that do not count are masked.
+        patch.setattr(chunked_loss, "is_on_host", lambda tensor: on_host)
+        found = vocabulary_loss(
+            features, weight, bias, target, label_smoothing=smoothing, ignore=ignore, chunk_elements=chunk
+        )
     torch.testing.assert_close(found.total, expected)
     for mine, theirs in zip(
         torch.autograd.grad(3 * found.total, inputs), torch.autograd.grad(3 * expected, inputs), strict=True

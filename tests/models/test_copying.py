@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 from regard.errors import ArgumentError
+from regard.models import chunked_loss
 from regard.models.copying import copy_log_probabilities, copy_loss, copy_share, coverage_loss, coverage_of
 
 VOCABULARY, EXTRA = 7, 3
@@ -51,7 +52,9 @@ def test_the_mixture_is_equation_9():
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.2])
 @pytest.mark.parametrize("chunk", [1, 1 << 20])
-def test_the_loss_is_that_of_the_mixture(smoothing, chunk):
+@pytest.mark.parametrize("on_host", [True, False], ids=["host", "device"])
+def test_the_loss_is_that_of_the_mixture(smoothing, chunk, on_host, monkeypatch):
+    monkeypatch.setattr(chunked_loss, "is_on_host", lambda tensor: on_host)
     features, output, gate, weights, ids, target = problem()
     found = copy_loss(
         features, output, gate, weights, ids, target, label_smoothing=smoothing, chunk_elements=chunk
@@ -64,7 +67,9 @@ def test_the_loss_is_that_of_the_mixture(smoothing, chunk):
 
 
 @pytest.mark.parametrize("chunk", [1, 1 << 20])
-def test_the_gradient_is_exact(chunk):
+@pytest.mark.parametrize("on_host", [True, False], ids=["host", "device"])
+def test_the_gradient_is_exact(chunk, on_host, monkeypatch):
+    monkeypatch.setattr(chunked_loss, "is_on_host", lambda tensor: on_host)
     features, output, gate, weights, ids, target = problem()
     for tensor in (features, gate, weights):
         tensor.requires_grad_()

@@ -7,6 +7,7 @@ from torch.autograd import gradcheck
 
 from processors import runs_lstm_in_bfloat16
 from regard.errors import ShapeError, UnknownNameError
+from regard.models import recurrence
 from regard.models.recurrence import CELLS, Recurrence, StepLSTM, run_sequences
 
 LENGTHS = torch.tensor([3, 7, 0, 5, 1])
@@ -117,7 +118,9 @@ def test_a_step_without_a_state_is_pytorchs(dtype):
 
 @pytest.mark.parametrize("layers", [1, 2])
 @pytest.mark.parametrize("cell", CELLS)
-def test_each_row_is_what_it_is_alone_in_values_and_gradients(cell, layers):
+@pytest.mark.parametrize("on_host", [True, False], ids=["packed", "padded"])
+def test_each_row_is_what_it_is_alone_in_values_and_gradients(cell, layers, on_host, monkeypatch):
+    monkeypatch.setattr(recurrence, "is_on_host", lambda tensor: on_host)
     torch.manual_seed(5)
     rnn = KINDS[cell](13, 17, layers, batch_first=True, bidirectional=True, dtype=torch.float64)
     padded = torch.randn(5, 7, 13, dtype=torch.float64)

@@ -14,6 +14,7 @@ from regard.errors import DataError, RunError, TrainingError
 from regard.models.recurrent_translator import RecurrentTranslator
 from regard.tasks.translate import TASK
 from regard.training.checkpoints import list_checkpoints, load_checkpoint, save_checkpoint
+from regard.training import loop
 from regard.training.loop import TrainingLoop
 from regard.training.reporter import SilentReporter
 from regard.training.run import train as train_run
@@ -97,7 +98,10 @@ def test_rows_that_the_checkpoint_does_not_know_are_written_again(uninterrupted,
     assert_same(results(path), expected)
 
 
-def test_a_loss_that_is_no_number_stops_the_run(tiny, tmp_path, monkeypatch):
+@pytest.mark.parametrize("on_host", [True, False], ids=["host", "device"])
+def test_a_loss_that_is_no_number_stops_the_run(tiny, tmp_path, monkeypatch, on_host):
+    # The losses of an accelerator are read after some steps, and before each checkpoint.
+    monkeypatch.setattr(loop, "is_on_host", lambda tensor: on_host)
     found = RecurrentTranslator.loss
     calls = []
 
@@ -111,6 +115,22 @@ def test_a_loss_that_is_no_number_stops_the_run(tiny, tmp_path, monkeypatch):
         train(tiny(checkpoint_steps=2), tmp_path / "run")
     kept = list_checkpoints(tmp_path / "run" / "checkpoints")
     assert [path.name for path in kept] == ["step-00000002.ckpt", "step-00000004.ckpt"]
+
+
+def test_losses_that_are_read_later_are_the_same(tiny, whole, tmp_path, monkeypatch):
+    read, steps = loop.TrainingLoop._read_losses, []
+
+    def noted(training):
+        steps.append((training.progress.step, len(training._unread)))
+        read(training)
+
+    monkeypatch.setattr(loop.TrainingLoop, "_read_losses", noted)
+    monkeypatch.setattr(loop, "is_on_host", lambda tensor: False)
+    monkeypatch.setattr(loop, "READ_EVERY", 3)
+    train(tiny(checkpoint_steps=4), tmp_path / "later")
+    assert_same(results(tmp_path / "later"), whole[2])
+    assert max(unread for _, unread in steps) == 3
+    assert sum(unread for _, unread in steps) == whole[3]
 
 
 def test_weights_that_are_no_numbers_are_never_saved(tiny, tmp_path, monkeypatch):

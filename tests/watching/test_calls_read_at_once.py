@@ -10,6 +10,7 @@ from torch.nn import functional as F
 
 import regard
 from regard.errors import ArgumentError
+from regard.watching import call_reader
 
 EVERYTHING = regard.Readings(
     entropy=True, peak=True, top_k=3, received=True, distance=True, pooled=(2, 3), rows=[1, 0],
@@ -43,8 +44,10 @@ def masks():
     return [{}, {"is_causal": True}, {"attn_mask": padding}, {"attn_mask": dense}, {"attn_mask": torch.randn(5, 7)}]
 
 
+@pytest.mark.parametrize("on_host", [True, False], ids=["host", "device"])
 @pytest.mark.parametrize("options", masks(), ids=["none", "causal", "padding", "dense", "bias"])
-def test_readings_are_those_of_the_specification(options):
+def test_readings_are_those_of_the_specification(options, on_host, monkeypatch):
+    monkeypatch.setattr(call_reader, "is_on_host", lambda tensor: on_host)
     model = Heads(tensors(), **options)
     with regard.watch(model, read=EVERYTHING) as seen:
         model()
@@ -58,6 +61,8 @@ def test_readings_are_those_of_the_specification(options):
         expected = regard.observe(query, key, value, **given, read=EVERYTHING, backend="reference")
         for name in FIELDS:
             torch.testing.assert_close(getattr(call, name), getattr(expected, name), equal_nan=True)
+        reach = call.visible(0)[..., -1, :].any(0).nonzero().max() if "mask" in given else call.keys - 1
+        assert call.reach >= reach + 1
 
 
 def test_numbers_that_change_after_the_call_are_read_as_they_were():
@@ -134,3 +139,25 @@ def test_calls_before_an_error_of_the_model_can_be_read():
     with pytest.raises((RuntimeError, IndexError)), regard.watch(model) as seen:
         model()
     assert seen.calls[1].entropy.shape == (2, 3, 5)
+
+
+@pytest.mark.parametrize("options", [{}, {"norms": True, "outputs": True}], ids=["readings", "outputs"])
+def test_what_is_on_a_device_is_copied_once_a_pass(options, monkeypatch):
+    copies, copy_to_host = [], torch.Tensor.cpu
+
+    def cpu(tensor):
+        copies.append(tensor.dtype)
+        return copy_to_host(tensor)
+
+    monkeypatch.setattr(call_reader, "is_on_host", lambda tensor: False)
+    monkeypatch.setattr(torch.Tensor, "cpu", cpu)
+    layer = nn.TransformerEncoderLayer(8, 2, 9, batch_first=True)
+    model = nn.TransformerEncoder(layer, 3, enable_nested_tensor=False).eval()
+    mask = nn.Transformer.generate_square_subsequent_mask(5)
+    with torch.no_grad(), regard.watch(model, read=regard.Readings(entropy=True, top_k=2), **options) as seen:
+        model(torch.randn(2, 5, 8), mask=mask, is_causal=True)
+        assert not copies
+    assert sorted(map(str, copies)) == ["torch.float32", "torch.int64"]
+    assert [call.reach for call in seen.calls] == [5, 5, 5]
+    assert all((call.head_output is not None) == bool(options) for call in seen.calls)
+    assert len(copies) == 2

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
+from functools import cached_property
 from typing import Generic, Self, TypedDict, TypeVar
 
 import numpy as np
@@ -29,10 +30,37 @@ class Batch:
     def __len__(self) -> int:
         return len(self.index)
 
-    def to(self, device: torch.device | str, non_blocking: bool = False) -> Self:
-        """The same batch on a device."""
-        tensors = {field.name: getattr(self, field.name) for field in fields(self)}
-        return type(self)(**{name: tensor.to(device, non_blocking=non_blocking) for name, tensor in tensors.items()})
+    def to(self, device: torch.device | str) -> Self:
+        """The same batch on a device; the host does not wait for the copy (`moved`)."""
+        return type(self)(**{field.name: moved(getattr(self, field.name), device) for field in fields(self)})
+
+
+@dataclass(frozen=True)
+class TargetBatch(Batch):
+    """A batch with texts that are predicted: its subclasses have ``target_lengths``, with ``bos`` and ``eos``."""
+
+    @cached_property
+    def target_tokens(self) -> int:
+        """Number of predicted tokens: all target tokens without ``bos`` and padding."""
+        lengths: Tensor = self.target_lengths  # pyright: ignore[reportAttributeAccessIssue] (of the subclasses)
+        return int(lengths.sum()) - len(lengths)
+
+    def to(self, device: torch.device | str) -> Self:
+        batch = super().to(device)
+        # Counted on the host, which would wait for a number of the device.
+        vars(batch)["target_tokens"] = self.target_tokens
+        return batch
+
+
+READS_PINNED_MEMORY = ("cuda", "xpu")
+"""Kinds of devices that copy from pinned memory by themselves, while the host goes on; ROCm's are ``cuda``."""
+
+
+def moved(tensor: Tensor, device: torch.device | str) -> Tensor:
+    """The tensor on a device; from a host's memory to that of a GPU the copy is asynchronous."""
+    if tensor.is_cpu and torch.device(device).type in READS_PINNED_MEMORY:
+        return tensor.pin_memory().to(device, non_blocking=True)
+    return tensor.to(device)
 
 
 class Order(TypedDict, total=False):

@@ -90,7 +90,7 @@ def _visible(problem: Problem) -> Tensor:
 
 
 def _matrices(worked: Explanation, head: int) -> dict[str, np.ndarray]:
-    return {name: worked.matrix(name, 0, head).double().cpu().numpy() for name in worked.step_names if name in ORDER}
+    return {name: worked.matrix(name, 0, head).cpu().double().numpy() for name in worked.step_names if name in ORDER}
 
 
 def _joined(parts: Sequence[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:

@@ -64,7 +64,7 @@ def step_figure(steps: Iterable[Step], *, heads: int = 1, title: str | None = No
 
 def json_numbers(tensor: Tensor) -> Any:
     """A tensor as nested lists of numbers, or as one number if it has no axes."""
-    return _replaced(tensor.detach().double().tolist())
+    return _replaced(tensor.detach().cpu().double().tolist())
 
 
 def json_text(record: dict[str, Any]) -> str:

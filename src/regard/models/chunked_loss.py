@@ -14,6 +14,7 @@ from torch.nn import functional as F
 
 from regard.errors import ArgumentError, ShapeError
 from regard.module_calls import is_observed, runs
+from regard.transforms import is_on_host
 
 CHUNK_ELEMENTS = 1 << 22
 """Logits of a chunk: 16 MB in float32. Measured on a CPU with 8,000 words; with fewer rows the products are slower."""
@@ -83,11 +84,12 @@ def vocabulary_loss(
     for name, tensor in (("weight", weight), ("target", target), ("bias", bias)):
         if tensor is not None and tensor.shape != expected[name]:
             raise ShapeError(f"{name} must be {list(expected[name])}; it is {list(tensor.shape)}")
-    counted = None if ignore is None else (target != ignore).nonzero().squeeze(1)
-    rows, labels = (features, target) if counted is None else (features[counted], target[counted])
+    rows = CountedRows.of(features, target, ignore)
     chunk = max(1, chunk_elements // len(weight))
-    total, nll = _ChunkedLoss.apply(rows, weight, bias, labels, label_smoothing, chunk, torch.is_grad_enabled())
-    return VocabularyLoss(total, _spread(nll, counted, len(target)))
+    total, nll = _ChunkedLoss.apply(
+        rows.features, weight, bias, rows.labels, rows.counts, label_smoothing, chunk, torch.is_grad_enabled()
+    )
+    return VocabularyLoss(total, rows.spread(nll))
 
 
 def output_loss(
@@ -114,19 +116,52 @@ def output_loss(
     else:
         chunk = max(1, len(rows))
     _check_smoothing(label_smoothing)
-    counted = None if ignore is None else (labels != ignore).nonzero().squeeze(1)
-    number = len(labels)
-    if counted is not None:
-        rows, labels = rows[counted], labels[counted]
-    chunks = zip(rows.split(chunk), labels.split(chunk), strict=True)
-    losses = [_loss_of_logits(output(part), target, label_smoothing) for part, target in chunks]
+    counted = CountedRows.of(rows, labels, ignore)
+    parts = [each.split(chunk) for each in (counted.features, counted.labels)]
+    counts = [None] * len(parts[0]) if counted.counts is None else counted.counts.split(chunk)
+    losses = [
+        _loss_of_logits(output(part), target, label_smoothing, which)
+        for part, target, which in zip(*parts, counts, strict=True)
+    ]
     total = sum((loss.total for loss in losses[1:]), losses[0].total)
-    return VocabularyLoss(total, _spread(torch.cat([loss.nll for loss in losses]).detach(), counted, number))
+    return VocabularyLoss(total, counted.spread(torch.cat([loss.nll for loss in losses]).detach()))
 
 
-def _spread(nll: Tensor, counted: Tensor | None, rows: int) -> Tensor:
-    """The losses of all rows from those of the rows ``counted``; the others are 0."""
-    return nll if counted is None else nll.new_zeros(rows).index_copy(0, counted, nll)
+class CountedRows(NamedTuple):
+    """The rows of a loss that count: selected where the host knows them, else all rows with a mask.
+
+    To select them, the host would wait for an accelerator to say how many there are.
+
+    Attributes:
+        features: ``[rows, dim]``; 0 in rows that do not count.
+        labels: ``int64 [rows]``; a valid id in rows that do not count.
+        counts: bool ``[rows]``; None: all of these rows count.
+        selected: ``int64 [rows]``, their numbers among all rows; None: these are all rows.
+        number: of all rows.
+    """
+
+    features: Tensor
+    labels: Tensor
+    counts: Tensor | None
+    selected: Tensor | None
+    number: int
+
+    @classmethod
+    def of(cls, features: Tensor, target: Tensor, ignore: int | None) -> "CountedRows":
+        """The rows whose target is another than ``ignore``; None: all."""
+        if ignore is None:
+            return cls(features, target, None, None, len(target))
+        counts = target != ignore
+        if is_on_host(target):
+            selected = counts.nonzero().squeeze(1)
+            return cls(features[selected], target[selected], None, selected, len(target))
+        return cls(
+            features.masked_fill(~counts[:, None], 0.0), target.masked_fill(~counts, 0), counts, None, len(target)
+        )
+
+    def spread(self, nll: Tensor) -> Tensor:
+        """The losses of all rows from those of these rows; the others are 0."""
+        return nll if self.selected is None else nll.new_zeros(self.number).index_copy(0, self.selected, nll)
 
 
 def _check_smoothing(label_smoothing: float) -> None:
@@ -148,13 +183,16 @@ class _LogitsLoss(NamedTuple):
     log_probabilities: Tensor
 
 
-def _loss_of_logits(logits: Tensor, target: Tensor, smoothing: float) -> _LogitsLoss:
+def _loss_of_logits(logits: Tensor, target: Tensor, smoothing: float, counts: Tensor | None) -> _LogitsLoss:
     logits = logits if logits.dtype == torch.float64 else logits.float()
     log_probabilities = logits.log_softmax(1)
     nll = -log_probabilities.gather(1, target[:, None]).squeeze(1)
+    if counts is not None:
+        nll = nll.masked_fill(~counts, 0.0)
     total = (1 - smoothing) * nll.sum()
     if smoothing:
-        total = total - smoothing / logits.shape[1] * log_probabilities.sum()
+        rows = log_probabilities.sum() if counts is None else log_probabilities.sum(1).masked_fill(~counts, 0.0).sum()
+        total = total - smoothing / logits.shape[1] * rows
     return _LogitsLoss(total, nll, log_probabilities)
 
 
@@ -168,6 +206,7 @@ class _ChunkedLoss(torch.autograd.Function):
         weight: Tensor,
         bias: Tensor | None,
         target: Tensor,
+        counts: Tensor | None,
         smoothing: float,
         chunk: int,
         differentiable: bool,
@@ -187,7 +226,8 @@ class _ChunkedLoss(torch.autograd.Function):
             for start in range(0, max(1, len(features)), chunk):
                 part = slice(start, start + chunk)
                 inputs, labels = features[part].to(dtype), target[part]
-                loss = _loss_of_logits(F.linear(inputs, matrix, offset), labels, smoothing)
+                which = None if counts is None else counts[part]
+                loss = _loss_of_logits(F.linear(inputs, matrix, offset), labels, smoothing, which)
                 total += loss.total
                 losses.append(loss.nll)
                 if not any(needs):
@@ -198,6 +238,8 @@ class _ChunkedLoss(torch.autograd.Function):
                 )
                 if smoothing:
                     grad -= smoothing / len(weight)
+                if which is not None:
+                    grad.masked_fill_(~which[:, None], 0.0)
                 if grad_bias is not None:
                     grad_bias += grad.sum(0)
                 grad = grad.to(dtype)
@@ -218,4 +260,4 @@ class _ChunkedLoss(torch.autograd.Function):
             None if gradient is None else (gradient * grad_total.to(gradient.dtype)).to(dtype)
             for gradient, dtype in zip(ctx.saved_tensors, ctx.dtypes, strict=True)
         ]
-        return *gradients, None, None, None, None
+        return *gradients, None, None, None, None, None

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from regard.errors import ArgumentError
-from regard.models.chunked_loss import CHUNK_ELEMENTS
+from regard.models.chunked_loss import CHUNK_ELEMENTS, CountedRows
 from regard.module_calls import Module
 from regard.nn.recomputation import recomputed
 
@@ -146,19 +146,25 @@ def copy_loss(
     """
     if not 0 <= label_smoothing <= 1:
         raise ArgumentError(f"label_smoothing must be in [0, 1]; it is {label_smoothing}")
-    counted = target != ignore
-    labels = target[counted]
-    known = labels < output.out_features
-    chosen, mean = _vocabulary(features[counted], output, labels.where(known, 0), chunk_elements)
-    generated, copied = _gate_log_probabilities(gate[counted], weights[counted])
-    mass = _copy_mass(weights, source, target)[counted]
+    rows = CountedRows.of(features.flatten(0, 1), target.flatten(), ignore)
+
+    def selected(tensor: Tensor) -> Tensor:
+        each = tensor.flatten(0, 1)
+        return each if rows.selected is None else each[rows.selected]
+
+    known = rows.labels < output.out_features
+    chosen, mean = _vocabulary(rows.features, output, rows.labels.where(known, 0), chunk_elements)
+    generated, copied = _gate_log_probabilities(selected(gate), selected(weights))
+    mass = selected(_copy_mass(weights, source, target))
     from_source = torch.where(known, _log(mass), mass.clamp(min=torch.finfo(mass.dtype).tiny).log()) + copied
     from_vocabulary = (chosen + generated).masked_fill(~known, -torch.inf)
     nll = -torch.logaddexp(from_vocabulary, from_source)
+    if rows.counts is not None:
+        nll, mean = (each.masked_fill(~rows.counts, 0.0) for each in (nll, mean))
     total = nll.sum()
     if label_smoothing:
         total = (1 - label_smoothing) * total - label_smoothing * mean.sum()
-    return CopyLoss(total, nll.new_zeros(target.shape).masked_scatter(counted, nll.detach()))
+    return CopyLoss(total, rows.spread(nll.detach()).view(target.shape))
 
 
 def copy_share(logits: Tensor, gate: Tensor, weights: Tensor, source: Tensor, target: Tensor) -> Tensor:

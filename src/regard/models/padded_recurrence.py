@@ -93,19 +93,30 @@ def _marked_direction(weights: Sequence[Tensor], data: Tensor, padding: Tensor, 
     is_lstm = others[0].shape[0] == LSTM_GATES * size
     # The gates are input, forget, cell, output; of a GRU reset, update, candidate.
     gates = (-CLOSED, CLOSED, 0.0, 0.0) if is_lstm else (0.0, CLOSED, 0.0)
-    mark = torch.tensor(gates, dtype=data.dtype, device=data.device).repeat_interleave(size)
+    mark = torch.cat([data.new_full((size,), gate) for gate in gates])
     parameters = [torch.cat((input_weight, mark[:, None]), 1), *others]
+    if data.is_cuda and not is_portable():
+        parameters = _joined(parameters)
     marked = torch.cat((data, padding[..., None].to(data.dtype)), -1)
     first = data.new_zeros(1, data.shape[0], size)
     run: Any
     run, state = (torch.lstm, (first, first)) if is_lstm else (torch.gru, first)
     if is_portable():
         run, state = (torch.ops.regard.lstm, [first, first]) if is_lstm else (torch.ops.regard.gru, first)
-    outputs, *last = run(marked, state, parameters, True, 1, 0.0, False, False, True)
+    # cuDNN has a backward pass for training alone.
+    training = torch.is_grad_enabled() and not is_portable()
+    outputs, *last = run(marked, state, parameters, True, 1, 0.0, training, False, True)
     if is_lstm:  # the output gate changes after the end, the state does not
         end = (lengths - 1)[:, None, None].expand(-1, 1, size)
         last[0] = outputs.gather(1, end).transpose(0, 1)
     return outputs, *(tensor[0] for tensor in last)
+
+
+def _joined(parameters: Sequence[Tensor]) -> list[Tensor]:
+    """The same parameters as views of one tensor, in the order in which cuDNN reads them without copying them."""
+    joined = torch.cat([parameter.flatten() for parameter in parameters])
+    parts = joined.split([parameter.numel() for parameter in parameters])
+    return [part.view_as(parameter) for part, parameter in zip(parts, parameters, strict=True)]
 
 
 _ARGUMENTS = "Tensor padded, Tensor lengths, Tensor[] weights"
@@ -144,7 +155,8 @@ def _run_packed(padded: Tensor, lengths: Tensor, weights: Sequence[Tensor]) -> t
     first = data.new_zeros(directions, padded.shape[0], weights[1].shape[1])
     run: Any
     run, state = (torch.lstm, (first, first)) if is_lstm else (torch.gru, first)
-    data, *last = run(data, sizes, state, list(weights), True, 1, 0.0, False, directions == 2)
+    # cuDNN has a backward pass for training alone.
+    data, *last = run(data, sizes, state, list(weights), True, 1, 0.0, torch.is_grad_enabled(), directions == 2)
     packed = PackedSequence(data, sizes, order, unsorted)
     outputs, _ = pad_packed_sequence(packed, batch_first=True, total_length=padded.shape[1])
     hidden, cell = (tensor[:, unsorted] for tensor in (last if is_lstm else (last[0], last[0])))

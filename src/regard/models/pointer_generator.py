@@ -21,11 +21,9 @@ class EncodedSource(Encoded):
 
     Attributes:
         source: ``int64 [batch, source]``, ids of each row's extended vocabulary.
-        size: entries of the largest extended vocabulary of the batch.
     """
 
     source: Tensor = field(kw_only=True)
-    size: int = field(kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -137,13 +135,14 @@ class PointerGenerator(Translator):
 
     def encode(self, source: Tensor, lengths: Tensor) -> EncodedSource:
         encoded = self.translator.encode(self.known(source), lengths)
-        vocabulary = self.config.target_vocabulary
-        size = max(vocabulary, int(source.max()) + 1) if self.gate is not None and source.numel() else vocabulary
-        return EncodedSource(encoded.annotations, encoded.lengths, encoded.summary, source=source, size=size)
+        return EncodedSource(encoded.annotations, encoded.lengths, encoded.summary, source=source)
 
     def start(self, encoded: Encoded) -> PointerState:
         assert isinstance(encoded, EncodedSource)
-        return PointerState(self.translator.start(encoded), encoded.annotations, encoded.source, encoded.size)
+        source, size = encoded.source, self.config.target_vocabulary
+        if self.gate is not None and source.numel():
+            size = max(size, int(source.max()) + 1)
+        return PointerState(self.translator.start(encoded), encoded.annotations, source, size)
 
     def step(self, tokens: Tensor, state: PointerState) -> Step:
         known = self.known(tokens)

@@ -8,8 +8,8 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from regard.errors import ShapeError, UnknownNameError
 from regard.models.padded_recurrence import run_padded
-from regard.module_calls import Module
-from regard.transforms import active_transform, has_data
+from regard.module_calls import Module, is_observed
+from regard.transforms import active_transform, has_data, is_on_host
 
 CELLS = ("lstm", "gru")
 
@@ -153,6 +153,9 @@ def run_sequences(rnn: nn.LSTM | nn.GRU, padded: Tensor, lengths: Tensor) -> tup
         state = padded.new_zeros(rnn.num_layers * directions, padded.shape[0], rnn.hidden_size)
         outputs = padded.new_zeros(*padded.shape[:2], directions * rnn.hidden_size)
         return outputs, (state,) * (2 if isinstance(rnn, nn.LSTM) else 1)
+    elif not is_on_host(lengths) and not is_observed(rnn):
+        # Packing would wait for the lengths.
+        run = run_padded
     else:
         lengths, run = lengths.cpu(), _run_packed
         if lengths.all():

@@ -56,23 +56,26 @@ def continue_tokens(
     context = model.config.context
     text = list(given)
     hidden = torch.tensor(list(forbidden), dtype=torch.int64, device=device)
-    unread = text[-context:]
-    caches, first, total, ended = model.start(), None, 0.0, False
+    unread = torch.tensor([text[-context:]], device=device)
+    caches, first, ended = model.start(), None, False
+    chosen: list[Tensor] = []  # log p of each new token, on the device
     while True:
-        log_probabilities, caches = model.step(torch.tensor([unread], device=device), caches)
+        log_probabilities, caches = model.step(unread, caches)
         first = log_probabilities[0] if first is None else first
         if len(text) - len(given) >= most:
             break
         allowed = log_probabilities.index_fill(1, hidden, -torch.inf)
-        token = int(choice.draw(allowed, generator))
-        total += float(log_probabilities[0, token])
+        drawn = choice.draw(allowed, generator)
+        chosen.append(log_probabilities[0].gather(0, drawn))
+        token = int(drawn)  # an accelerator is waited for here, once a token
         if token == end:
             ended = True
             break
         text.append(token)
         if len(text) - len(given) >= most:
             break
-        unread = [token]
+        unread = drawn[None]
         if caches[0].length >= context:
-            caches, unread = model.start(), text[-max(1, context // 2) :]
+            caches, unread = model.start(), torch.tensor([text[-max(1, context // 2) :]], device=device)
+    total = sum(torch.cat(chosen).tolist()) if chosen else 0.0
     return TokenContinuation(text[len(given) :], total, ended, first.cpu())

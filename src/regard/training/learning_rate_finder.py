@@ -139,6 +139,7 @@ class _Sweep(TrainingLoop):
                 loss_sum, units = progress.loss_sum, progress.units
                 try:
                     self._take_step(batch)
+                    self._read_losses()
                 except TrainingError:
                     if len(losses) < WINDOW:
                         raise

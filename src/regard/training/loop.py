@@ -11,6 +11,7 @@ from lightning.fabric import Fabric
 from torch import nn
 
 from regard.atomic_file import AtomicFile
+from regard.data.batches import moved
 from regard.errors import RunError, TrainingError
 from regard.training.checkpoints import checkpoint_path, prune_checkpoints, save_checkpoint
 from regard.training.config import TrainingConfig
@@ -23,12 +24,16 @@ from regard.training.schedule import Schedule
 from regard.training.sharding import in_parameter_order, load_optimizer_state, whole_states, whole_weights
 from regard.training.signal_handler import SignalHandler
 from regard.training.task import Experiment, Metric, StepLoss, ValidationResult
+from regard.transforms import is_on_host
 
 LONG, SURE_AFTER = 15 * 60, 10
 """Seconds: a training that takes longer says so, when it has run for so long that the estimate is good."""
 
 DIVERGED = 1e12
 """A mean loss above this is that of weights without meaning, though each is still a number."""
+
+READ_EVERY = 16
+"""Steps after which the losses are read from an accelerator, for which the host waits; on a CPU each step's is read."""
 
 
 class LossModule(nn.Module):
@@ -93,6 +98,8 @@ class TrainingLoop:
             self._load_schedule(checkpoint)
         self._clock = 0.0  # time of the last update of progress.seconds
         self._epoch_loss, self._epoch_units = 0.0, 0  # of the epoch, since the run was resumed; only printed
+        self._unread: list[tuple[int, StepLoss]] = []  # the steps whose losses have not been read, each with its number
+        self._read_every = 1 if all(map(is_on_host, module.parameters())) else READ_EVERY
         self._throughput = Throughput()
         self._speed: float | None = None  # units a second; None in the first steps
 
@@ -106,7 +113,7 @@ class TrainingLoop:
         if self.fabric.is_global_zero:
             self._delete_later_rows()
         self._clock = saved_at = time.monotonic()
-        signals, memory, signal = SignalHandler(), MemoryRelease(), 0.0
+        signals, memory, signal, end, unsaved = SignalHandler(), MemoryRelease(), 0.0, "", 0.0
         status = "failed"
         signals.install()
         self.reporter.start(self.fraction)
@@ -115,12 +122,21 @@ class TrainingLoop:
             for batch in self._batches():
                 self._take_step(batch)
                 epoch_over = self._count_step()
-                # Signals and clocks differ between processes, but all processes must decide alike.
-                signal, progress.seconds, unsaved = self._largest(
-                    signals.received or 0, progress.seconds, self._clock - saved_at
-                )
-                end = self.reason_to_end()
                 validated = progress.step % config.validate_every == 0 if config.validate_every else epoch_over
+                due = validated or epoch_over or progress.step % self._read_every == 0
+                if due or self.fabric.world_size == 1:
+                    # Signals and clocks differ between processes, but all processes must decide alike.
+                    signal, progress.seconds, unsaved = self._largest(
+                        signals.received or 0, progress.seconds, self._clock - saved_at
+                    )
+                    end = self.reason_to_end()
+                saves = (
+                    validated or end or signal
+                    or (config.checkpoint_minutes > 0 and unsaved >= 60 * config.checkpoint_minutes)
+                    or (config.checkpoint_steps > 0 and progress.step % config.checkpoint_steps == 0)
+                )  # fmt: skip
+                if due or saves:
+                    self._read_losses()
                 if validated or end:
                     self._validate()
                     end = end or self.reason_to_end()
@@ -133,13 +149,9 @@ class TrainingLoop:
                     self._epoch_loss, self._epoch_units = 0.0, 0
                 memory.step()
                 progress.finished = end
-                if (
-                    validated or end or signal
-                    or (config.checkpoint_minutes > 0 and unsaved >= 60 * config.checkpoint_minutes)
-                    or (config.checkpoint_steps > 0 and progress.step % config.checkpoint_steps == 0)
-                ):  # fmt: skip
+                if saves:
                     self._save_checkpoint()
-                    saved_at = time.monotonic()
+                    saved_at, unsaved = time.monotonic(), 0.0
                 if end or signal:
                     break
             status = "success"
@@ -202,24 +214,49 @@ class TrainingLoop:
             yield from self.loader
 
     def _take_step(self, batch: Any) -> None:
-        """Change the weights by the gradient of a batch's loss."""
+        """Change the weights by the gradient of a batch's loss; the host does not wait for an accelerator."""
         progress = self.progress
         seed_step(self.config.seed, progress.step, self.fabric.global_rank)
         with self._autocast():
-            loss = self.module(self.fabric.to_device(batch))
-        if not torch.isfinite(loss.total) or abs(loss.mean) > DIVERGED:
-            raise TrainingError(
-                f"the loss is {loss.total.item():.4g} at step {progress.step + 1}; the last good checkpoint is "
-                "kept. Start again with a lower --learning-rate, a smaller --clip or --precision 32"
-            )
-        progress.loss_sum += loss.mean * loss.units
+            loss: StepLoss = self.module(self._on_device(batch))
+        mean = loss.mean.detach() if isinstance(loss.mean, torch.Tensor) else loss.mean
+        self._unread.append((progress.step + 1, StepLoss(loss.total.detach(), mean, loss.units)))
+        if self._read_every == 1:
+            self._read_losses()  # a loss that is no number changes no weight
         progress.units += loss.units
-        self._epoch_loss += loss.mean * loss.units
-        self._epoch_units += loss.units
         total = loss.total * self._share(loss.units)
         self.fabric.backward(total)
         self._update_weights()
         self._set_learning_rate(progress.step + 1)
+
+    def _on_device(self, batch: Any) -> Any:
+        """A batch on the device of the model, copied while the host goes on where that is possible."""
+        if isinstance(batch, torch.Tensor):
+            return moved(batch, self.fabric.device)
+        return self.fabric.to_device(batch)
+
+    def _read_losses(self) -> None:
+        """Read the losses of the steps since the last reading, with one copy from the device.
+
+        Raises:
+            TrainingError: one is not finite; the checkpoints are from before it.
+        """
+        unread, self._unread = self._unread, []
+        if not unread:
+            return
+        scalars = [value for _, loss in unread for value in loss[:2] if isinstance(value, torch.Tensor)]
+        numbers: Iterator[float] = iter(torch.stack(scalars).tolist())
+        for step, loss in unread:
+            total = next(numbers)
+            mean = next(numbers) if isinstance(loss.mean, torch.Tensor) else loss.mean
+            if not math.isfinite(total) or abs(mean) > DIVERGED:
+                raise TrainingError(
+                    f"the loss is {total:.4g} at step {step}; the last good checkpoint is kept. Start again with a "
+                    "lower --learning-rate, a smaller --clip or --precision 32"
+                )
+            self.progress.loss_sum += mean * loss.units
+            self._epoch_loss += mean * loss.units
+            self._epoch_units += loss.units
 
     @contextmanager
     def _autocast(self) -> Iterator[None]:
@@ -233,15 +270,16 @@ class TrainingLoop:
             finally:
                 torch.set_autocast_cache_enabled(caches)
 
-    def _share(self, units: int) -> float:
+    def _share(self, units: int) -> float | torch.Tensor:
         """Returns the factor that makes the mean of all processes' gradients that of one process with the joined batch.
 
         The loss of each process is the mean over its own units, of which it has more or fewer than others.
         """
         if self.fabric.world_size == 1:
             return 1.0
-        total: Any = self.fabric.all_reduce(torch.tensor(float(units)), reduce_op="sum")
-        return self.fabric.world_size * units / max(1.0, float(total))
+        own = torch.full((), float(units), device=self.fabric.device)
+        total: Any = self.fabric.all_reduce(own, reduce_op="sum")
+        return self.fabric.world_size * units / total.clamp(min=1.0)
 
     def _update_weights(self) -> None:
         if self.config.clip:
@@ -280,8 +318,9 @@ class TrainingLoop:
 
     def _report_step(self) -> None:
         epoch = self.progress.epoch + (self.progress.position > 0)
-        loss = self._epoch_loss / max(1, self._epoch_units)
-        text = f"step {self.progress.step} · epoch {epoch}/{self.config.epochs} · loss {loss:.3f}"
+        text = f"step {self.progress.step} · epoch {epoch}/{self.config.epochs}"
+        if self._epoch_units:
+            text += f" · loss {self._epoch_loss / self._epoch_units:.3f}"
         self.reporter.step(
             self.fraction, text + (f" · {self._speed:.0f} {self.experiment.unit}/s" if self._speed else "")
         )
@@ -364,7 +403,8 @@ class TrainingLoop:
     # A checkpoint
 
     def _save_checkpoint(self) -> None:
-        (broken,) = self._largest(not all(bool(weight.isfinite().all()) for weight in self.module.parameters()))
+        finite = torch.stack([weight.isfinite().all() for weight in self.module.parameters()]).all()
+        (broken,) = self._largest(not bool(finite))
         if broken:
             raise TrainingError(
                 f"a weight is not a finite number after step {self.progress.step}; the last good checkpoint is kept. "
@@ -397,11 +437,11 @@ class TrainingLoop:
 
 
 def _make_optimizer(module: nn.Module, config: TrainingConfig) -> torch.optim.Optimizer:
-    # With 16-mixed a fused optimizer would unscale the gradients itself, after the clipping, which needs them unscaled.
+    # FSDP's scaler of 16-mixed clips gradients for an optimizer that leaves their unscaling to it.
     options: dict[str, Any] = {
         "lr": config.learning_rate,
         "betas": (0.9, 0.98),
-        "fused": config.precision != "16-mixed",
+        "fused": config.precision != "16-mixed" or config.strategy != "fsdp",
     }
     if config.optimizer == "adamw":
         return torch.optim.AdamW(module.parameters(), **options, weight_decay=config.weight_decay)

@@ -86,7 +86,7 @@ def make_fabric(training: "TrainingConfig") -> "Fabric":
                 devices=_devices(training),
                 num_nodes=training.nodes,
                 strategy=_strategy(training),
-                precision="32-true" if training.precision == "32" else training.precision,
+                **_precision(training),
             )
     except (MisconfigurationException, ImportError, RuntimeError, TypeError, ValueError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
@@ -100,6 +100,19 @@ def _devices(training: "TrainingConfig") -> int | str:
     if training.devices == "auto":
         return 1 if training.accelerator == "cpu" else "auto"
     return int(training.devices) if training.devices.isdigit() else training.devices
+
+
+def _precision(training: "TrainingConfig") -> dict[str, Any]:
+    """The options of a Fabric for the precision of a run."""
+    if training.precision == "16-mixed" and training.strategy != "fsdp" and not is_on_cpu(training):
+        import torch
+
+        from regard.training.precision import ScaledPrecision
+
+        kind = torch.accelerator.current_accelerator()
+        if kind is not None:
+            return {"plugins": ScaledPrecision("16-mixed", device=kind.type)}
+    return {"precision": "32-true" if training.precision == "32" else training.precision}
 
 
 def _strategy(training: "TrainingConfig") -> Any:

@@ -82,10 +82,11 @@ class StepLoss(NamedTuple):
 
     total: "Tensor"
     """What the optimizer minimizes: a scalar, the mean over the units of the batch."""
-    mean: float
-    """Loss of a unit (`Experiment.unit`), without regularization: what is reported."""
+    mean: "float | Tensor"
+    """Loss of a unit (`Experiment.unit`), without regularization: what is reported. A scalar on the model's device is
+    read every few steps, so that the host need not wait for an accelerator."""
     units: int
-    """Units in the batch."""
+    """Units in the batch, a number that the host knows."""
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """The record of one attention call of a watched model: its module, its sizes, its mask, and its readings."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Literal, Protocol
 
@@ -33,7 +34,7 @@ class _Reading:
     def __init__(self, name: str):
         self.name = name
 
-    def __get__(self, call: "AttentionCall | None", owner: type) -> Tensor | None:
+    def __get__(self, call: "AttentionCall | None", owner: type) -> Any:
         if call is None:
             return None
         call.settle()
@@ -127,11 +128,11 @@ class AttentionCall:
     tiles: Requested[tuple[TileSource, ...]] = None
     visible_mask: Mask | None = None
 
-    def postpone(self, postponed: Postponed) -> None:
-        """Let another object deliver the readings later, by `receive`."""
+    def postpone(self, postponed: Postponed, names: Sequence[str] = READ) -> None:
+        """Let another object deliver some attributes later, by `receive`: the readings, and others of `POSTPONED`."""
         own = vars(self)
         if "lse" in own:
-            for name in READ:
+            for name in names:
                 own.pop(name, None)
         own["_postponed"] = postponed
 
@@ -150,8 +151,8 @@ class AttentionCall:
         vars(made).update(vars(self), **changed)
         return made
 
-    def receive(self, readings: dict[str, Tensor | None]) -> None:
-        """Store readings that were postponed."""
+    def receive(self, readings: dict[str, Any]) -> None:
+        """Store what was postponed."""
         own = vars(self)
         own.pop("_postponed", None)
         own.update(readings)
@@ -161,6 +162,11 @@ class AttentionCall:
         postponed = vars(self).get("_postponed")
         if postponed is not None:
             postponed.settle(self)
+
+    @property
+    def is_postponed(self) -> bool:
+        """Whether readings have not been delivered yet."""
+        return "_postponed" in vars(self)
 
     def __getstate__(self) -> dict[str, Any]:
         self.settle()
@@ -206,7 +212,10 @@ class AttentionCall:
         return [(name, value) for name, value, default in attributes if value is not default and name != "visible_mask"]
 
 
-for _name in READ:
+POSTPONED = (*READ, "value_norms", "head_output", "reach", "visible_mask")
+"""The attributes that may be delivered later, because they are on an accelerator."""
+
+for _name in POSTPONED:
     setattr(AttentionCall, _name, _Reading(_name))
 
 _DEFAULTS = {field.name: field.default for field in fields(AttentionCall)}

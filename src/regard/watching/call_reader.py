@@ -6,15 +6,21 @@
 - Any other call is read at once, as `regard.observe` reads one.
 """
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from itertools import islice
+from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
 
 from regard.attention.backends.cpu.prepared_launches import PreparedReading, keep, prepared_reading, reads_pairs
 from regard.attention.readings import Readings
-from regard.transforms import has_plain_memory
-from regard.watching.attention_call import AttentionCall, Kind
+from regard.masks import Mask
+from regard.shapes import Grid
+from regard.transforms import has_plain_memory, is_on_host
+from regard.watching.attention_call import POSTPONED, AttentionCall, Kind
 from regard.watching.call_problems import SameCall
+from regard.watching.call_records import mask_on_host
 from regard.watching.intercepted import Intercepted
 from regard.watching.owners import Owner
 
@@ -50,24 +56,46 @@ class LaunchedReadings(NamedTuple):
     def settle(self, call: AttentionCall) -> None:
         """Store them in the call."""
         named = self.known.reading.named(self.memory, self.row).items()
-        call.receive({name: chosen_heads(reading, self.known.chosen) for name, reading in named})
+        call.receive({name: chosen_heads(reading.detach(), self.known.chosen) for name, reading in named})
 
 
 class DeviceReadings(NamedTuple):
-    """The readings of one call on an accelerator, for which nothing waits until one is accessed.
+    """What was read of one call on the call's device, for which nothing waits until it is accessed.
 
     Attributes:
-        readings: by their names; None for those that were not requested.
+        tensors: by the names of the call's attributes; None for those that were not requested.
+        reach: as `Intercepted.reach` gives it.
+        visible: the call's mask, if it was requested; None: none.
+        grid: of the call.
         chosen: the heads of the call's readings; None: all.
     """
 
-    readings: dict[str, Tensor | None]
+    tensors: dict[str, Tensor | None]
+    reach: Tensor | None
+    visible: Mask | None
+    grid: Grid
     chosen: tuple[int, ...] | None
 
     def settle(self, call: AttentionCall) -> None:
-        """Store them in the call, on the CPU."""
-        named = self.readings.items()
-        call.receive({name: None if each is None else chosen_heads(each, self.chosen) for name, each in named})
+        """Store all of it in the call, on the CPU."""
+        self.deliver(call, on_host(self.on_device()))
+
+    def on_device(self) -> list[Tensor]:
+        """The tensors that are copied to the CPU."""
+        return [each for each in (*self.tensors.values(), self.reach) if each is not None]
+
+    def deliver(self, call: AttentionCall, copies: Sequence[Tensor]) -> None:
+        """Store all of it in the call, with the copies of what `on_device` gave."""
+        given = iter(copies)
+        delivered: dict[str, Any] = {
+            name: None if each is None else chosen_heads(next(given), self.chosen)
+            for name, each in self.tensors.items()
+        }
+        delivered["reach"] = self.grid.keys if self.reach is None else int(next(given))
+        delivered["visible_mask"] = self.visible
+        if self.visible is not None and self.reach is not None and not is_on_host(self.reach):
+            delivered["visible_mask"] = mask_on_host(self.visible, self.grid)
+        call.receive(delivered)
 
 
 class CallReader:
@@ -81,7 +109,7 @@ class CallReader:
     def __init__(self, read: Readings, alone: bool):
         self._read, self._keeps_calls = read, not (alone or reads_pairs(read))
         self._known: dict[object, KnownCall] = {}
-        self._on_device: list[AttentionCall] = []
+        self._on_device: list[tuple[AttentionCall, DeviceReadings]] = []
 
     def known(self, same: SameCall) -> KnownCall | None:
         """The pattern of a call; None if there is none."""
@@ -95,37 +123,73 @@ class CallReader:
         """Take the readings of a call of a known pattern."""
         call.postpone(LaunchedReadings(known, *known.reading.take(same.query, same.key_tensor)))
 
-    def take(self, call: AttentionCall, intercepted: Intercepted, same: SameCall | None) -> None:
+    def take(
+        self,
+        call: AttentionCall,
+        intercepted: Intercepted,
+        same: SameCall | None,
+        visible: Mask | None,
+        others: dict[str, Tensor | None],
+    ) -> None:
         """Take the readings of a call.
 
         Args:
             call: without readings.
             intercepted: what it computed.
             same: what it shares with other calls; None: unknown.
+            visible: its mask, if it is to be kept; None: none.
+            others: other attributes of the call by their names, of all heads.
         """
         chosen = None if call.chosen_heads == tuple(range(call.heads)) else call.chosen_heads
         if same is not None and self._keeps_calls and intercepted.problem is not None:
             reading = prepared_reading(intercepted.problem, self._read)
             if reading is not None:
+                reach = intercepted.reach()
+                call.reach, call.visible_mask = call.keys if reach is None else int(reach), visible
                 known = KnownCall(call.pattern(), intercepted.without_numbers(), reading, chosen)
                 keep(self._known, same.key, known)
                 return self.take_again(call, known, same)
-        readings = DeviceReadings(intercepted.read(self._read), chosen)
-        if intercepted.grid.device.type == "cpu":
+        tensors = intercepted.read(self._read) | others
+        readings = DeviceReadings(tensors, intercepted.reach(), visible, intercepted.grid, chosen)
+        if is_on_host(intercepted.tensor):
             return readings.settle(call)
-        self._on_device.append(call)
-        return call.postpone(readings)
+        self._on_device.append((call, readings))
+        return call.postpone(readings, POSTPONED)
 
     def settle(self) -> None:
-        """Copy all readings to the CPU, and forget all patterns."""
-        for call in self._on_device:
-            call.settle()
+        """Copy the readings of all calls to the CPU at once, and forget all patterns."""
+        waiting = [(call, readings) for call, readings in self._on_device if call.is_postponed]
+        copies = iter(on_host([tensor for _, readings in waiting for tensor in readings.on_device()]))
+        for call, readings in waiting:
+            readings.deliver(call, list(islice(copies, len(readings.on_device()))))
         self._on_device, self._known = [], {}
 
 
+PACKED = 1 << 18
+"""Elements of a tensor up to which it is copied from a device together with others."""
+
+
+def on_host(tensors: Sequence[Tensor]) -> list[Tensor]:
+    """The tensors on the CPU; small ones of one dtype come from a device in one copy."""
+    copies = [tensor.detach() for tensor in tensors]
+    packed: dict[torch.dtype, list[int]] = {}
+    for number, tensor in enumerate(copies):
+        if is_on_host(tensor) or tensor.numel() > PACKED:
+            copies[number] = tensor.cpu()
+        else:
+            packed.setdefault(tensor.dtype, []).append(number)
+    for numbers in packed.values():
+        parts = torch.cat([copies[number].flatten() for number in numbers]).cpu()
+        sizes = [copies[number].numel() for number in numbers]
+        for number, part in zip(numbers, parts.split(sizes), strict=True):
+            # Each has memory of its own, so that one that is kept keeps no others.
+            copies[number] = part.clone().view(copies[number].shape)
+    return copies
+
+
 def chosen_heads(tensor: Tensor, chosen: tuple[int, ...] | None) -> Tensor:
-    """The chosen heads of ``[batch, heads, ...]``, on the CPU."""
-    return (tensor if chosen is None else tensor[:, list(chosen)]).detach().cpu()
+    """The chosen heads of ``[batch, heads, ...]``."""
+    return tensor if chosen is None else tensor[:, list(chosen)]
 
 
 class CallHistory:

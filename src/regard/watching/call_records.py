@@ -18,6 +18,7 @@ from regard.biases import TensorBias
 from regard.errors import ArgumentError, KindError, ShapeError
 from regard.masks import And, Band, Mask, keep
 from regard.records import AttentionRecord, Axis, DenseTiles, FrameAxis, GridAxis, TileSource, TokenAxis
+from regard.shapes import Grid
 from regard.watching.attention_call import AttentionCall
 from regard.watching.intercepted import Intercepted
 
@@ -184,11 +185,15 @@ def _row(problem: Problem, row: int) -> Problem:
 
 def _row_of_mask(mask: Mask, problem: Problem, row: int) -> Mask:
     """The mask of one batch row: parts that are the same for all rows unchanged, others as tensors that broadcast."""
-    tile = problem.grid.tile(batch=range(row, row + 1))
+    return mask_on_host(mask, problem.grid.tile(batch=range(row, row + 1)))
+
+
+def mask_on_host(mask: Mask, grid: Grid) -> Mask:
+    """The mask of a part of an index space on the CPU: parts without tensors unchanged, others as tensors."""
     parts = [
         part
-        if isinstance(part, Band) and isinstance(part.offset_on(problem.grid), int)
-        else keep(part.allows(tile).detach().cpu())
+        if isinstance(part, Band) and isinstance(part.offset_on(grid), int)
+        else keep(part.allows(grid).detach().cpu())
         for part in (mask.parts if isinstance(mask, And) else (mask,))
     ]
     return reduce(and_, parts)

@@ -101,6 +101,7 @@ class Reader:
     def __init__(self, texts: Texts, offsets: int):
         self.texts = texts
         on_host = texts.ids.cpu(), texts.counted.cpu()
+        self._counted = on_host[1]
         self._same, self._after = SameToken(*on_host), AfterSameToken(*on_host)
         pairs = texts.ids, texts.counted
         around = [AtOffset(*pairs, offset) for offset in range(-offsets, offsets + 1)]
@@ -126,7 +127,7 @@ class Reader:
         assert call.shares is not None
         causal = call.kind == "causal"
         self._check(call, call.peak)
-        texts = self.texts.counted.cpu()
+        texts = self._counted
         length = texts.shape[1]
         counted = texts[:, None] & (call.peak > 0)  # batch heads queries
         visible = torch.arange(1, length + 1) if causal else torch.full((length,), length)
@@ -153,7 +154,7 @@ class Reader:
         """The largest share that one key gets of the weight of counted queries, summed over texts; and their number."""
         assert call.received is not None
         received = call.received.double()  # batch heads keys
-        special = ~self.texts.counted.cpu()
+        special = ~self._counted
         if self._special:
             assert call.rows is not None
             chosen = special[:, self._special][:, None, :, None]

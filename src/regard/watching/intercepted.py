@@ -58,6 +58,13 @@ class Intercepted:
     dropout: float = 0.0
 
     @property
+    def tensor(self) -> Tensor:
+        """One of its tensors, which shows where they are."""
+        tensor = self.weights if self.problem is None else self.problem.query
+        assert tensor is not None
+        return tensor
+
+    @property
     def grid(self) -> Grid:
         """The index space of its pairs."""
         if self.problem is not None:
@@ -72,14 +79,18 @@ class Intercepted:
         return self.grid.heads if self.problem is None else self.problem.key.shape[1]
 
     @torch.no_grad()
-    def reach(self) -> int:
-        """The number of keys up to the last one that the last query of any batch row sees."""
+    def reach(self) -> Tensor | None:
+        """The number of keys up to the last one that the last query of any batch row sees; None: all keys.
+
+        It is a scalar on the device of the call, so that nothing waits for it.
+        """
         grid = self.grid
         if self.visible is None or not grid.queries or not grid.keys or not grid.batch:
-            return grid.keys
+            return None
         last = self.visible.allows(grid.tile(queries=range(grid.queries - 1, grid.queries)))
-        keys = last.reshape(-1, last.shape[-1]).any(0).expand(grid.keys).nonzero()
-        return int(keys[-1]) + 1 if len(keys) else grid.keys
+        seen = last.reshape(-1, last.shape[-1]).any(0).expand(grid.keys)
+        number = torch.arange(1, grid.keys + 1, device=seen.device).masked_fill(~seen, 0).amax()
+        return number.masked_fill(number == 0, grid.keys)
 
     def without_numbers(self) -> "Intercepted":
         """The call with tensors of the same shapes that store one element, so that those of the model may be freed."""

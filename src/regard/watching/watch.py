@@ -16,7 +16,7 @@ from regard.summaries import record_html
 from regard.transforms import active_transform
 from regard.watching.attention_call import AttentionCall, Kind
 from regard.watching.call_problems import SameCall
-from regard.watching.call_reader import CallHistory, CallReader, KnownCall, chosen_heads
+from regard.watching.call_reader import CallHistory, CallReader, KnownCall
 from regard.watching.call_records import ProblemTiles, records_of
 from regard.watching.contributions import heads_of_projection, output_projection
 from regard.watching.coverage import Coverage
@@ -193,7 +193,6 @@ class Watch(Observer):
         """Record a call without a known pattern."""
         grid = intercepted.grid
         chosen = _heads_of_call(self._heads, grid.heads, name)
-        some = None if chosen == tuple(range(grid.heads)) else chosen
         wants_pairs = self._read.weights or self._keep
         repeated = intercepted.kv_heads == grid.heads and owner.groups > 1
         call = AttentionCall(
@@ -215,17 +214,15 @@ class Watch(Observer):
             cap=intercepted.cap,
             has_sink=intercepted.has_sink,
             dropout=intercepted.dropout,
-            reach=intercepted.reach(),
-            visible_mask=intercepted.visible if wants_pairs else None,
         )
-        self._reader.take(call, intercepted, same_call)
+        others: dict[str, Tensor | None] = {}
+        if self._norms:
+            others["value_norms"] = self._value_norms(intercepted, name)
+        if self._outputs:
+            others["head_output"] = intercepted.output()
+        self._reader.take(call, intercepted, same_call, intercepted.visible if wants_pairs else None, others)
         if self._keep:
             call.tiles = ProblemTiles.of_batch(intercepted, chosen)
-        if self._norms:
-            call.value_norms = chosen_heads(self._value_norms(intercepted, name), some)
-        if self._outputs:
-            output = intercepted.output()
-            call.head_output = None if output is None else chosen_heads(output, some)
         self.calls.append(call)
 
     def _value_norms(self, intercepted: Intercepted, name: str) -> Tensor:

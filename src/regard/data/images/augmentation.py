@@ -99,8 +99,9 @@ def augment_masked(images: Tensor, classes: Tensor, options: MaskedAugmentation)
     """
     batch, height, width = classes.shape
     zoom = torch.exp((2 * _random(images, batch, 1) - 1) * math.log(options.zoom))
-    share = images.new_tensor((options.size[1] / width, options.size[0] / height))
-    grid = _random_parts(share / zoom, options.size, options.mirror)
+    sides = options.size[1] / width, options.size[0] / height
+    share = torch.cat([side / zoom for side in sides], dim=1)
+    grid = _random_parts(share, options.size, options.mirror)
     pixels = F.grid_sample(images, grid, mode="bilinear", padding_mode="zeros", align_corners=False)
     shifted = (classes - IGNORED_CLASS)[:, None].to(images)  # outside of the image is 0
     sampled = F.grid_sample(shifted, grid, mode="nearest", padding_mode="zeros", align_corners=False)

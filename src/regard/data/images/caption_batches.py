@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from regard.data.batches import Batch
+from regard.data.batches import TargetBatch
 from regard.data.ragged import Ragged
 from regard.data.text.tokenizers import Tokenizer
 
@@ -27,7 +27,7 @@ class CaptionExample:
 
 
 @dataclass(frozen=True)
-class CaptionBatch(Batch):
+class CaptionBatch(TargetBatch):
     """Some images with captions.
 
     Attributes:
@@ -61,11 +61,6 @@ class CaptionBatch(Batch):
             target_lengths=torch.from_numpy(lengths),
             index=torch.tensor([example.row for example in examples]),
         )
-
-    @property
-    def target_tokens(self) -> int:
-        """Predicted tokens: ``eos`` counts, ``bos`` and padding do not."""
-        return int(self.target_lengths.sum()) - len(self.target_lengths)
 
 
 def caption_examples(

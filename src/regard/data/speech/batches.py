@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from regard.data.batches import Batch, Batches, Order
+from regard.data.batches import Batches, Order, TargetBatch
 from regard.data.ragged import Ragged
 from regard.data.speech.utterances import FeatureTable
 from regard.data.text.tokenizers import Tokenizer
@@ -17,7 +17,7 @@ from regard.errors import ArgumentError
 
 
 @dataclass(frozen=True)
-class SpeechBatch(Batch):
+class SpeechBatch(TargetBatch):
     """A batch of utterances, padded with zeros.
 
     Attributes:
@@ -32,11 +32,6 @@ class SpeechBatch(Batch):
     source_lengths: Tensor
     target: Tensor
     target_lengths: Tensor
-
-    @property
-    def target_tokens(self) -> int:
-        """Number of predicted tokens: all target tokens without ``bos`` and padding."""
-        return int(self.target_lengths.sum()) - len(self)
 
     @property
     def labels(self) -> Tensor:

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from regard.data.batches import Batch, Batches, Order
+from regard.data.batches import Batches, Order, TargetBatch
 from regard.data.cache import cached_table, fingerprint, require_datasets
 from regard.data.ragged import Ragged
 from regard.data.text.tokenizers import Tokenizer
@@ -149,7 +149,7 @@ def encoded_table(
 
 
 @dataclass(frozen=True)
-class PairBatch(Batch):
+class PairBatch(TargetBatch):
     """A batch of pairs, padded with id 0.
 
     Attributes:
@@ -164,11 +164,6 @@ class PairBatch(Batch):
     source_lengths: Tensor
     target: Tensor
     target_lengths: Tensor
-
-    @property
-    def target_tokens(self) -> int:
-        """Number of predicted tokens: all target tokens without ``bos`` and padding."""
-        return int(self.target_lengths.sum()) - len(self)
 
     @classmethod
     def of(cls, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]] | None = None) -> "PairBatch":

@@ -86,7 +86,7 @@ def beam(
     for length in range(max(lengths) + 1):
         log_probabilities, state, weights = decoder.step(tokens, state)
         vocabulary = log_probabilities.shape[1]
-        must_end = (longest[alive] <= length).repeat_interleave(width)
+        must_end = (longest[alive] <= length).repeat_interleave(width) if length >= min(lengths) else None
         allowed = limits.restrict(log_probabilities, must_end)
         extended = totals[:, :, None] + allowed.view(len(alive), width, vocabulary)
         # Each hypothesis has one extension by eos, so at least width of the best 2·width extensions do not end.
@@ -134,12 +134,14 @@ class _BeamRecord:
     def finish(self, length: int, alive: Tensor, totals: Tensor, origin: Tensor, ends: Tensor) -> None:
         """Record the hypotheses that end after ``length`` tokens; the tensors are ``[alive, width]``."""
         ends = ends & (totals > -torch.inf)
-        rows, columns = ends.nonzero(as_tuple=True)
-        ended = zip(alive[rows].tolist(), totals[rows, columns].tolist(), origin[rows, columns].tolist(), strict=True)
-        for sentence, total, hypothesis in ended:
-            if len(self._finished[sentence]) < self.width:
+        # One copy to the host. The numbers of sentences and of hypotheses are far below 2²⁴.
+        table = torch.stack(
+            [each.to(totals.dtype) for each in (alive[:, None].expand_as(ends), totals, origin, ends)], -1
+        )
+        for sentence, total, hypothesis, has_ended in table.flatten(0, 1).tolist():
+            if has_ended and len(self._finished[int(sentence)]) < self.width:
                 score = total / self.penalty(length)
-                self._finished[sentence].append(_Finished(score, total, length, hypothesis))
+                self._finished[int(sentence)].append(_Finished(score, total, length, int(hypothesis)))
 
     def extend(self, alive: Tensor, origin: Tensor, token: Tensor, weights: Tensor | None) -> None:
         """Record a step: ``origin`` and ``token [alive, width]``, ``weights [alive · width, source]``."""

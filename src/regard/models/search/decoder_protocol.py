@@ -138,16 +138,17 @@ class Limits:
             )
         return list(self.max_length)
 
-    def restrict(self, log_probabilities: Tensor, must_end: Tensor) -> Tensor:
+    def restrict(self, log_probabilities: Tensor, must_end: Tensor | None) -> Tensor:
         """Log-probabilities ``[rows, vocabulary]`` with −inf for tokens that must not follow.
 
         Args:
             log_probabilities: ``[rows, vocabulary]``.
-            must_end: bool ``[rows]``: rows that have their largest number of tokens.
+            must_end: bool ``[rows]``: rows that have their largest number of tokens; None: none has.
         """
         allowed = log_probabilities.clone()
-        allowed[:, [self.bos, *self.forbidden]] = -torch.inf
-        if must_end.any():
+        for token in (self.bos, *self.forbidden):
+            allowed[:, token] = -torch.inf
+        if must_end is not None:
             ends = log_probabilities[:, self.eos]
             allowed.masked_fill_(must_end[:, None], -torch.inf)
             allowed[:, self.eos] = ends

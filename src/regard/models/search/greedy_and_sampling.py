@@ -10,6 +10,7 @@ from regard.errors import ArgumentError
 from regard.models.encoders import Encoded
 from regard.models.search.decoder_protocol import Hypothesis, Limits, SearchableDecoder
 from regard.models.search.token_choice import TokenChoice
+from regard.transforms import exact_dtype
 
 ROWS = 1024
 """Samples that are drawn at once, unless one sentence has more."""
@@ -127,13 +128,14 @@ def _search(
     rows = len(encoded.lengths)
     if not rows:
         return []
-    state, lengths = decoder.start(encoded), torch.tensor(limits.lengths(rows), device=encoded.lengths.device)
+    state, lengths = decoder.start(encoded), torch.tensor(limits.lengths(rows))
     if samples == 1:
         return _run(decoder, state, encoded.lengths, lengths, limits, pick)
     hypotheses: list[Hypothesis] = []
-    for part in torch.arange(rows, device=lengths.device).split(max(1, ROWS // samples)):
-        index = part.repeat_interleave(samples)
-        hypotheses += _run(decoder, state.select(index), encoded.lengths[index], lengths[index], limits, pick)
+    for part in torch.arange(rows).split(max(1, ROWS // samples)):
+        longest = lengths[part].repeat_interleave(samples)
+        index = part.to(encoded.lengths.device).repeat_interleave(samples)
+        hypotheses += _run(decoder, state.select(index), encoded.lengths[index], longest, limits, pick)
     return hypotheses
 
 
@@ -145,17 +147,23 @@ def _run(
     limits: Limits,
     pick: Callable[[Tensor], Tensor],
 ) -> list[Hypothesis]:
-    """A hypothesis for each row of the state, which has ``sources`` annotations, of at most ``longest`` tokens."""
-    rows = len(sources)
+    """A hypothesis for each row of the state, which has ``sources`` annotations.
+
+    Args:
+        longest: largest number of tokens of each row, on the CPU.
+    """
+    rows, shortest = len(sources), int(longest.min())
+    longest = longest.to(sources.device)
     alive = torch.arange(rows, device=sources.device)  # the unfinished sentence of each row of the state
     tokens = torch.full_like(alive, limits.bos)
-    totals = torch.zeros(rows, dtype=torch.float64, device=alive.device)
+    totals = torch.zeros(rows, dtype=exact_dtype(alive.device), device=alive.device)
     chosen: list[Tensor] = []  # each [rows]; eos for finished sentences
     step_weights: list[Tensor] = []  # each [rows, source]
     while len(alive):
         log_probabilities, state, weights = decoder.step(tokens, state)
-        tokens = pick(limits.restrict(log_probabilities, longest[alive] <= len(chosen)))
-        totals[alive] += log_probabilities.gather(1, tokens[:, None]).squeeze(1).double()
+        must_end = longest[alive] <= len(chosen) if len(chosen) >= shortest else None
+        tokens = pick(limits.restrict(log_probabilities, must_end))
+        totals[alive] += log_probabilities.gather(1, tokens[:, None]).squeeze(1).to(totals.dtype)
         chosen.append(torch.full_like(totals, limits.eos, dtype=torch.int64).index_copy(0, alive, tokens))
         if weights is not None:
             step_weights.append(weights.new_zeros(rows, weights.shape[1]).index_copy(0, alive, weights))

@@ -173,7 +173,7 @@ class SpecAugment(Module):
     def forward(self, channels: Tensor, lengths: Tensor) -> Tensor:
         """``channels [batch, channels, frames, width]`` with blocks of zeros, from PyTorch's random numbers."""
         frames, width = channels.shape[2:]
-        longest = torch.minimum((self.share * lengths).long(), lengths.new_tensor(self.longest))
+        longest = (self.share * lengths).long().clamp(max=self.longest)
         hidden = _blocks(self.time_masks, longest, lengths, frames)[:, :, None]
         widest = torch.full_like(lengths, min(self.widest, width))
         hidden = hidden | _blocks(self.feature_masks, widest, torch.full_like(lengths, width), width)[:, None]

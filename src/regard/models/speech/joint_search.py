@@ -11,6 +11,7 @@ from regard.models.recurrent_decoder import Step
 from regard.models.search import SearchState
 from regard.models.speech.ctc import AlignmentHead
 from regard.models.text_predictor import TextPredictor
+from regard.transforms import exact_dtype
 
 LEAST = -1000.0
 """Log-probability of what no path gives: a search goes on with hypotheses of which none is possible."""
@@ -103,7 +104,8 @@ class JointDecoder:
 
     def start(self, encoded: Encoded) -> JointState:
         """The state before the first token."""
-        log_probabilities = self.head(encoded.annotations).double()
+        log_probabilities = self.head(encoded.annotations)
+        log_probabilities = log_probabilities.to(exact_dtype(log_probabilities.device))
         position = torch.arange(log_probabilities.shape[1], device=log_probabilities.device)
         behind = (position >= encoded.lengths[:, None])[..., None]
         only_blank = torch.full_like(log_probabilities[0, 0], -torch.inf)

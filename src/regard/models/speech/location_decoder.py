@@ -11,6 +11,7 @@ from regard.models.recurrent_decoder import Decoded, DecoderState, Readout, Recu
 from regard.nn import Attention, Memory
 from regard.normalizers import Normalizer, as_normalizer
 from regard.scores import LocationAware
+from regard.transforms import exact_dtype
 
 FOCUSES = ("softmax", "smoothing", "sparsemax", "entmax15")
 
@@ -72,7 +73,7 @@ def window_around(weights: Tensor, half_width: int) -> Tensor:
     """
     if half_width < 0:
         raise ArgumentError(f"half_width must be at least 0; it is {half_width}")
-    total = weights.double().cumsum(-1)
+    total = weights.to(exact_dtype(weights.device)).cumsum(-1)
     median = (total < 0.5 * total[..., -1:]).sum(-1, keepdim=True)
     position = torch.arange(weights.shape[-1], device=weights.device)
     return (position - median).abs() <= half_width

@@ -90,11 +90,16 @@ class LabelExperiment(TableExperiment):
 
     def loss(self, batch: Any) -> StepLoss:
         logits, labels = self.model(*self.input.arguments(batch, self.training)).logits, batch.target[:, 1]
-        weight = None if self.class_weights is None else self.class_weights.to(logits)
+        weight = self.class_weights = None if self.class_weights is None else self.class_weights.to(logits)
         smoothing = self.training.label_smoothing
-        total = F.cross_entropy(logits, labels, weight, label_smoothing=smoothing)
+        if weight is not None and smoothing:
+            # The mean of PyTorch selects the weights by a mask, and so waits for an accelerator.
+            total = F.cross_entropy(logits, labels, weight, label_smoothing=smoothing, reduction="sum")
+            total = total / weight[labels].sum()
+        else:
+            total = F.cross_entropy(logits, labels, weight, label_smoothing=smoothing)
         plain = F.cross_entropy(logits.detach(), labels) if smoothing or weight is not None else total
-        return StepLoss(total, float(plain.detach()), len(batch))
+        return StepLoss(total, plain.detach(), len(batch))
 
     def validate(self, rank: int, world_size: int) -> ValidationResult:
         from itertools import islice

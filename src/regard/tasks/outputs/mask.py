@@ -72,10 +72,10 @@ class MaskExperiment(TableExperiment):
     def loss(self, batch: Any) -> StepLoss:
         arguments, classes = self.input.masked(batch, self.training)
         logits = self.model(*arguments).float()
-        weight = None if self.class_weights is None else self.class_weights.to(logits)
+        weight = self.class_weights = None if self.class_weights is None else self.class_weights.to(logits)
         total = _mean_loss(logits, classes, weight)
         plain = total if weight is None else _mean_loss(logits.detach(), classes, None)
-        return StepLoss(total, float(plain.detach()), len(batch))
+        return StepLoss(total, plain.detach(), len(batch))
 
     def validate(self, rank: int, world_size: int) -> ValidationResult:
         from itertools import islice
@@ -132,9 +132,9 @@ def class_shares(predicted: Tensor, names: Sequence[str]) -> dict[str, float]:
 
 def _mean_loss(logits: Tensor, classes: Tensor, weight: Tensor | None) -> Tensor:
     """The weighted mean over the pixels that count; 0, with a gradient of 0, if none does."""
-    if not bool((classes != IGNORED).any()):
-        return logits.sum() * 0.0
-    return F.cross_entropy(logits, classes, weight, ignore_index=IGNORED)
+    mean = F.cross_entropy(logits, classes, weight, ignore_index=IGNORED)
+    # A mean of no pixels is NaN. Which it is, is decided on the device, so that the host does not wait.
+    return torch.where((classes != IGNORED).any(), mean, 0.0)
 
 
 @dataclass(frozen=True)

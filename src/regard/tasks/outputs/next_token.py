@@ -118,7 +118,7 @@ class NextTokenExperiment(TableExperiment):
 
     def loss(self, batch: Tensor) -> StepLoss:
         loss = self.model.loss(batch, label_smoothing=self.training.label_smoothing)
-        return StepLoss(loss.total, float(loss.nll.mean()), loss.nll.numel())
+        return StepLoss(loss.total, loss.nll.mean(), loss.nll.numel())
 
     def validate(self, rank: int, world_size: int) -> ValidationResult:
         measured = text_loss(
@@ -242,7 +242,7 @@ def text_loss(
         tokens = table.windows(windows.starts[first : first + rows], windows.length + 1)
         counted = np.arange(windows.length) >= windows.length - windows.counted[first : first + rows, None]
         with torch.inference_mode():
-            nll = model.loss(torch.from_numpy(tokens).to(device)).nll.double().cpu().numpy()
+            nll = model.loss(torch.from_numpy(tokens).to(device)).nll.cpu().double().numpy()
         targets = tokens[:, 1:][counted]
         total += TextLoss(
             float(nll[counted].sum()),

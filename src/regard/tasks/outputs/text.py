@@ -171,7 +171,7 @@ class TextExperiment(TableExperiment):
             batch.target_lengths,
             **self.training.loss_options,
         )
-        return StepLoss(loss.total, float(loss.nll), batch.target_tokens)
+        return StepLoss(loss.total, loss.nll, batch.target_tokens)
 
     def validate(self, rank: int, world_size: int) -> ValidationResult:
         from itertools import islice
