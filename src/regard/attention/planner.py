@@ -12,6 +12,7 @@ import torch
 from regard.attention.backends.backend import Backend
 from regard.attention.pitfalls import remarks_on
 from regard.attention.problem import Problem
+from regard.attention.trials import objection
 from regard.kernels.availability import is_slow_for_mkl, microkernel_is_faster, multiplies_half_in_tiles
 from regard.kernels.cpu.kernel_arguments import FEW_ROWS
 from regard.layout import sizes_of
@@ -123,9 +124,16 @@ class Candidates:
         self._delays: dict[str, str | None] = {}
 
     def declined(self, name: str) -> str | None:
-        """Returns why a backend cannot run the problem; None if it can."""
+        """Returns why a backend cannot run the problem; None if it can.
+
+        On a device that includes its trial, which a backend that is not ready has later.
+        """
         if name not in self._declined:
-            self._declined[name] = self.backends[name].declines(self.problem)
+            backend = self.backends[name]
+            reason = backend.declines(self.problem)
+            if reason is None and not self.problem.query.is_cpu and self.delay(name) is None:
+                reason = objection(backend, self.problem)
+            self._declined[name] = reason
         return self._declined[name]
 
     def delay(self, name: str) -> str | None:
@@ -190,13 +198,14 @@ def _passed_over(name: str, candidates: Candidates) -> str | None:
 
 
 def pytorch_is_slower(problem: Problem, candidates: Candidates) -> str | None:
-    """The rule of `sdpa`: returns why another backend is faster."""
+    """The rule of `sdpa`: returns why another backend is faster; none is on other devices than CPUs."""
+    if not problem.query.is_cpu:
+        return None
     plain = not problem.may_hide
     reason = _slower_for_few_rows(problem, candidates)
     if reason is not None:
         return reason
-    on_cpu = problem.query.device.type == "cpu"
-    wants_gradient = on_cpu and _wants_gradient(problem)
+    wants_gradient = _wants_gradient(problem)
     # PyTorch multiplies in half precision in its forward pass, which is faster still; its backward pass is slower.
     slow_half = wants_gradient and problem.query.dtype in HALF and not multiplies_half_in_tiles()
     small = FUSED_PAIRS if wants_gradient else SMALL_PAIRS
@@ -206,7 +215,7 @@ def pytorch_is_slower(problem: Problem, candidates: Candidates) -> str | None:
         return None
     if problem.pairs < small and not plain and not problem.lowered.needs_no_mask:
         return f"with a mask or a bias made dense 'reference' is faster below {small:,} pairs"
-    wide = on_cpu and (slow_half or problem.query.dtype == torch.float32) and microkernel_is_faster()
+    wide = (slow_half or problem.query.dtype == torch.float32) and microkernel_is_faster()
     limit = WIDE_PAIRS if wide and not wants_gradient else FUSED_PAIRS
     if problem.pairs < limit or (plain and not wide) or not candidates.runs("cpu"):
         return None
