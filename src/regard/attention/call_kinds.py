@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from regard.attention.problem import Problem, validate
 from regard.biases import Bias, TensorBias, alibi
 from regard.masks import Band, Mask, causal, keep, lengths, window
-from regard.normalizers import Normalizer, as_normalizer, entmax, local_gaussian, softmax, softmax_with_sink
+from regard.normalizers import Normalizer, as_normalizer, entmax, local_gaussian, softmax_with_sink
 from regard.scores import MLP, Additive, Modified, ScaledDot, Score, SoftCap
 from regard.scores.modifiers import Cap
 
@@ -161,10 +161,7 @@ class CallKind(NamedTuple):
         else:
             return None
         for name in rest:
-            if name == "Cap":
-                score = SoftCap(score, 5.0)
-            else:
-                score = Modified(score, _falling)
+            score = SoftCap(score, 5.0) if name == "Cap" else Modified(score, _falling)
         return score
 
     def _normalizer(self, heads: int, queries: int, keys: int, draw: Draw) -> Normalizer | None:
