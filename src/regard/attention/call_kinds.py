@@ -98,7 +98,9 @@ class CallKind(NamedTuple):
         ]
         return " · ".join(words)
 
-    def problem(self, device: torch.device | str, dtype: torch.dtype | None = None) -> Problem | None:
+    def problem(
+        self, device: torch.device | str, dtype: torch.dtype | None = None, length: int | None = None
+    ) -> Problem | None:
         """Returns a small problem of this kind, with the same elements on every device.
 
         It is None if the kind has a score or a normalizer that is not regard's.
@@ -106,6 +108,7 @@ class CallKind(NamedTuple):
         Args:
             device: where the tensors are.
             dtype: of the tensors, whose elements are rounded to the kind's dtype first; None: the kind's dtype.
+            length: number of keys, and of queries unless they are few; None: a small one.
         """
         generator, own = torch.Generator().manual_seed(20170612), getattr(torch, self.dtype)
 
@@ -118,7 +121,7 @@ class CallKind(NamedTuple):
         def draw(*sizes: int) -> Tensor:
             return placed(normal(*sizes))
 
-        queries, keys = self._lengths()
+        queries, keys = self._lengths(length)
         heads, kv_heads = (4, 2) if self.grouped else (3, 3)
         score, normalizer = self._score(heads, draw), self._normalizer(heads, queries, keys, draw)
         if score is None or normalizer is None:
@@ -138,9 +141,11 @@ class CallKind(NamedTuple):
         bias = self._bias(heads, queries, keys, draw)
         return validate(*inputs, score=score, normalizer=normalizer, mask=mask, bias=bias)
 
-    def _lengths(self) -> tuple[int, int]:
-        """Returns the numbers of queries and keys of the small problem."""
+    def _lengths(self, length: int | None) -> tuple[int, int]:
+        """Returns the numbers of queries and keys of a problem."""
         queries, keys = SIZES["units" if self.primitive != "InnerProduct" else "few" if self.few else "product"]
+        if length is not None:
+            queries, keys = queries if self.few else length - length // 4 * ("at the end" in self.mask), length
         if self.mask == "causal with empty rows":
             return (keys, queries) if not self.few else (queries, queries - 1)
         return (queries, queries) if self.mask == "causal" else (queries, keys)

@@ -53,6 +53,9 @@ WHOLE_ELEMENTS = 1 << 21
 """Elements that the specification may have in memory at once and still be as fast as anything: a CPU's last cache holds
 them."""
 
+DEVICE_ELEMENTS = 1 << 24
+"""The same on a device, where a few large operators cost less than many small ones: 64 MiB of float32. Not measured."""
+
 SMALL_PAIRS = 1 << 17
 """Pairs below which the specification is faster than PyTorch's kernel with a mask or a bias made dense; with a gradient
 it is so up to `FUSED_PAIRS`, for short rows of many heads by a factor of two."""
@@ -232,6 +235,8 @@ def specification_is_slower(problem: Problem, candidates: Candidates) -> str | N
         return reason
     prepared = problem.prepared
     elements = problem.pairs * prepared.primitive.elements_per_pair(prepared.query, prepared.key)
+    if not problem.query.is_cpu:
+        return _too_many(elements, DEVICE_ELEMENTS)
     if elements < FUSED_SPARSE_ELEMENTS:
         return None
     limit = _fused_elements_with_gradient(problem) if _wants_gradient(problem) else _fused_elements(problem)
@@ -240,9 +245,13 @@ def specification_is_slower(problem: Problem, candidates: Candidates) -> str | N
         return None
     if not candidates.runs("cpu"):
         limit = WHOLE_ELEMENTS
-    if elements >= limit:
-        return f"it would hold {elements:,} elements at once; below {limit:,} it is as fast as anything"
-    return None
+    return _too_many(elements, limit)
+
+
+def _too_many(elements: int, limit: int) -> str | None:
+    if elements < limit:
+        return None
+    return f"it would hold {elements:,} elements at once; below {limit:,} it is as fast as anything"
 
 
 def _fused_elements_with_gradient(problem: Problem) -> int:

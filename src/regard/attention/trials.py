@@ -15,7 +15,8 @@ import hashlib
 import json
 import platform
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -29,6 +30,7 @@ from regard.attention.backends.backend import Backend
 from regard.attention.backends.reference import specified
 from regard.attention.call_kinds import CallKind
 from regard.attention.problem import Problem
+from regard.biases import TensorBias
 from regard.errors import RegardError
 from regard.transforms import has_data, is_transformed
 
@@ -61,8 +63,32 @@ class Trial(NamedTuple):
     is_stable: bool
 
 
-_VERDICTS: dict[tuple[object, ...], str | None] = {}
-_LOCKS: dict[tuple[object, ...], threading.Lock] = {}
+class Identity(NamedTuple):
+    """What a verdict holds for.
+
+    Attributes:
+        backend: the instance that was tried.
+        device: with its index, since devices of one type may differ.
+        precision: how float32 products are rounded.
+        kind: as `Backend.kind_of_call` names it.
+    """
+
+    backend: Backend
+    device: torch.device
+    precision: str
+    kind: tuple[object, ...]
+
+    @property
+    def is_own(self) -> bool:
+        """Whether the backend is regard's, whose version is known."""
+        return type(self.backend).__module__.startswith("regard.")
+
+    def __str__(self) -> str:
+        return " · ".join(str(part) for part in (self.backend.name, *self.kind, self.precision))
+
+
+_VERDICTS: dict[Identity, str | None] = {}
+_LOCKS: dict[Identity, threading.Lock] = {}
 _STORING = threading.Lock()
 _OWN = threading.local()
 
@@ -74,40 +100,68 @@ def objection(backend: Backend, problem: Problem) -> str | None:
         backend: it does not decline the problem.
         problem: the problem, on any device; on those of `UNTRIED` there are no trials.
     """
-    device = problem.query.device
-    if device.type in UNTRIED or backend.name in SPECIFICATION or getattr(_OWN, "is_trial", False):
+    if problem.query.device.type in UNTRIED or backend.name in SPECIFICATION or getattr(_OWN, "is_trial", False):
         return None
-    identity = (type(backend), backend.name, device, _precision(problem), *backend.kind_of_call(problem))
+    identity = _identity(backend, problem)
     if identity in _VERDICTS:
         return _VERDICTS[identity]
     if not _may_wait(problem.query):
         return None
     with _LOCKS.setdefault(identity, threading.Lock()):
         if identity not in _VERDICTS:
-            _decide(identity, backend, CallKind.of(problem), device)
+            _decide(identity, CallKind.of(problem))
     return _VERDICTS.get(identity)
 
 
-def _decide(identity: tuple[object, ...], backend: Backend, kind: CallKind, device: torch.device) -> None:
-    """Finds the verdict of an identity in the user's cache folder, or by a trial."""
-    name = f"{backend.name}: {' · '.join(map(str, identity[3:]))}"
-    is_own = type(backend).__module__.startswith("regard.")
-    stored = _stored(device) if is_own else {}
-    if name in stored:
-        _VERDICTS[identity] = stored[name]
+def verify(backend: Backend, problem: Problem) -> Trial | None:
+    """Tries a backend on a small problem of this kind again, and keeps the verdict; returns as `compare`."""
+    device = problem.query.device
+    trial = compare(backend, CallKind.of(problem), device)
+    if trial is not None and device.type not in UNTRIED:
+        _keep(_identity(backend, problem), trial)
+    return trial
+
+
+@contextmanager
+def no_trials() -> Iterator[None]:
+    """Context in which this thread has no trials and hears of no verdict."""
+    outer = getattr(_OWN, "is_trial", False)
+    _OWN.is_trial = True
+    try:
+        yield
+    finally:
+        _OWN.is_trial = outer
+
+
+def _identity(backend: Backend, problem: Problem) -> Identity:
+    return Identity(backend, problem.query.device, _precision(problem), backend.kind_of_call(problem))
+
+
+def _decide(identity: Identity, kind: CallKind) -> None:
+    """Finds the verdict on a backend in the user's cache folder, or by a trial."""
+    stored = _stored(identity.device) if identity.is_own else {}
+    if str(identity) in stored:
+        _VERDICTS[identity] = stored[str(identity)]
         return
     try:
-        trial = compare(backend, kind, device)
+        trial = compare(identity.backend, kind, identity.device)
     except torch.OutOfMemoryError:
         return  # the next call tries again
-    _VERDICTS[identity] = None if trial is None else trial.objection
-    if is_own and trial is not None and trial.is_stable:
-        _store(device, name, trial.objection)
+    if trial is None:
+        _VERDICTS[identity] = None
+    else:
+        _keep(identity, trial)
+
+
+def _keep(identity: Identity, trial: Trial) -> None:
+    _VERDICTS[identity] = trial.objection
+    if identity.is_own and trial.is_stable:
+        _store(identity.device, str(identity), trial.objection)
 
 
 def _precision(problem: Problem) -> str:
     """Returns how float32 products are rounded, which users may change; empty for other dtypes."""
-    return torch.backends.cuda.matmul.fp32_precision if problem.query.dtype == torch.float32 else ""
+    return str(torch.backends.cuda.matmul.fp32_precision) if problem.query.dtype == torch.float32 else ""
 
 
 def _may_wait(query: Tensor) -> bool:
@@ -167,7 +221,7 @@ def _results(run: Callable[[Problem], Tensor], problem: Problem, kind: CallKind)
     results = {"output": output}
     if kind.gradient:
         inputs = {"query": problem.query, "key": problem.key, "value": problem.value}
-        if problem.bias is not None and problem.bias.needs_gradient(problem.query):
+        if isinstance(problem.bias, TensorBias) and problem.bias.tensor.requires_grad:
             inputs["bias"] = problem.bias.tensor
         generator = torch.Generator().manual_seed(7)
         grad_output = torch.randn(output.shape, generator=generator).to(getattr(torch, kind.dtype)).to(output)

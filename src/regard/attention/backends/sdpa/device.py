@@ -1,4 +1,4 @@
-"""PyTorch's kernels on accelerators: no element is read on the host, and inputs are copied only if no kernel takes them.
+"""PyTorch's kernels on accelerators: no element is read on the host, and inputs are copied only if a kernel needs it.
 
 PyTorch chooses the kernel (flash, efficient, cuDNN). On CUDA and ROCm it is asked beforehand in which `Form` one of
 them takes a call with linear memory; where none does, `obstacle` says so. A causal mask is cut into parts without
@@ -28,6 +28,9 @@ from regard.attention.backends.reference import Inputs
 from regard.attention.problem import Problem
 from regard.masks import Band
 from regard.shapes import spread_heads, upcast
+
+ASKED = {"cuda"}
+"""Types of devices on which PyTorch says beforehand which kernel it takes; ROCm's is ``cuda`` as well."""
 
 MASK_ELEMENTS = 1 << 26
 """Elements of a dense mask of all heads together that are made at a time: 128 MiB in half precision."""
@@ -78,7 +81,7 @@ class Sizes(NamedTuple):
 
 def obstacle(problem: Problem) -> str | None:
     """Returns why PyTorch would need quadratic memory; None if it would not, or on devices that it says nothing of."""
-    if problem.query.device.type != "cuda":
+    if problem.query.device.type not in ASKED:
         return None
     for part in parts(problem):
         if part.case is not None and _form(_sizes(problem, part.case), part.case, enabled_kernels()) is None:
@@ -108,7 +111,7 @@ def parts(problem: Problem) -> list[Part]:
     # Row `last` would be the first to see keys that do not exist.
     seen = range(min(offset + last - empty, K))
     is_square = len(seen) == last - empty
-    causal = Case.CAUSAL if is_square else Case.LOWER_RIGHT if problem.query.device.type == "cuda" else Case.MASKED
+    causal = Case.CAUSAL if is_square else Case.LOWER_RIGHT if problem.query.device.type in ASKED else Case.MASKED
     if causal is Case.MASKED:
         return [Part(rows, keys, Case.MASKED)]
     cut = [
@@ -146,13 +149,13 @@ def attend(problem: Problem, in_slices: Callable[[Problem], Tensor | None]) -> T
             return output
         else:
             query = prepared.query.narrow(2, rows.start, len(rows))
-            own_keys = (tensor.narrow(2, keys.start, len(keys)) for tensor in (prepared.key, value))
-            outputs.append(_kernel(problem, query, *own_keys, case))
+            key, own_value = (tensor.narrow(2, keys.start, len(keys)) for tensor in (prepared.key, value))
+            outputs.append(_kernel(problem, query, key, own_value, case))
     return outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=2)
 
 
 def masked_kernel(problem: Problem, inputs: Inputs, attn_mask: Tensor | None) -> Tensor:
-    """Returns the output of a slice of rows under a dense mask or bias; None if the slice needs none."""
+    """Returns the output of a slice of rows under a dense mask or bias, which is None if the slice needs none."""
     case = Case.FULL if attn_mask is None else Case.BIASED if problem.bias is not None else Case.MASKED
     if attn_mask is not None and attn_mask.is_floating_point():
         largest = attn_mask.amax(dim=-1, keepdim=True)
@@ -183,7 +186,7 @@ def _kernel(
         key, value = spread_heads(key, rows[1]), spread_heads(value, rows[1])
     if _are_one_head(sizes, case):
         query = query.reshape(rows[0], key.shape[1], -1, query.shape[3])
-    form = (_form(sizes, case, enabled_kernels()) if query.device.type == "cuda" else None) or Form()
+    form = (_form(sizes, case, enabled_kernels()) if query.device.type in ASKED else None) or Form()
     if form.spreads:
         key, value = spread_heads(key, rows[1]), spread_heads(value, rows[1])
     if form.width:
