@@ -1,0 +1,201 @@
+"""An accelerator in Python: real numbers in host memory, its own device type, and a count of operators and waits.
+
+PyTorch's dispatcher sends every operator on a tensor of this device to `_run`, which runs it on the same memory as a
+CPU tensor. The tensors are plain `torch.Tensor`, so regard and autograd take the branches of an accelerator.
+
+::
+
+    x = on_device(torch.randn(2, 3))       # device emulated:0
+    with counted() as count:
+        x.softmax(-1).sum().backward()
+    count.operators, count.waits           # launches, and operators that would make the host wait
+
+As on a GPU, tensors of two devices do not mix (CPU scalars do), and the host waits where a number, or a size that
+depends on numbers, comes back: ``item``, ``bool``, ``tolist``, ``cpu``, ``equal``, ``nonzero``, an index of bools; and
+where it copies to the device without ``non_blocking``.
+"""
+
+import ctypes
+import traceback
+from collections import Counter
+from contextlib import contextmanager
+
+import torch
+from torch.utils import dlpack
+from torch.utils._pytree import tree_flatten, tree_unflatten
+from torch.utils.backend_registration import _DummyBackendModule, _setup_privateuseone_for_python_backend
+
+NAME = "emulated"
+
+_HOST, _DEVICE = 1, 12
+"""DLPack's codes of the device types: CPU, and a device of an extension."""
+
+_capsule_pointer = ctypes.pythonapi.PyCapsule_GetPointer
+_capsule_pointer.restype, _capsule_pointer.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
+
+
+class _Module(_DummyBackendModule):
+    """What PyTorch expects under ``torch.emulated``; random numbers come from the host's generator."""
+
+    _initialized = True
+
+    def get_rng_state(self, device=NAME):
+        return torch.get_rng_state()
+
+    def set_rng_state(self, state, device=NAME):
+        torch.set_rng_state(state)
+
+    @contextmanager
+    def device(self, device):
+        yield
+
+    def get_amp_supported_dtype(self):
+        return [torch.bfloat16, torch.float16]
+
+
+class Count:
+    """What the device was asked to do.
+
+    Attributes:
+        names: how often each operator ran that reads or writes numbers.
+        waits: where the host waited: each operator, and the lines of regard that led to it.
+    """
+
+    def __init__(self):
+        self.names = Counter()
+        self.waits = []
+
+    @property
+    def operators(self):
+        """How many operators ran."""
+        return self.names.total()
+
+
+_counts = []
+
+
+@contextmanager
+def counted():
+    """Counts what the device does in this context, in all threads."""
+    _counts.append(Count())
+    try:
+        yield _counts[-1]
+    finally:
+        _counts.pop()
+
+
+def on_device(tensor):
+    """Returns a leaf of the emulated device with the numbers of a CPU tensor, in memory of its own."""
+    moved = _retyped(tensor.detach().clone(), _DEVICE)
+    return moved.requires_grad_(tensor.requires_grad)
+
+
+def on_host(tensor):
+    """Returns the numbers of a tensor of any device, without counting."""
+    tensor = tensor.detach()
+    return _retyped(tensor, _HOST).clone() if tensor.device.type == NAME else tensor.cpu()
+
+
+def _retyped(tensor, code):
+    """Returns the same memory as a tensor of another device type."""
+    negative = tensor.is_neg()
+    capsule = dlpack.to_dlpack(torch._neg_view(tensor) if negative else tensor)
+    # A DLTensor begins with the address of its data, the device's type and its number.
+    ctypes.c_int32.from_address(_capsule_pointer(capsule, b"dltensor") + 8).value = code
+    result = dlpack.from_dlpack(capsule)
+    return torch._neg_view(result) if negative else result
+
+
+_READS_NUMBERS = {
+    "aten::_local_scalar_dense", "aten::equal", "aten::nonzero", "aten::masked_select", "aten::_unique2",
+    "aten::unique_dim", "aten::unique_consecutive", "aten::bincount", "aten::is_nonzero",
+}  # fmt: skip
+_COPIES = {"aten::copy_", "aten::_copy_from", "aten::_to_copy", "aten::_copy_from_and_resize"}
+_FREE = {
+    "aten::empty", "aten::empty_like", "aten::empty_strided", "aten::new_empty", "aten::set_", "aten::resize_",
+    "aten::record_stream", "aten::_has_same_storage_numel", "aten::_fused_sdp_choice",
+}  # fmt: skip
+"""Operators that launch nothing, besides views."""
+
+
+def _makes_host_wait(name, devices, values, arguments):
+    if name in _READS_NUMBERS:
+        return True
+    if name == "aten::repeat_interleave":
+        return arguments.get("output_size") is None
+    if name in _COPIES:
+        return len(devices) > 1 and not (arguments.get("non_blocking") or True in values)
+    if name in ("aten::index", "aten::index_put", "aten::index_put_", "aten::_index_put_impl_"):
+        indices = [value for value in values[1:] if isinstance(value, torch.Tensor)]
+        is_fill = name != "aten::index" and indices[-1].dim() == 0
+        return any(index.dtype in (torch.bool, torch.uint8) for index in indices) and not is_fill
+    return False
+
+
+def _run(operator, *args, **kwargs):
+    name = operator._schema.name
+    values, structure = tree_flatten((args, kwargs))
+    tensors = [value for value in values if isinstance(value, torch.Tensor)]
+    devices = {tensor.device.type for tensor in tensors if tensor.dim() or tensor.device.type == NAME}
+    requested = [value for value in values if isinstance(value, torch.device)]
+    if name in _COPIES:
+        devices |= {device.type for device in requested}
+    elif len(devices) > 1:
+        raise RuntimeError(f"{name}: tensors of {' and '.join(sorted(devices))} do not mix")
+    if _counts:
+        _count(operator, devices, values, kwargs)
+    originals = {}
+    converted = []
+    written = _outputs(operator, kwargs)
+    for value in values:
+        if isinstance(value, torch.Tensor) and value.device.type == NAME:
+            # Memory of another device type cannot grow, so that an empty output gets other memory.
+            is_new = id(value) in written and not value.numel()
+            original, value = value, value.new_empty(0, device="cpu") if is_new else _retyped(value, _HOST)
+            originals[id(value)] = original
+        elif isinstance(value, torch.device) and value.type == NAME:
+            value = torch.device("cpu")
+        converted.append(value)
+    args, kwargs = tree_unflatten(converted, structure)
+    if name in ("aten::resize_", "aten::set_"):
+        raise NotImplementedError(f"{name} changes the memory of a tensor, which the emulated device cannot")
+    if name == "aten::_copy_from":
+        args[1].copy_(args[0])
+        return values[1]
+    result = operator(*args, **kwargs)
+    stays_on_host = name in _COPIES and any(device.type == "cpu" for device in requested)
+
+    def back(value):
+        if not isinstance(value, torch.Tensor) or stays_on_host:
+            return value
+        original = originals.get(id(value))
+        if original is not None and original.shape != value.shape:
+            original.data = _retyped(value, _DEVICE)
+        return _retyped(value, _DEVICE) if original is None else original
+
+    results, structure = tree_flatten(result)
+    if name == "aten::copy_" and args[0].device.type == "cpu" and id(args[0]) not in originals:
+        return result
+    return tree_unflatten([back(value) for value in results], structure)
+
+
+def _outputs(operator, kwargs):
+    """Returns the ids of the tensors that the operator was given for its results."""
+    return {id(kwargs[value.name]) for value in operator._schema.arguments if value.is_out and value.name in kwargs}
+
+
+def _count(operator, devices, values, kwargs):
+    name = operator._schema.name
+    is_view = any(value.alias_info is not None and not value.alias_info.is_write for value in operator._schema.returns)
+    for count in _counts:
+        if not is_view and name not in _FREE:
+            count.names[name.removeprefix("aten::")] += 1
+        if _makes_host_wait(name, devices, values, kwargs):
+            frames = [frame for frame in traceback.extract_stack() if "/regard/" in frame.filename]
+            places = [f"{frame.filename.rpartition('/regard/')[2]}:{frame.lineno}" for frame in frames[-3:]]
+            count.waits.append(f"{name.removeprefix('aten::')} from {' > '.join(places)}")
+
+
+_setup_privateuseone_for_python_backend(NAME, _Module())
+_FALLBACK = torch.library.Library("_", "IMPL")
+_FALLBACK.fallback(_run, "PrivateUse1")
