@@ -25,8 +25,9 @@ from regard.errors import ArgumentError
 SECONDS = 55.0
 """Time after which no further kind is tried, unless another limit is given."""
 
-LENGTHS = {True: 2048, False: 256}
-"""Number of keys of the calls that are timed: of inner products, and of other scores."""
+LENGTH = 2048
+"""Number of keys of the calls that are timed; a quarter of it on a CPU, and an eighth of that for other scores than
+inner products."""
 
 REPETITIONS = 3
 
@@ -82,14 +83,14 @@ def kinds(dtypes: tuple[str, ...] = ("bfloat16", "float32", "float16")) -> list[
         plain._replace(primitive="TanhSum", normalizer="entmax 1.5"),
         plain._replace(primitive="ReluSum"),
     ]
-    return [kind._replace(dtype=dtype) for group in (usual, other) for dtype in dtypes for kind in group]
+    return [kind._replace(dtype=dtype) for dtype in dtypes for kind in (*usual, *other)]
 
 
 def compared(device: torch.device, kind: CallKind) -> list[Row]:
     """Returns a row for each backend that runs calls of a kind on a device."""
     with torch.set_grad_enabled(kind.gradient):
         small = kind.problem(device)
-        large = kind.problem(device, length=LENGTHS[kind.primitive == "InnerProduct"])
+        large = kind.problem(device, length=timed_length(device) // (1 if kind.primitive == "InnerProduct" else 8))
         assert small is not None
         assert large is not None
         with no_trials():
@@ -103,6 +104,11 @@ def compared(device: torch.device, kind: CallKind) -> list[Row]:
             milliseconds = _milliseconds(backend, large, kind)
             rows.append(Row(kind, backend.name, backend is chosen, trial.difference, trial.objection, milliseconds))
     return rows
+
+
+def timed_length(device: torch.device) -> int:
+    """Returns the number of keys of the calls that are timed."""
+    return LENGTH // 4 if device.type == "cpu" else LENGTH
 
 
 def _milliseconds(backend: Backend, problem: Problem, kind: CallKind) -> float:
@@ -137,22 +143,26 @@ def _synchronize(device: torch.device) -> None:
 def available(name: str) -> torch.device:
     """Returns the device of this name, with its index; raises ArgumentError if a tensor cannot be there."""
     try:
-        return torch.zeros(1, device=name).device
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        tensor = torch.zeros(1, device=name)
+        tensor.item()
+    except (RuntimeError, AssertionError) as error:
         reason = (str(error).splitlines() or [""])[0]
         raise ArgumentError(f"device {name!r} cannot be used here: {reason}") from error
+    return tensor.device
 
 
 def rows(device: torch.device, seconds: float = SECONDS) -> Iterator[Row]:
-    """Yields the rows of all kinds, and says on stderr how far it is, until the time is over."""
+    """Yields the rows of all kinds until the time is over, and says on stderr how far it is."""
     start, every = time.monotonic(), kinds()
     for number, kind in enumerate(every):
         elapsed = time.monotonic() - start
         if elapsed > seconds:
-            print(f"{len(every) - number} of {len(every)} kinds were not tried in {seconds:.0f} s", file=sys.stderr)
+            untried = len(every) - number
+            print(f"{untried} of {len(every)} kinds were not tried in {seconds:g} s", file=sys.stderr, flush=True)
             return
-        left = min(seconds, elapsed / number * len(every)) - elapsed if number else seconds
-        print(f"{number}/{len(every)} {kind}; at most about {left:.0f} s left", file=sys.stderr, flush=True)
+        estimate = f"about {elapsed / number * (len(every) - number):.0f} s left; " if number else ""
+        line = f"{number + 1}/{len(every)} {kind}; {estimate}it ends after {seconds:g} s"
+        print(line, file=sys.stderr, flush=True)
         yield from compared(device, kind)
 
 
@@ -172,7 +182,8 @@ def report(name: str, seconds: float = SECONDS) -> int:
     device = available(name)
     print(" · ".join(f"{key} {value}" for key, value in surroundings(device).items()))
     print(
-        f"kind, backend (→: what auto takes), largest difference, time at {LENGTHS[True]:,} keys, verdict", flush=True
+        f"kind, backend (→: what auto takes), largest difference, time at {timed_length(device):,} keys, verdict",
+        flush=True,
     )
     wrong, printed = 0, None
     for row in rows(device, seconds):

@@ -17,7 +17,7 @@ import platform
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -184,10 +184,10 @@ def compare(backend: Backend, kind: CallKind, device: torch.device) -> Trial | N
 
 
 def _compare(backend: Backend, kind: CallKind, device: torch.device) -> Trial | None:
-    problem, expected_problem = kind.problem(device), kind.problem("cpu", torch.float64)
-    if problem is None or expected_problem is None:
+    problem = kind.problem(device)
+    if problem is None:
         return None
-    expected = _results(lambda problem: specified(problem).output, expected_problem, kind)
+    expected = _expected(kind)
     try:
         with torch.set_grad_enabled(kind.gradient):
             if backend.declines(problem) is not None:
@@ -212,6 +212,14 @@ def _compare(backend: Backend, kind: CallKind, device: torch.device) -> Trial | 
     if has_ignored_nan:
         return Trial(largest, f"on this device it gave a number for a query of NaN, on a trial ({kind})", True)
     return Trial(largest, None, True)
+
+
+@lru_cache(maxsize=1)
+def _expected(kind: CallKind) -> dict[str, Tensor]:
+    """Returns the results of the specification in float64, which several backends are compared with."""
+    problem = kind.problem("cpu", torch.float64)
+    assert problem is not None
+    return _results(lambda problem: specified(problem).output, problem, kind)
 
 
 def _results(run: Callable[[Problem], Tensor], problem: Problem, kind: CallKind) -> dict[str, Tensor]:
