@@ -4,7 +4,6 @@ import threading
 
 import pytest
 import torch
-from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 import regard
@@ -16,7 +15,7 @@ from regard.attention.call_kinds import CallKind
 from regard.attention.device_report import kinds
 from regard.attention.execution import BACKENDS
 from regard.errors import BackendError
-from regard.shapes import spread_heads
+from regard.shapes import spread_heads, upcast
 
 EMULATED = torch.device("emulated", 0)
 DEVICES = [EMULATED, *([torch.device("cuda", 0)] if torch.cuda.is_available() else [])]
@@ -35,17 +34,21 @@ class Erring(Backend):
         heads, fault = problem.grid.heads, self.fault
         query, key, value = problem.query, spread_heads(problem.key, heads), spread_heads(problem.value, heads)
         allowed = problem.mask.dense(problem.grid) if problem.mask is not None else None
-        if fault == "the next token leaks":
+        if fault == "the next token leaks" and allowed is not None:
             allowed = allowed | allowed.roll(1, -1)
-        elif fault == "permuted keys are read as contiguous":
+        elif fault == "permuted keys are read as contiguous" and not key.is_contiguous():
             key = key.contiguous().view(key.transpose(1, 2).shape).transpose(1, 2)
-        elif fault == "the last value is another":
+        elif fault == "the last value is another" and value.shape[-1] != key.shape[-1]:
             value = torch.cat([value[..., :-1], value[..., :1]], -1)
         elif fault == "a query of NaN gives a number":
             query = query.nan_to_num()
+        elif fault == "it gives half":
+            value = value / 2
         elif fault == "it raises an error":
             raise RuntimeError("no such kernel")
-        output = F.scaled_dot_product_attention(query, key, value, attn_mask=allowed)
+        scores = upcast(query) @ upcast(key).mT / query.shape[-1] ** 0.5
+        scores = scores if allowed is None else scores.masked_fill(~allowed, -torch.inf)
+        output = (scores.softmax(-1) @ upcast(value)).to(value.dtype)
         return output + 0.2 * (output - output.detach()) if fault == "the gradient is too large" else output
 
 
@@ -96,10 +99,9 @@ def test_a_fault_is_found_and_declined(fault, dtype, registered):
     assert "on this device it" in plan.reasons["erring"]
     with pytest.raises(BackendError, match="'erring' cannot run this: on this device it"):
         regard.attend(inputs.query, inputs.key, inputs.value, backend="erring", **arguments)
-    sound = {**arguments, "mask": masks.window(3, 3)} if fault == "the next token leaks" else None
-    if sound is None and "raises" not in fault and fault != "a query of NaN gives a number":
-        other = of_kind().problem("cpu")
-        assert regard.plan(other.query, other.key, other.value).backend == "erring"
+    if FAULTS[fault]:
+        sound = of_kind().problem("cpu")
+        assert regard.plan(sound.query, sound.key, sound.value).backend == "erring"
 
 
 @pytest.mark.parametrize("device", DEVICES, ids=str)
@@ -198,7 +200,7 @@ def test_a_trial_depends_on_nothing_of_the_caller_and_changes_nothing(registered
 
 
 def test_no_trial_under_transforms_and_inside_of_trials(registered, monkeypatch):
-    backend = registered("the last value is another")
+    backend = registered("it gives half")
     inputs = [torch.randn(3, 1, 2, 20, 16) for _ in range(3)]
     torch.func.vmap(lambda *parts: regard.attend(*parts, backend="erring"))(*inputs)
     assert backend.runs == 1

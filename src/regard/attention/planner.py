@@ -9,10 +9,10 @@ from html import escape
 
 import torch
 
+from regard.attention import trials
 from regard.attention.backends.backend import Backend
 from regard.attention.pitfalls import remarks_on
 from regard.attention.problem import Problem
-from regard.attention.trials import objection
 from regard.kernels.availability import is_slow_for_mkl, microkernel_is_faster, multiplies_half_in_tiles
 from regard.kernels.cpu.kernel_arguments import FEW_ROWS
 from regard.layout import sizes_of
@@ -132,10 +132,10 @@ class Candidates:
         On a device that includes its trial, which a backend that is not ready has later.
         """
         if name not in self._declined:
-            backend = self.backends[name]
-            reason = backend.declines(self.problem)
-            if reason is None and not self.problem.query.is_cpu and self.delay(name) is None:
-                reason = objection(backend, self.problem)
+            reason = self.backends[name].declines(self.problem)
+            is_tried = self.problem.query.device.type not in trials.UNTRIED
+            if reason is None and is_tried and self.delay(name) is None:
+                reason = trials.objection(self.backends[name], self.problem)
             self._declined[name] = reason
         return self._declined[name]
 
