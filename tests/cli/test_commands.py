@@ -12,6 +12,8 @@ import datasets
 import pytest
 
 from regard import cli, load
+from regard.attention.call_kinds import CallKind
+from regard.attention.execution import BACKENDS
 from regard.cli.commands import COMMANDS
 from regard.cli.prediction_file import PredictionFile
 from regard.data.text.generated import write_corpus
@@ -88,6 +90,30 @@ def test_doctor(regard):
     assert found["backends"]["reference"].startswith("available (")
     assert set(found) == {"versions", "machine", "backends", "optional parts"}
     assert "reference" in regard("doctor")[1]
+
+
+def test_doctor_compares_every_backend_on_a_device(regard, monkeypatch):
+    kind = CallKind("float32", mask="causal", dim=16, value_dim=16)
+    monkeypatch.setattr("regard.attention.device_report.kinds", lambda: [kind, kind])
+    monkeypatch.setattr("regard.attention.device_report.LENGTH", 256)
+    code, output, error = regard("doctor", "--device", "cpu")
+    assert code == 0
+    assert output.count(str(kind)) == 1
+    assert output.count("→") == 3
+    assert "2/2" in error
+    assert "1 of 2 kinds were not tried" in regard("doctor", "--device", "cpu", "--seconds", "0.0001")[2]
+
+    chosen = next(line for line in output.splitlines() if "→" in line[:4]).split()[1]
+    backend = type(BACKENDS[chosen])
+    run = backend.run
+    monkeypatch.setattr(backend, "run", lambda self, *arguments: 1.1 * run(self, *arguments))
+    code, output, _ = regard("doctor", "--device", "cpu")
+    assert code == 1
+    assert "WRONG: on this device it gave" in output
+    monkeypatch.setattr(backend, "run", run)
+    assert_one_line(regard("doctor", "--device", "nowhere"), "'nowhere' cannot be used here")
+    assert_one_line(regard("doctor", "--device", "meta"), "'meta' cannot be used here")
+    assert_one_line(regard("doctor", "--device", "cpu", "--json"), "--json", "--device")
 
 
 def test_a_run_folder_holds_what_it_should(trained):

@@ -27,7 +27,7 @@ OPTIONS = {
     "bench": "--task --long --lengths --list --from --quick --threads --repeats --memory --no-memory --json --page "
     "--pictures --compare",
     "cache": "--clear --warm --dtype",
-    "doctor": "--json",
+    "doctor": "--json --device --seconds",
     "serve": "--port --open --no-browser --threads --device",
     "view": "--output --view --theme --attention --head --steps --threads --device",
 }

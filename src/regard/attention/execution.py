@@ -124,18 +124,18 @@ def _named(problem: Problem, name: str) -> Backend:
     """Returns the backend of this name, if it can run the problem."""
     if name not in BACKENDS:
         raise UnknownNameError("backend", name, [*BACKENDS, "auto"])
-    backend = BACKENDS[name]
-    reason = backend.declines(problem)
+    reason = Candidates(problem, BACKENDS, waits=True).declined(name)
     if reason is not None:
         raise BackendError(f"backend {name!r} cannot run this: {reason}")
-    return backend
+    return BACKENDS[name]
 
 
 def choose_reader(problem: Problem, gatherer: Gatherer | None = None) -> Backend:
     """Returns a backend that reads the weights, for one that computes the output alone; it is never waited for."""
     waits = must_wait()
+    candidates = Candidates(problem, BACKENDS, waits=True)
     for backend in BACKENDS.values():
-        if backend.reads and backend.linear and backend.declines(problem) is None:
+        if backend.reads and backend.linear and candidates.declined(backend.name) is None:
             if waits or backend.delay(problem, gatherer) is None:
                 return backend
             backend.prepare(problem, gatherer)

@@ -9,6 +9,7 @@ from html import escape
 
 import torch
 
+from regard.attention import trials
 from regard.attention.backends.backend import Backend
 from regard.attention.pitfalls import remarks_on
 from regard.attention.problem import Problem
@@ -51,6 +52,9 @@ since the specification copies keys for each of them."""
 WHOLE_ELEMENTS = 1 << 21
 """Elements that the specification may have in memory at once and still be as fast as anything: a CPU's last cache holds
 them."""
+
+DEVICE_ELEMENTS = 1 << 24
+"""The same on a device, where a few large operators cost less than many small ones: 64 MiB of float32. Not measured."""
 
 SMALL_PAIRS = 1 << 17
 """Pairs below which the specification is faster than PyTorch's kernel with a mask or a bias made dense; with a gradient
@@ -123,9 +127,16 @@ class Candidates:
         self._delays: dict[str, str | None] = {}
 
     def declined(self, name: str) -> str | None:
-        """Returns why a backend cannot run the problem; None if it can."""
+        """Returns why a backend cannot run the problem; None if it can.
+
+        On a device that includes its trial, which a backend that is not ready has later.
+        """
         if name not in self._declined:
-            self._declined[name] = self.backends[name].declines(self.problem)
+            reason = self.backends[name].declines(self.problem)
+            is_tried = self.problem.query.device.type not in trials.UNTRIED
+            if reason is None and is_tried and self.delay(name) is None:
+                reason = trials.objection(self.backends[name], self.problem)
+            self._declined[name] = reason
         return self._declined[name]
 
     def delay(self, name: str) -> str | None:
@@ -190,13 +201,14 @@ def _passed_over(name: str, candidates: Candidates) -> str | None:
 
 
 def pytorch_is_slower(problem: Problem, candidates: Candidates) -> str | None:
-    """The rule of `sdpa`: returns why another backend is faster."""
+    """The rule of `sdpa`: returns why another backend is faster; none is on other devices than CPUs."""
+    if not problem.query.is_cpu:
+        return None
     plain = not problem.may_hide
     reason = _slower_for_few_rows(problem, candidates)
     if reason is not None:
         return reason
-    on_cpu = problem.query.device.type == "cpu"
-    wants_gradient = on_cpu and _wants_gradient(problem)
+    wants_gradient = _wants_gradient(problem)
     # PyTorch multiplies in half precision in its forward pass, which is faster still; its backward pass is slower.
     slow_half = wants_gradient and problem.query.dtype in HALF and not multiplies_half_in_tiles()
     small = FUSED_PAIRS if wants_gradient else SMALL_PAIRS
@@ -206,7 +218,7 @@ def pytorch_is_slower(problem: Problem, candidates: Candidates) -> str | None:
         return None
     if problem.pairs < small and not plain and not problem.lowered.needs_no_mask:
         return f"with a mask or a bias made dense 'reference' is faster below {small:,} pairs"
-    wide = on_cpu and (slow_half or problem.query.dtype == torch.float32) and microkernel_is_faster()
+    wide = (slow_half or problem.query.dtype == torch.float32) and microkernel_is_faster()
     limit = WIDE_PAIRS if wide and not wants_gradient else FUSED_PAIRS
     if problem.pairs < limit or (plain and not wide) or not candidates.runs("cpu"):
         return None
@@ -223,6 +235,8 @@ def specification_is_slower(problem: Problem, candidates: Candidates) -> str | N
         return reason
     prepared = problem.prepared
     elements = problem.pairs * prepared.primitive.elements_per_pair(prepared.query, prepared.key)
+    if not problem.query.is_cpu:
+        return _too_many(elements, DEVICE_ELEMENTS)
     if elements < FUSED_SPARSE_ELEMENTS:
         return None
     limit = _fused_elements_with_gradient(problem) if _wants_gradient(problem) else _fused_elements(problem)
@@ -231,9 +245,13 @@ def specification_is_slower(problem: Problem, candidates: Candidates) -> str | N
         return None
     if not candidates.runs("cpu"):
         limit = WHOLE_ELEMENTS
-    if elements >= limit:
-        return f"it would hold {elements:,} elements at once; below {limit:,} it is as fast as anything"
-    return None
+    return _too_many(elements, limit)
+
+
+def _too_many(elements: int, limit: int) -> str | None:
+    if elements < limit:
+        return None
+    return f"it would hold {elements:,} elements at once; below {limit:,} it is as fast as anything"
 
 
 def _fused_elements_with_gradient(problem: Problem) -> int:

@@ -1,13 +1,17 @@
-"""``regard doctor``: what is installed, which backends run, and why others do not."""
+"""``regard doctor``: what is installed, which backends run, and why others do not; the comparison on a device."""
 
 import importlib.metadata
 import os
 import platform
 import statistics
+import sys
 import time
+from dataclasses import dataclass
 from typing import Annotated, Any, cast
 
 from cyclopts import Parameter
+
+from regard.errors import ArgumentError
 
 PARTS = {
     "matplotlib": "pictures",
@@ -32,10 +36,30 @@ PARTS = {
 """Optional package → the extra of regard that installs it."""
 
 
+@Parameter(name="*")
+@dataclass(frozen=True)
+class DoctorOptions:
+    """The options of ``regard doctor``."""
+
+    device: str | None = None
+    """Compare every backend with the specification on this device (cuda, mps, xpu, cpu), and time it; the exit code is
+    1 if a result differs that "auto" would take."""
+    seconds: float = 55.0
+    """With --device: the time after which no further kind of call is tried."""
+
+
 def command(
-    *, as_json: Annotated[bool, Parameter(name="--json", help="Print one JSON object, not a table.")] = False
+    *,
+    options: DoctorOptions = DoctorOptions(),
+    as_json: Annotated[bool, Parameter(name="--json", help="Print one JSON object, not a table.")] = False,
 ) -> None:
     """Print versions, backends (and why one is missing), threads, devices and optional parts."""
+    if options.device is not None:
+        if as_json:
+            raise ArgumentError("--json prints what is installed, and --device a comparison: give one of them")
+        from regard.attention.device_report import report
+
+        sys.exit(report(options.device, options.seconds))
     sections = inspect()
     if as_json:
         import json

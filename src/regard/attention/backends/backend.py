@@ -5,6 +5,7 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Tensor
 
+from regard.attention.call_kinds import CallKind
 from regard.attention.problem import CachedMemory, Problem
 from regard.attention.readings import Gatherer
 from regard.attention.result import Attended
@@ -36,6 +37,14 @@ class Backend(ABC):
     def declines(self, problem: Problem) -> str | None:
         """Returns why this backend cannot run the problem; None if it can."""
         return None
+
+    def kind_of_call(self, problem: Problem) -> tuple[object, ...]:
+        """Names what decides which of the backend's kernels run the problem.
+
+        On a device the first call of each kind is compared with the specification (`regard.attention.trials`). A
+        backend whose choice depends on more appends it: ``(*super().kind_of_call(problem), more)``.
+        """
+        return CallKind.of(problem)
 
     def delay(self, problem: Problem, gatherer: Gatherer | None = None) -> str | None:
         """Returns what a call would have to wait for before this backend runs, such as a compiler; None if nothing.

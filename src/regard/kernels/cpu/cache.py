@@ -112,25 +112,29 @@ def cache_folder() -> Path | None:
     return open_folder(hashlib.sha256(target()).hexdigest()[:16])
 
 
-def open_folder(fingerprint: str) -> Path | None:
-    """Return the folder for kernels of this fingerprint, created if necessary; None if no location can have one.
+def open_folder(fingerprint: str, content: str = "kernels") -> Path | None:
+    """Return the folder for files of this fingerprint, created if necessary; None if no location can have one.
 
     It is in ``$REGARD_CACHE`` if that is set and not empty, else in the user's cache folder, else in the folder for
     temporary files. A location that other users could change is not used, and a warning names it.
+
+    Args:
+        fingerprint: of what the files depend on.
+        content: what the files are; the folder's name begins with it.
 
     Raises:
         ArgumentError: ``$REGARD_CACHE`` is a relative path.
     """
     for root, names in _locations():
         try:
-            folder = _trusted(root, names, f"kernels-{fingerprint}", make=True)
+            folder = _trusted(root, names, f"{content}-{fingerprint}", make=True)
             # A read-only folder is useful if it contains kernels.
             if is_writable(folder) or files_of(folder):
                 return folder
         except OSError:
             continue
         except _UntrustedFolderError as error:
-            LOG.warning("no compiled kernels are stored in %s: %s", root.joinpath(*names), error)
+            LOG.warning("no %s are stored in %s: %s", content, root.joinpath(*names), error)
     return None
 
 

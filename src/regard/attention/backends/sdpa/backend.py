@@ -1,9 +1,13 @@
 """``sdpa``: PyTorch's own kernels, for what they compute exactly: inner product × softmax × masks.
 
-PyTorch's kernels break the contracts in four cases that only the elements show. A query of NaN can give 0. The backward
-pass computes weights as exp(score − lse), which loses log K if all scores of a row are near −1e9. It multiplies the
-gradient of a hidden pair's weight by 0, even if a huge value made it infinite. A row without visible keys divides by 0.
-The specification runs the first three cases, in blocks; the rows of the fourth are masked.
+On a CPU, PyTorch's kernels break the contracts in four cases that only the elements show. A query of NaN can give 0.
+The backward pass computes weights as exp(score − lse), which loses log K if all scores of a row are near −1e9. It
+multiplies the gradient of a hidden pair's weight by 0, even if a huge value made it infinite. A row without visible
+keys divides by 0. The specification runs the first three cases, in blocks; the rows of the fourth are masked.
+
+On a device no element is read (`regard.attention.backends.sdpa.device`). There a trial tells whether a query of NaN
+gives NaN (`regard.attention.trials`), and a bias is shifted so that it makes no score of a row large. Scores of
+magnitude 10⁴ and more that queries and keys make, and values of 10¹⁸ and more, lose digits in the backward pass there.
 """
 
 import math
@@ -14,6 +18,7 @@ from torch.nn import functional as F
 
 from regard.attention.backends.backend import Backend
 from regard.attention.backends.reference import Inputs, empty_output
+from regard.attention.backends.sdpa import device
 from regard.attention.backends.tiled import attend_in_blocks, blocks
 from regard.attention.problem import Capabilities, Lowered, Problem
 from regard.attention.readings import Gatherer
@@ -63,9 +68,18 @@ class ScaledDotProduct(Backend):
             return "with dropout PyTorch's CPU kernel falls back to quadratic memory"
         if problem.bias is not None and torch.is_grad_enabled() and problem.bias.needs_gradient(problem.query):
             return "a bias that needs a gradient makes PyTorch's kernel fall back to quadratic memory"
-        return None
+        return None if problem.query.is_cpu else device.obstacle(problem)
+
+    def kind_of_call(self, problem: Problem) -> tuple[object, ...]:
+        return *super().kind_of_call(problem), *device.enabled_kernels()
 
     def run(self, problem: Problem, gatherer: Gatherer | None = None) -> Tensor:
+        output = self._run_on_cpu(problem) if problem.query.is_cpu else device.attend(problem, _in_slices)
+        if output.requires_grad:
+            output.register_hook(_refuse_second_derivative)
+        return output
+
+    def _run_on_cpu(self, problem: Problem) -> Tensor:
         lowered = problem.lowered
         prepared = lowered.score
         is_on_host = problem.query.is_cpu
@@ -77,11 +91,7 @@ class ScaledDotProduct(Backend):
             output = _kernel(problem, prepared, problem.value, None, lowered.mask is not None)
         else:
             output = _in_slices(problem)
-        if output is None:
-            return attend_in_blocks(problem)
-        if output.requires_grad:
-            output.register_hook(_refuse_second_derivative)
-        return output
+        return attend_in_blocks(problem) if output is None else output
 
 
 def _refuse_second_derivative(gradient: Tensor | None) -> None:
@@ -95,7 +105,8 @@ def _refuse_second_derivative(gradient: Tensor | None) -> None:
 def _in_slices(problem: Problem) -> Tensor | None:
     """Returns the output, computed for a slice of queries at a time; None as from `_kernel`."""
     outputs = []
-    for block in blocks(problem, (problem.grid.batch, ROWS)):
+    rows = ROWS if problem.query.is_cpu else device.rows_of_slice(problem, ROWS)
+    for block in blocks(problem, (problem.grid.batch, rows)):
         output = _masked(problem, block)
         if output is None:
             return None
@@ -129,7 +140,10 @@ def _masked(problem: Problem, inputs: Inputs) -> Tensor | None:
         additive = additive.expand(
             *torch.broadcast_shapes(additive.shape, (1, 1, span_length(grid.query_span), span_length(grid.key_span)))
         )
-    output = _kernel(problem, inputs.prepared, inputs.value, attn_mask=additive)
+    if problem.query.is_cpu:
+        output = _kernel(problem, inputs.prepared, inputs.value, attn_mask=additive)
+    else:
+        output = device.masked_kernel(problem, inputs, additive)
     return output if empty is None or output is None else output.masked_fill(empty, 0.0)
 
 

@@ -1,0 +1,244 @@
+"""Kinds of calls: what decides which of a backend's kernels run, and a small problem of each kind.
+
+A small problem is made to unmask faults of kernels: later keys attract every query and have larger values, so that a
+future key that leaks moves the output; lengths are primes above a kernel's tile; the second batch row sees no key under
+lengths; widths and layout are those of the call. Elements are drawn on the CPU, from a seed, and rounded to the call's
+dtype, so that the specification sees the same ones.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from regard.attention.problem import Problem, validate
+from regard.biases import Bias, TensorBias, alibi
+from regard.masks import Band, Mask, causal, keep, lengths, window
+from regard.normalizers import Normalizer, as_normalizer, entmax, local_gaussian, softmax_with_sink
+from regard.scores import MLP, Additive, Modified, ScaledDot, Score, SoftCap
+from regard.scores.modifiers import Cap
+
+FEW = 8
+"""Number of queries up to which backends may have kernels for few rows, as in a decoder's step."""
+
+SIZES = {"product": (131, 197), "few": (3, 1031), "units": (37, 53)}
+"""Numbers of queries and keys of a small problem: of inner products, of few queries, of sums of units."""
+
+Draw = Callable[..., Tensor]
+"""``(*sizes) ->`` a tensor of normal deviates, on the problem's device, in its dtype."""
+
+
+class CallKind(NamedTuple):
+    """What a call's kernels depend on, in words and numbers.
+
+    Attributes:
+        dtype: of the inputs, as ``bfloat16``.
+        primitive: class of the score primitive.
+        modifiers: what else scores pass through: ``scale`` if the scale is a tensor, ``Cap``, ``function``.
+        normalizer: the row primitive: its kind, its alpha, and whether there is a sink or a local window; the class of
+            a normalizer that has none.
+        mask: ``none``, ``causal`` with as many queries as keys, ``causal at the end`` with more keys, ``causal with
+            empty rows`` with fewer, ``causal from the start``, ``causal with offsets``, ``window``, or the class of the
+            mask.
+        bias: ``none``, or the class of the bias; with `` gradient`` if it needs one.
+        layout: ``contiguous`` if query, key and value are, else ``permuted``.
+        dim, value_dim: widths of the prepared queries and of the values.
+        grouped: whether query heads share keys.
+        few: whether there are at most `FEW` queries.
+        gradient: whether a gradient may be needed.
+    """
+
+    dtype: str
+    primitive: str = "InnerProduct"
+    modifiers: tuple[str, ...] = ()
+    normalizer: str = "softmax"
+    mask: str = "none"
+    bias: str = "none"
+    layout: str = "contiguous"
+    dim: int = 64
+    value_dim: int = 64
+    grouped: bool = False
+    few: bool = False
+    gradient: bool = False
+
+    @classmethod
+    def of(cls, problem: Problem) -> "CallKind":
+        """Returns the kind of a problem; no element of a tensor is read."""
+        prepared = problem.prepared
+        inputs = problem.query, problem.key, problem.value
+        scaled = ("scale",) if isinstance(prepared.scale, Tensor) else ()
+        return cls(
+            dtype=str(problem.query.dtype).removeprefix("torch."),
+            primitive=type(prepared.primitive).__name__,
+            modifiers=(*scaled, *("Cap" if isinstance(part, Cap) else "function" for part in prepared.modifiers)),
+            normalizer=_normalizer_name(problem),
+            mask=_mask_name(problem),
+            bias=_bias_name(problem),
+            layout="contiguous" if all(tensor.is_contiguous() for tensor in inputs) else "permuted",
+            dim=prepared.query.shape[3],
+            value_dim=problem.value.shape[3],
+            grouped=problem.key.shape[1] != problem.query.shape[1],
+            few=problem.query.shape[2] <= FEW,
+            gradient=problem.wants_gradient,
+        )
+
+    def __str__(self) -> str:
+        words = [
+            self.dtype,
+            *([] if self.primitive == "InnerProduct" else [self.primitive]),
+            *self.modifiers,
+            *([] if self.normalizer == "softmax" else [self.normalizer]),
+            "no mask" if self.mask == "none" else self.mask,
+            *([] if self.bias == "none" else [self.bias]),
+            *([] if self.layout == "contiguous" else [self.layout]),
+            f"{self.dim}/{self.value_dim}",
+            *(word for word, holds in (("grouped", self.grouped), ("few queries", self.few)) if holds),
+            *(["gradient"] if self.gradient else []),
+        ]
+        return " · ".join(words)
+
+    def problem(
+        self, device: torch.device | str, dtype: torch.dtype | None = None, length: int | None = None
+    ) -> Problem | None:
+        """Returns a small problem of this kind, with the same elements on every device.
+
+        It is None if the kind has a score or a normalizer that is not regard's.
+
+        Args:
+            device: where the tensors are.
+            dtype: of the tensors, whose elements are rounded to the kind's dtype first; None: the kind's dtype.
+            length: number of keys, and of queries unless they are few; None: a small one.
+        """
+        generator, own = torch.Generator().manual_seed(20170612), getattr(torch, self.dtype)
+
+        def normal(*sizes: int) -> Tensor:
+            return torch.randn(*sizes, generator=generator, dtype=torch.float64)
+
+        def placed(numbers: Tensor) -> Tensor:
+            return numbers.to(own).to(device, dtype or own)
+
+        def draw(*sizes: int) -> Tensor:
+            return placed(normal(*sizes))
+
+        queries, keys = self._lengths(length)
+        heads, kv_heads = (4, 2) if self.grouped else (3, 3)
+        score, normalizer = self._score(heads, draw), self._normalizer(heads, queries, keys, draw)
+        if score is None or normalizer is None:
+            return None
+        position = torch.arange(keys, dtype=torch.float64)[:, None] / keys
+        query, key = normal(2, queries, heads, self.dim), normal(2, keys, kv_heads, self.dim)
+        if self.primitive == "InnerProduct":
+            query[..., :1] = 2.0 * self.dim**0.5
+            key[..., :1] = 2.0 * position[:, None]
+        value = normal(2, keys, kv_heads, self.value_dim) + 3.0 * position[:, None]
+        inputs = [placed(tensor).transpose(1, 2) for tensor in (query, key, value)]
+        if self.layout == "contiguous":
+            inputs = [tensor.contiguous() for tensor in inputs]
+        if self.gradient:
+            inputs = [tensor.requires_grad_() for tensor in inputs]
+        mask = self._mask(queries, keys, torch.rand(2, 1, queries, keys, generator=generator) < 0.7, device)
+        bias = self._bias(heads, queries, keys, draw)
+        return validate(*inputs, score=score, normalizer=normalizer, mask=mask, bias=bias)
+
+    def _lengths(self, length: int | None) -> tuple[int, int]:
+        """Returns the numbers of queries and keys of a problem."""
+        queries, keys = SIZES["units" if self.primitive != "InnerProduct" else "few" if self.few else "product"]
+        if length is not None:
+            queries, keys = queries if self.few else length - length // 4 * ("at the end" in self.mask), length
+        if self.mask == "causal with empty rows":
+            return (keys, queries) if not self.few else (queries, queries - 1)
+        return (queries, queries) if self.mask == "causal" else (queries, keys)
+
+    def _score(self, heads: int, draw: Draw) -> Score | None:
+        scale, rest = self.modifiers[:1] == ("scale",), tuple(name for name in self.modifiers if name != "scale")
+        if self.primitive == "InnerProduct":
+            score: Score = ScaledDot(draw(heads, 1, 1).abs() / max(self.dim, 1) ** 0.5) if scale else ScaledDot()
+        elif scale:
+            return None
+        elif self.primitive == "TanhSum":
+            score = Additive(draw(self.dim))
+        elif self.primitive == "ReluSum":
+            first, last = nn.Linear(2 * self.dim, self.dim, bias=False), nn.Linear(self.dim, 1, bias=False)
+            first.weight = nn.Parameter(draw(self.dim, 2 * self.dim) / self.dim**0.5, requires_grad=False)
+            last.weight = nn.Parameter(draw(1, self.dim), requires_grad=False)
+            score = MLP(nn.Sequential(first, nn.ReLU(), last))
+        else:
+            return None
+        for name in rest:
+            score = SoftCap(score, 5.0) if name == "Cap" else Modified(score, _falling)
+        return score
+
+    def _normalizer(self, heads: int, queries: int, keys: int, draw: Draw) -> Normalizer | None:
+        name, *parts = self.normalizer.split(" + ")
+        if name.startswith("entmax"):
+            normalizer: Normalizer = entmax(1.5 if name == "entmax" else float(name.removeprefix("entmax ")))
+        elif name in ("softmax", "sigmoid", "hard"):
+            normalizer = softmax_with_sink(draw(heads)) if "sink" in parts else as_normalizer(name)
+        else:
+            return None
+        if "window" in parts:
+            return local_gaussian(normalizer, draw(2, heads, queries).abs() * keys / 3.0, keys / 7.0)
+        return normalizer
+
+    def _mask(self, queries: int, keys: int, chosen: Tensor, device: torch.device | str) -> Mask | None:
+        if self.mask == "none":
+            return None
+        if self.mask == "causal with offsets":
+            return causal(offset=[5, keys // 2])
+        if self.mask.startswith("causal"):
+            return causal(align="start" if self.mask.endswith("start") else "end")
+        if self.mask == "window":
+            return window(20, 7)
+        if self.mask == "Lengths":
+            return lengths([keys - 50 if keys > 100 else keys - 5, 0])
+        if self.mask in ("And", "Or", "Not"):
+            return causal() & lengths([keys, keys - 5])
+        chosen[0, :, 0] = False
+        chosen[0, :, -1, -1] = True
+        return keep(chosen.to(device))
+
+    def _bias(self, heads: int, queries: int, keys: int, draw: Draw) -> Bias | None:
+        if self.bias == "none":
+            return None
+        if self.bias in ("Alibi", "RelativeBias"):
+            return alibi(heads)
+        return TensorBias(draw(heads, queries, keys).requires_grad_(self.bias.endswith(" gradient")))
+
+
+def _falling(score: Tensor, batch: Tensor, head: Tensor, query_index: Tensor, key_index: Tensor) -> Tensor:
+    """A modification of scores for small problems: it depends on the head and on the distance."""
+    return score - 0.01 * (1 + head) * (query_index - key_index).abs()
+
+
+def _normalizer_name(problem: Problem) -> str:
+    row = problem.row
+    if row is None:
+        return type(problem.normalizer).__name__
+    name = row.kind if row.kind != "entmax" or isinstance(row.alpha, Tensor) else f"entmax {row.alpha:g}"
+    return name + " + sink" * (row.sink is not None) + " + window" * (row.center is not None)
+
+
+def _mask_name(problem: Problem) -> str:
+    mask = problem.hiding_mask
+    if mask is None:
+        return "none"
+    if not isinstance(mask, Band):
+        return type(mask).__name__
+    if mask.before is not None or mask.after != 0:
+        return "window"
+    if mask.offset is not None:
+        return "causal with offsets"
+    offset = problem.grid.offset
+    if offset == 0:
+        return "causal"
+    if mask.align == "start":
+        return "causal from the start"
+    return "causal at the end" if offset > 0 else "causal with empty rows"
+
+
+def _bias_name(problem: Problem) -> str:
+    bias = problem.bias
+    if bias is None:
+        return "none"
+    return type(bias).__name__ + " gradient" * (torch.is_grad_enabled() and bias.needs_gradient(problem.query))

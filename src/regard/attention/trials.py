@@ -1,0 +1,353 @@
+"""Trials: on a device, a backend's first call of each kind is compared with the specification on a small problem.
+
+Kernels of a device may err where those of others do not, and no machine has all devices. So `objection` runs a small
+problem of the same kind (`regard.attention.call_kinds`) before the first call of a backend other than the
+specification's, forward and, if a gradient is wanted, backward. A backend whose result differs is declined, with the
+difference as its reason. The verdict is kept in memory, and for regard's own backends in the user's cache folder, with
+the device's name and the versions that it holds for.
+
+A trial runs in a thread of its own, without the caller's autocast, transforms, hooks and modes, and draws no random
+number from the caller's generators. It waits for the device. While PyTorch compiles, exports or captures a graph there
+are only verdicts of earlier trials.
+"""
+
+import hashlib
+import json
+import platform
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache, lru_cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from regard.atomic_file import write_atomically
+from regard.attention.backends.backend import Backend
+from regard.attention.backends.reference import specified
+from regard.attention.call_kinds import CallKind
+from regard.attention.problem import Problem
+from regard.biases import TensorBias
+from regard.errors import RegardError
+from regard.transforms import has_data, is_transformed
+
+UNTRIED = {"cpu", "meta"}
+"""Types of devices whose backends need no trial: the tests of regard cover the CPU."""
+
+SPECIFICATION = ("reference", "tiled")
+"""The backends that are the specification."""
+
+TOLERANCES = {"float64": 1e-9, "float32": 1e-4, "float16": 1e-2, "bfloat16": 5e-2}
+"""Largest allowed difference from the float64 specification, in units of the largest expected element. Kernels round
+weights and gradients of scores to half precision before they multiply; faults differ by about 1."""
+
+TF32_TOLERANCE = 1e-2
+"""The same for float32 if the user allows products of TF32."""
+
+
+class Trial(NamedTuple):
+    """The result of one trial.
+
+    Attributes:
+        difference: the largest difference from the float64 specification, in units of the largest expected element;
+            NaN if the backend raised an error.
+        objection: why the backend must not run calls of this kind; None if it may.
+        is_stable: whether the next process may rely on it; an error that was raised may have passed by then.
+    """
+
+    difference: float
+    objection: str | None
+    is_stable: bool
+
+
+class Identity(NamedTuple):
+    """What a verdict holds for.
+
+    Attributes:
+        backend: the instance that was tried.
+        device: with its index, since devices of one type may differ.
+        precision: how float32 products are rounded.
+        kind: as `Backend.kind_of_call` names it.
+    """
+
+    backend: Backend
+    device: torch.device
+    precision: str
+    kind: tuple[object, ...]
+
+    @property
+    def is_own(self) -> bool:
+        """Whether the backend is regard's, whose version is known."""
+        return type(self.backend).__module__.startswith("regard.")
+
+    def __str__(self) -> str:
+        return " · ".join(str(part) for part in (self.backend.name, *self.kind, self.precision))
+
+
+_VERDICTS: dict[Identity, str | None] = {}
+_LOCKS: dict[Identity, threading.Lock] = {}
+_STORING = threading.Lock()
+_OWN = threading.local()
+
+
+def objection(backend: Backend, problem: Problem) -> str | None:
+    """Returns why a trial on this problem's device speaks against a backend; None if it may run.
+
+    Args:
+        backend: it does not decline the problem.
+        problem: the problem, on any device; on those of `UNTRIED` there are no trials.
+    """
+    if problem.query.device.type in UNTRIED or backend.name in SPECIFICATION or getattr(_OWN, "is_trial", False):
+        return None
+    identity = _identity(backend, problem)
+    if identity in _VERDICTS:
+        return _VERDICTS[identity]
+    if not _may_wait(problem.query):
+        return None
+    with _LOCKS.setdefault(identity, threading.Lock()):
+        if identity not in _VERDICTS:
+            _decide(identity, CallKind.of(problem))
+    return _VERDICTS.get(identity)
+
+
+def verify(backend: Backend, problem: Problem) -> Trial | None:
+    """Tries a backend on a small problem of this kind again, and keeps the verdict; returns as `compare`."""
+    device = problem.query.device
+    trial = compare(backend, CallKind.of(problem), device)
+    if trial is not None and device.type not in UNTRIED:
+        _keep(_identity(backend, problem), trial)
+    return trial
+
+
+@contextmanager
+def no_trials() -> Iterator[None]:
+    """Context in which this thread has no trials and hears of no verdict."""
+    outer = getattr(_OWN, "is_trial", False)
+    _OWN.is_trial = True
+    try:
+        yield
+    finally:
+        _OWN.is_trial = outer
+
+
+def _identity(backend: Backend, problem: Problem) -> Identity:
+    return Identity(backend, problem.query.device, _precision(problem), backend.kind_of_call(problem))
+
+
+def _decide(identity: Identity, kind: CallKind) -> None:
+    """Finds the verdict on a backend in the user's cache folder, or by a trial."""
+    stored = _stored(identity.device) if identity.is_own else {}
+    if str(identity) in stored:
+        _VERDICTS[identity] = stored[str(identity)]
+        return
+    try:
+        trial = compare(identity.backend, kind, identity.device)
+    except torch.OutOfMemoryError:
+        return  # the next call tries again
+    if trial is None:
+        _VERDICTS[identity] = None
+    else:
+        _keep(identity, trial)
+
+
+def _keep(identity: Identity, trial: Trial) -> None:
+    _VERDICTS[identity] = trial.objection
+    if identity.is_own and trial.is_stable:
+        _store(identity.device, str(identity), trial.objection)
+
+
+def _precision(problem: Problem) -> str:
+    """Returns how float32 products are rounded, which users may change; empty for other dtypes."""
+    return str(torch.backends.cuda.matmul.fp32_precision) if problem.query.dtype == torch.float32 else ""
+
+
+def _may_wait(query: Tensor) -> bool:
+    """Whether elements may be read now: nothing traces, transforms or captures a graph."""
+    if not has_data(query) or is_transformed():
+        return False
+    return query.device.type != "cuda" or not torch.cuda.is_current_stream_capturing()
+
+
+def compare(backend: Backend, kind: CallKind, device: torch.device) -> Trial | None:
+    """Runs a small problem of a kind, on the device and on the CPU in float64, and compares the results.
+
+    Returns:
+        The trial; None if there is no small problem of this kind, or the backend declines it.
+
+    Raises:
+        OutOfMemoryError: the device's memory is full.
+    """
+    return _in_own_thread(lambda: _compare(backend, kind, device), device)
+
+
+def _compare(backend: Backend, kind: CallKind, device: torch.device) -> Trial | None:
+    problem = kind.problem(device)
+    if problem is None:
+        return None
+    expected = _expected(kind)
+    try:
+        with torch.set_grad_enabled(kind.gradient):
+            if backend.declines(problem) is not None:
+                return None
+        results = _results(backend.run, problem, kind)
+        has_ignored_nan = _ignores_nan(backend, problem)
+    except torch.OutOfMemoryError:
+        raise
+    except Exception as error:
+        first_line = (str(error).splitlines() or [""])[0]
+        return Trial(torch.nan, f"on this device it raised {type(error).__name__} on a trial: {first_line:.200}", False)
+    differences = {name: _difference(results[name], tensor) for name, tensor in expected.items()}
+    name = max(differences, key=differences.__getitem__)
+    largest = differences[name]
+    is_tf32 = kind.dtype == "float32" and torch.backends.cuda.matmul.fp32_precision == "tf32"
+    if largest > (TF32_TOLERANCE if is_tf32 else TOLERANCES[kind.dtype]):
+        where = _where(results[name], expected[name])
+        numbers = (
+            f"{results[name][where]:.6g} for {name}{list(where)}; the specification gives {expected[name][where]:.6g}"
+        )
+        return Trial(largest, f"on this device it gave {numbers}, on a trial ({kind})", True)
+    if has_ignored_nan:
+        return Trial(largest, f"on this device it gave a number for a query of NaN, on a trial ({kind})", True)
+    return Trial(largest, None, True)
+
+
+@lru_cache(maxsize=1)
+def _expected(kind: CallKind) -> dict[str, Tensor]:
+    """Returns the results of the specification in float64, which several backends are compared with."""
+    problem = kind.problem("cpu", torch.float64)
+    assert problem is not None
+    return _results(lambda problem: specified(problem).output, problem, kind)
+
+
+def _results(run: Callable[[Problem], Tensor], problem: Problem, kind: CallKind) -> dict[str, Tensor]:
+    """Returns the output, and the gradients if the kind wants them, in float64 on the CPU."""
+    with torch.set_grad_enabled(kind.gradient):
+        output = run(problem)
+    results = {"output": output}
+    if kind.gradient:
+        inputs = {"query": problem.query, "key": problem.key, "value": problem.value}
+        if isinstance(problem.bias, TensorBias) and problem.bias.tensor.requires_grad:
+            inputs["bias"] = problem.bias.tensor
+        generator = torch.Generator().manual_seed(7)
+        grad_output = torch.randn(output.shape, generator=generator).to(getattr(torch, kind.dtype)).to(output)
+        gradients = torch.autograd.grad(output, list(inputs.values()), grad_output)
+        results |= {f"grad_{name}": gradient for name, gradient in zip(inputs, gradients, strict=True)}
+    return {name: tensor.detach().cpu().double() for name, tensor in results.items()}
+
+
+@torch.no_grad()
+def _ignores_nan(backend: Backend, problem: Problem) -> bool:
+    """Whether the output of the last query, which sees a key, is finite even if the query is NaN."""
+    query = problem.query.detach().clone(memory_format=torch.preserve_format)
+    query[0, :, -1] = torch.nan
+    spoilt = Problem(
+        query,
+        problem.key.detach(),
+        problem.value.detach(),
+        problem.score,
+        problem.normalizer,
+        problem.mask,
+        problem.bias,
+    )
+    if backend.declines(spoilt) is not None:
+        return False
+    return bool(backend.run(spoilt)[0, :, -1].isfinite().any())
+
+
+def _difference(result: Tensor, expected: Tensor) -> float:
+    if result.shape != expected.shape or not bool(result.isfinite().all()):
+        return torch.inf
+    if not expected.numel():
+        return 0.0
+    return float((result - expected).abs().max() / expected.abs().max().clamp(min=1e-30))
+
+
+def _where(result: Tensor, expected: Tensor) -> tuple[int, ...]:
+    """Returns the index of the element that differs most."""
+    difference = (result - expected).abs().nan_to_num(nan=torch.inf)
+    return tuple(int(index) for index in torch.unravel_index(difference.argmax(), difference.shape))
+
+
+def _in_own_thread(function: Callable[[], Any], device: torch.device) -> Any:
+    """Returns the result of a function that runs in a new thread, whose state in PyTorch is the default one."""
+    results: list[Any] = []
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        _OWN.is_trial = True
+        try:
+            if device.index:
+                torch.accelerator.set_device_index(device.index)
+            results.append(function())
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=run, name="regard trial", daemon=True)
+    thread.start()
+    thread.join()
+    if errors:
+        raise errors[0]
+    return results[0]
+
+
+@cache
+def surroundings(device: torch.device) -> dict[str, str]:
+    """Returns what verdicts depend on besides the kind of call: the device's name, and versions."""
+    module = torch.get_device_module(device)
+    get_name = getattr(module, "get_device_name", None)  # not every type of device has names
+    name = device.type if get_name is None else str(get_name(device))
+    return {
+        "device": f"{device.type}: {name}",
+        "system": f"{platform.system()} {platform.machine()} {platform.mac_ver()[0]}".strip(),
+        "torch": torch.__version__,
+        "cuda": str(torch.version.cuda or torch.version.hip),
+        **{package: _version(package) for package in ("regard", "triton")},
+    }
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "none"
+
+
+def _file(device: torch.device) -> Path | None:
+    """Returns the file of a device's verdicts; None if there is no folder for it."""
+    from regard.kernels.cpu.cache import open_folder
+
+    fingerprint = hashlib.sha256(repr(surroundings(device)).encode()).hexdigest()[:16]
+    folder = open_folder(fingerprint, "trials")
+    return None if folder is None else folder / "verdicts.json"
+
+
+def _stored(device: torch.device) -> dict[str, str | None]:
+    """Returns the verdicts in the user's cache folder; none of a file that is damaged, which the next one replaces."""
+    path = _file(device)
+    try:
+        content = {} if path is None else json.loads(path.read_text("utf-8"))
+        verdicts = content.get("verdicts", {})
+        return {name: verdict for name, verdict in verdicts.items() if verdict is None or isinstance(verdict, str)}
+    except (OSError, ValueError, AttributeError):
+        return {}
+
+
+def _store(device: torch.device, name: str, verdict: str | None) -> None:
+    """Adds a verdict to those in the user's cache folder, if there is one that can be written."""
+    path = _file(device)
+    if path is None:
+        return
+    with _STORING:
+        content = {**surroundings(device), "verdicts": {**_stored(device), name: verdict}}
+        try:
+            write_atomically(path, json.dumps(content, indent=1).encode())
+        except RegardError:
+            return  # a trial is repeated by the next process
+
+
+def forget() -> None:
+    """Forgets the verdicts in memory; those in the cache folder stay."""
+    _VERDICTS.clear()

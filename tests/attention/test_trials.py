@@ -1,0 +1,228 @@
+"""On a device, a backend whose result differs from the specification is declined: by ``auto``, by name, in plans."""
+
+import json
+import threading
+
+import pytest
+import torch
+from torch.utils.checkpoint import checkpoint
+
+import regard
+from emulated_device import on_device
+from regard import masks
+from regard.attention import Backend, register_backend, trials, unregister_backend
+from regard.attention.backends.sdpa import device as sdpa_device
+from regard.attention.call_kinds import CallKind
+from regard.attention.device_report import kinds
+from regard.attention.execution import BACKENDS, choose
+from regard.attention.problem import validate
+from regard.errors import BackendError
+from regard.kernels.cpu import cache
+from regard.shapes import spread_heads, upcast
+
+EMULATED = torch.device("emulated", 0)
+DEVICES = [EMULATED, *([torch.device("cuda", 0)] if torch.cuda.is_available() else [])]
+
+
+class Erring(Backend):
+    """Softmax attention with a fault, as devices' kernels have had it."""
+
+    name = "erring"
+
+    def __init__(self, fault=None):
+        self.fault, self.runs = fault, 0
+
+    def run(self, problem, gatherer=None):
+        self.runs += 1
+        heads, fault = problem.grid.heads, self.fault
+        query, key, value = problem.query, spread_heads(problem.key, heads), spread_heads(problem.value, heads)
+        allowed = problem.mask.dense(problem.grid) if problem.mask is not None else None
+        if fault == "the next token leaks" and allowed is not None:
+            allowed = allowed | allowed.roll(1, -1)
+        elif fault == "permuted keys are read as contiguous" and not key.is_contiguous():
+            key = key.contiguous().view(key.transpose(1, 2).shape).transpose(1, 2)
+        elif fault == "the last value is another" and value.shape[-1] != key.shape[-1]:
+            value = torch.cat([value[..., :-1], value[..., :1]], -1)
+        elif fault == "a query of NaN gives a number":
+            query = query.nan_to_num()
+        elif fault == "it gives half":
+            value = value / 2
+        elif fault == "it raises an error":
+            raise RuntimeError("no such kernel")
+        scores = upcast(query) @ upcast(key).mT / query.shape[-1] ** 0.5
+        scores = scores if allowed is None else scores.masked_fill(~allowed, -torch.inf)
+        output = (scores.softmax(-1) @ upcast(value)).to(value.dtype)
+        return output + 0.2 * (output - output.detach()) if fault == "the gradient is too large" else output
+
+
+FAULTS = {
+    "the next token leaks": {"mask": "causal"},
+    "permuted keys are read as contiguous": {"layout": "permuted"},
+    "the last value is another": {"value_dim": 24},
+    "a query of NaN gives a number": {},
+    "the gradient is too large": {"gradient": True},
+    "it raises an error": {},
+}
+
+
+@pytest.fixture(autouse=True)
+def _tried(monkeypatch, tmp_path):
+    """Backends are tried on the CPU as on a device, and no verdict is known."""
+    open_folder = cache.open_folder
+
+    def own_folder(fingerprint, content="kernels"):
+        if content == "kernels":
+            return open_folder(fingerprint)
+        with monkeypatch.context() as patch:
+            patch.setenv("REGARD_CACHE", str(tmp_path))
+            return open_folder(fingerprint, content)
+
+    monkeypatch.setattr(cache, "open_folder", own_folder)
+    monkeypatch.setattr(trials, "UNTRIED", {"meta"})
+    trials.forget()
+    yield
+    trials.forget()
+
+
+@pytest.fixture
+def registered():
+    def register(fault=None):
+        backend = Erring(fault)
+        register_backend(backend, before="sdpa")
+        return backend
+
+    yield register
+    unregister_backend("erring")
+
+
+def of_kind(**fields):
+    return CallKind("float32", **{"dim": 16, "value_dim": 16, **fields})
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_is_found_and_declined(fault, dtype, registered):
+    registered(fault)
+    kind = of_kind(**FAULTS[fault])._replace(dtype=dtype)
+    problem = kind.problem("cpu")
+    assert choose(problem, "auto").name != "erring"
+    with pytest.raises(BackendError, match="'erring' cannot run this: on this device it"):
+        choose(problem, "erring")
+    if FAULTS[fault]:
+        assert choose(of_kind().problem("cpu"), "auto").name == "erring"
+
+
+@pytest.mark.parametrize("device", DEVICES, ids=str)
+@pytest.mark.parametrize("kind", kinds(("float32",)), ids=str)
+def test_regards_backends_are_right_on_every_kind_of_call(kind, device):
+    problem = kind.problem("cpu")
+    with torch.set_grad_enabled(kind.gradient):
+        assert CallKind.of(problem) == kind
+    trial = trials.compare(BACKENDS["sdpa"], kind, device)
+    assert trial is None or trial.objection is None
+    assert trial is not None or kind.normalizer != "softmax" or kind.modifiers or "gradient" in kind.bias or (
+        kind.primitive != "InnerProduct"
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("form", [sdpa_device.Form(), sdpa_device.Form(True), sdpa_device.Form(False, 72)], ids=str)
+@pytest.mark.parametrize("mask", ["none", "causal", "causal at the end", "causal with empty rows", "Lengths"])
+def test_every_form_of_a_call_of_pytorchs_kernels_is_right(form, mask, monkeypatch):
+    monkeypatch.setattr(sdpa_device, "ASKED", {"emulated"})
+    monkeypatch.setattr(sdpa_device, "_form", lambda sizes, case, enabled: form)
+    for grouped in (False, True):
+        kind = of_kind(mask=mask, dim=24, value_dim=40, grouped=grouped, gradient=True)
+        assert trials.compare(BACKENDS["sdpa"], kind, EMULATED).objection is None
+    monkeypatch.setattr(sdpa_device, "_form", lambda sizes, case, enabled: None)
+    inputs = kind.problem(EMULATED)
+    assert "no kernel with linear memory" in BACKENDS["sdpa"].declines(inputs)
+
+
+def test_a_bias_of_large_magnitude_costs_no_digits_on_a_device():
+    """A padding row that a finite bias hides from all keys keeps exact derivatives, without a look at any element."""
+    inputs = of_kind(gradient=True).problem("cpu", torch.float64)
+    bias = torch.zeros(inputs.grid.queries, inputs.grid.keys)
+    bias[5] = -1e9
+    leaves = [tensor.detach() for tensor in (inputs.query, inputs.key, inputs.value)]
+
+    def gradients(backend, place, dtype):
+        own = [place(tensor.to(dtype)).requires_grad_() for tensor in leaves]
+        output = regard.attend(*own, bias=place(bias.to(dtype)), backend=backend)
+        grad_output = torch.linspace(-1, 1, output.numel()).view(output.shape)
+        return [grad.cpu().double() for grad in torch.autograd.grad(output, own, place(grad_output.to(dtype)))]
+
+    expected = gradients("reference", lambda tensor: tensor, torch.float64)
+    for grad, right in zip(gradients("sdpa", on_device, torch.float32), expected, strict=True):
+        torch.testing.assert_close(grad, right, rtol=1e-3, atol=1e-4)
+
+
+def test_a_kind_is_tried_once_and_other_kinds_by_themselves(registered):
+    backend = registered()
+    inputs = [torch.randn(1, 2, 20, 16) for _ in range(3)]
+    regard.attend(*inputs)
+    runs = backend.runs
+    regard.attend(*(torch.randn(2, 2, 70, 16) for _ in range(3)))
+    assert backend.runs == runs + 1
+    regard.attend(*inputs, mask=masks.lengths([9]))
+    assert backend.runs > runs + 2
+
+
+def test_verdicts_are_kept_for_the_versions_that_they_hold_for(monkeypatch, tmp_path):
+    """Another process finds the verdict on a backend of regard; damaged files and other versions are tried again."""
+    problem = of_kind().problem("cpu")
+    sdpa = type(BACKENDS["sdpa"])
+    run = sdpa.run
+
+    def objection():
+        trials.forget()
+        return trials.objection(BACKENDS["sdpa"], problem)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sdpa, "run", lambda self, problem, gatherer=None: 1.5 * run(self, problem))
+        reason = objection()
+    assert "the specification gives" in reason
+    assert objection() == reason
+    with monkeypatch.context() as patch:
+        patch.setattr(trials, "surroundings", lambda device: {"torch": "another"})
+        assert objection() is None
+    (file,) = [path for path in tmp_path.rglob("verdicts.json") if json.loads(path.read_text())["torch"] != "another"]
+    assert json.loads(file.read_text())["torch"] == torch.__version__
+    file.write_text('{"verdicts": [1')
+    assert objection() is None
+    assert json.loads(file.read_text())["verdicts"]
+
+
+def test_a_trial_depends_on_nothing_of_the_caller_and_changes_nothing(registered):
+    """Random state, grad mode, autocast, inference mode and the count of saved tensors are the caller's own."""
+    backend = registered()
+    state = torch.get_rng_state()
+    inputs = [torch.randn(1, 2, 20, 16, generator=torch.Generator().manual_seed(1)) for _ in range(3)]
+    for context in (torch.no_grad(), torch.inference_mode(), torch.autocast("cpu", torch.bfloat16)):
+        trials.forget()
+        with context:
+            assert choose(validate(*inputs), "auto") is backend
+    trials.forget()
+    leaf = inputs[0].clone().requires_grad_()
+    runs = backend.runs
+    checkpoint(lambda: regard.attend(leaf, *inputs[1:]), use_reentrant=False).sum().backward()
+    assert backend.runs > runs + 2
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_no_trial_under_transforms_and_inside_of_trials(registered, monkeypatch):
+    backend = registered("it gives half")
+    inputs = [torch.randn(3, 1, 2, 20, 16) for _ in range(3)]
+    torch.func.vmap(lambda *parts: regard.attend(*parts, backend="erring"))(*inputs)
+    assert backend.runs == 1
+
+    calling = [threading.current_thread()]
+
+    def run(self, problem, gatherer=None):
+        calling.append(threading.current_thread())
+        return regard.attend(problem.query, problem.key, problem.value, mask=problem.mask, backend="sdpa")
+
+    monkeypatch.setattr(Erring, "run", run)
+    single = [tensor[0] for tensor in inputs]
+    torch.testing.assert_close(regard.attend(*single), regard.attend(*single, backend="reference"))
+    assert calling[1] is not calling[0]
+    assert calling[-1] is calling[0]
