@@ -1,0 +1,162 @@
+"""Compiled calls of FlexAttention: one for each kind of call, whatever the lengths and the numbers are."""
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from threading import Lock
+from types import FunctionType
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from regard.attention.backends.flex.blocks import BLOCK, Blocks
+from regard.attention.backends.flex.rules import Rule
+from regard.errors import BackendError
+
+COMPILER = "inductor"
+"""The compiler of `torch.compile`. With ``"eager"`` PyTorch's unfused operations run, in quadratic memory."""
+
+CACHED = 128
+"""Kinds of calls whose kernels are cached; the kind that was not used for longest is forgotten first."""
+
+SHORT = 1 << 15
+"""Number of keys or queries up to which the product of two indices is exact in int32."""
+
+
+class Call(NamedTuple):
+    """The arguments of one call of FlexAttention.
+
+    Attributes:
+        query, key, value: ``[batch, heads, length, dim]`` of one dtype; heads of keys and values divide those of queries.
+        scale: a factor of the inner product.
+        score: changes each score; None if nothing does.
+        mask: which pairs are visible; None if all are.
+        blocks: the blocks of this mask.
+        needs_lse: whether the log-sum-exps of rows are needed.
+    """
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    scale: float
+    score: Rule | None
+    mask: Rule | None
+    blocks: Blocks | None
+    needs_lse: bool
+
+    @property
+    def wide(self) -> bool:
+        """Whether indices must be int64."""
+        is_long = max(self.query.shape[2], self.key.shape[2]) > SHORT
+        return is_long and any(rule is not None and rule.wide for rule in (self.score, self.mask))
+
+    @property
+    def kind(self) -> Hashable:
+        """A value that is equal for calls that the same compiled kernel serves."""
+        inputs = self.query, self.key, self.value
+        rules = [(rule.text, tuple(map(_form, rule.inputs))) if rule else None for rule in (self.score, self.mask)]
+        blocks = None if self.blocks is None else tuple(map(_form, self.blocks[:2]))
+        forms = tuple((_form(tensor), tensor.shape[1], tensor.shape[3], _order(tensor)) for tensor in inputs)
+        divisible = tuple(tensor.shape[2] % BLOCK == 0 for tensor in inputs[:2])
+        settings = self.scale, self.needs_lse, self.wide, torch.is_grad_enabled(), torch.get_float32_matmul_precision()
+        return COMPILER, forms, divisible, tuple(rules), blocks, settings
+
+
+def _form(tensor: Tensor) -> Hashable:
+    """What a compiled kernel depends on: an axis of length 1 is compiled for this length, others for all lengths."""
+    ones = tuple(length == 1 for length in tensor.shape)
+    return tensor.dtype, tensor.device, tensor.requires_grad, ones
+
+
+def _order(tensor: Tensor) -> Hashable:
+    """The order of a tensor's axes in memory."""
+    return tuple(sorted(range(4), key=lambda axis: (-tensor.stride(axis), axis)))
+
+
+COMPILED: OrderedDict[Hashable, Callable[..., Any]] = OrderedDict()
+"""The compiled kernel of each kind of call."""
+
+FAILED: OrderedDict[Hashable, str] = OrderedDict()
+"""Why a kind of call could not be compiled."""
+
+_LOCK = Lock()
+
+
+def failure(call: Call) -> str | None:
+    """Returns why this kind of call could not be compiled; None if it was, or was not tried."""
+    return FAILED.get(call.kind)
+
+
+def is_compiled(call: Call) -> bool:
+    """Whether a call of this kind was run already."""
+    return call.kind in COMPILED
+
+
+def run(call: Call) -> tuple[Tensor, Tensor | None]:
+    """Returns the output, and the log-sum-exps if they are needed; the first call of a kind compiles its kernel.
+
+    Raises:
+        BackendError: the kernel could not be compiled.
+    """
+    kind = call.kind
+    with _LOCK:
+        kernel = COMPILED.get(kind)
+        if kernel is not None:
+            COMPILED.move_to_end(kind)
+    inputs = tuple(() if rule is None else rule.inputs for rule in (call.score, call.mask))
+    arguments = call.query, call.key, call.value, *inputs, call.blocks
+    if kernel is not None:
+        return kernel(*arguments)
+    kernel = torch.compile(_kernel(call), backend=COMPILER, fullgraph=True, dynamic=True)
+    try:
+        result = kernel(*arguments)
+    except torch.OutOfMemoryError:
+        raise
+    except Exception as error:
+        lines = str(error).strip().splitlines()
+        reason = f"PyTorch could not compile it ({type(error).__name__}: {lines[0] if lines else ''})"
+        with _LOCK:
+            FAILED[kind] = reason
+            while len(FAILED) > CACHED:
+                FAILED.popitem(last=False)
+        raise BackendError(f"backend 'flex' cannot run this: {reason}; with backend='tiled' it runs") from error
+    with _LOCK:
+        COMPILED[kind] = kernel
+        while len(COMPILED) > CACHED:
+            COMPILED.popitem(last=False)
+    return result
+
+
+def _kernel(call: Call) -> Callable[..., Any]:
+    """Returns the function to compile for calls of this kind."""
+    from torch.nn.attention.flex_attention import AuxRequest, BlockMask, flex_attention
+
+    score = None if call.score is None else call.score.function
+    mask = None if call.mask is None else call.mask.function
+    scale, grouped = call.scale, call.query.shape[1] != call.key.shape[1]
+    aux = AuxRequest(lse=True) if call.needs_lse else None
+    index = torch.int64 if call.wide else torch.int32
+    dtype = torch.float64 if call.query.dtype == torch.float64 else torch.float32
+    # One kernel for all lengths: that for few queries has other limits.
+    options = {"FORCE_USE_FLEX_ATTENTION": True}
+
+    def kernel(query, key, value, score_inputs, mask_inputs, blocks):  # noqa: ANN001, ANN202
+        def score_mod(one, b, h, q, k):  # noqa: ANN001, ANN202
+            return score(one.to(dtype), b.to(index), h.to(index), q.to(index), k.to(index), score_inputs)
+
+        def mask_mod(b, h, q, k):  # noqa: ANN001, ANN202
+            return mask(b.to(index), h.to(index), q.to(index), k.to(index), mask_inputs)
+
+        block_mask = None
+        if mask is not None:
+            lengths = query.shape[2], key.shape[2]
+            block_mask = BlockMask(lengths, *blocks, BLOCK_SIZE=(BLOCK, BLOCK), mask_mod=mask_mod)
+        result = flex_attention(
+            query, key, value, None if score is None else score_mod, block_mask, scale, grouped,
+            kernel_options=options, return_aux=aux,
+        )  # fmt: skip
+        return (result, None) if aux is None else (result[0], result[1].lse)
+
+    # PyTorch limits how often one code object is compiled, so each kind has its own.
+    code = kernel.__code__.replace(co_name=f"flex_kernel_{len(COMPILED)}")
+    return FunctionType(code, kernel.__globals__, code.co_name, None, kernel.__closure__)

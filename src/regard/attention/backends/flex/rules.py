@@ -1,0 +1,282 @@
+"""Rules of single pairs: masks, modifiers of scores and biases as the functions that FlexAttention compiles.
+
+Each part states its rule once, for a whole tile: `Mask.allows`, a score's modifiers, `Bias.of_pairs`. `Pair` is a grid
+of one pair, whose indices are tensors without axes, and `record` notes the operations that a rule applies to them. What
+does not depend on the pair is computed at once, and becomes an input of the rule: tensors that masks hold, the diagonals
+of a bias, and integers that differ between calls. So two calls of one kind have the same text, which is the key of
+their compiled kernel, whatever their lengths and numbers are.
+"""
+
+import operator
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from types import GetSetDescriptorType
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, fx
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_flatten, tree_map
+
+from regard.shapes import Grid
+
+LARGEST = 1 << 29
+"""Integers of rules may not exceed this magnitude, so that sums of a few of them are exact in int32."""
+
+_META = torch.device("meta")
+
+_NARROW = frozenset(
+    "add sub rsub __add__ __sub__ __radd__ __rsub__ __neg__ neg abs __abs__ clamp where __getitem__ getitem "
+    "remainder __mod__ eq ne lt le gt ge __eq__ __ne__ __lt__ __le__ __gt__ __ge__ to int long float double".split()
+)
+"""Operations whose results int32 holds if it holds their operands, but for a few additions."""
+
+
+class NotPointwise(Exception):
+    """A part has no rule of single pairs; the message says why."""
+
+
+class Rule(NamedTuple):
+    """A function of single pairs.
+
+    Attributes:
+        text: the source of ``rule([score], batch, head, query_index, key_index, inputs)``.
+        inputs: the tensors that it reads, on the device of the problem.
+        values: the integers of each of these tensors where the host knows them, else None.
+        wide: whether the indices must be int64, since products of two of them may exceed int32.
+    """
+
+    text: str
+    inputs: tuple[Tensor, ...]
+    values: tuple[int | tuple[int, ...] | None, ...]
+    wide: bool
+
+    @property
+    def function(self) -> Callable[..., Tensor]:
+        """The compiled source, the same object for equal texts."""
+        return _function(self.text)
+
+
+@lru_cache(maxsize=256)
+def _function(text: str) -> Callable[..., Tensor]:
+    names: dict[str, Any] = {"torch": torch, "operator": operator, "device": torch.device, "inf": torch.inf}
+    names["nan"] = torch.nan
+    exec(compile(text, "<rule of single pairs>", "exec"), names)
+    return names["rule"]
+
+
+class _Span:
+    """The span of an axis of a `Pair`, which no rule may read."""
+
+    def __getattr__(self, name: str) -> object:
+        raise NotPointwise("it reads the limits of a tile, and not the positions of a pair alone")
+
+    __getitem__ = __bool__ = __iter__ = __getattr__  # type: ignore[assignment]
+
+
+@dataclass(frozen=True)
+class Pair(Grid):
+    """The grid of one pair, while a rule is recorded."""
+
+    index: tuple[Tensor, Tensor, Tensor, Tensor] = ()  # type: ignore[assignment]
+    recorder: "_Recorder" = None  # type: ignore[assignment]
+
+    @property
+    def shape(self) -> tuple[int, int, int, int]:
+        return 1, 1, 1, 1
+
+    @property
+    def offset(self) -> int:
+        return self.number(self.keys - self.queries)  # type: ignore[return-value]
+
+    @property
+    def batch_index(self) -> Tensor:
+        return self.index[0]
+
+    @property
+    def head_index(self) -> Tensor:
+        return self.index[1]
+
+    @property
+    def query_index(self) -> Tensor:
+        return self.index[2]
+
+    @property
+    def key_index(self) -> Tensor:
+        return self.index[3]
+
+    def cut(self, tensor: Tensor) -> Tensor:
+        axes = self.index[4 - tensor.dim() :]
+        # The heads' axis is not cut in a tile, so it is indexed here as the others are.
+        index = tuple(0 if length == 1 else axis for length, axis in zip(tensor.shape, axes, strict=True))
+        return tensor[index] if index else tensor
+
+    def number(self, value: int) -> Tensor:
+        if abs(value) > LARGEST:
+            raise NotPointwise(f"it calculates with {value}, which is too large for its kernels")
+        return self.recorder.known(value, torch.full((), value, dtype=torch.int32, device=self.recorder.device))
+
+    def numbers(self, values: tuple[int, ...]) -> Tensor:
+        tensor = torch.tensor(values, dtype=torch.int64, device=self.recorder.device)
+        return self.recorder.known(values, tensor)
+
+    def of_batch(self, values: Tensor) -> Tensor:
+        return values[self.batch_index]
+
+    def of_queries(self, values: Tensor) -> Tensor:
+        return self._value_at(values, self.query_index)
+
+    def of_keys(self, values: Tensor) -> Tensor:
+        return self._value_at(values, self.key_index)
+
+    def _value_at(self, values: Tensor, index: Tensor) -> Tensor:
+        if values.dim() == 1:
+            return values[index]
+        return values[self.batch_index, index]
+
+    def with_appended(self, appended: int, values: Callable[[Grid], Tensor], fill: bool | float) -> Tensor:
+        keys = self.keys - appended
+        if keys == 0:
+            return torch.full((), fill, device=self.recorder.device)
+        last = self.number(keys - 1)
+        batch, head, query, key = self.index
+        inner = replace(self, keys=keys, index=(batch, head, query, torch.minimum(key, last)))
+        return torch.where(key > last, fill, values(inner))
+
+
+class _Recorder(TorchFunctionMode):
+    """Notes the operations on tensors that depend on the pair; it runs them on tensors without data."""
+
+    def __init__(self, device: torch.device):
+        super().__init__()
+        self.device = device
+        self.graph = fx.Graph()
+        self.nodes: dict[int, fx.Node] = {}
+        self.tensors: list[Tensor] = []
+        self.inputs: list[Tensor] = []
+        self.input_nodes: dict[int, fx.Node] = {}
+        self.values: dict[int, int | tuple[int, ...]] = {}
+        self.wide = False
+        self.rest: fx.Node | None = None
+
+    def known(self, value: int | tuple[int, ...], tensor: Tensor) -> Tensor:
+        """Returns a tensor of integers that the host knows."""
+        self.tensors.append(tensor)
+        self.values[id(tensor)] = value
+        return tensor
+
+    def argument(self, name: str, dtype: torch.dtype) -> Tensor:
+        """Returns a stand-in for an argument of the rule."""
+        return self._stands_for(torch.empty((), dtype=dtype, device=_META), self.graph.placeholder(name))
+
+    def _stands_for(self, tensor: Tensor, node: fx.Node) -> Tensor:
+        self.tensors.append(tensor)
+        self.nodes[id(tensor)] = node
+        return tensor
+
+    def _node(self, value: Any) -> Any:
+        """Returns the node of a tensor; other values stay as they are."""
+        if isinstance(value, torch.device):
+            return self.device if value == _META else value
+        if isinstance(value, int) and abs(value) > LARGEST:
+            raise NotPointwise(f"it calculates with {value}, which is too large for its kernels")
+        if not isinstance(value, Tensor):
+            return value
+        if id(value) in self.nodes:
+            return self.nodes[id(value)]
+        if value.device != self.device:
+            raise NotPointwise(f"it reads a tensor on {value.device}")
+        if id(value) not in self.input_nodes:
+            self.input_nodes[id(value)] = self.graph.call_function(operator.getitem, (self.rest, len(self.inputs)))
+            self.inputs.append(value)
+        return self.input_nodes[id(value)]
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None) -> Any:
+        kwargs = dict(kwargs or {})
+        leaves, _ = tree_flatten((args, kwargs))
+        if not any(isinstance(leaf, Tensor) and id(leaf) in self.nodes for leaf in leaves):
+            if kwargs.get("device") is not None and torch.device(kwargs["device"]) == _META:
+                kwargs["device"] = self.device
+            return func(*args, **kwargs)
+        name = getattr(func, "__name__", str(func))
+        if isinstance(getattr(func, "__self__", None), (property, GetSetDescriptorType)):
+            value = func(*args, **kwargs)
+            if isinstance(value, Tensor):
+                raise NotPointwise("it reads a property of a tensor that is a tensor")
+            return value
+        if name == "__setitem__" or name.startswith("__i") and name not in ("__invert__", "__index__", "__int__"):
+            raise NotPointwise("it changes a tensor in place")
+        if name.endswith("_") and not name.endswith("__"):
+            raise NotPointwise("it changes a tensor in place")
+        result = _indexed(*args) if name == "__getitem__" else func(*tree_map(_without_data, args), **kwargs)
+        if not isinstance(result, Tensor):
+            if any(isinstance(leaf, Tensor) for leaf in tree_flatten(result)[0]):
+                raise NotPointwise(f"{name} returns several tensors")
+            return result
+        arguments, options = fx.node.map_aggregate((args, kwargs), self._node)  # type: ignore[misc]
+        if name == "__getitem__":
+            node = self.graph.call_function(operator.getitem, arguments)
+        elif hasattr(Tensor, name) and getattr(Tensor, name) is func:
+            node = self.graph.call_method(name, arguments, options)
+        else:
+            node = self.graph.call_function(func, arguments, options)
+        if name not in _NARROW and not result.is_floating_point() and result.dtype != torch.bool:
+            self.wide = True
+        return self._stands_for(result, node)
+
+    def rule(self, result: Tensor) -> Rule:
+        """Returns the rule that ends with this tensor."""
+        self.graph.output(self._node(result))
+        self.graph.eliminate_dead_code()
+        text = self.graph.python_code("self").src.replace("def forward(self, ", "def rule(").replace("def forward(self", "def rule(")
+        values = tuple(self.values.get(id(tensor)) for tensor in self.inputs)
+        return Rule(text, tuple(self.inputs), values, self.wide)
+
+
+def _without_data(value: Any) -> Any:
+    return torch.empty(value.shape, dtype=value.dtype, device=_META) if isinstance(value, Tensor) else value
+
+
+def _indexed(tensor: Tensor, index: Any) -> Tensor:
+    """Returns a tensor without data for ``tensor[index]``; indices without axes would be read from the device."""
+    indices = index if isinstance(index, tuple) else (index,)
+    for item in indices:
+        is_position = isinstance(item, Tensor) and item.dim() == 0 and not item.is_floating_point()
+        if not (is_position or isinstance(item, int)) or isinstance(item, bool):
+            raise NotPointwise("it indexes a tensor by something else than positions")
+    if len(indices) > tensor.dim():
+        raise NotPointwise("it indexes a tensor by more positions than it has axes")
+    return torch.empty(tensor.shape[len(indices) :], dtype=tensor.dtype, device=_META)
+
+
+def record(grid: Grid, rule: Callable[..., Tensor], score: torch.dtype | None = None) -> Rule:
+    """Records a rule of single pairs.
+
+    Args:
+        grid: the whole problem.
+        rule: ``rule(pair)``, or ``rule(score, pair)`` if there is a score.
+        score: the dtype of the scores; None for a rule of masks.
+
+    Raises:
+        NotPointwise: the rule cannot be recorded; the message says why.
+    """
+    recorder = _Recorder(grid.device)
+    arguments = [] if score is None else [recorder.argument("score", score)]
+    index = tuple(recorder.argument(name, torch.int64) for name in ("batch", "head", "query_index", "key_index"))
+    recorder.rest = recorder.graph.placeholder("inputs")
+    span: Any = _Span()
+    pair = Pair(
+        grid.batch, grid.heads, grid.queries, grid.keys, _META, span, span, span, grid.rank,
+        index=index, recorder=recorder,  # type: ignore[arg-type]
+    )  # fmt: skip
+    try:
+        with recorder:
+            result = rule(*arguments, pair)
+    except NotPointwise:
+        raise
+    except Exception as error:
+        raise NotPointwise(str(error).splitlines()[0] if str(error) else type(error).__name__) from error
+    if not isinstance(result, Tensor) or result.dim() != 0:
+        raise NotPointwise("its value for one pair is not a single number")
+    return recorder.rule(result)
