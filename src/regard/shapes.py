@@ -142,11 +142,11 @@ class Grid:
         return values[self.batch_span.start : self.batch_span.stop][:, None, None, None]
 
     def of_queries(self, values: Tensor) -> Tensor:
-        """Returns the tile's part of values ``[queries]`` or ``[batch, queries]``, as ``[batch or 1, 1, queries, 1]``."""
+        """Returns the tile's part of ``[queries]`` or ``[batch, queries]``, as ``[batch or 1, 1, queries, 1]``."""
         return self._of_rows(values, self.query_span)[:, None, :, None]
 
     def of_keys(self, values: Tensor) -> Tensor:
-        """Returns the tile's part of values ``[keys]`` or ``[batch, keys]``, as ``[batch or 1, 1, 1, keys]``."""
+        """Returns the tile's part of ``[keys]`` or ``[batch, keys]``, as ``[batch or 1, 1, 1, keys]``."""
         return self._of_rows(values, self.key_span)[:, None, None, :]
 
     def _of_rows(self, values: Tensor, span: range) -> Tensor:

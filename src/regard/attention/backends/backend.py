@@ -21,6 +21,8 @@ class Backend(ABC):
         reads: whether `run` shows its weights to a gatherer. If it does not, readings come from a second pass of
             another backend, which computes the same weights.
         linear: whether memory grows with queries + keys, and not with their product.
+        is_awaited: whether ``"auto"`` waits for its preparation where nothing may depend on a race
+            (`regard.kernels.availability.must_wait`). A backend of which only named calls prepare it has no race.
     """
 
     name: str
@@ -28,6 +30,7 @@ class Backend(ABC):
     measured: tuple[str, ...] = ()
     reads: bool = False
     linear: bool = True
+    is_awaited: bool = True
 
     def declines(self, problem: Problem) -> str | None:
         """Returns why this backend cannot run the problem; None if it can."""

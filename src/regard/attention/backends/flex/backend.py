@@ -1,8 +1,9 @@
 """``flex``: PyTorch's FlexAttention, for inner product × softmax × any mask, modifier and bias that has a rule of pairs.
 
 The rules of masks, modifiers and biases become parts of one kernel (`rules`), and blocks of pairs that a mask hides are
-skipped (`blocks`). A kernel is compiled once for each kind of call (`kernels`), which takes seconds, so ``"auto"`` takes
-this backend for kinds that a named call has compiled, or where it waits anyway (contract 13).
+skipped (`blocks`). A kernel is compiled once for each kind of call (`kernels`). This takes seconds, and PyTorch's
+compiler may fail where another backend serves, so only a call that names the backend compiles; ``"auto"`` takes it for
+kinds of calls that are compiled.
 
 The kernel multiplies half-precision inputs in their dtype and accumulates in float32; scores are modified in float32,
 and weights are rounded to the inputs' dtype before they are multiplied with values. The backward pass computes weights as
@@ -45,6 +46,7 @@ class Flex(Backend):
 
     name = "flex"
     why = "PyTorch's FlexAttention skips what the mask hides, and computes modifiers and biases within its kernel"
+    is_awaited = False
 
     def declines(self, problem: Problem) -> str | None:
         if problem.query.device.type not in DEVICES:

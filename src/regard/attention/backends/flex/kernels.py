@@ -2,12 +2,14 @@
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
+from itertools import count
 from threading import Lock
 from types import FunctionType
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.fx.experimental import _config as shapes_config
 
 from regard.attention.backends.flex.blocks import BLOCK, Blocks
 from regard.attention.backends.flex.rules import Rule
@@ -18,6 +20,9 @@ COMPILER = "inductor"
 
 CACHED = 128
 """Kinds of calls whose kernels are cached; the kind that was not used for longest is forgotten first."""
+
+LONGEST_REASON = 300
+"""Characters of a compiler's message that are shown."""
 
 SHORT = 1 << 15
 """Number of keys or queries up to which the product of two indices is exact in int32."""
@@ -80,6 +85,7 @@ FAILED: OrderedDict[Hashable, str] = OrderedDict()
 """Why a kind of call could not be compiled."""
 
 _LOCK = Lock()
+_NUMBER = count()
 
 
 def failure(call: Call) -> str | None:
@@ -105,16 +111,21 @@ def run(call: Call) -> tuple[Tensor, Tensor | None]:
             COMPILED.move_to_end(kind)
     inputs = tuple(() if rule is None else rule.inputs for rule in (call.score, call.mask))
     arguments = call.query, call.key, call.value, *inputs, call.blocks
-    if kernel is not None:
-        return kernel(*arguments)
+    return _compiled(call, kind, arguments) if kernel is None else kernel(*arguments)
+
+
+def _compiled(call: Call, kind: Hashable, arguments: tuple[Any, ...]) -> tuple[Tensor, Tensor | None]:
+    """Compiles the kernel of a call by running it, and caches it."""
     kernel = torch.compile(_kernel(call), backend=COMPILER, fullgraph=True, dynamic=True)
     try:
-        result = kernel(*arguments)
+        # Otherwise sizes that happen to be equal in the first call would have to be equal in all calls.
+        with shapes_config.patch(use_duck_shape=False):
+            result = kernel(*arguments)
     except torch.OutOfMemoryError:
         raise
     except Exception as error:
-        lines = str(error).strip().splitlines()
-        reason = f"PyTorch could not compile it ({type(error).__name__}: {lines[0] if lines else ''})"
+        cause = " ".join(str(error).split("\n\n")[0].split())
+        reason = f"PyTorch could not compile it ({type(error).__name__}: {cause[:LONGEST_REASON]})"
         with _LOCK:
             FAILED[kind] = reason
             while len(FAILED) > CACHED:
@@ -131,32 +142,43 @@ def _kernel(call: Call) -> Callable[..., Any]:
     """Returns the function to compile for calls of this kind."""
     from torch.nn.attention.flex_attention import AuxRequest, BlockMask, flex_attention
 
+    attend: Callable[..., Any] = flex_attention
     score = None if call.score is None else call.score.function
     mask = None if call.mask is None else call.mask.function
-    scale, grouped = call.scale, call.query.shape[1] != call.key.shape[1]
-    aux = AuxRequest(lse=True) if call.needs_lse else None
     index = torch.int64 if call.wide else torch.int32
     dtype = torch.float64 if call.query.dtype == torch.float64 else torch.float32
-    # One kernel for all lengths: that for few queries has other limits.
-    options = {"FORCE_USE_FLEX_ATTENTION": True}
+    options: dict[str, Any] = {
+        "scale": call.scale,
+        "enable_gqa": call.query.shape[1] != call.key.shape[1],
+        "return_aux": AuxRequest(lse=call.needs_lse),
+        # One kernel for all lengths: the one for few queries has other limits.
+        "kernel_options": {"FORCE_USE_FLEX_ATTENTION": True},
+    }
 
-    def kernel(query, key, value, score_inputs, mask_inputs, blocks):  # noqa: ANN001, ANN202
-        def score_mod(one, b, h, q, k):  # noqa: ANN001, ANN202
-            return score(one.to(dtype), b.to(index), h.to(index), q.to(index), k.to(index), score_inputs)
+    def kernel(
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        score_inputs: tuple[Tensor, ...],
+        mask_inputs: tuple[Tensor, ...],
+        blocks: Blocks | None,
+    ) -> tuple[Tensor, Tensor | None]:
+        score_mod = block_mask = None
+        if score is not None:
 
-        def mask_mod(b, h, q, k):  # noqa: ANN001, ANN202
-            return mask(b.to(index), h.to(index), q.to(index), k.to(index), mask_inputs)
+            def score_mod(one: Tensor, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
+                return score(one.to(dtype), b.to(index), h.to(index), q.to(index), k.to(index), score_inputs)
 
-        block_mask = None
-        if mask is not None:
+        if mask is not None and blocks is not None:
+
+            def mask_mod(b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
+                return mask(b.to(index), h.to(index), q.to(index), k.to(index), mask_inputs)
+
             lengths = query.shape[2], key.shape[2]
             block_mask = BlockMask(lengths, *blocks, BLOCK_SIZE=(BLOCK, BLOCK), mask_mod=mask_mod)
-        result = flex_attention(
-            query, key, value, None if score is None else score_mod, block_mask, scale, grouped,
-            kernel_options=options, return_aux=aux,
-        )  # fmt: skip
-        return (result, None) if aux is None else (result[0], result[1].lse)
+        output, aux = attend(query, key, value, score_mod, block_mask, **options)
+        return output, aux.lse
 
     # PyTorch limits how often one code object is compiled, so each kind has its own.
-    code = kernel.__code__.replace(co_name=f"flex_kernel_{len(COMPILED)}")
+    code = kernel.__code__.replace(co_name=f"flex_kernel_{next(_NUMBER)}")
     return FunctionType(code, kernel.__globals__, code.co_name, None, kernel.__closure__)

@@ -175,10 +175,14 @@ class _Recorder(TorchFunctionMode):
         self.nodes[id(tensor)] = node
         return tensor
 
+    def _on_device(self, value: Any) -> Any:
+        """Returns the problem's device in place of that of the tensors without data; other values stay as they are."""
+        return self.device if isinstance(value, torch.device) and value == _META else value
+
     def _node(self, value: Any) -> Any:
         """Returns the node of a tensor; other values stay as they are."""
         if isinstance(value, torch.device):
-            return self.device if value == _META else value
+            return self._on_device(value)
         if isinstance(value, int) and abs(value) > LARGEST:
             raise NotPointwise(f"it calculates with {value}, which is too large for its kernels")
         if not isinstance(value, Tensor):
@@ -196,8 +200,7 @@ class _Recorder(TorchFunctionMode):
         kwargs = dict(kwargs or {})
         leaves, _ = tree_flatten((args, kwargs))
         if not any(isinstance(leaf, Tensor) and id(leaf) in self.nodes for leaf in leaves):
-            if kwargs.get("device") is not None and torch.device(kwargs["device"]) == _META:
-                kwargs["device"] = self.device
+            args, kwargs = tree_map(self._on_device, (args, kwargs))
             return func(*args, **kwargs)
         name = getattr(func, "__name__", str(func))
         if isinstance(getattr(func, "__self__", None), (property, GetSetDescriptorType)):
@@ -229,7 +232,11 @@ class _Recorder(TorchFunctionMode):
         """Returns the rule that ends with this tensor."""
         self.graph.output(self._node(result))
         self.graph.eliminate_dead_code()
-        text = self.graph.python_code("self").src.replace("def forward(self, ", "def rule(").replace("def forward(self", "def rule(")
+        text = (
+            self.graph.python_code("self")
+            .src.replace("def forward(self, ", "def rule(")
+            .replace("def forward(self", "def rule(")
+        )
         values = tuple(self.values.get(id(tensor)) for tensor in self.inputs)
         return Rule(text, tuple(self.inputs), values, self.wide)
 
