@@ -199,9 +199,9 @@ def pytorch_is_slower(problem: Problem, candidates: Candidates) -> str | None:
     reason = _slower_for_few_rows(problem, candidates)
     if reason is not None:
         return reason
-    if not plain and not problem.lowered.needs_no_mask and flex_is_no_faster(problem, candidates) is None:
-        if candidates.runs("flex"):
-            return "under a mask or a bias 'flex' is faster, which skips hidden blocks and makes no mask dense"
+    pays = not plain and not problem.lowered.needs_no_mask and flex_is_no_faster(problem, candidates) is None
+    if pays and candidates.runs("flex"):
+        return "under a mask or a bias 'flex' is faster, which skips hidden blocks and makes no mask dense"
     on_cpu = problem.query.device.type == "cpu"
     wants_gradient = on_cpu and _wants_gradient(problem)
     # PyTorch multiplies in half precision in its forward pass, which is faster still; its backward pass is slower.

@@ -25,7 +25,6 @@ from regard.shapes import (
 )
 from regard.summaries import tensor_summary
 
-
 PairBias = Callable[[Grid], Tensor]
 """Returns the bias of the one pair whose indices a grid has."""
 

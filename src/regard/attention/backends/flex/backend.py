@@ -1,4 +1,4 @@
-"""``flex``: PyTorch's FlexAttention, for inner product × softmax × any mask, modifier and bias that has a rule of pairs.
+"""``flex``: PyTorch's FlexAttention, for inner product × softmax × masks, modifiers and biases with a rule of pairs.
 
 The rules of masks, modifiers and biases become parts of one kernel (`rules`), and blocks of pairs that a mask hides are
 skipped (`blocks`). A kernel is compiled once for each kind of call (`kernels`). This takes seconds, and PyTorch's
@@ -6,8 +6,8 @@ compiler may fail where another backend serves, so only a call that names the ba
 kinds of calls that are compiled.
 
 The kernel multiplies half-precision inputs in their dtype and accumulates in float32; scores are modified in float32,
-and weights are rounded to the inputs' dtype before they are multiplied with values. The backward pass computes weights as
-exp(score − lse), which loses digits if scores exceed 1e4.
+and weights are rounded to the inputs' dtype before they are multiplied with values. The backward pass computes weights
+as exp(score − lse), which loses digits if scores exceed 1e4.
 """
 
 import weakref
@@ -23,7 +23,7 @@ from regard.attention.backends.backend import Backend
 from regard.attention.backends.flex import kernels
 from regard.attention.backends.flex.blocks import blocks_of
 from regard.attention.backends.flex.kernels import Call
-from regard.attention.backends.flex.rules import LARGEST, NotPointwise, Rule, record
+from regard.attention.backends.flex.rules import LARGEST, NotPointwiseError, Rule, record
 from regard.attention.problem import Capabilities, Problem
 from regard.attention.readings import Gatherer
 from regard.biases.bias import PairBias
@@ -113,7 +113,7 @@ def _obstacle(problem: Problem) -> str | None:
         return "it adds the gradient of a bias in no fixed order, and deterministic algorithms are on"
     try:
         _rules(problem)
-    except NotPointwise as error:
+    except NotPointwiseError as error:
         return str(error)
     return kernels.failure(_call(problem)) if kernels.FAILED else None
 
@@ -131,7 +131,7 @@ def _rules(problem: Problem) -> _Rules:
     """Returns the rules of a problem's scores and of its mask, recorded once.
 
     Raises:
-        NotPointwise: a part has none.
+        NotPointwiseError: a part has none.
     """
     rules = _RULES.get(problem)
     if rules is None:
@@ -145,8 +145,8 @@ def _mask_rule(problem: Problem) -> Rule | None:
         return None
     try:
         return record(problem.grid, mask.allows)
-    except NotPointwise as error:
-        raise NotPointwise(f"the mask is no function of single pairs: {error}") from None
+    except NotPointwiseError as error:
+        raise NotPointwiseError(f"the mask is no function of single pairs: {error}") from None
 
 
 def _score_rule(problem: Problem) -> Rule | None:
@@ -162,7 +162,7 @@ def _score_rule(problem: Problem) -> Rule | None:
     if bias is not None:
         of_pairs = bias.of_pairs(problem.query, problem.grid)
         if of_pairs is None:
-            raise NotPointwise(f"{type(bias).__name__} is no function of single pairs")
+            raise NotPointwiseError(f"{type(bias).__name__} is no function of single pairs")
 
     def rule(score: Tensor, pair: Grid) -> Tensor:
         for modifier in modifiers:
@@ -173,8 +173,8 @@ def _score_rule(problem: Problem) -> Rule | None:
 
     try:
         return record(problem.grid, rule, upcast(problem.query).dtype)
-    except NotPointwise as error:
-        raise NotPointwise(f"the score is changed by no function of single pairs: {error}") from None
+    except NotPointwiseError as error:
+        raise NotPointwiseError(f"the score is changed by no function of single pairs: {error}") from None
 
 
 def _call(problem: Problem) -> Call:

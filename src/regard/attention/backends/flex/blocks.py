@@ -99,7 +99,9 @@ def _listed(matrix: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _of_spans(spans: Spans, grid: Grid) -> tuple[Tensor, Tensor]:
-    """Returns which blocks have a visible pair, and which have no hidden pair, bool ``[B or 1, H or 1, blocks, blocks]``.
+    """Returns which blocks have a visible pair, and which have no hidden pair.
+
+    Both are bool ``[batch or 1, heads or 1, query blocks, key blocks]``.
 
     Each run adds 1 to the blocks that it touches, and to those that it covers. Runs of a row do not adjoin, so a row
     covers a block by one of them, and a block is full if all of its rows cover it.

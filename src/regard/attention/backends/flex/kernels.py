@@ -32,7 +32,7 @@ class Call(NamedTuple):
     """The arguments of one call of FlexAttention.
 
     Attributes:
-        query, key, value: ``[batch, heads, length, dim]`` of one dtype; heads of keys and values divide those of queries.
+        query, key, value: ``[batch, heads, length, dim]`` of one dtype; keys and values may have fewer heads.
         scale: a factor of the inner product.
         score: changes each score; None if nothing does.
         mask: which pairs are visible; None if all are.

@@ -1,10 +1,10 @@
 """Rules of single pairs: masks, modifiers of scores and biases as the functions that FlexAttention compiles.
 
 Each part states its rule once, for a whole tile: `Mask.allows`, a score's modifiers, `Bias.of_pairs`. `Pair` is a grid
-of one pair, whose indices are tensors without axes, and `record` notes the operations that a rule applies to them. What
-does not depend on the pair is computed at once, and becomes an input of the rule: tensors that masks hold, the diagonals
-of a bias, and integers that differ between calls. So two calls of one kind have the same text, which is the key of
-their compiled kernel, whatever their lengths and numbers are.
+of one pair, whose indices are tensors without axes, and `record` notes the operations that a rule applies to them.
+What does not depend on the pair is computed at once, and becomes an input of the rule: tensors that masks hold, the
+diagonals of a bias, and integers that differ between calls. So two calls of one kind have the same text, which is the
+key of their compiled kernel, whatever their lengths and numbers are.
 """
 
 import operator
@@ -26,14 +26,14 @@ LARGEST = 1 << 29
 
 _META = torch.device("meta")
 
-_NARROW = frozenset(
-    "add sub rsub __add__ __sub__ __radd__ __rsub__ __neg__ neg abs __abs__ clamp where __getitem__ getitem "
-    "remainder __mod__ eq ne lt le gt ge __eq__ __ne__ __lt__ __le__ __gt__ __ge__ to int long float double".split()
-)
+_NARROW = frozenset({
+    "__abs__", "__add__", "__getitem__", "__mod__", "__neg__", "__radd__", "__rsub__", "__sub__", "abs", "add", "clamp",
+    "double", "float", "int", "long", "minimum", "maximum", "neg", "remainder", "rsub", "sub", "to", "where",
+})  # fmt: skip
 """Operations whose results int32 holds if it holds their operands, but for a few additions."""
 
 
-class NotPointwise(Exception):
+class NotPointwiseError(Exception):
     """A part has no rule of single pairs; the message says why."""
 
 
@@ -70,7 +70,7 @@ class _Span:
     """The span of an axis of a `Pair`, which no rule may read."""
 
     def __getattr__(self, name: str) -> object:
-        raise NotPointwise("it reads the limits of a tile, and not the positions of a pair alone")
+        raise NotPointwiseError("it reads the limits of a tile, and not the positions of a pair alone")
 
     __getitem__ = __bool__ = __iter__ = __getattr__  # type: ignore[assignment]
 
@@ -114,7 +114,7 @@ class Pair(Grid):
 
     def number(self, value: int) -> Tensor:
         if abs(value) > LARGEST:
-            raise NotPointwise(f"it calculates with {value}, which is too large for its kernels")
+            raise NotPointwiseError(f"it calculates with {value}, which is too large for its kernels")
         return self.recorder.known(value, torch.full((), value, dtype=torch.int32, device=self.recorder.device))
 
     def numbers(self, values: tuple[int, ...]) -> Tensor:
@@ -184,13 +184,13 @@ class _Recorder(TorchFunctionMode):
         if isinstance(value, torch.device):
             return self._on_device(value)
         if isinstance(value, int) and abs(value) > LARGEST:
-            raise NotPointwise(f"it calculates with {value}, which is too large for its kernels")
+            raise NotPointwiseError(f"it calculates with {value}, which is too large for its kernels")
         if not isinstance(value, Tensor):
             return value
         if id(value) in self.nodes:
             return self.nodes[id(value)]
         if value.device != self.device:
-            raise NotPointwise(f"it reads a tensor on {value.device}")
+            raise NotPointwiseError(f"it reads a tensor on {value.device}")
         if id(value) not in self.input_nodes:
             self.input_nodes[id(value)] = self.graph.call_function(operator.getitem, (self.rest, len(self.inputs)))
             self.inputs.append(value)
@@ -206,16 +206,16 @@ class _Recorder(TorchFunctionMode):
         if isinstance(getattr(func, "__self__", None), (property, GetSetDescriptorType)):
             value = func(*args, **kwargs)
             if isinstance(value, Tensor):
-                raise NotPointwise("it reads a property of a tensor that is a tensor")
+                raise NotPointwiseError("it reads a property of a tensor that is a tensor")
             return value
-        if name == "__setitem__" or name.startswith("__i") and name not in ("__invert__", "__index__", "__int__"):
-            raise NotPointwise("it changes a tensor in place")
+        if name == "__setitem__" or (name.startswith("__i") and name not in ("__invert__", "__index__", "__int__")):
+            raise NotPointwiseError("it changes a tensor in place")
         if name.endswith("_") and not name.endswith("__"):
-            raise NotPointwise("it changes a tensor in place")
+            raise NotPointwiseError("it changes a tensor in place")
         result = _indexed(*args) if name == "__getitem__" else func(*tree_map(_without_data, args), **kwargs)
         if not isinstance(result, Tensor):
             if any(isinstance(leaf, Tensor) for leaf in tree_flatten(result)[0]):
-                raise NotPointwise(f"{name} returns several tensors")
+                raise NotPointwiseError(f"{name} returns several tensors")
             return result
         arguments, options = fx.node.map_aggregate((args, kwargs), self._node)  # type: ignore[misc]
         if name == "__getitem__":
@@ -232,11 +232,7 @@ class _Recorder(TorchFunctionMode):
         """Returns the rule that ends with this tensor."""
         self.graph.output(self._node(result))
         self.graph.eliminate_dead_code()
-        text = (
-            self.graph.python_code("self")
-            .src.replace("def forward(self, ", "def rule(")
-            .replace("def forward(self", "def rule(")
-        )
+        text = self.graph.python_code("self").src.replace("def forward(self, ", "def rule(")
         values = tuple(self.values.get(id(tensor)) for tensor in self.inputs)
         return Rule(text, tuple(self.inputs), values, self.wide)
 
@@ -251,9 +247,9 @@ def _indexed(tensor: Tensor, index: Any) -> Tensor:
     for item in indices:
         is_position = isinstance(item, Tensor) and item.dim() == 0 and not item.is_floating_point()
         if not (is_position or isinstance(item, int)) or isinstance(item, bool):
-            raise NotPointwise("it indexes a tensor by something else than positions")
+            raise NotPointwiseError("it indexes a tensor by something else than positions")
     if len(indices) > tensor.dim():
-        raise NotPointwise("it indexes a tensor by more positions than it has axes")
+        raise NotPointwiseError("it indexes a tensor by more positions than it has axes")
     return torch.empty(tensor.shape[len(indices) :], dtype=tensor.dtype, device=_META)
 
 
@@ -266,7 +262,7 @@ def record(grid: Grid, rule: Callable[..., Tensor], score: torch.dtype | None = 
         score: the dtype of the scores; None for a rule of masks.
 
     Raises:
-        NotPointwise: the rule cannot be recorded; the message says why.
+        NotPointwiseError: the rule cannot be recorded; the message says why.
     """
     recorder = _Recorder(grid.device)
     arguments = [] if score is None else [recorder.argument("score", score)]
@@ -280,10 +276,10 @@ def record(grid: Grid, rule: Callable[..., Tensor], score: torch.dtype | None = 
     try:
         with recorder:
             result = rule(*arguments, pair)
-    except NotPointwise:
+    except NotPointwiseError:
         raise
     except Exception as error:
-        raise NotPointwise(str(error).splitlines()[0] if str(error) else type(error).__name__) from error
+        raise NotPointwiseError(str(error).splitlines()[0] if str(error) else type(error).__name__) from error
     if not isinstance(result, Tensor) or result.dim() != 0:
-        raise NotPointwise("its value for one pair is not a single number")
+        raise NotPointwiseError("its value for one pair is not a single number")
     return recorder.rule(result)
