@@ -7,30 +7,33 @@ diagonals of a bias, and integers that differ between calls. So two calls of one
 key of their compiled kernel, whatever their lengths and numbers are.
 """
 
-import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from types import GetSetDescriptorType
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor, fx
-from torch.overrides import TorchFunctionMode
-from torch.utils._pytree import tree_flatten, tree_map
+from torch import Tensor
+from torch.overrides import TorchFunctionMode, resolve_name
+from torch.utils._pytree import tree_leaves, tree_map
 
-from regard.shapes import Grid
+from regard.shapes import Grid, kind_of
 
 LARGEST = 1 << 29
 """Integers of rules may not exceed this magnitude, so that sums of a few of them are exact in int32."""
 
-_META = torch.device("meta")
+STAND_IN_DEVICE = torch.device("cpu")
+"""The device of the tensors on which a rule runs while it is recorded."""
 
 _NARROW = frozenset({
     "__abs__", "__add__", "__getitem__", "__mod__", "__neg__", "__radd__", "__rsub__", "__sub__", "abs", "add", "clamp",
     "double", "float", "int", "long", "minimum", "maximum", "neg", "remainder", "rsub", "sub", "to", "where",
 })  # fmt: skip
 """Operations whose results int32 holds if it holds their operands, but for a few additions."""
+
+
+_OF_SHAPE = frozenset({"__len__", "dim", "is_floating_point", "ndimension", "nelement", "numel", "size", "stride"})
+"""Methods that return what does not depend on numbers."""
 
 
 class NotPointwiseError(Exception):
@@ -60,8 +63,7 @@ class Rule(NamedTuple):
 
 @lru_cache(maxsize=256)
 def _function(text: str) -> Callable[..., Tensor]:
-    names: dict[str, Any] = {"torch": torch, "operator": operator, "device": torch.device, "inf": torch.inf}
-    names["nan"] = torch.nan
+    names: dict[str, Any] = {"torch": torch, "device": torch.device, "inf": torch.inf, "nan": torch.nan}
     exec(compile(text, "<rule of single pairs>", "exec"), names)
     return names["rule"]
 
@@ -146,103 +148,113 @@ class Pair(Grid):
 
 
 class _Recorder(TorchFunctionMode):
-    """Notes the operations on tensors that depend on the pair; it runs them on tensors without data."""
+    """Writes down the operations on tensors that depend on the pair.
+
+    It runs them on ones in place of all numbers, for the dtypes of the results; what would tell a number to Python is
+    refused. Nothing runs on the device of the problem but what does not depend on the pair.
+    """
 
     def __init__(self, device: torch.device):
         super().__init__()
         self.device = device
-        self.graph = fx.Graph()
-        self.nodes: dict[int, fx.Node] = {}
-        self.tensors: list[Tensor] = []
+        self.lines: list[str] = []
+        self.names: dict[int, str] = {}
         self.inputs: list[Tensor] = []
-        self.input_nodes: dict[int, fx.Node] = {}
         self.values: dict[int, int | tuple[int, ...]] = {}
+        self.arguments: list[str] = []
         self.wide = False
-        self.rest: fx.Node | None = None
+        # An id is that of another tensor after the first one is gone.
+        self.alive: list[Tensor] = []
 
     def known(self, value: int | tuple[int, ...], tensor: Tensor) -> Tensor:
         """Returns a tensor of integers that the host knows."""
-        self.tensors.append(tensor)
+        self.alive.append(tensor)
         self.values[id(tensor)] = value
         return tensor
 
     def argument(self, name: str, dtype: torch.dtype) -> Tensor:
         """Returns a stand-in for an argument of the rule."""
-        return self._stands_for(torch.empty((), dtype=dtype, device=_META), self.graph.placeholder(name))
+        self.arguments.append(name)
+        return self._named(torch.ones((), dtype=dtype), name)
 
-    def _stands_for(self, tensor: Tensor, node: fx.Node) -> Tensor:
-        self.tensors.append(tensor)
-        self.nodes[id(tensor)] = node
+    def _named(self, tensor: Tensor, name: str) -> Tensor:
+        self.alive.append(tensor)
+        self.names[id(tensor)] = name
         return tensor
 
     def _on_device(self, value: Any) -> Any:
-        """Returns the problem's device in place of that of the tensors without data; other values stay as they are."""
-        return self.device if isinstance(value, torch.device) and value == _META else value
+        """Returns the problem's device in place of that of the stand-ins; other values stay as they are."""
+        return self.device if isinstance(value, torch.device) and value == STAND_IN_DEVICE else value
 
-    def _node(self, value: Any) -> Any:
-        """Returns the node of a tensor; other values stay as they are."""
-        if isinstance(value, torch.device):
-            return self._on_device(value)
+    def _text(self, value: Any) -> str:
+        """Returns the text of an argument of an operation."""
+        if isinstance(value, Tensor):
+            return self._name(value)
+        if isinstance(value, (tuple, list)):
+            items = ", ".join(map(self._text, value))
+            return f"({items},)" if isinstance(value, tuple) and items else f"[{items}]"
         if isinstance(value, int) and abs(value) > LARGEST:
             raise NotPointwiseError(f"it calculates with {value}, which is too large for its kernels")
-        if not isinstance(value, Tensor):
-            return value
-        if id(value) in self.nodes:
-            return self.nodes[id(value)]
-        if value.device != self.device:
-            raise NotPointwiseError(f"it reads a tensor on {value.device}")
-        if id(value) not in self.input_nodes:
-            self.input_nodes[id(value)] = self.graph.call_function(operator.getitem, (self.rest, len(self.inputs)))
-            self.inputs.append(value)
-        return self.input_nodes[id(value)]
+        if value is None or isinstance(value, (bool, int, float, str, torch.dtype, torch.device)):
+            return repr(self._on_device(value))
+        raise NotPointwiseError(f"it calculates with {kind_of(value)}")
+
+    def _name(self, tensor: Tensor) -> str:
+        if id(tensor) not in self.names:
+            if tensor.device != self.device:
+                raise NotPointwiseError(f"it reads a tensor on {tensor.device}")
+            self._named(tensor, f"inputs[{len(self.inputs)}]")
+            self.inputs.append(tensor)
+        return self.names[id(tensor)]
+
+    def _depends(self, value: Any) -> bool:
+        """Whether a tensor depends on the pair."""
+        return isinstance(value, Tensor) and not self.names.get(id(value), "inputs").startswith("inputs")
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None) -> Any:
         kwargs = dict(kwargs or {})
-        leaves, _ = tree_flatten((args, kwargs))
-        if not any(isinstance(leaf, Tensor) and id(leaf) in self.nodes for leaf in leaves):
+        if not any(map(self._depends, tree_leaves((args, kwargs)))):
             args, kwargs = tree_map(self._on_device, (args, kwargs))
             return func(*args, **kwargs)
         name = getattr(func, "__name__", str(func))
-        if isinstance(getattr(func, "__self__", None), (property, GetSetDescriptorType)):
-            value = func(*args, **kwargs)
-            if isinstance(value, Tensor):
-                raise NotPointwiseError("it reads a property of a tensor that is a tensor")
-            return value
-        if name == "__setitem__" or (name.startswith("__i") and name not in ("__invert__", "__index__", "__int__")):
+        is_property = name == "__get__"
+        if (name.startswith("__i") and name not in ("__invert__", "__index__", "__int__")) or name == "__setitem__":
             raise NotPointwiseError("it changes a tensor in place")
         if name.endswith("_") and not name.endswith("__"):
             raise NotPointwiseError("it changes a tensor in place")
-        result = _indexed(*args) if name == "__getitem__" else func(*tree_map(_without_data, args), **kwargs)
+        result = _indexed(*args) if name == "__getitem__" else func(*tree_map(_stand_in, args), **kwargs)
         if not isinstance(result, Tensor):
-            if any(isinstance(leaf, Tensor) for leaf in tree_flatten(result)[0]):
-                raise NotPointwiseError(f"{name} returns several tensors")
-            return result
-        arguments, options = fx.node.map_aggregate((args, kwargs), self._node)  # type: ignore[misc]
+            if is_property or name in _OF_SHAPE:
+                return result
+            raise NotPointwiseError(f"it reads numbers of a pair ({name}), as Python's 'if' does")
+        if is_property:
+            raise NotPointwiseError("it reads a property of a tensor that is a tensor")
+        texts = [*map(self._text, args), *(f"{key}={self._text(value)}" for key, value in kwargs.items())]
         if name == "__getitem__":
-            node = self.graph.call_function(operator.getitem, arguments)
-        elif hasattr(Tensor, name) and getattr(Tensor, name) is func:
-            node = self.graph.call_method(name, arguments, options)
+            text = f"{texts[0]}[{texts[1]}]"
+        elif getattr(Tensor, name, None) is func:
+            text = f"{texts[0]}.{name}({', '.join(texts[1:])})"
         else:
-            node = self.graph.call_function(func, arguments, options)
+            text = f"{resolve_name(func)}({', '.join(texts)})"
         if name not in _NARROW and not result.is_floating_point() and result.dtype != torch.bool:
             self.wide = True
-        return self._stands_for(result, node)
+        self.lines.append(f"    v{len(self.lines)} = {text}")
+        return self._named(result, f"v{len(self.lines) - 1}")
 
     def rule(self, result: Tensor) -> Rule:
         """Returns the rule that ends with this tensor."""
-        self.graph.output(self._node(result))
-        self.graph.eliminate_dead_code()
-        text = self.graph.python_code("self").src.replace("def forward(self, ", "def rule(")
-        values = tuple(self.values.get(id(tensor)) for tensor in self.inputs)
-        return Rule(text, tuple(self.inputs), values, self.wide)
+        self.lines.append(f"    return {self._name(result)}")
+        text = "\n".join((f"def rule({', '.join(self.arguments)}, inputs):", *self.lines))
+        return Rule(text, tuple(self.inputs), tuple(self.values.get(id(tensor)) for tensor in self.inputs), self.wide)
 
 
-def _without_data(value: Any) -> Any:
-    return torch.empty(value.shape, dtype=value.dtype, device=_META) if isinstance(value, Tensor) else value
+def _stand_in(value: Any) -> Any:
+    """Returns ones of the shape and dtype of a tensor; other values stay as they are."""
+    return torch.ones((), dtype=value.dtype).expand(value.shape) if isinstance(value, Tensor) else value
 
 
 def _indexed(tensor: Tensor, index: Any) -> Tensor:
-    """Returns a tensor without data for ``tensor[index]``; indices without axes would be read from the device."""
+    """Returns a stand-in for ``tensor[index]``."""
     indices = index if isinstance(index, tuple) else (index,)
     for item in indices:
         is_position = isinstance(item, Tensor) and item.dim() == 0 and not item.is_floating_point()
@@ -250,7 +262,7 @@ def _indexed(tensor: Tensor, index: Any) -> Tensor:
             raise NotPointwiseError("it indexes a tensor by something else than positions")
     if len(indices) > tensor.dim():
         raise NotPointwiseError("it indexes a tensor by more positions than it has axes")
-    return torch.empty(tensor.shape[len(indices) :], dtype=tensor.dtype, device=_META)
+    return torch.ones((), dtype=tensor.dtype).expand(tensor.shape[len(indices) :])
 
 
 def record(grid: Grid, rule: Callable[..., Tensor], score: torch.dtype | None = None) -> Rule:
@@ -267,10 +279,9 @@ def record(grid: Grid, rule: Callable[..., Tensor], score: torch.dtype | None = 
     recorder = _Recorder(grid.device)
     arguments = [] if score is None else [recorder.argument("score", score)]
     index = tuple(recorder.argument(name, torch.int64) for name in ("batch", "head", "query_index", "key_index"))
-    recorder.rest = recorder.graph.placeholder("inputs")
     span: Any = _Span()
     pair = Pair(
-        grid.batch, grid.heads, grid.queries, grid.keys, _META, span, span, span, grid.rank,
+        grid.batch, grid.heads, grid.queries, grid.keys, STAND_IN_DEVICE, span, span, span, grid.rank,
         index=index, recorder=recorder,  # type: ignore[arg-type]
     )  # fmt: skip
     try:
