@@ -120,7 +120,7 @@ class Pair(Grid):
         return self.recorder.known(value, torch.full((), value, dtype=torch.int32, device=self.recorder.device))
 
     def numbers(self, values: tuple[int, ...]) -> Tensor:
-        tensor = torch.tensor(values, dtype=torch.int64, device=self.recorder.device)
+        tensor = torch.tensor(values, dtype=torch.int64).to(self.recorder.device, non_blocking=True)
         return self.recorder.known(values, tensor)
 
     def of_batch(self, values: Tensor) -> Tensor:
