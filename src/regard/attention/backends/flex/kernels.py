@@ -18,6 +18,9 @@ from regard.errors import BackendError
 COMPILER = "inductor"
 """The compiler of `torch.compile`. With ``"eager"`` PyTorch's unfused operations run, in quadratic memory."""
 
+DYNAMIC = True
+"""Whether one kernel serves all lengths and batches; otherwise each combination is a kind of its own."""
+
 CACHED = 128
 """Kinds of calls whose kernels are cached; the kind that was not used for longest is forgotten first."""
 
@@ -56,15 +59,20 @@ class Call(NamedTuple):
         return is_long and any(rule is not None and rule.wide for rule in (self.score, self.mask))
 
     @property
+    def whole_blocks(self) -> tuple[bool, bool]:
+        """Whether the queries are whole blocks, and whether the keys are: then the kernel checks no limits."""
+        return self.query.shape[2] % BLOCK == 0, self.key.shape[2] % BLOCK == 0
+
+    @property
     def kind(self) -> Hashable:
         """A value that is equal for calls that the same compiled kernel serves."""
         inputs = self.query, self.key, self.value
         rules = [(rule.text, tuple(map(_form, rule.inputs))) if rule else None for rule in (self.score, self.mask)]
         blocks = None if self.blocks is None else tuple(map(_form, self.blocks[:2]))
         forms = tuple((_form(tensor), tensor.shape[1], tensor.shape[3], _order(tensor)) for tensor in inputs)
-        divisible = tuple(tensor.shape[2] % BLOCK == 0 for tensor in inputs[:2])
+        sizes = self.whole_blocks if DYNAMIC else tuple(tensor.shape for tensor in inputs)
         settings = self.scale, self.needs_lse, self.wide, torch.is_grad_enabled(), torch.get_float32_matmul_precision()
-        return COMPILER, forms, divisible, tuple(rules), blocks, settings
+        return COMPILER, forms, sizes, tuple(rules), blocks, settings
 
 
 def _form(tensor: Tensor) -> Hashable:
@@ -116,7 +124,7 @@ def run(call: Call) -> tuple[Tensor, Tensor | None]:
 
 def _compiled(call: Call, kind: Hashable, arguments: tuple[Any, ...]) -> tuple[Tensor, Tensor | None]:
     """Compiles the kernel of a call by running it, and caches it."""
-    kernel = torch.compile(_kernel(call), backend=COMPILER, fullgraph=True, dynamic=True)
+    kernel = torch.compile(_kernel(call), backend=COMPILER, fullgraph=True, dynamic=DYNAMIC)
     try:
         # Otherwise sizes that happen to be equal in the first call would have to be equal in all calls.
         with shapes_config.patch(use_duck_shape=False):
@@ -145,6 +153,7 @@ def _kernel(call: Call) -> Callable[..., Any]:
     attend: Callable[..., Any] = flex_attention
     score = None if call.score is None else call.score.function
     mask = None if call.mask is None else call.mask.function
+    whole_blocks = call.whole_blocks
     index = torch.int64 if call.wide else torch.int32
     dtype = torch.float64 if call.query.dtype == torch.float64 else torch.float32
     options: dict[str, Any] = {
@@ -163,6 +172,9 @@ def _kernel(call: Call) -> Callable[..., Any]:
         mask_inputs: tuple[Tensor, ...],
         blocks: Blocks | None,
     ) -> tuple[Tensor, Tensor | None]:
+        for is_whole, tensor in zip(whole_blocks, (query, key), strict=True):
+            if is_whole:
+                torch._check(tensor.shape[2] % BLOCK == 0)
         score_mod = block_mask = None
         if score is not None:
 
