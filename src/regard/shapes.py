@@ -22,6 +22,7 @@ from typing import Any, TypeVar, overload
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from regard.axes import Float
 from regard.errors import ArgumentError, KindError, ShapeError, UnknownNameError
@@ -127,6 +128,45 @@ class Grid:
             if tensor.dim() >= -axis and tensor.shape[axis] != 1:
                 tensor = tensor.narrow(axis, span.start, span_length(span))
         return tensor
+
+    def number(self, value: int) -> "int | Tensor":
+        """Returns an integer that differs between calls, such as an offset, in the form that rules calculate with."""
+        return value
+
+    def numbers(self, values: tuple[int, ...]) -> Tensor:
+        """Returns such integers as an int64 tensor on the grid's device."""
+        # A copy that blocks would wait for the device.
+        return torch.tensor(values, dtype=torch.int64, device="cpu").to(self.device, non_blocking=True)
+
+    def of_batch(self, values: Tensor) -> Tensor:
+        """Returns the tile's part of values ``[batch]``, as ``[batch, 1, 1, 1]``."""
+        return values[self.batch_span.start : self.batch_span.stop][:, None, None, None]
+
+    def of_queries(self, values: Tensor) -> Tensor:
+        """Returns the tile's part of ``[queries]`` or ``[batch, queries]``, as ``[batch or 1, 1, queries, 1]``."""
+        return self._of_rows(values, self.query_span)[:, None, :, None]
+
+    def of_keys(self, values: Tensor) -> Tensor:
+        """Returns the tile's part of ``[keys]`` or ``[batch, keys]``, as ``[batch or 1, 1, 1, keys]``."""
+        return self._of_rows(values, self.key_span)[:, None, None, :]
+
+    def _of_rows(self, values: Tensor, span: range) -> Tensor:
+        values = values[None] if values.dim() == 1 else values[self.batch_span.start : self.batch_span.stop]
+        return values[:, span.start : span.stop]
+
+    def with_appended(self, appended: int, values: "Callable[[Grid], Tensor]", fill: bool | float) -> Tensor:
+        """Returns values of the user's keys, and one value for all keys that a layer appended to them.
+
+        Args:
+            appended: number of appended keys, which come last.
+            values: the values of the tile without them, broadcastable to its ``[batch, heads, queries, keys]``.
+            fill: the value of an appended key.
+        """
+        inner = without_appended(self, appended)
+        keys = span_length(inner.key_span)
+        result = values(inner)
+        result = result.expand(*result.shape[:-1], keys)
+        return F.pad(result, (0, span_length(self.key_span) - keys), value=fill)
 
 
 def _positions(span: range, device: torch.device) -> Tensor:

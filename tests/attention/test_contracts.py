@@ -7,10 +7,10 @@ import pytest
 import torch
 
 import regard
+from backends import ON_CPU
 from cases import BIASES, KV, MASKS, NORMALIZERS, SCORES, B, D, H, K, Q, V, problem
 from covering import covering
 from regard import masks, normalizers
-from regard.attention.execution import BACKENDS
 from regard.errors import BackendError
 from regard.shapes import Grid
 
@@ -19,7 +19,7 @@ READ_ALL = regard.Readings(
     weights=True,
 )  # fmt: skip
 
-FAST = sorted(set(BACKENDS) - {"reference"})
+FAST = sorted(set(ON_CPU) - {"reference"})
 
 
 @pytest.fixture(autouse=True)
@@ -67,7 +67,7 @@ def test_every_backend_computes_the_equation(score, normalizer, kv_heads, mask):
     arguments = {"score": scoring, "normalizer": normalizing, "mask": restriction}
     module = scoring if isinstance(scoring, torch.nn.Module) else regard.scores.as_score(scoring)
     output, _ = literal(*inputs, module, normalizing, restriction)
-    for backend in BACKENDS:
+    for backend in ON_CPU:
         if accepts(backend, inputs, **arguments):
             got = regard.attend(*inputs, backend=backend, **arguments)
             torch.testing.assert_close(
@@ -87,7 +87,7 @@ def test_every_backend_adds_the_bias(normalizer, bias):
         )
         arguments = {"normalizer": normalizing, "mask": restriction, "bias": added}
         with torch.no_grad():
-            for backend in BACKENDS:
+            for backend in ON_CPU:
                 if accepts(backend, inputs, **arguments):
                     got = regard.attend(*inputs, backend=backend, **arguments)
                     torch.testing.assert_close(got, expected.detach(), rtol=1e-9, atol=1e-9)
@@ -126,7 +126,7 @@ def test_gradients_are_those_of_the_reference(score, normalizer, mask, monkeypat
     assert compared
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", ON_CPU)
 @pytest.mark.parametrize("score", ["scaled_dot", "additive", "cosine"])
 @pytest.mark.parametrize("normalizer", ["softmax", "entmax15"])
 def test_gradcheck(backend, score, normalizer, is_full):
@@ -139,7 +139,7 @@ def test_gradcheck(backend, score, normalizer, is_full):
         )
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", ON_CPU)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16], ids=str)
 def test_a_query_that_sees_no_key_gets_nothing(backend, dtype):
     for normalizer in NORMALIZERS:
@@ -170,7 +170,7 @@ def test_a_query_that_sees_no_key_gets_nothing(backend, dtype):
         assert inputs[2].grad[0].any()
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", ON_CPU)
 def test_causal_aligns_the_ends(backend):
     query, key, value = problem()
     visible = torch.arange(K) <= torch.arange(Q)[:, None] + (K - Q)
@@ -198,7 +198,7 @@ LOOKED_AT = {
 }
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", ON_CPU)
 @covering(
     normalizer=LOOKED_AT,
     mask=["none", "causal", "lengths", "where"],
@@ -224,7 +224,7 @@ def test_to_look_changes_nothing(backend, dropout, dtype, mask, normalizer):
         assert (one is None and other is None) or torch.equal(one, other)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", ON_CPU)
 def test_weights_are_reported_before_dropout(backend):
     inputs = problem()
     arguments = {"dropout": 0.5, "mask": masks.causal()}
@@ -234,7 +234,7 @@ def test_weights_are_reported_before_dropout(backend):
         assert not torch.allclose(observed.output, regard.attend(*inputs, mask=masks.causal()))
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", ON_CPU)
 def test_dropout_keeps_the_expectation(backend, monkeypatch):
     monkeypatch.setattr("regard.attention.backends.tiled.BLOCK_ELEMENTS", 1 << 18)
     inputs = [tensor[:1].expand(4000, -1, -1, -1) for tensor in problem()]
@@ -243,7 +243,7 @@ def test_dropout_keeps_the_expectation(backend, monkeypatch):
         torch.testing.assert_close(mean, regard.attend(*(tensor[0] for tensor in inputs)), rtol=0, atol=0.1)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", ON_CPU)
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("score", ["dot", "cosine", "additive", "distance", "general"])
 def test_half_precision_is_calculated_in_float32(backend, dtype, score):
@@ -281,7 +281,7 @@ def test_empty_and_single(backend, batch, queries, keys):
             assert not output.any()
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", ON_CPU)
 def test_leading_axes_may_be_missing(backend):
     query, key, value = problem()
     whole = regard.attend(query, key, value, backend=backend)
@@ -303,7 +303,7 @@ def test_leading_axes_may_be_missing(backend):
 @pytest.mark.parametrize("scale", [1.0, 1e2, 1e4])
 def test_large_scores_do_not_overflow(scale):
     inputs = [scale * t for t in problem(dtype=torch.float32)]
-    for backend in BACKENDS:
+    for backend in ON_CPU:
         for normalizer in ("softmax", "sparsemax", "entmax15", "entmax13", "sink"):
             arguments = {"normalizer": NORMALIZERS[normalizer](), "score": "dot"}
             if accepts(backend, inputs, **arguments):
@@ -330,7 +330,7 @@ def test_memory_of_tiled_is_linear(monkeypatch):
     assert kept[1] <= 2.1 * kept[0]
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", ON_CPU)
 @pytest.mark.parametrize("requires_grad", [False, True])
 def test_a_call_keeps_nothing_alive(backend, requires_grad):
     """When its result is gone, a call's tensors are gone too, without the help of Python's cycle collector."""

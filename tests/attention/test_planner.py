@@ -4,6 +4,7 @@ import pytest
 import torch
 
 import regard
+from backends import ON_CPU
 from cases import D, H, problem
 from regard import masks, normalizers, scores
 from regard.attention.execution import BACKENDS
@@ -66,8 +67,10 @@ def test_a_named_backend_runs_or_raises(arguments, reason):
 
 def test_a_named_backend_is_the_one_that_runs(monkeypatch):
     inputs = problem()
-    for name, backend in BACKENDS.items():
-        monkeypatch.setattr(type(backend), "run", lambda self, problem, gatherer=None: problem.value[:, :, :5] * 0)
+    for name in ON_CPU:
+        monkeypatch.setattr(
+            type(BACKENDS[name]), "run", lambda self, problem, gatherer=None: problem.value[:, :, :5] * 0
+        )
         assert not regard.attend(*inputs, backend=name).any()
         monkeypatch.undo()
         assert regard.attend(*inputs, backend=name).any()

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from regard.attention.backends.backend import Backend
 from regard.attention.backends.cpu.backend import Fused
+from regard.attention.backends.flex.backend import Flex
 from regard.attention.backends.reference import Reference, guarded, weigh, whole
 from regard.attention.backends.sdpa.backend import ScaledDotProduct
 from regard.attention.backends.tiled import Tiled
@@ -33,7 +34,7 @@ from regard.transforms import active_transform, can_branch_on, is_finite
 from regard.versions import Versions
 
 BACKENDS: dict[str, Backend] = {
-    backend.name: backend for backend in (ScaledDotProduct(), Reference(), Fused(), Tiled())
+    backend.name: backend for backend in (ScaledDotProduct(), Flex(), Reference(), Fused(), Tiled())
 }
 """The registry, in the order in which ``"auto"`` considers backends. `Reference` runs everything, though in
 quadratic memory."""

@@ -56,6 +56,10 @@ them."""
 DEVICE_ELEMENTS = 1 << 24
 """The same on a device, where a few large operators cost less than many small ones: 64 MiB of float32. Not measured."""
 
+COMPILED_PAIRS = 1 << 22
+"""Pairs from which on FlexAttention's kernels pay on an accelerator: the host prepares a call in about a millisecond.
+It follows from this time, and not from a measurement of the kernels."""
+
 SMALL_PAIRS = 1 << 17
 """Pairs below which the specification is faster than PyTorch's kernel with a mask or a bias made dense; with a gradient
 it is so up to `FUSED_PAIRS`, for short rows of many heads by a factor of two."""
@@ -141,7 +145,7 @@ class Candidates:
 
     def delay(self, name: str) -> str | None:
         """Returns why a backend that can run the problem is not ready; None if it is, or if the call waits for it."""
-        if self.waits:
+        if self.waits and self.backends[name].is_awaited:
             return None
         if name not in self._delays:
             self._delays[name] = self.backends[name].delay(self.problem)
@@ -201,10 +205,13 @@ def _passed_over(name: str, candidates: Candidates) -> str | None:
 
 
 def pytorch_is_slower(problem: Problem, candidates: Candidates) -> str | None:
-    """The rule of `sdpa`: returns why another backend is faster; none is on other devices than CPUs."""
-    if not problem.query.is_cpu:
-        return None
+    """The rule of `sdpa`: returns why another backend is faster; on other devices than CPUs only `flex` may be."""
     plain = not problem.may_hide
+    if not problem.query.is_cpu:
+        pays = not plain and not problem.lowered.needs_no_mask and flex_is_no_faster(problem, candidates) is None
+        if pays and candidates.runs("flex"):
+            return "under a mask or a bias 'flex' is faster, which skips hidden blocks and makes no mask dense"
+        return None
     reason = _slower_for_few_rows(problem, candidates)
     if reason is not None:
         return reason
@@ -224,6 +231,17 @@ def pytorch_is_slower(problem: Problem, candidates: Candidates) -> str | None:
         return None
     where = "on this processor" if plain else "under a mask or a bias"
     return f"{where} 'cpu' is faster from {limit:,} pairs on"
+
+
+def flex_is_no_faster(problem: Problem, candidates: Candidates) -> str | None:
+    """The rule of `flex`: returns why a call of it does not pay."""
+    if problem.query.device.type == "cpu":
+        return "on a CPU others are faster"
+    if problem.pairs < COMPILED_PAIRS:
+        return f"below {COMPILED_PAIRS:,} pairs preparing its call takes longer than the attention"
+    if not (problem.may_hide or problem.prepared.modifiers):
+        return "there is no mask, no bias and no modifier"
+    return None
 
 
 def specification_is_slower(problem: Problem, candidates: Candidates) -> str | None:
@@ -269,7 +287,11 @@ def _fused_elements(problem: Problem) -> int:
     return FUSED_ADDITIVE_ELEMENTS if isinstance(problem.prepared.primitive, TanhSum) else FUSED_ELEMENTS
 
 
-RULES: dict[str, Rule] = {"sdpa": pytorch_is_slower, "reference": specification_is_slower}
+RULES: dict[str, Rule] = {
+    "sdpa": pytorch_is_slower,
+    "flex": flex_is_no_faster,
+    "reference": specification_is_slower,
+}
 """The rules, by the name of the backend; a backend without a rule is never passed over."""
 
 

@@ -22,7 +22,7 @@ from regard.scores import Scoring
 from regard.transforms import is_traced
 
 BackendName = str
-"""``auto``, or the name of a backend: ``reference``, ``tiled``, ``sdpa``, ``cpu``, or one that was registered."""
+"""``auto``, or the name of a backend: ``reference``, ``tiled``, ``sdpa``, ``flex``, ``cpu``, or a registered one."""
 
 
 def attend(

@@ -2,13 +2,12 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from functools import reduce, wraps
+from functools import partial, reduce, wraps
 from operator import add, is_
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from regard.errors import ArgumentError, KindError
 from regard.module_calls import Module
@@ -20,12 +19,14 @@ from regard.shapes import (
     check_pairs,
     check_result,
     kind_of,
-    span_length,
     uncalled,
     upcast,
     without_appended,
 )
 from regard.summaries import tensor_summary
+
+PairBias = Callable[[Grid], Tensor]
+"""Returns the bias of the one pair whose indices a grid has."""
 
 
 class Bias(Module, ABC):
@@ -51,6 +52,9 @@ class Bias(Module, ABC):
         if "forward" in vars(cls) and not cls.__module__.startswith("regard."):
             own: Any = cls
             own.forward = _checked(own.forward)
+            if "of_pairs" not in vars(cls):
+                # An inherited function of pairs would describe other values than this `forward`.
+                own.of_pairs = lambda self, query, grid: None
 
     def check(self, query: Tensor, grid: Grid) -> None:
         """Raises ShapeError or KindError unless this bias fits the problem."""
@@ -104,6 +108,21 @@ class Bias(Module, ABC):
         """
         return None
 
+    def of_pairs(self, query: Tensor, grid: Grid) -> PairBias | None:
+        """Returns this bias as a function of single pairs, for kernels that compute scores one by one.
+
+        Args:
+            query: the user's queries, ``[batch, heads, queries, dim]``.
+            grid: the whole problem.
+
+        Returns:
+            A function that only indexes tensors of linear size, or of the size that the bias has, in the dtype of the
+            scores; None if there is no such function, as for a bias that a user defined.
+        """
+        dtype = upcast(query).dtype
+        diagonals = self.diagonals(grid, dtype)
+        return None if diagonals is None else partial(_diagonal_of, diagonals, grid.queries)
+
     def __add__(self, other: "Bias | Tensor | int") -> "Bias":
         if isinstance(other, (Bias, Tensor)):
             return SummedBias([self, other])
@@ -153,6 +172,10 @@ class TensorBias(Bias):
 
     def needs_gradient(self, query: Tensor) -> bool:
         return self.tensor.requires_grad
+
+    def of_pairs(self, query: Tensor, grid: Grid) -> PairBias:
+        tensor = upcast(self.tensor).to(upcast(query).dtype)
+        return lambda pair: pair.cut(tensor)
 
     def forward(self, query: Tensor, grid: Grid) -> Tensor:
         return grid.cut(self.tensor)
@@ -238,6 +261,14 @@ class SummedBias(Bias):
         diagonals = [summand for summand in summands if summand is not None]
         return reduce(add, diagonals) if diagonals else None
 
+    def of_pairs(self, query: Tensor, grid: Grid) -> PairBias | None:
+        if self.is_diagonal:
+            return super().of_pairs(query, grid)
+        summands = [bias.of_pairs(query, grid) for bias in self]
+        if None in summands:
+            return None
+        return lambda pair: reduce(add, (summand(pair) for summand in summands if summand is not None))
+
     def forward(self, query: Tensor, grid: Grid) -> Tensor:
         dtype = upcast(query).dtype
         diagonals = self.diagonals(grid, dtype)
@@ -273,12 +304,12 @@ class AppendedBias(Bias):
     def needs_gradient(self, query: Tensor) -> bool:
         return self.bias.needs_gradient(query)
 
+    def of_pairs(self, query: Tensor, grid: Grid) -> PairBias | None:
+        bias = self.bias.of_pairs(query, without_appended(grid, self.appended))
+        return None if bias is None else lambda pair: pair.with_appended(self.appended, bias, 0.0)
+
     def forward(self, query: Tensor, grid: Grid) -> Tensor:
-        inner = without_appended(grid, self.appended)
-        keys = span_length(inner.key_span)
-        bias = self.bias(query, inner)
-        bias = bias.expand(*bias.shape[:-1], keys)
-        return F.pad(bias, (0, span_length(grid.key_span) - keys))
+        return grid.with_appended(self.appended, lambda inner: self.bias(query, inner), 0.0)
 
 
 def as_bias(value: object) -> Bias | None:
@@ -339,6 +370,11 @@ def dense_from_diagonals(diagonals: Tensor, grid: Grid) -> Tensor:
         return diagonals[:, columns - rows[:, None] + (queries - 1)]
     # Each row is a window of the diagonals that starts one element before the window of the row above.
     return diagonals.unfold(-1, keys, 1).flip(-2)  # H Q K
+
+
+def _diagonal_of(diagonals: Tensor, queries: int, pair: Grid) -> Tensor:
+    index = pair.key_index - pair.query_index + (pair.number(queries) - 1)
+    return diagonals[pair.head_index if len(diagonals) > 1 else 0, index]
 
 
 def _check_tensor(tensor: Tensor) -> None:

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from regard.biases.bias import Bias
+from regard.biases.bias import Bias, PairBias
 from regard.errors import ShapeError
 from regard.shapes import Grid, check_device, positive_number, upcast, whole_number
 
@@ -75,13 +75,24 @@ class RelativePosition(Bias):
         return query.requires_grad or super().needs_gradient(query)
 
     def forward(self, query: Tensor, grid: Grid) -> Tensor:
+        products, index = self._products(query), self._index(grid)
+        return products.gather(-1, index.expand(*products.shape[:-1], -1))
+
+    def of_pairs(self, query: Tensor, grid: Grid) -> PairBias:
+        products = self._products(query)
+        return lambda pair: products[pair.batch_index, pair.head_index, pair.query_index, self._index(pair)]
+
+    def _products(self, query: Tensor) -> Tensor:
+        """Returns the products of each query with all vectors, ``[batch, heads, queries, 2 · max_distance + 1]``."""
         query, query_nan = _finite_part(upcast(query) * self.scale)
         weight, weight_nan = _finite_part(upcast(self.weight).to(query.dtype))
         products = query @ weight.transpose(-1, -2)  # B H Q 2m+1
-        products = products + query_nan[..., :, None] + weight_nan[..., None, :]
-        relative = grid.key_index - grid.query_index - grid.offset  # Q K
-        index = relative.clamp(-self.max_distance, self.max_distance) + self.max_distance
-        return products.gather(-1, index.expand(*products.shape[:-1], -1))
+        return products + query_nan[..., :, None] + weight_nan[..., None, :]
+
+    def _index(self, grid: Grid) -> Tensor:
+        """Returns the index of the vector of each pair, ``[queries, keys]``."""
+        relative = grid.key_index - grid.query_index - grid.offset
+        return relative.clamp(-self.max_distance, self.max_distance) + self.max_distance
 
     def extra_repr(self) -> str:
         return f"{self.dim}, {self.max_distance}, heads={self.heads}, scale={self.scale:g}"

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Hashable
 
 from torch import Tensor
-from torch.nn import functional as F
 
 from regard.axes import Bool
 from regard.errors import ShapeError
@@ -40,11 +39,7 @@ class AppendedMask(Mask):
         return self if mask is self.mask else AppendedMask(mask, self.appended)
 
     def allows(self, grid: Grid) -> Bool[Tensor, "..."]:
-        inner = without_appended(grid, self.appended)
-        keys = span_length(inner.key_span)
-        allowed = self.mask.allows(inner)
-        allowed = allowed.expand(*allowed.shape[:-1], keys)
-        return F.pad(allowed, (0, span_length(grid.key_span) - keys), value=True)
+        return grid.with_appended(self.appended, self.mask.allows, True)
 
     def visibility(self, grid: Grid) -> Visibility:
         inner = without_appended(grid, self.appended)

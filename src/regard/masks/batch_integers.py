@@ -87,13 +87,10 @@ class BatchInteger:
     def on(self, grid: Grid) -> int | Tensor:
         """Returns the integer, or ``int64 [batch, 1, 1, 1]`` for the tile's batch rows on its device."""
         if self._single is not None:
-            return self._single
-        rows = slice(grid.batch_span.start, grid.batch_span.stop)
+            return grid.number(self._single)
         if self._tensor is not None:
-            return self._tensor[rows][:, None, None, None]
-        # A copy that blocks would wait for the device.
-        values = torch.tensor(self._values[rows], dtype=torch.int64, device="cpu").to(grid.device, non_blocking=True)
-        return values[:, None, None, None]
+            return grid.of_batch(self._tensor)
+        return grid.of_batch(grid.numbers(self._values))
 
     def on_host(self, grid: Grid) -> int | Tensor:
         """Returns the integer, or ``int64 [batch, 1, 1]`` for the tile's batch rows on the CPU; requires `is_known`."""

@@ -155,8 +155,7 @@ class Documents(Mask):
     def allows(self, grid: Grid) -> Bool[Tensor, "..."]:
         query_ids = self.query_ids
         key_ids = query_ids if self.key_ids is None else self.key_ids
-        query = _part(query_ids, grid.batch_span, grid.query_span)[:, None, :, None]  # B 1 Q 1
-        key = _part(key_ids, grid.batch_span, grid.key_span)[:, None, None, :]  # B 1 1 K
+        query, key = grid.of_queries(query_ids), grid.of_keys(key_ids)  # B 1 Q 1, B 1 1 K
         return (query == key) & (query >= 0)
 
     @property

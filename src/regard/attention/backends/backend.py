@@ -25,6 +25,8 @@ class Backend(ABC):
             can look at them (`regard.attention.guarded`). Any other backend gets finite inputs
             (`regard.attention.isolation.attend_shielded`).
         linear: whether memory grows with queries + keys, and not with their product.
+        is_awaited: whether ``"auto"`` waits for its preparation where nothing may depend on a race
+            (`regard.kernels.availability.must_wait`). A backend of which only named calls prepare it has no race.
     """
 
     name: str
@@ -33,6 +35,7 @@ class Backend(ABC):
     reads: bool = False
     isolates: bool = False
     linear: bool = True
+    is_awaited: bool = True
 
     def declines(self, problem: Problem) -> str | None:
         """Returns why this backend cannot run the problem; None if it can."""

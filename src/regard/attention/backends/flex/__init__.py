@@ -1,0 +1,1 @@
+"""The backend ``flex``: PyTorch's FlexAttention."""
