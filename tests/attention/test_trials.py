@@ -67,7 +67,7 @@ FAULTS = {
 
 @pytest.fixture(autouse=True)
 def _tried(monkeypatch, tmp_path):
-    """Backends are tried on the CPU as on a device, and no verdict is known."""
+    """Backends are tried on the CPU as on a device, and no outcome is known."""
     open_folder = cache.open_folder
 
     def own_folder(fingerprint, content="kernels"):
@@ -167,8 +167,8 @@ def test_a_kind_is_tried_once_and_other_kinds_by_themselves(registered):
     assert backend.runs > runs + 2
 
 
-def test_verdicts_are_kept_for_the_versions_that_they_hold_for(monkeypatch, tmp_path):
-    """Another process finds the verdict on a backend of regard; damaged files and other versions are tried again."""
+def test_outcomes_are_kept_for_the_versions_that_they_hold_for(monkeypatch, tmp_path):
+    """Another process finds the outcome on a backend of regard; damaged files and other versions are tried again."""
     problem = of_kind().problem("cpu")
     sdpa = type(BACKENDS["sdpa"])
     run = sdpa.run
@@ -185,11 +185,11 @@ def test_verdicts_are_kept_for_the_versions_that_they_hold_for(monkeypatch, tmp_
     with monkeypatch.context() as patch:
         patch.setattr(trials, "surroundings", lambda device: {"torch": "another"})
         assert objection() is None
-    (file,) = [path for path in tmp_path.rglob("verdicts.json") if json.loads(path.read_text())["torch"] != "another"]
+    (file,) = [path for path in tmp_path.rglob("outcomes.json") if json.loads(path.read_text())["torch"] != "another"]
     assert json.loads(file.read_text())["torch"] == torch.__version__
-    file.write_text('{"verdicts": [1')
+    file.write_text('{"outcomes": [1')
     assert objection() is None
-    assert json.loads(file.read_text())["verdicts"]
+    assert json.loads(file.read_text())["outcomes"]
 
 
 def test_a_trial_depends_on_nothing_of_the_caller_and_changes_nothing(registered):

@@ -53,9 +53,9 @@ class Row:
     milliseconds: float
 
     def __str__(self) -> str:
-        verdict = "right" if self.objection is None else f"WRONG: {self.objection}"
+        outcome = "right" if self.objection is None else f"WRONG: {self.objection}"
         arrow = "→" if self.is_chosen else " "
-        return f"  {arrow} {self.backend:<10} {self.difference:>9.1e} {self.milliseconds:>10.3f} ms  {verdict}"
+        return f"  {arrow} {self.backend:<10} {self.difference:>9.1e} {self.milliseconds:>10.3f} ms  {outcome}"
 
 
 def kinds(dtypes: tuple[str, ...] = ("bfloat16", "float32", "float16")) -> list[CallKind]:
@@ -182,7 +182,7 @@ def report(name: str, seconds: float = SECONDS) -> int:
     device = available(name)
     print(" · ".join(f"{key} {value}" for key, value in surroundings(device).items()))
     print(
-        f"kind, backend (→: what auto takes), largest difference, time at {timed_length(device):,} keys, verdict",
+        f"kind, backend (→: what auto takes), largest difference, time at {timed_length(device):,} keys, outcome",
         flush=True,
     )
     wrong, printed = 0, None
