@@ -1,7 +1,7 @@
 """The comparison of every backend with the specification on one device: ``regard doctor --device``.
 
 Each kind of call is tried as `regard.attention.trials` tries it before a first call, and a larger problem of the kind
-is timed. It needs PyTorch alone, and runs without the command line's packages, too::
+is timed. It needs PyTorch alone, and runs without the command line's packages, too; without a name it compares on the CPU::
 
     python -m regard.attention.device_report cuda
 """
@@ -197,4 +197,4 @@ def report(name: str, seconds: float = SECONDS) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(report(*sys.argv[1:2]))
+    sys.exit(report(sys.argv[1] if len(sys.argv) > 1 else "cpu"))
