@@ -8,7 +8,7 @@ import torch
 from torch.utils.checkpoint import checkpoint
 
 import regard
-from emulated_device import on_device
+from emulated_device import counted, on_device
 from regard import masks
 from regard.attention import Backend, register_backend, trials, unregister_backend
 from regard.attention.backends.sdpa import device as sdpa_device
@@ -136,6 +136,29 @@ def test_every_form_of_a_call_of_pytorchs_kernels_is_right(form, mask, monkeypat
     monkeypatch.setattr(sdpa_device, "_form", lambda sizes, case, enabled: None)
     inputs = kind.problem(EMULATED)
     assert "no kernel with linear memory" in BACKENDS["sdpa"].declines(inputs)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"mask": "causal"},
+        {"mask": "causal at the end", "grouped": True},
+        {"mask": "window"},
+        {"bias": "TensorBias"},
+    ],
+    ids=str,
+)
+def test_pytorchs_kernels_never_make_the_host_wait(fields):
+    kind = of_kind(**fields, gradient=True)
+    problem = kind.problem(EMULATED)
+    grad_output = torch.ones_like(BACKENDS["sdpa"].run(problem))
+    inputs = [problem.query, problem.key, problem.value]
+    with counted() as count:
+        assert BACKENDS["sdpa"].declines(problem) is None
+        torch.autograd.grad(BACKENDS["sdpa"].run(problem), inputs, grad_output)
+    assert count.operators
+    assert not count.waits
 
 
 def test_a_bias_of_large_magnitude_costs_no_digits_on_a_device():

@@ -1,7 +1,7 @@
 """The comparison of every backend with the specification on one device: ``regard doctor --device``.
 
 Each kind of call is tried as `regard.attention.trials` tries it before a first call, and a larger problem of the kind
-is timed. It needs PyTorch alone, and runs without the command line's packages, too; without a name it compares on the CPU::
+is timed. It needs PyTorch alone, and runs without the command line's packages, too (without a name: on the CPU)::
 
     python -m regard.attention.device_report cuda
 """
@@ -121,7 +121,7 @@ def _milliseconds(backend: Backend, problem: Problem, kind: CallKind) -> float:
         # A new problem, since one remembers what its score prepared.
         output = backend.run(replace(problem))
         if inputs:
-            torch.autograd.grad(output.sum(), inputs)
+            torch.autograd.grad(output, inputs, torch.ones_like(output))
         _synchronize(problem.query.device)
         return 1e3 * (time.perf_counter() - start)
 
