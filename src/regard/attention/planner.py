@@ -113,7 +113,7 @@ class Plan:
 
 
 def obstacle(backend: Backend, problem: Problem) -> str | None:
-    """Returns why a backend cannot run a problem, or must not on its device; None if it may, now or when it is ready."""
+    """Returns why a backend cannot run a problem, or must not on its device; None if it may."""
     reason = backend.declines(problem)
     if reason is None and problem.query.device.type not in trials.UNTRIED:
         return trials.objection(backend, problem)
