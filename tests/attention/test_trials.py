@@ -8,7 +8,7 @@ import torch
 from torch.utils.checkpoint import checkpoint
 
 import regard
-from emulated_device import on_device
+from emulated_device import counted, on_device
 from regard import masks
 from regard.attention import Backend, register_backend, trials, unregister_backend
 from regard.attention.backends.sdpa import device as sdpa_device
@@ -67,7 +67,7 @@ FAULTS = {
 
 @pytest.fixture(autouse=True)
 def _tried(monkeypatch, tmp_path):
-    """Backends are tried on the CPU as on a device, and no verdict is known."""
+    """Backends are tried on the CPU as on a device, and no outcome is known."""
     open_folder = cache.open_folder
 
     def own_folder(fingerprint, content="kernels"):
@@ -138,6 +138,29 @@ def test_every_form_of_a_call_of_pytorchs_kernels_is_right(form, mask, monkeypat
     assert "no kernel with linear memory" in BACKENDS["sdpa"].declines(inputs)
 
 
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"mask": "causal"},
+        {"mask": "causal at the end", "grouped": True},
+        {"mask": "window"},
+        {"bias": "TensorBias"},
+    ],
+    ids=str,
+)
+def test_pytorchs_kernels_never_make_the_host_wait(fields):
+    kind = of_kind(**fields, gradient=True)
+    problem = kind.problem(EMULATED)
+    grad_output = torch.ones_like(BACKENDS["sdpa"].run(problem))
+    inputs = [problem.query, problem.key, problem.value]
+    with counted() as count:
+        assert BACKENDS["sdpa"].declines(problem) is None
+        torch.autograd.grad(BACKENDS["sdpa"].run(problem), inputs, grad_output)
+    assert count.operators
+    assert not count.waits
+
+
 def test_a_bias_of_large_magnitude_costs_no_digits_on_a_device():
     """A padding row that a finite bias hides from all keys keeps exact derivatives, without a look at any element."""
     inputs = of_kind(gradient=True).problem("cpu", torch.float64)
@@ -167,8 +190,8 @@ def test_a_kind_is_tried_once_and_other_kinds_by_themselves(registered):
     assert backend.runs > runs + 2
 
 
-def test_verdicts_are_kept_for_the_versions_that_they_hold_for(monkeypatch, tmp_path):
-    """Another process finds the verdict on a backend of regard; damaged files and other versions are tried again."""
+def test_outcomes_are_kept_for_the_versions_that_they_hold_for(monkeypatch, tmp_path):
+    """Another process finds the outcome on a backend of regard; damaged files and other versions are tried again."""
     problem = of_kind().problem("cpu")
     sdpa = type(BACKENDS["sdpa"])
     run = sdpa.run
@@ -185,11 +208,11 @@ def test_verdicts_are_kept_for_the_versions_that_they_hold_for(monkeypatch, tmp_
     with monkeypatch.context() as patch:
         patch.setattr(trials, "surroundings", lambda device: {"torch": "another"})
         assert objection() is None
-    (file,) = [path for path in tmp_path.rglob("verdicts.json") if json.loads(path.read_text())["torch"] != "another"]
+    (file,) = [path for path in tmp_path.rglob("outcomes.json") if json.loads(path.read_text())["torch"] != "another"]
     assert json.loads(file.read_text())["torch"] == torch.__version__
-    file.write_text('{"verdicts": [1')
+    file.write_text('{"outcomes": [1')
     assert objection() is None
-    assert json.loads(file.read_text())["verdicts"]
+    assert json.loads(file.read_text())["outcomes"]
 
 
 def test_a_trial_depends_on_nothing_of_the_caller_and_changes_nothing(registered):

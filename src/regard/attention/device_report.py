@@ -1,7 +1,7 @@
 """The comparison of every backend with the specification on one device: ``regard doctor --device``.
 
 Each kind of call is tried as `regard.attention.trials` tries it before a first call, and a larger problem of the kind
-is timed. It needs PyTorch alone, and runs without the command line's packages, too::
+is timed. It needs PyTorch alone, and runs without the command line's packages, too (without a name: on the CPU)::
 
     python -m regard.attention.device_report cuda
 """
@@ -53,9 +53,9 @@ class Row:
     milliseconds: float
 
     def __str__(self) -> str:
-        verdict = "right" if self.objection is None else f"WRONG: {self.objection}"
+        outcome = "right" if self.objection is None else f"WRONG: {self.objection}"
         arrow = "→" if self.is_chosen else " "
-        return f"  {arrow} {self.backend:<10} {self.difference:>9.1e} {self.milliseconds:>10.3f} ms  {verdict}"
+        return f"  {arrow} {self.backend:<10} {self.difference:>9.1e} {self.milliseconds:>10.3f} ms  {outcome}"
 
 
 def kinds(dtypes: tuple[str, ...] = ("bfloat16", "float32", "float16")) -> list[CallKind]:
@@ -121,7 +121,7 @@ def _milliseconds(backend: Backend, problem: Problem, kind: CallKind) -> float:
         # A new problem, since one remembers what its score prepared.
         output = backend.run(replace(problem))
         if inputs:
-            torch.autograd.grad(output.sum(), inputs)
+            torch.autograd.grad(output, inputs, torch.ones_like(output))
         _synchronize(problem.query.device)
         return 1e3 * (time.perf_counter() - start)
 
@@ -182,7 +182,7 @@ def report(name: str, seconds: float = SECONDS) -> int:
     device = available(name)
     print(" · ".join(f"{key} {value}" for key, value in surroundings(device).items()))
     print(
-        f"kind, backend (→: what auto takes), largest difference, time at {timed_length(device):,} keys, verdict",
+        f"kind, backend (→: what auto takes), largest difference, time at {timed_length(device):,} keys, outcome",
         flush=True,
     )
     wrong, printed = 0, None
@@ -197,4 +197,4 @@ def report(name: str, seconds: float = SECONDS) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(report(*sys.argv[1:2]))
+    sys.exit(report(sys.argv[1] if len(sys.argv) > 1 else "cpu"))

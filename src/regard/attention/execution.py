@@ -23,7 +23,7 @@ from regard.attention.backends.sdpa.backend import ScaledDotProduct
 from regard.attention.backends.tiled import Tiled
 from regard.attention.guarded import finite_saved_tensors, is_guarded
 from regard.attention.isolation import attend_isolated, attend_shielded, cleaned, empty_rows
-from regard.attention.planner import RULES, Candidates, Plan, Rule, describe, first_choice
+from regard.attention.planner import RULES, Candidates, Plan, Rule, describe, first_choice, obstacle
 from regard.attention.problem import Problem
 from regard.attention.readings import Gatherer, Readings
 from regard.attention.result import Attended
@@ -125,18 +125,18 @@ def _named(problem: Problem, name: str) -> Backend:
     """Returns the backend of this name, if it can run the problem."""
     if name not in BACKENDS:
         raise UnknownNameError("backend", name, [*BACKENDS, "auto"])
-    reason = Candidates(problem, BACKENDS, waits=True).declined(name)
+    backend = BACKENDS[name]
+    reason = obstacle(backend, problem)
     if reason is not None:
         raise BackendError(f"backend {name!r} cannot run this: {reason}")
-    return BACKENDS[name]
+    return backend
 
 
 def choose_reader(problem: Problem, gatherer: Gatherer | None = None) -> Backend:
     """Returns a backend that reads the weights, for one that computes the output alone; it is never waited for."""
     waits = must_wait()
-    candidates = Candidates(problem, BACKENDS, waits=True)
     for backend in BACKENDS.values():
-        if backend.reads and backend.linear and candidates.declined(backend.name) is None:
+        if backend.reads and backend.linear and obstacle(backend, problem) is None:
             if waits or backend.delay(problem, gatherer) is None:
                 return backend
             backend.prepare(problem, gatherer)

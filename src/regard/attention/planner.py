@@ -116,6 +116,14 @@ class Plan:
         return "\n".join((self.sizes, *lines, *self.remarks))
 
 
+def obstacle(backend: Backend, problem: Problem) -> str | None:
+    """Returns why a backend cannot run a problem, or must not on its device; None if it may."""
+    reason = backend.declines(problem)
+    if reason is None and problem.query.device.type not in trials.UNTRIED:
+        return trials.objection(backend, problem)
+    return reason
+
+
 class Candidates:
     """The backends that may run one call. Each is asked at most once, and only if the choice depends on its answer.
 
@@ -136,10 +144,11 @@ class Candidates:
         On a device that includes its trial, which a backend that is not ready has later.
         """
         if name not in self._declined:
-            reason = self.backends[name].declines(self.problem)
+            backend = self.backends[name]
             is_tried = self.problem.query.device.type not in trials.UNTRIED
+            reason = backend.declines(self.problem)
             if reason is None and is_tried and self.delay(name) is None:
-                reason = trials.objection(self.backends[name], self.problem)
+                reason = trials.objection(backend, self.problem)
             self._declined[name] = reason
         return self._declined[name]
 

@@ -3,12 +3,12 @@
 Kernels of a device may err where those of others do not, and no machine has all devices. So `objection` runs a small
 problem of the same kind (`regard.attention.call_kinds`) before the first call of a backend other than the
 specification's, forward and, if a gradient is wanted, backward. A backend whose result differs is declined, with the
-difference as its reason. The verdict is kept in memory, and for regard's own backends in the user's cache folder, with
+difference as its reason. The outcome is kept in memory, and for regard's own backends in the user's cache folder, with
 the device's name and the versions that it holds for.
 
 A trial runs in a thread of its own, without the caller's autocast, transforms, hooks and modes, and draws no random
 number from the caller's generators. It waits for the device. While PyTorch compiles, exports or captures a graph there
-are only verdicts of earlier trials.
+are only outcomes of earlier trials.
 """
 
 import hashlib
@@ -32,6 +32,7 @@ from regard.attention.call_kinds import CallKind
 from regard.attention.problem import Problem
 from regard.biases import TensorBias
 from regard.errors import RegardError
+from regard.regular_file import LARGEST_RECORD, read_text
 from regard.transforms import has_data, is_transformed
 
 UNTRIED = {"cpu", "meta"}
@@ -64,7 +65,7 @@ class Trial(NamedTuple):
 
 
 class Identity(NamedTuple):
-    """What a verdict holds for.
+    """What an outcome holds for.
 
     Attributes:
         backend: the instance that was tried.
@@ -87,7 +88,7 @@ class Identity(NamedTuple):
         return " · ".join(str(part) for part in (self.backend.name, *self.kind, self.precision))
 
 
-_VERDICTS: dict[Identity, str | None] = {}
+_OUTCOMES: dict[Identity, str | None] = {}
 _LOCKS: dict[Identity, threading.Lock] = {}
 _STORING = threading.Lock()
 _OWN = threading.local()
@@ -103,28 +104,28 @@ def objection(backend: Backend, problem: Problem) -> str | None:
     if problem.query.device.type in UNTRIED or backend.name in SPECIFICATION or getattr(_OWN, "is_trial", False):
         return None
     identity = _identity(backend, problem)
-    if identity in _VERDICTS:
-        return _VERDICTS[identity]
+    if identity in _OUTCOMES:
+        return _OUTCOMES[identity]
     if not _may_wait(problem.query):
         return None
     with _LOCKS.setdefault(identity, threading.Lock()):
-        if identity not in _VERDICTS:
+        if identity not in _OUTCOMES:
             _decide(identity, CallKind.of(problem))
-    return _VERDICTS.get(identity)
+    return _OUTCOMES.get(identity)
 
 
 def verify(backend: Backend, problem: Problem) -> Trial | None:
-    """Tries a backend on a small problem of this kind again, and keeps the verdict; returns as `compare`."""
+    """Tries a backend on a small problem of this kind again, and keeps the outcome; returns as `compare`."""
     device = problem.query.device
     trial = compare(backend, CallKind.of(problem), device)
-    if trial is not None and device.type not in UNTRIED:
+    if trial is not None and device.type not in UNTRIED and backend.name not in SPECIFICATION:
         _keep(_identity(backend, problem), trial)
     return trial
 
 
 @contextmanager
 def no_trials() -> Iterator[None]:
-    """Context in which this thread has no trials and hears of no verdict."""
+    """Context in which this thread has no trials and hears of no outcome."""
     outer = getattr(_OWN, "is_trial", False)
     _OWN.is_trial = True
     try:
@@ -138,23 +139,23 @@ def _identity(backend: Backend, problem: Problem) -> Identity:
 
 
 def _decide(identity: Identity, kind: CallKind) -> None:
-    """Finds the verdict on a backend in the user's cache folder, or by a trial."""
+    """Finds the outcome of a backend in the user's cache folder, or by a trial."""
     stored = _stored(identity.device) if identity.is_own else {}
     if str(identity) in stored:
-        _VERDICTS[identity] = stored[str(identity)]
+        _OUTCOMES[identity] = stored[str(identity)]
         return
     try:
         trial = compare(identity.backend, kind, identity.device)
     except torch.OutOfMemoryError:
         return  # the next call tries again
     if trial is None:
-        _VERDICTS[identity] = None
+        _OUTCOMES[identity] = None
     else:
         _keep(identity, trial)
 
 
 def _keep(identity: Identity, trial: Trial) -> None:
-    _VERDICTS[identity] = trial.objection
+    _OUTCOMES[identity] = trial.objection
     if identity.is_own and trial.is_stable:
         _store(identity.device, str(identity), trial.objection)
 
@@ -295,7 +296,7 @@ def _in_own_thread(function: Callable[[], Any], device: torch.device) -> Any:
 
 @cache
 def surroundings(device: torch.device) -> dict[str, str]:
-    """Returns what verdicts depend on besides the kind of call: the device's name, and versions."""
+    """Returns what outcomes depend on besides the kind of call: the device's name, and versions."""
     module = torch.get_device_module(device)
     get_name = getattr(module, "get_device_name", None)  # not every type of device has names
     name = device.type if get_name is None else str(get_name(device))
@@ -316,32 +317,32 @@ def _version(package: str) -> str:
 
 
 def _file(device: torch.device) -> Path | None:
-    """Returns the file of a device's verdicts; None if there is no folder for it."""
+    """Returns the file of a device's outcomes; None if there is no folder for it."""
     from regard.kernels.cpu.cache import open_folder
 
     fingerprint = hashlib.sha256(repr(surroundings(device)).encode()).hexdigest()[:16]
     folder = open_folder(fingerprint, "trials")
-    return None if folder is None else folder / "verdicts.json"
+    return None if folder is None else folder / "outcomes.json"
 
 
 def _stored(device: torch.device) -> dict[str, str | None]:
-    """Returns the verdicts in the user's cache folder; none of a file that is damaged, which the next one replaces."""
+    """Returns the outcomes in the user's cache folder; none of a file that is damaged, which the next one replaces."""
     path = _file(device)
     try:
-        content = {} if path is None else json.loads(path.read_text("utf-8"))
-        verdicts = content.get("verdicts", {})
-        return {name: verdict for name, verdict in verdicts.items() if verdict is None or isinstance(verdict, str)}
+        content = {} if path is None else json.loads(read_text(path, LARGEST_RECORD))
+        outcomes = content.get("outcomes", {})
+        return {name: outcome for name, outcome in outcomes.items() if outcome is None or isinstance(outcome, str)}
     except (OSError, ValueError, AttributeError):
         return {}
 
 
-def _store(device: torch.device, name: str, verdict: str | None) -> None:
-    """Adds a verdict to those in the user's cache folder, if there is one that can be written."""
+def _store(device: torch.device, name: str, outcome: str | None) -> None:
+    """Adds an outcome to those in the user's cache folder, if there is one that can be written."""
     path = _file(device)
     if path is None:
         return
     with _STORING:
-        content = {**surroundings(device), "verdicts": {**_stored(device), name: verdict}}
+        content = {**surroundings(device), "outcomes": {**_stored(device), name: outcome}}
         try:
             write_atomically(path, json.dumps(content, indent=1).encode())
         except RegardError:
@@ -349,5 +350,5 @@ def _store(device: torch.device, name: str, verdict: str | None) -> None:
 
 
 def forget() -> None:
-    """Forgets the verdicts in memory; those in the cache folder stay."""
-    _VERDICTS.clear()
+    """Forgets the outcomes in memory; those in the cache folder stay."""
+    _OUTCOMES.clear()

@@ -260,7 +260,7 @@ def _is_taken(sizes: Sizes, case: Case, form: Form) -> bool:
 
     def tensor(heads: int, length: int, dim: int) -> Tensor:
         shape = 1, heads, length, form.width or dim
-        return torch.zeros(shape, dtype=sizes.dtype, device=sizes.device, requires_grad=sizes.gradient)
+        return torch.empty(shape, dtype=sizes.dtype, device=sizes.device, requires_grad=sizes.gradient)
 
     query = tensor(sizes.heads, queries, sizes.dim)
     key, value = tensor(kv_heads, keys, sizes.dim), tensor(kv_heads, keys, sizes.value_dim)
@@ -273,6 +273,6 @@ def _is_taken(sizes: Sizes, case: Case, form: Form) -> bool:
     mask = None
     if case in (Case.MASKED, Case.BIASED):
         dtype = torch.bool if case is Case.MASKED else sizes.dtype
-        mask = torch.zeros(1, 1, queries, keys, dtype=dtype, device=sizes.device)
+        mask = torch.empty(1, 1, queries, keys, dtype=dtype, device=sizes.device)
     causal = case is Case.CAUSAL
     return torch._fused_sdp_choice(query, key, value, mask, dropout, causal, enable_gqa=is_grouped) > 0
