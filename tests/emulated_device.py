@@ -170,11 +170,19 @@ def _makes_host_wait(name, devices, values, arguments):
     return False
 
 
+def _as_tensor(number, arguments):
+    """Returns a number as a tensor without axes, which promotes no other floating-point dtype."""
+    is_floating = any(isinstance(value, torch.Tensor) and value.is_floating_point() for value in arguments)
+    return torch.tensor(
+        number, dtype=torch.float64 if is_floating and isinstance(number, float) else None, device="cpu"
+    )
+
+
 def _run(operator, *args, **kwargs):
     name = operator._schema.name
     # PyTorch passes a number in place of a tensor as a number.
     args = [
-        torch.tensor(value) if isinstance(value, (int, float)) and str(declared.type) == "Tensor" else value
+        _as_tensor(value, args) if isinstance(value, (int, float)) and str(declared.type) == "Tensor" else value
         for value, declared in zip(args, operator._schema.arguments, strict=False)
     ]
     values, structure = tree_flatten((args, kwargs))

@@ -25,9 +25,11 @@ def device(monkeypatch):
     if not HAS_GPU:
         monkeypatch.setattr(emulated_device.MODULE, "is_visible", True)
     whole = Grid.whole
-    monkeypatch.setattr(
-        Grid, "whole", lambda *sizes, device=name: whole(*sizes, device=torch.empty(0, device=device).device)
-    )
+
+    def whole_on_device(*sizes, **device):
+        return whole(*sizes, **device) if device or len(sizes) > 4 else whole(*sizes, torch.empty(0).device)
+
+    monkeypatch.setattr(Grid, "whole", whole_on_device)
     with torch.device(name), torch.autograd.set_multithreading_enabled(HAS_GPU):
         yield name
 

@@ -1,28 +1,102 @@
 """The laws of attention on an accelerator: the same tests that run on the CPU, and what only a device can get wrong."""
 
+from functools import partial
+
 import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 import regard
-from attention.test_contracts import (  # noqa: F401
-    _small_blocks,
-    test_a_query_that_sees_no_key_gets_nothing,
-    test_causal_aligns_the_ends,
-    test_every_backend_computes_the_equation,
-    test_gradcheck,
-    test_gradients_are_those_of_the_reference,
-    test_to_look_changes_nothing,
-)
-from attention.test_nonfinite import (  # noqa: F401
-    test_a_score_of_minus_infinity_is_hidden,
-    test_a_visible_nan_is_seen,
-    test_auto_agrees_with_the_reference_at_every_size,
-    test_gradients_of_parameters_ignore_what_is_hidden,
-    test_what_is_hidden_reaches_nothing,
-    test_what_is_hidden_reaches_nothing_through_any_score,
-)
+from attention import test_contracts as contracts
+from attention import test_nonfinite as nonfinite
+from cases import H, K
 from regard import masks, normalizers
+from regard.attention.backends import tiled
+
+
+@pytest.fixture
+def _small_blocks(monkeypatch):
+    """Blocks of two queries, so that small problems have several."""
+    monkeypatch.setattr(tiled, "BLOCK_ELEMENTS", 2 * H * K)
+    monkeypatch.setattr(tiled, "DEVICE_BYTES", 1 << 50)
+    monkeypatch.setattr("regard.attention.backends.sdpa.backend.ROWS", 2)
+
+
+SINGLE, HALF = torch.float32, torch.bfloat16
+
+LAWS = {
+    nonfinite.test_what_is_hidden_reaches_nothing: [
+        (backend, dtype, poison, "tiny")
+        for backend, dtype in (("sdpa", SINGLE), ("tiled", HALF), ("reference", SINGLE))
+        for poison in ("nan", "inf", "huge")
+    ],
+    nonfinite.test_what_is_hidden_reaches_nothing_through_any_score: [
+        ("scaled_dot", "entmax15", "nan", "lengths", False),
+        ("cosine", "sigmoid", "inf", "causal", False),
+        ("general_heads", "sink", "huge", "lengths", False),
+        ("additive_projected", "softmax", "nan", "lengths", False),
+        ("mlp", "sparsemax", "inf", "lengths", False),
+        ("distance", "entmax13", "huge", "lengths", False),
+        ("unsquared", "tempered", "inf", "lengths", False),
+        ("soft_cap", "hard", "nan", "causal", False),
+        ("modified", "local", "nan", "lengths", False),
+    ],
+    nonfinite.test_a_visible_nan_is_seen: [
+        ("causal", "softmax", "scaled_dot"),
+        ("window", "sparsemax", "additive"),
+        ("lengths", "sigmoid", "distance"),
+        ("keep", "entmax13", "cosine"),
+        ("documents", "hard", "scaled_dot"),
+        ("none", "sink", "additive"),
+    ],
+    nonfinite.test_a_score_of_minus_infinity_is_hidden: [
+        ("auto", "softmax", SINGLE),
+        ("tiled", "entmax15", SINGLE),
+        ("sdpa", "softmax", SINGLE),
+    ],
+    nonfinite.test_auto_agrees_with_the_reference_at_every_size: [
+        ("scaled_dot", (1, 2, 37, 41)),
+        ("scaled_dot", (1, 2, 521, 523)),
+        ("distance", (1, 2, 37, 41)),
+    ],
+    contracts.test_a_query_that_sees_no_key_gets_nothing: [("reference", SINGLE), ("tiled", HALF)],
+    contracts.test_to_look_changes_nothing: [
+        ("sdpa", 0.0, SINGLE, "causal", "softmax"),
+        ("tiled", 0.4, HALF, "where", "gumbel"),
+        ("reference", 0.4, SINGLE, "lengths", "entmax15"),
+    ],
+}
+"""Laws of the CPU's tests, and the arguments with which they run here."""
+
+
+@pytest.mark.usefixtures("_small_blocks")
+@pytest.mark.parametrize(
+    ("law", "arguments"),
+    [
+        pytest.param(law, arguments, id=f"{law.__name__[5:]}-{'-'.join(map(str, arguments))}")
+        for law, cases in LAWS.items()
+        for arguments in cases
+    ],
+)
+def test_a_law(law, arguments):
+    law(*arguments)
+
+
+@pytest.mark.usefixtures("_small_blocks")
+@pytest.mark.parametrize(
+    "case",
+    [
+        ("scaled_dot", "tempered", "causal"),
+        ("cosine", "sparsemax", "window"),
+        ("additive_heads", "entmax13", "documents"),
+        ("distance", "sink", "lengths_both"),
+        ("soft_cap", "local", "where"),
+        ("location", "sigmoid", "nobody"),
+    ],
+    ids="-".join,
+)
+def test_gradients_are_those_of_the_reference(case, monkeypatch):
+    contracts.test_gradients_are_those_of_the_reference(*case, monkeypatch)
 
 
 @pytest.mark.parametrize("backend", ["tiled", "reference"])
@@ -64,22 +138,21 @@ NORMALIZERS = {
 @pytest.mark.parametrize("mask", [None, masks.causal()], ids=["all", "causal"])
 def test_operators_follow_from_the_number_of_blocks(operators, normalizer, mask, monkeypatch):
     normalizing, forward, both = NORMALIZERS[normalizer]
-    batch, heads, length = 3, 2, 16
+    batch, heads, length = 3, 2, 8
     inputs = [torch.randn(batch, heads, length, 4, requires_grad=True) for _ in range(3)]
     elements = batch * heads * length**2
-    for limit in (elements, elements // 3, elements // 7, heads * length):
+    for limit in (elements, elements // 3, elements // 7):
         monkeypatch.setattr("regard.attention.backends.tiled.block_elements", lambda device, limit=limit: limit)
         most = max(1, 4 * elements // limit)
-        arguments = {"normalizer": normalizing, "mask": mask, "backend": "tiled"}
+        attend = partial(regard.attend, *inputs, normalizer=normalizing, mask=mask, backend="tiled")
         with torch.no_grad():
-            assert operators(lambda: regard.attend(*inputs, **arguments)) <= forward * most + 20
-        assert operators(lambda: regard.attend(*inputs, **arguments).sum().backward()) <= both * most + 30
+            assert operators(attend) <= forward * most + 20
+        assert operators(lambda attend=attend: attend().sum().backward()) <= both * most + 30
 
 
 def test_blocks_fill_the_memory_of_a_device(operators):
     """32 heads of 8,192 keys took 2,048 launches of each operation in blocks that are made for a CPU's cache."""
     from emulated_device import MODULE
-    from regard.attention.backends import tiled
     from regard.attention.problem import validate
 
     problem = validate(*(torch.empty(1, 32, 8192, 1) for _ in range(3)))

@@ -26,7 +26,7 @@ def is_guarded(tensor: Tensor) -> bool:
 
 
 def finite_saved_tensors() -> AbstractContextManager[object]:
-    """Returns a context in which autograd saves 1 for NaN and the largest numbers for infinities.
+    """Returns a context in which autograd saves 1 for NaN, and no magnitude above an eighth of the largest number.
 
     Every derivative stays finite where its factor is 0: products, quotients, roots and saturated functions. Hooks
     outside of this context, such as those of activation checkpointing, still get every tensor.
@@ -42,7 +42,8 @@ def _finite(tensor: Tensor) -> Tensor:
     if not tensor.is_floating_point() or isinstance(tensor, nn.Parameter):
         return tensor
     with torch.no_grad():
-        return torch.nan_to_num(tensor, nan=1.0)
+        limit = torch.finfo(tensor.dtype).max / 8
+        return torch.nan_to_num(tensor, 1.0).clamp_(-limit, limit)
 
 
 def visible_product(

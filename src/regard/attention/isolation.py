@@ -78,7 +78,7 @@ def attend_isolated(problem: Problem, gatherer: Gatherer | None = None, need_wei
 def attend_shielded(problem: Problem, run: Callable[[Problem], Tensor]) -> Tensor:
     """Returns the output of a fused kernel on a device, whose products may multiply hidden elements by 0.
 
-    The kernel gets zeros for what nobody sees and for elements that are not finite. Rows that see one of these in a
+    The kernel gets zeros for what no query sees and for elements that are not finite. Rows that see one of these in a
     query or a key are NaN in the output, and in the gradients of all that they see; so are the output's features in
     which a visible value is not finite.
 

@@ -77,7 +77,8 @@ def entmax_by_root(scores: Tensor, alpha: Tensor, dim: int) -> Tensor:
     equally accurate :math:`q`. The relation of the two logarithms is nearly linear, with kinks where weights leave 0.
     Therefore a Newton step is taken if it stays in the bracket and the previous one has halved the distance; otherwise
     the bracket is halved. A converged row no longer changes, so its weights do not depend on other rows. On a device,
-    which nobody can ask whether all rows have converged, the bracket is bisected to adjacent numbers (`_bisected`).
+    where the host would wait to know whether all rows have converged, the bracket is bisected to adjacent numbers
+    (`_bisected`).
 
     Args:
         scores: scores of any shape.

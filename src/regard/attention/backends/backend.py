@@ -21,8 +21,8 @@ class Backend(ABC):
         measured: tasks of ``regard bench`` that justify this reason.
         reads: whether `run` shows its weights to a gatherer. If it does not, readings come from a second pass of
             another backend, which computes the same weights.
-        isolates: whether hidden elements that are NaN or infinite cannot reach its results on a device, where nobody
-            can look at them (`regard.attention.guarded`). Any other backend gets finite inputs
+        isolates: whether hidden elements that are NaN or infinite cannot reach its results on a device, where the
+            host does not look at them (`regard.attention.guarded`). Any other backend gets finite inputs
             (`regard.attention.isolation.attend_shielded`).
         linear: whether memory grows with queries + keys, and not with their product.
         is_awaited: whether ``"auto"`` waits for its preparation where nothing may depend on a race
