@@ -28,9 +28,7 @@ def problem(rows=7, dim=3, vocabulary=11, seed=0):
     on_host=st.booleans(),
 )
 @settings(deadline=None, max_examples=60)
-def test_equals_cross_entropy_in_value_and_gradients(
-    rows, vocabulary, smoothing, ignored, with_bias, chunk, on_host
-):
+def test_equals_cross_entropy_in_value_and_gradients(rows, vocabulary, smoothing, ignored, with_bias, chunk, on_host):
     features, weight, bias, target = problem(rows, 3, vocabulary)
     bias = bias if with_bias else None
     ignore = 0 if ignored else None

@@ -240,9 +240,7 @@ class TrainedImageClassifier(TrainedLabels):
 
         axis = self._axis(image)
         return [
-            AttentionRecord(
-                f"encoder.layers.{number}.self_attn", number, "self", axis, axis, layer[0].numpy()
-            )
+            AttentionRecord(f"encoder.layers.{number}.self_attn", number, "self", axis, axis, layer[0].numpy())
             for number, layer in enumerate(layers)
         ]
 

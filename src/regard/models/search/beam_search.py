@@ -152,7 +152,9 @@ class _BeamRecord:
         unfinished = []
         for index, (sentence, row) in enumerate(zip(alive, table, strict=True)):
             finished, width = self._finished[sentence], (len(row) - 1) // 3
-            for total, hypothesis, has_ended in zip(row[:width], row[width : 2 * width], row[2 * width :], strict=False):
+            for total, hypothesis, has_ended in zip(
+                row[:width], row[width : 2 * width], row[2 * width :], strict=False
+            ):
                 if has_ended and len(finished) < self.width:
                     finished.append(_Finished(total / self.penalty(length), total, length, int(hypothesis)))
             # An upper bound: log-probabilities do not increase, and the longest sentence has the largest divisor.
