@@ -103,8 +103,13 @@ def beam(
 
 
 class _Finishing(NamedTuple):
-    """The best extensions of a step, each ``[alive, width]``: their log-probabilities, which hypotheses they extend, and
-    which of them end."""
+    """The best extensions of a step, each ``[alive, width]``.
+
+    Attributes:
+        totals: log-probabilities.
+        origin: the hypotheses that they extend.
+        ends: whether they end.
+    """
 
     totals: Tensor
     origin: Tensor
