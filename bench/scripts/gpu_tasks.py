@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -96,12 +96,18 @@ def _own_line() -> str:
     return f"{'/'.join(own[-1].filename.split('/')[-2:])}:{own[-1].lineno}"
 
 
+def training_loops() -> Any:
+    """The class of all training loops, whose methods are replaced here."""
+    from regard.training.loop import TrainingLoop
+
+    return TrainingLoop
+
+
 @contextmanager
 def counted(waits: Waits, copy_to: Path) -> Iterator[None]:
     """Counts the waits of training steps, and copies the run folder when its checkpoint of step `SAVED` is there."""
-    from regard.training.loop import TrainingLoop
-
-    take_step, save = TrainingLoop._take_step, TrainingLoop._save_checkpoint
+    loops = training_loops()
+    take_step, save = loops._take_step, loops._save_checkpoint
 
     def step(loop: Any, batch: Any) -> None:
         counts = waits.gpu and loop.progress.step >= SETTLED
@@ -119,14 +125,14 @@ def counted(waits: Waits, copy_to: Path) -> Iterator[None]:
         if loop.progress.step == SAVED and not copy_to.exists():
             shutil.copytree(loop.folder.path, copy_to)
 
-    TrainingLoop._take_step, TrainingLoop._save_checkpoint = step, saved
+    loops._take_step, loops._save_checkpoint = step, saved
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("always")
             warnings.showwarning = waits.add
             yield
     finally:
-        TrainingLoop._take_step, TrainingLoop._save_checkpoint = take_step, save
+        loops._take_step, loops._save_checkpoint = take_step, save
 
 
 def last_weights(folder: Path) -> dict[str, torch.Tensor]:
@@ -193,18 +199,17 @@ def run_case(name: str, accelerator: str, home: Path, waits: Waits) -> str:
 @contextmanager
 def ended_after(steps: int) -> Iterator[None]:
     """A training ends after so many steps, as if its epochs were over."""
-    from regard.training.loop import TrainingLoop
-
-    reason = TrainingLoop.reason_to_end
+    loops = training_loops()
+    reason = loops.reason_to_end
 
     def reason_to_end(loop: Any) -> str:
         return f"{steps} steps are done" if loop.progress.step >= steps else reason(loop)
 
-    TrainingLoop.reason_to_end = reason_to_end
+    loops.reason_to_end = reason_to_end
     try:
         yield
     finally:
-        TrainingLoop.reason_to_end = reason
+        loops.reason_to_end = reason
 
 
 def watched(run: Any, inputs: list[Any]) -> list[Any]:

@@ -53,6 +53,17 @@ def has_data(tensor: Tensor) -> bool:
     )
 
 
+READS_PINNED_MEMORY = ("cuda", "xpu")
+"""Kinds of devices that copy from pinned memory by themselves, while the host goes on; ROCm's are ``cuda``."""
+
+
+def moved(tensor: Tensor, device: torch.device | str) -> Tensor:
+    """Returns the tensor on a device; from a host's memory to that of a GPU the copy is asynchronous."""
+    if tensor.is_cpu and torch.device(device).type in READS_PINNED_MEMORY:
+        return tensor.pin_memory().to(device, non_blocking=True)
+    return tensor.to(device)
+
+
 def is_on_host(tensor: Tensor) -> bool:
     """Whether Python can read the tensor's elements without waiting for an accelerator."""
     return tensor.is_cpu

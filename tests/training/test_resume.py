@@ -13,8 +13,8 @@ from safetensors.torch import load_file
 from regard.errors import DataError, RunError, TrainingError
 from regard.models.recurrent_translator import RecurrentTranslator
 from regard.tasks.translate import TASK
-from regard.training.checkpoints import list_checkpoints, load_checkpoint, save_checkpoint
 from regard.training import loop
+from regard.training.checkpoints import list_checkpoints, load_checkpoint, save_checkpoint
 from regard.training.loop import TrainingLoop
 from regard.training.reporter import SilentReporter
 from regard.training.run import train as train_run

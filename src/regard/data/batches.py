@@ -12,6 +12,7 @@ from torch import Tensor
 
 from regard.counted import counted
 from regard.errors import ArgumentError
+from regard.transforms import moved
 
 T = TypeVar("T")
 B = TypeVar("B")
@@ -50,17 +51,6 @@ class TargetBatch(Batch):
         # Counted on the host, which would wait for a number of the device.
         vars(batch)["target_tokens"] = self.target_tokens
         return batch
-
-
-READS_PINNED_MEMORY = ("cuda", "xpu")
-"""Kinds of devices that copy from pinned memory by themselves, while the host goes on; ROCm's are ``cuda``."""
-
-
-def moved(tensor: Tensor, device: torch.device | str) -> Tensor:
-    """The tensor on a device; from a host's memory to that of a GPU the copy is asynchronous."""
-    if tensor.is_cpu and torch.device(device).type in READS_PINNED_MEMORY:
-        return tensor.pin_memory().to(device, non_blocking=True)
-    return tensor.to(device)
 
 
 class Order(TypedDict, total=False):

@@ -187,11 +187,11 @@ class TrainedImageClassifier(TrainedLabels):
         batch = self.input.batch(inputs).to(self.device)
         with recorded_calls() as calls:
             output = self.model(*self.input.arguments(batch), need_weights=self.model.pooling is not None)
-        layers = [call.weights for call in calls[: self._layers]] if need_weights else []
+        layers = [call.weights.float().cpu() for call in calls[: self._layers]] if need_weights else []
+        pooled = [None] * len(inputs) if output.weights is None else output.weights.float().mean(1).cpu()
         weights = []
         for row, image in enumerate(inputs):
-            pooled = None if output.weights is None else output.weights[row].float().mean(0).cpu()
-            weights.append(self._weights([layer[row : row + 1] for layer in layers], pooled, image))
+            weights.append(self._weights([layer[row : row + 1] for layer in layers], pooled[row], image))
         return output.logits.float().cpu(), weights
 
     @property
@@ -240,9 +240,7 @@ class TrainedImageClassifier(TrainedLabels):
 
         axis = self._axis(image)
         return [
-            AttentionRecord(
-                f"encoder.layers.{number}.self_attn", number, "self", axis, axis, layer[0].float().cpu().numpy()
-            )
+            AttentionRecord(f"encoder.layers.{number}.self_attn", number, "self", axis, axis, layer[0].numpy())
             for number, layer in enumerate(layers)
         ]
 

@@ -11,7 +11,6 @@ from lightning.fabric import Fabric
 from torch import nn
 
 from regard.atomic_file import AtomicFile
-from regard.data.batches import moved
 from regard.errors import RunError, TrainingError
 from regard.training.checkpoints import checkpoint_path, prune_checkpoints, save_checkpoint
 from regard.training.config import TrainingConfig
@@ -24,7 +23,7 @@ from regard.training.schedule import Schedule
 from regard.training.sharding import in_parameter_order, load_optimizer_state, whole_states, whole_weights
 from regard.training.signal_handler import SignalHandler
 from regard.training.task import Experiment, Metric, StepLoss, ValidationResult
-from regard.transforms import is_on_host
+from regard.transforms import is_on_host, moved
 
 LONG, SURE_AFTER = 15 * 60, 10
 """Seconds: a training that takes longer says so, when it has run for so long that the estimate is good."""

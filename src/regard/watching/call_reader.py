@@ -86,14 +86,14 @@ class DeviceReadings(NamedTuple):
 
     def deliver(self, call: AttentionCall, copies: Sequence[Tensor]) -> None:
         """Store all of it in the call, with the copies of what `on_device` gave."""
-        given = iter(copies)
+        in_order = iter(copies)
         delivered: dict[str, Any] = {
-            name: None if each is None else chosen_heads(next(given), self.chosen)
+            name: None if each is None else chosen_heads(next(in_order), self.chosen)
             for name, each in self.tensors.items()
         }
-        delivered["reach"] = self.grid.keys if self.reach is None else int(next(given))
+        delivered["reach"] = self.grid.keys if self.reach is None else int(next(in_order))
         delivered["visible_mask"] = self.visible
-        if self.visible is not None and self.reach is not None and not is_on_host(self.reach):
+        if self.visible is not None and not all(map(is_on_host, self.on_device())):
             delivered["visible_mask"] = mask_on_host(self.visible, self.grid)
         call.receive(delivered)
 

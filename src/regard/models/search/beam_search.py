@@ -77,6 +77,7 @@ def beam(
     record = _BeamRecord(width, length_penalty, lengths, n_best)
     device = encoded.lengths.device
     alive = torch.arange(len(encoded.lengths), device=device)  # the unfinished sentences
+    sentences = list(range(len(encoded.lengths)))  # the same on the host
     state = decoder.start(encoded).select(alive.repeat_interleave(width))
     tokens = torch.full((len(alive) * width,), bos, device=device)
     totals = torch.full((len(alive), width), -torch.inf, device=device)
@@ -94,19 +95,39 @@ def beam(
         origin = index.div(vocabulary, rounding_mode="floor")
         token = index % vocabulary
         ends = token == eos
-        record.finish(length, alive, best[:, :width], origin[:, :width], ends[:, :width])
+        finished = _Finishing(best[:, :width], origin[:, :width], ends[:, :width])
 
         totals = best.masked_fill(ends, -torch.inf)
         totals, chosen = totals.topk(width, dim=1) if totals.shape[1] > width else totals.sort(dim=1, descending=True)
         origin, token = origin.gather(1, chosen), token.gather(1, chosen)
         record.extend(alive, origin, token, weights)
-        unfinished = record.unfinished(alive, totals[:, 0])
-        if not len(unfinished):
+        unfinished = record.finish(length, sentences, finished, totals[:, 0])
+        if not unfinished:
             break
-        rows = (unfinished[:, None] * width + origin[unfinished]).flatten()
-        state = state.reorder(rows) if len(unfinished) == len(alive) else state.select(rows)
-        alive, totals, tokens = alive[unfinished], totals[unfinished], token[unfinished].flatten()
+        if len(unfinished) == len(sentences):
+            rows = torch.arange(len(sentences), device=device)[:, None] * width + origin
+            state = state.reorder(rows.flatten())
+        else:
+            index = torch.tensor(unfinished, device=device)
+            state = state.select((index[:, None] * width + origin[index]).flatten())
+            alive, totals, token = alive[index], totals[index], token[index]
+            sentences = [sentences[number] for number in unfinished]
+        tokens = token.flatten()
     return record.best(encoded.lengths)
+
+
+class _Finishing(NamedTuple):
+    """The best extensions of a step, each ``[alive, width]``.
+
+    Attributes:
+        totals: log-probabilities.
+        origin: the hypotheses that they extend.
+        ends: whether they end.
+    """
+
+    totals: Tensor
+    origin: Tensor
+    ends: Tensor
 
 
 class _Finished(NamedTuple):
@@ -131,17 +152,37 @@ class _BeamRecord:
         """The divisor of the log-probability of a hypothesis of ``length`` tokens and ``eos``."""
         return ((5 + length + 1) / 6) ** self.length_penalty
 
-    def finish(self, length: int, alive: Tensor, totals: Tensor, origin: Tensor, ends: Tensor) -> None:
-        """Record the hypotheses that end after ``length`` tokens; the tensors are ``[alive, width]``."""
-        ends = ends & (totals > -torch.inf)
-        # One copy to the host. The numbers of sentences and of hypotheses are far below 2²⁴.
-        table = torch.stack(
-            [each.to(totals.dtype) for each in (alive[:, None].expand_as(ends), totals, origin, ends)], -1
-        )
-        for sentence, total, hypothesis, has_ended in table.flatten(0, 1).tolist():
-            if has_ended and len(self._finished[int(sentence)]) < self.width:
-                score = total / self.penalty(length)
-                self._finished[int(sentence)].append(_Finished(score, total, length, int(hypothesis)))
+    def finish(self, length: int, alive: list[int], step: _Finishing, best_total: Tensor) -> list[int]:
+        """Record the hypotheses that end after ``length`` tokens; this alone waits for an accelerator, once a step.
+
+        Args:
+            length: number of tokens.
+            alive: the sentences.
+            step: the best extensions of each.
+            best_total: ``[alive]``, log-probability of the best hypothesis that has not ended.
+
+        Returns:
+            the indices into ``alive`` of the sentences whose search continues.
+        """
+        ends = step.ends & (step.totals > -torch.inf)
+        # The numbers of hypotheses are exact in the dtype of the log-probabilities.
+        parts = step.totals, step.origin, ends, best_total[:, None]
+        table = torch.cat([part.to(best_total.dtype) for part in parts], dim=1).tolist()
+        unfinished = []
+        for index, (sentence, row) in enumerate(zip(alive, table, strict=True)):
+            finished, width = self._finished[sentence], (len(row) - 1) // 3
+            for total, hypothesis, has_ended in zip(
+                row[:width], row[width : 2 * width], row[2 * width :], strict=False
+            ):
+                if has_ended and len(finished) < self.width:
+                    finished.append(_Finished(total / self.penalty(length), total, length, int(hypothesis)))
+            # An upper bound: log-probabilities do not increase, and the longest sentence has the largest divisor.
+            bound = row[-1] / self.penalty(self.max_lengths[sentence])
+            scores = sorted((end.score for end in finished), reverse=True)
+            least = scores[self.n_best - 1] if len(scores) >= self.n_best else -torch.inf
+            if len(scores) < self.width and bound > least:
+                unfinished.append(index)
+        return unfinished
 
     def extend(self, alive: Tensor, origin: Tensor, token: Tensor, weights: Tensor | None) -> None:
         """Record a step: ``origin`` and ``token [alive, width]``, ``weights [alive · width, source]``."""
@@ -153,36 +194,20 @@ class _BeamRecord:
             all_weights = step_weights.new_zeros(self.sentences, *step_weights.shape[1:])
             self._weights.append(all_weights.index_copy(0, alive, step_weights))
 
-    def unfinished(self, alive: Tensor, best_total: Tensor) -> Tensor:
-        """The indices into ``alive`` of the sentences whose search continues.
-
-        Args:
-            alive: ``[alive]``, the sentences.
-            best_total: ``[alive]``, log-probability of the best hypothesis that has not ended.
-        """
-        # An upper bound: log-probabilities do not increase, and the longest sentence has the largest divisor.
-        unfinished = []
-        for index, (sentence, total) in enumerate(zip(alive.tolist(), best_total.tolist(), strict=True)):
-            bound = total / self.penalty(self.max_lengths[sentence])
-            scores = sorted((end.score for end in self._finished[sentence]), reverse=True)
-            least = scores[self.n_best - 1] if len(scores) >= self.n_best else -torch.inf
-            if len(scores) < self.width and bound > least:
-                unfinished.append(index)
-        return torch.tensor(unfinished, dtype=torch.int64, device=alive.device)
-
     def best(self, source_lengths: Tensor) -> list[Hypothesis]:
         """The best finished hypotheses of each sentence, with their tokens and weights."""
         origins, all_tokens = torch.stack(self._origins).tolist(), torch.stack(self._tokens).tolist()
+        all_weights = torch.stack(self._weights).float().cpu() if self._weights else None
 
         def hypothesis(sentence: int, source: int, end: _Finished) -> Hypothesis:
             index, tokens, rows = end.origin, [], []
             for time in reversed(range(end.length)):
                 tokens.append(all_tokens[time][sentence][index])
                 index = origins[time][sentence][index]
-                if self._weights:
-                    rows.append(self._weights[time][sentence, index, :source].float().cpu())
+                if all_weights is not None:
+                    rows.append(all_weights[time, sentence, index, :source])
             weights = None
-            if self._weights:
+            if all_weights is not None:
                 weights = torch.stack(rows[::-1]) if rows else torch.zeros(0, source)
             return Hypothesis(tokens[::-1], end.score, end.log_probability, weights)
 
