@@ -63,6 +63,7 @@ def explain_problem(problem: Problem) -> Explanation:
     """`explain` for a problem that is validated, as those of `regard.attention.execution`."""
     with full_precision(problem.query):
         inputs = whole(problem)
+        units = problem.score.pair_units(problem.query, problem.key)
         weighed = weigh(problem, inputs)
         output = mix(problem, inputs, weighed.weights)
         if problem.may_hide and has_data(output) and not is_finite(output):
@@ -73,7 +74,11 @@ def explain_problem(problem: Problem) -> Explanation:
     explanation = _explanation_of(names, (*inputs_of_scores, problem.value, *weighed, output), problem.rank)
     query, key = inputs_of_scores
     changed = {"query": query is not problem.query, "key": key is not problem.key}
-    return replace(explanation, projected=tuple(name for name, is_changed in changed.items() if is_changed))
+    if units is not None:
+        steps = (step._replace(values=without_added_axes(step.values, problem.rank)) for step in units.steps)
+        units = replace(units, steps=tuple(steps))
+    projected = tuple(name for name, is_changed in changed.items() if is_changed)
+    return replace(explanation, projected=projected, units=units)
 
 
 def _explanation_of(names: Sequence[str], tensors: Sequence[Tensor], rank: int) -> Explanation:
