@@ -248,7 +248,11 @@ def _broadcasts(tensor: Tensor, shape: tuple[int, ...]) -> bool:
 def check_same_dim(query: Tensor, key: Tensor) -> None:
     """Raises ShapeError unless queries and keys have the same number of features."""
     if query.shape[-1] != key.shape[-1]:
-        raise ShapeError(f"query and key must have the same dim; query has {query.shape[-1]}, key has {key.shape[-1]}")
+        is_column = query.shape[-1] == 1 and query.shape[-2] == key.shape[-2]
+        hint = " (if these vectors are columns, write query.mT, key.mT, value.mT)" if is_column else ""
+        raise ShapeError(
+            f"query and key must have the same dim; query has {query.shape[-1]}, key has {key.shape[-1]}{hint}"
+        )
 
 
 def check_dense(name: str, tensor: object) -> None:

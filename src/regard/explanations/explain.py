@@ -25,8 +25,8 @@ from regard.transforms import has_data, is_finite
 
 def explain(
     query: Tensor | ArrayLike,
-    key: Tensor | ArrayLike,
-    value: Tensor | ArrayLike,
+    key: Tensor | ArrayLike | None = None,
+    value: Tensor | ArrayLike | None = None,
     *,
     score: Scoring = "scaled_dot",
     normalizer: Normalizing = "softmax",
@@ -39,7 +39,9 @@ def explain(
     """Attend and keep every intermediate result by name: to print, to draw, to export, to differentiate.
 
     Args:
-        query, key, value: as for `attend`; lists, NumPy arrays and integers become tensors.
+        query: as for `attend`; lists, NumPy arrays and integers become tensors, and a vector is one query.
+        key: likewise; None: the queries.
+        value: likewise; None: the keys.
         score, normalizer, mask, bias, dropout: as for `attend`.
         backend: ``auto`` or ``reference``; no other backend has all intermediate results.
 
@@ -48,15 +50,27 @@ def explain(
 
     Raises:
         As `attend`.
+
+    Example:
+        >>> import regard
+        >>> annotations = [[3, 12, 45], [59, 2, 5], [1, 43, 5], [4, 3, 45.3]]
+        >>> regard.explain([5, 1, 20], annotations, score="dot").scores
+        tensor([[927., 397., 148., 929.]])
     """
     if unknown:
         raise KindError(unknown_keyword(explain, unknown))
-    tensors = as_tensor(query, "query"), as_tensor(key, "key"), as_tensor(value, "value")
+    key = query if key is None else key
+    inputs = {"query": query, "key": key, "value": key if value is None else value}
+    tensors = [_rows(as_tensor(tensor, name)) for name, tensor in inputs.items()]
     problem = validate(*tensors, score=score, normalizer=normalizer, mask=mask, bias=bias, dropout=dropout)
     if backend not in ("auto", "reference"):
         choose(problem, backend)
         raise BackendError(f"backend {backend!r} has no intermediates to explain; use 'reference'")
     return explain_problem(problem)
+
+
+def _rows(tensor: Any) -> Any:
+    return tensor[None] if isinstance(tensor, Tensor) and tensor.dim() == 1 else tensor
 
 
 def explain_problem(problem: Problem) -> Explanation:
