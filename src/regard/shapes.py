@@ -198,7 +198,7 @@ def spread_heads(
     return tensor if kv_heads == heads else tensor.repeat_interleave(heads // kv_heads, dim=1)
 
 
-def check_broadcast(name: str, tensor: Tensor, shape: tuple[int, ...], axes: str) -> None:
+def check_broadcast(name: str, tensor: Tensor, shape: tuple[int, ...], axes: str, hint: str = "") -> None:
     """Raises ShapeError unless ``tensor`` broadcasts to ``shape`` without enlarging it.
 
     Args:
@@ -206,9 +206,11 @@ def check_broadcast(name: str, tensor: Tensor, shape: tuple[int, ...], axes: str
         tensor: the argument.
         shape: the shape that it must broadcast to.
         axes: the names of these axes, e.g. ``"[batch, heads, queries, keys]"``.
+        hint: what to write, for the end of the message.
     """
     if not _broadcasts(tensor, shape):
-        raise ShapeError(f"{name} must broadcast to {axes} = {list(shape)}; it has shape {list(tensor.shape)}")
+        more = f": {hint}" if hint else ""
+        raise ShapeError(f"{name} must broadcast to {axes} = {list(shape)}; it has shape {list(tensor.shape)}{more}")
 
 
 def check_result(name: str, tensor: Tensor, grid: Grid) -> None:

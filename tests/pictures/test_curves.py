@@ -177,7 +177,7 @@ def test_values_that_are_not_finite_are_left_out(values, higher):
     assert lines(loss) == {"validation loss": points}
     assert lines(quality) == {"bits": points}
     assert [text.get_text() for text in loss.texts] == ["lowest 2"]
-    assert [text.get_text() for text in quality.texts] == ["highest 3.00" if higher else "lowest 2"]
+    assert [text.get_text() for text in quality.texts] == ["highest 3" if higher else "lowest 2"]
     assert quality.get_ylim() == (0, pytest.approx(1.14 * 3))
 
 
