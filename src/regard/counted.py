@@ -9,5 +9,7 @@ def counted(number: int, noun: str, after: str = "") -> str:
         noun: one of them: ``"batch"``.
         after: what follows the noun: ``" an epoch"``.
     """
-    plural = f"{noun}es" if noun.endswith(("ch", "s", "x")) else f"{noun}s"
+    plural = (
+        f"{noun[:-1]}ies" if noun.endswith("ry") else f"{noun}es" if noun.endswith(("ch", "s", "x")) else f"{noun}s"
+    )
     return f"{number:,} {noun if number == 1 else plural}{after}"

@@ -153,7 +153,11 @@ _PADDING = (
 )  # fmt: skip
 _CAUSAL = ('mask="causal"', 'tgt_mask="causal"')
 _ROTARY = ('position="rotary"',)
+_ALIBI = ('position="alibi"',)
 _HEADS = ("nhead={0}", "num_heads={0}")
+_DIM = ("d_model={0}", "embed_dim={0}", "channels={0}")
+_FEEDFORWARD = ("dim_feedforward={0}",)
+_LAYERS = ("num_layers={0}", "num_encoder_layers={0}")
 
 LAYER_KEYWORDS: dict[str, tuple[str, ...]] = {
     "attn_mask": _HIDING,
@@ -170,16 +174,40 @@ LAYER_KEYWORDS: dict[str, tuple[str, ...]] = {
     "use_rope": _ROTARY,
     "rotary": _ROTARY,
     "rotary_embedding": _ROTARY,
-    "alibi": ('position="alibi"',),
+    "rotary_pos_emb": _ROTARY,
+    "alibi": _ALIBI,
+    "alibi_pos_bias": _ALIBI,
+    "rel_pos_bias": ('position="t5"',),
+    "use_rmsnorm": ('norm="rms"',),
+    "dim": _DIM,
+    "embed_dim": _DIM,
+    "d_model": _DIM,
+    "hidden_size": _DIM,
+    "embedding_dim": _DIM,
+    "in_channels": _DIM,
+    "in_planes": _DIM,
+    "key_dim": ("embed_dim=num_heads * {0}",),
+    "depth": _LAYERS,
+    "n_layers": _LAYERS,
+    "num_layers": _LAYERS,
+    "num_hidden_layers": _LAYERS,
     "kvheads": ("kv_heads={0}",),
     "num_kv_heads": ("kv_heads={0}",),
     "n_kv_heads": ("kv_heads={0}",),
     "num_key_value_heads": ("kv_heads={0}",),
     "heads": _HEADS,
     "n_heads": _HEADS,
+    "n_head": _HEADS,
+    "nhead": _HEADS,
     "num_heads": _HEADS,
-    "d_ff": ("dim_feedforward={0}",),
-    "intermediate_size": ("dim_feedforward={0}",),
+    "num_attention_heads": _HEADS,
+    "d_ff": _FEEDFORWARD,
+    "d_hid": _FEEDFORWARD,
+    "ff_dim": _FEEDFORWARD,
+    "ffn_dim": _FEEDFORWARD,
+    "intermediate_dim": _FEEDFORWARD,
+    "intermediate_size": _FEEDFORWARD,
+    "layer_norm_epsilon": ("layer_norm_eps={0}",),
     "pre_norm": ("norm_first={0}",),
     "normalize_before": ("norm_first={0}",),
     "attn_dropout": ("dropout={0}",),
@@ -263,23 +291,73 @@ def missing_name(package: str, name: str) -> str:
 
 
 def unknown_layer_keyword(
-    owner: str, function: Callable[..., object], keywords: Iterable[str], internal: Iterable[str] = ("self",)
+    owner: str,
+    function: Callable[..., object],
+    keywords: Iterable[str],
+    more: Iterable[str] = (),
+    internal: Iterable[str] = ("self",),
 ) -> str:
     """Returns a message about keyword arguments that a layer or its call does not have.
 
     Args:
         owner: what was called, for the message.
-        function: the constructor, or the method that is called.
+        function: the class, or the method that is called.
         keywords: the names that are unknown.
+        more: the names behind the function's ``**names``.
         internal: names of arguments that users do not pass.
     """
-    name, names = next(iter(keywords)), [each for each in argument_names(function) if each not in internal]
-    known = LAYER_KEYWORDS.get(name, ())
-    lines, where = [line for line in known if line.split("=")[0] in names], ""
-    if known and not lines and isinstance(function, type):
-        lines, where = known, " in the call"
-    advice = f": write {' or '.join(lines).format(name)}{where}" if lines else _nearest(name, names)
-    return f"{owner} has no argument {name!r}{advice}"
+    name = next(iter(keywords))
+    names = [each for each in (*argument_names(function), *more) if each not in internal]
+    advice = _line_with(name, names)
+    if not advice and isinstance(function, type):
+        advice = _line_with_part(name, function) or _line_in_call(name, function)
+    return f"{owner} has no argument {name!r}{advice or _nearest(name, names)}"
+
+
+def wrong_arguments(layer: type, keywords: Iterable[str], problem: str) -> str:
+    """Returns a message about arguments that a layer's constructor cannot take.
+
+    Args:
+        layer: the layer.
+        keywords: the names of the keyword arguments that were passed.
+        problem: what Python says of the arguments.
+    """
+    names = argument_names(layer)
+    unknown = [name for name in keywords if name not in names]
+    if unknown:
+        return unknown_layer_keyword(layer.__name__, layer, unknown)
+    return f"{layer.__name__}: {problem}; write {_constructor(layer)} (known: {', '.join(names)})"
+
+
+def _line_with(name: str, names: Iterable[str]) -> str:
+    lines = [line for line in LAYER_KEYWORDS.get(name, ()) if line.split("=")[0] in names]
+    return f": write {' or '.join(lines).format(name)}" if lines else ""
+
+
+def _line_with_part(name: str, layer: type) -> str:
+    """Returns the line for an argument of a layer of which the constructor's layer consists."""
+    for parameter in inspect.signature(layer).parameters.values():
+        part = parameter.annotation
+        if isinstance(part, type) and part.__module__.startswith("regard."):
+            names = argument_names(part)
+            line = f"{name}={name}" if name in names else _line_with(name, names).removeprefix(": write ")
+            if line:
+                return f": write {parameter.name}={_constructor(part, line)}"
+    return ""
+
+
+def _line_in_call(name: str, layer: type) -> str:
+    lines = LAYER_KEYWORDS.get(name, ())
+    called = [line for line in lines if line.split("=")[0] in argument_names(layer.forward)]
+    return f": write {' or '.join(called).format(name)} in the call" if called else ""
+
+
+def _constructor(layer: type, line: str = "") -> str:
+    """Returns a call of a constructor with the arguments that have no default, and one more."""
+    parameters = inspect.signature(layer).parameters.values()
+    required = [each.name for each in parameters if each.default is each.empty and each.kind is not each.VAR_KEYWORD]
+    arguments = {name: name for name in required} | ({line.split("=")[0]: line} if line else {})
+    return f"{layer.__name__}({', '.join(arguments.values())})"
 
 
 def argument_names(function: Callable[..., object]) -> list[str]:

@@ -238,7 +238,7 @@ def spread_heads(
     return tensor if kv_heads == heads else tensor.repeat_interleave(heads // kv_heads, dim=1)
 
 
-def check_broadcast(name: str, tensor: Tensor, shape: tuple[int, ...], axes: str) -> None:
+def check_broadcast(name: str, tensor: Tensor, shape: tuple[int, ...], axes: str, hint: str = "") -> None:
     """Raises ShapeError unless ``tensor`` broadcasts to ``shape`` without enlarging it.
 
     Args:
@@ -246,9 +246,11 @@ def check_broadcast(name: str, tensor: Tensor, shape: tuple[int, ...], axes: str
         tensor: the argument.
         shape: the shape that it must broadcast to.
         axes: the names of these axes, e.g. ``"[batch, heads, queries, keys]"``.
+        hint: what to write, for the end of the message.
     """
     if not _broadcasts(tensor, shape):
-        raise ShapeError(f"{name} must broadcast to {axes} = {list(shape)}; it has shape {list(tensor.shape)}")
+        more = f": {hint}" if hint else ""
+        raise ShapeError(f"{name} must broadcast to {axes} = {list(shape)}; it has shape {list(tensor.shape)}{more}")
 
 
 def check_result(name: str, tensor: Tensor, grid: Grid) -> None:
@@ -288,7 +290,11 @@ def _broadcasts(tensor: Tensor, shape: tuple[int, ...]) -> bool:
 def check_same_dim(query: Tensor, key: Tensor) -> None:
     """Raises ShapeError unless queries and keys have the same number of features."""
     if query.shape[-1] != key.shape[-1]:
-        raise ShapeError(f"query and key must have the same dim; query has {query.shape[-1]}, key has {key.shape[-1]}")
+        is_column = query.shape[-1] == 1 and query.shape[-2] == key.shape[-2]
+        hint = " (if these vectors are columns, write query.mT, key.mT, value.mT)" if is_column else ""
+        raise ShapeError(
+            f"query and key must have the same dim; query has {query.shape[-1]}, key has {key.shape[-1]}{hint}"
+        )
 
 
 def check_dense(name: str, tensor: object) -> None:

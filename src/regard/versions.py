@@ -80,7 +80,8 @@ def tensors_of(owner: object) -> list[Tensor]:
 def _contents(value: Any, names: frozenset[str]) -> Iterator[tuple[Any, frozenset[str]]]:
     """Yields the contents of an object, each with the attribute names that the function that captured it reads."""
     if isinstance(value, dict):
-        yield from ((item, names) for pair in value.items() for item in pair)
+        # A copy, since another thread, or the end of an object that is a weak key, may change the dictionary meanwhile.
+        yield from ((item, names) for pair in list(value.items()) for item in pair)
     elif isinstance(value, _CONTAINERS):
         yield from ((item, names) for item in value if not isinstance(item, _PLAIN))
     elif isinstance(value, partial):

@@ -293,3 +293,15 @@ def test_bad_input_gets_one_line(call, tmp_path, monkeypatch, arguments, message
     assert err.count("\n") == 1
     assert err.startswith("regard: error: ")
     assert message in err
+
+
+def test_additive_scores_show_their_units(call, steps):
+    arguments = ["--query", "1 2", "--key", "3 4; 0 1", "--score", "concat"]
+    found = steps(*arguments)
+    units = (found["query"][:, None] + found["key"]).flatten(0, 1)
+    torch.testing.assert_close(found["sum"], units)
+    torch.testing.assert_close(found["tanh"], units.tanh())
+    torch.testing.assert_close(found["scores"], (units.tanh() @ found["unit weights"].T).T)
+    code, out, _ = call(*arguments, "--row", 0, "--steps", "sum,unit-weights")
+    assert code == 0
+    assert "Scores: each unit times its weight in" in out

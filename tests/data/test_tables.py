@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
+from regard.counted import counted
 from regard.data.images.image_rows import captioned_images, labelled_images
 from regard.data.images.masked_images import open_masked
 from regard.data.images.pictures import pixel_table
@@ -240,7 +241,9 @@ def test_what_a_folder_of_classes_leaves_out_is_counted(tmp_path, caplog, kind):
         assert len(list(open_folder(folder))) == 4
     count = 7 if kind == "images" else 8
     (record,) = caplog.records
-    assert record.getMessage().startswith(f"{folder}: left out {count} entries that are no {kind}: '.hidden', 'README'")
+    assert record.getMessage().startswith(
+        f"{folder}: left out {counted(count, 'entry')} besides its {kind}: '.hidden', 'README'"
+    )
     bad = os.fsencode(folder) + b"/a/\xe9" + os.fsencode(suffix)
     os.close(os.open(bad, os.O_CREAT | os.O_WRONLY))
     with pytest.raises(DataError, match="its name is not valid UTF-8; rename it"):
@@ -263,7 +266,7 @@ def test_what_other_folders_leave_out_is_counted(tmp_path, caplog):
         assert len(open_masked(streets)) == 1
         assert text_files(books) == (books / "one.TXT",)
     assert [record.getMessage().split(":")[1] for record in caplog.records] == [
-        " left out 5 entries that are no images", " left out 1 entries that are no text files",
+        " left out 5 entries besides its images", " left out 1 entry besides its text files",
     ]  # fmt: skip
     (books / "one.TXT").write_bytes("text".encode("utf-16-le"))
     with pytest.raises(DataError, match="is UTF-16"):

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+import regard
 from regard.errors import ArgumentError, KindError, ShapeError
 from regard.normalizers import local_gaussian, softmax, softmax_with_sink, sparsemax
 from regard.shapes import Grid
@@ -99,3 +100,14 @@ def test_bad_arguments():
         normalizer(scores)
     with pytest.raises(ShapeError, match="sigma must broadcast to"):
         local_gaussian(softmax, center, torch.ones(H))(scores)
+
+
+@pytest.mark.parametrize("backend", ["reference", "tiled", "cpu"])
+def test_centers_by_batch_of_three_axes_are_answered_with_the_line(backend):
+    x, center = torch.randn(B, Q, 4), torch.rand(B, Q)
+    for name, window in (("center", (center, 2.0)), ("sigma", (center[:, None], center + 1))):
+        with pytest.raises(ShapeError, match=rf"it has shape \[2, 5\]: write {name}\[:, None\]"):
+            regard.attend(x, x, x, normalizer=local_gaussian(softmax, *window), backend=backend)
+    normalizer = local_gaussian(softmax, center[:, None], 2.0)
+    expected = regard.attend(x[:, None], x[:, None], x[:, None], normalizer=normalizer, backend="reference")[:, 0]
+    torch.testing.assert_close(regard.attend(x, x, x, normalizer=normalizer, backend=backend), expected)

@@ -20,7 +20,7 @@ def test_rows_of_a_csv_and_columns_are_the_same():
         loss, quality = training_curves(metrics).axes
         assert lines(loss) == {"training loss": [[10, 3.5], [30, 2.5]]}
         assert lines(quality) == {"BLEU": [[20, 12.5], [30, 30]]}
-        assert [text.get_text() for text in quality.texts] == ["highest 30.0"]
+        assert [text.get_text() for text in quality.texts] == ["highest 30"]
         assert loss.get_xlabel() == "training step"
         assert quality.get_ylabel() == "BLEU"
 
@@ -71,7 +71,7 @@ def test_the_best_value_is_marked_in_the_direction_of_the_metric(higher):
     values = [0.5, 0.9, 0.125, 0.25]
     metrics = {"step": [1, 2, 3, 4], "val_loss": values, "train_loss": values, "val_x": values}
     loss, quality = training_curves(metrics, qualities={"val_x": Quality("X", "0 to 1", higher)}).axes
-    best, text = ((2, 0.9), "highest 0.900") if higher else ((3, 0.125), "lowest 0.125")
+    best, text = ((2, 0.9), "highest 0.9") if higher else ((3, 0.125), "lowest 0.125")
     assert [(tuple(one.xy), one.get_text()) for one in quality.texts] == [(best, text)]
     assert [(tuple(one.xy), one.get_text()) for one in loss.texts] == [((3, 0.125), "lowest 0.125")]
     assert quality.get_ylabel() == "X (0 to 1)"
@@ -176,8 +176,8 @@ def test_values_that_are_not_finite_are_left_out(values, higher):
     points = [[step, value] for step, value in enumerate(values, start=1) if isinstance(value, int)]
     assert lines(loss) == {"validation loss": points}
     assert lines(quality) == {"bits": points}
-    assert [text.get_text() for text in loss.texts] == ["lowest 2.00"]
-    assert [text.get_text() for text in quality.texts] == ["highest 3.00" if higher else "lowest 2.00"]
+    assert [text.get_text() for text in loss.texts] == ["lowest 2"]
+    assert [text.get_text() for text in quality.texts] == ["highest 3" if higher else "lowest 2"]
     assert quality.get_ylim() == (0, pytest.approx(1.14 * 3))
 
 

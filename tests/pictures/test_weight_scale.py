@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from regard.pictures import PixelAttention, alignment, image_overlays, segments, sound_alignment, word_weights
-from regard.pictures.numbers import three_digits
+from regard.pictures.numbers import short_number
 
 KEYS = 12
 
@@ -58,7 +58,7 @@ def test_nearly_uniform_weights_look_and_are_called_so(draw):
     assert low == 0
     assert high == pytest.approx(2 / KEYS)
     assert "1/12 = 0.0833" in label
-    assert f"at most {three_digits(NEARLY.max())}" in label
+    assert f"at most {short_number(NEARLY.max())}" in label
     assert "nearly uniform" in texts(figure)
 
 
@@ -85,22 +85,6 @@ def test_one_chosen_key_and_no_weight_at_all_are_not_uniform(draw, hard):
     figure = draw(hard)
     assert bar_of(figure)[1] == pytest.approx([0, 1])
     assert "nearly uniform" not in texts(figure)
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        (0, "0"),
-        (0.5, "0.500"),
-        (0.03125, "0.0312"),
-        (30, "30.0"),
-        (1249.6, "1,250"),
-        (-2.5, "−2.50"),
-        (3e-7, "3.00e-07"),
-    ],
-)
-def test_three_digits(value, text):
-    assert three_digits(value) == text
 
 
 def test_labels_that_have_no_room_are_thinned_out_and_said_to_be():

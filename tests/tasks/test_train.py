@@ -71,7 +71,7 @@ def test_three_texts_train_with_a_warning(caplog):
 def test_warnings_speak_of_arguments(caplog):
     with caplog.at_level(logging.WARNING, "regard"):
         regard.train("classify", ([*TEXTS, "  "], [*LABELS, 1]), **CLASSIFY)
-    assert "train: left out 1 rows" in caplog.text
+    assert "train: left out 1 row with" in caplog.text
 
 
 def test_a_temporary_run_goes_with_its_result_and_a_named_one_stays(tmp_path):

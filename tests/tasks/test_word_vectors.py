@@ -83,7 +83,7 @@ def test_bad_lines_are_counted(tmp_path, caplog):
     with caplog.at_level(logging.WARNING, "regard"):
         found = read(tmp_path / "v.txt", GLOVE + bad + good)
     assert (found.words, found.bad_lines) == (2, 4)
-    assert "4 lines hold no vector of 3 finite numbers and were left out: 4, 5, 6, ..." in caplog.text
+    assert "left out 4 lines without a vector of 3 finite numbers: 4, 5, 6, ..." in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -71,6 +71,7 @@ def test_the_card_says_what_was_trained_on_what(made):
         "Translate text, by the architecture lstm and the attention bahdanau.",
         "150 pairs", "train.tsv", "| hidden | 10 |",
         "| schedule | cosine |", "1 epoch,", "Seed: 1", "CPU (", "torch ", "regard.load('x')", "regard predict x ",
+        "regard export x --to torch",
     ):  # fmt: skip
         assert part in text, part
     assert "| heads |" not in text, "options with their defaults are not listed"

@@ -6,7 +6,7 @@ import pytest
 
 import viewer_documents as documents
 from regard.viewer import View
-from regard.viewer.view import VIEWS
+from regard.viewer.view import VIEWS, views_of
 
 
 @pytest.mark.parametrize("forced", [None, "active"])
@@ -42,6 +42,11 @@ def test_locked_tokens_are_added_and_escape_unlocks(show):
     shown.press("Escape")
     assert shown.call("state")["locked"] == []
     assert "mean over all queries" in shown.hover(side="key", column=3)
+
+
+def test_one_query_is_shown_as_the_words_with_their_weights(show):
+    view = View([[0.1, 0.6, 0.3]], rows=["bad"], columns=["a", "dull", "film"])
+    assert show(view).call("state")["view"] == "text" == views_of(view.document)[0]
 
 
 def test_the_model_opens_a_head(show):

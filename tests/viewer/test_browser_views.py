@@ -115,7 +115,7 @@ def test_masked_zero_and_nan_look_different(show):
     weights[0, 0] = [1.0, 0.0, np.nan, 0.0]
     visible = np.array([[True, True, True, False]])
     record = AttentionRecord("x", 0, "cross", TokenAxis(("q",)), TokenAxis(tuple("abcd")), weights, visible)
-    shown = show(View(record))
+    shown = show(View(record, view="alignment"))
     # Read before the mouse moves: a canvas is empty until the next frame where something changes.
     middles = [shown.middle({"row": 0, "column": column}) for column in range(4)]
     colors = [tuple(shown.pixel(x - 15, y - 15)) for x, y in middles]

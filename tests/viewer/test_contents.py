@@ -167,7 +167,7 @@ def test_what_watch_gives(model, options):
     assert [record.queries.labels for record in shown(watched)] == [tuple("01234")] * 2
     assert [record.keys.labels for record in shown(watched, list("abcde"))] == [tuple("abcde")] * 2
     assert shown(watched.calls[1], list("abcde"))[0].layer == 1
-    with pytest.raises(ShapeError, match="5 queries; there are 4 tokens"):
+    with pytest.raises(ShapeError, match="5 queries and 5 keys; there are 4 tokens for its queries: give 5 tokens"):
         View(watched, list("abcd"))
     with pytest.raises(ArgumentError, match="example must be from 0 to 0"):
         View(watched, example=1)

@@ -9,6 +9,7 @@ from regard.pictures import HeadMap, Panel, alignment, calculation, head_grid, p
 from regard.records import AttentionRecord, DenseTiles, Document, TokenAxis
 from regard.viewer import static_pictures
 from regard.viewer.static_pictures import figure
+from regard.viewer.view import View, views_of
 
 
 def blind():
@@ -94,3 +95,30 @@ def test_every_tick_of_a_colour_bar_stands_at_its_colour(name):
         for value, place in shown:
             at = (place - low) / (high - low)
             assert np.abs(np.subtract(bar.mappable.to_rgba(value), bar.cmap(at))).max() < 0.03
+
+
+def test_one_query_is_the_words_with_their_weights():
+    view = View([[0.1, 0.6, 0.3]], rows=["bad"], columns=["a", "dull", "film"])
+    assert views_of(view.document)[0] == "text"
+    told = words(figure(view.document, "text"))
+    assert all(part in told for part in ("dull", ".600", "one head"))
+    assert "mean over" not in told
+
+
+@pytest.mark.parametrize(("kind", "names"), [("self", {"query", "key"}), ("cross", {"target", "source"})])
+def test_the_axes_of_self_attention_are_queries_and_keys(kind, names):
+    axis = TokenAxis(("a", "b"))
+    record = AttentionRecord("x", 0, kind, axis, axis, np.full((1, 2, 2), 0.5, np.float32))
+    told = {text.get_text() for text in figure(Document("x", (record,)), "alignment").texts}
+    assert told & {"query", "key", "target", "source"} == names
+
+
+@pytest.mark.parametrize("heads", [1, 2, 4, 12])
+def test_the_title_of_a_model_is_never_cut(heads):
+    axis = TokenAxis(("a", "b"))
+    record = AttentionRecord("x", 0, "self", axis, axis, np.full((heads, 2, 2), 0.5, np.float32))
+    drawn = figure(Document("TransformerEncoder", (record,)), "model")
+    drawn.canvas.draw()
+    assert words(drawn).endswith("a point is one weight")
+    box = drawn._suptitle.get_window_extent()
+    assert 0 <= box.x0 < box.x1 <= drawn.bbox.width

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 import regard
 from regard.attention.execution import LISTENERS
-from regard.errors import ArgumentError, KindError, UnseenError
+from regard.errors import ArgumentError, KindError, ShapeError, UnseenError
 from regard.watching import UnseenAttentionWarning
 from watching.models import HAND_WRITTEN, WEIGHTS, Heads, captured
 
@@ -322,3 +322,21 @@ def test_calls_that_cannot_be_read_are_told():
         _, found = both()
     assert torch.equal(found, expected)
     assert len(seen.calls) == 1
+
+
+def test_queries_and_keys_of_different_numbers_have_their_own_tokens():
+    """Also where they come from one sequence: the last two of five tokens attend to all five."""
+
+    class Tail(torch.nn.Module):
+        def forward(self, x):
+            return regard.attend(x[:, :, -2:], x, x, mask="causal")
+
+    model = Tail()
+    with regard.watch(model, read=regard.Readings(weights=True)) as seen:
+        model(torch.randn(1, 2, 5, 4))
+    assert seen.calls[0].kind == "causal"
+    (record,) = seen.document(["d", "e"], ["a", "b", "c", "d", "e"]).records
+    assert (record.queries.labels, record.keys.labels) == (("d", "e"), ("a", "b", "c", "d", "e"))
+    line = r"2 queries and 5 keys; there are 4 tokens for its queries: give 2 tokens of the queries, 5 of the keys"
+    with pytest.raises(ShapeError, match=line):
+        seen.document(["a", "b", "c", "d"])

@@ -251,7 +251,7 @@ def test_records_of_an_encoder_decoder():
     assert cross.visible.tolist() == [[False] * 3 + [True] * 4] * 5
     document = seen.document(target, source, title="one", texts=[("input", "s0 s1")])
     assert (document.title, len(document.records), document.texts) == ("one", 6, (("input", "s0 s1"),))
-    with pytest.raises(regard.errors.ShapeError, match="queries; there are 2 tokens"):
+    with pytest.raises(regard.errors.ShapeError, match="keys; there are 2 tokens for its queries: give"):
         seen.records(["a", "b"], source)
     with pytest.raises(regard.errors.ArgumentError, match="batch_row"):
         seen.records(target, source, batch_row=2)

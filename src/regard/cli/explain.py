@@ -191,7 +191,6 @@ def _show(worked: "WorkedCalculation", display: DisplayOptions, *, table: bool =
     from rich.console import Console
     from rich.text import Text
 
-    from regard.explanations.arithmetic import arithmetic
     from regard.pictures import position_table, save
 
     head = _head(display.head, worked.heads)
@@ -206,7 +205,7 @@ def _show(worked: "WorkedCalculation", display: DisplayOptions, *, table: bool =
         rows = worked.explanation.weights.shape[-2]
         if not 0 <= display.row < rows:
             raise ArgumentError(f"--row must be from 0 to {rows - 1}, since queries count from 0; it is {display.row}")
-        row_arithmetic = arithmetic(worked.explanation, display.row, head=head or 0, decimals=display.decimals)
+        row_arithmetic = worked.explanation.arithmetic(display.row, head=head or 0, decimals=display.decimals)
     picture = None
     if display.picture is not None:
         # The picture is drawn first, so that mistakes in its options are reported before the tables.

@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from regard.counted import counted
 from regard.errors import DataError
 
 log = logging.getLogger("regard")
@@ -84,4 +85,5 @@ def warn_of_left_out(folder: Path, left_out: Sequence[Path], unit: str) -> None:
     if left_out:
         named = ", ".join(repr(str(path.relative_to(folder))) for path in left_out[:_MOST_NAMED])
         more = ", ..." if len(left_out) > _MOST_NAMED else ""
-        log.warning("%s: left out %d entries that are no %s: %s%s", folder, len(left_out), unit, named, more)
+        number = counted(len(left_out), "entry")
+        log.warning("%s: left out %s besides its %s: %s%s", folder, number, unit, named, more)

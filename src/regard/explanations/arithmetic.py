@@ -2,14 +2,17 @@
 
 import math
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from regard.errors import ArgumentError
-from regard.explanations.explanation import Explanation
 from regard.explanations.matrix_texts import clipped, finite_or_text
 from regard.shapes import whole_number
+
+if TYPE_CHECKING:
+    from regard.explanations.explanation import Explanation
 
 MOST_TERMS = 8
 """The most terms of a sum; of more, the middle is left out."""
@@ -18,53 +21,69 @@ MOST_LINES = 12
 """The most keys or features; of more, the middle is left out."""
 
 
-def arithmetic(explanation: Explanation, query: int, *, head: int = 0, decimals: int = 4) -> str:
+def arithmetic(explanation: "Explanation", query: int, *, batch: int = 0, head: int = 0, decimals: int = 4) -> str:
     """The calculation of one query's output, number by number.
 
-    A formula is written only if it yields these numbers: scores that are not inner products, and weights that are not a
-    softmax, have no formula.
+    A formula is written only if it yields these numbers: scores that are neither inner products nor weighted sums of
+    units, and weights that are not a softmax, have no formula.
 
     Args:
-        explanation: without a batch axis.
+        explanation: the calculation.
         query: its number, from 0.
+        batch: the batch row, from 0.
         head: its number, from 0.
         decimals: digits after the point.
 
     Raises:
-        ArgumentError: there is no such query.
+        ArgumentError: there is no such query, batch row or head.
     """
+    if (batch, head) not in explanation.slices:
+        raise ArgumentError(f"batch and head must be one of {len(explanation.slices)} pairs; they are {batch}, {head}")
     queries = explanation.query.shape[-2]
     if not 0 <= whole_number("query", query) < queries:
         raise ArgumentError(f"query must be from 0 to {queries - 1}, one of {queries}; it is {query}")
-    return "\n".join(_QueryArithmetic(explanation, query, head, decimals).lines())
+    return "\n".join(_QueryArithmetic(explanation, query, batch, head, decimals).lines())
 
 
 class _QueryArithmetic:
     """The numbers of one query, in float64."""
 
-    def __init__(self, explanation: Explanation, query: int, head: int, decimals: int):
+    def __init__(self, explanation: "Explanation", query: int, batch: int, head: int, decimals: int):
         self.decimals = decimals
         self.label = clipped(explanation.row_labels("query")[query])
         self.keys = [clipped(label) for label in explanation.row_labels("key")]
         self.is_projected = "query" in explanation.projected
         self.has = set(explanation.step_names)
-        self.key = explanation.matrix("key", head=head).double()
-        self.value = explanation.matrix("value", head=head).double()
+
+        def matrix(name: str) -> Tensor:
+            return explanation.matrix(name, batch, head).double()
+
+        self.key = matrix("key")
+        self.value = matrix("value")
         self.rows = {
-            name: explanation.matrix(name, head=head)[query].double()
+            name: matrix(name)[query]
             for name in ("query", "scores", "scaled", "capped", "biased", "masked", "weights", "output")
         }
+        steps = () if explanation.units is None else explanation.units.steps
+        pairs = explanation.scores.shape[-2:]
+        self.units = [(step.name, step.note, matrix(step.name).unflatten(0, pairs)[query]) for step in steps]
+        self.unit_weights = matrix("unit_weights")[0] if "unit_weights" in self.has else None
+        self.unit_bias = matrix("unit_bias")[0] if "unit_bias" in self.has else None
 
     def lines(self) -> Iterator[str]:
         query, scores = self.rows["query"], self.rows["scores"]
         remark = ", projected by the score (W q)," if self.is_projected else ""
         yield f"Query {self.label}{remark} = ({', '.join(self._some(query.tolist()))})"
-        products = self.key.shape[-1] == len(query) and torch.allclose(self.key @ query, scores)
-        yield from ("", "Scores: multiply it with each key, feature by feature, and add." if products else "Scores:")
-        yield from self._each(
-            f"{self._sum(query, self.key[k])} = {self.text(scores[k])}" if products else self.text(scores[k])
-            for k in range(len(scores))
-        )
+        if self.units:
+            yield from self._units(query, scores)
+        else:
+            products = self.key.shape[-1] == len(query) and torch.allclose(self.key @ query, scores)
+            first = "Scores: multiply it with each key, feature by feature, and add." if products else "Scores:"
+            yield from ("", first)
+            yield from self._each(
+                f"{self._sum(query, key)} = {self.text(score)}" if products else self.text(score)
+                for key, score in zip(self.key, scores, strict=True)
+            )
         before = scores
         for name in ("scaled", "capped", "biased", "masked"):
             if name in self.has:
@@ -82,6 +101,33 @@ class _QueryArithmetic:
             for feature in range(len(output))
         ]
         yield from self._each(sums, [f"feature {feature}" for feature in range(len(output))])
+
+    def _units(self, query: Tensor, scores: Tensor) -> Iterator[str]:
+        """The units of each pair, step by step, and the scores that are their weighted sums."""
+        hidden = self.key
+        for name, note, hidden in self.units:
+            yield from ("", f"{name.capitalize()}: {note}.")
+            added = self.key.shape == hidden.shape and torch.allclose(query + self.key, hidden)
+            sums = [f"{self._sums(query, key)} = " if added else "" for key in self.key]
+            yield from self._each(f"{left}{self._vector(units)}" for left, units in zip(sums, hidden, strict=True))
+        weights, bias = self.unit_weights, self.unit_bias
+        if weights is None or not torch.allclose(hidden @ weights + (0 if bias is None else bias), scores):
+            yield from ("", "Scores:", *self._each(self.text(score) for score in scores))
+            return
+        more = "" if bias is None else f", plus {self.text(bias)}"
+        yield from ("", f"Scores: each unit times its weight in {self._vector(weights)}, and all added{more}.")
+        addend = "" if bias is None else f" + {self.factor(bias)}"
+        yield from self._each(
+            f"{self._sum(units, weights)}{addend} = {self.text(score)}"
+            for units, score in zip(hidden, scores, strict=True)
+        )
+
+    def _sums(self, left: Tensor, right: Tensor) -> str:
+        terms = [f"{self.text(a)} + {self.factor(b)}" for a, b in zip(left, right, strict=True)]
+        return f"({', '.join(_shortened(terms))})"
+
+    def _vector(self, numbers: Tensor) -> str:
+        return f"({', '.join(self._some(numbers.tolist()))})"
 
     def _change(self, name: str, before: Tensor, after: Tensor) -> Iterator[str]:
         if name == "masked":

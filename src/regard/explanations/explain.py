@@ -25,8 +25,8 @@ from regard.transforms import has_data, is_finite
 
 def explain(
     query: Tensor | ArrayLike,
-    key: Tensor | ArrayLike,
-    value: Tensor | ArrayLike,
+    key: Tensor | ArrayLike | None = None,
+    value: Tensor | ArrayLike | None = None,
     *,
     score: Scoring = "scaled_dot",
     normalizer: Normalizing = "softmax",
@@ -39,7 +39,9 @@ def explain(
     """Attend and keep every intermediate result by name: to print, to draw, to export, to differentiate.
 
     Args:
-        query, key, value: as for `attend`; lists, NumPy arrays and integers become tensors.
+        query: as for `attend`; lists, NumPy arrays and integers become tensors, and a vector is one query.
+        key: likewise; None: the queries.
+        value: likewise; None: the keys.
         score, normalizer, mask, bias, dropout: as for `attend`.
         backend: ``auto`` or ``reference``; no other backend has all intermediate results.
 
@@ -48,10 +50,18 @@ def explain(
 
     Raises:
         As `attend`.
+
+    Example:
+        >>> import regard
+        >>> annotations = [[3, 12, 45], [59, 2, 5], [1, 43, 5], [4, 3, 45.3]]
+        >>> regard.explain([5, 1, 20], annotations, score="dot").scores
+        tensor([[927., 397., 148., 929.]])
     """
     if unknown:
         raise KindError(unknown_keyword(explain, unknown))
-    tensors = as_tensor(query, "query"), as_tensor(key, "key"), as_tensor(value, "value")
+    key = query if key is None else key
+    inputs = {"query": query, "key": key, "value": key if value is None else value}
+    tensors = [_rows(as_tensor(tensor, name)) for name, tensor in inputs.items()]
     problem = validate(*tensors, score=score, normalizer=normalizer, mask=mask, bias=bias, dropout=dropout)
     if backend not in ("auto", "reference"):
         choose(problem, backend)
@@ -59,10 +69,15 @@ def explain(
     return explain_problem(problem)
 
 
+def _rows(tensor: Any) -> Any:
+    return tensor[None] if isinstance(tensor, Tensor) and tensor.dim() == 1 else tensor
+
+
 def explain_problem(problem: Problem) -> Explanation:
     """`explain` for a problem that is validated, as those of `regard.attention.execution`."""
     with full_precision(problem.query):
         inputs = whole(problem)
+        units = problem.score.pair_units(problem.query, problem.key)
         weighed = weigh(problem, inputs)
         output = mix(problem, inputs, weighed.weights)
         if problem.may_hide and has_data(output) and not is_finite(output):
@@ -73,7 +88,11 @@ def explain_problem(problem: Problem) -> Explanation:
     explanation = _explanation_of(names, (*inputs_of_scores, problem.value, *weighed, output), problem.rank)
     query, key = inputs_of_scores
     changed = {"query": query is not problem.query, "key": key is not problem.key}
-    return replace(explanation, projected=tuple(name for name, is_changed in changed.items() if is_changed))
+    if units is not None:
+        steps = (step._replace(values=without_added_axes(step.values, problem.rank)) for step in units.steps)
+        units = replace(units, steps=tuple(steps))
+    projected = tuple(name for name, is_changed in changed.items() if is_changed)
+    return replace(explanation, projected=projected, units=units)
 
 
 def _explanation_of(names: Sequence[str], tensors: Sequence[Tensor], rank: int) -> Explanation:

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 
 from regard.atomic_file import write_atomically
-from regard.errors import ShapeError
+from regard.errors import ShapeError, UnknownNameError
 from regard.explanations.matrix_texts import html_tables
 from regard.explanations.step import Step, json_numbers, json_text, step_figure
+from regard.scores.score import PairUnits
 from regard.summaries import record_html, record_summary
 
 if TYPE_CHECKING:
@@ -36,6 +37,9 @@ STEPS = {
 PROJECTED = {"query": "what asks, projected by the score (W q)", "key": "what it is compared with, projected (U k)"}
 """The notes of steps that the score has projected (Bahdanau et al. 2015, Luong et al. 2015)."""
 
+UNIT_WEIGHTS = {"unit_weights": "how much each unit counts", "unit_bias": "added to each weighted sum of units"}
+"""The notes on the parameters that turn the units of a score into scores, and their names."""
+
 OPTIONAL = ("scaled", "capped", "biased", "masked")
 """Steps that a calculation may lack; their tensor is then that of the previous step."""
 
@@ -46,6 +50,7 @@ class Explanation:
 
     The shapes below have all four axes; heads, or batch and heads, that the input lacks are missing here too. A step
     that the calculation does not have (no scale, no cap, no bias, no mask) is the same tensor as the previous step.
+    ``explanation["scores"]`` is a step by its name, of the score's own units as well.
 
     Attributes:
         query: after the score's own projection, ``[batch, heads, queries, dim]``.
@@ -61,6 +66,15 @@ class Explanation:
         query_labels: a name for each query, or None.
         key_labels: a name for each key, or None.
         projected: which of ``query`` and ``key`` the score's own projection has changed.
+        units: what the score computes for each pair before the scores, or None. Additive scores have the steps ``sum``,
+            ``tanh`` and ``unit_weights``; MLP scores the layers of their network, such as ``network.0``.
+
+    Example:
+        >>> import torch, regard
+        >>> additive = regard.scores.Additive(torch.tensor([1.0, -1.0]))
+        >>> steps = regard.explain([[1.0, 2.0]], [[3.0, 4.0], [0.0, 1.0]], [[1.0], [2.0]], score=additive)
+        >>> steps["sum"].tolist()
+        [[[4.0, 6.0], [1.0, 3.0]]]
     """
 
     query: Tensor
@@ -76,6 +90,24 @@ class Explanation:
     query_labels: tuple[str, ...] | None = None
     key_labels: tuple[str, ...] | None = None
     projected: tuple[str, ...] = ()
+    units: PairUnits | None = None
+
+    def __getitem__(self, step: str) -> Tensor:
+        if step in STEPS:
+            return getattr(self, step)
+        if step in self._unit_steps:
+            return self._unit_steps[step][1]
+        raise UnknownNameError("step", step, self.step_names)
+
+    @property
+    def _unit_steps(self) -> dict[str, tuple[str, Tensor]]:
+        """The steps of the score's units by name: the note and the tensor of each."""
+        if self.units is None:
+            return {}
+        parameters = zip(UNIT_WEIGHTS.items(), (self.units.weight, self.units.bias), strict=True)
+        return {step.name: (step.note, step.values) for step in self.units.steps} | {
+            name: (note, tensor) for (name, note), tensor in parameters if tensor is not None
+        }
 
     @property
     def weighted_values(self) -> Tensor:
@@ -104,7 +136,7 @@ class Explanation:
     def step_names(self) -> tuple[str, ...]:
         """The names of the steps that this calculation has, in its order."""
         names, before = [], self.scores
-        for name in STEPS:
+        for name in self._named_tensors:
             if name in OPTIONAL:
                 tensor: Tensor = getattr(self, name)
                 if tensor is before:
@@ -113,32 +145,49 @@ class Explanation:
             names.append(name)
         return tuple(names)
 
+    @property
+    def _named_tensors(self) -> tuple[str, ...]:
+        """The names of all tensors in the order of the calculation, and of steps that it does not have."""
+        before_scores = list(STEPS).index("scores")
+        return (*list(STEPS)[:before_scores], *self._unit_steps, *list(STEPS)[before_scores:])
+
     def steps(self) -> Iterator[tuple[str, Tensor]]:
         """The steps that this calculation has, in its order, as (name, tensor)."""
-        return ((name, getattr(self, name)) for name in self.step_names)
+        return ((name, self[name]) for name in self.step_names)
 
     def row_labels(self, step: str) -> list[str]:
-        """The labels of a step's rows: queries, keys, or query → key."""
+        """The labels of a step's rows: queries, keys, or query → key; a score's parameter is one row."""
+        if step in UNIT_WEIGHTS:
+            return [step.removeprefix("unit_")]
         queries = list(self.query_labels or _numbered("q", self.query.shape[-2]))
         keys = list(self.key_labels or _numbered("k", self.key.shape[-2]))
         if step in ("key", "value"):
             return keys
-        return [f"{query} → {key}" for query, key in product(queries, keys)] if step == "weighted_values" else queries
+        if step == "weighted_values" or step in self._unit_steps:
+            return [f"{query} → {key}" for query, key in product(queries, keys)]
+        return queries
 
     def column_labels(self, step: str) -> list[str]:
         """The labels of a step's columns: keys, or features."""
         if step in ("scores", "scaled", "capped", "biased", "masked", "weights"):
             return list(self.key_labels or _numbered("k", self.key.shape[-2]))
-        features = self.value if step == "weighted_values" else getattr(self, step)
+        features = self.value if step == "weighted_values" else self[step]
         return _numbered("", features.shape[-1])
 
     def matrix(self, step: str, batch: int = 0, head: int = 0) -> Tensor:
-        """One step of one batch row and head as a matrix, detached; weighted values as a row for each (query, key)."""
+        """One step of one batch row and head as a matrix, detached.
+
+        Weighted values, and the units of a score, have a row for each (query, key).
+        """
         if step == "weighted_values":
             # For this slice alone: those of all slices are the largest tensor of a calculation.
             weights, value = self.matrix("weights", batch, head), self.matrix("value", batch, head)
             return (weights[..., None] * value.to(weights.dtype)).flatten(0, 1)
-        tensor: Tensor = getattr(self, step).detach()
+        tensor = self[step].detach()
+        if step in UNIT_WEIGHTS:
+            return (tensor if tensor.dim() == 1 or step == "unit_bias" else tensor[head])[None]
+        if step in self._unit_steps:
+            return tensor[(batch, head)[: tensor.dim() - 3]].flatten(0, 1)
         leading = tensor.shape[:-2]
         if leading:
             tensor = tensor[batch]
@@ -160,10 +209,34 @@ class Explanation:
 
         def step(name: str) -> Step:
             matrix, rows, columns = self.matrix(name, batch, head), self.row_labels(name), self.column_labels(name)
-            note = PROJECTED[name] if name in self.projected else STEPS[name]
+            note = PROJECTED[name] if name in self.projected else self._note(name)
             return Step(name.replace("_", " "), note, matrix.double(), tuple(rows), tuple(columns), head)
 
         return [step(name) for name in self.step_names]
+
+    def _note(self, name: str) -> str:
+        if name == "scores" and self.units is not None and self.units.weight is not None:
+            bias = "" if self.units.bias is None else " + unit bias"
+            return f"{self.units.steps[-1].name} · unit weights{bias}, for each query and key"
+        return self._unit_steps[name][0] if name in self._unit_steps else STEPS[name]
+
+    def arithmetic(self, query: int, *, batch: int = 0, head: int = 0, decimals: int = 4) -> str:
+        """The calculation of one query's output, number by number.
+
+        A formula is written only if it yields these numbers.
+
+        Args:
+            query: its number, from 0.
+            batch: which batch row.
+            head: which query head.
+            decimals: digits after the point.
+
+        Raises:
+            ArgumentError: there is no such query.
+        """
+        from regard.explanations.arithmetic import arithmetic
+
+        return arithmetic(self, query, batch=batch, head=head, decimals=decimals)
 
     def renderable(self, decimals: int = 4, slices: int = 4) -> "RenderableType":
         """Aligned tables of every step, for Rich to print.
@@ -186,13 +259,13 @@ class Explanation:
     def __repr__(self) -> str:
         # Weighted values are computed on access, and are the largest.
         return record_summary(
-            "Explanation", ((name, getattr(self, name)) for name in self.step_names if name != "weighted_values")
+            "Explanation", ((name, self[name]) for name in self.step_names if name != "weighted_values")
         )
 
     def _repr_html_(self) -> str:
         shown, *others = self.slices or [None]
         if shown is None:
-            return record_html("Explanation", ((name, getattr(self, name)) for name in self.step_names))
+            return record_html("Explanation", self.steps())
         rest = f"batch row {shown[0]}, head {shown[1]}; {len(others)} more of batch × heads are not shown"
         return html_tables(self.matrix_steps(*shown), 1, rest if others else "")
 
@@ -218,7 +291,7 @@ class Explanation:
         Raises:
             DataError: the file cannot be written.
         """
-        steps = {name: json_numbers(getattr(self, name)) for name in STEPS}
+        steps = {name: json_numbers(self[name]) for name in self._named_tensors}
         text = json_text({"query_labels": self.query_labels, "key_labels": self.key_labels, **steps})
         if path is not None:
             # Half a surrogate pair in a label becomes an escape of JSON.

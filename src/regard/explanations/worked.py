@@ -170,12 +170,14 @@ def work_through(
             before.append(_step(f"W_{name}", f"{name} = {input_name} W_{name}", weight))
         projected[name] = _split(f"W_{name}", name, _projected(f"W_{name}", inputs[name], weight), heads)
     score = as_score(score)
+    explanation = explain(**projected, score=score, normalizer=normalizer, mask=mask)
+    explanation = explanation.labelled(query_labels, key_labels)
+    unit_weights = None if explanation.units is None else explanation.units.weight
     before += [
         _step(f"score {name.replace('_', ' ')}", "weights of the score", parameter)
         for name, parameter in score.named_parameters()
+        if parameter is not unit_weights
     ]
-    explanation = explain(**projected, score=score, normalizer=normalizer, mask=mask)
-    explanation = explanation.labelled(query_labels, key_labels)
 
     after: list[Step] = []
     output = explanation.output

@@ -1,6 +1,6 @@
 """Multi-head attention, a drop-in for ``torch.nn.MultiheadAttention``."""
 
-from typing import Never, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -10,7 +10,6 @@ from regard.attention.problem import check_dropout
 from regard.attention.verbs import BackendName, Scoring
 from regard.biases import Bias, as_bias, bias_for
 from regard.errors import ArgumentError, KindError, ShapeError
-from regard.foreign_names import unknown_layer_keyword
 from regard.masks import Mask, as_mask, causal, lengths
 from regard.module_calls import is_observed, runs
 from regard.nn.attention_heads import AttentionHeads
@@ -113,10 +112,7 @@ class MultiheadAttention(AttentionHeads):
         kv_heads: int | None = None,
         position: Position | None = None,
         backend: BackendName = "auto",
-        **unknown: Never,
     ):
-        if unknown:
-            raise KindError(unknown_layer_keyword(type(self).__name__, MultiheadAttention, unknown))
         for name, value in (("embed_dim", embed_dim), ("num_heads", num_heads), ("kv_heads", kv_heads)):
             if value is not None or name != "kv_heads":
                 size(name, value, low=-SIZE_LIMIT)

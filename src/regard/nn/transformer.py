@@ -1,6 +1,6 @@
 """An encoder and a decoder."""
 
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor, nn
@@ -8,6 +8,7 @@ from torch.nn import functional as F
 
 from regard.biases import Bias
 from regard.errors import ArgumentError, KindError
+from regard.foreign_names import unknown_layer_keyword
 from regard.module_calls import Module
 from regard.nn.fx_leaf import fx_leaf
 from regard.nn.layer_config import LayerConfig
@@ -18,6 +19,7 @@ from regard.nn.transformer_decoder import TransformerDecoder
 from regard.nn.transformer_encoder import TransformerEncoder
 from regard.nn.transformer_layers import (
     Activation,
+    LayerOptions,
     TransformerDecoderLayer,
     TransformerEncoderLayer,
     new_norm,
@@ -73,9 +75,12 @@ class Transformer(Module):
         bias: bool = True,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
-        **options: Any,
+        **options: Unpack[LayerOptions],
     ):
         super().__init__()
+        unknown = [name for name in options if name not in LayerOptions.__annotations__]
+        if unknown:
+            raise KindError(unknown_layer_keyword("Transformer", Transformer, unknown, LayerOptions.__annotations__))
         layer = (
             d_model, nhead, dim_feedforward, dropout, activation, layer_norm_eps, batch_first, norm_first, bias, device,
             dtype,

@@ -184,18 +184,18 @@ class TransformerEncoder(Module):
                 extended.append(new_cache)
         return normalize(self.norm, rows, arguments), extended
 
-    def step(self, input: Tensor, caches: Sequence[KeyValueCache]) -> tuple[Tensor, list[KeyValueCache]]:
+    def step(self, input: Tensor, caches: Sequence[KeyValueCache] | None = None) -> tuple[Tensor, list[KeyValueCache]]:
         """Runs the stack on the next tokens of each sequence, which see themselves and all earlier tokens.
 
         Args:
             input: ``[batch, new, d_model]``, also without ``batch_first``.
-            caches: for each layer the keys and values of the earlier tokens.
+            caches: for each layer the keys and values of the earlier tokens; None: there are none.
 
         Returns:
             ``[batch, new, d_model]``, and the caches including the new tokens.
         """
         check_forward(self, ENCODER)
-        call = StackCall(caches)
+        call = StackCall([KeyValueCache() for _ in self.layers] if caches is None else caches)
         stack = self if is_observed(self) else self.forward
         output = stack(in_layout(input, self.batch_first), mask=causal_mask(input), call=call)
         assert call.caches is not None

@@ -4,7 +4,7 @@ import copy
 from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, Literal, Never, ParamSpec, TypeVar, get_args
+from typing import Any, Literal, ParamSpec, TypedDict, TypeVar, get_args
 
 import torch
 from torch import Tensor, nn
@@ -15,7 +15,7 @@ from regard.attention.problem import check_dropout
 from regard.attention.verbs import BackendName, Normalizing
 from regard.biases import Bias
 from regard.errors import ArgumentError, KindError, ShapeError
-from regard.foreign_names import unknown_layer_keyword, written_in_layers
+from regard.foreign_names import written_in_layers
 from regard.masks import Mask
 from regard.module_calls import Module, runs
 from regard.nn.fx_leaf import fx_leaf
@@ -49,6 +49,21 @@ NormName = Literal["layer", "rms"]
 NORMS: dict[NormName, type[nn.Module]] = {"layer": nn.LayerNorm, "rms": nn.RMSNorm}
 LAYER_SCORES = get_args(scores.ContentScoreName)
 """Scores of layers: all except those of location, which need a number of keys."""
+
+
+class LayerOptions(TypedDict, total=False):
+    """The options of layers that PyTorch's layers do not have; `TransformerEncoderLayer` describes them."""
+
+    score: LayerScoring
+    normalizer: Normalizing
+    position: Position | None
+    bidirectional: bool | None
+    kv_heads: int | None
+    norm: NormName
+    backend: BackendName
+    feedforward_chunk: int
+    activation_checkpointing: bool
+
 
 WANTED_WEIGHTS: ContextVar[list[Tensor] | None] = ContextVar("WANTED_WEIGHTS", default=None)
 """A list that collects the weights of the attention to the encoder's output from a layer inside another module."""
@@ -139,11 +154,8 @@ class TransformerLayer(Module):
         backend: BackendName = "auto",
         feedforward_chunk: int = 0,
         activation_checkpointing: bool = False,
-        **unknown: Never,
     ):
         super().__init__()
-        if unknown:
-            raise KindError(unknown_layer_keyword(type(self).__name__, TransformerLayer, unknown))
         for name, value in (("d_model", d_model), ("nhead", nhead), ("dim_feedforward", dim_feedforward)):
             size(name, value)
         if d_model % nhead:

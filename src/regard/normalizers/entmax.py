@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from regard.axes import Float
+from regard.errors import KindError
 from regard.normalizers import compiled_rows
 from regard.normalizers.entmax_derivative import Solution, solve, transformable
 from regard.normalizers.normalizer import Normalizer, RowPrimitive, check_rows
@@ -101,8 +102,14 @@ class Sparsemax(Entmax):
 sparsemax = Sparsemax()
 
 
-def entmax(alpha: float | Tensor) -> Entmax:
+def entmax(alpha: float | Tensor, *unknown: object, **names: object) -> Entmax:
     """Returns entmax with this alpha, which is a number above 1 or a learned tensor: see `Entmax`.
+
+    It makes a function of scores: ``entmax(1.5)(scores, dim=-1)``.
+
+    Raises:
+        KindError: scores are passed.
+        ArgumentError: alpha is not finite or not above 1.
 
     Example:
         >>> import torch
@@ -111,4 +118,8 @@ def entmax(alpha: float | Tensor) -> Entmax:
         >>> normalizers.entmax(1.5)(scores)
         tensor([0.8307, 0.1693, 0.0000])
     """
+    if unknown or names or (isinstance(alpha, Tensor) and alpha.dim() > 1):
+        raise KindError(
+            "entmax takes alpha alone and makes a function: write normalizers.entmax(alpha)(scores, dim=-1)"
+        )
     return Entmax(alpha)

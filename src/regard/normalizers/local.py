@@ -84,9 +84,8 @@ class LocalGaussian(Normalizer):
         return _windowed(self.normalizer.weigh(row, grid), window, row).to(scores.dtype)
 
     def _checked(self, rows: tuple[int, ...], axes: str) -> tuple[Tensor, float | Tensor]:
-        check_broadcast("center", self.center, rows, axes)
-        if isinstance(self.sigma, Tensor):
-            check_broadcast("sigma", self.sigma, rows, axes)
+        for name, parameter in (("center", self.center), ("sigma", self.sigma)):
+            check_each_row(name, parameter, rows, axes)
         return self.center, self.sigma
 
     def log_sum_exp(self, scores: Float[Tensor, "*rows keys"]) -> Float[Tensor, "*rows"]:
@@ -100,6 +99,16 @@ class LocalGaussian(Normalizer):
 
     def extra_repr(self) -> str:
         return f"center={parameter_summary(self.center)}, sigma={parameter_summary(self.sigma)}"
+
+
+def check_each_row(
+    name: str, parameter: float | Tensor, rows: tuple[int, ...], axes: str = "[batch, heads, queries]"
+) -> None:
+    """Raises ShapeError unless a center or sigma broadcasts to the rows of the scores."""
+    if isinstance(parameter, Tensor):
+        # The two axes that a call with [batch, length, dim] suggests.
+        by_batch = parameter.dim() == 2 and len(rows) == 3 and tuple(parameter.shape) == (rows[0], rows[2])
+        check_broadcast(name, parameter, rows, axes, f"write {name}[:, None] for [batch, queries]" if by_batch else "")
 
 
 def _windowed(weights: Tensor, window: Tensor, scores: Tensor) -> Tensor:

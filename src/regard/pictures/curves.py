@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from regard.errors import ArgumentError, ShapeError
 from regard.pictures.fonts import Lettering, visible, wrapped
-from regard.pictures.numbers import as_array, three_digits
+from regard.pictures.numbers import as_array, short_number
 from regard.pictures.sheet import DASHES, MARKERS, PALETTE, count_axis, fit_width, new_sheet, text_extent
 
 if TYPE_CHECKING:
@@ -399,7 +399,7 @@ def _draw_curve(
     if mark:
         best = int(y.argmax() if mark.highest else y.argmin())
         offset, anchor = ((0, -8), "top") if mark.below else ((0, 7), "bottom")
-        text = f"{'highest' if mark.highest else 'lowest'} {three_digits(float(y[best]))}"
+        text = f"{'highest' if mark.highest else 'lowest'} {short_number(float(y[best]))}"
         side: Literal["left", "center", "right"] = "center"
         if len(x) > 1:
             share = (x[best] - x[0]) / (x[-1] - x[0] or 1.0)

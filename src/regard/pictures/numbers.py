@@ -91,20 +91,19 @@ def _number_text(value: float, form: str) -> str:
     return f"−{text}" if value < 0 and any(digit in text for digit in "123456789∞") else text
 
 
-def three_digits(value: float) -> str:
-    """A number as text with three significant digits: ``0.0312``, ``30.0``, ``1,250``; below 0.0001 as ``3.12e-05``."""
+def short_number(value: float) -> str:
+    """A number with three significant digits, without zeros at the end, and a whole one with all of its digits.
+
+    ``0.119``, ``0.5``, ``30``, ``1,250``; below 0.0001 ``3.12e-05``.
+    """
     size = abs(value)
     if size >= 999.5 or size == 0:
         return _number_text(value, ",.0f" if size < 1e9 else ".2e")
-    return _number_text(value, ".2e" if size < 1e-4 else "#.3g").rstrip(".")
-
-
-def short_number(value: float) -> str:
-    """A number with three significant digits, and a whole one with all of its digits: ``0.119``, ``5``."""
-    return _number_text(value, ",.0f") if abs(value) < 1e9 and value == round(value) else three_digits(value)
+    text = _number_text(value, ".2e" if size < 1e-4 else "#.3g")
+    return text if "e" in text else text.rstrip("0").rstrip(".")
 
 
 def cell_number(weight: float) -> str:
     """A weight in a cell: three decimals, without the zero before the point; "" for one that rounds to 0."""
-    text = three_digits(weight) if abs(weight) >= 0.9995 else f"{weight:.3f}".replace("0.", ".", 1).replace("-", "−")
+    text = short_number(weight) if abs(weight) >= 0.9995 else f"{weight:.3f}".replace("0.", ".", 1).replace("-", "−")
     return "" if text.strip("−.0") == "" else text

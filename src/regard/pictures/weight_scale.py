@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from regard.pictures.numbers import Matrix, three_digits
+from regard.pictures.numbers import Matrix, short_number
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -54,8 +54,8 @@ class WeightScale(NamedTuple):
     def label(self) -> str:
         """The title of the bar."""
         root = ", square-root scale" if self.root else ""
-        line = "" if self.even is None else f"\nline: 1/{self.keys} = {three_digits(self.even)}"
-        return f"weight, at most {three_digits(self.largest)}{root}{line}"
+        line = "" if self.even is None else f"\nline: 1/{self.keys} = {short_number(self.even)}"
+        return f"weight, at most {short_number(self.largest)}{root}{line}"
 
     def norm(self) -> Normalize:
         """The weights → the part of the colours, for matplotlib."""
@@ -103,7 +103,7 @@ def draw_bar(figure: Figure, image: Any, scale: WeightScale, *, label: str | Non
     bar = figure.colorbar(
         image,
         ticks=MaxNLocator(4, steps=[1, 2, 2.5, 5, 10]),
-        format=FuncFormatter(lambda value, _: tick_number(value)),
+        format=FuncFormatter(lambda value, _: short_number(value)),
         **options,
     )
     bar.set_label(scale.label if label is None else label, fontsize=7.5)
@@ -112,12 +112,6 @@ def draw_bar(figure: Figure, image: Any, scale: WeightScale, *, label: str | Non
     if scale.even is not None and scale.low <= scale.even <= scale.high:
         _draw_line(bar.ax, scale.even, options.get("orientation") == "horizontal")
     return bar
-
-
-def tick_number(value: float) -> str:
-    """A number of a tick: three digits, without zeros at the end."""
-    text = three_digits(value)
-    return text.rstrip("0").rstrip(".") if "." in text and "e" not in text else text
 
 
 def _draw_line(axes: Axes, value: float, horizontal: bool) -> None:

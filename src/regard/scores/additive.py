@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from regard.axes import Float
 from regard.errors import KindError, ShapeError
-from regard.scores.score import Prepared, Primitive, Score
+from regard.scores.score import PairStep, PairUnits, Prepared, Primitive, Score
 from regard.scores.weights import check_device, check_dim, check_heads, project, register_weight
 from regard.shapes import check_sizes, spread_heads, upcast
 
@@ -35,12 +35,17 @@ class UnitSum(Primitive):
     def __call__(
         self, query: Float[Tensor, "batch heads queries dim"], key: Float[Tensor, "#batch kv_heads keys dim"]
     ) -> Float[Tensor, "batch heads queries keys"]:
-        key = spread_heads(key, query.shape[1])
-        hidden = self.activation(upcast(query)[..., :, None, :] + upcast(key)[..., None, :, :])  # B H Q K D
+        hidden = self.activation(self.sums(query, key))
         weight = upcast(self.weight)
         if weight.dim() == 1:
             return hidden @ weight
         return (hidden @ weight[:, None, :, None]).squeeze(-1)
+
+    @staticmethod
+    def sums(query: Tensor, key: Tensor) -> Float[Tensor, "batch heads queries keys dim"]:
+        """Computes the sums of the units of each pair."""
+        key = spread_heads(key, query.shape[1])
+        return upcast(query)[..., :, None, :] + upcast(key)[..., None, :, :]
 
     def elements_per_pair(self, query: Tensor, key: Tensor) -> int:
         return query.shape[-1]
@@ -109,6 +114,8 @@ class Additive(Score):
         tensor([[[[-0.0007, -0.2335]]]])
     """
 
+    sum_note = "query + key, unit by unit"
+
     weight: Tensor
     query_projection: nn.Linear | None
     key_projection: nn.Linear | None
@@ -166,6 +173,12 @@ class Additive(Score):
 
     def project_key(self, key: Tensor) -> Tensor:
         return project("key", self.key_projection, key)
+
+    def pair_units(self, query: Tensor, key: Tensor) -> PairUnits:
+        prepared = self.prepare(query, key)
+        sums = TanhSum.sums(prepared.query, prepared.key)
+        steps = PairStep("sum", self.sum_note, sums), PairStep("tanh", "tanh of each sum", TanhSum.activation(sums))
+        return PairUnits(steps, upcast(self.weight))
 
     def projected(self) -> Score:
         return Additive(self.weight)

@@ -112,6 +112,8 @@ class LocationAware(Additive):
         torch.Size([1, 5])
     """
 
+    sum_note = "query + key + U f, unit by unit"
+
     previous_weights: Tensor | None
 
     def __init__(

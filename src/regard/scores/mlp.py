@@ -10,9 +10,15 @@ from regard.errors import KindError, ShapeError
 from regard.module_calls import has_hooks
 from regard.scores.additive import ReluSum, TanhSum
 from regard.scores.custom import Pairwise
-from regard.scores.score import Prepared, Score
+from regard.scores.score import PairStep, PairUnits, Prepared, Score
 from regard.scores.weights import check_device, in_dtype_of
-from regard.shapes import check_sizes, kind_of, size, upcast
+from regard.shapes import check_sizes, kind_of, size, spread_heads, upcast
+
+ELEMENTWISE = (
+    nn.Tanh, nn.ReLU, nn.Sigmoid, nn.GELU, nn.SiLU, nn.ELU, nn.SELU, nn.CELU, nn.LeakyReLU, nn.Softplus, nn.Mish,
+    nn.Hardtanh, nn.ReLU6, nn.Identity,
+)  # fmt: skip
+"""The modules whose result `MLP.pair_units` shows, besides `nn.Linear`: functions of each unit, without chance."""
 
 
 class MLP(Score):
@@ -119,6 +125,30 @@ class MLP(Score):
 
         widths = [layer.out_features for layer in rest.modules() if isinstance(layer, nn.Linear)]
         return Prepared(query, key, Pairwise(function, width=max(width, *widths, 1)))
+
+    def pair_units(self, query: Tensor, key: Tensor) -> PairUnits | None:
+        """Returns the layers of a plain `nn.Sequential`, as far as they are linear or functions of each unit."""
+        if self._split()[0] is None:
+            return None
+        query = upcast(query)
+        values = _join(query, upcast(spread_heads(key, query.shape[1])))
+        layers = list(self.network.children())
+        steps: list[PairStep] = []
+        for number, layer in enumerate(layers[:-1]):
+            if type(layer) is nn.Linear:
+                inputs = "[query; key]" if number == 0 else "the units before"
+                note = f"W {inputs}" if layer.bias is None else f"W {inputs} + b"
+            elif type(layer) in ELEMENTWISE:
+                note = f"{type(layer).__name__} of each unit"
+            else:
+                return PairUnits(tuple(steps))
+            values = in_dtype_of(query, layer)(values)
+            steps.append(PairStep(f"network.{number}", note, values))
+        last = layers[-1]
+        if type(last) is not nn.Linear or last.out_features != 1 or not steps:
+            return PairUnits(tuple(steps)) if steps else None
+        bias = None if last.bias is None else upcast(last.bias)
+        return PairUnits(tuple(steps), upcast(last.weight)[0], bias)
 
     def _split(self) -> tuple[nn.Linear | None, nn.Module]:
         """Returns the first layer, or None if it may not be linear, and the remaining network."""

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from regard.axes import Float
 from regard.errors import ArgumentError, KindError, ShapeError
 from regard.scores.names import Scoring, own_score
-from regard.scores.score import Modifier, Prepared, Score
+from regard.scores.score import Modifier, PairUnits, Prepared, Score
 from regard.shapes import Grid, check_arguments, upcast
 
 ScoreFunction = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
@@ -60,6 +60,9 @@ class Wrapper(Score, ABC):
 
     def project_key(self, key: Tensor) -> Tensor:
         return self.score.project_key(key)
+
+    def pair_units(self, query: Tensor, key: Tensor) -> PairUnits | None:
+        return self.score.pair_units(query, key)
 
     def projected(self) -> Score:
         return self.around(self.score.projected())

@@ -12,6 +12,7 @@ most: `InnerProduct` to the inner products, `TanhSum` and `ReluSum` to the addit
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from torch import Tensor
 
@@ -86,6 +87,35 @@ class Prepared:
         return replace(self, modifiers=(*self.modifiers, modifier))
 
 
+class PairStep(NamedTuple):
+    """One step of a score that computes several numbers for each pair.
+
+    Attributes:
+        name: such as ``"tanh"``.
+        note: how it is computed, in a few words.
+        values: ``[batch, heads, queries, keys, units]``; the axes of batch and heads may be missing.
+    """
+
+    name: str
+    note: str
+    values: Float[Tensor, "*batch_and_heads queries keys units"]
+
+
+@dataclass(frozen=True, eq=False)
+class PairUnits:
+    """The layers of units that a score has for each pair: ``score = weight · last step + bias``.
+
+    Attributes:
+        steps: in the order of the calculation.
+        weight: ``[units]`` or ``[heads, units]``; None if the scores are no weighted sum of the last step.
+        bias: ``[1]``, or None.
+    """
+
+    steps: tuple[PairStep, ...]
+    weight: Tensor | None = None
+    bias: Tensor | None = None
+
+
 class Score(Module, ABC):
     """Compares queries with keys. Subclasses define `prepare` and, if they have projections, the methods for these.
 
@@ -113,6 +143,10 @@ class Score(Module, ABC):
     def project_key(self, key: Tensor) -> Tensor:
         """Applies the score's projection of keys, if it has one (Bahdanau's ``U h``)."""
         return key
+
+    def pair_units(self, query: Tensor, key: Tensor) -> PairUnits | None:
+        """Computes what lies between the inputs of `prepare` and the scores, to be shown; None: a score is one step."""
+        return None
 
     def projected(self) -> "Score":
         """Returns the same score for queries and keys that `project_query` and `project_key` have projected already.

@@ -347,6 +347,8 @@ def _metric_lines(results: list[_Result]) -> list[str]:
 def _use_lines(task: "Task", address: str) -> list[str]:
     example = {"text": "A text.", "image": "picture.png", "sound": "sound.wav"}[task.input_kind]
     name = visible(address)
+    # Models of other packages have no programs in `regard.exports`.
+    exported = type(task).__module__.startswith("regard.")
     return [
         "```python",
         "import regard  # pip install 'regard[train]'",
@@ -358,6 +360,11 @@ def _use_lines(task: "Task", address: str) -> list[str]:
         "```sh",
         f"regard predict {quoted(name)} {quoted(example)}",
         f"regard evaluate {quoted(name)} DATA",
+        *(
+            [f"regard export {quoted(name)} --to torch  # or onnx, or hf: for programs without regard"]
+            if exported
+            else []
+        ),
         "```",
     ]
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from regard.counted import counted
 from regard.errors import ArgumentError
 from regard.pictures import Panel, alignment, calculation, word_weights
 from regard.pictures.fonts import Lettering, visible_token, wrapped
@@ -33,6 +34,12 @@ LEAST_LINE = 0.02
 POOLED = 256
 THUMBNAIL = 96
 """The most points of a side of a large and of a small map."""
+
+LEAST_COLUMNS = 5
+"""The columns of a picture of layers × heads at least, so that its title has room beside few heads."""
+
+LETTERS_AN_INCH = 11
+"""Letters of a title that fit into an inch."""
 
 MOST_IMAGES = 12
 """The most queries whose weights are drawn over the picture."""
@@ -122,8 +129,9 @@ def _alignment(record: AttentionRecord, head: int | None, title: str) -> Figure:
     _check_length(record)
     matrix, hidden = _matrix(record, head)
     drawn = alignment(
-        np.nan_to_num(matrix), record.keys.labels, record.queries.labels, title=title, color_map=COLORS, maximum=None
-    )
+        np.nan_to_num(matrix), record.keys.labels, record.queries.labels, title=title, color_map=COLORS, maximum=None,
+        axis_names=("target", "source") if record.kind == "cross" else ("query", "key"),
+    )  # fmt: skip
     _mark(drawn.axes[0], matrix, hidden)
     return drawn
 
@@ -177,13 +185,14 @@ def _style(head: int) -> tuple[str, str]:
 def _model(document: Document) -> Figure:
     """Layers × heads, each a small map: the largest weight of each of at most 96 × 96 bins."""
     heads = max(record.heads for record in document.records)
-    rows = len(document.records)
-    sheet = new_sheet(0.8 * heads + 1.0, 0.85 * rows + 0.8, layout="constrained")
+    rows, columns = len(document.records), max(heads, LEAST_COLUMNS)
+    sheet = new_sheet(0.8 * columns + 1.0, 0.85 * rows + 0.8, layout="constrained")
+    grid = sheet.add_gridspec(rows, columns)
     for row, record in enumerate(document.records):
         source = tile_source(record)
         _, maximum = source.pooled(min(source.queries, THUMBNAIL), min(source.keys, THUMBNAIL))
         for one in range(record.heads):
-            axes = sheet.add_subplot(rows, heads, row * heads + one + 1)
+            axes = sheet.add_subplot(grid[row, one])
             _image_of(axes, maximum[one])
             axes.set_xticks([])
             axes.set_yticks([])
@@ -206,7 +215,7 @@ def _bin_size(record: AttentionRecord, most: int) -> tuple[float, float]:
 
 
 def _write_title(sheet: Figure, title: str) -> None:
-    text = wrapped(title, 100)
+    text = wrapped(title, min(100, int(LETTERS_AN_INCH * sheet.get_figwidth())), lines=8)
     Lettering([text]).letter(sheet.suptitle("", fontsize=11), text)
 
 
@@ -222,8 +231,9 @@ def _text(record: AttentionRecord, head: int | None, title: str) -> Figure:
     seeing = np.logical_not(hidden.all(axis=1)).reshape(-1)
     received = np.nan_to_num(matrix.sum(axis=0, keepdims=True) / max(1, int(seeing.sum())))
     blind = len(seeing) - int(seeing.sum())
-    over = f"mean over {seeing.sum():,} queries" + (f" ({blind:,} more see no key)" if blind else "")
-    return word_weights(list(record.keys.labels), received, title=f"{title}; {over}", color_map="Oranges")
+    over = f"; mean over {counted(int(seeing.sum()), 'query')}" + (f" ({blind:,} more see no key)" if blind else "")
+    title = title if len(seeing) == 1 else f"{title}{over}"
+    return word_weights(list(record.keys.labels), received, title=title, color_map="Oranges")
 
 
 def _image(record: AttentionRecord, head: int | None, title: str) -> Figure:

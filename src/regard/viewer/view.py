@@ -183,9 +183,15 @@ def views_of(document: Document) -> list[str]:
         "steps": bool(document.steps),
     }
     # As in the module: the first record decides which view comes first.
-    keys = type(document.records[0].keys) if document.records else None
-    best = "steps" if keys is None else {GridAxis: "image", FrameAxis: "sound"}.get(keys, "alignment")
-    best = "long" if document.records and 0 not in whole else best
+    first = document.records[0] if document.records else None
+    if first is None:
+        best = "steps"
+    elif 0 not in whole:
+        best = "long"
+    else:
+        # A matrix of one row says less than the words with their weights.
+        of_words = "text" if len(first.queries) == 1 < len(first.keys) else "alignment"
+        best = {GridAxis: "image", FrameAxis: "sound"}.get(type(first.keys), of_words)
     return sorted((name for name in possible if possible[name]), key=lambda name: name != best)
 
 

@@ -3302,7 +3302,8 @@ class Viewer {
   /** The view that fits the first record best. */
   firstView() {
     const record = this.records[0];
-    const best = !record ? "steps" : record.large ? "long" : { grid: "image", frames: "sound" }[record.keys.kind] ?? "alignment";
+    const ofWords = record?.queries.length === 1 && record.keys.length > 1 ? "text" : "alignment";
+    const best = !record ? "steps" : record.large ? "long" : { grid: "image", frames: "sound" }[record.keys.kind] ?? ofWords;
     return this.views.find((one) => one.name === best && one.available(this)) ?? this.views.find((one) => one.available(this));
   }
 

@@ -44,7 +44,9 @@ def records_of(
             continue
         if not 0 <= batch_row < call.batch:
             raise ArgumentError(f"batch_row must be from 0 to {call.batch - 1}; it is {batch_row}")
-        if call.kind == "cross":
+        # Queries and keys of one module may differ in number although it is not known as cross-attention.
+        has_own_keys = key_tokens is not None and call.queries != call.keys == len(other)
+        if call.kind == "cross" or has_own_keys:
             axes = _fitting(call, "queries", own), _fitting(call, "keys", other)
         elif call.kind == "self" and key_tokens is not None and len(other) == call.queries:
             axes = other, other
@@ -98,7 +100,12 @@ def _fitting(call: AttentionCall, side: str, axis: Axis) -> Axis:
     if isinstance(axis, TokenAxis) and len(axis) == length + 1 and call.kind != "self":
         words = tuple(range(word.start, min(word.stop, length)) for word in axis.words if word.start < length)
         return TokenAxis(axis.tokens[:length], axis.special[:length], words)
-    raise ShapeError(f"{call.name!r} has {length} {side}; there are {len(axis)} tokens")
+    one_axis = call.queries == call.keys and call.kind != "cross"
+    tokens = f"{length} tokens" if one_axis else f"{call.queries} tokens of the queries, {call.keys} of the keys"
+    raise ShapeError(
+        f"{call.name!r} has {call.queries} queries and {call.keys} keys; there are {len(axis)} tokens for its {side}: "
+        f"give {tokens}"
+    )
 
 
 class ProblemTiles:

@@ -31,7 +31,7 @@ def test_rows_without_a_text_are_left_out_and_rows_keep_their_numbers(table, cap
         found = open_utterances(table)
     assert [one.text for one in found] == ["One two", "three"]
     assert found[1].name == f"{table}: row 3: {table.parent / 'sounds/2.wav'}"
-    assert "left out 1 rows" in caplog.text
+    assert "left out 1 row without" in caplog.text
     assert [one.text for one in open_utterances(str(table), lowercase=True, limit=1)] == ["one two"]
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from regard.counted import counted
 from regard.data.cache import cached_table, file_state, fingerprint, require_datasets
 from regard.data.class_folders import class_files, warn_of_left_out
 from regard.data.ragged import Ragged
@@ -113,7 +114,7 @@ def _of_table(path: Path, sound_column: str | None, text_column: str | None, lim
     if not utterances:
         raise DataError(f"{path}: no row has a text; check the columns and the file")
     if empty:
-        log.warning("%s: left out %d rows without a text; %d are left", path, empty, len(utterances))
+        log.warning("%s: left out %s without a text; %d are left", path, counted(empty, "row"), len(utterances))
     return utterances
 
 
@@ -223,12 +224,12 @@ def feature_table(utterances: Sequence[Utterance], front_end: LogMel) -> Feature
     state = tuple(file_state(one.path, one.name) for one in utterances)
     key = fingerprint("speech", state, astuple(front_end))
 
-    def batches(counted: dict[str, int]) -> Iterator["pa.RecordBatch"]:
+    def batches(counts: dict[str, int]) -> Iterator["pa.RecordBatch"]:
         for first in range(0, len(utterances), _BLOCK):
             block = []
             for one in utterances[first : first + _BLOCK]:
                 features = utterance_features(one, front_end)
-                width = counted.setdefault("width", features.shape[1])
+                width = counts.setdefault("width", features.shape[1])
                 if features.shape[1] != width:
                     raise DataError(
                         f"{one.name}: has {features.shape[1]} features a frame, the first utterance has {width}; "
@@ -237,6 +238,6 @@ def feature_table(utterances: Sequence[Utterance], front_end: LogMel) -> Feature
                 block.append(features.ravel())
             yield pa.record_batch([pa.array(block, pa.list_(pa.float32()))], schema=schema)
 
-    table, counted = cached_table(key, schema, batches)
+    table, counts = cached_table(key, schema, batches)
     column = table.with_format("arrow")[:].column("features")  # pyright: ignore
-    return FeatureTable(Ragged.from_column(column), counted["width"])
+    return FeatureTable(Ragged.from_column(column), counts["width"])

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from regard.counted import counted
 from regard.data.cache import cached_table, file_state, fingerprint, require_datasets
 from regard.data.class_folders import ClassFiles, class_files, warn_of_left_out
 from regard.data.records import (
@@ -291,25 +292,26 @@ def pair_table(
 
     schema = pa.schema([("source", pa.string()), ("target", pa.string())])
 
-    def batches(counted: dict[str, int]) -> Iterator["pa.RecordBatch"]:
-        counted["empty"] = counted["kept"] = 0
+    def batches(counts: dict[str, int]) -> Iterator["pa.RecordBatch"]:
+        counts["empty"] = counts["kept"] = 0
 
         def kept() -> Iterator[Pair]:
             for source, target in read():
                 source, target = source.strip(), target.strip()
                 if source and target:
-                    counted["kept"] += 1
+                    counts["kept"] += 1
                     yield (source.lower(), target.lower()) if lowercase else (source, target)
                 else:
-                    counted["empty"] += 1
+                    counts["empty"] += 1
 
         pairs = itertools.islice(kept(), limit)
         while block := list(itertools.islice(pairs, _BLOCK)):
             yield pa.record_batch([pa.array(side, pa.string()) for side in zip(*block, strict=True)], schema=schema)
-        if not counted["kept"]:
+        if not counts["kept"]:
             raise DataError(f"{where}: no row has text on both sides; check the columns and the file")
 
-    table, counted = cached_table(key, schema, batches)
-    if counted["empty"]:
-        log.warning("%s: left out %d rows with an empty side; %d are left", where, counted["empty"], counted["kept"])
+    table, counts = cached_table(key, schema, batches)
+    if counts["empty"]:
+        left_out = counted(counts["empty"], "row")
+        log.warning("%s: left out %s with an empty side; %d are left", where, left_out, counts["kept"])
     return table

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from regard.counted import counted
 from regard.errors import DataError
 from regard.regular_file import LARGEST_DATA, open_regular
 
@@ -111,7 +112,8 @@ def read_word_vectors(
         )
     if skipped:
         where = ", ".join(map(str, bad)) + (", ..." if skipped > len(bad) else "")
-        log.warning("%s: %s lines hold no vector of %s finite numbers and were left out: %s", path, skipped, dim, where)
+        lines_left_out = counted(skipped, "line")
+        log.warning("%s: left out %s without a vector of %s finite numbers: %s", path, lines_left_out, dim, where)
     rows = sorted(row for word in seen for row in ids[word])
     return WordVectors(rows, vectors[rows], len(seen), skipped)
 

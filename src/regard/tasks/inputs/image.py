@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from regard.configuration import check_between, check_probabilities, fill
+from regard.counted import counted
 from regard.errors import ArgumentError
 from regard.tasks.inputs.input import Encodes, Examples, Generated, Input, chunks
 from regard.tasks.lazy import np
@@ -191,7 +192,7 @@ class ImageInput(Input):
         longest = 1 if self.labelled else data.max_length
         examples, cut = caption_examples((row.texts for row in rows), target, longest)  # pyright: ignore[reportArgumentType]
         if cut and training:
-            log.warning("cut %d captions with more than %d tokens", cut, longest)
+            log.warning("cut %s with more than %d tokens", counted(cut, "caption"), longest)
         pixels = pixel_table([row.picture for row in rows], (data.image_size, data.image_size), data.fit)
         return ImageExamples(examples, pixels)
 

@@ -20,6 +20,7 @@ from regard.attention.result import Attended
 from regard.biases import Bias, TensorBias
 from regard.kernels.availability import why_missing
 from regard.kernels.cpu.kernel_arguments import FEW_ROWS, KernelInputs
+from regard.normalizers.local import check_each_row
 from regard.scores import InnerProduct, ReluSum, Score, TanhSum
 from regard.scores.additive import UnitSum
 from regard.scores.modifiers import Cap
@@ -112,8 +113,8 @@ def kernel_inputs(problem: Problem) -> KernelInputs:
         sink=None if row.sink is None else _each_head(row.sink, query),
         shift=None if row.shift is None or _is_zero(row.shift) else _each_head(row.shift, query),
         alphas=_each_head(row.alpha, query) if isinstance(row.alpha, Tensor) else None,
-        center=None if row.center is None else _each_row(row.center, rows, query),
-        sigma=None if row.sigma is None else _each_row(row.sigma, rows, query),
+        center=None if row.center is None else _each_row("center", row.center, rows, query),
+        sigma=None if row.sigma is None else _each_row("sigma", row.sigma, rows, query),
         scale=float(scale),
         cap=next((modifier.cap for modifier in prepared.modifiers if isinstance(modifier, Cap)), 0.0),
         dropout=problem.dropout,
@@ -179,8 +180,9 @@ def _each_head(parameter: float | Tensor, like: Tensor) -> Tensor:
     return torch.as_tensor(parameter, dtype=like.dtype).reshape(-1)
 
 
-def _each_row(parameter: float | Tensor, rows: tuple[int, int, int], like: Tensor) -> Tensor:
+def _each_row(name: str, parameter: float | Tensor, rows: tuple[int, int, int], like: Tensor) -> Tensor:
     if isinstance(parameter, Tensor):
+        check_each_row(name, parameter, rows)
         return parameter.to(like.dtype).expand(rows)
     return like.new_full((1, 1, 1), parameter).expand(rows)
 
