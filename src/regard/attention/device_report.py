@@ -86,8 +86,14 @@ def kinds(dtypes: tuple[str, ...] = ("bfloat16", "float32", "float16")) -> list[
     return [kind._replace(dtype=dtype) for dtype in dtypes for kind in (*usual, *other)]
 
 
-def compared(device: torch.device, kind: CallKind) -> list[Row]:
-    """Returns a row for each backend that runs calls of a kind on a device."""
+def compared(device: torch.device, kind: CallKind, compiles: bool) -> list[Row]:
+    """Returns a row for each backend that runs calls of a kind on a device.
+
+    Args:
+        device: the device.
+        kind: the kind.
+        compiles: whether backends run that have to compile a kernel first; the others run if it is False.
+    """
     with torch.set_grad_enabled(kind.gradient):
         small = kind.problem(device)
         large = kind.problem(device, length=timed_length(device) // (1 if kind.primitive == "InnerProduct" else 8))
@@ -96,6 +102,7 @@ def compared(device: torch.device, kind: CallKind) -> list[Row]:
         with no_trials():
             chosen = first_choice(Candidates(large, BACKENDS, waits=True))
         able = [backend for backend in BACKENDS.values() if backend.declines(small) is None]
+        able = [backend for backend in able if (backend.delay(small) is not None) == compiles]
     rows = []
     for backend in able:
         with torch.set_grad_enabled(kind.gradient):
@@ -152,9 +159,13 @@ def available(name: str) -> torch.device:
 
 
 def rows(device: torch.device, seconds: float = SECONDS) -> Iterator[Row]:
-    """Yields the rows of all kinds until the time is over, and says on stderr how far it is."""
-    start, every = time.monotonic(), kinds()
-    for number, kind in enumerate(every):
+    """Yields the rows of all kinds until the time is over, and says on stderr how far it is.
+
+    Kernels that have to be compiled, which takes seconds each, come after all that are ready.
+    """
+    start = time.monotonic()
+    every = [(kind, compiles) for compiles in (False, True) for kind in kinds()]
+    for number, (kind, compiles) in enumerate(every):
         elapsed = time.monotonic() - start
         if elapsed > seconds:
             untried = len(every) - number
@@ -163,7 +174,7 @@ def rows(device: torch.device, seconds: float = SECONDS) -> Iterator[Row]:
         estimate = f"about {elapsed / number * (len(every) - number):.0f} s left; " if number else ""
         line = f"{number + 1}/{len(every)} {kind}; {estimate}it ends after {seconds:g} s"
         print(line, file=sys.stderr, flush=True)
-        yield from compared(device, kind)
+        yield from compared(device, kind, compiles)
 
 
 def report(name: str, seconds: float = SECONDS) -> int:
