@@ -92,9 +92,12 @@ def attend_shielded(problem: Problem, run: Callable[[Problem], Tensor]) -> Tenso
         bad.append(finite[-1].detach() != tensor.detach())
     query, key, value = finite
     heads, kv_heads = query.shape[1], key.shape[1]
+    runs = _runs_on_device(problem)
     with torch.no_grad():
-        marks = spread_heads(torch.cat((bad[1].any(-1, keepdim=True), bad[2]), dim=-1), heads)  # B H K 1+V
-        sight = _sight_of_runs(problem, marks) or _sight_of_pairs(problem, marks)
+        # PyTorch's sums along the last axis are many times as fast as along another one.
+        marks = torch.cat((bad[1].any(-1, keepdim=True), bad[2]), dim=-1).mT.contiguous()  # B Hkv 1+V K
+        marks = spread_heads(marks, heads)
+        sight = _sight_of_pairs(problem, marks) if runs is None else _sight_of_runs(runs, marks)
         of_row = sight.sees_any & bad[0].any(-1, keepdim=True)
         poison = sight.marks[..., 1:] | sight.marks[..., :1] | of_row
         seen = sight.seen
@@ -104,7 +107,7 @@ def attend_shielded(problem: Problem, run: Callable[[Problem], Tensor]) -> Tenso
         key, value = _filled(key, seen), _filled(value, seen)
     output = run(replace(problem, query=query, key=key, value=value))
     inputs = problem.query, problem.key, problem.value
-    return _Poison.apply(output, *inputs, poison, problem.without_numbers)
+    return _Poison.apply(output, *inputs, poison, problem.without_numbers, runs)
 
 
 class _Sight(NamedTuple):
@@ -121,39 +124,66 @@ class _Sight(NamedTuple):
     seen: Tensor | None
 
 
-def _sight_of_runs(problem: Problem, marks: Tensor) -> _Sight | None:
-    """Returns what queries see of ``marks [batch, heads, keys, n]``, by sums over their runs of visible keys.
+class _Runs(NamedTuple):
+    """The runs of visible keys of each query, on the device: int64 ``[runs, batch or 1, heads or 1, queries]``.
 
-    Time is linear in queries and keys. Returns None if the runs are not known to the host.
+    Attributes:
+        start, stop: the first key of each run, and one more than the last.
+        seen: as in `_Sight`.
     """
+
+    start: Tensor
+    stop: Tensor
+    seen: Tensor | None
+
+
+def _runs_on_device(problem: Problem) -> _Runs | None:
+    """Returns the runs of visible keys, copied without waiting; None if they are not known to the host."""
     spans = None if problem.bias is not None else problem.lowered.spans
     if spans is None:
         return None
-    keys = problem.grid.keys
+    keys, device = problem.grid.keys, problem.query.device
     ends = torch.zeros(*spans.start.shape[:2], keys + 1, dtype=torch.int64, device="cpu")
     for positions, step in ((spans.start, 1), (spans.stop, -1)):
-        ends.scatter_add_(
-            2, positions.flatten(2).long(), torch.full_like(ends, step)[..., :1].expand_as(positions.flatten(2))
-        )
+        places = positions.flatten(2).long()
+        ends.scatter_add_(2, places, torch.full_like(places, step))
     seen = ends.cumsum(-1)[..., :keys] > 0
-    start, stop = (torch.stack(tuple(spans)).long().to(marks.device, non_blocking=True)).unbind()
-    sums = F.pad(marks.cumsum(2, dtype=torch.int32), (0, 0, 1, 0))
+    start, stop = torch.stack(tuple(spans)).long().movedim(-1, 1).to(device, non_blocking=True).unbind()
+    return _Runs(start, stop, None if seen.all() else seen.to(device, non_blocking=True))
+
+
+def _sight_of_runs(runs: _Runs, marks: Tensor) -> _Sight:
+    """Returns what queries see of ``marks [batch, heads, n, keys]``, by sums over their runs of visible keys.
+
+    Time is linear in queries and keys.
+    """
+    sums = F.pad(marks.cumsum(-1, dtype=torch.int32), (1, 0))
     count = None
-    for run in range(spans.runs):
-        before, after = (
-            sums.gather(2, end[..., run, None].expand(*marks.shape[:2], -1, marks.shape[3])) for end in (start, stop)
-        )
+    for start, stop in zip(runs.start, runs.stop, strict=True):
+        before, after = (sums.gather(-1, end[:, :, None].expand(*marks.shape[:3], -1)) for end in (start, stop))
         count = after - before if count is None else count + (after - before)
     assert count is not None
-    sees_any = (start < stop).any(-1, keepdim=True)
-    return _Sight(count > 0, sees_any, None if seen.all() else seen.to(marks.device, non_blocking=True))
+    sees_any = (runs.start < runs.stop).any(0)[..., None]
+    return _Sight((count > 0).mT, sees_any, runs.seen)
+
+
+def _reached_by_runs(runs: _Runs, rows: Tensor, keys: int) -> Tensor:
+    """Returns which keys are seen by one of some rows (bool ``[batch, heads, queries]``), ``[batch, heads, keys]``."""
+    batch, heads, _ = rows.shape
+    first = torch.arange(batch * heads, device=rows.device).view(batch, heads, 1) * (keys + 1)
+    steps = rows.to(torch.int32).flatten()
+    # Sums into a tensor of one axis are deterministic.
+    ends = steps.new_zeros(batch * heads * (keys + 1))
+    for start, stop in zip(runs.start, runs.stop, strict=True):
+        ends.scatter_add_(0, (start + first).flatten(), steps).scatter_add_(0, (stop + first).flatten(), -steps)
+    return ends.view(batch, heads, keys + 1).cumsum(-1)[..., :keys] > 0
 
 
 def _sight_of_pairs(problem: Problem, marks: Tensor) -> _Sight:
     """Returns the same by products with the visible pairs, a slice of queries at a time."""
     parts, sees_any, seen = [], [], []
     for _, shown in _shown_slices(problem):
-        parts.append(_any_of(shown, marks).expand(*marks.shape[:2], shown.shape[2], -1))
+        parts.append(_any_of(shown, marks.mT).expand(*marks.shape[:2], shown.shape[2], -1))
         sees_any.append(shown.any(-1, keepdim=True))
         seen.append(shown.any(-2))
     return _Sight(torch.cat(parts, dim=2), torch.cat(sees_any, dim=2), torch.stack(seen).any(0))
@@ -184,10 +214,17 @@ class _Poison(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, output: Tensor, query: Tensor, key: Tensor, value: Tensor, poison: Tensor, problem: Problem
+        ctx: Any,
+        output: Tensor,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        poison: Tensor,
+        problem: Problem,
+        runs: _Runs | None,
     ) -> Tensor:
         ctx.save_for_backward(poison)
-        ctx.problem = problem
+        ctx.problem, ctx.runs = problem, runs
         ctx.tensors = [(tensor.shape, tensor.dtype) for tensor in (query, key, value)]
         return output.masked_fill(poison, torch.nan)
 
@@ -195,15 +232,20 @@ class _Poison(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         (poison,), (gradient,) = ctx.saved_tensors, gradients
         rows, kv_heads = poison.any(-1, keepdim=True), ctx.tensors[1][0][1]
-        reached = [_any_of(shown.mT, rows[:, :, part.start : part.stop]) for part, shown in _shown_slices(ctx.problem)]
-        keys = torch.stack(reached).any(0).unflatten(1, (kv_heads, -1)).any(2)
+        if ctx.runs is None:
+            slices = _shown_slices(ctx.problem)
+            reached = torch.stack([_any_of(shown.mT, rows[:, :, part.start : part.stop]) for part, shown in slices])
+            reached = reached.any(0)
+        else:
+            reached = _reached_by_runs(ctx.runs, rows[..., 0], ctx.tensors[1][0][2])[..., None]
+        keys = reached.unflatten(1, (kv_heads, -1)).any(2)
         results: list[Tensor | None] = [gradient.masked_fill(poison, 0.0)]
         for (shape, dtype), needed, marked in zip(
             ctx.tensors, ctx.needs_input_grad[1:4], (rows, keys, keys), strict=True
         ):
             nan = torch.where(marked, torch.nan, 0.0).to(dtype) if needed else None
             results.append(None if nan is None else nan.expand(shape))
-        return *results, None, None
+        return *results, None, None, None
 
 
 def empty_rows(problem: Problem) -> Tensor:
