@@ -175,7 +175,7 @@ def run_case(name: str, accelerator: str, home: Path, waits: Waits) -> str:
     whole, part = home / f"{name.replace(' ', '-')}", home / f"{name.replace(' ', '-')}-resumed"
     options = {"epochs": 100, "checkpoint_steps": SAVED, "validate_every": STEPS, "patience": 1, "threads": 2}
     with counted(waits, part), ended_after(STEPS):
-        run = regard.train(
+        run = cast(Any, regard.train)(
             task, run=whole, quiet=True, device=device, accelerator=accelerator, **options, **CASES[name]
         )
     with ended_after(STEPS):
