@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 import regard
 from regard.errors import ArgumentError
-from regard.watching import call_reader
+from regard.watching import call_reader, call_records
 
 EVERYTHING = regard.Readings(
     entropy=True, peak=True, top_k=3, received=True, distance=True, pooled=(2, 3), rows=[1, 0],
@@ -161,3 +161,19 @@ def test_what_is_on_a_device_is_copied_once_a_pass(options, monkeypatch):
     assert [call.reach for call in seen.calls] == [5, 5, 5]
     assert all((call.head_output is not None) == bool(options) for call in seen.calls)
     assert len(copies) == 2
+
+
+@pytest.mark.parametrize("score", ["additive", "general", "mlp"])
+def test_tiles_of_a_device_have_weights_of_their_own(score, monkeypatch):
+    monkeypatch.setattr(call_records, "is_on_host", lambda tensor: False)
+    layer = regard.nn.Attention.create(
+        score, 7, 5, normalizer=regard.normalizers.entmax(nn.Parameter(torch.tensor(1.4)))
+    )
+    with torch.no_grad(), regard.watch(layer, read=regard.Readings(weights=True), keep=True) as seen:
+        layer(torch.randn(2, 7), torch.randn(2, 3, 5))
+    (call,) = seen.calls
+    with torch.no_grad():
+        for parameter in layer.parameters():
+            parameter.fill_(torch.nan)
+    for row, tiles in enumerate(call.tiles):
+        torch.testing.assert_close(torch.from_numpy(tiles.tile((0, 1), (0, 3))), call.weights[row])

@@ -1,14 +1,16 @@
 """Calls as plain records for viewers and pages, and the tiles of their weights, computed exactly on request."""
 
 from collections.abc import Sequence
+from copy import deepcopy
 from dataclasses import replace
 from functools import reduce
 from operator import and_
+from typing import TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from regard.attention.backends.reference import Inputs, weigh
 from regard.attention.execution import choose_reader
@@ -19,8 +21,11 @@ from regard.errors import ArgumentError, KindError, ShapeError
 from regard.masks import And, Band, Mask, keep
 from regard.records import AttentionRecord, Axis, DenseTiles, FrameAxis, GridAxis, TileSource, TokenAxis
 from regard.shapes import Grid
+from regard.transforms import is_on_host
 from regard.watching.attention_call import AttentionCall
 from regard.watching.intercepted import Intercepted
+
+ModuleT = TypeVar("ModuleT", bound=nn.Module)
 
 PAIRS_LIMIT = 1 << 26
 """A record of more pairs has no dense mask: 64 MiB."""
@@ -128,7 +133,11 @@ class ProblemTiles:
         if call.problem is None:
             assert call.weights is not None
             return tuple(DenseTiles(row[list(chosen)].float().cpu().numpy()) for row in call.weights)
-        return tuple(cls(_row(call.problem, row), chosen) for row in range(call.grid.batch))
+        problem = call.problem
+        if not is_on_host(problem.query):
+            score, normalizer = module_on_host(problem.score), module_on_host(problem.normalizer)
+            problem = replace(problem, score=score, normalizer=normalizer, memory=None)
+        return tuple(cls(_row(problem, row), chosen) for row in range(call.grid.batch))
 
     @property
     def heads(self) -> int:
@@ -171,6 +180,15 @@ class ProblemTiles:
 
     def _array(self, tensor: Tensor) -> NDArray[np.float32]:
         return tensor[0, self._chosen].float().numpy()
+
+
+def module_on_host(module: ModuleT) -> ModuleT:
+    """A copy of a score or a normalizer on the CPU, with detached tensors."""
+    copies: dict[int, object] = {}
+    for tensor in (*module.parameters(), *module.buffers()):
+        copy = tensor.detach().cpu().clone()
+        copies[id(tensor)] = nn.Parameter(copy, requires_grad=False) if isinstance(tensor, nn.Parameter) else copy
+    return deepcopy(module, copies)
 
 
 def _row(problem: Problem, row: int) -> Problem:
