@@ -79,7 +79,7 @@ def test_normalizers(never_waits, normalizer):
     checked(never_waits, mask=masks.causal(), normalizer=NORMALIZERS[normalizer](), dropout=0.1)
 
 
-@pytest.mark.parametrize(("score", "bias"), zip(SCORES, BIASES, strict=True))
+@pytest.mark.parametrize(("score", "bias"), list(zip(SCORES, BIASES, strict=True)))
 def test_scores_and_biases(never_waits, score, bias):
     checked(never_waits, score=SCORES[score](), bias=BIASES[bias](), mask=masks.causal())
 
