@@ -30,8 +30,23 @@ def device(monkeypatch):
         return whole(*sizes, **device) if device or len(sizes) > 4 else whole(*sizes, torch.empty(0).device)
 
     monkeypatch.setattr(Grid, "whole", whole_on_device)
+    for function in ("randn", "rand") if HAS_GPU else ():
+        monkeypatch.setattr(torch, function, _drawn_on_host(getattr(torch, function)))
     with torch.device(name), torch.autograd.set_multithreading_enabled(HAS_GPU):
         yield name
+
+
+def _drawn_on_host(function):
+    """Returns the function for calls with a CPU's generator, whose numbers a GPU cannot draw."""
+
+    def drawn(*sizes, generator=None, **options):
+        if generator is None:
+            return function(*sizes, **options)
+        requires_grad = options.pop("requires_grad", False)
+        numbers = function(*sizes, generator=generator, **{**options, "device": generator.device})
+        return numbers.to(torch.empty(0).device).requires_grad_(requires_grad)
+
+    return drawn
 
 
 @pytest.fixture
