@@ -48,6 +48,27 @@ def explain(
 
     Raises:
         As `attend`.
+
+    Example:
+        >>> import regard
+        >>> steps = regard.explain([[1, 0]], [[1, 0], [0, 1]], [[10], [20]], score="dot")
+        >>> print(steps)
+        1. query [1×2]: what asks
+        ...
+        5. weights [1×2]: each row normalized
+        <BLANKLINE>
+                   k0       k1
+         ──────────────────────
+          q0   0.7311   0.2689
+        ...
+        7. output [1×1]: sum of the weighted values
+        <BLANKLINE>
+                     0
+         ──────────────
+          q0   12.6894
+        <BLANKLINE>
+        >>> steps.weights
+        tensor([[0.7311, 0.2689]])
     """
     if unknown:
         raise KindError(unknown_keyword(explain, unknown))

@@ -61,6 +61,23 @@ class Explanation:
         query_labels: a name for each query, or None.
         key_labels: a name for each key, or None.
         projected: which of ``query`` and ``key`` the score's own projection has changed.
+
+    Example:
+        >>> import regard
+        >>> steps = regard.explain([[1, 0], [0, 1]], [[1, 0], [0, 1]], [[10], [20]], mask="causal")
+        >>> steps.step_names
+        ('query', 'key', 'value', 'scores', 'scaled', 'masked', 'weights', 'weighted_values', 'output')
+        >>> steps.masked
+        tensor([[0.7071,   -inf],
+                [0.0000, 0.7071]])
+        >>> steps = steps.labelled(["le", "chat"], ["the", "cat"])
+        >>> steps.row_labels("weights"), steps.column_labels("weights")
+        (['le', 'chat'], ['the', 'cat'])
+        >>> steps.to_json("steps.json")[:34]
+        '{"query_labels": ["le", "chat"], "'
+        >>> figure = steps.figure(title="two words")
+        >>> len(figure.axes)  # a panel for each step
+        9
     """
 
     query: Tensor

@@ -32,6 +32,13 @@ class Pooled(NamedTuple):
     Attributes:
         output: ``[batch, heads * dim]``, the heads' vectors side by side.
         weights: ``[batch, heads, length]``, 0 for padding; None unless ``need_weights``.
+
+    Example:
+        >>> import torch
+        >>> from regard import nn
+        >>> pooled = nn.AttentionPooling(2, score="dot")(torch.ones(1, 4, 2), need_weights=True)
+        >>> pooled.output.detach(), pooled.weights.detach()
+        (tensor([[1., 1.]]), tensor([[[0.2500, 0.2500, 0.2500, 0.2500]]]))
     """
 
     output: Tensor
@@ -67,6 +74,19 @@ class AttentionPooling(Module):
     Raises:
         ArgumentError: a size is below 1, or ``score_dim`` is given for a score without it.
         UnknownNameError: a name that no score has, or one that no learned query can have.
+
+    Example:
+        >>> import torch
+        >>> from regard import nn
+        >>> pool = nn.AttentionPooling(4, heads=2)
+        >>> annotations = torch.randn(3, 5, 4)
+        >>> pooled = pool(annotations, torch.tensor([5, 2, 0]), need_weights=True)
+        >>> pooled.output.shape, pooled.weights.shape
+        (torch.Size([3, 8]), torch.Size([3, 2, 5]))
+        >>> pooled.weights.sum(-1).detach()  # the third sequence is empty
+        tensor([[1.0000, 1.0000],
+                [1.0000, 1.0000],
+                [0.0000, 0.0000]])
     """
 
     def __init__(

@@ -19,6 +19,16 @@ class BatchNorm2d(nn.BatchNorm2d):
 
     Args:
         num_features, eps, momentum, affine, track_running_stats: as in `torch.nn.BatchNorm2d`.
+
+    Example:
+        >>> import torch
+        >>> from regard import nn
+        >>> norm = nn.BatchNorm2d(3)
+        >>> one = torch.ones(1, 3, 1, 1)
+        >>> norm(one).flatten().detach()  # torch.nn.BatchNorm2d raises ValueError here
+        tensor([1.0000, 1.0000, 1.0000])
+        >>> norm(torch.tensor([1.0, 3.0]).expand(1, 3, 1, 2))[0, 0].detach()
+        tensor([[-1.0000,  1.0000]])
     """
 
     def __init__(self, num_features: int, *args: Any, **options: Any):

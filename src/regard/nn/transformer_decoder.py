@@ -70,6 +70,19 @@ class TransformerDecoder(Module):
         decoder_layer: the layer, of which each layer of the stack is a copy.
         num_layers: number of layers.
         norm: the normalization of the output, which pre-norm layers need; None: no normalization.
+
+    Example:
+        >>> import torch
+        >>> from regard import nn
+        >>> layer = nn.TransformerDecoderLayer(32, 4, 64, batch_first=True)
+        >>> decoder = nn.TransformerDecoder(layer, 2).eval()
+        >>> target, memory = torch.randn(2, 5, 32), torch.randn(2, 7, 32)
+        >>> output = decoder(target, memory, mask="causal")
+        >>> output.shape
+        torch.Size([2, 5, 32])
+        >>> first = decoder(target[:, :3], memory, mask="causal")
+        >>> torch.allclose(output[:, :3], first, atol=1e-5)  # later tokens have no effect
+        True
     """
 
     def __init__(self, decoder_layer: TransformerDecoderLayer, num_layers: int, norm: nn.Module | None = None):

@@ -309,6 +309,20 @@ class TransformerEncoderLayer(TransformerLayer):
 
     Raises:
         ArgumentError, KindError, UnknownNameError: an argument is invalid; the message names it.
+
+    Example:
+        >>> import torch
+        >>> from regard import nn
+        >>> theirs = torch.nn.TransformerEncoderLayer(32, 4, 64, batch_first=True).eval()
+        >>> layer = nn.TransformerEncoderLayer(32, 4, 64, batch_first=True).eval()
+        >>> layer.load_state_dict(theirs.state_dict())
+        <All keys matched successfully>
+        >>> tokens, hidden = torch.randn(2, 5, 32), torch.ones(5, 5).triu(1).bool()
+        >>> torch.allclose(layer(tokens, mask="causal"), theirs(tokens, src_mask=hidden), atol=1e-5)
+        True
+        >>> sparse = nn.TransformerEncoderLayer(32, 4, 64, batch_first=True, normalizer="entmax15", position="rotary")
+        >>> sparse(tokens, lengths=torch.tensor([5, 3])).shape
+        torch.Size([2, 5, 32])
     """
 
     def forward(
@@ -389,6 +403,18 @@ class TransformerDecoderLayer(TransformerLayer):
         layer(x, memory, mask="causal", memory_lengths=lengths)     # mask: of self-attention, in regard's convention
 
     Args: as for `TransformerEncoderLayer`. The position belongs to self-attention alone.
+
+    Example:
+        >>> import torch
+        >>> from regard import nn
+        >>> layer = nn.TransformerDecoderLayer(32, 4, 64, batch_first=True, position="alibi").eval()
+        >>> target, memory = torch.randn(2, 5, 32), torch.randn(2, 7, 32)
+        >>> output = layer(target, memory, mask="causal", memory_lengths=torch.tensor([7, 3]))
+        >>> output.shape
+        torch.Size([2, 5, 32])
+        >>> alone = layer(target[1:], memory[1:, :3], mask="causal")
+        >>> torch.allclose(output[1], alone[0], atol=1e-5)  # the second source has 3 tokens
+        True
     """
 
     _reads_memory = True
