@@ -19,7 +19,10 @@ from regard.transforms import exportable, has_data
 
 @dataclass(frozen=True)
 class Readings:
-    """The readings that `observe` takes, all of the weights before dropout.
+    """The readings that `observe` takes, all of the weights before dropout; by default none.
+
+    The values are checked by the call that takes them, which knows the sizes of the problem; it raises KindError,
+    ShapeError or ArgumentError.
 
     Attributes:
         entropy: whether to read −Σ p ln p of each row, in nats.

@@ -220,6 +220,9 @@ def plan(
 ) -> Plan:
     """Says how `attend` would read these arguments, which backend would run, and why the others would not.
 
+    Args:
+        query, key, value, score, normalizer, mask, bias, dropout, backend: as for `attend`.
+
     Returns:
         `Plan`. It refers to the tensors, since it is written when it is printed.
 

@@ -36,7 +36,13 @@ def explain(
     backend: BackendName = "auto",
     **unknown: Never,
 ) -> Explanation:
-    """Attend and keep every intermediate result by name: to print, to draw, to export, to differentiate.
+    """Attends, and keeps every intermediate result by name: to print, to draw, to export, to differentiate.
+
+    ::
+
+        scores → scaled → capped → biased → masked → weights → weighted_values → output
+
+    With the defaults this is Vaswani et al. 2017, eq. 1.
 
     Args:
         query, key, value: as for `attend`; lists, NumPy arrays and integers become tensors.
@@ -47,7 +53,7 @@ def explain(
         `Explanation`. Memory is quadratic.
 
     Raises:
-        As `attend`.
+        As `attend`; BackendError for a backend other than these two.
 
     Example:
         >>> import regard

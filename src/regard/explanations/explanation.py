@@ -221,8 +221,12 @@ class Explanation:
             head: which query head.
             title: over the whole picture.
 
+        Returns:
+            A figure of matplotlib.
+
         Raises:
             MissingPartError: matplotlib is not installed.
+            IndexError: there is no such batch row or head.
         """
         return step_figure(self.matrix_steps(batch, head), title=title)
 
@@ -231,6 +235,9 @@ class Explanation:
 
         Args:
             path: write it there as well.
+
+        Returns:
+            The text.
 
         Raises:
             DataError: the file cannot be written.

@@ -47,7 +47,7 @@ class Exportable:
 
 @dataclass(frozen=True)
 class Exported:
-    """An export that is finished.
+    """An export that is finished: what ``regard.load(run).export(to, folder)`` returns.
 
     Attributes:
         folder: the folder.

@@ -45,6 +45,10 @@ class Attention(Module):
             `regard.attend`).
         backend: ``auto``, or the name of a backend, which runs or raises.
 
+    Raises:
+        UnknownNameError: no score, normalizer or backend has this name.
+        KindError, ArgumentError: another argument is invalid; the message names it.
+
     Example:
         >>> import torch
         >>> from regard import nn

@@ -73,7 +73,8 @@ class AttentionPooling(Module):
 
     Raises:
         ArgumentError: a size is below 1, or ``score_dim`` is given for a score without it.
-        UnknownNameError: a name that no score has, or one that no learned query can have.
+        KindError: an argument has the wrong type.
+        UnknownNameError: no score, normalizer or backend has this name, or no learned query can have this score.
 
     Example:
         >>> import torch
@@ -123,6 +124,9 @@ class AttentionPooling(Module):
             annotations: ``[batch, length, dim]``; what stands after the end of a sequence has no effect.
             lengths: integers ``[batch]``, annotations of each sequence; None: all. A sequence of none gives 0.
             need_weights: whether to give the weights, which carry a gradient; the output is the same, bit for bit.
+
+        Returns:
+            `Pooled`, with ``output [batch, heads * dim]`` and ``weights [batch, heads, length]``.
 
         Raises:
             ShapeError, KindError, ArgumentError: bad input; the message names the argument.

@@ -27,6 +27,7 @@ class ChannelGate(Module):
 
     Raises:
         ArgumentError: a number is below 1.
+        KindError: an argument has the wrong type.
 
     Example:
         >>> import torch
@@ -90,6 +91,7 @@ class SpatialGate(Module):
 
     Raises:
         ArgumentError: a number is below 1, or ``kernel_size`` is even.
+        KindError: an argument has the wrong type.
 
     Example:
         >>> import torch
@@ -153,6 +155,7 @@ class CBAM(Module):
 
     Raises:
         ArgumentError: a number is below 1, or ``kernel_size`` is even.
+        KindError: an argument has the wrong type.
 
     Example:
         >>> import torch

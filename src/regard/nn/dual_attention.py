@@ -36,6 +36,8 @@ class PositionAttention(Module):
 
     Raises:
         ArgumentError: a number is below 1.
+        KindError: an argument has the wrong type.
+        UnknownNameError: the backend is unknown.
 
     Example:
         >>> import torch
@@ -119,6 +121,7 @@ class ChannelAttention(Module):
 
     Raises:
         ArgumentError: ``channels`` is below 1.
+        KindError: an argument has the wrong type.
 
     Example:
         >>> import torch
@@ -188,6 +191,8 @@ class DualAttention(Module):
 
     Raises:
         ArgumentError: a number is below 1.
+        KindError: an argument has the wrong type.
+        UnknownNameError: the backend is unknown.
 
     Example:
         >>> import torch

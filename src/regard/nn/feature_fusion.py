@@ -44,6 +44,7 @@ class MSCAM(Module):
 
     Raises:
         ArgumentError: a number is below 1.
+        KindError: an argument has the wrong type.
         UnknownNameError: the normalization is unknown.
 
     Example:
@@ -110,6 +111,7 @@ class AFF(Module):
 
     Raises:
         ArgumentError: a number is below 1.
+        KindError: an argument has the wrong type.
         UnknownNameError: the normalization is unknown.
 
     Example:
@@ -164,7 +166,8 @@ class IAFF(Module):
 
     Raises:
         ArgumentError: a number is below 1.
-        UnknownNameError: there is no such normalization.
+        KindError: an argument has the wrong type.
+        UnknownNameError: the normalization is unknown.
 
     Example:
         >>> import torch

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from regard import masks
+from regard.errors import ArgumentError
 from regard.masks import Mask
 from regard.nn.packing import Packing
 
@@ -121,7 +122,10 @@ class KeyValueCache:
 
     Args:
         key: ``[batch, kv_heads, keys, head_dim]``; None: the cache is empty.
-        value: ``[batch, kv_heads, keys, head_dim]``.
+        value: ``[batch, kv_heads, keys, head_dim]``; None together with ``key``.
+
+    Raises:
+        ArgumentError: only one of ``key`` and ``value`` is given.
 
     Example:
         >>> import torch
@@ -144,6 +148,9 @@ class KeyValueCache:
     def __init__(self, key: Tensor | None = None, value: Tensor | None = None):
         self.length = 0
         self._buffer: _Buffer | None = None
+        if (key is None) != (value is None):
+            missing, other = ("key", "value") if key is None else ("value", "key")
+            raise ArgumentError(f"{missing} must be given where {other} is: write KeyValueCache(key, value)")
         if key is not None and value is not None:
             self._buffer = _Buffer(key, value, max(16, 2 * key.shape[2]))
             self._buffer.write(0, key, value)

@@ -35,6 +35,9 @@ class LayerConfig:
     The feedforward networks of its layers begin with the uniform weights of Glorot and Bengio 2010 and biases of 0;
     those of layers that are constructed directly begin as PyTorch's do.
 
+    Raises:
+        ArgumentError, KindError, UnknownNameError: a field is invalid; the message names it.
+
     Example:
         >>> import torch
         >>> from regard import nn

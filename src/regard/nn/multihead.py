@@ -93,6 +93,9 @@ class MultiheadAttention(AttentionHeads):
             a `Bias` (`RelativeBias`, ``alibi``), which is added to the scores. Appended keys have no position.
         backend: ``auto``, or the name of a backend, which runs or raises.
 
+    Raises:
+        ArgumentError, KindError, UnknownNameError: an argument is invalid; the message names it.
+
     Example:
         >>> import torch
         >>> from regard import nn

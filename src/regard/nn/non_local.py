@@ -51,7 +51,8 @@ class NonLocal(Module):
 
     Raises:
         ArgumentError: a number is below 1.
-        UnknownNameError: the pairwise function is unknown.
+        KindError: an argument has the wrong type.
+        UnknownNameError: the pairwise function or the backend is unknown.
 
     Example:
         >>> import torch

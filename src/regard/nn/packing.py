@@ -39,6 +39,7 @@ class Packing:
         present: bool ``[batch, length, 1]``: which rows are tokens, where padding has rows too; None: all are.
 
     Raises:
+        KindError: ``lengths`` is not a tensor of integers, or ``length`` is no integer.
         ShapeError: ``lengths`` is not a vector.
         ArgumentError: a length is outside 0 to ``length``.
 

@@ -29,6 +29,7 @@ class SqueezeExcitation(Module):
 
     Raises:
         ArgumentError: a number is below 1.
+        KindError: an argument has the wrong type.
 
     Example:
         >>> import torch

@@ -55,6 +55,9 @@ class Transformer(Module):
         options: the other options of `TransformerEncoderLayer`, for all layers: ``score``, ``normalizer``,
             ``position``, ``kv_heads``, ``norm``, ``backend``, ``feedforward_chunk``, ``activation_checkpointing``.
 
+    Raises:
+        ArgumentError, KindError, UnknownNameError: an argument is invalid; the message names it.
+
     Example:
         >>> import torch
         >>> from regard import nn

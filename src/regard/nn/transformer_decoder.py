@@ -71,6 +71,9 @@ class TransformerDecoder(Module):
         num_layers: number of layers.
         norm: the normalization of the output, which pre-norm layers need; None: no normalization.
 
+    Raises:
+        ArgumentError, KindError, UnknownNameError: an argument is invalid; the message names it.
+
     Example:
         >>> import torch
         >>> from regard import nn

@@ -70,6 +70,9 @@ class TransformerEncoder(Module):
         enable_nested_tensor: accepted for PyTorch's sake, without effect: ``lengths`` always skip padding.
         mask_check: accepted for PyTorch's sake, without effect.
 
+    Raises:
+        ArgumentError, KindError, UnknownNameError: an argument is invalid; the message names it.
+
     Example:
         >>> import torch
         >>> from regard import nn

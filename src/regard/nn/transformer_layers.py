@@ -269,10 +269,15 @@ class TransformerLayer(Module):
 class TransformerEncoderLayer(TransformerLayer):
     """Self-attention and a feedforward network: `torch.nn.TransformerEncoderLayer` with any score and position.
 
-    Vaswani et al. 2017, section 3.1. With a causal mask it is the layer of a language model. Constructor, arguments of
-    the call, parameters, their order, and their initial values for a seed are PyTorch's, so that states of modules and
-    of optimizers can be loaded from one into the other, unless there are grouped heads, or weights of a score or of a
-    position. The differences:
+    ::
+
+        x = norm1(x + self_attn(x))
+        x = norm2(x + linear2(activation(linear1(x))))
+
+    Vaswani et al. 2017, section 3.1 and eq. 2; ``norm_first`` normalizes the input of each part instead. With a causal
+    mask it is the layer of a language model. Constructor, arguments of the call, parameters, their order, and their
+    initial values for a seed are PyTorch's, so that states of modules and of optimizers can be loaded from one into the
+    other, unless there are grouped heads, or weights of a score or of a position. The differences:
 
     - A query that may see no key gets no values instead of NaN.
     - ``is_causal=True`` needs no mask. With a mask it is only a hint, as in PyTorch.
@@ -395,8 +400,15 @@ class TransformerDecoderLayer(TransformerLayer):
     """Self-attention, attention to an encoder's output, and a feedforward network: `torch.nn.TransformerDecoderLayer`
     with any score and position.
 
-    Vaswani et al. 2017, section 3.1. What `TransformerEncoderLayer` says of PyTorch, of masks and of padding holds here
-    too. ``memory_mask`` has PyTorch's convention; a `Mask` says itself who sees whom::
+    ::
+
+        x = norm1(x + self_attn(x))
+        x = norm2(x + multihead_attn(x, memory))
+        x = norm3(x + linear2(activation(linear1(x))))
+
+    Vaswani et al. 2017, section 3.1 and eq. 2; ``norm_first`` normalizes the input of each part instead. What
+    `TransformerEncoderLayer` says of PyTorch, of masks and of padding holds here too. ``memory_mask`` has PyTorch's
+    convention; a `Mask` says itself who sees whom::
 
         layer(x, memory, memory_mask=hidden)                        # a bool tensor: True hides
         layer(x, memory, memory_mask=masks.keep(visible))           # True may attend

@@ -64,7 +64,14 @@ class TileSource(Protocol):
 
 
 class DenseTiles:
-    """A `TileSource` of stored weights ``[heads, queries, keys]``.
+    """A `TileSource` of stored weights.
+
+    Args:
+        weights: ``[heads, queries, keys]``; they are converted to float32.
+
+    Raises:
+        KindError: they are no real numbers.
+        ShapeError: they have another number of axes.
 
     Example:
         >>> import numpy

@@ -209,16 +209,23 @@ def as_numbers(name: str, values: Any) -> NDArray[Any]:
 def bin_edges(length: int, bins: int) -> NDArray[np.int64]:
     """The edges of bins: position ``p`` is in bin ``⌊p · bins / length⌋``, as in the reading ``pooled``.
 
+    Args:
+        length: the number of positions.
+        bins: the number of bins.
+
+    Returns:
+        int64 ``[bins + 1]``: the first position of each bin, and ``length``.
+
     Raises:
-        ArgumentError: ``bins`` is not from 1 to ``length``.
+        ArgumentError: ``bins`` is no integer from 1 to ``length``.
 
     Example:
         >>> from regard import records
         >>> records.bin_edges(10, 4)  # bins of 3, 2, 3 and 2 positions
         array([ 0,  3,  5,  8, 10])
     """
-    if not 1 <= bins <= length:
-        raise ArgumentError(f"bins must be from 1 to {length}; it is {bins}")
+    if isinstance(bins, bool) or not isinstance(bins, (int, np.integer)) or not 1 <= bins <= length:
+        raise ArgumentError(f"bins must be an integer from 1 to {length}; it is {bins!r}")
     return (np.arange(bins + 1, dtype=np.int64) * length + bins - 1) // bins
 
 
@@ -239,6 +246,9 @@ def word_ranges(tokens: Sequence[str], special: Sequence[bool] = ()) -> tuple[ra
         tokens: of any tokenizer that marks either the pieces within a word or those that begin one.
         special: True for each token that is a word by itself; () if none is known.
 
+    Raises:
+        ShapeError: ``special`` has another length than ``tokens``.
+
     Example:
         >>> from regard import records
         >>> records.word_ranges(["un", "##seen", "film"])
@@ -249,6 +259,8 @@ def word_ranges(tokens: Sequence[str], special: Sequence[bool] = ()) -> tuple[ra
         ()
     """
     alone = list(special) or [False] * len(tokens)
+    if len(alone) != len(tokens):
+        raise ShapeError(f"special must have one entry for each of {len(tokens)} tokens; it has {len(alone)}")
     texts = [token for token, flag in zip(tokens, alone, strict=True) if not flag]
     marks_within = any(token.startswith(WITHIN) and len(token) > 1 for token in texts)
     marks_after = any(token.endswith(AFTER) and len(token) > len(AFTER) for token in texts)
@@ -272,6 +284,9 @@ def word_ranges(tokens: Sequence[str], special: Sequence[bool] = ()) -> tuple[ra
 
 def join_pieces(pieces: Sequence[str]) -> str:
     """The text of a word: its pieces without the marks of their tokenizer.
+
+    Args:
+        pieces: of one word, in their order, as `word_ranges` finds them.
 
     Example:
         >>> from regard import records

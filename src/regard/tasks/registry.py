@@ -126,6 +126,9 @@ def load(run: str | Path, device: str = "cpu", *, task: str | None = None) -> Tr
         device: PyTorch device of the model.
         task: the task that the run must have, so that editors know the type of the result; None: any.
 
+    Returns:
+        The trained run, with ``predict``, ``evaluate``, ``export``, ``model`` and ``folder``.
+
     Raises:
         RunError: the folder is not a run folder, or its files are missing, damaged or from different runs.
         ArgumentError: the run has another task.
