@@ -183,7 +183,7 @@ class Explanation:
         return [step(name) for name in self.step_names]
 
     def renderable(self, decimals: int = 4, slices: int = 4) -> "RenderableType":
-        """Aligned tables of every step, for Rich to print.
+        """Returns aligned tables of every step, for Rich to print.
 
         Args:
             decimals: digits after the point.

@@ -117,6 +117,9 @@ class Attention(Module):
             mask: bool ``[batch, keys]``; True: may be attended to. None: all.
             value: ``[batch, keys, value_dim]``; default: the annotations.
 
+        Returns:
+            The `Memory`, which serves any number of queries.
+
         Raises:
             ShapeError, KindError: bad input; the message names the argument.
         """

@@ -61,7 +61,7 @@ class Memory:
         return replace(self, key=key, value=value, mask=mask, cached=cached)
 
     def repeat(self, times: int) -> "Memory":
-        """Repeats each batch row; used when a beam search begins.
+        """Returns a memory with copies of each batch row, one after another; used when a beam search begins.
 
         Args:
             times: number of copies of each row, at least 1.

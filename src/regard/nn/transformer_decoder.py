@@ -83,8 +83,10 @@ class TransformerDecoder(Module):
         >>> output = decoder(target, memory, mask="causal")
         >>> output.shape
         torch.Size([2, 5, 32])
-        >>> first = decoder(target[:, :3], memory, mask="causal")
-        >>> torch.allclose(output[:, :3], first, atol=1e-5)  # later tokens have no effect
+        >>> remembered, caches = decoder.remember(memory), [nn.KeyValueCache()] * 2
+        >>> for token in target.split(1, dim=1):  # the same, token by token
+        ...     rows, caches, weights = decoder.step(token, remembered, caches)
+        >>> torch.allclose(rows, output[:, -1], atol=1e-5)
         True
     """
 
@@ -213,6 +215,9 @@ class TransformerDecoder(Module):
             mask: the mask of the targets' self-attention, which also hides padding.
             caches: for each layer the keys and values of earlier target tokens; None: there are none.
             weights_of: the layer whose weights of the attention to the encoder's output are returned; None: no layer.
+
+        Returns:
+            `DecoderOutput`, whose rows are ``[tokens, dim]``.
         """
         arguments = SelfArguments(packing, mask, packing.lengths, mask, batch_first=self.batch_first)
         source = SourceArguments(memory, batch_first=self.batch_first)
@@ -251,6 +256,9 @@ class TransformerDecoder(Module):
             memory: the result of `remember`.
             caches: for each layer the keys and values of the earlier tokens.
             weights_of: as in `run`.
+
+        Returns:
+            `DecoderOutput`, whose rows are those of all new tokens, ``[batch * new, dim]``.
         """
         check_forward(self, DECODER)
         packing = packing_of(input, None)

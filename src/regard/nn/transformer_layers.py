@@ -389,6 +389,9 @@ class TransformerEncoderLayer(TransformerLayer):
             mask: the mask, which also hides padding.
             cache: keys and values of earlier tokens, which are attended to as well.
             bias: added to the scores.
+
+        Returns:
+            The rows, ``[tokens, d_model]``, and the cache with the new tokens; None if there was none.
         """
         attended = self._part(self._attend_to_self)(rows, packing, mask, bias, cache)
         last = self.dropout1, self.norm1
@@ -552,6 +555,9 @@ class TransformerDecoderLayer(TransformerLayer):
             bias: added to the scores of self-attention.
             memory_mask: a mask of the attention to the encoder's output, besides its padding.
             memory_bias: added to the scores of the attention to the encoder's output.
+
+        Returns:
+            The rows, ``[tokens, d_model]``, the cache with the new tokens, and the weights, each None if there is none.
         """
         attended = self._part(self._attend_to_self)(rows, packing, mask, bias, cache)
         rows = self._part(self._after)(rows, attended.rows, self.dropout1, self.norm1)

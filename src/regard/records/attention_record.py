@@ -50,7 +50,7 @@ class TileSource(Protocol):
     def keys(self) -> int: ...
 
     def pooled(self, rows: int, columns: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """Mean and maximum, each ``[heads, rows, columns]``, over the bins of `bin_edges`.
+        """Returns mean and maximum, each ``[heads, rows, columns]``, over the bins of `bin_edges`.
 
         Args:
             rows: from 1 to ``queries``.
@@ -59,7 +59,7 @@ class TileSource(Protocol):
         ...
 
     def tile(self, queries: tuple[int, int], keys: tuple[int, int]) -> NDArray[np.float32]:
-        """The exact weights ``[heads, q1 − q0, k1 − k0]`` of queries and keys given as (first, one past the last)."""
+        """Returns the exact weights ``[heads, q1 − q0, k1 − k0]`` of two ranges, each (first, one past the last)."""
         ...
 
 
@@ -106,6 +106,7 @@ class DenseTiles:
         return self.weights.shape[2]
 
     def pooled(self, rows: int, columns: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """As `TileSource.pooled`; ArgumentError for other numbers of bins."""
         row_edges, column_edges = bin_edges(self.queries, rows), bin_edges(self.keys, columns)
         counts = np.diff(row_edges)[:, None] * np.diff(column_edges)[None, :]
         row_sums = np.add.reduceat(self.weights, row_edges[:-1], axis=1, dtype=np.float64)
@@ -115,6 +116,7 @@ class DenseTiles:
         return (sums / counts).astype(np.float32), highest
 
     def tile(self, queries: tuple[int, int], keys: tuple[int, int]) -> NDArray[np.float32]:
+        """As `TileSource.tile`; ArgumentError for a range outside of the weights."""
         for name, (first, last), length in (("queries", queries, self.queries), ("keys", keys, self.keys)):
             if not 0 <= first < last <= length:
                 raise ArgumentError(f"{name} must be (first, last) with 0 ≤ first < last ≤ {length}; got {first, last}")

@@ -207,7 +207,7 @@ def as_numbers(name: str, values: Any) -> NDArray[Any]:
 
 
 def bin_edges(length: int, bins: int) -> NDArray[np.int64]:
-    """The edges of bins: position ``p`` is in bin ``⌊p · bins / length⌋``, as in the reading ``pooled``.
+    """Returns the edges of bins: position ``p`` is in bin ``⌊p · bins / length⌋``, as in the reading ``pooled``.
 
     Args:
         length: the number of positions.
@@ -240,7 +240,7 @@ AFTER = "@@"
 
 
 def word_ranges(tokens: Sequence[str], special: Sequence[bool] = ()) -> tuple[range, ...]:
-    """The positions of each word; () if no token has a mark.
+    """Returns the positions of each word; () if no token has a mark.
 
     Args:
         tokens: of any tokenizer that marks either the pieces within a word or those that begin one.
@@ -283,7 +283,7 @@ def word_ranges(tokens: Sequence[str], special: Sequence[bool] = ()) -> tuple[ra
 
 
 def join_pieces(pieces: Sequence[str]) -> str:
-    """The text of a word: its pieces without the marks of their tokenizer.
+    """Returns the text of a word: its pieces without the marks of their tokenizer.
 
     Args:
         pieces: of one word, in their order, as `word_ranges` finds them.
