@@ -140,3 +140,5 @@ def test_what_cannot_be_registered():
         register_backend(nameless, before="nobody")
     with pytest.raises(UnknownNameError, match="unknown backend 'other'"):
         unregister_backend("other")
+    with pytest.raises(ArgumentError, match="'reference' is one of regard's own"):
+        unregister_backend("reference")

@@ -150,6 +150,8 @@ def test_a_search_can_continue_from_any_earlier_cache():
     for number in range(70):
         many = many.append(keys[number % 6], keys[number % 6])
     assert torch.equal(many.value, torch.cat([keys[number % 6] for number in range(70)], dim=2))
+    with pytest.raises(ArgumentError, match="value must be given where key is"):
+        nn.KeyValueCache(keys[0])
 
 
 def test_asking_for_weights_changes_no_bit():

@@ -148,6 +148,13 @@ def test_special_tokens_are_words_of_their_own():
     )
 
 
+def test_words_and_bins_refuse_what_does_not_fit():
+    with pytest.raises(ShapeError, match="special must have one entry for each of 2 tokens; it has 1"):
+        word_ranges(("a", "##b"), (True,))
+    with pytest.raises(ArgumentError, match=r"bins must be an integer from 1 to 4; it is 2\.5"):
+        bin_edges(4, 2.5)
+
+
 @given(st.lists(st.text(max_size=5), max_size=9))
 def test_words_cut_any_tokens_into_pieces(tokens):
     ranges = word_ranges(tokens)

@@ -62,6 +62,20 @@ def register_backend(backend: Backend, before: str | None = None, rule: Rule | N
         KindError: the backend is no `Backend`.
         ArgumentError: its name is in use, or is not a name.
         UnknownNameError: no backend is called ``before``.
+
+    Example:
+        >>> import torch
+        >>> import regard
+        >>> from regard import attention
+        >>> from regard.attention.backends.tiled import Tiled
+        >>> class Mine(Tiled):
+        ...     name, why = "mine", "it is measured today"
+        >>> attention.register_backend(Mine(), before="sdpa")
+        >>> query = torch.randn(2, 4, 5, 8)
+        >>> plan = regard.plan(query, query, query)
+        >>> plan.backend, plan.reasons["mine"]
+        ('mine', 'it is measured today')
+        >>> attention.unregister_backend("mine")
     """
     if not isinstance(backend, Backend):
         raise KindError(f"backend must be an instance of a subclass of Backend; it is {backend!r}")
@@ -86,11 +100,34 @@ def register_backend(backend: Backend, before: str | None = None, rule: Rule | N
 def unregister_backend(name: str) -> None:
     """Removes a backend that `register_backend` added.
 
+    Args:
+        name: its name.
+
     Raises:
         UnknownNameError: no backend has this name.
+        ArgumentError: the backend is one of regard's own.
+
+    Example:
+        >>> import torch
+        >>> import regard
+        >>> from regard import attention
+        >>> from regard.attention.backends.tiled import Tiled
+        >>> class Mine(Tiled):
+        ...     name = "mine"
+        >>> attention.register_backend(Mine(), before="sdpa")
+        >>> attention.unregister_backend("mine")
+        >>> query = torch.randn(2, 4, 5, 8)
+        >>> "mine" in regard.plan(query, query, query).reasons
+        False
+        >>> attention.unregister_backend("sdpa")
+        Traceback (most recent call last):
+            ...
+        regard.errors.ArgumentError: name must be that of a registered backend; 'sdpa' is one of regard's own
     """
     if name not in BACKENDS:
         raise UnknownNameError("backend", name, BACKENDS)
+    if name in OWN_BACKENDS:
+        raise ArgumentError(f"name must be that of a registered backend; {name!r} is one of regard's own")
     del BACKENDS[name]
     RULES.pop(name, None)
 

@@ -73,6 +73,22 @@ class Plan:
         backend: the name of the backend that would run.
         reasons: for every backend, in the planner's order, why it would or would not run.
         candidates: the call, and the backends that may run it.
+
+    Example:
+        >>> import torch
+        >>> import regard
+        >>> query = torch.randn(2, 4, 5, 8)
+        >>> plan = regard.plan(query, query, query, normalizer="sparsemax")
+        >>> print(plan)
+        batch 2 · heads 4 · queries 5 · keys 5 · dim 8
+          sdpa       cannot: the normalizer is not a plain softmax
+        → reference  so few pairs that computing them all at once costs least
+          cpu        could, but 'reference' comes first
+          tiled      could, but 'reference' comes first
+        >>> plan.backend
+        'reference'
+        >>> plan
+        Plan('reference'; could: cpu, tiled; cannot: sdpa)
     """
 
     backend: str

@@ -130,6 +130,29 @@ class Problem:
         rank: how many axes the user's tensors had (2 to 4); `regard.layout` says what they mean.
         memory: the keys and values as a backend prepared them for many calls, or None.
         pairs: number of (batch, head, query, key) pairs.
+
+    Example:
+        >>> import torch
+        >>> import regard
+        >>> query, memory = torch.zeros(3, 2, 5, 8), torch.ones(3, 2, 7, 8)
+        >>> problem = regard.plan(query, memory, memory, mask="causal").candidates.problem
+        >>> problem
+        Problem(
+          query: [3, 2, 5, 8] float32, 0
+          key: [3, 2, 7, 8] float32, 1
+          value: [3, 2, 7, 8] float32, 1
+          score: ScaledDot()
+          normalizer: Softmax()
+          mask: causal()
+          bias: None
+          dropout: 0.0
+          rank: 4
+          memory: None
+        )
+        >>> problem.pairs, problem.wants_gradient
+        (210, False)
+        >>> problem.row.kind, problem.prepared.primitive
+        ('softmax', InnerProduct())
     """
 
     query: Float[Tensor, "batch heads queries dim"]

@@ -19,7 +19,10 @@ from regard.transforms import exportable, has_data
 
 @dataclass(frozen=True)
 class Readings:
-    """The readings that `observe` takes, all of the weights before dropout.
+    """The readings that `observe` takes, all of the weights before dropout; by default none.
+
+    The values are checked by the call that takes them, which knows the sizes of the problem; it raises KindError,
+    ShapeError or ArgumentError.
 
     Attributes:
         entropy: whether to read −Σ p ln p of each row, in nats.
@@ -34,6 +37,23 @@ class Readings:
         weights: whether to read the whole matrix, in quadratic memory.
         shares: masks; for each mask, the weight of the keys that it allows is read for each row, whatever the problem's
             own mask is.
+
+    Example:
+        >>> import torch
+        >>> import regard
+        >>> query = torch.zeros(3, 4)  # so that each query sees all keys alike
+        >>> read = regard.Readings(distance=True, rows=[2], shares=[regard.masks.causal()])
+        >>> read
+        Readings(distance=True, rows=[2], shares=[causal()])
+        >>> seen = regard.observe(query, query, query, read=read)
+        >>> seen.distance  # (0 + 1 + 2) / 3, (1 + 0 + 1) / 3, (2 + 1 + 0) / 3
+        tensor([1.0000, 0.6667, 1.0000])
+        >>> seen.rows
+        tensor([[0.3333, 0.3333, 0.3333]])
+        >>> seen.shares  # the weight of the query's own key and of earlier ones
+        tensor([[0.3333],
+                [0.6667],
+                [1.0000]])
     """
 
     entropy: bool = False
@@ -76,6 +96,22 @@ class Observed(NamedTuple):
         tile: ``[batch, heads, queries, keys]`` of the rectangle.
         weights: ``[batch, heads, queries, keys]``.
         shares: ``[batch, heads, queries, masks]``.
+
+    Example:
+        >>> import torch
+        >>> import regard
+        >>> query, key = torch.zeros(2, 8, 5, 16), torch.zeros(2, 8, 3, 16)
+        >>> seen = regard.observe(query, key, key, read=regard.Readings(peak=True, top_k=2))
+        >>> seen
+        Observed(
+          output: [2, 8, 5, 16] float32, 0
+          lse: [2, 8, 5] float32, 1.099
+          peak: [2, 8, 5] float32, 0.3333
+          top_weights: [2, 8, 5, 2] float32, 0.3333
+          top_indices: [2, 8, 5, 2] int64, 0 to 1
+        )
+        >>> seen.entropy is None  # it was not asked for
+        True
     """
 
     output: Tensor

@@ -18,6 +18,22 @@ class Attended(NamedTuple):
         output: ``[batch, heads, queries, value_dim]``, exactly what `attend` gives.
         weights: before dropout, ``[batch, heads, queries, keys]``; float32 for half-precision input. From a layer
             that may leave them out, None where they were not asked for.
+
+    Example:
+        >>> import torch
+        >>> import regard
+        >>> query, memory = torch.zeros(1, 2, 3, 8), torch.zeros(1, 2, 4, 8)
+        >>> attended = regard.attend_with_weights(query, memory, memory)
+        >>> attended
+        Attended(
+          output: [1, 2, 3, 8] float32, 0
+          weights: [1, 2, 3, 4] float32, 0.25
+        )
+        >>> attended.weights[0, 0, 0]
+        tensor([0.2500, 0.2500, 0.2500, 0.2500])
+        >>> output, weights = attended
+        >>> attended.context is output
+        True
     """
 
     output: Tensor

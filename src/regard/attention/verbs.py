@@ -72,6 +72,24 @@ def attend(
         BackendError: the named backend cannot run this.
 
     Half-precision inputs are scored, normalized and accumulated in float32.
+
+    Example:
+        >>> import torch
+        >>> import regard
+        >>> query = key = torch.eye(2)  # without batch and heads
+        >>> value = torch.tensor([[10.0], [20.0]])
+        >>> regard.attend(query, key, value)
+        tensor([[13.3024],
+                [16.6976]])
+        >>> regard.attend(query, key, value, mask="causal")  # the first query sees the first key alone
+        tensor([[10.0000],
+                [16.6976]])
+        >>> regard.attend(query, key, value, score="cosine", normalizer="sparsemax")
+        tensor([[10.],
+                [20.]])
+        >>> query, memory = torch.randn(2, 8, 5, 64), torch.randn(2, 4, 7, 64)  # each head of keys serves two
+        >>> regard.attend(query, memory, memory).shape
+        torch.Size([2, 8, 5, 64])
     """
     if unknown:
         raise KindError(unknown_keyword(attend, unknown))
@@ -109,6 +127,22 @@ def observe(
 
     Raises:
         As `attend`; ArgumentError for readings that the problem does not have.
+
+    Example:
+        >>> import torch
+        >>> import regard
+        >>> query, key = torch.tensor([[2.0, 0.0], [0.0, 0.0]]), torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]])
+        >>> seen = regard.observe(query, key, key, read=regard.Readings(entropy=True, top_k=1, received=True))
+        >>> seen.entropy  # the second query sees all keys alike: log 3
+        tensor([0.8589, 1.0986])
+        >>> seen.top_weights, seen.top_indices
+        (tensor([[0.6728],
+                [0.3333]]), tensor([[0],
+                [0]]))
+        >>> seen.received  # the columns' sums
+        tensor([1.0062, 0.4969, 0.4969])
+        >>> torch.equal(seen.output, regard.attend(query, key, key))
+        True
     """
     if unknown:
         line = readings_line(unknown)
@@ -148,6 +182,20 @@ def attend_with_weights(
 
     Raises:
         As `attend`.
+
+    Example:
+        >>> import torch
+        >>> import regard
+        >>> query = key = torch.eye(2, requires_grad=True)
+        >>> output, weights = regard.attend_with_weights(query, key, torch.tensor([[10.0], [20.0]]))
+        >>> output.detach(), weights.detach()
+        (tensor([[13.3024],
+                [16.6976]]), tensor([[0.6698, 0.3302],
+                [0.3302, 0.6698]]))
+        >>> weights.diagonal().log().sum().backward()  # a loss on the weights
+        >>> query.grad
+        tensor([[ 0.4670, -0.4670],
+                [-0.4670,  0.4670]])
     """
     if unknown:
         raise KindError(unknown_keyword(attend_with_weights, unknown))
@@ -172,11 +220,24 @@ def plan(
 ) -> Plan:
     """Says how `attend` would read these arguments, which backend would run, and why the others would not.
 
+    Args:
+        query, key, value, score, normalizer, mask, bias, dropout, backend: as for `attend`.
+
     Returns:
         `Plan`. It refers to the tensors, since it is written when it is printed.
 
     Raises:
         As `attend`.
+
+    Example:
+        >>> import torch
+        >>> import regard
+        >>> query, memory = torch.randn(2, 8, 10, 64), torch.randn(2, 2, 10, 64)
+        >>> plan = regard.plan(query, memory, memory, score="distance", backend="reference")
+        >>> plan.sizes
+        'batch 2 · heads 8 (kv 2) · queries 10 · keys 10 · dim 64'
+        >>> plan.reasons["reference"], plan.reasons["sdpa"]
+        ('named', "could, but 'reference' was named")
     """
     if unknown:
         raise KindError(unknown_keyword(plan, unknown))

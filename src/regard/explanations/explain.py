@@ -36,7 +36,13 @@ def explain(
     backend: BackendName = "auto",
     **unknown: Never,
 ) -> Explanation:
-    """Attend and keep every intermediate result by name: to print, to draw, to export, to differentiate.
+    """Attends, and keeps every intermediate result by name: to print, to draw, to export, to differentiate.
+
+    ::
+
+        scores → scaled → capped → biased → masked → weights → weighted_values → output
+
+    With the defaults this is Vaswani et al. 2017, eq. 1.
 
     Args:
         query: as for `attend`; lists, NumPy arrays and integers become tensors, and a vector is one query.
@@ -49,10 +55,28 @@ def explain(
         `Explanation`. Memory is quadratic.
 
     Raises:
-        As `attend`.
+        As `attend`; BackendError for a backend other than these two.
 
     Example:
         >>> import regard
+        >>> steps = regard.explain([[1, 0]], [[1, 0], [0, 1]], [[10], [20]], score="dot")
+        >>> print(steps)
+        1. query [1×2]: what asks
+        ...
+        5. weights [1×2]: each row normalized
+        <BLANKLINE>
+                   k0       k1
+         ──────────────────────
+          q0   0.7311   0.2689
+        ...
+        7. output [1×1]: sum of the weighted values
+        <BLANKLINE>
+                     0
+         ──────────────
+          q0   12.6894
+        <BLANKLINE>
+        >>> steps.weights
+        tensor([[0.7311, 0.2689]])
         >>> annotations = [[3, 12, 45], [59, 2, 5], [1, 43, 5], [4, 3, 45.3]]
         >>> regard.explain([5, 1, 20], annotations, score="dot").scores
         tensor([[927., 397., 148., 929.]])

@@ -70,7 +70,22 @@ class Explanation:
             ``tanh`` and ``unit_weights``; MLP scores the layers of their network, such as ``network.0``.
 
     Example:
-        >>> import torch, regard
+        >>> import regard
+        >>> steps = regard.explain([[1, 0], [0, 1]], [[1, 0], [0, 1]], [[10], [20]], mask="causal")
+        >>> steps.step_names
+        ('query', 'key', 'value', 'scores', 'scaled', 'masked', 'weights', 'weighted_values', 'output')
+        >>> steps.masked
+        tensor([[0.7071,   -inf],
+                [0.0000, 0.7071]])
+        >>> steps = steps.labelled(["le", "chat"], ["the", "cat"])
+        >>> steps.row_labels("weights"), steps.column_labels("weights")
+        (['le', 'chat'], ['the', 'cat'])
+        >>> steps.to_json("steps.json")[:34]
+        '{"query_labels": ["le", "chat"], "'
+        >>> figure = steps.figure(title="two words")
+        >>> len(figure.axes)  # a panel for each step
+        9
+        >>> import torch
         >>> additive = regard.scores.Additive(torch.tensor([1.0, -1.0]))
         >>> steps = regard.explain([[1.0, 2.0]], [[3.0, 4.0], [0.0, 1.0]], [[1.0], [2.0]], score=additive)
         >>> steps["sum"].tolist()
@@ -239,7 +254,7 @@ class Explanation:
         return arithmetic(self, query, batch=batch, head=head, decimals=decimals)
 
     def renderable(self, decimals: int = 4, slices: int = 4) -> "RenderableType":
-        """Aligned tables of every step, for Rich to print.
+        """Returns aligned tables of every step, for Rich to print.
 
         Args:
             decimals: digits after the point.
@@ -277,8 +292,12 @@ class Explanation:
             head: which query head.
             title: over the whole picture.
 
+        Returns:
+            A figure of matplotlib.
+
         Raises:
             MissingPartError: matplotlib is not installed.
+            IndexError: there is no such batch row or head.
         """
         return step_figure(self.matrix_steps(batch, head), title=title)
 
@@ -287,6 +306,9 @@ class Explanation:
 
         Args:
             path: write it there as well.
+
+        Returns:
+            The text.
 
         Raises:
             DataError: the file cannot be written.

@@ -47,7 +47,7 @@ class Exportable:
 
 @dataclass(frozen=True)
 class Exported:
-    """An export that is finished.
+    """An export that is finished: what ``regard.load(run).export(to, folder)`` returns.
 
     Attributes:
         folder: the folder.
@@ -56,6 +56,18 @@ class Exported:
             random inputs of other sizes.
         lines: the comparisons, and what a quantization saved and lost, for people.
         usage: Python that loads the first file.
+
+    Example:
+        >>> import torch
+        >>> import regard
+        >>> films = ["a fine film", "a dull film"] * 8, ["good", "bad"] * 8
+        >>> run = regard.train("classify", films, validation=0.25, epochs=1, hidden=8, quiet=True)
+        >>> exported = run.export("torch", "films-torch")
+        >>> exported.files
+        ('export.json', 'labels.json', 'model.pt2', 'tokenizer.json')
+        >>> max(exported.differences.values()) < 1e-5
+        True
+        >>> program = torch.export.load("films-torch/model.pt2").module()
     """
 
     folder: Path

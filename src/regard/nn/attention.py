@@ -44,6 +44,22 @@ class Attention(Module):
         dropout: probability of dropping a weight while training, in [0, 1); some backends round it on a CPU (see
             `regard.attend`).
         backend: ``auto``, or the name of a backend, which runs or raises.
+
+    Raises:
+        UnknownNameError: no score, normalizer or backend has this name.
+        KindError, ArgumentError: another argument is invalid; the message names it.
+
+    Example:
+        >>> import torch
+        >>> from regard import nn
+        >>> attention = nn.Attention("dot")
+        >>> memory = attention.remember(torch.tensor([[[1.0, 0.0], [0.0, 1.0], [9.0, 9.0]]]), lengths=torch.tensor([2]))
+        >>> context, weights = attention(torch.tensor([[2.0, 0.0]]), memory)
+        >>> context, weights  # the third annotation is padding
+        (tensor([[0.8808, 0.1192]]), tensor([[0.8808, 0.1192, 0.0000]]))
+        >>> attention = nn.Attention.create("additive", query_dim=20, key_dim=64, dim=16)
+        >>> attention(torch.randn(3, 20), torch.randn(3, 7, 64)).context.shape
+        torch.Size([3, 64])
     """
 
     def __init__(
@@ -100,6 +116,9 @@ class Attention(Module):
             lengths: integers ``[batch]``: the number of first keys that may be attended to. None: all.
             mask: bool ``[batch, keys]``; True: may be attended to. None: all.
             value: ``[batch, keys, value_dim]``; default: the annotations.
+
+        Returns:
+            The `Memory`, which serves any number of queries.
 
         Raises:
             ShapeError, KindError: bad input; the message names the argument.

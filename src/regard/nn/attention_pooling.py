@@ -32,6 +32,13 @@ class Pooled(NamedTuple):
     Attributes:
         output: ``[batch, heads * dim]``, the heads' vectors side by side.
         weights: ``[batch, heads, length]``, 0 for padding; None unless ``need_weights``.
+
+    Example:
+        >>> import torch
+        >>> from regard import nn
+        >>> pooled = nn.AttentionPooling(2, score="dot")(torch.ones(1, 4, 2), need_weights=True)
+        >>> pooled.output.detach(), pooled.weights.detach()
+        (tensor([[1., 1.]]), tensor([[[0.2500, 0.2500, 0.2500, 0.2500]]]))
     """
 
     output: Tensor
@@ -66,7 +73,21 @@ class AttentionPooling(Module):
 
     Raises:
         ArgumentError: a size is below 1, or ``score_dim`` is given for a score without it.
-        UnknownNameError: a name that no score has, or one that no learned query can have.
+        KindError: an argument has the wrong type.
+        UnknownNameError: no score, normalizer or backend has this name, or no learned query can have this score.
+
+    Example:
+        >>> import torch
+        >>> from regard import nn
+        >>> pool = nn.AttentionPooling(4, heads=2)
+        >>> annotations = torch.randn(3, 5, 4)
+        >>> pooled = pool(annotations, torch.tensor([5, 2, 0]), need_weights=True)
+        >>> pooled.output.shape, pooled.weights.shape
+        (torch.Size([3, 8]), torch.Size([3, 2, 5]))
+        >>> pooled.weights.sum(-1).detach()  # the third sequence is empty
+        tensor([[1.0000, 1.0000],
+                [1.0000, 1.0000],
+                [0.0000, 0.0000]])
     """
 
     def __init__(
@@ -103,6 +124,9 @@ class AttentionPooling(Module):
             annotations: ``[batch, length, dim]``; what stands after the end of a sequence has no effect.
             lengths: integers ``[batch]``, annotations of each sequence; None: all. A sequence of none gives 0.
             need_weights: whether to give the weights, which carry a gradient; the output is the same, bit for bit.
+
+        Returns:
+            `Pooled`, with ``output [batch, heads * dim]`` and ``weights [batch, heads, length]``.
 
         Raises:
             ShapeError, KindError, ArgumentError: bad input; the message names the argument.

@@ -13,12 +13,31 @@ from regard.shapes import size
 class BatchNorm2d(nn.BatchNorm2d):
     """A `torch.nn.BatchNorm2d` that also accepts a single value a channel while training.
 
-    Ioffe & Szegedy 2015. A batch of one with one position has no variance, and `torch.nn.BatchNorm2d` raises an error.
-    Here the running statistics normalize it, as in evaluation, and stay unchanged, so a block that pools its input to
-    one position can be trained with any batch size. Everything else is inherited.
+    ::
+
+        y = (x − mean) / √(variance + eps) · weight + bias        for each channel
+
+    Ioffe & Szegedy 2015, "Batch Normalization", algorithm 1 (their γ and β are ``weight`` and ``bias``). A batch of one
+    with one position has no variance, and `torch.nn.BatchNorm2d` raises an error. Here the running statistics normalize
+    it, as in evaluation, and stay unchanged, so a block that pools its input to one position can be trained with any
+    batch size. Everything else is inherited.
 
     Args:
-        num_features, eps, momentum, affine, track_running_stats: as in `torch.nn.BatchNorm2d`.
+        num_features: channels of the feature maps.
+        eps, momentum, affine, track_running_stats: as in `torch.nn.BatchNorm2d`.
+
+    Raises:
+        KindError, ArgumentError: ``num_features`` is no integer, or is below 1.
+
+    Example:
+        >>> import torch
+        >>> from regard import nn
+        >>> norm = nn.BatchNorm2d(3)
+        >>> one = torch.ones(1, 3, 1, 1)
+        >>> norm(one).flatten().detach()  # torch.nn.BatchNorm2d raises ValueError here
+        tensor([1.0000, 1.0000, 1.0000])
+        >>> norm(torch.tensor([1.0, 3.0]).expand(1, 3, 1, 2))[0, 0].detach()
+        tensor([[-1.0000,  1.0000]])
     """
 
     def __init__(self, num_features: int, *args: Any, **options: Any):

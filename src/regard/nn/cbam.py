@@ -27,6 +27,21 @@ class ChannelGate(Module):
 
     Raises:
         ArgumentError: a number is below 1.
+        KindError: an argument has the wrong type.
+
+    Example:
+        >>> import torch
+        >>> from regard import nn
+        >>> gate = nn.ChannelGate(2, hidden=1)
+        >>> for part in (gate.reduce, gate.expand):
+        ...     _ = torch.nn.init.ones_(part.weight)
+        >>> features = torch.tensor([[[[0.0, 1.0]], [[-1.0, 0.0]]]])  # means 0.5 and −0.5, maxima 1 and 0
+        >>> gate.gate(features).flatten().detach()  # σ(ReLU(0) + ReLU(1))
+        tensor([0.7311, 0.7311])
+        >>> gate(features).detach()
+        tensor([[[[ 0.0000,  0.7311]],
+        <BLANKLINE>
+                 [[-0.7311,  0.0000]]]])
     """
 
     def __init__(self, channels: int, reduction: int = 16, *, hidden: int | None = None):
@@ -76,6 +91,20 @@ class SpatialGate(Module):
 
     Raises:
         ArgumentError: a number is below 1, or ``kernel_size`` is even.
+        KindError: an argument has the wrong type.
+
+    Example:
+        >>> import torch
+        >>> from regard import nn
+        >>> gate = nn.SpatialGate(2, kernel_size=1)
+        >>> _ = torch.nn.init.ones_(gate.convolution.weight)
+        >>> features = torch.tensor([[[[0.0, 1.0]], [[-2.0, 3.0]]]])  # means −1 and 2, maxima 0 and 3
+        >>> gate.gate(features).detach()  # σ(−1 + 0) and σ(2 + 3)
+        tensor([[[[0.2689, 0.9933]]]])
+        >>> gate(features).detach()
+        tensor([[[[ 0.0000,  0.9933]],
+        <BLANKLINE>
+                 [[-0.5379,  2.9799]]]])
     """
 
     def __init__(self, channels: int, kernel_size: int = 7):
@@ -126,6 +155,18 @@ class CBAM(Module):
 
     Raises:
         ArgumentError: a number is below 1, or ``kernel_size`` is even.
+        KindError: an argument has the wrong type.
+
+    Example:
+        >>> import torch
+        >>> from regard import nn
+        >>> block = nn.CBAM(16, reduction=4)
+        >>> features = torch.randn(2, 16, 5, 7)
+        >>> torch.equal(block(features), block.spatial(block.channel(features)))
+        True
+        >>> factor = block(torch.ones(1, 16, 5, 7))
+        >>> factor.shape, bool((0 < factor).all() and (factor < 1).all())
+        (torch.Size([1, 16, 5, 7]), True)
     """
 
     def __init__(self, channels: int, reduction: int = 16, kernel_size: int = 7):

@@ -36,6 +36,20 @@ class PositionAttention(Module):
 
     Raises:
         ArgumentError: a number is below 1.
+        KindError: an argument has the wrong type.
+        UnknownNameError: the backend is unknown.
+
+    Example:
+        >>> import torch
+        >>> import regard
+        >>> attention = regard.nn.PositionAttention(16)
+        >>> features = torch.randn(2, 16, 5, 7)
+        >>> torch.equal(attention(features), features)  # α is 0
+        True
+        >>> seen = attention.observe(features, regard.Readings(rows=[2 * 7 + 3]))
+        >>> weights = seen.rows.view(2, 5, 7)  # those of row 2, column 3
+        >>> weights.sum((1, 2)).detach()
+        tensor([1.0000, 1.0000])
     """
 
     def __init__(self, channels: int, reduction: int = 8, *, hidden: int | None = None, backend: BackendName = "auto"):
@@ -107,6 +121,24 @@ class ChannelAttention(Module):
 
     Raises:
         ArgumentError: ``channels`` is below 1.
+        KindError: an argument has the wrong type.
+
+    Example:
+        >>> import torch
+        >>> from regard import nn
+        >>> attention = nn.ChannelAttention(3)
+        >>> features = torch.tensor([[[[1.0, 0.0]], [[1.0, 0.0]], [[0.0, 1.0]]]])  # the first two channels are alike
+        >>> attention.weights(features)
+        tensor([[[0.4223, 0.4223, 0.1554],
+                 [0.4223, 0.4223, 0.1554],
+                 [0.2119, 0.2119, 0.5761]]])
+        >>> _ = torch.nn.init.ones_(attention.scale)
+        >>> attention(features).detach()
+        tensor([[[[1.8446, 0.1554]],
+        <BLANKLINE>
+                 [[1.8446, 0.1554]],
+        <BLANKLINE>
+                 [[0.4239, 1.5761]]]])
     """
 
     def __init__(self, channels: int):
@@ -159,6 +191,18 @@ class DualAttention(Module):
 
     Raises:
         ArgumentError: a number is below 1.
+        KindError: an argument has the wrong type.
+        UnknownNameError: the backend is unknown.
+
+    Example:
+        >>> import torch
+        >>> import regard
+        >>> head = regard.nn.DualAttention(64, hidden=16)
+        >>> features = torch.randn(2, 64, 5, 7)
+        >>> head(features).shape
+        torch.Size([2, 16, 5, 7])
+        >>> head.observe(features, regard.Readings(received=True)).received.shape  # 35 positions
+        torch.Size([2, 1, 35])
     """
 
     def __init__(self, channels: int, reduction: int = 8, *, hidden: int | None = None, backend: BackendName = "auto"):

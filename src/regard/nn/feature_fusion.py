@@ -44,7 +44,19 @@ class MSCAM(Module):
 
     Raises:
         ArgumentError: a number is below 1.
+        KindError: an argument has the wrong type.
         UnknownNameError: the normalization is unknown.
+
+    Example:
+        >>> import torch
+        >>> from regard import nn
+        >>> attention = nn.MSCAM(8).eval()
+        >>> features = torch.randn(2, 8, 5, 7)
+        >>> gate = attention.gate(features)  # a factor for each element
+        >>> gate.shape, bool((0 < gate).all() and (gate < 1).all())
+        (torch.Size([2, 8, 5, 7]), True)
+        >>> torch.equal(attention(features), features * gate)
+        True
     """
 
     def __init__(
@@ -99,7 +111,19 @@ class AFF(Module):
 
     Raises:
         ArgumentError: a number is below 1.
+        KindError: an argument has the wrong type.
         UnknownNameError: the normalization is unknown.
+
+    Example:
+        >>> import torch
+        >>> from regard import nn
+        >>> fusion = nn.AFF(8).eval()
+        >>> encoded, upsampled = torch.zeros(2, 8, 5, 7), torch.ones(2, 8, 5, 7)
+        >>> fused = fusion(encoded, upsampled)
+        >>> torch.allclose(fused, 1 - fusion.attention.gate(encoded + upsampled))  # (1 − M) ⊗ 1
+        True
+        >>> torch.allclose(fusion(upsampled, upsampled), upsampled)  # the two factors sum to 1
+        True
     """
 
     def __init__(
@@ -142,7 +166,20 @@ class IAFF(Module):
 
     Raises:
         ArgumentError: a number is below 1.
-        UnknownNameError: there is no such normalization.
+        KindError: an argument has the wrong type.
+        UnknownNameError: the normalization is unknown.
+
+    Example:
+        >>> import torch
+        >>> from regard import nn
+        >>> fusion = nn.IAFF(8, global_norm="layer")
+        >>> first, second = torch.randn(2, 8, 5, 7), torch.randn(2, 8, 5, 7)
+        >>> fused = fusion(first, second)
+        >>> fused.shape
+        torch.Size([2, 8, 5, 7])
+        >>> bounds = first.minimum(second), first.maximum(second)
+        >>> torch.allclose(fused, fused.clamp(*bounds))  # each element lies between the two
+        True
     """
 
     def __init__(

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from regard import masks
+from regard.errors import ArgumentError
 from regard.masks import Mask
 from regard.nn.packing import Packing
 
@@ -65,6 +66,16 @@ class KeyValues:
         lengths: ``int64 [batch]``, number of keys of each sequence that may be attended to; None: all.
         packed: the same projections without padding, or None.
         source: the encoder's output that was projected, or None if it is unknown.
+
+    Example:
+        >>> import torch
+        >>> from regard import nn
+        >>> memory = nn.KeyValues(torch.randn(2, 4, 7, 16), torch.randn(2, 4, 7, 16), lengths=torch.tensor([7, 3]))
+        >>> memory.mask
+        lengths([7, 3])
+        >>> beams = memory.select(torch.tensor([1, 1, 0]))  # for a beam search
+        >>> beams.key.shape, beams.lengths
+        (torch.Size([3, 4, 7, 16]), tensor([3, 3, 7]))
     """
 
     key: Tensor
@@ -111,12 +122,35 @@ class KeyValueCache:
 
     Args:
         key: ``[batch, kv_heads, keys, head_dim]``; None: the cache is empty.
-        value: ``[batch, kv_heads, keys, head_dim]``.
+        value: ``[batch, kv_heads, keys, head_dim]``; None together with ``key``.
+
+    Raises:
+        ArgumentError: only one of ``key`` and ``value`` is given.
+
+    Example:
+        >>> import torch
+        >>> from regard import nn
+        >>> cache = nn.KeyValueCache()
+        >>> for token in range(3):
+        ...     new = torch.full((2, 4, 1, 16), float(token))  # [batch, kv_heads, new tokens, head_dim]
+        ...     cache = cache.append(new, new)
+        >>> cache.length, cache.key.shape
+        (3, torch.Size([2, 4, 3, 16]))
+        >>> cache.key[0, 0, :, 0]
+        tensor([0., 1., 2.])
+        >>> longer = cache.append(new, new)
+        >>> cache.length, longer.length  # the earlier state can still be continued
+        (3, 4)
+        >>> longer.select(torch.tensor([1, 1, 0])).value.shape
+        torch.Size([3, 4, 4, 16])
     """
 
     def __init__(self, key: Tensor | None = None, value: Tensor | None = None):
         self.length = 0
         self._buffer: _Buffer | None = None
+        if (key is None) != (value is None):
+            missing, other = ("key", "value") if key is None else ("value", "key")
+            raise ArgumentError(f"{missing} must be given where {other} is: write KeyValueCache(key, value)")
         if key is not None and value is not None:
             self._buffer = _Buffer(key, value, max(16, 2 * key.shape[2]))
             self._buffer.write(0, key, value)

@@ -34,6 +34,23 @@ class LayerConfig:
 
     The feedforward networks of its layers begin with the uniform weights of Glorot and Bengio 2010 and biases of 0;
     those of layers that are constructed directly begin as PyTorch's do.
+
+    Raises:
+        ArgumentError, KindError, UnknownNameError: a field is invalid; the message names it.
+
+    Example:
+        >>> import torch
+        >>> from regard import nn
+        >>> config = nn.LayerConfig(dim=32, heads=4, kv_heads=2, feedforward=64, position="rotary", norm="rms")
+        >>> layer = config.encoder_layer()
+        >>> layer(torch.randn(2, 5, 32), mask="causal").shape
+        torch.Size([2, 5, 32])
+        >>> layer.self_attn.k_proj_weight.shape  # 2 heads of 8 features
+        torch.Size([16, 32])
+        >>> nn.LayerConfig(dim=30, heads=4)
+        Traceback (most recent call last):
+            ...
+        regard.errors.ArgumentError: heads must divide dim; heads is 4 and dim is 30
     """
 
     dim: int = 512

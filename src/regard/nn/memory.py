@@ -19,6 +19,20 @@ class Memory:
         score: compares projected queries with these keys.
         mask: bool ``[batch, keys]``; True: may be attended to. None: all may.
         cached: the memory as a backend has prepared it for many calls, or None.
+
+    Example:
+        >>> import torch
+        >>> from regard import nn
+        >>> attention = nn.Attention.create("general", query_dim=4, key_dim=6)
+        >>> memory = attention.remember(torch.randn(2, 5, 6), torch.tensor([5, 3]))
+        >>> memory.lengths, memory.mask[1]
+        (tensor([5, 3]), tensor([ True,  True,  True, False, False]))
+        >>> beams = memory.repeat(2)  # two hypotheses of each input
+        >>> beams.lengths
+        tensor([5, 5, 3, 3])
+        >>> beams = beams.select(torch.tensor([3, 0]))  # the two that go on
+        >>> attention(torch.randn(2, 4), beams).context.shape
+        torch.Size([2, 6])
     """
 
     key: Tensor
@@ -47,7 +61,7 @@ class Memory:
         return replace(self, key=key, value=value, mask=mask, cached=cached)
 
     def repeat(self, times: int) -> "Memory":
-        """Repeats each batch row; used when a beam search begins.
+        """Returns a memory with copies of each batch row, one after another; used when a beam search begins.
 
         Args:
             times: number of copies of each row, at least 1.

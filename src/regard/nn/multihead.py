@@ -91,6 +91,26 @@ class MultiheadAttention(AttentionHeads):
         position: ``rotary``, ``alibi``, ``t5``, ``shaw``, a `Rotary`, which rotates the projected queries and keys, or
             a `Bias` (`RelativeBias`, ``alibi``), which is added to the scores. Appended keys have no position.
         backend: ``auto``, or the name of a backend, which runs or raises.
+
+    Raises:
+        ArgumentError, KindError, UnknownNameError: an argument is invalid; the message names it.
+
+    Example:
+        >>> import torch
+        >>> from regard import nn
+        >>> _ = torch.manual_seed(0)
+        >>> attention = nn.MultiheadAttention(16, 4, batch_first=True)
+        >>> _ = torch.manual_seed(0)
+        >>> theirs = torch.nn.MultiheadAttention(16, 4, batch_first=True)
+        >>> query, memory = torch.randn(2, 5, 16), torch.randn(2, 7, 16)
+        >>> torch.allclose(attention(query, memory, memory)[0], theirs(query, memory, memory)[0], atol=1e-6)
+        True
+        >>> sparse = nn.MultiheadAttention(16, 4, batch_first=True, normalizer="sparsemax", kv_heads=2)
+        >>> output, weights = sparse(query, query, query, mask="causal", average_attn_weights=False)
+        >>> output.shape, weights.shape
+        (torch.Size([2, 5, 16]), torch.Size([2, 4, 5, 5]))
+        >>> weights[0, 0, 0].detach()  # the first query sees itself
+        tensor([1., 0., 0., 0., 0.])
     """
 
     def __init__(

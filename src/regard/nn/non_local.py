@@ -51,7 +51,20 @@ class NonLocal(Module):
 
     Raises:
         ArgumentError: a number is below 1.
-        UnknownNameError: the pairwise function is unknown.
+        KindError: an argument has the wrong type.
+        UnknownNameError: the pairwise function or the backend is unknown.
+
+    Example:
+        >>> import torch
+        >>> import regard
+        >>> block = regard.nn.NonLocal(16, subsample=2)
+        >>> features = torch.randn(2, 16, 6, 8)
+        >>> torch.equal(block(features), features)  # W_z is 0
+        True
+        >>> seen = block.observe(features, regard.Readings(rows=[2 * 8 + 3]))
+        >>> weights = seen.rows.view(2, 3, 4)  # those of row 2, column 3, over windows of 2 × 2
+        >>> weights.sum((1, 2)).detach()
+        tensor([1.0000, 1.0000])
     """
 
     def __init__(

@@ -41,8 +41,21 @@ class Packing:
         present: bool ``[batch, length, 1]``: which rows are tokens, where padding has rows too; None: all are.
 
     Raises:
+        KindError: ``lengths`` is not a tensor of integers, or ``length`` is no integer.
         ShapeError: ``lengths`` is not a vector.
         ArgumentError: a length is outside 0 to ``length``.
+
+    Example:
+        >>> import torch
+        >>> from regard import nn
+        >>> packing = nn.Packing(torch.tensor([3, 1]), length=4)
+        >>> padded = torch.tensor([[1.0, 2.0, 3.0, 9.0], [4.0, 9.0, 9.0, 9.0]])
+        >>> rows = packing.pack(padded)
+        >>> rows, packing.tokens, packing.index
+        (tensor([1., 2., 3., 4.]), 4, tensor([0, 1, 2, 4]))
+        >>> packing.pad(rows)
+        tensor([[1., 2., 3., 0.],
+                [4., 0., 0., 0.]])
     """
 
     def __init__(self, lengths: Tensor, length: int, device: torch.device | None = None):

@@ -29,6 +29,21 @@ class SqueezeExcitation(Module):
 
     Raises:
         ArgumentError: a number is below 1.
+        KindError: an argument has the wrong type.
+
+    Example:
+        >>> import torch
+        >>> from regard import nn
+        >>> block = nn.SqueezeExcitation(2, hidden=1)
+        >>> for part in (block.reduce, block.expand):
+        ...     _ = torch.nn.init.ones_(part.weight)
+        >>> features = torch.tensor([[[[0.0, 2.0]], [[0.0, -1.0]]]])  # z = (1, −0.5)
+        >>> block.gate(features).detach()  # σ(ReLU(0.5))
+        tensor([[0.6225, 0.6225]])
+        >>> block(features).detach()
+        tensor([[[[ 0.0000,  1.2449]],
+        <BLANKLINE>
+                 [[ 0.0000, -0.6225]]]])
     """
 
     def __init__(self, channels: int, reduction: int = 16, *, hidden: int | None = None, bias: bool = False):

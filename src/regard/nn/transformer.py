@@ -56,6 +56,22 @@ class Transformer(Module):
         custom_decoder: a module instead of the decoder.
         options: the other options of `TransformerEncoderLayer`, for all layers: ``score``, ``normalizer``,
             ``position``, ``kv_heads``, ``norm``, ``backend``, ``feedforward_chunk``, ``activation_checkpointing``.
+
+    Raises:
+        ArgumentError, KindError, UnknownNameError: an argument is invalid; the message names it.
+
+    Example:
+        >>> import torch
+        >>> from regard import nn
+        >>> model = nn.Transformer(32, 4, 2, 2, 64, batch_first=True, position="rotary", kv_heads=2).eval()
+        >>> source, target = torch.randn(2, 7, 32), torch.randn(2, 5, 32)
+        >>> lengths = torch.tensor([7, 4])
+        >>> output = model(source, target, tgt_mask="causal", src_lengths=lengths)
+        >>> output.shape
+        torch.Size([2, 5, 32])
+        >>> source[1, 4:] = torch.nan  # padding
+        >>> torch.allclose(model(source, target, tgt_mask="causal", src_lengths=lengths), output, atol=1e-5)
+        True
     """
 
     def __init__(

@@ -70,6 +70,24 @@ class TransformerDecoder(Module):
         decoder_layer: the layer, of which each layer of the stack is a copy.
         num_layers: number of layers.
         norm: the normalization of the output, which pre-norm layers need; None: no normalization.
+
+    Raises:
+        ArgumentError, KindError, UnknownNameError: an argument is invalid; the message names it.
+
+    Example:
+        >>> import torch
+        >>> from regard import nn
+        >>> layer = nn.TransformerDecoderLayer(32, 4, 64, batch_first=True)
+        >>> decoder = nn.TransformerDecoder(layer, 2).eval()
+        >>> target, memory = torch.randn(2, 5, 32), torch.randn(2, 7, 32)
+        >>> output = decoder(target, memory, mask="causal")
+        >>> output.shape
+        torch.Size([2, 5, 32])
+        >>> remembered, caches = decoder.remember(memory), [nn.KeyValueCache()] * 2
+        >>> for token in target.split(1, dim=1):  # the same, token by token
+        ...     rows, caches, weights = decoder.step(token, remembered, caches)
+        >>> torch.allclose(rows, output[:, -1], atol=1e-5)
+        True
     """
 
     def __init__(self, decoder_layer: TransformerDecoderLayer, num_layers: int, norm: nn.Module | None = None):
@@ -198,6 +216,9 @@ class TransformerDecoder(Module):
             mask: the mask of the targets' self-attention, which also hides padding.
             caches: for each layer the keys and values of earlier target tokens; None: there are none.
             weights_of: the layer whose weights of the attention to the encoder's output are returned; None: no layer.
+
+        Returns:
+            `DecoderOutput`, whose rows are ``[tokens, dim]``.
         """
         arguments = SelfArguments(packing, mask, packing.lengths, mask, batch_first=self.batch_first)
         source = SourceArguments(memory, batch_first=self.batch_first)
@@ -236,6 +257,9 @@ class TransformerDecoder(Module):
             memory: the result of `remember`.
             caches: for each layer the keys and values of the earlier tokens.
             weights_of: as in `run`.
+
+        Returns:
+            `DecoderOutput`, whose rows are those of all new tokens, ``[batch * new, dim]``.
         """
         check_forward(self, DECODER)
         packing = packing_of(input, None)

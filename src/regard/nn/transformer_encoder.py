@@ -69,6 +69,25 @@ class TransformerEncoder(Module):
         norm: the normalization of the output, which pre-norm layers need; None: no normalization.
         enable_nested_tensor: accepted for PyTorch's sake, without effect: ``lengths`` always skip padding.
         mask_check: accepted for PyTorch's sake, without effect.
+
+    Raises:
+        ArgumentError, KindError, UnknownNameError: an argument is invalid; the message names it.
+
+    Example:
+        >>> import torch
+        >>> from regard import nn
+        >>> layer = nn.TransformerEncoderLayer(32, 4, 64, batch_first=True)
+        >>> encoder = nn.TransformerEncoder(layer, num_layers=2).eval()
+        >>> tokens = torch.randn(2, 5, 32)
+        >>> output = encoder(tokens, lengths=torch.tensor([5, 3]))
+        >>> output.shape, output[1, 3:].any().item()  # outputs of padding are 0
+        (torch.Size([2, 5, 32]), False)
+        >>> alone = encoder(tokens[1:, :3])
+        >>> torch.allclose(output[1, :3], alone[0], atol=1e-5)
+        True
+        >>> deep = nn.TransformerEncoder.create(2, nn.LayerConfig(dim=32, heads=4, feedforward=64, norm_first=True))
+        >>> deep(tokens, mask="causal").shape
+        torch.Size([2, 5, 32])
     """
 
     def __init__(

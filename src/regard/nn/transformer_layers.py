@@ -281,10 +281,15 @@ class TransformerLayer(Module):
 class TransformerEncoderLayer(TransformerLayer):
     """Self-attention and a feedforward network: `torch.nn.TransformerEncoderLayer` with any score and position.
 
-    Vaswani et al. 2017, section 3.1. With a causal mask it is the layer of a language model. Constructor, arguments of
-    the call, parameters, their order, and their initial values for a seed are PyTorch's, so that states of modules and
-    of optimizers can be loaded from one into the other, unless there are grouped heads, or weights of a score or of a
-    position. The differences:
+    ::
+
+        x = norm1(x + self_attn(x))
+        x = norm2(x + linear2(activation(linear1(x))))
+
+    Vaswani et al. 2017, section 3.1 and eq. 2; ``norm_first`` normalizes the input of each part instead. With a causal
+    mask it is the layer of a language model. Constructor, arguments of the call, parameters, their order, and their
+    initial values for a seed are PyTorch's, so that states of modules and of optimizers can be loaded from one into the
+    other, unless there are grouped heads, or weights of a score or of a position. The differences:
 
     - A query that may see no key gets no values instead of NaN.
     - ``is_causal=True`` needs no mask. With a mask it is only a hint, as in PyTorch.
@@ -321,6 +326,20 @@ class TransformerEncoderLayer(TransformerLayer):
 
     Raises:
         ArgumentError, KindError, UnknownNameError: an argument is invalid; the message names it.
+
+    Example:
+        >>> import torch
+        >>> from regard import nn
+        >>> theirs = torch.nn.TransformerEncoderLayer(32, 4, 64, batch_first=True).eval()
+        >>> layer = nn.TransformerEncoderLayer(32, 4, 64, batch_first=True).eval()
+        >>> layer.load_state_dict(theirs.state_dict())
+        <All keys matched successfully>
+        >>> tokens, hidden = torch.randn(2, 5, 32), torch.ones(5, 5).triu(1).bool()
+        >>> torch.allclose(layer(tokens, mask="causal"), theirs(tokens, src_mask=hidden), atol=1e-5)
+        True
+        >>> sparse = nn.TransformerEncoderLayer(32, 4, 64, batch_first=True, normalizer="entmax15", position="rotary")
+        >>> sparse(tokens, lengths=torch.tensor([5, 3])).shape
+        torch.Size([2, 5, 32])
     """
 
     def forward(
@@ -383,6 +402,9 @@ class TransformerEncoderLayer(TransformerLayer):
             mask: the mask, which also hides padding.
             cache: keys and values of earlier tokens, which are attended to as well.
             bias: added to the scores.
+
+        Returns:
+            The rows, ``[tokens, d_model]``, and the cache with the new tokens; None if there was none.
         """
         attended = self._part(self._attend_to_self)(rows, packing, mask, bias, cache)
         last = self.dropout1, self.norm1
@@ -394,14 +416,33 @@ class TransformerDecoderLayer(TransformerLayer):
     """Self-attention, attention to an encoder's output, and a feedforward network: `torch.nn.TransformerDecoderLayer`
     with any score and position.
 
-    Vaswani et al. 2017, section 3.1. What `TransformerEncoderLayer` says of PyTorch, of masks and of padding holds here
-    too. ``memory_mask`` has PyTorch's convention; a `Mask` says itself who sees whom::
+    ::
+
+        x = norm1(x + self_attn(x))
+        x = norm2(x + multihead_attn(x, memory))
+        x = norm3(x + linear2(activation(linear1(x))))
+
+    Vaswani et al. 2017, section 3.1 and eq. 2; ``norm_first`` normalizes the input of each part instead. What
+    `TransformerEncoderLayer` says of PyTorch, of masks and of padding holds here too. ``memory_mask`` has PyTorch's
+    convention; a `Mask` says itself who sees whom::
 
         layer(x, memory, memory_mask=hidden)                        # a bool tensor: True hides
         layer(x, memory, memory_mask=masks.keep(visible))           # True may attend
         layer(x, memory, mask="causal", memory_lengths=lengths)     # mask: of self-attention, in regard's convention
 
     Args: as for `TransformerEncoderLayer`. The position belongs to self-attention alone.
+
+    Example:
+        >>> import torch
+        >>> from regard import nn
+        >>> layer = nn.TransformerDecoderLayer(32, 4, 64, batch_first=True, position="alibi").eval()
+        >>> target, memory = torch.randn(2, 5, 32), torch.randn(2, 7, 32)
+        >>> output = layer(target, memory, mask="causal", memory_lengths=torch.tensor([7, 3]))
+        >>> output.shape
+        torch.Size([2, 5, 32])
+        >>> alone = layer(target[1:], memory[1:, :3], mask="causal")
+        >>> torch.allclose(output[1], alone[0], atol=1e-5)  # the second source has 3 tokens
+        True
     """
 
     _reads_memory = True
@@ -529,6 +570,9 @@ class TransformerDecoderLayer(TransformerLayer):
             bias: added to the scores of self-attention.
             memory_mask: a mask of the attention to the encoder's output, besides its padding.
             memory_bias: added to the scores of the attention to the encoder's output.
+
+        Returns:
+            The rows, ``[tokens, d_model]``, the cache with the new tokens, and the weights, each None if there is none.
         """
         attended = self._part(self._attend_to_self)(rows, packing, mask, bias, cache)
         rows = self._part(self._after)(rows, attended.rows, self.dropout1, self.norm1)

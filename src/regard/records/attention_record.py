@@ -20,7 +20,25 @@ Kind = Literal["self", "causal", "cross"]
 
 
 class TileSource(Protocol):
-    """Computes pooled maps and exact tiles of ``[heads, queries, keys]`` weights."""
+    """Computes pooled maps and exact tiles of ``[heads, queries, keys]`` weights.
+
+    Example:
+        >>> import numpy
+        >>> from regard import records
+        >>> class Uniform:  # the weights of 10⁶ × 10⁶ pairs, which are not stored
+        ...     heads, queries, keys = 1, 10**6, 10**6
+        ...     def pooled(self, rows, columns):
+        ...         map = numpy.full((1, rows, columns), 1e-6, dtype=numpy.float32)
+        ...         return map, map
+        ...     def tile(self, queries, keys):
+        ...         return numpy.full((1, queries[1] - queries[0], keys[1] - keys[0]), 1e-6, dtype=numpy.float32)
+        >>> axis = records.FrameAxis(numpy.zeros((80, 100)), seconds=0.01, positions=10**6)
+        >>> record = records.AttentionRecord("encoder", 0, "self", axis, axis, None, source=Uniform())
+        >>> record
+        AttentionRecord('encoder', layer=0, kind='self', tiles [1, 1000000, 1000000])
+        >>> record.source.tile((0, 1), (10, 13))
+        array([[[1.e-06, 1.e-06, 1.e-06]]], dtype=float32)
+    """
 
     @property
     def heads(self) -> int: ...
@@ -32,7 +50,7 @@ class TileSource(Protocol):
     def keys(self) -> int: ...
 
     def pooled(self, rows: int, columns: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """Mean and maximum, each ``[heads, rows, columns]``, over the bins of `bin_edges`.
+        """Returns mean and maximum, each ``[heads, rows, columns]``, over the bins of `bin_edges`.
 
         Args:
             rows: from 1 to ``queries``.
@@ -41,12 +59,33 @@ class TileSource(Protocol):
         ...
 
     def tile(self, queries: tuple[int, int], keys: tuple[int, int]) -> NDArray[np.float32]:
-        """The exact weights ``[heads, q1 − q0, k1 − k0]`` of queries and keys given as (first, one past the last)."""
+        """Returns the exact weights ``[heads, q1 − q0, k1 − k0]`` of two ranges, each (first, one past the last)."""
         ...
 
 
 class DenseTiles:
-    """A `TileSource` of stored weights ``[heads, queries, keys]``."""
+    """A `TileSource` of stored weights.
+
+    Args:
+        weights: ``[heads, queries, keys]``; they are converted to float32.
+
+    Raises:
+        KindError: they are no real numbers.
+        ShapeError: they have another number of axes.
+
+    Example:
+        >>> import numpy
+        >>> from regard import records
+        >>> tiles = records.DenseTiles(numpy.array([[[1.0, 0.0], [0.5, 0.5], [0.0, 1.0], [0.25, 0.75]]]))
+        >>> mean, highest = tiles.pooled(2, 1)
+        >>> mean, highest
+        (array([[[0.5],
+                [0.5]]], dtype=float32), array([[[1.],
+                [1.]]], dtype=float32))
+        >>> tiles.tile((1, 3), (0, 2))
+        array([[[0.5, 0.5],
+                [0. , 1. ]]], dtype=float32)
+    """
 
     def __init__(self, weights: NDArray[np.float32]):
         array = as_numbers("weights", weights)
@@ -67,6 +106,7 @@ class DenseTiles:
         return self.weights.shape[2]
 
     def pooled(self, rows: int, columns: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """As `TileSource.pooled`; ArgumentError for other numbers of bins."""
         row_edges, column_edges = bin_edges(self.queries, rows), bin_edges(self.keys, columns)
         counts = np.diff(row_edges)[:, None] * np.diff(column_edges)[None, :]
         row_sums = np.add.reduceat(self.weights, row_edges[:-1], axis=1, dtype=np.float64)
@@ -76,6 +116,7 @@ class DenseTiles:
         return (sums / counts).astype(np.float32), highest
 
     def tile(self, queries: tuple[int, int], keys: tuple[int, int]) -> NDArray[np.float32]:
+        """As `TileSource.tile`; ArgumentError for a range outside of the weights."""
         for name, (first, last), length in (("queries", queries, self.queries), ("keys", keys, self.keys)):
             if not 0 <= first < last <= length:
                 raise ArgumentError(f"{name} must be (first, last) with 0 ≤ first < last ≤ {length}; got {first, last}")
@@ -101,6 +142,19 @@ class AttentionRecord:
         ArgumentError: negative or infinite weights, or neither weights nor a source.
         KindError: an axis of another type, or ``visible`` is not boolean.
         UnknownNameError: an unknown kind.
+
+    Example:
+        >>> import regard
+        >>> from regard import records
+        >>> axes = records.TokenAxis(("le", "chat")), records.TokenAxis(("the", "black", "cat"))
+        >>> weights = [[[0.9, 0.1, 0.0], [0.2, 0.1, 0.7]]]
+        >>> record = records.AttentionRecord("decoder", 0, "cross", *axes, weights)
+        >>> record
+        AttentionRecord('decoder', layer=0, kind='cross', weights [1, 2, 3])
+        >>> record.weights.dtype, record.keys.tokens[record.weights[0, 1].argmax()]
+        (dtype('float32'), 'cat')
+        >>> regard.View(record)
+        View('decoder', 1 record, view=None)
     """
 
     name: str

@@ -29,6 +29,14 @@ class TokenAxis:
         KindError: a token is no text.
         ShapeError: ``special`` has another length than ``tokens``.
         ArgumentError: ``words`` leave positions out, overlap or are empty.
+
+    Example:
+        >>> from regard import records
+        >>> axis = records.TokenAxis(("[CLS]", "un", "##seen"), (True, False, False), (range(1), range(1, 3)))
+        >>> len(axis), axis.labels
+        (3, ('[CLS]', 'un', '##seen'))
+        >>> [[axis.tokens[position] for position in word] for word in axis.words]
+        [['[CLS]'], ['un', '##seen']]
     """
 
     tokens: tuple[str, ...]
@@ -83,6 +91,14 @@ class GridAxis:
         ShapeError: the image has another shape, or a count is out of its range.
         KindError: the image is not uint8.
         ArgumentError: the box is not inside of the image.
+
+    Example:
+        >>> import numpy
+        >>> from regard import records
+        >>> image = numpy.zeros((32, 48, 3), dtype=numpy.uint8)
+        >>> axis = records.GridAxis(rows=2, columns=3, image=image, leading=1)  # 2 × 3 patches, and a class token
+        >>> len(axis), axis.labels
+        (7, ('[0]', '0, 0', '0, 1', '0, 2', '1, 0', '1, 1', '1, 2'))
     """
 
     rows: int
@@ -134,6 +150,13 @@ class FrameAxis:
     Raises:
         ShapeError: the spectrogram has another shape, or ``positions`` is below 1.
         ArgumentError: ``seconds`` is not above 0, or the spectrogram is not finite.
+
+    Example:
+        >>> import numpy
+        >>> from regard import records
+        >>> axis = records.FrameAxis(numpy.zeros((80, 100)), seconds=0.04, positions=25)  # 4 frames to a position
+        >>> len(axis), axis.labels[:3]
+        (25, ('0.00 s', '0.04 s', '0.08 s'))
     """
 
     spectrogram: NDArray[np.float32]
@@ -184,13 +207,25 @@ def as_numbers(name: str, values: Any) -> NDArray[Any]:
 
 
 def bin_edges(length: int, bins: int) -> NDArray[np.int64]:
-    """The edges of bins: position ``p`` is in bin ``⌊p · bins / length⌋``, as in the reading ``pooled``.
+    """Returns the edges of bins: position ``p`` is in bin ``⌊p · bins / length⌋``, as in the reading ``pooled``.
+
+    Args:
+        length: the number of positions.
+        bins: the number of bins.
+
+    Returns:
+        int64 ``[bins + 1]``: the first position of each bin, and ``length``.
 
     Raises:
-        ArgumentError: ``bins`` is not from 1 to ``length``.
+        ArgumentError: ``bins`` is no integer from 1 to ``length``.
+
+    Example:
+        >>> from regard import records
+        >>> records.bin_edges(10, 4)  # bins of 3, 2, 3 and 2 positions
+        array([ 0,  3,  5,  8, 10])
     """
-    if not 1 <= bins <= length:
-        raise ArgumentError(f"bins must be from 1 to {length}; it is {bins}")
+    if isinstance(bins, bool) or not isinstance(bins, (int, np.integer)) or not 1 <= bins <= length:
+        raise ArgumentError(f"bins must be an integer from 1 to {length}; it is {bins!r}")
     return (np.arange(bins + 1, dtype=np.int64) * length + bins - 1) // bins
 
 
@@ -205,13 +240,27 @@ AFTER = "@@"
 
 
 def word_ranges(tokens: Sequence[str], special: Sequence[bool] = ()) -> tuple[range, ...]:
-    """The positions of each word; () if no token has a mark.
+    """Returns the positions of each word; () if no token has a mark.
 
     Args:
         tokens: of any tokenizer that marks either the pieces within a word or those that begin one.
         special: True for each token that is a word by itself; () if none is known.
+
+    Raises:
+        ShapeError: ``special`` has another length than ``tokens``.
+
+    Example:
+        >>> from regard import records
+        >>> records.word_ranges(["un", "##seen", "film"])
+        (range(0, 2), range(2, 3))
+        >>> records.word_ranges(["▁the", "▁un", "seen"])
+        (range(0, 1), range(1, 3))
+        >>> records.word_ranges(["the", "film"])  # no marks
+        ()
     """
     alone = list(special) or [False] * len(tokens)
+    if len(alone) != len(tokens):
+        raise ShapeError(f"special must have one entry for each of {len(tokens)} tokens; it has {len(alone)}")
     texts = [token for token, flag in zip(tokens, alone, strict=True) if not flag]
     marks_within = any(token.startswith(WITHIN) and len(token) > 1 for token in texts)
     marks_after = any(token.endswith(AFTER) and len(token) > len(AFTER) for token in texts)
@@ -234,7 +283,16 @@ def word_ranges(tokens: Sequence[str], special: Sequence[bool] = ()) -> tuple[ra
 
 
 def join_pieces(pieces: Sequence[str]) -> str:
-    """The text of a word: its pieces without the marks of their tokenizer."""
+    """Returns the text of a word: its pieces without the marks of their tokenizer.
+
+    Args:
+        pieces: of one word, in their order, as `word_ranges` finds them.
+
+    Example:
+        >>> from regard import records
+        >>> [records.join_pieces(pieces) for pieces in (["un", "##seen"], ["▁un", "seen"], ["un@@", "seen"])]
+        ['unseen', 'unseen', 'unseen']
+    """
     joined = []
     for number, piece in enumerate(pieces):
         text = piece

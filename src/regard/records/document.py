@@ -46,6 +46,18 @@ class StepsRecord:
         UnknownNameError: a matrix of another name.
         ArgumentError: a matrix is missing.
         ShapeError: the shapes do not match one another or the labels.
+
+    Example:
+        >>> import regard
+        >>> from regard import records
+        >>> steps = regard.explain([[1, 0], [0, 1]], [[1, 0], [0, 1]], [[10], [20]], score="dot")
+        >>> matrices = {name: steps.matrix(name) for name in ("query", "key", "value", "scores", "weights", "output")}
+        >>> record = records.StepsRecord("a lesson", matrices, ("le", "chat"), ("the", "cat"))
+        >>> record
+        StepsRecord('a lesson', 2 queries, 2 keys)
+        >>> record.matrices["weights"]
+        array([[0.7310586 , 0.26894143],
+               [0.26894143, 0.7310586 ]])
     """
 
     name: str
@@ -104,6 +116,15 @@ class Document:
     Raises:
         KindError: an entry of another type.
         ArgumentError: the document is empty.
+
+    Example:
+        >>> import regard
+        >>> from regard import records
+        >>> axis = records.TokenAxis(("a", "cat"))
+        >>> record = records.AttentionRecord("encoder", 0, "self", axis, axis, [[[0.5, 0.5], [0.1, 0.9]]])
+        >>> document = records.Document("a cat", (record,), texts=(("input", "a cat"),))
+        >>> regard.View(document)
+        View('a cat', 1 record, view=None)
     """
 
     title: str

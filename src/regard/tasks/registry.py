@@ -126,9 +126,22 @@ def load(run: str | Path, device: str = "cpu", *, task: str | None = None) -> Tr
         device: PyTorch device of the model.
         task: the task that the run must have, so that editors know the type of the result; None: any.
 
+    Returns:
+        The trained run, with ``predict``, ``evaluate``, ``export``, ``model`` and ``folder``.
+
     Raises:
         RunError: the folder is not a run folder, or its files are missing, damaged or from different runs.
         ArgumentError: the run has another task.
+
+    Example:
+        >>> import regard
+        >>> films = ["a fine film", "a dull film"] * 8, ["good", "bad"] * 8
+        >>> trained = regard.train("classify", films, validation=0.25, epochs=1, hidden=8, quiet=True, run="runs/films")
+        >>> run = regard.load("runs/films")
+        >>> run
+        TrainedClassifier('runs/films', device='cpu')
+        >>> run.predict(["a film"])[0].probabilities == trained.predict(["a film"])[0].probabilities
+        True
     """
     folder = RunFolder.open(run)
     kind = of_run(folder)

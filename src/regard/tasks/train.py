@@ -78,6 +78,16 @@ def train(
         RunError: the run folder or ``<run>.data`` is not empty, or cannot be written.
         TrainingError: the loss is no longer a finite number.
         KeyboardInterrupt: a signal stopped the training; a named run can be resumed by ``regard train TASK --resume``.
+
+    Example:
+        >>> import regard
+        >>> films = ["a fine film", "a dull film", "fine music", "dull music"] * 8, ["good", "bad", "good", "bad"] * 8
+        >>> run = regard.train("classify", films, validation=0.25, epochs=10, hidden=8, learning_rate=0.02, quiet=True)
+        >>> prediction = run.predict(["a dull play"])[0]
+        >>> prediction.label, prediction.words, prediction.weights.shape
+        ('bad', ['a', 'dull', 'play'], torch.Size([1, 3]))
+        >>> run.evaluate(films).accuracy
+        1.0
     """
     from regard.training.processes import is_first_process
     from regard.training.run import train as train_run

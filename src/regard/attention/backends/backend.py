@@ -27,6 +27,28 @@ class Backend(ABC):
         linear: whether memory grows with queries + keys, and not with their product.
         is_awaited: whether ``"auto"`` waits for its preparation where nothing may depend on a race
             (`regard.kernels.availability.must_wait`). A backend of which only named calls prepare it has no race.
+
+    Example:
+        >>> import torch
+        >>> import regard
+        >>> from regard import attention
+        >>> class Dense(attention.Backend):
+        ...     name, linear = "dense", False
+        ...     def declines(self, problem):
+        ...         is_plain = problem.mask is None and problem.bias is None and not problem.dropout
+        ...         has_equal_heads = problem.query.shape[1] == problem.key.shape[1]
+        ...         return None if is_plain and has_equal_heads else "it has no masks, biases, dropout, grouped heads"
+        ...     def run(self, problem, gatherer=None):
+        ...         weights = problem.normalizer(problem.score(problem.query, problem.key))
+        ...         return (weights @ problem.value.to(weights.dtype)).to(problem.value.dtype)
+        >>> attention.register_backend(Dense())
+        >>> query = torch.eye(2)
+        >>> regard.attend(query, query, query, backend="dense")
+        tensor([[0.6698, 0.3302],
+                [0.3302, 0.6698]])
+        >>> regard.plan(query, query, query, mask="causal").reasons["dense"]
+        'cannot: it has no masks, biases, dropout, grouped heads'
+        >>> attention.unregister_backend("dense")
     """
 
     name: str
