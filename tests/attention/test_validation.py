@@ -92,6 +92,8 @@ QUERY, KEY, VALUE = problem(torch.float32)
 @pytest.mark.parametrize("verb", [regard.attend, regard.observe, regard.explain, regard.plan])
 def test_bad_input(verb, change, error, message):
     arguments = {"query": QUERY, "key": KEY, "value": VALUE} | change
+    if verb is regard.explain and ("value" in change or arguments["query"].dim() == 1):
+        pytest.skip("it takes vectors, and its values may be the keys")
     with pytest.raises(error, match=message):
         verb(**arguments)
 

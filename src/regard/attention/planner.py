@@ -82,13 +82,14 @@ class Plan:
         >>> print(plan)
         batch 2 · heads 4 · queries 5 · keys 5 · dim 8
           sdpa       cannot: the normalizer is not a plain softmax
+          flex       cannot: the inputs are on cpu; FlexAttention is for accelerators
         → reference  so few pairs that computing them all at once costs least
           cpu        could, but 'reference' comes first
           tiled      could, but 'reference' comes first
         >>> plan.backend
         'reference'
         >>> plan
-        Plan('reference'; could: cpu, tiled; cannot: sdpa)
+        Plan('reference'; could: cpu, tiled; cannot: sdpa, flex)
     """
 
     backend: str

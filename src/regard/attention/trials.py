@@ -32,6 +32,7 @@ from regard.attention.call_kinds import CallKind
 from regard.attention.problem import Problem
 from regard.biases import TensorBias
 from regard.errors import RegardError
+from regard.fork_lock import ForkLock
 from regard.regular_file import LARGEST_RECORD, read_text
 from regard.transforms import has_data, is_transformed
 
@@ -89,8 +90,7 @@ class Identity(NamedTuple):
 
 
 _OUTCOMES: dict[Identity, str | None] = {}
-_LOCKS: dict[Identity, threading.Lock] = {}
-_STORING = threading.Lock()
+_LOCK = ForkLock()
 _OWN = threading.local()
 
 
@@ -108,7 +108,7 @@ def objection(backend: Backend, problem: Problem) -> str | None:
         return _OUTCOMES[identity]
     if not _may_wait(problem.query):
         return None
-    with _LOCKS.setdefault(identity, threading.Lock()):
+    with _LOCK:
         if identity not in _OUTCOMES:
             _decide(identity, CallKind.of(problem))
     return _OUTCOMES.get(identity)
@@ -341,7 +341,7 @@ def _store(device: torch.device, name: str, outcome: str | None) -> None:
     path = _file(device)
     if path is None:
         return
-    with _STORING:
+    with _LOCK:
         content = {**surroundings(device), "outcomes": {**_stored(device), name: outcome}}
         try:
             write_atomically(path, json.dumps(content, indent=1).encode())

@@ -21,9 +21,11 @@ class EncodedSource(Encoded):
 
     Attributes:
         source: ``int64 [batch, source]``, ids of each row's extended vocabulary.
+        size: entries of the extended vocabulary; None: as many as the largest id needs.
     """
 
     source: Tensor = field(kw_only=True)
+    size: int | None = field(kw_only=True, default=None)
 
 
 @dataclass(frozen=True)
@@ -139,9 +141,11 @@ class PointerGenerator(Translator):
 
     def start(self, encoded: Encoded) -> PointerState:
         assert isinstance(encoded, EncodedSource)
-        source, size = encoded.source, self.config.target_vocabulary
-        if self.gate is not None and source.numel():
-            size = max(size, int(source.max()) + 1)
+        source, size = encoded.source, encoded.size
+        if size is None:
+            size = self.config.target_vocabulary
+            if self.gate is not None and source.numel():
+                size = max(size, int(source.max()) + 1)
         return PointerState(self.translator.start(encoded), encoded.annotations, source, size)
 
     def step(self, tokens: Tensor, state: PointerState) -> Step:

@@ -50,7 +50,7 @@ class Flex(Backend):
 
     def declines(self, problem: Problem) -> str | None:
         if problem.query.device.type not in DEVICES:
-            return f"the inputs are on {problem.query.device}, where FlexAttention has no backward pass"
+            return f"the inputs are on {problem.query.device}; FlexAttention is for accelerators"
         if problem.query.device.type == "cuda" and find_spec("triton") is None:
             return "Triton is not installed, which compiles FlexAttention"
         return _obstacle(problem)
