@@ -20,6 +20,7 @@ from regard.attention.backends.cpu.backend import Fused
 from regard.attention.backends.reference import Reference, weigh, whole
 from regard.attention.backends.sdpa.backend import ScaledDotProduct
 from regard.attention.backends.tiled import Tiled
+from regard.attention.backends.triton.backend import Triton
 from regard.attention.isolation import attend_isolated, cleaned, empty_rows
 from regard.attention.planner import RULES, Candidates, Plan, Rule, describe, first_choice
 from regard.attention.problem import Problem
@@ -32,7 +33,7 @@ from regard.transforms import active_transform, can_branch_on, is_finite
 from regard.versions import Versions
 
 BACKENDS: dict[str, Backend] = {
-    backend.name: backend for backend in (ScaledDotProduct(), Reference(), Fused(), Tiled())
+    backend.name: backend for backend in (ScaledDotProduct(), Triton(), Reference(), Fused(), Tiled())
 }
 """The registry, in the order in which ``"auto"`` considers backends. `Reference` runs everything, though in
 quadratic memory."""

@@ -1,0 +1,160 @@
+"""``triton``: fused kernels for GPUs, compiled at run time from Python; linear memory, forward and backward.
+
+`declines` says why the kernels cannot run a problem, and `call_of` turns it into their arguments.
+"""
+
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from regard.attention.backends.backend import Backend
+from regard.attention.problem import Capabilities, Problem
+from regard.attention.readings import Gatherer
+from regard.scores import InnerProduct, TanhSum
+from regard.scores.modifiers import Cap
+from regard.shapes import spread_heads, upcast
+from regard.transforms import active_transform, can_branch_on
+
+if TYPE_CHECKING:
+    from regard.kernels.triton.launch import Call
+
+CAPABILITIES = Capabilities(
+    primitives=(InnerProduct, TanhSum),
+    rows=frozenset({"softmax", "entmax", "sigmoid"}),
+    modifiers=(Cap,),
+    row_tensors=frozenset({"sink"}),
+)
+
+LARGEST_DIM = 256
+"""The widest queries and values of which a tile fits into a processor's shared memory."""
+
+_TRITON = find_spec("triton") is not None
+
+
+def _why_missing(problem: Problem) -> str | None:
+    """Returns why there are no kernels for the problem's device; None if there are."""
+    if not _TRITON:
+        return "Triton is not installed (pip install triton)"
+    if problem.query.is_cuda:
+        return None
+    if problem.query.is_cpu and _is_interpreted():
+        return None
+    return f"the inputs are on {problem.query.device}"
+
+
+def _is_interpreted() -> bool:
+    """Whether Triton runs kernels in its interpreter, on a CPU; it reads this setting once, when it is imported."""
+    import os
+
+    return os.environ.get("TRITON_INTERPRET", "0").lower() in ("1", "true", "on")
+
+
+class Triton(Backend):
+    """Runs inner products and additive scores × softmax (with a sink), entmax and sigmoid × masks and biases."""
+
+    name = "triton"
+    why = "fused kernels run this in linear memory, and PyTorch has none for it"
+
+    def declines(self, problem: Problem) -> str | None:
+        return _why_missing(problem) or _obstacle(problem)
+
+    def run(self, problem: Problem, gatherer: Gatherer | None = None) -> Tensor:
+        from regard.kernels.triton.launch import attend
+
+        return attend(call_of(problem)).to(problem.value.dtype)
+
+
+def _obstacle(problem: Problem) -> str | None:
+    if problem.pairs == 0:
+        return "there are no pairs"
+    transform = active_transform()
+    if transform is not None:
+        return f"{transform}, and the fused kernels have a reverse mode only"
+    if not can_branch_on(problem.query, problem.key, problem.value):
+        return "the call is traced or batched"
+    if problem.query.dtype == torch.float64:
+        return "the kernels calculate in float32, and the inputs are float64"
+    lowered = problem.lowered
+    reason = CAPABILITIES.obstacle(lowered)
+    if reason is not None:
+        return reason
+    prepared, row = lowered.score, lowered.row
+    assert row is not None
+    if row.center is not None:
+        return "there is no kernel for a local window over the weights"
+    if row.kind == "entmax" and not 1.0 < row.alpha <= 2.0:
+        return "entmax is computed for an alpha up to 2"
+    widths = prepared.query.shape[3], problem.value.shape[3]
+    if min(widths) == 0:
+        return "there are no features"
+    is_units = not isinstance(prepared.primitive, InnerProduct)
+    if widths[1] > LARGEST_DIM or (widths[0] > LARGEST_DIM and not is_units):
+        return f"the kernels take up to {LARGEST_DIM} features"
+    if is_units and isinstance(prepared.scale, Tensor):
+        return "the scale of an additive score is a tensor"
+    adds = problem.bias is not None and torch.is_grad_enabled() and problem.bias.needs_gradient(problem.query)
+    if adds and torch.are_deterministic_algorithms_enabled():
+        return "the gradient of a bias is summed in an order that differs between calls"
+    return None
+
+
+def call_of(problem: Problem) -> "Call":
+    """Returns the arguments of the kernels for a problem that the backend does not decline."""
+    from regard.kernels.triton.launch import Call
+
+    lowered, grid = problem.lowered, problem.grid
+    prepared, row, spans = lowered.score, lowered.row, lowered.spans
+    assert row is not None
+    query, key, scale, weight = prepared.query, prepared.key, prepared.scale, None
+    if isinstance(scale, Tensor):
+        # Multiplied in float32: in half precision the product would lose digits.
+        query, key, scale = upcast(query) * scale, upcast(key), 1.0
+    if isinstance(prepared.primitive, TanhSum):
+        weight = prepared.primitive.weight.float() * scale
+        weight, scale = weight[None] if weight.dim() == 1 else weight, 1.0
+    key = key.expand(grid.batch, -1, -1, -1)
+    value = problem.value
+    if key.shape[1] != value.shape[1]:
+        heads = max(key.shape[1], value.shape[1])
+        if heads % key.shape[1] or heads % value.shape[1]:
+            heads = grid.heads
+        key, value = spread_heads(key, heads), spread_heads(value, heads)
+    mask = None
+    if lowered.dense_mask is not None:
+        mask = lowered.dense_mask.allows(grid)
+        mask = mask[(None,) * (4 - mask.dim())]
+    diagonals = lowered.diagonals
+    bias = lowered.dense_bias() if diagonals is None else diagonals
+    sink = row.sink
+    if sink is not None:
+        sink = torch.as_tensor(sink, dtype=torch.float32, device=query.device).reshape(-1)
+    names = {1.5: "entmax15", 2.0: "sparsemax"}
+    assert not isinstance(row.alpha, Tensor)
+    return Call(
+        query=query,
+        key=key.to(query.dtype),
+        value=value,
+        weight=weight,
+        bias=None if bias is None else bias.float(),
+        sink=sink,
+        start=None if spans is None else _on_device(spans.start, query.device),
+        stop=None if spans is None else _on_device(spans.stop, query.device),
+        mask=mask,
+        normalizer=names.get(row.alpha, "entmax") if row.kind == "entmax" else row.kind,
+        scale=float(scale),
+        cap=next((modifier.cap for modifier in prepared.modifiers if isinstance(modifier, Cap)), 0.0),
+        temperature=row.temperature,  # type: ignore[arg-type]
+        shift=row.shift,  # type: ignore[arg-type]
+        alpha=row.alpha,
+        dropout=problem.dropout,
+        seed=int(torch.randint(2**31, ()).item()) if problem.dropout else 0,
+    )
+
+
+def _on_device(tensor: Tensor, device: torch.device) -> Tensor:
+    """Returns a tensor of the CPU on a device, without waiting for either."""
+    if device.type == "cpu":
+        return tensor
+    return tensor.pin_memory().to(device, non_blocking=True)
