@@ -31,9 +31,10 @@ DTYPES = (torch.float32, torch.float16) if INTERPRETED else (torch.float32, torc
 ROUNDINGS = {torch.float32: 64, torch.float16: 8, torch.bfloat16: 4}
 """Allowed errors, in roundings of the largest number."""
 
-SHAPES = {"small": (Q, K), "tiles": (70, 97) if INTERPRETED else (261, 389)}
+SHAPES = {"small": (Q, K), "tiles": (67, 71) if INTERPRETED else (261, 389)}
 
 SCORED = ("scaled_dot", "cosine", "general_heads", "additive", "additive_heads", "additive_projected", "soft_cap")
+MASKED = ("none", "causal", "window", "lengths", "sinks", "where", "nobody") if INTERPRETED else tuple(MASKS)
 NORMALIZED = ("softmax", "tempered", "sink", "sparsemax", "entmax15", "entmax13", "sigmoid")
 
 
@@ -71,17 +72,17 @@ def run(backend, device, dtype, inputs, score, normalizer, mask, bias, **options
     return [tensor.detach().cpu().double() for tensor in (output, *gradients)]
 
 
-def assert_equal_to_truth(dtype, inputs, score, normalizer="softmax", mask=lambda: None, bias=None):
+def assert_equal_to_truth(dtype, inputs, score, normalizer="softmax", mask=lambda: None, bias=None, size=1):
     rounded = [tensor.to(dtype).double() for tensor in inputs]
     truth = run("reference", "cpu", torch.float64, rounded, score, normalizer, mask, bias)
     got = run("triton", DEVICE, dtype, inputs, score, normalizer, mask, bias)
     for index, (one, other) in enumerate(zip(got, truth, strict=True)):
-        allowed = ROUNDINGS[dtype] * torch.finfo(dtype).eps * (1 + float(other.abs().max() if other.numel() else 0))
+        allowed = size * ROUNDINGS[dtype] * torch.finfo(dtype).eps * (1 + float(other.abs().max() if other.numel() else 0))
         error = float((one - other).abs().max()) if other.numel() else 0.0
         assert error <= allowed, f"result {index}: error {error:.1e}, allowed {allowed:.1e}"
 
 
-@covering(score=SCORED, normalizer=NORMALIZED, mask=MASKS, kv_heads=KV, dtype=DTYPES)
+@covering(score=SCORED, normalizer=NORMALIZED, mask=MASKED, kv_heads=KV, dtype=DTYPES)
 def test_it_computes_the_equation(score, normalizer, mask, kv_heads, dtype):
     inputs = problem(kv_heads=kv_heads)
     assert_equal_to_truth(dtype, inputs, SCORES[score](), NORMALIZERS[normalizer](), MASKS[mask])
@@ -92,7 +93,7 @@ TILED_MASKS = {
     "causal": lambda: masks.causal(),
     "window": lambda: masks.window(20, 3),
     "sinks": lambda: masks.window(20, 0) | masks.prefix(3),
-    "where": lambda: masks.where(lambda batch, head, query, key: (query // 40 + key // 40 + head) % 2 == 0),
+    "where": lambda: masks.where(lambda batch, head, query, key: (query // 64 + key // 32 + head) % 2 == 0),
     "lengths": lambda: masks.lengths(torch.tensor([SHAPES["tiles"][1] - 30, 0])),
 }  # fmt: skip
 
@@ -104,7 +105,7 @@ TILED_MASKS = {
 def test_it_computes_the_equation_over_many_tiles(score, normalizer, mask, dtype, dims):
     queries, keys = SHAPES["tiles"]
     dim, value_dim = dims
-    inputs = problem(queries=queries, keys=keys, kv_heads=1, dim=dim, value_dim=value_dim)
+    inputs = [tensor[:, :2] for tensor in problem(queries=queries, keys=keys, kv_heads=1, dim=dim, value_dim=value_dim)]
     weight = torch.randn(dim, generator=torch.Generator().manual_seed(5), dtype=torch.float64) / dim**0.5
     scoring = scores.Additive(weight) if score == "additive" else scores.ScaledDot()
     assert_equal_to_truth(dtype, inputs, scoring, NORMALIZERS[normalizer](), TILED_MASKS[mask])
@@ -128,7 +129,8 @@ def test_large_units_overflow_nowhere(size):
 def test_large_scores_overflow_nowhere(normalizer):
     query, key, value = problem()
     inputs = (100 * query).round(), (100 * key).round(), value
-    assert_equal_to_truth(torch.float32, inputs, scores.Dot(), NORMALIZERS[normalizer]())
+    # A gradient of 0 is a difference of two equal numbers, times a key.
+    assert_equal_to_truth(torch.float32, inputs, scores.Dot(), NORMALIZERS[normalizer](), size=100)
 
 
 def test_dropout_drops_the_same_pairs_in_both_passes():
