@@ -17,8 +17,9 @@ from regard.transforms import in_memory, is_batched
 CODES = {"softmax": 0, "entmax15": 1, "sparsemax": 2, "entmax": 3, "sigmoid": 4}
 """The normalizers by name, as `regard.kernels.triton.tiles` numbers them."""
 
-PRECISION = "ieee"
-"""How matrices of float32 are multiplied; half precision is exact in tensor cores and accumulated in float32."""
+PRECISION = "tf32x3"
+"""How matrices of float32 are multiplied: as sums of three products of 11 bits, which keeps float32's digits but the
+last one or two. Products without tensor cores (``ieee``) spill registers. Half precision is exact in tensor cores."""
 
 
 class Call(NamedTuple):
@@ -82,7 +83,7 @@ def tile_of(call: Call, backward: bool) -> Tile:
         return Tile(32, 64, 4, 1) if backward else Tile(64, 32, 4, 1)
     width = max(call.query.shape[3], call.value.shape[3])
     if torch.float32 in (call.query.dtype, call.value.dtype):
-        return Tile(32, 32, 4, 1) if width > 128 else Tile(64, 32, 4, 1 if width > 64 else 2)
+        return Tile(64, 32, 4, 2) if width <= 64 else Tile(64 if width <= 128 else 32, 32, 8, 1)
     if width > 128:
         return Tile(64, 32, 4, 1)
     if backward:
@@ -144,8 +145,12 @@ def _listed(seen: Tensor, gaps: bool) -> Blocks:
     return Blocks(first, first.contiguous(), (last - first).clamp(min=0).contiguous(), gaps)
 
 
-def attend(call: Call) -> Tensor:
-    """Returns the output ``[batch, heads, queries, value_dim]`` in the dtype of the values, differentiable."""
+def attend(call: Call) -> tuple[Tensor, Tensor, Tensor]:
+    """Returns the output ``[batch, heads, queries, value_dim]`` in the dtype of the values, differentiable.
+
+    The others are two statistics of each row: the maximum of its scores, and the sum of softmax or the threshold of
+    entmax less (α − 1) times the maximum.
+    """
     return Attend.apply(call, call.query, call.key, call.value, call.weight, call.bias, call.sink)  # type: ignore[return-value]
 
 
@@ -153,7 +158,7 @@ class Attend(torch.autograd.Function):
     """The kernels as a differentiable function."""
 
     @staticmethod
-    def forward(ctx: Any, call: Call, *tensors: Tensor | None) -> Tensor:
+    def forward(ctx: Any, call: Call, *tensors: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
         call = call._replace(
             **{name: None if tensor is None else in_memory(tensor.detach()) for name, tensor in zip(_TENSORS, tensors)}
         )
@@ -161,10 +166,12 @@ class Attend(torch.autograd.Function):
         kept = [getattr(call, name) for name in (*_TENSORS, *_MASKS)]
         ctx.call = call._replace(**dict.fromkeys((*_TENSORS, *_MASKS)))
         ctx.save_for_backward(output, *statistics, *kept)
-        return output
+        maximum, total = statistics[:2]
+        ctx.mark_non_differentiable(maximum, total)
+        return output, maximum, total
 
     @staticmethod
-    def backward(ctx: Any, grad_output: Tensor) -> tuple[Any, ...]:
+    def backward(ctx: Any, grad_output: Tensor, *_: Any) -> tuple[Any, ...]:
         if torch.is_grad_enabled():
             raise BackendError(
                 "the fused kernels (backend 'triton') have no second derivative; backend='reference' has one for any "
@@ -185,7 +192,9 @@ _TENSORS = ("query", "key", "value", "weight", "bias", "sink")
 _MASKS = ("start", "stop", "mask")
 
 
-def _run_forward(call: Call, with_gradient: bool) -> tuple[Tensor, tuple[Tensor | None, ...]]:
+def _run_forward(
+    call: Call, with_gradient: bool
+) -> tuple[Tensor, tuple[Tensor, Tensor, Tensor | None, Tensor | None]]:
     batch, heads, queries, _ = call.query.shape
     tile = tile_of(call, backward=False)
     output = call.value.new_empty(batch, heads, queries, call.value.shape[3])

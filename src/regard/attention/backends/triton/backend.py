@@ -63,7 +63,7 @@ class Triton(Backend):
     def run(self, problem: Problem, gatherer: Gatherer | None = None) -> Tensor:
         from regard.kernels.triton.launch import attend
 
-        return attend(call_of(problem)).to(problem.value.dtype)
+        return attend(call_of(problem))[0].to(problem.value.dtype)
 
 
 def _obstacle(problem: Problem) -> str | None:
