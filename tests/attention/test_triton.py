@@ -133,6 +133,27 @@ def test_large_scores_overflow_nowhere(normalizer):
     assert_equal_to_truth(torch.float32, inputs, scores.Dot(), NORMALIZERS[normalizer](), size=100)
 
 
+@covering(
+    score=("scaled_dot", "additive"), normalizer=NORMALIZED, mask=("none", "causal", "sinks", "where", "nobody"),
+    top_k=(0, 2),
+)  # fmt: skip
+def test_it_reads_the_weights(score, normalizer, mask, top_k):
+    read = regard.Readings(entropy=True, peak=True, received=True, distance=True, top_k=top_k)
+    seen = {}
+    for backend, device, dtype in (("reference", "cpu", torch.float64), ("triton", DEVICE, torch.float32)):
+        inputs = [tensor.to(device, dtype) for tensor in problem(kv_heads=1)]
+        scoring = moved(SCORES[score](), device, dtype)
+        with torch.device(device):
+            restriction = MASKS[mask]()
+        arguments = {"score": scoring, "normalizer": NORMALIZERS[normalizer](), "mask": restriction}
+        seen[backend] = regard.observe(*inputs, **arguments, read=read, backend=backend)
+        assert torch.equal(seen[backend].output, regard.attend(*inputs, **arguments, backend=backend))
+    for name, truth in seen["reference"]._asdict().items():
+        if truth is not None:
+            got = getattr(seen["triton"], name).cpu().to(truth.dtype)
+            torch.testing.assert_close(got, truth, rtol=2e-5, atol=2e-5, msg=lambda text, name=name: f"{name}: {text}")
+
+
 def test_dropout_drops_the_same_pairs_in_both_passes():
     """With ones as values of a single pass, the gradient of the values is the column sum of the dropped weights."""
     query, key, value = (tensor.to(DEVICE, torch.float32) for tensor in problem(queries=70, keys=90, value_dim=90))

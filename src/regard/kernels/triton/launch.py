@@ -11,6 +11,7 @@ from torch.nn import functional as F
 from regard.errors import BackendError
 from regard.kernels.triton.backward import backward_columns, backward_rows
 from regard.kernels.triton.forward import forward
+from regard.kernels.triton.reading import read_rows
 from regard.kernels.triton.tiles import DENSE, NO_MASK, SPANS
 from regard.transforms import in_memory, is_batched
 
@@ -282,6 +283,35 @@ def _run_backward(
         if call.sink.shape[0] == 1:
             grad_sink = grad_sink.sum(0, keepdim=True)
     return grad_query, grad_key, grad_value, grad_weight, grad_bias, grad_sink
+
+
+def read(call: Call, maximum: Tensor, total: Tensor, readings: dict[str, Tensor], offset: int) -> None:
+    """Fills readings of the weights.
+
+    Args:
+        call: the call.
+        maximum, total: the statistics of `attend`.
+        readings: ``lse``, and any of ``entropy``, ``peak`` and ``distance``, float32 ``[batch, heads, queries]``;
+            ``received``, zeros ``[batch, heads, keys]``.
+        offset: the key position that belongs to the first query.
+    """
+    call = call._replace(
+        **{name: tensor.detach() for name in _TENSORS if (tensor := getattr(call, name)) is not None}, dropout=0.0
+    )
+    batch, heads, queries, _ = call.query.shape
+    tile = tile_of(call, backward=False)
+    blocks = visible_blocks(call, tile)
+    names = ("lse", "entropy", "peak", "distance", "received")
+    read_rows[-(-queries // tile.rows), batch * heads](
+        *_shared(call, tile),
+        *_block_arguments(None if blocks is None else blocks[0]),
+        maximum,
+        total,
+        *(readings.get(name) for name in names),
+        offset,
+        **_options(call, tile, blocks),
+        **{name.upper(): name in readings for name in names[1:]},
+    )
 
 
 def _deltas(

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from regard.attention.backends.backend import Backend
+from regard.attention.backends.tiled import Tiled
 from regard.attention.problem import Capabilities, Problem
 from regard.attention.readings import Gatherer
 from regard.scores import InnerProduct, TanhSum
@@ -56,6 +57,7 @@ class Triton(Backend):
 
     name = "triton"
     why = "fused kernels run this in linear memory, and PyTorch has none for it"
+    reads = True
 
     def declines(self, problem: Problem) -> str | None:
         return _why_missing(problem) or _obstacle(problem)
@@ -63,7 +65,28 @@ class Triton(Backend):
     def run(self, problem: Problem, gatherer: Gatherer | None = None) -> Tensor:
         from regard.kernels.triton.launch import attend
 
-        return attend(call_of(problem))[0].to(problem.value.dtype)
+        call = call_of(problem)
+        output, maximum, total = attend(call)
+        if gatherer is not None:
+            _read(problem, call, maximum, total, gatherer)
+        return output
+
+
+@torch.no_grad()
+def _read(problem: Problem, call: "Call", maximum: Tensor, total: Tensor, gatherer: Gatherer) -> None:
+    """Fills a gatherer: by the kernel, if there are only readings of rows and columns; else by the specification."""
+    from regard.kernels.triton.launch import read
+
+    wanted = gatherer.read
+    others = wanted.top_k, wanted.pooled, wanted.rows is not None, wanted.tile, wanted.weights, wanted.shares
+    if any(others):
+        Tiled().read(problem, gatherer)
+        return
+    readings = {"lse": gatherer.lse}
+    for name in ("entropy", "peak", "distance", "received"):
+        if getattr(wanted, name):
+            readings[name] = getattr(gatherer, name)
+    read(call, maximum, total, readings, gatherer.grid.offset)
 
 
 def _obstacle(problem: Problem) -> str | None:
