@@ -77,7 +77,9 @@ def assert_equal_to_truth(dtype, inputs, score, normalizer="softmax", mask=lambd
     truth = run("reference", "cpu", torch.float64, rounded, score, normalizer, mask, bias)
     got = run("triton", DEVICE, dtype, inputs, score, normalizer, mask, bias)
     for index, (one, other) in enumerate(zip(got, truth, strict=True)):
-        allowed = size * ROUNDINGS[dtype] * torch.finfo(dtype).eps * (1 + float(other.abs().max() if other.numel() else 0))
+        allowed = (
+            size * ROUNDINGS[dtype] * torch.finfo(dtype).eps * (1 + float(other.abs().max() if other.numel() else 0))
+        )
         error = float((one - other).abs().max()) if other.numel() else 0.0
         assert error <= allowed, f"result {index}: error {error:.1e}, allowed {allowed:.1e}"
 
@@ -113,7 +115,9 @@ def test_it_computes_the_equation_over_many_tiles(score, normalizer, mask, dtype
 
 @covering(bias=BIASES, normalizer=("softmax", "entmax15"), mask=("none", "window"))
 def test_it_adds_the_bias(bias, normalizer, mask):
-    assert_equal_to_truth(torch.float32, problem(), scores.Dot(), NORMALIZERS[normalizer](), MASKS[mask], BIASES[bias]())
+    assert_equal_to_truth(
+        torch.float32, problem(), scores.Dot(), NORMALIZERS[normalizer](), MASKS[mask], BIASES[bias]()
+    )
 
 
 @pytest.mark.parametrize("size", [3.0, 30.0, 3000.0])

@@ -4,7 +4,7 @@ With g the derivative of a weight by its own score and p' the gradient of a weig
 g (p' − δ): δ of a row is Σ g p' / Σ g, or 0 for the sigmoid, and comes from the forward pass.
 """
 
-# pyright: basic
+# pyright: basic, reportMissingImports=false, reportAttributeAccessIssue=false
 import triton
 import triton.language as tl
 
@@ -56,14 +56,14 @@ def add_unit_gradients(
     sums is always the same.
     """
     if are_small(query_extent, key_extent, rows, columns, Q, K):
-        for unit in range(0, UNITS, 2):
+        for unit in range(UNITS, 2):
             left = unit_denominators(unit, query_powers, key_powers, rows, columns, Q, K, True)
             right = unit_denominators(unit + 1, query_powers, key_powers, rows, columns, Q, K, True)
             shared = 1.0 / (left * right)
             add_unit(gradients, right * shared, unit, weight, rows, columns, Q, K, sums, weight_sums, BY_ROWS)
             add_unit(gradients, left * shared, unit + 1, weight, rows, columns, Q, K, sums, weight_sums, BY_ROWS)
     else:
-        for unit in range(0, UNITS):
+        for unit in range(UNITS):
             inverse = 1.0 / unit_denominators(unit, query, key, rows, columns, Q, K, False)
             add_unit(gradients, inverse, unit, weight, rows, columns, Q, K, sums, weight_sums, BY_ROWS)
 
@@ -133,13 +133,14 @@ def backward_rows(
     row_delta = tl.load(delta + pair * Q + rows, mask=rows < Q, other=0.0)
     gathered = tl.zeros((BLOCK_Q, BLOCK_D), tl.float32)
     whole = tl.zeros((BLOCK_Q,), tl.float32)
-    for index in range(0, count):
+    for index in range(count):
         columns = nth_block(blocks, begin, index, GAPS) * BLOCK_K + tl.arange(0, BLOCK_K)
         keys = tile_rows(key, columns, K, D, BLOCK_D, IS_UNITS)
         scores, seen, capped = tile_scores(
-            queries, keys, rows, columns, query, query_powers, query_extent, key, key_powers, key_extent, weight, bias,
-            start, stop, mask, Q, K, D, scale, cap, inverse_temperature, bias_row, bias_column, mask_row, mask_column,
-            BLOCK_Q, BLOCK_K, IS_UNITS, CAP, BIAS, MASK, RUNS, PRECISION,
+            queries, keys, rows, columns, query, query_powers, query_extent, key, key_powers, key_extent,
+            weight, bias, start, stop, mask, Q, K, D, scale, cap, inverse_temperature, bias_row,
+            bias_column, mask_row, mask_column, BLOCK_Q, BLOCK_K, IS_UNITS, CAP, BIAS, MASK, RUNS,
+            PRECISION,
         )  # fmt: skip
         values = loaded_rows(value, columns, K, V, BLOCK_V)
         kept = 1.0
@@ -196,7 +197,7 @@ def backward_columns(
     values = loaded_rows(value + kv * K * V, columns, K, V, BLOCK_V)
     key_sums = tl.zeros((BLOCK_K, BLOCK_D), tl.float32)
     value_sums = tl.zeros((BLOCK_K, BLOCK_V), tl.float32)
-    for member in range(0, group):
+    for member in range(group):
         head = (kv % KV) * group + member
         pair = batch * H + head
         own_query = query + pair * Q * D
@@ -226,13 +227,14 @@ def backward_columns(
             begin = tl.load(first + place)
             count = tl.load(counts + place)
             own_blocks = blocks + place * NQ
-        for index in range(0, count):
+        for index in range(count):
             rows = nth_block(own_blocks, begin, index, GAPS) * BLOCK_Q + tl.arange(0, BLOCK_Q)
             queries = tile_rows(own_query, rows, Q, D, BLOCK_D, IS_UNITS)
             scores, seen, capped = tile_scores(
-                queries, keys, rows, columns, own_query, own_powers, own_extent, key, key_powers, key_extent, own_weight, own_bias,
-                own_start, own_stop, own_mask, Q, K, D, scale, cap, inverse_temperature, bias_row, bias_column, mask_row, mask_column,
-                BLOCK_Q, BLOCK_K, IS_UNITS, CAP, BIAS, MASK, RUNS, PRECISION,
+                queries, keys, rows, columns, own_query, own_powers, own_extent, key, key_powers, key_extent,
+                own_weight, own_bias, own_start, own_stop, own_mask, Q, K, D, scale, cap, inverse_temperature, bias_row,
+                bias_column, mask_row, mask_column, BLOCK_Q, BLOCK_K, IS_UNITS, CAP, BIAS, MASK, RUNS,
+                PRECISION,
             )  # fmt: skip
             queries_gradient = loaded_rows(grad_output + pair * Q * V, rows, Q, V, BLOCK_V)
             top = tl.load(maximum + pair * Q + rows, mask=rows < Q, other=0.0)

@@ -5,7 +5,7 @@ steps to the threshold, the weighted sum. Hidden blocks of keys are skipped. For
 the weighted sum is taken a second time, with the derivatives of the weights.
 """
 
-# pyright: basic
+# pyright: basic, reportMissingImports=false, reportAttributeAccessIssue=false
 import triton
 import triton.language as tl
 
@@ -78,13 +78,14 @@ def forward(
             top = summed + tl.load(sink + head * sink_head)
             summed += 1.0
     elif NORMALIZER != SIGMOID:
-        for index in range(0, count):
+        for index in range(count):
             columns = nth_block(blocks, begin, index, GAPS) * BLOCK_K + tl.arange(0, BLOCK_K)
             keys = tile_rows(key, columns, K, D, BLOCK_D, IS_UNITS)
             scores, _, _ = tile_scores(
-                queries, keys, rows, columns, query, query_powers, query_extent, key, key_powers, key_extent, weight, bias,
-                start, stop, mask, Q, K, D, scale, cap, inverse_temperature, bias_row, bias_column, mask_row, mask_column,
-                BLOCK_Q, BLOCK_K, IS_UNITS, CAP, BIAS, MASK, RUNS, PRECISION,
+                queries, keys, rows, columns, query, query_powers, query_extent, key, key_powers, key_extent,
+                weight, bias, start, stop, mask, Q, K, D, scale, cap, inverse_temperature, bias_row,
+                bias_column, mask_row, mask_column, BLOCK_Q, BLOCK_K, IS_UNITS, CAP, BIAS, MASK, RUNS,
+                PRECISION,
             )  # fmt: skip
             top = tl.maximum(top, tl.max(scores, 1))
         # From below, Newton's method on the norm of [z − τ]₊, which is convex, never passes the solution.
@@ -97,13 +98,14 @@ def forward(
         while is_searching:
             sums = tl.zeros((BLOCK_Q,), tl.float32)
             slopes = tl.zeros((BLOCK_Q,), tl.float32)
-            for index in range(0, count):
+            for index in range(count):
                 columns = nth_block(blocks, begin, index, GAPS) * BLOCK_K + tl.arange(0, BLOCK_K)
                 keys = tile_rows(key, columns, K, D, BLOCK_D, IS_UNITS)
                 scores, _, _ = tile_scores(
-                    queries, keys, rows, columns, query, query_powers, query_extent, key, key_powers, key_extent, weight, bias,
-                    start, stop, mask, Q, K, D, scale, cap, inverse_temperature, bias_row, bias_column, mask_row, mask_column,
-                    BLOCK_Q, BLOCK_K, IS_UNITS, CAP, BIAS, MASK, RUNS, PRECISION,
+                    queries, keys, rows, columns, query, query_powers, query_extent, key, key_powers, key_extent,
+                    weight, bias, start, stop, mask, Q, K, D, scale, cap, inverse_temperature, bias_row,
+                    bias_column, mask_row, mask_column, BLOCK_Q, BLOCK_K, IS_UNITS, CAP, BIAS, MASK, RUNS,
+                    PRECISION,
                 )  # fmt: skip
                 weights, slope = entmax_parts(scores, summed, reference, exponent, NORMALIZER)
                 sums += tl.sum(weights, 1)
@@ -124,13 +126,14 @@ def forward(
     mixed = tl.zeros((BLOCK_Q, BLOCK_V), tl.float32)
     slopes_mixed = tl.zeros((BLOCK_Q, BLOCK_V), tl.float32)
     slopes_summed = tl.zeros((BLOCK_Q,), tl.float32)
-    for index in range(0, count):
+    for index in range(count):
         columns = nth_block(blocks, begin, index, GAPS) * BLOCK_K + tl.arange(0, BLOCK_K)
         keys = tile_rows(key, columns, K, D, BLOCK_D, IS_UNITS)
         scores, seen, _ = tile_scores(
-            queries, keys, rows, columns, query, query_powers, query_extent, key, key_powers, key_extent, weight, bias,
-            start, stop, mask, Q, K, D, scale, cap, inverse_temperature, bias_row, bias_column, mask_row, mask_column,
-            BLOCK_Q, BLOCK_K, IS_UNITS, CAP, BIAS, MASK, RUNS, PRECISION,
+            queries, keys, rows, columns, query, query_powers, query_extent, key, key_powers, key_extent,
+            weight, bias, start, stop, mask, Q, K, D, scale, cap, inverse_temperature, bias_row,
+            bias_column, mask_row, mask_column, BLOCK_Q, BLOCK_K, IS_UNITS, CAP, BIAS, MASK, RUNS,
+            PRECISION,
         )  # fmt: skip
         values = loaded_rows(value, columns, K, V, BLOCK_V)
         kept = 1.0

@@ -1,6 +1,6 @@
 """Launches the kernels: the sizes of tiles, the visible blocks, forward and backward as one differentiable function."""
 
-# pyright: basic
+# pyright: basic, reportMissingImports=false, reportAttributeAccessIssue=false
 from typing import Any, NamedTuple
 
 import torch
@@ -161,7 +161,10 @@ class Attend(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, call: Call, *tensors: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
         call = call._replace(
-            **{name: None if tensor is None else in_memory(tensor.detach()) for name, tensor in zip(_TENSORS, tensors)}
+            **{
+                name: None if tensor is None else in_memory(tensor.detach())
+                for name, tensor in zip(_TENSORS, tensors, strict=True)
+            }
         )
         output, statistics = _run_forward(call, any(ctx.needs_input_grad))
         kept = [getattr(call, name) for name in (*_TENSORS, *_MASKS)]
@@ -193,9 +196,7 @@ _TENSORS = ("query", "key", "value", "weight", "bias", "sink")
 _MASKS = ("start", "stop", "mask")
 
 
-def _run_forward(
-    call: Call, with_gradient: bool
-) -> tuple[Tensor, tuple[Tensor, Tensor, Tensor | None, Tensor | None]]:
+def _run_forward(call: Call, with_gradient: bool) -> tuple[Tensor, tuple[Tensor, Tensor, Tensor | None, Tensor | None]]:
     batch, heads, queries, _ = call.query.shape
     tile = tile_of(call, backward=False)
     output = call.value.new_empty(batch, heads, queries, call.value.shape[3])
@@ -204,7 +205,9 @@ def _run_forward(
     if with_gradient and call.is_entmax:
         sloped, slope_total = output.new_empty(output.shape, dtype=torch.float32), torch.empty_like(total)
     blocks = visible_blocks(call, tile)
-    forward[-(-queries // tile.rows), batch * heads](
+    _launch(
+        forward,
+        (-(-queries // tile.rows), batch * heads),
         *_shared(call, tile),
         *_block_arguments(None if blocks is None else blocks[0]),
         output,
@@ -219,7 +222,7 @@ def _run_forward(
 
 
 def _run_backward(
-    call: Call, saved: tuple[Tensor | None, ...], grad_output: Tensor, wanted: tuple[bool, ...]
+    call: Call, saved: tuple[Tensor | None, ...], grad_output: Tensor, needed: tuple[bool, ...]
 ) -> tuple[Tensor | None, ...]:
     output, maximum, total, sloped, slope_total = saved
     assert output is not None
@@ -237,14 +240,20 @@ def _run_backward(
     statistics = maximum, total, delta, grad_output
     new, units = output.new_zeros, _units(call)
     grad_query = grad_weight = grad_bias = grad_key = grad_value = None
-    if wanted[0] or wanted[3] or wanted[4]:
+    if needed[0] or needed[3] or needed[4]:
         grad_query = torch.empty_like(call.query, memory_format=torch.contiguous_format)
         partial = None
         if call.weight is not None:
             grad_query = new(batch, heads, units, queries, dtype=torch.float32)
             partial = new(batch, heads, many_rows, units + 1, dtype=torch.float32)
-        grad_bias = torch.zeros_like(call.bias, memory_format=torch.contiguous_format) if wanted[4] else None
-        backward_rows[many_rows, batch * heads](
+        grad_bias = (
+            torch.zeros_like(call.bias, memory_format=torch.contiguous_format)
+            if needed[4] and call.bias is not None
+            else None
+        )
+        _launch(
+            backward_rows,
+            (many_rows, batch * heads),
             *shared,
             *_block_arguments(None if blocks is None else blocks[0]),
             *statistics,
@@ -255,18 +264,20 @@ def _run_backward(
             **options,
             WITH_BIAS=grad_bias is not None,
         )
-        if call.weight is not None:
+        if partial is not None:
             grad_query = grad_query[:, :, :dim].transpose(2, 3).to(call.query.dtype)
             sums = partial.sum(2)
             grad_weight = (sums[..., units:] - 2.0 * sums[..., :dim]).sum(0)
-            if call.weight.shape[0] == 1:
+            if call.weight is not None and call.weight.shape[0] == 1:
                 grad_weight = grad_weight.sum(0, keepdim=True)
-    if wanted[1] or wanted[2]:
+    if needed[1] or needed[2]:
         grad_key = torch.empty_like(call.key, memory_format=torch.contiguous_format)
         if call.weight is not None:
             grad_key = new(batch, kv_heads, units, keys, dtype=torch.float32)
         grad_value = torch.empty_like(call.value, memory_format=torch.contiguous_format)
-        backward_columns[-(-keys // tile.columns), batch * kv_heads](
+        _launch(
+            backward_columns,
+            (-(-keys // tile.columns), batch * kv_heads),
             *shared,
             *_block_arguments(None if blocks is None else blocks[1]),
             *statistics,
@@ -277,7 +288,7 @@ def _run_backward(
         if call.weight is not None:
             grad_key = grad_key[:, :, :dim].transpose(2, 3).to(call.key.dtype)
     grad_sink = None
-    if wanted[5] and call.sink is not None:
+    if needed[5] and call.sink is not None:
         share = torch.exp(call.sink[None, :, None] - maximum) / total
         grad_sink = -(share * delta).sum((0, 2))
         if call.sink.shape[0] == 1:
@@ -302,7 +313,9 @@ def read(call: Call, maximum: Tensor, total: Tensor, readings: dict[str, Tensor]
     tile = tile_of(call, backward=False)
     blocks = visible_blocks(call, tile)
     names = ("lse", "entropy", "peak", "distance", "received")
-    read_rows[-(-queries // tile.rows), batch * heads](
+    _launch(
+        read_rows,
+        (-(-queries // tile.rows), batch * heads),
         *_shared(call, tile),
         *_block_arguments(None if blocks is None else blocks[0]),
         maximum,
@@ -312,6 +325,11 @@ def read(call: Call, maximum: Tensor, total: Tensor, readings: dict[str, Tensor]
         **_options(call, tile, blocks),
         **{name.upper(): name in readings for name in names[1:]},
     )
+
+
+def _launch(kernel: Any, grid: tuple[int, int], *arguments: Any, **options: Any) -> None:
+    """Runs a kernel's programs; what Triton decorated is no plain function."""
+    kernel[grid](*arguments, **options)
 
 
 def _deltas(
@@ -337,7 +355,7 @@ def _transposed(tensor: Tensor, units: int) -> Tensor:
 
 def _shared(call: Call, tile: Tile) -> tuple[Any, ...]:
     """Returns the arguments that all kernels take, in their order."""
-    batch, heads, queries, dim = call.query.shape
+    heads, queries, dim = call.query.shape[1:]
     kv_heads, keys, value_dim = call.value.shape[1:]
     query, key, value = call.query.contiguous(), call.key.contiguous(), call.value.contiguous()
     weight, weight_head = call.weight, 0

@@ -1,6 +1,6 @@
 """Readings of the weights from the saved statistics of the rows, in one more pass over the keys."""
 
-# pyright: basic
+# pyright: basic, reportMissingImports=false, reportAttributeAccessIssue=false
 import triton
 import triton.language as tl
 
@@ -57,13 +57,14 @@ def read_rows(
     entropies = tl.zeros((BLOCK_Q,), tl.float32)
     largest = tl.zeros((BLOCK_Q,), tl.float32)
     distances = tl.zeros((BLOCK_Q,), tl.float32)
-    for index in range(0, count):
+    for index in range(count):
         columns = nth_block(blocks, begin, index, GAPS) * BLOCK_K + tl.arange(0, BLOCK_K)
         keys = tile_rows(key, columns, K, D, BLOCK_D, IS_UNITS)
         scores, seen, _ = tile_scores(
-            queries, keys, rows, columns, query, query_powers, query_extent, key, key_powers, key_extent, weight, bias,
-            start, stop, mask, Q, K, D, scale, cap, inverse_temperature, bias_row, bias_column, mask_row, mask_column,
-            BLOCK_Q, BLOCK_K, IS_UNITS, CAP, BIAS, MASK, RUNS, PRECISION,
+            queries, keys, rows, columns, query, query_powers, query_extent, key, key_powers, key_extent,
+            weight, bias, start, stop, mask, Q, K, D, scale, cap, inverse_temperature, bias_row,
+            bias_column, mask_row, mask_column, BLOCK_Q, BLOCK_K, IS_UNITS, CAP, BIAS, MASK, RUNS,
+            PRECISION,
         )  # fmt: skip
         risen = tl.maximum(highest, tl.max(scores, 1))
         level = tl.where(risen == float("-inf"), 0.0, risen)

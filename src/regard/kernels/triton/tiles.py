@@ -6,7 +6,7 @@ multiply-add; four units share a division, which costs 10 more operations for th
 a quarter of a reciprocal for a unit. Where exponentials could overflow, a unit costs an exponential and a reciprocal.
 """
 
-# pyright: basic
+# pyright: basic, reportMissingImports=false, reportAttributeAccessIssue=false
 import triton
 import triton.language as tl
 
@@ -92,7 +92,7 @@ def unit_scores(
             lost += ((w0 * d1 + w1 * d0) * right + (w2 * d3 + w3 * d2) * left) / (left * right)
             whole += w0 + w1 + w2 + w3
     else:
-        for unit in range(0, UNITS):
+        for unit in range(UNITS):
             w = tl.load(weight + unit)
             lost += w / unit_denominators(unit, query, key, rows, columns, Q, K, False)
             whole += w

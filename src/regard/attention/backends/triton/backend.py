@@ -77,14 +77,14 @@ def _read(problem: Problem, call: "Call", maximum: Tensor, total: Tensor, gather
     """Fills a gatherer: by the kernel, if there are only readings of rows and columns; else by the specification."""
     from regard.kernels.triton.launch import read
 
-    wanted = gatherer.read
-    others = wanted.top_k, wanted.pooled, wanted.rows is not None, wanted.tile, wanted.weights, wanted.shares
+    chosen = gatherer.read
+    others = chosen.top_k, chosen.pooled, chosen.rows is not None, chosen.tile, chosen.weights, chosen.shares
     if any(others):
         Tiled().read(problem, gatherer)
         return
     readings = {"lse": gatherer.lse}
     for name in ("entropy", "peak", "distance", "received"):
-        if getattr(wanted, name):
+        if getattr(chosen, name):
             readings[name] = getattr(gatherer, name)
     read(call, maximum, total, readings, gatherer.grid.offset)
 
