@@ -10,7 +10,9 @@ import triton.language as tl
 
 from regard.kernels.triton.tiles import (
     SIGMOID,
+    SIZES,
     SOFTMAX,
+    UNALIGNED,
     are_small,
     entmax_parts,
     kept_pairs,
@@ -80,17 +82,18 @@ def add_unit(gradients, inverse, unit, weight, rows, columns, Q, K, sums, weight
         tl.atomic_add(sums + unit * K + columns, tl.sum(second, 0) * factor, mask=columns < K, sem="relaxed")
 
 
-@triton.jit
+@triton.jit(do_not_specialize=SIZES, do_not_specialize_on_alignment=UNALIGNED)
 def backward_rows(
     query, query_powers, query_extent, key, key_powers, key_extent, value, weight, bias, sink, start, stop, mask, seed,
-    rate, scale, cap, inverse_temperature, shift, exponent, H, KV, Q, K, D, V, weight_head, sink_head, bias_batch,
+    rate, scale, cap, inverse_temperature, shift, exponent, H, KV, Q, K, weight_head, sink_head, bias_batch,
     bias_head, bias_row, bias_column, mask_batch, mask_head, mask_row, mask_column, span_batch, span_head, block_batch,
     block_head, NQ, NK,
     blocks, first, counts, maximum, total, delta, grad_output, grad_query, grad_bias, grad_weight, grad_bias_batch,
     grad_bias_head, grad_bias_row, grad_bias_column,
-    BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_V: tl.constexpr,
-    NORMALIZER: tl.constexpr, IS_UNITS: tl.constexpr, CAP: tl.constexpr, BIAS: tl.constexpr, MASK: tl.constexpr,
-    RUNS: tl.constexpr, GAPS: tl.constexpr, SINK: tl.constexpr, DROPOUT: tl.constexpr, PRECISION: tl.constexpr,
+    D: tl.constexpr, V: tl.constexpr, BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_D: tl.constexpr,
+    BLOCK_V: tl.constexpr, NORMALIZER: tl.constexpr, IS_UNITS: tl.constexpr, CAP: tl.constexpr, BIAS: tl.constexpr,
+    MASK: tl.constexpr, RUNS: tl.constexpr, GAPS: tl.constexpr, SINK: tl.constexpr, DROPOUT: tl.constexpr,
+    PRECISION: tl.constexpr,
     WITH_BIAS: tl.constexpr,
 ):  # fmt: skip
     row_block = tl.program_id(0)
@@ -172,16 +175,17 @@ def backward_rows(
         )
 
 
-@triton.jit
+@triton.jit(do_not_specialize=SIZES, do_not_specialize_on_alignment=UNALIGNED)
 def backward_columns(
     query, query_powers, query_extent, key, key_powers, key_extent, value, weight, bias, sink, start, stop, mask, seed,
-    rate, scale, cap, inverse_temperature, shift, exponent, H, KV, Q, K, D, V, weight_head, sink_head, bias_batch,
+    rate, scale, cap, inverse_temperature, shift, exponent, H, KV, Q, K, weight_head, sink_head, bias_batch,
     bias_head, bias_row, bias_column, mask_batch, mask_head, mask_row, mask_column, span_batch, span_head, block_batch,
     block_head, NQ, NK,
     blocks, first, counts, maximum, total, delta, grad_output, grad_key, grad_value,
-    BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_V: tl.constexpr,
-    NORMALIZER: tl.constexpr, IS_UNITS: tl.constexpr, CAP: tl.constexpr, BIAS: tl.constexpr, MASK: tl.constexpr,
-    RUNS: tl.constexpr, GAPS: tl.constexpr, SINK: tl.constexpr, DROPOUT: tl.constexpr, PRECISION: tl.constexpr,
+    D: tl.constexpr, V: tl.constexpr, BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_D: tl.constexpr,
+    BLOCK_V: tl.constexpr, NORMALIZER: tl.constexpr, IS_UNITS: tl.constexpr, CAP: tl.constexpr, BIAS: tl.constexpr,
+    MASK: tl.constexpr, RUNS: tl.constexpr, GAPS: tl.constexpr, SINK: tl.constexpr, DROPOUT: tl.constexpr,
+    PRECISION: tl.constexpr,
 ):  # fmt: skip
     column_block = tl.program_id(0)
     kv = tl.program_id(1).to(tl.int64)

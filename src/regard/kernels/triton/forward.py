@@ -11,7 +11,9 @@ import triton.language as tl
 
 from regard.kernels.triton.tiles import (
     SIGMOID,
+    SIZES,
     SOFTMAX,
+    UNALIGNED,
     entmax_parts,
     kept_pairs,
     loaded_rows,
@@ -29,16 +31,17 @@ TOLERANCE = tl.constexpr(1e-6)
 """Distance of a row's sum from 1 at which its search ends: a few roundings of float32."""
 
 
-@triton.jit
+@triton.jit(do_not_specialize=SIZES, do_not_specialize_on_alignment=UNALIGNED)
 def forward(
     query, query_powers, query_extent, key, key_powers, key_extent, value, weight, bias, sink, start, stop, mask, seed,
-    rate, scale, cap, inverse_temperature, shift, exponent, H, KV, Q, K, D, V, weight_head, sink_head, bias_batch,
+    rate, scale, cap, inverse_temperature, shift, exponent, H, KV, Q, K, weight_head, sink_head, bias_batch,
     bias_head, bias_row, bias_column, mask_batch, mask_head, mask_row, mask_column, span_batch, span_head, block_batch,
     block_head, NQ, NK,
     blocks, first, counts, output, maximum, total, sloped, slope_total,
-    BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_V: tl.constexpr,
-    NORMALIZER: tl.constexpr, IS_UNITS: tl.constexpr, CAP: tl.constexpr, BIAS: tl.constexpr, MASK: tl.constexpr,
-    RUNS: tl.constexpr, GAPS: tl.constexpr, SINK: tl.constexpr, DROPOUT: tl.constexpr, PRECISION: tl.constexpr,
+    D: tl.constexpr, V: tl.constexpr, BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_D: tl.constexpr,
+    BLOCK_V: tl.constexpr, NORMALIZER: tl.constexpr, IS_UNITS: tl.constexpr, CAP: tl.constexpr, BIAS: tl.constexpr,
+    MASK: tl.constexpr, RUNS: tl.constexpr, GAPS: tl.constexpr, SINK: tl.constexpr, DROPOUT: tl.constexpr,
+    PRECISION: tl.constexpr,
     WITH_SLOPES: tl.constexpr,
 ):  # fmt: skip
     row_block = tl.program_id(0)

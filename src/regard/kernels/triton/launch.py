@@ -84,7 +84,7 @@ def tile_of(call: Call, backward: bool) -> Tile:
         return Tile(32, 64, 4, 1) if backward else Tile(64, 32, 4, 1)
     width = max(call.query.shape[3], call.value.shape[3])
     if torch.float32 in (call.query.dtype, call.value.dtype):
-        return Tile(64, 32, 4, 2) if width <= 64 else Tile(64 if width <= 128 else 32, 32, 8, 1)
+        return Tile(64, 32, 4, 2) if width <= 64 else Tile(64, 32, 8, 1) if width <= 128 else Tile(32, 32, 4, 1)
     if width > 128:
         return Tile(64, 32, 4, 1)
     if backward:
@@ -355,8 +355,8 @@ def _transposed(tensor: Tensor, units: int) -> Tensor:
 
 def _shared(call: Call, tile: Tile) -> tuple[Any, ...]:
     """Returns the arguments that all kernels take, in their order."""
-    heads, queries, dim = call.query.shape[1:]
-    kv_heads, keys, value_dim = call.value.shape[1:]
+    heads, queries = call.query.shape[1:3]
+    kv_heads, keys = call.value.shape[1:3]
     query, key, value = call.query.contiguous(), call.key.contiguous(), call.value.contiguous()
     weight, weight_head = call.weight, 0
     query_powers = key_powers = query_extent = key_extent = None
@@ -378,7 +378,7 @@ def _shared(call: Call, tile: Tile) -> tuple[Any, ...]:
     return (
         query, query_powers, query_extent, key, key_powers, key_extent, value, weight, bias, call.sink, call.start,
         call.stop, None if mask is None else mask.view(torch.uint8), call.seed, call.dropout, call.scale, call.cap,
-        1.0 / call.temperature, call.shift, call.alpha - 1.0, heads, kv_heads, queries, keys, dim, value_dim,
+        1.0 / call.temperature, call.shift, call.alpha - 1.0, heads, kv_heads, queries, keys,
         weight_head, 0 if call.sink is None or call.sink.shape[0] == 1 else 1, *bias_strides, *masks, *runs, *lists,
         many_rows, many_columns,
     )  # fmt: skip
@@ -408,6 +408,8 @@ def _options(call: Call, tile: Tile, blocks: tuple[Blocks, Blocks] | None) -> di
     is_units = call.weight is not None
     kind = SPANS if call.start is not None else DENSE if call.mask is not None else NO_MASK
     return {
+        "D": _units(call) if is_units else call.query.shape[3],
+        "V": call.value.shape[3],
         "BLOCK_Q": tile.rows,
         "BLOCK_K": tile.columns,
         "BLOCK_D": 16 if is_units else max(16, triton.next_power_of_2(call.query.shape[3])),

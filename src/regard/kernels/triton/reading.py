@@ -4,19 +4,29 @@
 import triton
 import triton.language as tl
 
-from regard.kernels.triton.tiles import SIGMOID, SOFTMAX, entmax_parts, nth_block, tile_rows, tile_scores
+from regard.kernels.triton.tiles import (
+    SIGMOID,
+    SIZES,
+    SOFTMAX,
+    UNALIGNED,
+    entmax_parts,
+    nth_block,
+    tile_rows,
+    tile_scores,
+)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=SIZES, do_not_specialize_on_alignment=UNALIGNED)
 def read_rows(
     query, query_powers, query_extent, key, key_powers, key_extent, value, weight, bias, sink, start, stop, mask, seed,
-    rate, scale, cap, inverse_temperature, shift, exponent, H, KV, Q, K, D, V, weight_head, sink_head, bias_batch,
+    rate, scale, cap, inverse_temperature, shift, exponent, H, KV, Q, K, weight_head, sink_head, bias_batch,
     bias_head, bias_row, bias_column, mask_batch, mask_head, mask_row, mask_column, span_batch, span_head, block_batch,
     block_head, NQ, NK,
     blocks, first, counts, maximum, total, lse, entropy, peak, distance, received, offset,
-    BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_V: tl.constexpr,
-    NORMALIZER: tl.constexpr, IS_UNITS: tl.constexpr, CAP: tl.constexpr, BIAS: tl.constexpr, MASK: tl.constexpr,
-    RUNS: tl.constexpr, GAPS: tl.constexpr, SINK: tl.constexpr, DROPOUT: tl.constexpr, PRECISION: tl.constexpr,
+    D: tl.constexpr, V: tl.constexpr, BLOCK_Q: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_D: tl.constexpr,
+    BLOCK_V: tl.constexpr, NORMALIZER: tl.constexpr, IS_UNITS: tl.constexpr, CAP: tl.constexpr, BIAS: tl.constexpr,
+    MASK: tl.constexpr, RUNS: tl.constexpr, GAPS: tl.constexpr, SINK: tl.constexpr, DROPOUT: tl.constexpr,
+    PRECISION: tl.constexpr,
     ENTROPY: tl.constexpr, PEAK: tl.constexpr, DISTANCE: tl.constexpr, RECEIVED: tl.constexpr,
 ):  # fmt: skip
     row_block = tl.program_id(0)

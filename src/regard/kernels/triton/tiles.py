@@ -16,6 +16,17 @@ SPARSEMAX = tl.constexpr(2)
 ENTMAX = tl.constexpr(3)
 SIGMOID = tl.constexpr(4)
 
+SIZES = (
+    "seed", "rate", "scale", "cap", "inverse_temperature", "shift", "exponent", "H", "KV", "Q", "K", "weight_head",
+    "sink_head", "bias_batch", "bias_head", "bias_row", "bias_column", "mask_batch", "mask_head", "mask_row",
+    "mask_column", "span_batch", "span_head", "block_batch", "block_head", "NQ", "NK",
+    "grad_bias_batch", "grad_bias_head", "grad_bias_row", "grad_bias_column", "offset",
+)  # fmt: skip
+"""Arguments of every kernel whose values do not decide what is compiled, so that other lengths compile nothing."""
+
+UNALIGNED = ("bias", "grad_bias", "mask")
+"""Tensors that may begin at any element, as diagonals do."""
+
 NO_MASK = tl.constexpr(0)
 SPANS = tl.constexpr(1)
 DENSE = tl.constexpr(2)
