@@ -4,6 +4,7 @@
 """
 
 from importlib.util import find_spec
+from threading import Thread
 from typing import TYPE_CHECKING
 
 import torch
@@ -62,14 +63,63 @@ class Triton(Backend):
     def declines(self, problem: Problem) -> str | None:
         return _why_missing(problem) or _obstacle(problem)
 
+    def delay(self, problem: Problem, gatherer: Gatherer | None = None) -> str | None:
+        if problem.query.is_cpu:
+            return None
+        state = _COMPILED.get(_kind(problem), "its kernels for this kind of call are not compiled")
+        return state or None
+
+    def prepare(self, problem: Problem, gatherer: Gatherer | None = None) -> None:
+        kind = _kind(problem)
+        if problem.query.is_cpu or kind in _COMPILED:
+            return
+        from regard.kernels.triton.launch import without_numbers
+
+        _COMPILED[kind] = "its kernels for this kind of call are being compiled"
+        arguments = kind, without_numbers(call_of(problem)), problem.query.device, problem.wants_gradient
+        Thread(target=_compile, args=(*arguments, _passes_to_bias(problem)), daemon=True).start()
+
     def run(self, problem: Problem, gatherer: Gatherer | None = None) -> Tensor:
         from regard.kernels.triton.launch import attend
 
         call = call_of(problem)
+        if problem.dropout:
+            call = call._replace(seed=int(torch.randint(2**31, ()).item()))
         output, maximum, total = attend(call)
         if gatherer is not None:
             _read(problem, call, maximum, total, gatherer)
         return output
+
+
+_COMPILED: dict[tuple[object, ...], str] = {}
+"""The kinds of calls whose compilation began: why the kernels cannot run yet, or that it failed; empty if they can."""
+
+
+def _kind(problem: Problem) -> tuple[object, ...]:
+    """Returns what the kernels of a problem are compiled for."""
+    lowered, row = problem.lowered, problem.row
+    prepared, spans, bias = lowered.score, lowered.spans, problem.bias
+    assert row is not None
+    mask = None if lowered.mask is None else "dense" if spans is None else spans.runs
+    inputs = problem.query.device, prepared.query.dtype, problem.value.dtype, isinstance(prepared.scale, Tensor)
+    widths = prepared.query.shape[3], problem.value.shape[3]
+    parts = type(prepared.primitive), row.kind, row.alpha, row.sink is None, len(prepared.modifiers)
+    gradients = problem.wants_gradient, _passes_to_bias(problem)
+    return (*inputs, *widths, *parts, mask, bias is None, problem.dropout > 0, *gradients)
+
+
+@torch.no_grad()
+def _compile(
+    kind: tuple[object, ...], call: "Call", device: torch.device, with_gradient: bool, with_bias: bool
+) -> None:
+    from regard.kernels.triton.launch import compile_for
+
+    try:
+        with torch.cuda.device(device):
+            compile_for(call, with_gradient, with_bias)
+        _COMPILED[kind] = ""
+    except Exception as error:  # any error of the compiler means that another backend serves
+        _COMPILED[kind] = f"its kernels could not be compiled: {error}"
 
 
 @torch.no_grad()
@@ -117,14 +167,18 @@ def _obstacle(problem: Problem) -> str | None:
         return f"the kernels take up to {LARGEST_DIM} features"
     if is_units and isinstance(prepared.scale, Tensor):
         return "the scale of an additive score is a tensor"
-    adds = problem.bias is not None and torch.is_grad_enabled() and problem.bias.needs_gradient(problem.query)
-    if adds and torch.are_deterministic_algorithms_enabled():
+    if _passes_to_bias(problem) and torch.are_deterministic_algorithms_enabled():
         return "the gradient of a bias is summed in an order that differs between calls"
     return None
 
 
+def _passes_to_bias(problem: Problem) -> bool:
+    """Whether the bias needs a gradient."""
+    return problem.bias is not None and torch.is_grad_enabled() and problem.bias.needs_gradient(problem.query)
+
+
 def call_of(problem: Problem) -> "Call":
-    """Returns the arguments of the kernels for a problem that the backend does not decline."""
+    """Returns the arguments of the kernels, but the seed, for a problem that the backend does not decline."""
     from regard.kernels.triton.launch import Call
 
     lowered, grid = problem.lowered, problem.grid
@@ -172,7 +226,6 @@ def call_of(problem: Problem) -> "Call":
         shift=row.shift,  # type: ignore[arg-type]
         alpha=row.alpha,
         dropout=problem.dropout,
-        seed=int(torch.randint(2**31, ()).item()) if problem.dropout else 0,
     )
 
 
