@@ -26,11 +26,11 @@ from regard.kernels.triton.tiles import (
 
 @triton.jit
 def score_gradients(
-    scores, seen, capped, queries_gradient, values, kept, top, summed, delta, shift, exponent, inverse_temperature,
+    scores, seen, capped, queries_gradient, values, dropout, top, summed, delta, shift, exponent, inverse_temperature,
     NORMALIZER: tl.constexpr, CAP: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """Returns the weights and the gradients of the scores, before and after the bias was added."""
-    passed = tl.dot(queries_gradient, tl.trans(values), input_precision=PRECISION) * kept
+    passed = tl.dot(queries_gradient, tl.trans(values), input_precision=PRECISION) * dropout
     reference = tl.where(top == float("-inf"), 0.0, top)
     if NORMALIZER == SOFTMAX:
         weights = tl.exp(scores - reference[:, None]) / tl.where(summed == 0.0, 1.0, summed)[:, None]
@@ -125,10 +125,10 @@ def backward_rows(
     begin = 0
     count = NK
     if MASK > 0:
-        place = (batch * block_batch + head * block_head) * NQ + row_block
-        begin = tl.load(first + place)
-        count = tl.load(counts + place)
-        blocks += place * NK
+        list_index = (batch * block_batch + head * block_head) * NQ + row_block
+        begin = tl.load(first + list_index)
+        count = tl.load(counts + list_index)
+        blocks += list_index * NK
     queries = tile_rows(query, rows, Q, D, BLOCK_D, IS_UNITS)
     queries_gradient = loaded_rows(grad_output + pair * Q * V, rows, Q, V, BLOCK_V)
     top = tl.load(maximum + pair * Q + rows, mask=rows < Q, other=0.0)
@@ -146,11 +146,11 @@ def backward_rows(
             PRECISION,
         )  # fmt: skip
         values = loaded_rows(value, columns, K, V, BLOCK_V)
-        kept = 1.0
+        dropout = 1.0
         if DROPOUT:
-            kept = kept_pairs(seed, pair, rows, columns, K, rate)
+            dropout = kept_pairs(seed, pair, rows, columns, K, rate)
         _, biased, gradients = score_gradients(
-            scores, seen, capped, queries_gradient, values, kept, top, summed, row_delta, shift, exponent,
+            scores, seen, capped, queries_gradient, values, dropout, top, summed, row_delta, shift, exponent,
             inverse_temperature, NORMALIZER, CAP, PRECISION,
         )  # fmt: skip
         if WITH_BIAS:
@@ -227,10 +227,10 @@ def backward_columns(
         begin = 0
         count = NQ
         if MASK > 0:
-            place = (batch * block_batch + head * block_head) * NK + column_block
-            begin = tl.load(first + place)
-            count = tl.load(counts + place)
-            own_blocks = blocks + place * NQ
+            list_index = (batch * block_batch + head * block_head) * NK + column_block
+            begin = tl.load(first + list_index)
+            count = tl.load(counts + list_index)
+            own_blocks = blocks + list_index * NQ
         for index in range(count):
             rows = nth_block(own_blocks, begin, index, GAPS) * BLOCK_Q + tl.arange(0, BLOCK_Q)
             queries = tile_rows(own_query, rows, Q, D, BLOCK_D, IS_UNITS)
@@ -244,14 +244,14 @@ def backward_columns(
             top = tl.load(maximum + pair * Q + rows, mask=rows < Q, other=0.0)
             summed = tl.load(total + pair * Q + rows, mask=rows < Q, other=1.0)
             row_delta = tl.load(delta + pair * Q + rows, mask=rows < Q, other=0.0)
-            kept = 1.0
+            dropout = 1.0
             if DROPOUT:
-                kept = kept_pairs(seed, pair, rows, columns, K, rate)
+                dropout = kept_pairs(seed, pair, rows, columns, K, rate)
             weights, _, gradients = score_gradients(
-                scores, seen, capped, queries_gradient, values, kept, top, summed, row_delta, shift, exponent,
+                scores, seen, capped, queries_gradient, values, dropout, top, summed, row_delta, shift, exponent,
                 inverse_temperature, NORMALIZER, CAP, PRECISION,
             )  # fmt: skip
-            mixing = tl.trans(weights * kept).to(queries_gradient.dtype)
+            mixing = tl.trans(weights * dropout).to(queries_gradient.dtype)
             value_sums += tl.dot(mixing, queries_gradient, input_precision=PRECISION)
             if IS_UNITS:
                 add_unit_gradients(

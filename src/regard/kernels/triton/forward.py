@@ -69,10 +69,10 @@ def forward(
     begin = 0
     count = NK
     if MASK > 0:
-        place = (batch * block_batch + head * block_head) * NQ + row_block
-        begin = tl.load(first + place)
-        count = tl.load(counts + place)
-        blocks += place * NK
+        list_index = (batch * block_batch + head * block_head) * NQ + row_block
+        begin = tl.load(first + list_index)
+        count = tl.load(counts + list_index)
+        blocks += list_index * NK
     queries = tile_rows(query, rows, Q, D, BLOCK_D, IS_UNITS)
     top = tl.full((BLOCK_Q,), float("-inf"), tl.float32)
     summed = tl.zeros((BLOCK_Q,), tl.float32)
@@ -139,9 +139,9 @@ def forward(
             PRECISION,
         )  # fmt: skip
         values = loaded_rows(value, columns, K, V, BLOCK_V)
-        kept = 1.0
+        dropout = 1.0
         if DROPOUT:
-            kept = kept_pairs(seed, pair, rows, columns, K, rate)
+            dropout = kept_pairs(seed, pair, rows, columns, K, rate)
         if NORMALIZER == SOFTMAX:
             risen = tl.maximum(top, tl.max(scores, 1))
             reference = tl.where(risen == float("-inf"), 0.0, risen)
@@ -156,8 +156,8 @@ def forward(
             weights, slope = entmax_parts(scores, summed, reference, exponent, NORMALIZER)
             if WITH_SLOPES:
                 slopes_summed += tl.sum(slope, 1)
-                slopes_mixed += tl.dot((slope * kept).to(values.dtype), values, input_precision=PRECISION)
-        mixed += tl.dot((weights * kept).to(values.dtype), values, input_precision=PRECISION)
+                slopes_mixed += tl.dot((slope * dropout).to(values.dtype), values, input_precision=PRECISION)
+        mixed += tl.dot((weights * dropout).to(values.dtype), values, input_precision=PRECISION)
     if NORMALIZER == SOFTMAX:
         mixed = mixed / tl.where(summed == 0.0, 1.0, summed)[:, None]
     places = pair * Q + rows

@@ -167,9 +167,9 @@ class Attend(torch.autograd.Function):
             }
         )
         output, statistics = _run_forward(call, any(ctx.needs_input_grad))
-        kept = [getattr(call, name) for name in (*_TENSORS, *_MASKS)]
+        others = [getattr(call, name) for name in (*_TENSORS, *_MASKS)]
         ctx.call = call._replace(**dict.fromkeys((*_TENSORS, *_MASKS)))
-        ctx.save_for_backward(output, *statistics, *kept)
+        ctx.save_for_backward(output, *statistics, *others)
         maximum, total = statistics[:2]
         ctx.mark_non_differentiable(maximum, total)
         return output, maximum, total
@@ -186,8 +186,8 @@ class Attend(torch.autograd.Function):
                 "the fused kernels (backend 'triton') take one gradient at a time, not a batch of gradients; "
                 "backend='reference' takes both"
             )
-        output, maximum, total, sloped, slope_total, *kept = ctx.saved_tensors
-        call = ctx.call._replace(**dict(zip((*_TENSORS, *_MASKS), kept, strict=True)))
+        output, maximum, total, sloped, slope_total, *others = ctx.saved_tensors
+        call = ctx.call._replace(**dict(zip((*_TENSORS, *_MASKS), others, strict=True)))
         statistics = output, maximum, total, sloped, slope_total
         return None, *_run_backward(call, statistics, in_memory(grad_output), ctx.needs_input_grad[1:])
 

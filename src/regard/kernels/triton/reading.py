@@ -53,10 +53,10 @@ def read_rows(
     begin = 0
     count = NK
     if MASK > 0:
-        place = (batch * block_batch + head * block_head) * NQ + row_block
-        begin = tl.load(first + place)
-        count = tl.load(counts + place)
-        blocks += place * NK
+        list_index = (batch * block_batch + head * block_head) * NQ + row_block
+        begin = tl.load(first + list_index)
+        count = tl.load(counts + list_index)
+        blocks += list_index * NK
     queries = tile_rows(query, rows, Q, D, BLOCK_D, IS_UNITS)
     places = pair * Q + rows
     top = tl.load(maximum + places, mask=rows < Q, other=0.0)
