@@ -332,7 +332,8 @@ def _launch(kernel: Any, grid: tuple[int, int], *arguments: Any, **options: Any)
     if arguments[0].is_meta:
         kernel.warmup(*arguments, grid=grid, **options)
     else:
-        kernel[grid](*arguments, **options)
+        with torch.cuda.device_of(arguments[0]):
+            kernel[grid](*arguments, **options)
 
 
 def without_numbers(call: Call) -> Call:

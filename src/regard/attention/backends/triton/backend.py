@@ -32,6 +32,9 @@ CAPABILITIES = Capabilities(
 LARGEST_DIM = 256
 """The widest queries and values of which a tile fits into a processor's shared memory."""
 
+MOST_HEADS = 2**16 - 1
+"""The number of programs along the second axis of a grid in CUDA."""
+
 _TRITON = find_spec("triton") is not None
 
 
@@ -147,6 +150,8 @@ def _obstacle(problem: Problem) -> str | None:
         return f"{transform}, and the fused kernels have a reverse mode only"
     if not can_branch_on(problem.query, problem.key, problem.value):
         return "the call is traced or batched"
+    if problem.grid.batch * problem.grid.heads > MOST_HEADS:
+        return f"the kernels take up to {MOST_HEADS:,} heads of all batch rows together"
     if problem.query.dtype == torch.float64:
         return "the kernels calculate in float32, and the inputs are float64"
     lowered = problem.lowered
