@@ -58,7 +58,7 @@ def add_unit_gradients(
     sums is always the same.
     """
     if are_small(query_extent, key_extent, rows, columns, Q, K):
-        for unit in range(UNITS, 2):
+        for unit in range(0, UNITS, 2):
             left = unit_denominators(unit, query_powers, key_powers, rows, columns, Q, K, True)
             right = unit_denominators(unit + 1, query_powers, key_powers, rows, columns, Q, K, True)
             shared = 1.0 / (left * right)
