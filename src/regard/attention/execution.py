@@ -21,6 +21,7 @@ from regard.attention.backends.flex.backend import Flex
 from regard.attention.backends.reference import Reference, guarded, weigh, whole
 from regard.attention.backends.sdpa.backend import ScaledDotProduct
 from regard.attention.backends.tiled import Tiled
+from regard.attention.backends.triton.backend import Triton
 from regard.attention.guarded import finite_saved_tensors, is_guarded
 from regard.attention.isolation import attend_isolated, attend_shielded, cleaned, empty_rows
 from regard.attention.planner import RULES, Candidates, Plan, Rule, describe, first_choice, obstacle
@@ -34,7 +35,7 @@ from regard.transforms import active_transform, can_branch_on, is_finite
 from regard.versions import Versions
 
 BACKENDS: dict[str, Backend] = {
-    backend.name: backend for backend in (ScaledDotProduct(), Flex(), Reference(), Fused(), Tiled())
+    backend.name: backend for backend in (ScaledDotProduct(), Flex(), Triton(), Reference(), Fused(), Tiled())
 }
 """The registry, in the order in which ``"auto"`` considers backends. `Reference` runs everything, though in
 quadratic memory."""

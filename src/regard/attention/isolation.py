@@ -27,6 +27,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from regard.attention.backends.reference import Inputs, guarded, mix, weigh
+from regard.attention.device_runs import DeviceRuns, device_runs
 from regard.attention.problem import Problem
 from regard.attention.readings import Gatherer
 from regard.attention.result import Attended
@@ -92,7 +93,7 @@ def attend_shielded(problem: Problem, run: Callable[[Problem], Tensor]) -> Tenso
         bad.append(finite[-1].detach() != tensor.detach())
     query, key, value = finite
     heads, kv_heads = query.shape[1], key.shape[1]
-    runs = _runs_on_device(problem)
+    runs = None if problem.bias is not None else device_runs(problem)
     with torch.no_grad():
         # PyTorch's sums along the last axis are many times as fast as along another one.
         marks = torch.cat((bad[1].any(-1, keepdim=True), bad[2]), dim=-1).mT.contiguous()  # B Hkv 1+V K
@@ -124,57 +125,32 @@ class _Sight(NamedTuple):
     seen: Tensor | None
 
 
-class _Runs(NamedTuple):
-    """The runs of visible keys of each query, on the device: int64 ``[runs, batch or 1, heads or 1, queries]``.
-
-    Attributes:
-        start, stop: the first key of each run, and one more than the last.
-        seen: as in `_Sight`.
-    """
-
-    start: Tensor
-    stop: Tensor
-    seen: Tensor | None
-
-
-def _runs_on_device(problem: Problem) -> _Runs | None:
-    """Returns the runs of visible keys, copied without waiting; None if they are not known to the host."""
-    spans = None if problem.bias is not None else problem.lowered.spans
-    if spans is None:
-        return None
-    keys, device = problem.grid.keys, problem.query.device
-    ends = torch.zeros(*spans.start.shape[:2], keys + 1, dtype=torch.int64, device="cpu")
-    for positions, step in ((spans.start, 1), (spans.stop, -1)):
-        places = positions.flatten(2).long()
-        ends.scatter_add_(2, places, torch.full_like(places, step))
-    seen = ends.cumsum(-1)[..., :keys] > 0
-    start, stop = torch.stack(tuple(spans)).long().movedim(-1, 1).to(device, non_blocking=True).unbind()
-    return _Runs(start, stop, None if seen.all() else seen.to(device, non_blocking=True))
-
-
-def _sight_of_runs(runs: _Runs, marks: Tensor) -> _Sight:
+def _sight_of_runs(runs: DeviceRuns, marks: Tensor) -> _Sight:
     """Returns what queries see of ``marks [batch, heads, n, keys]``, by sums over their runs of visible keys.
 
     Time is linear in queries and keys.
     """
     sums = F.pad(marks.cumsum(-1, dtype=torch.int32), (1, 0))
+
+    def before(ends: Tensor) -> Tensor:
+        return sums.gather(-1, ends.long()[:, :, None].expand(*marks.shape[:3], -1))
+
     count = None
-    for start, stop in zip(runs.start, runs.stop, strict=True):
-        before, after = (sums.gather(-1, end[:, :, None].expand(*marks.shape[:3], -1)) for end in (start, stop))
-        count = after - before if count is None else count + (after - before)
+    for start, stop in zip(runs.start.unbind(-1), runs.stop.unbind(-1), strict=True):
+        seen = before(stop) if runs.are_prefixes else before(stop) - before(start)
+        count = seen if count is None else count + seen
     assert count is not None
-    sees_any = (runs.start < runs.stop).any(0)[..., None]
-    return _Sight((count > 0).mT, sees_any, runs.seen)
+    return _Sight((count > 0).mT, (runs.start < runs.stop).any(-1, keepdim=True), runs.seen)
 
 
-def _reached_by_runs(runs: _Runs, rows: Tensor, keys: int) -> Tensor:
+def _reached_by_runs(runs: DeviceRuns, rows: Tensor, keys: int) -> Tensor:
     """Returns which keys are seen by one of some rows (bool ``[batch, heads, queries]``), ``[batch, heads, keys]``."""
     batch, heads, _ = rows.shape
     first = torch.arange(batch * heads, device=rows.device).view(batch, heads, 1) * (keys + 1)
     steps = rows.to(torch.int32).flatten()
     # Sums into a tensor of one axis are deterministic.
     ends = steps.new_zeros(batch * heads * (keys + 1))
-    for start, stop in zip(runs.start, runs.stop, strict=True):
+    for start, stop in zip(runs.start.unbind(-1), runs.stop.unbind(-1), strict=True):
         ends.scatter_add_(0, (start + first).flatten(), steps).scatter_add_(0, (stop + first).flatten(), -steps)
     return ends.view(batch, heads, keys + 1).cumsum(-1)[..., :keys] > 0
 
@@ -221,7 +197,7 @@ class _Poison(torch.autograd.Function):
         value: Tensor,
         poison: Tensor,
         problem: Problem,
-        runs: _Runs | None,
+        runs: DeviceRuns | None,
     ) -> Tensor:
         ctx.save_for_backward(poison)
         ctx.problem, ctx.runs = problem, runs

@@ -1,0 +1,1 @@
+"""The backend ``triton``: fused kernels for GPUs."""

@@ -1,0 +1,235 @@
+"""``triton``: fused kernels for GPUs, compiled at run time from Python; linear memory, forward and backward.
+
+`declines` says why the kernels cannot run a problem, and `call_of` turns it into their arguments.
+"""
+
+from importlib.util import find_spec
+from threading import Thread
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from regard.attention.backends.backend import Backend
+from regard.attention.backends.tiled import Tiled
+from regard.attention.device_runs import device_runs
+from regard.attention.problem import Capabilities, Problem
+from regard.attention.readings import Gatherer
+from regard.scores import InnerProduct, TanhSum
+from regard.scores.modifiers import Cap
+from regard.shapes import spread_heads, upcast
+from regard.transforms import active_transform, can_branch_on
+
+if TYPE_CHECKING:
+    from regard.kernels.triton.launch import Call
+
+CAPABILITIES = Capabilities(
+    primitives=(InnerProduct, TanhSum),
+    rows=frozenset({"softmax", "entmax", "sigmoid"}),
+    modifiers=(Cap,),
+    row_tensors=frozenset({"sink"}),
+)
+
+LARGEST_DIM = 256
+"""The widest queries and values of which a tile fits into a processor's shared memory."""
+
+MOST_HEADS = 2**16 - 1
+"""The number of programs along the second axis of a grid in CUDA."""
+
+_TRITON = find_spec("triton") is not None
+
+
+def _why_missing(problem: Problem) -> str | None:
+    """Returns why there are no kernels for the problem's device; None if there are."""
+    if not _TRITON:
+        return "Triton is not installed (pip install triton)"
+    if problem.query.is_cuda:
+        return None
+    if problem.query.is_cpu and _is_interpreted():
+        return None
+    return f"the inputs are on {problem.query.device}"
+
+
+def _is_interpreted() -> bool:
+    """Whether Triton runs kernels in its interpreter, on a CPU; it reads this setting once, when it is imported."""
+    import os
+
+    return os.environ.get("TRITON_INTERPRET", "0").lower() in ("1", "true", "on")
+
+
+class Triton(Backend):
+    """Runs inner products and additive scores × softmax (with a sink), entmax and sigmoid × masks and biases."""
+
+    name = "triton"
+    why = "fused kernels run this in linear memory, and PyTorch has none for it"
+    reads = True
+
+    def declines(self, problem: Problem) -> str | None:
+        return _why_missing(problem) or _obstacle(problem)
+
+    def delay(self, problem: Problem, gatherer: Gatherer | None = None) -> str | None:
+        if problem.query.is_cpu:
+            return None
+        state = _COMPILED.get(_kind(problem), "its kernels for this kind of call are not compiled")
+        return state or None
+
+    def prepare(self, problem: Problem, gatherer: Gatherer | None = None) -> None:
+        kind = _kind(problem)
+        if problem.query.is_cpu or kind in _COMPILED:
+            return
+        from regard.kernels.triton.launch import without_numbers
+
+        _COMPILED[kind] = "its kernels for this kind of call are being compiled"
+        arguments = kind, without_numbers(call_of(problem)), problem.query.device, problem.wants_gradient
+        Thread(target=_compile, args=(*arguments, _passes_to_bias(problem)), daemon=True).start()
+
+    def run(self, problem: Problem, gatherer: Gatherer | None = None) -> Tensor:
+        from regard.kernels.triton.launch import attend
+
+        call = call_of(problem)
+        if problem.dropout:
+            call = call._replace(seed=int(torch.randint(2**31, ()).item()))
+        output, maximum, total = attend(call)
+        if gatherer is not None:
+            _read(problem, call, maximum, total, gatherer)
+        return output
+
+
+_COMPILED: dict[tuple[object, ...], str] = {}
+"""The kinds of calls whose compilation began: why the kernels cannot run yet, or that it failed; empty if they can."""
+
+
+def _kind(problem: Problem) -> tuple[object, ...]:
+    """Returns what the kernels of a problem are compiled for."""
+    lowered, row = problem.lowered, problem.row
+    prepared, runs, bias = lowered.score, device_runs(problem), problem.bias
+    assert row is not None
+    mask = None if lowered.mask is None else "dense" if runs is None else runs.start.shape[3]
+    inputs = problem.query.device, prepared.query.dtype, problem.value.dtype, isinstance(prepared.scale, Tensor)
+    widths = prepared.query.shape[3], problem.value.shape[3]
+    parts = type(prepared.primitive), row.kind, row.alpha, row.sink is None, len(prepared.modifiers)
+    gradients = problem.wants_gradient, _passes_to_bias(problem)
+    return (*inputs, *widths, *parts, mask, bias is None, problem.dropout > 0, *gradients)
+
+
+@torch.no_grad()
+def _compile(
+    kind: tuple[object, ...], call: "Call", device: torch.device, with_gradient: bool, with_bias: bool
+) -> None:
+    from regard.kernels.triton.launch import compile_for
+
+    try:
+        with torch.cuda.device(device):
+            compile_for(call, with_gradient, with_bias)
+        _COMPILED[kind] = ""
+    except Exception as error:  # any error of the compiler means that another backend serves
+        _COMPILED[kind] = f"its kernels could not be compiled: {error}"
+
+
+@torch.no_grad()
+def _read(problem: Problem, call: "Call", maximum: Tensor, total: Tensor, gatherer: Gatherer) -> None:
+    """Fills a gatherer: by the kernel, if there are only readings of rows and columns; else by the specification."""
+    from regard.kernels.triton.launch import read
+
+    chosen = gatherer.read
+    others = chosen.top_k, chosen.pooled, chosen.rows is not None, chosen.tile, chosen.weights, chosen.shares
+    if any(others):
+        Tiled().read(problem, gatherer)
+        return
+    readings = {"lse": gatherer.lse}
+    for name in ("entropy", "peak", "distance", "received"):
+        if getattr(chosen, name):
+            readings[name] = getattr(gatherer, name)
+    read(call, maximum, total, readings, gatherer.grid.offset)
+
+
+def _obstacle(problem: Problem) -> str | None:
+    if problem.pairs == 0:
+        return "there are no pairs"
+    transform = active_transform()
+    if transform is not None:
+        return f"{transform}, and the fused kernels have a reverse mode only"
+    if not can_branch_on(problem.query, problem.key, problem.value):
+        return "the call is traced or batched"
+    if problem.grid.batch * problem.grid.heads > MOST_HEADS:
+        return f"the kernels take up to {MOST_HEADS:,} heads of all batch rows together"
+    if problem.query.dtype == torch.float64:
+        return "the kernels calculate in float32, and the inputs are float64"
+    lowered = problem.lowered
+    reason = CAPABILITIES.obstacle(lowered)
+    if reason is not None:
+        return reason
+    prepared, row = lowered.score, lowered.row
+    assert row is not None
+    if row.center is not None:
+        return "there is no kernel for a local window over the weights"
+    if row.kind == "entmax" and not 1.0 < row.alpha <= 2.0:
+        return "entmax is computed for an alpha up to 2"
+    widths = prepared.query.shape[3], problem.value.shape[3]
+    if min(widths) == 0:
+        return "there are no features"
+    is_units = not isinstance(prepared.primitive, InnerProduct)
+    if widths[1] > LARGEST_DIM or (widths[0] > LARGEST_DIM and not is_units):
+        return f"the kernels take up to {LARGEST_DIM} features"
+    if is_units and isinstance(prepared.scale, Tensor):
+        return "the scale of an additive score is a tensor"
+    if _passes_to_bias(problem) and torch.are_deterministic_algorithms_enabled():
+        return "the gradient of a bias is summed in an order that differs between calls"
+    return None
+
+
+def _passes_to_bias(problem: Problem) -> bool:
+    """Whether the bias needs a gradient."""
+    return problem.bias is not None and torch.is_grad_enabled() and problem.bias.needs_gradient(problem.query)
+
+
+def call_of(problem: Problem) -> "Call":
+    """Returns the arguments of the kernels, but the seed, for a problem that the backend does not decline."""
+    from regard.kernels.triton.launch import Call
+
+    lowered, grid = problem.lowered, problem.grid
+    prepared, row, runs = lowered.score, lowered.row, device_runs(problem)
+    assert row is not None
+    query, key, scale, weight = prepared.query, prepared.key, prepared.scale, None
+    if isinstance(scale, Tensor):
+        # Multiplied in float32: in half precision the product would lose digits.
+        query, key, scale = upcast(query) * scale, upcast(key), 1.0
+    if isinstance(prepared.primitive, TanhSum):
+        weight = prepared.primitive.weight.float() * scale
+        weight, scale = weight[None] if weight.dim() == 1 else weight, 1.0
+    key = key.expand(grid.batch, -1, -1, -1)
+    value = problem.value
+    if key.shape[1] != value.shape[1]:
+        heads = max(key.shape[1], value.shape[1])
+        if heads % key.shape[1] or heads % value.shape[1]:
+            heads = grid.heads
+        key, value = spread_heads(key, heads), spread_heads(value, heads)
+    mask = None
+    if lowered.mask is not None and runs is None:
+        mask = lowered.mask.allows(grid)
+        mask = mask[(None,) * (4 - mask.dim())]
+    diagonals = lowered.diagonals
+    bias = lowered.dense_bias() if diagonals is None else diagonals
+    sink = row.sink
+    if sink is not None:
+        sink = torch.as_tensor(sink, dtype=torch.float32, device=query.device).reshape(-1)
+    names = {1.5: "entmax15", 2.0: "sparsemax"}
+    assert not isinstance(row.alpha, Tensor)
+    return Call(
+        query=query,
+        key=key.to(query.dtype),
+        value=value,
+        weight=weight,
+        bias=None if bias is None else bias.float(),
+        sink=sink,
+        start=None if runs is None else runs.start,
+        stop=None if runs is None else runs.stop,
+        mask=mask,
+        normalizer=names.get(row.alpha, "entmax") if row.kind == "entmax" else row.kind,
+        scale=float(scale),
+        cap=next((modifier.cap for modifier in prepared.modifiers if isinstance(modifier, Cap)), 0.0),
+        temperature=row.temperature,  # type: ignore[arg-type]
+        shift=row.shift,  # type: ignore[arg-type]
+        alpha=row.alpha,
+        dropout=problem.dropout,
+    )

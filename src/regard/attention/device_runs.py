@@ -1,0 +1,59 @@
+"""The runs of visible keys of a mask on a device, where kernels and the isolation of hidden elements need them.
+
+Runs are found on the host (`regard.masks.Spans`) and copied without waiting. All layers of a model, and all steps of a
+training at one length, ask for the same ones, so the last few are kept.
+"""
+
+from functools import lru_cache
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from regard.attention.problem import Problem
+from regard.masks import Mask
+from regard.shapes import Grid
+
+KEPT = 16
+"""How many masks of different calls are kept."""
+
+
+class DeviceRuns(NamedTuple):
+    """The runs of visible keys of each query.
+
+    Attributes:
+        start, stop: the first key of each run, and one more than the last: int32 ``[batch or 1, heads or 1, queries,
+            runs]``, on the device.
+        seen: which keys a query sees, bool ``[batch or 1, heads or 1, keys]`` on the device; None: all.
+        are_prefixes: whether each run begins at the first key.
+    """
+
+    start: Tensor
+    stop: Tensor
+    seen: Tensor | None
+    are_prefixes: bool
+
+
+def device_runs(problem: Problem) -> DeviceRuns | None:
+    """Returns the runs of a problem's mask on its device; None if the host does not know them."""
+    mask, device = problem.hiding_mask, problem.query.device
+    if mask is None:
+        return None
+    stream = torch.cuda.current_stream(device).cuda_stream if device.type == "cuda" else 0
+    return _kept(mask, problem.grid, stream)
+
+
+@lru_cache(KEPT)
+def _kept(mask: Mask, grid: Grid, stream: int) -> DeviceRuns | None:
+    """Returns the runs for the calls of one stream, whose order the copies have."""
+    spans = mask.spans(grid)
+    if spans is None:
+        return None
+    ends = torch.zeros(*spans.start.shape[:2], grid.keys + 1, dtype=torch.int64, device="cpu")
+    for positions, step in ((spans.start, 1), (spans.stop, -1)):
+        places = positions.flatten(2).long()
+        ends.scatter_add_(2, places, torch.full_like(places, step))
+    seen = ends.cumsum(-1)[..., : grid.keys] > 0
+    start, stop = (end.to(grid.device, non_blocking=True) for end in spans)
+    on_device = None if seen.all() else seen.to(grid.device, non_blocking=True)
+    return DeviceRuns(start, stop, on_device, not spans.start.any())

@@ -1,0 +1,195 @@
+"""``triton`` against the specification in float64: on a GPU, or in Triton's interpreter (``TRITON_INTERPRET=1``)."""
+
+import os
+from importlib.util import find_spec
+
+import numpy
+import pytest
+import torch
+
+import regard
+from cases import BIASES, KV, MASKS, NORMALIZERS, SCORES, K, Q, problem
+from covering import covering
+from regard import masks, normalizers, scores
+from regard.errors import BackendError
+
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+DEVICE = "cpu" if INTERPRETED or not torch.cuda.is_available() else "cuda"
+
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning", "ignore::DeprecationWarning")
+
+if find_spec("triton") is None:
+    pytest.skip("Triton is not installed", allow_module_level=True)
+if INTERPRETED and tuple(map(int, numpy.__version__.split(".")[:2])) >= (2, 4):
+    pytest.skip("Triton's interpreter needs NumPy below 2.4", allow_module_level=True)
+if DEVICE == "cpu" and not INTERPRETED:
+    pytest.skip("there is no GPU, and TRITON_INTERPRET is not 1", allow_module_level=True)
+
+# Triton's interpreter multiplies the bits of bfloat16 numbers.
+DTYPES = (torch.float32, torch.float16) if INTERPRETED else (torch.float32, torch.float16, torch.bfloat16)
+
+ROUNDINGS = {torch.float32: 64, torch.float16: 8, torch.bfloat16: 4}
+"""Allowed errors, in roundings of the largest number."""
+
+SHAPES = {"small": (Q, K), "tiles": (67, 71) if INTERPRETED else (261, 389)}
+
+SCORED = ("scaled_dot", "cosine", "general_heads", "additive", "additive_heads", "additive_projected", "soft_cap")
+MASKED = ("none", "causal", "window", "lengths", "sinks", "where", "nobody") if INTERPRETED else tuple(MASKS)
+NORMALIZED = ("softmax", "tempered", "sink", "sparsemax", "entmax15", "entmax13", "sigmoid")
+
+
+def moved(part, device, dtype=None):
+    """A score, a mask, a bias or a tensor on another device."""
+    if isinstance(part, torch.Tensor):
+        return part.detach().to(device, dtype)
+    if isinstance(part, torch.nn.Module):
+        part = part.to(device, dtype)
+    return part.map_tensors(lambda tensor: tensor.to(device)) if hasattr(part, "map_tensors") else part
+
+
+def parameters_of(*parts):
+    for part in parts:
+        if isinstance(part, torch.nn.Module):
+            yield from part.parameters()
+        elif isinstance(part, torch.Tensor):
+            yield part
+
+
+def run(backend, device, dtype, inputs, score, normalizer, mask, bias, **options):
+    """The output, the gradients and the statistics of one call, in float64 on the CPU."""
+    leaves = [tensor.to(device, dtype).requires_grad_() for tensor in inputs]
+    wide = torch.float64 if dtype == torch.float64 else torch.float32
+    score, bias = moved(score, device, wide), moved(bias, device, wide)
+    with torch.device(device):
+        mask = mask()
+    added = [part.requires_grad_() for part in parameters_of(score, bias)]
+    output = regard.attend(
+        *leaves, score=score, normalizer=normalizer, mask=mask, bias=bias, backend=backend, **options
+    )
+    pull = torch.randn(output.shape, generator=torch.Generator().manual_seed(3), dtype=torch.float64).to(dtype)
+    gradients = torch.autograd.grad(output, [*leaves, *added], pull.to(device), allow_unused=True)
+    gradients = [torch.zeros(()) if gradient is None else gradient for gradient in gradients]
+    return [tensor.detach().cpu().double() for tensor in (output, *gradients)]
+
+
+def assert_equal_to_truth(dtype, inputs, score, normalizer="softmax", mask=lambda: None, bias=None, size=1):
+    rounded = [tensor.to(dtype).double() for tensor in inputs]
+    truth = run("reference", "cpu", torch.float64, rounded, score, normalizer, mask, bias)
+    got = run("triton", DEVICE, dtype, inputs, score, normalizer, mask, bias)
+    for index, (one, other) in enumerate(zip(got, truth, strict=True)):
+        allowed = (
+            size * ROUNDINGS[dtype] * torch.finfo(dtype).eps * (1 + float(other.abs().max() if other.numel() else 0))
+        )
+        error = float((one - other).abs().max()) if other.numel() else 0.0
+        assert error <= allowed, f"result {index}: error {error:.1e}, allowed {allowed:.1e}"
+
+
+@covering(score=SCORED, normalizer=NORMALIZED, mask=MASKED, kv_heads=KV, dtype=DTYPES)
+def test_it_computes_the_equation(score, normalizer, mask, kv_heads, dtype):
+    inputs = problem(kv_heads=kv_heads)
+    assert_equal_to_truth(dtype, inputs, SCORES[score](), NORMALIZERS[normalizer](), MASKS[mask])
+
+
+TILED_MASKS = {
+    "none": lambda: None,
+    "causal": lambda: masks.causal(),
+    "window": lambda: masks.window(20, 3),
+    "sinks": lambda: masks.window(20, 0) | masks.prefix(3),
+    "where": lambda: masks.where(lambda batch, head, query, key: (query // 64 + key // 32 + head) % 2 == 0),
+    "lengths": lambda: masks.lengths(torch.tensor([SHAPES["tiles"][1] - 30, 0])),
+}  # fmt: skip
+
+
+@covering(
+    score=("scaled_dot", "additive"), normalizer=("softmax", "entmax15", "entmax13", "sigmoid"), mask=TILED_MASKS,
+    dtype=DTYPES, dims=[(11, 13)] if INTERPRETED else [(64, 64), (80, 48), (128, 128), (256, 256), (16, 128)],
+)  # fmt: skip
+def test_it_computes_the_equation_over_many_tiles(score, normalizer, mask, dtype, dims):
+    queries, keys = SHAPES["tiles"]
+    dim, value_dim = dims
+    inputs = [tensor[:, :2] for tensor in problem(queries=queries, keys=keys, kv_heads=1, dim=dim, value_dim=value_dim)]
+    weight = torch.randn(dim, generator=torch.Generator().manual_seed(5), dtype=torch.float64) / dim**0.5
+    scoring = scores.Additive(weight) if score == "additive" else scores.ScaledDot()
+    assert_equal_to_truth(dtype, inputs, scoring, NORMALIZERS[normalizer](), TILED_MASKS[mask])
+
+
+@covering(bias=BIASES, normalizer=("softmax", "entmax15"), mask=("none", "window"))
+def test_it_adds_the_bias(bias, normalizer, mask):
+    assert_equal_to_truth(
+        torch.float32, problem(), scores.Dot(), NORMALIZERS[normalizer](), MASKS[mask], BIASES[bias]()
+    )
+
+
+@pytest.mark.parametrize("size", [3.0, 30.0, 3000.0])
+def test_large_units_overflow_nowhere(size):
+    query, key, value = problem()
+    weight = torch.randn(query.shape[3], generator=torch.Generator().manual_seed(5), dtype=torch.float64)
+    # Where both are large and cancel, the float32 sum of a query and a key has an error of its own.
+    inputs = (size * query).round(), (size * key).round(), value
+    assert_equal_to_truth(torch.float32, inputs, scores.Additive(weight))
+
+
+@pytest.mark.parametrize("normalizer", ["softmax", "sparsemax", "entmax15", "entmax13", "sink"])
+def test_large_scores_overflow_nowhere(normalizer):
+    query, key, value = problem()
+    inputs = (100 * query).round(), (100 * key).round(), value
+    # A gradient of 0 is a difference of two equal numbers, times a key.
+    assert_equal_to_truth(torch.float32, inputs, scores.Dot(), NORMALIZERS[normalizer](), size=100)
+
+
+@covering(
+    score=("scaled_dot", "additive"), normalizer=NORMALIZED, mask=("none", "causal", "sinks", "where", "nobody"),
+    top_k=(0, 2),
+)  # fmt: skip
+def test_it_reads_the_weights(score, normalizer, mask, top_k):
+    read = regard.Readings(entropy=True, peak=True, received=True, distance=True, top_k=top_k)
+    seen = {}
+    for backend, device, dtype in (("reference", "cpu", torch.float64), ("triton", DEVICE, torch.float32)):
+        inputs = [tensor.to(device, dtype) for tensor in problem(kv_heads=1)]
+        scoring = moved(SCORES[score](), device, dtype)
+        with torch.device(device):
+            restriction = MASKS[mask]()
+        arguments = {"score": scoring, "normalizer": NORMALIZERS[normalizer](), "mask": restriction}
+        seen[backend] = regard.observe(*inputs, **arguments, read=read, backend=backend)
+        assert torch.equal(seen[backend].output, regard.attend(*inputs, **arguments, backend=backend))
+    for name, truth in seen["reference"]._asdict().items():
+        if truth is not None:
+            got = getattr(seen["triton"], name).cpu().to(truth.dtype)
+            torch.testing.assert_close(got, truth, rtol=2e-5, atol=2e-5, msg=lambda text, name=name: f"{name}: {text}")
+
+
+def test_dropout_drops_the_same_pairs_in_both_passes():
+    """With ones as values of a single pass, the gradient of the values is the column sum of the dropped weights."""
+    query, key, value = (tensor.to(DEVICE, torch.float32) for tensor in problem(queries=70, keys=90, value_dim=90))
+    value = torch.eye(90, device=DEVICE).expand(*value.shape[:2], -1, -1).clone().requires_grad_()
+    torch.manual_seed(3)
+    weights = regard.attend(query, key, value, dropout=0.5, backend="triton")
+    (gradient,) = torch.autograd.grad(weights.sum(), value)
+    torch.testing.assert_close(gradient[..., 0], weights.detach().sum(2))
+    kept = regard.attend(query, key, value, backend="triton")
+    assert bool(((weights == 0) | torch.isclose(weights, 2 * kept, rtol=1e-4)).all())
+    assert 0.4 < float((weights == 0).float().mean()) < 0.6
+
+
+def test_a_second_derivative_is_refused():
+    query, key, value = (tensor.to(DEVICE, torch.float32).requires_grad_() for tensor in problem())
+    with pytest.raises(BackendError, match="no second derivative"):
+        torch.autograd.grad(regard.attend(query, key, value, backend="triton").sum(), query, create_graph=True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        ({"normalizer": normalizers.hard()}, "there is no kernel for Hard"),
+        ({"normalizer": normalizers.entmax(3.0)}, "an alpha up to 2"),
+        ({"normalizer": normalizers.entmax(torch.tensor(1.3))}, "alpha is a tensor"),
+        ({"score": "distance", "normalizer": normalizers.Softmax(0.5)}, None),
+    ],
+)
+def test_it_runs_or_says_why_not(arguments, reason):
+    inputs = [tensor.to(DEVICE, torch.float32) for tensor in problem()]
+    if reason is None:
+        regard.attend(*inputs, **arguments, backend="triton")
+        return
+    with pytest.raises(BackendError, match=reason):
+        regard.attend(*inputs, **arguments, backend="triton")
