@@ -236,7 +236,7 @@ BAD = {
     "five axes": (["--query", "[[[[[1]]]]]"], "must be [rows, columns] or [1, heads, rows, columns]"),
     "dims": (["--query", "1 2", "--key", "1 2 3"], "dim"),
     "value rows": (["--query", "1 2", "--value", "1; 2"], "value must have key's"),
-    "w_query": (["--input", "1 2", "--w-query", "1; 2; 3"], "--w-query must have a row for each of the 2 features of query"),
+    "w_query": (["--input", "1 2", "--w-query", "1; 2; 3"], "--w-query must have a row for each"),
     "w_decoder": ([*NUMBERS, "--w-decoder", "1 2"], "--w-decoder must be [units, 6]"),
     "heads": (["--input", "1 2 3", "--heads", "2"], "heads must divide"),
     "no heads": (["a b", "--heads", "0"], "--heads must be at least 1"),
