@@ -121,8 +121,8 @@ def explain(
         raise KindError(unknown_keyword(explain, unknown))
     is_one_input = key is None and value is None
     key = query if key is None else key
-    given = {"query": query, "key": key, "value": key if value is None else value}
-    inputs = {name: _rows(as_tensor(tensor, name)) for name, tensor in given.items()}
+    arguments = {"query": query, "key": key, "value": key if value is None else value}
+    inputs = {name: _rows(as_tensor(argument, name)) for name, argument in arguments.items()}
     weights = {
         name: as_tensor(weight, name)
         for name, weight in (

@@ -99,12 +99,9 @@ class Explanation:
         9
         >>> steps.print("weights")
         1. weights [2×2]: each row normalized
-        <BLANKLINE>
-                     the      cat
-         ────────────────────────
-            le    1.0000   0.0000
-          chat    0.3302   0.6698
-        <BLANKLINE>
+        ...
+          le     1.0000   0.0000...
+          chat   0.3302   0.6698...
         >>> import torch
         >>> additive = regard.scores.Additive(torch.tensor([1.0, -1.0]))
         >>> steps = regard.explain([[1.0, 2.0]], [[3.0, 4.0], [0.0, 1.0]], [[1.0], [2.0]], score=additive)
