@@ -92,7 +92,7 @@ class Explanation:
         >>> steps = steps.labelled(["le", "chat"], ["the", "cat"])
         >>> steps.row_labels("weights"), steps.column_labels("weights")
         (['le', 'chat'], ['the', 'cat'])
-        >>> steps.to_json("steps.json")[:34]
+        >>> steps.to_json("steps.json")[:35]
         '{"steps": [{"name": "query", "note"'
         >>> figure = steps.figure(title="two words")
         >>> len(figure.axes)  # a panel for each step
@@ -312,13 +312,13 @@ class Explanation:
             [layer.name for layer in layers if layer.name in names] for layers in (self.before, self.after)
         )
         own = [name for name in names if name not in self._layers]
-        found: list[Step] = []
+        listed: list[Step] = []
         for batch, group in groupby(slices, key=lambda pair: pair[0]):
-            first = not found
-            found += [self._step(name, batch) for name in before if first or self._has_batch(name)]
-            found += [self._step(name, batch, head) for _, head in group for name in own]
-            found += [self._step(name, batch) for name in after if first or self._has_batch(name)]
-        return found
+            first = not listed
+            listed += [self._step(name, batch) for name in before if first or self._has_batch(name)]
+            listed += [self._step(name, batch, head) for _, head in group for name in own]
+            listed += [self._step(name, batch) for name in after if first or self._has_batch(name)]
+        return listed
 
     def _chosen(self, steps: str | Sequence[str] | None) -> list[str]:
         """The names of the chosen steps in the order of the calculation; all if None."""
@@ -339,12 +339,12 @@ class Explanation:
         batches, heads = self._sizes
         has_batch = head is not None or self._has_batch(name)
         row = f"batch row {batch}" if batches > 1 and has_batch else ""
-        place = ", ".join(part for part in (row, f"head {head}" if heads > 1 and head is not None else "") if part)
+        slice_name = ", ".join(part for part in (row, f"head {head}" if heads > 1 and head is not None else "") if part)
         # W_query is a letter and its index, not two words.
         shown = name if name.startswith("W_") else name.replace("_", " ")
         labels = tuple(self.row_labels(name)), tuple(self.column_labels(name))
         matrix = self.matrix(name, batch, head or 0).double()
-        return Step(shown, self._note(name), matrix, *labels, batch if has_batch else None, head, place)
+        return Step(shown, self._note(name), matrix, *labels, batch if has_batch else None, head, slice_name)
 
     def _note(self, name: str) -> str:
         if name in self._layers:

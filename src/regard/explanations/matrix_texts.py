@@ -133,8 +133,8 @@ def _table(number: int, step: Step) -> str:
         for row, label in enumerate(texts.labels, start=1)
     )
     shape = "×".join(str(size) for size in step.matrix.shape)
-    place = f", {step.place}" if step.place else ""
-    caption = f"<b>{number}. {escape(step.name)}</b>{place} [{shape}]: {escape(step.note)}"
+    slice_name = f", {step.slice_name}" if step.slice_name else ""
+    caption = f"<b>{number}. {escape(step.name)}</b>{slice_name} [{shape}]: {escape(step.note)}"
     return (
         f"<table style='margin-bottom:1em'><caption style='text-align:left;caption-side:top'>{caption}</caption>"
         f"<thead><tr><th></th>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"

@@ -27,7 +27,7 @@ class Step:
         column_labels: one for each column.
         batch: its batch row, from 0; None if all batch rows share it.
         head: its head, from 0; None if all heads share it.
-        place: its batch row and head in words; empty if all share it, or there is only one.
+        slice_name: its batch row and head in words; empty if all share it, or there is only one.
     """
 
     name: str
@@ -37,16 +37,16 @@ class Step:
     column_labels: tuple[str, ...]
     batch: int | None = None
     head: int | None = None
-    place: str = ""
+    slice_name: str = ""
 
     def __repr__(self) -> str:
-        place = f", {self.place}" if self.place else ""
-        return f"Step({self.name!r}, {list(self.matrix.shape)}{place})"
+        slice_name = f", {self.slice_name}" if self.slice_name else ""
+        return f"Step({self.name!r}, {list(self.matrix.shape)}{slice_name})"
 
     @property
     def title(self) -> str:
         """The name, with the batch row and the head if there are several."""
-        return f"{self.name}, {self.place}" if self.place else self.name
+        return f"{self.name}, {self.slice_name}" if self.slice_name else self.name
 
     def transposed(self) -> "Step":
         """The same step with a column for each vector."""

@@ -22,11 +22,11 @@ def step_tables(steps: Sequence[Step], decimals: int, rest: str = "") -> Rendera
         rest: a last line about the steps that are not printed.
     """
     parts: list[RenderableType] = []
-    place = None
+    slice_name = None
     for number, step in enumerate(steps, start=1):
-        if step.place != place and any(other.place for other in steps):
-            parts += [Text(step.place or "all heads", style="underline"), Text("")]
-        place = step.place
+        if step.slice_name != slice_name and any(other.slice_name for other in steps):
+            parts += [Text(step.slice_name or "all heads", style="underline"), Text("")]
+        slice_name = step.slice_name
         parts += _numbered_table(number, step, decimals)
     if rest:
         parts.append(Text(rest, style="dim"))
