@@ -271,7 +271,7 @@ def this_is_book() -> str:
     run, heads = Run(SENTENCE), Run(EIGHT_HEADS)
     shapes = "\n".join(
         f"| {name} | {len(heads.step(name)['rows'])} × {len(heads.step(name)['columns'])} |"
-        for name in ("embedding", "W_query", "query", "weights", "output", "concatenated", "W_output", "projected")
+        for name in ("input", "W_query", "query", "weights", "output", "concatenated", "W_output", "projected")
     )
     return f"""# "This is book"
 
@@ -284,7 +284,7 @@ from a seed, rounded to two decimals so that you can calculate with them; what i
 
 **Embeddings.** Each word is a vector of 5 features. (A word that came twice would have the same one twice.)
 
-{run.table("embedding")}
+{run.table("input")}
 
 **Weights.** Three matrices, 5 × 3, make a query, a key and a value of 3 features from each embedding.
 

@@ -10,7 +10,7 @@ OPTIONS = {
     "demo": "--short --run --runs --overwrite --threads --seed",
     "explain": "--query --key --value --input --w-query --w-key --w-value --w-output --w-decoder --w-score --dim "
     "--head-dim --seed --positions --heads --score --scale --cap --normalizer --temperature --alpha --sink --mask "
-    "--labels --query-labels --row --head --steps --decimals --title --picture --dpi --json",
+    "--labels --query-labels --row --head --steps --decimals --color-map --title --picture --dpi --json",
     "train translate": "--train --data --validation --test --source-column --target-column --lowercase --bundled "
     "--tokenizer --vocabulary --max-length --attention --score --scope --window --input-feeding --no-input-feeding "
     "--hard-estimator --architecture --embedding --hidden --encoder-layers --decoder-layers --readout --dropout --tied "

@@ -61,6 +61,7 @@ FROM_THE_TEXT = {
 
 TYPES = """
 from typing import assert_type
+import numpy as np
 import torch
 from torch import Tensor
 import regard
@@ -73,6 +74,8 @@ assert_type(nn.AttentionPooling(4)(x, torch.tensor([2])), nn.Pooled)
 assert_type(nn.SqueezeExcitation(4)(x), Tensor)
 assert_type(positions.Sinusoidal(4)(x), Tensor)
 assert_type(normalizers.sparsemax(x, dim=-1), Tensor)
+assert_type(normalizers.sparsemax([[1, 2.5]]), Tensor)
+assert_type(normalizers.hard("argmax")(np.ones(3)), Tensor)
 regard.attend(x, x, x, score="cosine", normalizer="entmax15", mask=masks.causal(align="start"))
 regard.attend(x, x, x, score=lambda query, key: query @ key.mT, normalizer=torch.sigmoid)
 regard.observe(x, x, x).entropy.shape

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import regard
-from regard.explanations.worked import decoder_output
+from regard.explanations.layers import decoder_output
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -92,20 +92,18 @@ def test_weighted_values_are_three_vectors_for_each_of_three_queries():
 def test_this_is_book():
     shapes = {step["name"]: [len(step["rows"]), len(step["columns"])] for step in run("SENTENCE").steps}
     assert shapes == {
-        "embedding": [3, 5], "W_query": [5, 3], "W_key": [5, 3], "W_value": [5, 3], "query": [3, 3], "key": [3, 3],
+        "input": [3, 5], "W_query": [5, 3], "W_key": [5, 3], "W_value": [5, 3], "query": [3, 3], "key": [3, 3],
         "value": [3, 3], "scores": [3, 3], "scaled": [3, 3], "weights": [3, 3], "weighted values": [9, 3],
         "output": [3, 3],
     }  # fmt: skip
     assert run("SENTENCE").step("scores")["columns"] == ["This", "is", "book"]
-    near(values("SENTENCE", "embedding")[0], [1.54, -0.29, -2.18, 0.57, -1.08], 9)
+    near(values("SENTENCE", "input")[0], [1.54, -0.29, -2.18, 0.57, -1.08], 9)
     near(values("SENTENCE", "weights"), [[0.2320, 0.4527, 0.3153], [0.4092, 0.2659, 0.3250], [0.2820, 0.3790, 0.3390]])
     near(values("SENTENCE", "output")[0], [0.5906, -0.7531, -0.5543])
 
 
 def test_this_is_book_follows_from_its_weights():
-    query, key, value = (
-        values("SENTENCE", "embedding") @ values("SENTENCE", f"W_{n}") for n in ("query", "key", "value")
-    )
+    query, key, value = (values("SENTENCE", "input") @ values("SENTENCE", f"W_{n}") for n in ("query", "key", "value"))
     torch.testing.assert_close(values("SENTENCE", "query"), query)
     torch.testing.assert_close(values("SENTENCE", "scaled"), query @ key.T / 3**0.5)
     torch.testing.assert_close(values("SENTENCE", "output"), (query @ key.T / 3**0.5).softmax(-1) @ value)
@@ -122,7 +120,7 @@ def test_eight_heads_are_concatenated_and_projected():
     assert values("EIGHT_HEADS", "projected").shape == (3, 512)
     near(values("EIGHT_HEADS", "weights")[0], [0.5370, 0.3013, 0.1617])
 
-    inputs = [values("EIGHT_HEADS", "embedding") @ values("EIGHT_HEADS", f"W_{n}") for n in ("query", "key", "value")]
+    inputs = [values("EIGHT_HEADS", "input") @ values("EIGHT_HEADS", f"W_{n}") for n in ("query", "key", "value")]
     heads = [tensor.unflatten(1, (8, 64)).transpose(0, 1) for tensor in inputs]
     torch.testing.assert_close(joined, regard.attend(*heads).transpose(0, 1).flatten(1))
 

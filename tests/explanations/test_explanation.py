@@ -96,9 +96,13 @@ def test_exports_json_that_reads_back(tmp_path):
     text = steps.to_json(tmp_path / "steps.json")
     record = json.loads((tmp_path / "steps.json").read_text())
     assert record == json.loads(text)
-    assert record["masked"][0][0][0][-1] == "-inf"
-    torch.testing.assert_close(torch.tensor(record["output"], dtype=torch.float64), steps.output)
-    assert record["query_labels"] == [f"q{i}" for i in range(Q)]
+    read = {(step["name"], step["batch"], step["head"]): step for step in record["steps"]}
+    assert len(read) == B * H * 11
+    assert read["masked", 0, 0]["values"][0][-1] == "-inf"
+    for batch, head in steps.slices:
+        output = torch.tensor(read["output", batch, head]["values"], dtype=torch.float64)
+        torch.testing.assert_close(output, steps.output[batch, head])
+    assert read["weights", 1, 2]["rows"] == [f"q{i}" for i in range(Q)]
 
 
 def test_json_that_cannot_be_written_is_one_error_and_keeps_the_old_file(tmp_path):

@@ -7,7 +7,6 @@ import torch
 
 import regard
 from regard.explanations.arithmetic import arithmetic
-from regard.explanations.worked import work_through
 
 
 def sixteen():
@@ -49,22 +48,18 @@ def test_the_arithmetic_lists_the_largest_weights_and_sums_the_rest(normalizer):
 
 
 def test_heads_queries_keys_and_features_count_from_0_everywhere():
-    worked = work_through(
-        torch.eye(3), w_query=torch.ones(3, 2), w_key=torch.ones(3, 2), w_value=torch.ones(3, 2), heads=2
-    )
-    pictures = worked.figure()
+    weight = torch.ones(3, 2)
+    explanation = regard.explain(torch.eye(3), w_query=weight, w_key=weight, w_value=weight, heads=2)
     shown = {
-        "terminal": str(worked),
-        "notebook": worked._repr_html_(),
-        "picture": " ".join(text.get_text() for text in pictures.texts),
+        "terminal": str(explanation),
+        "notebook": explanation._repr_html_(),
+        "picture": " ".join(text.get_text() for text in explanation.figure(head=None).texts),
     }
     for where, text in shown.items():
         assert set(re.findall(r"head (\d)", text)) == {"0", "1"}, where
-    assert [step.head for step in worked.steps if step.name == "weights"] == [0, 1]
-    assert '"head": 0' in worked.to_json()
-    assert '"head": 2' not in worked.to_json()
-    weights = next(step for step in worked.steps if step.name == "weights")
-    assert weights.row_labels == ("q0", "q1", "q2")
-    assert weights.column_labels == ("k0", "k1", "k2")
-    assert worked.explanation.column_labels("output") == ["0"]
+    both = explanation.matrix_steps("weights", head=None)
+    assert [step.head for step in both] == [0, 1]
+    assert both[0].row_labels == ("q0", "q1", "q2")
+    assert both[0].column_labels == ("k0", "k1", "k2")
+    assert explanation.column_labels("output") == ["0"]
     assert "feature 0: " in arithmetic(sixteen(), 0)

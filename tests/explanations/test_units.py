@@ -9,7 +9,6 @@ from torch import nn
 import regard
 from cases import B, H, K, Q
 from regard import scores
-from regard.explanations.worked import work_through
 
 D, UNITS = 3, 5
 LEADING = {2: (), 3: (B,), 4: (B, H)}
@@ -53,7 +52,10 @@ def test_an_additive_score_is_a_sum_its_tanh_and_a_weighted_sum(kind, rank):
     assert torch.equal(steps["unit_weights"], additive.weight)
     weight = additive.weight if heads != H else additive.weight[:, None, None]
     torch.testing.assert_close(steps.scores, ((left + right).tanh() * weight).sum(-1))
-    assert steps.step_names[:7] == ("query", "key", "value", "sum", "tanh", "unit_weights", "scores")
+    names = [name for name in steps.step_names if not name.startswith("score_")]
+    assert names[:7] == ["query", "key", "value", "sum", "tanh", "unit_weights", "scores"]
+    (projection,) = (name for name in steps.step_names if name.endswith("query_projection.weight"))
+    assert torch.equal(steps[projection], additive.query_projection.weight)
 
 
 def test_the_sum_of_a_location_aware_score_has_the_features_of_the_previous_weights():
@@ -119,10 +121,10 @@ def test_units_are_in_tables_pictures_arithmetic_and_json():
         "Scores: each unit times its weight in (1, -2), and all added.",
         "  k0: 0.7616·1 + 0.7616·(-2) = -0.7616",
     ]
-    names = ["query", "key", "value", "sum", "tanh", "unit_weights", "scores", "scaled"]
-    record = json.loads(steps.to_json())
+    names = ["query", "key", "value", "sum", "tanh", "unit_weights", "scores"]
+    record = {step["name"].replace(" ", "_"): step["values"] for step in json.loads(steps.to_json())["steps"]}
     assert [name for name in record if name in names] == names
-    assert record["unit_weights"] == [1, -2]
+    assert record["unit_weights"] == [[1, -2]]
     written = [text.get_text() for text in steps.figure().texts]
     assert [text for text in written if text[:1] in "4567" and text[1:3] == "  "] == [
         "4  sum", "5  tanh", "6  unit weights", "7  scores"
@@ -137,13 +139,13 @@ def test_the_units_of_each_head_and_batch_row_have_their_arithmetic():
     for batch, head in ((0, 0), (1, 2)):
         weights = ", ".join(f"{number:.4f}" for number in steps["unit_weights"][head].tolist())
         assert f"its weight in ({weights})" in steps.arithmetic(1, batch=batch, head=head)
-    with pytest.raises(regard.errors.ArgumentError, match="batch and head must be one of"):
+    with pytest.raises(regard.errors.ArgumentError, match="batch must be from 0 to 1 and head from 0 to 2"):
         steps.arithmetic(0, head=H)
 
 
-def test_a_worked_calculation_shows_the_weights_of_the_units_once():
+def test_an_explanation_shows_the_weights_of_the_units_once():
     score = created(scores.Additive.create(D, D, 2))
-    names = [step.name for step in work_through(torch.eye(3).double(), score=score).steps]
-    assert names.count("unit weights") == 1
-    assert "score weight" not in names
-    assert names.index("sum") < names.index("tanh") < names.index("unit weights") < names.index("scores")
+    names = regard.explain(torch.eye(3).double(), score=score).step_names
+    assert names.count("unit_weights") == 1
+    assert "score_weight" not in names
+    assert names.index("sum") < names.index("tanh") < names.index("unit_weights") < names.index("scores")

@@ -35,3 +35,8 @@ def test_bad_arguments():
         steps_record(3)
     with pytest.raises(ArgumentError):
         steps_record(explanation(), head=3)
+
+
+def test_the_repr_of_a_record_counts_its_queries_and_keys():
+    record = steps_record(regard.explain([1, 2], [[1, 0], [0, 1]]))
+    assert repr(record) == "StepsRecord('head 0', 1 query, 2 keys)"

@@ -8,17 +8,23 @@ from cyclopts import Parameter
 
 from regard.atomic_file import write_atomically
 from regard.cli.explain_options import AttentionOptions, DisplayOptions, Matrices, Source
-from regard.cli.option_errors import options_named
+from regard.cli.option_errors import option, options_named
 from regard.cli.typed_options import typed_options
 from regard.errors import ArgumentError, RegardError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from matplotlib.figure import Figure
     from torch import Tensor
 
-    from regard.explanations.worked import WorkedCalculation
+    from regard.explanations import Explanation
+    from regard.explanations.step import Step
     from regard.masks import Mask
 
 SENTENCE = "Words that attend to each other, with random embeddings and weights of two decimals from --seed."
+
+WEIGHTS = {name: option(name) for name in ("w_query", "w_key", "w_value", "w_output", "w_decoder")}
 
 MOST_NUMBERS = 20_000_000
 """Largest number of weighted values in a calculation."""
@@ -44,21 +50,21 @@ def command(
     _one_source(sentence, source, matrices)
     _refuse_unused_options(sentence, source)
     if source.positions is not None:
-        _show(_position_table(source.positions, source.dim), display, table=True)
+        _show_positions(_positions(source.positions, source.dim), display)
     else:
-        _show(_worked(sentence, matrices, source, attention, display), display)
+        _show(_explained(sentence, matrices, source, attention, display), display)
 
 
-def _worked(
+def _explained(
     sentence: str | None, matrices: Matrices, source: Source, attention: AttentionOptions, display: DisplayOptions
-) -> "WorkedCalculation":
+) -> "Explanation":
     """Returns the calculation that the options describe."""
     import torch
 
     from regard.cli.attention_options import make_normalizer, make_score
     from regard.cli.matrices import read_matrix
     from regard.cli.seeded_sentence import seeded_sentence
-    from regard.explanations.worked import work_through
+    from regard.explanations import explain
 
     heads = attention.heads
     if sentence is not None:
@@ -88,8 +94,8 @@ def _worked(
             f"{query_rows.shape[-2]} queries × {keys} keys × {value_dim} features are more than the {MOST_NUMBERS:,} "
             "weighted values that regard explain keeps"
         )
-    with torch.no_grad():
-        return work_through(
+    with torch.no_grad(), options_named(WEIGHTS):
+        explanation = explain(
             query_rows,
             None if key_rows is inputs else key_rows,
             None if value_rows is inputs else value_rows,
@@ -107,10 +113,8 @@ def _worked(
                 attention.normalizer, temperature=attention.temperature, alpha=attention.alpha, sink=attention.sink
             ),
             mask=None if attention.mask is None else _mask(attention.mask, heads, query_rows.shape[-2], keys),
-            query_labels=_labels(display.query_labels),
-            key_labels=words or _labels(display.labels),
-            input_name="input" if words is None else "embedding",
         )  # fmt: skip
+        return explanation.labelled(_labels(display.query_labels), words or _labels(display.labels))
 
 
 def _mask(text: str, heads: int, queries: int, keys: int) -> "Mask":
@@ -161,11 +165,10 @@ def _refuse_unused_options(sentence: str | None, source: Source) -> None:
         raise ArgumentError(f"{unused[0]} does not go with {kind}; leave it out")
 
 
-def _position_table(length: int, dim: int) -> "WorkedCalculation":
+def _positions(length: int, dim: int) -> "Step":
     import torch
 
     from regard.explanations.step import Step
-    from regard.explanations.worked import WorkedCalculation
     from regard.positions import Sinusoidal
     from regard.shapes import whole_number
 
@@ -176,7 +179,20 @@ def _position_table(length: int, dim: int) -> "WorkedCalculation":
     table = Sinusoidal(dim).table(length, dtype=torch.float64)
     rows, columns = (tuple(str(index) for index in range(size)) for size in (length, dim))
     note = "sin(position / 10000^(2i / dim)) at feature 2i, cos of the same at feature 2i + 1"
-    return WorkedCalculation((Step("positions", note, table, rows, columns),))
+    return Step("positions", note, table, rows, columns)
+
+
+def _show_positions(step: "Step", display: DisplayOptions) -> None:
+    from rich.console import Console
+
+    from regard.explanations.step import steps_json
+    from regard.explanations.tables import step_tables
+    from regard.pictures import position_table
+
+    picture = _saved(lambda: position_table(step.matrix, title=display.title), display)
+    if display.json != Path("-"):
+        Console().print(step_tables([step], display.decimals))
+    _write(steps_json([step]), picture, display)
 
 
 def _features(tensor: "Tensor", weight: "Tensor | None", heads: int) -> int:
@@ -187,49 +203,56 @@ def _labels(text: str | None) -> list[str] | None:
     return None if text is None else [name.strip() for name in text.split("," if "," in text else None)]
 
 
-def _show(worked: "WorkedCalculation", display: DisplayOptions, *, table: bool = False) -> None:
+def _show(explanation: "Explanation", display: DisplayOptions) -> None:
     from rich.console import Console
     from rich.text import Text
 
-    from regard.pictures import position_table, save
+    heads, rows = len(explanation.slices), explanation.weights.shape[-2]
+    head = _head(display.head, heads)
+    if display.row is not None and not 0 <= display.row < rows:
+        raise ArgumentError(f"--row must be from 0 to {rows - 1}, since queries count from 0; it is {display.row}")
+    picture = _saved(
+        lambda: explanation.figure(
+            display.steps, head=head, title=display.title, color_map=_color_map(display.color_map)
+        ),
+        display,
+    )  # fmt: skip
+    if display.json != Path("-"):
+        explanation.print(display.steps, head=head, decimals=display.decimals)
+        if heads > 1 and head is not None:
+            Console().print(Text(f"Head {head} of {heads} is shown; --head all shows all of them.", style="dim"))
+        if display.row is not None:
+            arithmetic = explanation.arithmetic(display.row, head=head or 0, decimals=display.decimals)
+            Console().print(Text(arithmetic), soft_wrap=True)
+    _write(explanation.to_json(), picture, display)
 
-    head = _head(display.head, worked.heads)
-    # Underscores, hyphens and spaces are interchangeable: w-query selects W_query.
-    known = {_plain(step.name): step.name for step in worked.steps}
-    names = (
-        None if display.steps is None else [known.get(_plain(name), name.strip()) for name in display.steps.split(",")]
-    )
-    selected = worked.only(head, names)
-    row_arithmetic = None
-    if display.row is not None and worked.explanation is not None:
-        rows = worked.explanation.weights.shape[-2]
-        if not 0 <= display.row < rows:
-            raise ArgumentError(f"--row must be from 0 to {rows - 1}, since queries count from 0; it is {display.row}")
-        row_arithmetic = worked.explanation.arithmetic(display.row, head=head or 0, decimals=display.decimals)
-    picture = None
-    if display.picture is not None:
-        # The picture is drawn first, so that mistakes in its options are reported before the tables.
-        figure = position_table(worked["positions"], title=display.title) if table else selected.figure(display.title)
-        with options_named({"dpi": "--dpi", "path": "--picture"}):
-            picture = save(figure, display.picture, dpi=display.dpi)
+
+def _saved(draw: "Callable[[], Figure]", display: DisplayOptions) -> Path | None:
+    """Draws the picture, before tables are printed, so that mistakes in its options come first; its path."""
+    if display.picture is None:
+        return None
+    from regard.pictures import save
+
+    with options_named({"dpi": "--dpi", "path": "--picture", "color_map": "--color-map"}):
+        return save(draw(), display.picture, dpi=display.dpi)
+
+
+def _write(json: str, picture: Path | None, display: DisplayOptions) -> None:
     if display.json == Path("-"):
-        print(worked.to_json())
-    else:
-        console = Console()
-        console.print(selected.renderable(display.decimals))
-        if worked.heads > 1 and head is not None:
-            console.print(Text(f"Head {head} of {worked.heads} is shown; --head all shows all of them.", style="dim"))
-        if row_arithmetic is not None:
-            console.print(Text(row_arithmetic), soft_wrap=True)
-        if display.json is not None:
-            write_atomically(display.json, f"{worked.to_json()}\n".encode("utf-8", "backslashreplace"))
-            print(f"numbers: {display.json}", file=sys.stderr)
+        print(json)
+    elif display.json is not None:
+        write_atomically(display.json, f"{json}\n".encode("utf-8", "backslashreplace"))
+        print(f"numbers: {display.json}", file=sys.stderr)
     if picture is not None:
         print(f"picture: {picture}", file=sys.stderr)
 
 
-def _plain(name: str) -> str:
-    return name.strip().lower().replace("_", " ").replace("-", " ")
+def _color_map(text: str | None) -> str | dict[str, str] | None:
+    """One colour map, or those of steps: ``key=Oranges,query=Purples``."""
+    if text is None or "=" not in text:
+        return text
+    parts = [part.partition("=") for part in text.split(",")]
+    return {step.strip(): color.strip() for step, _, color in parts}
 
 
 def _head(text: str, heads: int) -> int | None:

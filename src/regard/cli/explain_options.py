@@ -104,6 +104,8 @@ class DisplayOptions:
     """Only these steps, between commas, e.g. 'scores,weights,output'. JSON always has all."""
     decimals: Annotated[int, Parameter(validator=between(0, 15))] = 4
     """Digits after the point."""
+    color_map: str | None = None
+    """Colours of the picture: a map of matplotlib, or some steps' own: 'key=Oranges,output=Blues'. Default: blue."""
     title: Names = None
     """Title of the picture. Default: none."""
     picture: Path | None = None

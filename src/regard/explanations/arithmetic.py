@@ -1,7 +1,7 @@
 """The attention of one query as sums and products that can be checked by hand."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -21,7 +21,15 @@ MOST_LINES = 12
 """The most keys or features; of more, the middle is left out."""
 
 
-def arithmetic(explanation: "Explanation", query: int, *, batch: int = 0, head: int = 0, decimals: int = 4) -> str:
+def arithmetic(
+    explanation: "Explanation",
+    query: int,
+    *,
+    batch: int = 0,
+    head: int = 0,
+    decimals: int = 4,
+    steps: Container[str] | None = None,
+) -> str:
     """The calculation of one query's output, number by number.
 
     A formula is written only if it yields these numbers: scores that are neither inner products nor weighted sums of
@@ -33,16 +41,17 @@ def arithmetic(explanation: "Explanation", query: int, *, batch: int = 0, head: 
         batch: the batch row, from 0.
         head: its number, from 0.
         decimals: digits after the point.
+        steps: the names of the steps whose arithmetic is written; None: all.
 
     Raises:
         ArgumentError: there is no such query, batch row or head.
     """
-    if (batch, head) not in explanation.slices:
-        raise ArgumentError(f"batch and head must be one of {len(explanation.slices)} pairs; they are {batch}, {head}")
+    explanation.check_slice(batch, head)
     queries = explanation.query.shape[-2]
     if not 0 <= whole_number("query", query) < queries:
         raise ArgumentError(f"query must be from 0 to {queries - 1}, one of {queries}; it is {query}")
-    return "\n".join(_QueryArithmetic(explanation, query, batch, head, decimals).lines())
+    paragraphs = _QueryArithmetic(explanation, query, batch, head, decimals).paragraphs()
+    return "\n\n".join("\n".join(lines) for step, lines in paragraphs if steps is None or step in steps)
 
 
 class _QueryArithmetic:
@@ -70,27 +79,27 @@ class _QueryArithmetic:
         self.unit_weights = matrix("unit_weights")[0] if "unit_weights" in self.has else None
         self.unit_bias = matrix("unit_bias")[0] if "unit_bias" in self.has else None
 
-    def lines(self) -> Iterator[str]:
+    def paragraphs(self) -> Iterator[tuple[str, list[str]]]:
+        """The name of each step that has arithmetic, and its lines."""
         query, scores = self.rows["query"], self.rows["scores"]
         remark = ", projected by the score (W q)," if self.is_projected else ""
-        yield f"Query {self.label}{remark} = ({', '.join(self._some(query.tolist()))})"
+        yield "query", [f"Query {self.label}{remark} = ({', '.join(self._some(query.tolist()))})"]
         if self.units:
             yield from self._units(query, scores)
         else:
             products = self.key.shape[-1] == len(query) and torch.allclose(self.key @ query, scores)
             first = "Scores: multiply it with each key, feature by feature, and add." if products else "Scores:"
-            yield from ("", first)
-            yield from self._each(
+            sums = (
                 f"{self._sum(query, key)} = {self.text(score)}" if products else self.text(score)
                 for key, score in zip(self.key, scores, strict=True)
             )
+            yield "scores", [first, *self._each(sums)]
         before = scores
         for name in ("scaled", "capped", "biased", "masked"):
             if name in self.has:
-                yield from ("", *self._change(name, before, self.rows[name]))
+                yield name, [*self._change(name, before, self.rows[name])]
                 before = self.rows[name]
-        yield from ("", *self._weights(before, self.rows["weights"]))
-        yield from ("", "Output: each value times its weight, feature by feature, and all added.")
+        yield "weights", [*self._weights(before, self.rows["weights"])]
         output = self.rows["output"]
         weights = self.rows["weights"]
         matches = torch.allclose(weights @ self.value, output)
@@ -100,27 +109,30 @@ class _QueryArithmetic:
             else self.text(output[feature])
             for feature in range(len(output))
         ]
-        yield from self._each(sums, [f"feature {feature}" for feature in range(len(output))])
+        features = [f"feature {feature}" for feature in range(len(output))]
+        first = "Output: each value times its weight, feature by feature, and all added."
+        yield "output", [first, *self._each(sums, features)]
 
-    def _units(self, query: Tensor, scores: Tensor) -> Iterator[str]:
+    def _units(self, query: Tensor, scores: Tensor) -> Iterator[tuple[str, list[str]]]:
         """The units of each pair, step by step, and the scores that are their weighted sums."""
         hidden = self.key
         for name, note, hidden in self.units:
-            yield from ("", f"{name.capitalize()}: {note}.")
             added = self.key.shape == hidden.shape and torch.allclose(query + self.key, hidden)
             sums = [f"{self._sums(query, key)} = " if added else "" for key in self.key]
-            yield from self._each(f"{left}{self._vector(units)}" for left, units in zip(sums, hidden, strict=True))
+            vectors = (f"{left}{self._vector(units)}" for left, units in zip(sums, hidden, strict=True))
+            yield name, [f"{name.capitalize()}: {note}.", *self._each(vectors)]
         weights, bias = self.unit_weights, self.unit_bias
         if weights is None or not torch.allclose(hidden @ weights + (0 if bias is None else bias), scores):
-            yield from ("", "Scores:", *self._each(self.text(score) for score in scores))
+            yield "scores", ["Scores:", *self._each(self.text(score) for score in scores)]
             return
         more = "" if bias is None else f", plus {self.text(bias)}"
-        yield from ("", f"Scores: each unit times its weight in {self._vector(weights)}, and all added{more}.")
+        first = f"Scores: each unit times its weight in {self._vector(weights)}, and all added{more}."
         addend = "" if bias is None else f" + {self.factor(bias)}"
-        yield from self._each(
+        sums = (
             f"{self._sum(units, weights)}{addend} = {self.text(score)}"
             for units, score in zip(hidden, scores, strict=True)
         )
+        yield "scores", [first, *self._each(sums)]
 
     def _sums(self, left: Tensor, right: Tensor) -> str:
         terms = [f"{self.text(a)} + {self.factor(b)}" for a, b in zip(left, right, strict=True)]

@@ -15,11 +15,13 @@ from regard.attention.verbs import BackendName
 from regard.biases import Bias
 from regard.errors import BackendError, KindError
 from regard.explanations.explanation import Explanation
+from regard.explanations.layers import Layer, projections, results
 from regard.foreign_names import unknown_keyword
 from regard.layout import without_added_axes
 from regard.masks import Mask
 from regard.normalizers import Normalizing
 from regard.scores import Scoring
+from regard.shapes import check_floating
 from regard.transforms import has_data, is_finite
 
 
@@ -28,6 +30,12 @@ def explain(
     key: Tensor | ArrayLike | None = None,
     value: Tensor | ArrayLike | None = None,
     *,
+    w_query: Tensor | ArrayLike | None = None,
+    w_key: Tensor | ArrayLike | None = None,
+    w_value: Tensor | ArrayLike | None = None,
+    heads: int = 1,
+    w_output: Tensor | ArrayLike | None = None,
+    w_decoder: Tensor | ArrayLike | None = None,
     score: Scoring = "scaled_dot",
     normalizer: Normalizing = "softmax",
     mask: Mask | Tensor | Literal["causal"] | None = None,
@@ -42,12 +50,26 @@ def explain(
 
         scores → scaled → capped → biased → masked → weights → weighted_values → output
 
-    With the defaults this is Vaswani et al. 2017, eq. 1.
+    With the defaults this is Vaswani et al. 2017, eq. 1. The layers around the attention are calculated if their
+    weights are given::
+
+        query, key, value = input W_query, input W_key, input W_value      Vaswani et al. 2017, §3.2
+        head h            = attention of the h-th part of their features   ibid., §3.2.2
+        concatenated      = [head 1; …; head n]                            ibid., §3.2.2
+        projected         = concatenated W_output                          ibid., §3.2.2
+        decoder_output    = tanh(W_decoder [state; context])               Luong et al. 2015, eq. 5
+
+    The state is the query's input and the context is the output (Luong et al. put the context first).
 
     Args:
         query: as for `attend`; lists, NumPy arrays and integers become tensors, and a vector is one query.
         key: likewise; None: the queries.
-        value: likewise; None: the keys.
+        value: likewise; None: the keys. What is None is the same input, also before its projection.
+        w_query: ``[dim, heads · head_dim]``, a row for each feature of the query's input; None: no projection. Likewise
+            ``w_key`` and ``w_value``. Inputs that are projected are ``[length, dim]`` or ``[batch, length, dim]``.
+        heads: the number of heads among which the features of queries, keys and values are split; default 1.
+        w_output: ``[heads · value_dim, dim]``, or None.
+        w_decoder: ``[units, state_dim + context_dim]``, a row for each unit, the state's columns first; or None.
         score, normalizer, mask, bias, dropout: as for `attend`.
         backend: ``auto`` or ``reference``; no other backend has all intermediate results.
 
@@ -55,7 +77,8 @@ def explain(
         `Explanation`. Memory is quadratic.
 
     Raises:
-        As `attend`; BackendError for a backend other than these two.
+        As `attend`; BackendError for a backend other than these two; ShapeError or KindError for weights of another
+        shape or dtype than their inputs need; ArgumentError for a number of heads that does not fit.
 
     Example:
         >>> import regard
@@ -80,17 +103,50 @@ def explain(
         >>> annotations = [[3, 12, 45], [59, 2, 5], [1, 43, 5], [4, 3, 45.3]]
         >>> regard.explain([5, 1, 20], annotations, score="dot").scores
         tensor([[927., 397., 148., 929.]])
+        >>> x = [[1, 0, 1, 0], [0, 2, 0, 2], [1, 1, 1, 1]]
+        >>> w_query = [[1, 0, 1], [1, 0, 0], [0, 0, 1], [0, 1, 1]]
+        >>> w_key = [[0, 0, 1], [1, 1, 0], [0, 1, 0], [1, 1, 0]]
+        >>> w_value = [[0, 2, 0], [0, 3, 0], [1, 0, 3], [1, 1, 0]]
+        >>> steps = regard.explain(x, w_query=w_query, w_key=w_key, w_value=w_value, score="dot")
+        >>> steps.print("key, weights")
+        1. key [3×3]: what it is compared with
+        ...
+        2. weights [3×3]: each row normalized
+        ...
+        >>> figure = steps.figure("weights", color_map="Oranges")
+        >>> regard.explain([[1, 2, 3, 4]], heads=2, w_output=[[1], [1], [1], [1]])["projected"]
+        tensor([[10.]])
     """
     if unknown:
         raise KindError(unknown_keyword(explain, unknown))
+    is_one_input = key is None and value is None
     key = query if key is None else key
-    inputs = {"query": query, "key": key, "value": key if value is None else value}
-    tensors = [_rows(as_tensor(tensor, name)) for name, tensor in inputs.items()]
-    problem = validate(*tensors, score=score, normalizer=normalizer, mask=mask, bias=bias, dropout=dropout)
+    arguments = {"query": query, "key": key, "value": key if value is None else value}
+    inputs = {name: _rows(as_tensor(argument, name)) for name, argument in arguments.items()}
+    weights = {
+        name: as_tensor(weight, name)
+        for name, weight in (
+            ("w_query", w_query), ("w_key", w_key), ("w_value", w_value), ("w_output", w_output),
+            ("w_decoder", w_decoder),
+        )
+        if weight is not None
+    }  # fmt: skip
+    for name, tensor in {**inputs, **weights}.items():
+        check_floating(name, tensor)
+    before, projected = projections(inputs, weights, heads, one_input=is_one_input)
+    problem = validate(**projected, score=score, normalizer=normalizer, mask=mask, bias=bias, dropout=dropout)
     if backend not in ("auto", "reference"):
         choose(problem, backend)
         raise BackendError(f"backend {backend!r} has no intermediates to explain; use 'reference'")
-    return explain_problem(problem)
+    explanation = explain_problem(problem)
+    unit_weights = None if explanation.units is None else (explanation.units.weight, explanation.units.bias)
+    before += [
+        Layer(f"score_{name}", "weights of the score", parameter)
+        for name, parameter in problem.score.named_parameters()
+        if not any(parameter is unit for unit in unit_weights or ())
+    ]
+    after = results(inputs["query"], explanation.output, weights, heads)
+    return replace(explanation, before=tuple(before), after=tuple(after), one_input=is_one_input)
 
 
 def _rows(tensor: Any) -> Any:

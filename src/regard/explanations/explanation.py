@@ -1,23 +1,24 @@
 """The record of one attention calculation: every intermediate by name, to print, to draw, to export."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
+from itertools import groupby, product
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import torch
 from torch import Tensor
 
 from regard.atomic_file import write_atomically
-from regard.errors import ShapeError, UnknownNameError
+from regard.errors import ArgumentError, ShapeError, UnknownNameError
+from regard.explanations.layers import Layer
 from regard.explanations.matrix_texts import html_tables
-from regard.explanations.step import Step, json_numbers, json_text, step_figure
+from regard.explanations.step import Step, plain_name, step_figure, steps_json
 from regard.scores.score import PairUnits
 from regard.summaries import record_html, record_summary
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-    from rich.console import RenderableType
 
 STEPS = {
     "query": "what asks",
@@ -40,6 +41,12 @@ PROJECTED = {"query": "what asks, projected by the score (W q)", "key": "what it
 UNIT_WEIGHTS = {"unit_weights": "how much each unit counts", "unit_bias": "added to each weighted sum of units"}
 """The notes on the parameters that turn the units of a score into scores, and their names."""
 
+PAIRS = ("scores", "scaled", "capped", "biased", "masked", "weights")
+"""Steps with a column for each key."""
+
+SHOWN_SLICES = 4
+"""The most (batch row, head) pairs that are printed unless more are asked for."""
+
 OPTIONAL = ("scaled", "capped", "biased", "masked")
 """Steps that a calculation may lack; their tensor is then that of the previous step."""
 
@@ -50,7 +57,9 @@ class Explanation:
 
     The shapes below have all four axes; heads, or batch and heads, that the input lacks are missing here too. A step
     that the calculation does not have (no scale, no cap, no bias, no mask) is the same tensor as the previous step.
-    ``explanation["scores"]`` is a step by its name, of the score's own units as well.
+    ``explanation["scores"]`` is a step by its name. The score's own units and weights and the layers around the
+    attention are steps as well: ``explanation["W_query"]``, ``explanation["decoder_output"]``. Capitals, spaces,
+    hyphens and underscores of a name make no difference.
 
     Attributes:
         query: after the score's own projection, ``[batch, heads, queries, dim]``.
@@ -68,6 +77,9 @@ class Explanation:
         projected: which of ``query`` and ``key`` the score's own projection has changed.
         units: what the score computes for each pair before the scores, or None. Additive scores have the steps ``sum``,
             ``tanh`` and ``unit_weights``; MLP scores the layers of their network, such as ``network.0``.
+        before: the steps before the attention: inputs, their projections and the weights of the score.
+        after: the steps after it: the heads side by side, the projected output and the decoder's tanh layer.
+        one_input: whether queries, keys and values come from one input; a label of a key is then that of a query too.
 
     Example:
         >>> import regard
@@ -80,11 +92,16 @@ class Explanation:
         >>> steps = steps.labelled(["le", "chat"], ["the", "cat"])
         >>> steps.row_labels("weights"), steps.column_labels("weights")
         (['le', 'chat'], ['the', 'cat'])
-        >>> steps.to_json("steps.json")[:34]
-        '{"query_labels": ["le", "chat"], "'
+        >>> steps.to_json("steps.json")[:35]
+        '{"steps": [{"name": "query", "note"'
         >>> figure = steps.figure(title="two words")
         >>> len(figure.axes)  # a panel for each step
         9
+        >>> steps.print("weights")
+        1. weights [2×2]: each row normalized
+        ...
+          le     1.0000   0.0000...
+          chat   0.3302   0.6698...
         >>> import torch
         >>> additive = regard.scores.Additive(torch.tensor([1.0, -1.0]))
         >>> steps = regard.explain([[1.0, 2.0]], [[3.0, 4.0], [0.0, 1.0]], [[1.0], [2.0]], score=additive)
@@ -106,13 +123,26 @@ class Explanation:
     key_labels: tuple[str, ...] | None = None
     projected: tuple[str, ...] = ()
     units: PairUnits | None = None
+    before: tuple[Layer, ...] = ()
+    after: tuple[Layer, ...] = ()
+    one_input: bool = False
 
     def __getitem__(self, step: str) -> Tensor:
-        if step in STEPS:
-            return getattr(self, step)
-        if step in self._unit_steps:
-            return self._unit_steps[step][1]
-        raise UnknownNameError("step", step, self.step_names)
+        name = self._name(step)
+        if name in STEPS:
+            return getattr(self, name)
+        return self._unit_steps[name][1] if name in self._unit_steps else self._layers[name].values
+
+    def _name(self, step: str) -> str:
+        """The name of a step, as in `step_names`; UnknownNameError if there is none."""
+        known = {plain_name(name): name for name in (*self._named_tensors, *self._layers)}
+        if not isinstance(step, str) or plain_name(step) not in known:
+            raise UnknownNameError("step", step, self.step_names)
+        return known[plain_name(step)]
+
+    @property
+    def _layers(self) -> dict[str, Layer]:
+        return {layer.name: layer for layer in (*self.before, *self.after)}
 
     @property
     def _unit_steps(self) -> dict[str, tuple[str, Tensor]]:
@@ -135,9 +165,15 @@ class Explanation:
     def labelled(self, queries: Sequence[str] | None = None, keys: Sequence[str] | None = None) -> "Explanation":
         """The same calculation with tokens for its rows and columns.
 
+        Args:
+            queries: a label for each query; None: those of the keys if both come from one input, else q0, q1, ….
+            keys: a label for each key; None: those of the queries if both come from one input, else k0, k1, ….
+
         Raises:
             ShapeError: not as many labels as queries or keys.
         """
+        if self.one_input:
+            queries, keys = (keys if queries is None else queries), (queries if keys is None else keys)
         for name, labels, expected in (("queries", queries, self.query.shape[-2]), ("keys", keys, self.key.shape[-2])):
             if labels is not None and len(labels) != expected:
                 raise ShapeError(f"{name} must have {expected} labels; got {len(labels)}")
@@ -150,19 +186,20 @@ class Explanation:
     @property
     def step_names(self) -> tuple[str, ...]:
         """The names of the steps that this calculation has, in its order."""
-        names, before = [], self.scores
+        names, previous = [], self.scores
         for name in self._named_tensors:
             if name in OPTIONAL:
                 tensor: Tensor = getattr(self, name)
-                if tensor is before:
+                if tensor is previous:
                     continue
-                before = tensor
+                previous = tensor
             names.append(name)
-        return tuple(names)
+        before, after = (tuple(layer.name for layer in layers) for layers in (self.before, self.after))
+        return (*before, *names, *after)
 
     @property
     def _named_tensors(self) -> tuple[str, ...]:
-        """The names of all tensors in the order of the calculation, and of steps that it does not have."""
+        """The names of the attention's tensors in their order, and of steps that it does not have."""
         before_scores = list(STEPS).index("scores")
         return (*list(STEPS)[:before_scores], *self._unit_steps, *list(STEPS)[before_scores:])
 
@@ -171,11 +208,17 @@ class Explanation:
         return ((name, self[name]) for name in self.step_names)
 
     def row_labels(self, step: str) -> list[str]:
-        """The labels of a step's rows: queries, keys, or query → key; a score's parameter is one row."""
-        if step in UNIT_WEIGHTS:
-            return [step.removeprefix("unit_")]
+        """The labels of a step's rows: queries, keys, or query → key; a parameter has numbers, or is one row."""
+        step = self._name(step)
         queries = list(self.query_labels or _numbered("q", self.query.shape[-2]))
         keys = list(self.key_labels or _numbered("k", self.key.shape[-2]))
+        if step in self._layers:
+            layer = self._layers[step]
+            inputs = list(self.query_labels or _numbered("x", self.query.shape[-2]))
+            rows = {"queries": queries, "keys": keys, "inputs": inputs}
+            return rows.get(layer.rows) or _numbered("", len(_as_matrix(layer.values)))
+        if step in UNIT_WEIGHTS:
+            return [step.removeprefix("unit_")]
         if step in ("key", "value"):
             return keys
         if step == "weighted_values" or step in self._unit_steps:
@@ -184,21 +227,31 @@ class Explanation:
 
     def column_labels(self, step: str) -> list[str]:
         """The labels of a step's columns: keys, or features."""
-        if step in ("scores", "scaled", "capped", "biased", "masked", "weights"):
+        step = self._name(step)
+        if step in PAIRS:
             return list(self.key_labels or _numbered("k", self.key.shape[-2]))
         features = self.value if step == "weighted_values" else self[step]
-        return _numbered("", features.shape[-1])
+        return _numbered("", features.shape[-1] if features.dim() else 1)
 
     def matrix(self, step: str, batch: int = 0, head: int = 0) -> Tensor:
         """One step of one batch row and head as a matrix, detached.
 
         Weighted values, and the units of a score, have a row for each (query, key).
+
+        Raises:
+            UnknownNameError: there is no such step.
+            ArgumentError: there is no such batch row or head.
         """
+        step = self._name(step)
+        self.check_slice(batch, head)
         if step == "weighted_values":
             # For this slice alone: those of all slices are the largest tensor of a calculation.
             weights, value = self.matrix("weights", batch, head), self.matrix("value", batch, head)
             return (weights[..., None] * value.to(weights.dtype)).flatten(0, 1)
         tensor = self[step].detach()
+        if step in self._layers:
+            of_rows = self._layers[step].rows != "numbers"
+            return tensor[batch] if of_rows and tensor.dim() == 3 else _as_matrix(tensor)
         if step in UNIT_WEIGHTS:
             return (tensor if tensor.dim() == 1 or step == "unit_bias" else tensor[head])[None]
         if step in self._unit_steps:
@@ -212,64 +265,164 @@ class Explanation:
             tensor = tensor[head // (heads // tensor.shape[0])]
         return tensor
 
+    def check_slice(self, batch: int, head: int) -> None:
+        """Raises ArgumentError if there is no such batch row or head."""
+        if (batch, head) not in self.slices:
+            batches, heads = self._sizes
+            raise ArgumentError(
+                f"batch must be from 0 to {batches - 1} and head from 0 to {heads - 1}; they are {batch!r} and {head!r}"
+            )
+
+    @property
+    def _sizes(self) -> tuple[int, int]:
+        """The number of batch rows and of heads."""
+        leading = tuple(self.scores.shape[:-2])
+        batches, heads = leading + (1,) * (2 - len(leading))
+        return batches, heads
+
     @property
     def slices(self) -> list[tuple[int, int]]:
         """Every (batch row, head) of the calculation."""
-        leading = self.scores.shape[:-2]
-        batch, heads = tuple(leading) + (1,) * (2 - len(leading))
-        return list(product(range(batch), range(heads)))
+        batches, heads = self._sizes
+        return list(product(range(batches), range(heads)))
 
-    def matrix_steps(self, batch: int = 0, head: int = 0) -> list[Step]:
-        """The steps of one batch row and head as labelled matrices of float64."""
+    def matrix_steps(
+        self, steps: str | Sequence[str] | None = None, *, batch: int | None = 0, head: int | None = 0
+    ) -> list[Step]:
+        """The steps as labelled matrices of float64.
 
-        def step(name: str) -> Step:
-            matrix, rows, columns = self.matrix(name, batch, head), self.row_labels(name), self.column_labels(name)
-            note = PROJECTED[name] if name in self.projected else self._note(name)
-            return Step(name.replace("_", " "), note, matrix.double(), tuple(rows), tuple(columns), head)
+        Args:
+            steps: the names of the steps, a list or between commas; None: all.
+            batch: the batch row, from 0; None: all.
+            head: the head, from 0; None: all. Steps that all heads share are there for each choice.
 
-        return [step(name) for name in self.step_names]
+        Raises:
+            UnknownNameError: there is no such step.
+            ArgumentError: there is no such batch row or head.
+        """
+        batches, heads = self._sizes
+        self.check_slice(batch or 0, head or 0)
+        chosen = range(batches) if batch is None else [batch], range(heads) if head is None else [head]
+        return self._steps(product(*chosen), steps)
+
+    def _steps(self, slices: Iterable[tuple[int, int]], steps: str | Sequence[str] | None = None) -> list[Step]:
+        """The steps of these (batch row, head) pairs, with those that heads or batch rows share once."""
+        names = self._chosen(steps)
+        before, after = (
+            [layer.name for layer in layers if layer.name in names] for layers in (self.before, self.after)
+        )
+        own = [name for name in names if name not in self._layers]
+        listed: list[Step] = []
+        for batch, group in groupby(slices, key=lambda pair: pair[0]):
+            first = not listed
+            listed += [self._step(name, batch) for name in before if first or self._has_batch(name)]
+            listed += [self._step(name, batch, head) for _, head in group for name in own]
+            listed += [self._step(name, batch) for name in after if first or self._has_batch(name)]
+        return listed
+
+    def _chosen(self, steps: str | Sequence[str] | None) -> list[str]:
+        """The names of the chosen steps in the order of the calculation; all if None."""
+        if steps is None:
+            return list(self.step_names)
+        known = {plain_name(name): name for name in self.step_names}
+        chosen = steps.split(",") if isinstance(steps, str) else steps
+        for step in chosen:
+            if plain_name(step) not in known:
+                raise UnknownNameError("step", step, self.step_names)
+        plain = {plain_name(step) for step in chosen}
+        return [name for plain_one, name in known.items() if plain_one in plain]
+
+    def _has_batch(self, name: str) -> bool:
+        return self._layers[name].rows != "numbers" and self._layers[name].values.dim() == 3
+
+    def _step(self, name: str, batch: int, head: int | None = None) -> Step:
+        batches, heads = self._sizes
+        has_batch = head is not None or self._has_batch(name)
+        row = f"batch row {batch}" if batches > 1 and has_batch else ""
+        slice_name = ", ".join(part for part in (row, f"head {head}" if heads > 1 and head is not None else "") if part)
+        # W_query is a letter and its index, not two words.
+        shown = name if name.startswith("W_") else name.replace("_", " ")
+        labels = tuple(self.row_labels(name)), tuple(self.column_labels(name))
+        matrix = self.matrix(name, batch, head or 0).double()
+        return Step(shown, self._note(name), matrix, *labels, batch if has_batch else None, head, slice_name)
 
     def _note(self, name: str) -> str:
+        if name in self._layers:
+            return self._layers[name].note
+        if name in self.projected:
+            return PROJECTED[name]
+        if name == "scaled":
+            return _scale_note(self.scores, self.scaled)
         if name == "scores" and self.units is not None and self.units.weight is not None:
             bias = "" if self.units.bias is None else " + unit bias"
             return f"{self.units.steps[-1].name} · unit weights{bias}, for each query and key"
         return self._unit_steps[name][0] if name in self._unit_steps else STEPS[name]
 
-    def arithmetic(self, query: int, *, batch: int = 0, head: int = 0, decimals: int = 4) -> str:
+    def arithmetic(
+        self,
+        query: int,
+        steps: str | Sequence[str] | None = None,
+        *,
+        batch: int = 0,
+        head: int = 0,
+        decimals: int = 4,
+    ) -> str:
         """The calculation of one query's output, number by number.
 
         A formula is written only if it yields these numbers.
 
         Args:
             query: its number, from 0.
+            steps: the names of the steps whose arithmetic is written, a list or between commas; None: all.
             batch: which batch row.
             head: which query head.
             decimals: digits after the point.
 
         Raises:
-            ArgumentError: there is no such query.
+            ArgumentError: there is no such query, batch row or head.
+            UnknownNameError: there is no such step.
         """
         from regard.explanations.arithmetic import arithmetic
 
-        return arithmetic(self, query, batch=batch, head=head, decimals=decimals)
+        names = None if steps is None else self._chosen(steps)
+        return arithmetic(self, query, batch=batch, head=head, decimals=decimals, steps=names)
 
-    def renderable(self, decimals: int = 4, slices: int = 4) -> "RenderableType":
-        """Returns aligned tables of every step, for Rich to print.
+    def print(
+        self,
+        steps: str | Sequence[str] | None = None,
+        *,
+        batch: int | None = 0,
+        head: int | None = 0,
+        decimals: int = 4,
+    ) -> None:
+        """Prints an aligned table of each step, as wide as the terminal allows.
+
+        ``print(explanation)`` prints all steps of the first four (batch row, head) pairs.
 
         Args:
+            steps, batch, head: as for `matrix_steps`.
             decimals: digits after the point.
-            slices: print at most so many (batch row, head) pairs.
+
+        Raises:
+            As `matrix_steps`.
         """
         # Imported here, because `import regard` does not import Rich.
-        from regard.explanations.tables import sliced_tables
+        from rich.console import Console
 
-        printed = {pair: self.matrix_steps(*pair) for pair in self.slices[:slices]}
-        return sliced_tables(printed, len(self.slices), decimals)
+        from regard.explanations.tables import step_tables
+
+        Console().print(step_tables(self.matrix_steps(steps, batch=batch, head=head), decimals))
 
     def __str__(self) -> str:
-        from regard.explanations.tables import as_text
+        from regard.explanations.tables import as_text, step_tables
 
-        return as_text(self.renderable())
+        return as_text(step_tables(self._steps(self.slices[:SHOWN_SLICES]), 4, self._rest))
+
+    @property
+    def _rest(self) -> str:
+        """A line about the (batch row, head) pairs that are not shown by themselves; "" if there are none."""
+        others = len(self.slices) - SHOWN_SLICES
+        return f"… and {others} more of batch × heads are not shown" if others > 0 else ""
 
     def __repr__(self) -> str:
         # Weighted values are computed on access, and are the largest.
@@ -278,43 +431,72 @@ class Explanation:
         )
 
     def _repr_html_(self) -> str:
-        shown, *others = self.slices or [None]
-        if shown is None:
+        if not self.slices:
             return record_html("Explanation", self.steps())
-        rest = f"batch row {shown[0]}, head {shown[1]}; {len(others)} more of batch × heads are not shown"
-        return html_tables(self.matrix_steps(*shown), 1, rest if others else "")
+        return html_tables(self._steps(self.slices[:SHOWN_SLICES]), self._rest)
 
-    def figure(self, batch: int = 0, head: int = 0, title: str | None = None) -> "Figure":
+    def figure(
+        self,
+        steps: str | Sequence[str] | None = None,
+        *,
+        batch: int | None = 0,
+        head: int | None = 0,
+        title: str | None = None,
+        color_map: str | Mapping[str, str] | None = None,
+        transposed: bool = False,
+    ) -> "Figure":
         """Annotated heatmaps, one panel a step in the order of the calculation, every cell with its number.
 
+        ``figure("weights", color_map="Oranges")`` is one heat map.
+
         Args:
-            batch: which batch row.
-            head: which query head.
+            steps, batch, head: as for `matrix_steps`.
             title: over the whole picture.
+            color_map: of matplotlib for all panels, or for each step by name, ``{"key": "Oranges"}``; None: blue for
+                more, and red for less than 0.
+            transposed: whether to draw vectors as columns: a query, a key or a value for each column.
 
         Returns:
             A figure of matplotlib.
 
         Raises:
             MissingPartError: matplotlib is not installed.
-            IndexError: there is no such batch row or head.
+            UnknownNameError: there is no such step or colour map.
+            ArgumentError: there is no such batch row or head.
         """
-        return step_figure(self.matrix_steps(batch, head), title=title)
+        if isinstance(color_map, Mapping):
+            color_map = {self._name(name): color for name, color in color_map.items()}
+        drawn = self.matrix_steps(steps, batch=batch, head=head)
+        return step_figure(
+            [step.transposed() for step in drawn] if transposed else drawn, title=title, color_map=color_map
+        )
 
-    def to_json(self, path: str | Path | None = None) -> str:
-        """Every step as nested lists, in the calculation's order; ±inf and NaN as the strings "inf", "-inf", "nan".
+    def to_json(
+        self,
+        path: str | Path | None = None,
+        steps: str | Sequence[str] | None = None,
+        *,
+        batch: int | None = None,
+        head: int | None = None,
+    ) -> str:
+        """The steps in the calculation's order: ``{"steps": [{"name", "note", "batch", "head", "rows", …}, …]}``.
+
+        A step has its labels in ``rows`` and ``columns`` and its numbers in ``values``, a list for each row; ±inf and
+        NaN are the strings "inf", "-inf", "nan". ``batch`` and ``head`` count from 0, and are null if all share a step.
 
         Args:
             path: write it there as well.
+            steps, batch, head: as for `matrix_steps`; default: all.
 
         Returns:
             The text.
 
         Raises:
             DataError: the file cannot be written.
+            UnknownNameError, ArgumentError: as `matrix_steps`.
         """
-        steps = {name: json_numbers(self[name]) for name in self._named_tensors}
-        text = json_text({"query_labels": self.query_labels, "key_labels": self.key_labels, **steps})
+        chosen = self.matrix_steps(steps, batch=batch, head=head) if self.slices else []
+        text = steps_json(chosen)
         if path is not None:
             # Half a surrogate pair in a label becomes an escape of JSON.
             write_atomically(path, (text + "\n").encode("utf-8", "backslashreplace"))
@@ -323,3 +505,18 @@ class Explanation:
 
 def _numbered(prefix: str, count: int) -> list[str]:
     return [f"{prefix}{i}" for i in range(count)]
+
+
+def _as_matrix(parameter: Tensor) -> Tensor:
+    """A parameter as a matrix; it may be a number or a vector, or have a matrix for each head."""
+    return parameter.reshape(1, -1) if parameter.dim() < 2 else parameter.reshape(-1, parameter.shape[-1])
+
+
+def _scale_note(scores: Tensor, scaled: Tensor) -> str:
+    """The note of the scaled scores, with the scale if it is one number for all pairs."""
+    if not scores.numel():
+        return STEPS["scaled"]
+    raw, scaled = (tensor.detach().double().flatten() for tensor in (scores, scaled))
+    largest = raw.abs().argmax()
+    factor = scaled[largest] / raw[largest]
+    return f"scores × {factor.item():.4g}" if torch.allclose(raw * factor, scaled) else STEPS["scaled"]

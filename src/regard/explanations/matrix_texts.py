@@ -111,19 +111,18 @@ def is_whole(tensor: Tensor, tolerance: float = 0.0) -> bool:
     return bool(near.all()) and bool((finite.abs() < 1e9).all())
 
 
-def html_tables(steps: Sequence[Step], heads: int, rest: str = "") -> str:
+def html_tables(steps: Sequence[Step], rest: str = "") -> str:
     """HTML tables for notebooks, one for each step: self-contained, without scripts, all text escaped.
 
     Args:
         steps: in order; they are numbered from 1.
-        heads: how many heads the calculation has; if it has several, the captions name them.
         rest: a last line about the steps that are not shown.
     """
-    parts = [_table(number, step, heads) for number, step in enumerate(steps, start=1)]
+    parts = [_table(number, step) for number, step in enumerate(steps, start=1)]
     return f"<div>{''.join(parts)}{f'<p>{escape(rest)}</p>' if rest else ''}</div>"
 
 
-def _table(number: int, step: Step, heads: int) -> str:
+def _table(number: int, step: Step) -> str:
     additive = step.name == "weights"
     texts = MatrixTexts(step.matrix, step.row_labels, step.column_labels, decimals=HTML_DECIMALS, additive=additive)
     columns = texts.drawn(LIMIT)
@@ -134,8 +133,8 @@ def _table(number: int, step: Step, heads: int) -> str:
         for row, label in enumerate(texts.labels, start=1)
     )
     shape = "×".join(str(size) for size in step.matrix.shape)
-    of_head = "" if step.head is None or heads == 1 else f", head {step.head}"
-    caption = f"<b>{number}. {escape(step.name)}</b>{of_head} [{shape}]: {escape(step.note)}"
+    slice_name = f", {step.slice_name}" if step.slice_name else ""
+    caption = f"<b>{number}. {escape(step.name)}</b>{slice_name} [{shape}]: {escape(step.note)}"
     return (
         f"<table style='margin-bottom:1em'><caption style='text-align:left;caption-side:top'>{caption}</caption>"
         f"<thead><tr><th></th>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"

@@ -5,8 +5,8 @@ JSON has no NaN and no infinity: they are the strings "nan", "inf" and "-inf".
 
 import json
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
@@ -25,7 +25,9 @@ class Step:
         matrix: ``[rows, columns]``, detached.
         row_labels: one for each row.
         column_labels: one for each column.
+        batch: its batch row, from 0; None if all batch rows share it.
         head: its head, from 0; None if all heads share it.
+        slice_name: its batch row and head in words; empty if all share it, or there is only one.
     """
 
     name: str
@@ -33,33 +35,78 @@ class Step:
     matrix: Tensor
     row_labels: tuple[str, ...]
     column_labels: tuple[str, ...]
+    batch: int | None = None
     head: int | None = None
+    slice_name: str = ""
 
     def __repr__(self) -> str:
-        head = "" if self.head is None else f", head={self.head}"
-        return f"Step({self.name!r}, {list(self.matrix.shape)}{head})"
+        slice_name = f", {self.slice_name}" if self.slice_name else ""
+        return f"Step({self.name!r}, {list(self.matrix.shape)}{slice_name})"
+
+    @property
+    def title(self) -> str:
+        """The name, with the batch row and the head if there are several."""
+        return f"{self.name}, {self.slice_name}" if self.slice_name else self.name
+
+    def transposed(self) -> "Step":
+        """The same step with a column for each vector."""
+        return replace(
+            self, matrix=self.matrix.mT, row_labels=self.column_labels, column_labels=self.row_labels
+        )  # fmt: skip
 
 
-def step_figure(steps: Iterable[Step], *, heads: int = 1, title: str | None = None) -> "Figure":
+def plain_name(name: str) -> str:
+    """A step's name without the differences between letters and between underscores, hyphens and spaces."""
+    return name.strip().lower().replace("_", " ").replace("-", " ")
+
+
+def step_figure(
+    steps: Iterable[Step], *, title: str | None = None, color_map: str | Mapping[str, str] | None = None
+) -> "Figure":
     """Annotated heatmaps, one panel a step, every cell with its number.
 
     Args:
         steps: in order, at least one.
-        heads: how many heads the calculation has; if it has several, the names of the panels include theirs.
         title: over the whole picture.
+        color_map: of matplotlib for all panels, or for each step by name; None: blue for more, red for less than 0.
 
     Raises:
         ArgumentError: there is no step.
+        UnknownNameError: no such colour map.
         MissingPartError: matplotlib is not installed.
     """
     # Imported here, because `import regard` imports no pictures.
     from regard.pictures import Panel, calculation
 
-    def panel(step: Step) -> Panel:
-        name = step.name if step.head is None or heads == 1 else f"{step.name}, head {step.head}"
-        return Panel(name, step.matrix, step.row_labels, step.column_labels, step.note)
+    if isinstance(color_map, Mapping):
+        colors = {plain_name(name): color for name, color in color_map.items()}
+    else:
+        colors = dict.fromkeys((plain_name(step.name) for step in steps), color_map)
+    return calculation(
+        [
+            Panel(
+                step.title, step.matrix, step.row_labels, step.column_labels, step.note,
+                color_map=colors.get(plain_name(step.name)),
+            )
+            for step in steps
+        ],
+        title=title,
+    )  # fmt: skip
 
-    return calculation([panel(step) for step in steps], title=title)
+
+def steps_json(steps: Iterable[Step]) -> str:
+    """``{"steps": [{"name", "note", "batch", "head", "rows", "columns", "values"}, …]}``."""
+    return json_text(
+        {
+            "steps": [
+                {
+                    "name": step.name, "note": step.note, "batch": step.batch, "head": step.head,
+                    "rows": step.row_labels, "columns": step.column_labels, "values": json_numbers(step.matrix),
+                }
+                for step in steps
+            ]
+        }
+    )  # fmt: skip
 
 
 def json_numbers(tensor: Tensor) -> Any:

@@ -1,6 +1,6 @@
 """The steps of a calculation as aligned tables in a terminal, by Rich."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from io import StringIO
 
 from rich.box import SIMPLE_HEAD
@@ -13,41 +13,23 @@ from regard.explanations.matrix_texts import LIMIT, MatrixTexts
 from regard.explanations.step import Step
 
 
-def sliced_tables(slices: Mapping[tuple[int, int], Sequence[Step]], available: int, decimals: int) -> RenderableType:
-    """One table for each step, for each (batch row, head).
-
-    Args:
-        slices: the steps of each (batch row, head) that is printed.
-        available: how many of them the calculation has; the last line counts those that are not printed.
-        decimals: digits after the point.
-    """
-    parts: list[RenderableType] = []
-    for (batch, head), steps in slices.items():
-        if available > 1:
-            parts.append(Text(f"batch row {batch}, head {head}", style="bold underline"))
-        for number, step in enumerate(steps, start=1):
-            parts += _numbered_table(number, step, decimals)
-    if available > len(slices):
-        parts.append(Text(f"… and {available - len(slices)} more of batch × heads", style="dim"))
-    return Group(*parts)
-
-
-def headed_tables(steps: Sequence[Step], heads: int, decimals: int) -> RenderableType:
-    """One table for each step, below a line that names the head where it changes.
+def step_tables(steps: Sequence[Step], decimals: int, rest: str = "") -> RenderableType:
+    """One table for each step, below a line that names the batch row and the head where these change.
 
     Args:
         steps: in order; they are numbered from 1.
-        heads: how many heads the calculation has; a single one is not named.
         decimals: digits after the point.
+        rest: a last line about the steps that are not printed.
     """
     parts: list[RenderableType] = []
-    head = None
+    slice_name = None
     for number, step in enumerate(steps, start=1):
-        if heads > 1 and step.head != head:
-            head = step.head
-            parts.append(Text("all heads" if head is None else f"head {head}, one of {heads}", style="underline"))
-            parts.append(Text(""))
+        if step.slice_name != slice_name and any(other.slice_name for other in steps):
+            parts += [Text(step.slice_name or "all heads", style="underline"), Text("")]
+        slice_name = step.slice_name
         parts += _numbered_table(number, step, decimals)
+    if rest:
+        parts.append(Text(rest, style="dim"))
     return Group(*parts)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
 from regard.axes import Float
@@ -51,7 +52,7 @@ class Custom(Normalizer):
         self.function = function
         self._options = {"dim": -1} if _has_dim(function) else {}
 
-    def forward(self, scores: Float[Tensor, "*shape"], dim: int = -1) -> Float[Tensor, "*shape"]:
+    def forward(self, scores: Float[Tensor, "*shape"] | ArrayLike, dim: int = -1) -> Float[Tensor, "*shape"]:
         scores = check_rows(scores, dim)
         row = upcast(scores).movedim(dim, -1)
         hidden = row == -torch.inf

@@ -1,6 +1,7 @@
 """Normalizers that weigh each key independently."""
 
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor
 
 from regard.axes import Float
@@ -41,7 +42,7 @@ class Sigmoid(Normalizer):
         super().__init__()
         set_parameter(self, "bias", bias)
 
-    def forward(self, scores: Float[Tensor, "*shape"], dim: int = -1) -> Float[Tensor, "*shape"]:
+    def forward(self, scores: Float[Tensor, "*shape"] | ArrayLike, dim: int = -1) -> Float[Tensor, "*shape"]:
         scores = check_rows(scores, dim)
         row = upcast(scores)
         hidden = hidden_pairs(row)

@@ -1,6 +1,7 @@
 """The entmax family, whose weights can be exactly 0 without a mask; sparsemax is its member with alpha = 2."""
 
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor
 
 from regard.axes import Float
@@ -56,7 +57,7 @@ class Entmax(Normalizer):
         super().__init__()
         set_parameter(self, "alpha", alpha, above=1.0)
 
-    def forward(self, scores: Float[Tensor, "*shape"], dim: int = -1) -> Float[Tensor, "*shape"]:
+    def forward(self, scores: Float[Tensor, "*shape"] | ArrayLike, dim: int = -1) -> Float[Tensor, "*shape"]:
         scores = check_rows(scores, dim)
         row = upcast(scores)
         alpha = along_heads("alpha", self.alpha, row, dim)

@@ -3,6 +3,7 @@
 from typing import Literal, get_args
 
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor
 
 from regard.axes import Float
@@ -72,7 +73,7 @@ class Hard(Normalizer):
         self.random = mode in ("sample", "gumbel")
         self.generator = generator
 
-    def forward(self, scores: Float[Tensor, "*shape"], dim: int = -1) -> Float[Tensor, "*shape"]:
+    def forward(self, scores: Float[Tensor, "*shape"] | ArrayLike, dim: int = -1) -> Float[Tensor, "*shape"]:
         scores = check_rows(scores, dim)
         row = upcast(scores)
         if self.mode == "argmax":

@@ -1,6 +1,7 @@
 """Luong's local attention: a Gaussian window over the weights of another normalizer."""
 
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor
 
 from regard.axes import Float
@@ -59,7 +60,7 @@ class LocalGaussian(Normalizer):
         set_attribute(self, "center", center)
         set_attribute(self, "sigma", sigma)
 
-    def forward(self, scores: Float[Tensor, "*shape"], dim: int = -1) -> Float[Tensor, "*shape"]:
+    def forward(self, scores: Float[Tensor, "*shape"] | ArrayLike, dim: int = -1) -> Float[Tensor, "*shape"]:
         scores = check_rows(scores, dim)
         row = upcast(scores)
         axis = dim % row.dim()

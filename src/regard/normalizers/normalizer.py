@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import Any, Literal, NamedTuple
 
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor
 
 from regard.arrays import as_tensor
@@ -158,17 +159,17 @@ class Normalizer(Module, ABC):
         return None
 
 
-def check_rows(scores: Tensor, dim: int) -> Tensor:
+def check_rows(scores: Tensor | ArrayLike, dim: int) -> Tensor:
     """Returns the scores as a floating-point tensor; they may be lists, a NumPy array or integers (`as_tensor`).
 
     Raises:
         KindError, ShapeError, ArgumentError: they hold no real numbers, or have no axis ``dim``.
     """
-    scores = as_tensor(scores, "scores")
-    check_floating("scores", scores)
-    if not -scores.dim() <= dim < scores.dim():
-        raise ShapeError(f"dim must be an axis of scores, which have shape {list(scores.shape)}; it is {dim}")
-    return scores
+    rows: Tensor = as_tensor(scores, "scores")
+    check_floating("scores", rows)
+    if not -rows.dim() <= dim < rows.dim():
+        raise ShapeError(f"dim must be an axis of scores, which have shape {list(rows.shape)}; it is {dim}")
+    return rows
 
 
 def hidden_pairs(scores: Tensor) -> Tensor | None:
@@ -276,7 +277,7 @@ class Softmax(Normalizer):
         super().__init__()
         set_parameter(self, "temperature", temperature, above=0.0)
 
-    def forward(self, scores: Float[Tensor, "*shape"], dim: int = -1) -> Float[Tensor, "*shape"]:
+    def forward(self, scores: Float[Tensor, "*shape"] | ArrayLike, dim: int = -1) -> Float[Tensor, "*shape"]:
         scores = check_rows(scores, dim)
         return safe_softmax(tempered(upcast(scores), self.temperature, dim), dim).to(scores.dtype)
 
@@ -329,7 +330,7 @@ class SoftmaxWithSink(Normalizer):
         super().__init__()
         set_parameter(self, "sink", sink)
 
-    def forward(self, scores: Float[Tensor, "*shape"], dim: int = -1) -> Float[Tensor, "*shape"]:
+    def forward(self, scores: Float[Tensor, "*shape"] | ArrayLike, dim: int = -1) -> Float[Tensor, "*shape"]:
         scores = check_rows(scores, dim)
         row = upcast(scores)
         sink = along_heads("sink", self.sink, row, dim)

@@ -51,6 +51,7 @@ class Panel:
         note: the equation or a sentence, below the name.
         kind: ``"heatmap"``: blue for more, and red for less than 0. ``"weights"``: black for 0, white for 1, as in an
             alignment (for the largest weight if the panel has a scale). ``"table"``: no colours.
+        color_map: of matplotlib, instead of the kind's; a table has none.
 
     Example:
         >>> from regard import pictures
@@ -66,6 +67,7 @@ class Panel:
     column_labels: Sequence[str] | None = None
     note: str | None = None
     kind: Kind = "heatmap"
+    color_map: str | None = None
 
 
 @dataclass
@@ -107,7 +109,7 @@ def calculation(panels: Sequence[Panel], *, title: str | None = None) -> Figure:
 
     Raises:
         ArgumentError: there is no panel.
-        UnknownNameError: a panel's kind does not exist.
+        UnknownNameError: a panel's kind or colour map does not exist.
         ShapeError: a panel's labels do not match its matrix, or this does not have one or two axes.
         MissingPartError: matplotlib is not installed.
 
@@ -267,12 +269,16 @@ def _colors(block: _Block) -> dict[str, Any]:
     numbered = _numbered(block.matrix)
     if block.panel.kind == "weights":
         # With a scale, the largest weight is white: long rows have small weights.
-        return {"colors": "gray", "low": min(low, 0.0), "high": max(high, 1.0) if numbered else high or 1.0}
+        return {
+            "colors": block.panel.color_map or "gray",
+            "low": min(low, 0.0),
+            "high": max(high, 1.0) if numbered else high or 1.0,
+        }
     # The darkest ends of the map would hide numbers.
     if low < 0:
         end = max(-low, high) * (1.25 if numbered else 1.0)
-        return {"colors": "RdBu", "low": -end, "high": end}
-    return {"colors": "Blues", "low": 0.0, "high": high * (1.35 if numbered else 1.0) or 1.0}
+        return {"colors": block.panel.color_map or "RdBu", "low": -end, "high": end}
+    return {"colors": block.panel.color_map or "Blues", "low": 0.0, "high": high * (1.35 if numbered else 1.0) or 1.0}
 
 
 def _line_height(line: list[_Block]) -> float:

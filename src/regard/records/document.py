@@ -100,7 +100,8 @@ class StepsRecord:
         object.__setattr__(self, "key_labels", tuple(map(str, self.key_labels)))
 
     def __repr__(self) -> str:
-        return f"StepsRecord({self.name!r}, {len(self.query_labels)} queries, {len(self.key_labels)} keys)"
+        queries, keys = counted(len(self.query_labels), "query"), counted(len(self.key_labels), "key")
+        return f"StepsRecord({self.name!r}, {queries}, {keys})"
 
 
 @dataclass(frozen=True, eq=False)

@@ -394,8 +394,7 @@ def steps_record(
     """
     if not isinstance(explanation, Explanation):
         raise KindError(f"explanation must be a regard.Explanation; it is of type {type(explanation).__name__}")
-    if (batch, head) not in explanation.slices:
-        raise ArgumentError(f"batch and head must be one of {len(explanation.slices)} pairs; they are {batch}, {head}")
+    explanation.check_slice(batch, head)
     names = [step for step in explanation.step_names if step in ORDER]
     tensors = {step: explanation.matrix(step, batch, head).double() for step in names}
     products = tensors["query"] @ tensors["key"].T if _one_dim(tensors) else None
