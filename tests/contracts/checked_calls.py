@@ -45,7 +45,7 @@ def run_all() -> int:
     tiled.BLOCK_ELEMENTS, tiled.KEY_BLOCK = 3 * B * H * K, 2
     torch.set_num_threads(1)
     count = 0
-    axes = list(calls()), KV, ("reference", "tiled")
+    axes = list(calls()), list(KV), ("reference", "tiled")
     for arguments, kv_heads, backend in product(*axes) if "--full" in sys.argv else pairwise(axes):
         inputs = problem(kv_heads=kv_heads, requires_grad=True)
         output = regard.attend(*inputs, **arguments, backend=backend)
