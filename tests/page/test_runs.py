@@ -5,7 +5,6 @@ import pytest
 import torch
 
 import regard
-from covering import covering
 from page_runs import CLASSIFIERS, SUMMARIZERS, TRANSLATORS
 from page_servers import serving
 from regard.errors import RunError
@@ -151,23 +150,7 @@ def test_a_text_that_the_model_cannot_read_is_a_message(run_of, name, text, word
         assert client.read("dog", number=2).status == 200
 
 
-@covering(
-    name=NAMES,
-    # One of each kind of model and of each tokenizer; the others differ in their attention.
-    sample_where=lambda name: (
-        name
-        in (
-            "none",
-            "luong",
-            "learned",
-            "classify-transformer",
-            "classify-mean",
-            "summarize",
-            "language-char",
-            "language-bpe",
-        )
-    ),
-)
+@pytest.mark.parametrize("name", NAMES)
 def test_texts_without_tokens_and_of_one_token(run_of, name):
     with serving(open_model(run_of(name))) as client:
         for number, text in enumerate(("", "  \n\t", "a", "\x00", "\u202e", "\U0001f98a" * 30), start=1):
