@@ -18,6 +18,7 @@ from regard.kernels.cpu import compiling_process
 from regard.transforms import can_branch_on
 
 settings.register_profile("regard", deadline=None, max_examples=30, print_blob=True)
+settings.register_profile("full", settings.get_profile("regard"), max_examples=100)
 settings.load_profile("regard")
 
 if "PYTEST_XDIST_WORKER" in os.environ:
@@ -32,7 +33,16 @@ for name, handler in {"SIGINT": signal.default_int_handler, "SIGHUP": signal.SIG
 
 
 def pytest_addoption(parser):
-    parser.addoption("--full", action="store_true", help="full grids of cases in place of samples (tests/covering.py)")
+    parser.addoption(
+        "--full",
+        action="store_true",
+        help="full grids of cases in place of samples (tests/covering.py), and more examples",
+    )
+
+
+def pytest_configure(config):
+    if config.getoption("full"):
+        settings.load_profile("full")
 
 
 def pytest_generate_tests(metafunc):

@@ -58,7 +58,9 @@ def pairwise(axes: Sequence[Sequence]) -> list[tuple]:
 
 
 def pairwise_of(rows: Sequence[tuple]) -> list[tuple]:
-    """Some of the rows, so that each pair of values of two axes that is in a row is in one of these."""
+    """Some of the rows, so that each pair of values of two axes that a row has is in one of these; of one axis all."""
+    if rows and len(rows[0]) == 1:
+        return list(rows)
     pairs = [set(itertools.combinations(enumerate(row), 2)) for row in rows]
     missing, chosen = set().union(*pairs), []
     while missing:

@@ -39,6 +39,11 @@ def test_each_pair_of_values_that_some_row_has_is_in_the_sample():
         assert {(row[one], row[other]) for row in sample} == {(row[one], row[other]) for row in whole}
 
 
+def test_of_one_axis_every_row_is_in_the_sample():
+    assert pairwise_of([("a",), ("b",)]) == [("a",), ("b",)]
+    assert pairwise_of([]) == []
+
+
 @covering(one=range(5), other="ab", where=lambda one, other: one != 3 or other == "b")
 def test_a_mark_leaves_rows_out(one, other):
     assert (one, other) != (3, "a")

@@ -19,6 +19,7 @@ import torch  # noqa: E402
 
 import regard  # noqa: E402
 from cases import BIASES, KV, MASKS, NORMALIZERS, SCORES, B, D, H, K, Q, V, problem  # noqa: E402
+from covering import pairwise  # noqa: E402
 from regard.attention.backends import reference, tiled  # noqa: E402
 from regard.attention.problem import Problem, validate  # noqa: E402
 from regard.normalizers import softmax  # noqa: E402
@@ -36,12 +37,16 @@ def calls():
 
 
 def run_all() -> int:
-    """Run all of them forward and backward, and observe the normalizers; the number of calls."""
+    """Run them forward and backward, and observe the normalizers; the number of calls.
+
+    Every call meets every number of heads of keys, and both backends; with ``--full``, every pair of these.
+    """
     # Blocks of three queries, so that small problems have several.
     tiled.BLOCK_ELEMENTS, tiled.KEY_BLOCK = 3 * B * H * K, 2
     torch.set_num_threads(1)
     count = 0
-    for arguments, kv_heads, backend in product(calls(), KV, ("reference", "tiled")):
+    axes = list(calls()), list(KV), ("reference", "tiled")
+    for arguments, kv_heads, backend in product(*axes) if "--full" in sys.argv else pairwise(axes):
         inputs = problem(kv_heads=kv_heads, requires_grad=True)
         output = regard.attend(*inputs, **arguments, backend=backend)
         output.square().sum().backward()

@@ -17,8 +17,8 @@ from regard.masks import And, Mask, Or, Visibility, causal, visible_keys, window
 from regard.masks.mask import DEPTH_LIMIT, PARTS_LIMIT
 from regard.shapes import Grid
 
-# A busy machine draws masks slowly; that says nothing about them.
-modest = settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+# A busy machine draws masks slowly; that says nothing about them. How many are drawn is for ``--full`` to say.
+modest = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 @st.composite

@@ -12,7 +12,7 @@ from regard.masks import Mask, Spans, causal, documents, ignore, keep, lengths, 
 from regard.masks.spans import RUNS_LIMIT
 from regard.shapes import Grid
 
-modest = settings(deadline=None, max_examples=100, suppress_health_check=[HealthCheck.too_slow])
+modest = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 def assert_well_formed(spans: Spans, grid: Grid):

@@ -10,6 +10,7 @@ from torch import nn as torch_nn
 from torch.export import Dim, ExportedProgram, export
 
 import module_cases
+from covering import covering
 from module_cases import MODULES, first_output, inputs_of
 
 BATCH = Dim("batch", min=1, max=64)
@@ -39,7 +40,16 @@ NAMES = [
 ]
 
 
-@pytest.mark.parametrize("name", NAMES)
+MADE_OF_OTHERS = (
+    "TransformerEncoderLayer",
+    "TransformerDecoderLayer",
+    "SoundClassifier transformer",
+    "ImageClassifier cls",
+)
+"""What other cases consist of, or what consists of parts of them."""
+
+
+@covering(name=NAMES, sample_where=lambda name: name not in MADE_OF_OTHERS)
 def test_a_program_is_right_for_other_sizes(name):
     module, program = exported(name)
     call = program.module()
@@ -53,7 +63,10 @@ def test_a_program_is_right_for_other_sizes(name):
             )
 
 
-@pytest.mark.parametrize("name", ["TransformerDecoder", "TextClassifier lstm"])
+@covering(
+    name=["TransformerDecoder", "TransformerDecoderLayer", "TextClassifier lstm"],
+    sample_where=lambda name: name != "TransformerDecoder",
+)
 def test_a_strict_program_is_right_for_other_sizes(name):
     module, program = exported(name, strict=True)
     for size in SIZES:

@@ -1,6 +1,7 @@
 """Torch's program transformations over `MultiheadAttention`: each gives what the eager module gives."""
 
-import pytest
+import functools
+
 import torch
 from torch import nn
 from torch._subclasses import FakeTensorMode
@@ -25,52 +26,63 @@ def make(options: dict[str, object], **more: object) -> MultiheadAttention:
     return MultiheadAttention(EMBED, HEADS, batch_first=True, backend="reference", **options, **more)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
-@pytest.mark.parametrize("how", CALLS.values(), ids=CALLS)
-class TestTransformations:
-    def test_compiled(self, options, how):
-        torch._dynamo.reset()
-        module, x = make(options), torch.randn(BATCH, LENGTH, EMBED)
-        compiled = torch.compile(module, fullgraph=True, backend="aot_eager")
-        torch.testing.assert_close(compiled(x, x, x, **how), module(x, x, x, **how))
+def compiled(options, how):
+    torch._dynamo.reset()
+    module, x = make(options), torch.randn(BATCH, LENGTH, EMBED)
+    call = torch.compile(module, fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(call(x, x, x, **how), module(x, x, x, **how))
 
-    def test_functional_derivatives(self, options, how):
-        module, x = make(options), torch.randn(BATCH, LENGTH, EMBED)
-        parameters = dict(module.named_parameters())
 
-        def loss(parameters, x, how=how):
-            return torch.func.functional_call(module, parameters, (x, x, x), how)[0].square().sum()
+def functional_derivatives(options, how):
+    module, x = make(options), torch.randn(BATCH, LENGTH, EMBED)
+    parameters = dict(module.named_parameters())
 
-        expected = torch.autograd.grad(loss(parameters, x), list(parameters.values()))
-        came = torch.func.grad(loss)(parameters, x)
-        torch.testing.assert_close(tuple(came.values()), expected)
-        _, tangent = torch.func.jvp(lambda x: loss(parameters, x), (x,), (x,))
-        gradient = torch.func.grad(lambda x: loss(parameters, x))(x)
-        torch.testing.assert_close(tangent, (gradient * x).sum())
-        if not any(isinstance(value, torch.Tensor) for value in how.values()):
-            each = torch.func.vmap(torch.func.grad(loss), (None, 0))(parameters, x[:, None])
-            torch.testing.assert_close({name: grad.sum(0) for name, grad in each.items()}, came)
+    def loss(parameters, x, how=how):
+        return torch.func.functional_call(module, parameters, (x, x, x), how)[0].square().sum()
 
-    def test_without_numbers(self, options, how):
+    expected = torch.autograd.grad(loss(parameters, x), list(parameters.values()))
+    came = torch.func.grad(loss)(parameters, x)
+    torch.testing.assert_close(tuple(came.values()), expected)
+    _, tangent = torch.func.jvp(lambda x: loss(parameters, x), (x,), (x,))
+    gradient = torch.func.grad(lambda x: loss(parameters, x))(x)
+    torch.testing.assert_close(tangent, (gradient * x).sum())
+    if not any(isinstance(value, torch.Tensor) for value in how.values()):
+        each = torch.func.vmap(torch.func.grad(loss), (None, 0))(parameters, x[:, None])
+        torch.testing.assert_close({name: grad.sum(0) for name, grad in each.items()}, came)
+
+
+def without_numbers(options, how):
+    x = torch.randn(BATCH, LENGTH, EMBED)
+    expected = [None if t is None else t.shape for t in make(options)(x, x, x, **how)]
+    on_meta = {name: value.to("meta") if isinstance(value, torch.Tensor) else value for name, value in how.items()}
+    x = x.to("meta")
+    assert [None if t is None else t.shape for t in make(options, device="meta")(x, x, x, **on_meta)] == expected
+    with FakeTensorMode() as mode:
+        fake = {
+            name: mode.from_tensor(value) if isinstance(value, torch.Tensor) else value for name, value in how.items()
+        }
         x = torch.randn(BATCH, LENGTH, EMBED)
-        expected = [None if t is None else t.shape for t in make(options)(x, x, x, **how)]
-        on_meta = {name: value.to("meta") if isinstance(value, torch.Tensor) else value for name, value in how.items()}
-        x = x.to("meta")
-        assert [None if t is None else t.shape for t in make(options, device="meta")(x, x, x, **on_meta)] == expected
-        with FakeTensorMode() as mode:
-            fake = {
-                name: mode.from_tensor(value) if isinstance(value, torch.Tensor) else value
-                for name, value in how.items()
-            }
-            x = torch.randn(BATCH, LENGTH, EMBED)
-            assert [None if t is None else t.shape for t in make(options)(x, x, x, **fake)] == expected
+        assert [None if t is None else t.shape for t in make(options)(x, x, x, **fake)] == expected
 
 
-@covering(options=OPTIONS, how=CALLS, strict=[False, True])
-def test_exported(options, how, strict):
-    module, x, arguments = make(OPTIONS[options]), torch.randn(BATCH, LENGTH, EMBED), CALLS[how]
-    program = torch.export.export(module, (x, x, x), arguments, strict=strict).module()
-    torch.testing.assert_close(program(x, x, x, **arguments), module(x, x, x, **arguments))
+def exported(options, how, strict=False):
+    module, x = make(options), torch.randn(BATCH, LENGTH, EMBED)
+    program = torch.export.export(module, (x, x, x), how, strict=strict).module()
+    torch.testing.assert_close(program(x, x, x, **how), module(x, x, x, **how))
+
+
+TRANSFORMATIONS = {
+    "compiled": compiled,
+    "functional derivatives": functional_derivatives,
+    "without numbers": without_numbers,
+    "exported": exported,
+    "exported strictly": functools.partial(exported, strict=True),
+}
+
+
+@covering(options=OPTIONS, how=CALLS, transformation=TRANSFORMATIONS)
+def test_transformed_it_gives_the_same(options, how, transformation):
+    TRANSFORMATIONS[transformation](OPTIONS[options], CALLS[how])
 
 
 def test_a_layer_is_compiled():
