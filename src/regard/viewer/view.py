@@ -47,7 +47,9 @@ class View:
               queries, keys]`` are stacked layers;
             - a list or tuple of such tensors or arrays, one for each layer, as ``outputs.attentions``. So a tensor
               ``[layers, heads, queries, keys]`` is ``View(list(weights), tokens)``;
-            - what `regard.watch` gives, or one of its calls; without tokens its positions have numbers;
+            - what `regard.watch` gives, or one of its calls; without tokens its positions have numbers. Of several
+              forward passes or generated texts the last is shown, as the title says;
+              ``View(watched.document(tokens, sequence=0))`` shows another;
             - an `Observed` or `Attended` with weights, an `Explanation`, or a prediction;
             - a `Document`, a record, or a sequence of records and explanations.
         tokens: the texts of queries and keys, one for each position: a list (``range(n)`` for numbers), or an axis of
