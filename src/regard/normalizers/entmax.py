@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from regard.answered import answered
 from regard.axes import Float
 from regard.errors import KindError
 from regard.normalizers import compiled_rows
@@ -14,6 +15,7 @@ from regard.summaries import parameter_summary
 from regard.transforms import reverse_mode_only
 
 
+@answered
 class Entmax(Normalizer):
     """Computes the weights that solve, for each row of scores,
 

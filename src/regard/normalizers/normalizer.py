@@ -15,6 +15,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
+from regard.answered import answered
 from regard.arrays import as_tensor
 from regard.axes import Float
 from regard.errors import ShapeError
@@ -245,6 +246,7 @@ def are_rows_plain() -> bool:
 _PLAIN = RowPrimitive("softmax")
 
 
+@answered
 class Softmax(Normalizer):
     """Computes weights proportional to the exponentials of the scores.
 

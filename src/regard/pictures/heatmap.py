@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from regard.answered import answered
 from regard.errors import ArgumentError, KindError, ShapeError, UnknownNameError
 from regard.pictures.fonts import Lettering, visible_token, wrapped
 from regard.pictures.numbers import Matrix, as_array, short_number
@@ -39,6 +40,7 @@ MOST_ROWS, MOST_COLUMNS = 48, 24
 """The most rows and columns of a heat map that writes its numbers into the cells by itself."""
 
 
+@answered
 def heatmap(
     weights: Any,
     rows: Sequence[Any] | None = None,

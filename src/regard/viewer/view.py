@@ -7,9 +7,11 @@ import os
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from regard.answered import answered
 from regard.atomic_file import write_atomically
 from regard.counted import counted
 from regard.errors import ArgumentError, UnknownNameError
+from regard.missing_names import hinted
 from regard.records import Document, FrameAxis, GridAxis, TokenAxis
 from regard.viewer.contents import Labels, as_document
 from regard.viewer.html_file import html_page, iframe
@@ -23,6 +25,8 @@ HEIGHT = 640
 SUFFIXES = (".html", ".png", ".svg", ".json")
 
 
+@hinted
+@answered
 class View:
     """A picture of attention weights, from any form that they come in.
 
