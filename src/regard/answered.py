@@ -3,7 +3,7 @@
 import inspect
 from collections.abc import Callable
 from functools import wraps
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from regard.errors import KindError
 from regard.foreign_names import wrong_arguments
@@ -32,7 +32,7 @@ def answered(called: _Called) -> _Called:
                 raise
         raise KindError(message)
 
-    if is_class:
-        called.__init__ = checked
-        return called
-    return checked  # type: ignore[return-value]
+    if not is_class:
+        return cast(_Called, checked)
+    called.__init__ = checked
+    return cast(_Called, called)
