@@ -14,8 +14,8 @@ from regard.shapes import Grid
 B, H, Q, K, APPENDED = 2, 3, 5, 7, 2
 
 MASKS = [
-    masks.Band(None, None),
-    ~masks.Band(None, None),
+    masks.window(),
+    ~masks.window(),
     masks.causal(),
     ~masks.causal(),
     masks.window(None, 3),
@@ -54,7 +54,7 @@ def test_spans_are_those_of_the_dense_mask(mask: Mask, batch: range, queries: ra
         assert spans.runs == max(runs_of(allowed), 1)
 
 
-@pytest.mark.parametrize(("mask", "runs"), [(masks.Band(None, None), 1), (masks.causal(), 2), (~masks.causal(), 1)])
+@pytest.mark.parametrize(("mask", "runs"), [(masks.window(), 1), (masks.causal(), 2), (~masks.causal(), 1)])
 def test_appended_keys_continue_a_run_that_ends_at_the_last_given_key(mask: Mask, runs: int):
     grid = Grid.whole(B, H, Q, K + APPENDED)
     spans, hidden = AppendedMask(mask, APPENDED).spans(grid), AppendedMask(mask, APPENDED).hidden_spans(grid)
@@ -67,7 +67,7 @@ def test_appended_keys_continue_a_run_that_ends_at_the_last_given_key(mask: Mask
 
 def test_nothing_but_appended_keys_is_seen_by_all():
     grid = Grid.whole(B, H, Q, APPENDED)
-    appended = AppendedMask(~masks.Band(None, None), APPENDED)
+    appended = AppendedMask(~masks.window(), APPENDED)
     appended.check(grid)
     assert appended.dense(grid).all()
     assert appended.visibility(grid) is Visibility.FULL

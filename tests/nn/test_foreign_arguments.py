@@ -162,7 +162,6 @@ LINES = {
         for function in (torch.log_softmax, torch.nn.functional.log_softmax, torch.nn.LogSoftmax(-1),
                          partial(torch.log_softmax, dim=-1))
     ],
-    "write masks.window(before, after)": [masks.window],
     'write device="cuda"': [lambda: nn.MultiheadAttention(DIM, 2, device="gpu")],
     "create has no argument 'device'": [lambda: scores.create("additive", DIM, DIM, device="cpu")],
 }  # fmt: skip

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from regard.axes import Bool
-from regard.errors import ArgumentError, UnknownNameError
+from regard.errors import UnknownNameError
 from regard.masks.batch_integers import BatchInteger, Integers
 from regard.masks.mask import Mask, Visibility
 from regard.masks.spans import Spans
@@ -159,9 +159,6 @@ def window(
         after: number of visible keys after the query's own; None for all, so that ``window(None, 0)`` is ``causal()``.
         align, offset: decide which key is the query's own, as in `causal`.
 
-    Raises:
-        ArgumentError: neither ``before`` nor ``after`` is given.
-
     Example:
         >>> import torch
         >>> import regard
@@ -173,10 +170,6 @@ def window(
                 [0, 1, 1, 0],
                 [0, 0, 1, 1]])
     """
-    if before is None and after is None:
-        raise ArgumentError(
-            "a window needs a width: write masks.window(before, after); without a mask every query sees every key"
-        )
     return Band(before, after, align, offset)
 
 
