@@ -8,6 +8,7 @@ import difflib
 import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 WRITTEN_HERE: dict[str, dict[str, str]] = {
     "score": {
@@ -159,6 +160,8 @@ _DIM = ("d_model={0}", "embed_dim={0}", "channels={0}")
 _FEEDFORWARD = ("dim_feedforward={0}",)
 _LAYERS = ("num_layers={0}", "num_encoder_layers={0}")
 
+_LEARNED = tuple(f"{name}=torch.nn.Parameter(torch.tensor({name}))" for name in ("alpha", "temperature", "sink"))
+
 LAYER_KEYWORDS: dict[str, tuple[str, ...]] = {
     "attn_mask": _HIDING,
     "mask": _HIDING,
@@ -212,47 +215,32 @@ LAYER_KEYWORDS: dict[str, tuple[str, ...]] = {
     "normalize_before": ("norm_first={0}",),
     "attn_dropout": ("dropout={0}",),
     "attention_dropout": ("dropout={0}",),
+    "output_attentions": ("need_weights={0}",),
+    "return_attention_scores": ("need_weights={0}",),
+    "trainable": _LEARNED,
+    "learnable": _LEARNED,
+    "requires_grad": _LEARNED,
+    "xlabels": ("columns={0}",),
+    "ylabels": ("rows={0}",),
+    "xticklabels": ("columns={0}",),
+    "yticklabels": ("rows={0}",),
+    "annot": ("values={0}",),
+    "cbar": ("color_bar={0}",),
+    "cmap": ("color_map={0}",),
+    "vmin": ("low={0}",),
+    "vmax": ("high={0}",),
 }
 """A keyword argument of layers elsewhere → what is written here; each line begins with an argument, which a layer may
 have or not."""
 
-MISSING: dict[str, dict[str, str]] = {
-    "regard": {
-        "attention_weights": "regard.attend_with_weights(query, key, value).weights",
-        "heatmap": "regard.pictures.heatmap(weights)",
-        "scaled_dot_product_attention": "regard.attend(query, key, value)",
-        "softmax": 'normalizer="softmax", or regard.normalizers.softmax(scores)',
-        "sparsemax": 'normalizer="sparsemax", or regard.normalizers.sparsemax(scores)',
-        "entmax": "regard.normalizers.entmax(alpha)",
-        "MultiheadAttention": "regard.nn.MultiheadAttention(embed_dim, num_heads)",
-        "Transformer": "regard.nn.Transformer(d_model, nhead)",
-    },
-    "regard.nn": {
-        "AdditiveAttention": 'nn.Attention.create("additive", query_dim, key_dim)',
-        "BahdanauAttention": 'nn.Attention.create("additive", query_dim, key_dim)',
-        "LuongAttention": 'nn.Attention.create("general", query_dim, key_dim)',
-        "DotProductAttention": 'nn.Attention("scaled_dot")',
-        "ScaledDotProductAttention": 'nn.Attention("scaled_dot")',
-        "LocationAwareAttention": (
-            'nn.Attention.create("location_aware", query_dim, key_dim, channels=channels, kernel_size=kernel_size)'
-        ),
-        "RotaryEmbedding": 'positions.Rotary(dim), or position="rotary" of a layer',
-        "RotaryPositionalEmbedding": 'positions.Rotary(dim), or position="rotary" of a layer',
-        "PositionalEncoding": "positions.Sinusoidal(dim)",
-        "SEBlock": "nn.SqueezeExcitation(channels)",
-        "SELayer": "nn.SqueezeExcitation(channels)",
-        "NonLocalBlock": "nn.NonLocal(channels)",
-    },
-    "regard.masks": {
-        "padding": "masks.lengths(lengths)",
-        "key_padding": "masks.lengths(lengths)",
-        "sliding_window": "masks.window(before, 0)",
-        "tril": "masks.causal()",
-        "subsequent": "masks.causal()",
-        "block_diagonal": "masks.documents(ids)",
-    },
+LINES = {
+    "View": "View(content, rows=rows, columns=columns)",
+    "the call of Attention": (
+        "attention(query, annotations), or for values of their own attention(query, attention.remember(annotations, "
+        "value=value))"
+    ),
 }
-"""Package → name elsewhere → what is written here."""
+"""What was called → the line for arguments that do not fit; of others it is the call with those without a default."""
 
 
 def written_here(kind: str, name: object) -> str:
@@ -284,12 +272,6 @@ def written_in_layers(name: object, objects: bool = True) -> str:
     return "" if "scores.create(" in line or (not objects and "scores." in line) else line
 
 
-def missing_name(package: str, name: str) -> str:
-    """Returns a message about a name that a package does not have."""
-    line = MISSING.get(package, {}).get(name)
-    return f"module {package!r} has no attribute {name!r}" + ("" if line is None else f": here it is {line}")
-
-
 def unknown_layer_keyword(
     owner: str,
     function: Callable[..., object],
@@ -314,19 +296,23 @@ def unknown_layer_keyword(
     return f"{owner} has no argument {name!r}{advice or _nearest(name, names)}"
 
 
-def wrong_arguments(layer: type, keywords: Iterable[str], problem: str) -> str:
-    """Returns a message about arguments that a layer's constructor cannot take.
+def wrong_arguments(
+    owner: str, function: Callable[..., object], keywords: Iterable[str], problem: str, internal: Iterable[str] = ()
+) -> str:
+    """Returns a message about arguments that a function, a constructor or the call of a layer cannot take.
 
     Args:
-        layer: the layer.
+        owner: what was called, for the message.
+        function: the function, the class, or the method of the call.
         keywords: the names of the keyword arguments that were passed.
         problem: what Python says of the arguments.
+        internal: names of arguments that users do not pass.
     """
-    names = argument_names(layer)
+    names = [name for name in argument_names(function) if name not in internal]
     unknown = [name for name in keywords if name not in names]
     if unknown:
-        return unknown_layer_keyword(layer.__name__, layer, unknown)
-    return f"{layer.__name__}: {problem}; write {_constructor(layer)} (known: {', '.join(names)})"
+        return unknown_layer_keyword(owner, function, unknown, (), internal)
+    return f"{owner}: {problem}; write {LINES.get(owner) or _constructor(function)} (known: {', '.join(names)})"
 
 
 def _line_with(name: str, names: Iterable[str]) -> str:
@@ -346,18 +332,24 @@ def _line_with_part(name: str, layer: type) -> str:
     return ""
 
 
-def _line_in_call(name: str, layer: type) -> str:
+def _line_in_call(name: str, layer: Any) -> str:
     lines = LAYER_KEYWORDS.get(name, ())
-    called = [line for line in lines if line.split("=")[0] in argument_names(layer.forward)]
+    of_call = argument_names(layer.forward) if hasattr(layer, "forward") else []
+    called = [line for line in lines if line.split("=")[0] in of_call] or ["{0}={0}"] * (name in of_call)
     return f": write {' or '.join(called).format(name)} in the call" if called else ""
 
 
-def _constructor(layer: type, line: str = "") -> str:
-    """Returns a call of a constructor with the arguments that have no default, and one more."""
+def _constructor(layer: Callable[..., object], line: str = "") -> str:
+    """Returns a call with the arguments that have no default, and one more."""
     parameters = inspect.signature(layer).parameters.values()
-    required = [each.name for each in parameters if each.default is each.empty and each.kind is not each.VAR_KEYWORD]
+    required = [
+        each.name
+        for each in parameters
+        if each.default is each.empty and each.kind is not each.VAR_KEYWORD and each.name != "self"
+    ]
     arguments = {name: name for name in required} | ({line.split("=")[0]: line} if line else {})
-    return f"{layer.__name__}({', '.join(arguments.values())})"
+    name = "layer" if layer.__name__ == "forward" else layer.__name__
+    return f"{name}({', '.join(arguments.values())})"
 
 
 def argument_names(function: Callable[..., object]) -> list[str]:

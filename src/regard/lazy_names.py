@@ -35,7 +35,7 @@ def lazy_names(
 
 def no_attribute(package: str, name: str) -> AttributeError:
     """Returns the error for a name that a package does not have."""
-    from regard.foreign_names import missing_name  # an import of regard alone costs nothing
+    from regard.missing_names import missing_name  # an import of regard alone costs nothing
 
     return AttributeError(missing_name(package, name))
 

@@ -385,17 +385,26 @@ def check_arguments(name: str, function: Callable[..., object], number: int) -> 
     """
     if isinstance(function, type):
         raise KindError(f"{name} must be a function of {number} tensors; it is the class {function.__name__}")
-    if torch.compiler.is_compiling():
-        return
+    if not torch.compiler.is_compiling() and (problem := _refusal(function, number)):
+        raise KindError(f"{name} must take {number} tensors; {function!r} does not: {problem}")
+
+
+def takes(function: Callable[..., object], number: int) -> bool:
+    """Whether a function or a module can be called with ``number`` tensors; True if its signature cannot be read."""
+    return not _refusal(function, number)
+
+
+def _refusal(function: Callable[..., object], number: int) -> str:
     called = function.forward if isinstance(function, nn.Module) else function
     try:
         signature = inspect.signature(called)
     except (TypeError, ValueError):
-        return
+        return ""
     try:
         signature.bind(*[None] * number)
     except TypeError as error:
-        raise KindError(f"{name} must take {number} tensors; {function!r} does not: {error}") from None
+        return str(error)
+    return ""
 
 
 def check_sizes(**sizes: object) -> None:
@@ -422,7 +431,8 @@ def check_factory(device: object, dtype: object) -> None:
     try:
         torch.device(device)
     except RuntimeError:
-        raise ArgumentError(f"device must be one that PyTorch knows; it is {device!r}") from None
+        line = ': write device="cuda"' if str(device).partition(":")[0].lower() in ("gpu", "nvidia") else ""
+        raise ArgumentError(f"device must be one that PyTorch knows; it is {device!r}{line}") from None
 
 
 def known_name(name: str, value: object, known: Collection[str], here: str = "") -> str:
@@ -485,7 +495,7 @@ def uncalled(value: object, package: str) -> str:
     """
     if not (isinstance(value, type) or inspect.isfunction(value)):
         return ""
-    if not value.__module__.startswith((f"regard.{package}.", "regard.positions.")):
+    if not str(value.__module__).startswith((f"regard.{package}.", "regard.positions.")):
         return ""
     parameters = inspect.signature(value).parameters.values()
     needed = [

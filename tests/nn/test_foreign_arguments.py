@@ -1,14 +1,20 @@
 """What layers are called with elsewhere is answered with the argument that is meant; the answer runs."""
 
 import re
+from functools import partial
 from importlib import import_module
 
 import pytest
 import torch
 
-from regard import masks, nn, normalizers, positions, scores
+import regard
+from regard import masks, nn, normalizers, pictures, positions, scores
+from regard.answered import answered
 from regard.errors import ArgumentError, KindError, ShapeError, UnknownNameError
-from regard.foreign_names import LAYER_KEYWORDS, MISSING, WRITTEN_HERE, argument_names
+from regard.foreign_names import LAYER_KEYWORDS, WRITTEN_HERE, argument_names
+from regard.missing_names import ATTRIBUTES, MISSING
+from regard.tasks.classify import Classification, TrainedClassifier
+from regard.watching import Watch
 
 BATCH, LENGTH, DIM = 2, 5, 8
 INPUT = torch.randn(BATCH, LENGTH, DIM, generator=torch.Generator().manual_seed(0))
@@ -133,6 +139,58 @@ def test_wrong_arguments_of_a_constructor_name_the_class_and_the_line(create, li
         create()
 
 
+ATTENTION = nn.Attention.create("additive", DIM, DIM)
+LINES = {
+    "write attention(query, annotations)": [lambda: ATTENTION(INPUT, INPUT, INPUT), lambda: ATTENTION(INPUT)],
+    "write layer(query, key, value)": [lambda: LAYERS["MultiheadAttention"][0](INPUT, INPUT)],
+    "write need_weights=return_attention_scores": [
+        lambda: LAYERS["MultiheadAttention"][0](INPUT, INPUT, return_attention_scores=True)
+    ],
+    "did you mean 'top_k'?": [lambda: regard.Readings(topk=3)],
+    "write alpha=torch.nn.Parameter(torch.tensor(alpha))": [
+        lambda: normalizers.Entmax(alpha=1.3, trainable=True), lambda: normalizers.Entmax(1.3, learnable=True)
+    ],
+    "write dim=dim in the call": [lambda: normalizers.Softmax(dim=-1)],
+    "write columns=xlabels": [lambda: pictures.heatmap([[1.0]], xlabels=["a"])],
+    "write View(content, rows=rows, columns=columns)": [lambda: regard.View([[1.0]], ["a"], ["b"])],
+    'write score=scores.Modified("scaled_dot", score_mod)': [
+        lambda: regard.attend(INPUT, INPUT, INPUT, score=lambda score, b, h, i, j: score)
+    ],
+    "normalizer's function must take 1 tensors": [lambda: normalizers.as_normalizer(lambda score, key: score)],
+    'log_softmax gives logarithms, which are no weights: write normalizer="softmax"': [
+        lambda function=function: normalizers.as_normalizer(function)
+        for function in (torch.log_softmax, torch.nn.functional.log_softmax, torch.nn.LogSoftmax(-1),
+                         partial(torch.log_softmax, dim=-1))
+    ],
+    'write device="cuda"': [lambda: nn.MultiheadAttention(DIM, 2, device="gpu")],
+    "create has no argument 'device'": [lambda: scores.create("additive", DIM, DIM, device="cpu")],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("line", "call"), [(line, call) for line, calls in LINES.items() for call in calls])
+def test_a_wrong_call_is_one_error_with_the_line(line, call):
+    with pytest.raises((KindError, ArgumentError), match=re.escape(line)):
+        call()
+
+
+@pytest.mark.parametrize("name", ["score", "mask", "bias", "normalizer"])
+def test_a_function_of_no_module_is_a_function(name):
+    def function(b, h, i, j):
+        return i
+
+    function.__module__ = None
+    with pytest.raises(KindError, match="function"):
+        regard.attend(INPUT, INPUT, INPUT, **{name: function})
+
+
+def test_a_type_error_of_a_function_itself_stays():
+    def title(*_):
+        raise TypeError("its own")
+
+    with pytest.raises(TypeError, match="its own"):
+        answered(title)(1)
+
+
 def test_attn_mask_of_multihead_attention_may_be_a_mask_or_its_name():
     attention = nn.MultiheadAttention(DIM, 2, batch_first=True)
     hidden = torch.ones(LENGTH, LENGTH).triu(1).bool()
@@ -168,5 +226,23 @@ def test_a_missing_name_is_answered_with_the_line(package, name):
     with pytest.raises(AttributeError) as raised:
         getattr(module, name)
     assert str(raised.value).endswith(f"has no attribute {name!r}: here it is {MISSING[package][name]}")
-    for part in re.findall(r"(regard\.)?(nn|masks|positions|normalizers|pictures)\.(\w+)", MISSING[package][name]):
+    for part in re.findall(
+        r"(regard\.)?(nn|masks|positions|normalizers|pictures|scores|biases)\.(\w+)", MISSING[package][name]
+    ):
         assert hasattr(import_module(f"regard.{part[1]}"), part[2])
+
+
+OWNERS = {
+    "Watch": Watch, "View": regard.View, "KeyValueCache": nn.KeyValueCache, "Classification": Classification,
+    "TrainedRun": TrainedClassifier,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("owner", "name"), [(owner, name) for owner, names in ATTRIBUTES.items() for name in names])
+def test_a_missing_attribute_is_answered_with_the_line(owner, name):
+    thing = object.__new__(OWNERS[owner])
+    with pytest.raises(AttributeError, match=f"object has no attribute {name!r}: here it is ") as raised:
+        getattr(thing, name)
+    assert (raised.value.name, raised.value.obj) == (name, thing)
+    with pytest.raises(AttributeError, match=r"has no attribute 'nothing'$"):
+        _ = thing.nothing

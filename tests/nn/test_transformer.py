@@ -7,7 +7,7 @@ import torch
 from torch import nn as torch_nn
 
 from regard import masks, nn
-from regard.errors import ArgumentError, ShapeError, UnknownNameError
+from regard.errors import ArgumentError, KindError, ShapeError, UnknownNameError
 
 B, S, T, D, H, F = 3, 7, 5, 12, 2, 17
 SOURCE_LENGTHS, TARGET_LENGTHS = torch.tensor([7, 3, 1]), torch.tensor([2, 5, 4])
@@ -110,7 +110,7 @@ def test_decoding_with_a_cache_is_full_decoding(options, cuts):
     source, target = inputs()
     memory = model.encoder(source, lengths=SOURCE_LENGTHS)
     expected = model.decoder(target, memory, mask="causal", memory_lengths=SOURCE_LENGTHS)
-    remembered, caches = model.decoder.remember(memory, SOURCE_LENGTHS), [nn.KeyValueCache()] * 2
+    remembered, caches = model.decoder.remember(memory, SOURCE_LENGTHS), None
     parts = []
     for part in target.split(list(cuts), dim=1):
         rows, caches, weights = model.decoder.step(part, remembered, caches, weights_of=1)
@@ -126,11 +126,40 @@ def test_a_causal_encoder_with_a_cache_is_the_whole_one(options):
     model = nn.TransformerEncoder.create(2, nn.LayerConfig(D, H, F, **options), bidirectional=False).double().eval()
     source, _ = inputs()
     expected = model(source, mask=masks.causal())
-    caches, parts = [nn.KeyValueCache()] * 2, []
+    caches, parts = None, []
     for part in source.split([3, 1, 1, 2], dim=1):
         found, caches = model.step(part, caches)
         parts.append(found)
     torch.testing.assert_close(torch.cat(parts, 1), expected)
+
+
+@pytest.mark.parametrize(
+    "caches", [[], [nn.KeyValueCache()], [nn.KeyValueCache()] * 3, nn.KeyValueCache(), [None, None]]
+)
+def test_a_step_without_one_cache_for_each_layer_is_an_error(caches):
+    model = make()
+    source, target = inputs()
+    encoder, remembered = model.encoder, model.decoder.remember(source)
+    for step in (
+        lambda: model.decoder.step(target, remembered, caches),
+        lambda: model.decoder.run(target.flatten(0, 1), nn.Packing(torch.full((B,), T), T), remembered, None, caches),
+        lambda: encoder.step(source, caches),
+    ):
+        with pytest.raises(
+            (ArgumentError, KindError), match=r"caches must be None before.*for each layer.*; it (is|has)"
+        ):
+            step()
+
+
+def test_a_step_says_how_a_memory_is_remembered():
+    model = make()
+    source, target = inputs()
+    with pytest.raises(
+        KindError, match=r"not the encoder's output itself: write remembered = decoder\.remember\(memory\)"
+    ):
+        model.decoder.step(target, source)
+    with pytest.raises(ArgumentError, match="one part for each of 2 layers; it has 1"):
+        model.decoder.step(target, model.decoder.remember(source)[:1])
 
 
 def test_a_search_can_continue_from_any_earlier_cache():

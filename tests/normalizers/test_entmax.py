@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+import regard
 from regard.errors import ArgumentError, KindError
 from regard.normalizers import Entmax, Sparsemax, entmax, softmax, sparsemax
 from regard.normalizers.thresholds import entmax15_by_sort, entmax_by_root, sparsemax_by_sort
@@ -209,3 +210,16 @@ def test_alpha_out_of_range(alpha):
 def test_alpha_of_a_wrong_type(alpha):
     with pytest.raises(KindError, match="alpha"):
         entmax(alpha)
+
+
+@pytest.mark.parametrize("alpha", [1.0, 0.9, math.nan, [1.5, 1.0]])
+def test_a_learned_alpha_that_leaves_its_domain_is_an_error(alpha):
+    left = torch.tensor(alpha)
+    normalizer = Entmax(nn.Parameter(torch.full_like(left, 1.5)))
+    scores = torch.randn(1, 2, 3, 4)
+    assert normalizer(scores).isfinite().all()
+    with torch.no_grad():
+        normalizer.alpha.copy_(left)
+    for call in (lambda: normalizer(scores), lambda: regard.attend(scores, scores, scores, normalizer=normalizer)):
+        with pytest.raises(ArgumentError, match=r"a learned alpha must stay above 1.*1 \+ softplus"):
+            call()

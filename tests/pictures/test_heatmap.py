@@ -61,6 +61,22 @@ def test_three_digits(number, text):
     assert short_number(number) == text
 
 
+@pytest.mark.parametrize(
+    ("row", "texts"),
+    [([0.2, 0.16, 0.175], ["0.200", "0.160", "0.175"]), ([0.5, 0, 1], ["0.5", "0.0", "1.0"]),
+     ([0.5, -0.25], ["0.50", "−0.25"]), ([1, 0], ["1", "0"]), ([0.5, 0.00012], ["0.5", "0.00012"])],
+)  # fmt: skip
+def test_numbers_up_to_one_have_equal_decimals(row, texts):
+    assert list(cells(heatmap([row]).axes[0]).values()) == texts
+
+
+def test_a_small_map_is_no_stamp_and_a_short_title_is_one_line():
+    figure = heatmap([[0.9, 0.1], [0.25, 0.75]], title="layer 0, causal, mean of 4 heads")
+    box = figure.axes[0].get_window_extent()
+    assert min(box.width, 1.5 * box.height) >= 1.6 * figure.dpi
+    assert [text.get_text() for text in figure.texts] == ["layer 0, causal, mean of 4 heads"]
+
+
 def test_where_numbers_do_not_fit_there_is_a_scale():
     assert [axes.get_label() for axes in heatmap(np.eye(60)).axes] == ["heatmap", "scale"]
     assert [axes.get_label() for axes in heatmap(np.eye(3)).axes] == ["heatmap"]

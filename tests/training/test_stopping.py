@@ -66,6 +66,20 @@ def test_validations_before_the_least_number_of_steps_do_not_count():
     assert waited == [0, 0, 0, 0, 1, 2]
 
 
+@pytest.mark.parametrize(("accuracy", "ends"), [(1.0, 5), (0.95, None)])
+def test_a_perfect_metric_waits_three_validations_for_a_lower_loss(accuracy, ends):
+    metric, progress = Metric("accuracy", "accuracy", perfect=1.0), Progress()
+    loop = SimpleNamespace(
+        config=SimpleNamespace(epochs=99, max_minutes=0.0, patience=50), progress=progress, metrics=(metric,)
+    )
+    reasons = []
+    for progress.step, loss in enumerate((3.0, 2.0, 1.0, 1.1, 1.0, 1.2)):
+        progress.observe(metric, accuracy, loss, False)
+        reasons.append(TrainingLoop.reason_to_end(loop))
+    assert next((step for step, reason in enumerate(reasons) if reason), None) == ends
+    assert ends is None or "accuracy is perfect and the loss has not improved 3 times" in reasons[-1]
+
+
 @pytest.mark.parametrize(("value", "loss"), [(math.nan, 1.0), (0.9, math.nan), (math.inf, 1.0)])
 def test_a_result_that_is_no_number_is_never_the_best(value, loss):
     assert observe(ACCURACY, [(value, loss), (0.1, 3.0), (value, loss)]) == ([1], [1, 0, 1])

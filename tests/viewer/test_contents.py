@@ -173,6 +173,18 @@ def test_what_watch_gives(model, options):
         View(watched, example=1)
 
 
+def test_the_title_says_which_of_several_sequences_is_shown(model):
+    with torch.no_grad(), regard.watch(model, keep=True) as watched:
+        model(torch.randn(1, 5, 8))
+        assert View(watched).document.title == "TransformerEncoder"
+        model(torch.randn(1, 7, 8))
+    for view in (View(watched), View(watched, list("abcdefg"))):
+        assert view.document.title == "TransformerEncoder, the last of 2 sequences"
+        assert len(view.document.records[0].queries) == 7
+    assert View(watched, title="mine").document.title == "mine"
+    assert len(View(watched.document(list("abcde"), sequence=0)).document.records[0].queries) == 5
+
+
 def test_what_watch_did_not_read(model):
     with torch.no_grad(), regard.watch(model) as watched:
         with pytest.raises(ArgumentError, match="no attention call was watched yet"):

@@ -41,6 +41,17 @@ def test_means_leave_out_queries_that_see_no_key():
         assert f"{of_heads.sum(0)[key].item() / 4:.3f}".removeprefix("0") in told
 
 
+def test_a_map_whose_bins_are_single_pairs_is_the_plain_map():
+    short, weights = documents.tiled(5, 2)
+    for head, expected in ((None, weights.mean(0)), (1, weights[1])):
+        drawn = figure(Document("x", (short,)), "long", 0, head)
+        assert "of about" not in words(drawn)
+        maps = [image for axes in drawn.axes for image in axes.images]
+        assert [image.get_array().shape for image in maps if image.get_array().shape == (5, 5)] == [(5, 5)]
+        np.testing.assert_allclose(np.ma.getdata(maps[0].get_array()), expected, rtol=1e-5)
+        assert [label.get_text() for label in drawn.axes[0].get_yticklabels()] == list(short.queries.labels)
+
+
 def test_titles_say_the_statistic_and_what_is_left_out(monkeypatch):
     wide, _ = documents.tiled(600, 2)
     every = documents.everything()

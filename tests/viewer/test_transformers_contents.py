@@ -62,6 +62,15 @@ def test_generated_tokens(tokenizer):
     assert record.queries.labels == record.keys.labels == tuple(tokenizer.convert_ids_to_tokens(ids[0, :-1]))
 
 
+def test_kept_calls_of_a_generated_text_are_shown_one_by_one():
+    model = make("llama", "sdpa")
+    with torch.no_grad(), regard.watch(model, keep=True) as seen:
+        model.generate(IDS, max_new_tokens=3, min_new_tokens=3, do_sample=False, pad_token_id=0)
+    with pytest.raises(ArgumentError, match=r"View\(watched\.calls\[0\], tokens\).*or for the whole sequence read="):
+        View(seen, TOKENS)
+    assert View(seen.calls[0], TOKENS).document.records[0].keys.labels == TOKENS
+
+
 @pytest.mark.parametrize("name", ["t5", "bart"])
 @pytest.mark.parametrize("generates", [False, True])
 def test_both_sides_of_an_encoder_decoder(name, generates, tokenizer):

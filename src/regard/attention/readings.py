@@ -7,6 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from regard.answered import answered
 from regard.attention.problem import Problem
 from regard.axes import Float
 from regard.errors import ArgumentError, KindError, ShapeError
@@ -17,6 +18,7 @@ from regard.summaries import record_summary, value_summary
 from regard.transforms import exportable, has_data
 
 
+@answered
 @dataclass(frozen=True)
 class Readings:
     """The readings that `observe` takes, all of the weights before dropout; by default none.

@@ -16,7 +16,7 @@ from regard.nn.fx_leaf import fx_leaf
 from regard.nn.hidden_keys import visible_annotations, without_hidden
 from regard.normalizers import Normalizing, own_normalizer
 from regard.scores import Additive, Score, own_score
-from regard.scores.additive import create_weight
+from regard.scores.additive_scores import create_weight
 from regard.scores.names import ContentScoreName, Scoring
 from regard.shapes import Requested, check_floating, size, upcast
 from regard.transforms import exportable

@@ -1,12 +1,14 @@
 """Layers as leaves of `torch.fx`: a trace records the call of a layer but not its content, as for `torch.nn`."""
 
 import inspect
+from collections.abc import Callable
 from functools import wraps
 from typing import Any, TypeVar
 
 from torch import nn
 from torch.fx import Proxy
 
+from regard.answered import answered
 from regard.errors import KindError
 from regard.foreign_names import argument_names, unknown_layer_keyword, wrong_arguments
 
@@ -26,12 +28,20 @@ def fx_leaf(layer: Layer) -> Layer:
     """
     forward = layer.forward
     names = argument_names(forward)
+    positional, needed = _positional(forward)
 
     @wraps(forward)
     def leaf(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
         for name in kwargs:
             if name not in names:
                 raise KindError(unknown_layer_keyword(f"the call of {layer.__name__}", forward, [name], (), _INTERNAL))
+        given = len(args) + 1
+        if given > len(positional) or any(name not in kwargs for name in positional[given:needed]):
+            try:
+                inspect.signature(forward).bind(self, *args, **kwargs)
+            except TypeError as error:
+                owner = f"the call of {layer.__name__}"
+                raise KindError(wrong_arguments(owner, forward, kwargs, str(error), _INTERNAL)) from None
         for value in (*args, *kwargs.values()):
             if isinstance(value, Proxy):
                 if type(self).forward is not leaf:
@@ -44,21 +54,11 @@ def fx_leaf(layer: Layer) -> Layer:
         return forward(self, *args, **kwargs)
 
     layer.forward = leaf
-    _check_constructor(layer)
-    return layer
+    return answered(layer)
 
 
-def _check_constructor(layer: type[nn.Module]) -> None:
-    """Makes wrong arguments of a layer's constructor one KindError, which names the layer."""
-    create = layer.__init__
-    signature = inspect.signature(create)
-
-    @wraps(create)
-    def checked(self: nn.Module, *args: Any, **kwargs: Any) -> None:
-        try:
-            signature.bind(self, *args, **kwargs)
-        except TypeError as error:
-            raise KindError(wrong_arguments(layer, kwargs, str(error))) from None
-        create(self, *args, **kwargs)
-
-    layer.__init__ = checked
+def _positional(forward: Callable[..., Any]) -> tuple[list[str], int]:
+    """Returns the positional arguments of a call, with self, and how many of them have no default."""
+    parameters = inspect.signature(forward).parameters.values()
+    positional = [each for each in parameters if each.kind is each.POSITIONAL_OR_KEYWORD]
+    return [each.name for each in positional], sum(each.default is each.empty for each in positional)

@@ -9,6 +9,7 @@ from torch import Tensor
 from regard import masks
 from regard.errors import ArgumentError
 from regard.masks import Mask
+from regard.missing_names import hinted
 from regard.nn.packing import Packing
 
 
@@ -113,6 +114,7 @@ class _Buffer:
         self.written = stop
 
 
+@hinted
 class KeyValueCache:
     """The keys and values of the tokens so far, for decoding token by token.
 

@@ -33,10 +33,12 @@ from regard.nn.transformer_stack import (
     check_forward,
     check_layer,
     check_layers,
+    check_memory,
     checked_config,
     checked_norm,
     layer_count,
     layout_of,
+    new_caches,
     normalize,
     with_caches,
 )
@@ -83,7 +85,7 @@ class TransformerDecoder(Module):
         >>> output = decoder(target, memory, mask="causal")
         >>> output.shape
         torch.Size([2, 5, 32])
-        >>> remembered, caches = decoder.remember(memory), [nn.KeyValueCache()] * 2
+        >>> remembered, caches = decoder.remember(memory), None
         >>> for token in target.split(1, dim=1):  # the same, token by token
         ...     rows, caches, weights = decoder.step(token, remembered, caches)
         >>> torch.allclose(rows, output[:, -1], atol=1e-5)
@@ -214,12 +216,18 @@ class TransformerDecoder(Module):
             packing: the packing of the rows.
             memory: the result of `remember`.
             mask: the mask of the targets' self-attention, which also hides padding.
-            caches: for each layer the keys and values of earlier target tokens; None: there are none.
+            caches: for each layer the keys and values of earlier target tokens; None: there are none, and no caches are
+                returned.
             weights_of: the layer whose weights of the attention to the encoder's output are returned; None: no layer.
 
         Returns:
             `DecoderOutput`, whose rows are ``[tokens, dim]``.
+
+        Raises:
+            KindError, ArgumentError: the memory is not what `remember` returned, or there is not one cache for each
+                layer.
         """
+        check_memory(memory, len(self.layers))
         arguments = SelfArguments(packing, mask, packing.lengths, mask, batch_first=self.batch_first)
         source = SourceArguments(memory, batch_first=self.batch_first)
         return self._run(rows, arguments, memory, source, caches, weights_of)
@@ -247,7 +255,7 @@ class TransformerDecoder(Module):
         self,
         input: Tensor,
         memory: Sequence[KeyValues | EncoderOutput],
-        caches: Sequence[KeyValueCache],
+        caches: Sequence[KeyValueCache] | None = None,
         weights_of: int | None = None,
     ) -> DecoderOutput:
         """Runs the stack on the next tokens of each target, which see themselves and all earlier tokens.
@@ -255,13 +263,19 @@ class TransformerDecoder(Module):
         Args:
             input: ``[batch, new, d_model]``, also without ``batch_first``.
             memory: the result of `remember`.
-            caches: for each layer the keys and values of the earlier tokens.
+            caches: for each layer the keys and values of the earlier tokens; None: there are none.
             weights_of: as in `run`.
 
         Returns:
             `DecoderOutput`, whose rows are those of all new tokens, ``[batch * new, dim]``.
+
+        Raises:
+            KindError, ArgumentError: the memory is not what `remember` returned, or there is not one cache for each
+                layer.
         """
         check_forward(self, DECODER)
+        check_memory(memory, len(self.layers))
+        caches = new_caches(self.layers) if caches is None else caches
         packing = packing_of(input, None)
         if not is_observed(self):
             return self.run(packing.pack(input), packing, memory, causal_mask(input), caches, weights_of)

@@ -36,6 +36,7 @@ from regard.nn.transformer_stack import (
     checked_norm,
     layer_count,
     layout_of,
+    new_caches,
     normalize,
     with_caches,
 )
@@ -212,9 +213,12 @@ class TransformerEncoder(Module):
 
         Returns:
             ``[batch, new, d_model]``, and the caches including the new tokens.
+
+        Raises:
+            KindError, ArgumentError: there is not one cache for each layer.
         """
         check_forward(self, ENCODER)
-        call = StackCall([KeyValueCache() for _ in self.layers] if caches is None else caches)
+        call = StackCall(new_caches(self.layers) if caches is None else caches)
         stack = self if is_observed(self) else self.forward
         output = stack(in_layout(input, self.batch_first), mask=causal_mask(input), call=call)
         assert call.caches is not None

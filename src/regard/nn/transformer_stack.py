@@ -60,7 +60,41 @@ def check_forward(stack: nn.Module, forward: Callable[..., Tensor]) -> None:
 def with_caches(
     layers: Sequence[LayerT], caches: Sequence[KeyValueCache] | None
 ) -> Iterable[tuple[LayerT, KeyValueCache | None]]:
-    return zip(layers, [None] * len(layers) if caches is None else caches, strict=True)
+    """Pairs each layer with its cache, or with None.
+
+    Raises:
+        KindError, ArgumentError: there is not one `KeyValueCache` for each layer.
+    """
+    if caches is None:
+        return zip(layers, [None] * len(layers), strict=True)
+    if not isinstance(caches, (list, tuple)) or not all(isinstance(cache, KeyValueCache) for cache in caches):
+        raise KindError(f"caches must be {_CACHES}; it is {kind_of(caches)}")
+    if len(caches) != len(layers):
+        raise ArgumentError(f"caches must be {_CACHES}, of which there are {len(layers)}; it has {len(caches)}")
+    return zip(layers, caches, strict=True)
+
+
+_CACHES = "None before the first token, then what the last step returned, a list of one nn.KeyValueCache for each layer"
+
+
+def new_caches(stack: Sequence[object] | nn.ModuleList) -> list[KeyValueCache]:
+    """Returns the empty caches of layers before the first token."""
+    return [KeyValueCache() for _ in range(len(stack))]
+
+
+def check_memory(memory: object, layers: int) -> None:
+    """Raises an error unless this is what `TransformerDecoder.remember` returns, with one part for each layer."""
+    line = "write remembered = decoder.remember(memory); then decoder.step(input, remembered, caches)"
+    if not isinstance(memory, (list, tuple)) or not all(
+        isinstance(each, (KeyValues, EncoderOutput)) for each in memory
+    ):
+        raise KindError(f"memory must be what remember returned, not {_kind_of_memory(memory)}: {line}")
+    if len(memory) != layers:
+        raise ArgumentError(f"memory must have one part for each of {layers} layers; it has {len(memory)}: {line}")
+
+
+def _kind_of_memory(memory: object) -> str:
+    return "the encoder's output itself" if isinstance(memory, Tensor) else kind_of(memory)
 
 
 def normalize(norm: nn.Module | None, rows: Tensor, arguments: SelfArguments) -> Tensor:

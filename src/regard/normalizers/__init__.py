@@ -13,7 +13,9 @@ a function of scores                               anything
 Each can be passed to `regard.attend` or called as a function: ``normalizers.sparsemax(scores, dim=-1)``.
 """
 
-from regard.lazy_names import public_names
+from typing import TYPE_CHECKING
+
+from regard.lazy_names import no_attribute, public_names
 from regard.normalizers.custom import Custom
 from regard.normalizers.elementwise import Sigmoid, sigmoid
 from regard.normalizers.entmax import Entmax, Sparsemax, entmax, sparsemax
@@ -55,3 +57,8 @@ __all__ = [
 ]
 
 __dir__ = public_names(__name__)
+
+if not TYPE_CHECKING:  # so that type checkers report names that do not exist
+
+    def __getattr__(name: str) -> object:
+        raise no_attribute(__name__, name)

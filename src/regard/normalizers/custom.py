@@ -13,7 +13,7 @@ from regard.axes import Float
 from regard.errors import ArgumentError, KindError, ShapeError
 from regard.locality import is_local, needs_trial, remember_trial, trial_values
 from regard.normalizers.normalizer import Normalizer, check_rows, row_maximum
-from regard.shapes import upcast
+from regard.shapes import check_arguments, upcast
 
 
 class Custom(Normalizer):
@@ -33,6 +33,7 @@ class Custom(Normalizer):
         ShapeError: the weights have another shape than the scores.
         ArgumentError: the weights of a row depend on other rows, heads or batch rows. To find out, the function is run
             once on a small CPU tensor, without effects on random generators, buffers or hooks, unless PyTorch traces.
+            Or the function is ``log_softmax``, whose logarithms are no weights.
 
     The function sees −inf at hidden keys, and zeros in a row without visible keys. Weights and gradients of hidden keys
     are 0, whatever the function returns there. Half-precision scores are passed in float32.
@@ -49,8 +50,13 @@ class Custom(Normalizer):
         super().__init__()
         if not callable(function) or isinstance(function, type):
             raise KindError(f"a normalizer's function must be callable; it is a {type(function).__name__}")
+        inner = function.func if isinstance(function, partial) else function
+        if _name(inner).lower().replace("_", "") == "logsoftmax":
+            raise ArgumentError('log_softmax gives logarithms, which are no weights: write normalizer="softmax"')
         self.function = function
         self._options = {"dim": -1} if _has_dim(function) else {}
+        if not self._options:
+            check_arguments("a normalizer's function", function, 1)
 
     def forward(self, scores: Float[Tensor, "*shape"] | ArrayLike, dim: int = -1) -> Float[Tensor, "*shape"]:
         scores = check_rows(scores, dim)

@@ -4,17 +4,19 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
+from regard.answered import answered
 from regard.axes import Float
-from regard.errors import KindError
+from regard.errors import ArgumentError, KindError
 from regard.normalizers import compiled_rows
 from regard.normalizers.entmax_derivative import Solution, solve, transformable
 from regard.normalizers.normalizer import Normalizer, RowPrimitive, check_rows
 from regard.normalizers.parameter import along_heads, set_parameter
 from regard.shapes import upcast
 from regard.summaries import parameter_summary
-from regard.transforms import reverse_mode_only
+from regard.transforms import can_read, reverse_mode_only
 
 
+@answered
 class Entmax(Normalizer):
     """Computes the weights that solve, for each row of scores,
 
@@ -28,11 +30,12 @@ class Entmax(Normalizer):
 
     Args:
         alpha: a number above 1, or a tensor ``[]`` or ``[heads]`` that may be learned (Correia, Niculae & Martins
-            2019, "Adaptively sparse transformers"). It is checked here and not at each call: to keep a learned alpha in
-            its domain, pass ``1 + softplus`` or ``1 + sigmoid`` of an unconstrained parameter.
+            2019, "Adaptively sparse transformers"). To keep a learned alpha in its domain, pass ``1 + softplus`` or
+            ``1 + sigmoid`` of an unconstrained parameter.
 
     Raises:
-        ArgumentError: alpha is not finite or not above 1.
+        ArgumentError: alpha is not finite or not above 1; also at a call, for a learned alpha that has left its domain.
+            An alpha on a device is not checked, since the host would wait for it; nor is one while PyTorch traces.
 
     Numerics: for the numbers 2 and 1.5 the threshold is found by sorting; for any other alpha, by Newton's method
     within a bracket, which is halved where a step does not help, until the sum is 1 up to a few roundings or the ends
@@ -60,7 +63,7 @@ class Entmax(Normalizer):
     def forward(self, scores: Float[Tensor, "*shape"] | ArrayLike, dim: int = -1) -> Float[Tensor, "*shape"]:
         scores = check_rows(scores, dim)
         row = upcast(scores)
-        alpha = along_heads("alpha", self.alpha, row, dim)
+        alpha = along_heads("alpha", self._checked_alpha(), row, dim)
         if not isinstance(alpha, Tensor) and compiled_rows.supports(row, alpha):
             weights = compiled_rows.weigh(row, alpha, dim)
         elif torch.compiler.is_compiling() or reverse_mode_only(row):
@@ -71,7 +74,15 @@ class Entmax(Normalizer):
         return weights.to(scores.dtype)
 
     def lower(self) -> RowPrimitive | None:
-        return RowPrimitive("entmax", alpha=self.alpha)
+        return RowPrimitive("entmax", alpha=self._checked_alpha())
+
+    def _checked_alpha(self) -> float | Tensor:
+        if isinstance(self.alpha, Tensor) and can_read(self.alpha) and not bool((self.alpha > 1.0).all()):
+            raise ArgumentError(
+                f"a learned alpha must stay above 1, where entmax is softmax; it is {self.alpha.tolist()}: pass "
+                "normalizers.Softmax(), or an alpha that is 1 + softplus of a parameter"
+            )
+        return self.alpha
 
     def extra_repr(self) -> str:
         return f"alpha={parameter_summary(self.alpha)}"

@@ -16,6 +16,7 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
+from regard.answered import answered
 from regard.arrays import as_tensor
 from regard.axes import Float
 from regard.errors import ShapeError
@@ -246,6 +247,7 @@ def are_rows_plain() -> bool:
 _PLAIN = RowPrimitive("softmax")
 
 
+@answered
 class Softmax(Normalizer):
     """Computes weights proportional to the exponentials of the scores.
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from regard.errors import ArgumentError, ShapeError
-from regard.pictures.fonts import LONGEST_LABEL, Lettering, titled, visible_token
+from regard.pictures.fonts import LEAST_LETTERS_OF_TITLE, LONGEST_LABEL, Lettering, titled, visible_token
 from regard.pictures.heatmap import draw_cells, draw_lines, label_note, write_labels, write_numbers
 from regard.pictures.numbers import Matrix, as_array, cell_number
 from regard.pictures.sheet import new_sheet, set_position, text_extent
@@ -147,7 +147,7 @@ def alignment(
     step = max(1, math.ceil(letter_size * 1.05 / 72 / cell))
     scale = weight_scale(matrix, maximum)
     notes = scale.note, label_note("token", step, max(rows, columns))
-    heading = titled(title, max(24, min(90, 3 * columns)), *notes)
+    heading = titled(title, max(LEAST_LETTERS_OF_TITLE, min(90, 3 * columns)), *notes)
     lettering = Lettering([*source, *target, heading, *axis_names])
     figure = new_sheet(1.0, 1.0)
     axes = figure.add_axes((0.0, 0.0, 1.0, 1.0))

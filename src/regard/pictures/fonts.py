@@ -142,6 +142,10 @@ def _clusters(line: str) -> Iterator[str]:
         yield cluster
 
 
+LEAST_LETTERS_OF_TITLE = 44
+"""A title is not wrapped before this many letters, however small its picture is."""
+
+
 def wrapped(text: str, width: int, lines: int = 4) -> str:
     """A sentence or title in lines of at most ``width`` characters; its own line breaks remain."""
     wrap: list[str] = []

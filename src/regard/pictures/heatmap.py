@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from regard.answered import answered
 from regard.errors import ArgumentError, KindError, ShapeError, UnknownNameError
-from regard.pictures.fonts import Lettering, visible_token, wrapped
-from regard.pictures.numbers import Matrix, as_array, short_number
+from regard.pictures.fonts import LEAST_LETTERS_OF_TITLE, Lettering, visible_token, wrapped
+from regard.pictures.numbers import Matrix, as_array, short_numbers
 from regard.pictures.sheet import new_sheet, set_position, text_extent
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ CELL_HEIGHT = 0.3
 LEAST_CELL_WIDTH = 0.42
 WIDEST_LABEL = 0.9
 LARGEST_BARE_SIDE = 6.0
+LEAST_SIDE = 1.8
+"""The width up to which the numbered cells of a small matrix grow, at most to twice their size."""
 LETTERS = 8.5
 """The size of labels and numbers in points."""
 
@@ -39,6 +42,7 @@ MOST_ROWS, MOST_COLUMNS = 48, 24
 """The most rows and columns of a heat map that writes its numbers into the cells by itself."""
 
 
+@answered
 def heatmap(
     weights: Any,
     rows: Sequence[Any] | None = None,
@@ -52,7 +56,7 @@ def heatmap(
     color_bar: bool | None = None,
     ax: Axes | None = None,
 ) -> Figure:
-    """Draw a matrix as one heat map, with three digits of each number in its cell.
+    """Draw a matrix as one heat map, with three digits of each number in its cell; numbers up to 1 have equal decimals.
 
     Args:
         weights: any real numbers, ``[rows, columns]``: a tensor, an array or nested lists. A vector is a row; with
@@ -81,7 +85,7 @@ def heatmap(
         >>> from regard import pictures
         >>> figure = pictures.heatmap([[0.9, 0.1], [0.25, 0.75]], rows=["le", "chat"], columns=["the", "cat"])
         >>> [text.get_text() for text in figure.axes[0].texts]
-        ['0.900', '0.100', '0.250', '0.750']
+        ['0.90', '0.10', '0.25', '0.75']
         >>> figure = pictures.heatmap([5, 1, 20], rows=["h1", "h2", "h3"], color_map="Purples")
         >>> figure.axes[0].images[0].get_array().shape
         (3, 1)
@@ -95,13 +99,13 @@ def heatmap(
         _checked_labels(name, labels, length)
         for name, labels, length in (("rows", rows, matrix.shape[0]), ("columns", columns, matrix.shape[1]))
     )
-    heading = "" if title is None else wrapped(title, max(24, min(90, 8 * matrix.shape[1])))
+    heading = "" if title is None else wrapped(title, max(LEAST_LETTERS_OF_TITLE, min(90, 8 * matrix.shape[1])))
     lettering = Lettering([*row_labels, *column_labels, heading])
     figure = new_sheet(1.0, 1.0) if ax is None else ax.get_figure(root=True)
     assert figure is not None, "axes are part of a figure"
     axes = figure.add_axes((0.0, 0.0, 1.0, 1.0), label="heatmap") if ax is None else ax
 
-    texts = [[short_number(value) for value in line] for line in matrix.tolist()] if values is not False else []
+    texts = short_numbers(matrix) if values is not False else []
     cell_width, cell_height, letters = _cell(axes, ax is not None, texts, matrix.shape, values)
     numbered = letters > 0
     if ax is None and numbered:
@@ -111,6 +115,9 @@ def heatmap(
             label.remove()
         # Longer labels are written upright.
         cell_width = max(cell_width, widest + 0.1) if widest <= WIDEST_LABEL else cell_width
+    if ax is None and numbered:
+        growth = min(2.0, max(1.0, LEAST_SIDE / (cell_width * matrix.shape[1])))
+        cell_width, cell_height = cell_width * growth, cell_height * growth
     image = draw_cells(axes, matrix, **_scale(matrix, color_map, low, high))
     if min(cell_width, cell_height) >= 0.1:
         draw_lines(axes, *matrix.shape, color="#ffffff", width=1.0)

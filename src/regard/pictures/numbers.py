@@ -103,6 +103,18 @@ def short_number(value: float) -> str:
     return text if "e" in text else text.rstrip("0").rstrip(".")
 
 
+def short_numbers(matrix: Matrix) -> list[list[str]]:
+    """The numbers of a matrix with three significant digits; those up to 1, all with the same number of decimals.
+
+    Decimals are at most three. Where that would leave fewer than two digits of a number, each has its own, as
+    `short_number` writes it.
+    """
+    sizes = np.abs(matrix[np.isfinite(matrix) & (matrix != 0)])
+    if sizes.size and sizes.min() >= 0.00995 and sizes.max() <= 1:
+        return number_texts(matrix, most_decimals=3)
+    return [[short_number(value) for value in line] for line in matrix.tolist()]
+
+
 def cell_number(weight: float) -> str:
     """A weight in a cell: three decimals, without the zero before the point; "" for one that rounds to 0."""
     text = short_number(weight) if abs(weight) >= 0.9995 else f"{weight:.3f}".replace("0.", ".", 1).replace("-", "−")

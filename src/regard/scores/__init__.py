@@ -1,12 +1,13 @@
 """Scores, which compare queries with keys."""
 
-from regard.lazy_names import public_names
-from regard.scores.additive import Additive, ReluSum, TanhSum
+from typing import TYPE_CHECKING
+
+from regard.lazy_names import no_attribute, public_names
+from regard.scores.additive_scores import Additive, ReluSum, TanhSum
 from regard.scores.custom import Custom, Pairwise
 from regard.scores.distance import Distance
 from regard.scores.inner_product import Cosine, Dot, General, InnerProduct, ScaledDot
-from regard.scores.location import Location, LocationAware
-from regard.scores.mlp import MLP
+from regard.scores.location_scores import Location, LocationAware
 from regard.scores.modifiers import Modified, SoftCap
 from regard.scores.names import (
     NAMES,
@@ -22,6 +23,7 @@ from regard.scores.names import (
     own_score,
     scaled_dot,
 )
+from regard.scores.perceptron import MLP
 from regard.scores.score import Prepared, Primitive, Score
 
 __all__ = [
@@ -59,3 +61,8 @@ __all__ = [
 ]
 
 __dir__ = public_names(__name__)
+
+if not TYPE_CHECKING:  # so that type checkers report names that do not exist
+
+    def __getattr__(name: str) -> object:
+        raise no_attribute(__name__, name)

@@ -3,19 +3,21 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, cast
 
+import torch
 from torch import Tensor
 
+from regard.answered import answered
 from regard.errors import ArgumentError, KindError, ShapeError, UnknownNameError
 from regard.foreign_names import written_here
 from regard.ownership import own_copy
-from regard.scores.additive import Additive
+from regard.scores.additive_scores import Additive
 from regard.scores.custom import Custom
 from regard.scores.distance import Distance
 from regard.scores.inner_product import Cosine, Dot, General, ScaledDot
-from regard.scores.location import Location, LocationAware
-from regard.scores.mlp import MLP
+from regard.scores.location_scores import Location, LocationAware
+from regard.scores.perceptron import MLP
 from regard.scores.score import Score
-from regard.shapes import check_sizes, known_name, uncalled
+from regard.shapes import check_sizes, known_name, takes, uncalled
 
 ScoreName = Literal["dot", "scaled_dot", "cosine", "distance"]
 """The names of scores without weights."""
@@ -101,6 +103,11 @@ def as_score(value: object) -> Score:
     if isinstance(value, type) and issubclass(value, Score):
         raise KindError(f"score must be an instance, not the class: {value.__name__}(...)")
     if callable(value) and not isinstance(value, type):
+        if not torch.compiler.is_compiling() and not takes(value, 2) and takes(value, 5):
+            raise KindError(
+                "a score function takes (query, key); this one takes the five arguments of a score_mod, (score, batch, "
+                'head, query_index, key_index): write score=scores.Modified("scaled_dot", score_mod)'
+            )
         return Custom(cast(Callable[[Tensor, Tensor], Tensor], value))
     raise KindError(f"score must be a Score, a name or a callable (query, key) -> scores; it is {value!r}")
 
@@ -116,6 +123,7 @@ def own_score(value: object) -> Score:
     return own_copy(as_score(value))
 
 
+@answered
 def create(
     name: AnyScoreName,
     query_dim: int,

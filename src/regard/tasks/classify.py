@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from regard.errors import DataError, RunError
+from regard.missing_names import hinted
 from regard.models.configs import TextClassifierConfig as ModelConfig
 from regard.tasks.attended import attended_words
 from regard.tasks.fitting import CLASSIFY
@@ -64,6 +65,7 @@ class EvaluationConfig(EvaluationOptions):
     """Column of the labels. Default: as in training."""
 
 
+@hinted
 @dataclass(frozen=True, repr=False)
 class Classification(LabelPrediction):
     """A text, its label, and the weights of its words.

@@ -108,7 +108,8 @@ class SegmentationTrainingConfig(MaskTraining):
     epochs: int = 60
     """Epochs after which training ends."""
     patience: int = 0
-    """Validations in a row, neither with a better metric nor with a lower loss, after which training ends; 0: never."""
+    """Validations in a row, neither with a better metric nor with a lower loss, after which training ends, or 3 if the
+    metric is perfect; 0: never."""
     crop: float = 0.8
     """Sides of the part of an image that is trained on, as a share of the image's; above 0, at most 1."""
     rescale: float = 1.5

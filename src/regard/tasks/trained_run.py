@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from regard.atomic_file import temporary_folder
 from regard.errors import ArgumentError, RunError, ShapeError
+from regard.missing_names import hinted
 from regard.regular_file import path_inside
 from regard.tasks import registry
 from regard.tasks.inputs.input import with_defaults
@@ -40,6 +41,7 @@ PREPARATION = (
 """Options of the data that say how an input becomes tensors, for an export."""
 
 
+@hinted
 class TrainedRun(Trained):
     """The best model of a run, with the files that it needs.
 

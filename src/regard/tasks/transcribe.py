@@ -474,7 +474,15 @@ class TranscribeTask(TextTask):
     input_hint = "A sound to transcribe"
     answer_name = "Transcription"
     metrics = (
-        Metric("wer", "WER", higher_is_better=False, digits=4, trivial=0.9, unit="errors per word or character"),
+        Metric(
+            "wer",
+            "WER",
+            higher_is_better=False,
+            digits=4,
+            trivial=0.9,
+            perfect=0.0,
+            unit="errors per word or character",
+        ),
         Metric("cer", "CER", higher_is_better=False, digits=4, unit="errors per word or character"),
     )
     data_config = DataConfig

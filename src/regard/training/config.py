@@ -46,9 +46,10 @@ class TrainingConfig:
     max_minutes: float = 0.0
     """Minutes of training and validation after which training ends; 0: no limit."""
     patience: int = 5
-    """Validations in a row, neither with a better metric nor with a lower loss, after which training ends; 0: never."""
+    """Validations in a row, neither with a better metric nor with a lower loss, after which training ends, or 3 if the
+    metric is perfect; 0: never."""
     patience_after: int = 500
-    """Steps after which validations count for patience."""
+    """Steps after which validations count for patience; those after a perfect metric count at once."""
     validate_every: int = 0
     """Steps between validations; 0: after each epoch."""
     checkpoint_minutes: float = 5.0

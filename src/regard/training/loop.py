@@ -35,6 +35,10 @@ READ_EVERY = 16
 """Steps after which the losses are read from an accelerator, for which the host waits; on a CPU each step's is read."""
 
 
+ENOUGH = 3
+"""Validations without a lower loss that end a training whose metric is perfect, at any step."""
+
+
 class LossModule(nn.Module):
     """The loss of an experiment as a module, whose call DDP and FSDP can wrap."""
 
@@ -183,8 +187,11 @@ class TrainingLoop:
             return f"{config.epochs} epochs are done"
         if config.max_minutes and progress.seconds + self.reserved_seconds() >= 60 * config.max_minutes:
             return f"{config.max_minutes:g} minutes are over"
-        if config.patience and progress.waited >= config.patience:
-            return f"validation {self.metrics[0].label} and loss have not improved {progress.waited} times"
+        label, waited = self.metrics[0].label if config.patience else "", progress.waited
+        if config.patience and waited >= min(config.patience, ENOUGH) and self.metrics[0].is_perfect(progress.best):
+            return f"validation {label} is perfect and the loss has not improved {waited} times"
+        if config.patience and waited >= config.patience:
+            return f"validation {label} and loss have not improved {waited} times"
         return ""
 
     def reserved_seconds(self) -> float:

@@ -61,11 +61,13 @@ class Progress:
             metric: the task's first metric.
             value: its value.
             loss: the validation loss.
-            counts: whether the validation counts for patience if nothing improves.
+            counts: whether the validation counts for patience if nothing improves; one after a perfect value counts
+                always.
 
         Returns:
             whether the model is the best so far.
         """
+        counts = counts or metric.is_perfect(self.best)
         if not (math.isfinite(value) and math.isfinite(loss)):
             self.waited += counts
             return False

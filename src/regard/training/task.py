@@ -44,12 +44,18 @@ class Metric:
     trivial: float | None = None
     """A value that a model reaches without having learned anything, such as by giving empty texts: no value up to it
     says which model is better. Default: each value says it."""
+    perfect: float | None = None
+    """The value that no other is better than; None: no model reaches it."""
     unit: str = ""
     """The unit of its values, for pictures; the curves of metrics of one unit share a panel."""
 
     def is_informative(self, value: float) -> bool:
         """Whether a value is better than that of a model that has learned nothing."""
         return self.trivial is None or self.better(value, self.trivial)
+
+    def is_perfect(self, value: float | None) -> bool:
+        """Whether no value is better."""
+        return value is not None and value == self.perfect
 
     def better(self, value: float, best: float | None) -> bool:
         """Whether a value is better than the best one before it; None: there is none yet."""

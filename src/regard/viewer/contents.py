@@ -29,6 +29,7 @@ from regard.records import AttentionRecord, Axis, Document, FrameAxis, GridAxis,
 from regard.records.document import ORDER
 from regard.watching import AttentionCall, Watch
 from regard.watching.call_records import numbered_records
+from regard.watching.generation import count_sequences
 
 OUTPUTS = ("attentions", "encoder_attentions", "decoder_attentions", "cross_attentions")
 """The fields of a model output of transformers that hold weights."""
@@ -211,6 +212,13 @@ def _of_watch(watched: Watch, labels: Labels) -> Document:
     if not calls:
         raise ArgumentError(f"no attention call was watched yet; call the model inside of the context: {WATCHED}")
     if all(call.weights is None and call.tiles is None for call in calls):
+        if any(call.tiles is not None for call in watched.calls):
+            raise ArgumentError(
+                "keep=True keeps the queries and keys of each call, and the last sequence has several calls, one for "
+                "each step: write View(watched.calls[0], tokens) for one of "
+                f"{len(watched.calls)} calls, or for the whole sequence read=regard.Readings(weights=True) in place of "
+                "keep=True"
+            )
         raise ArgumentError(
             f"the weights were not read; write {WATCHED}; then View(watched, tokens). For long inputs write keep=True "
             "in place of read"
@@ -230,12 +238,15 @@ def _of_watch(watched: Watch, labels: Labels) -> Document:
                 "columns=source_tokens)"
             )
         rows = labels.tokens
+    title, count = type(watched.model).__name__, count_sequences(watched.calls)
+    if count > 1:
+        title += f", the last of {count} sequences"
     if rows is None and columns is None:
-        return Document(type(watched.model).__name__, tuple(numbered_records(calls, row)))
+        return Document(title, tuple(numbered_records(calls, row)))
     if rows is None:
         raise ArgumentError("rows is missing, the tokens of the queries: View(watched, rows=..., columns=...)")
     keys = None if columns is None else _axis("columns", columns)
-    return watched.document(_axis("tokens" if labels.rows is None else "rows", rows), keys, batch_row=row)
+    return watched.document(_axis("tokens" if labels.rows is None else "rows", rows), keys, title=title, batch_row=row)
 
 
 def _of_call(call: AttentionCall, labels: Labels) -> Document:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -292,9 +293,11 @@ def _sound(record: AttentionRecord, head: int | None, title: str) -> Figure:
 
 
 def _long(record: AttentionRecord, head: int | None, title: str) -> Figure:
-    """The largest weight and the mean weight of each bin, averaged over the heads."""
+    """The largest weight and the mean weight of each bin, averaged over the heads; all weights if each has its bin."""
     source = tile_source(record)
     mean, maximum = source.pooled(min(POOLED, source.queries), min(POOLED, source.keys))
+    if mean.shape[1:] == (source.queries, source.keys):
+        return _alignment(replace(record, weights=mean, source=None), head, title)
     pictures = {
         "largest": maximum.mean(axis=0) if head is None else maximum[head],
         "mean": mean.mean(axis=0) if head is None else mean[head],

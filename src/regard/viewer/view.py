@@ -7,9 +7,11 @@ import os
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from regard.answered import answered
 from regard.atomic_file import write_atomically
 from regard.counted import counted
 from regard.errors import ArgumentError, UnknownNameError
+from regard.missing_names import hinted
 from regard.records import Document, FrameAxis, GridAxis, TokenAxis
 from regard.viewer.contents import Labels, as_document
 from regard.viewer.html_file import html_page, iframe
@@ -23,6 +25,8 @@ HEIGHT = 640
 SUFFIXES = (".html", ".png", ".svg", ".json")
 
 
+@hinted
+@answered
 class View:
     """A picture of attention weights, from any form that they come in.
 
@@ -47,7 +51,9 @@ class View:
               queries, keys]`` are stacked layers;
             - a list or tuple of such tensors or arrays, one for each layer, as ``outputs.attentions``. So a tensor
               ``[layers, heads, queries, keys]`` is ``View(list(weights), tokens)``;
-            - what `regard.watch` gives, or one of its calls; without tokens its positions have numbers;
+            - what `regard.watch` gives, or one of its calls; without tokens its positions have numbers. Of several
+              forward passes or generated texts the last is shown, as the title says;
+              ``View(watched.document(tokens, sequence=0))`` shows another;
             - an `Observed` or `Attended` with weights, an `Explanation`, or a prediction;
             - a `Document`, a record, or a sequence of records and explanations.
         tokens: the texts of queries and keys, one for each position: a list (``range(n)`` for numbers), or an axis of

@@ -59,7 +59,10 @@ def records_of(
             axes = _fitting(call, "queries", own), _fitting(call, "keys", own)
         records.append(_record(call, *axes, batch_row))
     if not records:
-        raise ArgumentError("there is no record with weights: watch with read=Readings(weights=True), or keep=True")
+        raise ArgumentError(
+            "there is no record with weights: watch with read=regard.Readings(weights=True); keep=True keeps those of "
+            "single calls, as View(watched.calls[0]) shows them"
+        )
     return records
 
 

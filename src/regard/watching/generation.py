@@ -59,20 +59,8 @@ def stitch(
         raise KindError("beam_indices must be an integer tensor [sequences, tokens]")
     if isinstance(sequence, bool) or not isinstance(sequence, int):
         raise KindError(f"sequence must be an integer; it is a {type(sequence).__name__}")
-    modules: dict[tuple[str, int], list[_Sequence]] = {}
-    restarted: set[int] = set()
-    for call in calls:
-        if call.kind == "causal" and _add(modules.setdefault((call.name, call.layer), []), call):
-            restarted.add(call.forward)
-    has_decoder = any(call.kind == "causal" for call in calls)
-    for call in calls:
-        sequences = modules.setdefault((call.name, call.layer), [])
-        if call.kind == "cross":
-            _add_cross(sequences, call, restarted, has_decoder)
-        elif call.kind == "self":
-            sequences.append([_Piece(call, 0, 0)])
     joined = []
-    for sequences in modules.values():
+    for sequences in _sequences(calls):
         if not -len(sequences) <= sequence < len(sequences):
             if len(sequences) == 1:  # an encoder that ran once for several sequences of its decoder
                 joined.append(_join(sequences[0], reorderings, None))
@@ -86,6 +74,28 @@ def stitch(
             of_beams = of_beams[..., step : step + 1]
         joined.append(_join(pieces, reorderings, of_beams))
     return sorted(joined, key=lambda call: call.number)
+
+
+def count_sequences(calls: Sequence[AttentionCall]) -> int:
+    """The number of sequences of the module that has most of them."""
+    return max(map(len, _sequences(calls)), default=0)
+
+
+def _sequences(calls: Sequence[AttentionCall]) -> list[list[_Sequence]]:
+    """The sequences of each module."""
+    modules: dict[tuple[str, int], list[_Sequence]] = {}
+    restarted: set[int] = set()
+    for call in calls:
+        if call.kind == "causal" and _add(modules.setdefault((call.name, call.layer), []), call):
+            restarted.add(call.forward)
+    has_decoder = any(call.kind == "causal" for call in calls)
+    for call in calls:
+        sequences = modules.setdefault((call.name, call.layer), [])
+        if call.kind == "cross":
+            _add_cross(sequences, call, restarted, has_decoder)
+        elif call.kind == "self":
+            sequences.append([_Piece(call, 0, 0)])
+    return list(modules.values())
 
 
 def _add(sequences: list[_Sequence], call: AttentionCall) -> bool:

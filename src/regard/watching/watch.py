@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from regard.attention.readings import Readings, check_readings
 from regard.errors import ArgumentError, KindError
+from regard.missing_names import hinted
 from regard.records.shaded_table import shaded_table
 from regard.shapes import Grid, kind_of, spread_heads, whole_number
 from regard.summaries import record_html
@@ -51,6 +52,7 @@ class CallPattern(NamedTuple):
     is_square: bool
 
 
+@hinted
 class Watch(Observer):
     """The context of `watch`, and the attention calls in it.
 

@@ -29,7 +29,7 @@ from regard.attention.result import Attended
 from regard.axes import Float
 from regard.normalizers.normalizer import plain_rows
 from regard.scores import InnerProduct, Prepared
-from regard.scores.additive import UnitSum
+from regard.scores.additive_scores import UnitSum
 from regard.shapes import Grid, spread_heads, upcast
 from regard.transforms import can_branch_on
 

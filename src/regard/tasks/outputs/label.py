@@ -478,7 +478,7 @@ class LabelTask(TableTask):
     """A task that tells the label of an input."""
 
     metrics = (
-        Metric("accuracy", "accuracy", digits=4, unit="0 to 1"),
+        Metric("accuracy", "accuracy", digits=4, perfect=1.0, unit="0 to 1"),
         Metric("macro_f1", "macro F1", digits=4, unit="0 to 1"),
     )
     answer_name = "Label"

@@ -22,7 +22,7 @@ from regard.kernels.availability import why_missing
 from regard.kernels.cpu.kernel_arguments import FEW_ROWS, KernelInputs
 from regard.normalizers.local import check_each_row
 from regard.scores import InnerProduct, ReluSum, Score, TanhSum
-from regard.scores.additive import UnitSum
+from regard.scores.additive_scores import UnitSum
 from regard.scores.modifiers import Cap
 from regard.shapes import spread_heads, upcast
 from regard.transforms import active_transform, can_branch_on

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from regard.axes import Float
 from regard.errors import KindError, ShapeError
 from regard.module_calls import has_hooks
-from regard.scores.additive import ReluSum, TanhSum
+from regard.scores.additive_scores import ReluSum, TanhSum
 from regard.scores.custom import Pairwise
 from regard.scores.score import PairStep, PairUnits, Prepared, Score
 from regard.scores.weights import check_device, in_dtype_of

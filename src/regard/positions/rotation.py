@@ -6,7 +6,7 @@ from torch import Tensor
 from regard.errors import ArgumentError
 from regard.module_calls import Module
 from regard.positions.index import check_features
-from regard.positions.sinusoidal import Sinusoidal
+from regard.positions.sinusoids import Sinusoidal
 from regard.shapes import flag, upcast, whole_number
 
 

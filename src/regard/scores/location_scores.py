@@ -9,7 +9,7 @@ from torch.nn import functional as F
 from regard.axes import Float
 from regard.errors import ArgumentError, KindError, ShapeError
 from regard.module_calls import is_observed, runs
-from regard.scores.additive import Additive, create_projections, create_weight
+from regard.scores.additive_scores import Additive, create_projections, create_weight
 from regard.scores.inner_product import InnerProduct
 from regard.scores.score import Prepared, Score
 from regard.scores.weights import check_device, check_dim, in_dtype_of, project, register_weight
