@@ -92,7 +92,8 @@ def compared(device: torch.device, kind: CallKind, compiles: bool) -> list[Row]:
     Args:
         device: the device.
         kind: the kind.
-        compiles: whether backends run that have to compile a kernel first; the others run if it is False.
+        compiles: whether backends run that have to compile a kernel first, or that ``"auto"`` never takes; the others
+            run if it is False.
     """
     with torch.set_grad_enabled(kind.gradient):
         small = kind.problem(device)
@@ -102,7 +103,7 @@ def compared(device: torch.device, kind: CallKind, compiles: bool) -> list[Row]:
         with no_trials():
             chosen = first_choice(Candidates(large, BACKENDS, waits=True))
         able = [backend for backend in BACKENDS.values() if backend.declines(small) is None]
-        able = [backend for backend in able if (backend.delay(small) is not None) == compiles]
+        able = [backend for backend in able if _is_late(backend, small) == compiles]
     rows = []
     for backend in able:
         with torch.set_grad_enabled(kind.gradient):
@@ -111,6 +112,10 @@ def compared(device: torch.device, kind: CallKind, compiles: bool) -> list[Row]:
             milliseconds = _milliseconds(backend, large, kind)
             rows.append(Row(kind, backend.name, backend is chosen, trial.difference, trial.objection, milliseconds))
     return rows
+
+
+def _is_late(backend: Backend, problem: Problem) -> bool:
+    return backend.only_named is not None or backend.delay(problem) is not None
 
 
 def timed_length(device: torch.device) -> int:

@@ -174,7 +174,8 @@ def choose_reader(problem: Problem, gatherer: Gatherer | None = None) -> Backend
     """Returns a backend that reads the weights, for one that computes the output alone; it is never waited for."""
     waits = must_wait()
     for backend in BACKENDS.values():
-        if backend.reads and backend.linear and obstacle(backend, problem) is None:
+        may_read = backend.reads and backend.linear and backend.only_named is None
+        if may_read and obstacle(backend, problem) is None:
             if waits or backend.delay(problem, gatherer) is None:
                 return backend
             backend.prepare(problem, gatherer)

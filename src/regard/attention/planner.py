@@ -83,13 +83,14 @@ class Plan:
         batch 2 · heads 4 · queries 5 · keys 5 · dim 8
           sdpa       cannot: the normalizer is not a plain softmax
           flex       cannot: the inputs are on cpu; FlexAttention is for accelerators
+          triton     cannot: the inputs are on cpu; its kernels are for GPUs of NVIDIA and AMD
         → reference  so few pairs that computing them all at once costs least
           cpu        could, but 'reference' comes first
           tiled      could, but 'reference' comes first
         >>> plan.backend
         'reference'
         >>> plan
-        Plan('reference'; could: cpu, tiled; cannot: sdpa, flex)
+        Plan('reference'; could: cpu, tiled; cannot: sdpa, flex, triton)
     """
 
     backend: str
@@ -162,7 +163,7 @@ class Candidates:
         """
         if name not in self._declined:
             backend = self.backends[name]
-            is_tried = self.problem.query.device.type not in trials.UNTRIED
+            is_tried = self.problem.query.device.type not in trials.UNTRIED and backend.only_named is None
             reason = backend.declines(self.problem)
             if reason is None and is_tried and self.delay(name) is None:
                 reason = trials.objection(backend, self.problem)
@@ -178,8 +179,10 @@ class Candidates:
         return self._delays[name]
 
     def runs(self, name: str) -> bool:
-        """Whether there is such a backend, and it can run the problem now."""
-        return name in self.backends and self.declined(name) is None and self.delay(name) is None
+        """Whether there is such a backend, which ``"auto"`` may take, and it can run the problem now."""
+        if name not in self.backends or self.backends[name].only_named is not None:
+            return False
+        return self.declined(name) is None and self.delay(name) is None
 
     def delayed(self) -> list[Backend]:
         """Returns the backends that were asked and are not ready."""
@@ -217,6 +220,8 @@ def describe(candidates: Candidates, chosen: Backend, name: str) -> Plan:
             reasons[backend.name] = f"cannot: {candidates.declined(backend.name)}"
         elif name != "auto":
             reasons[backend.name] = f"could, but {name!r} was named"
+        elif backend.only_named is not None:
+            reasons[backend.name] = f"could, if it is named: {backend.only_named}"
         elif candidates.delay(backend.name) is not None:
             reasons[backend.name] = f"not yet: {candidates.delay(backend.name)}"
         else:

@@ -25,6 +25,7 @@ class Backend(ABC):
             host does not look at them (`regard.attention.guarded`). Any other backend gets finite inputs
             (`regard.attention.isolation.attend_shielded`).
         linear: whether memory grows with queries + keys, and not with their product.
+        only_named: why ``"auto"`` never takes it, and no call but one that names it runs it; None: ``"auto"`` may.
         is_awaited: whether ``"auto"`` waits for its preparation where nothing may depend on a race
             (`regard.kernels.availability.must_wait`). A backend of which only named calls prepare it has no race.
 
@@ -57,6 +58,7 @@ class Backend(ABC):
     reads: bool = False
     isolates: bool = False
     linear: bool = True
+    only_named: str | None = None
     is_awaited: bool = True
 
     def declines(self, problem: Problem) -> str | None:

@@ -328,36 +328,9 @@ def read(call: Call, maximum: Tensor, total: Tensor, readings: dict[str, Tensor]
 
 
 def _launch(kernel: Any, grid: tuple[int, int], *arguments: Any, **options: Any) -> None:
-    """Runs a kernel's programs; with tensors on ``meta``, only compiles it."""
-    if arguments[0].is_meta:
-        kernel.warmup(*arguments, grid=grid, **options)
-    else:
-        with torch.cuda.device_of(arguments[0]):
-            kernel[grid](*arguments, **options)
-
-
-def without_numbers(call: Call) -> Call:
-    """Returns the call with tensors on ``meta``, for `compile_for`."""
-    tensors = {name: tensor for name in (*_TENSORS, *_MASKS) if (tensor := getattr(call, name)) is not None}
-    shadows = {
-        name: torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
-        for name, tensor in tensors.items()
-    }
-    return call._replace(**shadows)
-
-
-def compile_for(call: Call, with_gradient: bool, with_bias: bool) -> None:
-    """Compiles the kernels of a call `without_numbers`, and runs none.
-
-    Args:
-        call: the call.
-        with_gradient: whether its backward pass is compiled.
-        with_bias: whether this has a gradient of the bias.
-    """
-    output, statistics = _run_forward(call, with_gradient)
-    if with_gradient:
-        needed = (True, True, True, call.weight is not None, with_bias, call.sink is not None)
-        _run_backward(call, (output, *statistics), output, needed)
+    """Runs a kernel's programs on the device of its tensors."""
+    with torch.cuda.device_of(arguments[0]):
+        kernel[grid](*arguments, **options)
 
 
 def _deltas(

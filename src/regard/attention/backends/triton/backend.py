@@ -4,7 +4,6 @@
 """
 
 from importlib.util import find_spec
-from threading import Thread
 from typing import TYPE_CHECKING
 
 import torch
@@ -41,13 +40,10 @@ _TRITON = find_spec("triton") is not None
 
 def _why_missing(problem: Problem) -> str | None:
     """Returns why there are no kernels for the problem's device; None if there are."""
-    if not _TRITON:
-        return "Triton is not installed (pip install triton)"
-    if problem.query.is_cuda:
-        return None
-    if problem.query.is_cpu and _is_interpreted():
-        return None
-    return f"the inputs are on {problem.query.device}"
+    device = problem.query.device
+    if not (device.type == "cuda" or (device.type == "cpu" and _is_interpreted())):
+        return f"the inputs are on {device}; its kernels are for GPUs of NVIDIA and AMD"
+    return None if _TRITON else "Triton is not installed (pip install triton)"
 
 
 def _is_interpreted() -> bool:
@@ -61,27 +57,11 @@ class Triton(Backend):
     """Runs inner products and additive scores × softmax (with a sink), entmax and sigmoid × masks and biases."""
 
     name = "triton"
-    why = "fused kernels run this in linear memory, and PyTorch has none for it"
     reads = True
+    only_named = "its kernels have not passed all of their tests on a GPU yet"
 
     def declines(self, problem: Problem) -> str | None:
         return _why_missing(problem) or _obstacle(problem)
-
-    def delay(self, problem: Problem, gatherer: Gatherer | None = None) -> str | None:
-        if problem.query.is_cpu:
-            return None
-        state = _COMPILED.get(_kind(problem), "its kernels for this kind of call are not compiled")
-        return state or None
-
-    def prepare(self, problem: Problem, gatherer: Gatherer | None = None) -> None:
-        kind = _kind(problem)
-        if problem.query.is_cpu or kind in _COMPILED:
-            return
-        from regard.kernels.triton.launch import without_numbers
-
-        _COMPILED[kind] = "its kernels for this kind of call are being compiled"
-        arguments = kind, without_numbers(call_of(problem)), problem.query.device, problem.wants_gradient
-        Thread(target=_compile, args=(*arguments, _passes_to_bias(problem)), daemon=True).start()
 
     def run(self, problem: Problem, gatherer: Gatherer | None = None) -> Tensor:
         from regard.kernels.triton.launch import attend
@@ -93,37 +73,6 @@ class Triton(Backend):
         if gatherer is not None:
             _read(problem, call, maximum, total, gatherer)
         return output
-
-
-_COMPILED: dict[tuple[object, ...], str] = {}
-"""The kinds of calls whose compilation began: why the kernels cannot run yet, or that it failed; empty if they can."""
-
-
-def _kind(problem: Problem) -> tuple[object, ...]:
-    """Returns what the kernels of a problem are compiled for."""
-    lowered, row = problem.lowered, problem.row
-    prepared, runs, bias = lowered.score, device_runs(problem), problem.bias
-    assert row is not None
-    mask = None if lowered.mask is None else "dense" if runs is None else runs.start.shape[3]
-    inputs = problem.query.device, prepared.query.dtype, problem.value.dtype, isinstance(prepared.scale, Tensor)
-    widths = prepared.query.shape[3], problem.value.shape[3]
-    parts = type(prepared.primitive), row.kind, row.alpha, row.sink is None, len(prepared.modifiers)
-    gradients = problem.wants_gradient, _passes_to_bias(problem)
-    return (*inputs, *widths, *parts, mask, bias is None, problem.dropout > 0, *gradients)
-
-
-@torch.no_grad()
-def _compile(
-    kind: tuple[object, ...], call: "Call", device: torch.device, with_gradient: bool, with_bias: bool
-) -> None:
-    from regard.kernels.triton.launch import compile_for
-
-    try:
-        with torch.cuda.device(device):
-            compile_for(call, with_gradient, with_bias)
-        _COMPILED[kind] = ""
-    except Exception as error:  # any error of the compiler means that another backend serves
-        _COMPILED[kind] = f"its kernels could not be compiled: {error}"
 
 
 @torch.no_grad()
