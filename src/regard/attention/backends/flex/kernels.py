@@ -127,7 +127,7 @@ def _compiled(call: Call, kind: Hashable, arguments: tuple[Any, ...]) -> tuple[T
     kernel = torch.compile(_kernel(call), backend=COMPILER, fullgraph=True, dynamic=DYNAMIC)
     try:
         # Otherwise sizes that happen to be equal in the first call would have to be equal in all calls.
-        with shapes_config.patch(use_duck_shape=False):
+        with shapes_config.patch(use_duck_shape=False):  # pyright: ignore[reportAttributeAccessIssue]
             result = kernel(*arguments)
     except torch.OutOfMemoryError:
         raise
@@ -175,20 +175,20 @@ def _kernel(call: Call) -> Callable[..., Any]:
         for is_whole, tensor in zip(whole_blocks, (query, key), strict=True):
             if is_whole:
                 torch._check(tensor.shape[2] % BLOCK == 0)
-        score_mod = block_mask = None
-        if score is not None:
 
-            def score_mod(one: Tensor, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
-                return score(one.to(dtype), b.to(index), h.to(index), q.to(index), k.to(index), score_inputs)
+        def score_mod(one: Tensor, b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
+            assert score is not None
+            return score(one.to(dtype), b.to(index), h.to(index), q.to(index), k.to(index), score_inputs)
 
-        if mask is not None and blocks is not None:
+        def mask_mod(b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
+            assert mask is not None
+            return mask(b.to(index), h.to(index), q.to(index), k.to(index), mask_inputs)
 
-            def mask_mod(b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
-                return mask(b.to(index), h.to(index), q.to(index), k.to(index), mask_inputs)
-
+        block_mask = None
+        if blocks is not None and mask is not None:
             lengths = query.shape[2], key.shape[2]
             block_mask = BlockMask(lengths, *blocks, BLOCK_SIZE=(BLOCK, BLOCK), mask_mod=mask_mod)
-        output, aux = attend(query, key, value, score_mod, block_mask, **options)
+        output, aux = attend(query, key, value, None if score is None else score_mod, block_mask, **options)
         return output, aux.lse
 
     # PyTorch limits how often one code object is compiled, so each kind has its own.

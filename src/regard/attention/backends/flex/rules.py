@@ -214,8 +214,8 @@ class _Recorder(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None) -> Any:
         kwargs = dict(kwargs or {})
         if not any(map(self._depends, tree_leaves((args, kwargs)))):
-            args, kwargs = tree_map(self._on_device, (args, kwargs))
-            return func(*args, **kwargs)
+            moved_args, moved_kwargs = tree_map(self._on_device, args), tree_map(self._on_device, kwargs)
+            return func(*moved_args, **moved_kwargs)
         name = getattr(func, "__name__", str(func))
         is_property = name == "__get__"
         if (name.startswith("__i") and name not in ("__invert__", "__index__", "__int__")) or name == "__setitem__":
