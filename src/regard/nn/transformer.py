@@ -211,7 +211,7 @@ class Transformer(Module):
         sz: int, device: torch.device | None = None, dtype: torch.dtype | None = None
     ) -> Tensor:
         """Returns PyTorch's causal mask of numbers, ``[sz, sz]``: −inf hides. ``"causal"`` needs no memory."""
-        return nn.Transformer.generate_square_subsequent_mask(sz, device, dtype)
+        return torch.full((sz, sz), -torch.inf, device=device, dtype=dtype).triu(1)
 
     def extra_repr(self) -> str:
         return f"d_model={self.d_model}, nhead={self.nhead}, batch_first={self.batch_first}"
