@@ -166,3 +166,35 @@ def test_blocks_fill_the_memory_of_a_device(operators):
     finally:
         MODULE.total_memory = memory
         tiled.device_memory.cache_clear()
+
+
+@pytest.mark.parametrize("backend", ["reference", "tiled"])
+@pytest.mark.parametrize("spoilt", ["key", "value"])
+def test_hidden_numbers_reach_no_second_derivative(backend, spoilt):
+    clean, poisoned = [], []
+    for results, hidden in ((clean, 0.0), (poisoned, torch.nan)):
+        generator = torch.Generator("cpu").manual_seed(4)
+        inputs = {name: torch.randn(1, 2, 5, 4, generator=generator) for name in ("query", "key", "value")}
+        inputs[spoilt][:, :, 4:] = hidden
+        leaves = [tensor.requires_grad_() for tensor in inputs.values()]
+        output = regard.attend(*leaves, mask=masks.lengths([4]), backend=backend)
+        first = torch.autograd.grad((output * output).sum(), leaves, create_graph=True)
+        results += torch.autograd.grad(sum((gradient * gradient).sum() for gradient in first), leaves)
+    for dirty, expected in zip(poisoned, clean, strict=True):
+        torch.testing.assert_close(dirty, expected)
+
+
+VISIBLE = {"inf": (torch.inf, torch.inf), "-inf": (-torch.inf, -torch.inf), "nan": (torch.inf, -torch.inf)}
+"""The sum of two visible numbers."""
+
+
+@pytest.mark.parametrize("backend", ["reference", "tiled"])
+@pytest.mark.parametrize("hidden", [0.0, torch.nan, torch.inf, -torch.inf])
+@pytest.mark.parametrize("total", VISIBLE)
+def test_a_visible_infinity_is_seen_whatever_is_hidden_beside_it(backend, hidden, total):
+    query, key, value = torch.zeros(1, 1, 2, 4), torch.zeros(1, 1, 3, 4), torch.ones(1, 1, 3, 2)
+    value[..., 0] = torch.tensor([*VISIBLE[total], hidden])
+    keep = torch.tensor([[True, True, False], [False, False, True]])
+    output = regard.attend(query, key, value, mask=masks.keep(keep), backend=backend)[0, 0]
+    expected = torch.tensor([[float(total), 1.0], [hidden, 1.0]])
+    torch.testing.assert_close(output, expected, equal_nan=True)
