@@ -167,15 +167,21 @@ def test_a_device_keeps_the_readings_of_one_pass_alone(monkeypatch):
     """Those of earlier passes have been copied, and those of a pass that fails are copied when it has."""
     monkeypatch.setattr(call_reader, "is_on_host", lambda tensor: False)
     model, postponed = Heads(tensors(2)), []
-    with pytest.raises(RuntimeError), regard.watch(model) as seen:
-        for _ in range(3):
+    seen = regard.watch(model, read=regard.Readings(weights=True))
+
+    def run():
+        with seen:
+            for _ in range(3):
+                model()
+                postponed.append([call.is_postponed for call in seen.calls])
+            model.inputs.append((torch.ones(1), torch.ones(2), torch.ones(3)))
             model()
-            postponed.append([call.is_postponed for call in seen.calls])
-        model.inputs.append((torch.ones(1, 1, 2, 3), torch.ones(1, 1, 2, 5), torch.ones(1, 1, 2, 3)))
-        model()
+
+    with pytest.raises((RuntimeError, IndexError)):
+        run()
     assert postponed == [[False] * 2 * before + [True] * 2 for before in range(3)]
     assert not any(call.is_postponed for call in seen.calls)
-    assert len(seen.calls) >= 8
+    assert len(seen.calls) == 8
 
 
 @pytest.mark.parametrize("score", ["additive", "general", "mlp"])
