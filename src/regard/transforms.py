@@ -64,6 +64,15 @@ def moved(tensor: Tensor, device: torch.device | str) -> Tensor:
     return tensor.to(device)
 
 
+def sent(tensor: Tensor, device: torch.device | str) -> Tensor:
+    """Returns a small tensor on a device, from a host's memory without waiting for what a GPU calculates.
+
+    Devices of `READS_PINNED_MEMORY` take the elements before the call returns. On others, such as Apple's GPUs, only a
+    copy that blocks is sure to read a temporary tensor before its memory is used again.
+    """
+    return tensor.to(device, non_blocking=tensor.is_cpu and torch.device(device).type in READS_PINNED_MEMORY)
+
+
 def is_on_host(tensor: Tensor) -> bool:
     """Whether Python can read the tensor's elements without waiting for an accelerator."""
     return tensor.is_cpu

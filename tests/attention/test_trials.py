@@ -1,6 +1,7 @@
 """On a device, a backend whose result differs from the specification is declined: by ``auto``, by name, in plans."""
 
 import json
+import os
 import threading
 
 import pytest
@@ -210,15 +211,30 @@ def test_outcomes_are_kept_for_the_versions_that_they_hold_for(monkeypatch, tmp_
         assert objection() is None
     (file,) = [path for path in tmp_path.rglob("outcomes.json") if json.loads(path.read_text())["torch"] != "another"]
     assert json.loads(file.read_text())["torch"] == torch.__version__
-    file.write_text('{"outcomes": [1')
-    assert objection() is None
-    assert json.loads(file.read_text())["outcomes"]
+    for damaged in ('{"outcomes": [1', "[" * 200_000):
+        file.write_text(damaged)
+        assert objection() is None
+        assert json.loads(file.read_text())["outcomes"]
+    torch.use_deterministic_algorithms(True)
+    try:
+        assert objection() is None
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert len(json.loads(file.read_text())["outcomes"]) == 2
+    elsewhere = tmp_path / "elsewhere.json"
+    elsewhere.write_text('{"outcomes": {}}')
+    for replace in (lambda: file.symlink_to(elsewhere), *([lambda: os.mkfifo(file)] if hasattr(os, "mkfifo") else [])):
+        file.unlink()
+        replace()
+        assert objection() is None
+    assert elsewhere.read_text() == '{"outcomes": {}}'
 
 
 def test_a_trial_depends_on_nothing_of_the_caller_and_changes_nothing(registered):
     """Random state, grad mode, autocast, inference mode and the count of saved tensors are the caller's own."""
     backend = registered()
     state = torch.get_rng_state()
+    of_kind(primitive="ReluSum").problem("cpu")
     inputs = [torch.randn(1, 2, 20, 16, generator=torch.Generator().manual_seed(1)) for _ in range(3)]
     for context in (torch.no_grad(), torch.inference_mode(), torch.autocast("cpu", torch.bfloat16)):
         trials.forget()

@@ -181,6 +181,17 @@ def test_importing_brings_no_heavy_part(importing):
     assert not importing["compiler"]
 
 
+def test_one_module_decides_which_copies_do_not_block():
+    """Apple's GPUs read a temporary tensor late, and the CPU would read a copy from a device early."""
+    named = {
+        file.relative_to(SOURCE).as_posix()
+        for file in FILES
+        for node in ast.walk(parsed(file))
+        if isinstance(node, ast.Call) and any(keyword.arg == "non_blocking" for keyword in node.keywords)
+    }
+    assert named == {"transforms.py"}
+
+
 def test_importing_reads_no_environment(importing):
     assert not [name for name in importing["read"] if name.upper().startswith("REGARD")]
 

@@ -25,6 +25,7 @@ def device(monkeypatch):
     name = "cuda" if HAS_GPU else emulated_device.NAME
     if not HAS_GPU:
         monkeypatch.setattr(emulated_device.MODULE, "is_visible", True)
+        monkeypatch.setattr("regard.transforms.READS_PINNED_MEMORY", (emulated_device.NAME,))
     whole = Grid.whole
 
     def whole_on_device(*sizes, **device):

@@ -12,6 +12,7 @@ from attention import test_nonfinite as nonfinite
 from cases import H, K
 from regard import masks, normalizers
 from regard.attention.backends import tiled
+from regard.errors import BackendError
 
 
 @pytest.fixture
@@ -166,3 +167,62 @@ def test_blocks_fill_the_memory_of_a_device(operators):
     finally:
         MODULE.total_memory = memory
         tiled.device_memory.cache_clear()
+
+
+@pytest.mark.parametrize("backend", ["reference", "tiled"])
+@pytest.mark.parametrize("spoilt", ["key", "value"])
+def test_hidden_numbers_reach_no_second_derivative(backend, spoilt):
+    clean, poisoned = [], []
+    for results, hidden in ((clean, 0.0), (poisoned, torch.nan)):
+        generator = torch.Generator("cpu").manual_seed(4)
+        inputs = {name: torch.randn(1, 2, 5, 4, generator=generator) for name in ("query", "key", "value")}
+        inputs[spoilt][:, :, 4:] = hidden
+        leaves = [tensor.requires_grad_() for tensor in inputs.values()]
+        output = regard.attend(*leaves, mask=masks.lengths([4]), backend=backend)
+        first = torch.autograd.grad((output * output).sum(), leaves, create_graph=True)
+        results += torch.autograd.grad(sum((gradient * gradient).sum() for gradient in first), leaves)
+    for dirty, expected in zip(poisoned, clean, strict=True):
+        torch.testing.assert_close(dirty, expected)
+
+
+VISIBLE = {"inf": (torch.inf, torch.inf), "-inf": (-torch.inf, -torch.inf), "nan": (torch.inf, -torch.inf)}
+"""The sum of two visible numbers."""
+
+
+@pytest.mark.parametrize("backend", ["reference", "tiled"])
+@pytest.mark.parametrize("hidden", [0.0, torch.nan, torch.inf, -torch.inf])
+@pytest.mark.parametrize("total", VISIBLE)
+def test_a_visible_infinity_is_seen_whatever_is_hidden_beside_it(backend, hidden, total):
+    query, key, value = torch.zeros(1, 1, 2, 4), torch.zeros(1, 1, 3, 4), torch.ones(1, 1, 3, 2)
+    value[..., 0] = torch.tensor([*VISIBLE[total], hidden])
+    keep = torch.tensor([[True, True, False], [False, False, True]])
+    output = regard.attend(query, key, value, mask=masks.keep(keep), backend=backend)[0, 0]
+    expected = torch.tensor([[float(total), 1.0], [hidden, 1.0]])
+    torch.testing.assert_close(output, expected, equal_nan=True)
+
+
+@pytest.mark.parametrize("hides", ["runs", "pairs"])
+@pytest.mark.parametrize("squared", [False, True])
+@pytest.mark.parametrize("kv_heads", [1, 2])
+def test_a_visible_nan_in_a_value_spoils_the_gradients_that_it_does_in_the_reference(hides, squared, kv_heads):
+    mask = masks.causal() if hides == "runs" else masks.keep(torch.ones(6, 6, dtype=torch.bool).tril())
+    generator = torch.Generator("cpu").manual_seed(4)
+    query = torch.randn(1, 2, 6, 4, generator=generator)
+    key, value = (torch.randn(1, kv_heads, 6, 4, generator=generator) for _ in range(2))
+    value[:, 0, 3, 1] = torch.nan
+    results = []
+    for backend in ("sdpa", "reference"):
+        leaves = [tensor.clone().requires_grad_() for tensor in (query, key, value)]
+        output = regard.attend(*leaves, mask=mask, backend=backend)
+        results.append([output, *torch.autograd.grad((output * output if squared else output).sum(), leaves)])
+    for fused, expected in zip(*results, strict=True):
+        torch.testing.assert_close(fused, expected, equal_nan=True, rtol=1e-4, atol=1e-5)
+
+
+def test_a_mask_that_was_changed_before_the_backward_pass_is_an_error():
+    allowed = torch.ones(5, 5, dtype=torch.bool).tril()
+    query = torch.randn(1, 2, 5, 4, requires_grad=True)
+    output = regard.attend(query, query, query, mask=masks.keep(allowed), backend="sdpa")
+    allowed.fill_(True)
+    with pytest.raises(BackendError, match="changed in place"):
+        output.sum().backward()

@@ -5,7 +5,7 @@ import torch
 from torch.nn import functional as F
 
 import regard
-from regard import masks, nn, normalizers, positions, scores
+from regard import masks, nn, normalizers, positions, scores, transforms
 
 B, H, L, D = 2, 2, 9, 8
 
@@ -105,6 +105,19 @@ def test_layers(never_waits, layer, where, device):
         ends = ends.to(device)
     x = torch.randn(2, 9, 16, requires_grad=True)
     call_twice(never_waits, lambda: LAYERS[layer](x, ends).square().sum().backward())
+
+
+@pytest.mark.parametrize("reads", [True, False])
+def test_only_copies_that_read_a_temporary_tensor_in_time_do_not_block(reads, device, monkeypatch, never_waits):
+    monkeypatch.setattr(transforms, "READS_PINNED_MEMORY", (device,) if reads else ())
+    tensor = torch.arange(3, device="cpu")
+    if reads:
+        with never_waits():
+            transforms.sent(tensor, device)
+    else:
+        with pytest.raises((AssertionError, RuntimeError)), never_waits():
+            transforms.sent(tensor, device)
+    assert transforms.sent(tensor.to(device), "cpu").tolist() == [0, 1, 2]
 
 
 def test_a_training_step_of_a_transformer(never_waits):

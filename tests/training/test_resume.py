@@ -5,6 +5,8 @@ import os
 import pickle
 import shutil
 import signal
+import time
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -118,12 +120,19 @@ def test_a_loss_that_is_no_number_stops_the_run(tiny, tmp_path, monkeypatch, on_
 
 
 def test_losses_that_are_read_later_are_the_same(tiny, whole, tmp_path, monkeypatch):
-    read, steps = loop.TrainingLoop._read_losses, []
+    """The host waits for the device then, which is time of the training and not of a validation."""
+    read, steps, waited = loop.TrainingLoop._read_losses, [], [0.0]
 
     def noted(training):
-        steps.append((training.progress.step, len(training._unread)))
+        progress, unread = training.progress, len(training._unread)
+        steps.append((progress.step, unread))
+        before = progress.training_seconds
+        waited[0] += 1000.0 * bool(unread)
         read(training)
+        assert progress.training_seconds - before >= 1000.0 * bool(unread)
+        assert progress.validation_seconds < 1000.0
 
+    monkeypatch.setattr(loop, "time", SimpleNamespace(monotonic=lambda: time.monotonic() + waited[0]))
     monkeypatch.setattr(loop.TrainingLoop, "_read_losses", noted)
     monkeypatch.setattr(loop, "is_on_host", lambda tensor: False)
     monkeypatch.setattr(loop, "READ_EVERY", 3)

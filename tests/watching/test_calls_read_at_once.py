@@ -163,6 +163,27 @@ def test_what_is_on_a_device_is_copied_once_a_pass(options, monkeypatch):
     assert len(copies) == 2
 
 
+def test_a_device_keeps_the_readings_of_one_pass_alone(monkeypatch):
+    """Those of earlier passes have been copied, and those of a pass that fails are copied when it has."""
+    monkeypatch.setattr(call_reader, "is_on_host", lambda tensor: False)
+    model, postponed = Heads(tensors(2)), []
+    seen = regard.watch(model, read=regard.Readings(weights=True))
+
+    def run():
+        with seen:
+            for _ in range(3):
+                model()
+                postponed.append([call.is_postponed for call in seen.calls])
+            model.inputs.append((torch.ones(1), torch.ones(2), torch.ones(3)))
+            model()
+
+    with pytest.raises((RuntimeError, IndexError)):
+        run()
+    assert postponed == [[False] * 2 * before + [True] * 2 for before in range(3)]
+    assert not any(call.is_postponed for call in seen.calls)
+    assert len(seen.calls) == 8
+
+
 @pytest.mark.parametrize("score", ["additive", "general", "mlp"])
 def test_tiles_of_a_device_have_weights_of_their_own(score, monkeypatch):
     monkeypatch.setattr(call_records, "is_on_host", lambda tensor: False)

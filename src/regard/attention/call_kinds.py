@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import skip_init
 
 from regard.attention.problem import Problem, validate
 from regard.biases import Bias, TensorBias, alibi
@@ -159,7 +160,10 @@ class CallKind(NamedTuple):
         elif self.primitive == "TanhSum":
             score = Additive(draw(self.dim))
         elif self.primitive == "ReluSum":
-            first, last = nn.Linear(2 * self.dim, self.dim, bias=False), nn.Linear(self.dim, 1, bias=False)
+            # Layers of their own would draw from the caller's generator.
+            first, last = (
+                skip_init(nn.Linear, *sizes, bias=False) for sizes in ((2 * self.dim, self.dim), (self.dim, 1))
+            )
             first.weight = nn.Parameter(draw(self.dim, 2 * self.dim) / self.dim**0.5, requires_grad=False)
             last.weight = nn.Parameter(draw(1, self.dim), requires_grad=False)
             score = MLP(nn.Sequential(first, nn.ReLU(), last))

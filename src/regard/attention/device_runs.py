@@ -13,6 +13,7 @@ from torch import Tensor
 from regard.attention.problem import Problem
 from regard.masks import Mask
 from regard.shapes import Grid
+from regard.transforms import sent
 
 KEPT = 16
 """How many masks of different calls are kept."""
@@ -54,6 +55,6 @@ def _kept(mask: Mask, grid: Grid, stream: int) -> DeviceRuns | None:
         places = positions.flatten(2).long()
         ends.scatter_add_(2, places, torch.full_like(places, step))
     seen = ends.cumsum(-1)[..., : grid.keys] > 0
-    start, stop = (end.to(grid.device, non_blocking=True) for end in spans)
-    on_device = None if seen.all() else seen.to(grid.device, non_blocking=True)
+    start, stop = (sent(end, grid.device) for end in spans)
+    on_device = None if seen.all() else sent(seen, grid.device)
     return DeviceRuns(start, stop, on_device, not spans.start.any())

@@ -64,11 +64,20 @@ def visible_product(
 
 
 def _product(weights: Tensor, value: Tensor, shown: Tensor) -> Tensor:
+    """Returns the product of the finite values, plus what the visible infinities and NaN amount to.
+
+    Terms that are all +∞, or all −∞, have that sum; with any other among them the sum is NaN, as 0 · ∞ is.
+    """
     finite = value.nan_to_num(0.0, 0.0, 0.0)
-    # The sums only tell 0 from more than 0, for which half precision suffices.
-    marks = (value != finite).to(torch.float16)
-    sees_mark = shown.expand(*shown.shape[:3], value.shape[2]).to(torch.float16) @ marks > 0
-    return torch.where(sees_mark, weights @ value, weights @ finite)
+    product = weights @ finite
+    # Sums of 0 and ±1 are exact in float32.
+    marks = (value != finite).float()
+    shown = shown.expand(*shown.shape[:2], weights.shape[2], value.shape[2])
+    count = shown.float() @ marks
+    directions = (value == torch.inf).float() - (value == -torch.inf).float()
+    balance = torch.where(shown, weights.sign(), 0.0).float() @ directions
+    infinity = torch.where(balance.abs() == count, balance * torch.inf, torch.nan).to(product.dtype)
+    return torch.where(count > 0, product + infinity, product)
 
 
 class _VisibleProduct(torch.autograd.Function):
@@ -84,8 +93,8 @@ class _VisibleProduct(torch.autograd.Function):
         (weights, value, shown), (gradient,) = ctx.saved_tensors, gradients
         grad_weights = grad_value = None
         if ctx.needs_input_grad[0]:
-            # Normalizers ignore the gradients of hidden weights.
-            grad_weights = gradient @ value.transpose(-1, -2)
+            with finite_saved_tensors():
+                grad_weights = torch.where(shown, gradient @ value.transpose(-1, -2), 0.0)
         if ctx.needs_input_grad[1]:
             shown = shown.expand(*shown.shape[:2], *weights.shape[2:])
             grad_value = visible_product(weights.transpose(-1, -2), gradient, shown.transpose(-1, -2))

@@ -32,6 +32,7 @@ from regard.attention.problem import Problem
 from regard.attention.readings import Gatherer
 from regard.attention.result import Attended
 from regard.shapes import Grid, spread_heads
+from regard.versions import Versions
 
 SLICE_PAIRS = 1 << 24
 """Pairs whose visibility is in memory at once: 16 MiB of bools."""
@@ -80,8 +81,8 @@ def attend_shielded(problem: Problem, run: Callable[[Problem], Tensor]) -> Tenso
     """Returns the output of a fused kernel on a device, whose products may multiply hidden elements by 0.
 
     The kernel gets zeros for what no query sees and for elements that are not finite. Rows that see one of these in a
-    query or a key are NaN in the output, and in the gradients of all that they see; so are the output's features in
-    which a visible value is not finite.
+    query or a key are NaN in the output, and in the gradients of all that they see. So are the output's features in
+    which a visible value is not finite, and the gradients of the queries and keys of their rows.
 
     Args:
         problem: may hide something.
@@ -89,7 +90,7 @@ def attend_shielded(problem: Problem, run: Callable[[Problem], Tensor]) -> Tenso
     """
     finite, bad = [], []
     for tensor in (problem.query, problem.key, problem.value):
-        finite.append(torch.nan_to_num(tensor, 0.0, 0.0, 0.0))
+        finite.append(_Finite.apply(tensor))
         bad.append(finite[-1].detach() != tensor.detach())
     query, key, value = finite
     heads, kv_heads = query.shape[1], key.shape[1]
@@ -97,10 +98,12 @@ def attend_shielded(problem: Problem, run: Callable[[Problem], Tensor]) -> Tenso
     with torch.no_grad():
         # PyTorch's sums along the last axis are many times as fast as along another one.
         marks = torch.cat((bad[1].any(-1, keepdim=True), bad[2]), dim=-1).mT.contiguous()  # B Hkv 1+V K
-        marks = spread_heads(marks, heads)
-        sight = _sight_of_pairs(problem, marks) if runs is None else _sight_of_runs(runs, marks)
-        of_row = sight.sees_any & bad[0].any(-1, keepdim=True)
-        poison = sight.marks[..., 1:] | sight.marks[..., :1] | of_row
+        if runs is None:
+            sight = _sight_of_pairs(problem, spread_heads(marks, heads))
+        else:
+            sight = _sight_of_runs(runs, marks if runs.start.shape[1] == 1 else spread_heads(marks, heads))
+        seen_marks = spread_heads(sight.marks, heads)
+        of_row = seen_marks[..., :1] | (sight.sees_any & bad[0].any(-1, keepdim=True))
         seen = sight.seen
         if seen is not None and seen.shape[1] not in (1, kv_heads):
             seen = seen.unflatten(1, (kv_heads, -1)).any(2)
@@ -108,7 +111,7 @@ def attend_shielded(problem: Problem, run: Callable[[Problem], Tensor]) -> Tenso
         key, value = _filled(key, seen), _filled(value, seen)
     output = run(replace(problem, query=query, key=key, value=value))
     inputs = problem.query, problem.key, problem.value
-    return _Poison.apply(output, *inputs, poison, problem.without_numbers, runs)
+    return _Poison.apply(output, *inputs, of_row, seen_marks[..., 1:], problem.without_numbers, runs)
 
 
 class _Sight(NamedTuple):
@@ -144,15 +147,16 @@ def _sight_of_runs(runs: DeviceRuns, marks: Tensor) -> _Sight:
 
 
 def _reached_by_runs(runs: DeviceRuns, rows: Tensor, keys: int) -> Tensor:
-    """Returns which keys are seen by one of some rows (bool ``[batch, heads, queries]``), ``[batch, heads, keys]``."""
-    batch, heads, _ = rows.shape
-    first = torch.arange(batch * heads, device=rows.device).view(batch, heads, 1) * (keys + 1)
+    """Returns which keys a marked row sees, ``[batch, heads, keys, n]``, of rows ``[batch, heads, queries, n]``."""
+    rows = rows.movedim(-1, 0)
+    sizes = rows.shape[:3]
+    first = torch.arange(sizes.numel(), device=rows.device).view(*sizes, 1) * (keys + 1)
     steps = rows.to(torch.int32).flatten()
     # Sums into a tensor of one axis are deterministic.
-    ends = steps.new_zeros(batch * heads * (keys + 1))
+    ends = steps.new_zeros(sizes.numel() * (keys + 1))
     for start, stop in zip(runs.start.unbind(-1), runs.stop.unbind(-1), strict=True):
         ends.scatter_add_(0, (start + first).flatten(), steps).scatter_add_(0, (stop + first).flatten(), -steps)
-    return ends.view(batch, heads, keys + 1).cumsum(-1)[..., :keys] > 0
+    return (ends.view(*sizes, keys + 1).cumsum(-1)[..., :keys] > 0).movedim(0, -1)
 
 
 def _sight_of_pairs(problem: Problem, marks: Tensor) -> _Sight:
@@ -185,8 +189,24 @@ def _shown_slices(problem: Problem) -> Iterator[tuple[range, Tensor]]:
         yield rows, shown.expand(*shown.shape[:2], len(rows), grid.keys)
 
 
+class _Finite(torch.autograd.Function):
+    """Returns 0 for what is not finite, with the gradient of the tensor itself."""
+
+    @staticmethod
+    def forward(ctx: Any, tensor: Tensor) -> Tensor:
+        return torch.nan_to_num(tensor, 0.0, 0.0, 0.0)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        return gradients[0]
+
+
 class _Poison(torch.autograd.Function):
-    """Returns the output with NaN where it is poisoned, and such gradients of what the poisoned rows see."""
+    """Returns the output with NaN where it is poisoned, and such gradients of what the poisoned rows see.
+
+    A row that sees NaN in a query or a key has no weights: all that it gives is NaN. Where only values are not finite,
+    the weights are numbers, and so are the gradients of values as far as those of the output are.
+    """
 
     @staticmethod
     def forward(
@@ -195,33 +215,43 @@ class _Poison(torch.autograd.Function):
         query: Tensor,
         key: Tensor,
         value: Tensor,
-        poison: Tensor,
+        of_row: Tensor,
+        of_value: Tensor,
         problem: Problem,
         runs: DeviceRuns | None,
     ) -> Tensor:
-        ctx.save_for_backward(poison)
+        ctx.save_for_backward(of_row, of_value)
         ctx.problem, ctx.runs = problem, runs
+        if runs is None:
+            ctx.versions = Versions(mask=problem.mask, bias=problem.bias, query=problem.query)
         ctx.tensors = [(tensor.shape, tensor.dtype) for tensor in (query, key, value)]
-        return output.masked_fill(poison, torch.nan)
+        return output.masked_fill(of_row | of_value, torch.nan)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        (poison,), (gradient,) = ctx.saved_tensors, gradients
-        rows, kv_heads = poison.any(-1, keepdim=True), ctx.tensors[1][0][1]
+        (of_row, of_value), (gradient,) = ctx.saved_tensors, gradients
+        rows = of_row | of_value.any(-1, keepdim=True)
+        # A gradient that is no number there would be multiplied by the weights of hidden pairs.
+        lost = of_value & ~of_row & ~gradient.isfinite()
+        marks = torch.cat((rows, of_row, lost.any(-1, keepdim=True)), dim=-1)
         if ctx.runs is None:
+            ctx.versions.check()
             slices = _shown_slices(ctx.problem)
-            reached = torch.stack([_any_of(shown.mT, rows[:, :, part.start : part.stop]) for part, shown in slices])
-            reached = reached.any(0)
+            parts = [_any_of(shown.mT, marks[:, :, part.start : part.stop]) for part, shown in slices]
+            reached = torch.stack(parts).any(0)
         else:
-            reached = _reached_by_runs(ctx.runs, rows[..., 0], ctx.tensors[1][0][2])[..., None]
-        keys = reached.unflatten(1, (kv_heads, -1)).any(2)
-        results: list[Tensor | None] = [gradient.masked_fill(poison, 0.0)]
+            reached = _reached_by_runs(ctx.runs, marks, ctx.tensors[1][0][2])
+        by_row, by_weights, by_lost = reached.split(1, dim=-1)
+        of_keys = by_row, by_weights | (by_lost & lost.any(-2, keepdim=True))
+        kv_heads = ctx.tensors[1][0][1]
+        key, value = (marked.unflatten(1, (kv_heads, -1)).any(2) for marked in of_keys)
+        results: list[Tensor | None] = [gradient.masked_fill(of_row | lost, 0.0)]
         for (shape, dtype), needed, marked in zip(
-            ctx.tensors, ctx.needs_input_grad[1:4], (rows, keys, keys), strict=True
+            ctx.tensors, ctx.needs_input_grad[1:4], (rows, key, value), strict=True
         ):
             nan = torch.where(marked, torch.nan, 0.0).to(dtype) if needed else None
             results.append(None if nan is None else nan.expand(shape))
-        return *results, None, None, None
+        return *results, None, None, None, None
 
 
 def empty_rows(problem: Problem) -> Tensor:

@@ -15,7 +15,7 @@ from regard.masks.mask import Mask
 from regard.records.shaded_table import readings_html
 from regard.shapes import Grid, Requested, check_integers, kind_of, span_length, whole_number
 from regard.summaries import record_summary, value_summary
-from regard.transforms import exportable, has_data
+from regard.transforms import exportable, has_data, sent
 
 
 @answered
@@ -319,7 +319,7 @@ class Gatherer:
         """Returns the rows in the order of ``read.rows``, a row more than once if its index is repeated."""
         order = [self.chosen.index(row) for row in _chosen(self.read.rows, self.grid)]
         index = torch.tensor(order, dtype=torch.int64, device="cpu")
-        return self.rows.index_select(2, index.to(self.grid.device, non_blocking=True))
+        return self.rows.index_select(2, sent(index, self.grid.device))
 
 
 TOP_LIMIT = 2**16

@@ -33,7 +33,7 @@ from regard.attention.problem import Problem
 from regard.biases import TensorBias
 from regard.errors import RegardError
 from regard.fork_lock import ForkLock
-from regard.regular_file import LARGEST_RECORD, read_text
+from regard.regular_file import LARGEST_RECORD, path_inside, read_text
 from regard.transforms import has_data, is_transformed
 
 UNTRIED = {"cpu", "meta"}
@@ -73,12 +73,14 @@ class Identity(NamedTuple):
         device: with its index, since devices of one type may differ.
         precision: how float32 products are rounded.
         kind: as `Backend.kind_of_call` names it.
+        is_deterministic: whether PyTorch's deterministic algorithms are on, which are other kernels, or errors.
     """
 
     backend: Backend
     device: torch.device
     precision: str
     kind: tuple[object, ...]
+    is_deterministic: bool
 
     @property
     def is_own(self) -> bool:
@@ -86,7 +88,8 @@ class Identity(NamedTuple):
         return type(self.backend).__module__.startswith("regard.")
 
     def __str__(self) -> str:
-        return " · ".join(str(part) for part in (self.backend.name, *self.kind, self.precision))
+        words = ["deterministic"] if self.is_deterministic else []
+        return " · ".join(str(part) for part in (self.backend.name, *self.kind, self.precision, *words))
 
 
 _OUTCOMES: dict[Identity, str | None] = {}
@@ -135,7 +138,8 @@ def no_trials() -> Iterator[None]:
 
 
 def _identity(backend: Backend, problem: Problem) -> Identity:
-    return Identity(backend, problem.query.device, _precision(problem), backend.kind_of_call(problem))
+    is_deterministic = torch.are_deterministic_algorithms_enabled()
+    return Identity(backend, problem.query.device, _precision(problem), backend.kind_of_call(problem), is_deterministic)
 
 
 def _decide(identity: Identity, kind: CallKind) -> None:
@@ -317,12 +321,15 @@ def _version(package: str) -> str:
 
 
 def _file(device: torch.device) -> Path | None:
-    """Returns the file of a device's outcomes; None if there is no folder for it."""
+    """Returns the file of a device's outcomes; None if there is no folder for it, or something else in its place."""
     from regard.kernels.cpu.cache import open_folder
 
     fingerprint = hashlib.sha256(repr(surroundings(device)).encode()).hexdigest()[:16]
     folder = open_folder(fingerprint, "trials")
-    return None if folder is None else folder / "outcomes.json"
+    try:
+        return None if folder is None else path_inside(folder, "outcomes.json")
+    except RegardError:
+        return None  # a pipe, or a link that leads out of the folder
 
 
 def _stored(device: torch.device) -> dict[str, str | None]:
@@ -332,7 +339,7 @@ def _stored(device: torch.device) -> dict[str, str | None]:
         content = {} if path is None else json.loads(read_text(path, LARGEST_RECORD))
         outcomes = content.get("outcomes", {})
         return {name: outcome for name, outcome in outcomes.items() if outcome is None or isinstance(outcome, str)}
-    except (OSError, ValueError, AttributeError):
+    except (OSError, ValueError, AttributeError, RecursionError):
         return {}
 
 

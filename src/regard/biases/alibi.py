@@ -6,6 +6,7 @@ from torch import Tensor
 from regard.biases.bias import DiagonalBias, relative_positions
 from regard.errors import ShapeError
 from regard.shapes import Grid, whole_number
+from regard.transforms import sent
 
 
 class Alibi(DiagonalBias):
@@ -36,7 +37,7 @@ class Alibi(DiagonalBias):
             raise ShapeError(f"bias must fit query: alibi was made for {self.heads} heads; query has {grid.heads}")
 
     def diagonals(self, grid: Grid, dtype: torch.dtype) -> Tensor:
-        slopes = torch.tensor(self.slopes, dtype=dtype, device="cpu").to(grid.device, non_blocking=True)
+        slopes = sent(torch.tensor(self.slopes, dtype=dtype, device="cpu"), grid.device)
         return -slopes[:, None] * relative_positions(grid).abs().to(dtype)
 
     def extra_repr(self) -> str:

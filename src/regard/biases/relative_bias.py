@@ -6,6 +6,7 @@ from torch import Tensor, nn
 from regard.biases.bias import DiagonalBias, relative_positions
 from regard.errors import ArgumentError, ShapeError
 from regard.shapes import Grid, check_device, flag, whole_number
+from regard.transforms import sent
 
 
 class RelativeBias(DiagonalBias):
@@ -68,7 +69,7 @@ class RelativeBias(DiagonalBias):
 
     def bucket(self, relative: Tensor) -> Tensor:
         """Returns the int64 bucket of each relative position (key − query, integers of any shape)."""
-        limits = torch.tensor(self._limits, device="cpu").to(relative.device, non_blocking=True)
+        limits = sent(torch.tensor(self._limits, device="cpu"), relative.device)
         if not self.bidirectional:
             return torch.bucketize((-relative).clamp(min=0), limits, right=True)
         return torch.bucketize(relative.abs(), limits, right=True) + (relative > 0) * (self.buckets // 2)

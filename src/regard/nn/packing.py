@@ -13,7 +13,7 @@ from regard.kernels.cpu.packed_call import Sequences
 from regard.masks import And, Lengths, Mask
 from regard.masks.batch_integers import Integers
 from regard.shapes import check_integers, whole_number
-from regard.transforms import active_transform, has_host_data
+from regard.transforms import active_transform, has_host_data, sent
 
 
 class Packing:
@@ -77,7 +77,7 @@ class Packing:
         index = is_token.flatten().nonzero().squeeze(1)
         self.index: Tensor | None = None
         if len(index) < is_token.numel():
-            self.index = index.to(index.device if device is None else device, non_blocking=True)
+            self.index = index if device is None else sent(index, device)
         self.present: Tensor | None = None
 
     @classmethod
@@ -103,7 +103,7 @@ class Packing:
         """``int64 [batch]``, tokens of each sequence, on their device; None: all."""
         if self._lengths is None or self.index is None:
             return self._lengths
-        return self._lengths.to(self.index.device, non_blocking=True)
+        return sent(self._lengths, self.index.device)
 
     @cached_property
     def sequences(self) -> Sequences:
@@ -151,7 +151,7 @@ def packing_of(padded: Tensor, lengths: Tensor | None) -> Packing:
 
 def lengths_beside(padded: Tensor, lengths: Tensor | None) -> Tensor | None:
     """The lengths on the device of the sequences, for masks; the host does not wait for the copy."""
-    return None if lengths is None else lengths.to(padded.device, non_blocking=True)
+    return None if lengths is None else sent(lengths, padded.device)
 
 
 def without_padding(mask: Mask | None, packing: Packing, lengths: Tensor | None) -> Mask | None:

@@ -6,6 +6,7 @@ from torch import Tensor
 from regard.module_calls import Module
 from regard.positions.index import check_features, position_index
 from regard.shapes import positive_number, whole_number
+from regard.transforms import sent
 
 
 class Sinusoidal(Module):
@@ -54,7 +55,7 @@ class Sinusoidal(Module):
             ``[length, dim]``, sines at even and cosines at odd features.
         """
         length = whole_number("length", length, low=0)
-        return self.at(torch.arange(length, device="cpu")).to(dtype).to(device or "cpu", non_blocking=True)
+        return sent(self.at(torch.arange(length, device="cpu")).to(dtype), device or "cpu")
 
     def at(self, positions: Tensor) -> Tensor:
         """Returns the encodings of any positions, also negative ones.
@@ -91,7 +92,7 @@ class Sinusoidal(Module):
         first = whole_number("offset", offset)
         stop = first + input.shape[-2]
         if first < 0:
-            return self.at(torch.arange(first, stop, device="cpu")).to(dtype).to(input.device, non_blocking=True)
+            return sent(self.at(torch.arange(first, stop, device="cpu")).to(dtype), input.device)
         return self._from_start(stop, dtype, input)[first:]
 
     def _from_start(self, length: int, dtype: torch.dtype, input: Tensor) -> Tensor:

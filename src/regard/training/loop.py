@@ -127,6 +127,8 @@ class TrainingLoop:
                 epoch_over = self._count_step()
                 validated = progress.step % config.validate_every == 0 if config.validate_every else epoch_over
                 due = validated or epoch_over or progress.step % self._read_every == 0
+                if due:
+                    self._read_losses()
                 if due or self.fabric.world_size == 1:
                     # Signals and clocks differ between processes, but all processes must decide alike.
                     signal, progress.seconds, unsaved = self._largest(
@@ -138,8 +140,9 @@ class TrainingLoop:
                     or (config.checkpoint_minutes > 0 and unsaved >= 60 * config.checkpoint_minutes)
                     or (config.checkpoint_steps > 0 and progress.step % config.checkpoint_steps == 0)
                 )  # fmt: skip
-                if due or saves:
+                if saves:
                     self._read_losses()
+                self._speed = self._throughput.step(progress.units, progress.training_seconds)
                 if validated or end:
                     self._validate()
                     end = end or self.reason_to_end()
@@ -263,6 +266,8 @@ class TrainingLoop:
             self.progress.loss_sum += mean * loss.units
             self._epoch_loss += mean * loss.units
             self._epoch_units += loss.units
+        # The host has waited for the steps themselves.
+        self.progress.training_seconds += self._count_seconds()
 
     @contextmanager
     def _autocast(self) -> Iterator[None]:
@@ -306,7 +311,6 @@ class TrainingLoop:
         if epoch_over:
             progress.epoch, progress.position = progress.epoch + 1, 0
         progress.training_seconds += self._count_seconds()
-        self._speed = self._throughput.step(progress.units, progress.training_seconds)
         return epoch_over
 
     def _count_seconds(self) -> float:

@@ -158,11 +158,16 @@ class CallReader:
 
     def settle(self) -> None:
         """Copy the readings of all calls to the CPU at once, and forget all patterns."""
+        self.deliver()
+        self._known = {}
+
+    def deliver(self) -> None:
+        """Copy the readings of the calls since the last time to the CPU at once, so that the device keeps none."""
         waiting = [(call, readings) for call, readings in self._on_device if call.is_postponed]
         copies = iter(on_host([tensor for _, readings in waiting for tensor in readings.on_device()]))
         for call, readings in waiting:
             readings.deliver(call, list(islice(copies, len(readings.on_device()))))
-        self._on_device, self._known = [], {}
+        self._on_device = []
 
 
 PACKED = 1 << 18

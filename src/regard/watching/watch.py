@@ -1,7 +1,7 @@
 """``with regard.watch(model) as seen``: a record of every attention call of a model, whose output never changes."""
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, cast
 
@@ -113,6 +113,9 @@ class Watch(Observer):
             self._reader.settle()
             self._patterns.clear()
             self._coverage.tell(self._layers, bool(self.calls))
+        else:
+            with suppress(RuntimeError):  # a device that has failed does not hide the first error
+                self._reader.deliver()
 
     # Called by the interception.
 
@@ -123,6 +126,7 @@ class Watch(Observer):
         self._coverage.ran.add(name)
         if name == "":
             self._history.begin_forward()
+            self._reader.deliver()
         if id(module) in self._token_ids.tables:
             self._token_ids.read(args, self._history.forward)
 

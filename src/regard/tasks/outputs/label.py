@@ -95,7 +95,7 @@ class LabelExperiment(TableExperiment):
         if weight is not None and smoothing:
             # The mean of PyTorch selects the weights by a mask, and so waits for an accelerator.
             total = F.cross_entropy(logits, labels, weight, label_smoothing=smoothing, reduction="sum")
-            total = total / weight[labels].sum()
+            total = total / weight.float()[labels].sum()
         else:
             total = F.cross_entropy(logits, labels, weight, label_smoothing=smoothing)
         plain = F.cross_entropy(logits.detach(), labels) if smoothing or weight is not None else total

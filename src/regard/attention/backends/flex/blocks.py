@@ -18,6 +18,7 @@ from torch.nn import functional as F
 from regard.attention.backends.flex.rules import Rule
 from regard.masks import Mask, Spans
 from regard.shapes import Grid
+from regard.transforms import sent
 
 BLOCK = 128
 """Queries and keys of a block."""
@@ -86,7 +87,7 @@ def blocks_of(mask: Mask, rule: Rule, grid: Grid) -> Blocks:
 def _compute(mask: Mask, is_on_host: bool, grid: Grid) -> Blocks:
     spans = mask.spans(grid) if is_on_host or grid.device.type == "cpu" else None
     touched, full = _in_slices(mask, grid) if spans is None else _of_spans(spans, grid)
-    touched, full = touched.to(grid.device, non_blocking=True), full.to(grid.device, non_blocking=True)
+    touched, full = sent(touched, grid.device), sent(full, grid.device)
     partial = touched & ~full
     matrices = partial, full, partial.mT, full.mT
     return Blocks(*(tensor for matrix in matrices for tensor in _listed(matrix)))

@@ -18,6 +18,7 @@ from torch.overrides import TorchFunctionMode, resolve_name
 from torch.utils._pytree import tree_leaves, tree_map
 
 from regard.shapes import Grid, kind_of
+from regard.transforms import sent
 
 LARGEST = 1 << 29
 """Integers of rules may not exceed this magnitude, so that sums of a few of them are exact in int32."""
@@ -120,7 +121,7 @@ class Pair(Grid):
         return self.recorder.known(value, torch.full((), value, dtype=torch.int32, device=self.recorder.device))
 
     def numbers(self, values: tuple[int, ...]) -> Tensor:
-        tensor = torch.tensor(values, dtype=torch.int64).to(self.recorder.device, non_blocking=True)
+        tensor = sent(torch.tensor(values, dtype=torch.int64, device="cpu"), self.recorder.device)
         return self.recorder.known(values, tensor)
 
     def of_batch(self, values: Tensor) -> Tensor:

@@ -82,10 +82,9 @@ class ScaledDotProduct(Backend):
     def _run_on_cpu(self, problem: Problem) -> Tensor:
         lowered = problem.lowered
         prepared = lowered.score
-        is_on_host = problem.query.is_cpu
-        if is_on_host and prepared.key.shape[2] < SHORT and not is_finite(prepared.query):
+        if prepared.key.shape[2] < SHORT and not is_finite(prepared.query):
             return attend_in_blocks(problem)
-        if is_on_host and problem.may_hide and problem.wants_gradient and not _are_below(problem.value, LARGEST_VALUE):
+        if problem.may_hide and problem.wants_gradient and not _are_below(problem.value, LARGEST_VALUE):
             return attend_in_blocks(problem)
         if not problem.may_hide or lowered.needs_no_mask:
             output = _kernel(problem, prepared, problem.value, None, lowered.mask is not None)
@@ -169,12 +168,7 @@ def _kernel(
     query, key, value = _with_adjacent_features(query), _with_adjacent_features(key), _with_adjacent_features(value)
     attn_mask = None if attn_mask is None else in_memory(attn_mask)
     output = F.scaled_dot_product_attention(query, key, value, attn_mask, problem.dropout, is_causal, scale=scale)
-    if (
-        output.requires_grad
-        and output.is_cpu
-        and not _are_surely_small(query, key, scale, attn_mask)
-        and _loses_digits(output)
-    ):
+    if output.requires_grad and not _are_surely_small(query, key, scale, attn_mask) and _loses_digits(output):
         return None
     if value_dim != value.shape[3]:
         output = output[..., :value_dim]
