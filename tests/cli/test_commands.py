@@ -101,7 +101,7 @@ def test_doctor_compares_every_backend_on_a_device(regard, monkeypatch):
     assert output.count(str(kind)) == 1
     assert output.count("→") == 3
     assert "4/4" in error
-    assert "1 of 2 kinds were not tried" in regard("doctor", "--device", "cpu", "--seconds", "0.0001")[2]
+    assert "3 of 4 kinds were not tried" in regard("doctor", "--device", "cpu", "--seconds", "0.0001")[2]
 
     chosen = next(line for line in output.splitlines() if "→" in line[:4]).split()[1]
     backend = type(BACKENDS[chosen])

@@ -2,6 +2,7 @@
 
 import inspect
 import math
+import sys
 
 import pytest
 import torch
@@ -9,6 +10,12 @@ import torch
 import regard
 from regard import biases, masks, nn, normalizers, positions, scores
 from regard.errors import ArgumentError, KindError, RegardError
+
+
+def has_accelerator():
+    """Whether a number names a device: there is an accelerator, or another test made the emulated one."""
+    return torch.accelerator.is_available() or "emulated_device" in sys.modules
+
 
 WRONG = {
     "None": None,
@@ -357,8 +364,8 @@ def test_a_constructor_accepts_nothing_that_it_cannot_use(name):
                 continue
             if argument == "config" and wrong is None:  # the defaults, of another dim
                 continue
-            if argument == "device" and isinstance(wrong, int) and torch.accelerator.is_available():
-                continue  # the accelerator of this number; another test may have made the emulated one
+            if argument == "device" and isinstance(wrong, int) and has_accelerator():
+                continue
             what = f"{name}({argument}={wrong!r})"
             try:
                 made = make(**{**valid, argument: wrong})

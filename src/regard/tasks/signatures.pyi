@@ -586,8 +586,9 @@ def train(
         epochs: Epochs after which training ends. Default: from the data.
         max_minutes: Minutes of training and validation after which training ends; 0: no limit.
         patience: Validations in a row, neither with a better metric nor with a lower loss, after which training
-            ends; 0: never. Default: from the data.
-        patience_after: Steps after which validations count for patience. Default: from the data.
+            ends, or 3 if the metric is perfect; 0: never. Default: from the data.
+        patience_after: Steps after which validations count for patience; those after a perfect metric count at
+            once. Default: from the data.
         validate_every: Steps between validations; 0: after each epoch. Default: from the data.
         checkpoint_minutes: Minutes between checkpoints; each validation also writes one.
         checkpoint_steps: Steps between checkpoints; 0: only checkpoint_minutes decides.
@@ -743,8 +744,9 @@ def train(
         epochs: Epochs after which training ends. Default: from the data.
         max_minutes: Minutes of training and validation after which training ends; 0: no limit.
         patience: Validations in a row, neither with a better metric nor with a lower loss, after which training
-            ends; 0: never. Default: from the data.
-        patience_after: Steps after which validations count for patience. Default: from the data.
+            ends, or 3 if the metric is perfect; 0: never. Default: from the data.
+        patience_after: Steps after which validations count for patience; those after a perfect metric count at
+            once. Default: from the data.
         validate_every: Steps between validations; 0: after each epoch. Default: from the data.
         checkpoint_minutes: Minutes between checkpoints; each validation also writes one.
         checkpoint_steps: Steps between checkpoints; 0: only checkpoint_minutes decides.
@@ -872,8 +874,9 @@ def train(
         epochs: Epochs after which training ends. Default: from the data.
         max_minutes: Minutes of training and validation after which training ends; 0: no limit.
         patience: Validations in a row, neither with a better metric nor with a lower loss, after which training
-            ends; 0: never. Default: from the data.
-        patience_after: Steps after which validations count for patience. Default: from the data.
+            ends, or 3 if the metric is perfect; 0: never. Default: from the data.
+        patience_after: Steps after which validations count for patience; those after a perfect metric count at
+            once. Default: from the data.
         validate_every: Steps between validations; 0: after each epoch. Default: from the data.
         checkpoint_minutes: Minutes between checkpoints; each validation also writes one.
         checkpoint_steps: Steps between checkpoints; 0: only checkpoint_minutes decides.
@@ -1027,8 +1030,9 @@ def train(
         epochs: Epochs after which training ends. Default: from the data.
         max_minutes: Minutes of training and validation after which training ends; 0: no limit.
         patience: Validations in a row, neither with a better metric nor with a lower loss, after which training
-            ends; 0: never. Default: from the data.
-        patience_after: Steps after which validations count for patience. Default: from the data.
+            ends, or 3 if the metric is perfect; 0: never. Default: from the data.
+        patience_after: Steps after which validations count for patience; those after a perfect metric count at
+            once. Default: from the data.
         validate_every: Steps between validations; 0: after each epoch. Default: from the data.
         checkpoint_minutes: Minutes between checkpoints; each validation also writes one.
         checkpoint_steps: Steps between checkpoints; 0: only checkpoint_minutes decides.
@@ -1211,8 +1215,9 @@ def train(
         epochs: Epochs after which training ends. Default: from the data.
         max_minutes: Minutes of training and validation after which training ends; 0: no limit.
         patience: Validations in a row, neither with a better metric nor with a lower loss, after which training
-            ends; 0: never. Default: from the data.
-        patience_after: Steps after which validations count for patience. Default: from the data.
+            ends, or 3 if the metric is perfect; 0: never. Default: from the data.
+        patience_after: Steps after which validations count for patience; those after a perfect metric count at
+            once. Default: from the data.
         validate_every: Steps between validations; 0: after each epoch. Default: from the data.
         checkpoint_minutes: Minutes between checkpoints; each validation also writes one.
         checkpoint_steps: Steps between checkpoints; 0: only checkpoint_minutes decides.
@@ -1376,8 +1381,9 @@ def train(
         epochs: Epochs after which training ends. Default: from the data.
         max_minutes: Minutes of training and validation after which training ends; 0: no limit.
         patience: Validations in a row, neither with a better metric nor with a lower loss, after which training
-            ends; 0: never. Default: from the data.
-        patience_after: Steps after which validations count for patience. Default: from the data.
+            ends, or 3 if the metric is perfect; 0: never. Default: from the data.
+        patience_after: Steps after which validations count for patience; those after a perfect metric count at
+            once. Default: from the data.
         validate_every: Steps between validations; 0: after each epoch. Default: from the data.
         checkpoint_minutes: Minutes between checkpoints; each validation also writes one.
         checkpoint_steps: Steps between checkpoints; 0: only checkpoint_minutes decides.
@@ -1495,8 +1501,9 @@ def train(
         epochs: Epochs after which training ends. Default: from the data.
         max_minutes: Minutes of training and validation after which training ends; 0: no limit.
         patience: Validations in a row, neither with a better metric nor with a lower loss, after which training
-            ends; 0: never.
-        patience_after: Steps after which validations count for patience.
+            ends, or 3 if the metric is perfect; 0: never.
+        patience_after: Steps after which validations count for patience; those after a perfect metric count at
+            once.
         validate_every: Steps between validations; 0: after each epoch. Default: from the data.
         checkpoint_minutes: Minutes between checkpoints; each validation also writes one.
         checkpoint_steps: Steps between checkpoints; 0: only checkpoint_minutes decides.
@@ -1626,8 +1633,9 @@ def train(
         epochs: Epochs after which training ends. Default: from the data.
         max_minutes: Minutes of training and validation after which training ends; 0: no limit.
         patience: Validations in a row, neither with a better metric nor with a lower loss, after which training
-            ends; 0: never. Default: from the data.
-        patience_after: Steps after which validations count for patience. Default: from the data.
+            ends, or 3 if the metric is perfect; 0: never. Default: from the data.
+        patience_after: Steps after which validations count for patience; those after a perfect metric count at
+            once. Default: from the data.
         validate_every: Steps between validations; 0: after each epoch. Default: from the data.
         checkpoint_minutes: Minutes between checkpoints; each validation also writes one.
         checkpoint_steps: Steps between checkpoints; 0: only checkpoint_minutes decides.
@@ -1810,8 +1818,9 @@ def train(
         epochs: Epochs after which training ends. Default: from the data.
         max_minutes: Minutes of training and validation after which training ends; 0: no limit.
         patience: Validations in a row, neither with a better metric nor with a lower loss, after which training
-            ends; 0: never. Default: from the data.
-        patience_after: Steps after which validations count for patience. Default: from the data.
+            ends, or 3 if the metric is perfect; 0: never. Default: from the data.
+        patience_after: Steps after which validations count for patience; those after a perfect metric count at
+            once. Default: from the data.
         validate_every: Steps between validations; 0: after each epoch. Default: from the data.
         checkpoint_minutes: Minutes between checkpoints; each validation also writes one.
         checkpoint_steps: Steps between checkpoints; 0: only checkpoint_minutes decides.
