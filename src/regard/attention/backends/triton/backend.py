@@ -35,15 +35,12 @@ LARGEST_DIM = 256
 MOST_HEADS = 2**16 - 1
 """The number of programs along the second axis of a grid in CUDA."""
 
-_TRITON = find_spec("triton") is not None
-
-
 def _why_missing(problem: Problem) -> str | None:
     """Returns why there are no kernels for the problem's device; None if there are."""
     device = problem.query.device
     if not (device.type == "cuda" or (device.type == "cpu" and _is_interpreted())):
         return f"the inputs are on {device}; its kernels are for GPUs of NVIDIA and AMD"
-    return None if _TRITON else "Triton is not installed (pip install triton)"
+    return "Triton is not installed (pip install triton)" if find_spec("triton") is None else None
 
 
 def _is_interpreted() -> bool:
