@@ -239,6 +239,18 @@ def spread_heads(
     return tensor if kv_heads == heads else tensor.repeat_interleave(heads // kv_heads, dim=1)
 
 
+def with_one_grouping(key: Tensor, value: Tensor, batch: int, heads: int) -> tuple[Tensor, Tensor]:
+    """Returns keys and values of a whole batch with equally many heads; a single head is repeated without a copy."""
+    key = key.expand(batch, -1, -1, -1)
+    if key.shape[1] == value.shape[1]:
+        return key, value
+    if key.shape[1] == 1:
+        return key.expand(-1, value.shape[1], -1, -1), value
+    if value.shape[1] == 1:
+        return key, value.expand(-1, key.shape[1], -1, -1)
+    return spread_heads(key, heads), spread_heads(value, heads)
+
+
 def check_broadcast(name: str, tensor: Tensor, shape: tuple[int, ...], axes: str, hint: str = "") -> None:
     """Raises ShapeError unless ``tensor`` broadcasts to ``shape`` without enlarging it.
 

@@ -24,7 +24,7 @@ from regard.normalizers.local import check_each_row
 from regard.scores import InnerProduct, ReluSum, Score, TanhSum
 from regard.scores.additive_scores import UnitSum
 from regard.scores.modifiers import Cap
-from regard.shapes import spread_heads, upcast
+from regard.shapes import upcast, with_one_grouping
 from regard.transforms import active_transform, can_branch_on
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def kernel_inputs(problem: Problem) -> KernelInputs:
     if isinstance(prepared.primitive, UnitSum):
         weight = prepared.primitive.weight.to(query.dtype) * scale
         weight = weight[None] if weight.dim() == 1 else weight
-    key, value = _one_grouping(key, value, grid.batch, grid.heads)
+    key, value = with_one_grouping(key, value, grid.batch, grid.heads)
     rows = (grid.batch, grid.heads, grid.queries)
     diagonals = lowered.diagonals
     bias = lowered.dense_bias() if diagonals is None else diagonals
@@ -162,18 +162,6 @@ def with_exponentials(inputs: KernelInputs) -> KernelInputs:
 
 def _is_zero(number: float | Tensor) -> bool:
     return not isinstance(number, Tensor) and number == 0.0
-
-
-def _one_grouping(key: Tensor, value: Tensor, batch: int, heads: int) -> tuple[Tensor, Tensor]:
-    """Returns keys and values with equally many heads; a single head is repeated without a copy."""
-    key = key.expand(batch, -1, -1, -1)
-    if key.shape[1] == value.shape[1]:
-        return key, value
-    if key.shape[1] == 1:
-        return key.expand(-1, value.shape[1], -1, -1), value
-    if value.shape[1] == 1:
-        return key, value.expand(-1, key.shape[1], -1, -1)
-    return spread_heads(key, heads), spread_heads(value, heads)
 
 
 def _each_head(parameter: float | Tensor, like: Tensor) -> Tensor:

@@ -16,7 +16,7 @@ from regard.attention.problem import Capabilities, Problem
 from regard.attention.readings import Gatherer
 from regard.scores import InnerProduct, TanhSum
 from regard.scores.modifiers import Cap
-from regard.shapes import spread_heads, upcast
+from regard.shapes import upcast, with_one_grouping
 from regard.transforms import active_transform, can_branch_on
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ LARGEST_DIM = 256
 
 MOST_HEADS = 2**16 - 1
 """The number of programs along the second axis of a grid in CUDA."""
+
 
 def _why_missing(problem: Problem) -> str | None:
     """Returns why there are no kernels for the problem's device; None if there are."""
@@ -143,13 +144,7 @@ def call_of(problem: Problem) -> "Call":
     if isinstance(prepared.primitive, TanhSum):
         weight = prepared.primitive.weight.float() * scale
         weight, scale = weight[None] if weight.dim() == 1 else weight, 1.0
-    key = key.expand(grid.batch, -1, -1, -1)
-    value = problem.value
-    if key.shape[1] != value.shape[1]:
-        heads = max(key.shape[1], value.shape[1])
-        if heads % key.shape[1] or heads % value.shape[1]:
-            heads = grid.heads
-        key, value = spread_heads(key, heads), spread_heads(value, heads)
+    key, value = with_one_grouping(key, problem.value, grid.batch, grid.heads)
     mask = None
     if lowered.mask is not None and runs is None:
         mask = lowered.mask.allows(grid)
