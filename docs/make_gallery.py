@@ -174,14 +174,14 @@ def shots(documents: dict[str, Document]) -> list[tuple[str, View, dict[str, Any
     pair = [{"side": "query", "row": 2}, {"side": "query", "row": 9}]
     return [
         (
-            "alignment",
-            View(model, view="alignment"),
+            "pattern",
+            View(model, view="pattern"),
             {"show": {"record": 1, "head": 8}, "hover": {"row": 9, "column": 10}},
         ),
-        ("heads", View(model, view="heads", layer=1), {"click": pair}),
-        ("model", View(model, view="model"), {"hover": {"row": 1, "column": 8}}),
-        ("steps", View(model, view="steps"), {"click": [{"row": 2, "column": 1}]}),
-        ("text", View(model, view="text"), {"show": {"record": 4, **words}, "hover": {"side": "query", "row": 8}}),
+        ("lines", View(model, view="lines", layer=1), {"click": pair}),
+        ("grid", View(model, view="grid"), {"hover": {"row": 1, "column": 8}}),
+        ("walk", View(model, view="walk"), {"click": [{"row": 2, "column": 1}]}),
+        ("words", View(model, view="words"), {"show": {"record": 4, **words}, "hover": {"side": "query", "row": 8}}),
         (
             "image",
             View(documents["picture"]),
@@ -189,8 +189,8 @@ def shots(documents: dict[str, Document]) -> list[tuple[str, View, dict[str, Any
         ),
         ("sound", View(documents["tones"], head=1), {"hover": {"row": 2, "column": 22}}),
         ("long", View(documents["long"], view="long"), {}),
-        ("dark", View(model, view="heads", theme="dark"), {"show": {"heads": [2, 4, 5, 8], **words}}),
-        ("narrow", View(model, view="alignment", layer=1, head=8), {"size": {"width": 320, "height": 780}}),
+        ("dark", View(model, view="lines", theme="dark"), {"show": {"heads": [2, 4, 5, 8], **words}}),
+        ("narrow", View(model, view="pattern", layer=1, head=8), {"size": {"width": 320, "height": 780}}),
     ]
 
 

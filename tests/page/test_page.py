@@ -79,7 +79,7 @@ def test_typing_shows_the_answer_and_its_attention(open_tab, run_of, expected):
         page.keyboard.type(SENTENCE)
         tab.wait_for(expected("bahdanau").text)
         viewer = page.locator(".view > div")
-        assert page.evaluate("element => element.regardView.state().view", viewer.element_handle()) == "alignment"
+        assert page.evaluate("element => element.regardView.state().view", viewer.element_handle()) == "pattern"
         labels = page.evaluate(
             "() => document.querySelector('.view > div').shadowRoot.querySelector('canvas').getAttribute('aria-label')"
         )
@@ -189,7 +189,7 @@ def test_worked_steps_of_the_head_that_is_chosen(open_tab, run_of, expected):
 
         assert state()["record"] == 5
         page.get_by_role("button", name="Worked steps").click()
-        page.wait_for_function("() => document.querySelector('.view > div').regardView.state().view === 'steps'")
+        page.wait_for_function("() => document.querySelector('.view > div').regardView.state().view === 'walk'")
         page.get_by_label("Head of the worked steps").select_option("1")
         steps = page.evaluate_handle("() => document.querySelector('.view > div').shadowRoot")
         page.wait_for_function(
@@ -199,7 +199,7 @@ def test_worked_steps_of_the_head_that_is_chosen(open_tab, run_of, expected):
         page.fill("#text", "My sister.")
         page.wait_for_timeout(300)
         tab.settle()
-        page.wait_for_function("() => document.querySelector('.view > div').regardView.state().view === 'steps'")
+        page.wait_for_function("() => document.querySelector('.view > div').regardView.state().view === 'walk'")
 
 
 def test_an_example_can_be_tried(open_tab, run_of):
@@ -248,14 +248,14 @@ def test_the_keyboard_alone_does_everything(open_tab, run_of, expected):
 
         page.keyboard.type(SENTENCE)
         tab.wait_for(expected("transformer").text)
-        tab_to("Alignment")
+        tab_to("Pattern")
         press("ArrowRight")
         press("Enter")
         state = page.evaluate("() => document.querySelector('.view > div').regardView.state().view")
-        assert state == "heads"
+        assert state == "lines"
         tab_to("Worked steps")
         press("Enter")
-        page.wait_for_function("() => document.querySelector('.view > div').regardView.state().view === 'steps'")
+        page.wait_for_function("() => document.querySelector('.view > div').regardView.state().view === 'walk'")
         for _ in range(60):
             if focused() == "Compare":
                 break

@@ -45,7 +45,7 @@ def test_what_is_shown_first(view):
     assert code == 0, error
     text = path.read_text()
     shown = json.loads(text.split('id="input">')[1].split("</script>")[0])
-    assert shown["options"]["view"] == "steps"
+    assert shown["options"]["view"] == "walk"
     assert shown["options"]["selection"] == {"record": 3, "head": 1}
     (steps,) = shown["payload"]["steps"]
     assert (steps["name"], steps["head"]) == ("decoder.layers.0.multihead_attn, head 1", 1)
@@ -54,7 +54,7 @@ def test_what_is_shown_first(view):
     assert shown["options"]["selection"]["record"] == 5
     path, code, _, error = view("classify", SENTENCE, "a.html", "--theme", "dark")
     shown = json.loads(path.read_text().split('id="input">')[1].split("</script>")[0])
-    assert (shown["options"]["view"], shown["options"]["theme"]) == ("text", "dark")
+    assert (shown["options"]["view"], shown["options"]["theme"]) == ("words", "dark")
 
 
 def test_hostile_text_stays_text(view):
@@ -76,7 +76,7 @@ def test_hostile_text_stays_text(view):
         ("classify-mean", [], ["the model has no attention"]),
         ("transformer", ["--attention", 99], ["--attention must be from 0 to 7", "99"]),
         ("transformer", ["--head", 2], ["--head must be from 0 to 1"]),
-        ("transformer", ["--view", "image"], ["--view 'image'", "alignment"]),
+        ("transformer", ["--view", "image"], ["--view 'image'", "pattern"]),
         ("bahdanau", ["--view", "long"], ["--view 'long'"]),
     ],
 )

@@ -14,7 +14,7 @@ CELLS = (
     "    axis = TokenAxis((name, 'b', 'c'))\n"
     "    return AttentionRecord(name, 0, 'self', axis, axis, np.full((2, 3, 3), 1 / 3, np.float32))",
     "View(record('first'), height=500)",
-    "View(record('second'), view='heads', height=500)",
+    "View(record('second'), view='lines', height=500)",
 )
 
 

@@ -13,7 +13,7 @@ from regard.viewer.view import VIEWS, views_of
 def test_sixteen_heads_have_sixteen_lines(show, forced):
     """Pairs of colour and dash, in ordinary and in forced colours; each with its number."""
     record, _ = documents.causal(heads=16)
-    shown = show(View(record, view="heads"), forced_colors=forced)
+    shown = show(View(record, view="lines"), forced_colors=forced)
     toggles = shown.page.locator(".heads button[data-color]")
     pairs = toggles.evaluate_all("all => all.map((one) => `${one.dataset.color} ${one.dataset.dash}`)")
     assert len(pairs) == len(set(pairs)) == 16
@@ -24,7 +24,7 @@ def test_sixteen_heads_have_sixteen_lines(show, forced):
 
 def test_locked_tokens_are_added_and_escape_unlocks(show):
     record, weights = documents.alignment(heads=2)
-    shown = show(View(record, view="heads"))
+    shown = show(View(record, view="lines"))
     shown.click(side="query", row=0)
     shown.click(side="query", row=2)
     text = shown.hover(side="key", column=3)
@@ -46,20 +46,20 @@ def test_locked_tokens_are_added_and_escape_unlocks(show):
 
 def test_one_query_is_shown_as_the_words_with_their_weights(show):
     view = View([[0.1, 0.6, 0.3]], rows=["bad"], columns=["a", "dull", "film"])
-    assert show(view).call("state")["view"] == "text" == views_of(view.document)[0]
+    assert show(view).call("state")["view"] == "words" == views_of(view.document)[0]
 
 
 def test_the_model_opens_a_head(show):
-    shown = show(View(documents.everything(), view="model"))
+    shown = show(View(documents.everything(), view="grid"))
     assert "layer 0 · causal, head 5" in shown.hover(row=1, column=5)
     shown.click(row=1, column=5)
     state = shown.call("state")
-    assert (state["view"], state["record"], state["head"]) == ("alignment", 1, 5)
+    assert (state["view"], state["record"], state["head"]) == ("pattern", 1, 5)
 
 
 def test_a_tour_by_keyboard(show):
     """Every view by the tabs' arrows; in each, the map is reached by Tab, arrows speak, Enter locks, Escape unlocks."""
-    shown = show(View(documents.everything(), view="alignment"))
+    shown = show(View(documents.everything(), view="pattern"))
     shown.page.locator("[role=tab][aria-selected=true]").focus()
     seen = []
     for _ in VIEWS:
@@ -75,11 +75,11 @@ def test_a_tour_by_keyboard(show):
         assert shown.page.evaluate(outline) == "3px"
         shown.settle()
         first = shown.readout
-        shown.press("ArrowDown" if view in ("heads", "long") else "ArrowRight")
+        shown.press("ArrowDown" if view in ("lines", "long") else "ArrowRight")
         assert shown.readout
         assert shown.readout != first, view
-        assert view == "steps" or shown.tip == shown.readout
-        if view in ("alignment", "heads", "text", "image", "sound"):
+        assert view == "walk" or shown.tip == shown.readout
+        if view in ("pattern", "lines", "words", "image", "sound"):
             shown.press("Enter")
             assert len(shown.call("state")["locked"]) == 1, view
             shown.press("Escape")

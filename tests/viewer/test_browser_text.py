@@ -20,11 +20,11 @@ def hostile():
 
 
 def test_hostile_tokens_run_nothing_and_are_shown_intact(show):
-    shown = show(View(hostile(), view="alignment"))
-    for view in ("alignment", "heads", "model", "text"):
+    shown = show(View(hostile(), view="pattern"))
+    for view in ("pattern", "lines", "grid", "words"):
         shown.show(view)
         for row, token in enumerate(documents.HOSTILE):
-            if view == "alignment":
+            if view == "pattern":
                 text = shown.hover(row=row, column=row)
                 if token.isprintable() and token.strip():
                     assert token in text
@@ -50,7 +50,7 @@ def test_the_svg_of_hostile_tokens_parses(show):
 
     shown = show(View(hostile()))
     for view in VIEWS:
-        if view in ("alignment", "heads", "model", "text"):
+        if view in ("pattern", "lines", "grid", "words"):
             shown.show(view)
             tree = ET.fromstring(shown.call("svg"))
             assert not [element for element in tree.iter() if element.tag.endswith("script")]

@@ -80,9 +80,9 @@ def test_every_tick_stands_below_the_colour_of_its_weight(show):
     """On every scale of every view, a cell with the weight of a tick has the colour of the legend above the tick."""
     shown = show(View(graded(), budget_bytes=0))
     places = {
-        "alignment": ({"record": 0}, lambda k: ({"row": 2, "column": k}, -0.3)),
-        "model": ({"record": 0}, None),
-        "text": ({"record": 0}, lambda k: ({"side": "key", "column": k}, -0.42)),
+        "pattern": ({"record": 0}, lambda k: ({"row": 2, "column": k}, -0.3)),
+        "grid": ({"record": 0}, None),
+        "words": ({"record": 0}, lambda k: ({"side": "key", "column": k}, -0.42)),
         "sound": ({"record": 1}, lambda k: ({"row": 2, "column": k}, -0.3)),
         "long": ({"record": 2}, lambda k: ({"row": 4, "column": 2 * k}, -0.2)),
     }
@@ -93,7 +93,7 @@ def test_every_tick_stands_below_the_colour_of_its_weight(show):
         ticks, _ = legend(shown.call("svg"))
         colors = {}
         for column, part in enumerate(PARTS):
-            if view == "model":
+            if view == "grid":
                 box = shown.call("locate", {"row": 0, "column": 0})
                 side = min(box["width"], box["height"])
                 colors[part] = shown.pixel(box["x"] + (column + 0.5) * side / 5, box["y"] + 0.5 * side)
@@ -101,8 +101,10 @@ def test_every_tick_stands_below_the_colour_of_its_weight(show):
             where, across = item(column)
             box = shown.call("locate", where)
             x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
-            colors[part] = shown.pixel(x + across * box["width"], y + (across * box["height"] if view != "text" else 0))
-        used = "linear" if scale == "row" and view in ("model", "text") else scale
+            colors[part] = shown.pixel(
+                x + across * box["width"], y + (across * box["height"] if view != "words" else 0)
+            )
+        used = "linear" if scale == "row" and view in ("grid", "words") else scale
         for label, color in ticks:
             value, is_part = number(label)
             part = value if is_part else value / LARGEST
@@ -125,7 +127,7 @@ def test_heading_legend_and_readout_name_one_statistic(show):
     wide, _ = documents.tiled(300, 3)
     shown = show(View(Document("all", (documents.causal(3)[0], documents.patches()[0], documents.sound()[0], wide))))
     cases = {
-        "alignment": (0, {"row": 5, "column": 2}), "text": (0, {"side": "key", "column": 2}),
+        "pattern": (0, {"row": 5, "column": 2}), "words": (0, {"side": "key", "column": 2}),
         "image": (1, {"side": "key", "column": 7}), "sound": (2, {"row": 1, "column": 3}),
         "long": (3, {"row": 9, "column": 9}),
     }  # fmt: skip
@@ -141,7 +143,7 @@ def test_heading_legend_and_readout_name_one_statistic(show):
             of_heads = f"mean of {heads} heads" if head is None else "head 1"
             for text in (heading, told, readout):
                 assert of_heads in text, (view, head, scale, text)
-            used = "linear scale" if scale == "row" and view in ("text", "image") else names[scale]
+            used = "linear scale" if scale == "row" and view in ("words", "image") else names[scale]
             assert used in told
             if view == "long":
                 statistic = re.search(
@@ -151,7 +153,7 @@ def test_heading_legend_and_readout_name_one_statistic(show):
             if view == "image":
                 assert "mean over all queries" in readout
                 assert "mean over all queries" in told
-            if view == "text":
+            if view == "words":
                 assert "weights of 1 query" in told  # the word under the mouse is the query
 
 
@@ -202,11 +204,11 @@ def test_tokens_without_ink_are_told_apart_as_in_pictures(show):
     shown = show(View(AttentionRecord("x", 0, "self", axis, axis, weights)), size=(1500, 1500))
     expected = [visible_token(token, 28) for token in odd]
     assert len(set(expected)) == len(odd)
-    for view in ("heads", "text"):
+    for view in ("lines", "words"):
         shown.show(view)
         labels = [text for text, _, _ in texts(shown.call("svg"))]
         assert [text for text in expected if text not in labels] == []
-    shown.show("alignment")
+    shown.show("pattern")
     names = {
         " ": "(space)",
         "  ": "(2 × space)",
@@ -267,19 +269,19 @@ def test_means_leave_out_queries_that_see_no_key(show, numbers):
     of_heads = weights.sum(0) / sees.sum(0).clamp(min=1)[:, None]
     assert numbers(shown.hover(row=2, column=1))[0] == pytest.approx(weights[0, 2, 1].item(), abs=6e-5)
     assert "row sum 1.0000" in shown.readout
-    shown.show("heads")
+    shown.show("lines")
     for key in (0, 3):
         readout = shown.hover(side="key", column=key)
         assert "mean over 4 queries (2 more see no key)" in readout
         assert numbers(readout)[0] == pytest.approx((weights[..., key].sum() / sees.sum()).item(), abs=6e-5)
-    shown.show("model")
+    shown.show("grid")
     entropy = -(weights * weights.clamp(min=1e-300).log()).sum(-1)
     for head in (0, 1):
         readout = shown.hover(row=0, column=head)
         expected = (entropy[head].sum() / sees[head].sum()).item()
         assert f"mean entropy {expected:.2f} nats, mean over {int(sees[head].sum())} queries" in readout
     received = of_heads.sum(0) / 4
-    shown.show("text", head=None)
+    shown.show("words", head=None)
     shown.page.mouse.move(2, 2)
     shown.settle()
     ticks, told = legend(shown.call("svg"))
@@ -299,7 +301,7 @@ def test_layers_of_one_size_are_reduced_alike(show, monkeypatch):
     entries = payload(document, budget_bytes=100_000)["records"]
     assert [entry["overview"] is None for entry in entries] == [False] * 5 + [True]
     assert len({(entry["overview"]["rows"], entry["overview"]["columns"]) for entry in entries[:5]}) == 1
-    shown = show(View(document, view="model", budget_bytes=100_000))
+    shown = show(View(document, view="grid", budget_bytes=100_000))
     _, told = legend(shown.call("svg"))
     assert "a point is the largest of up to" in told
     assert "a point is the largest of about" in shown.hover(row=3, column=1)

@@ -35,10 +35,10 @@ def test_narrow_windows_lose_nothing(show):
 
 def test_svg_parses_and_has_the_tokens_and_the_selection(show):
     shown = show(View(documents.everything()))
-    expected = {"alignment": "q1", "heads": "q1", "text": "q1", "image": "red", "sound": "two", "steps": "is"}
+    expected = {"pattern": "q1", "lines": "q1", "words": "q1", "image": "red", "sound": "two", "walk": "is"}
     for view in VIEWS:
         shown.show(view, record=0)
-        sided = view in ("heads", "text", "image")
+        sided = view in ("lines", "words", "image")
         text = shown.hover(**({"side": "query", "row": 1} if sided else {"row": 1, "column": 1}))
         tree = ET.fromstring(shown.call("svg"))
         words = {element.text for element in tree.iter("{http://www.w3.org/2000/svg}text")}
@@ -58,16 +58,16 @@ def test_short_tokens_are_not_cut(show):
     def words():
         return [element.text for element in ET.fromstring(shown.call("svg")).iter("{http://www.w3.org/2000/svg}text")]
 
-    for view in ("alignment", "heads"):
+    for view in ("pattern", "lines"):
         for number, token in enumerate(tokens):
             shown.show(view, record=number)
             assert words().count(token) >= 2
-            shown.click(side="query", row=1) if view == "heads" else shown.click(row=1, column=1)
+            shown.click(side="query", row=1) if view == "lines" else shown.click(row=1, column=1)
             assert words().count(token) >= 2
 
 
 def test_a_locked_row_is_in_the_svg(show):
-    shown = show(View(documents.alignment()[0], view="heads"))
+    shown = show(View(documents.alignment()[0], view="lines"))
     before = shown.call("svg")
     shown.click(side="query", row=1)
     shown.page.mouse.move(2, 2)
@@ -86,7 +86,7 @@ def test_buttons_write_what_is_on_the_screen(show, tmp_path):
             shown.page.get_by_role("button", name=name).click()
         place = tmp_path / f"saved.{suffix}"
         waiting.value.save_as(place)
-        assert waiting.value.suggested_filename == f"attention-alignment.{suffix}"
+        assert waiting.value.suggested_filename == f"attention-pattern.{suffix}"
         if suffix == "png":
             picture = np.asarray(Image.open(place).convert("RGB"))
             x, y = shown.middle({"row": 1, "column": 2})
@@ -115,7 +115,7 @@ def test_masked_zero_and_nan_look_different(show):
     weights[0, 0] = [1.0, 0.0, np.nan, 0.0]
     visible = np.array([[True, True, True, False]])
     record = AttentionRecord("x", 0, "cross", TokenAxis(("q",)), TokenAxis(tuple("abcd")), weights, visible)
-    shown = show(View(record, view="alignment"))
+    shown = show(View(record, view="pattern"))
     # Read before the mouse moves: a canvas is empty until the next frame where something changes.
     middles = [shown.middle({"row": 0, "column": column}) for column in range(4)]
     colors = [tuple(shown.pixel(x - 15, y - 15)) for x, y in middles]
@@ -144,10 +144,10 @@ def test_update_show_and_two_views_on_one_page(browser, tmp_path):
         + f"\nwindow.other = {json.dumps(other)};",
     )
     page.wait_for_function("window.views")
-    page.evaluate("views[0].show('heads', {queries: [1]}); views[1].update(other)")
+    page.evaluate("views[0].show('lines', {queries: [1]}); views[1].update(other)")
     page.wait_for_timeout(200)
     states = page.evaluate("views.map((view) => view.state())")
-    assert [state["view"] for state in states] == ["heads", "alignment"]
+    assert [state["view"] for state in states] == ["lines", "pattern"]
     assert [state["locked"] for state in states] == [[1], []]
     assert page.locator("h2").all_text_contents() == ["first", "other"]
     assert page.evaluate("() => { try { views[0].show('nonsense'); } catch (error) { return error.message; } }")
@@ -163,7 +163,7 @@ def test_empty_and_single_axes(show, sizes):
     rows, columns = TokenAxis(tuple("abc"[:queries])), TokenAxis(tuple("xyz"[:keys]))
     weights = np.full((2, queries, keys), 1 / max(1, keys), np.float32)
     shown = show(View(AttentionRecord("x", 0, "cross", rows, columns, weights)))
-    for view in ("alignment", "heads", "model", "text"):
+    for view in ("pattern", "lines", "grid", "words"):
         shown.show(view)
         shown.page.mouse.move(400, 500)
         shown.page.locator("canvas").focus()
@@ -178,5 +178,5 @@ def test_hiding_all_tokens_leaves_a_sentence(show):
     shown.page.get_by_label("Hide special tokens").check()
     shown.settle()
     assert "No tokens are left to show." in shown.call("svg")
-    shown.show("heads")
-    shown.show("text")
+    shown.show("lines")
+    shown.show("words")

@@ -63,8 +63,8 @@ def state(page, name):
 
 def test_two_widgets_are_apart(page):
     start(page, "one", documents.alignment()[0])
-    start(page, "two", documents.causal()[0], view="heads")
-    assert (state(page, "one")["view"], state(page, "two")["view"]) == ("alignment", "heads")
+    start(page, "two", documents.causal()[0], view="lines")
+    assert (state(page, "one")["view"], state(page, "two")["view"]) == ("pattern", "lines")
     page.locator("#one canvas").focus()
     page.keyboard.press("ArrowRight")
     page.keyboard.press("Enter")

@@ -35,7 +35,7 @@ def test_means_leave_out_queries_that_see_no_key():
     matrix, hidden = static_pictures._matrix(record, None)
     np.testing.assert_allclose(matrix, of_heads, atol=1e-6)
     np.testing.assert_array_equal(hidden, ~visible.any(0))
-    told = words(figure(Document("x", (record,)), "text"))
+    told = words(figure(Document("x", (record,)), "words"))
     assert "mean of 2 heads; mean over 4 queries (2 more see no key)" in told
     for key in range(6):
         assert f"{of_heads.sum(0)[key].item() / 4:.3f}".removeprefix("0") in told
@@ -64,14 +64,14 @@ def test_titles_say_the_statistic_and_what_is_left_out(monkeypatch):
     mean, maximum = wide.source.pooled(256, 256)
     for axes, expected in zip(drawn.axes, (maximum.mean(0), mean.mean(0)), strict=False):
         np.testing.assert_allclose(np.ma.getdata(axes.images[0].get_array()), expected, rtol=1e-5)
-    assert "a point is the largest of about 6.2 × 6.2 pairs" in words(figure(Document("x", (wide,)), "model"))
-    assert "a point is one weight" in words(figure(Document("x", (every.records[0],)), "model"))
-    assert "up to" in words(figure(every, "model"))
+    assert "a point is the largest of about 6.2 × 6.2 pairs" in words(figure(Document("x", (wide,)), "grid"))
+    assert "a point is one weight" in words(figure(Document("x", (every.records[0],)), "grid"))
+    assert "up to" in words(figure(every, "grid"))
     monkeypatch.setattr(static_pictures, "MOST_IMAGES", 2)
     assert "the first 2 of 3 queries" in words(figure(every, "image"))
     monkeypatch.setattr(static_pictures, "MOST_LINES", 3)
-    assert "the 3 largest of" in words(figure(every, "heads"))
-    assert "weights of at least 0.02" in words(figure(every, "heads"))
+    assert "the 3 largest of" in words(figure(every, "lines"))
+    assert "weights of at least 0.02" in words(figure(every, "lines"))
 
 
 @pytest.mark.parametrize(
@@ -110,8 +110,8 @@ def test_every_tick_of_a_colour_bar_stands_at_its_colour(name):
 
 def test_one_query_is_the_words_with_their_weights():
     view = View([[0.1, 0.6, 0.3]], rows=["bad"], columns=["a", "dull", "film"])
-    assert views_of(view.document)[0] == "text"
-    told = words(figure(view.document, "text"))
+    assert views_of(view.document)[0] == "words"
+    told = words(figure(view.document, "words"))
     assert all(part in told for part in ("dull", ".600", "one head"))
     assert "mean over" not in told
 
@@ -120,7 +120,7 @@ def test_one_query_is_the_words_with_their_weights():
 def test_the_axes_of_self_attention_are_queries_and_keys(kind, names):
     axis = TokenAxis(("a", "b"))
     record = AttentionRecord("x", 0, kind, axis, axis, np.full((1, 2, 2), 0.5, np.float32))
-    told = {text.get_text() for text in figure(Document("x", (record,)), "alignment").texts}
+    told = {text.get_text() for text in figure(Document("x", (record,)), "pattern").texts}
     assert told & {"query", "key", "target", "source"} == names
 
 
@@ -128,7 +128,7 @@ def test_the_axes_of_self_attention_are_queries_and_keys(kind, names):
 def test_the_title_of_a_model_is_never_cut(heads):
     axis = TokenAxis(("a", "b"))
     record = AttentionRecord("x", 0, "self", axis, axis, np.full((heads, 2, 2), 0.5, np.float32))
-    drawn = figure(Document("TransformerEncoder", (record,)), "model")
+    drawn = figure(Document("TransformerEncoder", (record,)), "grid")
     drawn.canvas.draw()
     assert words(drawn).endswith("a point is one weight")
     box = drawn._suptitle.get_window_extent()

@@ -16,9 +16,9 @@ def widget():
 
 def test_it_has_the_module_and_the_payload(widget):
     record, _ = documents.alignment()
-    shown = widget(record, view="heads", height=300)
+    shown = widget(record, view="lines", height=300)
     assert shown.payload == View(record).payload()
-    assert shown.options["view"] == "heads"
+    assert shown.options["view"] == "lines"
     assert shown.height == 300
     assert module_path().read_text(encoding="utf-8") in str(shown._esm)
 

@@ -24,7 +24,7 @@ Output = Annotated[
     ),
 ]
 ShownView = Annotated[
-    str | None, Parameter(name="--view", help="The first view, e.g. alignment, heads, model or text.")
+    str | None, Parameter(name="--view", help="The first view, e.g. pattern, lines, words, grid or walk.")
 ]
 AttentionNumber = Annotated[
     int | None,
@@ -58,12 +58,13 @@ def command(
 
     regard view runs/demo "My sister gives the old book to her friend." -o attention.html
     """
-    from regard.viewer.view import SUFFIXES, THEMES, VIEWS, View
+    from regard.viewer.view import FORMER, SUFFIXES, THEMES, VIEWS, View
 
     if output.suffix.lower() not in SUFFIXES:
         raise ArgumentError(f"--output must end with {', '.join(SUFFIXES)}; it is {str(output)!r}")
     if not output.absolute().parent.is_dir():
         raise ArgumentError(f"--output: there is no folder {str(output.parent)!r}")
+    shown_view = FORMER.get(shown_view or "", shown_view)
     use_threads(threads)
     from regard.cli.option_errors import options_named
     from regard.page.models import open_model
@@ -88,7 +89,7 @@ def command(
         raise ArgumentError(f"--head must be from 0 to {heads - 1}; it is {head}")
     document = _with_steps(reading, index, head or 0) if steps else reading.document
     with options_named({"view": "--view", "theme": "--theme", "path": "--output"}):
-        first = shown_view or ("steps" if steps else reading.view if attention is None else None)
+        first = shown_view or ("walk" if steps else reading.view if attention is None else None)
         View(document, view=cast(Any, first), theme=cast(Any, theme), layer=index, head=head).save(output)
     answer = reading.answer
     if answer.text:

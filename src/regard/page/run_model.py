@@ -67,7 +67,7 @@ class RunModel(ServedModel):
             document,
             lambda record, head: _steps(attentions, record, head),
             first=_first(trained, records),
-            view="text" if self.accepts == "text" and records and records[-1].name == "pooling" else None,
+            view="words" if self.accepts == "text" and records and records[-1].name == "pooling" else None,
             attends=attends,
         )
 

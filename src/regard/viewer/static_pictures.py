@@ -59,18 +59,18 @@ def figure(document: Document, view: str, layer: int = 0, head: int | None = Non
         ArgumentError: the record is too long for the view.
         MissingPartError: matplotlib is not installed.
     """
-    if view == "steps":
+    if view == "walk":
         return _steps(document)
-    if view == "model":
-        return _model(document)
+    if view == "grid":
+        return _grid(document)
     record = _fitting(document, view, layer)
-    drawn = {"alignment": _alignment, "heads": _heads, "text": _text, "image": _image, "sound": _sound, "long": _long}
+    drawn = {"pattern": _pattern, "lines": _lines, "words": _words, "image": _image, "sound": _sound, "long": _long}
     return drawn[view](record, head, _title(document, record, head, view))
 
 
 def _fitting(document: Document, view: str, layer: int) -> AttentionRecord:
     """The chosen record, or the first one that the view can show."""
-    kind = {"image": GridAxis, "sound": FrameAxis, "text": TokenAxis}.get(view)
+    kind = {"image": GridAxis, "sound": FrameAxis, "words": TokenAxis}.get(view)
 
     def fits(record: AttentionRecord) -> bool:
         return (view == "long" or record.weights is not None) and (kind is None or isinstance(record.keys, kind))
@@ -88,7 +88,7 @@ def _title(document: Document, record: AttentionRecord, head: int | None, view: 
     elif head is not None:
         of_heads = f"head {head}"
     else:
-        of_heads = f"all {record.heads} heads" if view == "heads" else f"mean of {record.heads} heads"
+        of_heads = f"all {record.heads} heads" if view == "lines" else f"mean of {record.heads} heads"
     return f"{document.title}\nlayer {record.layer}, {record.kind}, {of_heads}"
 
 
@@ -110,7 +110,7 @@ def _check_length(record: AttentionRecord, most: int = MOST_TOKENS) -> None:
     if longest > most:
         raise ArgumentError(
             f"a picture with a name for each position shows at most {most} positions; this record has {longest:,}. "
-            "Save the view as .html, or choose view='model' or 'long'"
+            "Save the view as .html, or choose view='grid' or 'long'"
         )
 
 
@@ -126,7 +126,7 @@ def _mark(axes: Axes, matrix: NDArray[np.float64], hidden: NDArray[np.bool_]) ->
         axes.plot([column], [row], marker="x", color="white", markersize=6)
 
 
-def _alignment(record: AttentionRecord, head: int | None, title: str) -> Figure:
+def _pattern(record: AttentionRecord, head: int | None, title: str) -> Figure:
     _check_length(record)
     matrix, hidden = _matrix(record, head)
     drawn = alignment(
@@ -137,7 +137,7 @@ def _alignment(record: AttentionRecord, head: int | None, title: str) -> Figure:
     return drawn
 
 
-def _heads(record: AttentionRecord, head: int | None, title: str) -> Figure:
+def _lines(record: AttentionRecord, head: int | None, title: str) -> Figure:
     """Two columns of tokens, with a line for each weight in the colour and dash of its head."""
     from matplotlib.lines import Line2D
 
@@ -183,7 +183,7 @@ def _style(head: int) -> tuple[str, str]:
     return PALETTE[head % count], DASHES[(head % count + head // count) % len(DASHES)]
 
 
-def _model(document: Document) -> Figure:
+def _grid(document: Document) -> Figure:
     """Layers × heads, each a small map: the largest weight of each of at most 96 × 96 bins."""
     heads = max(record.heads for record in document.records)
     rows, columns = len(document.records), max(heads, LEAST_COLUMNS)
@@ -226,7 +226,7 @@ def _image_of(axes: Axes, matrix: NDArray[Any]) -> Any:
     )
 
 
-def _text(record: AttentionRecord, head: int | None, title: str) -> Figure:
+def _words(record: AttentionRecord, head: int | None, title: str) -> Figure:
     assert record.weights is not None, "checked by _fitting"
     matrix, hidden = _matrix(record, head)
     seeing = np.logical_not(hidden.all(axis=1)).reshape(-1)
@@ -297,7 +297,7 @@ def _long(record: AttentionRecord, head: int | None, title: str) -> Figure:
     source = tile_source(record)
     mean, maximum = source.pooled(min(POOLED, source.queries), min(POOLED, source.keys))
     if mean.shape[1:] == (source.queries, source.keys):
-        return _alignment(replace(record, weights=mean, source=None), head, title)
+        return _pattern(replace(record, weights=mean, source=None), head, title)
     pictures = {
         "largest": maximum.mean(axis=0) if head is None else maximum[head],
         "mean": mean.mean(axis=0) if head is None else mean[head],

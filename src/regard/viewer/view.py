@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 from regard.answered import answered
 from regard.atomic_file import write_atomically
@@ -17,8 +17,11 @@ from regard.viewer.contents import Labels, as_document
 from regard.viewer.html_file import html_page, iframe
 from regard.viewer.payload import BUDGET, carried_whole, payload
 
-ViewName = Literal["alignment", "heads", "model", "steps", "text", "image", "sound", "long"]
+ViewName = Literal["pattern", "lines", "grid", "walk", "words", "image", "sound", "long"]
 VIEWS = get_args(ViewName)
+FORMER = {"alignment": "pattern", "heads": "lines", "model": "grid", "steps": "walk", "text": "words"}
+"""What views were called in earlier versions; both names are taken."""
+
 Theme = Literal["auto", "light", "dark"]
 THEMES = get_args(Theme)
 HEIGHT = 640
@@ -63,8 +66,9 @@ class View:
         columns: the tokens of the keys.
         example: the number in a batch of several, from 0.
         title: one line; None: the one that the content has.
-        view: one of ``"alignment"``, ``"heads"``, ``"model"``, ``"steps"``, ``"text"``, ``"image"``, ``"sound"``,
-            ``"long"``; None: the one that suits the first record.
+        view: one of ``"pattern"`` (a matrix), ``"lines"`` (two columns), ``"words"`` (the text, shaded), ``"grid"``
+            (all heads), ``"walk"`` (the calculation), ``"image"``, ``"sound"``, ``"long"``; None: the one that suits
+            the first record.
         layer: the index of the record that is shown first, from 0.
         head: from 0; None: the mean over all heads.
         theme: ``"auto"`` (as the system is), ``"light"`` or ``"dark"``.
@@ -108,6 +112,7 @@ class View:
         budget_bytes: int = BUDGET,
     ):
         self.document = as_document(content, Labels(tokens, rows, columns, example), title)
+        view = cast("ViewName | None", FORMER.get(view or "", view))
         if view is not None and view not in VIEWS:
             raise UnknownNameError("view", view, VIEWS)
         if theme not in THEMES:
@@ -181,22 +186,22 @@ def views_of(document: Document) -> list[str]:
     possible = {
         "image": GridAxis in kinds,
         "sound": FrameAxis in kinds,
-        "alignment": bool(records),
-        "heads": bool(records),
-        "model": len(document.records) > 1 or any(record.heads > 1 for record in document.records),
-        "text": TokenAxis in kinds,
+        "pattern": bool(records),
+        "lines": bool(records),
+        "grid": len(document.records) > 1 or any(record.heads > 1 for record in document.records),
+        "words": TokenAxis in kinds,
         "long": len(whole) < len(document.records),
-        "steps": bool(document.steps),
+        "walk": bool(document.steps),
     }
     # As in the module: the first record decides which view comes first.
     first = document.records[0] if document.records else None
     if first is None:
-        best = "steps"
+        best = "walk"
     elif 0 not in whole:
         best = "long"
     else:
         # A matrix of one row says less than the words with their weights.
-        of_words = "text" if len(first.queries) == 1 < len(first.keys) else "alignment"
+        of_words = "words" if len(first.queries) == 1 < len(first.keys) else "pattern"
         best = {GridAxis: "image", FrameAxis: "sound"}.get(type(first.keys), of_words)
     return sorted((name for name in possible if possible[name]), key=lambda name: name != best)
 

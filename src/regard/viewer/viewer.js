@@ -1,20 +1,102 @@
-/**
- * The viewer of attention weights: one module that imports nothing and draws on a canvas.
- *
- *   const view = mount(element, payload, options);   // payload: what regard.viewer.payload gives
- *   view.show("heads", {record: 0, head: 3});
- *   view.update(newPayload);
- *   view.destroy();
- *
- * Sections: 1 text and numbers · 2 colours and scales · 3 decoding · 4 axes, records, tables · 5 pens (canvas, SVG) ·
- * 6 themes · 7 drawing shared by views · 8 views · 9 state and commands · 10 page elements · 11 the viewer.
- */
+// The viewer, joined from the modules in viewer/modules by viewer/join.py: change those.
 
-// ---------------------------------------------------------------------------------------------------------------------
-// 1. Text and numbers
-// ---------------------------------------------------------------------------------------------------------------------
+// decoding.js
+
+const ROOT_STEPS = 253;
+
+const NAN_CODE = 255;
+
+/** The weights of all codes relative to the maximum, and the largest error of each. */
+const CODE_VALUES = Float64Array.from({ length: 256 }, (_, code) =>
+  (code === NAN_CODE ? NaN : (Math.max(code - 1, 0) / ROOT_STEPS) ** 2));
+
+const CODE_ERRORS = Float64Array.from({ length: 256 }, (_, code) =>
+  (code === 0 || code === NAN_CODE ? 0 : Math.max(code - 1, 0) / ROOT_STEPS ** 2 + 0.25 / ROOT_STEPS ** 2));
+
+/** Base64 of deflated bytes → the bytes. */
+async function inflate(text) {
+  const binary = atob(text);
+  const bytes = new Uint8Array(binary.length);
+  for (let place = 0; place < binary.length; place += 1) bytes[place] = binary.charCodeAt(place);
+  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
+  return new Uint8Array(await new Response(stream).arrayBuffer());
+}
+
+/** Exact numbers, which travel as planes of bytes. */
+async function decodeNumbers(entry) {
+  const planes = await inflate(entry.data);
+  const size = entry.type === "float64" ? 8 : 4;
+  const count = planes.length / size;
+  const bytes = new Uint8Array(planes.length);
+  for (let plane = 0; plane < size; plane += 1) {
+    for (let place = 0; place < count; place += 1) bytes[place * size + plane] = planes[plane * count + place];
+  }
+  return size === 8 ? new Float64Array(bytes.buffer) : new Float32Array(bytes.buffer);
+}
+
+/** Booleans as bytes of 0 and 1. */
+async function decodeBits(entry) {
+  const packed = await inflate(entry.data);
+  const count = entry.shape.reduce((product, length) => product * length, 1);
+  return Uint8Array.from({ length: count }, (_, place) => (packed[place >> 3] >> (7 - (place & 7))) & 1);
+}
+
+/**
+ * What `options.fetchTile` may give: {type, shape, data}, a typed array, or nested lists; null is NaN.
+ * @returns {Promise<any>}
+ */
+async function decodeTile(answer) {
+  if (answer && typeof answer === "object" && typeof answer.data === "string") return decodeNumbers(answer);
+  if (ArrayBuffer.isView(answer)) return answer;
+  if (!Array.isArray(answer)) throw new TypeError("fetchTile must give numbers");
+  return Float32Array.from(answer.flat(Infinity), (value) => (value === null ? NaN : Number(value)));
+}
+
+// canvases.js
+
+function newCanvas(width, height) {
+  const canvas = document.createElement("canvas");
+  canvas.width = Math.max(1, Math.round(width));
+  canvas.height = Math.max(1, Math.round(height));
+  return canvas;
+}
+
+/** Writes pixels into a new canvas; `paint(data)` fills red, green, blue, alpha. */
+function pixelCanvas(width, height, paint) {
+  const canvas = newCanvas(width, height);
+  const context = canvas.getContext("2d");
+  const image = context.createImageData(canvas.width, canvas.height);
+  paint(image.data);
+  context.putImageData(image, 0, 0);
+  return canvas;
+}
+
+function imageCanvas(bytes, width, height) {
+  return pixelCanvas(width, height, (data) => {
+    for (let pixel = 0; pixel < width * height; pixel += 1) {
+      for (let channel = 0; channel < 3; channel += 1) data[4 * pixel + channel] = bytes[3 * pixel + channel];
+      data[4 * pixel + 3] = 255;
+    }
+  });
+}
+
+/** Shades of grey, the lowest frequency at the bottom, dark for loud as in printed spectrograms. */
+function spectrogramCanvas(bytes, bins, frames) {
+  return pixelCanvas(frames, bins, (data) => {
+    for (let bin = 0; bin < bins; bin += 1) {
+      for (let frame = 0; frame < frames; frame += 1) {
+        const pixel = 4 * ((bins - 1 - bin) * frames + frame);
+        data[pixel] = data[pixel + 1] = data[pixel + 2] = 255 - 0.9 * bytes[bin * frames + frame];
+        data[pixel + 3] = 255;
+      }
+    }
+  });
+}
+
+// text.js
 
 const LONGEST_LABEL = 28;
+
 const segmenter = typeof Intl !== "undefined" && Intl.Segmenter ? new Intl.Segmenter() : null;
 
 /** What stands for characters that have no shape of their own; `visible` of regard.pictures.fonts has the same. */
@@ -25,8 +107,11 @@ const CHARACTER_NAMES = { " ": "space", "\t": "tab", "\n": "newline", "\r": "car
   "\u200e": "left-to-right mark", "\u200f": "right-to-left mark", "\u3000": "ideographic space", "\ufeff": "byte order mark" };
 
 /** Characters without ink: controls, formats, halves, separators, fillers. */
+// eslint-disable-next-line no-misleading-character-class
 const INKLESS = /[\p{Cc}\p{Cf}\p{Cs}\p{Z}\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0]/u;
+
 const MARK = /\p{M}/u;
+
 const SELECTOR = /[\u180b-\u180d\u180f\ufe00-\ufe0f\u{e0100}-\u{e01ef}]/u;
 
 /** Whether a joiner or selector does something to the character before it: it does in emoji and in scripts that join. */
@@ -88,6 +173,19 @@ function shortText(text, limit = LONGEST_LABEL) {
 /** A token inside a sentence: quoted, kept from changing the direction of the words around it, its marks named. */
 const quoted = (text) => `\u201c\u2068${visibleText(text)}\u2069\u201d${markNames(text)}`;
 
+/** Sub-words joined, without the marks "##", "·" (within), "▁", "Ġ", " " (before) and "@@" (behind). */
+function joinPieces(pieces) {
+  const several = pieces.length > 1;
+  return pieces.map((piece, number) => {
+    let text = piece;
+    if (number === 0 && (several || piece.length > 1)) text = piece.replace(/^(?:\u2581|\u0120| )/u, "");
+    if (number > 0) text = piece.replace(/^(?:##|\u00b7)/u, "");
+    return number < pieces.length - 1 ? text.replace(/@@$/u, "") : text;
+  }).join("");
+}
+
+// numbers.js
+
 const counted = (count) => count.toLocaleString("en-US");
 
 /**
@@ -124,47 +222,44 @@ function cellText(value) {
 
 const clamp = (value, low, high) => Math.min(high, Math.max(low, value));
 
-// ---------------------------------------------------------------------------------------------------------------------
-// 2. Colours and scales
-// ---------------------------------------------------------------------------------------------------------------------
+const short = (value) => String(Math.round(value * 100) / 100);
 
-/** Cividis (Nuñez, Anderton and Renslow, 2018) at 33 points: seen alike with every kind of colour vision. */
-const CIVIDIS = ("00224e 00285b 002e6a 053371 1a386f 273e6e 32436d 3b496c 434e6c 4b546c 535a6d 5a5f6e 61656f 686a71 "
-  + "6f7073 767676 7d7c78 848279 8c8878 938e78 9b9476 a39a74 aba072 b4a76f bcae6c c4b468 cdbb63 d5c25e dec958 e7d150 "
-  + "f0d846 f9e03a fee838").split(" ").map((hex) => [0, 2, 4].map((place) => parseInt(hex.slice(place, place + 2), 16)));
+/** A grid of tick positions in seconds that do not crowd. */
+function secondsStep(seconds, width) {
+  const most = Math.max(2, Math.floor(width / 64));
+  const rough = seconds / most;
+  const power = 10 ** Math.floor(Math.log10(rough));
+  return [1, 2, 5, 10].map((factor) => factor * power).find((step) => step >= rough);
+}
 
-const RAMP_SIZE = 256;
-const RAMP = makeRamp();
+/** Three digits: a colour that is seen differs by more. */
+const legendNumber = (value) => (value === 0 ? "0" : value >= 0.001 ? String(Number(value.toPrecision(3)))
+  : `${Number(value.toPrecision(3)).toExponential()}`.replace("e-", "e\u2212"));
 
-/** Red, green and blue of every step of the palette. */
-function makeRamp() {
-  const ramp = new Uint8ClampedArray(3 * RAMP_SIZE);
-  for (let step = 0; step < RAMP_SIZE; step += 1) {
-    const place = (step / (RAMP_SIZE - 1)) * (CIVIDIS.length - 1);
-    const low = Math.min(Math.floor(place), CIVIDIS.length - 2);
-    for (let channel = 0; channel < 3; channel += 1) {
-      const [a, b] = [CIVIDIS[low][channel], CIVIDIS[low + 1][channel]];
-      ramp[3 * step + channel] = a + (b - a) * (place - low);
-    }
+function niceStep(rough) {
+  const power = 10 ** Math.floor(Math.log10(Math.max(rough, 1)));
+  return Math.max(1, [1, 2, 5, 10].map((factor) => factor * power).find((step) => step >= rough) ?? 1);
+}
+
+/** The least and the largest finite number. */
+function finiteRange(matrix) {
+  let [low, high] = [Infinity, -Infinity];
+  for (const value of matrix) {
+    if (Number.isFinite(value)) { low = Math.min(low, value); high = Math.max(high, value); }
   }
-  return ramp;
+  return low <= high ? [low, high] : [0, 0];
 }
 
-/** The palette's colour for a shade from 0 to 1. */
-function rampColor(shade) {
-  const step = 3 * Math.round(clamp(shade, 0, 1) * (RAMP_SIZE - 1));
-  return `rgb(${RAMP[step]},${RAMP[step + 1]},${RAMP[step + 2]})`;
+/** The positions of the largest numbers, the largest first (NaN before all); with a chosen one among them or behind them. */
+function strongest(values, most, chosen = null) {
+  const size = (position) => (Number.isNaN(values[position]) ? Infinity : values[position]);
+  const order = Array.from(values.keys()).sort((a, b) => size(b) - size(a) || a - b);
+  const positions = order.slice(0, most);
+  if (chosen !== null && !positions.includes(chosen)) positions[positions.length - 1] = chosen;
+  return positions;
 }
 
-/** Black or white, whichever is read better on the palette's colour (WCAG's relative luminance). */
-function inkOnRamp(shade) {
-  const step = 3 * Math.round(clamp(shade, 0, 1) * (RAMP_SIZE - 1));
-  const linear = [0, 1, 2].map((channel) => {
-    const part = RAMP[step + channel] / 255;
-    return part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4;
-  });
-  return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2] > 0.179 ? "#000000" : "#ffffff";
-}
+// themes.js
 
 /** Dashes of heads, as lengths of strokes and gaps in pixels. */
 const DASHES = [[], [8, 3], [2, 3], [9, 3, 2, 3], [14, 4], [4, 2], [9, 3, 2, 3, 2, 3], [16, 3, 5, 3]];
@@ -176,6 +271,73 @@ function headStyle(head, theme) {
   const color = head % colors.length;
   return { color: colors[color], dash: DASHES[(head + Math.floor(head / colors.length)) % DASHES.length] };
 }
+
+const LIGHT = {
+  name: "light", background: "#ffffff", surface: "#f4f5f7", border: "#c3c8d0", text: "#16181d", muted: "#565d69",
+  accent: "#c2410c", accentText: "#ffffff", highlight: "#ffe8d6", focus: "#0b57d0", lines: "#ffffff",
+  heads: ["#0060a8", "#b84a00", "#00795b", "#b0307a", "#6b5900", "#6a3fb5", "#8a4b2a", "#23272f"],
+  wordLow: [255, 255, 255], wordHigh: [240, 168, 0], maskedFill: "#e3e6ea", hatch: "#9aa1ac",
+  maskedPixel: [214, 218, 224], zeroPixel: [11, 13, 18], missingPixel: [214, 40, 74],
+};
+
+const DARK = {
+  name: "dark", background: "#14161a", surface: "#1e2127", border: "#454b56", text: "#eceef2", muted: "#a9b0bc",
+  accent: "#ff9a4d", accentText: "#14161a", highlight: "#4a2d14", focus: "#8ab4f8", lines: "#14161a",
+  heads: ["#56b4e9", "#ff9a4d", "#3ed6a5", "#f29bc8", "#e6d94a", "#b79cff", "#d9a27e", "#f2f2f2"],
+  wordLow: [30, 33, 39], wordHigh: [236, 178, 46], maskedFill: "#33373f", hatch: "#6b7280",
+  maskedPixel: [66, 71, 80], zeroPixel: [0, 0, 0], missingPixel: [235, 72, 104],
+};
+
+/** The system's own colours, where the user forces them. */
+function forcedTheme(host, dark) {
+  const probe = document.createElement("span");
+  host.append(probe);
+  const system = (name) => { probe.style.color = name; return getComputedStyle(probe).color; };
+  const theme = {
+    ...(dark ? DARK : LIGHT), name: "forced", background: system("Canvas"), surface: system("Canvas"),
+    border: system("CanvasText"), text: system("CanvasText"), muted: system("CanvasText"), accent: system("Highlight"),
+    accentText: system("HighlightText"), highlight: system("Canvas"), focus: system("Highlight"),
+    lines: system("Canvas"), heads: Array(8).fill(system("CanvasText")),
+    maskedFill: system("Canvas"), hatch: system("GrayText"),
+  };
+  probe.remove();
+  return theme;
+}
+
+/** Forced colours leave one colour for all heads: their dashes and numbers tell them apart, so more dashes are needed. */
+function forcedStyle(head, theme) {
+  const base = DASHES[head % DASHES.length];
+  const stretch = 1 + Math.floor(head / DASHES.length);
+  return { color: theme.heads[0], dash: base.length ? base.map((length) => length * stretch) : stretch > 1 ? [24 * stretch, 3] : [] };
+}
+
+// state.js
+
+/** What a new viewer shows. */
+const initialState = () => ({
+  view: "pattern", record: 0, head: null, scale: "linear", words: false, hideSpecial: false, overlay: "colours",
+  pooling: "maximum", zoom: 1, locked: [], heads: null, steps: 0, step: "weights", kept: null, theme: "auto",
+});
+
+/** Whether two places of a view are the same. */
+const sameItem = (one, other) => JSON.stringify(one) === JSON.stringify(other);
+
+// words.js
+
+/** Every word of the viewer, in English and Chinese: [English, 中文]. `{name}` is filled in; `{count:line|lines}` chooses by a number. */
+const WORDS = {
+  // --- the views' names ---
+  pattern: ["Pattern", "图样"],
+  lines: ["Lines", "连线"],
+  words: ["Words", "文字"],
+  grid: ["Grid", "网格"],
+  walk: ["Walk", "逐步计算"],
+  image: ["Image", "图像"],
+  sound: ["Sound", "声音"],
+  long: ["Overview", "概览"],
+};
+
+// scales.js
 
 /** Decades that the logarithmic scale shows below the largest weight. */
 const DECADES = 4;
@@ -197,61 +359,106 @@ function scaleInverse(scale, shade) {
 /** The scale of a view that has no rows to scale each by itself. */
 const withoutRows = (scale) => (scale === "row" ? "linear" : scale);
 
-// ---------------------------------------------------------------------------------------------------------------------
-// 3. Decoding
-// ---------------------------------------------------------------------------------------------------------------------
+// views/view.js
 
-const ROOT_STEPS = 253;
-const NAN_CODE = 255;
+/**
+ * One way to see records. Each view has: available(app), size(app), draw(app, pen, win), hit(app, x, y, win), place(app, item),
+ * move(app, item, dx, dy, jump), start(app), has(app, item), describe(app, item), activate(app, item), legend(app). `app` is the
+ * viewer; `win` is the part of the picture that is seen; an item is what can be pointed at.
+ */
+class View {
+  name = "";
 
-/** The weights of all codes relative to the maximum, and the largest error of each. */
-const CODE_VALUES = Float64Array.from({ length: 256 }, (_, code) =>
-  (code === NAN_CODE ? NaN : (Math.max(code - 1, 0) / ROOT_STEPS) ** 2));
-const CODE_ERRORS = Float64Array.from({ length: 256 }, (_, code) =>
-  (code === 0 || code === NAN_CODE ? 0 : Math.max(code - 1, 0) / ROOT_STEPS ** 2 + 0.25 / ROOT_STEPS ** 2));
+  title = "";
 
-/** Base64 of deflated bytes → the bytes. */
-async function inflate(text) {
-  const binary = atob(text);
-  const bytes = new Uint8Array(binary.length);
-  for (let place = 0; place < binary.length; place += 1) bytes[place] = binary.charCodeAt(place);
-  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
-  return new Uint8Array(await new Response(stream).arrayBuffer());
-}
+  /** The controls that it needs, by their names in `Controls`. */
+  controls = [];
 
-/** Exact numbers, which travel as planes of bytes. */
-async function decodeNumbers(entry) {
-  const planes = await inflate(entry.data);
-  const size = entry.type === "float64" ? 8 : 4;
-  const count = planes.length / size;
-  const bytes = new Uint8Array(planes.length);
-  for (let plane = 0; plane < size; plane += 1) {
-    for (let place = 0; place < count; place += 1) bytes[place * size + plane] = planes[plane * count + place];
+  /** Whether its map can be made larger. */
+  zooms = false;
+
+  /** Whether its rows can have scales of their own. */
+  scalesRows = true;
+
+  /** What the keys do, below the view. */
+  help = "";
+
+  /** Whether the view itself says what is pointed at, so that no tooltip is needed. */
+  quiet = false;
+
+  /** What was computed for the last picture; see `forget`. */
+  cache = null;
+
+  sumCache = null;
+
+  /** Gives up what was computed of records that have changed. */
+  forget() {
+    this.cache = this.sumCache = null;
   }
-  return size === 8 ? new Float64Array(bytes.buffer) : new Float32Array(bytes.buffer);
+
+  /** What the heading says of the heads. */
+  headText(app) {
+    return app.headText();
+  }
 }
 
-/** Booleans as bytes of 0 and 1. */
-async function decodeBits(entry) {
-  const packed = await inflate(entry.data);
-  const count = entry.shape.reduce((product, length) => product * length, 1);
-  return Uint8Array.from({ length: count }, (_, place) => (packed[place >> 3] >> (7 - (place & 7))) & 1);
+// steps_data.js
+
+/** The steps of a calculation that have a number for each pair, with what each does. */
+const PAIR_STEPS = {
+  scores: "query \u00b7 key", scaled: "score \u00d7 scale", capped: "after the score's cap or function", biased: "+ bias",
+  masked: "\u2212\u221e where the mask hides a key", weights: "each row normalized",
+};
+
+/** One worked calculation of the payload. */
+class StepsData {
+  constructor(entry) {
+    this.entry = entry;
+    this.rows = entry.queries.length;
+    this.columns = entry.keys.length;
+    this.names = Object.keys(entry.matrices);
+    this.matrices = {};
+    this.ready = null;
+    this.decoded = false;
+  }
+
+  decode() {
+    this.ready ??= this.decodeAll();
+    return this.ready;
+  }
+
+  async decodeAll() {
+    for (const name of this.names) this.matrices[name] = await decodeNumbers(this.entry.matrices[name]);
+    this.scale = this.findScale();
+    this.decoded = true;
+  }
+
+  /** What the scores were multiplied by, read off the largest of them. */
+  findScale() {
+    const { scores, scaled } = this.matrices;
+    if (!scaled) return 1;
+    let best = 0;
+    for (let cell = 1; cell < scores.length; cell += 1) {
+      if (Number.isFinite(scores[cell]) && Number.isFinite(scaled[cell]) && !(Math.abs(scores[cell]) <= Math.abs(scores[best]))) best = cell;
+    }
+    return scaled[best] / scores[best];
+  }
+
+  columnsOf(name) {
+    return this.entry.matrices[name].shape[1];
+  }
+
+  /** Whether the mask hides a pair. */
+  hides(row, column) {
+    return this.names.includes("masked") && this.at("masked", row, column) === -Infinity;
+  }
+
+  at(name, row, column) {
+    return this.matrices[name][row * this.columnsOf(name) + column];
+  }
 }
 
-/** What `options.fetchTile` may give: {type, shape, data}, a typed array, or nested lists; null is NaN. */
-async function decodeTile(answer) {
-  if (answer && typeof answer === "object" && typeof answer.data === "string") return decodeNumbers(answer);
-  if (ArrayBuffer.isView(answer)) return answer;
-  if (!Array.isArray(answer)) throw new TypeError("fetchTile must give numbers");
-  return Float32Array.from(answer.flat(Infinity), (value) => (value === null ? NaN : Number(value)));
-}
-
-/** Lets the browser paint and take input between two pieces of work. */
-const pause = () => new Promise((resolve) => { setTimeout(resolve, 0); });
-
-// ---------------------------------------------------------------------------------------------------------------------
-// 4. Axes, records, tables
-// ---------------------------------------------------------------------------------------------------------------------
+// axis.js
 
 /** One side of an attention: what its positions are. */
 class Axis {
@@ -312,129 +519,513 @@ class Axis {
   }
 }
 
-/** Sub-words joined, without the marks "##", "·" (within), "▁", "Ġ", " " (before) and "@@" (behind). */
-function joinPieces(pieces) {
-  const several = pieces.length > 1;
-  return pieces.map((piece, number) => {
-    let text = piece;
-    if (number === 0 && (several || piece.length > 1)) text = piece.replace(/^(?:\u2581|\u0120| )/u, "");
-    if (number > 0) text = piece.replace(/^(?:##|\u00b7)/u, "");
-    return number < pieces.length - 1 ? text.replace(/@@$/u, "") : text;
-  }).join("");
+// lettering.js
+
+const FONT = "system-ui, -apple-system, 'Segoe UI', 'Noto Sans', 'DejaVu Sans', sans-serif";
+
+const measureContext = newCanvas(1, 1).getContext("2d");
+
+const widths = new Map();
+
+const fontOf = ({ size = 12, bold = false }) => `${bold ? 600 : 400} ${size}px ${FONT}`;
+
+/** The width of a text in pixels. */
+function textWidth(text, style = {}) {
+  const font = fontOf(style);
+  const key = `${font}|${text}`;
+  let width = widths.get(key);
+  if (width === undefined) {
+    if (widths.size > 20000) widths.clear();
+    measureContext.font = font;
+    width = measureContext.measureText(text).width;
+    widths.set(key, width);
+  }
+  return width;
 }
 
-function newCanvas(width, height) {
-  const canvas = document.createElement("canvas");
-  canvas.width = Math.max(1, Math.round(width));
-  canvas.height = Math.max(1, Math.round(height));
-  return canvas;
+/** A text cut to a width. */
+function fitText(text, width, style = {}) {
+  if (textWidth(text, style) <= width) return text;
+  const parts = segmenter ? Array.from(segmenter.segment(text), (part) => part.segment) : Array.from(text);
+  let [low, high] = [0, parts.length];
+  while (low < high) {
+    const middle = (low + high + 1) >> 1;
+    if (textWidth(`${parts.slice(0, middle).join("")}\u2026`, style) <= width) low = middle;
+    else high = middle - 1;
+  }
+  return low ? `${parts.slice(0, low).join("")}\u2026` : "";
 }
 
-/** Writes pixels into a new canvas; `paint(data)` fills red, green, blue, alpha. */
-function pixelCanvas(width, height, paint) {
-  const canvas = newCanvas(width, height);
-  const context = canvas.getContext("2d");
-  const image = context.createImageData(canvas.width, canvas.height);
-  paint(image.data);
-  context.putImageData(image, 0, 0);
-  return canvas;
+function wrapText(text, width, style) {
+  const lines = [""];
+  for (const word of text.split(" ")) {
+    const longer = lines.at(-1) ? `${lines.at(-1)} ${word}` : word;
+    if (lines.at(-1) && textWidth(longer, style) > width) lines.push(word);
+    else lines[lines.length - 1] = longer;
+  }
+  return lines;
 }
 
-function imageCanvas(bytes, width, height) {
-  return pixelCanvas(width, height, (data) => {
-    for (let pixel = 0; pixel < width * height; pixel += 1) {
-      for (let channel = 0; channel < 3; channel += 1) data[4 * pixel + channel] = bytes[3 * pixel + channel];
-      data[4 * pixel + 3] = 255;
+// palette.js
+
+/** Cividis (Nuñez, Anderton and Renslow, 2018) at 33 points: seen alike with every kind of colour vision. */
+const CIVIDIS = ("00224e 00285b 002e6a 053371 1a386f 273e6e 32436d 3b496c 434e6c 4b546c 535a6d 5a5f6e 61656f 686a71 "
+  + "6f7073 767676 7d7c78 848279 8c8878 938e78 9b9476 a39a74 aba072 b4a76f bcae6c c4b468 cdbb63 d5c25e dec958 e7d150 "
+  + "f0d846 f9e03a fee838").split(" ").map((hex) => [0, 2, 4].map((place) => parseInt(hex.slice(place, place + 2), 16)));
+
+const RAMP_SIZE = 256;
+
+const RAMP = makeRamp();
+
+/** Red, green and blue of every step of the palette. */
+function makeRamp() {
+  const ramp = new Uint8ClampedArray(3 * RAMP_SIZE);
+  for (let step = 0; step < RAMP_SIZE; step += 1) {
+    const place = (step / (RAMP_SIZE - 1)) * (CIVIDIS.length - 1);
+    const low = Math.min(Math.floor(place), CIVIDIS.length - 2);
+    for (let channel = 0; channel < 3; channel += 1) {
+      const [a, b] = [CIVIDIS[low][channel], CIVIDIS[low + 1][channel]];
+      ramp[3 * step + channel] = a + (b - a) * (place - low);
     }
+  }
+  return ramp;
+}
+
+/** The palette's colour for a shade from 0 to 1. */
+function rampColor(shade) {
+  const step = 3 * Math.round(clamp(shade, 0, 1) * (RAMP_SIZE - 1));
+  return `rgb(${RAMP[step]},${RAMP[step + 1]},${RAMP[step + 2]})`;
+}
+
+/** Black or white, whichever is read better on the palette's colour (WCAG's relative luminance). */
+function inkOnRamp(shade) {
+  const step = 3 * Math.round(clamp(shade, 0, 1) * (RAMP_SIZE - 1));
+  const linear = [0, 1, 2].map((channel) => {
+    const part = RAMP[step + channel] / 255;
+    return part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4;
   });
+  return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2] > 0.179 ? "#000000" : "#ffffff";
 }
 
-/** Shades of grey, the lowest frequency at the bottom, dark for loud as in printed spectrograms. */
-function spectrogramCanvas(bytes, bins, frames) {
-  return pixelCanvas(frames, bins, (data) => {
-    for (let bin = 0; bin < bins; bin += 1) {
-      for (let frame = 0; frame < frames; frame += 1) {
-        const pixel = 4 * ((bins - 1 - bin) * frames + frame);
-        data[pixel] = data[pixel + 1] = data[pixel + 2] = 255 - 0.9 * bytes[bin * frames + frame];
-        data[pixel + 3] = 255;
-      }
+const mixed = (low, high, part) => low.map((channel, place) => Math.round(channel + (high[place] - channel) * part));
+
+const rgb = (channels) => `rgb(${channels.join(",")})`;
+
+/** The background of a word for a shade from 0 to 1, and the text's colour on it. */
+function wordColors(shade, theme) {
+  const part = clamp(shade, 0, 1);
+  const fill = mixed(theme.wordLow, theme.wordHigh, part);
+  const luminance = fill.map((channel) => (channel / 255) ** 2.2);
+  const bright = 0.2126 * luminance[0] + 0.7152 * luminance[1] + 0.0722 * luminance[2] > 0.179;
+  return { fill: rgb(fill), ink: bright ? "#000000" : "#ffffff" };
+}
+
+// elements.js
+
+/**
+ * An element with properties, attributes and children; text is always text.
+ * @param {string} tag
+ * @param {Record<string, any>} [properties] `text`, `on` (listeners by event), and attributes
+ * @returns {any}
+ */
+function make(tag, properties = {}, ...children) {
+  const { text, on = {}, ...attributes } = properties;
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (value === true) element.setAttribute(name, "");
+    else if (value !== false && value !== null && value !== undefined) element.setAttribute(name, value);
+  }
+  for (const [name, listener] of Object.entries(on)) element.addEventListener(name, listener);
+  if (text !== undefined) element.textContent = text;
+  element.append(...children.filter(Boolean));
+  return element;
+}
+
+/** A choice with its label. */
+function choice(name, value, options, change) {
+  const select = make("select", { "aria-label": name, on: { change: () => change(select.value) } });
+  for (const [key, text] of options) {
+    const option = make("option", { value: String(key), text });
+    option.selected = String(key) === String(value);
+    select.append(option);
+  }
+  return make("label", {}, document.createTextNode(name), select);
+}
+
+function checkbox(name, checked, change) {
+  const input = make("input", { type: "checkbox", on: { change: () => change(input.checked) } });
+  input.checked = checked;
+  return make("label", {}, input, document.createTextNode(name));
+}
+
+const action = (text, label, click) => make("button", { type: "button", text, "aria-label": label, title: label, on: { click } });
+
+/** The toggle of a head: a sample of its line, and its number. */
+function headToggle(head, shown, theme, click) {
+  const { color, dash } = headStyle(head, theme);
+  const namespace = "http://www.w3.org/2000/svg";
+  const svg = document.createElementNS(namespace, "svg");
+  const line = document.createElementNS(namespace, "line");
+  const set = (element, values) => Object.entries(values).forEach(([name, value]) => element.setAttribute(name, value));
+  set(svg, { width: 28, height: 8, "aria-hidden": "true" });
+  set(line, { x1: 0, y1: 4, x2: 28, y2: 4, stroke: color, "stroke-width": 2.5, "stroke-dasharray": dash.join(" ") || "none" });
+  svg.append(line);
+  return make("button", { type: "button", "aria-pressed": String(shown), "aria-label": `head ${head}`, "data-color": color,
+    "data-dash": dash.join(" ") || "none", on: { click } }, svg, document.createTextNode(String(head)));
+}
+
+const focusable = (parent) => [...parent.querySelectorAll("button, select, input")];
+
+// language.js
+
+const LANGUAGES = ["en", "zh"];
+let column = 0;
+
+/**
+ * Chooses the language of all words of the page.
+ * @param {string|null|undefined} tag such as "zh-CN"; English where it is another language
+ */
+function speak(tag) {
+  column = Math.max(0, LANGUAGES.indexOf((tag ?? "en").toLowerCase().split("-")[0]));
+}
+
+/** "en" or "zh". */
+const language = () => LANGUAGES[column];
+
+/**
+ * A text of the table in the chosen language.
+ * @param {keyof typeof WORDS} key
+ * @param {Record<string, string|number>} [values] what stands for `{name}`; in `{name:line|lines}` a number chooses the word
+ */
+function say(key, values = {}) {
+  return WORDS[key][column].replace(/\{(\w+)(?::([^|}]*)\|([^}]*))?\}/g, (_, name, one, many) =>
+    (many === undefined ? String(values[name]) : Number(values[name]) === 1 ? one : many));
+}
+
+// canvas_pen.js
+
+/** Draws on a canvas. */
+class CanvasPen {
+  constructor(context) {
+    this.context = context;
+    this.pattern = null;
+    context.direction = "ltr";
+  }
+
+  /** @param {Drawn} [style] */
+  rect(x, y, width, height, style = {}) {
+    const { fill, stroke, lineWidth = 1, alpha = 1, radius = 0 } = style;
+    const { context } = this;
+    context.globalAlpha = alpha;
+    context.beginPath();
+    if (radius) context.roundRect(x, y, width, height, radius);
+    else context.rect(x, y, width, height);
+    if (fill) { context.fillStyle = fill; context.fill(); }
+    if (stroke) { context.strokeStyle = stroke; context.lineWidth = lineWidth; context.setLineDash([]); context.stroke(); }
+    context.globalAlpha = 1;
+  }
+
+  /** @param {Drawn} [style] */
+  path(points, style = {}) {
+    const { color, lineWidth = 1, dash = [], alpha = 1, fill = null } = style;
+    const { context } = this;
+    context.globalAlpha = alpha;
+    context.beginPath();
+    points.forEach(([x, y], number) => (number ? context.lineTo(x, y) : context.moveTo(x, y)));
+    if (fill) { context.fillStyle = fill; context.fill(); }
+    if (color) { context.strokeStyle = color; context.lineWidth = lineWidth; context.setLineDash(dash); context.stroke(); }
+    context.globalAlpha = 1;
+  }
+
+  curve(x0, y0, x1, y1, { color, lineWidth = 1, dash = [], alpha = 1 }) {
+    const { context } = this;
+    const middle = (x0 + x1) / 2;
+    context.globalAlpha = alpha;
+    context.strokeStyle = color;
+    context.lineWidth = lineWidth;
+    context.setLineDash(dash);
+    context.beginPath();
+    context.moveTo(x0, y0);
+    context.bezierCurveTo(middle, y0, middle, y1, x1, y1);
+    context.stroke();
+    context.globalAlpha = 1;
+  }
+
+  /** @param {Lettered} [style] */
+  text(text, x, y, style = {}) {
+    const { color, size = 12, bold = false, align = "start", angle = 0 } = style;
+    const { context } = this;
+    context.font = fontOf({ size, bold });
+    context.fillStyle = color;
+    context.textAlign = align === "start" ? "left" : align === "end" ? "right" : "center";
+    context.textBaseline = "middle";
+    if (!angle) { context.fillText(text, x, y); return; }
+    context.save();
+    context.translate(x, y);
+    context.rotate((angle * Math.PI) / 180);
+    context.fillText(text, 0, 0);
+    context.restore();
+  }
+
+  /** @param {Pictured} [style] */
+  picture(source, x, y, width, height, style = {}) {
+    const { smooth = false, alpha = 1, cut = null } = style;
+    const { context } = this;
+    context.globalAlpha = alpha;
+    context.imageSmoothingEnabled = smooth;
+    context.imageSmoothingQuality = "high";
+    const [sx, sy, sw, sh] = cut ?? [0, 0, source.width, source.height];
+    context.drawImage(source, sx, sy, sw, sh, x, y, width, height);
+    context.globalAlpha = 1;
+  }
+
+  hatch(x, y, width, height, theme) {
+    const { context } = this;
+    context.fillStyle = theme.maskedFill;
+    context.fillRect(x, y, width, height);
+    this.pattern ??= this.hatchPattern(theme);
+    context.fillStyle = this.pattern;
+    context.fillRect(x, y, width, height);
+  }
+
+  hatchPattern(theme) {
+    const tile = newCanvas(6, 6);
+    const context = tile.getContext("2d");
+    context.strokeStyle = theme.hatch;
+    context.lineWidth = 1;
+    context.beginPath();
+    for (const start of [-6, 0, 6]) { context.moveTo(start, 6); context.lineTo(start + 6, 0); }
+    context.stroke();
+    return this.context.createPattern(tile, "repeat");
+  }
+
+  clip(x, y, width, height, draw) {
+    const { context } = this;
+    context.save();
+    context.beginPath();
+    context.rect(x, y, width, height);
+    context.clip();
+    draw();
+    context.restore();
+  }
+
+  shift(x, y, draw) {
+    this.context.save();
+    this.context.translate(x, y);
+    draw();
+    this.context.restore();
+  }
+}
+
+// panel.js
+
+/** Lines and tables below each other; without a pen it only measures. */
+class Panel {
+  constructor(pen, theme, { x, y, width }) {
+    this.pen = pen;
+    this.theme = theme;
+    this.x = x;
+    this.y = y;
+    this.width = width;
+  }
+
+  heading(text) {
+    this.pen?.text(fitText(text, this.width, { size: 15, bold: true }), this.x, this.y + 10, { color: this.theme.text, size: 15, bold: true });
+    this.y += 28;
+  }
+
+  line(text) {
+    for (const part of wrapText(text, this.width, { size: 12, bold: true })) {
+      this.pen?.text(part, this.x, this.y + 8, { color: this.theme.text, size: 12, bold: true });
+      this.y += 17;
     }
-  });
+    this.y += 4;
+  }
+
+  table(head, rows, foot, chosen = -1) {
+    const first = Math.min(110, this.width * 0.3);
+    const step = Math.min(96, (this.width - first) / (head.length - 1));
+    const line = (cells, style) => {
+      cells.forEach((text, number) => {
+        if (number) this.pen?.text(text, this.x + first + number * step - 4, this.y + 7, { size: 12, align: "end", ...style });
+        else this.pen?.text(fitText(text, first - 4, style), this.x + 4, this.y + 7, { size: 12, ...style });
+      });
+      this.y += 16;
+    };
+    line(head, { color: this.theme.muted, size: 11 });
+    rows.forEach((cells, number) => {
+      if (number === chosen) this.pen?.rect(this.x, this.y - 1, first + (head.length - 1) * step, 16, { fill: this.theme.highlight, radius: 2 });
+      line(cells, { color: this.theme.text, bold: number === chosen });
+    });
+    this.pen?.path([[this.x, this.y], [this.x + first + (head.length - 1) * step, this.y]], { color: this.theme.border });
+    this.y += 2;
+    line(foot, { color: this.theme.text, bold: true });
+    this.y += 12;
+  }
 }
 
-/** One attention call of the payload. */
-class AttentionData {
-  constructor(entry, number, axes, masks) {
-    this.entry = entry;
-    this.number = number;
-    this.queries = axes[entry.queries];
-    this.keys = axes[entry.keys];
-    this.heads = entry.heads;
-    this.maskEntry = entry.visible === null ? null : masks[entry.visible];
-    this.codes = null;
-    this.exact = null;
-    this.visible = null;
-    this.overview = null;
-    this.thumbnailKinds = new Set(); // what the small maps show that is no weight
-    this.ready = null;
-    this.decoded = false;
+// style.js
+
+const STYLE = `
+:host { display: block; height: 100%; overflow: auto; color-scheme: light dark; }
+:host([data-scheme="light"]) { color-scheme: light; }
+:host([data-scheme="dark"]) { color-scheme: dark; }
+* { box-sizing: border-box; }
+.viewer { display: flex; flex-direction: column; height: 100%; min-height: 560px; position: relative; overflow: hidden;
+  background: var(--background); color: var(--text); font: 14px/1.4 ${FONT}; }
+header { display: flex; flex-wrap: wrap; align-items: baseline; gap: 2px 16px; padding: 10px 12px 4px; min-width: 0; }
+h2 { font-size: 16px; font-weight: 650; margin: 0; overflow-wrap: anywhere; max-height: 3em; overflow: hidden; }
+.texts { margin: 0; color: var(--muted); font-size: 13px; overflow-wrap: anywhere; max-height: 4.2em; overflow: auto; flex-basis: 100%; }
+.texts b { font-weight: 600; margin-right: 4px; }
+.texts span { margin-right: 14px; unicode-bidi: isolate; }
+.tabs { display: flex; flex-wrap: wrap; padding: 2px 8px 0; border-bottom: 1px solid var(--border); }
+.tabs button { border: 0; background: none; padding: 7px 10px 6px; border-bottom: 3px solid transparent; border-radius: 0; }
+.tabs button[aria-selected="true"] { border-bottom-color: var(--accent); font-weight: 650; }
+.bar { display: flex; flex-wrap: wrap; align-items: center; gap: 6px 12px; padding: 7px 12px; }
+.bar:empty { display: none; }
+label, .group { display: inline-flex; align-items: center; gap: 5px; color: var(--muted); font-size: 13px; max-width: 100%; }
+button, select { font: inherit; color: var(--text); background: var(--surface); border: 1px solid var(--border); border-radius: 5px;
+  padding: 3px 8px; min-height: 28px; max-width: 100%; }
+select { max-width: min(22em, 70vw); }
+input[type="checkbox"] { accent-color: var(--accent); width: 16px; height: 16px; margin: 0; }
+button { cursor: pointer; }
+button:hover { border-color: var(--muted); }
+:focus-visible { outline: 3px solid var(--focus); outline-offset: 1px; }
+.heads { display: inline-flex; flex-wrap: wrap; gap: 3px; }
+.heads button { display: inline-flex; align-items: center; gap: 4px; padding: 1px 6px; min-height: 26px; }
+.heads button[aria-pressed="false"] { opacity: .75; border-style: dashed; text-decoration: line-through; }
+.heads svg { display: block; }
+.push { margin-left: auto; display: inline-flex; flex-wrap: wrap; align-items: center; gap: 6px 8px; }
+.stage { position: relative; flex: 1 1 auto; min-height: 260px; border-top: 1px solid var(--border); }
+.scroll { position: absolute; inset: 0; overflow: auto; }
+.space { position: absolute; left: 0; top: 0; pointer-events: none; }
+canvas { position: sticky; display: block; left: 0; top: 0; touch-action: pan-x pan-y; }
+canvas:focus-visible { outline-offset: -3px; }
+canvas.grab { cursor: grabbing; }
+.tip { position: absolute; z-index: 3; left: 0; top: 0; max-width: min(30em, calc(100% - 16px)); max-height: 9em; overflow: hidden; padding: 5px 9px;
+  border: 1px solid var(--border); border-radius: 6px; background: var(--background); color: var(--text); font-size: 13px;
+  box-shadow: 0 2px 10px rgb(0 0 0 / 25%); pointer-events: none; overflow-wrap: anywhere; }
+.tip[hidden] { display: none; }
+.readout { margin: 0; padding: 6px 12px 2px; min-height: 2em; max-height: 5.6em; overflow: auto; font-size: 13px; overflow-wrap: anywhere; border-top: 1px solid var(--border); }
+.help { margin: 0; padding: 0 12px 8px; color: var(--muted); font-size: 12px; }
+.error { padding: 16px; }
+.narrow { min-height: 780px; }
+.narrow .push { margin-left: 0; }
+.narrow .bar { gap: 5px 10px; }
+.narrow .tabs button { padding: 6px 7px 4px; }
+@media (forced-colors: active) {
+  .tabs button[aria-selected="true"] { border-bottom-color: Highlight; }
+  .heads button[aria-pressed="true"] { border: 2px solid Highlight; }
+  canvas { forced-color-adjust: none; }
+}
+`;
+
+// svg_pen.js
+
+const XML_ESCAPES = { "&": "&amp;", "<": "&lt;", ">": "&gt;", "\"": "&quot;", "'": "&apos;" };
+
+/** Text that is legal in XML and ends nothing. */
+const xml = (text) => Array.from(String(text), (character) => {
+  const code = character.codePointAt(0);
+  if ((code < 0x20 && code !== 9) || (code >= 0xd800 && code <= 0xdfff) || code === 0xfffe || code === 0xffff) return "\ufffd";
+  return XML_ESCAPES[character] ?? character;
+}).join("");
+
+/** Writes SVG. */
+class SvgPen {
+  constructor(width, height) {
+    this.size = [width, height];
+    this.parts = [];
+    this.clips = 0;
   }
 
-  get label() {
-    return `layer ${this.entry.layer} \u00b7 ${this.entry.kind}`;
+  /** @param {Drawn} [style] */
+  rect(x, y, width, height, style = {}) {
+    const { fill, stroke, lineWidth = 1, alpha = 1, radius = 0 } = style;
+    const edge = stroke ? ` stroke="${xml(stroke)}" stroke-width="${lineWidth}"` : "";
+    const round = radius ? ` rx="${radius}"` : "";
+    this.parts.push(`<rect x="${short(x)}" y="${short(y)}" width="${short(Math.max(0, width))}" `
+      + `height="${short(Math.max(0, height))}"${round} fill="${xml(fill ?? "none")}"${edge}${this.fade(alpha)}/>`);
   }
 
-  get large() {
-    return this.entry.overview !== null;
+  fade(alpha) {
+    return alpha < 1 ? ` opacity="${short(alpha)}"` : "";
   }
 
-  /** Decodes the record once; every caller waits for the same work. */
-  decode() {
-    this.ready ??= this.decodeAll();
-    return this.ready;
+  /** @param {Drawn} style */
+  strokeOf({ color, lineWidth = 1, dash = [], alpha = 1 }) {
+    if (!color) return this.fade(alpha);
+    const dashes = dash.length ? ` stroke-dasharray="${dash.join(" ")}"` : "";
+    return ` stroke="${xml(color)}" stroke-width="${short(lineWidth)}"${dashes}${this.fade(alpha)}`;
   }
 
-  async decodeAll() {
-    const { entry } = this;
-    await this.queries.decodePicture();
-    await this.keys.decodePicture();
-    if (this.maskEntry) this.visible = await (this.maskEntry.decoded ??= decodeBits(this.maskEntry));
-    if (entry.codes) this.codes = await inflate(entry.codes.data);
-    if (entry.exact) this.exact = await decodeNumbers(entry.exact);
-    if (entry.overview) this.overview = await LongMap.decode(this);
-    this.decoded = true;
+  /** @param {Drawn} [style] */
+  path(points, style = {}) {
+    const drawn = points.map(([x, y], number) => `${number ? "L" : "M"}${short(x)} ${short(y)}`).join("");
+    this.parts.push(`<path d="${drawn}" fill="${xml(style.fill ?? "none")}"${this.strokeOf(style)}/>`);
   }
 
-  /** Asks once for exact numbers that the payload did not carry; without an answer the codes stay. */
-  async fetchExact(fetchTile) {
-    if (this.exact || this.asked || this.large || !fetchTile) return false;
-    this.asked = true;
-    const [queries, keys] = [this.queries.length, this.keys.length];
-    try {
-      const values = await decodeTile(await fetchTile(this.number, 0, queries, 0, keys));
-      // Masked pairs are negative in a tile.
-      if (values.length === this.heads * queries * keys) this.exact = values.map((value) => (value < 0 ? 0 : value));
-    } catch {
-      this.exact = null;
+  curve(x0, y0, x1, y1, style) {
+    const middle = short((x0 + x1) / 2);
+    this.parts.push(`<path d="M${short(x0)} ${short(y0)}C${middle} ${short(y0)} ${middle} ${short(y1)} ${short(x1)} `
+      + `${short(y1)}" fill="none"${this.strokeOf(style)}/>`);
+  }
+
+  /** @param {Lettered} [style] */
+  text(text, x, y, style = {}) {
+    const { color, size = 12, bold = false, align = "start", angle = 0 } = style;
+    const anchor = { start: "start", center: "middle", end: "end" }[align];
+    const turn = angle ? ` transform="rotate(${angle} ${short(x)} ${short(y)})"` : "";
+    this.parts.push(`<text x="${short(x)}" y="${short(y)}" dy="0.35em" font-size="${size}" font-weight="${bold ? 600 : 400}" `
+      + `text-anchor="${anchor}" fill="${xml(color)}" xml:space="preserve"${turn}>${xml(text)}</text>`);
+  }
+
+  /** @param {Pictured} [style] */
+  picture(source, x, y, width, height, style = {}) {
+    const { smooth = false, alpha = 1, cut = null } = style;
+    let used = source;
+    if (cut) {
+      used = newCanvas(cut[2], cut[3]);
+      used.getContext("2d").drawImage(source, cut[0], cut[1], cut[2], cut[3], 0, 0, used.width, used.height);
     }
-    return this.exact !== null;
+    const crisp = smooth ? "" : " style=\"image-rendering:pixelated\"";
+    this.parts.push(`<image x="${short(x)}" y="${short(y)}" width="${short(width)}" height="${short(height)}" `
+      + `preserveAspectRatio="none"${crisp}${this.fade(alpha)} href="${used.toDataURL("image/png")}"/>`);
   }
 
-  /** Whether a pair is visible. */
-  sees(head, query, key) {
-    if (!this.visible) return true;
-    const perHead = this.maskEntry.shape.length === 3 ? head * this.queries.length * this.keys.length : 0;
-    return this.visible[perHead + query * this.keys.length + key] === 1;
+  hatch(x, y, width, height, theme) {
+    this.theme = theme;
+    const place = `x="${short(x)}" y="${short(y)}" width="${short(width)}" height="${short(height)}"`;
+    this.parts.push(`<rect ${place} fill="${theme.maskedFill}"/><rect ${place} fill="url(#hatch)"/>`);
   }
 
-  /** Whether a query sees any key. */
-  seesAny(head, query) {
-    if (!this.visible) return this.keys.length > 0;
-    const keys = this.keys.length;
-    const base = ((this.maskEntry.shape.length === 3 ? head * this.queries.length : 0) + query) * keys;
-    return this.visible.subarray(base, base + keys).includes(1);
+  clip(x, y, width, height, draw) {
+    this.clips += 1;
+    const name = `clip${this.clips}`;
+    this.parts.push(`<clipPath id="${name}"><rect x="${short(x)}" y="${short(y)}" width="${short(Math.max(0, width))}" `
+      + `height="${short(Math.max(0, height))}"/></clipPath><g clip-path="url(#${name})">`);
+    draw();
+    this.parts.push("</g>");
+  }
+
+  shift(x, y, draw) {
+    this.parts.push(`<g transform="translate(${short(x)} ${short(y)})">`);
+    draw();
+    this.parts.push("</g>");
+  }
+
+  /** The file. */
+  toString(title, description) {
+    const [width, height] = this.size;
+    const hatch = this.theme ? "<pattern id=\"hatch\" width=\"6\" height=\"6\" patternUnits=\"userSpaceOnUse\">"
+      + `<path d="M-6 6L0 0M0 6L6 0M6 6L12 0" stroke="${this.theme.hatch}" fill="none"/></pattern>` : "";
+    return `<svg xmlns="http://www.w3.org/2000/svg" width="${width}" height="${height}" viewBox="0 0 ${width} ${height}" `
+      + `font-family="${xml(FONT)}" role="img"><title>${xml(title)}</title><desc>${xml(description)}</desc>`
+      + `<defs>${hatch}</defs>${this.parts.join("\n")}</svg>\n`;
   }
 }
+
+// table.js
 
 /** Kinds of cells of a table. */
 const [WEIGHT, ZERO, MASKED, MISSING] = [0, 1, 2, 3];
@@ -461,6 +1052,8 @@ class Table {
     this.kinds = new Uint8Array(cells);
     this.hidden = new Float64Array(this.rows);
     this.counts = new Uint32Array(this.rows); // queries of all heads that a row is the mean of
+    this.bitmaps = new Map();
+    this.widest = {};
     this.fill();
     this.measure();
   }
@@ -621,7 +1214,6 @@ class Table {
 
   /** One pixel a cell. */
   bitmap(scale, theme) {
-    this.bitmaps ??= new Map();
     const key = `${scale} ${theme.name}`;
     if (!this.bitmaps.has(key)) {
       this.bitmaps.set(key, pixelCanvas(this.columns, this.rows, (data) => this.paint(data, scale, theme)));
@@ -645,6 +1237,264 @@ class Table {
   }
 }
 
+const accuracy = (table) => (table.exact ? "exact numbers" : "8-bit square roots, \u00b1 0.004 or better");
+
+/** How the tokens of a word became one. */
+const mergedText = (table) => (table.words && (table.record.queries.hasWords || table.record.keys.hasWords)
+  ? ", whole words (keys added, queries averaged)" : "");
+
+/** What hidden special tokens have of the weights. */
+function hiddenText(table) {
+  const hidden = table.hiddenColumns;
+  if (!hidden || !table.rows) return "";
+  const mean = table.hidden.reduce((sum, mass) => sum + mass, 0) / Math.max(1, table.seeing.length);
+  return ` \u00b7 ${hidden} special ${hidden === 1 ? "token" : "tokens"} hidden with ${(100 * mean).toFixed(1)} % of the weight`;
+}
+
+/** The sum of the locked queries or of the one under the pointer; of all that see a key, to be divided by their number, where there is none. */
+function activeSums(app, table) {
+  const rows = app.activeRows();
+  const all = rows.length ? rows : table.seeing;
+  return { ...table.sumRows(all), rows, divisor: rows.length ? 1 : Math.max(1, all.length) };
+}
+
+/** What the sum of queries is, as headings, legends and tooltips say it. */
+function sumText(table, rows) {
+  if (rows.length === 1) return "weights of 1 query";
+  if (rows.length) return `sum of ${counted(rows.length)} locked queries`;
+  const seeing = table.seeing.length;
+  const blind = table.rows - seeing;
+  return blind ? `mean over ${counted(seeing)} ${seeing === 1 ? "query" : "queries"} (${counted(blind)} more see no key)` : "mean over all queries";
+}
+
+/** What a key gets from the queries of a sum. */
+function receivedText({ kinds, values, errors, divisor }, column) {
+  return kinds[column] === MASKED ? "masked" : formatWeight(values[column] / divisor, errors[column] / divisor);
+}
+
+/** The keys that a query attends to most. */
+function describeRow(app, table, row) {
+  const order = Array.from({ length: table.columns }, (_, column) => column).filter((column) => table.kind(row, column) !== MASKED);
+  order.sort((a, b) => table.value(row, b) - table.value(row, a));
+  const best = order.slice(0, 3).map((column) => `${quoted(table.columnText(column))} ${table.cell(row, column)}`);
+  const rest = order.slice(3);
+  if (rest.length) {
+    const add = (part) => rest.reduce((sum, column) => sum + part(column), 0);
+    best.push(`${counted(rest.length)} more ${formatWeight(add((column) => table.value(row, column)), add((column) => table.error(row, column)))}`);
+  }
+  return `query ${quoted(table.rowText(row))} attends to ${best.join(", ") || "nothing: all keys are masked"} `
+    + `(${app.headText()}; ${table.rowSummary(row)})`;
+}
+
+// frame.js
+
+/** The elements of the viewer: heading, tabs, controls, the canvas in its scrolled stage, tooltip, readout. */
+class Frame {
+  /**
+   * @param {HTMLElement} element gets a shadow root
+   * @param {number|undefined} height in pixels; as high as the element without one
+   */
+  constructor(element, height) {
+    this.root = element.shadowRoot ?? element.attachShadow({ mode: "open" });
+    const sheet = new CSSStyleSheet();
+    sheet.replaceSync(STYLE);
+    this.root.adoptedStyleSheets = [sheet];
+    this.title = make("h2");
+    this.texts = make("p", { class: "texts" });
+    this.tabs = make("div", { class: "tabs", role: "tablist", "aria-label": "Views" });
+    this.bar = make("div", { class: "bar", role: "group", "aria-label": "Settings" });
+    this.canvas = make("canvas", { tabindex: "0", role: "application", "aria-roledescription": "attention view", "aria-describedby": "help readout" });
+    this.space = make("div", { class: "space" });
+    this.scroller = make("div", { class: "scroll" }, this.space, this.canvas);
+    this.stage = make("div", { class: "stage", role: "tabpanel", id: "stage", "aria-busy": "true" }, this.scroller);
+    this.tip = make("div", { class: "tip", "aria-hidden": "true", hidden: true });
+    this.readout = make("p", { class: "readout", id: "readout", role: "status", "aria-live": "polite" });
+    this.help = make("p", { class: "help", id: "help" });
+    this.box = make("section", { class: "viewer", "aria-label": "Attention weights" },
+      make("header", {}, this.title, this.texts), this.tabs, this.bar, this.stage, this.tip, this.readout, this.help);
+    if (height) this.box.style.height = `${height}px`;
+    this.root.replaceChildren(this.box);
+    this.pen = new CanvasPen(this.canvas.getContext("2d", { alpha: false }));
+  }
+
+  /** What the document says beside the attention: (name, text). */
+  showTexts(texts) {
+    this.texts.replaceChildren(...texts.map(([name, text]) =>
+      make("span", {}, make("b", { text: visibleText(name) }), document.createTextNode(visibleText(text)))));
+    this.texts.hidden = texts.length === 0;
+    this.texts.tabIndex = texts.length ? 0 : -1;
+  }
+
+  /** A tab for each view; `choose` is called with its name. */
+  showTabs(views, current, choose) {
+    this.tabs.replaceChildren(...views.map((view) => make("button", {
+      type: "button", role: "tab", id: `tab-${view.name}`, "aria-selected": String(view === current), "aria-controls": "stage",
+      tabindex: view === current ? "0" : "-1", text: view.title, on: { click: () => choose(view.name) },
+    })));
+  }
+
+  /** What may have the focus, above the picture. */
+  get controls() {
+    return [this.tabs, this.bar].flatMap((parent) => focusable(parent));
+  }
+
+  /** Where the focus is, to give it back to what stands there after the controls were built again. */
+  focusPlace() {
+    const focused = /** @type {any} */ (this.root.activeElement);
+    return { place: this.controls.indexOf(focused),
+      named: focused?.getAttribute?.("aria-label") ?? focused?.closest?.("label")?.textContent };
+  }
+
+  restoreFocus({ place, named }) {
+    if (place < 0) return;
+    if (this.root.activeElement) return; // the focus was moved on purpose meanwhile
+    const all = this.controls;
+    const same = all.find((one) => (one.getAttribute("aria-label") ?? one.closest("label")?.textContent) === named && named);
+    (same ?? all[Math.min(place, all.length - 1)])?.focus();
+  }
+
+  /** Colours of the elements around the canvas. */
+  paintWith(theme) {
+    for (const name of ["background", "surface", "border", "text", "muted", "accent", "focus"]) {
+      this.box.style.setProperty(`--${name}`, theme[name]);
+    }
+    this.pen.pattern = null;
+  }
+
+  /** Puts the tooltip beside a box of the canvas, in its pixels, and inside of the stage. */
+  placeTip(text, { x, y, width, height }, room) {
+    if (this.tip.textContent !== text) this.tip.textContent = text;
+    const { offsetWidth, offsetHeight } = this.tip;
+    const [left, top] = [x, y + this.stage.offsetTop];
+    const beside = left + width + 12 + offsetWidth > room ? left - offsetWidth - 12 : left + width + 12;
+    const below = top + height + 10;
+    const bottom = this.stage.offsetTop + this.stage.offsetHeight;
+    const [right, down] = [Math.min(Math.max(8, room - offsetWidth - 8), Math.max(8, beside)),
+      Math.max(0, below + offsetHeight > bottom ? top - offsetHeight - 10 : below)];
+    this.tip.style.transform = `translate(${Math.round(right)}px, ${Math.round(down)}px)`;
+  }
+}
+
+// drawing.js
+
+/** A ring that is seen on every colour. */
+function ring(pen, x, y, width, height, color, theme) {
+  pen.rect(x - 1.5, y - 1.5, width + 3, height + 3, { stroke: theme.background, lineWidth: 4 });
+  pen.rect(x - 1.5, y - 1.5, width + 3, height + 3, { stroke: color, lineWidth: 2 });
+}
+
+/**
+ * The cells of a table.
+ * @param {{left: number, top: number, width: number, height: number}} place left and top of the first cell, size of a cell
+ * @param {{x: number, y: number, width: number, height: number}} area what is seen, in the same coordinates
+ */
+function drawCells(pen, table, place, area, scale, theme) {
+  const first = { row: Math.max(0, Math.floor((area.y - place.top) / place.height)),
+    column: Math.max(0, Math.floor((area.x - place.left) / place.width)) };
+  const last = { row: Math.min(table.rows, Math.ceil((area.y + area.height - place.top) / place.height)),
+    column: Math.min(table.columns, Math.ceil((area.x + area.width - place.left) / place.width)) };
+  if (last.row <= first.row || last.column <= first.column) return;
+  const [rows, columns] = [last.row - first.row, last.column - first.column];
+  pen.picture(table.bitmap(scale, theme), place.left + first.column * place.width, place.top + first.row * place.height,
+    columns * place.width, rows * place.height, { cut: [first.column, first.row, columns, rows] });
+  if (place.width >= 5 && place.height >= 5) drawKinds(pen, table, place, first, last, theme);
+  if (place.width >= 9 && place.height >= 9) drawGaps(pen, place, first, last, theme);
+  if (place.width >= 30 && place.height >= 18 && table.exact) drawNumbers(pen, table, place, first, last, scale);
+}
+
+/** Hatches over masked cells, a cross on NaN, a dash on exact zeros. */
+function drawKinds(pen, table, place, first, last, theme) {
+  if (!table.hasMasked && !table.hasMissing && !table.hasZero) return;
+  const mark = Math.min(place.width, place.height);
+  for (let row = first.row; row < last.row; row += 1) {
+    const y = place.top + row * place.height;
+    for (let column = first.column; column < last.column; column += 1) {
+      const kind = table.kind(row, column);
+      if (kind === WEIGHT) continue;
+      const x = place.left + column * place.width;
+      if (kind === MASKED) {
+        let end = column;
+        while (end < last.column && table.kind(row, end) === MASKED) end += 1;
+        pen.hatch(x, y, (end - column) * place.width, place.height, theme);
+        column = end - 1;
+      } else if (mark >= 9) {
+        drawMark(pen, kind, x + place.width / 2, y + place.height / 2, mark * 0.2);
+      }
+    }
+  }
+}
+
+function drawMark(pen, kind, x, y, size) {
+  if (kind === MISSING) {
+    pen.path([[x - size, y - size], [x + size, y + size]], { color: "#ffffff", lineWidth: 1.5 });
+    pen.path([[x - size, y + size], [x + size, y - size]], { color: "#ffffff", lineWidth: 1.5 });
+  } else {
+    pen.path([[x - size * 0.6, y], [x + size * 0.6, y]], { color: "#aab0bb", lineWidth: 1.2 });
+  }
+}
+
+function drawGaps(pen, place, first, last, theme) {
+  const [left, right] = [place.left + first.column * place.width, place.left + last.column * place.width];
+  const [top, bottom] = [place.top + first.row * place.height, place.top + last.row * place.height];
+  const style = { color: theme.lines, lineWidth: 1, alpha: 0.55 };
+  for (let row = first.row + 1; row < last.row; row += 1) {
+    pen.path([[left, place.top + row * place.height], [right, place.top + row * place.height]], style);
+  }
+  for (let column = first.column + 1; column < last.column; column += 1) {
+    pen.path([[place.left + column * place.width, top], [place.left + column * place.width, bottom]], style);
+  }
+}
+
+function drawNumbers(pen, table, place, first, last, scale) {
+  const size = clamp(Math.floor(place.width / 3.1), 9, 12);
+  for (let row = first.row; row < last.row; row += 1) {
+    for (let column = first.column; column < last.column; column += 1) {
+      if (table.kind(row, column) !== WEIGHT) continue;
+      pen.text(cellText(table.value(row, column)), place.left + (column + 0.5) * place.width,
+        place.top + (row + 0.5) * place.height, { color: inkOnRamp(table.shade(row, column, scale)), size, align: "center" });
+    }
+  }
+}
+
+/** Words that flow in lines: the place of each, and the height of all. */
+function flowWords(texts, left, top, width, size, lineHeight) {
+  const places = [];
+  let [x, y] = [left, top];
+  for (const text of texts) {
+    const wide = Math.min(textWidth(text, { size }) + 10, width);
+    if (x > left && x + wide > left + width) { x = left; y += lineHeight; }
+    places.push({ x, y, width: wide, height: lineHeight - 5 });
+    x += wide + 3;
+  }
+  return { places, bottom: y + lineHeight };
+}
+
+/** The nearest word above or below, for arrow keys. */
+function wordAbove(places, index, direction) {
+  const from = places[index];
+  const center = from.x + from.width / 2;
+  let best = index;
+  let distance = Infinity;
+  places.forEach((place, number) => {
+    const down = (place.y - from.y) * direction;
+    if (down <= 0) return;
+    const far = down * 4 + Math.abs(place.x + place.width / 2 - center);
+    if (far < distance) { distance = far; best = number; }
+  });
+  return best;
+}
+
+const inside = (place, x, y) => x >= place.x && y >= place.y && x < place.x + place.width && y < place.y + place.height;
+
+/** The row and the column that are at a place, of cells that begin at ``left`` and ``top``. */
+const cellAt = (x, y, { left, top, width, height }) => [Math.floor((y - top) / height), Math.floor((x - left) / width)];
+
+/** Where a cell is, and what does not scroll beside and above it. */
+const placeOfCell = ({ row, column }, { left, top, width, height }) => ({ x: left + column * width, y: top + row * height, width, height,
+  frozenLeft: left, frozenTop: top });
+
+// long_map.js
+
 /** The statistics of a pooled map, in words. */
 const POOLINGS = { maximum: "largest", mean: "mean" };
 
@@ -659,21 +1509,31 @@ function pixelOf(value, limit, scale, theme) {
 
 /** A record that is too large to carry whole: pooled maps, findings, and exact tiles that are carried or fetched. */
 class LongMap {
-  static async decode(record) {
-    const map = new LongMap();
+  constructor(record) {
     const part = record.entry.overview;
-    Object.assign(map, { record, rows: part.rows, columns: part.columns, side: part.tile, findings: part.findings,
-      hidden: part.hidden });
-    map.maps = {};
+    this.record = record;
+    this.rows = part.rows;
+    this.columns = part.columns;
+    this.side = part.tile;
+    this.findings = part.findings;
+    this.hidden = part.hidden;
+    this.carried = part.tiles.length;
+    this.maps = {};
+    this.tiles = new Map();
+    this.bitmaps = new Map();
+    this.receivedSums = new Map();
+    this.pending = 0;
+  }
+
+  static async decode(record) {
+    const map = new LongMap(record);
+    const part = record.entry.overview;
     for (const pooling of ["maximum", "mean"]) {
       map.maps[pooling] = { codes: await inflate(part[pooling].data), maximum: part[pooling].maximum };
     }
-    map.tiles = new Map();
-    map.carried = part.tiles.length;
     for (const tile of part.tiles) {
       map.tiles.set(`${tile.query / part.tile},${tile.key / part.tile}`, { values: await decodeNumbers(tile), kept: true });
     }
-    map.bitmaps = new Map();
     return map;
   }
 
@@ -740,12 +1600,12 @@ class LongMap {
   /** Asks for a tile that is not here; at most a few at a time. */
   request(tileRow, tileColumn, fetchTile, done) {
     const key = `${tileRow},${tileColumn}`;
-    if (this.tiles.has(key) || !fetchTile || (this.pending ?? 0) >= 6) return;
+    if (this.tiles.has(key) || !fetchTile || this.pending >= 6) return;
     const { queries, keys } = this.record;
     const [q0, k0] = [tileRow * this.side, tileColumn * this.side];
     const tile = { values: null, kept: false };
     this.tiles.set(key, tile);
-    this.pending = (this.pending ?? 0) + 1;
+    this.pending += 1;
     const [q1, k1] = [Math.min(q0 + this.side, queries.length), Math.min(k0 + this.side, keys.length)];
     Promise.resolve(fetchTile(this.record.number, q0, q1, k0, k1)).then(decodeTile).then((values) => {
       if (values.length !== this.record.heads * (q1 - q0) * (k1 - k0)) throw new RangeError("a tile of another size");
@@ -830,409 +1690,154 @@ class LongMap {
 
   /** Mean weight that each bin of keys receives from a query. */
   received(head) {
-    this.receivedCache ??= new Map();
-    if (!this.receivedCache.has(head)) {
+    if (!this.receivedSums.has(head)) {
       const sums = new Float64Array(this.columns);
       const length = this.record.queries.length;
       for (let row = 0; row < this.rows; row += 1) {
         const share = (this.edge(length, this.rows, row + 1) - this.edge(length, this.rows, row)) / length;
         for (let column = 0; column < this.columns; column += 1) sums[column] += this.pooled("mean", head, row, column).value * share;
       }
-      this.receivedCache.set(head, sums);
+      this.receivedSums.set(head, sums);
     }
-    return this.receivedCache.get(head);
+    return this.receivedSums.get(head);
   }
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
-// 5. Pens: the same drawing on a canvas and in an SVG file
-// ---------------------------------------------------------------------------------------------------------------------
+// thumbnails.js
 
-const FONT = "system-ui, -apple-system, 'Segoe UI', 'Noto Sans', 'DejaVu Sans', sans-serif";
-const measureContext = newCanvas(1, 1).getContext("2d");
-const widths = new Map();
+/** Most points of a small map along a side. */
+const THUMBNAIL = 160;
 
-const fontOf = ({ size = 12, bold = false }) => `${bold ? 600 : 400} ${size}px ${FONT}`;
-
-/** The width of a text in pixels. */
-function textWidth(text, style = {}) {
-  const font = fontOf(style);
-  const key = `${font}|${text}`;
-  let width = widths.get(key);
-  if (width === undefined) {
-    if (widths.size > 20000) widths.clear();
-    measureContext.font = font;
-    width = measureContext.measureText(text).width;
-    widths.set(key, width);
-  }
-  return width;
+/** Of how many queries and keys a point of a record's small maps is the largest weight. */
+function reduction(record) {
+  const [queries, keys] = [record.queries.length, record.keys.length];
+  if (!record.large) return Array(2).fill(Math.max(1, Math.ceil(Math.max(queries, keys) / THUMBNAIL)));
+  const { rows, columns } = record.entry.overview;
+  const block = Math.max(1, Math.ceil(Math.max(rows, columns) / THUMBNAIL));
+  return [(block * queries) / rows, (block * keys) / columns];
 }
 
-/** A text cut to a width. */
-function fitText(text, width, style = {}) {
-  if (textWidth(text, style) <= width) return text;
-  const parts = segmenter ? Array.from(segmenter.segment(text), (part) => part.segment) : Array.from(text);
-  let [low, high] = [0, parts.length];
-  while (low < high) {
-    const middle = (low + high + 1) >> 1;
-    if (textWidth(`${parts.slice(0, middle).join("")}\u2026`, style) <= width) low = middle;
-    else high = middle - 1;
-  }
-  return low ? `${parts.slice(0, low).join("")}\u2026` : "";
-}
-
-/** Draws on a canvas. */
-class CanvasPen {
-  constructor(context) {
-    this.context = context;
-    context.direction = "ltr";
-  }
-
-  rect(x, y, width, height, { fill, stroke, lineWidth = 1, alpha = 1, radius = 0 } = {}) {
-    const { context } = this;
-    context.globalAlpha = alpha;
-    context.beginPath();
-    if (radius) context.roundRect(x, y, width, height, radius);
-    else context.rect(x, y, width, height);
-    if (fill) { context.fillStyle = fill; context.fill(); }
-    if (stroke) { context.strokeStyle = stroke; context.lineWidth = lineWidth; context.setLineDash([]); context.stroke(); }
-    context.globalAlpha = 1;
-  }
-
-  path(points, { color, lineWidth = 1, dash = [], alpha = 1, fill = null } = {}) {
-    const { context } = this;
-    context.globalAlpha = alpha;
-    context.beginPath();
-    points.forEach(([x, y], number) => (number ? context.lineTo(x, y) : context.moveTo(x, y)));
-    if (fill) { context.fillStyle = fill; context.fill(); }
-    if (color) { context.strokeStyle = color; context.lineWidth = lineWidth; context.setLineDash(dash); context.stroke(); }
-    context.globalAlpha = 1;
-  }
-
-  curve(x0, y0, x1, y1, { color, lineWidth = 1, dash = [], alpha = 1 }) {
-    const { context } = this;
-    const middle = (x0 + x1) / 2;
-    context.globalAlpha = alpha;
-    context.strokeStyle = color;
-    context.lineWidth = lineWidth;
-    context.setLineDash(dash);
-    context.beginPath();
-    context.moveTo(x0, y0);
-    context.bezierCurveTo(middle, y0, middle, y1, x1, y1);
-    context.stroke();
-    context.globalAlpha = 1;
-  }
-
-  text(text, x, y, { color, size = 12, bold = false, align = "start", angle = 0 } = {}) {
-    const { context } = this;
-    context.font = fontOf({ size, bold });
-    context.fillStyle = color;
-    context.textAlign = align === "start" ? "left" : align === "end" ? "right" : "center";
-    context.textBaseline = "middle";
-    if (!angle) { context.fillText(text, x, y); return; }
-    context.save();
-    context.translate(x, y);
-    context.rotate((angle * Math.PI) / 180);
-    context.fillText(text, 0, 0);
-    context.restore();
-  }
-
-  picture(source, x, y, width, height, { smooth = false, alpha = 1, cut = null } = {}) {
-    const { context } = this;
-    context.globalAlpha = alpha;
-    context.imageSmoothingEnabled = smooth;
-    context.imageSmoothingQuality = "high";
-    const [sx, sy, sw, sh] = cut ?? [0, 0, source.width, source.height];
-    context.drawImage(source, sx, sy, sw, sh, x, y, width, height);
-    context.globalAlpha = 1;
-  }
-
-  hatch(x, y, width, height, theme) {
-    const { context } = this;
-    context.fillStyle = theme.maskedFill;
-    context.fillRect(x, y, width, height);
-    this.pattern ??= this.hatchPattern(theme);
-    context.fillStyle = this.pattern;
-    context.fillRect(x, y, width, height);
-  }
-
-  hatchPattern(theme) {
-    const tile = newCanvas(6, 6);
-    const context = tile.getContext("2d");
-    context.strokeStyle = theme.hatch;
-    context.lineWidth = 1;
-    context.beginPath();
-    for (const start of [-6, 0, 6]) { context.moveTo(start, 6); context.lineTo(start + 6, 0); }
-    context.stroke();
-    return this.context.createPattern(tile, "repeat");
-  }
-
-  clip(x, y, width, height, draw) {
-    const { context } = this;
-    context.save();
-    context.beginPath();
-    context.rect(x, y, width, height);
-    context.clip();
-    draw();
-    context.restore();
-  }
-
-  shift(x, y, draw) {
-    this.context.save();
-    this.context.translate(x, y);
-    draw();
-    this.context.restore();
-  }
-}
-
-const XML_ESCAPES = { "&": "&amp;", "<": "&lt;", ">": "&gt;", "\"": "&quot;", "'": "&apos;" };
-
-/** Text that is legal in XML and ends nothing. */
-const xml = (text) => Array.from(String(text), (character) => {
-  const code = character.codePointAt(0);
-  if ((code < 0x20 && code !== 9) || (code >= 0xd800 && code <= 0xdfff) || code === 0xfffe || code === 0xffff) return "\ufffd";
-  return XML_ESCAPES[character] ?? character;
-}).join("");
-
-const short = (value) => String(Math.round(value * 100) / 100);
-
-/** Writes SVG. */
-class SvgPen {
-  constructor(width, height) {
-    this.size = [width, height];
-    this.parts = [];
-    this.clips = 0;
-  }
-
-  rect(x, y, width, height, { fill, stroke, lineWidth = 1, alpha = 1, radius = 0 } = {}) {
-    const edge = stroke ? ` stroke="${xml(stroke)}" stroke-width="${lineWidth}"` : "";
-    const round = radius ? ` rx="${radius}"` : "";
-    this.parts.push(`<rect x="${short(x)}" y="${short(y)}" width="${short(Math.max(0, width))}" `
-      + `height="${short(Math.max(0, height))}"${round} fill="${xml(fill ?? "none")}"${edge}${this.fade(alpha)}/>`);
-  }
-
-  fade(alpha) {
-    return alpha < 1 ? ` opacity="${short(alpha)}"` : "";
-  }
-
-  strokeOf({ color, lineWidth = 1, dash = [], alpha = 1 }) {
-    if (!color) return this.fade(alpha);
-    const dashes = dash.length ? ` stroke-dasharray="${dash.join(" ")}"` : "";
-    return ` stroke="${xml(color)}" stroke-width="${short(lineWidth)}"${dashes}${this.fade(alpha)}`;
-  }
-
-  path(points, style = {}) {
-    const drawn = points.map(([x, y], number) => `${number ? "L" : "M"}${short(x)} ${short(y)}`).join("");
-    this.parts.push(`<path d="${drawn}" fill="${xml(style.fill ?? "none")}"${this.strokeOf(style)}/>`);
-  }
-
-  curve(x0, y0, x1, y1, style) {
-    const middle = short((x0 + x1) / 2);
-    this.parts.push(`<path d="M${short(x0)} ${short(y0)}C${middle} ${short(y0)} ${middle} ${short(y1)} ${short(x1)} `
-      + `${short(y1)}" fill="none"${this.strokeOf(style)}/>`);
-  }
-
-  text(text, x, y, { color, size = 12, bold = false, align = "start", angle = 0 } = {}) {
-    const anchor = { start: "start", center: "middle", end: "end" }[align];
-    const turn = angle ? ` transform="rotate(${angle} ${short(x)} ${short(y)})"` : "";
-    this.parts.push(`<text x="${short(x)}" y="${short(y)}" dy="0.35em" font-size="${size}" font-weight="${bold ? 600 : 400}" `
-      + `text-anchor="${anchor}" fill="${xml(color)}" xml:space="preserve"${turn}>${xml(text)}</text>`);
-  }
-
-  picture(source, x, y, width, height, { smooth = false, alpha = 1, cut = null } = {}) {
-    let used = source;
-    if (cut) {
-      used = newCanvas(cut[2], cut[3]);
-      used.getContext("2d").drawImage(source, cut[0], cut[1], cut[2], cut[3], 0, 0, used.width, used.height);
-    }
-    const crisp = smooth ? "" : " style=\"image-rendering:pixelated\"";
-    this.parts.push(`<image x="${short(x)}" y="${short(y)}" width="${short(width)}" height="${short(height)}" `
-      + `preserveAspectRatio="none"${crisp}${this.fade(alpha)} href="${used.toDataURL("image/png")}"/>`);
-  }
-
-  hatch(x, y, width, height, theme) {
-    this.theme = theme;
-    const place = `x="${short(x)}" y="${short(y)}" width="${short(width)}" height="${short(height)}"`;
-    this.parts.push(`<rect ${place} fill="${theme.maskedFill}"/><rect ${place} fill="url(#hatch)"/>`);
-  }
-
-  clip(x, y, width, height, draw) {
-    this.clips += 1;
-    const name = `clip${this.clips}`;
-    this.parts.push(`<clipPath id="${name}"><rect x="${short(x)}" y="${short(y)}" width="${short(Math.max(0, width))}" `
-      + `height="${short(Math.max(0, height))}"/></clipPath><g clip-path="url(#${name})">`);
-    draw();
-    this.parts.push("</g>");
-  }
-
-  shift(x, y, draw) {
-    this.parts.push(`<g transform="translate(${short(x)} ${short(y)})">`);
-    draw();
-    this.parts.push("</g>");
-  }
-
-  /** The file. */
-  toString(title, description) {
-    const [width, height] = this.size;
-    const hatch = this.theme ? "<pattern id=\"hatch\" width=\"6\" height=\"6\" patternUnits=\"userSpaceOnUse\">"
-      + `<path d="M-6 6L0 0M0 6L6 0M6 6L12 0" stroke="${this.theme.hatch}" fill="none"/></pattern>` : "";
-    return `<svg xmlns="http://www.w3.org/2000/svg" width="${width}" height="${height}" viewBox="0 0 ${width} ${height}" `
-      + `font-family="${xml(FONT)}" role="img"><title>${xml(title)}</title><desc>${xml(description)}</desc>`
-      + `<defs>${hatch}</defs>${this.parts.join("\n")}</svg>\n`;
-  }
-}
-
-// ---------------------------------------------------------------------------------------------------------------------
-// 6. Themes
-// ---------------------------------------------------------------------------------------------------------------------
-
-const LIGHT = {
-  name: "light", background: "#ffffff", surface: "#f4f5f7", border: "#c3c8d0", text: "#16181d", muted: "#565d69",
-  accent: "#c2410c", accentText: "#ffffff", highlight: "#ffe8d6", focus: "#0b57d0", lines: "#ffffff",
-  heads: ["#0060a8", "#b84a00", "#00795b", "#b0307a", "#6b5900", "#6a3fb5", "#8a4b2a", "#23272f"],
-  wordLow: [255, 255, 255], wordHigh: [240, 168, 0], maskedFill: "#e3e6ea", hatch: "#9aa1ac",
-  maskedPixel: [214, 218, 224], zeroPixel: [11, 13, 18], missingPixel: [214, 40, 74],
-};
-const DARK = {
-  name: "dark", background: "#14161a", surface: "#1e2127", border: "#454b56", text: "#eceef2", muted: "#a9b0bc",
-  accent: "#ff9a4d", accentText: "#14161a", highlight: "#4a2d14", focus: "#8ab4f8", lines: "#14161a",
-  heads: ["#56b4e9", "#ff9a4d", "#3ed6a5", "#f29bc8", "#e6d94a", "#b79cff", "#d9a27e", "#f2f2f2"],
-  wordLow: [30, 33, 39], wordHigh: [236, 178, 46], maskedFill: "#33373f", hatch: "#6b7280",
-  maskedPixel: [66, 71, 80], zeroPixel: [0, 0, 0], missingPixel: [235, 72, 104],
-};
-
-/** The system's own colours, where the user forces them. */
-function forcedTheme(host, dark) {
-  const probe = document.createElement("span");
-  host.append(probe);
-  const system = (name) => { probe.style.color = name; return getComputedStyle(probe).color; };
-  const theme = {
-    ...(dark ? DARK : LIGHT), name: "forced", background: system("Canvas"), surface: system("Canvas"),
-    border: system("CanvasText"), text: system("CanvasText"), muted: system("CanvasText"), accent: system("Highlight"),
-    accentText: system("HighlightText"), highlight: system("Canvas"), focus: system("Highlight"),
-    lines: system("Canvas"), heads: Array(8).fill(system("CanvasText")),
-    maskedFill: system("Canvas"), hatch: system("GrayText"),
-  };
-  probe.remove();
-  return theme;
-}
-
-/** Forced colours leave one colour for all heads: their dashes and numbers tell them apart, so more dashes are needed. */
-function forcedStyle(head, theme) {
-  const base = DASHES[head % DASHES.length];
-  const stretch = 1 + Math.floor(head / DASHES.length);
-  return { color: theme.heads[0], dash: base.length ? base.map((length) => length * stretch) : stretch > 1 ? [24 * stretch, 3] : [] };
-}
-
-const mixed = (low, high, part) => low.map((channel, place) => Math.round(channel + (high[place] - channel) * part));
-const rgb = (channels) => `rgb(${channels.join(",")})`;
-
-/** The background of a word for a shade from 0 to 1, and the text's colour on it. */
-function wordColors(shade, theme) {
-  const part = clamp(shade, 0, 1);
-  const fill = mixed(theme.wordLow, theme.wordHigh, part);
-  const luminance = fill.map((channel) => (channel / 255) ** 2.2);
-  const bright = 0.2126 * luminance[0] + 0.7152 * luminance[1] + 0.0722 * luminance[2] > 0.179;
-  return { fill: rgb(fill), ink: bright ? "#000000" : "#ffffff" };
-}
-
-// ---------------------------------------------------------------------------------------------------------------------
-// 7. Drawing shared by views
-// ---------------------------------------------------------------------------------------------------------------------
-
-/** A ring that is seen on every colour. */
-function ring(pen, x, y, width, height, color, theme) {
-  pen.rect(x - 1.5, y - 1.5, width + 3, height + 3, { stroke: theme.background, lineWidth: 4 });
-  pen.rect(x - 1.5, y - 1.5, width + 3, height + 3, { stroke: color, lineWidth: 2 });
-}
-
-/**
- * The cells of a table.
- * @param {{left: number, top: number, width: number, height: number}} place left and top of the first cell, size of a cell
- * @param {{x: number, y: number, width: number, height: number}} area what is seen, in the same coordinates
- */
-function drawCells(pen, table, place, area, scale, theme) {
-  const first = { row: Math.max(0, Math.floor((area.y - place.top) / place.height)),
-    column: Math.max(0, Math.floor((area.x - place.left) / place.width)) };
-  const last = { row: Math.min(table.rows, Math.ceil((area.y + area.height - place.top) / place.height)),
-    column: Math.min(table.columns, Math.ceil((area.x + area.width - place.left) / place.width)) };
-  if (last.row <= first.row || last.column <= first.column) return;
-  const [rows, columns] = [last.row - first.row, last.column - first.column];
-  pen.picture(table.bitmap(scale, theme), place.left + first.column * place.width, place.top + first.row * place.height,
-    columns * place.width, rows * place.height, { cut: [first.column, first.row, columns, rows] });
-  if (place.width >= 5 && place.height >= 5) drawKinds(pen, table, place, first, last, theme);
-  if (place.width >= 9 && place.height >= 9) drawGaps(pen, place, first, last, theme);
-  if (place.width >= 30 && place.height >= 18 && table.exact) drawNumbers(pen, table, place, first, last, scale);
-}
-
-/** Hatches over masked cells, a cross on NaN, a dash on exact zeros. */
-function drawKinds(pen, table, place, first, last, theme) {
-  if (!table.hasMasked && !table.hasMissing && !table.hasZero) return;
-  const mark = Math.min(place.width, place.height);
-  for (let row = first.row; row < last.row; row += 1) {
-    const y = place.top + row * place.height;
-    for (let column = first.column; column < last.column; column += 1) {
-      const kind = table.kind(row, column);
-      if (kind === WEIGHT) continue;
-      const x = place.left + column * place.width;
-      if (kind === MASKED) {
-        let end = column;
-        while (end < last.column && table.kind(row, end) === MASKED) end += 1;
-        pen.hatch(x, y, (end - column) * place.width, place.height, theme);
-        column = end - 1;
-      } else if (mark >= 9) {
-        drawMark(pen, kind, x + place.width / 2, y + place.height / 2, mark * 0.2);
-      }
+/** A record's head as a small picture: the largest weight of each block of cells. */
+function thumbnailOf(record, head, scale, theme) {
+  const [queries, keys] = [record.queries.length, record.keys.length];
+  const [block] = reduction(record);
+  const [rows, columns] = [Math.ceil(queries / block), Math.ceil(keys / block)];
+  const best = new Uint8Array(rows * columns);
+  const masked = new Uint8Array(rows * columns).fill(1);
+  let largest = 0;
+  for (let query = 0; query < queries; query += 1) {
+    const base = (head * queries + query) * keys;
+    const line = Math.floor(query / block) * columns;
+    for (let key = 0; key < keys; key += 1) {
+      if (record.visible && !record.sees(head, query, key)) continue;
+      const cell = line + (block === 1 ? key : Math.floor(key / block));
+      const code = record.codes[base + key];
+      masked[cell] = 0;
+      if (code > best[cell]) best[cell] = code;
+      if (code > largest && code !== NAN_CODE) largest = code;
     }
   }
-}
-
-function drawMark(pen, kind, x, y, size) {
-  if (kind === MISSING) {
-    pen.path([[x - size, y - size], [x + size, y + size]], { color: "#ffffff", lineWidth: 1.5 });
-    pen.path([[x - size, y + size], [x + size, y - size]], { color: "#ffffff", lineWidth: 1.5 });
-  } else {
-    pen.path([[x - size * 0.6, y], [x + size * 0.6, y]], { color: "#aab0bb", lineWidth: 1.2 });
-  }
-}
-
-function drawGaps(pen, place, first, last, theme) {
-  const [left, right] = [place.left + first.column * place.width, place.left + last.column * place.width];
-  const [top, bottom] = [place.top + first.row * place.height, place.top + last.row * place.height];
-  const style = { color: theme.lines, lineWidth: 1, alpha: 0.55 };
-  for (let row = first.row + 1; row < last.row; row += 1) {
-    pen.path([[left, place.top + row * place.height], [right, place.top + row * place.height]], style);
-  }
-  for (let column = first.column + 1; column < last.column; column += 1) {
-    pen.path([[place.left + column * place.width, top], [place.left + column * place.width, bottom]], style);
-  }
-}
-
-function drawNumbers(pen, table, place, first, last, scale) {
-  const size = clamp(Math.floor(place.width / 3.1), 9, 12);
-  for (let row = first.row; row < last.row; row += 1) {
-    for (let column = first.column; column < last.column; column += 1) {
-      if (table.kind(row, column) !== WEIGHT) continue;
-      pen.text(cellText(table.value(row, column)), place.left + (column + 0.5) * place.width,
-        place.top + (row + 0.5) * place.height, { color: inkOnRamp(table.shade(row, column, scale)), size, align: "center" });
+  const most = CODE_VALUES[largest] || 1;
+  const steps = CODE_VALUES.map((value) => 3 * Math.round(clamp(SCALES[scale].shade(value / most) || 0, 0, 1) * (RAMP_SIZE - 1)));
+  const flat = { [ZERO]: theme.zeroPixel, [MASKED]: theme.maskedPixel, [MISSING]: theme.missingPixel };
+  return pixelCanvas(columns, rows, (data) => {
+    for (let cell = 0; cell < rows * columns; cell += 1) {
+      const kind = masked[cell] ? MASKED : best[cell] === NAN_CODE ? MISSING : best[cell] === 0 ? ZERO : WEIGHT;
+      if (kind !== WEIGHT) record.thumbnailKinds.add(kind);
+      for (let channel = 0; channel < 3; channel += 1) data[4 * cell + channel] = kind !== WEIGHT ? flat[kind][channel] : RAMP[steps[best[cell]] + channel];
+      data[4 * cell + 3] = 255;
     }
+  });
+}
+
+// views/record_view.js
+
+/** What the views of one record have in common. */
+class RecordView extends View {
+  available(app) {
+    return app.records.some((record) => this.shows(record));
+  }
+
+  shows(record) {
+    return !record.large;
+  }
+
+  /** @returns {Legend} */
+  legend(app) {
+    const table = app.table();
+    const samples = [[ZERO, "zero"]];
+    if (table.hasMasked) samples.push([MASKED, "masked"]);
+    if (table.hasMissing) samples.push([MISSING, "NaN"]);
+    return { ramp: "map", scale: app.state.scale, largest: app.state.scale === "row" ? null : table.largest,
+      samples: samples.filter(([kind]) => kind !== ZERO || table.hasZero), text: this.legendText(app, table) };
+  }
+
+  legendText(app, table) {
+    const per = app.state.scale === "row" ? " (part of the row's largest)" : "";
+    return `attention weight, ${app.headText()}, ${SCALES[app.state.scale].label}${per}${mergedText(table)} \u00b7 `
+      + `${accuracy(table)}${hiddenText(table)}`;
+  }
+
+  activate(app, item) {
+    app.toggleLocked(item.row);
+  }
+
+  /** Whether an item is one of the shown table. */
+  has(app, item) {
+    const table = app.table();
+    return (item.row ?? 0) < table.rows && (item.column ?? 0) < table.columns;
   }
 }
 
-/** A grid of tick positions in seconds that do not crowd. */
-function secondsStep(seconds, width) {
-  const most = Math.max(2, Math.floor(width / 64));
-  const rough = seconds / most;
-  const power = 10 ** Math.floor(Math.log10(rough));
-  return [1, 2, 5, 10].map((factor) => factor * power).find((step) => step >= rough);
+/** Text of one cell of a table. */
+function describeCell(app, table, row, column) {
+  const head = app.headText();
+  return `${quoted(table.rowText(row))} \u2192 ${quoted(table.columnText(column))}: ${table.cell(row, column)} `
+    + `(${head}; query ${table.rowGroups[row][0]}, key ${table.columnGroups[column][0]}; ${table.rowSummary(row)})`;
 }
+
+/** A record as cells with tokens on both sides. */
+class CellView extends RecordView {
+  start() {
+    return { row: 0, column: 0 };
+  }
+
+  move(app, item, dx, dy) {
+    const table = app.table();
+    return { row: clamp(item.row + dy, 0, table.rows - 1), column: clamp(item.column + dx, 0, table.columns - 1) };
+  }
+
+  describe(app, item) {
+    return describeCell(app, app.table(), item.row, item.column);
+  }
+}
+
+/** The least room for the names of the two sides in the corner of a map. */
+const CORNER = 94;
+
+function widest(table, side) {
+  if (table.widest[side] === undefined) {
+    const count = side === "row" ? table.rows : table.columns;
+    let most = 20;
+    for (let number = 0; number < Math.min(count, 2000); number += 1) {
+      const text = side === "row" ? table.rowText(number) : table.columnText(number);
+      most = Math.max(most, textWidth(shortText(text), { bold: true }));
+    }
+    table.widest[side] = most;
+  }
+  return table.widest[side];
+}
+
+// legend.js
 
 /** Steps of a legend's ramp; odd, so that the numbers below its ends and its middle stand under their own colours. */
 const LEGEND_STEPS = 65;
 
 /**
  * The number below a place of a legend's ramp.
- * @param {number|null} largest the weight of the last colour; null: the numbers are percent of what differs from map to map
+ * @param {{scale: string, largest: number|null, beyond?: boolean}} legend largest: the weight of the last colour; null: the
+ *   numbers are percent of what differs from map to map
+ * @param {number} shade
  */
 function tickText({ scale, largest, beyond }, shade) {
   const part = shade === 0 && scale === "log" ? 10 ** -DECADES : scaleInverse(scale, shade);
@@ -1276,10 +1881,6 @@ function drawLegend(pen, legend, width, theme) {
 /** Below this width the legend has four lines, else two. */
 const NARROW = 640;
 
-/** Three digits: a colour that is seen differs by more. */
-const legendNumber = (value) => (value === 0 ? "0" : value >= 0.001 ? String(Number(value.toPrecision(3)))
-  : `${Number(value.toPrecision(3)).toExponential()}`.replace("e-", "e\u2212"));
-
 function drawSample(pen, [kind, text], x, width, theme) {
   const end = x + 18 + textWidth(text, { size: 11 }) + 12;
   if (end > width) return x;
@@ -1291,1380 +1892,21 @@ function drawSample(pen, [kind, text], x, width, theme) {
   return end;
 }
 
-/** Words that flow in lines: the place of each, and the height of all. */
-function flowWords(texts, left, top, width, size, lineHeight) {
-  const places = [];
-  let [x, y] = [left, top];
-  for (const text of texts) {
-    const wide = Math.min(textWidth(text, { size }) + 10, width);
-    if (x > left && x + wide > left + width) { x = left; y += lineHeight; }
-    places.push({ x, y, width: wide, height: lineHeight - 5 });
-    x += wide + 3;
-  }
-  return { places, bottom: y + lineHeight };
-}
+// views/walk_view.js
 
-/** The nearest word above or below, for arrow keys. */
-function wordAbove(places, index, direction) {
-  const from = places[index];
-  const center = from.x + from.width / 2;
-  let best = index;
-  let distance = Infinity;
-  places.forEach((place, number) => {
-    const down = (place.y - from.y) * direction;
-    if (down <= 0) return;
-    const far = down * 4 + Math.abs(place.x + place.width / 2 - center);
-    if (far < distance) { distance = far; best = number; }
-  });
-  return best;
-}
-
-const inside = (place, x, y) => x >= place.x && y >= place.y && x < place.x + place.width && y < place.y + place.height;
-
-// ---------------------------------------------------------------------------------------------------------------------
-// 8. Views. Each has: available(app), size(app, width, height), draw(app, pen, win), hit(app, x, y, win), place(app, item),
-//    move(app, item, dx, dy), describe(app, item), activate(app, item), legend(app). `win` is the part that is seen.
-// ---------------------------------------------------------------------------------------------------------------------
-
-/** What the views of one record have in common. */
-class RecordView {
-  available(app) {
-    return app.records.some((record) => this.shows(record));
-  }
-
-  shows(record) {
-    return !record.large;
-  }
-
-  legend(app) {
-    const table = app.table();
-    const samples = [[ZERO, "zero"]];
-    if (table.hasMasked) samples.push([MASKED, "masked"]);
-    if (table.hasMissing) samples.push([MISSING, "NaN"]);
-    return { ramp: "map", scale: app.state.scale, largest: app.state.scale === "row" ? null : table.largest,
-      samples: samples.filter(([kind]) => kind !== ZERO || table.hasZero), text: this.legendText(app, table) };
-  }
-
-  legendText(app, table) {
-    const per = app.state.scale === "row" ? " (part of the row's largest)" : "";
-    return `attention weight, ${app.headText()}, ${SCALES[app.state.scale].label}${per}${mergedText(table)} \u00b7 `
-      + `${accuracy(table)}${hiddenText(table)}`;
-  }
-
-  /** What the heading says of the heads. */
-  headText(app) {
-    return app.headText();
-  }
-
-  activate(app, item) {
-    app.toggleLocked(item.row);
-  }
-
-  /** Whether an item is one of the shown table. */
-  has(app, item) {
-    const table = app.table();
-    return (item.row ?? 0) < table.rows && (item.column ?? 0) < table.columns;
-  }
-}
-
-const accuracy = (table) => (table.exact ? "exact numbers" : "8-bit square roots, \u00b1 0.004 or better");
-
-/** How the tokens of a word became one. */
-const mergedText = (table) => (table.words && (table.record.queries.hasWords || table.record.keys.hasWords)
-  ? ", whole words (keys added, queries averaged)" : "");
-
-/** What hidden special tokens have of the weights. */
-function hiddenText(table) {
-  const hidden = table.hiddenColumns;
-  if (!hidden || !table.rows) return "";
-  const mean = table.hidden.reduce((sum, mass) => sum + mass, 0) / Math.max(1, table.seeing.length);
-  return ` \u00b7 ${hidden} special ${hidden === 1 ? "token" : "tokens"} hidden with ${(100 * mean).toFixed(1)} % of the weight`;
-}
-
-/** Text of one cell of a table. */
-function describeCell(app, table, row, column) {
-  const head = app.headText();
-  return `${quoted(table.rowText(row))} \u2192 ${quoted(table.columnText(column))}: ${table.cell(row, column)} `
-    + `(${head}; query ${table.rowGroups[row][0]}, key ${table.columnGroups[column][0]}; ${table.rowSummary(row)})`;
-}
-
-/** A record as cells with tokens on both sides. */
-class CellView extends RecordView {
-  start() {
-    return { row: 0, column: 0 };
-  }
-
-  move(app, item, dx, dy) {
-    const table = app.table();
-    return { row: clamp(item.row + dy, 0, table.rows - 1), column: clamp(item.column + dx, 0, table.columns - 1) };
-  }
-
-  describe(app, item) {
-    return describeCell(app, app.table(), item.row, item.column);
-  }
-}
-
-/** The row and the column that are at a place, of cells that begin at ``left`` and ``top``. */
-const cellAt = (x, y, { left, top, width, height }) => [Math.floor((y - top) / height), Math.floor((x - left) / width)];
-
-/** Where a cell is, and what does not scroll beside and above it. */
-const placeOfCell = ({ row, column }, { left, top, width, height }) => ({ x: left + column * width, y: top + row * height, width, height,
-  frozenLeft: left, frozenTop: top });
-
-/** The least room for the names of the two sides in the corner of a map. */
-const CORNER = 94;
-
-/** A rectangular map with tokens on both sides. */
-class AlignmentView extends CellView {
-  name = "alignment";
-
-  title = "Alignment";
-
-  help = "Arrow keys move the cell, Enter locks its row, + and \u2212 zoom, 0 shows the whole map, Esc unlocks.";
-
-  geometry(app) {
-    const table = app.table();
-    const { width, height } = app.area;
-    const rowWidth = Math.max(CORNER, Math.min(widest(table, "row") + 14, width * 0.32));
-    const room = Math.max(40, width - rowWidth - 6);
-    const across = room / Math.max(1, table.columns);
-    const label = Math.min(widest(table, "column"), 130);
-    const down = (height - label - 16) / Math.max(1, table.rows);
-    const fit = Math.min(across, Math.max(down, Math.min(across, 13)), 46);
-    const cell = Math.max(fit, 1) * app.state.zoom;
-    const flat = label + 8 <= cell;
-    // A map that leaves room stands in the middle.
-    const spare = Math.max(0, width - rowWidth - table.columns * cell - 6);
-    return { table, left: rowWidth + Math.floor(spare / 2), top: flat ? 24 : label + 14, width: cell, height: cell, flat };
-  }
-
-  size(app) {
-    const { table, left, top, width, height } = this.geometry(app);
-    return { width: left + table.columns * width + 6, height: top + table.rows * height + 4 };
-  }
-
-  draw(app, pen, win) {
-    const place = this.geometry(app);
-    const { table } = place;
-    const area = { x: win.x + place.left, y: win.y + place.top, width: win.width - place.left, height: win.height - place.top };
-    if (!table.rows || !table.columns) {
-      pen.text("No tokens are left to show.", win.x + 12, win.y + 24, { color: app.theme.muted, size: 13 });
-      return;
-    }
-    pen.clip(area.x, area.y, area.width, area.height, () => {
-      drawCells(pen, table, place, area, app.state.scale, app.theme);
-      this.drawSelection(app, pen, place);
-    });
-    this.drawRowLabels(app, pen, place, win);
-    this.drawColumnLabels(app, pen, place, win);
-  }
-
-  drawSelection(app, pen, place) {
-    const { table } = place;
-    const rowBox = (row, color) => pen.rect(place.left + 1, place.top + row * place.height, table.columns * place.width - 2,
-      place.height, { stroke: color, lineWidth: 2 });
-    for (const row of app.state.locked) if (row < table.rows) rowBox(row, app.theme.accent);
-    const item = app.active();
-    if (item) {
-      ring(pen, place.left + item.column * place.width, place.top + item.row * place.height, place.width, place.height,
-        app.theme.focus, app.theme);
-    }
-  }
-
-  drawRowLabels(app, pen, place, win) {
-    const { table } = place;
-    const step = Math.max(1, Math.ceil(12 / place.height));
-    const item = app.active();
-    const first = Math.max(0, Math.floor((win.y) / place.height) - 1);
-    const last = Math.min(table.rows, Math.ceil((win.y + win.height - place.top) / place.height) + 1);
-    pen.clip(win.x, win.y + place.top - 7, place.left - 2, win.height - place.top + 7, () => {
-      pen.rect(win.x, win.y + place.top - 7, place.left - 2, win.height, { fill: app.theme.background });
-      for (let row = first; row < last; row += 1) {
-        const chosen = item?.row === row || app.state.locked.includes(row);
-        if (row % step && !chosen) continue;
-        if (step > 1 && !chosen && item && Math.abs(item.row - row) < step) continue;
-        const y = place.top + (row + 0.5) * place.height;
-        this.drawLabel(app, pen, shortText(table.rowText(row)), win.x + place.left - 8, y, place.left - 12, chosen,
-          app.state.locked.includes(row));
-      }
-    });
-  }
-
-  drawLabel(app, pen, text, x, y, width, chosen, locked) {
-    const size = 12;
-    const shown = fitText(text, width, { size, bold: chosen });
-    if (locked) {
-      const wide = textWidth(shown, { size, bold: true });
-      pen.rect(x - wide - 4, y - 8, wide + 8, 16, { fill: app.theme.accent, radius: 3 });
-    }
-    pen.text(shown, x, y, { color: locked ? app.theme.accentText : app.theme.text, size, bold: chosen, align: "end" });
-  }
-
-  drawColumnLabels(app, pen, place, win) {
-    const { table } = place;
-    const step = Math.max(1, Math.ceil(13 / place.width));
-    const item = app.active();
-    const first = Math.max(0, Math.floor(win.x / place.width) - 1);
-    const last = Math.min(table.columns, Math.ceil((win.x + win.width - place.left) / place.width) + 1);
-    pen.rect(win.x, win.y, win.width, place.top - 7, { fill: app.theme.background });
-    pen.text("query \u2193  key \u2192", win.x + place.left - 8, win.y + place.top - 14, { color: app.theme.muted, size: 11, align: "end" });
-    pen.clip(win.x + place.left - 6, win.y, win.width - place.left + 6, place.top, () => {
-      for (let column = first; column < last; column += 1) {
-        const chosen = item?.column === column;
-        if (column % step && !chosen) continue;
-        if (step > 1 && !chosen && item && Math.abs(item.column - column) < step) continue;
-        const x = place.left + (column + 0.5) * place.width;
-        const shown = fitText(shortText(table.columnText(column)), place.flat ? place.width - 4 : place.top - 14, { bold: chosen });
-        if (place.flat) pen.text(shown, x, win.y + place.top - 10, { color: app.theme.text, bold: chosen, align: "center" });
-        else pen.text(shown, x, win.y + place.top - 6, { color: app.theme.text, bold: chosen, angle: -90 });
-      }
-    });
-  }
-
-  hit(app, x, y, win) {
-    const place = this.geometry(app);
-    if (x < win.x + place.left || y < win.y + place.top) return null;
-    const [row, column] = cellAt(x, y, place);
-    return row < place.table.rows && column < place.table.columns ? { row, column } : null;
-  }
-
-  place(app, item) {
-    return placeOfCell(item, this.geometry(app));
-  }
-}
-
-function widest(table, side) {
-  table.widest ??= {};
-  if (table.widest[side] === undefined) {
-    const count = side === "row" ? table.rows : table.columns;
-    let most = 20;
-    for (let number = 0; number < Math.min(count, 2000); number += 1) {
-      const text = side === "row" ? table.rowText(number) : table.columnText(number);
-      most = Math.max(most, textWidth(shortText(text), { bold: true }));
-    }
-    table.widest[side] = most;
-  }
-  return table.widest[side];
-}
-
-/** Lines that are drawn for chosen tokens, and while none is chosen. */
-const MOST_LINES = 1500;
-const MOST_LINES_OF_ALL = 400;
-
-/** Two columns of tokens, and a line for each weight, by head. */
-class HeadsView extends RecordView {
-  name = "heads";
-
-  title = "Heads";
-
-  help = "Up and down choose a query, left and right change sides, Enter locks it, several locked queries are added, Esc unlocks.";
-
-  geometry(app) {
-    const table = app.table();
-    const { width, height } = app.area;
-    // Eight beside the lines, and room for a rounded width.
-    const label = Math.min(150, width * 0.27, Math.max(widest(table, "row"), widest(table, "column")) + 14);
-    const step = clamp((height - 34) / Math.max(1, table.rows, table.columns), 18, 30);
-    const bars = clamp(width * 0.16, 30, 140);
-    const spread = Math.min(520, width - 2 * label - bars - 24);
-    const left = Math.max(8, (width - (2 * label + bars + spread + 24)) / 2);
-    return { table, step, label, top: 26, left: left + label, right: left + label + spread, bars };
-  }
-
-  size(app) {
-    const { table, step, top } = this.geometry(app);
-    return { width: app.area.width, height: top + Math.max(table.rows, table.columns) * step + 8 };
-  }
-
-  y(place, number) {
-    return place.top + (number + 0.5) * place.step;
-  }
-
-  draw(app, pen, win) {
-    const place = this.geometry(app);
-    const rows = app.activeRows();
-    const column = app.active()?.side === "key" ? app.active().column : null;
-    this.drawLines(app, pen, place, win, rows, column);
-    this.drawSums(app, pen, place, rows);
-    this.drawTokens(app, pen, place, win, rows, column);
-    const style = { color: app.theme.muted, size: 11, bold: true };
-    pen.text("query", place.left - 8, 11, { ...style, align: "end" });
-    pen.text("key", place.right + 8, 11, style);
-    pen.text(rows.length > 1 ? `sum of ${rows.length}` : rows.length ? "weight" : "mean", place.right + place.label + 10, 11, style);
-  }
-
-  /** The strongest weights of the shown heads: those of chosen queries, or of all. */
-  lines(app, rows, column) {
-    const heads = app.shownHeads();
-    const key = `${rows}|${column}|${heads}|${app.tableKey()}`;
-    if (this.cache?.key === key) return this.cache;
-    const found = [];
-    let largest = 0;
-    for (const head of heads) {
-      const table = app.table(head);
-      const from = rows.length ? rows : Array.from({ length: table.rows }, (_, row) => row);
-      for (const row of from) {
-        for (let one = 0; one < table.columns; one += 1) {
-          if (column !== null && one !== column) continue;
-          const value = table.value(row, one);
-          if (table.kind(row, one) !== WEIGHT || value < 0.01) continue;
-          found.push([value, head, row, one]);
-          if (value > largest) largest = value;
-        }
-      }
-    }
-    const total = found.length;
-    const most = rows.length || column !== null ? MOST_LINES : MOST_LINES_OF_ALL;
-    if (total > most) found.sort((a, b) => b[0] - a[0]).length = most;
-    this.cache = { key, found: found.reverse(), largest, total };
-    return this.cache;
-  }
-
-  drawLines(app, pen, place, win, rows, column) {
-    const { found, largest } = this.lines(app, rows, column);
-    const offset = (head) => (app.record.heads > 1 ? (head / (app.record.heads - 1) - 0.5) * Math.min(8, place.step * 0.4) : 0);
-    for (const [value, head, row, one] of found) {
-      const [y0, y1] = [this.y(place, row) + offset(head), this.y(place, one) + offset(head)];
-      if (Math.max(y0, y1) < win.y || Math.min(y0, y1) > win.y + win.height) continue;
-      const part = Math.sqrt(value / (largest || 1));
-      const { color, dash } = headStyle(head, app.theme);
-      pen.curve(place.left, y0, place.right, y1, { color, dash, lineWidth: 0.6 + 2.2 * part,
-        alpha: app.theme.name === "forced" ? 1 : 0.12 + 0.88 * part * part });
-    }
-  }
-
-  /**
-   * Beside each key, as a bar: the sum over the chosen queries, or the mean over all, of the mean over the shown heads.
-   * Means leave out a head's queries that see no key.
-   */
-  sums(app, rows) {
-    const heads = app.shownHeads();
-    const key = `${rows}|${heads}|${app.tableKey()}`;
-    if (this.sumCache?.key === key) return this.sumCache;
-    const tables = heads.map((head) => app.table(head));
-    const count = app.table().columns;
-    const sums = { key, values: new Float64Array(count), errors: new Float64Array(count), masked: Array(count).fill(true), largest: 0 };
-    let pairs = 0;
-    for (const row of rows.length ? rows : Array.from({ length: app.table().rows }, (_, one) => one)) {
-      const seeing = tables.filter((table) => table.counts[row] > 0);
-      pairs += seeing.length;
-      for (const table of seeing) {
-        for (let column = 0; column < count; column += 1) {
-          if (table.kind(row, column) === MASKED) continue;
-          sums.masked[column] = false;
-          sums.values[column] += table.value(row, column) / (rows.length ? seeing.length : 1);
-          sums.errors[column] += table.error(row, column) / (rows.length ? seeing.length : 1);
-        }
-      }
-    }
-    for (let column = 0; column < count && !rows.length; column += 1) {
-      sums.values[column] /= Math.max(1, pairs);
-      sums.errors[column] /= Math.max(1, pairs);
-    }
-    sums.largest = sums.values.reduce((most, value) => Math.max(most, value || 0), 0);
-    this.sumCache = sums;
-    return sums;
-  }
-
-  headText(app) {
-    return `${app.shownHeads().length} of ${app.record.heads} heads`;
-  }
-
-  drawSums(app, pen, place, rows) {
-    const sums = this.sums(app, rows);
-    const x = place.right + place.label + 10;
-    const number = app.table().exact && place.bars > 70;
-    const length = place.bars - (number ? 40 : 6);
-    for (let column = 0; column < place.table.columns; column += 1) {
-      const y = this.y(place, column);
-      const value = sums.values[column];
-      if (sums.masked[column]) { pen.hatch(x, y - 4, 16, 8, app.theme); continue; }
-      pen.rect(x, y - 4, Math.max(1, (length * (value || 0)) / (sums.largest || 1)), 8, { fill: app.theme.accent, radius: 2 });
-      if (number) pen.text(Number.isNaN(value) ? "NaN" : value.toFixed(3), x + place.bars, y, { color: app.theme.muted, size: 11, align: "end" });
-    }
-  }
-
-  drawTokens(app, pen, place, win, rows, column) {
-    const { table } = place;
-    const item = app.active();
-    const one = (side, number, text, x, align) => {
-      const y = this.y(place, number);
-      if (y < win.y - 20 || y > win.y + win.height + 20) return;
-      const locked = side === "query" && app.state.locked.includes(number);
-      const chosen = locked || (side === "query" ? rows.includes(number) : column === number);
-      const shown = fitText(shortText(text), place.label - 12, { bold: chosen });
-      const wide = textWidth(shown, { bold: chosen }) + 8;
-      const boxX = align === "end" ? x - wide + 4 : x - 4;
-      if (chosen) {
-        pen.rect(boxX, y - 9, wide, 18, { fill: locked ? app.theme.accent : app.theme.highlight, radius: 3,
-          stroke: app.theme.accent });
-      }
-      if (item && item.side === side && item[side === "query" ? "row" : "column"] === number && app.keyboard) {
-        ring(pen, boxX, y - 9, wide, 18, app.theme.focus, app.theme);
-      }
-      pen.text(shown, x, y, { color: locked ? app.theme.accentText : app.theme.text, bold: chosen, align });
-    };
-    for (let row = 0; row < table.rows; row += 1) one("query", row, table.rowText(row), place.left - 8, "end");
-    for (let key = 0; key < table.columns; key += 1) one("key", key, table.columnText(key), place.right + 8, "start");
-  }
-
-  hit(app, x, y) {
-    const place = this.geometry(app);
-    const number = Math.floor((y - place.top) / place.step);
-    if (number < 0) return null;
-    if (x <= place.left + 12 && number < place.table.rows) return { side: "query", row: number };
-    if (x >= place.right - 12 && number < place.table.columns) return { side: "key", column: number };
-    return null;
-  }
-
-  place(app, item) {
-    const place = this.geometry(app);
-    const number = item.side === "query" ? item.row : item.column;
-    const x = item.side === "query" ? place.left - place.label : place.right;
-    return { x, y: place.top + number * place.step, width: place.label, height: place.step, frozenTop: 26 };
-  }
-
-  start() {
-    return { side: "query", row: 0 };
-  }
-
-  move(app, item, dx, dy) {
-    const table = app.table();
-    const number = item.side === "query" ? item.row : item.column;
-    const side = dx < 0 ? "query" : dx > 0 ? "key" : item.side;
-    const next = clamp(number + dy, 0, (side === "query" ? table.rows : table.columns) - 1);
-    return side === "query" ? { side, row: next } : { side, column: next };
-  }
-
-  activate(app, item) {
-    if (item.side === "query") app.toggleLocked(item.row);
-  }
-
-  describe(app, item) {
-    const heads = app.shownHeads();
-    if (item.side === "query") return this.describeQuery(app, item.row, heads);
-    const rows = app.activeRows();
-    const sums = this.sums(app, rows);
-    const value = sums.masked[item.column] ? "masked" : formatWeight(sums.values[item.column], sums.errors[item.column]);
-    return `key ${quoted(app.table().columnText(item.column))}: ${value} (${sumText(app.table(null), rows)}; mean of ${this.headText(app)})`;
-  }
-
-  describeQuery(app, row, heads) {
-    const table = app.table(heads.length === 1 ? heads[0] : null);
-    const best = heads.map((head) => {
-      const one = app.table(head);
-      let most = -1;
-      for (let column = 0; column < one.columns; column += 1) {
-        if (one.kind(row, column) !== MASKED && (most < 0 || one.value(row, column) > one.value(row, most))) most = column;
-      }
-      return most < 0 ? null : [one.value(row, most), `head ${head} \u2192 ${quoted(one.columnText(most))} ${one.cell(row, most)}`];
-    }).filter(Boolean).sort((a, b) => (b[0] || 0) - (a[0] || 0)).map(([, text]) => text);
-    const more = best.length > 4 ? `; ${best.length - 4} more heads have less` : "";
-    return `query ${quoted(table.rowText(row))}: largest ${best.slice(0, 4).join("; ") || "none: all keys are masked"}${more}`;
-  }
-
-  legend(app) {
-    const rows = app.activeRows();
-    const { found, total } = this.lines(app, rows, app.active()?.side === "key" ? app.active().column : null);
-    const cut = found.length < total ? `the ${counted(found.length)} strongest of ${counted(total)} lines` : `${counted(total)} lines`;
-    const table = app.table();
-    return { heads: true, text: `lines: weights of at least 0.01, wider for more; ${cut} \u00b7 bars: `
-      + `${sumText(app.table(null), rows)}, mean of ${this.headText(app)}${mergedText(table)} \u00b7 ${accuracy(table)}${hiddenText(table)}` };
-  }
-}
-
-/** Layers × heads, each a small map. */
-class ModelView {
-  name = "model";
-
-  title = "Model";
-
-  help = "Arrow keys choose a head, Enter opens it.";
-
-  available(app) {
-    return app.records.length > 0 && (app.records.length > 1 || app.records[0].heads > 1);
-  }
-
-  geometry(app) {
-    const heads = Math.max(...app.records.map((record) => record.heads));
-    const left = Math.min(112, 24 + Math.max(...app.records.map((record) => textWidth(record.label, { size: 11 }))));
-    const across = (app.area.width - left - 8) / heads;
-    const down = (app.area.height - 28) / app.records.length;
-    const cell = clamp(Math.min(across, Math.max(down, 72)), 34, 170);
-    return { heads, left, top: 24, cell };
-  }
-
-  size(app) {
-    const { heads, left, top, cell } = this.geometry(app);
-    return { width: left + heads * cell + 4, height: top + app.records.length * cell + 4 };
-  }
-
-  draw(app, pen, win) {
-    const place = this.geometry(app);
-    const { left, top, cell } = place;
-    app.records.forEach((record, row) => {
-      const y = top + row * cell;
-      if (y > win.y + win.height || y + cell < win.y) return;
-      for (let head = 0; head < record.heads; head += 1) {
-        const x = left + head * cell;
-        if (x < win.x + win.width && x + cell > win.x) this.drawHead(app, pen, record, head, x, y, cell - 6);
-      }
-    });
-    const item = app.active();
-    if (item) ring(pen, left + item.column * cell, top + item.row * cell, cell - 6, cell - 6, app.theme.focus, app.theme);
-    pen.rect(win.x, win.y, left - 2, win.height, { fill: app.theme.background });
-    app.records.forEach((record, row) => {
-      const y = top + row * cell + (cell - 6) / 2;
-      pen.text(`layer ${record.entry.layer}`, win.x + 10, y - 7, { color: app.theme.text, size: 12, bold: item?.row === row });
-      pen.text(record.entry.kind, win.x + 10, y + 8, { color: app.theme.muted, size: 11 });
-    });
-    pen.rect(win.x, win.y, win.width, top - 4, { fill: app.theme.background });
-    pen.clip(win.x + left - 4, win.y, win.width - left + 4, top, () => {
-      for (let head = 0; head < place.heads; head += 1) {
-        pen.text(cell > 58 ? `head ${head}` : String(head), left + head * cell + (cell - 6) / 2, win.y + 11,
-          { color: app.theme.text, size: 11, align: "center", bold: item?.column === head });
-      }
-    });
-  }
-
-  drawHead(app, pen, record, head, x, y, side) {
-    const image = app.thumbnail(record, head);
-    if (!image) {
-      pen.rect(x, y, side, side, { fill: app.theme.surface, stroke: app.theme.border });
-      return;
-    }
-    const [rows, columns] = [record.queries.length, record.keys.length];
-    const scale = side / Math.max(rows, columns);
-    const [width, height] = [Math.max(6, columns * scale), Math.max(6, rows * scale)];
-    pen.picture(image, x, y, width, height, { smooth: image.width > width });
-    pen.rect(x, y, width, height, { stroke: app.theme.border });
-  }
-
-  hit(app, x, y, win) {
-    const { left, top, cell } = this.geometry(app);
-    if (x < win.x + left || y < win.y + top) return null;
-    const [row, column] = cellAt(x, y, { left, top, width: cell, height: cell });
-    return row < app.records.length && column < app.records[row].heads ? { row, column } : null;
-  }
-
-  place(app, item) {
-    const { left, top, cell } = this.geometry(app);
-    return { ...placeOfCell(item, { left, top, width: cell, height: cell }), width: cell - 6, height: cell - 6 };
-  }
-
-  start(app) {
-    return { row: app.state.record, column: app.state.head ?? 0 };
-  }
-
-  has(app, item) {
-    return item.column < (app.records[item.row]?.heads ?? 0);
-  }
-
-  move(app, item, dx, dy) {
-    const row = clamp(item.row + dy, 0, app.records.length - 1);
-    return { row, column: clamp(item.column + dx, 0, app.records[row].heads - 1) };
-  }
-
-  activate(app, item) {
-    app.show(app.records[item.row].large ? "long" : "alignment", { record: item.row, head: item.column });
-  }
-
-  describe(app, item) {
-    const record = app.records[item.row];
-    const name = `${record.label}, head ${item.column} (${record.entry.name})`;
-    if (record.large) return `${name}: ${this.reductionText([record])}`;
-    if (!record.codes) return name;
-    // Of single tokens, as the maps are.
-    const table = app.table(item.column, record, { words: false, hideSpecial: false });
-    let [best, entropy] = [0, 0];
-    for (let cell = 0; cell < table.values.length; cell += 1) {
-      const value = table.values[cell];
-      if (value > table.values[best] || table.kinds[best] === MASKED) best = cell;
-      if (value > 0) entropy -= value * Math.log(value);
-    }
-    if (!table.values.length) return name;
-    const [row, column] = [Math.floor(best / table.columns), best % table.columns];
-    const seeing = table.seeing.length;
-    return `${name}: largest ${table.cell(row, column)}, ${quoted(table.rowText(row))} \u2192 ${quoted(table.columnText(column))}; `
-      + `${seeing ? `mean entropy ${(entropy / seeing).toFixed(2)} nats, ${sumText(table, [])}` : "no query sees a key"}; ${this.reductionText([record])}`;
-  }
-
-  /** Of how many pairs a point of the maps is the largest. */
-  reductionText(records) {
-    const sizes = records.map((record) => reduction(record).map((size) => Math.round(size * 10) / 10));
-    const [first] = sizes;
-    if (sizes.every(([down, across]) => down === 1 && across === 1)) return "a point is one weight";
-    const alike = sizes.every(([down, across]) => down === first[0] && across === first[1]);
-    const most = alike ? first : [0, 1].map((side) => Math.max(...sizes.map((size) => size[side])));
-    return `a point is the largest of ${alike ? "about" : "up to"} ${most[0]} \u00d7 ${most[1]} pairs`;
-  }
-
-  legend(app) {
-    const scale = withoutRows(app.state.scale);
-    const shown = new Set(app.records.flatMap((record) => [...record.thumbnailKinds]));
-    const samples = [[ZERO, "zero"], [MASKED, "masked"], [MISSING, "NaN"]].filter(([kind]) => shown.has(kind));
-    return { ramp: "map", scale, largest: null, samples,
-      text: `each map: part of its own largest weight, ${SCALES[scale].label} \u00b7 ${this.reductionText(app.records)} \u00b7 `
-        + "queries downwards, keys to the right" };
-  }
-}
-
-/** The words of a text, shaded by their weight. */
-class TextView extends RecordView {
-  name = "text";
-
-  title = "Text";
-
-  help = "Arrow keys choose a word as the query, Enter locks it, several locked words are added, Esc unlocks.";
-
-  shows(record) {
-    return !record.large && record.keys.kind === "tokens";
-  }
-
-  single(app) {
-    return app.record.queries === app.record.keys;
-  }
-
-  geometry(app) {
-    const table = app.table();
-    const { width } = app.area;
-    const wide = Math.min(width - 24, 920);
-    const left = Math.max(12, (width - wide) / 2);
-    const texts = (side) => Array.from({ length: side === "row" ? table.rows : table.columns }, (_, number) =>
-      shortText(side === "row" ? table.rowText(number) : table.columnText(number), 60));
-    const key = `${app.tableKey()}|${wide}|${app.record.number}`;
-    if (this.cache?.key === key) return this.cache.place;
-    const size = Math.max(table.rows, table.columns) < 60 && width > 500 ? 18 : 15;
-    const queries = this.single(app) ? null : flowWords(texts("row"), left, 34, wide, size, 2 * size + 2);
-    const top = queries ? queries.bottom + 38 : 34;
-    const keys = flowWords(texts("column"), left, top, wide, size, 2 * size + 2);
-    const place = { table, left, size, queries: queries?.places ?? keys.places, keys: keys.places, top, bottom: keys.bottom, wide };
-    this.cache = { key, place };
-    return place;
-  }
-
-  size(app) {
-    return { width: app.area.width, height: this.geometry(app).bottom + 8 };
-  }
-
-  sums(app) {
-    return activeSums(app, app.table());
-  }
-
-  draw(app, pen, win) {
-    const place = this.geometry(app);
-    const sums = this.sums(app);
-    const { theme } = app;
-    const heading = { color: theme.muted, size: 11, bold: true };
-    if (!this.single(app)) {
-      pen.text("queries", place.left, 18, heading);
-      place.queries.forEach((box, row) => this.drawWord(app, pen, box, place.table.rowText(row), null, row));
-    }
-    const what = sums.rows.length === 1 ? `what \u201c${shortText(place.table.rowText(sums.rows[0]))}\u201d attends to`
-      : sums.rows.length ? "what the chosen queries attend to" : "what all queries attend to";
-    pen.text(`${what}: ${sumText(place.table, sums.rows)}`, place.left, place.top - 16, heading);
-    const scale = withoutRows(app.state.scale);
-    place.keys.forEach((box, column) => {
-      if (box.y > win.y + win.height || box.y + box.height < win.y) return;
-      const shade = sums.largest > 0 ? SCALES[scale].shade(sums.values[column] / sums.largest) : 0;
-      this.drawWord(app, pen, box, place.table.columnText(column), { shade, kind: sums.kinds[column] },
-        this.single(app) ? column : null);
-    });
-    const item = app.active();
-    if (item && app.keyboard) {
-      const box = (item.side === "key" ? place.keys[item.column] : place.queries[item.row]);
-      if (box) ring(pen, box.x, box.y, box.width, box.height, theme.focus, theme);
-    }
-  }
-
-  drawWord(app, pen, box, text, weight, row) {
-    const { theme } = app;
-    const colors = weight && weight.kind === WEIGHT ? wordColors(weight.shade || 0, theme) : { fill: theme.background, ink: theme.text };
-    if (weight?.kind === MASKED) pen.hatch(box.x, box.y, box.width, box.height, theme);
-    else pen.rect(box.x, box.y, box.width, box.height, { fill: weight?.kind === MISSING ? rgb(theme.missingPixel) : colors.fill, radius: 4 });
-    const chosen = row !== null && app.activeRows().includes(row);
-    if (chosen) pen.rect(box.x + 1, box.y + 1, box.width - 2, box.height - 2, { stroke: theme.accent, lineWidth: 2.5, radius: 4 });
-    const ink = weight?.kind === MASKED ? theme.text : weight?.kind === MISSING ? "#ffffff" : colors.ink;
-    const { size } = this.cache.place;
-    pen.text(fitText(shortText(text, 60), box.width - 8, { size }), box.x + box.width / 2, box.y + box.height / 2,
-      { color: ink, size, align: "center" });
-  }
-
-  hit(app, x, y) {
-    const place = this.geometry(app);
-    if (!this.single(app)) {
-      const row = place.queries.findIndex((box) => inside(box, x, y));
-      if (row >= 0) return { side: "query", row };
-    }
-    const column = place.keys.findIndex((box) => inside(box, x, y));
-    if (column < 0) return null;
-    return this.single(app) && app.state.locked.length === 0 ? { side: "query", row: column } : { side: "key", column };
-  }
-
-  place(app, item) {
-    const place = this.geometry(app);
-    return { ...(item.side === "key" ? place.keys[item.column] : place.queries[item.row]) };
-  }
-
-  start() {
-    return { side: "query", row: 0 };
-  }
-
-  move(app, item, dx, dy) {
-    const place = this.geometry(app);
-    const places = item.side === "key" ? place.keys : place.queries;
-    const index = item.side === "key" ? item.column : item.row;
-    let next = dx ? clamp(index + dx, 0, places.length - 1) : wordAbove(places, index, dy);
-    let { side } = item;
-    if (!this.single(app) && dy && next === index) {
-      side = dy > 0 ? "key" : "query";
-      next = side === item.side ? index : clamp(index, 0, (side === "key" ? place.keys : place.queries).length - 1);
-    }
-    return side === "key" ? { side, column: next } : { side, row: next };
-  }
-
-  activate(app, item) {
-    app.toggleLocked(item.side === "query" ? item.row : this.single(app) ? item.column : null);
-  }
-
-  describe(app, item) {
-    const table = app.table();
-    if (item.side === "query") return describeRow(app, table, item.row);
-    const sums = this.sums(app);
-    return `key ${quoted(table.columnText(item.column))}: ${receivedText(sums, item.column)} (${sumText(table, sums.rows)}; ${app.headText()})`;
-  }
-
-  legend(app) {
-    const sums = this.sums(app);
-    const table = app.table();
-    const kinds = new Set(sums.kinds);
-    const scale = withoutRows(app.state.scale);
-    return { ramp: "words", scale, largest: sums.largest / sums.divisor,
-      samples: [[MASKED, "masked"], [MISSING, "NaN"]].filter(([kind]) => kinds.has(kind)),
-      text: `attention weight, ${sumText(table, sums.rows)}, ${app.headText()}, ${SCALES[scale].label}${mergedText(table)} \u00b7 `
-        + `${accuracy(table)}${hiddenText(table)}` };
-  }
-}
-
-/** The sum of the locked queries or of the one under the pointer; of all that see a key, to be divided by their number, where there is none. */
-function activeSums(app, table) {
-  const rows = app.activeRows();
-  const all = rows.length ? rows : table.seeing;
-  return { ...table.sumRows(all), rows, divisor: rows.length ? 1 : Math.max(1, all.length) };
-}
-
-/** What the sum of queries is, as headings, legends and tooltips say it. */
-function sumText(table, rows) {
-  if (rows.length === 1) return "weights of 1 query";
-  if (rows.length) return `sum of ${counted(rows.length)} locked queries`;
-  const seeing = table.seeing.length;
-  const blind = table.rows - seeing;
-  return blind ? `mean over ${counted(seeing)} ${seeing === 1 ? "query" : "queries"} (${counted(blind)} more see no key)` : "mean over all queries";
-}
-
-/** What a key gets from the queries of a sum. */
-function receivedText({ kinds, values, errors, divisor }, column) {
-  return kinds[column] === MASKED ? "masked" : formatWeight(values[column] / divisor, errors[column] / divisor);
-}
-
-/** The keys that a query attends to most. */
-function describeRow(app, table, row) {
-  const order = Array.from({ length: table.columns }, (_, column) => column).filter((column) => table.kind(row, column) !== MASKED);
-  order.sort((a, b) => table.value(row, b) - table.value(row, a));
-  const best = order.slice(0, 3).map((column) => `${quoted(table.columnText(column))} ${table.cell(row, column)}`);
-  const rest = order.slice(3);
-  if (rest.length) {
-    const add = (part) => rest.reduce((sum, column) => sum + part(column), 0);
-    best.push(`${counted(rest.length)} more ${formatWeight(add((column) => table.value(row, column)), add((column) => table.error(row, column)))}`);
-  }
-  return `query ${quoted(table.rowText(row))} attends to ${best.join(", ") || "nothing: all keys are masked"} `
-    + `(${app.headText()}; ${table.rowSummary(row)})`;
-}
-
-/** Of colours over a picture. */
-const OPACITY = 0.68;
-
-/** Weights over the picture whose patches are the keys. */
-class ImageView extends RecordView {
-  name = "image";
-
-  title = "Image";
-
-  help = "Arrow keys choose a word or a patch, Enter locks a query, Page Down goes from the words to the picture, Esc unlocks.";
-
-  shows(record) {
-    return !record.large && record.keys.kind === "grid";
-  }
-
-  geometry(app) {
-    const table = app.table();
-    const { width, height } = app.area;
-    const { entry } = table.record.keys;
-    const own = table.record.queries.kind === "grid" && table.record.queries.length === table.record.keys.length;
-    const texts = Array.from({ length: own ? 0 : table.rows }, (_, row) => shortText(table.rowText(row), 40));
-    const flow = own ? { places: [], bottom: 6 } : flowWords(texts, 12, 26, width - 24, 14, 28);
-    const top = flow.bottom + 8;
-    const [imageWidth, imageHeight] = entry.size;
-    const scale = Math.min((width - 24) / imageWidth, Math.max(180, height - top - 8) / imageHeight);
-    const left = Math.max(12, (width - imageWidth * scale) / 2);
-    return { table, own, words: flow.places, top, left, scale, width: imageWidth * scale, height: imageHeight * scale };
-  }
-
-  size(app) {
-    const place = this.geometry(app);
-    return { width: app.area.width, height: place.top + place.height + 8 };
-  }
-
-  /** Where a position of the keys is drawn. */
-  cell(place, position) {
-    const pixels = place.table.record.keys.pixels(position);
-    if (!pixels) return null;
-    const [x0, y0, x1, y1] = pixels.map((pixel) => pixel * place.scale);
-    return { x: place.left + x0, y: place.top + y0, width: x1 - x0, height: y1 - y0 };
-  }
-
-  sums(app) {
-    const { table } = this.geometry(app);
-    const sums = activeSums(app, table);
-    // What is before the grid (a class token) has no place on the picture and would hide the rest.
-    const leading = table.record.keys.entry.leading;
-    const largest = sums.values.subarray(leading).reduce((most, value) => (value > most ? value : most), 0);
-    const outside = sums.values.subarray(0, leading).reduce((sum, value) => sum + value, 0);
-    return { ...sums, largest, outside: outside / sums.divisor };
-  }
-
-  draw(app, pen) {
-    const place = this.geometry(app);
-    const { table, left, top, width, height } = place;
-    const { theme } = app;
-    const picture = table.record.keys.picture;
-    if (picture) pen.picture(picture, left, top, width, height, { smooth: true });
-    const sums = this.sums(app);
-    this.drawOverlay(app, pen, place, sums);
-    pen.rect(left, top, width, height, { stroke: theme.border });
-    if (place.words.length) pen.text("query", 12, 13, { color: theme.muted, size: 11, bold: true });
-    place.words.forEach((box, row) => this.drawQuery(app, pen, box, row, sums.rows));
-    const item = app.active();
-    if (item?.side === "key") {
-      const box = this.cell(place, item.column);
-      if (box) ring(pen, box.x, box.y, box.width, box.height, theme.focus, theme);
-    }
-    if (place.own) {
-      for (const row of sums.rows) {
-        const box = this.cell(place, row);
-        if (box) ring(pen, box.x + 2, box.y + 2, box.width - 4, box.height - 4, theme.accent, theme);
-      }
-    }
-  }
-
-  drawQuery(app, pen, box, row, rows) {
-    const { theme } = app;
-    const locked = app.state.locked.includes(row);
-    const chosen = locked || rows.includes(row);
-    pen.rect(box.x, box.y, box.width, box.height, { fill: locked ? theme.accent : chosen ? theme.highlight : theme.surface,
-      stroke: chosen ? theme.accent : null, radius: 4 });
-    const item = app.active();
-    if (app.keyboard && item?.side === "query" && item.row === row) ring(pen, box.x, box.y, box.width, box.height, theme.focus, theme);
-    pen.text(fitText(shortText(app.table().rowText(row), 40), box.width - 6, { size: 14 }), box.x + box.width / 2, box.y + box.height / 2,
-      { color: locked ? theme.accentText : theme.text, size: 14, align: "center" });
-  }
-
-  drawOverlay(app, pen, place, sums) {
-    const scale = withoutRows(app.state.scale);
-    const { table } = place;
-    for (let column = 0; column < table.columns; column += 1) {
-      const box = this.cell(place, column);
-      if (!box) continue;
-      if (sums.kinds[column] === MASKED) { pen.hatch(box.x, box.y, box.width, box.height, app.theme); continue; }
-      if (sums.kinds[column] === MISSING) {
-        pen.rect(box.x, box.y, box.width, box.height, { fill: rgb(app.theme.missingPixel), alpha: 0.8 });
-        continue;
-      }
-      const shade = sums.largest > 0 ? SCALES[scale].shade(sums.values[column] / sums.largest) : 0;
-      // Neighbours overlap a little, since the picture would shine through the gaps that rounding leaves.
-      pen.rect(box.x, box.y, box.width + 0.3, box.height + 0.3,
-        app.state.overlay === "veil" ? { fill: "#000000", alpha: 0.82 * (1 - shade) } : { fill: rampColor(shade), alpha: OPACITY });
-    }
-  }
-
-  hit(app, x, y) {
-    const place = this.geometry(app);
-    const row = place.words.findIndex((box) => inside(box, x, y));
-    if (row >= 0) return { side: "query", row };
-    for (let column = 0; column < place.table.columns; column += 1) {
-      const box = this.cell(place, column);
-      if (!box || !inside(box, x, y)) continue;
-      return { side: "key", column };
-    }
-    return null;
-  }
-
-  place(app, item) {
-    const place = this.geometry(app);
-    return (item.side === "query" ? place.words[item.row] : this.cell(place, item.column)) ?? { x: 0, y: 0, width: 1, height: 1 };
-  }
-
-  start(app) {
-    const place = this.geometry(app);
-    return place.own ? { side: "key", column: app.table().record.keys.entry.leading } : { side: "query", row: 0 };
-  }
-
-  move(app, item, dx, dy, jump) {
-    const place = this.geometry(app);
-    const { leading, rows, columns } = place.table.record.keys.entry;
-    if (jump && !place.own) {
-      return jump > 0 ? { side: "key", column: leading } : { side: "query", row: app.state.locked[0] ?? 0 };
-    }
-    if (item.side === "query") {
-      const next = dx ? clamp(item.row + dx, 0, place.words.length - 1) : wordAbove(place.words, item.row, dy);
-      if (dy > 0 && next === item.row) return { side: "key", column: leading };
-      return { side: "query", row: next };
-    }
-    const cell = Math.max(0, item.column - leading);
-    const [row, column] = [Math.floor(cell / columns), cell % columns];
-    if (dy < 0 && row === 0 && place.words.length) return { side: "query", row: app.state.locked[0] ?? place.words.length - 1 };
-    return { side: "key", column: leading + clamp(row + dy, 0, rows - 1) * columns + clamp(column + dx, 0, columns - 1) };
-  }
-
-  activate(app, item) {
-    if (item.side === "query") app.toggleLocked(item.row);
-    else if (this.geometry(app).own) app.toggleLocked(item.column);
-  }
-
-  describe(app, item) {
-    const { table } = this.geometry(app);
-    if (item.side === "query") return describeRow(app, table, item.row);
-    const sums = this.sums(app);
-    const value = receivedText(sums, item.column);
-    const pixels = table.record.keys.pixels(item.column);
-    const where = pixels ? `, pixels x ${short(pixels[0])}\u2013${short(pixels[2])}, y ${short(pixels[1])}\u2013${short(pixels[3])}` : "";
-    const from = sums.rows.length === 1 ? quoted(table.rowText(sums.rows[0])) : sumText(table, sums.rows);
-    return `${from} \u2192 ${table.columnText(item.column)}${where}: ${value} (${app.headText()})`;
-  }
-
-  legend(app) {
-    const sums = this.sums(app);
-    const table = app.table();
-    const scale = withoutRows(app.state.scale);
-    const kinds = new Set(sums.kinds);
-    const outside = table.record.keys.entry.leading ? ` \u00b7 ${(100 * sums.outside).toFixed(1)} % on positions before the grid` : "";
-    const veil = app.state.overlay === "veil";
-    const how = veil ? "a black veil, thinner for more" : `colours over the picture, ${100 * OPACITY} % opaque`;
-    return { ramp: veil ? null : "map", scale, largest: sums.largest / sums.divisor,
-      samples: [[MASKED, "masked"], [MISSING, "NaN"]].filter(([kind]) => kinds.has(kind)),
-      text: `attention weight, ${sumText(table, sums.rows)}, ${app.headText()}, ${SCALES[scale].label}, largest ${formatNumber(sums.largest / sums.divisor)}; `
-        + `${how}${outside} \u00b7 ${accuracy(table)}` };
-  }
-}
-
-/** Weights in time, under the spectrogram whose frames are the keys. */
-class SoundView extends CellView {
-  name = "sound";
-
-  title = "Sound";
-
-  help = "Up and down choose a query, left and right move in time, Enter locks the query, Esc unlocks.";
-
-  shows(record) {
-    return !record.large && record.keys.kind === "frames";
-  }
-
-  geometry(app) {
-    const table = app.table();
-    const { width, height } = app.area;
-    const left = Math.max(CORNER, Math.min(widest(table, "row") + 14, width * 0.3));
-    const wide = Math.max(60, width - left - 12);
-    const picture = clamp(height * 0.34, 90, 220);
-    const top = 16 + picture + 34;
-    return { table, left, wide, picture, top, cellWidth: wide / Math.max(1, table.columns),
-      cellHeight: clamp((height - top - 8) / Math.max(1, table.rows), 16, 34) };
-  }
-
-  size(app) {
-    const place = this.geometry(app);
-    return { width: app.area.width, height: place.top + place.table.rows * place.cellHeight + 8 };
-  }
-
-  draw(app, pen) {
-    const place = this.geometry(app);
-    const { table, left, wide, picture, top } = place;
-    const { theme } = app;
-    if (table.record.keys.picture) pen.picture(table.record.keys.picture, left, 12, wide, picture, { smooth: true });
-    pen.rect(left, 12, wide, picture, { stroke: theme.border });
-    pen.text("frequency \u2191", left - 8, 20, { color: theme.muted, size: 11, align: "end" });
-    this.drawCurve(app, pen, place);
-    this.drawTime(app, pen, place);
-    const geometry = { left, top, width: place.cellWidth, height: place.cellHeight };
-    drawCells(pen, table, geometry, { x: left, y: top, width: wide, height: table.rows * place.cellHeight }, app.state.scale, theme);
-    pen.rect(left, top, wide, table.rows * place.cellHeight, { stroke: theme.border });
-    const item = app.active();
-    for (let row = 0; row < table.rows; row += 1) {
-      const locked = app.state.locked.includes(row);
-      const y = top + (row + 0.5) * place.cellHeight;
-      const text = fitText(shortText(table.rowText(row)), left - 14, { bold: item?.row === row });
-      const size = textWidth(text, { bold: true });
-      if (locked) pen.rect(left - 12 - size, y - 8, size + 8, 16, { fill: theme.accent, radius: 3 });
-      pen.text(text, left - 8, y, { color: locked ? theme.accentText : theme.text, bold: locked || item?.row === row, align: "end" });
-    }
-    if (item) {
-      ring(pen, left + item.column * place.cellWidth, top + item.row * place.cellHeight, place.cellWidth, place.cellHeight, theme.focus, theme);
-      pen.rect(left + item.column * place.cellWidth, 12, Math.max(1, place.cellWidth), picture, { stroke: theme.focus, lineWidth: 1.5 });
-    }
-  }
-
-  legendText(app, table) {
-    const rows = app.activeRows();
-    const curve = rows.length ? ` \u00b7 curve: ${sumText(table, rows)}, part of its largest` : "";
-    return super.legendText(app, table) + curve;
-  }
-
-  /** The weights of the chosen queries over the spectrogram: a band of colour and a curve. */
-  drawCurve(app, pen, place) {
-    const { table, left, picture } = place;
-    const rows = app.activeRows();
-    if (!rows.length) return;
-    const sums = table.sumRows(rows);
-    if (!(sums.largest > 0)) return;
-    const points = [];
-    for (let column = 0; column < table.columns; column += 1) {
-      const part = (sums.values[column] || 0) / sums.largest;
-      const x = left + column * place.cellWidth;
-      if (part > 0.02) pen.rect(x, 12, place.cellWidth, picture, { fill: app.theme.wordHigh ? rgb(app.theme.wordHigh) : "#f0a800", alpha: 0.55 * part });
-      const y = 12 + picture - 4 - part * (picture - 12);
-      points.push([x, y], [x + place.cellWidth, y]);
-    }
-    pen.path(points, { color: "#ffffff", lineWidth: 4.5 });
-    pen.path(points, { color: "#0b57d0", lineWidth: 2 });
-  }
-
-  drawTime(app, pen, place) {
-    const { table, left, wide, picture } = place;
-    const seconds = table.record.keys.entry.seconds * table.record.keys.length;
-    const step = secondsStep(seconds, wide);
-    for (let number = 0; number * step <= seconds * 1.0001; number += 1) {
-      const x = left + (number * step * wide) / seconds;
-      pen.path([[x, 12 + picture], [x, 17 + picture]], { color: app.theme.muted });
-      const text = `${Number((number * step).toPrecision(6))} s`;
-      const last = x + textWidth(text, { size: 11 }) / 2 > left + wide + 10;
-      pen.text(text, last ? left + wide + 10 : x, 26 + picture, { color: app.theme.muted, size: 11, align: last ? "end" : "center" });
-    }
-  }
-
-  hit(app, x, y) {
-    const place = this.geometry(app);
-    if (x < place.left || y < place.top) return x < place.left && y >= place.top ? this.at(place, 0, y) : null;
-    return this.at(place, Math.floor((x - place.left) / place.cellWidth), y);
-  }
-
-  at(place, column, y) {
-    const row = Math.floor((y - place.top) / place.cellHeight);
-    return row >= 0 && row < place.table.rows && column < place.table.columns ? { row, column } : null;
-  }
-
-  place(app, item) {
-    const place = this.geometry(app);
-    return { x: place.left + item.column * place.cellWidth, y: place.top + item.row * place.cellHeight, width: place.cellWidth, height: place.cellHeight };
-  }
-}
-
-/** Findings of one kind that a payload has, as in regard.viewer.patterns. */
-const MOST_FINDINGS = 8;
-
-/** A map of any length: pooled from afar, exact at close range. */
-class LongView extends RecordView {
-  name = "long";
-
-  title = "Long";
-
-  help = "Arrow keys move, + and \u2212 zoom at the cell, 0 shows the whole map, Enter zooms to exact weights, Esc goes back.";
-
-  shows(record) {
-    return record.large;
-  }
-
-  geometry(app) {
-    const { record } = app;
-    const { width, height } = app.area;
-    const [left, top] = [58, 74];
-    const [queries, keys] = [record.queries.length, record.keys.length];
-    const fit = Math.min((width - left - 16) / keys, (height - top - 10) / queries);
-    const across = fit * queries < 120 ? Math.min((width - left - 16) / keys, 40) : fit;
-    return { record, map: record.overview, left, top, queries, keys, cell: Math.min(Math.max(fit, across) * app.state.zoom, 40) };
-  }
-
-  size(app) {
-    const { left, top, queries, keys, cell } = this.geometry(app);
-    return { width: left + keys * cell + 16, height: top + queries * cell + 10 };
-  }
-
-  draw(app, pen, win) {
-    const place = this.geometry(app);
-    if (!place.map) return;
-    const { left, top, cell, map, queries, keys } = place;
-    const area = { x: win.x + left, y: win.y + top, width: win.width - left - 4, height: win.height - top };
-    const block = this.block(place);
-    const { canvas } = this.bitmap(app, place);
-    pen.clip(area.x, area.y, area.width, area.height, () => {
-      this.drawPooled(pen, place, area, canvas, block);
-      if (cell >= 3) this.drawTiles(app, pen, place, area);
-      pen.rect(left, top, keys * cell, queries * cell, { stroke: app.theme.border });
-      const item = app.active();
-      if (item) {
-        const box = this.place(app, item);
-        ring(pen, box.x, box.y, Math.max(3, box.width), Math.max(3, box.height), app.theme.focus, app.theme);
-      }
-    });
-    this.drawAxes(app, pen, place, win, area);
-    this.drawReceived(app, pen, place, win, area);
-    this.drawList(app, pen, place);
-  }
-
-  /** Bins below two pixels are joined: scaling down would drop bright ones. */
-  block({ map, keys, queries, cell }) {
-    return Math.max(1, Math.ceil(2 / Math.min((keys * cell) / map.columns, (queries * cell) / map.rows)));
-  }
-
-  bitmap(app, place) {
-    return place.map.bitmap(app.state.pooling, app.state.head, app.state.scale, this.block(place), app.theme);
-  }
-
-  /** The heads, and of what a point of the map is the largest or the mean. */
-  headText(app) {
-    const place = this.geometry(app);
-    return `${app.headText()}${place.map ? ` \u00b7 ${place.map.statistic(app.state.pooling, this.block(place))}` : ""}`;
-  }
-
-  /** The findings, in the room beside a map that is narrower than the view. */
-  list(app, place) {
-    const x = place.left + place.keys * place.cell + 28;
-    if (app.state.zoom > 1 || app.area.width - x < 240 || !place.map) return [];
-    const room = Math.floor((app.area.height - 44) / 20);
-    return place.map.places().slice(0, room).map((found, number) =>
-      ({ found, x, y: 34 + 20 * number, width: app.area.width - x - 12, height: 20 }));
-  }
-
-  drawList(app, pen, place) {
-    const lines = this.list(app, place);
-    if (!lines.length) return;
-    const count = place.map.places().length;
-    pen.text(`Findings${lines.length < count ? ` (the first ${lines.length} of ${count})` : ""}, at most ${MOST_FINDINGS} of a kind: click one to go there`, lines[0].x, 18,
-      { color: app.theme.muted, size: 11, bold: true });
-    const item = app.active();
-    for (const { found, x, y, width, height } of lines) {
-      const chosen = item && item.found === found.text;
-      if (chosen) pen.rect(x - 4, y, Math.min(width, textWidth(found.text, { size: 12 }) + 8), height, { fill: app.theme.highlight, radius: 3 });
-      pen.text(fitText(found.text, width, { size: 12 }), x, y + height / 2, { color: app.theme.text, size: 12 });
-    }
-  }
-
-  /** The part of the pooled map that is seen, stretched. */
-  drawPooled(pen, place, area, canvas, block) {
-    const { left, top, cell, map, queries, keys } = place;
-    const bin = [(block * keys * cell) / map.columns, (block * queries * cell) / map.rows];
-    const first = [Math.max(0, Math.floor((area.x - left) / bin[0])), Math.max(0, Math.floor((area.y - top) / bin[1]))];
-    const last = [Math.min(canvas.width, Math.ceil((area.x + area.width - left) / bin[0])),
-      Math.min(canvas.height, Math.ceil((area.y + area.height - top) / bin[1]))];
-    if (last[0] <= first[0] || last[1] <= first[1]) return;
-    const cut = [first[0], first[1], last[0] - first[0], last[1] - first[1]];
-    pen.picture(canvas, left + first[0] * bin[0], top + first[1] * bin[1], cut[2] * bin[0], cut[3] * bin[1], { cut });
-  }
-
-  /** Exact weights over the pooled map, where tiles are here; the others are asked for. */
-  drawTiles(app, pen, place, area) {
-    const { left, top, cell, map } = place;
-    for (const [row, column] of this.tilesIn(place, area)) {
-      const image = this.tile(app, place, row, column)?.image;
-      const [x, y] = [left + column * map.side * cell, top + row * map.side * cell];
-      if (image) {
-        pen.picture(image, x, y, image.width * cell, image.height * cell);
-        pen.rect(x, y, image.width * cell, image.height * cell, { stroke: app.theme.accent });
-      } else {
-        map.request(row, column, app.options.fetchTile, () => app.changed());
-      }
-    }
-  }
-
-  /** The tiles of an area, as [row, column]. */
-  tilesIn({ left, top, cell, map, queries, keys }, area) {
-    const range = (from, size, length) => {
-      const first = Math.max(0, Math.floor(from / cell / map.side));
-      const end = Math.min(Math.ceil(length / map.side), Math.ceil((from + size) / cell / map.side));
-      return Array.from({ length: Math.max(0, end - first) }, (_, number) => first + number);
-    };
-    const columns = range(area.x - left, area.width, keys);
-    return range(area.y - top, area.height, queries).flatMap((row) => columns.map((column) => [row, column]));
-  }
-
-  /** A tile that is here, with its image in the colours of the pooled map around it; null where it is not here. */
-  tile(app, place, row, column) {
-    const { map, queries, keys } = place;
-    const tile = map.tiles.get(`${row},${column}`);
-    if (!tile?.values) return null;
-    const block = this.block(place);
-    const key = `${app.state.pooling} ${app.state.head} ${app.state.scale} ${app.theme.name} ${block}`;
-    if (tile.key === key) return tile;
-    const { limits } = this.bitmap(app, place);
-    const [q0, k0] = [row * map.side, column * map.side];
-    const [height, width] = [Math.min(map.side, queries - q0), Math.min(map.side, keys - k0)];
-    Object.assign(tile, { key, kinds: new Set(), beyond: false });
-    tile.image = pixelCanvas(width, height, (data) => {
-      for (let cell = 0; cell < width * height; cell += 1) {
-        const query = q0 + Math.floor(cell / width);
-        const value = map.exact(app.state.head, query, k0 + (cell % width));
-        const limit = limits[Math.floor(map.bin(query, 0)[0] / block)];
-        const { color, kind } = pixelOf(value, limit, app.state.scale, app.theme);
-        tile.kinds.add(kind);
-        // The limit is a code, and may be a little less than the weight it stands for.
-        if (value > 1.01 * limit) tile.beyond = true;
-        for (let channel = 0; channel < 3; channel += 1) data[4 * cell + channel] = color[channel];
-        data[4 * cell + 3] = 255;
-      }
-    });
-    return tile;
-  }
-
-  drawAxes(app, pen, place, win, area) {
-    const { left, top, cell, queries, keys } = place;
-    const { theme } = app;
-    pen.rect(win.x, win.y, left - 2, win.height, { fill: theme.background });
-    pen.rect(win.x, win.y, win.width, top - 2, { fill: theme.background });
-    pen.text("query \u2193  key \u2192", win.x + 6, win.y + 12, { color: theme.muted, size: 11 });
-    const ticks = (from, size, length) => {
-      const step = niceStep((size / cell) / Math.max(2, size / 90));
-      const first = Math.max(0, Math.ceil(from / cell / step));
-      return Array.from({ length: Math.max(0, Math.floor(Math.min(length - 1, (from + size) / cell) / step) - first + 1) }, (_, n) => (first + n) * step);
-    };
-    for (const key of ticks(area.x - left, area.width, keys)) {
-      const x = left + (key + 0.5) * cell;
-      pen.path([[x, win.y + top - 6], [x, win.y + top - 1]], { color: theme.muted });
-      pen.text(this.tick(place.record.keys, key, cell), Math.min(x, win.x + win.width - 22), win.y + top - 14, { color: theme.muted, size: 11, align: "center" });
-    }
-    for (const query of ticks(area.y - top, area.height, queries)) {
-      const y = top + (query + 0.5) * cell;
-      if (y < win.y + top) continue;
-      pen.path([[win.x + left - 6, y], [win.x + left - 1, y]], { color: theme.muted });
-      pen.text(this.tick(place.record.queries, query, cell), win.x + left - 9, y, { color: theme.muted, size: 11, align: "end" });
-    }
-  }
-
-  tick(axis, position, cell) {
-    return cell >= 14 ? fitText(shortText(axis.text(position), 12), 46, { size: 11 }) : counted(position);
-  }
-
-  /** How much weight each key receives, as a profile over the map: sinks are its peaks. */
-  drawReceived(app, pen, place, win, area) {
-    const { left, cell, map, keys } = place;
-    const received = map.received(app.state.head);
-    const most = received.reduce((a, b) => Math.max(a, b || 0), 0);
-    const [base, high] = [win.y + 52, 26];
-    const bin = (keys * cell) / map.columns;
-    pen.clip(area.x, win.y + 18, area.width, 40, () => {
-      for (let column = 0; column < map.columns; column += 1) {
-        const x = left + column * bin;
-        if (x > area.x + area.width || x + bin < area.x || !(most > 0)) continue;
-        const height = high * Math.sqrt((received[column] || 0) / most);
-        pen.rect(x, base - height, Math.max(1, bin), height, { fill: app.theme.accent });
-      }
-    });
-    pen.text("received", win.x + 6, base - 8, { color: app.theme.muted, size: 11 });
-  }
-
-  hit(app, x, y, win) {
-    const place = this.geometry(app);
-    const { left, top, cell, queries, keys } = place;
-    const line = this.list(app, place).find((one) => inside(one, x, y));
-    if (line) return { row: line.found.row, column: line.found.column, head: line.found.head, found: line.found.text };
-    if (x < win.x + left || y < win.y + top) return null;
-    const [row, column] = cellAt(x, y, { left, top, width: cell, height: cell });
-    return row < queries && column < keys ? { row, column } : null;
-  }
-
-  place(app, item) {
-    const { left, top, cell } = this.geometry(app);
-    return placeOfCell(item, { left, top, width: cell, height: cell });
-  }
-
-  start() {
-    return { row: 0, column: 0 };
-  }
-
-  has(app, item) {
-    return item.row < app.record.queries.length && item.column < app.record.keys.length;
-  }
-
-  /** An arrow moves by what is a few pixels on the screen. */
-  move(app, item, dx, dy) {
-    const { cell, queries, keys } = this.geometry(app);
-    const step = Math.max(1, Math.round(8 / cell));
-    return { row: clamp(item.row + dy * step, 0, queries - 1), column: clamp(item.column + dx * step, 0, keys - 1) };
-  }
-
-  activate(app, item) {
-    if (item.found) app.goTo(item);
-    else app.zoomTo(item, 16);
-  }
-
-  describe(app, item) {
-    const { map, record, queries, keys } = this.geometry(app);
-    if (!map) return "";
-    const pair = `query ${counted(item.row)} ${quoted(record.queries.text(item.row))} \u2192 key ${counted(item.column)} ${quoted(record.keys.text(item.column))}`;
-    const exact = map.exact(app.state.head, item.row, item.column);
-    if (exact !== null) return `${pair}: ${exact < 0 ? "masked" : formatNumber(exact)} (exact; ${app.headText()})`;
-    const [row, column] = map.bin(item.row, item.column);
-    const bin = map.pooled(app.state.pooling, app.state.head, row, column);
-    const hidden = app.state.pooling === "mean" && map.hidden ? ", hidden pairs as 0" : "";
-    const range = (length, bins, number) => `${counted(map.edge(length, bins, number))}\u2013${counted(map.edge(length, bins, number + 1) - 1)}`;
-    return `queries ${range(queries, map.rows, row)} \u2192 keys ${range(keys, map.columns, column)}: ${POOLINGS[app.state.pooling]} `
-      + `${formatWeight(bin.value, bin.error)} (${app.headText()}${hidden}; around ${quoted(record.queries.text(item.row))} \u2192 `
-      + `${quoted(record.keys.text(item.column))}; ${this.whyPooled(app, map, item)})`;
-  }
-
-  whyPooled(app, map, item) {
-    const tile = map.tiles.get(`${Math.floor(item.row / map.side)},${Math.floor(item.column / map.side)}`);
-    if (tile?.failed) return `the exact tile could not be had: ${tile.failed}`;
-    if (app.options.fetchTile) return "exact at a closer zoom";
-    return "no exact tile is carried here";
-  }
-
-  legend(app) {
-    const place = this.geometry(app);
-    const { map, left, top, cell, record } = place;
-    if (!map) return { text: "" };
-    const { limits, kinds } = this.bitmap(app, place);
-    const win = app.window();
-    const area = { x: win.x + left, y: win.y + top, width: win.width - left - 4, height: win.height - top };
-    const exact = (cell >= 3 ? this.tilesIn(place, area) : []).map(([row, column]) => this.tile(app, place, row, column)).filter(Boolean);
-    const shown = new Set([...kinds, ...exact.flatMap((tile) => [...tile.kinds])]);
-    const tiles = app.options.fetchTile ? "exact tiles are fetched on zoom" : `${map.carried || "no"} exact tiles carried`;
-    const per = app.state.scale === "row" ? " (part of the row's largest)" : "";
-    return { ramp: "map", scale: app.state.scale, largest: app.state.scale === "row" ? null : limits.reduce((a, b) => Math.max(a, b), 0),
-      beyond: exact.some((tile) => tile.beyond),
-      samples: [[ZERO, map.hidden ? "zero or hidden" : "zero"], [MASKED, "masked"], [MISSING, "NaN"]].filter(([kind]) => shown.has(kind)),
-      text: `${this.headText(app)}, ${SCALES[app.state.scale].label}${per}${exact.length ? "; framed: single weights" : ""} \u00b7 ${tiles} of `
-        + `${map.side} \u00d7 ${map.side} \u00b7 ${counted(record.keys.length)} keys` };
-  }
-}
-
-function niceStep(rough) {
-  const power = 10 ** Math.floor(Math.log10(Math.max(rough, 1)));
-  return Math.max(1, [1, 2, 5, 10].map((factor) => factor * power).find((step) => step >= rough) ?? 1);
-}
-
-/** The steps of a calculation that have a number for each pair, with what each does. */
-const PAIR_STEPS = {
-  scores: "query \u00b7 key", scaled: "score \u00d7 scale", capped: "after the score's cap or function", biased: "+ bias",
-  masked: "\u2212\u221e where the mask hides a key", weights: "each row normalized",
-};
 const MOST_TERMS = 12;
+
 const MOST_PRODUCTS = 6;
 
 /** The worked calculation of one head: a cell's dot product, scale, mask, normalization and output, with all numbers. */
-class StepsView {
-  name = "steps";
+class WalkView extends View {
+  name = "walk";
 
   quiet = true; // the calculation beside the map says more than a tooltip
 
-  title = "Steps";
+  title = "Walk";
+
+  controls = ["steps", "step"];
 
   help = "Arrow keys move the cell; its calculation is beside the map. Enter keeps a cell, Esc gives it up.";
 
@@ -2910,228 +2152,1561 @@ class StepsView {
   }
 }
 
-/** The least and the largest finite number. */
-function finiteRange(matrix) {
-  let [low, high] = [Infinity, -Infinity];
-  for (const value of matrix) {
-    if (Number.isFinite(value)) { low = Math.min(low, value); high = Math.max(high, value); }
-  }
-  return low <= high ? [low, high] : [0, 0];
-}
+// attention_data.js
 
-/** The positions of the largest numbers, the largest first (NaN before all); with a chosen one among them or behind them. */
-function strongest(values, most, chosen = null) {
-  const size = (position) => (Number.isNaN(values[position]) ? Infinity : values[position]);
-  const order = Array.from(values.keys()).sort((a, b) => size(b) - size(a) || a - b);
-  const positions = order.slice(0, most);
-  if (chosen !== null && !positions.includes(chosen)) positions[positions.length - 1] = chosen;
-  return positions;
-}
-
-/** Lines and tables below each other; without a pen it only measures. */
-class Panel {
-  constructor(pen, theme, { x, y, width }) {
-    Object.assign(this, { pen, theme, x, y, width });
-  }
-
-  heading(text) {
-    this.pen?.text(fitText(text, this.width, { size: 15, bold: true }), this.x, this.y + 10, { color: this.theme.text, size: 15, bold: true });
-    this.y += 28;
-  }
-
-  line(text) {
-    for (const part of wrapText(text, this.width, { size: 12, bold: true })) {
-      this.pen?.text(part, this.x, this.y + 8, { color: this.theme.text, size: 12, bold: true });
-      this.y += 17;
-    }
-    this.y += 4;
-  }
-
-  table(head, rows, foot, chosen = -1) {
-    const first = Math.min(110, this.width * 0.3);
-    const step = Math.min(96, (this.width - first) / (head.length - 1));
-    const line = (cells, style) => {
-      cells.forEach((text, number) => {
-        if (number) this.pen?.text(text, this.x + first + number * step - 4, this.y + 7, { size: 12, align: "end", ...style });
-        else this.pen?.text(fitText(text, first - 4, style), this.x + 4, this.y + 7, { size: 12, ...style });
-      });
-      this.y += 16;
-    };
-    line(head, { color: this.theme.muted, size: 11 });
-    rows.forEach((cells, number) => {
-      if (number === chosen) this.pen?.rect(this.x, this.y - 1, first + (head.length - 1) * step, 16, { fill: this.theme.highlight, radius: 2 });
-      line(cells, { color: this.theme.text, bold: number === chosen });
-    });
-    this.pen?.path([[this.x, this.y], [this.x + first + (head.length - 1) * step, this.y]], { color: this.theme.border });
-    this.y += 2;
-    line(foot, { color: this.theme.text, bold: true });
-    this.y += 12;
-  }
-}
-
-function wrapText(text, width, style) {
-  const lines = [""];
-  for (const word of text.split(" ")) {
-    const longer = lines.at(-1) ? `${lines.at(-1)} ${word}` : word;
-    if (lines.at(-1) && textWidth(longer, style) > width) lines.push(word);
-    else lines[lines.length - 1] = longer;
-  }
-  return lines;
-}
-
-/** One worked calculation of the payload. */
-class StepsData {
-  constructor(entry) {
+/** One attention call of the payload. */
+class AttentionData {
+  constructor(entry, number, axes, masks) {
     this.entry = entry;
-    this.rows = entry.queries.length;
-    this.columns = entry.keys.length;
-    this.names = Object.keys(entry.matrices);
-    this.matrices = {};
+    this.number = number;
+    this.queries = axes[entry.queries];
+    this.keys = axes[entry.keys];
+    this.heads = entry.heads;
+    this.maskEntry = entry.visible === null ? null : masks[entry.visible];
+    this.codes = null;
+    this.exact = null;
+    this.visible = null;
+    this.overview = null;
+    this.thumbnailKinds = new Set(); // what the small maps show that is no weight
     this.ready = null;
     this.decoded = false;
   }
 
+  get label() {
+    return `layer ${this.entry.layer} \u00b7 ${this.entry.kind}`;
+  }
+
+  get large() {
+    return this.entry.overview !== null;
+  }
+
+  /** Decodes the record once; every caller waits for the same work. */
   decode() {
     this.ready ??= this.decodeAll();
     return this.ready;
   }
 
   async decodeAll() {
-    for (const name of this.names) this.matrices[name] = await decodeNumbers(this.entry.matrices[name]);
-    this.scale = this.findScale();
+    const { entry } = this;
+    await this.queries.decodePicture();
+    await this.keys.decodePicture();
+    if (this.maskEntry) this.visible = await (this.maskEntry.decoded ??= decodeBits(this.maskEntry));
+    if (entry.codes) this.codes = await inflate(entry.codes.data);
+    if (entry.exact) this.exact = await decodeNumbers(entry.exact);
+    if (entry.overview) this.overview = await LongMap.decode(this);
     this.decoded = true;
   }
 
-  /** What the scores were multiplied by, read off the largest of them. */
-  findScale() {
-    const { scores, scaled } = this.matrices;
-    if (!scaled) return 1;
-    let best = 0;
-    for (let cell = 1; cell < scores.length; cell += 1) {
-      if (Number.isFinite(scores[cell]) && Number.isFinite(scaled[cell]) && !(Math.abs(scores[cell]) <= Math.abs(scores[best]))) best = cell;
+  /** Asks once for exact numbers that the payload did not carry; without an answer the codes stay. */
+  async fetchExact(fetchTile) {
+    if (this.exact || this.asked || this.large || !fetchTile) return false;
+    this.asked = true;
+    const [queries, keys] = [this.queries.length, this.keys.length];
+    try {
+      const values = await decodeTile(await fetchTile(this.number, 0, queries, 0, keys));
+      // Masked pairs are negative in a tile.
+      if (values.length === this.heads * queries * keys) this.exact = values.map((value) => (value < 0 ? 0 : value));
+    } catch {
+      this.exact = null;
     }
-    return scaled[best] / scores[best];
+    return this.exact !== null;
   }
 
-  columnsOf(name) {
-    return this.entry.matrices[name].shape[1];
+  /** Whether a pair is visible. */
+  sees(head, query, key) {
+    if (!this.visible) return true;
+    const perHead = this.maskEntry.shape.length === 3 ? head * this.queries.length * this.keys.length : 0;
+    return this.visible[perHead + query * this.keys.length + key] === 1;
   }
 
-  /** Whether the mask hides a pair. */
-  hides(row, column) {
-    return this.names.includes("masked") && this.at("masked", row, column) === -Infinity;
-  }
-
-  at(name, row, column) {
-    return this.matrices[name][row * this.columnsOf(name) + column];
+  /** Whether a query sees any key. */
+  seesAny(head, query) {
+    if (!this.visible) return this.keys.length > 0;
+    const keys = this.keys.length;
+    const base = ((this.maskEntry.shape.length === 3 ? head * this.queries.length : 0) + query) * keys;
+    return this.visible.subarray(base, base + keys).includes(1);
   }
 }
 
-const VIEW_CLASSES = [AlignmentView, HeadsView, ModelView, StepsView, TextView, ImageView, SoundView, LongView];
+// tables.js
 
-// ---------------------------------------------------------------------------------------------------------------------
-// 9. Page elements
-// ---------------------------------------------------------------------------------------------------------------------
+const MOST_TABLES = 48;
 
-const STYLE = `
-:host { display: block; height: 100%; overflow: auto; color-scheme: light dark; }
-:host([data-scheme="light"]) { color-scheme: light; }
-:host([data-scheme="dark"]) { color-scheme: dark; }
-* { box-sizing: border-box; }
-.viewer { display: flex; flex-direction: column; height: 100%; min-height: 560px; position: relative; overflow: hidden;
-  background: var(--background); color: var(--text); font: 14px/1.4 ${FONT}; }
-header { display: flex; flex-wrap: wrap; align-items: baseline; gap: 2px 16px; padding: 10px 12px 4px; min-width: 0; }
-h2 { font-size: 16px; font-weight: 650; margin: 0; overflow-wrap: anywhere; max-height: 3em; overflow: hidden; }
-.texts { margin: 0; color: var(--muted); font-size: 13px; overflow-wrap: anywhere; max-height: 4.2em; overflow: auto; flex-basis: 100%; }
-.texts b { font-weight: 600; margin-right: 4px; }
-.texts span { margin-right: 14px; unicode-bidi: isolate; }
-.tabs { display: flex; flex-wrap: wrap; padding: 2px 8px 0; border-bottom: 1px solid var(--border); }
-.tabs button { border: 0; background: none; padding: 7px 10px 6px; border-bottom: 3px solid transparent; border-radius: 0; }
-.tabs button[aria-selected="true"] { border-bottom-color: var(--accent); font-weight: 650; }
-.bar { display: flex; flex-wrap: wrap; align-items: center; gap: 6px 12px; padding: 7px 12px; }
-.bar:empty { display: none; }
-label, .group { display: inline-flex; align-items: center; gap: 5px; color: var(--muted); font-size: 13px; max-width: 100%; }
-button, select { font: inherit; color: var(--text); background: var(--surface); border: 1px solid var(--border); border-radius: 5px;
-  padding: 3px 8px; min-height: 28px; max-width: 100%; }
-select { max-width: min(22em, 70vw); }
-input[type="checkbox"] { accent-color: var(--accent); width: 16px; height: 16px; margin: 0; }
-button { cursor: pointer; }
-button:hover { border-color: var(--muted); }
-:focus-visible { outline: 3px solid var(--focus); outline-offset: 1px; }
-.heads { display: inline-flex; flex-wrap: wrap; gap: 3px; }
-.heads button { display: inline-flex; align-items: center; gap: 4px; padding: 1px 6px; min-height: 26px; }
-.heads button[aria-pressed="false"] { opacity: .75; border-style: dashed; text-decoration: line-through; }
-.heads svg { display: block; }
-.push { margin-left: auto; display: inline-flex; flex-wrap: wrap; align-items: center; gap: 6px 8px; }
-.stage { position: relative; flex: 1 1 auto; min-height: 260px; border-top: 1px solid var(--border); }
-.scroll { position: absolute; inset: 0; overflow: auto; }
-.space { position: absolute; left: 0; top: 0; pointer-events: none; }
-canvas { position: sticky; display: block; left: 0; top: 0; touch-action: pan-x pan-y; }
-canvas:focus-visible { outline-offset: -3px; }
-canvas.grab { cursor: grabbing; }
-.tip { position: absolute; z-index: 3; left: 0; top: 0; max-width: min(30em, calc(100% - 16px)); max-height: 9em; overflow: hidden; padding: 5px 9px;
-  border: 1px solid var(--border); border-radius: 6px; background: var(--background); color: var(--text); font-size: 13px;
-  box-shadow: 0 2px 10px rgb(0 0 0 / 25%); pointer-events: none; overflow-wrap: anywhere; }
-.tip[hidden] { display: none; }
-.readout { margin: 0; padding: 6px 12px 2px; min-height: 2em; max-height: 5.6em; overflow: auto; font-size: 13px; overflow-wrap: anywhere; border-top: 1px solid var(--border); }
-.help { margin: 0; padding: 0 12px 8px; color: var(--muted); font-size: 12px; }
-.error { padding: 16px; }
-.narrow { min-height: 780px; }
-.narrow .push { margin-left: 0; }
-.narrow .bar { gap: 5px 10px; }
-.narrow .tabs button { padding: 6px 7px 4px; }
-@media (forced-colors: active) {
-  .tabs button[aria-selected="true"] { border-bottom-color: Highlight; }
-  .heads button[aria-pressed="true"] { border: 2px solid Highlight; }
-  canvas { forced-color-adjust: none; }
-}
-`;
-
-/** An element with properties, attributes and children; text is always text. */
-function make(tag, { text, on = {}, ...attributes } = {}, ...children) {
-  const element = document.createElement(tag);
-  for (const [name, value] of Object.entries(attributes)) {
-    if (value === true) element.setAttribute(name, "");
-    else if (value !== false && value !== null && value !== undefined) element.setAttribute(name, value);
+/** The tables and small maps that were made for what is shown; the oldest tables are given up. */
+class Tables {
+  constructor(app) {
+    this.app = app;
+    this.tables = new Map();
+    this.thumbnails = new Map();
+    this.frameStart = 0; // when the picture that is drawn was begun, in milliseconds
   }
-  for (const [name, listener] of Object.entries(on)) element.addEventListener(name, listener);
-  if (text !== undefined) element.textContent = text;
-  element.append(...children.filter(Boolean));
-  return element;
-}
 
-/** A choice with its label. */
-function choice(name, value, options, change) {
-  const select = make("select", { "aria-label": name, on: { change: () => change(select.value) } });
-  for (const [key, text] of options) {
-    const option = make("option", { value: String(key), text });
-    option.selected = String(key) === String(value);
-    select.append(option);
+  forget() {
+    this.tables.clear();
+    this.thumbnails.clear();
   }
-  return make("label", {}, document.createTextNode(name), select);
+
+  /** The weights of a head as they are shown; null is the mean of all heads. */
+  of(head, record, { words, hideSpecial }) {
+    const used = record.heads === 1 ? 0 : head;
+    const key = `${record.number}|${used}|${words}|${hideSpecial}`;
+    let table = this.tables.get(key);
+    if (!table) {
+      if (this.tables.size > MOST_TABLES) this.tables.delete(this.tables.keys().next().value);
+      table = new Table(record, used, { words, hideSpecial });
+    }
+    this.tables.delete(key);
+    this.tables.set(key, table);
+    return table;
+  }
+
+  /** A small map of a head; null while there is no time to make it in this frame. */
+  thumbnail(record, head) {
+    const scale = withoutRows(this.app.state.scale);
+    const key = `${record.number} ${head} ${scale} ${this.app.theme.name}`;
+    if (this.thumbnails.has(key)) return this.thumbnails.get(key);
+    if (!record.codes && !record.overview) {
+      record.decode().then(() => this.app.changed());
+      return null;
+    }
+    if (performance.now() - this.frameStart > 12) { this.app.changed(); return null; }
+    if (record.large) {
+      const block = Math.max(1, Math.ceil(Math.max(record.overview.rows, record.overview.columns) / THUMBNAIL));
+      const { canvas, kinds } = record.overview.bitmap("maximum", head, scale, block, this.app.theme);
+      for (const kind of kinds) record.thumbnailKinds.add(kind);
+      this.thumbnails.set(key, canvas);
+    } else {
+      this.thumbnails.set(key, thumbnailOf(record, head, scale, this.app.theme));
+    }
+    return this.thumbnails.get(key);
+  }
 }
 
-function checkbox(name, checked, change) {
-  const input = make("input", { type: "checkbox", on: { change: () => change(input.checked) } });
-  input.checked = checked;
-  return make("label", {}, input, document.createTextNode(name));
+// views/grid_view.js
+
+/** Layers × heads, each a small map. */
+class GridView extends View {
+  name = "grid";
+
+  title = "Grid";
+
+  controls = ["scale"];
+
+  scalesRows = false;
+
+  help = "Arrow keys choose a head, Enter opens it.";
+
+  available(app) {
+    return app.records.length > 0 && (app.records.length > 1 || app.records[0].heads > 1);
+  }
+
+  geometry(app) {
+    const heads = Math.max(...app.records.map((record) => record.heads));
+    const left = Math.min(112, 24 + Math.max(...app.records.map((record) => textWidth(record.label, { size: 11 }))));
+    const across = (app.area.width - left - 8) / heads;
+    const down = (app.area.height - 28) / app.records.length;
+    const cell = clamp(Math.min(across, Math.max(down, 72)), 34, 170);
+    return { heads, left, top: 24, cell };
+  }
+
+  size(app) {
+    const { heads, left, top, cell } = this.geometry(app);
+    return { width: left + heads * cell + 4, height: top + app.records.length * cell + 4 };
+  }
+
+  draw(app, pen, win) {
+    const place = this.geometry(app);
+    const { left, top, cell } = place;
+    app.records.forEach((record, row) => {
+      const y = top + row * cell;
+      if (y > win.y + win.height || y + cell < win.y) return;
+      for (let head = 0; head < record.heads; head += 1) {
+        const x = left + head * cell;
+        if (x < win.x + win.width && x + cell > win.x) this.drawHead(app, pen, record, head, x, y, cell - 6);
+      }
+    });
+    const item = app.active();
+    if (item) ring(pen, left + item.column * cell, top + item.row * cell, cell - 6, cell - 6, app.theme.focus, app.theme);
+    pen.rect(win.x, win.y, left - 2, win.height, { fill: app.theme.background });
+    app.records.forEach((record, row) => {
+      const y = top + row * cell + (cell - 6) / 2;
+      pen.text(`layer ${record.entry.layer}`, win.x + 10, y - 7, { color: app.theme.text, size: 12, bold: item?.row === row });
+      pen.text(record.entry.kind, win.x + 10, y + 8, { color: app.theme.muted, size: 11 });
+    });
+    pen.rect(win.x, win.y, win.width, top - 4, { fill: app.theme.background });
+    pen.clip(win.x + left - 4, win.y, win.width - left + 4, top, () => {
+      for (let head = 0; head < place.heads; head += 1) {
+        pen.text(cell > 58 ? `head ${head}` : String(head), left + head * cell + (cell - 6) / 2, win.y + 11,
+          { color: app.theme.text, size: 11, align: "center", bold: item?.column === head });
+      }
+    });
+  }
+
+  drawHead(app, pen, record, head, x, y, side) {
+    const image = app.tables.thumbnail(record, head);
+    if (!image) {
+      pen.rect(x, y, side, side, { fill: app.theme.surface, stroke: app.theme.border });
+      return;
+    }
+    const [rows, columns] = [record.queries.length, record.keys.length];
+    const scale = side / Math.max(rows, columns);
+    const [width, height] = [Math.max(6, columns * scale), Math.max(6, rows * scale)];
+    pen.picture(image, x, y, width, height, { smooth: image.width > width });
+    pen.rect(x, y, width, height, { stroke: app.theme.border });
+  }
+
+  hit(app, x, y, win) {
+    const { left, top, cell } = this.geometry(app);
+    if (x < win.x + left || y < win.y + top) return null;
+    const [row, column] = cellAt(x, y, { left, top, width: cell, height: cell });
+    return row < app.records.length && column < app.records[row].heads ? { row, column } : null;
+  }
+
+  place(app, item) {
+    const { left, top, cell } = this.geometry(app);
+    return { ...placeOfCell(item, { left, top, width: cell, height: cell }), width: cell - 6, height: cell - 6 };
+  }
+
+  start(app) {
+    return { row: app.state.record, column: app.state.head ?? 0 };
+  }
+
+  has(app, item) {
+    return item.column < (app.records[item.row]?.heads ?? 0);
+  }
+
+  move(app, item, dx, dy) {
+    const row = clamp(item.row + dy, 0, app.records.length - 1);
+    return { row, column: clamp(item.column + dx, 0, app.records[row].heads - 1) };
+  }
+
+  activate(app, item) {
+    app.show(app.records[item.row].large ? "long" : "pattern", { record: item.row, head: item.column });
+  }
+
+  describe(app, item) {
+    const record = app.records[item.row];
+    const name = `${record.label}, head ${item.column} (${record.entry.name})`;
+    if (record.large) return `${name}: ${this.reductionText([record])}`;
+    if (!record.codes) return name;
+    // Of single tokens, as the maps are.
+    const table = app.table(item.column, record, { words: false, hideSpecial: false });
+    let [best, entropy] = [0, 0];
+    for (let cell = 0; cell < table.values.length; cell += 1) {
+      const value = table.values[cell];
+      if (value > table.values[best] || table.kinds[best] === MASKED) best = cell;
+      if (value > 0) entropy -= value * Math.log(value);
+    }
+    if (!table.values.length) return name;
+    const [row, column] = [Math.floor(best / table.columns), best % table.columns];
+    const seeing = table.seeing.length;
+    return `${name}: largest ${table.cell(row, column)}, ${quoted(table.rowText(row))} \u2192 ${quoted(table.columnText(column))}; `
+      + `${seeing ? `mean entropy ${(entropy / seeing).toFixed(2)} nats, ${sumText(table, [])}` : "no query sees a key"}; ${this.reductionText([record])}`;
+  }
+
+  /** Of how many pairs a point of the maps is the largest. */
+  reductionText(records) {
+    const sizes = records.map((record) => reduction(record).map((size) => Math.round(size * 10) / 10));
+    const [first] = sizes;
+    if (sizes.every(([down, across]) => down === 1 && across === 1)) return "a point is one weight";
+    const alike = sizes.every(([down, across]) => down === first[0] && across === first[1]);
+    const most = alike ? first : [0, 1].map((side) => Math.max(...sizes.map((size) => size[side])));
+    return `a point is the largest of ${alike ? "about" : "up to"} ${most[0]} \u00d7 ${most[1]} pairs`;
+  }
+
+  legend(app) {
+    const scale = withoutRows(app.state.scale);
+    const shown = new Set(app.records.flatMap((record) => [...record.thumbnailKinds]));
+    const samples = [[ZERO, "zero"], [MASKED, "masked"], [MISSING, "NaN"]].filter(([kind]) => shown.has(kind));
+    return { ramp: "map", scale, largest: null, samples,
+      text: `each map: part of its own largest weight, ${SCALES[scale].label} \u00b7 ${this.reductionText(app.records)} \u00b7 `
+        + "queries downwards, keys to the right" };
+  }
 }
 
-const action = (text, label, click) => make("button", { type: "button", text, "aria-label": label, title: label, on: { click } });
+// views/image_view.js
 
-/** The toggle of a head: a sample of its line, and its number. */
-function headToggle(head, shown, theme, click) {
-  const { color, dash } = headStyle(head, theme);
-  const namespace = "http://www.w3.org/2000/svg";
-  const svg = document.createElementNS(namespace, "svg");
-  const line = document.createElementNS(namespace, "line");
-  const set = (element, values) => Object.entries(values).forEach(([name, value]) => element.setAttribute(name, value));
-  set(svg, { width: 28, height: 8, "aria-hidden": "true" });
-  set(line, { x1: 0, y1: 4, x2: 28, y2: 4, stroke: color, "stroke-width": 2.5, "stroke-dasharray": dash.join(" ") || "none" });
-  svg.append(line);
-  return make("button", { type: "button", "aria-pressed": String(shown), "aria-label": `head ${head}`, "data-color": color,
-    "data-dash": dash.join(" ") || "none", on: { click } }, svg, document.createTextNode(String(head)));
+/** Of colours over a picture. */
+const OPACITY = 0.68;
+
+/** Weights over the picture whose patches are the keys. */
+class ImageView extends RecordView {
+  name = "image";
+
+  title = "Image";
+
+  controls = ["record", "head", "scale", "overlay", "words", "special"];
+
+  scalesRows = false;
+
+  help = "Arrow keys choose a word or a patch, Enter locks a query, Page Down goes from the words to the picture, Esc unlocks.";
+
+  shows(record) {
+    return !record.large && record.keys.kind === "grid";
+  }
+
+  geometry(app) {
+    const table = app.table();
+    const { width, height } = app.area;
+    const { entry } = table.record.keys;
+    const own = table.record.queries.kind === "grid" && table.record.queries.length === table.record.keys.length;
+    const texts = Array.from({ length: own ? 0 : table.rows }, (_, row) => shortText(table.rowText(row), 40));
+    const flow = own ? { places: [], bottom: 6 } : flowWords(texts, 12, 26, width - 24, 14, 28);
+    const top = flow.bottom + 8;
+    const [imageWidth, imageHeight] = entry.size;
+    const scale = Math.min((width - 24) / imageWidth, Math.max(180, height - top - 8) / imageHeight);
+    const left = Math.max(12, (width - imageWidth * scale) / 2);
+    return { table, own, words: flow.places, top, left, scale, width: imageWidth * scale, height: imageHeight * scale };
+  }
+
+  size(app) {
+    const place = this.geometry(app);
+    return { width: app.area.width, height: place.top + place.height + 8 };
+  }
+
+  /** Where a position of the keys is drawn. */
+  cell(place, position) {
+    const pixels = place.table.record.keys.pixels(position);
+    if (!pixels) return null;
+    const [x0, y0, x1, y1] = pixels.map((pixel) => pixel * place.scale);
+    return { x: place.left + x0, y: place.top + y0, width: x1 - x0, height: y1 - y0 };
+  }
+
+  sums(app) {
+    const { table } = this.geometry(app);
+    const sums = activeSums(app, table);
+    // What is before the grid (a class token) has no place on the picture and would hide the rest.
+    const leading = table.record.keys.entry.leading;
+    const largest = sums.values.subarray(leading).reduce((most, value) => (value > most ? value : most), 0);
+    const outside = sums.values.subarray(0, leading).reduce((sum, value) => sum + value, 0);
+    return { ...sums, largest, outside: outside / sums.divisor };
+  }
+
+  draw(app, pen) {
+    const place = this.geometry(app);
+    const { table, left, top, width, height } = place;
+    const { theme } = app;
+    const picture = table.record.keys.picture;
+    if (picture) pen.picture(picture, left, top, width, height, { smooth: true });
+    const sums = this.sums(app);
+    this.drawOverlay(app, pen, place, sums);
+    pen.rect(left, top, width, height, { stroke: theme.border });
+    if (place.words.length) pen.text("query", 12, 13, { color: theme.muted, size: 11, bold: true });
+    place.words.forEach((box, row) => this.drawQuery(app, pen, box, row, sums.rows));
+    const item = app.active();
+    if (item?.side === "key") {
+      const box = this.cell(place, item.column);
+      if (box) ring(pen, box.x, box.y, box.width, box.height, theme.focus, theme);
+    }
+    if (place.own) {
+      for (const row of sums.rows) {
+        const box = this.cell(place, row);
+        if (box) ring(pen, box.x + 2, box.y + 2, box.width - 4, box.height - 4, theme.accent, theme);
+      }
+    }
+  }
+
+  drawQuery(app, pen, box, row, rows) {
+    const { theme } = app;
+    const locked = app.state.locked.includes(row);
+    const chosen = locked || rows.includes(row);
+    pen.rect(box.x, box.y, box.width, box.height, { fill: locked ? theme.accent : chosen ? theme.highlight : theme.surface,
+      stroke: chosen ? theme.accent : null, radius: 4 });
+    const item = app.active();
+    if (app.keyboard && item?.side === "query" && item.row === row) ring(pen, box.x, box.y, box.width, box.height, theme.focus, theme);
+    pen.text(fitText(shortText(app.table().rowText(row), 40), box.width - 6, { size: 14 }), box.x + box.width / 2, box.y + box.height / 2,
+      { color: locked ? theme.accentText : theme.text, size: 14, align: "center" });
+  }
+
+  drawOverlay(app, pen, place, sums) {
+    const scale = withoutRows(app.state.scale);
+    const { table } = place;
+    for (let column = 0; column < table.columns; column += 1) {
+      const box = this.cell(place, column);
+      if (!box) continue;
+      if (sums.kinds[column] === MASKED) { pen.hatch(box.x, box.y, box.width, box.height, app.theme); continue; }
+      if (sums.kinds[column] === MISSING) {
+        pen.rect(box.x, box.y, box.width, box.height, { fill: rgb(app.theme.missingPixel), alpha: 0.8 });
+        continue;
+      }
+      const shade = sums.largest > 0 ? SCALES[scale].shade(sums.values[column] / sums.largest) : 0;
+      // Neighbours overlap a little, since the picture would shine through the gaps that rounding leaves.
+      pen.rect(box.x, box.y, box.width + 0.3, box.height + 0.3,
+        app.state.overlay === "veil" ? { fill: "#000000", alpha: 0.82 * (1 - shade) } : { fill: rampColor(shade), alpha: OPACITY });
+    }
+  }
+
+  hit(app, x, y) {
+    const place = this.geometry(app);
+    const row = place.words.findIndex((box) => inside(box, x, y));
+    if (row >= 0) return { side: "query", row };
+    for (let column = 0; column < place.table.columns; column += 1) {
+      const box = this.cell(place, column);
+      if (!box || !inside(box, x, y)) continue;
+      return { side: "key", column };
+    }
+    return null;
+  }
+
+  place(app, item) {
+    const place = this.geometry(app);
+    return (item.side === "query" ? place.words[item.row] : this.cell(place, item.column)) ?? { x: 0, y: 0, width: 1, height: 1 };
+  }
+
+  start(app) {
+    const place = this.geometry(app);
+    return place.own ? { side: "key", column: app.table().record.keys.entry.leading } : { side: "query", row: 0 };
+  }
+
+  move(app, item, dx, dy, jump) {
+    const place = this.geometry(app);
+    const { leading, rows, columns } = place.table.record.keys.entry;
+    if (jump && !place.own) {
+      return jump > 0 ? { side: "key", column: leading } : { side: "query", row: app.state.locked[0] ?? 0 };
+    }
+    if (item.side === "query") {
+      const next = dx ? clamp(item.row + dx, 0, place.words.length - 1) : wordAbove(place.words, item.row, dy);
+      if (dy > 0 && next === item.row) return { side: "key", column: leading };
+      return { side: "query", row: next };
+    }
+    const cell = Math.max(0, item.column - leading);
+    const [row, column] = [Math.floor(cell / columns), cell % columns];
+    if (dy < 0 && row === 0 && place.words.length) return { side: "query", row: app.state.locked[0] ?? place.words.length - 1 };
+    return { side: "key", column: leading + clamp(row + dy, 0, rows - 1) * columns + clamp(column + dx, 0, columns - 1) };
+  }
+
+  activate(app, item) {
+    if (item.side === "query") app.toggleLocked(item.row);
+    else if (this.geometry(app).own) app.toggleLocked(item.column);
+  }
+
+  describe(app, item) {
+    const { table } = this.geometry(app);
+    if (item.side === "query") return describeRow(app, table, item.row);
+    const sums = this.sums(app);
+    const value = receivedText(sums, item.column);
+    const pixels = table.record.keys.pixels(item.column);
+    const where = pixels ? `, pixels x ${short(pixels[0])}\u2013${short(pixels[2])}, y ${short(pixels[1])}\u2013${short(pixels[3])}` : "";
+    const from = sums.rows.length === 1 ? quoted(table.rowText(sums.rows[0])) : sumText(table, sums.rows);
+    return `${from} \u2192 ${table.columnText(item.column)}${where}: ${value} (${app.headText()})`;
+  }
+
+  legend(app) {
+    const sums = this.sums(app);
+    const table = app.table();
+    const scale = withoutRows(app.state.scale);
+    const kinds = new Set(sums.kinds);
+    const outside = table.record.keys.entry.leading ? ` \u00b7 ${(100 * sums.outside).toFixed(1)} % on positions before the grid` : "";
+    const veil = app.state.overlay === "veil";
+    const how = veil ? "a black veil, thinner for more" : `colours over the picture, ${100 * OPACITY} % opaque`;
+    return { ramp: veil ? null : "map", scale, largest: sums.largest / sums.divisor,
+      samples: [[MASKED, "masked"], [MISSING, "NaN"]].filter(([kind]) => kinds.has(kind)),
+      text: `attention weight, ${sumText(table, sums.rows)}, ${app.headText()}, ${SCALES[scale].label}, largest ${formatNumber(sums.largest / sums.divisor)}; `
+        + `${how}${outside} \u00b7 ${accuracy(table)}` };
+  }
 }
+
+// views/lines_view.js
+
+/** Lines that are drawn for chosen tokens, and while none is chosen. */
+const MOST_LINES = 1500;
+
+const MOST_LINES_OF_ALL = 400;
+
+/** Two columns of tokens, and a line for each weight, by head. */
+class LinesView extends RecordView {
+  name = "lines";
+
+  title = "Lines";
+
+  controls = ["record", "words", "special", "heads"];
+
+  help = "Up and down choose a query, left and right change sides, Enter locks it, several locked queries are added, Esc unlocks.";
+
+  geometry(app) {
+    const table = app.table();
+    const { width, height } = app.area;
+    // Eight beside the lines, and room for a rounded width.
+    const label = Math.min(150, width * 0.27, Math.max(widest(table, "row"), widest(table, "column")) + 14);
+    const step = clamp((height - 34) / Math.max(1, table.rows, table.columns), 18, 30);
+    const bars = clamp(width * 0.16, 30, 140);
+    const spread = Math.min(520, width - 2 * label - bars - 24);
+    const left = Math.max(8, (width - (2 * label + bars + spread + 24)) / 2);
+    return { table, step, label, top: 26, left: left + label, right: left + label + spread, bars };
+  }
+
+  size(app) {
+    const { table, step, top } = this.geometry(app);
+    return { width: app.area.width, height: top + Math.max(table.rows, table.columns) * step + 8 };
+  }
+
+  y(place, number) {
+    return place.top + (number + 0.5) * place.step;
+  }
+
+  draw(app, pen, win) {
+    const place = this.geometry(app);
+    const rows = app.activeRows();
+    const column = app.active()?.side === "key" ? app.active().column : null;
+    this.drawLines(app, pen, place, win, rows, column);
+    this.drawSums(app, pen, place, rows);
+    this.drawTokens(app, pen, place, win, rows, column);
+    const style = { color: app.theme.muted, size: 11, bold: true };
+    pen.text("query", place.left - 8, 11, { ...style, align: "end" });
+    pen.text("key", place.right + 8, 11, style);
+    pen.text(rows.length > 1 ? `sum of ${rows.length}` : rows.length ? "weight" : "mean", place.right + place.label + 10, 11, style);
+  }
+
+  /** The strongest weights of the shown heads: those of chosen queries, or of all. */
+  lines(app, rows, column) {
+    const heads = app.shownHeads();
+    const key = `${rows}|${column}|${heads}|${app.tableKey()}`;
+    if (this.cache?.key === key) return this.cache;
+    const found = [];
+    let largest = 0;
+    for (const head of heads) {
+      const table = app.table(head);
+      const from = rows.length ? rows : Array.from({ length: table.rows }, (_, row) => row);
+      for (const row of from) {
+        for (let one = 0; one < table.columns; one += 1) {
+          if (column !== null && one !== column) continue;
+          const value = table.value(row, one);
+          if (table.kind(row, one) !== WEIGHT || value < 0.01) continue;
+          found.push([value, head, row, one]);
+          if (value > largest) largest = value;
+        }
+      }
+    }
+    const total = found.length;
+    const most = rows.length || column !== null ? MOST_LINES : MOST_LINES_OF_ALL;
+    if (total > most) found.sort((a, b) => b[0] - a[0]).length = most;
+    this.cache = { key, found: found.reverse(), largest, total };
+    return this.cache;
+  }
+
+  drawLines(app, pen, place, win, rows, column) {
+    const { found, largest } = this.lines(app, rows, column);
+    const offset = (head) => (app.record.heads > 1 ? (head / (app.record.heads - 1) - 0.5) * Math.min(8, place.step * 0.4) : 0);
+    for (const [value, head, row, one] of found) {
+      const [y0, y1] = [this.y(place, row) + offset(head), this.y(place, one) + offset(head)];
+      if (Math.max(y0, y1) < win.y || Math.min(y0, y1) > win.y + win.height) continue;
+      const part = Math.sqrt(value / (largest || 1));
+      const { color, dash } = headStyle(head, app.theme);
+      pen.curve(place.left, y0, place.right, y1, { color, dash, lineWidth: 0.6 + 2.2 * part,
+        alpha: app.theme.name === "forced" ? 1 : 0.12 + 0.88 * part * part });
+    }
+  }
+
+  /**
+   * Beside each key, as a bar: the sum over the chosen queries, or the mean over all, of the mean over the shown heads.
+   * Means leave out a head's queries that see no key.
+   */
+  sums(app, rows) {
+    const heads = app.shownHeads();
+    const key = `${rows}|${heads}|${app.tableKey()}`;
+    if (this.sumCache?.key === key) return this.sumCache;
+    const tables = heads.map((head) => app.table(head));
+    const count = app.table().columns;
+    const sums = { key, values: new Float64Array(count), errors: new Float64Array(count), masked: Array(count).fill(true), largest: 0 };
+    let pairs = 0;
+    for (const row of rows.length ? rows : Array.from({ length: app.table().rows }, (_, one) => one)) {
+      const seeing = tables.filter((table) => table.counts[row] > 0);
+      pairs += seeing.length;
+      for (const table of seeing) {
+        for (let column = 0; column < count; column += 1) {
+          if (table.kind(row, column) === MASKED) continue;
+          sums.masked[column] = false;
+          sums.values[column] += table.value(row, column) / (rows.length ? seeing.length : 1);
+          sums.errors[column] += table.error(row, column) / (rows.length ? seeing.length : 1);
+        }
+      }
+    }
+    for (let column = 0; column < count && !rows.length; column += 1) {
+      sums.values[column] /= Math.max(1, pairs);
+      sums.errors[column] /= Math.max(1, pairs);
+    }
+    sums.largest = sums.values.reduce((most, value) => Math.max(most, value || 0), 0);
+    this.sumCache = sums;
+    return sums;
+  }
+
+  headText(app) {
+    return `${app.shownHeads().length} of ${app.record.heads} heads`;
+  }
+
+  drawSums(app, pen, place, rows) {
+    const sums = this.sums(app, rows);
+    const x = place.right + place.label + 10;
+    const number = app.table().exact && place.bars > 70;
+    const length = place.bars - (number ? 40 : 6);
+    for (let column = 0; column < place.table.columns; column += 1) {
+      const y = this.y(place, column);
+      const value = sums.values[column];
+      if (sums.masked[column]) { pen.hatch(x, y - 4, 16, 8, app.theme); continue; }
+      pen.rect(x, y - 4, Math.max(1, (length * (value || 0)) / (sums.largest || 1)), 8, { fill: app.theme.accent, radius: 2 });
+      if (number) pen.text(Number.isNaN(value) ? "NaN" : value.toFixed(3), x + place.bars, y, { color: app.theme.muted, size: 11, align: "end" });
+    }
+  }
+
+  drawTokens(app, pen, place, win, rows, column) {
+    const { table } = place;
+    const item = app.active();
+    const one = (side, number, text, x, align) => {
+      const y = this.y(place, number);
+      if (y < win.y - 20 || y > win.y + win.height + 20) return;
+      const locked = side === "query" && app.state.locked.includes(number);
+      const chosen = locked || (side === "query" ? rows.includes(number) : column === number);
+      const shown = fitText(shortText(text), place.label - 12, { bold: chosen });
+      const wide = textWidth(shown, { bold: chosen }) + 8;
+      const boxX = align === "end" ? x - wide + 4 : x - 4;
+      if (chosen) {
+        pen.rect(boxX, y - 9, wide, 18, { fill: locked ? app.theme.accent : app.theme.highlight, radius: 3,
+          stroke: app.theme.accent });
+      }
+      if (item && item.side === side && item[side === "query" ? "row" : "column"] === number && app.keyboard) {
+        ring(pen, boxX, y - 9, wide, 18, app.theme.focus, app.theme);
+      }
+      pen.text(shown, x, y, { color: locked ? app.theme.accentText : app.theme.text, bold: chosen, align });
+    };
+    for (let row = 0; row < table.rows; row += 1) one("query", row, table.rowText(row), place.left - 8, "end");
+    for (let key = 0; key < table.columns; key += 1) one("key", key, table.columnText(key), place.right + 8, "start");
+  }
+
+  hit(app, x, y) {
+    const place = this.geometry(app);
+    const number = Math.floor((y - place.top) / place.step);
+    if (number < 0) return null;
+    if (x <= place.left + 12 && number < place.table.rows) return { side: "query", row: number };
+    if (x >= place.right - 12 && number < place.table.columns) return { side: "key", column: number };
+    return null;
+  }
+
+  place(app, item) {
+    const place = this.geometry(app);
+    const number = item.side === "query" ? item.row : item.column;
+    const x = item.side === "query" ? place.left - place.label : place.right;
+    return { x, y: place.top + number * place.step, width: place.label, height: place.step, frozenTop: 26 };
+  }
+
+  start() {
+    return { side: "query", row: 0 };
+  }
+
+  move(app, item, dx, dy) {
+    const table = app.table();
+    const number = item.side === "query" ? item.row : item.column;
+    const side = dx < 0 ? "query" : dx > 0 ? "key" : item.side;
+    const next = clamp(number + dy, 0, (side === "query" ? table.rows : table.columns) - 1);
+    return side === "query" ? { side, row: next } : { side, column: next };
+  }
+
+  activate(app, item) {
+    if (item.side === "query") app.toggleLocked(item.row);
+  }
+
+  describe(app, item) {
+    const heads = app.shownHeads();
+    if (item.side === "query") return this.describeQuery(app, item.row, heads);
+    const rows = app.activeRows();
+    const sums = this.sums(app, rows);
+    const value = sums.masked[item.column] ? "masked" : formatWeight(sums.values[item.column], sums.errors[item.column]);
+    return `key ${quoted(app.table().columnText(item.column))}: ${value} (${sumText(app.table(null), rows)}; mean of ${this.headText(app)})`;
+  }
+
+  describeQuery(app, row, heads) {
+    const table = app.table(heads.length === 1 ? heads[0] : null);
+    const best = heads.map((head) => {
+      const one = app.table(head);
+      let most = -1;
+      for (let column = 0; column < one.columns; column += 1) {
+        if (one.kind(row, column) !== MASKED && (most < 0 || one.value(row, column) > one.value(row, most))) most = column;
+      }
+      return most < 0 ? null : [one.value(row, most), `head ${head} \u2192 ${quoted(one.columnText(most))} ${one.cell(row, most)}`];
+    }).filter(Boolean).sort((a, b) => (b[0] || 0) - (a[0] || 0)).map(([, text]) => text);
+    const more = best.length > 4 ? `; ${best.length - 4} more heads have less` : "";
+    return `query ${quoted(table.rowText(row))}: largest ${best.slice(0, 4).join("; ") || "none: all keys are masked"}${more}`;
+  }
+
+  legend(app) {
+    const rows = app.activeRows();
+    const { found, total } = this.lines(app, rows, app.active()?.side === "key" ? app.active().column : null);
+    const cut = found.length < total ? `the ${counted(found.length)} strongest of ${counted(total)} lines` : `${counted(total)} lines`;
+    const table = app.table();
+    return { heads: true, text: `lines: weights of at least 0.01, wider for more; ${cut} \u00b7 bars: `
+      + `${sumText(app.table(null), rows)}, mean of ${this.headText(app)}${mergedText(table)} \u00b7 ${accuracy(table)}${hiddenText(table)}` };
+  }
+}
+
+// views/long_view.js
+
+/** Findings of one kind that a payload has, as in regard.viewer.patterns. */
+const MOST_FINDINGS = 8;
+
+/** A map of any length: pooled from afar, exact at close range. */
+class LongView extends RecordView {
+  name = "long";
+
+  title = "Long";
+
+  controls = ["record", "head", "pooling", "scale", "zoom", "findings"];
+
+  zooms = true;
+
+  help = "Arrow keys move, + and \u2212 zoom at the cell, 0 shows the whole map, Enter zooms to exact weights, Esc goes back.";
+
+  shows(record) {
+    return record.large;
+  }
+
+  geometry(app) {
+    const { record } = app;
+    const { width, height } = app.area;
+    const [left, top] = [58, 74];
+    const [queries, keys] = [record.queries.length, record.keys.length];
+    const fit = Math.min((width - left - 16) / keys, (height - top - 10) / queries);
+    const across = fit * queries < 120 ? Math.min((width - left - 16) / keys, 40) : fit;
+    return { record, map: record.overview, left, top, queries, keys, cell: Math.min(Math.max(fit, across) * app.state.zoom, 40) };
+  }
+
+  size(app) {
+    const { left, top, queries, keys, cell } = this.geometry(app);
+    return { width: left + keys * cell + 16, height: top + queries * cell + 10 };
+  }
+
+  draw(app, pen, win) {
+    const place = this.geometry(app);
+    if (!place.map) return;
+    const { left, top, cell, queries, keys } = place;
+    const area = { x: win.x + left, y: win.y + top, width: win.width - left - 4, height: win.height - top };
+    const block = this.block(place);
+    const { canvas } = this.bitmap(app, place);
+    pen.clip(area.x, area.y, area.width, area.height, () => {
+      this.drawPooled(pen, place, area, canvas, block);
+      if (cell >= 3) this.drawTiles(app, pen, place, area);
+      pen.rect(left, top, keys * cell, queries * cell, { stroke: app.theme.border });
+      const item = app.active();
+      if (item) {
+        const box = this.place(app, item);
+        ring(pen, box.x, box.y, Math.max(3, box.width), Math.max(3, box.height), app.theme.focus, app.theme);
+      }
+    });
+    this.drawAxes(app, pen, place, win, area);
+    this.drawReceived(app, pen, place, win, area);
+    this.drawList(app, pen, place);
+  }
+
+  /** Bins below two pixels are joined: scaling down would drop bright ones. */
+  block({ map, keys, queries, cell }) {
+    return Math.max(1, Math.ceil(2 / Math.min((keys * cell) / map.columns, (queries * cell) / map.rows)));
+  }
+
+  bitmap(app, place) {
+    return place.map.bitmap(app.state.pooling, app.state.head, app.state.scale, this.block(place), app.theme);
+  }
+
+  /** The heads, and of what a point of the map is the largest or the mean. */
+  headText(app) {
+    const place = this.geometry(app);
+    return `${app.headText()}${place.map ? ` \u00b7 ${place.map.statistic(app.state.pooling, this.block(place))}` : ""}`;
+  }
+
+  /** The findings, in the room beside a map that is narrower than the view. */
+  list(app, place) {
+    const x = place.left + place.keys * place.cell + 28;
+    if (app.state.zoom > 1 || app.area.width - x < 240 || !place.map) return [];
+    const room = Math.floor((app.area.height - 44) / 20);
+    return place.map.places().slice(0, room).map((found, number) =>
+      ({ found, x, y: 34 + 20 * number, width: app.area.width - x - 12, height: 20 }));
+  }
+
+  drawList(app, pen, place) {
+    const lines = this.list(app, place);
+    if (!lines.length) return;
+    const count = place.map.places().length;
+    pen.text(`Findings${lines.length < count ? ` (the first ${lines.length} of ${count})` : ""}, at most ${MOST_FINDINGS} of a kind: click one to go there`, lines[0].x, 18,
+      { color: app.theme.muted, size: 11, bold: true });
+    const item = app.active();
+    for (const { found, x, y, width, height } of lines) {
+      const chosen = item && item.found === found.text;
+      if (chosen) pen.rect(x - 4, y, Math.min(width, textWidth(found.text, { size: 12 }) + 8), height, { fill: app.theme.highlight, radius: 3 });
+      pen.text(fitText(found.text, width, { size: 12 }), x, y + height / 2, { color: app.theme.text, size: 12 });
+    }
+  }
+
+  /** The part of the pooled map that is seen, stretched. */
+  drawPooled(pen, place, area, canvas, block) {
+    const { left, top, cell, map, queries, keys } = place;
+    const bin = [(block * keys * cell) / map.columns, (block * queries * cell) / map.rows];
+    const first = [Math.max(0, Math.floor((area.x - left) / bin[0])), Math.max(0, Math.floor((area.y - top) / bin[1]))];
+    const last = [Math.min(canvas.width, Math.ceil((area.x + area.width - left) / bin[0])),
+      Math.min(canvas.height, Math.ceil((area.y + area.height - top) / bin[1]))];
+    if (last[0] <= first[0] || last[1] <= first[1]) return;
+    const cut = [first[0], first[1], last[0] - first[0], last[1] - first[1]];
+    pen.picture(canvas, left + first[0] * bin[0], top + first[1] * bin[1], cut[2] * bin[0], cut[3] * bin[1], { cut });
+  }
+
+  /** Exact weights over the pooled map, where tiles are here; the others are asked for. */
+  drawTiles(app, pen, place, area) {
+    const { left, top, cell, map } = place;
+    for (const [row, column] of this.tilesIn(place, area)) {
+      const image = this.tile(app, place, row, column)?.image;
+      const [x, y] = [left + column * map.side * cell, top + row * map.side * cell];
+      if (image) {
+        pen.picture(image, x, y, image.width * cell, image.height * cell);
+        pen.rect(x, y, image.width * cell, image.height * cell, { stroke: app.theme.accent });
+      } else {
+        map.request(row, column, app.options.fetchTile, () => app.changed());
+      }
+    }
+  }
+
+  /** The tiles of an area, as [row, column]. */
+  tilesIn({ left, top, cell, map, queries, keys }, area) {
+    const range = (from, size, length) => {
+      const first = Math.max(0, Math.floor(from / cell / map.side));
+      const end = Math.min(Math.ceil(length / map.side), Math.ceil((from + size) / cell / map.side));
+      return Array.from({ length: Math.max(0, end - first) }, (_, number) => first + number);
+    };
+    const columns = range(area.x - left, area.width, keys);
+    return range(area.y - top, area.height, queries).flatMap((row) => columns.map((column) => [row, column]));
+  }
+
+  /** A tile that is here, with its image in the colours of the pooled map around it; null where it is not here. */
+  tile(app, place, row, column) {
+    const { map, queries, keys } = place;
+    const tile = map.tiles.get(`${row},${column}`);
+    if (!tile?.values) return null;
+    const block = this.block(place);
+    const key = `${app.state.pooling} ${app.state.head} ${app.state.scale} ${app.theme.name} ${block}`;
+    if (tile.key === key) return tile;
+    const { limits } = this.bitmap(app, place);
+    const [q0, k0] = [row * map.side, column * map.side];
+    const [height, width] = [Math.min(map.side, queries - q0), Math.min(map.side, keys - k0)];
+    Object.assign(tile, { key, kinds: new Set(), beyond: false });
+    tile.image = pixelCanvas(width, height, (data) => {
+      for (let cell = 0; cell < width * height; cell += 1) {
+        const query = q0 + Math.floor(cell / width);
+        const value = map.exact(app.state.head, query, k0 + (cell % width));
+        const limit = limits[Math.floor(map.bin(query, 0)[0] / block)];
+        const { color, kind } = pixelOf(value, limit, app.state.scale, app.theme);
+        tile.kinds.add(kind);
+        // The limit is a code, and may be a little less than the weight it stands for.
+        if (value > 1.01 * limit) tile.beyond = true;
+        for (let channel = 0; channel < 3; channel += 1) data[4 * cell + channel] = color[channel];
+        data[4 * cell + 3] = 255;
+      }
+    });
+    return tile;
+  }
+
+  drawAxes(app, pen, place, win, area) {
+    const { left, top, cell, queries, keys } = place;
+    const { theme } = app;
+    pen.rect(win.x, win.y, left - 2, win.height, { fill: theme.background });
+    pen.rect(win.x, win.y, win.width, top - 2, { fill: theme.background });
+    pen.text("query \u2193  key \u2192", win.x + 6, win.y + 12, { color: theme.muted, size: 11 });
+    const ticks = (from, size, length) => {
+      const step = niceStep((size / cell) / Math.max(2, size / 90));
+      const first = Math.max(0, Math.ceil(from / cell / step));
+      return Array.from({ length: Math.max(0, Math.floor(Math.min(length - 1, (from + size) / cell) / step) - first + 1) }, (_, n) => (first + n) * step);
+    };
+    for (const key of ticks(area.x - left, area.width, keys)) {
+      const x = left + (key + 0.5) * cell;
+      pen.path([[x, win.y + top - 6], [x, win.y + top - 1]], { color: theme.muted });
+      pen.text(this.tick(place.record.keys, key, cell), Math.min(x, win.x + win.width - 22), win.y + top - 14, { color: theme.muted, size: 11, align: "center" });
+    }
+    for (const query of ticks(area.y - top, area.height, queries)) {
+      const y = top + (query + 0.5) * cell;
+      if (y < win.y + top) continue;
+      pen.path([[win.x + left - 6, y], [win.x + left - 1, y]], { color: theme.muted });
+      pen.text(this.tick(place.record.queries, query, cell), win.x + left - 9, y, { color: theme.muted, size: 11, align: "end" });
+    }
+  }
+
+  tick(axis, position, cell) {
+    return cell >= 14 ? fitText(shortText(axis.text(position), 12), 46, { size: 11 }) : counted(position);
+  }
+
+  /** How much weight each key receives, as a profile over the map: sinks are its peaks. */
+  drawReceived(app, pen, place, win, area) {
+    const { left, cell, map, keys } = place;
+    const received = map.received(app.state.head);
+    const most = received.reduce((a, b) => Math.max(a, b || 0), 0);
+    const [base, high] = [win.y + 52, 26];
+    const bin = (keys * cell) / map.columns;
+    pen.clip(area.x, win.y + 18, area.width, 40, () => {
+      for (let column = 0; column < map.columns; column += 1) {
+        const x = left + column * bin;
+        if (x > area.x + area.width || x + bin < area.x || !(most > 0)) continue;
+        const height = high * Math.sqrt((received[column] || 0) / most);
+        pen.rect(x, base - height, Math.max(1, bin), height, { fill: app.theme.accent });
+      }
+    });
+    pen.text("received", win.x + 6, base - 8, { color: app.theme.muted, size: 11 });
+  }
+
+  hit(app, x, y, win) {
+    const place = this.geometry(app);
+    const { left, top, cell, queries, keys } = place;
+    const line = this.list(app, place).find((one) => inside(one, x, y));
+    if (line) return { row: line.found.row, column: line.found.column, head: line.found.head, found: line.found.text };
+    if (x < win.x + left || y < win.y + top) return null;
+    const [row, column] = cellAt(x, y, { left, top, width: cell, height: cell });
+    return row < queries && column < keys ? { row, column } : null;
+  }
+
+  place(app, item) {
+    const { left, top, cell } = this.geometry(app);
+    return placeOfCell(item, { left, top, width: cell, height: cell });
+  }
+
+  start() {
+    return { row: 0, column: 0 };
+  }
+
+  has(app, item) {
+    return item.row < app.record.queries.length && item.column < app.record.keys.length;
+  }
+
+  /** An arrow moves by what is a few pixels on the screen. */
+  move(app, item, dx, dy) {
+    const { cell, queries, keys } = this.geometry(app);
+    const step = Math.max(1, Math.round(8 / cell));
+    return { row: clamp(item.row + dy * step, 0, queries - 1), column: clamp(item.column + dx * step, 0, keys - 1) };
+  }
+
+  activate(app, item) {
+    if (item.found) app.goTo(item);
+    else app.zoomTo(item, 16);
+  }
+
+  describe(app, item) {
+    const { map, record, queries, keys } = this.geometry(app);
+    if (!map) return "";
+    const pair = `query ${counted(item.row)} ${quoted(record.queries.text(item.row))} \u2192 key ${counted(item.column)} ${quoted(record.keys.text(item.column))}`;
+    const exact = map.exact(app.state.head, item.row, item.column);
+    if (exact !== null) return `${pair}: ${exact < 0 ? "masked" : formatNumber(exact)} (exact; ${app.headText()})`;
+    const [row, column] = map.bin(item.row, item.column);
+    const bin = map.pooled(app.state.pooling, app.state.head, row, column);
+    const hidden = app.state.pooling === "mean" && map.hidden ? ", hidden pairs as 0" : "";
+    const range = (length, bins, number) => `${counted(map.edge(length, bins, number))}\u2013${counted(map.edge(length, bins, number + 1) - 1)}`;
+    return `queries ${range(queries, map.rows, row)} \u2192 keys ${range(keys, map.columns, column)}: ${POOLINGS[app.state.pooling]} `
+      + `${formatWeight(bin.value, bin.error)} (${app.headText()}${hidden}; around ${quoted(record.queries.text(item.row))} \u2192 `
+      + `${quoted(record.keys.text(item.column))}; ${this.whyPooled(app, map, item)})`;
+  }
+
+  whyPooled(app, map, item) {
+    const tile = map.tiles.get(`${Math.floor(item.row / map.side)},${Math.floor(item.column / map.side)}`);
+    if (tile?.failed) return `the exact tile could not be had: ${tile.failed}`;
+    if (app.options.fetchTile) return "exact at a closer zoom";
+    return "no exact tile is carried here";
+  }
+
+  legend(app) {
+    const place = this.geometry(app);
+    const { map, left, top, cell, record } = place;
+    if (!map) return { text: "" };
+    const { limits, kinds } = this.bitmap(app, place);
+    const win = app.window();
+    const area = { x: win.x + left, y: win.y + top, width: win.width - left - 4, height: win.height - top };
+    const exact = (cell >= 3 ? this.tilesIn(place, area) : []).map(([row, column]) => this.tile(app, place, row, column)).filter(Boolean);
+    const shown = new Set([...kinds, ...exact.flatMap((tile) => [...tile.kinds])]);
+    const tiles = app.options.fetchTile ? "exact tiles are fetched on zoom" : `${map.carried || "no"} exact tiles carried`;
+    const per = app.state.scale === "row" ? " (part of the row's largest)" : "";
+    return { ramp: "map", scale: app.state.scale, largest: app.state.scale === "row" ? null : limits.reduce((a, b) => Math.max(a, b), 0),
+      beyond: exact.some((tile) => tile.beyond),
+      samples: [[ZERO, map.hidden ? "zero or hidden" : "zero"], [MASKED, "masked"], [MISSING, "NaN"]].filter(([kind]) => shown.has(kind)),
+      text: `${this.headText(app)}, ${SCALES[app.state.scale].label}${per}${exact.length ? "; framed: single weights" : ""} \u00b7 ${tiles} of `
+        + `${map.side} \u00d7 ${map.side} \u00b7 ${counted(record.keys.length)} keys` };
+  }
+}
+
+// views/pattern_view.js
+
+/** A rectangular map with tokens on both sides. */
+class PatternView extends CellView {
+  name = "pattern";
+
+  title = "Pattern";
+
+  controls = ["record", "head", "scale", "words", "special", "zoom"];
+
+  zooms = true;
+
+  help = "Arrow keys move the cell, Enter locks its row, + and \u2212 zoom, 0 shows the whole map, Esc unlocks.";
+
+  geometry(app) {
+    const table = app.table();
+    const { width, height } = app.area;
+    const rowWidth = Math.max(CORNER, Math.min(widest(table, "row") + 14, width * 0.32));
+    const room = Math.max(40, width - rowWidth - 6);
+    const across = room / Math.max(1, table.columns);
+    const label = Math.min(widest(table, "column"), 130);
+    const down = (height - label - 16) / Math.max(1, table.rows);
+    const fit = Math.min(across, Math.max(down, Math.min(across, 13)), 46);
+    const cell = Math.max(fit, 1) * app.state.zoom;
+    const flat = label + 8 <= cell;
+    // A map that leaves room stands in the middle.
+    const spare = Math.max(0, width - rowWidth - table.columns * cell - 6);
+    return { table, left: rowWidth + Math.floor(spare / 2), top: flat ? 24 : label + 14, width: cell, height: cell, flat };
+  }
+
+  size(app) {
+    const { table, left, top, width, height } = this.geometry(app);
+    return { width: left + table.columns * width + 6, height: top + table.rows * height + 4 };
+  }
+
+  draw(app, pen, win) {
+    const place = this.geometry(app);
+    const { table } = place;
+    const area = { x: win.x + place.left, y: win.y + place.top, width: win.width - place.left, height: win.height - place.top };
+    if (!table.rows || !table.columns) {
+      pen.text("No tokens are left to show.", win.x + 12, win.y + 24, { color: app.theme.muted, size: 13 });
+      return;
+    }
+    pen.clip(area.x, area.y, area.width, area.height, () => {
+      drawCells(pen, table, place, area, app.state.scale, app.theme);
+      this.drawSelection(app, pen, place);
+    });
+    this.drawRowLabels(app, pen, place, win);
+    this.drawColumnLabels(app, pen, place, win);
+  }
+
+  drawSelection(app, pen, place) {
+    const { table } = place;
+    const rowBox = (row, color) => pen.rect(place.left + 1, place.top + row * place.height, table.columns * place.width - 2,
+      place.height, { stroke: color, lineWidth: 2 });
+    for (const row of app.state.locked) if (row < table.rows) rowBox(row, app.theme.accent);
+    const item = app.active();
+    if (item) {
+      ring(pen, place.left + item.column * place.width, place.top + item.row * place.height, place.width, place.height,
+        app.theme.focus, app.theme);
+    }
+  }
+
+  drawRowLabels(app, pen, place, win) {
+    const { table } = place;
+    const step = Math.max(1, Math.ceil(12 / place.height));
+    const item = app.active();
+    const first = Math.max(0, Math.floor((win.y) / place.height) - 1);
+    const last = Math.min(table.rows, Math.ceil((win.y + win.height - place.top) / place.height) + 1);
+    pen.clip(win.x, win.y + place.top - 7, place.left - 2, win.height - place.top + 7, () => {
+      pen.rect(win.x, win.y + place.top - 7, place.left - 2, win.height, { fill: app.theme.background });
+      for (let row = first; row < last; row += 1) {
+        const chosen = item?.row === row || app.state.locked.includes(row);
+        if (row % step && !chosen) continue;
+        if (step > 1 && !chosen && item && Math.abs(item.row - row) < step) continue;
+        const y = place.top + (row + 0.5) * place.height;
+        this.drawLabel(app, pen, shortText(table.rowText(row)), win.x + place.left - 8, y, place.left - 12, chosen,
+          app.state.locked.includes(row));
+      }
+    });
+  }
+
+  drawLabel(app, pen, text, x, y, width, chosen, locked) {
+    const size = 12;
+    const shown = fitText(text, width, { size, bold: chosen });
+    if (locked) {
+      const wide = textWidth(shown, { size, bold: true });
+      pen.rect(x - wide - 4, y - 8, wide + 8, 16, { fill: app.theme.accent, radius: 3 });
+    }
+    pen.text(shown, x, y, { color: locked ? app.theme.accentText : app.theme.text, size, bold: chosen, align: "end" });
+  }
+
+  drawColumnLabels(app, pen, place, win) {
+    const { table } = place;
+    const step = Math.max(1, Math.ceil(13 / place.width));
+    const item = app.active();
+    const first = Math.max(0, Math.floor(win.x / place.width) - 1);
+    const last = Math.min(table.columns, Math.ceil((win.x + win.width - place.left) / place.width) + 1);
+    pen.rect(win.x, win.y, win.width, place.top - 7, { fill: app.theme.background });
+    pen.text("query \u2193  key \u2192", win.x + place.left - 8, win.y + place.top - 14, { color: app.theme.muted, size: 11, align: "end" });
+    pen.clip(win.x + place.left - 6, win.y, win.width - place.left + 6, place.top, () => {
+      for (let column = first; column < last; column += 1) {
+        const chosen = item?.column === column;
+        if (column % step && !chosen) continue;
+        if (step > 1 && !chosen && item && Math.abs(item.column - column) < step) continue;
+        const x = place.left + (column + 0.5) * place.width;
+        const shown = fitText(shortText(table.columnText(column)), place.flat ? place.width - 4 : place.top - 14, { bold: chosen });
+        if (place.flat) pen.text(shown, x, win.y + place.top - 10, { color: app.theme.text, bold: chosen, align: "center" });
+        else pen.text(shown, x, win.y + place.top - 6, { color: app.theme.text, bold: chosen, angle: -90 });
+      }
+    });
+  }
+
+  hit(app, x, y, win) {
+    const place = this.geometry(app);
+    if (x < win.x + place.left || y < win.y + place.top) return null;
+    const [row, column] = cellAt(x, y, place);
+    return row < place.table.rows && column < place.table.columns ? { row, column } : null;
+  }
+
+  place(app, item) {
+    return placeOfCell(item, this.geometry(app));
+  }
+}
+
+// views/sound_view.js
+
+/** Weights in time, under the spectrogram whose frames are the keys. */
+class SoundView extends CellView {
+  name = "sound";
+
+  title = "Sound";
+
+  controls = ["record", "head", "scale", "words", "special"];
+
+  help = "Up and down choose a query, left and right move in time, Enter locks the query, Esc unlocks.";
+
+  shows(record) {
+    return !record.large && record.keys.kind === "frames";
+  }
+
+  geometry(app) {
+    const table = app.table();
+    const { width, height } = app.area;
+    const left = Math.max(CORNER, Math.min(widest(table, "row") + 14, width * 0.3));
+    const wide = Math.max(60, width - left - 12);
+    const picture = clamp(height * 0.34, 90, 220);
+    const top = 16 + picture + 34;
+    return { table, left, wide, picture, top, cellWidth: wide / Math.max(1, table.columns),
+      cellHeight: clamp((height - top - 8) / Math.max(1, table.rows), 16, 34) };
+  }
+
+  size(app) {
+    const place = this.geometry(app);
+    return { width: app.area.width, height: place.top + place.table.rows * place.cellHeight + 8 };
+  }
+
+  draw(app, pen) {
+    const place = this.geometry(app);
+    const { table, left, wide, picture, top } = place;
+    const { theme } = app;
+    if (table.record.keys.picture) pen.picture(table.record.keys.picture, left, 12, wide, picture, { smooth: true });
+    pen.rect(left, 12, wide, picture, { stroke: theme.border });
+    pen.text("frequency \u2191", left - 8, 20, { color: theme.muted, size: 11, align: "end" });
+    this.drawCurve(app, pen, place);
+    this.drawTime(app, pen, place);
+    const geometry = { left, top, width: place.cellWidth, height: place.cellHeight };
+    drawCells(pen, table, geometry, { x: left, y: top, width: wide, height: table.rows * place.cellHeight }, app.state.scale, theme);
+    pen.rect(left, top, wide, table.rows * place.cellHeight, { stroke: theme.border });
+    const item = app.active();
+    for (let row = 0; row < table.rows; row += 1) {
+      const locked = app.state.locked.includes(row);
+      const y = top + (row + 0.5) * place.cellHeight;
+      const text = fitText(shortText(table.rowText(row)), left - 14, { bold: item?.row === row });
+      const size = textWidth(text, { bold: true });
+      if (locked) pen.rect(left - 12 - size, y - 8, size + 8, 16, { fill: theme.accent, radius: 3 });
+      pen.text(text, left - 8, y, { color: locked ? theme.accentText : theme.text, bold: locked || item?.row === row, align: "end" });
+    }
+    if (item) {
+      ring(pen, left + item.column * place.cellWidth, top + item.row * place.cellHeight, place.cellWidth, place.cellHeight, theme.focus, theme);
+      pen.rect(left + item.column * place.cellWidth, 12, Math.max(1, place.cellWidth), picture, { stroke: theme.focus, lineWidth: 1.5 });
+    }
+  }
+
+  legendText(app, table) {
+    const rows = app.activeRows();
+    const curve = rows.length ? ` \u00b7 curve: ${sumText(table, rows)}, part of its largest` : "";
+    return super.legendText(app, table) + curve;
+  }
+
+  /** The weights of the chosen queries over the spectrogram: a band of colour and a curve. */
+  drawCurve(app, pen, place) {
+    const { table, left, picture } = place;
+    const rows = app.activeRows();
+    if (!rows.length) return;
+    const sums = table.sumRows(rows);
+    if (!(sums.largest > 0)) return;
+    const points = [];
+    for (let column = 0; column < table.columns; column += 1) {
+      const part = (sums.values[column] || 0) / sums.largest;
+      const x = left + column * place.cellWidth;
+      if (part > 0.02) pen.rect(x, 12, place.cellWidth, picture, { fill: app.theme.wordHigh ? rgb(app.theme.wordHigh) : "#f0a800", alpha: 0.55 * part });
+      const y = 12 + picture - 4 - part * (picture - 12);
+      points.push([x, y], [x + place.cellWidth, y]);
+    }
+    pen.path(points, { color: "#ffffff", lineWidth: 4.5 });
+    pen.path(points, { color: "#0b57d0", lineWidth: 2 });
+  }
+
+  drawTime(app, pen, place) {
+    const { table, left, wide, picture } = place;
+    const seconds = table.record.keys.entry.seconds * table.record.keys.length;
+    const step = secondsStep(seconds, wide);
+    for (let number = 0; number * step <= seconds * 1.0001; number += 1) {
+      const x = left + (number * step * wide) / seconds;
+      pen.path([[x, 12 + picture], [x, 17 + picture]], { color: app.theme.muted });
+      const text = `${Number((number * step).toPrecision(6))} s`;
+      const last = x + textWidth(text, { size: 11 }) / 2 > left + wide + 10;
+      pen.text(text, last ? left + wide + 10 : x, 26 + picture, { color: app.theme.muted, size: 11, align: last ? "end" : "center" });
+    }
+  }
+
+  hit(app, x, y) {
+    const place = this.geometry(app);
+    if (x < place.left || y < place.top) return x < place.left && y >= place.top ? this.at(place, 0, y) : null;
+    return this.at(place, Math.floor((x - place.left) / place.cellWidth), y);
+  }
+
+  at(place, column, y) {
+    const row = Math.floor((y - place.top) / place.cellHeight);
+    return row >= 0 && row < place.table.rows && column < place.table.columns ? { row, column } : null;
+  }
+
+  place(app, item) {
+    const place = this.geometry(app);
+    return { x: place.left + item.column * place.cellWidth, y: place.top + item.row * place.cellHeight, width: place.cellWidth, height: place.cellHeight };
+  }
+}
+
+// views/words_view.js
+
+/** The words of a text, shaded by their weight. */
+class WordsView extends RecordView {
+  name = "words";
+
+  title = "Words";
+
+  controls = ["record", "head", "scale", "words", "special"];
+
+  scalesRows = false;
+
+  help = "Arrow keys choose a word as the query, Enter locks it, several locked words are added, Esc unlocks.";
+
+  shows(record) {
+    return !record.large && record.keys.kind === "tokens";
+  }
+
+  single(app) {
+    return app.record.queries === app.record.keys;
+  }
+
+  geometry(app) {
+    const table = app.table();
+    const { width } = app.area;
+    const wide = Math.min(width - 24, 920);
+    const left = Math.max(12, (width - wide) / 2);
+    const texts = (side) => Array.from({ length: side === "row" ? table.rows : table.columns }, (_, number) =>
+      shortText(side === "row" ? table.rowText(number) : table.columnText(number), 60));
+    const key = `${app.tableKey()}|${wide}|${app.record.number}`;
+    if (this.cache?.key === key) return this.cache.place;
+    const size = Math.max(table.rows, table.columns) < 60 && width > 500 ? 18 : 15;
+    const queries = this.single(app) ? null : flowWords(texts("row"), left, 34, wide, size, 2 * size + 2);
+    const top = queries ? queries.bottom + 38 : 34;
+    const keys = flowWords(texts("column"), left, top, wide, size, 2 * size + 2);
+    const place = { table, left, size, queries: queries?.places ?? keys.places, keys: keys.places, top, bottom: keys.bottom, wide };
+    this.cache = { key, place };
+    return place;
+  }
+
+  size(app) {
+    return { width: app.area.width, height: this.geometry(app).bottom + 8 };
+  }
+
+  sums(app) {
+    return activeSums(app, app.table());
+  }
+
+  draw(app, pen, win) {
+    const place = this.geometry(app);
+    const sums = this.sums(app);
+    const { theme } = app;
+    const heading = { color: theme.muted, size: 11, bold: true };
+    if (!this.single(app)) {
+      pen.text("queries", place.left, 18, heading);
+      place.queries.forEach((box, row) => this.drawWord(app, pen, box, place.table.rowText(row), null, row));
+    }
+    const what = sums.rows.length === 1 ? `what \u201c${shortText(place.table.rowText(sums.rows[0]))}\u201d attends to`
+      : sums.rows.length ? "what the chosen queries attend to" : "what all queries attend to";
+    pen.text(`${what}: ${sumText(place.table, sums.rows)}`, place.left, place.top - 16, heading);
+    const scale = withoutRows(app.state.scale);
+    place.keys.forEach((box, column) => {
+      if (box.y > win.y + win.height || box.y + box.height < win.y) return;
+      const shade = sums.largest > 0 ? SCALES[scale].shade(sums.values[column] / sums.largest) : 0;
+      this.drawWord(app, pen, box, place.table.columnText(column), { shade, kind: sums.kinds[column] },
+        this.single(app) ? column : null);
+    });
+    const item = app.active();
+    if (item && app.keyboard) {
+      const box = (item.side === "key" ? place.keys[item.column] : place.queries[item.row]);
+      if (box) ring(pen, box.x, box.y, box.width, box.height, theme.focus, theme);
+    }
+  }
+
+  drawWord(app, pen, box, text, weight, row) {
+    const { theme } = app;
+    const colors = weight && weight.kind === WEIGHT ? wordColors(weight.shade || 0, theme) : { fill: theme.background, ink: theme.text };
+    if (weight?.kind === MASKED) pen.hatch(box.x, box.y, box.width, box.height, theme);
+    else pen.rect(box.x, box.y, box.width, box.height, { fill: weight?.kind === MISSING ? rgb(theme.missingPixel) : colors.fill, radius: 4 });
+    const chosen = row !== null && app.activeRows().includes(row);
+    if (chosen) pen.rect(box.x + 1, box.y + 1, box.width - 2, box.height - 2, { stroke: theme.accent, lineWidth: 2.5, radius: 4 });
+    const ink = weight?.kind === MASKED ? theme.text : weight?.kind === MISSING ? "#ffffff" : colors.ink;
+    const { size } = this.cache.place;
+    pen.text(fitText(shortText(text, 60), box.width - 8, { size }), box.x + box.width / 2, box.y + box.height / 2,
+      { color: ink, size, align: "center" });
+  }
+
+  hit(app, x, y) {
+    const place = this.geometry(app);
+    if (!this.single(app)) {
+      const row = place.queries.findIndex((box) => inside(box, x, y));
+      if (row >= 0) return { side: "query", row };
+    }
+    const column = place.keys.findIndex((box) => inside(box, x, y));
+    if (column < 0) return null;
+    return this.single(app) && app.state.locked.length === 0 ? { side: "query", row: column } : { side: "key", column };
+  }
+
+  place(app, item) {
+    const place = this.geometry(app);
+    return { ...(item.side === "key" ? place.keys[item.column] : place.queries[item.row]) };
+  }
+
+  start() {
+    return { side: "query", row: 0 };
+  }
+
+  move(app, item, dx, dy) {
+    const place = this.geometry(app);
+    const places = item.side === "key" ? place.keys : place.queries;
+    const index = item.side === "key" ? item.column : item.row;
+    let next = dx ? clamp(index + dx, 0, places.length - 1) : wordAbove(places, index, dy);
+    let { side } = item;
+    if (!this.single(app) && dy && next === index) {
+      side = dy > 0 ? "key" : "query";
+      next = side === item.side ? index : clamp(index, 0, (side === "key" ? place.keys : place.queries).length - 1);
+    }
+    return side === "key" ? { side, column: next } : { side, row: next };
+  }
+
+  activate(app, item) {
+    app.toggleLocked(item.side === "query" ? item.row : this.single(app) ? item.column : null);
+  }
+
+  describe(app, item) {
+    const table = app.table();
+    if (item.side === "query") return describeRow(app, table, item.row);
+    const sums = this.sums(app);
+    return `key ${quoted(table.columnText(item.column))}: ${receivedText(sums, item.column)} (${sumText(table, sums.rows)}; ${app.headText()})`;
+  }
+
+  legend(app) {
+    const sums = this.sums(app);
+    const table = app.table();
+    const kinds = new Set(sums.kinds);
+    const scale = withoutRows(app.state.scale);
+    return { ramp: "words", scale, largest: sums.largest / sums.divisor,
+      samples: [[MASKED, "masked"], [MISSING, "NaN"]].filter(([kind]) => kinds.has(kind)),
+      text: `attention weight, ${sumText(table, sums.rows)}, ${app.headText()}, ${SCALES[scale].label}${mergedText(table)} \u00b7 `
+        + `${accuracy(table)}${hiddenText(table)}` };
+  }
+}
+
+// picture.js
+
+/** The height of the heading above a view, in pixels. */
+const HEADING = 28;
+
+/** The whole picture, heading and legend included, with any pen. */
+function paint(app, pen) {
+  const { theme, area } = app;
+  const height = area.height + HEADING + app.legendHeight;
+  pen.rect(0, 0, area.width, height, { fill: theme.background });
+  pen.text(fitText(app.heading(), area.width - 20, { size: 13, bold: true }), 10, 14, { color: theme.text, size: 13, bold: true });
+  const win = app.window();
+  pen.clip(0, HEADING, area.width, area.height, () => {
+    pen.shift(-win.x, HEADING - win.y, () => app.view.draw(app, pen, win));
+  });
+  pen.path([[0, HEADING + area.height + 0.5], [area.width, HEADING + area.height + 0.5]], { color: theme.border });
+  pen.shift(0, HEADING + area.height + 2, () => drawLegend(pen, app.view.legend(app), area.width, theme));
+}
+
+// views/all_views.js
+
+const VIEW_CLASSES = [PatternView, LinesView, GridView, WalkView, WordsView, ImageView, SoundView, LongView];
+
+// exports.js
+
+/** The picture as the text of an SVG file. */
+function svgOf(app) {
+  const pen = new SvgPen(app.area.width, app.area.height + HEADING + app.legendHeight);
+  paint(app, pen);
+  return pen.toString(visibleText(app.payload.title), [app.heading(), app.selectionText(), app.frame.readout.textContent].filter(Boolean).join(" \u2014 "));
+}
+
+function saveSvg(app) {
+  download(app, new Blob([svgOf(app)], { type: "image/svg+xml" }), "svg");
+}
+
+function savePng(app) {
+  const scale = Math.max(2, globalThis.devicePixelRatio || 1);
+  const canvas = newCanvas(app.area.width * scale, (app.area.height + HEADING + app.legendHeight) * scale);
+  const context = canvas.getContext("2d");
+  context.setTransform(scale, 0, 0, scale, 0, 0);
+  app.tables.frameStart = performance.now();
+  paint(app, new CanvasPen(context));
+  canvas.toBlob((blob) => download(app, blob, "png"), "image/png");
+}
+
+function download(app, blob, suffix) {
+  const address = URL.createObjectURL(blob);
+  const link = make("a", { href: address, download: `attention-${app.view.name}.${suffix}` });
+  app.frame.root.append(link);
+  link.click();
+  link.remove();
+  setTimeout(() => URL.revokeObjectURL(address), 10000);
+}
+
+// input.js
+
+/** Pointer, wheel and keys on the viewer's elements. */
+class Input {
+  constructor(app) {
+    this.app = app;
+    this.grab = null; // where a drag began
+    this.dragged = false;
+    this.listen();
+  }
+
+  listen() {
+    const { signal } = this.app.stopped;
+    const on = (target, names, listener, more = {}) => names.split(" ").forEach((name) => target.addEventListener(name, listener, { signal, ...more }));
+    on(this.app.frame.canvas, "pointermove", (event) => this.pointerMoved(event));
+    on(this.app.frame.canvas, "pointerleave", () => { this.app.hover = null; this.app.changed(); });
+    on(this.app.frame.canvas, "pointerdown", (event) => this.pointerPressed(event));
+    on(this.app.frame.canvas, "pointerup pointercancel", () => this.pointerReleased());
+    on(this.app.frame.canvas, "click", (event) => this.clicked(event));
+    on(this.app.frame.canvas, "keydown", (event) => this.keyPressed(event));
+    on(this.app.frame.canvas, "focus", () => this.focused());
+    on(this.app.frame.canvas, "blur", () => this.app.changed());
+    on(this.app.frame.scroller, "scroll", () => this.app.changed(), { passive: true });
+    on(this.app.frame.scroller, "wheel", (event) => this.wheelTurned(event), { passive: false });
+    on(this.app.frame.tabs, "keydown", (event) => this.tabKey(event));
+    on(this.app.frame.box, "keydown", (event) => {
+      if (event.key === "Escape" && event.target !== this.app.frame.canvas) this.app.unlock();
+    });
+    for (const text of ["(prefers-color-scheme: dark)", "(forced-colors: active)"]) {
+      on(globalThis.matchMedia(text), "change", () => { this.app.readTheme(); this.app.refresh(); });
+    }
+  }
+
+  at(event) {
+    const box = this.app.frame.canvas.getBoundingClientRect();
+    const [x, y] = [event.clientX - box.left, event.clientY - box.top - HEADING];
+    if (!this.app.ready || y < 0 || y >= this.app.area.height) return null;
+    const win = this.app.window();
+    return this.app.view.hit(this.app, x + win.x, y + win.y, win);
+  }
+
+  pointerMoved(event) {
+    if (this.grab) {
+      const [dx, dy] = [event.clientX - this.grab.x, event.clientY - this.grab.y];
+      if (this.grab.moved || Math.abs(dx) + Math.abs(dy) > 5) {
+        this.grab.moved = true;
+        this.app.frame.canvas.classList.add("grab");
+        this.app.frame.scroller.scrollTo(this.grab.left - dx, this.grab.top - dy);
+        this.app.hover = null;
+        return;
+      }
+    }
+    const item = this.at(event);
+    if (sameItem(item, this.app.hover)) return;
+    this.app.hover = item;
+    this.app.keyboard = false;
+    this.app.changed();
+  }
+
+  pointerPressed(event) {
+    if (event.button !== 0 || event.pointerType === "touch") return;
+    this.grab = { x: event.clientX, y: event.clientY, left: this.app.frame.scroller.scrollLeft, top: this.app.frame.scroller.scrollTop, moved: false };
+    this.app.frame.canvas.setPointerCapture?.(event.pointerId);
+  }
+
+  pointerReleased() {
+    this.dragged = this.grab?.moved ?? false;
+    this.grab = null;
+    this.app.frame.canvas.classList.remove("grab");
+  }
+
+  clicked(event) {
+    if (this.dragged) { this.dragged = false; return; }
+    const item = this.at(event);
+    if (!item) return;
+    this.app.cursor = item;
+    this.app.view.activate(this.app, item);
+    this.app.changed();
+  }
+
+  focused() {
+    if (!this.app.ready) return;
+    this.app.cursor ??= this.app.view.start(this.app);
+    this.app.keyboard = this.app.frame.canvas.matches(":focus-visible");
+    this.app.changed();
+  }
+
+  wheelTurned(event) {
+    if (!event.ctrlKey && !event.metaKey) return;
+    event.preventDefault();
+    const box = this.app.frame.canvas.getBoundingClientRect();
+    this.app.zoom(event.deltaY < 0 ? 1.25 : 0.8, { x: event.clientX - box.left, y: event.clientY - box.top - HEADING });
+  }
+
+  keyPressed(event) {
+    if (!this.app.ready || event.ctrlKey || event.metaKey || event.altKey) return;
+    const moves = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1], Home: [-1e9, 0], End: [1e9, 0], PageUp: [0, -10, -1], PageDown: [0, 10, 1] };
+    if (event.key in moves) this.moveCursor(...moves[event.key]);
+    else if (event.key === "Enter" || event.key === " ") {
+      if (this.app.cursor && this.app.view.has(this.app, this.app.cursor)) this.app.view.activate(this.app, this.app.cursor);
+    }
+    else if (event.key === "Escape") this.escape();
+    else if (event.key === "+" || event.key === "=") this.zoomKey(1.5);
+    else if (event.key === "-") this.zoomKey(1 / 1.5);
+    else if (event.key === "0") this.app.fit();
+    else return;
+    event.preventDefault();
+    this.app.changed();
+  }
+
+  zoomKey(factor) {
+    const box = this.app.cursor ? this.app.view.place(this.app, this.app.cursor) : null;
+    const win = this.app.window();
+    this.app.zoom(factor, box ? { x: box.x - win.x + box.width / 2, y: box.y - win.y + box.height / 2 } : null);
+  }
+
+  escape() {
+    if (this.app.view.name === "long" && this.app.state.zoom > 1) this.app.fit();
+    else this.app.unlock();
+  }
+
+  moveCursor(dx, dy, jump = 0) {
+    this.app.keyboard = true;
+    this.app.hover = null;
+    const from = this.app.cursor && this.app.view.has(this.app, this.app.cursor) ? this.app.cursor : this.app.view.start(this.app);
+    if (!this.app.view.has(this.app, from)) return;
+    this.app.cursor = this.app.view.move(this.app, from, dx, dy, jump);
+    const box = this.app.view.place(this.app, this.app.cursor);
+    const { area, frame: { scroller } } = this.app;
+    const [left, top] = [box.frozenLeft ?? 0, box.frozenTop ?? 0];
+    if (box.x - scroller.scrollLeft < left) scroller.scrollLeft = box.x - left;
+    if (box.x + box.width - scroller.scrollLeft > area.width) scroller.scrollLeft = box.x + box.width - area.width + 4;
+    if (box.y - scroller.scrollTop < top) scroller.scrollTop = box.y - top;
+    if (box.y + box.height - scroller.scrollTop > area.height) scroller.scrollTop = box.y + box.height - area.height + 4;
+  }
+
+  tabKey(event) {
+    const step = { ArrowLeft: -1, ArrowRight: 1, Home: -1000, End: 1000 }[event.key];
+    if (!step) return;
+    const views = this.app.views.filter((view) => view.available(this.app));
+    const here = views.indexOf(this.app.view);
+    const next = Math.abs(step) > 1 ? clamp(here + step, 0, views.length - 1) : (here + step + views.length) % views.length;
+    this.app.show(views[next].name);
+    this.app.frame.tabs.querySelector("[aria-selected=\"true\"]").focus();
+    event.preventDefault();
+  }
+}
+
+// controls.js
 
 /** The controls that the current view needs. */
 class Controls {
@@ -3141,14 +3716,7 @@ class Controls {
 
   build() {
     const { app } = this;
-    const { name } = app.view;
-    const needed = {
-      alignment: ["record", "head", "scale", "words", "special", "zoom"], heads: ["record", "words", "special", "heads"],
-      model: ["scale"], steps: ["steps", "step"], text: ["record", "head", "scale", "words", "special"],
-      image: ["record", "head", "scale", "overlay", "words", "special"], sound: ["record", "head", "scale", "words", "special"],
-      long: ["record", "head", "pooling", "scale", "zoom", "findings"],
-    }[name];
-    return [...needed.map((part) => this[part]()), this.output()].filter(Boolean);
+    return [...app.view.controls.map((part) => this[part]()), this.output()].filter(Boolean);
   }
 
   record() {
@@ -3166,7 +3734,7 @@ class Controls {
 
   scale() {
     const { app } = this;
-    const noRows = ["model", "text", "image"].includes(app.view.name);
+    const noRows = !app.view.scalesRows;
     const options = [["linear", "linear"], ["root", "square root"], ["log", "log"], ...(noRows ? [] : [["row", "per row"]])];
     return choice("Scale", noRows && app.state.scale === "row" ? "linear" : app.state.scale, options, (value) => app.set({ scale: value }));
   }
@@ -3237,24 +3805,17 @@ class Controls {
 
   output() {
     const { app } = this;
-    return make("span", { class: "push" }, app.themeChoice(), action("PNG", "Save the picture as PNG", () => app.savePng()),
-      action("SVG", "Save the picture as SVG", () => app.saveSvg()));
+    return make("span", { class: "push" }, app.themeChoice(), action("PNG", "Save the picture as PNG", () => savePng(app)),
+      action("SVG", "Save the picture as SVG", () => saveSvg(app)));
   }
 }
 
-// ---------------------------------------------------------------------------------------------------------------------
-// 10. State and commands, 11. the viewer
-// ---------------------------------------------------------------------------------------------------------------------
+// viewer.js
+
+/** Lets the browser paint and take input between two pieces of work. */
+const pause = () => new Promise((resolve) => { setTimeout(resolve, 0); });
 
 const FORMAT = 1;
-const HEADING = 28;
-const MOST_TABLES = 48;
-
-/** What a new viewer shows. */
-const initialState = () => ({
-  view: "alignment", record: 0, head: null, scale: "linear", words: false, hideSpecial: false, overlay: "colours",
-  pooling: "maximum", zoom: 1, locked: [], heads: null, steps: 0, step: "weights", kept: null, theme: "auto",
-});
 
 class Viewer {
   constructor(element, payload, options) {
@@ -3267,12 +3828,13 @@ class Viewer {
     this.cursor = null;
     this.keyboard = false;
     this.views = VIEW_CLASSES.map((ViewClass) => new ViewClass());
-    this.tables = new Map();
-    this.thumbnails = new Map();
+    this.tables = new Tables(this);
     this.stopped = new AbortController();
-    this.buildElements();
-    this.listen();
+    this.frame = new Frame(element, options.height);
     this.readTheme();
+    this.input = new Input(this);
+    this.observer = new ResizeObserver(() => this.resize());
+    this.observer.observe(this.frame.scroller);
     this.load(payload, options.view, options.selection);
   }
 
@@ -3284,13 +3846,12 @@ class Viewer {
     const axes = payload.axes.map((entry) => new Axis(entry));
     this.records = payload.records.map((entry, number) => new AttentionData(entry, number, axes, payload.masks));
     this.steps = payload.steps.map((entry) => new StepsData(entry));
-    this.tables.clear();
-    this.thumbnails.clear();
-    for (const one of this.views) one.cache = one.sumCache = null;
+    this.tables.forget();
+    for (const one of this.views) one.forget();
     this.hover = this.cursor = null;
     Object.assign(this.state, { locked: [], kept: null, zoom: 1 });
-    this.title.textContent = visibleText(payload.title);
-    this.buildTexts();
+    this.frame.title.textContent = visibleText(payload.title);
+    this.frame.showTexts(payload.texts);
     const wanted = view ?? (this.started ? this.state.view : null);
     this.started = true;
     const first = this.views.find((one) => one.name === wanted && one.available(this)) ?? this.firstView();
@@ -3302,16 +3863,16 @@ class Viewer {
   /** The view that fits the first record best. */
   firstView() {
     const record = this.records[0];
-    const ofWords = record?.queries.length === 1 && record.keys.length > 1 ? "text" : "alignment";
-    const best = !record ? "steps" : record.large ? "long" : { grid: "image", frames: "sound" }[record.keys.kind] ?? ofWords;
+    const ofWords = record?.queries.length === 1 && record.keys.length > 1 ? "words" : "pattern";
+    const best = !record ? "walk" : record.large ? "long" : { grid: "image", frames: "sound" }[record.keys.kind] ?? ofWords;
     return this.views.find((one) => one.name === best && one.available(this)) ?? this.views.find((one) => one.available(this));
   }
 
   empty() {
-    this.buildTabs();
-    this.bar.replaceChildren();
-    this.canvas.hidden = true;
-    this.help.textContent = "There is no attention to show.";
+    this.frame.showTabs(this.views.filter((view) => view.available(this)), this.view, (name) => this.show(name));
+    this.frame.bar.replaceChildren();
+    this.frame.canvas.hidden = true;
+    this.frame.help.textContent = "There is no attention to show.";
   }
 
   async decodeRest() {
@@ -3320,7 +3881,7 @@ class Viewer {
       await pause();
       if (this.records !== records || this.stopped.signal.aborted) return;
       await record.decode();
-      if (this.view?.name === "model") this.changed();
+      if (this.view?.name === "grid") this.changed();
     }
   }
 
@@ -3338,44 +3899,14 @@ class Viewer {
   }
 
   /** The weights of a head as they are shown; null is the mean of all heads. */
-  table(head = this.state.head, record = this.record, { words, hideSpecial } = this.state) {
-    const used = record.heads === 1 ? 0 : head;
-    const key = `${record.number}|${used}|${words}|${hideSpecial}`;
-    let table = this.tables.get(key);
-    if (!table) {
-      if (this.tables.size > MOST_TABLES) this.tables.delete(this.tables.keys().next().value);
-      table = new Table(record, used, { words, hideSpecial });
-    }
-    this.tables.delete(key);
-    this.tables.set(key, table);
-    return table;
-  }
-
-  /** A small map of a head; null while there is no time to make it in this frame. */
-  thumbnail(record, head) {
-    const scale = withoutRows(this.state.scale);
-    const key = `${record.number} ${head} ${scale} ${this.theme.name}`;
-    if (this.thumbnails.has(key)) return this.thumbnails.get(key);
-    if (!record.codes && !record.overview) {
-      record.decode().then(() => this.changed());
-      return null;
-    }
-    if (performance.now() - this.frameStart > 12) { this.changed(); return null; }
-    if (record.large) {
-      const block = Math.max(1, Math.ceil(Math.max(record.overview.rows, record.overview.columns) / THUMBNAIL));
-      const { canvas, kinds } = record.overview.bitmap("maximum", head, scale, block, this.theme);
-      for (const kind of kinds) record.thumbnailKinds.add(kind);
-      this.thumbnails.set(key, canvas);
-    } else {
-      this.thumbnails.set(key, thumbnailOf(record, head, scale, this.theme));
-    }
-    return this.thumbnails.get(key);
+  table(head = this.state.head, record = this.record, options = this.state) {
+    return this.tables.of(head, record, options);
   }
 
   // --- what is chosen ---
 
   active() {
-    const item = this.hover ?? (this.root.activeElement === this.canvas ? this.cursor : null);
+    const item = this.hover ?? (this.frame.root.activeElement === this.frame.canvas ? this.cursor : null);
     return item && this.view.has(this, item) ? item : null;
   }
 
@@ -3420,7 +3951,7 @@ class Viewer {
     if (!view) throw new RangeError(`no view ${String(name)}; there are ${this.views.map((one) => one.name).join(", ")}`);
     if (!view.available(this)) throw new RangeError(`the view ${name} cannot show these records`);
     const { state } = this;
-    if (state.view !== name) { state.zoom = 1; this.scroller.scrollTo(0, 0); this.hover = this.cursor = null; }
+    if (state.view !== name) { state.zoom = 1; this.frame.scroller.scrollTo(0, 0); this.hover = this.cursor = null; }
     state.view = name;
     for (const key of ["record", "head", "scale", "words", "hideSpecial", "heads", "steps", "step", "pooling", "overlay"]) {
       if (key in selection) state[key] = selection[key];
@@ -3464,16 +3995,16 @@ class Viewer {
   }
 
   zoom(factor, anchor = null) {
-    if (!this.view.geometry || !["alignment", "long"].includes(this.view.name)) return;
+    if (!this.view.zooms) return;
     const before = this.view.geometry(this);
     const at = anchor ?? { x: this.area.width / 2, y: this.area.height / 2 };
-    const [x, y] = [this.scroller.scrollLeft + at.x, this.scroller.scrollTop + at.y];
+    const [x, y] = [this.frame.scroller.scrollLeft + at.x, this.frame.scroller.scrollTop + at.y];
     const cell = before.cell ?? before.width;
     const [column, row] = [(x - before.left) / cell, (y - before.top) / cell];
     this.applyZoom(this.state.zoom * factor);
     const after = this.view.geometry(this);
     const next = after.cell ?? after.width;
-    this.scroller.scrollTo(after.left + column * next - at.x, after.top + row * next - at.y);
+    this.frame.scroller.scrollTo(after.left + column * next - at.x, after.top + row * next - at.y);
     this.changed();
   }
 
@@ -3494,8 +4025,8 @@ class Viewer {
     this.applyZoom(size / (fitted.cell ?? fitted.width));
     this.cursor = item;
     const box = this.view.place(this, item);
-    this.scroller.scrollTo(box.x - (this.area.width + (box.frozenLeft ?? 0)) / 2, box.y - (this.area.height + (box.frozenTop ?? 0)) / 2);
-    this.canvas.focus({ preventScroll: true });
+    this.frame.scroller.scrollTo(box.x - (this.area.width + (box.frozenLeft ?? 0)) / 2, box.y - (this.area.height + (box.frozenTop ?? 0)) / 2);
+    this.frame.canvas.focus({ preventScroll: true });
     this.keyboard = true;
     this.changed();
   }
@@ -3508,94 +4039,54 @@ class Viewer {
 
   fit() {
     this.applyZoom(1);
-    this.scroller.scrollTo(0, 0);
+    this.frame.scroller.scrollTo(0, 0);
     this.changed();
   }
 
   // --- elements ---
 
-  buildElements() {
-    this.root = this.element.shadowRoot ?? this.element.attachShadow({ mode: "open" });
-    const sheet = new CSSStyleSheet();
-    sheet.replaceSync(STYLE);
-    this.root.adoptedStyleSheets = [sheet];
-    this.title = make("h2");
-    this.texts = make("p", { class: "texts" });
-    this.tabs = make("div", { class: "tabs", role: "tablist", "aria-label": "Views" });
-    this.bar = make("div", { class: "bar", role: "group", "aria-label": "Settings" });
-    this.canvas = make("canvas", { tabindex: "0", role: "application", "aria-roledescription": "attention view", "aria-describedby": "help readout" });
-    this.space = make("div", { class: "space" });
-    this.scroller = make("div", { class: "scroll" }, this.space, this.canvas);
-    this.stage = make("div", { class: "stage", role: "tabpanel", id: "stage", "aria-busy": "true" }, this.scroller);
-    this.tip = make("div", { class: "tip", "aria-hidden": "true", hidden: true });
-    this.readout = make("p", { class: "readout", id: "readout", role: "status", "aria-live": "polite" });
-    this.help = make("p", { class: "help", id: "help" });
-    const { height } = this.options;
-    this.box = make("section", { class: "viewer", "aria-label": "Attention weights" },
-      make("header", {}, this.title, this.texts), this.tabs, this.bar, this.stage, this.tip, this.readout, this.help);
-    if (height) this.box.style.height = `${height}px`;
-    this.root.replaceChildren(this.box);
-    this.pen = new CanvasPen(this.canvas.getContext("2d", { alpha: false }));
-  }
-
-  buildTexts() {
-    this.texts.replaceChildren(...this.payload.texts.map(([name, text]) =>
-      make("span", {}, make("b", { text: visibleText(name) }), document.createTextNode(visibleText(text)))));
-    this.texts.hidden = this.payload.texts.length === 0;
-    this.texts.tabIndex = this.payload.texts.length ? 0 : -1;
-  }
-
-  buildTabs() {
-    const views = this.views.filter((view) => view.available(this));
-    this.tabs.replaceChildren(...views.map((view) => make("button", {
-      type: "button", role: "tab", id: `tab-${view.name}`, "aria-selected": String(view === this.view), "aria-controls": "stage",
-      tabindex: view === this.view ? "0" : "-1", text: view.title, on: { click: () => this.show(view.name) },
-    })));
+  readTheme() {
+    const query = (text) => globalThis.matchMedia?.(text).matches ?? false;
+    const dark = this.state.theme === "auto" ? query("(prefers-color-scheme: dark)") : this.state.theme === "dark";
+    this.element.dataset.scheme = this.state.theme;
+    this.theme = query("(forced-colors: active)") ? forcedTheme(this.frame.box, dark) : dark ? DARK : LIGHT;
+    this.frame.paintWith(this.theme);
   }
 
   /** Rebuilds what depends on the state and keeps the focus where it was. */
   refresh() {
-    const focused = this.root.activeElement;
-    const place = [this.tabs, this.bar].flatMap((parent) => focusable(parent)).indexOf(focused);
-    const named = focused?.getAttribute?.("aria-label") ?? focused?.closest?.("label")?.textContent;
-    this.buildTabs();
+    const focus = this.frame.focusPlace();
+    this.frame.showTabs(this.views.filter((view) => view.available(this)), this.view, (name) => this.show(name));
     const shown = this.current();
     if (!shown.decoded) {
       this.ready = false;
-      this.stage.setAttribute("aria-busy", "true");
+      this.frame.stage.setAttribute("aria-busy", "true");
     }
     shown.decode().then(() => {
       // Something else may have been chosen in the meantime.
       if (this.stopped.signal.aborted || this.current() !== shown) return;
-      this.bar.replaceChildren(...new Controls(this).build());
-      if (place >= 0) this.restoreFocus(place, named);
+      this.frame.bar.replaceChildren(...new Controls(this).build());
+      this.frame.restoreFocus(focus);
       this.ready = true;
       this.resize();
       if (shown instanceof AttentionData) this.makeExact(shown);
     }).catch((error) => this.fail(error));
-    this.canvas.setAttribute("aria-label", `${this.view.title}: ${this.heading()}`);
-    this.stage.setAttribute("aria-labelledby", `tab-${this.view.name}`);
-    this.help.textContent = this.view.help;
+    this.frame.canvas.setAttribute("aria-label", `${this.view.title}: ${this.heading()}`);
+    this.frame.stage.setAttribute("aria-labelledby", `tab-${this.view.name}`);
+    this.frame.help.textContent = this.view.help;
   }
 
   /** Replaces a record's codes by exact numbers, where a server gives them. */
   async makeExact(record) {
     const exact = await record.fetchExact(this.options.fetchTile);
     if (!exact || this.stopped.signal.aborted || this.records[record.number] !== record) return;
-    this.tables.clear();
-    for (const view of this.views) view.cache = view.sumCache = null;
+    this.tables.forget();
+    for (const view of this.views) view.forget();
     this.changed();
   }
 
-  restoreFocus(place, named) {
-    if (this.root.activeElement) return; // the focus was moved on purpose meanwhile
-    const all = [this.tabs, this.bar].flatMap((parent) => focusable(parent));
-    const same = all.find((one) => (one.getAttribute("aria-label") ?? one.closest("label")?.textContent) === named && named);
-    (same ?? all[Math.min(place, all.length - 1)])?.focus();
-  }
-
   fail(error) {
-    this.readout.textContent = `This view cannot be shown: ${String(error?.message ?? error)}`;
+    this.frame.readout.textContent = `This view cannot be shown: ${String(error?.message ?? error)}`;
     throw error;
   }
 
@@ -3609,292 +4100,89 @@ class Viewer {
 
   /** What must be decoded before the view can be drawn. */
   current() {
-    return this.view.name === "steps" ? this.steps[this.state.steps] : this.record;
+    return this.view.name === "walk" ? this.steps[this.state.steps] : this.record;
   }
 
   heading() {
-    if (this.view.name === "steps") return shortText(this.steps[this.state.steps].entry.name, 80);
-    if (this.view.name === "model") {
+    if (this.view.name === "walk") return shortText(this.steps[this.state.steps].entry.name, 80);
+    if (this.view.name === "grid") {
       const [count, layers] = [this.records.length, new Set(this.records.map((record) => record.entry.layer)).size];
       return count === layers ? `${count} ${count === 1 ? "layer" : "layers"}, each head` : `${count} attentions, each head`;
     }
     return `${this.recordText(this.record)} \u00b7 ${this.view.headText(this)}`;
   }
 
-  readTheme() {
-    const query = (text) => globalThis.matchMedia?.(text).matches ?? false;
-    const dark = this.state.theme === "auto" ? query("(prefers-color-scheme: dark)") : this.state.theme === "dark";
-    this.element.dataset.scheme = this.state.theme;
-    this.theme = query("(forced-colors: active)") ? forcedTheme(this.box, dark) : dark ? DARK : LIGHT;
-    for (const name of ["background", "surface", "border", "text", "muted", "accent", "focus"]) {
-      this.box.style.setProperty(`--${name}`, this.theme[name]);
-    }
-    this.pen.pattern = null;
-  }
-
   // --- drawing ---
 
   /** Asks for a new picture in the next frame. */
   changed() {
-    if (this.frame || this.stopped.signal.aborted) return;
-    this.frame = requestAnimationFrame(() => {
-      this.frame = null;
+    if (this.request || this.stopped.signal.aborted) return;
+    this.request = requestAnimationFrame(() => {
+      this.request = null;
       if (this.ready && !this.stopped.signal.aborted) this.draw();
     });
   }
 
   resize() {
     if (!this.ready || !this.view) return;
-    this.box.classList.toggle("narrow", this.box.clientWidth < 480);
-    const { clientWidth, clientHeight } = this.scroller;
+    this.frame.box.classList.toggle("narrow", this.frame.box.clientWidth < 480);
+    const { clientWidth, clientHeight } = this.frame.scroller;
     if (!clientWidth || !clientHeight) return;
     this.legendHeight = clientWidth < NARROW ? 94 : 66;
     this.area = { width: clientWidth, height: Math.max(60, clientHeight - HEADING - this.legendHeight) };
     const size = this.view.size(this);
-    this.space.style.width = `${Math.min(size.width, 3e7)}px`;
-    this.space.style.height = `${Math.min(size.height + HEADING + this.legendHeight, 3e7)}px`;
+    this.frame.space.style.width = `${Math.min(size.width, 3e7)}px`;
+    this.frame.space.style.height = `${Math.min(size.height + HEADING + this.legendHeight, 3e7)}px`;
     // Scroll bars that came or went changed the room.
-    const [width, height] = [this.scroller.clientWidth, this.scroller.clientHeight];
+    const [width, height] = [this.frame.scroller.clientWidth, this.frame.scroller.clientHeight];
     this.area = { width, height: Math.max(60, height - HEADING - this.legendHeight) };
     const ratio = globalThis.devicePixelRatio || 1;
-    if (this.canvas.width !== Math.round(width * ratio) || this.canvas.height !== Math.round(height * ratio)) {
-      this.canvas.width = Math.round(width * ratio);
-      this.canvas.height = Math.round(height * ratio);
-      this.canvas.style.width = `${width}px`;
-      this.canvas.style.height = `${height}px`;
+    if (this.frame.canvas.width !== Math.round(width * ratio) || this.frame.canvas.height !== Math.round(height * ratio)) {
+      this.frame.canvas.width = Math.round(width * ratio);
+      this.frame.canvas.height = Math.round(height * ratio);
+      this.frame.canvas.style.width = `${width}px`;
+      this.frame.canvas.style.height = `${height}px`;
     }
     this.changed();
   }
 
   draw() {
-    this.frameStart = performance.now();
-    const ratio = this.canvas.width / Math.max(1, this.area.width);
-    this.pen.context.setTransform(ratio, 0, 0, ratio, 0, 0);
-    this.paint(this.pen);
+    this.tables.frameStart = performance.now();
+    const ratio = this.frame.canvas.width / Math.max(1, this.area.width);
+    this.frame.pen.context.setTransform(ratio, 0, 0, ratio, 0, 0);
+    paint(this, this.frame.pen);
     this.tell();
-    this.stage.setAttribute("aria-busy", "false");
+    this.frame.stage.setAttribute("aria-busy", "false");
   }
 
   window() {
-    return { x: this.scroller.scrollLeft, y: this.scroller.scrollTop, ...this.area };
-  }
-
-  /** The whole picture, heading and legend included, with any pen. */
-  paint(pen) {
-    const { theme, area } = this;
-    const height = area.height + HEADING + this.legendHeight;
-    pen.rect(0, 0, area.width, height, { fill: theme.background });
-    pen.text(fitText(this.heading(), area.width - 20, { size: 13, bold: true }), 10, 14, { color: theme.text, size: 13, bold: true });
-    const win = this.window();
-    pen.clip(0, HEADING, area.width, area.height, () => {
-      pen.shift(-win.x, HEADING - win.y, () => this.view.draw(this, pen, win));
-    });
-    pen.path([[0, HEADING + area.height + 0.5], [area.width, HEADING + area.height + 0.5]], { color: theme.border });
-    pen.shift(0, HEADING + area.height + 2, () => drawLegend(pen, this.view.legend(this), area.width, theme));
+    return { x: this.frame.scroller.scrollLeft, y: this.frame.scroller.scrollTop, ...this.area };
   }
 
   /** The tooltip, and the same text for screen readers. */
   tell() {
     const item = this.active();
     const text = item ? this.view.describe(this, item) : this.selectionText();
-    if (this.readout.textContent !== text) this.readout.textContent = text;
-    this.tip.hidden = !item || this.view.quiet === true;
-    if (this.tip.hidden) return;
-    if (this.tip.textContent !== text) this.tip.textContent = text;
+    if (this.frame.readout.textContent !== text) this.frame.readout.textContent = text;
+    this.frame.tip.hidden = !item || this.view.quiet;
+    if (this.frame.tip.hidden) return;
     const box = this.view.place(this, item);
     const win = this.window();
-    const stage = this.stage.offsetTop;
-    const [x, y] = [box.x - win.x, box.y - win.y + HEADING + stage];
-    const { offsetWidth, offsetHeight } = this.tip;
-    const left = clamp(x + box.width + 12 + offsetWidth > this.area.width ? x - offsetWidth - 12 : x + box.width + 12, 8, Math.max(8, this.area.width - offsetWidth - 8));
-    const below = y + box.height + 10;
-    const top = below + offsetHeight > this.stage.offsetTop + this.stage.offsetHeight ? y - offsetHeight - 10 : below;
-    this.tip.style.transform = `translate(${Math.round(left)}px, ${Math.round(Math.max(0, top))}px)`;
+    this.frame.placeTip(text, { ...box, x: box.x - win.x, y: box.y - win.y + HEADING }, this.area.width);
   }
 
   selectionText() {
     const { locked } = this.state;
-    if (!locked.length || !this.record || this.record.large || this.view.name === "model" || this.view.name === "steps") return "";
+    if (!locked.length || !this.record || this.record.large || this.view.name === "grid" || this.view.name === "walk") return "";
     const table = this.table();
     const names = locked.filter((row) => row < table.rows).map((row) => quoted(table.rowText(row)));
     return `locked: ${names.join(", ")}`;
   }
 
-  // --- files ---
-
-  svg() {
-    const pen = new SvgPen(this.area.width, this.area.height + HEADING + this.legendHeight);
-    this.paint(pen);
-    return pen.toString(visibleText(this.payload.title), [this.heading(), this.selectionText(), this.readout.textContent].filter(Boolean).join(" \u2014 "));
-  }
-
-  saveSvg() {
-    this.download(new Blob([this.svg()], { type: "image/svg+xml" }), "svg");
-  }
-
-  savePng() {
-    const scale = Math.max(2, globalThis.devicePixelRatio || 1);
-    const canvas = newCanvas(this.area.width * scale, (this.area.height + HEADING + this.legendHeight) * scale);
-    const context = canvas.getContext("2d");
-    context.setTransform(scale, 0, 0, scale, 0, 0);
-    this.frameStart = performance.now();
-    this.paint(new CanvasPen(context));
-    canvas.toBlob((blob) => this.download(blob, "png"), "image/png");
-  }
-
-  download(blob, suffix) {
-    const address = URL.createObjectURL(blob);
-    const link = make("a", { href: address, download: `attention-${this.view.name}.${suffix}` });
-    this.root.append(link);
-    link.click();
-    link.remove();
-    setTimeout(() => URL.revokeObjectURL(address), 10000);
-  }
-
-  // --- events ---
-
-  listen() {
-    const { signal } = this.stopped;
-    const on = (target, names, listener, more = {}) => names.split(" ").forEach((name) => target.addEventListener(name, listener, { signal, ...more }));
-    on(this.canvas, "pointermove", (event) => this.pointerMoved(event));
-    on(this.canvas, "pointerleave", () => { this.hover = null; this.changed(); });
-    on(this.canvas, "pointerdown", (event) => this.pointerPressed(event));
-    on(this.canvas, "pointerup pointercancel", () => this.pointerReleased());
-    on(this.canvas, "click", (event) => this.clicked(event));
-    on(this.canvas, "keydown", (event) => this.keyPressed(event));
-    on(this.canvas, "focus", () => this.focused());
-    on(this.canvas, "blur", () => this.changed());
-    on(this.scroller, "scroll", () => this.changed(), { passive: true });
-    on(this.scroller, "wheel", (event) => this.wheelTurned(event), { passive: false });
-    on(this.tabs, "keydown", (event) => this.tabKey(event));
-    on(this.box, "keydown", (event) => {
-      if (event.key === "Escape" && event.target !== this.canvas) this.unlock();
-    });
-    this.observer = new ResizeObserver(() => this.resize());
-    this.observer.observe(this.scroller);
-    for (const text of ["(prefers-color-scheme: dark)", "(forced-colors: active)"]) {
-      on(globalThis.matchMedia(text), "change", () => { this.readTheme(); this.refresh(); });
-    }
-  }
-
-  at(event) {
-    const box = this.canvas.getBoundingClientRect();
-    const [x, y] = [event.clientX - box.left, event.clientY - box.top - HEADING];
-    if (!this.ready || y < 0 || y >= this.area.height) return null;
-    const win = this.window();
-    return this.view.hit(this, x + win.x, y + win.y, win);
-  }
-
-  pointerMoved(event) {
-    if (this.grab) {
-      const [dx, dy] = [event.clientX - this.grab.x, event.clientY - this.grab.y];
-      if (this.grab.moved || Math.abs(dx) + Math.abs(dy) > 5) {
-        this.grab.moved = true;
-        this.canvas.classList.add("grab");
-        this.scroller.scrollTo(this.grab.left - dx, this.grab.top - dy);
-        this.hover = null;
-        return;
-      }
-    }
-    const item = this.at(event);
-    if (sameItem(item, this.hover)) return;
-    this.hover = item;
-    this.keyboard = false;
-    this.changed();
-  }
-
-  pointerPressed(event) {
-    if (event.button !== 0 || event.pointerType === "touch") return;
-    this.grab = { x: event.clientX, y: event.clientY, left: this.scroller.scrollLeft, top: this.scroller.scrollTop, moved: false };
-    this.canvas.setPointerCapture?.(event.pointerId);
-  }
-
-  pointerReleased() {
-    this.dragged = this.grab?.moved ?? false;
-    this.grab = null;
-    this.canvas.classList.remove("grab");
-  }
-
-  clicked(event) {
-    if (this.dragged) { this.dragged = false; return; }
-    const item = this.at(event);
-    if (!item) return;
-    this.cursor = item;
-    this.view.activate(this, item);
-    this.changed();
-  }
-
-  focused() {
-    if (!this.ready) return;
-    this.cursor ??= this.view.start(this);
-    this.keyboard = this.canvas.matches(":focus-visible");
-    this.changed();
-  }
-
-  wheelTurned(event) {
-    if (!event.ctrlKey && !event.metaKey) return;
-    event.preventDefault();
-    const box = this.canvas.getBoundingClientRect();
-    this.zoom(event.deltaY < 0 ? 1.25 : 0.8, { x: event.clientX - box.left, y: event.clientY - box.top - HEADING });
-  }
-
-  keyPressed(event) {
-    if (!this.ready || event.ctrlKey || event.metaKey || event.altKey) return;
-    const moves = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1], Home: [-1e9, 0], End: [1e9, 0], PageUp: [0, -10, -1], PageDown: [0, 10, 1] };
-    if (event.key in moves) this.moveCursor(...moves[event.key]);
-    else if (event.key === "Enter" || event.key === " ") {
-      if (this.cursor && this.view.has(this, this.cursor)) this.view.activate(this, this.cursor);
-    }
-    else if (event.key === "Escape") this.escape();
-    else if (event.key === "+" || event.key === "=") this.zoomKey(1.5);
-    else if (event.key === "-") this.zoomKey(1 / 1.5);
-    else if (event.key === "0") this.fit();
-    else return;
-    event.preventDefault();
-    this.changed();
-  }
-
-  zoomKey(factor) {
-    const box = this.cursor ? this.view.place(this, this.cursor) : null;
-    const win = this.window();
-    this.zoom(factor, box ? { x: box.x - win.x + box.width / 2, y: box.y - win.y + box.height / 2 } : null);
-  }
-
-  escape() {
-    if (this.view.name === "long" && this.state.zoom > 1) this.fit();
-    else this.unlock();
-  }
-
-  moveCursor(dx, dy, jump = 0) {
-    this.keyboard = true;
-    this.hover = null;
-    const from = this.cursor && this.view.has(this, this.cursor) ? this.cursor : this.view.start(this);
-    if (!this.view.has(this, from)) return;
-    this.cursor = this.view.move(this, from, dx, dy, jump);
-    const box = this.view.place(this, this.cursor);
-    const { scroller, area } = this;
-    const [left, top] = [box.frozenLeft ?? 0, box.frozenTop ?? 0];
-    if (box.x - scroller.scrollLeft < left) scroller.scrollLeft = box.x - left;
-    if (box.x + box.width - scroller.scrollLeft > area.width) scroller.scrollLeft = box.x + box.width - area.width + 4;
-    if (box.y - scroller.scrollTop < top) scroller.scrollTop = box.y - top;
-    if (box.y + box.height - scroller.scrollTop > area.height) scroller.scrollTop = box.y + box.height - area.height + 4;
-  }
-
-  tabKey(event) {
-    const step = { ArrowLeft: -1, ArrowRight: 1, Home: -1000, End: 1000 }[event.key];
-    if (!step) return;
-    const views = this.views.filter((view) => view.available(this));
-    const here = views.indexOf(this.view);
-    const next = Math.abs(step) > 1 ? clamp(here + step, 0, views.length - 1) : (here + step + views.length) % views.length;
-    this.show(views[next].name);
-    this.tabs.querySelector("[aria-selected=\"true\"]").focus();
-    event.preventDefault();
-  }
-
   /** Where an item is on the page, in pixels of the window. */
   locate(item) {
     const box = this.view.place(this, item);
-    const canvas = this.canvas.getBoundingClientRect();
+    const canvas = this.frame.canvas.getBoundingClientRect();
     const win = this.window();
     return { x: canvas.left + box.x - win.x, y: canvas.top + HEADING + box.y - win.y, width: box.width, height: box.height };
   }
@@ -3902,60 +4190,12 @@ class Viewer {
   destroy() {
     this.stopped.abort();
     this.observer.disconnect();
-    if (this.frame) cancelAnimationFrame(this.frame);
-    this.root.replaceChildren();
+    if (this.request) cancelAnimationFrame(this.request);
+    this.frame.root.replaceChildren();
   }
 }
 
-/** Whether two places of a view are the same. */
-const sameItem = (one, other) => JSON.stringify(one) === JSON.stringify(other);
-
-const focusable = (parent) => [...parent.querySelectorAll("button, select, input")];
-
-/** Most points of a small map along a side. */
-const THUMBNAIL = 160;
-
-/** Of how many queries and keys a point of a record's small maps is the largest weight. */
-function reduction(record) {
-  const [queries, keys] = [record.queries.length, record.keys.length];
-  if (!record.large) return Array(2).fill(Math.max(1, Math.ceil(Math.max(queries, keys) / THUMBNAIL)));
-  const { rows, columns } = record.entry.overview;
-  const block = Math.max(1, Math.ceil(Math.max(rows, columns) / THUMBNAIL));
-  return [(block * queries) / rows, (block * keys) / columns];
-}
-
-/** A record's head as a small picture: the largest weight of each block of cells. */
-function thumbnailOf(record, head, scale, theme) {
-  const [queries, keys] = [record.queries.length, record.keys.length];
-  const [block] = reduction(record);
-  const [rows, columns] = [Math.ceil(queries / block), Math.ceil(keys / block)];
-  const best = new Uint8Array(rows * columns);
-  const masked = new Uint8Array(rows * columns).fill(1);
-  let largest = 0;
-  for (let query = 0; query < queries; query += 1) {
-    const base = (head * queries + query) * keys;
-    const line = Math.floor(query / block) * columns;
-    for (let key = 0; key < keys; key += 1) {
-      if (record.visible && !record.sees(head, query, key)) continue;
-      const cell = line + (block === 1 ? key : Math.floor(key / block));
-      const code = record.codes[base + key];
-      masked[cell] = 0;
-      if (code > best[cell]) best[cell] = code;
-      if (code > largest && code !== NAN_CODE) largest = code;
-    }
-  }
-  const most = CODE_VALUES[largest] || 1;
-  const steps = CODE_VALUES.map((value) => 3 * Math.round(clamp(SCALES[scale].shade(value / most) || 0, 0, 1) * (RAMP_SIZE - 1)));
-  const flat = { [ZERO]: theme.zeroPixel, [MASKED]: theme.maskedPixel, [MISSING]: theme.missingPixel };
-  return pixelCanvas(columns, rows, (data) => {
-    for (let cell = 0; cell < rows * columns; cell += 1) {
-      const kind = masked[cell] ? MASKED : best[cell] === NAN_CODE ? MISSING : best[cell] === 0 ? ZERO : WEIGHT;
-      if (kind !== WEIGHT) record.thumbnailKinds.add(kind);
-      for (let channel = 0; channel < 3; channel += 1) data[4 * cell + channel] = kind !== WEIGHT ? flat[kind][channel] : RAMP[steps[best[cell]] + channel];
-      data[4 * cell + 3] = 255;
-    }
-  });
-}
+// mount.js
 
 /**
  * Shows a payload inside of an element.
@@ -3967,7 +4207,7 @@ function thumbnailOf(record, head, scale, theme) {
  * @returns {{update(payload: object): void, show(view: string, selection?: object): void, destroy(): void,
  *   state(): object, locate(item: object): object, svg(): string}}
  */
-export function mount(element, payload, options = {}) {
+function mount(element, payload, options = {}) {
   const viewer = new Viewer(element, payload, options ?? {});
   const handle = {
     update: (next) => viewer.load(next),
@@ -3975,8 +4215,10 @@ export function mount(element, payload, options = {}) {
     destroy: () => viewer.destroy(),
     state: () => structuredClone(viewer.state),
     locate: (item) => viewer.locate(item),
-    svg: () => viewer.svg(),
+    svg: () => svgOf(viewer),
   };
   element.regardView = handle;
   return handle;
 }
+
+export { mount };

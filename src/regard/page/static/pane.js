@@ -224,7 +224,7 @@ export class Pane {
     }
     // Above the view the page shows the title and the texts already.
     this.payload = { ...found.payload, title: "Attention", texts: [] };
-    const wantsSteps = this.viewer?.state().view === "steps";
+    const wantsSteps = this.viewer?.state().view === "walk";
     if (this.viewer) this.viewer.update(this.payload);
     else this.mountViewer(found);
     this.worked.hidden = !found.steps;
@@ -311,7 +311,7 @@ export class Pane {
       const found = await ask("steps", body);
       if (!found || number !== this.number || !this.viewer) return;
       this.viewer.update({ ...this.payload, steps: found.payload.steps });
-      this.viewer.show("steps");
+      this.viewer.show("walk");
     } catch (error) {
       if (number !== this.number) return;
       this.error.textContent = error.message;

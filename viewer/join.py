@@ -1,0 +1,65 @@
+"""Joins the viewer's modules into the one file that the package ships: ``python viewer/join.py``.
+
+The modules use named imports alone, their names differ, and their imports make no circle. So they are joined by writing
+each one below those that it imports, without its lines of import and its words ``export``; ``mount`` is exported.
+"""
+
+import re
+from graphlib import TopologicalSorter
+from pathlib import Path
+
+ROOT = Path(__file__).parent
+MODULES = ROOT / "modules"
+SHIPPED = ROOT.parent / "src" / "regard" / "viewer" / "viewer.js"
+HEAD = "// The viewer, joined from the modules in viewer/modules by viewer/join.py: change those.\n"
+
+IMPORT = re.compile(r'^import \{[^}]*\} from "([^"]+)";\n', re.MULTILINE)
+EXPORT = re.compile(r"^export (?=(?:async )?(?:const|let|function|class) )", re.MULTILINE)
+NAMES = re.compile(
+    r"^(?:export )?(?:async )?(?:const|let|function|class) (?:\[([^\]]+)\]|\{([^}]+)\}|([\w$]+))", re.MULTILINE
+)
+
+
+def read_modules() -> dict[Path, str]:
+    """The text of each module, by its path."""
+    return {path.resolve(): path.read_text(encoding="utf-8") for path in sorted(MODULES.rglob("*.js"))}
+
+
+def in_order(modules: dict[Path, str]) -> list[Path]:
+    """Each module below those that it imports; ValueError if it imports another file, CycleError on a circle."""
+    imported = {
+        path: [(path.parent / name).resolve() for name in IMPORT.findall(text)] for path, text in modules.items()
+    }
+    for path, others in imported.items():
+        for other in others:
+            if other not in modules:
+                raise ValueError(f"{path.name} imports {other.name}, which is no module of the viewer")
+    return list(TopologicalSorter(imported).static_order())
+
+
+def check_names(modules: dict[Path, str]) -> None:
+    """ValueError if two modules have one name for different things."""
+    owners: dict[str, Path] = {}
+    for path, text in modules.items():
+        for groups in NAMES.findall(text):
+            for name in re.split(r",\s*", "".join(groups).strip()):
+                if owners.setdefault(name, path) != path:
+                    raise ValueError(f"{path.name} and {owners[name].name} both have the name {name}")
+
+
+def joined() -> str:
+    """The text of the shipped file."""
+    modules = read_modules()
+    check_names(modules)
+    parts = []
+    for path in in_order(modules):
+        body = IMPORT.sub("", modules[path]).replace("// @ts-check\n", "", 1)
+        if re.search(r"^import\b", body, re.MULTILINE):
+            raise ValueError(f'{path.name} must import as import {{ name }} from "./module.js"; on one line or several')
+        body = EXPORT.sub(lambda found: "", body)
+        parts.append(f"// {path.relative_to(MODULES.resolve()).as_posix()}\n\n{body.strip()}\n")
+    return HEAD + "\n" + "\n".join(parts) + "\nexport { mount };\n"
+
+
+if __name__ == "__main__":
+    SHIPPED.write_text(joined(), encoding="utf-8")

@@ -1,0 +1,122 @@
+// @ts-check
+
+import { textWidth } from "./lettering.js";
+import { cellText, clamp } from "./numbers.js";
+import { inkOnRamp } from "./palette.js";
+import { MASKED, MISSING, WEIGHT } from "./table.js";
+
+/** A ring that is seen on every colour. */
+export function ring(pen, x, y, width, height, color, theme) {
+  pen.rect(x - 1.5, y - 1.5, width + 3, height + 3, { stroke: theme.background, lineWidth: 4 });
+  pen.rect(x - 1.5, y - 1.5, width + 3, height + 3, { stroke: color, lineWidth: 2 });
+}
+
+/**
+ * The cells of a table.
+ * @param {{left: number, top: number, width: number, height: number}} place left and top of the first cell, size of a cell
+ * @param {{x: number, y: number, width: number, height: number}} area what is seen, in the same coordinates
+ */
+export function drawCells(pen, table, place, area, scale, theme) {
+  const first = { row: Math.max(0, Math.floor((area.y - place.top) / place.height)),
+    column: Math.max(0, Math.floor((area.x - place.left) / place.width)) };
+  const last = { row: Math.min(table.rows, Math.ceil((area.y + area.height - place.top) / place.height)),
+    column: Math.min(table.columns, Math.ceil((area.x + area.width - place.left) / place.width)) };
+  if (last.row <= first.row || last.column <= first.column) return;
+  const [rows, columns] = [last.row - first.row, last.column - first.column];
+  pen.picture(table.bitmap(scale, theme), place.left + first.column * place.width, place.top + first.row * place.height,
+    columns * place.width, rows * place.height, { cut: [first.column, first.row, columns, rows] });
+  if (place.width >= 5 && place.height >= 5) drawKinds(pen, table, place, first, last, theme);
+  if (place.width >= 9 && place.height >= 9) drawGaps(pen, place, first, last, theme);
+  if (place.width >= 30 && place.height >= 18 && table.exact) drawNumbers(pen, table, place, first, last, scale);
+}
+
+/** Hatches over masked cells, a cross on NaN, a dash on exact zeros. */
+function drawKinds(pen, table, place, first, last, theme) {
+  if (!table.hasMasked && !table.hasMissing && !table.hasZero) return;
+  const mark = Math.min(place.width, place.height);
+  for (let row = first.row; row < last.row; row += 1) {
+    const y = place.top + row * place.height;
+    for (let column = first.column; column < last.column; column += 1) {
+      const kind = table.kind(row, column);
+      if (kind === WEIGHT) continue;
+      const x = place.left + column * place.width;
+      if (kind === MASKED) {
+        let end = column;
+        while (end < last.column && table.kind(row, end) === MASKED) end += 1;
+        pen.hatch(x, y, (end - column) * place.width, place.height, theme);
+        column = end - 1;
+      } else if (mark >= 9) {
+        drawMark(pen, kind, x + place.width / 2, y + place.height / 2, mark * 0.2);
+      }
+    }
+  }
+}
+
+export function drawMark(pen, kind, x, y, size) {
+  if (kind === MISSING) {
+    pen.path([[x - size, y - size], [x + size, y + size]], { color: "#ffffff", lineWidth: 1.5 });
+    pen.path([[x - size, y + size], [x + size, y - size]], { color: "#ffffff", lineWidth: 1.5 });
+  } else {
+    pen.path([[x - size * 0.6, y], [x + size * 0.6, y]], { color: "#aab0bb", lineWidth: 1.2 });
+  }
+}
+
+function drawGaps(pen, place, first, last, theme) {
+  const [left, right] = [place.left + first.column * place.width, place.left + last.column * place.width];
+  const [top, bottom] = [place.top + first.row * place.height, place.top + last.row * place.height];
+  const style = { color: theme.lines, lineWidth: 1, alpha: 0.55 };
+  for (let row = first.row + 1; row < last.row; row += 1) {
+    pen.path([[left, place.top + row * place.height], [right, place.top + row * place.height]], style);
+  }
+  for (let column = first.column + 1; column < last.column; column += 1) {
+    pen.path([[place.left + column * place.width, top], [place.left + column * place.width, bottom]], style);
+  }
+}
+
+function drawNumbers(pen, table, place, first, last, scale) {
+  const size = clamp(Math.floor(place.width / 3.1), 9, 12);
+  for (let row = first.row; row < last.row; row += 1) {
+    for (let column = first.column; column < last.column; column += 1) {
+      if (table.kind(row, column) !== WEIGHT) continue;
+      pen.text(cellText(table.value(row, column)), place.left + (column + 0.5) * place.width,
+        place.top + (row + 0.5) * place.height, { color: inkOnRamp(table.shade(row, column, scale)), size, align: "center" });
+    }
+  }
+}
+
+/** Words that flow in lines: the place of each, and the height of all. */
+export function flowWords(texts, left, top, width, size, lineHeight) {
+  const places = [];
+  let [x, y] = [left, top];
+  for (const text of texts) {
+    const wide = Math.min(textWidth(text, { size }) + 10, width);
+    if (x > left && x + wide > left + width) { x = left; y += lineHeight; }
+    places.push({ x, y, width: wide, height: lineHeight - 5 });
+    x += wide + 3;
+  }
+  return { places, bottom: y + lineHeight };
+}
+
+/** The nearest word above or below, for arrow keys. */
+export function wordAbove(places, index, direction) {
+  const from = places[index];
+  const center = from.x + from.width / 2;
+  let best = index;
+  let distance = Infinity;
+  places.forEach((place, number) => {
+    const down = (place.y - from.y) * direction;
+    if (down <= 0) return;
+    const far = down * 4 + Math.abs(place.x + place.width / 2 - center);
+    if (far < distance) { distance = far; best = number; }
+  });
+  return best;
+}
+
+export const inside = (place, x, y) => x >= place.x && y >= place.y && x < place.x + place.width && y < place.y + place.height;
+
+/** The row and the column that are at a place, of cells that begin at ``left`` and ``top``. */
+export const cellAt = (x, y, { left, top, width, height }) => [Math.floor((y - top) / height), Math.floor((x - left) / width)];
+
+/** Where a cell is, and what does not scroll beside and above it. */
+export const placeOfCell = ({ row, column }, { left, top, width, height }) => ({ x: left + column * width, y: top + row * height, width, height,
+  frozenLeft: left, frozenTop: top });

@@ -1,0 +1,93 @@
+// @ts-check
+
+import { CanvasPen } from "./canvas_pen.js";
+import { focusable, make } from "./elements.js";
+import { STYLE } from "./style.js";
+import { visibleText } from "./text.js";
+
+/** The elements of the viewer: heading, tabs, controls, the canvas in its scrolled stage, tooltip, readout. */
+export class Frame {
+  /**
+   * @param {HTMLElement} element gets a shadow root
+   * @param {number|undefined} height in pixels; as high as the element without one
+   */
+  constructor(element, height) {
+    this.root = element.shadowRoot ?? element.attachShadow({ mode: "open" });
+    const sheet = new CSSStyleSheet();
+    sheet.replaceSync(STYLE);
+    this.root.adoptedStyleSheets = [sheet];
+    this.title = make("h2");
+    this.texts = make("p", { class: "texts" });
+    this.tabs = make("div", { class: "tabs", role: "tablist", "aria-label": "Views" });
+    this.bar = make("div", { class: "bar", role: "group", "aria-label": "Settings" });
+    this.canvas = make("canvas", { tabindex: "0", role: "application", "aria-roledescription": "attention view", "aria-describedby": "help readout" });
+    this.space = make("div", { class: "space" });
+    this.scroller = make("div", { class: "scroll" }, this.space, this.canvas);
+    this.stage = make("div", { class: "stage", role: "tabpanel", id: "stage", "aria-busy": "true" }, this.scroller);
+    this.tip = make("div", { class: "tip", "aria-hidden": "true", hidden: true });
+    this.readout = make("p", { class: "readout", id: "readout", role: "status", "aria-live": "polite" });
+    this.help = make("p", { class: "help", id: "help" });
+    this.box = make("section", { class: "viewer", "aria-label": "Attention weights" },
+      make("header", {}, this.title, this.texts), this.tabs, this.bar, this.stage, this.tip, this.readout, this.help);
+    if (height) this.box.style.height = `${height}px`;
+    this.root.replaceChildren(this.box);
+    this.pen = new CanvasPen(this.canvas.getContext("2d", { alpha: false }));
+  }
+
+  /** What the document says beside the attention: (name, text). */
+  showTexts(texts) {
+    this.texts.replaceChildren(...texts.map(([name, text]) =>
+      make("span", {}, make("b", { text: visibleText(name) }), document.createTextNode(visibleText(text)))));
+    this.texts.hidden = texts.length === 0;
+    this.texts.tabIndex = texts.length ? 0 : -1;
+  }
+
+  /** A tab for each view; `choose` is called with its name. */
+  showTabs(views, current, choose) {
+    this.tabs.replaceChildren(...views.map((view) => make("button", {
+      type: "button", role: "tab", id: `tab-${view.name}`, "aria-selected": String(view === current), "aria-controls": "stage",
+      tabindex: view === current ? "0" : "-1", text: view.title, on: { click: () => choose(view.name) },
+    })));
+  }
+
+  /** What may have the focus, above the picture. */
+  get controls() {
+    return [this.tabs, this.bar].flatMap((parent) => focusable(parent));
+  }
+
+  /** Where the focus is, to give it back to what stands there after the controls were built again. */
+  focusPlace() {
+    const focused = /** @type {any} */ (this.root.activeElement);
+    return { place: this.controls.indexOf(focused),
+      named: focused?.getAttribute?.("aria-label") ?? focused?.closest?.("label")?.textContent };
+  }
+
+  restoreFocus({ place, named }) {
+    if (place < 0) return;
+    if (this.root.activeElement) return; // the focus was moved on purpose meanwhile
+    const all = this.controls;
+    const same = all.find((one) => (one.getAttribute("aria-label") ?? one.closest("label")?.textContent) === named && named);
+    (same ?? all[Math.min(place, all.length - 1)])?.focus();
+  }
+
+  /** Colours of the elements around the canvas. */
+  paintWith(theme) {
+    for (const name of ["background", "surface", "border", "text", "muted", "accent", "focus"]) {
+      this.box.style.setProperty(`--${name}`, theme[name]);
+    }
+    this.pen.pattern = null;
+  }
+
+  /** Puts the tooltip beside a box of the canvas, in its pixels, and inside of the stage. */
+  placeTip(text, { x, y, width, height }, room) {
+    if (this.tip.textContent !== text) this.tip.textContent = text;
+    const { offsetWidth, offsetHeight } = this.tip;
+    const [left, top] = [x, y + this.stage.offsetTop];
+    const beside = left + width + 12 + offsetWidth > room ? left - offsetWidth - 12 : left + width + 12;
+    const below = top + height + 10;
+    const bottom = this.stage.offsetTop + this.stage.offsetHeight;
+    const [right, down] = [Math.min(Math.max(8, room - offsetWidth - 8), Math.max(8, beside)),
+      Math.max(0, below + offsetHeight > bottom ? top - offsetHeight - 10 : below)];
+    this.tip.style.transform = `translate(${Math.round(right)}px, ${Math.round(down)}px)`;
+  }
+}

@@ -1,0 +1,216 @@
+// @ts-check
+
+import { pixelCanvas } from "./canvases.js";
+import { CODE_ERRORS, CODE_VALUES, decodeNumbers, decodeTile, inflate } from "./decoding.js";
+import { clamp, counted, formatNumber } from "./numbers.js";
+import { RAMP, RAMP_SIZE } from "./palette.js";
+import { SCALES } from "./scales.js";
+import { MASKED, MISSING, WEIGHT, ZERO } from "./table.js";
+
+/** The statistics of a pooled map, in words. */
+export const POOLINGS = { maximum: "largest", mean: "mean" };
+
+/** The colour of a weight, and what kind it is; negative: masked. */
+export function pixelOf(value, limit, scale, theme) {
+  if (value < 0) return { color: theme.maskedPixel, kind: MASKED };
+  if (Number.isNaN(value)) return { color: theme.missingPixel, kind: MISSING };
+  if (value === 0) return { color: theme.zeroPixel, kind: ZERO };
+  const step = 3 * Math.round(clamp(SCALES[scale].shade(value / (limit || 1)), 0, 1) * (RAMP_SIZE - 1));
+  return { color: RAMP.subarray(step, step + 3), kind: WEIGHT };
+}
+
+/** A record that is too large to carry whole: pooled maps, findings, and exact tiles that are carried or fetched. */
+export class LongMap {
+  constructor(record) {
+    const part = record.entry.overview;
+    this.record = record;
+    this.rows = part.rows;
+    this.columns = part.columns;
+    this.side = part.tile;
+    this.findings = part.findings;
+    this.hidden = part.hidden;
+    this.carried = part.tiles.length;
+    this.maps = {};
+    this.tiles = new Map();
+    this.bitmaps = new Map();
+    this.receivedSums = new Map();
+    this.pending = 0;
+  }
+
+  static async decode(record) {
+    const map = new LongMap(record);
+    const part = record.entry.overview;
+    for (const pooling of ["maximum", "mean"]) {
+      map.maps[pooling] = { codes: await inflate(part[pooling].data), maximum: part[pooling].maximum };
+    }
+    for (const tile of part.tiles) {
+      map.tiles.set(`${tile.query / part.tile},${tile.key / part.tile}`, { values: await decodeNumbers(tile), kept: true });
+    }
+    return map;
+  }
+
+  /** The first position of a bin. */
+  edge(length, bins, bin) {
+    return Math.floor((bin * length + bins - 1) / bins);
+  }
+
+  /** The bin of a pair. */
+  bin(query, key) {
+    const { queries, keys } = this.record;
+    return [Math.floor((query * this.rows) / queries.length), Math.floor((key * this.columns) / keys.length)];
+  }
+
+  /** The pooled weight of a bin; the mean over heads where no head is chosen, of means and of maxima alike. */
+  pooled(pooling, head, row, column) {
+    const { codes, maximum } = this.maps[pooling];
+    const cell = row * this.columns + column;
+    const cells = this.rows * this.columns;
+    if (head !== null) {
+      const code = codes[head * cells + cell];
+      return { value: CODE_VALUES[code] * maximum, error: CODE_ERRORS[code] * maximum, zero: code === 0 };
+    }
+    let [sum, error, zero] = [0, 0, true];
+    for (let one = 0; one < this.record.heads; one += 1) {
+      const code = codes[one * cells + cell];
+      if (code !== 0) zero = false;
+      sum += CODE_VALUES[code] * maximum;
+      error += CODE_ERRORS[code] * maximum;
+    }
+    return { value: sum / this.record.heads, error: error / this.record.heads, zero };
+  }
+
+  /** What a point of the map is of the weights, where blocks of bins are joined. */
+  statistic(pooling, block) {
+    const { queries, keys } = this.record;
+    const size = (times) => `${counted(Math.round((10 * times * queries.length) / this.rows) / 10)} \u00d7 `
+      + `${counted(Math.round((10 * times * keys.length) / this.columns) / 10)}`;
+    const single = size(1) === "1 \u00d7 1";
+    if (single) return block === 1 ? "single weights" : `largest of ${block} \u00d7 ${block} pairs`;
+    const hidden = pooling === "mean" && this.hidden ? ", hidden ones as 0" : "";
+    if (pooling === "mean" && block > 1) return `largest of ${block} \u00d7 ${block} means of about ${size(1)} pairs${hidden}`;
+    return `${POOLINGS[pooling]} of about ${size(block)} pairs${hidden}`;
+  }
+
+  /** The exact weight of a pair, or null where no tile with it is here; masked pairs are −1. */
+  exact(head, query, key) {
+    const tile = this.tiles.get(`${Math.floor(query / this.side)},${Math.floor(key / this.side)}`);
+    if (!tile?.values) return null;
+    const { queries, keys } = this.record;
+    const [q0, k0] = [Math.floor(query / this.side) * this.side, Math.floor(key / this.side) * this.side];
+    const [height, width] = [Math.min(this.side, queries.length - q0), Math.min(this.side, keys.length - k0)];
+    const cell = (query - q0) * width + key - k0;
+    if (head !== null) return tile.values[head * height * width + cell];
+    let sum = 0;
+    let seen = 0;
+    for (let one = 0; one < this.record.heads; one += 1) {
+      const value = tile.values[one * height * width + cell];
+      if (value >= 0 || Number.isNaN(value)) { sum += value; seen += 1; }
+    }
+    return seen ? sum / this.record.heads : -1;
+  }
+
+  /** Asks for a tile that is not here; at most a few at a time. */
+  request(tileRow, tileColumn, fetchTile, done) {
+    const key = `${tileRow},${tileColumn}`;
+    if (this.tiles.has(key) || !fetchTile || this.pending >= 6) return;
+    const { queries, keys } = this.record;
+    const [q0, k0] = [tileRow * this.side, tileColumn * this.side];
+    const tile = { values: null, kept: false };
+    this.tiles.set(key, tile);
+    this.pending += 1;
+    const [q1, k1] = [Math.min(q0 + this.side, queries.length), Math.min(k0 + this.side, keys.length)];
+    Promise.resolve(fetchTile(this.record.number, q0, q1, k0, k1)).then(decodeTile).then((values) => {
+      if (values.length !== this.record.heads * (q1 - q0) * (k1 - k0)) throw new RangeError("a tile of another size");
+      tile.values = values;
+    }).catch((error) => {
+      tile.failed = String(error?.message ?? error);
+    }).finally(() => {
+      this.pending -= 1;
+      this.forget();
+      done();
+    });
+  }
+
+  /** Drops the oldest fetched tiles above a number. */
+  forget() {
+    for (const [key, tile] of this.tiles) {
+      if (this.tiles.size <= 256) return;
+      if (!tile.kept && (tile.values || tile.failed)) this.tiles.delete(key);
+    }
+  }
+
+  /** The whole pooled map, one pixel a block of bins: {canvas, limits (the last colour's weight in each row), kinds}. */
+  bitmap(pooling, head, scale, block, theme) {
+    const key = `${pooling} ${head} ${scale} ${block} ${theme.name}`;
+    if (!this.bitmaps.has(key)) {
+      if (this.bitmaps.size > 24) this.bitmaps.delete(this.bitmaps.keys().next().value);
+      this.bitmaps.set(key, this.paintBitmap(pooling, head, scale, block, theme));
+    }
+    return this.bitmaps.get(key);
+  }
+
+  /** The largest pooled weight of each block of bins, so that a single bright bin is never lost. */
+  blocks(pooling, head, block) {
+    const [rows, columns] = [Math.ceil(this.rows / block), Math.ceil(this.columns / block)];
+    const values = new Float32Array(rows * columns);
+    for (let row = 0; row < this.rows; row += 1) {
+      for (let column = 0; column < this.columns; column += 1) {
+        const bin = this.pooled(pooling, head, row, column);
+        // What is not zero stays so, however small.
+        const value = bin.value === 0 && !bin.zero ? 1e-38 : bin.value;
+        const cell = Math.floor(row / block) * columns + Math.floor(column / block);
+        if (Number.isNaN(value) || value > values[cell]) values[cell] = value; // NaN stays
+      }
+    }
+    return { rows, columns, values };
+  }
+
+  paintBitmap(pooling, head, scale, block, theme) {
+    const { rows, columns, values } = this.blocks(pooling, head, block);
+    const largest = (part) => part.reduce((most, value) => (value > most ? value : most), 0);
+    const limits = new Float64Array(rows).fill(largest(values));
+    if (scale === "row") for (let row = 0; row < rows; row += 1) limits[row] = largest(values.subarray(row * columns, (row + 1) * columns));
+    const kinds = new Set();
+    const canvas = pixelCanvas(columns, rows, (data) => {
+      for (let cell = 0; cell < rows * columns; cell += 1) {
+        const { color, kind } = pixelOf(values[cell], limits[Math.floor(cell / columns)], scale, theme);
+        kinds.add(kind);
+        for (let channel = 0; channel < 3; channel += 1) data[4 * cell + channel] = color[channel];
+        data[4 * cell + 3] = 255;
+      }
+    });
+    return { canvas, limits, kinds };
+  }
+
+  /** What was found in the map: {text, head, row, column}. */
+  places() {
+    const { sinks, diagonals, spikes } = this.findings;
+    const { queries, keys } = this.record;
+    const middle = Math.floor(queries.length / 2);
+    return [
+      ...sinks.map((one) => ({ text: `head ${one.head}: sink at key ${counted(one.key)}, mean ${formatNumber(one.share)}`,
+        head: one.head, row: middle, column: one.key })),
+      ...diagonals.map((one) => {
+        const row = clamp(middle, Math.max(0, -one.offset), Math.min(queries.length - 1, keys.length - 1 - one.offset));
+        const distance = one.offset === 0 ? "key = query" : `key = query ${one.offset > 0 ? "+" : "\u2212"} ${counted(Math.abs(one.offset))}`;
+        return { text: `head ${one.head}: diagonal ${distance}, mean ${formatNumber(one.share)}`, head: one.head, row, column: row + one.offset };
+      }),
+      ...spikes.map((one) => ({ text: `head ${one.head}: ${formatNumber(one.weight)} at query ${counted(one.query)}, key ${counted(one.key)}`,
+        head: one.head, row: one.query, column: one.key })),
+    ];
+  }
+
+  /** Mean weight that each bin of keys receives from a query. */
+  received(head) {
+    if (!this.receivedSums.has(head)) {
+      const sums = new Float64Array(this.columns);
+      const length = this.record.queries.length;
+      for (let row = 0; row < this.rows; row += 1) {
+        const share = (this.edge(length, this.rows, row + 1) - this.edge(length, this.rows, row)) / length;
+        for (let column = 0; column < this.columns; column += 1) sums[column] += this.pooled("mean", head, row, column).value * share;
+      }
+      this.receivedSums.set(head, sums);
+    }
+    return this.receivedSums.get(head);
+  }
+}

@@ -1,0 +1,74 @@
+// @ts-check
+
+export const counted = (count) => count.toLocaleString("en-US");
+
+/**
+ * A weight as text with no more digits than are known.
+ * @param {number} value
+ * @param {number} error the largest distance from the true number; 0 for exact numbers
+ */
+export function formatWeight(value, error = 0) {
+  if (Number.isNaN(value)) return "NaN";
+  if (error > 0) {
+    const digits = Math.min(8, Math.max(0, Math.ceil(-Math.log10(error))));
+    const bound = Math.ceil((error + 0.5 * 10 ** -digits) * 10 ** digits) / 10 ** digits;
+    return `${value.toFixed(digits)} \u00b1 ${bound.toFixed(digits)}`;
+  }
+  return formatNumber(value);
+}
+
+/** An exact number: four decimals, more for small ones. */
+export function formatNumber(value) {
+  if (Number.isNaN(value)) return "NaN";
+  if (!Number.isFinite(value)) return value > 0 ? "\u221e" : "\u2212\u221e";
+  const size = Math.abs(value);
+  if (size === 0) return "0";
+  const sign = value < 0 ? "\u2212" : "";
+  if (size < 0.001 || size >= 1e6) return sign + size.toExponential(3).replace("e-", "e\u2212").replace("e+", "e");
+  return sign + (size >= 1000 ? size.toFixed(2) : size.toFixed(4));
+}
+
+/** A weight in a cell: two decimals, no leading zero. */
+export function cellText(value) {
+  const text = value.toFixed(2);
+  return text.startsWith("0.") ? text.slice(1) : text;
+}
+
+export const clamp = (value, low, high) => Math.min(high, Math.max(low, value));
+
+export const short = (value) => String(Math.round(value * 100) / 100);
+
+/** A grid of tick positions in seconds that do not crowd. */
+export function secondsStep(seconds, width) {
+  const most = Math.max(2, Math.floor(width / 64));
+  const rough = seconds / most;
+  const power = 10 ** Math.floor(Math.log10(rough));
+  return [1, 2, 5, 10].map((factor) => factor * power).find((step) => step >= rough);
+}
+
+/** Three digits: a colour that is seen differs by more. */
+export const legendNumber = (value) => (value === 0 ? "0" : value >= 0.001 ? String(Number(value.toPrecision(3)))
+  : `${Number(value.toPrecision(3)).toExponential()}`.replace("e-", "e\u2212"));
+
+export function niceStep(rough) {
+  const power = 10 ** Math.floor(Math.log10(Math.max(rough, 1)));
+  return Math.max(1, [1, 2, 5, 10].map((factor) => factor * power).find((step) => step >= rough) ?? 1);
+}
+
+/** The least and the largest finite number. */
+export function finiteRange(matrix) {
+  let [low, high] = [Infinity, -Infinity];
+  for (const value of matrix) {
+    if (Number.isFinite(value)) { low = Math.min(low, value); high = Math.max(high, value); }
+  }
+  return low <= high ? [low, high] : [0, 0];
+}
+
+/** The positions of the largest numbers, the largest first (NaN before all); with a chosen one among them or behind them. */
+export function strongest(values, most, chosen = null) {
+  const size = (position) => (Number.isNaN(values[position]) ? Infinity : values[position]);
+  const order = Array.from(values.keys()).sort((a, b) => size(b) - size(a) || a - b);
+  const positions = order.slice(0, most);
+  if (chosen !== null && !positions.includes(chosen)) positions[positions.length - 1] = chosen;
+  return positions;
+}

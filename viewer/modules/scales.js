@@ -1,0 +1,21 @@
+// @ts-check
+
+/** Decades that the logarithmic scale shows below the largest weight. */
+export const DECADES = 4;
+
+export const SCALES = {
+  linear: { label: "linear scale", shade: (part) => part },
+  root: { label: "square-root scale", shade: (part) => Math.sqrt(part) },
+  log: { label: `log scale, ${DECADES} decades`, shade: (part) => (part > 0 ? Math.max(0, 1 + Math.log10(part) / DECADES) : 0) },
+  row: { label: "linear scale, per row", shade: (part) => part },
+};
+
+/** The weight of a shade from 0 to 1: the inverse of the scale, relative to the largest weight. */
+export function scaleInverse(scale, shade) {
+  if (scale === "root") return shade * shade;
+  if (scale === "log") return shade <= 0 ? 0 : 10 ** ((shade - 1) * DECADES);
+  return shade;
+}
+
+/** The scale of a view that has no rows to scale each by itself. */
+export const withoutRows = (scale) => (scale === "row" ? "linear" : scale);

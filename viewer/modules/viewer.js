@@ -1,0 +1,401 @@
+// @ts-check
+
+import { AttentionData } from "./attention_data.js";
+import { Axis } from "./axis.js";
+import { Controls } from "./controls.js";
+import { choice } from "./elements.js";
+import { Frame } from "./frame.js";
+import { Input } from "./input.js";
+import { NARROW } from "./legend.js";
+import { clamp } from "./numbers.js";
+import { HEADING, paint } from "./picture.js";
+import { SCALES } from "./scales.js";
+import { initialState } from "./state.js";
+import { StepsData } from "./steps_data.js";
+import { Tables } from "./tables.js";
+import { quoted, shortText, visibleText } from "./text.js";
+import { LIGHT, DARK, forcedTheme } from "./themes.js";
+import { VIEW_CLASSES } from "./views/all_views.js";
+
+/** Lets the browser paint and take input between two pieces of work. */
+const pause = () => new Promise((resolve) => { setTimeout(resolve, 0); });
+
+const FORMAT = 1;
+
+export class Viewer {
+  constructor(element, payload, options) {
+    this.element = element;
+    this.options = options;
+    this.state = { ...initialState(), theme: options.theme ?? "auto" };
+    this.area = { width: 300, height: 200 };
+    this.legendHeight = 66;
+    this.hover = null;
+    this.cursor = null;
+    this.keyboard = false;
+    this.views = VIEW_CLASSES.map((ViewClass) => new ViewClass());
+    this.tables = new Tables(this);
+    this.stopped = new AbortController();
+    this.frame = new Frame(element, options.height);
+    this.readTheme();
+    this.input = new Input(this);
+    this.observer = new ResizeObserver(() => this.resize());
+    this.observer.observe(this.frame.scroller);
+    this.load(payload, options.view, options.selection);
+  }
+
+  // --- data ---
+
+  load(payload, view, selection) {
+    if (payload?.format !== FORMAT) throw new TypeError(`this viewer reads payloads of format ${FORMAT}; this one has ${payload?.format}`);
+    this.payload = payload;
+    const axes = payload.axes.map((entry) => new Axis(entry));
+    this.records = payload.records.map((entry, number) => new AttentionData(entry, number, axes, payload.masks));
+    this.steps = payload.steps.map((entry) => new StepsData(entry));
+    this.tables.forget();
+    for (const one of this.views) one.forget();
+    this.hover = this.cursor = null;
+    Object.assign(this.state, { locked: [], kept: null, zoom: 1 });
+    this.frame.title.textContent = visibleText(payload.title);
+    this.frame.showTexts(payload.texts);
+    const wanted = view ?? (this.started ? this.state.view : null);
+    this.started = true;
+    const first = this.views.find((one) => one.name === wanted && one.available(this)) ?? this.firstView();
+    if (first) this.show(first.name, selection ?? {});
+    else this.empty();
+    this.decodeRest();
+  }
+
+  /** The view that fits the first record best. */
+  firstView() {
+    const record = this.records[0];
+    const ofWords = record?.queries.length === 1 && record.keys.length > 1 ? "words" : "pattern";
+    const best = !record ? "walk" : record.large ? "long" : { grid: "image", frames: "sound" }[record.keys.kind] ?? ofWords;
+    return this.views.find((one) => one.name === best && one.available(this)) ?? this.views.find((one) => one.available(this));
+  }
+
+  empty() {
+    this.frame.showTabs(this.views.filter((view) => view.available(this)), this.view, (name) => this.show(name));
+    this.frame.bar.replaceChildren();
+    this.frame.canvas.hidden = true;
+    this.frame.help.textContent = "There is no attention to show.";
+  }
+
+  async decodeRest() {
+    const { records } = this;
+    for (const record of records) {
+      await pause();
+      if (this.records !== records || this.stopped.signal.aborted) return;
+      await record.decode();
+      if (this.view?.name === "grid") this.changed();
+    }
+  }
+
+  get record() {
+    return this.records[this.state.record];
+  }
+
+  get view() {
+    return this.views.find((view) => view.name === this.state.view);
+  }
+
+  tableKey() {
+    const { record, head, words, hideSpecial } = this.state;
+    return `${record}|${head}|${words}|${hideSpecial}`;
+  }
+
+  /** The weights of a head as they are shown; null is the mean of all heads. */
+  table(head = this.state.head, record = this.record, options = this.state) {
+    return this.tables.of(head, record, options);
+  }
+
+  // --- what is chosen ---
+
+  active() {
+    const item = this.hover ?? (this.frame.root.activeElement === this.frame.canvas ? this.cursor : null);
+    return item && this.view.has(this, item) ? item : null;
+  }
+
+  /** The queries that views of rows show: the locked ones, or the one that is pointed at. */
+  activeRows() {
+    const { locked } = this.state;
+    if (locked.length) return locked;
+    const item = this.active();
+    if (!item || item.row === undefined || item.side === "key") {
+      return item?.side === "key" && this.view.name === "image" && this.view.geometry(this).own ? [item.column] : [];
+    }
+    return [item.row];
+  }
+
+  shownHeads() {
+    const { heads } = this.state;
+    const all = Array.from({ length: this.record.heads }, (_, head) => head);
+    return heads === null ? all : all.filter((head) => heads.includes(head));
+  }
+
+  headText() {
+    const { head } = this.state;
+    if (this.record.heads === 1) return "one head";
+    return head === null ? `mean of ${this.record.heads} heads` : `head ${head}`;
+  }
+
+  recordText(record) {
+    return `${record.label}${record.entry.name ? ` \u00b7 ${shortText(record.entry.name, 40)}` : ""}`;
+  }
+
+  // --- commands ---
+
+  set(changes) {
+    Object.assign(this.state, changes);
+    this.hover = null;
+    this.refresh();
+  }
+
+  /** Shows a view; a selection may have record, head, queries (locked rows), row and column, words, hideSpecial, scale. */
+  show(name, selection = {}) {
+    const view = this.views.find((one) => one.name === name);
+    if (!view) throw new RangeError(`no view ${String(name)}; there are ${this.views.map((one) => one.name).join(", ")}`);
+    if (!view.available(this)) throw new RangeError(`the view ${name} cannot show these records`);
+    const { state } = this;
+    if (state.view !== name) { state.zoom = 1; this.frame.scroller.scrollTo(0, 0); this.hover = this.cursor = null; }
+    state.view = name;
+    for (const key of ["record", "head", "scale", "words", "hideSpecial", "heads", "steps", "step", "pooling", "overlay"]) {
+      if (key in selection) state[key] = selection[key];
+    }
+    if ("record" in selection) state.locked = [];
+    if (Array.isArray(selection.queries)) state.locked = [...selection.queries];
+    this.settle(view);
+    if (selection.row !== undefined || selection.column !== undefined) {
+      this.cursor = { row: selection.row ?? 0, column: selection.column ?? 0 };
+    }
+    this.refresh();
+  }
+
+  /** Makes the state fit the records and the view. */
+  settle(view) {
+    const { state } = this;
+    if (!(this.records[state.record] && (!view.shows || view.shows(this.record)))) {
+      const found = this.records.findIndex((record) => !view.shows || view.shows(record));
+      state.record = Math.max(0, found);
+      state.locked = [];
+    }
+    if (this.record && state.head !== null && !(state.head < this.record.heads)) state.head = null;
+    if (!(state.steps < this.steps.length)) state.steps = 0;
+    if (!(state.scale in SCALES)) state.scale = "linear";
+  }
+
+  toggleLocked(row) {
+    if (row === null || row === undefined) return;
+    const { locked } = this.state;
+    this.set({ locked: locked.includes(row) ? locked.filter((one) => one !== row) : [...locked, row] });
+  }
+
+  toggleHead(head) {
+    const shown = this.shownHeads();
+    const next = shown.includes(head) ? shown.filter((one) => one !== head) : [...shown, head].sort((a, b) => a - b);
+    this.set({ heads: next.length === this.record.heads ? null : next });
+  }
+
+  unlock() {
+    this.set({ locked: [], kept: null });
+  }
+
+  zoom(factor, anchor = null) {
+    if (!this.view.zooms) return;
+    const before = this.view.geometry(this);
+    const at = anchor ?? { x: this.area.width / 2, y: this.area.height / 2 };
+    const [x, y] = [this.frame.scroller.scrollLeft + at.x, this.frame.scroller.scrollTop + at.y];
+    const cell = before.cell ?? before.width;
+    const [column, row] = [(x - before.left) / cell, (y - before.top) / cell];
+    this.applyZoom(this.state.zoom * factor);
+    const after = this.view.geometry(this);
+    const next = after.cell ?? after.width;
+    this.frame.scroller.scrollTo(after.left + column * next - at.x, after.top + row * next - at.y);
+    this.changed();
+  }
+
+  applyZoom(zoom) {
+    this.state.zoom = 1;
+    const fitted = this.view.geometry(this);
+    const cell = fitted.cell ?? fitted.width;
+    const longest = Math.max(this.record.queries.length, this.record.keys.length);
+    const most = Math.max(1, Math.min(this.view.name === "long" ? 40 : 72, 1.6e7 / longest) / cell);
+    this.state.zoom = clamp(zoom, 1, most);
+    this.resize();
+  }
+
+  /** Zooms so that a cell has a size in pixels and is in the middle. */
+  zoomTo(item, size) {
+    this.state.zoom = 1;
+    const fitted = this.view.geometry(this);
+    this.applyZoom(size / (fitted.cell ?? fitted.width));
+    this.cursor = item;
+    const box = this.view.place(this, item);
+    this.frame.scroller.scrollTo(box.x - (this.area.width + (box.frozenLeft ?? 0)) / 2, box.y - (this.area.height + (box.frozenTop ?? 0)) / 2);
+    this.frame.canvas.focus({ preventScroll: true });
+    this.keyboard = true;
+    this.changed();
+  }
+
+  /** Shows a finding of a long map at full zoom. */
+  goTo(found) {
+    this.set({ head: found.head });
+    this.zoomTo({ row: found.row, column: found.column }, 16);
+  }
+
+  fit() {
+    this.applyZoom(1);
+    this.frame.scroller.scrollTo(0, 0);
+    this.changed();
+  }
+
+  // --- elements ---
+
+  readTheme() {
+    const query = (text) => globalThis.matchMedia?.(text).matches ?? false;
+    const dark = this.state.theme === "auto" ? query("(prefers-color-scheme: dark)") : this.state.theme === "dark";
+    this.element.dataset.scheme = this.state.theme;
+    this.theme = query("(forced-colors: active)") ? forcedTheme(this.frame.box, dark) : dark ? DARK : LIGHT;
+    this.frame.paintWith(this.theme);
+  }
+
+  /** Rebuilds what depends on the state and keeps the focus where it was. */
+  refresh() {
+    const focus = this.frame.focusPlace();
+    this.frame.showTabs(this.views.filter((view) => view.available(this)), this.view, (name) => this.show(name));
+    const shown = this.current();
+    if (!shown.decoded) {
+      this.ready = false;
+      this.frame.stage.setAttribute("aria-busy", "true");
+    }
+    shown.decode().then(() => {
+      // Something else may have been chosen in the meantime.
+      if (this.stopped.signal.aborted || this.current() !== shown) return;
+      this.frame.bar.replaceChildren(...new Controls(this).build());
+      this.frame.restoreFocus(focus);
+      this.ready = true;
+      this.resize();
+      if (shown instanceof AttentionData) this.makeExact(shown);
+    }).catch((error) => this.fail(error));
+    this.frame.canvas.setAttribute("aria-label", `${this.view.title}: ${this.heading()}`);
+    this.frame.stage.setAttribute("aria-labelledby", `tab-${this.view.name}`);
+    this.frame.help.textContent = this.view.help;
+  }
+
+  /** Replaces a record's codes by exact numbers, where a server gives them. */
+  async makeExact(record) {
+    const exact = await record.fetchExact(this.options.fetchTile);
+    if (!exact || this.stopped.signal.aborted || this.records[record.number] !== record) return;
+    this.tables.forget();
+    for (const view of this.views) view.forget();
+    this.changed();
+  }
+
+  fail(error) {
+    this.frame.readout.textContent = `This view cannot be shown: ${String(error?.message ?? error)}`;
+    throw error;
+  }
+
+  themeChoice() {
+    return choice("Theme", this.state.theme, [["auto", "auto"], ["light", "light"], ["dark", "dark"]], (value) => {
+      this.state.theme = value;
+      this.readTheme();
+      this.refresh();
+    });
+  }
+
+  /** What must be decoded before the view can be drawn. */
+  current() {
+    return this.view.name === "walk" ? this.steps[this.state.steps] : this.record;
+  }
+
+  heading() {
+    if (this.view.name === "walk") return shortText(this.steps[this.state.steps].entry.name, 80);
+    if (this.view.name === "grid") {
+      const [count, layers] = [this.records.length, new Set(this.records.map((record) => record.entry.layer)).size];
+      return count === layers ? `${count} ${count === 1 ? "layer" : "layers"}, each head` : `${count} attentions, each head`;
+    }
+    return `${this.recordText(this.record)} \u00b7 ${this.view.headText(this)}`;
+  }
+
+  // --- drawing ---
+
+  /** Asks for a new picture in the next frame. */
+  changed() {
+    if (this.request || this.stopped.signal.aborted) return;
+    this.request = requestAnimationFrame(() => {
+      this.request = null;
+      if (this.ready && !this.stopped.signal.aborted) this.draw();
+    });
+  }
+
+  resize() {
+    if (!this.ready || !this.view) return;
+    this.frame.box.classList.toggle("narrow", this.frame.box.clientWidth < 480);
+    const { clientWidth, clientHeight } = this.frame.scroller;
+    if (!clientWidth || !clientHeight) return;
+    this.legendHeight = clientWidth < NARROW ? 94 : 66;
+    this.area = { width: clientWidth, height: Math.max(60, clientHeight - HEADING - this.legendHeight) };
+    const size = this.view.size(this);
+    this.frame.space.style.width = `${Math.min(size.width, 3e7)}px`;
+    this.frame.space.style.height = `${Math.min(size.height + HEADING + this.legendHeight, 3e7)}px`;
+    // Scroll bars that came or went changed the room.
+    const [width, height] = [this.frame.scroller.clientWidth, this.frame.scroller.clientHeight];
+    this.area = { width, height: Math.max(60, height - HEADING - this.legendHeight) };
+    const ratio = globalThis.devicePixelRatio || 1;
+    if (this.frame.canvas.width !== Math.round(width * ratio) || this.frame.canvas.height !== Math.round(height * ratio)) {
+      this.frame.canvas.width = Math.round(width * ratio);
+      this.frame.canvas.height = Math.round(height * ratio);
+      this.frame.canvas.style.width = `${width}px`;
+      this.frame.canvas.style.height = `${height}px`;
+    }
+    this.changed();
+  }
+
+  draw() {
+    this.tables.frameStart = performance.now();
+    const ratio = this.frame.canvas.width / Math.max(1, this.area.width);
+    this.frame.pen.context.setTransform(ratio, 0, 0, ratio, 0, 0);
+    paint(this, this.frame.pen);
+    this.tell();
+    this.frame.stage.setAttribute("aria-busy", "false");
+  }
+
+  window() {
+    return { x: this.frame.scroller.scrollLeft, y: this.frame.scroller.scrollTop, ...this.area };
+  }
+
+  /** The tooltip, and the same text for screen readers. */
+  tell() {
+    const item = this.active();
+    const text = item ? this.view.describe(this, item) : this.selectionText();
+    if (this.frame.readout.textContent !== text) this.frame.readout.textContent = text;
+    this.frame.tip.hidden = !item || this.view.quiet;
+    if (this.frame.tip.hidden) return;
+    const box = this.view.place(this, item);
+    const win = this.window();
+    this.frame.placeTip(text, { ...box, x: box.x - win.x, y: box.y - win.y + HEADING }, this.area.width);
+  }
+
+  selectionText() {
+    const { locked } = this.state;
+    if (!locked.length || !this.record || this.record.large || this.view.name === "grid" || this.view.name === "walk") return "";
+    const table = this.table();
+    const names = locked.filter((row) => row < table.rows).map((row) => quoted(table.rowText(row)));
+    return `locked: ${names.join(", ")}`;
+  }
+
+  /** Where an item is on the page, in pixels of the window. */
+  locate(item) {
+    const box = this.view.place(this, item);
+    const canvas = this.frame.canvas.getBoundingClientRect();
+    const win = this.window();
+    return { x: canvas.left + box.x - win.x, y: canvas.top + HEADING + box.y - win.y, width: box.width, height: box.height };
+  }
+
+  destroy() {
+    this.stopped.abort();
+    this.observer.disconnect();
+    if (this.request) cancelAnimationFrame(this.request);
+    this.frame.root.replaceChildren();
+  }
+}

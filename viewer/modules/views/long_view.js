@@ -1,0 +1,293 @@
+// @ts-check
+
+import { pixelCanvas } from "../canvases.js";
+import { cellAt, inside, placeOfCell, ring } from "../drawing.js";
+import { fitText, textWidth } from "../lettering.js";
+import { POOLINGS, pixelOf } from "../long_map.js";
+import { clamp, counted, formatNumber, formatWeight, niceStep } from "../numbers.js";
+import { SCALES } from "../scales.js";
+import { MASKED, MISSING, ZERO } from "../table.js";
+import { quoted, shortText } from "../text.js";
+import { RecordView } from "./record_view.js";
+
+/** Findings of one kind that a payload has, as in regard.viewer.patterns. */
+const MOST_FINDINGS = 8;
+
+/** A map of any length: pooled from afar, exact at close range. */
+export class LongView extends RecordView {
+  name = "long";
+
+  title = "Long";
+
+  controls = ["record", "head", "pooling", "scale", "zoom", "findings"];
+
+  zooms = true;
+
+  help = "Arrow keys move, + and \u2212 zoom at the cell, 0 shows the whole map, Enter zooms to exact weights, Esc goes back.";
+
+  shows(record) {
+    return record.large;
+  }
+
+  geometry(app) {
+    const { record } = app;
+    const { width, height } = app.area;
+    const [left, top] = [58, 74];
+    const [queries, keys] = [record.queries.length, record.keys.length];
+    const fit = Math.min((width - left - 16) / keys, (height - top - 10) / queries);
+    const across = fit * queries < 120 ? Math.min((width - left - 16) / keys, 40) : fit;
+    return { record, map: record.overview, left, top, queries, keys, cell: Math.min(Math.max(fit, across) * app.state.zoom, 40) };
+  }
+
+  size(app) {
+    const { left, top, queries, keys, cell } = this.geometry(app);
+    return { width: left + keys * cell + 16, height: top + queries * cell + 10 };
+  }
+
+  draw(app, pen, win) {
+    const place = this.geometry(app);
+    if (!place.map) return;
+    const { left, top, cell, queries, keys } = place;
+    const area = { x: win.x + left, y: win.y + top, width: win.width - left - 4, height: win.height - top };
+    const block = this.block(place);
+    const { canvas } = this.bitmap(app, place);
+    pen.clip(area.x, area.y, area.width, area.height, () => {
+      this.drawPooled(pen, place, area, canvas, block);
+      if (cell >= 3) this.drawTiles(app, pen, place, area);
+      pen.rect(left, top, keys * cell, queries * cell, { stroke: app.theme.border });
+      const item = app.active();
+      if (item) {
+        const box = this.place(app, item);
+        ring(pen, box.x, box.y, Math.max(3, box.width), Math.max(3, box.height), app.theme.focus, app.theme);
+      }
+    });
+    this.drawAxes(app, pen, place, win, area);
+    this.drawReceived(app, pen, place, win, area);
+    this.drawList(app, pen, place);
+  }
+
+  /** Bins below two pixels are joined: scaling down would drop bright ones. */
+  block({ map, keys, queries, cell }) {
+    return Math.max(1, Math.ceil(2 / Math.min((keys * cell) / map.columns, (queries * cell) / map.rows)));
+  }
+
+  bitmap(app, place) {
+    return place.map.bitmap(app.state.pooling, app.state.head, app.state.scale, this.block(place), app.theme);
+  }
+
+  /** The heads, and of what a point of the map is the largest or the mean. */
+  headText(app) {
+    const place = this.geometry(app);
+    return `${app.headText()}${place.map ? ` \u00b7 ${place.map.statistic(app.state.pooling, this.block(place))}` : ""}`;
+  }
+
+  /** The findings, in the room beside a map that is narrower than the view. */
+  list(app, place) {
+    const x = place.left + place.keys * place.cell + 28;
+    if (app.state.zoom > 1 || app.area.width - x < 240 || !place.map) return [];
+    const room = Math.floor((app.area.height - 44) / 20);
+    return place.map.places().slice(0, room).map((found, number) =>
+      ({ found, x, y: 34 + 20 * number, width: app.area.width - x - 12, height: 20 }));
+  }
+
+  drawList(app, pen, place) {
+    const lines = this.list(app, place);
+    if (!lines.length) return;
+    const count = place.map.places().length;
+    pen.text(`Findings${lines.length < count ? ` (the first ${lines.length} of ${count})` : ""}, at most ${MOST_FINDINGS} of a kind: click one to go there`, lines[0].x, 18,
+      { color: app.theme.muted, size: 11, bold: true });
+    const item = app.active();
+    for (const { found, x, y, width, height } of lines) {
+      const chosen = item && item.found === found.text;
+      if (chosen) pen.rect(x - 4, y, Math.min(width, textWidth(found.text, { size: 12 }) + 8), height, { fill: app.theme.highlight, radius: 3 });
+      pen.text(fitText(found.text, width, { size: 12 }), x, y + height / 2, { color: app.theme.text, size: 12 });
+    }
+  }
+
+  /** The part of the pooled map that is seen, stretched. */
+  drawPooled(pen, place, area, canvas, block) {
+    const { left, top, cell, map, queries, keys } = place;
+    const bin = [(block * keys * cell) / map.columns, (block * queries * cell) / map.rows];
+    const first = [Math.max(0, Math.floor((area.x - left) / bin[0])), Math.max(0, Math.floor((area.y - top) / bin[1]))];
+    const last = [Math.min(canvas.width, Math.ceil((area.x + area.width - left) / bin[0])),
+      Math.min(canvas.height, Math.ceil((area.y + area.height - top) / bin[1]))];
+    if (last[0] <= first[0] || last[1] <= first[1]) return;
+    const cut = [first[0], first[1], last[0] - first[0], last[1] - first[1]];
+    pen.picture(canvas, left + first[0] * bin[0], top + first[1] * bin[1], cut[2] * bin[0], cut[3] * bin[1], { cut });
+  }
+
+  /** Exact weights over the pooled map, where tiles are here; the others are asked for. */
+  drawTiles(app, pen, place, area) {
+    const { left, top, cell, map } = place;
+    for (const [row, column] of this.tilesIn(place, area)) {
+      const image = this.tile(app, place, row, column)?.image;
+      const [x, y] = [left + column * map.side * cell, top + row * map.side * cell];
+      if (image) {
+        pen.picture(image, x, y, image.width * cell, image.height * cell);
+        pen.rect(x, y, image.width * cell, image.height * cell, { stroke: app.theme.accent });
+      } else {
+        map.request(row, column, app.options.fetchTile, () => app.changed());
+      }
+    }
+  }
+
+  /** The tiles of an area, as [row, column]. */
+  tilesIn({ left, top, cell, map, queries, keys }, area) {
+    const range = (from, size, length) => {
+      const first = Math.max(0, Math.floor(from / cell / map.side));
+      const end = Math.min(Math.ceil(length / map.side), Math.ceil((from + size) / cell / map.side));
+      return Array.from({ length: Math.max(0, end - first) }, (_, number) => first + number);
+    };
+    const columns = range(area.x - left, area.width, keys);
+    return range(area.y - top, area.height, queries).flatMap((row) => columns.map((column) => [row, column]));
+  }
+
+  /** A tile that is here, with its image in the colours of the pooled map around it; null where it is not here. */
+  tile(app, place, row, column) {
+    const { map, queries, keys } = place;
+    const tile = map.tiles.get(`${row},${column}`);
+    if (!tile?.values) return null;
+    const block = this.block(place);
+    const key = `${app.state.pooling} ${app.state.head} ${app.state.scale} ${app.theme.name} ${block}`;
+    if (tile.key === key) return tile;
+    const { limits } = this.bitmap(app, place);
+    const [q0, k0] = [row * map.side, column * map.side];
+    const [height, width] = [Math.min(map.side, queries - q0), Math.min(map.side, keys - k0)];
+    Object.assign(tile, { key, kinds: new Set(), beyond: false });
+    tile.image = pixelCanvas(width, height, (data) => {
+      for (let cell = 0; cell < width * height; cell += 1) {
+        const query = q0 + Math.floor(cell / width);
+        const value = map.exact(app.state.head, query, k0 + (cell % width));
+        const limit = limits[Math.floor(map.bin(query, 0)[0] / block)];
+        const { color, kind } = pixelOf(value, limit, app.state.scale, app.theme);
+        tile.kinds.add(kind);
+        // The limit is a code, and may be a little less than the weight it stands for.
+        if (value > 1.01 * limit) tile.beyond = true;
+        for (let channel = 0; channel < 3; channel += 1) data[4 * cell + channel] = color[channel];
+        data[4 * cell + 3] = 255;
+      }
+    });
+    return tile;
+  }
+
+  drawAxes(app, pen, place, win, area) {
+    const { left, top, cell, queries, keys } = place;
+    const { theme } = app;
+    pen.rect(win.x, win.y, left - 2, win.height, { fill: theme.background });
+    pen.rect(win.x, win.y, win.width, top - 2, { fill: theme.background });
+    pen.text("query \u2193  key \u2192", win.x + 6, win.y + 12, { color: theme.muted, size: 11 });
+    const ticks = (from, size, length) => {
+      const step = niceStep((size / cell) / Math.max(2, size / 90));
+      const first = Math.max(0, Math.ceil(from / cell / step));
+      return Array.from({ length: Math.max(0, Math.floor(Math.min(length - 1, (from + size) / cell) / step) - first + 1) }, (_, n) => (first + n) * step);
+    };
+    for (const key of ticks(area.x - left, area.width, keys)) {
+      const x = left + (key + 0.5) * cell;
+      pen.path([[x, win.y + top - 6], [x, win.y + top - 1]], { color: theme.muted });
+      pen.text(this.tick(place.record.keys, key, cell), Math.min(x, win.x + win.width - 22), win.y + top - 14, { color: theme.muted, size: 11, align: "center" });
+    }
+    for (const query of ticks(area.y - top, area.height, queries)) {
+      const y = top + (query + 0.5) * cell;
+      if (y < win.y + top) continue;
+      pen.path([[win.x + left - 6, y], [win.x + left - 1, y]], { color: theme.muted });
+      pen.text(this.tick(place.record.queries, query, cell), win.x + left - 9, y, { color: theme.muted, size: 11, align: "end" });
+    }
+  }
+
+  tick(axis, position, cell) {
+    return cell >= 14 ? fitText(shortText(axis.text(position), 12), 46, { size: 11 }) : counted(position);
+  }
+
+  /** How much weight each key receives, as a profile over the map: sinks are its peaks. */
+  drawReceived(app, pen, place, win, area) {
+    const { left, cell, map, keys } = place;
+    const received = map.received(app.state.head);
+    const most = received.reduce((a, b) => Math.max(a, b || 0), 0);
+    const [base, high] = [win.y + 52, 26];
+    const bin = (keys * cell) / map.columns;
+    pen.clip(area.x, win.y + 18, area.width, 40, () => {
+      for (let column = 0; column < map.columns; column += 1) {
+        const x = left + column * bin;
+        if (x > area.x + area.width || x + bin < area.x || !(most > 0)) continue;
+        const height = high * Math.sqrt((received[column] || 0) / most);
+        pen.rect(x, base - height, Math.max(1, bin), height, { fill: app.theme.accent });
+      }
+    });
+    pen.text("received", win.x + 6, base - 8, { color: app.theme.muted, size: 11 });
+  }
+
+  hit(app, x, y, win) {
+    const place = this.geometry(app);
+    const { left, top, cell, queries, keys } = place;
+    const line = this.list(app, place).find((one) => inside(one, x, y));
+    if (line) return { row: line.found.row, column: line.found.column, head: line.found.head, found: line.found.text };
+    if (x < win.x + left || y < win.y + top) return null;
+    const [row, column] = cellAt(x, y, { left, top, width: cell, height: cell });
+    return row < queries && column < keys ? { row, column } : null;
+  }
+
+  place(app, item) {
+    const { left, top, cell } = this.geometry(app);
+    return placeOfCell(item, { left, top, width: cell, height: cell });
+  }
+
+  start() {
+    return { row: 0, column: 0 };
+  }
+
+  has(app, item) {
+    return item.row < app.record.queries.length && item.column < app.record.keys.length;
+  }
+
+  /** An arrow moves by what is a few pixels on the screen. */
+  move(app, item, dx, dy) {
+    const { cell, queries, keys } = this.geometry(app);
+    const step = Math.max(1, Math.round(8 / cell));
+    return { row: clamp(item.row + dy * step, 0, queries - 1), column: clamp(item.column + dx * step, 0, keys - 1) };
+  }
+
+  activate(app, item) {
+    if (item.found) app.goTo(item);
+    else app.zoomTo(item, 16);
+  }
+
+  describe(app, item) {
+    const { map, record, queries, keys } = this.geometry(app);
+    if (!map) return "";
+    const pair = `query ${counted(item.row)} ${quoted(record.queries.text(item.row))} \u2192 key ${counted(item.column)} ${quoted(record.keys.text(item.column))}`;
+    const exact = map.exact(app.state.head, item.row, item.column);
+    if (exact !== null) return `${pair}: ${exact < 0 ? "masked" : formatNumber(exact)} (exact; ${app.headText()})`;
+    const [row, column] = map.bin(item.row, item.column);
+    const bin = map.pooled(app.state.pooling, app.state.head, row, column);
+    const hidden = app.state.pooling === "mean" && map.hidden ? ", hidden pairs as 0" : "";
+    const range = (length, bins, number) => `${counted(map.edge(length, bins, number))}\u2013${counted(map.edge(length, bins, number + 1) - 1)}`;
+    return `queries ${range(queries, map.rows, row)} \u2192 keys ${range(keys, map.columns, column)}: ${POOLINGS[app.state.pooling]} `
+      + `${formatWeight(bin.value, bin.error)} (${app.headText()}${hidden}; around ${quoted(record.queries.text(item.row))} \u2192 `
+      + `${quoted(record.keys.text(item.column))}; ${this.whyPooled(app, map, item)})`;
+  }
+
+  whyPooled(app, map, item) {
+    const tile = map.tiles.get(`${Math.floor(item.row / map.side)},${Math.floor(item.column / map.side)}`);
+    if (tile?.failed) return `the exact tile could not be had: ${tile.failed}`;
+    if (app.options.fetchTile) return "exact at a closer zoom";
+    return "no exact tile is carried here";
+  }
+
+  legend(app) {
+    const place = this.geometry(app);
+    const { map, left, top, cell, record } = place;
+    if (!map) return { text: "" };
+    const { limits, kinds } = this.bitmap(app, place);
+    const win = app.window();
+    const area = { x: win.x + left, y: win.y + top, width: win.width - left - 4, height: win.height - top };
+    const exact = (cell >= 3 ? this.tilesIn(place, area) : []).map(([row, column]) => this.tile(app, place, row, column)).filter(Boolean);
+    const shown = new Set([...kinds, ...exact.flatMap((tile) => [...tile.kinds])]);
+    const tiles = app.options.fetchTile ? "exact tiles are fetched on zoom" : `${map.carried || "no"} exact tiles carried`;
+    const per = app.state.scale === "row" ? " (part of the row's largest)" : "";
+    return { ramp: "map", scale: app.state.scale, largest: app.state.scale === "row" ? null : limits.reduce((a, b) => Math.max(a, b), 0),
+      beyond: exact.some((tile) => tile.beyond),
+      samples: [[ZERO, map.hidden ? "zero or hidden" : "zero"], [MASKED, "masked"], [MISSING, "NaN"]].filter(([kind]) => shown.has(kind)),
+      text: `${this.headText(app)}, ${SCALES[app.state.scale].label}${per}${exact.length ? "; framed: single weights" : ""} \u00b7 ${tiles} of `
+        + `${map.side} \u00d7 ${map.side} \u00b7 ${counted(record.keys.length)} keys` };
+  }
+}

@@ -1,0 +1,129 @@
+// @ts-check
+
+import { cellAt, drawCells, placeOfCell, ring } from "../drawing.js";
+import { fitText, textWidth } from "../lettering.js";
+import { shortText } from "../text.js";
+import { CORNER, CellView, widest } from "./record_view.js";
+
+/** A rectangular map with tokens on both sides. */
+export class PatternView extends CellView {
+  name = "pattern";
+
+  title = "Pattern";
+
+  controls = ["record", "head", "scale", "words", "special", "zoom"];
+
+  zooms = true;
+
+  help = "Arrow keys move the cell, Enter locks its row, + and \u2212 zoom, 0 shows the whole map, Esc unlocks.";
+
+  geometry(app) {
+    const table = app.table();
+    const { width, height } = app.area;
+    const rowWidth = Math.max(CORNER, Math.min(widest(table, "row") + 14, width * 0.32));
+    const room = Math.max(40, width - rowWidth - 6);
+    const across = room / Math.max(1, table.columns);
+    const label = Math.min(widest(table, "column"), 130);
+    const down = (height - label - 16) / Math.max(1, table.rows);
+    const fit = Math.min(across, Math.max(down, Math.min(across, 13)), 46);
+    const cell = Math.max(fit, 1) * app.state.zoom;
+    const flat = label + 8 <= cell;
+    // A map that leaves room stands in the middle.
+    const spare = Math.max(0, width - rowWidth - table.columns * cell - 6);
+    return { table, left: rowWidth + Math.floor(spare / 2), top: flat ? 24 : label + 14, width: cell, height: cell, flat };
+  }
+
+  size(app) {
+    const { table, left, top, width, height } = this.geometry(app);
+    return { width: left + table.columns * width + 6, height: top + table.rows * height + 4 };
+  }
+
+  draw(app, pen, win) {
+    const place = this.geometry(app);
+    const { table } = place;
+    const area = { x: win.x + place.left, y: win.y + place.top, width: win.width - place.left, height: win.height - place.top };
+    if (!table.rows || !table.columns) {
+      pen.text("No tokens are left to show.", win.x + 12, win.y + 24, { color: app.theme.muted, size: 13 });
+      return;
+    }
+    pen.clip(area.x, area.y, area.width, area.height, () => {
+      drawCells(pen, table, place, area, app.state.scale, app.theme);
+      this.drawSelection(app, pen, place);
+    });
+    this.drawRowLabels(app, pen, place, win);
+    this.drawColumnLabels(app, pen, place, win);
+  }
+
+  drawSelection(app, pen, place) {
+    const { table } = place;
+    const rowBox = (row, color) => pen.rect(place.left + 1, place.top + row * place.height, table.columns * place.width - 2,
+      place.height, { stroke: color, lineWidth: 2 });
+    for (const row of app.state.locked) if (row < table.rows) rowBox(row, app.theme.accent);
+    const item = app.active();
+    if (item) {
+      ring(pen, place.left + item.column * place.width, place.top + item.row * place.height, place.width, place.height,
+        app.theme.focus, app.theme);
+    }
+  }
+
+  drawRowLabels(app, pen, place, win) {
+    const { table } = place;
+    const step = Math.max(1, Math.ceil(12 / place.height));
+    const item = app.active();
+    const first = Math.max(0, Math.floor((win.y) / place.height) - 1);
+    const last = Math.min(table.rows, Math.ceil((win.y + win.height - place.top) / place.height) + 1);
+    pen.clip(win.x, win.y + place.top - 7, place.left - 2, win.height - place.top + 7, () => {
+      pen.rect(win.x, win.y + place.top - 7, place.left - 2, win.height, { fill: app.theme.background });
+      for (let row = first; row < last; row += 1) {
+        const chosen = item?.row === row || app.state.locked.includes(row);
+        if (row % step && !chosen) continue;
+        if (step > 1 && !chosen && item && Math.abs(item.row - row) < step) continue;
+        const y = place.top + (row + 0.5) * place.height;
+        this.drawLabel(app, pen, shortText(table.rowText(row)), win.x + place.left - 8, y, place.left - 12, chosen,
+          app.state.locked.includes(row));
+      }
+    });
+  }
+
+  drawLabel(app, pen, text, x, y, width, chosen, locked) {
+    const size = 12;
+    const shown = fitText(text, width, { size, bold: chosen });
+    if (locked) {
+      const wide = textWidth(shown, { size, bold: true });
+      pen.rect(x - wide - 4, y - 8, wide + 8, 16, { fill: app.theme.accent, radius: 3 });
+    }
+    pen.text(shown, x, y, { color: locked ? app.theme.accentText : app.theme.text, size, bold: chosen, align: "end" });
+  }
+
+  drawColumnLabels(app, pen, place, win) {
+    const { table } = place;
+    const step = Math.max(1, Math.ceil(13 / place.width));
+    const item = app.active();
+    const first = Math.max(0, Math.floor(win.x / place.width) - 1);
+    const last = Math.min(table.columns, Math.ceil((win.x + win.width - place.left) / place.width) + 1);
+    pen.rect(win.x, win.y, win.width, place.top - 7, { fill: app.theme.background });
+    pen.text("query \u2193  key \u2192", win.x + place.left - 8, win.y + place.top - 14, { color: app.theme.muted, size: 11, align: "end" });
+    pen.clip(win.x + place.left - 6, win.y, win.width - place.left + 6, place.top, () => {
+      for (let column = first; column < last; column += 1) {
+        const chosen = item?.column === column;
+        if (column % step && !chosen) continue;
+        if (step > 1 && !chosen && item && Math.abs(item.column - column) < step) continue;
+        const x = place.left + (column + 0.5) * place.width;
+        const shown = fitText(shortText(table.columnText(column)), place.flat ? place.width - 4 : place.top - 14, { bold: chosen });
+        if (place.flat) pen.text(shown, x, win.y + place.top - 10, { color: app.theme.text, bold: chosen, align: "center" });
+        else pen.text(shown, x, win.y + place.top - 6, { color: app.theme.text, bold: chosen, angle: -90 });
+      }
+    });
+  }
+
+  hit(app, x, y, win) {
+    const place = this.geometry(app);
+    if (x < win.x + place.left || y < win.y + place.top) return null;
+    const [row, column] = cellAt(x, y, place);
+    return row < place.table.rows && column < place.table.columns ? { row, column } : null;
+  }
+
+  place(app, item) {
+    return placeOfCell(item, this.geometry(app));
+  }
+}

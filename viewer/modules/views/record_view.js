@@ -1,0 +1,84 @@
+// @ts-check
+
+import { View } from "./view.js";
+import { textWidth } from "../lettering.js";
+import { clamp } from "../numbers.js";
+import { SCALES } from "../scales.js";
+import { MASKED, MISSING, ZERO, accuracy, hiddenText, mergedText } from "../table.js";
+import { quoted, shortText } from "../text.js";
+
+/** What the views of one record have in common. */
+export class RecordView extends View {
+  available(app) {
+    return app.records.some((record) => this.shows(record));
+  }
+
+  shows(record) {
+    return !record.large;
+  }
+
+  /** @returns {Legend} */
+  legend(app) {
+    const table = app.table();
+    const samples = [[ZERO, "zero"]];
+    if (table.hasMasked) samples.push([MASKED, "masked"]);
+    if (table.hasMissing) samples.push([MISSING, "NaN"]);
+    return { ramp: "map", scale: app.state.scale, largest: app.state.scale === "row" ? null : table.largest,
+      samples: samples.filter(([kind]) => kind !== ZERO || table.hasZero), text: this.legendText(app, table) };
+  }
+
+  legendText(app, table) {
+    const per = app.state.scale === "row" ? " (part of the row's largest)" : "";
+    return `attention weight, ${app.headText()}, ${SCALES[app.state.scale].label}${per}${mergedText(table)} \u00b7 `
+      + `${accuracy(table)}${hiddenText(table)}`;
+  }
+
+  activate(app, item) {
+    app.toggleLocked(item.row);
+  }
+
+  /** Whether an item is one of the shown table. */
+  has(app, item) {
+    const table = app.table();
+    return (item.row ?? 0) < table.rows && (item.column ?? 0) < table.columns;
+  }
+}
+
+/** Text of one cell of a table. */
+function describeCell(app, table, row, column) {
+  const head = app.headText();
+  return `${quoted(table.rowText(row))} \u2192 ${quoted(table.columnText(column))}: ${table.cell(row, column)} `
+    + `(${head}; query ${table.rowGroups[row][0]}, key ${table.columnGroups[column][0]}; ${table.rowSummary(row)})`;
+}
+
+/** A record as cells with tokens on both sides. */
+export class CellView extends RecordView {
+  start() {
+    return { row: 0, column: 0 };
+  }
+
+  move(app, item, dx, dy) {
+    const table = app.table();
+    return { row: clamp(item.row + dy, 0, table.rows - 1), column: clamp(item.column + dx, 0, table.columns - 1) };
+  }
+
+  describe(app, item) {
+    return describeCell(app, app.table(), item.row, item.column);
+  }
+}
+
+/** The least room for the names of the two sides in the corner of a map. */
+export const CORNER = 94;
+
+export function widest(table, side) {
+  if (table.widest[side] === undefined) {
+    const count = side === "row" ? table.rows : table.columns;
+    let most = 20;
+    for (let number = 0; number < Math.min(count, 2000); number += 1) {
+      const text = side === "row" ? table.rowText(number) : table.columnText(number);
+      most = Math.max(most, textWidth(shortText(text), { bold: true }));
+    }
+    table.widest[side] = most;
+  }
+  return table.widest[side];
+}

@@ -1,0 +1,42 @@
+// @ts-check
+
+/**
+ * One way to see records. Each view has: available(app), size(app), draw(app, pen, win), hit(app, x, y, win), place(app, item),
+ * move(app, item, dx, dy, jump), start(app), has(app, item), describe(app, item), activate(app, item), legend(app). `app` is the
+ * viewer; `win` is the part of the picture that is seen; an item is what can be pointed at.
+ */
+export class View {
+  name = "";
+
+  title = "";
+
+  /** The controls that it needs, by their names in `Controls`. */
+  controls = [];
+
+  /** Whether its map can be made larger. */
+  zooms = false;
+
+  /** Whether its rows can have scales of their own. */
+  scalesRows = true;
+
+  /** What the keys do, below the view. */
+  help = "";
+
+  /** Whether the view itself says what is pointed at, so that no tooltip is needed. */
+  quiet = false;
+
+  /** What was computed for the last picture; see `forget`. */
+  cache = null;
+
+  sumCache = null;
+
+  /** Gives up what was computed of records that have changed. */
+  forget() {
+    this.cache = this.sumCache = null;
+  }
+
+  /** What the heading says of the heads. */
+  headText(app) {
+    return app.headText();
+  }
+}
