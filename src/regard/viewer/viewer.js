@@ -335,6 +335,38 @@ const WORDS = {
   image: ["Image", "图像"],
   sound: ["Sound", "声音"],
   long: ["Overview", "概览"],
+
+  // --- what a head does ---
+  unit_tokens: ["token", "词元"],
+  unit_grid: ["patch", "图块"],
+  unit_frames: ["frame", "帧"],
+  does_previous: ["previous {unit}", "前一个{unit}"],
+  does_previous_brief: ["previous", "前一个"],
+  does_next: ["next {unit}", "后一个{unit}"],
+  does_next_brief: ["next", "后一个"],
+  does_own: ["its own {unit}", "自身{unit}"],
+  does_own_brief: ["itself", "自身"],
+  does_offset: ["{unit} at {away}", "相距 {away} 的{unit}"],
+  does_offset_brief: ["at {away}", "相距 {away}"],
+  does_near: ["nearby, at most 2 away", "附近（相距不超过 2）"],
+  does_near_brief: ["nearby", "附近"],
+  does_in_step: ["in step with the source", "与源序列同步"],
+  does_in_step_brief: ["in step", "同步"],
+  does_same_word: ["other parts of its word", "同一单词的其他部分"],
+  does_same_word_brief: ["same word", "同一单词"],
+  does_same_token: ["same token elsewhere", "别处的相同词元"],
+  does_same_token_brief: ["same token", "相同词元"],
+  does_induction: ["induction: what followed the same token", "归纳：相同词元之后的词元"],
+  does_induction_brief: ["induction", "归纳"],
+  does_first: ["first token", "首个词元"],
+  does_first_brief: ["first", "首个"],
+  does_special: ["special tokens", "特殊词元"],
+  does_special_brief: ["special", "特殊"],
+  does_even: ["nearly even over all", "近乎均匀"],
+  does_even_brief: ["even", "均匀"],
+  names_here: ["a name: at least {excess} % of what uniform attention leaves elsewhere, and {spreads} deviations above pointing at random",
+    "命名标准：至少取得均匀注意力留给别处的权重的 {excess} %，且高出随机指向 {spreads} 个标准差"],
+  names_survey: ["a name: at least {share} % of the weight over the surveyed texts", "命名标准：在所统计的文本中至少占权重的 {share} %"],
 };
 
 // scales.js
@@ -400,6 +432,185 @@ class View {
   headText(app) {
     return app.headText();
   }
+}
+
+// head_statistics.js
+
+/** The largest distance whose share is taken, as of `regard.survey`. */
+const OFFSETS = 4;
+
+/** Keys at most so far from the query's own place are near it. */
+const NEAR = 2;
+
+/** What a head may do; the shares are those of `regard.watching.STATISTICS`, and two more. */
+const PATTERNS = [
+  "first", "special", "same_token", "induction",
+  ...Array.from({ length: 2 * OFFSETS + 1 }, (_, number) => offsetName(number - OFFSETS)), "same_word", "near",
+];
+
+/** Patterns whose mean is over those queries alone that have such a key. */
+const WHERE_ANY = new Set(["same_token", "induction", "same_word"]);
+
+/** Tokens that stand for no text, where a tokenizer did not say which do. */
+const SPECIAL = /^(?:\[(?:CLS|SEP|PAD|MASK|BOS|EOS|UNK)\]|<\/?s>|<(?:pad|bos|eos|unk|mask|cls|sep)>|<\|[^|]*\|>)$/i;
+
+/** A survey's name of an offset. */
+function offsetName(offset) {
+  return offset ? `offset ${offset > 0 ? "+" : "-"}${Math.abs(offset)}` : "offset 0";
+}
+
+/** Whether each position of an axis is a special token. */
+function specialPositions(axis) {
+  return Uint8Array.from({ length: axis.length }, (_, position) =>
+    Number(axis.special.has(position) || (axis.kind === "tokens" && SPECIAL.test(axis.entry.tokens[position]))));
+}
+
+/** The number of the word of each position. */
+function wordNumbers(axis) {
+  const numbers = new Int32Array(axis.length);
+  axis.groups(true).forEach(([start, stop], word) => numbers.fill(word, start, stop));
+  return numbers;
+}
+
+/** What the positions of a record are to each other; the same for all of its heads. */
+class Relations {
+  constructor(record) {
+    const { queries, keys } = record;
+    this.record = record;
+    this.positional = record.entry.kind !== "cross" && queries.kind === keys.kind;
+    this.shift = this.positional ? keys.length - queries.length : 0; // the last query stands at the last key
+    this.grid = keys.kind === "grid" ? keys.entry : null;
+    this.specialQueries = specialPositions(queries);
+    this.specialKeys = specialPositions(keys);
+    this.tokens = queries.kind === "tokens" && keys.kind === "tokens";
+    const numbers = new Map();
+    const numbered = (axis) => Int32Array.from({ length: axis.length }, (_, position) => {
+      const text = axis.entry.tokens[position];
+      if (!numbers.has(text)) numbers.set(text, numbers.size);
+      return numbers.get(text);
+    });
+    this.queryTokens = this.tokens ? numbered(queries) : null;
+    this.keyTokens = this.tokens ? numbered(keys) : null;
+    const words = this.positional && this.tokens && keys.hasWords;
+    this.words = words ? wordNumbers(keys) : null;
+  }
+
+  /** Whether a head's mask lets a query see a key; a causal record without a mask hides what comes later. */
+  sees(head, query, key) {
+    if (this.record.visible) return this.record.sees(head, query, key);
+    return this.record.entry.kind !== "causal" || key <= query + this.shift;
+  }
+
+  /** Writes the numbers of the patterns that a pair belongs to, and returns how many they are. */
+  of(query, key, found) {
+    const { keyTokens, queryTokens, specialKeys, positional, words } = this;
+    const own = query + this.shift;
+    let count = 0;
+    if (key === 0 && !this.grid) found[count++] = FIRST;
+    if (specialKeys[key]) { found[count++] = SPECIAL_KEY; return count; }
+    if (keyTokens && queryTokens && keyTokens[key] === queryTokens[query] && !(positional && key === own)) found[count++] = SAME_TOKEN;
+    if (!positional) {
+      if (this.inStep(query, key)) found[count++] = NEAR_KEY;
+      return count;
+    }
+    const offset = key - own;
+    if (offset < 0 && key > 0 && keyTokens && queryTokens && keyTokens[key - 1] === queryTokens[query] && !specialKeys[key - 1]) found[count++] = INDUCTION;
+    if (offset >= -OFFSETS && offset <= OFFSETS && (!this.grid || offset === 0)) found[count++] = OFFSET_0 + offset;
+    if (words && offset !== 0 && words[key] === words[own]) found[count++] = SAME_WORD;
+    if (this.near(own, key)) found[count++] = NEAR_KEY;
+    return count;
+  }
+
+  /** Whether a key is near a position: a few places away, or a neighbour in the image. */
+  near(own, key) {
+    if (!this.grid) return Math.abs(key - own) <= NEAR;
+    const { columns, leading } = this.grid;
+    const [a, b] = [own - leading, key - leading];
+    if (a < 0 || b < 0) return false;
+    return Math.abs(Math.floor(a / columns) - Math.floor(b / columns)) <= 1 && Math.abs((a % columns) - (b % columns)) <= 1;
+  }
+
+  /** Whether query and key of two sequences are equally far from their starts, within a tenth of the keys. */
+  inStep(query, key) {
+    const [queries, keys] = [this.record.queries.length, this.record.keys.length];
+    if (this.grid || queries < 2) return false;
+    return Math.abs(key - (query * (keys - 1)) / (queries - 1)) <= Math.max(1, keys / 20);
+  }
+}
+
+const place = (name) => PATTERNS.indexOf(name);
+const [FIRST, SPECIAL_KEY, SAME_TOKEN, INDUCTION] = ["first", "special", "same_token", "induction"].map(place);
+const [OFFSET_0, SAME_WORD, NEAR_KEY] = ["offset 0", "same_word", "near"].map(place);
+
+const relationsOf = new WeakMap();
+
+/** The relations of a record, found once. */
+function relations(record) {
+  if (!relationsOf.has(record)) relationsOf.set(record, new Relations(record));
+  return relationsOf.get(record);
+}
+
+/** A function that gives a record's weight at a place of its array. */
+function weightReader(record) {
+  const { exact, codes } = record;
+  if (exact) return (cell) => exact[cell];
+  const values = CODE_VALUES.map((value) => value * record.entry.codes.maximum);
+  return (cell) => values[codes[cell]];
+}
+
+/**
+ * The statistics of a head of a record that is carried whole, each a mean over its counted queries: those that are not special
+ * and see a key. The share of a pattern is the part of a query's weight on its keys; chance is the share that uniform
+ * attention over the visible keys would give it, and spread is one standard deviation of the share of a head that
+ * gives each query's whole weight to one visible key at random.
+ * @returns {{queries: number, entropy: number, relativeEntropy: number, patterns: Record<string, {share: number, chance: number,
+ *   spread: number, queries: number}>}} entropy in nats; relative to ln(visible keys)
+ */
+function headStatistics(record, head) {
+  const related = relations(record);
+  const weight = weightReader(record);
+  const [queries, keys] = [record.queries.length, record.keys.length];
+  const size = PATTERNS.length;
+  const [totals, chances, variances, counts] = Array.from({ length: 4 }, () => new Float64Array(size));
+  const [shares, cells] = [new Float64Array(size), new Float64Array(size)];
+  const found = new Int32Array(size);
+  let [counted, entropies, relative, several] = [0, 0, 0, 0];
+  for (let query = 0; query < queries; query += 1) {
+    if (related.specialQueries[query]) continue;
+    shares.fill(0);
+    cells.fill(0);
+    let [visible, sum, logs] = [0, 0, 0];
+    const base = (head * queries + query) * keys;
+    for (let key = 0; key < keys; key += 1) {
+      if (!related.sees(head, query, key)) continue;
+      visible += 1;
+      const value = weight(base + key);
+      if (value > 0) { sum += value; logs += value * Math.log(value); }
+      for (let number = related.of(query, key, found) - 1; number >= 0; number -= 1) {
+        cells[found[number]] += 1;
+        if (value > 0) shares[found[number]] += value;
+      }
+    }
+    if (!(sum > 0)) continue;
+    counted += 1;
+    const entropy = Math.log(sum) - logs / sum;
+    entropies += entropy;
+    if (visible > 1) { relative += entropy / Math.log(visible); several += 1; }
+    for (let number = 0; number < size; number += 1) {
+      if (!cells[number] && WHERE_ANY.has(PATTERNS[number])) continue;
+      const chance = cells[number] / visible;
+      counts[number] += 1;
+      totals[number] += shares[number] / sum;
+      chances[number] += chance;
+      variances[number] += chance * (1 - chance);
+    }
+  }
+  const patterns = {};
+  PATTERNS.forEach((name, number) => {
+    const count = counts[number];
+    patterns[name] = { share: totals[number] / count, chance: chances[number] / count, spread: Math.sqrt(variances[number]) / count, queries: count };
+  });
+  return { queries: counted, entropy: entropies / counted, relativeEntropy: relative / several, patterns };
 }
 
 // steps_data.js
@@ -700,6 +911,108 @@ const language = () => LANGUAGES[column];
 function say(key, values = {}) {
   return WORDS[key][column].replace(/\{(\w+)(?::([^|}]*)\|([^}]*))?\}/g, (_, name, one, many) =>
     (many === undefined ? String(values[name]) : Number(values[name]) === 1 ? one : many));
+}
+
+// first_head.js
+
+/** The most weights that are decoded to choose; of a larger document the first records that fit. */
+const MOST_WEIGHTS = 2 ** 22;
+
+/** The least keys that a query sees for which one is a choice. */
+const LEAST_KEYS = 4;
+
+const LETTERS = /[\p{L}\p{N}]/u;
+
+/**
+ * Decodes what a choice needs and makes it; see `firstChoice`.
+ * @returns {Promise<{record: number, head: number, row: number|null, column: number|null}|null>}
+ */
+async function chooseFirst(records) {
+  let left = MOST_WEIGHTS;
+  const read = [];
+  for (const record of records) {
+    if (record.large) continue;
+    left -= record.heads * record.queries.length * record.keys.length;
+    if (left < 0 && read.length) break;
+    read.push(record);
+  }
+  await Promise.all(read.map((record) => record.decode()));
+  return firstChoice(read);
+}
+
+/**
+ * The head with the clearest structure, at the query whose target is the most surprising; of the records that are decoded.
+ * A target is surprising by its weight times what the weight has more than its position predicts: than the mean
+ * weight of other queries at the same distance, and of other queries on the same key. So heads that look at the first or at a
+ * special token, at themselves or at a fixed distance have little; and a head's structure is the mean over its
+ * queries of their most surprising target.
+ * @returns {{record: number, head: number, row: number|null, column: number|null}|null} positions in `records` of the viewer;
+ *   row and column are null where no target stands out; null where there is no decoded record
+ */
+function firstChoice(records) {
+  let best = null;
+  for (const record of records) {
+    if (record.large || !record.codes) continue;
+    for (let head = 0; head < record.heads; head += 1) {
+      const found = structure(record, head);
+      if (!best || found.score > best.score + 1e-9) best = { record: record.number, head, ...found };
+    }
+  }
+  return best && { record: best.record, head: best.head, row: best.row, column: best.column };
+}
+
+/** How much structure a head has, and its most surprising target. */
+function structure(record, head) {
+  const related = relations(record);
+  const weight = weightReader({ exact: null, codes: record.codes, entry: record.entry }); // the same before and after exact numbers come
+  const [queries, keys] = [record.queries.length, record.keys.length];
+  const { positional, shift, specialKeys, specialQueries, words } = related;
+  const byOffset = new Float64Array(queries + keys);
+  const offsetCounts = new Uint32Array(queries + keys);
+  const byKey = new Float64Array(keys);
+  const keyCounts = new Uint32Array(keys);
+  const visible = new Uint32Array(queries);
+  for (let query = 0; query < queries; query += 1) {
+    if (specialQueries[query]) continue;
+    const base = (head * queries + query) * keys;
+    for (let key = 0; key < keys; key += 1) {
+      if (!related.sees(head, query, key)) continue;
+      const value = weight(base + key) || 0;
+      visible[query] += 1;
+      byOffset[key - query + queries] += value;
+      offsetCounts[key - query + queries] += 1;
+      byKey[key] += value;
+      keyCounts[key] += 1;
+    }
+  }
+  const [askable, answerable] = [hasLetters(record.queries), hasLetters(record.keys)];
+  let [total, counted, most, row, column] = [0, 0, 0, /** @type {number|null} */ (null), /** @type {number|null} */ (null)];
+  for (let query = 0; query < queries; query += 1) {
+    if (visible[query] < LEAST_KEYS) continue;
+    counted += 1;
+    const base = (head * queries + query) * keys;
+    const own = positional ? query + shift : -1;
+    let [clearest, target] = [0, -1];
+    for (let key = 0; key < keys; key += 1) {
+      const value = weight(base + key);
+      if (!(value * visible[query] > 2) || key === own || specialKeys[key] || !answerable[key]) continue;
+      if (words && words[key] === words[own]) continue;
+      if (!related.sees(head, query, key)) continue;
+      const offset = key - query + queries;
+      const alone = positional && offsetCounts[offset] > 1 ? (byOffset[offset] - value) / (offsetCounts[offset] - 1) : 0;
+      const onKey = keyCounts[key] > 1 ? (byKey[key] - value) / (keyCounts[key] - 1) : 0;
+      const surprise = value * (value - Math.max(alone, onKey, 1 / visible[query]));
+      if (surprise > clearest + 1e-9) [clearest, target] = [surprise, key];
+    }
+    total += clearest;
+    if (clearest > most && askable[query]) [most, row, column] = [clearest, query, target];
+  }
+  return { score: counted ? total / counted : 0, row, column };
+}
+
+/** Whether each position is more than punctuation. */
+function hasLetters(axis) {
+  return Uint8Array.from({ length: axis.length }, (_, position) => Number(axis.kind !== "tokens" || LETTERS.test(axis.entry.tokens[position])));
 }
 
 // canvas_pen.js
@@ -1284,6 +1597,135 @@ function describeRow(app, table, row) {
   }
   return `query ${quoted(table.rowText(row))} attends to ${best.join(", ") || "nothing: all keys are masked"} `
     + `(${app.headText()}; ${table.rowSummary(row)})`;
+}
+
+// head_labels.js
+
+/** The least part of the weight that uniform attention leaves to other keys, which a named pattern takes on top. */
+const LEAST_EXCESS = 0.3;
+
+/** The least distance from uniform attention, in standard deviations of a head that points at random. */
+const LEAST_SPREADS = 3;
+
+/** The least queries that have a key of the pattern. */
+const LEAST_QUERIES = 3;
+
+/** The least entropy, as a part of the largest possible one, of a head that is called even. */
+const EVEN = 0.95;
+
+/** The least share of a survey that names a head, as `HeadStatistics.pattern` of regard.watching. */
+const SURVEY_SHARE = 0.5;
+
+/** How much more a pattern that contains another one must take to be named in its place. */
+const BROADER = 1.5;
+
+/** The patterns that are part of another one. */
+const PARTS = { near: [-2, -1, 0, 1, 2].map(offsetName), special: ["first"] };
+
+/** Patterns by which heads are grouped, in the order of the groups. */
+const LABEL_ORDER = [...PATTERNS.filter((name) => name.startsWith("offset")).sort(), "near", "same_word", "same_token", "induction", "first", "special", "even", ""];
+
+const labelled = new WeakMap();
+
+/**
+ * What a head does, the clearest first: {name, share, chance, queries}; [] where nothing is above the noise level.
+ * Of a record that is not carried whole it follows from its findings, which are exact; [] says nothing about such heads.
+ * @returns {{name: string, share: number, chance: number|null, queries: number|null}[]}
+ */
+function headLabels(record, head) {
+  if (!labelled.has(record)) labelled.set(record, []);
+  const known = labelled.get(record);
+  known[head] ??= record.large ? foundLabels(record, head) : labelsOf(statisticsOf(record, head));
+  return known[head];
+}
+
+const taken = new WeakMap();
+
+/** The statistics of a head, taken once; null of a record that is not carried whole. */
+function statisticsOf(record, head) {
+  if (record.large) return null;
+  if (!taken.has(record)) taken.set(record, []);
+  const known = taken.get(record);
+  known[head] ??= headStatistics(record, head);
+  return known[head];
+}
+
+/** Whether a share is above the noise level. */
+function isClear({ share, chance, spread, queries }) {
+  return queries >= LEAST_QUERIES && share - chance >= LEAST_EXCESS * (1 - chance) && share - chance >= LEAST_SPREADS * spread;
+}
+
+function labelsOf({ patterns, relativeEntropy, queries }) {
+  const clear = PATTERNS.filter((name) => isClear(patterns[name])).map((name) => ({ name, ...patterns[name] }));
+  const kept = clear.filter((one) => !clear.some((other) => other !== one && covers(one, other)));
+  kept.sort((a, b) => b.share - a.share);
+  if (!kept.length && relativeEntropy >= EVEN && queries >= LEAST_QUERIES) return [{ name: "even", share: relativeEntropy, chance: 1, queries }];
+  return kept.map(({ name, share, chance, queries: count }) => ({ name, share, chance, queries: count }));
+}
+
+/** Whether another pattern says what this one says, and says it better. */
+function covers(one, other) {
+  if (PARTS[one.name]?.includes(other.name)) return one.share < BROADER * other.share;
+  if (PARTS[other.name]?.includes(one.name)) return other.share >= BROADER * one.share;
+  return false;
+}
+
+/** What the findings of a pooled record say about a head. */
+function foundLabels(record, head) {
+  const findings = record.entry.overview?.findings;
+  if (!findings) return [];
+  const positional = record.entry.kind !== "cross";
+  const shift = record.keys.length - record.queries.length;
+  const labels = [
+    ...findings.sinks.filter((one) => one.head === head && (one.key === 0 || record.keys.special.has(one.key)))
+      .map((one) => ({ name: one.key === 0 ? "first" : "special", share: one.share })),
+    ...(positional ? findings.diagonals : []).filter((one) => one.head === head && PATTERNS.includes(offsetName(one.offset - shift)))
+      .map((one) => ({ name: offsetName(one.offset - shift), share: one.share })),
+  ];
+  return labels.filter((one) => one.share >= LEAST_EXCESS).sort((a, b) => b.share - a.share).map((one) => ({ ...one, chance: null, queries: null }));
+}
+
+/** What a survey says that a head does; null where no pattern takes half of its weight, or there is no survey. */
+function surveyLabel(record, head) {
+  const values = record.entry.statistics?.[head];
+  if (!values) return null;
+  const shares = Object.keys(values).filter((name) => PATTERNS.includes(name) && values[name] !== null);
+  const best = shares.reduce((most, name) => (most === null || values[name] > values[most] ? name : most), /** @type {string|null} */ (null));
+  return best !== null && values[best] >= SURVEY_SHARE ? { name: best, share: values[best] } : null;
+}
+
+/** The name under which a head is listed, and its share: a survey's where there is one, else this record's; null where none is clear. */
+function headLabel(record, head) {
+  const surveyed = record.entry.statistics?.[head];
+  const hasShares = surveyed && Object.keys(surveyed).some((name) => PATTERNS.includes(name));
+  return hasShares ? surveyLabel(record, head) : headLabels(record, head)[0] ?? null;
+}
+
+/** A pattern in a few letters, or in words. */
+function patternText(name, record, brief = false) {
+  if (name.startsWith("offset ")) {
+    const offset = Number(name.slice(7));
+    const unit = say(/** @type {any} */ (`unit_${record.keys.kind}`));
+    if (Math.abs(offset) > 1) {
+      const away = `${offset > 0 ? "+" : "\u2212"}${Math.abs(offset)}`;
+      return say(brief ? "does_offset_brief" : "does_offset", { unit, away });
+    }
+    const which = ["previous", "own", "next"][offset + 1];
+    return say(/** @type {any} */ (`does_${which}${brief ? "_brief" : ""}`), { unit });
+  }
+  const key = name === "near" && record.entry.kind === "cross" ? "in_step" : name;
+  return say(/** @type {any} */ (`does_${key}${brief ? "_brief" : ""}`));
+}
+
+/** A label with its share, such as "previous token 71 %". */
+function labelText(label, record, brief = false) {
+  return `${patternText(label.name, record, brief)} ${Math.round(100 * label.share)}\u00a0%`;
+}
+
+/** When a head gets a name, in words. */
+function noiseText(surveyed) {
+  return surveyed ? say("names_survey", { share: Math.round(100 * SURVEY_SHARE) })
+    : say("names_here", { excess: Math.round(100 * LEAST_EXCESS), spreads: LEAST_SPREADS });
 }
 
 // frame.js
