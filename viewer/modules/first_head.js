@@ -1,7 +1,7 @@
 // @ts-check
 
 import { headLabel } from "./head_labels.js";
-import { relations, weightReader } from "./head_statistics.js";
+import { headWeights, relations } from "./head_statistics.js";
 
 /** The most weights that are decoded to choose; of a larger document the first records that fit. */
 const MOST_WEIGHTS = 2 ** 22;
@@ -12,8 +12,8 @@ const LEAST_KEYS = 4;
 /** What a head may do and yet say little: such heads are chosen only where there are no others. */
 const PLAIN = new Set(["first", "special", "offset 0", "even"]);
 
-/** Three letters, or one of a script that writes words without spaces: such a token says more than "a" or "of". */
-const WORDLIKE = /[\p{L}\p{M}]{3}|[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}\p{Script=Thai}]/u;
+/** Letters that make a word, or one of a script that writes words without spaces: such a token says more than "a". */
+const WORDLIKE = /[\p{L}\p{M}]{2}|[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}\p{Script=Thai}]/u;
 
 const LETTERS = /[\p{L}\p{N}]/u;
 
@@ -45,21 +45,18 @@ export async function chooseFirst(records) {
  *   row and column are null where no target stands out; null where there is no decoded record
  */
 export function firstChoice(records) {
-  let best = null;
-  for (const record of records) {
-    if (record.large || !record.codes) continue;
-    for (let head = 0; head < record.heads; head += 1) {
-      const found = { record: record.number, head, plain: PLAIN.has(headLabel(record, head)?.name ?? ""), ...structure(record, head) };
-      if (!best || (best.plain && !found.plain) || (best.plain === found.plain && found.score > best.score + 1e-9)) best = found;
-    }
-  }
-  return best && { record: best.record, head: best.head, row: best.row, column: best.column };
+  const heads = records.filter((record) => !record.large && record.codes).flatMap((record) =>
+    Array.from({ length: record.heads }, (_, head) => ({ of: record, record: record.number, head, ...structure(record, head) })));
+  heads.sort((a, b) => b.score - a.score || a.record - b.record || a.head - b.head);
+  const best = heads.find((one) => one.score > 0 && !PLAIN.has(headLabel(one.of, one.head)?.name ?? "")) ?? heads[0];
+  return best ? { record: best.record, head: best.head, row: best.row, column: best.column } : null;
 }
 
 /** How much structure a head has, and its most surprising target. */
 export function structure(record, head) {
   const related = relations(record);
-  const weight = weightReader({ exact: null, codes: record.codes, entry: record.entry }); // the same before and after exact numbers come
+  const weights = headWeights(record, head, null); // of the codes: the same before and after exact numbers come
+  const seen = related.seen(head);
   const [queries, keys] = [record.queries.length, record.keys.length];
   const { positional, shift, specialKeys, specialQueries, words } = related;
   const byOffset = new Float64Array(queries + keys);
@@ -69,10 +66,10 @@ export function structure(record, head) {
   const visible = new Uint32Array(queries);
   for (let query = 0; query < queries; query += 1) {
     if (specialQueries[query]) continue;
-    const base = (head * queries + query) * keys;
+    const base = query * keys;
     for (let key = 0; key < keys; key += 1) {
-      if (!related.sees(head, query, key)) continue;
-      const value = weight(base + key) || 0;
+      if (seen && !seen[base + key]) continue;
+      const value = weights[base + key] || 0;
       visible[query] += 1;
       byOffset[key - query + queries] += value;
       offsetCounts[key - query + queries] += 1;
@@ -86,21 +83,21 @@ export function structure(record, head) {
   for (let query = 0; query < queries; query += 1) {
     if (visible[query] < LEAST_KEYS) continue;
     counted += 1;
-    const base = (head * queries + query) * keys;
+    const base = query * keys;
     const own = positional ? query + shift : -1;
     let clearest = 0;
     for (let key = 0; key < keys; key += 1) {
-      const value = weight(base + key);
+      const value = weights[base + key];
       if (!(value * visible[query] > 2) || key === own || specialKeys[key] || !answering[key]) continue;
       if (words && words[key] === words[own]) continue;
-      if (!related.sees(head, query, key)) continue;
+      if (seen && !seen[base + key]) continue;
       const offset = key - query + queries;
       const alone = positional && offsetCounts[offset] > 1 ? (byOffset[offset] - value) / (offsetCounts[offset] - 1) : 0;
       const onKey = keyCounts[key] > 1 ? (byKey[key] - value) / (keyCounts[key] - 1) : 0;
       const surprise = value * (value - Math.max(alone, onKey, 1 / visible[query]));
       if (surprise > clearest) clearest = surprise;
       const distance = Math.abs(key - (positional ? own : query * slope));
-      const telling = surprise * asking[query] * answering[key] * Math.log2(2 + distance);
+      const telling = surprise * asking[query] * answering[key] * (1 + distance / Math.max(queries, keys));
       if (telling > most + 1e-9) [most, row, column] = [telling, query, key];
     }
     total += clearest;

@@ -59,32 +59,44 @@ export class Relations {
     this.keyTokens = this.tokens ? numbered(keys) : null;
     const words = this.positional && this.tokens && keys.hasWords;
     this.words = words ? wordNumbers(keys) : null;
+    this.found = this.causal = /** @type {any} */ (null);
   }
 
-  /** Whether a head's mask lets a query see a key; a causal record without a mask hides what comes later. */
-  sees(head, query, key) {
-    if (this.record.visible) return this.record.sees(head, query, key);
-    return this.record.entry.kind !== "causal" || key <= query + this.shift;
+  /** For each pair the patterns that it belongs to, as bits in the order of PATTERNS. */
+  get pairs() {
+    if (!this.found) {
+      const [queries, keys] = [this.record.queries.length, this.record.keys.length];
+      this.found = new Uint32Array(queries * keys);
+      for (let query = 0; query < queries; query += 1) {
+        for (let key = 0; key < keys; key += 1) this.found[query * keys + key] = this.of(query, key);
+      }
+    }
+    return this.found;
   }
 
-  /** Writes the numbers of the patterns that a pair belongs to, and returns how many they are. */
-  of(query, key, found) {
+  /** One byte a pair of a head, 1 where its mask lets the query see the key; null where all do. A causal record without a mask hides what comes later. */
+  seen(head) {
+    const { record } = this;
+    const size = record.queries.length * record.keys.length;
+    if (record.visible) return record.maskEntry.shape.length === 3 ? record.visible.subarray(head * size, (head + 1) * size) : record.visible;
+    if (record.entry.kind !== "causal") return null;
+    this.causal ??= Uint8Array.from({ length: size }, (_, pair) => Number(pair % record.keys.length <= Math.floor(pair / record.keys.length) + this.shift));
+    return this.causal;
+  }
+
+  /** The patterns that a pair belongs to, as bits. */
+  of(query, key) {
     const { keyTokens, queryTokens, specialKeys, positional, words } = this;
     const own = query + this.shift;
-    let count = 0;
-    if (key === 0 && !this.grid) found[count++] = FIRST;
-    if (specialKeys[key]) { found[count++] = SPECIAL_KEY; return count; }
-    if (keyTokens && queryTokens && keyTokens[key] === queryTokens[query] && !(positional && key === own)) found[count++] = SAME_TOKEN;
-    if (!positional) {
-      if (this.inStep(query, key)) found[count++] = NEAR_KEY;
-      return count;
-    }
+    let bits = key === 0 && !this.grid ? FIRST : 0;
+    if (specialKeys[key]) return bits | SPECIAL_KEY;
+    if (keyTokens && queryTokens && keyTokens[key] === queryTokens[query] && !(positional && key === own)) bits |= SAME_TOKEN;
+    if (!positional) return this.inStep(query, key) ? bits | NEAR_KEY : bits;
     const offset = key - own;
-    if (offset < 0 && key > 0 && keyTokens && queryTokens && keyTokens[key - 1] === queryTokens[query] && !specialKeys[key - 1]) found[count++] = INDUCTION;
-    if (offset >= -OFFSETS && offset <= OFFSETS && (!this.grid || offset === 0)) found[count++] = OFFSET_0 + offset;
-    if (words && offset !== 0 && words[key] === words[own]) found[count++] = SAME_WORD;
-    if (this.near(own, key)) found[count++] = NEAR_KEY;
-    return count;
+    if (offset < 0 && key > 0 && keyTokens && queryTokens && keyTokens[key - 1] === queryTokens[query] && !specialKeys[key - 1]) bits |= INDUCTION;
+    if (offset >= -OFFSETS && offset <= OFFSETS && (!this.grid || offset === 0)) bits |= bit(offsetName(offset));
+    if (words && offset !== 0 && words[key] === words[own]) bits |= SAME_WORD;
+    return this.near(own, key) ? bits | NEAR_KEY : bits;
   }
 
   /** Whether a key is near a position: a few places away, or a neighbour in the image. */
@@ -104,9 +116,8 @@ export class Relations {
   }
 }
 
-const place = (name) => PATTERNS.indexOf(name);
-const [FIRST, SPECIAL_KEY, SAME_TOKEN, INDUCTION] = ["first", "special", "same_token", "induction"].map(place);
-const [OFFSET_0, SAME_WORD, NEAR_KEY] = ["offset 0", "same_word", "near"].map(place);
+const bit = (name) => 1 << PATTERNS.indexOf(name);
+const [FIRST, SPECIAL_KEY, SAME_TOKEN, INDUCTION, SAME_WORD, NEAR_KEY] = ["first", "special", "same_token", "induction", "same_word", "near"].map(bit);
 
 const relationsOf = new WeakMap();
 
@@ -116,12 +127,15 @@ export function relations(record) {
   return relationsOf.get(record);
 }
 
-/** A function that gives a record's weight at a place of its array. */
-export function weightReader(record) {
-  const { exact, codes } = record;
-  if (exact) return (cell) => exact[cell];
-  const values = CODE_VALUES.map((value) => value * record.entry.codes.maximum);
-  return (cell) => values[codes[cell]];
+/** The weights of one head, [queries × keys]. */
+export function headWeights(record, head, exact = record.exact) {
+  const size = record.queries.length * record.keys.length;
+  if (exact) return exact.subarray(head * size, (head + 1) * size);
+  const { codes } = record;
+  const { maximum } = record.entry.codes;
+  const weights = new Float64Array(size);
+  for (let pair = 0; pair < size; pair += 1) weights[pair] = CODE_VALUES[codes[head * size + pair]] * maximum;
+  return weights;
 }
 
 /**
@@ -134,27 +148,28 @@ export function weightReader(record) {
  */
 export function headStatistics(record, head) {
   const related = relations(record);
-  const weight = weightReader(record);
+  const { pairs } = related;
+  const [weights, seen] = [headWeights(record, head), related.seen(head)];
   const [queries, keys] = [record.queries.length, record.keys.length];
   const size = PATTERNS.length;
   const [totals, chances, variances, counts] = Array.from({ length: 4 }, () => new Float64Array(size));
   const [shares, cells] = [new Float64Array(size), new Float64Array(size)];
-  const found = new Int32Array(size);
   let [counted, entropies, relative, several] = [0, 0, 0, 0];
   for (let query = 0; query < queries; query += 1) {
     if (related.specialQueries[query]) continue;
     shares.fill(0);
     cells.fill(0);
     let [visible, sum, logs] = [0, 0, 0];
-    const base = (head * queries + query) * keys;
+    const base = query * keys;
     for (let key = 0; key < keys; key += 1) {
-      if (!related.sees(head, query, key)) continue;
+      if (seen && !seen[base + key]) continue;
       visible += 1;
-      const value = weight(base + key);
+      const value = weights[base + key];
       if (value > 0) { sum += value; logs += value * Math.log(value); }
-      for (let number = related.of(query, key, found) - 1; number >= 0; number -= 1) {
-        cells[found[number]] += 1;
-        if (value > 0) shares[found[number]] += value;
+      for (let bits = pairs[base + key]; bits; bits &= bits - 1) {
+        const number = 31 - Math.clz32(bits & -bits);
+        cells[number] += 1;
+        if (value > 0) shares[number] += value;
       }
     }
     if (!(sum > 0)) continue;

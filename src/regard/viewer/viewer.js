@@ -350,6 +350,8 @@ const WORDS = {
   does_offset_brief: ["at {away}", "相距 {away}"],
   does_near: ["nearby, at most 2 away", "附近（相距不超过 2）"],
   does_near_brief: ["nearby", "附近"],
+  does_neighbours: ["neighbouring patches", "相邻图块"],
+  does_neighbours_brief: ["neighbours", "相邻"],
   does_in_step: ["in step with the source", "与源序列同步"],
   does_in_step_brief: ["in step", "同步"],
   does_same_word: ["other parts of its word", "同一单词的其他部分"],
@@ -358,15 +360,15 @@ const WORDS = {
   does_same_token_brief: ["same token", "相同词元"],
   does_induction: ["induction: what followed the same token", "归纳：相同词元之后的词元"],
   does_induction_brief: ["induction", "归纳"],
-  does_first: ["first token", "首个词元"],
+  does_first: ["first {unit}", "首个{unit}"],
   does_first_brief: ["first", "首个"],
   does_special: ["special tokens", "特殊词元"],
   does_special_brief: ["special", "特殊"],
   does_even: ["nearly even over all", "近乎均匀"],
   does_even_brief: ["even", "均匀"],
-  names_here: ["a name: at least {excess} % of what uniform attention leaves elsewhere, and {spreads} deviations above pointing at random",
-    "命名标准：至少取得均匀注意力留给别处的权重的 {excess} %，且高出随机指向 {spreads} 个标准差"],
-  names_survey: ["a name: at least {share} % of the weight over the surveyed texts", "命名标准：在所统计的文本中至少占权重的 {share} %"],
+  names_here: ["a head is named if at least {excess} % of its weight ({sink} % for first and special tokens), beyond what uniform attention would give, goes there: {spreads} deviations more than pointing at random",
+    "命名标准：超出均匀注意力的部分至少占权重的 {excess} %（首个与特殊词元为 {sink} %），且高出随机指向 {spreads} 个标准差"],
+  names_survey: ["a head is named if at least {share} % of its weight over the surveyed texts goes there", "命名标准：在所统计的文本中至少占权重的 {share} %"],
 };
 
 // scales.js
@@ -493,32 +495,44 @@ class Relations {
     this.keyTokens = this.tokens ? numbered(keys) : null;
     const words = this.positional && this.tokens && keys.hasWords;
     this.words = words ? wordNumbers(keys) : null;
+    this.found = this.causal = /** @type {any} */ (null);
   }
 
-  /** Whether a head's mask lets a query see a key; a causal record without a mask hides what comes later. */
-  sees(head, query, key) {
-    if (this.record.visible) return this.record.sees(head, query, key);
-    return this.record.entry.kind !== "causal" || key <= query + this.shift;
+  /** For each pair the patterns that it belongs to, as bits in the order of PATTERNS. */
+  get pairs() {
+    if (!this.found) {
+      const [queries, keys] = [this.record.queries.length, this.record.keys.length];
+      this.found = new Uint32Array(queries * keys);
+      for (let query = 0; query < queries; query += 1) {
+        for (let key = 0; key < keys; key += 1) this.found[query * keys + key] = this.of(query, key);
+      }
+    }
+    return this.found;
   }
 
-  /** Writes the numbers of the patterns that a pair belongs to, and returns how many they are. */
-  of(query, key, found) {
+  /** One byte a pair of a head, 1 where its mask lets the query see the key; null where all do. A causal record without a mask hides what comes later. */
+  seen(head) {
+    const { record } = this;
+    const size = record.queries.length * record.keys.length;
+    if (record.visible) return record.maskEntry.shape.length === 3 ? record.visible.subarray(head * size, (head + 1) * size) : record.visible;
+    if (record.entry.kind !== "causal") return null;
+    this.causal ??= Uint8Array.from({ length: size }, (_, pair) => Number(pair % record.keys.length <= Math.floor(pair / record.keys.length) + this.shift));
+    return this.causal;
+  }
+
+  /** The patterns that a pair belongs to, as bits. */
+  of(query, key) {
     const { keyTokens, queryTokens, specialKeys, positional, words } = this;
     const own = query + this.shift;
-    let count = 0;
-    if (key === 0 && !this.grid) found[count++] = FIRST;
-    if (specialKeys[key]) { found[count++] = SPECIAL_KEY; return count; }
-    if (keyTokens && queryTokens && keyTokens[key] === queryTokens[query] && !(positional && key === own)) found[count++] = SAME_TOKEN;
-    if (!positional) {
-      if (this.inStep(query, key)) found[count++] = NEAR_KEY;
-      return count;
-    }
+    let bits = key === 0 && !this.grid ? FIRST : 0;
+    if (specialKeys[key]) return bits | SPECIAL_KEY;
+    if (keyTokens && queryTokens && keyTokens[key] === queryTokens[query] && !(positional && key === own)) bits |= SAME_TOKEN;
+    if (!positional) return this.inStep(query, key) ? bits | NEAR_KEY : bits;
     const offset = key - own;
-    if (offset < 0 && key > 0 && keyTokens && queryTokens && keyTokens[key - 1] === queryTokens[query] && !specialKeys[key - 1]) found[count++] = INDUCTION;
-    if (offset >= -OFFSETS && offset <= OFFSETS && (!this.grid || offset === 0)) found[count++] = OFFSET_0 + offset;
-    if (words && offset !== 0 && words[key] === words[own]) found[count++] = SAME_WORD;
-    if (this.near(own, key)) found[count++] = NEAR_KEY;
-    return count;
+    if (offset < 0 && key > 0 && keyTokens && queryTokens && keyTokens[key - 1] === queryTokens[query] && !specialKeys[key - 1]) bits |= INDUCTION;
+    if (offset >= -OFFSETS && offset <= OFFSETS && (!this.grid || offset === 0)) bits |= bit(offsetName(offset));
+    if (words && offset !== 0 && words[key] === words[own]) bits |= SAME_WORD;
+    return this.near(own, key) ? bits | NEAR_KEY : bits;
   }
 
   /** Whether a key is near a position: a few places away, or a neighbour in the image. */
@@ -538,9 +552,8 @@ class Relations {
   }
 }
 
-const place = (name) => PATTERNS.indexOf(name);
-const [FIRST, SPECIAL_KEY, SAME_TOKEN, INDUCTION] = ["first", "special", "same_token", "induction"].map(place);
-const [OFFSET_0, SAME_WORD, NEAR_KEY] = ["offset 0", "same_word", "near"].map(place);
+const bit = (name) => 1 << PATTERNS.indexOf(name);
+const [FIRST, SPECIAL_KEY, SAME_TOKEN, INDUCTION, SAME_WORD, NEAR_KEY] = ["first", "special", "same_token", "induction", "same_word", "near"].map(bit);
 
 const relationsOf = new WeakMap();
 
@@ -550,12 +563,15 @@ function relations(record) {
   return relationsOf.get(record);
 }
 
-/** A function that gives a record's weight at a place of its array. */
-function weightReader(record) {
-  const { exact, codes } = record;
-  if (exact) return (cell) => exact[cell];
-  const values = CODE_VALUES.map((value) => value * record.entry.codes.maximum);
-  return (cell) => values[codes[cell]];
+/** The weights of one head, [queries × keys]. */
+function headWeights(record, head, exact = record.exact) {
+  const size = record.queries.length * record.keys.length;
+  if (exact) return exact.subarray(head * size, (head + 1) * size);
+  const { codes } = record;
+  const { maximum } = record.entry.codes;
+  const weights = new Float64Array(size);
+  for (let pair = 0; pair < size; pair += 1) weights[pair] = CODE_VALUES[codes[head * size + pair]] * maximum;
+  return weights;
 }
 
 /**
@@ -568,27 +584,28 @@ function weightReader(record) {
  */
 function headStatistics(record, head) {
   const related = relations(record);
-  const weight = weightReader(record);
+  const { pairs } = related;
+  const [weights, seen] = [headWeights(record, head), related.seen(head)];
   const [queries, keys] = [record.queries.length, record.keys.length];
   const size = PATTERNS.length;
   const [totals, chances, variances, counts] = Array.from({ length: 4 }, () => new Float64Array(size));
   const [shares, cells] = [new Float64Array(size), new Float64Array(size)];
-  const found = new Int32Array(size);
   let [counted, entropies, relative, several] = [0, 0, 0, 0];
   for (let query = 0; query < queries; query += 1) {
     if (related.specialQueries[query]) continue;
     shares.fill(0);
     cells.fill(0);
     let [visible, sum, logs] = [0, 0, 0];
-    const base = (head * queries + query) * keys;
+    const base = query * keys;
     for (let key = 0; key < keys; key += 1) {
-      if (!related.sees(head, query, key)) continue;
+      if (seen && !seen[base + key]) continue;
       visible += 1;
-      const value = weight(base + key);
+      const value = weights[base + key];
       if (value > 0) { sum += value; logs += value * Math.log(value); }
-      for (let number = related.of(query, key, found) - 1; number >= 0; number -= 1) {
-        cells[found[number]] += 1;
-        if (value > 0) shares[found[number]] += value;
+      for (let bits = pairs[base + key]; bits; bits &= bits - 1) {
+        const number = 31 - Math.clz32(bits & -bits);
+        cells[number] += 1;
+        if (value > 0) shares[number] += value;
       }
     }
     if (!(sum > 0)) continue;
@@ -605,7 +622,7 @@ function headStatistics(record, head) {
       variances[number] += chance * (1 - chance);
     }
   }
-  const patterns = {};
+  const patterns = /** @type {Record<string, any>} */ ({});
   PATTERNS.forEach((name, number) => {
     const count = counts[number];
     patterns[name] = { share: totals[number] / count, chance: chances[number] / count, spread: Math.sqrt(variances[number]) / count, queries: count };
@@ -911,108 +928,6 @@ const language = () => LANGUAGES[column];
 function say(key, values = {}) {
   return WORDS[key][column].replace(/\{(\w+)(?::([^|}]*)\|([^}]*))?\}/g, (_, name, one, many) =>
     (many === undefined ? String(values[name]) : Number(values[name]) === 1 ? one : many));
-}
-
-// first_head.js
-
-/** The most weights that are decoded to choose; of a larger document the first records that fit. */
-const MOST_WEIGHTS = 2 ** 22;
-
-/** The least keys that a query sees for which one is a choice. */
-const LEAST_KEYS = 4;
-
-const LETTERS = /[\p{L}\p{N}]/u;
-
-/**
- * Decodes what a choice needs and makes it; see `firstChoice`.
- * @returns {Promise<{record: number, head: number, row: number|null, column: number|null}|null>}
- */
-async function chooseFirst(records) {
-  let left = MOST_WEIGHTS;
-  const read = [];
-  for (const record of records) {
-    if (record.large) continue;
-    left -= record.heads * record.queries.length * record.keys.length;
-    if (left < 0 && read.length) break;
-    read.push(record);
-  }
-  await Promise.all(read.map((record) => record.decode()));
-  return firstChoice(read);
-}
-
-/**
- * The head with the clearest structure, at the query whose target is the most surprising; of the records that are decoded.
- * A target is surprising by its weight times what the weight has more than its position predicts: than the mean
- * weight of other queries at the same distance, and of other queries on the same key. So heads that look at the first or at a
- * special token, at themselves or at a fixed distance have little; and a head's structure is the mean over its
- * queries of their most surprising target.
- * @returns {{record: number, head: number, row: number|null, column: number|null}|null} positions in `records` of the viewer;
- *   row and column are null where no target stands out; null where there is no decoded record
- */
-function firstChoice(records) {
-  let best = null;
-  for (const record of records) {
-    if (record.large || !record.codes) continue;
-    for (let head = 0; head < record.heads; head += 1) {
-      const found = structure(record, head);
-      if (!best || found.score > best.score + 1e-9) best = { record: record.number, head, ...found };
-    }
-  }
-  return best && { record: best.record, head: best.head, row: best.row, column: best.column };
-}
-
-/** How much structure a head has, and its most surprising target. */
-function structure(record, head) {
-  const related = relations(record);
-  const weight = weightReader({ exact: null, codes: record.codes, entry: record.entry }); // the same before and after exact numbers come
-  const [queries, keys] = [record.queries.length, record.keys.length];
-  const { positional, shift, specialKeys, specialQueries, words } = related;
-  const byOffset = new Float64Array(queries + keys);
-  const offsetCounts = new Uint32Array(queries + keys);
-  const byKey = new Float64Array(keys);
-  const keyCounts = new Uint32Array(keys);
-  const visible = new Uint32Array(queries);
-  for (let query = 0; query < queries; query += 1) {
-    if (specialQueries[query]) continue;
-    const base = (head * queries + query) * keys;
-    for (let key = 0; key < keys; key += 1) {
-      if (!related.sees(head, query, key)) continue;
-      const value = weight(base + key) || 0;
-      visible[query] += 1;
-      byOffset[key - query + queries] += value;
-      offsetCounts[key - query + queries] += 1;
-      byKey[key] += value;
-      keyCounts[key] += 1;
-    }
-  }
-  const [askable, answerable] = [hasLetters(record.queries), hasLetters(record.keys)];
-  let [total, counted, most, row, column] = [0, 0, 0, /** @type {number|null} */ (null), /** @type {number|null} */ (null)];
-  for (let query = 0; query < queries; query += 1) {
-    if (visible[query] < LEAST_KEYS) continue;
-    counted += 1;
-    const base = (head * queries + query) * keys;
-    const own = positional ? query + shift : -1;
-    let [clearest, target] = [0, -1];
-    for (let key = 0; key < keys; key += 1) {
-      const value = weight(base + key);
-      if (!(value * visible[query] > 2) || key === own || specialKeys[key] || !answerable[key]) continue;
-      if (words && words[key] === words[own]) continue;
-      if (!related.sees(head, query, key)) continue;
-      const offset = key - query + queries;
-      const alone = positional && offsetCounts[offset] > 1 ? (byOffset[offset] - value) / (offsetCounts[offset] - 1) : 0;
-      const onKey = keyCounts[key] > 1 ? (byKey[key] - value) / (keyCounts[key] - 1) : 0;
-      const surprise = value * (value - Math.max(alone, onKey, 1 / visible[query]));
-      if (surprise > clearest + 1e-9) [clearest, target] = [surprise, key];
-    }
-    total += clearest;
-    if (clearest > most && askable[query]) [most, row, column] = [clearest, query, target];
-  }
-  return { score: counted ? total / counted : 0, row, column };
-}
-
-/** Whether each position is more than punctuation. */
-function hasLetters(axis) {
-  return Uint8Array.from({ length: axis.length }, (_, position) => Number(axis.kind !== "tokens" || LETTERS.test(axis.entry.tokens[position])));
 }
 
 // canvas_pen.js
@@ -1604,11 +1519,16 @@ function describeRow(app, table, row) {
 /** The least part of the weight that uniform attention leaves to other keys, which a named pattern takes on top. */
 const LEAST_EXCESS = 0.3;
 
+/** The same of patterns that are in most heads of a trained model: the sinks. */
+const LEAST_SINK = 0.5;
+
+const SINKS = new Set(["first", "special"]);
+
 /** The least distance from uniform attention, in standard deviations of a head that points at random. */
-const LEAST_SPREADS = 3;
+const LEAST_SPREADS = 4;
 
 /** The least queries that have a key of the pattern. */
-const LEAST_QUERIES = 3;
+const LEAST_QUERIES = 4;
 
 /** The least entropy, as a part of the largest possible one, of a head that is called even. */
 const EVEN = 0.95;
@@ -1650,13 +1570,14 @@ function statisticsOf(record, head) {
   return known[head];
 }
 
-/** Whether a share is above the noise level. */
-function isClear({ share, chance, spread, queries }) {
-  return queries >= LEAST_QUERIES && share - chance >= LEAST_EXCESS * (1 - chance) && share - chance >= LEAST_SPREADS * spread;
+/** Whether a pattern's share is above the noise level. */
+function isClear(name, { share, chance, spread, queries }) {
+  const least = SINKS.has(name) ? LEAST_SINK : LEAST_EXCESS;
+  return queries >= LEAST_QUERIES && share - chance >= least * (1 - chance) && share - chance >= LEAST_SPREADS * spread;
 }
 
 function labelsOf({ patterns, relativeEntropy, queries }) {
-  const clear = PATTERNS.filter((name) => isClear(patterns[name])).map((name) => ({ name, ...patterns[name] }));
+  const clear = PATTERNS.filter((name) => isClear(name, patterns[name])).map((name) => ({ name, ...patterns[name] }));
   const kept = clear.filter((one) => !clear.some((other) => other !== one && covers(one, other)));
   kept.sort((a, b) => b.share - a.share);
   if (!kept.length && relativeEntropy >= EVEN && queries >= LEAST_QUERIES) return [{ name: "even", share: relativeEntropy, chance: 1, queries }];
@@ -1682,7 +1603,7 @@ function foundLabels(record, head) {
     ...(positional ? findings.diagonals : []).filter((one) => one.head === head && PATTERNS.includes(offsetName(one.offset - shift)))
       .map((one) => ({ name: offsetName(one.offset - shift), share: one.share })),
   ];
-  return labels.filter((one) => one.share >= LEAST_EXCESS).sort((a, b) => b.share - a.share).map((one) => ({ ...one, chance: null, queries: null }));
+  return labels.filter((one) => one.share >= (SINKS.has(one.name) ? LEAST_SINK : LEAST_EXCESS)).sort((a, b) => b.share - a.share).map((one) => ({ ...one, chance: null, queries: null }));
 }
 
 /** What a survey says that a head does; null where no pattern takes half of its weight, or there is no survey. */
@@ -1713,8 +1634,9 @@ function patternText(name, record, brief = false) {
     const which = ["previous", "own", "next"][offset + 1];
     return say(/** @type {any} */ (`does_${which}${brief ? "_brief" : ""}`), { unit });
   }
-  const key = name === "near" && record.entry.kind === "cross" ? "in_step" : name;
-  return say(/** @type {any} */ (`does_${key}${brief ? "_brief" : ""}`));
+  const near = record.entry.kind === "cross" ? "in_step" : record.keys.kind === "grid" ? "neighbours" : "near";
+  const unit = say(/** @type {any} */ (`unit_${record.keys.kind}`));
+  return say(/** @type {any} */ (`does_${name === "near" ? near : name}${brief ? "_brief" : ""}`), { unit });
 }
 
 /** A label with its share, such as "previous token 71 %". */
@@ -1725,7 +1647,7 @@ function labelText(label, record, brief = false) {
 /** When a head gets a name, in words. */
 function noiseText(surveyed) {
   return surveyed ? say("names_survey", { share: Math.round(100 * SURVEY_SHARE) })
-    : say("names_here", { excess: Math.round(100 * LEAST_EXCESS), spreads: LEAST_SPREADS });
+    : say("names_here", { excess: Math.round(100 * LEAST_EXCESS), sink: Math.round(100 * LEAST_SINK), spreads: LEAST_SPREADS });
 }
 
 // frame.js
@@ -2268,6 +2190,119 @@ function widest(table, side) {
     table.widest[side] = most;
   }
   return table.widest[side];
+}
+
+// first_head.js
+
+/** The most weights that are decoded to choose; of a larger document the first records that fit. */
+const MOST_WEIGHTS = 2 ** 22;
+
+/** The least keys that a query sees for which one is a choice. */
+const LEAST_KEYS = 4;
+
+/** What a head may do and yet say little: such heads are chosen only where there are no others. */
+const PLAIN = new Set(["first", "special", "offset 0", "even"]);
+
+/** Letters that make a word, or one of a script that writes words without spaces: such a token says more than "a". */
+const WORDLIKE = /[\p{L}\p{M}]{2}|[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}\p{Script=Thai}]/u;
+
+const LETTERS = /[\p{L}\p{N}]/u;
+
+/**
+ * Decodes what a choice needs and makes it; see `firstChoice`.
+ * @returns {Promise<{record: number, head: number, row: number|null, column: number|null}|null>}
+ */
+async function chooseFirst(records) {
+  let left = MOST_WEIGHTS;
+  const read = [];
+  for (const record of records) {
+    if (record.large) continue;
+    left -= record.heads * record.queries.length * record.keys.length;
+    if (left < 0 && read.length) break;
+    read.push(record);
+  }
+  await Promise.all(read.map((record) => record.decode()));
+  return firstChoice(read);
+}
+
+/**
+ * The head with the clearest structure, at the query whose target is the most surprising; of the records that are decoded.
+ * A target is surprising by its weight times what the weight has more than its position predicts: than the mean
+ * weight of other queries at the same distance, and of other queries on the same key. So heads that look at the first or at a
+ * special token, at themselves or at a fixed distance have little; and a head's structure is the mean over its
+ * queries of their most surprising target. Of a head's targets the one is chosen that is also far from its query (of two
+ * sequences: from the diagonal), where both are words.
+ * @returns {{record: number, head: number, row: number|null, column: number|null}|null} positions in `records` of the viewer;
+ *   row and column are null where no target stands out; null where there is no decoded record
+ */
+function firstChoice(records) {
+  const heads = records.filter((record) => !record.large && record.codes).flatMap((record) =>
+    Array.from({ length: record.heads }, (_, head) => ({ of: record, record: record.number, head, ...structure(record, head) })));
+  heads.sort((a, b) => b.score - a.score || a.record - b.record || a.head - b.head);
+  const best = heads.find((one) => one.score > 0 && !PLAIN.has(headLabel(one.of, one.head)?.name ?? "")) ?? heads[0];
+  return best ? { record: best.record, head: best.head, row: best.row, column: best.column } : null;
+}
+
+/** How much structure a head has, and its most surprising target. */
+function structure(record, head) {
+  const related = relations(record);
+  const weights = headWeights(record, head, null); // of the codes: the same before and after exact numbers come
+  const seen = related.seen(head);
+  const [queries, keys] = [record.queries.length, record.keys.length];
+  const { positional, shift, specialKeys, specialQueries, words } = related;
+  const byOffset = new Float64Array(queries + keys);
+  const offsetCounts = new Uint32Array(queries + keys);
+  const byKey = new Float64Array(keys);
+  const keyCounts = new Uint32Array(keys);
+  const visible = new Uint32Array(queries);
+  for (let query = 0; query < queries; query += 1) {
+    if (specialQueries[query]) continue;
+    const base = query * keys;
+    for (let key = 0; key < keys; key += 1) {
+      if (seen && !seen[base + key]) continue;
+      const value = weights[base + key] || 0;
+      visible[query] += 1;
+      byOffset[key - query + queries] += value;
+      offsetCounts[key - query + queries] += 1;
+      byKey[key] += value;
+      keyCounts[key] += 1;
+    }
+  }
+  const [asking, answering] = [weightOfTexts(record.queries), weightOfTexts(record.keys)];
+  const slope = queries > 1 ? (keys - 1) / (queries - 1) : 0;
+  let [total, counted, most, row, column] = [0, 0, 0, /** @type {number|null} */ (null), /** @type {number|null} */ (null)];
+  for (let query = 0; query < queries; query += 1) {
+    if (visible[query] < LEAST_KEYS) continue;
+    counted += 1;
+    const base = query * keys;
+    const own = positional ? query + shift : -1;
+    let clearest = 0;
+    for (let key = 0; key < keys; key += 1) {
+      const value = weights[base + key];
+      if (!(value * visible[query] > 2) || key === own || specialKeys[key] || !answering[key]) continue;
+      if (words && words[key] === words[own]) continue;
+      if (seen && !seen[base + key]) continue;
+      const offset = key - query + queries;
+      const alone = positional && offsetCounts[offset] > 1 ? (byOffset[offset] - value) / (offsetCounts[offset] - 1) : 0;
+      const onKey = keyCounts[key] > 1 ? (byKey[key] - value) / (keyCounts[key] - 1) : 0;
+      const surprise = value * (value - Math.max(alone, onKey, 1 / visible[query]));
+      if (surprise > clearest) clearest = surprise;
+      const distance = Math.abs(key - (positional ? own : query * slope));
+      const telling = surprise * asking[query] * answering[key] * (1 + distance / Math.max(queries, keys));
+      if (telling > most + 1e-9) [most, row, column] = [telling, query, key];
+    }
+    total += clearest;
+  }
+  return { score: counted ? total / counted : 0, row, column };
+}
+
+/** How much a position says: 0 for punctuation, 1 for a word, less for what is shorter. */
+function weightOfTexts(axis) {
+  return Float64Array.from({ length: axis.length }, (_, position) => {
+    if (axis.kind !== "tokens") return 1;
+    const text = axis.entry.tokens[position];
+    return WORDLIKE.test(text) ? 1 : LETTERS.test(text) ? 0.5 : 0;
+  });
 }
 
 // legend.js
