@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
@@ -16,6 +17,8 @@ from regard.records import Document, FrameAxis, GridAxis, TokenAxis
 from regard.viewer.contents import Labels, as_document
 from regard.viewer.html_file import html_page, iframe
 from regard.viewer.payload import BUDGET, carried_whole, payload
+from regard.viewer.surveyed import with_survey
+from regard.watching import HeadStatistics, Survey
 
 ViewName = Literal["pattern", "lines", "grid", "walk", "words", "image", "sound", "long"]
 VIEWS = get_args(ViewName)
@@ -69,8 +72,10 @@ class View:
         view: one of ``"pattern"`` (a matrix), ``"lines"`` (two columns), ``"words"`` (the text, shaded), ``"grid"``
             (all heads), ``"walk"`` (the calculation), ``"image"``, ``"sound"``, ``"long"``; None: the one that suits
             the first record.
-        layer: the index of the record that is shown first, from 0.
-        head: from 0; None: the mean over all heads.
+        layer: the index of the record that is shown first, from 0; None: the one of the chosen head.
+        head: from 0; None: the viewer chooses the one with the clearest structure.
+        survey: what heads do over a corpus, by which the viewer names and sorts them: the result of `regard.survey`, or
+            `HeadStatistics`. A statistic ``"loss"`` in their ``values`` is the change of the loss without the head.
         theme: ``"auto"`` (as the system is), ``"light"`` or ``"dark"``.
         height: of the notebook's frame in pixels; None: 640.
         budget_bytes: the most bytes of exact weights in the file (see `payload`).
@@ -105,13 +110,16 @@ class View:
         example: int | None = None,
         title: str | None = None,
         view: ViewName | None = None,
-        layer: int = 0,
+        layer: int | None = None,
         head: int | None = None,
+        survey: Survey | Iterable[HeadStatistics] | None = None,
         theme: Theme = "auto",
         height: int | None = None,
         budget_bytes: int = BUDGET,
     ):
         self.document = as_document(content, Labels(tokens, rows, columns, example), title)
+        if survey is not None:
+            self.document = with_survey(self.document, survey)
         view = cast("ViewName | None", FORMER.get(view or "", view))
         if view is not None and view not in VIEWS:
             raise UnknownNameError("view", view, VIEWS)
@@ -135,9 +143,8 @@ class View:
 
     def options(self) -> dict[str, Any]:
         """The options of the module's ``mount`` for this view."""
-        selection: dict[str, Any] = {"head": self.head}
-        if self.document.records:
-            selection["record"] = self.layer
+        chosen = {"record": self.layer if self.document.records else None, "head": self.head}
+        selection = {name: number for name, number in chosen.items() if number is not None}
         return {"view": self.view, "theme": self.theme, "selection": selection}
 
     def to_html(self) -> str:
@@ -170,7 +177,7 @@ class View:
             from regard.pictures import save
             from regard.viewer.static_pictures import figure
 
-            drawn = figure(self.document, self.view or views_of(self.document)[0], self.layer, self.head)
+            drawn = figure(self.document, self.view or views_of(self.document)[0], self.layer or 0, self.head)
             save(drawn, target)
         return target
 
@@ -206,12 +213,13 @@ def views_of(document: Document) -> list[str]:
     return sorted((name for name in possible if possible[name]), key=lambda name: name != best)
 
 
-def _check_selection(document: Document, layer: int, head: int | None) -> None:
+def _check_selection(document: Document, layer: int | None, head: int | None) -> None:
     count = max(1, len(document.records))
+    layer = 0 if layer is None else layer
     if isinstance(layer, bool) or not isinstance(layer, int) or not 0 <= layer < count:
         raise ArgumentError(f"layer must be the position of a record, from 0 to {count - 1}; it is {layer!r}")
     if head is None:
         return
     heads = document.records[layer].heads if document.records else 1
     if isinstance(head, bool) or not isinstance(head, int) or not 0 <= head < heads:
-        raise ArgumentError(f"head must be from 0 to {heads - 1}, or None for the mean; it is {head!r}")
+        raise ArgumentError(f"head must be from 0 to {heads - 1}, or None; it is {head!r}")
