@@ -34,27 +34,36 @@ export async function firstHead(records) {
   return best && { record: best.record, head: best.head };
 }
 
-/** How clearly a head chooses, from 0 to 1: what its queries save of the entropy of an even share, where they look further than at a
- * neighbour, the first key or a special token. */
+/**
+ * How much the key that is looked at depends on the query, from 0 to 1: the mutual information of query and key over its largest value,
+ * for the part of the weights that goes further than to a neighbour, the first key or a special token. A key that all queries look at
+ * tells nothing.
+ */
 function structure(record, head) {
   const [queries, keys] = [record.queries.length, record.keys.length];
   const own = record.queries === record.keys;
-  let [saved, plain, rows] = [0, 0, 0];
+  const received = new Float64Array(keys);
+  const rows = [];
+  let plain = 0;
   for (let query = 0; query < queries; query += 1) {
-    let [sum, logs, dull, seen] = [0, 0, 0, 0];
+    const row = new Float64Array(keys);
+    let sum = 0;
     for (let key = 0; key < keys; key += 1) {
-      if (!record.sees(head, query, key)) continue;
-      seen += 1;
-      const value = record.weight(head, query, key);
-      if (!(value > 0)) continue;
-      sum += value;
-      logs += value * Math.log(value);
-      if ((own && (key === 0 || Math.abs(key - query) <= 1)) || record.keys.special.has(key)) dull += value;
+      const value = record.sees(head, query, key) ? record.weight(head, query, key) : 0;
+      if (value > 0) { row[key] = value; sum += value; }
     }
-    if (seen < 2 || !(sum > 0)) continue;
-    rows += 1;
-    saved += 1 - (Math.log(sum) - logs / sum) / Math.log(seen);
-    plain += dull / sum;
+    if (!(sum > 0)) continue;
+    rows.push(row);
+    for (let key = 0; key < keys; key += 1) {
+      row[key] /= sum;
+      received[key] += row[key];
+      if ((own && (key === 0 || Math.abs(key - query) <= 1)) || record.keys.special.has(key)) plain += row[key];
+    }
   }
-  return rows ? (saved / rows) * (1 - plain / rows) : 0;
+  if (rows.length < 2 || keys < 2) return 0;
+  let information = 0;
+  for (const row of rows) {
+    for (let key = 0; key < keys; key += 1) if (row[key] > 0) information += row[key] * Math.log((row[key] * rows.length) / received[key]);
+  }
+  return (information / rows.length / Math.log(Math.min(keys, rows.length))) * (1 - plain / rows.length);
 }

@@ -4,7 +4,7 @@ import { pixelCanvas } from "./canvases.js";
 import { CODE_ERRORS, CODE_VALUES } from "./decoding.js";
 import { counted, formatWeight } from "./numbers.js";
 import { RAMP, RAMP_SIZE } from "./palette.js";
-import { SCALES } from "./scales.js";
+import { SCALES, scaleEnd } from "./scales.js";
 import { quoted } from "./text.js";
 
 /** Kinds of cells of a table. */
@@ -121,6 +121,7 @@ export class Table {
       }
       if (this.rowLargest[row] > this.largest) this.largest = this.rowLargest[row];
     }
+    this.end = this.largest > 0 ? scaleEnd(this.largest, this.columns) : 0;
   }
 
   rowText(row) {
@@ -188,7 +189,7 @@ export class Table {
 
   /** A weight's place on a scale, from 0 to 1. */
   shade(row, column, scale) {
-    const largest = scale === "row" ? this.rowLargest[row] : this.largest;
+    const largest = scale === "row" ? this.rowLargest[row] : this.end;
     return largest > 0 ? SCALES[scale].shade(this.value(row, column) / largest) : 0;
   }
 
