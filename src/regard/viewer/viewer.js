@@ -551,6 +551,40 @@ const WORDS = {
   image: ["Image", "图像"],
   sound: ["Sound", "声音"],
   long: ["Overview", "概览"],
+
+  // --- what a head does ---
+  unit_tokens: ["token", "词元"],
+  unit_grid: ["patch", "图块"],
+  unit_frames: ["frame", "帧"],
+  does_previous: ["previous {unit}", "前一个{unit}"],
+  does_previous_brief: ["previous", "前一个"],
+  does_next: ["next {unit}", "后一个{unit}"],
+  does_next_brief: ["next", "后一个"],
+  does_own: ["its own {unit}", "自身{unit}"],
+  does_own_brief: ["itself", "自身"],
+  does_offset: ["{unit} at {away}", "相距 {away} 的{unit}"],
+  does_offset_brief: ["at {away}", "相距 {away}"],
+  does_near: ["nearby, at most 2 away", "附近（相距不超过 2）"],
+  does_near_brief: ["nearby", "附近"],
+  does_neighbours: ["neighbouring patches", "相邻图块"],
+  does_neighbours_brief: ["neighbours", "相邻"],
+  does_in_step: ["in step with the source", "与源序列同步"],
+  does_in_step_brief: ["in step", "同步"],
+  does_same_word: ["other parts of its word", "同一单词的其他部分"],
+  does_same_word_brief: ["same word", "同一单词"],
+  does_same_token: ["same token elsewhere", "别处的相同词元"],
+  does_same_token_brief: ["same token", "相同词元"],
+  does_induction: ["induction: what followed the same token", "归纳：相同词元之后的词元"],
+  does_induction_brief: ["induction", "归纳"],
+  does_first: ["first {unit}", "首个{unit}"],
+  does_first_brief: ["first", "首个"],
+  does_special: ["special tokens", "特殊词元"],
+  does_special_brief: ["special", "特殊"],
+  does_even: ["nearly even over all", "近乎均匀"],
+  does_even_brief: ["even", "均匀"],
+  names_here: ["a head is named if at least {excess} % of its weight ({sink} % for first and special tokens), beyond what uniform attention would give, goes there: {spreads} deviations more than pointing at random",
+    "命名标准：超出均匀注意力的部分至少占权重的 {excess} %（首个与特殊词元为 {sink} %），且高出随机指向 {spreads} 个标准差"],
+  names_survey: ["a head is named if at least {share} % of its weight over the surveyed texts goes there", "命名标准：在所统计的文本中至少占权重的 {share} %"],
 };
 
 // scales.js
@@ -702,6 +736,7 @@ class View {
   }
 }
 
+<<<<<<< HEAD
 // address.js
 
 function parsed(text) {
@@ -744,6 +779,200 @@ function stateOf(fragment) {
     }
   }
   return checkedState(found);
+=======
+// head_statistics.js
+
+/** The largest distance whose share is taken, as of `regard.survey`. */
+const OFFSETS = 4;
+
+/** Keys at most so far from the query's own place are near it. */
+const NEAR = 2;
+
+/** What a head may do; the shares are those of `regard.watching.STATISTICS`, and two more. */
+const PATTERNS = [
+  "first", "special", "same_token", "induction",
+  ...Array.from({ length: 2 * OFFSETS + 1 }, (_, number) => offsetName(number - OFFSETS)), "same_word", "near",
+];
+
+/** Patterns whose mean is over those queries alone that have such a key. */
+const WHERE_ANY = new Set(["same_token", "induction", "same_word"]);
+
+/** Tokens that stand for no text, where a tokenizer did not say which do. */
+const SPECIAL = /^(?:\[(?:CLS|SEP|PAD|MASK|BOS|EOS|UNK)\]|<\/?s>|<(?:pad|bos|eos|unk|mask|cls|sep)>|<\|[^|]*\|>)$/i;
+
+/** A survey's name of an offset. */
+function offsetName(offset) {
+  return offset ? `offset ${offset > 0 ? "+" : "-"}${Math.abs(offset)}` : "offset 0";
+}
+
+/** Whether each position of an axis is a special token. */
+function specialPositions(axis) {
+  return Uint8Array.from({ length: axis.length }, (_, position) =>
+    Number(axis.special.has(position) || (axis.kind === "tokens" && SPECIAL.test(axis.entry.tokens[position]))));
+}
+
+/** The number of the word of each position. */
+function wordNumbers(axis) {
+  const numbers = new Int32Array(axis.length);
+  axis.groups(true).forEach(([start, stop], word) => numbers.fill(word, start, stop));
+  return numbers;
+}
+
+/** What the positions of a record are to each other; the same for all of its heads. */
+class Relations {
+  constructor(record) {
+    const { queries, keys } = record;
+    this.record = record;
+    this.positional = record.entry.kind !== "cross" && queries.kind === keys.kind;
+    this.shift = this.positional ? keys.length - queries.length : 0; // the last query stands at the last key
+    this.grid = keys.kind === "grid" ? keys.entry : null;
+    this.specialQueries = specialPositions(queries);
+    this.specialKeys = specialPositions(keys);
+    this.tokens = queries.kind === "tokens" && keys.kind === "tokens";
+    const numbers = new Map();
+    const numbered = (axis) => Int32Array.from({ length: axis.length }, (_, position) => {
+      const text = axis.entry.tokens[position];
+      if (!numbers.has(text)) numbers.set(text, numbers.size);
+      return numbers.get(text);
+    });
+    this.queryTokens = this.tokens ? numbered(queries) : null;
+    this.keyTokens = this.tokens ? numbered(keys) : null;
+    const words = this.positional && this.tokens && keys.hasWords;
+    this.words = words ? wordNumbers(keys) : null;
+    this.found = this.causal = /** @type {any} */ (null);
+  }
+
+  /** For each pair the patterns that it belongs to, as bits in the order of PATTERNS. */
+  get pairs() {
+    if (!this.found) {
+      const [queries, keys] = [this.record.queries.length, this.record.keys.length];
+      this.found = new Uint32Array(queries * keys);
+      for (let query = 0; query < queries; query += 1) {
+        for (let key = 0; key < keys; key += 1) this.found[query * keys + key] = this.of(query, key);
+      }
+    }
+    return this.found;
+  }
+
+  /** One byte a pair of a head, 1 where its mask lets the query see the key; null where all do. A causal record without a mask hides what comes later. */
+  seen(head) {
+    const { record } = this;
+    const size = record.queries.length * record.keys.length;
+    if (record.visible) return record.maskEntry.shape.length === 3 ? record.visible.subarray(head * size, (head + 1) * size) : record.visible;
+    if (record.entry.kind !== "causal") return null;
+    this.causal ??= Uint8Array.from({ length: size }, (_, pair) => Number(pair % record.keys.length <= Math.floor(pair / record.keys.length) + this.shift));
+    return this.causal;
+  }
+
+  /** The patterns that a pair belongs to, as bits. */
+  of(query, key) {
+    const { keyTokens, queryTokens, specialKeys, positional, words } = this;
+    const own = query + this.shift;
+    let bits = key === 0 && !this.grid ? FIRST : 0;
+    if (specialKeys[key]) return bits | SPECIAL_KEY;
+    if (keyTokens && queryTokens && keyTokens[key] === queryTokens[query] && !(positional && key === own)) bits |= SAME_TOKEN;
+    if (!positional) return this.inStep(query, key) ? bits | NEAR_KEY : bits;
+    const offset = key - own;
+    if (offset < 0 && key > 0 && keyTokens && queryTokens && keyTokens[key - 1] === queryTokens[query] && !specialKeys[key - 1]) bits |= INDUCTION;
+    if (offset >= -OFFSETS && offset <= OFFSETS && (!this.grid || offset === 0)) bits |= bit(offsetName(offset));
+    if (words && offset !== 0 && words[key] === words[own]) bits |= SAME_WORD;
+    return this.near(own, key) ? bits | NEAR_KEY : bits;
+  }
+
+  /** Whether a key is near a position: a few places away, or a neighbour in the image. */
+  near(own, key) {
+    if (!this.grid) return Math.abs(key - own) <= NEAR;
+    const { columns, leading } = this.grid;
+    const [a, b] = [own - leading, key - leading];
+    if (a < 0 || b < 0) return false;
+    return Math.abs(Math.floor(a / columns) - Math.floor(b / columns)) <= 1 && Math.abs((a % columns) - (b % columns)) <= 1;
+  }
+
+  /** Whether query and key of two sequences are equally far from their starts, within a tenth of the keys. */
+  inStep(query, key) {
+    const [queries, keys] = [this.record.queries.length, this.record.keys.length];
+    if (this.grid || queries < 2) return false;
+    return Math.abs(key - (query * (keys - 1)) / (queries - 1)) <= Math.max(1, keys / 20);
+  }
+}
+
+const bit = (name) => 1 << PATTERNS.indexOf(name);
+const [FIRST, SPECIAL_KEY, SAME_TOKEN, INDUCTION, SAME_WORD, NEAR_KEY] = ["first", "special", "same_token", "induction", "same_word", "near"].map(bit);
+
+const relationsOf = new WeakMap();
+
+/** The relations of a record, found once. */
+function relations(record) {
+  if (!relationsOf.has(record)) relationsOf.set(record, new Relations(record));
+  return relationsOf.get(record);
+}
+
+/** The weights of one head, [queries × keys]. */
+function headWeights(record, head, exact = record.exact) {
+  const size = record.queries.length * record.keys.length;
+  if (exact) return exact.subarray(head * size, (head + 1) * size);
+  const { codes } = record;
+  const { maximum } = record.entry.codes;
+  const weights = new Float64Array(size);
+  for (let pair = 0; pair < size; pair += 1) weights[pair] = CODE_VALUES[codes[head * size + pair]] * maximum;
+  return weights;
+}
+
+/**
+ * The statistics of a head of a record that is carried whole, each a mean over its counted queries: those that are not special
+ * and see a key. The share of a pattern is the part of a query's weight on its keys; chance is the share that uniform
+ * attention over the visible keys would give it, and spread is one standard deviation of the share of a head that
+ * gives each query's whole weight to one visible key at random.
+ * @returns {{queries: number, entropy: number, relativeEntropy: number, patterns: Record<string, {share: number, chance: number,
+ *   spread: number, queries: number}>}} entropy in nats; relative to ln(visible keys)
+ */
+function headStatistics(record, head) {
+  const related = relations(record);
+  const { pairs } = related;
+  const [weights, seen] = [headWeights(record, head), related.seen(head)];
+  const [queries, keys] = [record.queries.length, record.keys.length];
+  const size = PATTERNS.length;
+  const [totals, chances, variances, counts] = Array.from({ length: 4 }, () => new Float64Array(size));
+  const [shares, cells] = [new Float64Array(size), new Float64Array(size)];
+  let [counted, entropies, relative, several] = [0, 0, 0, 0];
+  for (let query = 0; query < queries; query += 1) {
+    if (related.specialQueries[query]) continue;
+    shares.fill(0);
+    cells.fill(0);
+    let [visible, sum, logs] = [0, 0, 0];
+    const base = query * keys;
+    for (let key = 0; key < keys; key += 1) {
+      if (seen && !seen[base + key]) continue;
+      visible += 1;
+      const value = weights[base + key];
+      if (value > 0) { sum += value; logs += value * Math.log(value); }
+      for (let bits = pairs[base + key]; bits; bits &= bits - 1) {
+        const number = 31 - Math.clz32(bits & -bits);
+        cells[number] += 1;
+        if (value > 0) shares[number] += value;
+      }
+    }
+    if (!(sum > 0)) continue;
+    counted += 1;
+    const entropy = Math.log(sum) - logs / sum;
+    entropies += entropy;
+    if (visible > 1) { relative += entropy / Math.log(visible); several += 1; }
+    for (let number = 0; number < size; number += 1) {
+      if (!cells[number] && WHERE_ANY.has(PATTERNS[number])) continue;
+      const chance = cells[number] / visible;
+      counts[number] += 1;
+      totals[number] += shares[number] / sum;
+      chances[number] += chance;
+      variances[number] += chance * (1 - chance);
+    }
+  }
+  const patterns = /** @type {Record<string, any>} */ ({});
+  PATTERNS.forEach((name, number) => {
+    const count = counts[number];
+    patterns[name] = { share: totals[number] / count, chance: chances[number] / count, spread: Math.sqrt(variances[number]) / count, queries: count };
+  });
+  return { queries: counted, entropy: entropies / counted, relativeEntropy: relative / several, patterns };
+>>>>>>> ff870853
 }
 
 // steps_data.js
@@ -867,7 +1096,7 @@ class Axis {
 
 const FONT = "system-ui, -apple-system, 'Segoe UI', 'Noto Sans', 'DejaVu Sans', sans-serif";
 
-const measureContext = newCanvas(1, 1).getContext("2d");
+let measureContext = null;
 
 const widths = new Map();
 
@@ -880,6 +1109,7 @@ function textWidth(text, style = {}) {
   let width = widths.get(key);
   if (width === undefined) {
     if (widths.size > 20000) widths.clear();
+    measureContext ??= newCanvas(1, 1).getContext("2d");
     measureContext.font = font;
     width = measureContext.measureText(text).width;
     widths.set(key, width);
@@ -1679,6 +1909,7 @@ function describeRow(app, table, row) {
     + `(${app.headText()}; ${table.rowSummary(row)})`;
 }
 
+<<<<<<< HEAD
 // record_names.js
 
 const KINDS = ["self", "causal", "cross"];
@@ -1704,6 +1935,142 @@ function factsOf(records) {
   const count = layers === records.length ? say("layerCount", { count: layers }) : say("attentionCount", { count: records.length });
   const [most] = heads;
   return heads.size > 1 ? count : `${count} \u00d7 ${say("headCount", { count: most })}`;
+=======
+// head_labels.js
+
+/** The least part of the weight that uniform attention leaves to other keys, which a named pattern takes on top. */
+const LEAST_EXCESS = 0.3;
+
+/** The same of patterns that are in most heads of a trained model: the sinks. */
+const LEAST_SINK = 0.5;
+
+const SINKS = new Set(["first", "special"]);
+
+/** The least distance from uniform attention, in standard deviations of a head that points at random. */
+const LEAST_SPREADS = 4;
+
+/** The least queries that have a key of the pattern. */
+const LEAST_QUERIES = 4;
+
+/** The least entropy, as a part of the largest possible one, of a head that is called even. */
+const EVEN = 0.95;
+
+/** The least share of a survey that names a head, as `HeadStatistics.pattern` of regard.watching. */
+const SURVEY_SHARE = 0.5;
+
+/** How much more a pattern that contains another one must take to be named in its place. */
+const BROADER = 1.5;
+
+/** The patterns that are part of another one. */
+const PARTS = { near: [-2, -1, 0, 1, 2].map(offsetName), special: ["first"] };
+
+/** Patterns by which heads are grouped, in the order of the groups. */
+const LABEL_ORDER = [...PATTERNS.filter((name) => name.startsWith("offset")).sort(), "near", "same_word", "same_token", "induction", "first", "special", "even", ""];
+
+const labelled = new WeakMap();
+
+/**
+ * What a head does, the clearest first: {name, share, chance, queries}; [] where nothing is above the noise level.
+ * Of a record that is not carried whole it follows from its findings, which are exact; [] says nothing about such heads.
+ * @returns {{name: string, share: number, chance: number|null, queries: number|null}[]}
+ */
+function headLabels(record, head) {
+  if (!labelled.has(record)) labelled.set(record, []);
+  const known = labelled.get(record);
+  known[head] ??= record.large ? foundLabels(record, head) : labelsOf(statisticsOf(record, head));
+  return known[head];
+}
+
+const taken = new WeakMap();
+
+/** The statistics of a head, taken once; null of a record that is not carried whole. */
+function statisticsOf(record, head) {
+  if (record.large) return null;
+  if (!taken.has(record)) taken.set(record, []);
+  const known = taken.get(record);
+  known[head] ??= headStatistics(record, head);
+  return known[head];
+}
+
+/** Whether a pattern's share is above the noise level. */
+function isClear(name, { share, chance, spread, queries }) {
+  const least = SINKS.has(name) ? LEAST_SINK : LEAST_EXCESS;
+  return queries >= LEAST_QUERIES && share - chance >= least * (1 - chance) && share - chance >= LEAST_SPREADS * spread;
+}
+
+function labelsOf({ patterns, relativeEntropy, queries }) {
+  const clear = PATTERNS.filter((name) => isClear(name, patterns[name])).map((name) => ({ name, ...patterns[name] }));
+  const kept = clear.filter((one) => !clear.some((other) => other !== one && covers(one, other)));
+  kept.sort((a, b) => b.share - a.share);
+  if (!kept.length && relativeEntropy >= EVEN && queries >= LEAST_QUERIES) return [{ name: "even", share: relativeEntropy, chance: 1, queries }];
+  return kept.map(({ name, share, chance, queries: count }) => ({ name, share, chance, queries: count }));
+}
+
+/** Whether another pattern says what this one says, and says it better. */
+function covers(one, other) {
+  if (PARTS[one.name]?.includes(other.name)) return one.share < BROADER * other.share;
+  if (PARTS[other.name]?.includes(one.name)) return other.share >= BROADER * one.share;
+  return false;
+}
+
+/** What the findings of a pooled record say about a head. */
+function foundLabels(record, head) {
+  const findings = record.entry.overview?.findings;
+  if (!findings) return [];
+  const positional = record.entry.kind !== "cross";
+  const shift = record.keys.length - record.queries.length;
+  const labels = [
+    ...findings.sinks.filter((one) => one.head === head && (one.key === 0 || record.keys.special.has(one.key)))
+      .map((one) => ({ name: one.key === 0 ? "first" : "special", share: one.share })),
+    ...(positional ? findings.diagonals : []).filter((one) => one.head === head && PATTERNS.includes(offsetName(one.offset - shift)))
+      .map((one) => ({ name: offsetName(one.offset - shift), share: one.share })),
+  ];
+  return labels.filter((one) => one.share >= (SINKS.has(one.name) ? LEAST_SINK : LEAST_EXCESS)).sort((a, b) => b.share - a.share).map((one) => ({ ...one, chance: null, queries: null }));
+}
+
+/** What a survey says that a head does; null where no pattern takes half of its weight, or there is no survey. */
+function surveyLabel(record, head) {
+  const values = record.entry.statistics?.[head];
+  if (!values) return null;
+  const shares = Object.keys(values).filter((name) => PATTERNS.includes(name) && values[name] !== null);
+  const best = shares.reduce((most, name) => (most === null || values[name] > values[most] ? name : most), /** @type {string|null} */ (null));
+  return best !== null && values[best] >= SURVEY_SHARE ? { name: best, share: values[best] } : null;
+}
+
+/** The name under which a head is listed, and its share: a survey's where there is one, else this record's; null where none is clear. */
+function headLabel(record, head) {
+  const surveyed = record.entry.statistics?.[head];
+  const hasShares = surveyed && Object.keys(surveyed).some((name) => PATTERNS.includes(name));
+  return hasShares ? surveyLabel(record, head) : headLabels(record, head)[0] ?? null;
+}
+
+/** A pattern in a few letters, or in words. */
+function patternText(name, record, brief = false) {
+  if (name.startsWith("offset ")) {
+    const offset = Number(name.slice(7));
+    const unit = say(/** @type {any} */ (`unit_${record.keys.kind}`));
+    if (Math.abs(offset) > 1) {
+      const away = `${offset > 0 ? "+" : "\u2212"}${Math.abs(offset)}`;
+      return say(brief ? "does_offset_brief" : "does_offset", { unit, away });
+    }
+    const which = ["previous", "own", "next"][offset + 1];
+    return say(/** @type {any} */ (`does_${which}${brief ? "_brief" : ""}`), { unit });
+  }
+  const near = record.entry.kind === "cross" ? "in_step" : record.keys.kind === "grid" ? "neighbours" : "near";
+  const unit = say(/** @type {any} */ (`unit_${record.keys.kind}`));
+  return say(/** @type {any} */ (`does_${name === "near" ? near : name}${brief ? "_brief" : ""}`), { unit });
+}
+
+/** A label with its share, such as "previous token 71 %". */
+function labelText(label, record, brief = false) {
+  return `${patternText(label.name, record, brief)} ${Math.round(100 * label.share)}\u00a0%`;
+}
+
+/** When a head gets a name, in words. */
+function noiseText(surveyed) {
+  return surveyed ? say("names_survey", { share: Math.round(100 * SURVEY_SHARE) })
+    : say("names_here", { excess: Math.round(100 * LEAST_EXCESS), sink: Math.round(100 * LEAST_SINK), spreads: LEAST_SPREADS });
+>>>>>>> ff870853
 }
 
 // frame.js
@@ -2380,6 +2747,119 @@ function widest(table, side) {
     table.widest[side] = most;
   }
   return table.widest[side];
+}
+
+// first_head.js
+
+/** The most weights that are decoded to choose; of a larger document the first records that fit. */
+const MOST_WEIGHTS = 2 ** 22;
+
+/** The least keys that a query sees for which one is a choice. */
+const LEAST_KEYS = 4;
+
+/** What a head may do and yet say little: such heads are chosen only where there are no others. */
+const PLAIN = new Set(["first", "special", "offset 0", "even"]);
+
+/** Letters that make a word, or one of a script that writes words without spaces: such a token says more than "a". */
+const WORDLIKE = /[\p{L}\p{M}]{2}|[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}\p{Script=Thai}]/u;
+
+const LETTERS = /[\p{L}\p{N}]/u;
+
+/**
+ * Decodes what a choice needs and makes it; see `firstChoice`.
+ * @returns {Promise<{record: number, head: number, row: number|null, column: number|null}|null>}
+ */
+async function chooseFirst(records) {
+  let left = MOST_WEIGHTS;
+  const read = [];
+  for (const record of records) {
+    if (record.large) continue;
+    left -= record.heads * record.queries.length * record.keys.length;
+    if (left < 0 && read.length) break;
+    read.push(record);
+  }
+  await Promise.all(read.map((record) => record.decode()));
+  return firstChoice(read);
+}
+
+/**
+ * The head with the clearest structure, at the query whose target is the most surprising; of the records that are decoded.
+ * A target is surprising by its weight times what the weight has more than its position predicts: than the mean
+ * weight of other queries at the same distance, and of other queries on the same key. So heads that look at the first or at a
+ * special token, at themselves or at a fixed distance have little; and a head's structure is the mean over its
+ * queries of their most surprising target. Of a head's targets the one is chosen that is also far from its query (of two
+ * sequences: from the diagonal), where both are words.
+ * @returns {{record: number, head: number, row: number|null, column: number|null}|null} positions in `records` of the viewer;
+ *   row and column are null where no target stands out; null where there is no decoded record
+ */
+function firstChoice(records) {
+  const heads = records.filter((record) => !record.large && record.codes).flatMap((record) =>
+    Array.from({ length: record.heads }, (_, head) => ({ of: record, record: record.number, head, ...structure(record, head) })));
+  heads.sort((a, b) => b.score - a.score || a.record - b.record || a.head - b.head);
+  const best = heads.find((one) => one.score > 0 && !PLAIN.has(headLabel(one.of, one.head)?.name ?? "")) ?? heads[0];
+  return best ? { record: best.record, head: best.head, row: best.row, column: best.column } : null;
+}
+
+/** How much structure a head has, and its most surprising target. */
+function structure(record, head) {
+  const related = relations(record);
+  const weights = headWeights(record, head, null); // of the codes: the same before and after exact numbers come
+  const seen = related.seen(head);
+  const [queries, keys] = [record.queries.length, record.keys.length];
+  const { positional, shift, specialKeys, specialQueries, words } = related;
+  const byOffset = new Float64Array(queries + keys);
+  const offsetCounts = new Uint32Array(queries + keys);
+  const byKey = new Float64Array(keys);
+  const keyCounts = new Uint32Array(keys);
+  const visible = new Uint32Array(queries);
+  for (let query = 0; query < queries; query += 1) {
+    if (specialQueries[query]) continue;
+    const base = query * keys;
+    for (let key = 0; key < keys; key += 1) {
+      if (seen && !seen[base + key]) continue;
+      const value = weights[base + key] || 0;
+      visible[query] += 1;
+      byOffset[key - query + queries] += value;
+      offsetCounts[key - query + queries] += 1;
+      byKey[key] += value;
+      keyCounts[key] += 1;
+    }
+  }
+  const [asking, answering] = [weightOfTexts(record.queries), weightOfTexts(record.keys)];
+  const slope = queries > 1 ? (keys - 1) / (queries - 1) : 0;
+  let [total, counted, most, row, column] = [0, 0, 0, /** @type {number|null} */ (null), /** @type {number|null} */ (null)];
+  for (let query = 0; query < queries; query += 1) {
+    if (visible[query] < LEAST_KEYS) continue;
+    counted += 1;
+    const base = query * keys;
+    const own = positional ? query + shift : -1;
+    let clearest = 0;
+    for (let key = 0; key < keys; key += 1) {
+      const value = weights[base + key];
+      if (!(value * visible[query] > 2) || key === own || specialKeys[key] || !answering[key]) continue;
+      if (words && words[key] === words[own]) continue;
+      if (seen && !seen[base + key]) continue;
+      const offset = key - query + queries;
+      const alone = positional && offsetCounts[offset] > 1 ? (byOffset[offset] - value) / (offsetCounts[offset] - 1) : 0;
+      const onKey = keyCounts[key] > 1 ? (byKey[key] - value) / (keyCounts[key] - 1) : 0;
+      const surprise = value * (value - Math.max(alone, onKey, 1 / visible[query]));
+      if (surprise > clearest) clearest = surprise;
+      const distance = Math.abs(key - (positional ? own : query * slope));
+      const telling = surprise * asking[query] * answering[key] * (1 + distance / Math.max(queries, keys));
+      if (telling > most + 1e-9) [most, row, column] = [telling, query, key];
+    }
+    total += clearest;
+  }
+  return { score: counted ? total / counted : 0, row, column };
+}
+
+/** How much a position says: 0 for punctuation, 1 for a word, less for what is shorter. */
+function weightOfTexts(axis) {
+  return Float64Array.from({ length: axis.length }, (_, position) => {
+    if (axis.kind !== "tokens") return 1;
+    const text = axis.entry.tokens[position];
+    return WORDLIKE.test(text) ? 1 : LETTERS.test(text) ? 0.5 : 0;
+  });
 }
 
 // legend.js
