@@ -1,6 +1,7 @@
 // @ts-check
 
 import { action, choice, headToggle, make } from "./elements.js";
+import { headLabel, labelText, noiseText } from "./head_labels.js";
 import { say } from "./language.js";
 import { POOLINGS } from "./long_map.js";
 import { recordName } from "./record_names.js";
@@ -32,10 +33,10 @@ export class Controls {
     if (app.record.heads === 1) return null;
     const options = [...Array.from({ length: app.record.heads }, (_, head) => [head, say("headNumber", { head })]),
       ["mean", say("meanOfAll")]];
-    const label = app.headLabel?.(app.record, app.state.head);
+    const label = app.state.head === null ? null : headLabel(app.record, app.state.head);
     return [choice(say("head"), app.state.head ?? "mean", options, (value) => app.set({ head: value === "mean" ? null : Number(value) })),
       make("span", { class: "pair" }, action("\u25c2", say("previousHead"), () => app.nextHead(-1)), action("\u25b8", say("nextHead"), () => app.nextHead(1))),
-      label && make("span", { class: "label", text: `\u201c${say(label.key)}\u201d ${label.share.toFixed(2)}` })].filter(Boolean);
+      label && make("span", { class: "label", text: labelText(label, app.record), title: noiseText(Boolean(app.record.entry.statistics)) })].filter(Boolean);
   }
 
   heads() {

@@ -1,5 +1,6 @@
 // @ts-check
 
+import { structure } from "./first_head.js";
 import { language, say } from "./language.js";
 import { shortWeight } from "./numbers.js";
 import { MASKED } from "./table.js";
@@ -14,8 +15,7 @@ const NAMED = 3;
 const found = new WeakMap();
 
 /**
- * The query with the most surprising key of a table: the pair that has the most weight beyond what the key has from all queries, and
- * that is further away than others and no special token, where there is another.
+ * The query with the most surprising key of a table (see `structure`); where none stands out, the largest weight of tokens that are not special.
  * @returns {{row: number, column: number}|null} null where no query sees a key
  */
 export function mostSurprising(table) {
@@ -25,22 +25,18 @@ export function mostSurprising(table) {
 
 function search(table) {
   const { rows, columns, record } = table;
-  const own = record.queries === record.keys;
-  const received = new Float64Array(columns);
-  let seeing = 0;
-  for (let row = 0; row < rows; row += 1) {
-    if (table.counts[row] > 0) seeing += 1;
-    for (let column = 0; column < columns; column += 1) if (table.value(row, column) > 0) received[column] += table.value(row, column);
+  if (table.head !== null) {
+    const best = structure(record, table.head);
+    const place = (groups, position) => groups.findIndex(([start, stop]) => position !== null && start <= position && position < stop);
+    const [row, column] = [place(table.rowGroups, best.row), place(table.columnGroups, best.column)];
+    if (row >= 0 && column >= 0) return { row, column };
   }
-  const special = { query: table.rowGroups.map((group) => record.queries.isSpecial(group)), key: table.columnGroups.map((group) => record.keys.isSpecial(group)) };
   let best = null;
   for (let row = 0; row < rows; row += 1) {
     for (let column = 0; column < columns; column += 1) {
-      const value = table.value(row, column);
-      if (table.kind(row, column) === MASKED || !(value > 0)) continue;
-      const far = own ? Math.log2(1 + Math.abs(row - column)) : 1;
-      const dull = special.query[row] || special.key[column] ? 0.01 : Math.min(3, far);
-      const score = dull * value * Math.max(0.01, Math.log((value * seeing) / received[column]));
+      if (!(table.value(row, column) > 0) || table.kind(row, column) === MASKED) continue;
+      const special = record.queries.isSpecial(table.rowGroups[row]) || record.keys.isSpecial(table.columnGroups[column]);
+      const score = table.value(row, column) - (special ? 1e6 : 0);
       if (!best || score > best.score) best = { score, row, column };
     }
   }

@@ -5,13 +5,14 @@ import { AttentionData } from "./attention_data.js";
 import { Axis } from "./axis.js";
 import { Controls } from "./controls.js";
 import { say } from "./language.js";
+import { chooseFirst } from "./first_head.js";
 import { Frame } from "./frame.js";
 import { Cards } from "./cards.js";
 import { Menu } from "./menu.js";
 import { Input } from "./input.js";
 import { legendHeight } from "./legend.js";
 import { clamp } from "./numbers.js";
-import { firstHead, firstView } from "./opening.js";
+import { firstView } from "./opening.js";
 import { HEADING, paint } from "./picture.js";
 import { factsOf, recordName } from "./record_names.js";
 import { SCALES } from "./scales.js";
@@ -85,8 +86,9 @@ export class Viewer {
   /** Chooses the head that is shown first, of one record or of all, where none was chosen meanwhile. */
   async open(number) {
     const { records } = this;
-    const found = await firstHead(records.filter((record) => record.number === (number ?? record.number) && this.fits(record)));
-    if (found && !this.chosen && this.records === records) Object.assign(this.state, found);
+    const found = await chooseFirst(records.filter((record) => record.number === (number ?? record.number) && this.fits(record)));
+    if (!found || this.chosen || this.records !== records) return;
+    Object.assign(this.state, { record: found.record, head: found.head });
   }
 
   empty() {

@@ -621,72 +621,12 @@ const withoutRows = (scale) => (scale === "row" ? "linear" : scale);
 
 // opening.js
 
-/** Most weights that are looked through before the first picture. */
-const MOST_WEIGHTS = 2 ** 22;
-
 /** The view that fits the first record best. */
 function firstView(app) {
   const record = app.records[0];
   const ofWords = record?.queries.length === 1 && record.keys.length > 1 ? "words" : "pattern";
   const best = !record ? "walk" : record.large ? "long" : { grid: "image", frames: "sound" }[record.keys.kind] ?? ofWords;
   return app.views.find((one) => one.name === best && one.available(app)) ?? app.views.find((one) => one.available(app));
-}
-
-/**
- * The record and the head that are shown first: those of the clearest structure that is not the first token, a special token
- * or a neighbour.
- * @param {any[]} records those to choose from
- * @returns {Promise<{record: number, head: number}|null>} null where there is nothing to choose from
- */
-async function firstHead(records) {
-  let left = MOST_WEIGHTS;
-  let best = null;
-  for (const record of records) {
-    const size = record.heads * record.queries.length * record.keys.length;
-    if (record.large || size > left) continue;
-    left -= size;
-    await record.decode();
-    if (!record.codes) continue;
-    for (let head = 0; head < record.heads; head += 1) {
-      const score = structure(record, head);
-      if (!best || score > best.score) best = { score, record: record.number, head };
-    }
-  }
-  return best && { record: best.record, head: best.head };
-}
-
-/**
- * How much the key that is looked at depends on the query, from 0 to 1: the mutual information of query and key over its largest value,
- * for the part of the weights that goes further than to a neighbour, the first key or a special token. A key that all queries look at
- * tells nothing.
- */
-function structure(record, head) {
-  const [queries, keys] = [record.queries.length, record.keys.length];
-  const own = record.queries === record.keys;
-  const received = new Float64Array(keys);
-  const rows = [];
-  let plain = 0;
-  for (let query = 0; query < queries; query += 1) {
-    const row = new Float64Array(keys);
-    let sum = 0;
-    for (let key = 0; key < keys; key += 1) {
-      const value = record.sees(head, query, key) ? record.weight(head, query, key) : 0;
-      if (value > 0) { row[key] = value; sum += value; }
-    }
-    if (!(sum > 0)) continue;
-    rows.push(row);
-    for (let key = 0; key < keys; key += 1) {
-      row[key] /= sum;
-      received[key] += row[key];
-      if ((own && (key === 0 || Math.abs(key - query) <= 1)) || record.keys.special.has(key)) plain += row[key];
-    }
-  }
-  if (rows.length < 2 || keys < 2) return 0;
-  let information = 0;
-  for (const row of rows) {
-    for (let key = 0; key < keys; key += 1) if (row[key] > 0) information += row[key] * Math.log((row[key] * rows.length) / received[key]);
-  }
-  return (information / rows.length / Math.log(Math.min(keys, rows.length))) * (1 - plain / rows.length);
 }
 
 // views/view.js
@@ -736,7 +676,6 @@ class View {
   }
 }
 
-<<<<<<< HEAD
 // address.js
 
 function parsed(text) {
@@ -751,14 +690,14 @@ function parsed(text) {
 const written = (value) => (typeof value === "string" && !parsed(value) ? value : JSON.stringify(value));
 
 /** What need not be escaped in a fragment, and is easier to read so. */
-const PLAIN = { "%2C": ",", "%5B": "[", "%5D": "]", "%3A": ":" };
+const READABLE = { "%2C": ",", "%5B": "[", "%5D": "]", "%3A": ":" };
 
 /**
  * A state as the fragment of an address, without "#".
  * @param {object} state
  */
 const addressOf = (state) => Object.entries(lasting(state)).filter(([, value]) => value !== undefined).map(([name, value]) =>
-  `${name}=${encodeURIComponent(written(value)).replace(/%2C|%5B|%5D|%3A/g, (code) => PLAIN[code])}`).join("&");
+  `${name}=${encodeURIComponent(written(value)).replace(/%2C|%5B|%5D|%3A/g, (code) => READABLE[code])}`).join("&");
 
 /**
  * The state that a fragment names: the fields that it has with values that can be; nothing else, whatever it holds.
@@ -779,7 +718,8 @@ function stateOf(fragment) {
     }
   }
   return checkedState(found);
-=======
+}
+
 // head_statistics.js
 
 /** The largest distance whose share is taken, as of `regard.survey`. */
@@ -972,7 +912,6 @@ function headStatistics(record, head) {
     patterns[name] = { share: totals[number] / count, chance: chances[number] / count, spread: Math.sqrt(variances[number]) / count, queries: count };
   });
   return { queries: counted, entropy: entropies / counted, relativeEntropy: relative / several, patterns };
->>>>>>> ff870853
 }
 
 // steps_data.js
@@ -1909,33 +1848,6 @@ function describeRow(app, table, row) {
     + `(${app.headText()}; ${table.rowSummary(row)})`;
 }
 
-<<<<<<< HEAD
-// record_names.js
-
-const KINDS = ["self", "causal", "cross"];
-
-/** What kind of attention a record is, in words. */
-const kindText = (kind) => (KINDS.includes(kind) ? say(`kind_${/** @type {"self"} */ (kind)}`) : kind);
-
-/** The short name of a record among others: its layer, its kind where there are several, its own name where those are alike. */
-function recordName(record, records) {
-  const layer = say("layerNumber", { layer: record.entry.layer });
-  const kinds = new Set(records.map((one) => one.entry.kind)).size > 1;
-  const parts = kinds ? [layer, kindText(record.entry.kind)] : [layer];
-  const alike = records.some((one) => one !== record && one.label === record.label);
-  if (alike && record.entry.name) parts.push(middleText(record.entry.name, 28));
-  return parts.join(language() === "zh" ? "\u00b7" : " \u00b7 ");
-}
-
-/** How many layers and heads a document has. */
-function factsOf(records) {
-  if (!records.length) return "";
-  const layers = new Set(records.map((record) => record.entry.layer)).size;
-  const heads = new Set(records.map((record) => record.heads));
-  const count = layers === records.length ? say("layerCount", { count: layers }) : say("attentionCount", { count: records.length });
-  const [most] = heads;
-  return heads.size > 1 ? count : `${count} \u00d7 ${say("headCount", { count: most })}`;
-=======
 // head_labels.js
 
 /** The least part of the weight that uniform attention leaves to other keys, which a named pattern takes on top. */
@@ -2070,7 +1982,33 @@ function labelText(label, record, brief = false) {
 function noiseText(surveyed) {
   return surveyed ? say("names_survey", { share: Math.round(100 * SURVEY_SHARE) })
     : say("names_here", { excess: Math.round(100 * LEAST_EXCESS), sink: Math.round(100 * LEAST_SINK), spreads: LEAST_SPREADS });
->>>>>>> ff870853
+}
+
+// record_names.js
+
+const KINDS = ["self", "causal", "cross"];
+
+/** What kind of attention a record is, in words. */
+const kindText = (kind) => (KINDS.includes(kind) ? say(`kind_${/** @type {"self"} */ (kind)}`) : kind);
+
+/** The short name of a record among others: its layer, its kind where there are several, its own name where those are alike. */
+function recordName(record, records) {
+  const layer = say("layerNumber", { layer: record.entry.layer });
+  const kinds = new Set(records.map((one) => one.entry.kind)).size > 1;
+  const parts = kinds ? [layer, kindText(record.entry.kind)] : [layer];
+  const alike = records.some((one) => one !== record && one.label === record.label);
+  if (alike && record.entry.name) parts.push(middleText(record.entry.name, 28));
+  return parts.join(language() === "zh" ? "\u00b7" : " \u00b7 ");
+}
+
+/** How many layers and heads a document has. */
+function factsOf(records) {
+  if (!records.length) return "";
+  const layers = new Set(records.map((record) => record.entry.layer)).size;
+  const heads = new Set(records.map((record) => record.heads));
+  const count = layers === records.length ? say("layerCount", { count: layers }) : say("attentionCount", { count: records.length });
+  const [most] = heads;
+  return heads.size > 1 ? count : `${count} \u00d7 ${say("headCount", { count: most })}`;
 }
 
 // frame.js
@@ -2505,119 +2443,6 @@ class LongMap {
     }
     return this.receivedSums.get(head);
   }
-}
-
-// sentence.js
-
-/** A token inside a sentence, kept from changing the direction of the words around it. */
-const named = (text) => `\u2068${shortText(text)}\u2069`;
-
-/** Keys of a row whose weights are named one by one. */
-const NAMED = 3;
-
-const found = new WeakMap();
-
-/**
- * The query with the most surprising key of a table: the pair that has the most weight beyond what the key has from all queries, and
- * that is further away than others and no special token, where there is another.
- * @returns {{row: number, column: number}|null} null where no query sees a key
- */
-function mostSurprising(table) {
-  if (!found.has(table)) found.set(table, search(table));
-  return found.get(table);
-}
-
-function search(table) {
-  const { rows, columns, record } = table;
-  const own = record.queries === record.keys;
-  const received = new Float64Array(columns);
-  let seeing = 0;
-  for (let row = 0; row < rows; row += 1) {
-    if (table.counts[row] > 0) seeing += 1;
-    for (let column = 0; column < columns; column += 1) if (table.value(row, column) > 0) received[column] += table.value(row, column);
-  }
-  const special = { query: table.rowGroups.map((group) => record.queries.isSpecial(group)), key: table.columnGroups.map((group) => record.keys.isSpecial(group)) };
-  let best = null;
-  for (let row = 0; row < rows; row += 1) {
-    for (let column = 0; column < columns; column += 1) {
-      const value = table.value(row, column);
-      if (table.kind(row, column) === MASKED || !(value > 0)) continue;
-      const far = own ? Math.log2(1 + Math.abs(row - column)) : 1;
-      const dull = special.query[row] || special.key[column] ? 0.01 : Math.min(3, far);
-      const score = dull * value * Math.max(0.01, Math.log((value * seeing) / received[column]));
-      if (!best || score > best.score) best = { score, row, column };
-    }
-  }
-  return best && { row: best.row, column: best.column };
-}
-
-/** The keys of a row that are not masked, the largest weight first. */
-function byWeight(table, row) {
-  const order = Array.from({ length: table.columns }, (_, column) => column).filter((column) => table.kind(row, column) !== MASKED);
-  return order.sort((a, b) => table.value(row, b) - table.value(row, a));
-}
-
-/** A part as percent, in whole numbers. */
-function percent(part) {
-  const text = part > 0 && part < 0.005 ? "<\u00a01" : String(Math.round(100 * part));
-  return language() === "zh" ? `${text}%` : `${text}\u00a0%`;
-}
-
-/** What an even share of a row's weight would be, over the keys that it sees. */
-const evenShare = (table, row) => 1 / Math.max(1, byWeight(table, row).length);
-
-/**
- * What a table says of a query, in numbers.
- * @param {number|null} column the key that is spoken of; null: the one with the largest weight
- * @returns {{text: string, shares: string}}
- */
-function sayOfRow(table, row, column = null) {
-  const query = named(table.rowText(row));
-  const order = byWeight(table, row);
-  if (!order.length) return { text: say("seesNothing", { query }), shares: "" };
-  const of = column ?? order[0];
-  const key = named(table.columnText(of));
-  const value = table.value(row, of);
-  const whole = Math.abs(table.rowSums[row] + table.hidden[row] - 1) < 0.02;
-  const text = table.kind(row, of) === MASKED ? say("mayNotSee", { query, key })
-    : Number.isNaN(value) ? say("noNumber", { query, key })
-      : whole ? say("gives", { query, key, percent: percent(value) }) : say("givesWeight", { query, key, weight: shortWeight(value) });
-  const parts = order.slice(0, NAMED).map((one) => `${named(table.columnText(one))} ${shortWeight(table.value(row, one))}`);
-  const rest = order.slice(NAMED);
-  if (rest.length) parts.push(say("moreKeys", { count: rest.length, weight: shortWeight(rest.reduce((sum, one) => sum + table.value(row, one), 0)) }));
-  return { text, shares: `${query} \u2192 ${parts.join(" \u00b7 ")} \u2014 ${say("evenShare", { weight: shortWeight(evenShare(table, row)) })}` };
-}
-
-/** What a table says of a key: who looks at it most. */
-function sayOfColumn(table, column) {
-  let best = null;
-  for (let row = 0; row < table.rows; row += 1) {
-    if (table.kind(row, column) !== MASKED && (best === null || table.value(row, column) > table.value(best, column))) best = row;
-  }
-  const key = named(table.columnText(column));
-  if (best === null) return { text: say("seenByNobody", { key }), shares: "" };
-  return { text: say("lookedAt", { key, query: named(table.rowText(best)), percent: percent(table.value(best, column)) }), shares: "" };
-}
-
-/** The pair that the sentence speaks of while nothing is pointed at: of the query that was locked last, else the most surprising one. */
-function featured(app) {
-  if (!app.record || app.record.large || !app.view.ofTables) return null;
-  const table = app.table();
-  const row = app.state.locked.at(-1);
-  if (row !== undefined && row < table.rows) return { row, column: byWeight(table, row)[0] ?? 0 };
-  return mostSurprising(table);
-}
-
-/** The sentence of what is shown, and the shares of its row. */
-function sentenceOf(app) {
-  const item = app.active();
-  if (app.view.sentence) return app.view.sentence(app, item);
-  if (!app.view.ofTables || app.record.large) return { text: item ? app.view.describe(app, item) : "", shares: "" };
-  const table = app.table();
-  if (item?.side === "key") return sayOfColumn(table, item.column);
-  if (item?.row !== undefined) return sayOfRow(table, item.row, item.column ?? null);
-  const best = featured(app);
-  return best ? sayOfRow(table, best.row, app.state.locked.length ? null : best.column) : { text: "", shares: "" };
 }
 
 // thumbnails.js
@@ -3275,12 +3100,6 @@ class AttentionData {
     return this.exact !== null;
   }
 
-  /** The weight of a pair: exact where that is here, else of its code. */
-  weight(head, query, key) {
-    const cell = (head * this.queries.length + query) * this.keys.length + key;
-    return this.exact ? this.exact[cell] : CODE_VALUES[this.codes[cell]] * this.entry.codes.maximum;
-  }
-
   /** Whether a pair is visible. */
   sees(head, query, key) {
     if (!this.visible) return true;
@@ -3324,10 +3143,10 @@ class Controls {
     if (app.record.heads === 1) return null;
     const options = [...Array.from({ length: app.record.heads }, (_, head) => [head, say("headNumber", { head })]),
       ["mean", say("meanOfAll")]];
-    const label = app.headLabel?.(app.record, app.state.head);
+    const label = app.state.head === null ? null : headLabel(app.record, app.state.head);
     return [choice(say("head"), app.state.head ?? "mean", options, (value) => app.set({ head: value === "mean" ? null : Number(value) })),
       make("span", { class: "pair" }, action("\u25c2", say("previousHead"), () => app.nextHead(-1)), action("\u25b8", say("nextHead"), () => app.nextHead(1))),
-      label && make("span", { class: "label", text: `\u201c${say(label.key)}\u201d ${label.share.toFixed(2)}` })].filter(Boolean);
+      label && make("span", { class: "label", text: labelText(label, app.record), title: noiseText(Boolean(app.record.entry.statistics)) })].filter(Boolean);
   }
 
   heads() {
@@ -3382,87 +3201,6 @@ class Controls {
     const names = app.steps[app.state.steps].names.filter((name) => name in PAIR_STEPS);
     return choice(say("matrix"), app.state.step, names.map((name) => [name, name]), (value) => app.set({ step: value }));
   }
-}
-
-// explained.js
-
-/** The least box around boxes. */
-function around(...boxes) {
-  const [left, top] = [Math.min(...boxes.map((box) => box.x)), Math.min(...boxes.map((box) => box.y))];
-  return { x: left, y: top, width: Math.max(...boxes.map((box) => box.x + box.width)) - left, height: Math.max(...boxes.map((box) => box.y + box.height)) - top };
-}
-
-const grown = (box, { left = 0, top = 0 }) => ({ x: box.x - left, y: box.y - top, width: box.width + left, height: box.height + top });
-
-/** The card of layers and heads, at their choices. */
-function ofHeads(app) {
-  if (app.records.length < 2 && app.record.heads < 2) return [];
-  return [{ title: say("cardHeads"), text: say("cardHeadsText"), element: app.frame.bar }];
-}
-
-/** A map: rows, columns, cells. */
-function ofMap(app, pair, names) {
-  const { view } = app;
-  const table = app.table();
-  const at = (row, column) => view.place(app, { row, column });
-  const { row, column } = pair;
-  const { left, top } = view.geometry(app);
-  const first = at(row, 0);
-  return [
-    { title: say("cardQuery"), text: say("cardRow", names), box: grown(around(first, at(row, table.columns - 1)), { left: Math.min(90, first.x, left) }) },
-    { title: say("cardKey"), text: say("cardColumn", names), box: grown(around(at(0, column), at(table.rows - 1, column)), { top: Math.min(60, at(0, column).y, top) }) },
-    { title: say("cardWeight"), text: say("cardCell", names), box: at(row, column) },
-  ];
-}
-
-/** Two columns with lines between them. */
-function ofLines(app, pair, names) {
-  const [query, key] = [app.view.place(app, { side: "query", row: pair.row }), app.view.place(app, { side: "key", column: pair.column })];
-  const [x, y] = [(query.x + query.width + key.x) / 2, (query.y + key.y + query.height) / 2];
-  return [
-    { title: say("cardQuery"), text: say("cardLeft", names), box: query },
-    { title: say("cardKey"), text: say("cardRight", names), box: key },
-    { title: say("cardWeight"), text: say("cardLine", names), box: { x: x - 16, y: y - 12, width: 32, height: 24 } },
-  ];
-}
-
-/** Words or patches that are shaded. */
-function ofShades(app, pair, names) {
-  const [query, key] = [app.view.place(app, { side: "query", row: pair.row }), app.view.place(app, { side: "key", column: pair.column })];
-  return [
-    { title: say("cardQuery"), text: say("cardPoint", names), box: query },
-    { title: say("cardWeight"), text: say("cardShade", names), box: key },
-  ];
-}
-
-function ofGrid(app) {
-  const at = (row, column) => app.view.place(app, { row, column });
-  const last = app.records.length - 1;
-  return [
-    { title: say("cardHead"), text: say("cardThumbnail"), box: at(0, 0) },
-    { title: say("cardLayers"), text: say("cardLayersText"), box: around(at(0, 0), at(last, 0)) },
-    { title: say("cardSide"), text: say("cardSideText"), box: around(at(0, 0), at(0, app.records[0].heads - 1)) },
-  ];
-}
-
-const OF_VIEWS = { pattern: ofMap, sound: ofMap, lines: ofLines, words: ofShades, image: ofShades };
-
-/**
- * What the cards of a view explain: {title, text, and a box of the picture or an element of the frame}.
- * @returns {{title: string, text: string, box?: any, element?: HTMLElement}[]}
- */
-function explained(app) {
-  const { view } = app;
-  if (view.explained) return view.explained(app);
-  if (view.name === "grid") return ofGrid(app);
-  const cards = OF_VIEWS[view.name];
-  const pair = cards && !app.record.large ? app.featured() ?? app.active() : null;
-  if (!pair) return [{ title: say(view.name), text: say(view.name === "walk" ? "cardWalk" : "cardLong"), element: app.frame.tabs }, ...(view.name === "walk" ? [] : ofHeads(app))];
-  const table = app.table();
-  const known = { row: pair.row ?? mostSurprising(table)?.row ?? 0, column: pair.column ?? 0 };
-  const names = { query: `\u2068${shortText(table.rowText(known.row), 20)}\u2069`, key: `\u2068${shortText(table.columnText(known.column), 20)}\u2069`,
-    sentence: sayOfRow(table, known.row, known.column).text };
-  return [...cards(app, known, names), ...ofHeads(app)];
 }
 
 // tables.js
@@ -4747,6 +4485,114 @@ class WordsView extends RecordView {
   }
 }
 
+// sentence.js
+
+/** A token inside a sentence, kept from changing the direction of the words around it. */
+const named = (text) => `\u2068${shortText(text)}\u2069`;
+
+/** Keys of a row whose weights are named one by one. */
+const NAMED = 3;
+
+const found = new WeakMap();
+
+/**
+ * The query with the most surprising key of a table (see `structure`); where none stands out, the largest weight of tokens that are not special.
+ * @returns {{row: number, column: number}|null} null where no query sees a key
+ */
+function mostSurprising(table) {
+  if (!found.has(table)) found.set(table, search(table));
+  return found.get(table);
+}
+
+function search(table) {
+  const { rows, columns, record } = table;
+  if (table.head !== null) {
+    const best = structure(record, table.head);
+    const place = (groups, position) => groups.findIndex(([start, stop]) => position !== null && start <= position && position < stop);
+    const [row, column] = [place(table.rowGroups, best.row), place(table.columnGroups, best.column)];
+    if (row >= 0 && column >= 0) return { row, column };
+  }
+  let best = null;
+  for (let row = 0; row < rows; row += 1) {
+    for (let column = 0; column < columns; column += 1) {
+      if (!(table.value(row, column) > 0) || table.kind(row, column) === MASKED) continue;
+      const special = record.queries.isSpecial(table.rowGroups[row]) || record.keys.isSpecial(table.columnGroups[column]);
+      const score = table.value(row, column) - (special ? 1e6 : 0);
+      if (!best || score > best.score) best = { score, row, column };
+    }
+  }
+  return best && { row: best.row, column: best.column };
+}
+
+/** The keys of a row that are not masked, the largest weight first. */
+function byWeight(table, row) {
+  const order = Array.from({ length: table.columns }, (_, column) => column).filter((column) => table.kind(row, column) !== MASKED);
+  return order.sort((a, b) => table.value(row, b) - table.value(row, a));
+}
+
+/** A part as percent, in whole numbers. */
+function percent(part) {
+  const text = part > 0 && part < 0.005 ? "<\u00a01" : String(Math.round(100 * part));
+  return language() === "zh" ? `${text}%` : `${text}\u00a0%`;
+}
+
+/** What an even share of a row's weight would be, over the keys that it sees. */
+const evenShare = (table, row) => 1 / Math.max(1, byWeight(table, row).length);
+
+/**
+ * What a table says of a query, in numbers.
+ * @param {number|null} column the key that is spoken of; null: the one with the largest weight
+ * @returns {{text: string, shares: string}}
+ */
+function sayOfRow(table, row, column = null) {
+  const query = named(table.rowText(row));
+  const order = byWeight(table, row);
+  if (!order.length) return { text: say("seesNothing", { query }), shares: "" };
+  const of = column ?? order[0];
+  const key = named(table.columnText(of));
+  const value = table.value(row, of);
+  const whole = Math.abs(table.rowSums[row] + table.hidden[row] - 1) < 0.02;
+  const text = table.kind(row, of) === MASKED ? say("mayNotSee", { query, key })
+    : Number.isNaN(value) ? say("noNumber", { query, key })
+      : whole ? say("gives", { query, key, percent: percent(value) }) : say("givesWeight", { query, key, weight: shortWeight(value) });
+  const parts = order.slice(0, NAMED).map((one) => `${named(table.columnText(one))} ${shortWeight(table.value(row, one))}`);
+  const rest = order.slice(NAMED);
+  if (rest.length) parts.push(say("moreKeys", { count: rest.length, weight: shortWeight(rest.reduce((sum, one) => sum + table.value(row, one), 0)) }));
+  return { text, shares: `${query} \u2192 ${parts.join(" \u00b7 ")} \u2014 ${say("evenShare", { weight: shortWeight(evenShare(table, row)) })}` };
+}
+
+/** What a table says of a key: who looks at it most. */
+function sayOfColumn(table, column) {
+  let best = null;
+  for (let row = 0; row < table.rows; row += 1) {
+    if (table.kind(row, column) !== MASKED && (best === null || table.value(row, column) > table.value(best, column))) best = row;
+  }
+  const key = named(table.columnText(column));
+  if (best === null) return { text: say("seenByNobody", { key }), shares: "" };
+  return { text: say("lookedAt", { key, query: named(table.rowText(best)), percent: percent(table.value(best, column)) }), shares: "" };
+}
+
+/** The pair that the sentence speaks of while nothing is pointed at: of the query that was locked last, else the most surprising one. */
+function featured(app) {
+  if (!app.record || app.record.large || !app.view.ofTables) return null;
+  const table = app.table();
+  const row = app.state.locked.at(-1);
+  if (row !== undefined && row < table.rows) return { row, column: byWeight(table, row)[0] ?? 0 };
+  return mostSurprising(table);
+}
+
+/** The sentence of what is shown, and the shares of its row. */
+function sentenceOf(app) {
+  const item = app.active();
+  if (app.view.sentence) return app.view.sentence(app, item);
+  if (!app.view.ofTables || app.record.large) return { text: item ? app.view.describe(app, item) : "", shares: "" };
+  const table = app.table();
+  if (item?.side === "key") return sayOfColumn(table, item.column);
+  if (item?.row !== undefined) return sayOfRow(table, item.row, item.column ?? null);
+  const best = featured(app);
+  return best ? sayOfRow(table, best.row, app.state.locked.length ? null : best.column) : { text: "", shares: "" };
+}
+
 // picture.js
 
 /** The height of the heading above a view, in pixels. */
@@ -4769,6 +4615,280 @@ function paint(app, pen) {
 // views/all_views.js
 
 const VIEW_CLASSES = [PatternView, LinesView, GridView, WalkView, WordsView, ImageView, SoundView, LongView];
+
+// explained.js
+
+/** The least box around boxes. */
+function around(...boxes) {
+  const [left, top] = [Math.min(...boxes.map((box) => box.x)), Math.min(...boxes.map((box) => box.y))];
+  return { x: left, y: top, width: Math.max(...boxes.map((box) => box.x + box.width)) - left, height: Math.max(...boxes.map((box) => box.y + box.height)) - top };
+}
+
+const grown = (box, { left = 0, top = 0 }) => ({ x: box.x - left, y: box.y - top, width: box.width + left, height: box.height + top });
+
+/** The card of layers and heads, at their choices. */
+function ofHeads(app) {
+  if (app.records.length < 2 && app.record.heads < 2) return [];
+  return [{ title: say("cardHeads"), text: say("cardHeadsText"), element: app.frame.bar }];
+}
+
+/** A map: rows, columns, cells. */
+function ofMap(app, pair, names) {
+  const { view } = app;
+  const table = app.table();
+  const at = (row, column) => view.place(app, { row, column });
+  const { row, column } = pair;
+  const { left, top } = view.geometry(app);
+  const first = at(row, 0);
+  return [
+    { title: say("cardQuery"), text: say("cardRow", names), box: grown(around(first, at(row, table.columns - 1)), { left: Math.min(90, first.x, left) }) },
+    { title: say("cardKey"), text: say("cardColumn", names), box: grown(around(at(0, column), at(table.rows - 1, column)), { top: Math.min(60, at(0, column).y, top) }) },
+    { title: say("cardWeight"), text: say("cardCell", names), box: at(row, column) },
+  ];
+}
+
+/** Two columns with lines between them. */
+function ofLines(app, pair, names) {
+  const [query, key] = [app.view.place(app, { side: "query", row: pair.row }), app.view.place(app, { side: "key", column: pair.column })];
+  const [x, y] = [(query.x + query.width + key.x) / 2, (query.y + key.y + query.height) / 2];
+  return [
+    { title: say("cardQuery"), text: say("cardLeft", names), box: query },
+    { title: say("cardKey"), text: say("cardRight", names), box: key },
+    { title: say("cardWeight"), text: say("cardLine", names), box: { x: x - 16, y: y - 12, width: 32, height: 24 } },
+  ];
+}
+
+/** Words or patches that are shaded. */
+function ofShades(app, pair, names) {
+  const [query, key] = [app.view.place(app, { side: "query", row: pair.row }), app.view.place(app, { side: "key", column: pair.column })];
+  return [
+    { title: say("cardQuery"), text: say("cardPoint", names), box: query },
+    { title: say("cardWeight"), text: say("cardShade", names), box: key },
+  ];
+}
+
+function ofGrid(app) {
+  const at = (row, column) => app.view.place(app, { row, column });
+  const last = app.records.length - 1;
+  return [
+    { title: say("cardHead"), text: say("cardThumbnail"), box: at(0, 0) },
+    { title: say("cardLayers"), text: say("cardLayersText"), box: around(at(0, 0), at(last, 0)) },
+    { title: say("cardSide"), text: say("cardSideText"), box: around(at(0, 0), at(0, app.records[0].heads - 1)) },
+  ];
+}
+
+const OF_VIEWS = { pattern: ofMap, sound: ofMap, lines: ofLines, words: ofShades, image: ofShades };
+
+/**
+ * What the cards of a view explain: {title, text, and a box of the picture or an element of the frame}.
+ * @returns {{title: string, text: string, box?: any, element?: HTMLElement}[]}
+ */
+function explained(app) {
+  const { view } = app;
+  if (view.explained) return view.explained(app);
+  if (view.name === "grid") return ofGrid(app);
+  const cards = OF_VIEWS[view.name];
+  const pair = cards && !app.record.large ? app.featured() ?? app.active() : null;
+  if (!pair) return [{ title: say(view.name), text: say(view.name === "walk" ? "cardWalk" : "cardLong"), element: app.frame.tabs }, ...(view.name === "walk" ? [] : ofHeads(app))];
+  const table = app.table();
+  const known = { row: pair.row ?? mostSurprising(table)?.row ?? 0, column: pair.column ?? 0 };
+  const names = { query: `\u2068${shortText(table.rowText(known.row), 20)}\u2069`, key: `\u2068${shortText(table.columnText(known.column), 20)}\u2069`,
+    sentence: sayOfRow(table, known.row, known.column).text };
+  return [...cards(app, known, names), ...ofHeads(app)];
+}
+
+// exports.js
+
+/** The picture as the text of an SVG file. */
+function svgOf(app) {
+  const pen = new SvgPen(app.area.width, app.area.height + HEADING + app.legendHeight);
+  paint(app, pen);
+  return pen.toString(visibleText(app.payload.title), [app.heading(), app.selectionText(), app.frame.readout.textContent].filter(Boolean).join(" \u2014 "));
+}
+
+function saveSvg(app) {
+  download(app, new Blob([svgOf(app)], { type: "image/svg+xml" }), "svg");
+}
+
+function savePng(app) {
+  const scale = Math.max(2, globalThis.devicePixelRatio || 1);
+  const canvas = newCanvas(app.area.width * scale, (app.area.height + HEADING + app.legendHeight) * scale);
+  const context = canvas.getContext("2d");
+  context.setTransform(scale, 0, 0, scale, 0, 0);
+  app.tables.frameStart = performance.now();
+  paint(app, new CanvasPen(context));
+  canvas.toBlob((blob) => download(app, blob, "png"), "image/png");
+}
+
+function download(app, blob, suffix) {
+  const address = URL.createObjectURL(blob);
+  const link = make("a", { href: address, download: `attention-${app.view.name}.${suffix}` });
+  app.frame.root.append(link);
+  link.click();
+  link.remove();
+  setTimeout(() => URL.revokeObjectURL(address), 10000);
+}
+
+// input.js
+
+/** Pointer, wheel and keys on the viewer's elements. */
+class Input {
+  constructor(app) {
+    this.app = app;
+    this.grab = null; // where a drag began
+    this.dragged = false;
+    this.listen();
+  }
+
+  listen() {
+    const { signal } = this.app.stopped;
+    const on = (target, names, listener, more = {}) => names.split(" ").forEach((name) => target.addEventListener(name, listener, { signal, ...more }));
+    on(this.app.frame.canvas, "pointermove", (event) => this.pointerMoved(event));
+    on(this.app.frame.canvas, "pointerleave", () => { this.app.hover = null; this.app.changed(); });
+    on(this.app.frame.canvas, "pointerdown", (event) => this.pointerPressed(event));
+    on(this.app.frame.canvas, "pointerup pointercancel", () => this.pointerReleased());
+    on(this.app.frame.canvas, "click", (event) => this.clicked(event));
+    on(this.app.frame.canvas, "keydown", (event) => this.keyPressed(event));
+    on(this.app.frame.canvas, "focus", () => this.focused());
+    on(this.app.frame.canvas, "blur", () => this.app.changed());
+    on(this.app.frame.scroller, "scroll", () => this.app.changed(), { passive: true });
+    on(this.app.frame.scroller, "wheel", (event) => this.wheelTurned(event), { passive: false });
+    on(this.app.frame.tabs, "keydown", (event) => this.tabKey(event));
+    on(this.app.frame.box, "keydown", (event) => {
+      this.commandKey(event);
+      if (event.key === "Escape" && event.target !== this.app.frame.canvas) this.app.unlock();
+    });
+    for (const text of ["(prefers-color-scheme: dark)", "(forced-colors: active)"]) {
+      on(globalThis.matchMedia(text), "change", () => { this.app.readTheme(); this.app.refresh(); });
+    }
+  }
+
+  at(event) {
+    const box = this.app.frame.canvas.getBoundingClientRect();
+    const [x, y] = [event.clientX - box.left, event.clientY - box.top - HEADING];
+    if (!this.app.ready || y < 0 || y >= this.app.area.height) return null;
+    const win = this.app.window();
+    return this.app.view.hit(this.app, x + win.x, y + win.y, win);
+  }
+
+  pointerMoved(event) {
+    if (this.grab) {
+      const [dx, dy] = [event.clientX - this.grab.x, event.clientY - this.grab.y];
+      if (this.grab.moved || Math.abs(dx) + Math.abs(dy) > 5) {
+        this.grab.moved = true;
+        this.app.frame.canvas.classList.add("grab");
+        this.app.frame.scroller.scrollTo(this.grab.left - dx, this.grab.top - dy);
+        this.app.hover = null;
+        return;
+      }
+    }
+    const item = this.at(event);
+    if (sameItem(item, this.app.hover)) return;
+    this.app.hover = item;
+    this.app.keyboard = false;
+    this.app.changed();
+  }
+
+  pointerPressed(event) {
+    if (event.button !== 0 || event.pointerType === "touch") return;
+    this.grab = { x: event.clientX, y: event.clientY, left: this.app.frame.scroller.scrollLeft, top: this.app.frame.scroller.scrollTop, moved: false };
+    this.app.frame.canvas.setPointerCapture?.(event.pointerId);
+  }
+
+  pointerReleased() {
+    this.dragged = this.grab?.moved ?? false;
+    this.grab = null;
+    this.app.frame.canvas.classList.remove("grab");
+  }
+
+  clicked(event) {
+    if (this.dragged) { this.dragged = false; return; }
+    const item = this.at(event);
+    if (!item) return;
+    this.app.cursor = item;
+    this.app.view.activate(this.app, item);
+    this.app.changed();
+  }
+
+  focused() {
+    if (!this.app.ready) return;
+    this.app.cursor ??= this.app.view.start(this.app);
+    this.app.keyboard = this.app.frame.canvas.matches(":focus-visible");
+    this.app.changed();
+  }
+
+  wheelTurned(event) {
+    if (!event.ctrlKey && !event.metaKey) return;
+    event.preventDefault();
+    const box = this.app.frame.canvas.getBoundingClientRect();
+    this.app.zoom(event.deltaY < 0 ? 1.25 : 0.8, { x: event.clientX - box.left, y: event.clientY - box.top - HEADING });
+  }
+
+  keyPressed(event) {
+    if (!this.app.ready || event.ctrlKey || event.metaKey || event.altKey) return;
+    const moves = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1], Home: [-1e9, 0], End: [1e9, 0], PageUp: [0, -10, -1], PageDown: [0, 10, 1] };
+    if (event.key in moves) this.moveCursor(...moves[event.key]);
+    else if (event.key === "Enter" || event.key === " ") {
+      if (this.app.cursor && this.app.view.has(this.app, this.app.cursor)) this.app.view.activate(this.app, this.app.cursor);
+    }
+    else if (event.key === "Escape") this.escape();
+    else if (event.key === "+" || event.key === "=") this.zoomKey(1.5);
+    else if (event.key === "-") this.zoomKey(1 / 1.5);
+    else if (event.key === "0") this.app.fit();
+    else if (event.key === "[" || event.key === "]") this.app.nextHead(event.key === "[" ? -1 : 1);
+    else return;
+    event.preventDefault();
+    this.app.changed();
+  }
+
+  /** Undo and redo, wherever the focus is. */
+  commandKey(event) {
+    if (!(event.ctrlKey || event.metaKey) || event.altKey) return;
+    const key = event.key.toLowerCase();
+    if (key === "z" && event.shiftKey) this.app.redo();
+    else if (key === "z") this.app.undo();
+    else if (key === "y") this.app.redo();
+    else return;
+    event.preventDefault();
+  }
+
+  zoomKey(factor) {
+    const box = this.app.cursor ? this.app.view.place(this.app, this.app.cursor) : null;
+    const win = this.app.window();
+    this.app.zoom(factor, box ? { x: box.x - win.x + box.width / 2, y: box.y - win.y + box.height / 2 } : null);
+  }
+
+  escape() {
+    if (this.app.view.name === "long" && this.app.state.zoom > 1) this.app.fit();
+    else this.app.unlock();
+  }
+
+  moveCursor(dx, dy, jump = 0) {
+    this.app.keyboard = true;
+    this.app.hover = null;
+    const from = this.app.cursor && this.app.view.has(this.app, this.app.cursor) ? this.app.cursor : this.app.view.start(this.app);
+    if (!this.app.view.has(this.app, from)) return;
+    this.app.cursor = this.app.view.move(this.app, from, dx, dy, jump);
+    const box = this.app.view.place(this.app, this.app.cursor);
+    const { area, frame: { scroller } } = this.app;
+    const [left, top] = [box.frozenLeft ?? 0, box.frozenTop ?? 0];
+    if (box.x - scroller.scrollLeft < left) scroller.scrollLeft = box.x - left;
+    if (box.x + box.width - scroller.scrollLeft > area.width) scroller.scrollLeft = box.x + box.width - area.width + 4;
+    if (box.y - scroller.scrollTop < top) scroller.scrollTop = box.y - top;
+    if (box.y + box.height - scroller.scrollTop > area.height) scroller.scrollTop = box.y + box.height - area.height + 4;
+  }
+
+  tabKey(event) {
+    const step = { ArrowLeft: -1, ArrowRight: 1, Home: -1000, End: 1000 }[event.key];
+    if (!step) return;
+    const views = this.app.views.filter((view) => view.available(this.app));
+    const here = views.indexOf(this.app.view);
+    const next = Math.abs(step) > 1 ? clamp(here + step, 0, views.length - 1) : (here + step + views.length) % views.length;
+    this.app.show(views[next].name);
+    this.app.frame.tabs.querySelector("[aria-selected=\"true\"]").focus();
+    event.preventDefault();
+  }
+}
 
 // cards.js
 
@@ -4984,199 +5104,6 @@ class Cards {
   }
 }
 
-// exports.js
-
-/** The picture as the text of an SVG file. */
-function svgOf(app) {
-  const pen = new SvgPen(app.area.width, app.area.height + HEADING + app.legendHeight);
-  paint(app, pen);
-  return pen.toString(visibleText(app.payload.title), [app.heading(), app.selectionText(), app.frame.readout.textContent].filter(Boolean).join(" \u2014 "));
-}
-
-function saveSvg(app) {
-  download(app, new Blob([svgOf(app)], { type: "image/svg+xml" }), "svg");
-}
-
-function savePng(app) {
-  const scale = Math.max(2, globalThis.devicePixelRatio || 1);
-  const canvas = newCanvas(app.area.width * scale, (app.area.height + HEADING + app.legendHeight) * scale);
-  const context = canvas.getContext("2d");
-  context.setTransform(scale, 0, 0, scale, 0, 0);
-  app.tables.frameStart = performance.now();
-  paint(app, new CanvasPen(context));
-  canvas.toBlob((blob) => download(app, blob, "png"), "image/png");
-}
-
-function download(app, blob, suffix) {
-  const address = URL.createObjectURL(blob);
-  const link = make("a", { href: address, download: `attention-${app.view.name}.${suffix}` });
-  app.frame.root.append(link);
-  link.click();
-  link.remove();
-  setTimeout(() => URL.revokeObjectURL(address), 10000);
-}
-
-// input.js
-
-/** Pointer, wheel and keys on the viewer's elements. */
-class Input {
-  constructor(app) {
-    this.app = app;
-    this.grab = null; // where a drag began
-    this.dragged = false;
-    this.listen();
-  }
-
-  listen() {
-    const { signal } = this.app.stopped;
-    const on = (target, names, listener, more = {}) => names.split(" ").forEach((name) => target.addEventListener(name, listener, { signal, ...more }));
-    on(this.app.frame.canvas, "pointermove", (event) => this.pointerMoved(event));
-    on(this.app.frame.canvas, "pointerleave", () => { this.app.hover = null; this.app.changed(); });
-    on(this.app.frame.canvas, "pointerdown", (event) => this.pointerPressed(event));
-    on(this.app.frame.canvas, "pointerup pointercancel", () => this.pointerReleased());
-    on(this.app.frame.canvas, "click", (event) => this.clicked(event));
-    on(this.app.frame.canvas, "keydown", (event) => this.keyPressed(event));
-    on(this.app.frame.canvas, "focus", () => this.focused());
-    on(this.app.frame.canvas, "blur", () => this.app.changed());
-    on(this.app.frame.scroller, "scroll", () => this.app.changed(), { passive: true });
-    on(this.app.frame.scroller, "wheel", (event) => this.wheelTurned(event), { passive: false });
-    on(this.app.frame.tabs, "keydown", (event) => this.tabKey(event));
-    on(this.app.frame.box, "keydown", (event) => {
-      this.commandKey(event);
-      if (event.key === "Escape" && event.target !== this.app.frame.canvas) this.app.unlock();
-    });
-    for (const text of ["(prefers-color-scheme: dark)", "(forced-colors: active)"]) {
-      on(globalThis.matchMedia(text), "change", () => { this.app.readTheme(); this.app.refresh(); });
-    }
-  }
-
-  at(event) {
-    const box = this.app.frame.canvas.getBoundingClientRect();
-    const [x, y] = [event.clientX - box.left, event.clientY - box.top - HEADING];
-    if (!this.app.ready || y < 0 || y >= this.app.area.height) return null;
-    const win = this.app.window();
-    return this.app.view.hit(this.app, x + win.x, y + win.y, win);
-  }
-
-  pointerMoved(event) {
-    if (this.grab) {
-      const [dx, dy] = [event.clientX - this.grab.x, event.clientY - this.grab.y];
-      if (this.grab.moved || Math.abs(dx) + Math.abs(dy) > 5) {
-        this.grab.moved = true;
-        this.app.frame.canvas.classList.add("grab");
-        this.app.frame.scroller.scrollTo(this.grab.left - dx, this.grab.top - dy);
-        this.app.hover = null;
-        return;
-      }
-    }
-    const item = this.at(event);
-    if (sameItem(item, this.app.hover)) return;
-    this.app.hover = item;
-    this.app.keyboard = false;
-    this.app.changed();
-  }
-
-  pointerPressed(event) {
-    if (event.button !== 0 || event.pointerType === "touch") return;
-    this.grab = { x: event.clientX, y: event.clientY, left: this.app.frame.scroller.scrollLeft, top: this.app.frame.scroller.scrollTop, moved: false };
-    this.app.frame.canvas.setPointerCapture?.(event.pointerId);
-  }
-
-  pointerReleased() {
-    this.dragged = this.grab?.moved ?? false;
-    this.grab = null;
-    this.app.frame.canvas.classList.remove("grab");
-  }
-
-  clicked(event) {
-    if (this.dragged) { this.dragged = false; return; }
-    const item = this.at(event);
-    if (!item) return;
-    this.app.cursor = item;
-    this.app.view.activate(this.app, item);
-    this.app.changed();
-  }
-
-  focused() {
-    if (!this.app.ready) return;
-    this.app.cursor ??= this.app.view.start(this.app);
-    this.app.keyboard = this.app.frame.canvas.matches(":focus-visible");
-    this.app.changed();
-  }
-
-  wheelTurned(event) {
-    if (!event.ctrlKey && !event.metaKey) return;
-    event.preventDefault();
-    const box = this.app.frame.canvas.getBoundingClientRect();
-    this.app.zoom(event.deltaY < 0 ? 1.25 : 0.8, { x: event.clientX - box.left, y: event.clientY - box.top - HEADING });
-  }
-
-  keyPressed(event) {
-    if (!this.app.ready || event.ctrlKey || event.metaKey || event.altKey) return;
-    const moves = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1], Home: [-1e9, 0], End: [1e9, 0], PageUp: [0, -10, -1], PageDown: [0, 10, 1] };
-    if (event.key in moves) this.moveCursor(...moves[event.key]);
-    else if (event.key === "Enter" || event.key === " ") {
-      if (this.app.cursor && this.app.view.has(this.app, this.app.cursor)) this.app.view.activate(this.app, this.app.cursor);
-    }
-    else if (event.key === "Escape") this.escape();
-    else if (event.key === "+" || event.key === "=") this.zoomKey(1.5);
-    else if (event.key === "-") this.zoomKey(1 / 1.5);
-    else if (event.key === "0") this.app.fit();
-    else if (event.key === "[" || event.key === "]") this.app.nextHead(event.key === "[" ? -1 : 1);
-    else return;
-    event.preventDefault();
-    this.app.changed();
-  }
-
-  /** Undo and redo, wherever the focus is. */
-  commandKey(event) {
-    if (!(event.ctrlKey || event.metaKey) || event.altKey) return;
-    const key = event.key.toLowerCase();
-    if (key === "z" && event.shiftKey) this.app.redo();
-    else if (key === "z") this.app.undo();
-    else if (key === "y") this.app.redo();
-    else return;
-    event.preventDefault();
-  }
-
-  zoomKey(factor) {
-    const box = this.app.cursor ? this.app.view.place(this.app, this.app.cursor) : null;
-    const win = this.app.window();
-    this.app.zoom(factor, box ? { x: box.x - win.x + box.width / 2, y: box.y - win.y + box.height / 2 } : null);
-  }
-
-  escape() {
-    if (this.app.view.name === "long" && this.app.state.zoom > 1) this.app.fit();
-    else this.app.unlock();
-  }
-
-  moveCursor(dx, dy, jump = 0) {
-    this.app.keyboard = true;
-    this.app.hover = null;
-    const from = this.app.cursor && this.app.view.has(this.app, this.app.cursor) ? this.app.cursor : this.app.view.start(this.app);
-    if (!this.app.view.has(this.app, from)) return;
-    this.app.cursor = this.app.view.move(this.app, from, dx, dy, jump);
-    const box = this.app.view.place(this.app, this.app.cursor);
-    const { area, frame: { scroller } } = this.app;
-    const [left, top] = [box.frozenLeft ?? 0, box.frozenTop ?? 0];
-    if (box.x - scroller.scrollLeft < left) scroller.scrollLeft = box.x - left;
-    if (box.x + box.width - scroller.scrollLeft > area.width) scroller.scrollLeft = box.x + box.width - area.width + 4;
-    if (box.y - scroller.scrollTop < top) scroller.scrollTop = box.y - top;
-    if (box.y + box.height - scroller.scrollTop > area.height) scroller.scrollTop = box.y + box.height - area.height + 4;
-  }
-
-  tabKey(event) {
-    const step = { ArrowLeft: -1, ArrowRight: 1, Home: -1000, End: 1000 }[event.key];
-    if (!step) return;
-    const views = this.app.views.filter((view) => view.available(this.app));
-    const here = views.indexOf(this.app.view);
-    const next = Math.abs(step) > 1 ? clamp(here + step, 0, views.length - 1) : (here + step + views.length) % views.length;
-    this.app.show(views[next].name);
-    this.app.frame.tabs.querySelector("[aria-selected=\"true\"]").focus();
-    event.preventDefault();
-  }
-}
-
 // menu.js
 
 /** What is rarely changed, behind the button with three dots. */
@@ -5360,8 +5287,9 @@ class Viewer {
   /** Chooses the head that is shown first, of one record or of all, where none was chosen meanwhile. */
   async open(number) {
     const { records } = this;
-    const found = await firstHead(records.filter((record) => record.number === (number ?? record.number) && this.fits(record)));
-    if (found && !this.chosen && this.records === records) Object.assign(this.state, found);
+    const found = await chooseFirst(records.filter((record) => record.number === (number ?? record.number) && this.fits(record)));
+    if (!found || this.chosen || this.records !== records) return;
+    Object.assign(this.state, { record: found.record, head: found.head });
   }
 
   empty() {
