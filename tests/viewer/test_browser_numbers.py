@@ -108,13 +108,13 @@ def test_the_third_row_and_fifth_column_are_where_they_are_drawn(show):
         assert abs(written(shown.readout)[0] - weights[0, row, column].item()) <= 0.00005
     shown.page.mouse.move(2, 2)
     shown.settle()
-    # The brightest cell on the screen is the largest weight.
+    # The darkest cell on light paper is the largest weight.
     brightness = {}
     for row in range(3):
         for column in range(5):
             x, y = shown.middle({"row": row, "column": column})
             brightness[row, column] = sum(shown.pixel(x - 16, y - 14))
-    assert max(brightness, key=brightness.get) == divmod(int(weights[0].argmax()), 5)
+    assert min(brightness, key=brightness.get) == divmod(int(weights[0].argmax()), 5)
 
 
 def test_patches_are_over_their_pixels(show):

@@ -1,12 +1,11 @@
 // @ts-check
 
-import { drawMark } from "./drawing.js";
+import { drawKind } from "./drawing.js";
 import { say } from "./language.js";
 import { fitText, textWidth, wrapText } from "./lettering.js";
 import { clamp, legendNumber, shortWeight } from "./numbers.js";
-import { rampColor, rgb, wordColors } from "./palette.js";
+import { rampColor } from "./palette.js";
 import { DECADES, SCALES, scaleInverse } from "./scales.js";
-import { MASKED, ZERO } from "./table.js";
 
 /** Steps of a legend's ramp; odd, so that the numbers below its ends and its middle stand under their own colours. */
 const LEGEND_STEPS = 65;
@@ -52,7 +51,7 @@ export function drawLegend(pen, legend, width, theme) {
   const room = linesOf(legend, width);
   let x = 16;
   if (legend.ramp) x = drawRamp(pen, legend, x, width, theme);
-  for (const sample of legend.samples ?? []) x = drawSample(pen, sample, x, width, theme);
+  for (const sample of legend.samples ?? []) x = drawSample(pen, legend, sample, x, width, theme);
   lines.slice(0, room).forEach((line, number) => {
     const last = number === room - 1 && lines.length > room;
     pen.text(last ? fitText(`${line} \u2026`, width - 32, SMALL) : line, 16, textTop(legend) + 6 + number * LINE, { color: theme.muted, ...SMALL });
@@ -68,7 +67,7 @@ function drawRamp(pen, legend, start, width, theme) {
   const length = clamp(width * 0.28, 100, 240);
   for (let step = 0; step < LEGEND_STEPS; step += 1) {
     const shade = step / (LEGEND_STEPS - 1);
-    const fill = legend.ramp === "words" ? wordColors(shade, theme).fill : rampColor(shade);
+    const fill = rampColor(shade, theme);
     pen.rect(x + (step * length) / LEGEND_STEPS, top, length / LEGEND_STEPS + 0.6, height, { fill });
   }
   pen.rect(x, top, length, height, { stroke: theme.border });
@@ -88,13 +87,12 @@ function drawRamp(pen, legend, start, width, theme) {
 /** Below this width the text of a legend has up to four lines, else two. */
 export const NARROW = 640;
 
-function drawSample(pen, [kind, text], x, width, theme) {
+function drawSample(pen, legend, [kind, text], x, width, theme) {
   const end = x + 18 + textWidth(text, { size: 11 }) + 12;
   if (end > width) return x;
-  if (kind === MASKED) pen.hatch(x, 12, 12, 12, theme);
-  else pen.rect(x, 12, 12, 12, { fill: rgb(kind === ZERO ? theme.zeroPixel : theme.missingPixel) });
-  pen.rect(x, 12, 12, 12, { stroke: theme.border });
-  if (kind !== MASKED) drawMark(pen, kind, x + 6, 18, 2.6);
-  pen.text(text, x + 18, 18, { color: theme.muted, size: 11 });
+  const y = legend.ramp ? 12 : 5;
+  drawKind(pen, kind, x, y, 12, 12, theme);
+  pen.rect(x, y, 12, 12, { stroke: theme.border });
+  pen.text(text, x + 18, y + 6, { color: theme.muted, size: 11 });
   return end;
 }

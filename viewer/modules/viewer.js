@@ -367,7 +367,7 @@ export class Viewer {
     const query = (text) => globalThis.matchMedia?.(text).matches ?? false;
     const dark = this.state.theme === "auto" ? query("(prefers-color-scheme: dark)") : this.state.theme === "dark";
     this.element.dataset.scheme = this.state.theme;
-    this.theme = query("(forced-colors: active)") ? forcedTheme(this.frame.box, dark) : dark ? DARK : LIGHT;
+    this.theme = query("(forced-colors: active)") ? forcedTheme(this.frame.box) : dark ? DARK : LIGHT;
     this.frame.paintWith(this.theme);
   }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
@@ -16,6 +17,8 @@ from regard.records import Document, FrameAxis, GridAxis, TokenAxis
 from regard.viewer.contents import Labels, as_document
 from regard.viewer.html_file import html_page, iframe
 from regard.viewer.payload import BUDGET, carried_whole, payload
+from regard.viewer.surveyed import with_survey
+from regard.watching import HeadStatistics, Survey
 
 ViewName = Literal["pattern", "lines", "grid", "walk", "words", "image", "sound", "long"]
 VIEWS = get_args(ViewName)
@@ -73,6 +76,8 @@ class View:
             the first record.
         layer: the index of the record that is shown first, from 0; None: that of the head below.
         head: from 0, or ``"mean"`` of all heads; None: the head of the clearest structure (pictures: the mean).
+        survey: what heads do over a corpus, by which the viewer names and sorts them: the result of `regard.survey`, or
+            `HeadStatistics`. A statistic ``"loss"`` in their ``values`` is the change of the loss without the head.
         theme: ``"auto"`` (as the system is), ``"light"`` or ``"dark"``.
         language: of every word of the viewer, ``"en"`` or ``"zh"``; None: English.
         height: of the notebook's frame in pixels; None: 640.
@@ -110,12 +115,15 @@ class View:
         view: ViewName | None = None,
         layer: int | None = None,
         head: int | Literal["mean"] | None = None,
+        survey: Survey | Iterable[HeadStatistics] | None = None,
         theme: Theme = "auto",
         language: Language | None = None,
         height: int | None = None,
         budget_bytes: int = BUDGET,
     ):
         self.document = as_document(content, Labels(tokens, rows, columns, example), title)
+        if survey is not None:
+            self.document = with_survey(self.document, survey)
         view = cast("ViewName | None", FORMER.get(view or "", view))
         if view is not None and view not in VIEWS:
             raise UnknownNameError("view", view, VIEWS)

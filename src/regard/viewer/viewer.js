@@ -372,58 +372,6 @@ function strongest(values, most, chosen = null) {
   return positions;
 }
 
-// themes.js
-
-/** Dashes of heads, as lengths of strokes and gaps in pixels. */
-const DASHES = [[], [8, 3], [2, 3], [9, 3, 2, 3], [14, 4], [4, 2], [9, 3, 2, 3, 2, 3], [16, 3, 5, 3]];
-
-/** Colour and dash of a head: 64 heads have 64 different pairs; neighbours differ in both. */
-function headStyle(head, theme) {
-  if (theme.name === "forced") return forcedStyle(head, theme);
-  const colors = theme.heads;
-  const color = head % colors.length;
-  return { color: colors[color], dash: DASHES[(head + Math.floor(head / colors.length)) % DASHES.length] };
-}
-
-const LIGHT = {
-  name: "light", background: "#ffffff", surface: "#f4f5f7", border: "#c3c8d0", text: "#16181d", muted: "#565d69",
-  accent: "#c2410c", accentText: "#ffffff", highlight: "#ffe8d6", focus: "#0b57d0", lines: "#ffffff",
-  heads: ["#0060a8", "#b84a00", "#00795b", "#b0307a", "#6b5900", "#6a3fb5", "#8a4b2a", "#23272f"],
-  wordLow: [255, 255, 255], wordHigh: [240, 168, 0], maskedFill: "#e3e6ea", hatch: "#9aa1ac",
-  maskedPixel: [214, 218, 224], zeroPixel: [11, 13, 18], missingPixel: [214, 40, 74],
-};
-
-const DARK = {
-  name: "dark", background: "#14161a", surface: "#1e2127", border: "#454b56", text: "#eceef2", muted: "#a9b0bc",
-  accent: "#ff9a4d", accentText: "#14161a", highlight: "#4a2d14", focus: "#8ab4f8", lines: "#14161a",
-  heads: ["#56b4e9", "#ff9a4d", "#3ed6a5", "#f29bc8", "#e6d94a", "#b79cff", "#d9a27e", "#f2f2f2"],
-  wordLow: [30, 33, 39], wordHigh: [236, 178, 46], maskedFill: "#33373f", hatch: "#6b7280",
-  maskedPixel: [66, 71, 80], zeroPixel: [0, 0, 0], missingPixel: [235, 72, 104],
-};
-
-/** The system's own colours, where the user forces them. */
-function forcedTheme(host, dark) {
-  const probe = document.createElement("span");
-  host.append(probe);
-  const system = (name) => { probe.style.color = name; return getComputedStyle(probe).color; };
-  const theme = {
-    ...(dark ? DARK : LIGHT), name: "forced", background: system("Canvas"), surface: system("Canvas"),
-    border: system("CanvasText"), text: system("CanvasText"), muted: system("CanvasText"), accent: system("Highlight"),
-    accentText: system("HighlightText"), highlight: system("Canvas"), focus: system("Highlight"),
-    lines: system("Canvas"), heads: Array(8).fill(system("CanvasText")),
-    maskedFill: system("Canvas"), hatch: system("GrayText"),
-  };
-  probe.remove();
-  return theme;
-}
-
-/** Forced colours leave one colour for all heads: their dashes and numbers tell them apart, so more dashes are needed. */
-function forcedStyle(head, theme) {
-  const base = DASHES[head % DASHES.length];
-  const stretch = 1 + Math.floor(head / DASHES.length);
-  return { color: theme.heads[0], dash: base.length ? base.map((length) => length * stretch) : stretch > 1 ? [24 * stretch, 3] : [] };
-}
-
 // words.js
 
 /** Every word of the viewer, in English and Chinese: [English, 中文]. `{name}` is filled in; `{count:line|lines}` chooses by a number. */
@@ -551,40 +499,6 @@ const WORDS = {
   image: ["Image", "图像"],
   sound: ["Sound", "声音"],
   long: ["Overview", "概览"],
-
-  // --- what a head does ---
-  unit_tokens: ["token", "词元"],
-  unit_grid: ["patch", "图块"],
-  unit_frames: ["frame", "帧"],
-  does_previous: ["previous {unit}", "前一个{unit}"],
-  does_previous_brief: ["previous", "前一个"],
-  does_next: ["next {unit}", "后一个{unit}"],
-  does_next_brief: ["next", "后一个"],
-  does_own: ["its own {unit}", "自身{unit}"],
-  does_own_brief: ["itself", "自身"],
-  does_offset: ["{unit} at {away}", "相距 {away} 的{unit}"],
-  does_offset_brief: ["at {away}", "相距 {away}"],
-  does_near: ["nearby, at most 2 away", "附近（相距不超过 2）"],
-  does_near_brief: ["nearby", "附近"],
-  does_neighbours: ["neighbouring patches", "相邻图块"],
-  does_neighbours_brief: ["neighbours", "相邻"],
-  does_in_step: ["in step with the source", "与源序列同步"],
-  does_in_step_brief: ["in step", "同步"],
-  does_same_word: ["other parts of its word", "同一单词的其他部分"],
-  does_same_word_brief: ["same word", "同一单词"],
-  does_same_token: ["same token elsewhere", "别处的相同词元"],
-  does_same_token_brief: ["same token", "相同词元"],
-  does_induction: ["induction: what followed the same token", "归纳：相同词元之后的词元"],
-  does_induction_brief: ["induction", "归纳"],
-  does_first: ["first {unit}", "首个{unit}"],
-  does_first_brief: ["first", "首个"],
-  does_special: ["special tokens", "特殊词元"],
-  does_special_brief: ["special", "特殊"],
-  does_even: ["nearly even over all", "近乎均匀"],
-  does_even_brief: ["even", "均匀"],
-  names_here: ["a head is named if at least {excess} % of its weight ({sink} % for first and special tokens), beyond what uniform attention would give, goes there: {spreads} deviations more than pointing at random",
-    "命名标准：超出均匀注意力的部分至少占权重的 {excess} %（首个与特殊词元为 {sink} %），且高出随机指向 {spreads} 个标准差"],
-  names_survey: ["a head is named if at least {share} % of its weight over the surveyed texts goes there", "命名标准：在所统计的文本中至少占权重的 {share} %"],
 };
 
 // scales.js
@@ -718,6 +632,7 @@ function stateOf(fragment) {
     }
   }
   return checkedState(found);
+<<<<<<< HEAD
 }
 
 // head_statistics.js
@@ -912,6 +827,8 @@ function headStatistics(record, head) {
     patterns[name] = { share: totals[number] / count, chance: chances[number] / count, spread: Math.sqrt(variances[number]) / count, queries: count };
   });
   return { queries: counted, entropy: entropies / counted, relativeEntropy: relative / several, patterns };
+=======
+>>>>>>> main
 }
 
 // steps_data.js
@@ -1081,49 +998,89 @@ function wrapText(text, width, style) {
 
 // palette.js
 
-/** Cividis (Nuñez, Anderton and Renslow, 2018) at 33 points: seen alike with every kind of colour vision. */
-const CIVIDIS = ("00224e 00285b 002e6a 053371 1a386f 273e6e 32436d 3b496c 434e6c 4b546c 535a6d 5a5f6e 61656f 686a71 "
-  + "6f7073 767676 7d7c78 848279 8c8878 938e78 9b9476 a39a74 aba072 b4a76f bcae6c c4b468 cdbb63 d5c25e dec958 e7d150 "
-  + "f0d846 f9e03a fee838").split(" ").map((hex) => [0, 2, 4].map((place) => parseInt(hex.slice(place, place + 2), 16)));
+/**
+ * The colours of numbers; regard/palette.py has the same. Points of even steps of lightness (OKLCH), so that equal steps of a
+ * number look alike with every kind of colour vision, and in grey.
+ */
+const POINTS = {
+  // The amount of attention: from paper to ink. The first colour differs from the paper, which stands for exactly zero.
+  amount: {
+    light: "e8f2f7 cce6f4 b2daf0 99cdec 83bfe6 6eb1df 5ca2d7 4c94ce 3f85c3 3476b7 2c68aa 255a9b 214c8b 1d3f7b 193369 152757 111d44",
+    dark: "232a3c 263452 283f68 294b7d 295891 2865a3 2873b3 2a82c1 3090ce 3b9fd9 4aaee2 5dbcea 74caf0 8dd7f4 a9e3f8 c7effb e7f9fe",
+  },
+  // Sign: negative is red and left, zero is paper in the middle, positive is blue and right.
+  sign: {
+    light: "73110e 8f2721 ab3b32 c65247 d37468 df948a e8b3ac f0d3ce f2f3f6 cddcf1 a9c4eb 86ace5 6294dd 3d7bd4 2964b9 164e9c 013980",
+    dark: "fec0b3 fd9b88 e7826e cf6a57 ab5c4d 884f43 674139 47332f 252728 2d3a48 354f69 3b648d 417ab2 4690d8 5fa7ef 80bfff aed5fe",
+  },
+};
 
 const RAMP_SIZE = 256;
 
-const RAMP = makeRamp();
-
-/** Red, green and blue of every step of the palette. */
-function makeRamp() {
+/** Red, green and blue of the steps of a ramp, the points evenly spread. */
+function makeRamp(points) {
+  const colors = points.split(" ").map(channelsOf);
   const ramp = new Uint8ClampedArray(3 * RAMP_SIZE);
   for (let step = 0; step < RAMP_SIZE; step += 1) {
-    const place = (step / (RAMP_SIZE - 1)) * (CIVIDIS.length - 1);
-    const low = Math.min(Math.floor(place), CIVIDIS.length - 2);
+    const place = (step / (RAMP_SIZE - 1)) * (colors.length - 1);
+    const low = Math.min(Math.floor(place), colors.length - 2);
     for (let channel = 0; channel < 3; channel += 1) {
-      const [a, b] = [CIVIDIS[low][channel], CIVIDIS[low + 1][channel]];
+      const [a, b] = [colors[low][channel], colors[low + 1][channel]];
       ramp[3 * step + channel] = a + (b - a) * (place - low);
     }
   }
   return ramp;
 }
 
-/** The palette's colour for a shade from 0 to 1. */
-function rampColor(shade) {
-  const step = 3 * Math.round(clamp(shade, 0, 1) * (RAMP_SIZE - 1));
-  return `rgb(${RAMP[step]},${RAMP[step + 1]},${RAMP[step + 2]})`;
+/** Red, green and blue of "#rrggbb", "rrggbb", or "rgb(r, g, b)". */
+function channelsOf(color) {
+  if (color.startsWith("rgb")) return color.match(/[\d.]+/g).slice(0, 3).map(Number);
+  const hex = color.replace("#", "");
+  return [0, 2, 4].map((place) => parseInt(hex.slice(place, place + 2), 16));
 }
 
-/** Black or white, whichever is read better on the palette's colour (WCAG's relative luminance). */
-function inkOnRamp(shade) {
-  const step = 3 * Math.round(clamp(shade, 0, 1) * (RAMP_SIZE - 1));
-  const linear = [0, 1, 2].map((channel) => {
-    const part = RAMP[step + channel] / 255;
+const RAMPS = { light: makeRamp(POINTS.amount.light), dark: makeRamp(POINTS.amount.dark) };
+
+const SIGNS = { light: makeRamp(POINTS.sign.light), dark: makeRamp(POINTS.sign.dark) };
+
+/** The colours of the amount of attention on a theme: red, green, blue of `RAMP_SIZE` steps. */
+const rampOf = (theme) => RAMPS[theme.scheme];
+
+/** Where a shade from 0 to 1 is in a ramp. */
+const rampStep = (shade) => 3 * Math.round(clamp(shade, 0, 1) * (RAMP_SIZE - 1));
+
+const colorAt = (ramp, step) => `rgb(${ramp[step]},${ramp[step + 1]},${ramp[step + 2]})`;
+
+/** The colour of an amount of attention, from 0 (almost paper) to 1 (ink). */
+const rampColor = (shade, theme) => colorAt(rampOf(theme), rampStep(shade));
+
+/** The colour of a signed number, from −1 (red) over 0 (paper) to 1 (blue). */
+const divergingColor = (part, theme) => colorAt(SIGNS[theme.scheme], rampStep((clamp(part, -1, 1) + 1) / 2));
+
+/** Relative luminance of red, green and blue (WCAG 2). */
+function luminance(channels) {
+  const [red, green, blue] = channels.map((channel) => {
+    const part = channel / 255;
     return part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4;
   });
-  return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2] > 0.179 ? "#000000" : "#ffffff";
+  return 0.2126 * red + 0.7152 * green + 0.0722 * blue;
 }
 
-const mixed = (low, high, part) => low.map((channel, place) => Math.round(channel + (high[place] - channel) * part));
+/** Black or white, whichever is read better on a colour: they have the same contrast at a luminance of 0.179. */
+const inkOn = (color) => (luminance(channelsOf(color)) > 0.179 ? "#000000" : "#ffffff");
+
+const inks = new Map();
+
+/** The ink on the colour of an amount. */
+function inkOnRamp(shade, theme) {
+  const key = `${theme.scheme} ${rampStep(shade)}`;
+  if (!inks.has(key)) inks.set(key, inkOn(rampColor(shade, theme)));
+  return inks.get(key);
+}
 
 const rgb = (channels) => `rgb(${channels.join(",")})`;
 
+<<<<<<< HEAD
 /** The background of a word for a shade from 0 to 1, and the text's colour on it. */
 function wordColors(shade, theme) {
   const part = clamp(shade, 0, 1);
@@ -1192,6 +1149,10 @@ function headToggle(head, shown, theme, click) {
 }
 
 const focusable = (parent) => [...parent.querySelectorAll("button, select, input")];
+=======
+/** The background of a word for an amount from 0 to 1, and the text's colour on it. */
+const wordColors = (shade, theme) => ({ fill: rampColor(shade, theme), ink: inkOnRamp(shade, theme) });
+>>>>>>> main
 
 // language.js
 
@@ -1217,121 +1178,6 @@ const language = () => LANGUAGES[column];
 function say(key, values = {}) {
   return WORDS[key][column].replace(/\{(\w+)(?::([^|}]*)\|([^}]*))?\}/g, (_, name, one, many) =>
     (many === undefined ? String(values[name]) : Number(values[name]) === 1 ? one : many));
-}
-
-// canvas_pen.js
-
-/** Draws on a canvas. */
-class CanvasPen {
-  constructor(context) {
-    this.context = context;
-    this.pattern = null;
-    context.direction = "ltr";
-  }
-
-  /** @param {Drawn} [style] */
-  rect(x, y, width, height, style = {}) {
-    const { fill, stroke, lineWidth = 1, alpha = 1, radius = 0 } = style;
-    const { context } = this;
-    context.globalAlpha = alpha;
-    context.beginPath();
-    if (radius) context.roundRect(x, y, width, height, radius);
-    else context.rect(x, y, width, height);
-    if (fill) { context.fillStyle = fill; context.fill(); }
-    if (stroke) { context.strokeStyle = stroke; context.lineWidth = lineWidth; context.setLineDash([]); context.stroke(); }
-    context.globalAlpha = 1;
-  }
-
-  /** @param {Drawn} [style] */
-  path(points, style = {}) {
-    const { color, lineWidth = 1, dash = [], alpha = 1, fill = null } = style;
-    const { context } = this;
-    context.globalAlpha = alpha;
-    context.beginPath();
-    points.forEach(([x, y], number) => (number ? context.lineTo(x, y) : context.moveTo(x, y)));
-    if (fill) { context.fillStyle = fill; context.fill(); }
-    if (color) { context.strokeStyle = color; context.lineWidth = lineWidth; context.setLineDash(dash); context.stroke(); }
-    context.globalAlpha = 1;
-  }
-
-  curve(x0, y0, x1, y1, { color, lineWidth = 1, dash = [], alpha = 1 }) {
-    const { context } = this;
-    const middle = (x0 + x1) / 2;
-    context.globalAlpha = alpha;
-    context.strokeStyle = color;
-    context.lineWidth = lineWidth;
-    context.setLineDash(dash);
-    context.beginPath();
-    context.moveTo(x0, y0);
-    context.bezierCurveTo(middle, y0, middle, y1, x1, y1);
-    context.stroke();
-    context.globalAlpha = 1;
-  }
-
-  /** @param {Lettered} [style] */
-  text(text, x, y, style = {}) {
-    const { color, size = 12, bold = false, align = "start", angle = 0 } = style;
-    const { context } = this;
-    context.font = fontOf({ size, bold });
-    context.fillStyle = color;
-    context.textAlign = align === "start" ? "left" : align === "end" ? "right" : "center";
-    context.textBaseline = "middle";
-    if (!angle) { context.fillText(text, x, y); return; }
-    context.save();
-    context.translate(x, y);
-    context.rotate((angle * Math.PI) / 180);
-    context.fillText(text, 0, 0);
-    context.restore();
-  }
-
-  /** @param {Pictured} [style] */
-  picture(source, x, y, width, height, style = {}) {
-    const { smooth = false, alpha = 1, cut = null } = style;
-    const { context } = this;
-    context.globalAlpha = alpha;
-    context.imageSmoothingEnabled = smooth;
-    context.imageSmoothingQuality = "high";
-    const [sx, sy, sw, sh] = cut ?? [0, 0, source.width, source.height];
-    context.drawImage(source, sx, sy, sw, sh, x, y, width, height);
-    context.globalAlpha = 1;
-  }
-
-  hatch(x, y, width, height, theme) {
-    const { context } = this;
-    context.fillStyle = theme.maskedFill;
-    context.fillRect(x, y, width, height);
-    this.pattern ??= this.hatchPattern(theme);
-    context.fillStyle = this.pattern;
-    context.fillRect(x, y, width, height);
-  }
-
-  hatchPattern(theme) {
-    const tile = newCanvas(6, 6);
-    const context = tile.getContext("2d");
-    context.strokeStyle = theme.hatch;
-    context.lineWidth = 1;
-    context.beginPath();
-    for (const start of [-6, 0, 6]) { context.moveTo(start, 6); context.lineTo(start + 6, 0); }
-    context.stroke();
-    return this.context.createPattern(tile, "repeat");
-  }
-
-  clip(x, y, width, height, draw) {
-    const { context } = this;
-    context.save();
-    context.beginPath();
-    context.rect(x, y, width, height);
-    context.clip();
-    draw();
-    context.restore();
-  }
-
-  shift(x, y, draw) {
-    this.context.save();
-    this.context.translate(x, y);
-    draw();
-    this.context.restore();
-  }
 }
 
 // panel.js
@@ -1481,6 +1327,245 @@ footer { display: flex; align-items: flex-start; gap: 4px 16px; padding: 8px 16p
 }
 `;
 
+// map_canvas.js
+
+/** What a cell of a map is; zero is blank, what the mask hides is hatched, NaN is crossed, at every size and with every pen. */
+const KINDS = { weight: 0, zero: 1, masked: 2, missing: 3 };
+
+/** Of maps: whether the mask hides a cell, the runs of NaN as [row, start, end], the theme. */
+const forms = new WeakMap();
+
+/**
+ * A map as a picture, one pixel a cell: colours and blanks; `drawForms` adds hatches and crosses.
+ * @param {Uint8Array} kinds of each cell, row by row, as in `KINDS`
+ * @param {Uint8Array} shades from 0 to 255, of the cells that are weights
+ */
+function mapCanvas(columns, rows, kinds, shades, theme) {
+  const ramp = rampOf(theme);
+  const paper = channelsOf(theme.background);
+  const found = { masked: false, missing: /** @type {number[][]} */ ([]), theme };
+  const canvas = pixelCanvas(columns, rows, (data) => {
+    for (let cell = 0; cell < rows * columns; cell += 1) {
+      const kind = kinds[cell];
+      if (kind === KINDS.masked) { found.masked = true; continue; } // transparent
+      const colors = kind === KINDS.weight ? ramp : paper;
+      const first = kind === KINDS.weight ? 3 * shades[cell] : 0;
+      data[4 * cell] = colors[first];
+      data[4 * cell + 1] = colors[first + 1];
+      data[4 * cell + 2] = colors[first + 2];
+      data[4 * cell + 3] = 255;
+      if (kind === KINDS.missing) noteMissing(found.missing, Math.floor(cell / columns), cell % columns);
+    }
+  });
+  forms.set(canvas, found);
+  return canvas;
+}
+
+function noteMissing(runs, row, column) {
+  const last = runs.at(-1);
+  if (last && last[0] === row && last[2] === column) last[2] += 1;
+  else runs.push([row, column, column + 1]);
+}
+
+/** Draws a picture with a pen: `draw` between the hatches below and the crosses above it, where it is a map. */
+function drawForms(pen, source, { x, y, width, height }, cut, draw) {
+  const found = forms.get(source);
+  if (found?.masked) pen.hatch(x, y, width, height, found.theme);
+  draw();
+  if (!found?.missing.length) return;
+  const [left, top, columns, rows] = cut ?? [0, 0, source.width, source.height];
+  const [across, down] = [width / columns, height / rows];
+  for (const [row, start, end] of found.missing) {
+    const [from, to] = [Math.max(start, left), Math.min(end, left + columns)];
+    if (row >= top && row < top + rows && from < to) pen.cross(x + (from - left) * across, y + (row - top) * down, (to - from) * across, down, found.theme);
+  }
+}
+
+/** The distance of the lines of hatches, in pixels. */
+const HATCH = 6;
+
+/** The lines of a square of hatches, or of crosses, as SVG writes a path. */
+const hatchPath = (crossed) => `M-1 1L1 -1M0 ${HATCH}L${HATCH} 0M${HATCH - 1} ${HATCH + 1}L${HATCH + 1} ${HATCH - 1}`
+  + `${crossed ? `M-1 ${HATCH - 1}L1 ${HATCH + 1}M0 0L${HATCH} ${HATCH}M${HATCH - 1} -1L${HATCH + 1} 1` : ""}`;
+
+// themes.js
+
+/** Dashes of heads, as lengths of strokes and gaps in pixels. */
+const DASHES = [[], [8, 3], [2, 3], [9, 3, 2, 3], [14, 4], [4, 2], [9, 3, 2, 3, 2, 3], [16, 3, 5, 3]];
+
+/** Colour and dash of a head: 64 heads have 64 different pairs; neighbours differ in both. */
+function headStyle(head, theme) {
+  if (theme.forced) return forcedStyle(head, theme);
+  const colors = theme.heads;
+  const color = head % colors.length;
+  return { color: colors[color], dash: DASHES[(head + Math.floor(head / colors.length)) % DASHES.length] };
+}
+
+const LIGHT = {
+  name: "light", scheme: "light", background: "#ffffff", surface: "#f4f5f7", border: "#c3c8d0", text: "#16181d", muted: "#565d69",
+  accent: "#c2410c", accentText: "#ffffff", highlight: "#ffe8d6", focus: "#0b57d0", lines: "#ffffff",
+  heads: ["#0060a8", "#b84a00", "#00795b", "#b0307a", "#6b5900", "#6a3fb5", "#8a4b2a", "#23272f"],
+  maskedFill: "#f4f5f7", hatch: "#a3abb8", missingFill: "#fdeef2", missing: "#d0607f",
+};
+
+const DARK = {
+  name: "dark", scheme: "dark", background: "#14161a", surface: "#1e2127", border: "#454b56", text: "#eceef2", muted: "#a9b0bc",
+  accent: "#ff9a4d", accentText: "#14161a", highlight: "#4a2d14", focus: "#8ab4f8", lines: "#14161a",
+  heads: ["#56b4e9", "#ff9a4d", "#3ed6a5", "#f29bc8", "#e6d94a", "#b79cff", "#d9a27e", "#f2f2f2"],
+  maskedFill: "#1e2127", hatch: "#5f6876", missingFill: "#3a1420", missing: "#a8415f",
+};
+
+/** The system's own colours, where the user forces them. */
+function forcedTheme(host) {
+  const probe = document.createElement("span");
+  host.append(probe);
+  const system = (name) => { probe.style.color = name; return getComputedStyle(probe).color; };
+  const dark = luminance(channelsOf(system("Canvas"))) < 0.18;
+  const theme = {
+    ...(dark ? DARK : LIGHT), name: `forced ${dark ? "dark" : "light"}`, forced: true, background: system("Canvas"), surface: system("Canvas"),
+    border: system("CanvasText"), text: system("CanvasText"), muted: system("CanvasText"), accent: system("Highlight"),
+    accentText: system("HighlightText"), highlight: system("Canvas"), focus: system("Highlight"),
+    lines: system("Canvas"), heads: Array(8).fill(system("CanvasText")),
+    maskedFill: system("Canvas"), hatch: system("GrayText"), missingFill: system("Canvas"), missing: system("CanvasText"),
+  };
+  probe.remove();
+  return theme;
+}
+
+/** Forced colours leave one colour for all heads: their dashes and numbers tell them apart, so more dashes are needed. */
+function forcedStyle(head, theme) {
+  const base = DASHES[head % DASHES.length];
+  const stretch = 1 + Math.floor(head / DASHES.length);
+  return { color: theme.heads[0], dash: base.length ? base.map((length) => length * stretch) : stretch > 1 ? [24 * stretch, 3] : [] };
+}
+
+// canvas_pen.js
+
+/** Draws on a canvas. */
+class CanvasPen {
+  constructor(context) {
+    this.context = context;
+    this.patterns = new Map();
+    context.direction = "ltr";
+  }
+
+  /** @param {Drawn} [style] */
+  rect(x, y, width, height, style = {}) {
+    const { fill, stroke, lineWidth = 1, alpha = 1, radius = 0 } = style;
+    const { context } = this;
+    context.globalAlpha = alpha;
+    context.beginPath();
+    if (radius) context.roundRect(x, y, width, height, radius);
+    else context.rect(x, y, width, height);
+    if (fill) { context.fillStyle = fill; context.fill(); }
+    if (stroke) { context.strokeStyle = stroke; context.lineWidth = lineWidth; context.setLineDash([]); context.stroke(); }
+    context.globalAlpha = 1;
+  }
+
+  /** @param {Drawn} [style] */
+  path(points, style = {}) {
+    const { color, lineWidth = 1, dash = [], alpha = 1, fill = null } = style;
+    const { context } = this;
+    context.globalAlpha = alpha;
+    context.beginPath();
+    points.forEach(([x, y], number) => (number ? context.lineTo(x, y) : context.moveTo(x, y)));
+    if (fill) { context.fillStyle = fill; context.fill(); }
+    if (color) { context.strokeStyle = color; context.lineWidth = lineWidth; context.setLineDash(dash); context.stroke(); }
+    context.globalAlpha = 1;
+  }
+
+  curve(x0, y0, x1, y1, { color, lineWidth = 1, dash = [], alpha = 1 }) {
+    const { context } = this;
+    const middle = (x0 + x1) / 2;
+    context.globalAlpha = alpha;
+    context.strokeStyle = color;
+    context.lineWidth = lineWidth;
+    context.setLineDash(dash);
+    context.beginPath();
+    context.moveTo(x0, y0);
+    context.bezierCurveTo(middle, y0, middle, y1, x1, y1);
+    context.stroke();
+    context.globalAlpha = 1;
+  }
+
+  /** @param {Lettered} [style] */
+  text(text, x, y, style = {}) {
+    const { color, size = 12, bold = false, align = "start", angle = 0 } = style;
+    const { context } = this;
+    context.font = fontOf({ size, bold });
+    context.fillStyle = color;
+    context.textAlign = align === "start" ? "left" : align === "end" ? "right" : "center";
+    context.textBaseline = "middle";
+    if (!angle) { context.fillText(text, x, y); return; }
+    context.save();
+    context.translate(x, y);
+    context.rotate((angle * Math.PI) / 180);
+    context.fillText(text, 0, 0);
+    context.restore();
+  }
+
+  /** @param {Pictured} [style] */
+  picture(source, x, y, width, height, style = {}) {
+    const { smooth = false, alpha = 1, cut = null } = style;
+    const { context } = this;
+    context.globalAlpha = alpha;
+    context.imageSmoothingEnabled = smooth;
+    context.imageSmoothingQuality = "high";
+    const [sx, sy, sw, sh] = cut ?? [0, 0, source.width, source.height];
+    drawForms(this, source, { x, y, width, height }, cut, () => context.drawImage(source, sx, sy, sw, sh, x, y, width, height));
+    context.globalAlpha = 1;
+  }
+
+  /** What the mask hides. */
+  hatch(x, y, width, height, theme) {
+    this.fillTwice(x, y, width, height, theme.maskedFill, theme.hatch, false);
+  }
+
+  /** What is no number. */
+  cross(x, y, width, height, theme) {
+    this.fillTwice(x, y, width, height, theme.missingFill, theme.missing, true);
+  }
+
+  fillTwice(x, y, width, height, ground, color, crossed) {
+    const { context } = this;
+    const key = `${color} ${crossed}`;
+    if (!this.patterns.has(key)) this.patterns.set(key, this.strokes(color, crossed));
+    for (const fill of [ground, this.patterns.get(key)]) {
+      context.fillStyle = fill;
+      context.fillRect(x, y, width, height);
+    }
+  }
+
+  /** A pattern of lines that rise to the right, and of others across them; twice as fine as the pixels, for sharp screens. */
+  strokes(color, crossed) {
+    const tile = newCanvas(2 * HATCH, 2 * HATCH);
+    const context = tile.getContext("2d");
+    context.scale(2, 2);
+    context.strokeStyle = color;
+    context.stroke(new Path2D(hatchPath(crossed)));
+    const pattern = this.context.createPattern(tile, "repeat");
+    pattern.setTransform(new DOMMatrix().scale(0.5));
+    return pattern;
+  }
+
+  clip(x, y, width, height, draw) {
+    const { context } = this;
+    context.save();
+    context.beginPath();
+    context.rect(x, y, width, height);
+    context.clip();
+    draw();
+    context.restore();
+  }
+
+  shift(x, y, draw) {
+    this.context.save();
+    this.context.translate(x, y);
+    draw();
+    this.context.restore();
+  }
+}
+
 // svg_pen.js
 
 const XML_ESCAPES = { "&": "&amp;", "<": "&lt;", ">": "&gt;", "\"": "&quot;", "'": "&apos;" };
@@ -1498,6 +1583,7 @@ class SvgPen {
     this.size = [width, height];
     this.parts = [];
     this.clips = 0;
+    this.patterns = new Map();
   }
 
   /** @param {Drawn} [style] */
@@ -1550,14 +1636,24 @@ class SvgPen {
       used.getContext("2d").drawImage(source, cut[0], cut[1], cut[2], cut[3], 0, 0, used.width, used.height);
     }
     const crisp = smooth ? "" : " style=\"image-rendering:pixelated\"";
-    this.parts.push(`<image x="${short(x)}" y="${short(y)}" width="${short(width)}" height="${short(height)}" `
-      + `preserveAspectRatio="none"${crisp}${this.fade(alpha)} href="${used.toDataURL("image/png")}"/>`);
+    drawForms(this, source, { x, y, width, height }, cut, () => this.parts.push(`<image x="${short(x)}" y="${short(y)}" width="${short(width)}" height="${short(height)}" `
+      + `preserveAspectRatio="none"${crisp}${this.fade(alpha)} href="${used.toDataURL("image/png")}"/>`));
   }
 
+  /** What the mask hides. */
   hatch(x, y, width, height, theme) {
-    this.theme = theme;
+    this.fillTwice(x, y, width, height, theme.maskedFill, theme.hatch, "hatch");
+  }
+
+  /** What is no number. */
+  cross(x, y, width, height, theme) {
+    this.fillTwice(x, y, width, height, theme.missingFill, theme.missing, "cross");
+  }
+
+  fillTwice(x, y, width, height, ground, color, name) {
+    this.patterns.set(name, color);
     const place = `x="${short(x)}" y="${short(y)}" width="${short(width)}" height="${short(height)}"`;
-    this.parts.push(`<rect ${place} fill="${theme.maskedFill}"/><rect ${place} fill="url(#hatch)"/>`);
+    this.parts.push(`<rect ${place} fill="${ground}"/><rect ${place} fill="url(#${name})"/>`);
   }
 
   clip(x, y, width, height, draw) {
@@ -1578,18 +1674,18 @@ class SvgPen {
   /** The file. */
   toString(title, description) {
     const [width, height] = this.size;
-    const hatch = this.theme ? "<pattern id=\"hatch\" width=\"6\" height=\"6\" patternUnits=\"userSpaceOnUse\">"
-      + `<path d="M-6 6L0 0M0 6L6 0M6 6L12 0" stroke="${this.theme.hatch}" fill="none"/></pattern>` : "";
+    const patterns = Array.from(this.patterns, ([name, stroke]) => `<pattern id="${name}" width="${HATCH}" height="${HATCH}" `
+      + `patternUnits="userSpaceOnUse"><path d="${hatchPath(name === "cross")}" stroke="${stroke}" fill="none"/></pattern>`).join("");
     return `<svg xmlns="http://www.w3.org/2000/svg" width="${width}" height="${height}" viewBox="0 0 ${width} ${height}" `
       + `font-family="${xml(FONT)}" role="img"><title>${xml(title)}</title><desc>${xml(description)}</desc>`
-      + `<defs>${hatch}</defs>${this.parts.join("\n")}</svg>\n`;
+      + `<defs>${patterns}</defs>${this.parts.join("\n")}</svg>\n`;
   }
 }
 
 // table.js
 
 /** Kinds of cells of a table. */
-const [WEIGHT, ZERO, MASKED, MISSING] = [0, 1, 2, 3];
+const [WEIGHT, ZERO, MASKED, MISSING] = Object.values(KINDS);
 
 /**
  * The weights of one head, or the mean of all, as they are shown: sub-words merged, special tokens hidden.
@@ -1751,7 +1847,7 @@ class Table {
     return Array.from(this.counts.keys()).filter((row) => this.counts[row] > 0);
   }
 
-  /** Sums of several rows: {values, errors, kinds} by column; NaN stays, masked only where every row is masked. */
+  /** Sums of several rows: {values, errors, kinds} by column; NaN stays, masked or zero only where every row is. */
   sumRows(rows) {
     const values = new Float64Array(this.columns);
     const errors = new Float64Array(this.columns);
@@ -1762,7 +1858,9 @@ class Table {
         if (kind === MASKED) continue;
         values[column] += this.value(row, column);
         errors[column] += this.error(row, column);
-        kinds[column] = Number.isNaN(values[column]) ? MISSING : WEIGHT;
+        if (Number.isNaN(values[column])) kinds[column] = MISSING;
+        else if (kind !== ZERO) kinds[column] = WEIGHT;
+        else if (kinds[column] === MASKED) kinds[column] = ZERO;
       }
     }
     return { values, errors, kinds, largest: values.reduce((most, value) => (value > most ? value : most), 0) };
@@ -1778,24 +1876,15 @@ class Table {
   bitmap(scale, theme) {
     const key = `${scale} ${theme.name}`;
     if (!this.bitmaps.has(key)) {
-      this.bitmaps.set(key, pixelCanvas(this.columns, this.rows, (data) => this.paint(data, scale, theme)));
+      const shades = new Uint8Array(this.rows * this.columns);
+      for (let row = 0; row < this.rows; row += 1) {
+        for (let column = 0; column < this.columns; column += 1) {
+          if (this.kind(row, column) === WEIGHT) shades[row * this.columns + column] = Math.round(255 * clamp(this.shade(row, column, scale), 0, 1));
+        }
+      }
+      this.bitmaps.set(key, mapCanvas(this.columns, this.rows, this.kinds, shades, theme));
     }
     return this.bitmaps.get(key);
-  }
-
-  paint(data, scale, theme) {
-    const flat = { [ZERO]: theme.zeroPixel, [MASKED]: theme.maskedPixel, [MISSING]: theme.missingPixel };
-    for (let row = 0; row < this.rows; row += 1) {
-      for (let column = 0; column < this.columns; column += 1) {
-        const cell = row * this.columns + column;
-        const kind = this.kinds[cell];
-        const step = kind === WEIGHT ? 3 * Math.round(this.shade(row, column, scale) * (RAMP_SIZE - 1)) : 0;
-        for (let channel = 0; channel < 3; channel += 1) {
-          data[4 * cell + channel] = kind === WEIGHT ? RAMP[step + channel] : flat[kind][channel];
-        }
-        data[4 * cell + 3] = 255;
-      }
-    }
   }
 }
 
@@ -1848,142 +1937,45 @@ function describeRow(app, table, row) {
     + `(${app.headText()}; ${table.rowSummary(row)})`;
 }
 
-// head_labels.js
-
-/** The least part of the weight that uniform attention leaves to other keys, which a named pattern takes on top. */
-const LEAST_EXCESS = 0.3;
-
-/** The same of patterns that are in most heads of a trained model: the sinks. */
-const LEAST_SINK = 0.5;
-
-const SINKS = new Set(["first", "special"]);
-
-/** The least distance from uniform attention, in standard deviations of a head that points at random. */
-const LEAST_SPREADS = 4;
-
-/** The least queries that have a key of the pattern. */
-const LEAST_QUERIES = 4;
-
-/** The least entropy, as a part of the largest possible one, of a head that is called even. */
-const EVEN = 0.95;
-
-/** The least share of a survey that names a head, as `HeadStatistics.pattern` of regard.watching. */
-const SURVEY_SHARE = 0.5;
-
-/** How much more a pattern that contains another one must take to be named in its place. */
-const BROADER = 1.5;
-
-/** The patterns that are part of another one. */
-const PARTS = { near: [-2, -1, 0, 1, 2].map(offsetName), special: ["first"] };
-
-/** Patterns by which heads are grouped, in the order of the groups. */
-const LABEL_ORDER = [...PATTERNS.filter((name) => name.startsWith("offset")).sort(), "near", "same_word", "same_token", "induction", "first", "special", "even", ""];
-
-const labelled = new WeakMap();
+// elements.js
 
 /**
- * What a head does, the clearest first: {name, share, chance, queries}; [] where nothing is above the noise level.
- * Of a record that is not carried whole it follows from its findings, which are exact; [] says nothing about such heads.
- * @returns {{name: string, share: number, chance: number|null, queries: number|null}[]}
+ * An element with properties, attributes and children; text is always text.
+ * @param {string} tag
+ * @param {Record<string, any>} [properties] `text`, `on` (listeners by event), and attributes
+ * @returns {any}
  */
-function headLabels(record, head) {
-  if (!labelled.has(record)) labelled.set(record, []);
-  const known = labelled.get(record);
-  known[head] ??= record.large ? foundLabels(record, head) : labelsOf(statisticsOf(record, head));
-  return known[head];
-}
-
-const taken = new WeakMap();
-
-/** The statistics of a head, taken once; null of a record that is not carried whole. */
-function statisticsOf(record, head) {
-  if (record.large) return null;
-  if (!taken.has(record)) taken.set(record, []);
-  const known = taken.get(record);
-  known[head] ??= headStatistics(record, head);
-  return known[head];
-}
-
-/** Whether a pattern's share is above the noise level. */
-function isClear(name, { share, chance, spread, queries }) {
-  const least = SINKS.has(name) ? LEAST_SINK : LEAST_EXCESS;
-  return queries >= LEAST_QUERIES && share - chance >= least * (1 - chance) && share - chance >= LEAST_SPREADS * spread;
-}
-
-function labelsOf({ patterns, relativeEntropy, queries }) {
-  const clear = PATTERNS.filter((name) => isClear(name, patterns[name])).map((name) => ({ name, ...patterns[name] }));
-  const kept = clear.filter((one) => !clear.some((other) => other !== one && covers(one, other)));
-  kept.sort((a, b) => b.share - a.share);
-  if (!kept.length && relativeEntropy >= EVEN && queries >= LEAST_QUERIES) return [{ name: "even", share: relativeEntropy, chance: 1, queries }];
-  return kept.map(({ name, share, chance, queries: count }) => ({ name, share, chance, queries: count }));
-}
-
-/** Whether another pattern says what this one says, and says it better. */
-function covers(one, other) {
-  if (PARTS[one.name]?.includes(other.name)) return one.share < BROADER * other.share;
-  if (PARTS[other.name]?.includes(one.name)) return other.share >= BROADER * one.share;
-  return false;
-}
-
-/** What the findings of a pooled record say about a head. */
-function foundLabels(record, head) {
-  const findings = record.entry.overview?.findings;
-  if (!findings) return [];
-  const positional = record.entry.kind !== "cross";
-  const shift = record.keys.length - record.queries.length;
-  const labels = [
-    ...findings.sinks.filter((one) => one.head === head && (one.key === 0 || record.keys.special.has(one.key)))
-      .map((one) => ({ name: one.key === 0 ? "first" : "special", share: one.share })),
-    ...(positional ? findings.diagonals : []).filter((one) => one.head === head && PATTERNS.includes(offsetName(one.offset - shift)))
-      .map((one) => ({ name: offsetName(one.offset - shift), share: one.share })),
-  ];
-  return labels.filter((one) => one.share >= (SINKS.has(one.name) ? LEAST_SINK : LEAST_EXCESS)).sort((a, b) => b.share - a.share).map((one) => ({ ...one, chance: null, queries: null }));
-}
-
-/** What a survey says that a head does; null where no pattern takes half of its weight, or there is no survey. */
-function surveyLabel(record, head) {
-  const values = record.entry.statistics?.[head];
-  if (!values) return null;
-  const shares = Object.keys(values).filter((name) => PATTERNS.includes(name) && values[name] !== null);
-  const best = shares.reduce((most, name) => (most === null || values[name] > values[most] ? name : most), /** @type {string|null} */ (null));
-  return best !== null && values[best] >= SURVEY_SHARE ? { name: best, share: values[best] } : null;
-}
-
-/** The name under which a head is listed, and its share: a survey's where there is one, else this record's; null where none is clear. */
-function headLabel(record, head) {
-  const surveyed = record.entry.statistics?.[head];
-  const hasShares = surveyed && Object.keys(surveyed).some((name) => PATTERNS.includes(name));
-  return hasShares ? surveyLabel(record, head) : headLabels(record, head)[0] ?? null;
-}
-
-/** A pattern in a few letters, or in words. */
-function patternText(name, record, brief = false) {
-  if (name.startsWith("offset ")) {
-    const offset = Number(name.slice(7));
-    const unit = say(/** @type {any} */ (`unit_${record.keys.kind}`));
-    if (Math.abs(offset) > 1) {
-      const away = `${offset > 0 ? "+" : "\u2212"}${Math.abs(offset)}`;
-      return say(brief ? "does_offset_brief" : "does_offset", { unit, away });
-    }
-    const which = ["previous", "own", "next"][offset + 1];
-    return say(/** @type {any} */ (`does_${which}${brief ? "_brief" : ""}`), { unit });
+function make(tag, properties = {}, ...children) {
+  const { text, on = {}, ...attributes } = properties;
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (value === true) element.setAttribute(name, "");
+    else if (value !== false && value !== null && value !== undefined) element.setAttribute(name, value);
   }
-  const near = record.entry.kind === "cross" ? "in_step" : record.keys.kind === "grid" ? "neighbours" : "near";
-  const unit = say(/** @type {any} */ (`unit_${record.keys.kind}`));
-  return say(/** @type {any} */ (`does_${name === "near" ? near : name}${brief ? "_brief" : ""}`), { unit });
+  for (const [name, listener] of Object.entries(on)) element.addEventListener(name, listener);
+  if (text !== undefined) element.textContent = text;
+  element.append(...children.filter(Boolean));
+  return element;
 }
 
-/** A label with its share, such as "previous token 71 %". */
-function labelText(label, record, brief = false) {
-  return `${patternText(label.name, record, brief)} ${Math.round(100 * label.share)}\u00a0%`;
+/** A choice with its label. */
+function choice(name, value, options, change) {
+  const select = make("select", { "aria-label": name, on: { change: () => change(select.value) } });
+  for (const [key, text] of options) {
+    const option = make("option", { value: String(key), text });
+    option.selected = String(key) === String(value);
+    select.append(option);
+  }
+  return make("label", {}, document.createTextNode(name), select);
 }
 
-/** When a head gets a name, in words. */
-function noiseText(surveyed) {
-  return surveyed ? say("names_survey", { share: Math.round(100 * SURVEY_SHARE) })
-    : say("names_here", { excess: Math.round(100 * LEAST_EXCESS), sink: Math.round(100 * LEAST_SINK), spreads: LEAST_SPREADS });
+function checkbox(name, checked, change) {
+  const input = make("input", { type: "checkbox", on: { change: () => change(input.checked) } });
+  input.checked = checked;
+  return make("label", {}, input, document.createTextNode(name));
 }
 
+<<<<<<< HEAD
 // record_names.js
 
 const KINDS = ["self", "causal", "cross"];
@@ -2115,7 +2107,25 @@ class Frame {
       Math.max(0, below + offsetHeight > bottom ? top - offsetHeight - 10 : below)];
     this.tip.style.transform = `translate(${Math.round(right)}px, ${Math.round(down)}px)`;
   }
+=======
+const action = (text, label, click) => make("button", { type: "button", text, "aria-label": label, title: label, on: { click } });
+
+/** The toggle of a head: a sample of its line, and its number. */
+function headToggle(head, shown, theme, click) {
+  const { color, dash } = headStyle(head, theme);
+  const namespace = "http://www.w3.org/2000/svg";
+  const svg = document.createElementNS(namespace, "svg");
+  const line = document.createElementNS(namespace, "line");
+  const set = (element, values) => Object.entries(values).forEach(([name, value]) => element.setAttribute(name, value));
+  set(svg, { width: 28, height: 8, "aria-hidden": "true" });
+  set(line, { x1: 0, y1: 4, x2: 28, y2: 4, stroke: color, "stroke-width": 2.5, "stroke-dasharray": dash.join(" ") || "none" });
+  svg.append(line);
+  return make("button", { type: "button", "aria-pressed": String(shown), "aria-label": `head ${head}`, "data-color": color,
+    "data-dash": dash.join(" ") || "none", on: { click } }, svg, document.createTextNode(String(head)));
+>>>>>>> main
 }
+
+const focusable = (parent) => [...parent.querySelectorAll("button, select, input")];
 
 // drawing.js
 
@@ -2139,40 +2149,17 @@ function drawCells(pen, table, place, area, scale, theme) {
   const [rows, columns] = [last.row - first.row, last.column - first.column];
   pen.picture(table.bitmap(scale, theme), place.left + first.column * place.width, place.top + first.row * place.height,
     columns * place.width, rows * place.height, { cut: [first.column, first.row, columns, rows] });
-  if (place.width >= 5 && place.height >= 5) drawKinds(pen, table, place, first, last, theme);
   if (place.width >= 9 && place.height >= 9) drawGaps(pen, place, first, last, theme);
-  if (place.width >= 30 && place.height >= 18 && table.exact) drawNumbers(pen, table, place, first, last, scale);
+  pen.rect(place.left + first.column * place.width, place.top + first.row * place.height, columns * place.width, rows * place.height,
+    { stroke: theme.border });
+  if (place.width >= 30 && place.height >= 18 && table.exact) drawNumbers(pen, table, place, first, last, scale, theme);
 }
 
-/** Hatches over masked cells, a cross on NaN, a dash on exact zeros. */
-function drawKinds(pen, table, place, first, last, theme) {
-  if (!table.hasMasked && !table.hasMissing && !table.hasZero) return;
-  const mark = Math.min(place.width, place.height);
-  for (let row = first.row; row < last.row; row += 1) {
-    const y = place.top + row * place.height;
-    for (let column = first.column; column < last.column; column += 1) {
-      const kind = table.kind(row, column);
-      if (kind === WEIGHT) continue;
-      const x = place.left + column * place.width;
-      if (kind === MASKED) {
-        let end = column;
-        while (end < last.column && table.kind(row, end) === MASKED) end += 1;
-        pen.hatch(x, y, (end - column) * place.width, place.height, theme);
-        column = end - 1;
-      } else if (mark >= 9) {
-        drawMark(pen, kind, x + place.width / 2, y + place.height / 2, mark * 0.2);
-      }
-    }
-  }
-}
-
-function drawMark(pen, kind, x, y, size) {
-  if (kind === MISSING) {
-    pen.path([[x - size, y - size], [x + size, y + size]], { color: "#ffffff", lineWidth: 1.5 });
-    pen.path([[x - size, y + size], [x + size, y - size]], { color: "#ffffff", lineWidth: 1.5 });
-  } else {
-    pen.path([[x - size * 0.6, y], [x + size * 0.6, y]], { color: "#aab0bb", lineWidth: 1.2 });
-  }
+/** A box that is blank, hatched or crossed, as a cell of a kind is. */
+function drawKind(pen, kind, x, y, width, height, theme) {
+  if (kind === MASKED) pen.hatch(x, y, width, height, theme);
+  else if (kind === MISSING) pen.cross(x, y, width, height, theme);
+  else pen.rect(x, y, width, height, { fill: theme.background });
 }
 
 function drawGaps(pen, place, first, last, theme) {
@@ -2187,13 +2174,13 @@ function drawGaps(pen, place, first, last, theme) {
   }
 }
 
-function drawNumbers(pen, table, place, first, last, scale) {
+function drawNumbers(pen, table, place, first, last, scale, theme) {
   const size = clamp(Math.floor(place.width / 3.1), 9, 12);
   for (let row = first.row; row < last.row; row += 1) {
     for (let column = first.column; column < last.column; column += 1) {
       if (table.kind(row, column) !== WEIGHT) continue;
       pen.text(cellText(table.value(row, column)), place.left + (column + 0.5) * place.width,
-        place.top + (row + 0.5) * place.height, { color: inkOnRamp(table.shade(row, column, scale)), size, align: "center" });
+        place.top + (row + 0.5) * place.height, { color: inkOnRamp(table.shade(row, column, scale), theme), size, align: "center" });
     }
   }
 }
@@ -2240,13 +2227,12 @@ const placeOfCell = ({ row, column }, { left, top, width, height }) => ({ x: lef
 /** The statistics of a pooled map, in words. */
 const POOLINGS = { maximum: "largest", mean: "mean" };
 
-/** The colour of a weight, and what kind it is; negative: masked. */
-function pixelOf(value, limit, scale, theme) {
-  if (value < 0) return { color: theme.maskedPixel, kind: MASKED };
-  if (Number.isNaN(value)) return { color: theme.missingPixel, kind: MISSING };
-  if (value === 0) return { color: theme.zeroPixel, kind: ZERO };
-  const step = 3 * Math.round(clamp(SCALES[scale].shade(value / (limit || 1)), 0, 1) * (RAMP_SIZE - 1));
-  return { color: RAMP.subarray(step, step + 3), kind: WEIGHT };
+/** What kind of cell a weight is (negative: masked), and its shade from 0 to 255. */
+function shadeOf(value, limit, scale) {
+  if (value < 0) return { kind: MASKED, shade: 0 };
+  if (Number.isNaN(value)) return { kind: MISSING, shade: 0 };
+  if (value === 0) return { kind: ZERO, shade: 0 };
+  return { kind: WEIGHT, shade: Math.round(255 * clamp(SCALES[scale].shade(value / (limit || 1)), 0, 1)) };
 }
 
 /** A record that is too large to carry whole: pooled maps, findings, and exact tiles that are carried or fetched. */
@@ -2400,16 +2386,10 @@ class LongMap {
     const largest = (part) => part.reduce((most, value) => (value > most ? value : most), 0);
     const limits = new Float64Array(rows).fill(largest(values));
     if (scale === "row") for (let row = 0; row < rows; row += 1) limits[row] = largest(values.subarray(row * columns, (row + 1) * columns));
-    const kinds = new Set();
-    const canvas = pixelCanvas(columns, rows, (data) => {
-      for (let cell = 0; cell < rows * columns; cell += 1) {
-        const { color, kind } = pixelOf(values[cell], limits[Math.floor(cell / columns)], scale, theme);
-        kinds.add(kind);
-        for (let channel = 0; channel < 3; channel += 1) data[4 * cell + channel] = color[channel];
-        data[4 * cell + 3] = 255;
-      }
-    });
-    return { canvas, limits, kinds };
+    const kinds = new Uint8Array(rows * columns);
+    const shades = new Uint8Array(rows * columns);
+    values.forEach((value, cell) => { ({ kind: kinds[cell], shade: shades[cell] } = shadeOf(value, limits[Math.floor(cell / columns)], scale)); });
+    return { canvas: mapCanvas(columns, rows, kinds, shades, theme), limits, kinds: new Set(kinds) };
   }
 
   /** What was found in the map: {text, head, row, column}. */
@@ -2480,16 +2460,13 @@ function thumbnailOf(record, head, scale, theme) {
     }
   }
   const most = CODE_VALUES[largest] || 1;
-  const steps = CODE_VALUES.map((value) => 3 * Math.round(clamp(SCALES[scale].shade(value / most) || 0, 0, 1) * (RAMP_SIZE - 1)));
-  const flat = { [ZERO]: theme.zeroPixel, [MASKED]: theme.maskedPixel, [MISSING]: theme.missingPixel };
-  return pixelCanvas(columns, rows, (data) => {
-    for (let cell = 0; cell < rows * columns; cell += 1) {
-      const kind = masked[cell] ? MASKED : best[cell] === NAN_CODE ? MISSING : best[cell] === 0 ? ZERO : WEIGHT;
-      if (kind !== WEIGHT) record.thumbnailKinds.add(kind);
-      for (let channel = 0; channel < 3; channel += 1) data[4 * cell + channel] = kind !== WEIGHT ? flat[kind][channel] : RAMP[steps[best[cell]] + channel];
-      data[4 * cell + 3] = 255;
-    }
-  });
+  const shadesOf = CODE_VALUES.map((value) => Math.round(255 * clamp(SCALES[scale].shade(value / most) || 0, 0, 1)));
+  const kinds = new Uint8Array(rows * columns);
+  for (let cell = 0; cell < kinds.length; cell += 1) {
+    kinds[cell] = masked[cell] ? MASKED : best[cell] === NAN_CODE ? MISSING : best[cell] === 0 ? ZERO : WEIGHT;
+    if (kinds[cell] !== WEIGHT) record.thumbnailKinds.add(kinds[cell]);
+  }
+  return mapCanvas(columns, rows, kinds, best.map((code) => shadesOf[code]), theme);
 }
 
 // views/record_view.js
@@ -2574,117 +2551,92 @@ function widest(table, side) {
   return table.widest[side];
 }
 
-// first_head.js
+// frame.js
 
-/** The most weights that are decoded to choose; of a larger document the first records that fit. */
-const MOST_WEIGHTS = 2 ** 22;
-
-/** The least keys that a query sees for which one is a choice. */
-const LEAST_KEYS = 4;
-
-/** What a head may do and yet say little: such heads are chosen only where there are no others. */
-const PLAIN = new Set(["first", "special", "offset 0", "even"]);
-
-/** Letters that make a word, or one of a script that writes words without spaces: such a token says more than "a". */
-const WORDLIKE = /[\p{L}\p{M}]{2}|[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}\p{Script=Thai}]/u;
-
-const LETTERS = /[\p{L}\p{N}]/u;
-
-/**
- * Decodes what a choice needs and makes it; see `firstChoice`.
- * @returns {Promise<{record: number, head: number, row: number|null, column: number|null}|null>}
- */
-async function chooseFirst(records) {
-  let left = MOST_WEIGHTS;
-  const read = [];
-  for (const record of records) {
-    if (record.large) continue;
-    left -= record.heads * record.queries.length * record.keys.length;
-    if (left < 0 && read.length) break;
-    read.push(record);
+/** The elements of the viewer: heading, tabs, controls, the canvas in its scrolled stage, tooltip, readout. */
+class Frame {
+  /**
+   * @param {HTMLElement} element gets a shadow root
+   * @param {number|undefined} height in pixels; as high as the element without one
+   */
+  constructor(element, height) {
+    this.root = element.shadowRoot ?? element.attachShadow({ mode: "open" });
+    const sheet = new CSSStyleSheet();
+    sheet.replaceSync(STYLE);
+    this.root.adoptedStyleSheets = [sheet];
+    this.title = make("h2");
+    this.texts = make("p", { class: "texts" });
+    this.tabs = make("div", { class: "tabs", role: "tablist", "aria-label": "Views" });
+    this.bar = make("div", { class: "bar", role: "group", "aria-label": "Settings" });
+    this.canvas = make("canvas", { tabindex: "0", role: "application", "aria-roledescription": "attention view", "aria-describedby": "help readout" });
+    this.space = make("div", { class: "space" });
+    this.scroller = make("div", { class: "scroll" }, this.space, this.canvas);
+    this.stage = make("div", { class: "stage", role: "tabpanel", id: "stage", "aria-busy": "true" }, this.scroller);
+    this.tip = make("div", { class: "tip", "aria-hidden": "true", hidden: true });
+    this.readout = make("p", { class: "readout", id: "readout", role: "status", "aria-live": "polite" });
+    this.help = make("p", { class: "help", id: "help" });
+    this.box = make("section", { class: "viewer", "aria-label": "Attention weights" },
+      make("header", {}, this.title, this.texts), this.tabs, this.bar, this.stage, this.tip, this.readout, this.help);
+    if (height) this.box.style.height = `${height}px`;
+    this.root.replaceChildren(this.box);
+    this.pen = new CanvasPen(this.canvas.getContext("2d", { alpha: false }));
   }
-  await Promise.all(read.map((record) => record.decode()));
-  return firstChoice(read);
-}
 
-/**
- * The head with the clearest structure, at the query whose target is the most surprising; of the records that are decoded.
- * A target is surprising by its weight times what the weight has more than its position predicts: than the mean
- * weight of other queries at the same distance, and of other queries on the same key. So heads that look at the first or at a
- * special token, at themselves or at a fixed distance have little; and a head's structure is the mean over its
- * queries of their most surprising target. Of a head's targets the one is chosen that is also far from its query (of two
- * sequences: from the diagonal), where both are words.
- * @returns {{record: number, head: number, row: number|null, column: number|null}|null} positions in `records` of the viewer;
- *   row and column are null where no target stands out; null where there is no decoded record
- */
-function firstChoice(records) {
-  const heads = records.filter((record) => !record.large && record.codes).flatMap((record) =>
-    Array.from({ length: record.heads }, (_, head) => ({ of: record, record: record.number, head, ...structure(record, head) })));
-  heads.sort((a, b) => b.score - a.score || a.record - b.record || a.head - b.head);
-  const best = heads.find((one) => one.score > 0 && !PLAIN.has(headLabel(one.of, one.head)?.name ?? "")) ?? heads[0];
-  return best ? { record: best.record, head: best.head, row: best.row, column: best.column } : null;
-}
+  /** What the document says beside the attention: (name, text). */
+  showTexts(texts) {
+    this.texts.replaceChildren(...texts.map(([name, text]) =>
+      make("span", {}, make("b", { text: visibleText(name) }), document.createTextNode(visibleText(text)))));
+    this.texts.hidden = texts.length === 0;
+    this.texts.tabIndex = texts.length ? 0 : -1;
+  }
 
-/** How much structure a head has, and its most surprising target. */
-function structure(record, head) {
-  const related = relations(record);
-  const weights = headWeights(record, head, null); // of the codes: the same before and after exact numbers come
-  const seen = related.seen(head);
-  const [queries, keys] = [record.queries.length, record.keys.length];
-  const { positional, shift, specialKeys, specialQueries, words } = related;
-  const byOffset = new Float64Array(queries + keys);
-  const offsetCounts = new Uint32Array(queries + keys);
-  const byKey = new Float64Array(keys);
-  const keyCounts = new Uint32Array(keys);
-  const visible = new Uint32Array(queries);
-  for (let query = 0; query < queries; query += 1) {
-    if (specialQueries[query]) continue;
-    const base = query * keys;
-    for (let key = 0; key < keys; key += 1) {
-      if (seen && !seen[base + key]) continue;
-      const value = weights[base + key] || 0;
-      visible[query] += 1;
-      byOffset[key - query + queries] += value;
-      offsetCounts[key - query + queries] += 1;
-      byKey[key] += value;
-      keyCounts[key] += 1;
+  /** A tab for each view; `choose` is called with its name. */
+  showTabs(views, current, choose) {
+    this.tabs.replaceChildren(...views.map((view) => make("button", {
+      type: "button", role: "tab", id: `tab-${view.name}`, "aria-selected": String(view === current), "aria-controls": "stage",
+      tabindex: view === current ? "0" : "-1", text: view.title, on: { click: () => choose(view.name) },
+    })));
+  }
+
+  /** What may have the focus, above the picture. */
+  get controls() {
+    return [this.tabs, this.bar].flatMap((parent) => focusable(parent));
+  }
+
+  /** Where the focus is, to give it back to what stands there after the controls were built again. */
+  focusPlace() {
+    const focused = /** @type {any} */ (this.root.activeElement);
+    return { place: this.controls.indexOf(focused),
+      named: focused?.getAttribute?.("aria-label") ?? focused?.closest?.("label")?.textContent };
+  }
+
+  restoreFocus({ place, named }) {
+    if (place < 0) return;
+    if (this.root.activeElement) return; // the focus was moved on purpose meanwhile
+    const all = this.controls;
+    const same = all.find((one) => (one.getAttribute("aria-label") ?? one.closest("label")?.textContent) === named && named);
+    (same ?? all[Math.min(place, all.length - 1)])?.focus();
+  }
+
+  /** Colours of the elements around the canvas. */
+  paintWith(theme) {
+    for (const name of ["background", "surface", "border", "text", "muted", "accent", "focus"]) {
+      this.box.style.setProperty(`--${name}`, theme[name]);
     }
   }
-  const [asking, answering] = [weightOfTexts(record.queries), weightOfTexts(record.keys)];
-  const slope = queries > 1 ? (keys - 1) / (queries - 1) : 0;
-  let [total, counted, most, row, column] = [0, 0, 0, /** @type {number|null} */ (null), /** @type {number|null} */ (null)];
-  for (let query = 0; query < queries; query += 1) {
-    if (visible[query] < LEAST_KEYS) continue;
-    counted += 1;
-    const base = query * keys;
-    const own = positional ? query + shift : -1;
-    let clearest = 0;
-    for (let key = 0; key < keys; key += 1) {
-      const value = weights[base + key];
-      if (!(value * visible[query] > 2) || key === own || specialKeys[key] || !answering[key]) continue;
-      if (words && words[key] === words[own]) continue;
-      if (seen && !seen[base + key]) continue;
-      const offset = key - query + queries;
-      const alone = positional && offsetCounts[offset] > 1 ? (byOffset[offset] - value) / (offsetCounts[offset] - 1) : 0;
-      const onKey = keyCounts[key] > 1 ? (byKey[key] - value) / (keyCounts[key] - 1) : 0;
-      const surprise = value * (value - Math.max(alone, onKey, 1 / visible[query]));
-      if (surprise > clearest) clearest = surprise;
-      const distance = Math.abs(key - (positional ? own : query * slope));
-      const telling = surprise * asking[query] * answering[key] * (1 + distance / Math.max(queries, keys));
-      if (telling > most + 1e-9) [most, row, column] = [telling, query, key];
-    }
-    total += clearest;
-  }
-  return { score: counted ? total / counted : 0, row, column };
-}
 
-/** How much a position says: 0 for punctuation, 1 for a word, less for what is shorter. */
-function weightOfTexts(axis) {
-  return Float64Array.from({ length: axis.length }, (_, position) => {
-    if (axis.kind !== "tokens") return 1;
-    const text = axis.entry.tokens[position];
-    return WORDLIKE.test(text) ? 1 : LETTERS.test(text) ? 0.5 : 0;
-  });
+  /** Puts the tooltip beside a box of the canvas, in its pixels, and inside of the stage. */
+  placeTip(text, { x, y, width, height }, room) {
+    if (this.tip.textContent !== text) this.tip.textContent = text;
+    const { offsetWidth, offsetHeight } = this.tip;
+    const [left, top] = [x, y + this.stage.offsetTop];
+    const beside = left + width + 12 + offsetWidth > room ? left - offsetWidth - 12 : left + width + 12;
+    const below = top + height + 10;
+    const bottom = this.stage.offsetTop + this.stage.offsetHeight;
+    const [right, down] = [Math.min(Math.max(8, room - offsetWidth - 8), Math.max(8, beside)),
+      Math.max(0, below + offsetHeight > bottom ? top - offsetHeight - 10 : below)];
+    this.tip.style.transform = `translate(${Math.round(right)}px, ${Math.round(down)}px)`;
+  }
 }
 
 // legend.js
@@ -2729,10 +2681,28 @@ const legendHeight = (legend, width) => textTop(legend) + LINE * linesOf(legend,
  * (whether something larger than the largest is shown in its colour), samples, text.
  */
 function drawLegend(pen, legend, width, theme) {
+<<<<<<< HEAD
   const lines = wrapText(legend.text ?? "", width - 32, SMALL);
   const room = linesOf(legend, width);
   let x = 16;
   if (legend.ramp) x = drawRamp(pen, legend, x, width, theme);
+=======
+  let x = 12;
+  if (legend.ramp) {
+    const length = clamp(width * 0.32, 110, 220);
+    for (let step = 0; step < LEGEND_STEPS; step += 1) {
+      const shade = step / (LEGEND_STEPS - 1);
+      const fill = rampColor(shade, theme);
+      pen.rect(x + (step * length) / LEGEND_STEPS, 6, length / LEGEND_STEPS + 0.6, 10, { fill });
+    }
+    pen.rect(x, 6, length, 10, { stroke: theme.border });
+    for (const shade of [0, 0.5, 1]) {
+      pen.text(tickText(legend, shade), x + shade * length, 25,
+        { color: theme.muted, size: 11, align: shade === 0 ? "start" : shade === 1 ? "end" : "center" });
+    }
+    x += length + 14;
+  }
+>>>>>>> main
   for (const sample of legend.samples ?? []) x = drawSample(pen, sample, x, width, theme);
   lines.slice(0, room).forEach((line, number) => {
     const last = number === room - 1 && lines.length > room;
@@ -2772,11 +2742,17 @@ const NARROW = 640;
 function drawSample(pen, [kind, text], x, width, theme) {
   const end = x + 18 + textWidth(text, { size: 11 }) + 12;
   if (end > width) return x;
+<<<<<<< HEAD
   if (kind === MASKED) pen.hatch(x, 12, 12, 12, theme);
   else pen.rect(x, 12, 12, 12, { fill: rgb(kind === ZERO ? theme.zeroPixel : theme.missingPixel) });
   pen.rect(x, 12, 12, 12, { stroke: theme.border });
   if (kind !== MASKED) drawMark(pen, kind, x + 6, 18, 2.6);
   pen.text(text, x + 18, 18, { color: theme.muted, size: 11 });
+=======
+  drawKind(pen, kind, x, 5, 12, 12, theme);
+  pen.rect(x, 5, 12, 12, { stroke: theme.border });
+  pen.text(text, x + 18, 11, { color: theme.muted, size: 11 });
+>>>>>>> main
   return end;
 }
 
@@ -2859,13 +2835,13 @@ class WalkView extends View {
     const [x, y] = [place.left + column * place.cell, place.top + row * place.tall];
     const { cell, tall } = place;
     if (value === -Infinity) pen.hatch(x, y, cell - 1, tall - 1, app.theme);
-    else if (!Number.isFinite(value)) pen.rect(x, y, cell - 1, tall - 1, { fill: rgb(app.theme.missingPixel) });
+    else if (!Number.isFinite(value)) pen.cross(x, y, cell - 1, tall - 1, app.theme);
     else {
       const shade = range[1] > range[0] ? (value - range[0]) / (range[1] - range[0]) : 0.5;
-      pen.rect(x, y, cell - 1, tall - 1, { fill: rampColor(shade) });
+      pen.rect(x, y, cell - 1, tall - 1, { fill: rampColor(shade, app.theme) });
       if (cell >= 34) {
         pen.text(Math.abs(value) >= 100 ? value.toFixed(0) : value.toFixed(2).replace("-", "\u2212"), x + cell / 2 - 0.5, y + tall / 2,
-          { color: inkOnRamp(shade), size: 11, align: "center" });
+          { color: inkOnRamp(shade, app.theme), size: 11, align: "center" });
       }
     }
     if (value === -Infinity && !hidden && cell >= 34) pen.text("\u2212\u221e", x + cell / 2, y + tall / 2, { color: app.theme.text, size: 11, align: "center" });
@@ -3501,13 +3477,13 @@ class ImageView extends RecordView {
       if (!box) continue;
       if (sums.kinds[column] === MASKED) { pen.hatch(box.x, box.y, box.width, box.height, app.theme); continue; }
       if (sums.kinds[column] === MISSING) {
-        pen.rect(box.x, box.y, box.width, box.height, { fill: rgb(app.theme.missingPixel), alpha: 0.8 });
+        pen.cross(box.x, box.y, box.width, box.height, app.theme);
         continue;
       }
       const shade = sums.largest > 0 ? SCALES[scale].shade(sums.values[column] / sums.largest) : 0;
       // Neighbours overlap a little, since the picture would shine through the gaps that rounding leaves.
       pen.rect(box.x, box.y, box.width + 0.3, box.height + 0.3,
-        app.state.overlay === "veil" ? { fill: "#000000", alpha: 0.82 * (1 - shade) } : { fill: rampColor(shade), alpha: OPACITY });
+        app.state.overlay === "veil" ? { fill: "#000000", alpha: 0.82 * (1 - shade) } : { fill: rampColor(shade, app.theme), alpha: OPACITY });
     }
   }
 
@@ -3957,20 +3933,17 @@ class LongView extends RecordView {
     const { limits } = this.bitmap(app, place);
     const [q0, k0] = [row * map.side, column * map.side];
     const [height, width] = [Math.min(map.side, queries - q0), Math.min(map.side, keys - k0)];
-    Object.assign(tile, { key, kinds: new Set(), beyond: false });
-    tile.image = pixelCanvas(width, height, (data) => {
-      for (let cell = 0; cell < width * height; cell += 1) {
-        const query = q0 + Math.floor(cell / width);
-        const value = map.exact(app.state.head, query, k0 + (cell % width));
-        const limit = limits[Math.floor(map.bin(query, 0)[0] / block)];
-        const { color, kind } = pixelOf(value, limit, app.state.scale, app.theme);
-        tile.kinds.add(kind);
-        // The limit is a code, and may be a little less than the weight it stands for.
-        if (value > 1.01 * limit) tile.beyond = true;
-        for (let channel = 0; channel < 3; channel += 1) data[4 * cell + channel] = color[channel];
-        data[4 * cell + 3] = 255;
-      }
-    });
+    const [kinds, shades] = [new Uint8Array(height * width), new Uint8Array(height * width)];
+    tile.beyond = false;
+    for (let cell = 0; cell < width * height; cell += 1) {
+      const query = q0 + Math.floor(cell / width);
+      const value = map.exact(app.state.head, query, k0 + (cell % width));
+      const limit = limits[Math.floor(map.bin(query, 0)[0] / block)];
+      ({ kind: kinds[cell], shade: shades[cell] } = shadeOf(value, limit, app.state.scale));
+      // The limit is a code, and may be a little less than the weight it stands for.
+      if (value > 1.01 * limit) tile.beyond = true;
+    }
+    Object.assign(tile, { key, kinds: new Set(kinds), image: mapCanvas(width, height, kinds, shades, app.theme) });
     return tile;
   }
 
@@ -4304,7 +4277,7 @@ class SoundView extends CellView {
     for (let column = 0; column < table.columns; column += 1) {
       const part = (sums.values[column] || 0) / sums.largest;
       const x = left + column * place.cellWidth;
-      if (part > 0.02) pen.rect(x, 12, place.cellWidth, picture, { fill: app.theme.wordHigh ? rgb(app.theme.wordHigh) : "#f0a800", alpha: 0.55 * part });
+      if (part > 0.02) pen.rect(x, 12, place.cellWidth, picture, { fill: app.theme.accent, alpha: 0.55 * part });
       const y = 12 + picture - 4 - part * (picture - 12);
       points.push([x, y], [x + place.cellWidth, y]);
     }
@@ -4419,11 +4392,11 @@ class WordsView extends RecordView {
   drawWord(app, pen, box, text, weight, row) {
     const { theme } = app;
     const colors = weight && weight.kind === WEIGHT ? wordColors(weight.shade || 0, theme) : { fill: theme.background, ink: theme.text };
-    if (weight?.kind === MASKED) pen.hatch(box.x, box.y, box.width, box.height, theme);
-    else pen.rect(box.x, box.y, box.width, box.height, { fill: weight?.kind === MISSING ? rgb(theme.missingPixel) : colors.fill, radius: 4 });
+    if (weight && weight.kind !== WEIGHT) drawKind(pen, weight.kind, box.x, box.y, box.width, box.height, theme);
+    else pen.rect(box.x, box.y, box.width, box.height, { fill: colors.fill, radius: 4 });
     const chosen = row !== null && app.activeRows().includes(row);
     if (chosen) pen.rect(box.x + 1, box.y + 1, box.width - 2, box.height - 2, { stroke: theme.accent, lineWidth: 2.5, radius: 4 });
-    const ink = weight?.kind === MASKED ? theme.text : weight?.kind === MISSING ? "#ffffff" : colors.ink;
+    const ink = weight && weight.kind !== WEIGHT ? theme.text : colors.ink;
     const { size } = this.cache.place;
     pen.text(fitText(shortText(text, 60), box.width - 8, { size }), box.x + box.width / 2, box.y + box.height / 2,
       { color: ink, size, align: "center" });
@@ -4479,7 +4452,7 @@ class WordsView extends RecordView {
     const kinds = new Set(sums.kinds);
     const scale = withoutRows(app.state.scale);
     return { ramp: "words", scale, largest: sums.largest / sums.divisor,
-      samples: [[MASKED, "masked"], [MISSING, "NaN"]].filter(([kind]) => kinds.has(kind)),
+      samples: [[ZERO, "zero"], [MASKED, "masked"], [MISSING, "NaN"]].filter(([kind]) => kinds.has(kind)),
       text: `attention weight, ${sumText(table, sums.rows)}, ${app.headText()}, ${SCALES[scale].label}${mergedText(table)} \u00b7 `
         + `${accuracy(table)}${hiddenText(table)}` };
   }
@@ -5568,7 +5541,7 @@ class Viewer {
     const query = (text) => globalThis.matchMedia?.(text).matches ?? false;
     const dark = this.state.theme === "auto" ? query("(prefers-color-scheme: dark)") : this.state.theme === "dark";
     this.element.dataset.scheme = this.state.theme;
-    this.theme = query("(forced-colors: active)") ? forcedTheme(this.frame.box, dark) : dark ? DARK : LIGHT;
+    this.theme = query("(forced-colors: active)") ? forcedTheme(this.frame.box) : dark ? DARK : LIGHT;
     this.frame.paintWith(this.theme);
   }
 
