@@ -25,9 +25,9 @@ function tickText({ scale, largest, beyond }, shade) {
 /**
  * The scale below a view: a ramp with numbers and the scale's name, and samples of what is not a weight.
  * A legend has: ramp ("map", "words" or null), scale, largest (see `tickText`), beyond (whether something larger than
- * the largest is shown in its colour), samples, text.
+ * the largest is shown in its colour), samples, text, of which `room` lines are shown.
  */
-export function drawLegend(pen, legend, width, theme) {
+export function drawLegend(pen, legend, width, theme, room = width < NARROW ? 4 : 2) {
   let x = 12;
   if (legend.ramp) {
     const length = clamp(width * 0.32, 110, 220);
@@ -46,7 +46,6 @@ export function drawLegend(pen, legend, width, theme) {
   for (const sample of legend.samples ?? []) x = drawSample(pen, sample, x, width, theme);
   let y = legend.ramp ? 41 : legend.samples?.length ? 29 : 13;
   const lines = wrapText(legend.text, width - 24, { size: 11 });
-  const room = width < NARROW ? 4 : 2;
   lines.slice(0, room).forEach((line, number) => {
     const last = number === room - 1 && lines.length > room;
     pen.text(last ? fitText(`${line} \u2026`, width - 24, { size: 11 }) : line, 12, y, { color: theme.muted, size: 11 });

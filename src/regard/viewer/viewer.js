@@ -469,7 +469,8 @@ class Axis {
 
 // lettering.js
 
-const FONT = "system-ui, -apple-system, 'Segoe UI', 'Noto Sans', 'DejaVu Sans', sans-serif";
+const FONT = "system-ui, -apple-system, 'Segoe UI', 'Noto Sans', 'DejaVu Sans', sans-serif, "
+  + "'Apple Color Emoji', 'Segoe UI Emoji', 'Noto Color Emoji', 'Noto Emoji'";
 
 let measureContext = null;
 
@@ -492,17 +493,43 @@ function textWidth(text, style = {}) {
   return width;
 }
 
+const ELLIPSIS = "\u2026";
+
+const clustersOf = (text) => (segmenter ? Array.from(segmenter.segment(text), (part) => part.segment) : Array.from(text));
+
+/** The most of a text, as `cut(count)` gives it with so many of its letters, that is no wider than `width`; "" for none. */
+function longest(count, cut, width, style) {
+  let [low, high] = [0, count];
+  while (low < high) {
+    const middle = (low + high + 1) >> 1;
+    if (textWidth(cut(middle), style) <= width) low = middle;
+    else high = middle - 1;
+  }
+  return low ? cut(low) : "";
+}
+
 /** A text cut to a width. */
 function fitText(text, width, style = {}) {
   if (textWidth(text, style) <= width) return text;
-  const parts = segmenter ? Array.from(segmenter.segment(text), (part) => part.segment) : Array.from(text);
-  let [low, high] = [0, parts.length];
-  while (low < high) {
-    const middle = (low + high + 1) >> 1;
-    if (textWidth(`${parts.slice(0, middle).join("")}\u2026`, style) <= width) low = middle;
-    else high = middle - 1;
-  }
-  return low ? `${parts.slice(0, low).join("")}\u2026` : "";
+  const parts = clustersOf(text);
+  return longest(parts.length, (count) => parts.slice(0, count).join("") + ELLIPSIS, width, style);
+}
+
+/** A text cut to a width in its middle: names of layers differ at their ends. */
+function fitMiddle(text, width, style = {}) {
+  if (textWidth(text, style) <= width) return text;
+  const parts = clustersOf(text);
+  const cut = (count) => parts.slice(0, Math.floor(count / 2)).join("") + ELLIPSIS + parts.slice(parts.length - Math.ceil(count / 2)).join("");
+  return longest(parts.length, cut, width, style);
+}
+
+const RIGHT_TO_LEFT = /[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc\u{10800}-\u{10fff}\u{1e800}-\u{1eeff}]/u;
+
+/** The direction of a text: that of its first letter that is not in an isolate, as Unicode's algorithm has it (UAX 9, P2). */
+function directionOf(text) {
+  if (!RIGHT_TO_LEFT.test(text)) return "ltr";
+  const letter = text.replace(/\u2068[^\u2069]*\u2069/g, "").match(/\p{L}/u);
+  return letter && RIGHT_TO_LEFT.test(letter[0]) ? "rtl" : "ltr";
 }
 
 function wrapText(text, width, style) {
@@ -626,6 +653,79 @@ const language = () => LANGUAGES[column];
 function say(key, values = {}) {
   return WORDS[key][column].replace(/\{(\w+)(?::([^|}]*)\|([^}]*))?\}/g, (_, name, one, many) =>
     (many === undefined ? String(values[name]) : Number(values[name]) === 1 ? one : many));
+}
+
+// bounds_pen.js
+
+/** Draws nothing, and remembers the box of all that would be seen on the background. */
+class BoundsPen {
+  constructor(background) {
+    this.background = background;
+    this.offset = [0, 0];
+    this.seen = [-Infinity, -Infinity, Infinity, Infinity];
+    this.box = { left: Infinity, top: Infinity, right: -Infinity, bottom: -Infinity };
+  }
+
+  add(x0, y0, x1, y1) {
+    const [dx, dy] = this.offset;
+    const [left, top, right, bottom] = this.seen;
+    const [a, b, c, d] = [Math.max(left, x0 + dx), Math.max(top, y0 + dy), Math.min(right, x1 + dx), Math.min(bottom, y1 + dy)];
+    if (a > c || b > d) return;
+    const { box } = this;
+    this.box = { left: Math.min(box.left, a), top: Math.min(box.top, b), right: Math.max(box.right, c), bottom: Math.max(box.bottom, d) };
+  }
+
+  /** @param {Drawn} [style] */
+  rect(x, y, width, height, style = {}) {
+    if (style.stroke || (style.fill && style.fill !== this.background)) this.add(x, y, x + width, y + height);
+  }
+
+  path(points) {
+    const [across, down] = [0, 1].map((side) => points.map((point) => point[side]));
+    if (points.length) this.add(Math.min(...across), Math.min(...down), Math.max(...across), Math.max(...down));
+  }
+
+  curve(x0, y0, x1, y1) {
+    this.add(Math.min(x0, x1), Math.min(y0, y1), Math.max(x0, x1), Math.max(y0, y1));
+  }
+
+  /** @param {Lettered} [style] */
+  text(text, x, y, style = {}) {
+    const { size = 12, bold = false, align = "start", angle = 0 } = style;
+    const width = textWidth(text, { size, bold });
+    const before = { start: 0, center: width / 2, end: width }[align];
+    // The corners of the text's box, turned around its place.
+    const [sine, cosine] = [Math.sin((angle * Math.PI) / 180), Math.cos((angle * Math.PI) / 180)];
+    this.path([-before, width - before].flatMap((a) => [-size / 2, size / 2].map((b) => [x + a * cosine - b * sine, y + a * sine + b * cosine])));
+  }
+
+  picture(_, x, y, width, height) {
+    this.add(x, y, x + width, y + height);
+  }
+
+  hatch(x, y, width, height) {
+    this.add(x, y, x + width, y + height);
+  }
+
+  cross(x, y, width, height) {
+    this.add(x, y, x + width, y + height);
+  }
+
+  clip(x, y, width, height, draw) {
+    const before = this.seen;
+    const [dx, dy] = this.offset;
+    const [left, top, right, bottom] = before;
+    this.seen = [Math.max(left, x + dx), Math.max(top, y + dy), Math.min(right, x + dx + width), Math.min(bottom, y + dy + height)];
+    draw();
+    this.seen = before;
+  }
+
+  shift(x, y, draw) {
+    const before = this.offset;
+    this.offset = [before[0] + x, before[1] + y];
+    draw();
+    this.offset = before;
+  }
 }
 
 // panel.js
@@ -850,7 +950,6 @@ class CanvasPen {
   constructor(context) {
     this.context = context;
     this.patterns = new Map();
-    context.direction = "ltr";
   }
 
   /** @param {Drawn} [style] */
@@ -900,6 +999,7 @@ class CanvasPen {
     context.fillStyle = color;
     context.textAlign = align === "start" ? "left" : align === "end" ? "right" : "center";
     context.textBaseline = "middle";
+    context.direction = directionOf(text);
     if (!angle) { context.fillText(text, x, y); return; }
     context.save();
     context.translate(x, y);
@@ -983,8 +1083,9 @@ const xml = (text) => Array.from(String(text), (character) => {
 
 /** Writes SVG. */
 class SvgPen {
-  constructor(width, height) {
-    this.size = [width, height];
+  /** @param {{width: number, height: number, top?: number}} size top: the y of its upper edge */
+  constructor({ width, height, top = 0 }) {
+    this.size = [width, height, top];
     this.parts = [];
     this.clips = 0;
     this.patterns = new Map();
@@ -1025,10 +1126,13 @@ class SvgPen {
   /** @param {Lettered} [style] */
   text(text, x, y, style = {}) {
     const { color, size = 12, bold = false, align = "start", angle = 0 } = style;
-    const anchor = { start: "start", center: "middle", end: "end" }[align];
+    const right = directionOf(text) === "rtl";
+    // In a text that runs to the left, the start is at the right.
+    const anchor = { start: right ? "end" : "start", center: "middle", end: right ? "start" : "end" }[align];
+    const direction = right ? " direction=\"rtl\" unicode-bidi=\"embed\"" : "";
     const turn = angle ? ` transform="rotate(${angle} ${short(x)} ${short(y)})"` : "";
     this.parts.push(`<text x="${short(x)}" y="${short(y)}" dy="0.35em" font-size="${size}" font-weight="${bold ? 600 : 400}" `
-      + `text-anchor="${anchor}" fill="${xml(color)}" xml:space="preserve"${turn}>${xml(text)}</text>`);
+      + `text-anchor="${anchor}" fill="${xml(color)}" xml:space="preserve"${direction}${turn}>${xml(text)}</text>`);
   }
 
   /** @param {Pictured} [style] */
@@ -1077,10 +1181,10 @@ class SvgPen {
 
   /** The file. */
   toString(title, description) {
-    const [width, height] = this.size;
+    const [width, height, top] = this.size;
     const patterns = Array.from(this.patterns, ([name, stroke]) => `<pattern id="${name}" width="${HATCH}" height="${HATCH}" `
       + `patternUnits="userSpaceOnUse"><path d="${hatchPath(name === "cross")}" stroke="${stroke}" fill="none"/></pattern>`).join("");
-    return `<svg xmlns="http://www.w3.org/2000/svg" width="${width}" height="${height}" viewBox="0 0 ${width} ${height}" `
+    return `<svg xmlns="http://www.w3.org/2000/svg" width="${width}" height="${height}" viewBox="0 ${top} ${width} ${height}" `
       + `font-family="${xml(FONT)}" role="img"><title>${xml(title)}</title><desc>${xml(description)}</desc>`
       + `<defs>${patterns}</defs>${this.parts.join("\n")}</svg>\n`;
   }
@@ -1925,9 +2029,9 @@ function tickText({ scale, largest, beyond }, shade) {
 /**
  * The scale below a view: a ramp with numbers and the scale's name, and samples of what is not a weight.
  * A legend has: ramp ("map", "words" or null), scale, largest (see `tickText`), beyond (whether something larger than
- * the largest is shown in its colour), samples, text.
+ * the largest is shown in its colour), samples, text, of which `room` lines are shown.
  */
-function drawLegend(pen, legend, width, theme) {
+function drawLegend(pen, legend, width, theme, room = width < NARROW ? 4 : 2) {
   let x = 12;
   if (legend.ramp) {
     const length = clamp(width * 0.32, 110, 220);
@@ -1946,7 +2050,6 @@ function drawLegend(pen, legend, width, theme) {
   for (const sample of legend.samples ?? []) x = drawSample(pen, sample, x, width, theme);
   let y = legend.ramp ? 41 : legend.samples?.length ? 29 : 13;
   const lines = wrapText(legend.text, width - 24, { size: 11 });
-  const room = width < NARROW ? 4 : 2;
   lines.slice(0, room).forEach((line, number) => {
     const last = number === room - 1 && lines.length > room;
     pen.text(last ? fitText(`${line} \u2026`, width - 24, { size: 11 }) : line, 12, y, { color: theme.muted, size: 11 });
@@ -3579,18 +3682,62 @@ class WordsView extends RecordView {
 /** The height of the heading above a view, in pixels. */
 const HEADING = 28;
 
+/** The height of the document's title, which a saved picture has above the heading. */
+const TITLE = 26;
+
+/** Around what is drawn, in pixels. */
+const MARGIN = 12;
+
+/** Room for a legend's numbers and words. */
+const LEAST_WIDTH = 480;
+
+const HEADING_STYLE = { size: 13, bold: true };
+
+const TITLE_STYLE = { size: 16, bold: true };
+
 /** The whole picture, heading and legend included, with any pen. */
 function paint(app, pen) {
   const { theme, area } = app;
-  const height = area.height + HEADING + app.legendHeight;
-  pen.rect(0, 0, area.width, height, { fill: theme.background });
-  pen.text(fitText(app.heading(), area.width - 20, { size: 13, bold: true }), 10, 14, { color: theme.text, size: 13, bold: true });
+  pen.rect(0, 0, area.width, area.height + HEADING + app.legendHeight, { fill: theme.background });
+  paintPart(app, pen, { x: 0, y: 0, ...area }, undefined);
+}
+
+/** A part of the view that is seen, below the heading and above the legend. */
+function paintPart(app, pen, { x, y, width, height }, room) {
+  const { theme } = app;
+  pen.text(fitMiddle(app.heading(), width - 20, HEADING_STYLE), 10, 14, { color: theme.text, ...HEADING_STYLE });
   const win = app.window();
-  pen.clip(0, HEADING, area.width, area.height, () => {
-    pen.shift(-win.x, HEADING - win.y, () => app.view.draw(app, pen, win));
+  pen.clip(0, HEADING, width, height, () => {
+    pen.shift(-win.x - x, HEADING - win.y - y, () => app.view.draw(app, pen, win));
   });
-  pen.path([[0, HEADING + area.height + 0.5], [area.width, HEADING + area.height + 0.5]], { color: theme.border });
-  pen.shift(0, HEADING + area.height + 2, () => drawLegend(pen, app.view.legend(app), area.width, theme));
+  pen.path([[0, HEADING + height + 0.5], [width, HEADING + height + 0.5]], { color: theme.border });
+  pen.shift(0, HEADING + height + 2, () => drawLegend(pen, app.view.legend(app), width, theme, room));
+}
+
+/** The picture that is saved: what is seen without the empty rest around it, below the document's title. */
+function croppedPicture(app) {
+  const { area, theme } = app;
+  const win = app.window();
+  const bounds = new BoundsPen(theme.background);
+  bounds.clip(0, 0, area.width, area.height, () => bounds.shift(-win.x, -win.y, () => app.view.draw(app, bounds, win)));
+  const found = bounds.box.left <= bounds.box.right ? bounds.box : { left: 0, top: 0, right: 0, bottom: 0 };
+  const title = visibleText(app.payload.title);
+  const words = Math.max(textWidth(title, TITLE_STYLE), textWidth(app.heading(), HEADING_STYLE)) + 20;
+  const width = Math.ceil(Math.min(area.width, Math.max(LEAST_WIDTH, words, found.right - found.left + 2 * MARGIN)));
+  const y = Math.max(0, Math.floor(found.top) - MARGIN / 2);
+  const part = { x: Math.floor(found.left) - MARGIN, y, width, height: Math.ceil(Math.min(area.height, found.bottom + MARGIN / 2)) - y };
+  const legend = new BoundsPen(theme.background);
+  drawLegend(legend, app.view.legend(app), width, theme, Infinity);
+  const height = TITLE + HEADING + part.height + 2 + Math.max(0, legend.box.bottom) + MARGIN;
+  return {
+    width, height: Math.ceil(height), top: -TITLE,
+    /** With a pen whose upper left corner is (0, top). */
+    paint(pen) {
+      pen.rect(0, -TITLE, width, Math.ceil(height), { fill: theme.background });
+      pen.text(fitMiddle(title, width - 20, TITLE_STYLE), 10, -TITLE / 2 + 2, { color: theme.text, ...TITLE_STYLE });
+      paintPart(app, pen, part, Infinity);
+    },
+  };
 }
 
 // views/all_views.js
@@ -3601,8 +3748,9 @@ const VIEW_CLASSES = [PatternView, LinesView, GridView, WalkView, WordsView, Ima
 
 /** The picture as the text of an SVG file. */
 function svgOf(app) {
-  const pen = new SvgPen(app.area.width, app.area.height + HEADING + app.legendHeight);
-  paint(app, pen);
+  const picture = croppedPicture(app);
+  const pen = new SvgPen(picture);
+  picture.paint(pen);
   return pen.toString(visibleText(app.payload.title), [app.heading(), app.selectionText(), app.frame.readout.textContent].filter(Boolean).join(" \u2014 "));
 }
 
@@ -3611,12 +3759,13 @@ function saveSvg(app) {
 }
 
 function savePng(app) {
-  const scale = Math.max(2, globalThis.devicePixelRatio || 1);
-  const canvas = newCanvas(app.area.width * scale, (app.area.height + HEADING + app.legendHeight) * scale);
-  const context = canvas.getContext("2d");
-  context.setTransform(scale, 0, 0, scale, 0, 0);
   app.tables.frameStart = performance.now();
-  paint(app, new CanvasPen(context));
+  const picture = croppedPicture(app);
+  const scale = Math.max(2, globalThis.devicePixelRatio || 1);
+  const canvas = newCanvas(picture.width * scale, picture.height * scale);
+  const context = canvas.getContext("2d");
+  context.setTransform(scale, 0, 0, scale, 0, -picture.top * scale);
+  picture.paint(new CanvasPen(context));
   canvas.toBlob((blob) => download(app, blob, "png"), "image/png");
 }
 
