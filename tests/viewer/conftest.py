@@ -2,6 +2,7 @@
 
 import contextlib
 import re
+import xml.etree.ElementTree as ET
 
 import pytest
 
@@ -63,6 +64,12 @@ class Shown:
         for key in keys:
             self.page.keyboard.press(key)
         self.settle()
+
+    @property
+    def words(self):
+        """Every text of the picture that is saved, in one line."""
+        tree = ET.fromstring(self.call("svg"))
+        return " ".join(element.text or "" for element in tree.iter("{http://www.w3.org/2000/svg}text"))
 
     @property
     def readout(self):

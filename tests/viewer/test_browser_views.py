@@ -89,12 +89,20 @@ def test_buttons_write_what_is_on_the_screen(show, tmp_path):
         assert waiting.value.suggested_filename == f"attention-pattern.{suffix}"
         if suffix == "png":
             picture = np.asarray(Image.open(place).convert("RGB"))
-            x, y = shown.middle({"row": 1, "column": 2})
-            box = shown.page.locator("canvas").bounding_box()
-            there = picture[int(2 * (y - box["y"] - 12)), int(2 * (x - box["x"] - 16))]
-            assert np.abs(there.astype(int) - shown.pixel(x - 16, y - 12)).max() <= 3
+            seen = np.array(
+                [shown.pixel(*np.subtract(shown.middle({"row": 1, "column": k}), (16, 12))) for k in range(5)]
+            )
+            drawn = np.unique(picture.reshape(-1, 3), axis=0).astype(int)
+            assert all(np.abs(drawn - color).max(axis=1).min() <= 1 for color in seen)
+            ink = np.argwhere((picture < 250).any(axis=2))
+            empty = [*ink.min(axis=0), *(picture.shape[:2] - ink.max(axis=0))]
+            assert max(empty) <= 2 * 14, "the picture is cropped to what is drawn"
         else:
-            assert ET.parse(place).getroot().tag.endswith("svg")
+            tree = ET.parse(place).getroot()
+            texts = [element.text for element in tree.iter("{http://www.w3.org/2000/svg}text")]
+            assert texts[0] == "decoder.cross"
+            assert "query ↓  key →" in texts
+            assert [2 * int(tree.get(side)) for side in ("height", "width")] == list(picture.shape[:2])
 
 
 def test_system_theme_and_own_theme(show):

@@ -44,15 +44,14 @@ export const legendHeight = (legend, width) => textTop(legend) + LINE * linesOf(
 /**
  * The scale below a view: its title, a ramp with numbers and the mark of an even share, samples of what is not a weight, and a text.
  * A legend has: ramp ("map", "words" or null), title, scale, largest (see `tickText`), even (the weight of an even share), beyond
- * (whether something larger than the largest is shown in its colour), samples, text.
+ * (whether something larger than the largest is shown in its colour), samples, text, of which `room` lines are shown.
  */
-export function drawLegend(pen, legend, width, theme) {
+export function drawLegend(pen, legend, width, theme, room = linesOf(legend, width)) {
   const lines = wrapText(legend.text ?? "", width - 32, SMALL);
-  const room = linesOf(legend, width);
   let x = 16;
   if (legend.ramp) x = drawRamp(pen, legend, x, width, theme);
   for (const sample of legend.samples ?? []) x = drawSample(pen, legend, sample, x, width, theme);
-  lines.slice(0, room).forEach((line, number) => {
+  if (legend.text) lines.slice(0, room).forEach((line, number) => {
     const last = number === room - 1 && lines.length > room;
     pen.text(last ? fitText(`${line} \u2026`, width - 32, SMALL) : line, 16, textTop(legend) + 6 + number * LINE, { color: theme.muted, ...SMALL });
   });

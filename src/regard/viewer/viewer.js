@@ -499,6 +499,40 @@ const WORDS = {
   image: ["Image", "图像"],
   sound: ["Sound", "声音"],
   long: ["Overview", "概览"],
+
+  // --- what a head does ---
+  unit_tokens: ["token", "词元"],
+  unit_grid: ["patch", "图块"],
+  unit_frames: ["frame", "帧"],
+  does_previous: ["previous {unit}", "前一个{unit}"],
+  does_previous_brief: ["previous", "前一个"],
+  does_next: ["next {unit}", "后一个{unit}"],
+  does_next_brief: ["next", "后一个"],
+  does_own: ["its own {unit}", "自身{unit}"],
+  does_own_brief: ["itself", "自身"],
+  does_offset: ["{unit} at {away}", "相距 {away} 的{unit}"],
+  does_offset_brief: ["at {away}", "相距 {away}"],
+  does_near: ["nearby, at most 2 away", "附近（相距不超过 2）"],
+  does_near_brief: ["nearby", "附近"],
+  does_neighbours: ["neighbouring patches", "相邻图块"],
+  does_neighbours_brief: ["neighbours", "相邻"],
+  does_in_step: ["in step with the source", "与源序列同步"],
+  does_in_step_brief: ["in step", "同步"],
+  does_same_word: ["other parts of its word", "同一单词的其他部分"],
+  does_same_word_brief: ["same word", "同一单词"],
+  does_same_token: ["same token elsewhere", "别处的相同词元"],
+  does_same_token_brief: ["same token", "相同词元"],
+  does_induction: ["induction: what followed the same token", "归纳：相同词元之后的词元"],
+  does_induction_brief: ["induction", "归纳"],
+  does_first: ["first {unit}", "首个{unit}"],
+  does_first_brief: ["first", "首个"],
+  does_special: ["special tokens", "特殊词元"],
+  does_special_brief: ["special", "特殊"],
+  does_even: ["nearly even over all", "近乎均匀"],
+  does_even_brief: ["even", "均匀"],
+  names_here: ["a head is named if at least {excess} % of its weight ({sink} % for first and special tokens), beyond what uniform attention would give, goes there: {spreads} deviations more than pointing at random",
+    "命名标准：超出均匀注意力的部分至少占权重的 {excess} %（首个与特殊词元为 {sink} %），且高出随机指向 {spreads} 个标准差"],
+  names_survey: ["a head is named if at least {share} % of its weight over the surveyed texts goes there", "命名标准：在所统计的文本中至少占权重的 {share} %"],
 };
 
 // scales.js
@@ -632,7 +666,6 @@ function stateOf(fragment) {
     }
   }
   return checkedState(found);
-<<<<<<< HEAD
 }
 
 // head_statistics.js
@@ -827,8 +860,6 @@ function headStatistics(record, head) {
     patterns[name] = { share: totals[number] / count, chance: chances[number] / count, spread: Math.sqrt(variances[number]) / count, queries: count };
   });
   return { queries: counted, entropy: entropies / counted, relativeEntropy: relative / several, patterns };
-=======
->>>>>>> main
 }
 
 // steps_data.js
@@ -950,7 +981,8 @@ class Axis {
 
 // lettering.js
 
-const FONT = "system-ui, -apple-system, 'Segoe UI', 'Noto Sans', 'DejaVu Sans', sans-serif";
+const FONT = "system-ui, -apple-system, 'Segoe UI', 'Noto Sans', 'DejaVu Sans', sans-serif, "
+  + "'Apple Color Emoji', 'Segoe UI Emoji', 'Noto Color Emoji', 'Noto Emoji'";
 
 let measureContext = null;
 
@@ -973,17 +1005,43 @@ function textWidth(text, style = {}) {
   return width;
 }
 
+const ELLIPSIS = "\u2026";
+
+const clustersOf = (text) => (segmenter ? Array.from(segmenter.segment(text), (part) => part.segment) : Array.from(text));
+
+/** The most of a text, as `cut(count)` gives it with so many of its letters, that is no wider than `width`; "" for none. */
+function longest(count, cut, width, style) {
+  let [low, high] = [0, count];
+  while (low < high) {
+    const middle = (low + high + 1) >> 1;
+    if (textWidth(cut(middle), style) <= width) low = middle;
+    else high = middle - 1;
+  }
+  return low ? cut(low) : "";
+}
+
 /** A text cut to a width. */
 function fitText(text, width, style = {}) {
   if (textWidth(text, style) <= width) return text;
-  const parts = segmenter ? Array.from(segmenter.segment(text), (part) => part.segment) : Array.from(text);
-  let [low, high] = [0, parts.length];
-  while (low < high) {
-    const middle = (low + high + 1) >> 1;
-    if (textWidth(`${parts.slice(0, middle).join("")}\u2026`, style) <= width) low = middle;
-    else high = middle - 1;
-  }
-  return low ? `${parts.slice(0, low).join("")}\u2026` : "";
+  const parts = clustersOf(text);
+  return longest(parts.length, (count) => parts.slice(0, count).join("") + ELLIPSIS, width, style);
+}
+
+/** A text cut to a width in its middle: names of layers differ at their ends. */
+function fitMiddle(text, width, style = {}) {
+  if (textWidth(text, style) <= width) return text;
+  const parts = clustersOf(text);
+  const cut = (count) => parts.slice(0, Math.floor(count / 2)).join("") + ELLIPSIS + parts.slice(parts.length - Math.ceil(count / 2)).join("");
+  return longest(parts.length, cut, width, style);
+}
+
+const RIGHT_TO_LEFT = /[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc\u{10800}-\u{10fff}\u{1e800}-\u{1eeff}]/u;
+
+/** The direction of a text: that of its first letter that is not in an isolate, as Unicode's algorithm has it (UAX 9, P2). */
+function directionOf(text) {
+  if (!RIGHT_TO_LEFT.test(text)) return "ltr";
+  const letter = text.replace(/\u2068[^\u2069]*\u2069/g, "").match(/\p{L}/u);
+  return letter && RIGHT_TO_LEFT.test(letter[0]) ? "rtl" : "ltr";
 }
 
 function wrapText(text, width, style) {
@@ -1080,79 +1138,8 @@ function inkOnRamp(shade, theme) {
 
 const rgb = (channels) => `rgb(${channels.join(",")})`;
 
-<<<<<<< HEAD
-/** The background of a word for a shade from 0 to 1, and the text's colour on it. */
-function wordColors(shade, theme) {
-  const part = clamp(shade, 0, 1);
-  const fill = mixed(theme.wordLow, theme.wordHigh, part);
-  const luminance = fill.map((channel) => (channel / 255) ** 2.2);
-  const bright = 0.2126 * luminance[0] + 0.7152 * luminance[1] + 0.0722 * luminance[2] > 0.179;
-  return { fill: rgb(fill), ink: bright ? "#000000" : "#ffffff" };
-}
-
-// elements.js
-
-/**
- * An element with properties, attributes and children; text is always text.
- * @param {string} tag
- * @param {Record<string, any>} [properties] `text`, `on` (listeners by event), and attributes
- * @returns {any}
- */
-function make(tag, properties = {}, ...children) {
-  const { text, on = {}, ...attributes } = properties;
-  const element = document.createElement(tag);
-  for (const [name, value] of Object.entries(attributes)) {
-    if (value === true) element.setAttribute(name, "");
-    else if (value !== false && value !== null && value !== undefined) element.setAttribute(name, value);
-  }
-  for (const [name, listener] of Object.entries(on)) element.addEventListener(name, listener);
-  if (text !== undefined) element.textContent = text;
-  element.append(...children.filter(Boolean));
-  return element;
-}
-
-/**
- * A choice among options [value, text, title]; its name is a label before it only where that is asked for.
- * @param {boolean} [labelled]
- */
-function choice(name, value, options, change, labelled = false) {
-  const select = make("select", { "aria-label": name, on: { change: () => change(select.value) } });
-  for (const [key, text, title] of options) {
-    const option = make("option", { value: String(key), text, title });
-    option.selected = String(key) === String(value);
-    if (option.selected) select.title = title ?? name;
-    select.append(option);
-  }
-  return labelled ? make("label", {}, document.createTextNode(name), select) : select;
-}
-
-function checkbox(name, checked, change) {
-  const input = make("input", { type: "checkbox", on: { change: () => change(input.checked) } });
-  input.checked = checked;
-  return make("label", {}, input, document.createTextNode(name));
-}
-
-const action = (text, label, click) => make("button", { type: "button", text, "aria-label": label, title: label, on: { click } });
-
-/** The toggle of a head: a sample of its line, and its number. */
-function headToggle(head, shown, theme, click) {
-  const { color, dash } = headStyle(head, theme);
-  const namespace = "http://www.w3.org/2000/svg";
-  const svg = document.createElementNS(namespace, "svg");
-  const line = document.createElementNS(namespace, "line");
-  const set = (element, values) => Object.entries(values).forEach(([name, value]) => element.setAttribute(name, value));
-  set(svg, { width: 28, height: 8, "aria-hidden": "true" });
-  set(line, { x1: 0, y1: 4, x2: 28, y2: 4, stroke: color, "stroke-width": 2.5, "stroke-dasharray": dash.join(" ") || "none" });
-  svg.append(line);
-  return make("button", { type: "button", "aria-pressed": String(shown), "aria-label": `head ${head}`, "data-color": color,
-    "data-dash": dash.join(" ") || "none", on: { click } }, svg, document.createTextNode(String(head)));
-}
-
-const focusable = (parent) => [...parent.querySelectorAll("button, select, input")];
-=======
 /** The background of a word for an amount from 0 to 1, and the text's colour on it. */
 const wordColors = (shade, theme) => ({ fill: rampColor(shade, theme), ink: inkOnRamp(shade, theme) });
->>>>>>> main
 
 // language.js
 
@@ -1178,6 +1165,79 @@ const language = () => LANGUAGES[column];
 function say(key, values = {}) {
   return WORDS[key][column].replace(/\{(\w+)(?::([^|}]*)\|([^}]*))?\}/g, (_, name, one, many) =>
     (many === undefined ? String(values[name]) : Number(values[name]) === 1 ? one : many));
+}
+
+// bounds_pen.js
+
+/** Draws nothing, and remembers the box of all that would be seen on the background. */
+class BoundsPen {
+  constructor(background) {
+    this.background = background;
+    this.offset = [0, 0];
+    this.seen = [-Infinity, -Infinity, Infinity, Infinity];
+    this.box = { left: Infinity, top: Infinity, right: -Infinity, bottom: -Infinity };
+  }
+
+  add(x0, y0, x1, y1) {
+    const [dx, dy] = this.offset;
+    const [left, top, right, bottom] = this.seen;
+    const [a, b, c, d] = [Math.max(left, x0 + dx), Math.max(top, y0 + dy), Math.min(right, x1 + dx), Math.min(bottom, y1 + dy)];
+    if (a > c || b > d) return;
+    const { box } = this;
+    this.box = { left: Math.min(box.left, a), top: Math.min(box.top, b), right: Math.max(box.right, c), bottom: Math.max(box.bottom, d) };
+  }
+
+  /** @param {Drawn} [style] */
+  rect(x, y, width, height, style = {}) {
+    if (style.stroke || (style.fill && style.fill !== this.background)) this.add(x, y, x + width, y + height);
+  }
+
+  path(points) {
+    const [across, down] = [0, 1].map((side) => points.map((point) => point[side]));
+    if (points.length) this.add(Math.min(...across), Math.min(...down), Math.max(...across), Math.max(...down));
+  }
+
+  curve(x0, y0, x1, y1) {
+    this.add(Math.min(x0, x1), Math.min(y0, y1), Math.max(x0, x1), Math.max(y0, y1));
+  }
+
+  /** @param {Lettered} [style] */
+  text(text, x, y, style = {}) {
+    const { size = 12, bold = false, align = "start", angle = 0 } = style;
+    const width = textWidth(text, { size, bold });
+    const before = { start: 0, center: width / 2, end: width }[align];
+    // The corners of the text's box, turned around its place.
+    const [sine, cosine] = [Math.sin((angle * Math.PI) / 180), Math.cos((angle * Math.PI) / 180)];
+    this.path([-before, width - before].flatMap((a) => [-size / 2, size / 2].map((b) => [x + a * cosine - b * sine, y + a * sine + b * cosine])));
+  }
+
+  picture(_, x, y, width, height) {
+    this.add(x, y, x + width, y + height);
+  }
+
+  hatch(x, y, width, height) {
+    this.add(x, y, x + width, y + height);
+  }
+
+  cross(x, y, width, height) {
+    this.add(x, y, x + width, y + height);
+  }
+
+  clip(x, y, width, height, draw) {
+    const before = this.seen;
+    const [dx, dy] = this.offset;
+    const [left, top, right, bottom] = before;
+    this.seen = [Math.max(left, x + dx), Math.max(top, y + dy), Math.min(right, x + dx + width), Math.min(bottom, y + dy + height)];
+    draw();
+    this.seen = before;
+  }
+
+  shift(x, y, draw) {
+    const before = this.offset;
+    this.offset = [before[0] + x, before[1] + y];
+    draw();
+    this.offset = before;
+  }
 }
 
 // panel.js
@@ -1439,6 +1499,169 @@ function forcedStyle(head, theme) {
   return { color: theme.heads[0], dash: base.length ? base.map((length) => length * stretch) : stretch > 1 ? [24 * stretch, 3] : [] };
 }
 
+// head_labels.js
+
+/** The least part of the weight that uniform attention leaves to other keys, which a named pattern takes on top. */
+const LEAST_EXCESS = 0.3;
+
+/** The same of patterns that are in most heads of a trained model: the sinks. */
+const LEAST_SINK = 0.5;
+
+const SINKS = new Set(["first", "special"]);
+
+/** The least distance from uniform attention, in standard deviations of a head that points at random. */
+const LEAST_SPREADS = 4;
+
+/** The least queries that have a key of the pattern. */
+const LEAST_QUERIES = 4;
+
+/** The least entropy, as a part of the largest possible one, of a head that is called even. */
+const EVEN = 0.95;
+
+/** The least share of a survey that names a head, as `HeadStatistics.pattern` of regard.watching. */
+const SURVEY_SHARE = 0.5;
+
+/** How much more a pattern that contains another one must take to be named in its place. */
+const BROADER = 1.5;
+
+/** The patterns that are part of another one. */
+const PARTS = { near: [-2, -1, 0, 1, 2].map(offsetName), special: ["first"] };
+
+/** Patterns by which heads are grouped, in the order of the groups. */
+const LABEL_ORDER = [...PATTERNS.filter((name) => name.startsWith("offset")).sort(), "near", "same_word", "same_token", "induction", "first", "special", "even", ""];
+
+const labelled = new WeakMap();
+
+/**
+ * What a head does, the clearest first: {name, share, chance, queries}; [] where nothing is above the noise level.
+ * Of a record that is not carried whole it follows from its findings, which are exact; [] says nothing about such heads.
+ * @returns {{name: string, share: number, chance: number|null, queries: number|null}[]}
+ */
+function headLabels(record, head) {
+  if (!labelled.has(record)) labelled.set(record, []);
+  const known = labelled.get(record);
+  known[head] ??= record.large ? foundLabels(record, head) : labelsOf(statisticsOf(record, head));
+  return known[head];
+}
+
+const taken = new WeakMap();
+
+/** The statistics of a head, taken once; null of a record that is not carried whole. */
+function statisticsOf(record, head) {
+  if (record.large) return null;
+  if (!taken.has(record)) taken.set(record, []);
+  const known = taken.get(record);
+  known[head] ??= headStatistics(record, head);
+  return known[head];
+}
+
+/** Whether a pattern's share is above the noise level. */
+function isClear(name, { share, chance, spread, queries }) {
+  const least = SINKS.has(name) ? LEAST_SINK : LEAST_EXCESS;
+  return queries >= LEAST_QUERIES && share - chance >= least * (1 - chance) && share - chance >= LEAST_SPREADS * spread;
+}
+
+function labelsOf({ patterns, relativeEntropy, queries }) {
+  const clear = PATTERNS.filter((name) => isClear(name, patterns[name])).map((name) => ({ name, ...patterns[name] }));
+  const kept = clear.filter((one) => !clear.some((other) => other !== one && covers(one, other)));
+  kept.sort((a, b) => b.share - a.share);
+  if (!kept.length && relativeEntropy >= EVEN && queries >= LEAST_QUERIES) return [{ name: "even", share: relativeEntropy, chance: 1, queries }];
+  return kept.map(({ name, share, chance, queries: count }) => ({ name, share, chance, queries: count }));
+}
+
+/** Whether another pattern says what this one says, and says it better. */
+function covers(one, other) {
+  if (PARTS[one.name]?.includes(other.name)) return one.share < BROADER * other.share;
+  if (PARTS[other.name]?.includes(one.name)) return other.share >= BROADER * one.share;
+  return false;
+}
+
+/** What the findings of a pooled record say about a head. */
+function foundLabels(record, head) {
+  const findings = record.entry.overview?.findings;
+  if (!findings) return [];
+  const positional = record.entry.kind !== "cross";
+  const shift = record.keys.length - record.queries.length;
+  const labels = [
+    ...findings.sinks.filter((one) => one.head === head && (one.key === 0 || record.keys.special.has(one.key)))
+      .map((one) => ({ name: one.key === 0 ? "first" : "special", share: one.share })),
+    ...(positional ? findings.diagonals : []).filter((one) => one.head === head && PATTERNS.includes(offsetName(one.offset - shift)))
+      .map((one) => ({ name: offsetName(one.offset - shift), share: one.share })),
+  ];
+  return labels.filter((one) => one.share >= (SINKS.has(one.name) ? LEAST_SINK : LEAST_EXCESS)).sort((a, b) => b.share - a.share).map((one) => ({ ...one, chance: null, queries: null }));
+}
+
+/** What a survey says that a head does; null where no pattern takes half of its weight, or there is no survey. */
+function surveyLabel(record, head) {
+  const values = record.entry.statistics?.[head];
+  if (!values) return null;
+  const shares = Object.keys(values).filter((name) => PATTERNS.includes(name) && values[name] !== null);
+  const best = shares.reduce((most, name) => (most === null || values[name] > values[most] ? name : most), /** @type {string|null} */ (null));
+  return best !== null && values[best] >= SURVEY_SHARE ? { name: best, share: values[best] } : null;
+}
+
+/** The name under which a head is listed, and its share: a survey's where there is one, else this record's; null where none is clear. */
+function headLabel(record, head) {
+  const surveyed = record.entry.statistics?.[head];
+  const hasShares = surveyed && Object.keys(surveyed).some((name) => PATTERNS.includes(name));
+  return hasShares ? surveyLabel(record, head) : headLabels(record, head)[0] ?? null;
+}
+
+/** A pattern in a few letters, or in words. */
+function patternText(name, record, brief = false) {
+  if (name.startsWith("offset ")) {
+    const offset = Number(name.slice(7));
+    const unit = say(/** @type {any} */ (`unit_${record.keys.kind}`));
+    if (Math.abs(offset) > 1) {
+      const away = `${offset > 0 ? "+" : "\u2212"}${Math.abs(offset)}`;
+      return say(brief ? "does_offset_brief" : "does_offset", { unit, away });
+    }
+    const which = ["previous", "own", "next"][offset + 1];
+    return say(/** @type {any} */ (`does_${which}${brief ? "_brief" : ""}`), { unit });
+  }
+  const near = record.entry.kind === "cross" ? "in_step" : record.keys.kind === "grid" ? "neighbours" : "near";
+  const unit = say(/** @type {any} */ (`unit_${record.keys.kind}`));
+  return say(/** @type {any} */ (`does_${name === "near" ? near : name}${brief ? "_brief" : ""}`), { unit });
+}
+
+/** A label with its share, such as "previous token 71 %". */
+function labelText(label, record, brief = false) {
+  return `${patternText(label.name, record, brief)} ${Math.round(100 * label.share)}\u00a0%`;
+}
+
+/** When a head gets a name, in words. */
+function noiseText(surveyed) {
+  return surveyed ? say("names_survey", { share: Math.round(100 * SURVEY_SHARE) })
+    : say("names_here", { excess: Math.round(100 * LEAST_EXCESS), sink: Math.round(100 * LEAST_SINK), spreads: LEAST_SPREADS });
+}
+
+// record_names.js
+
+const NAMED_KINDS = ["self", "causal", "cross"];
+
+/** What kind of attention a record is, in words. */
+const kindText = (kind) => (NAMED_KINDS.includes(kind) ? say(`kind_${/** @type {"self"} */ (kind)}`) : kind);
+
+/** The short name of a record among others: its layer, its kind where there are several, its own name where those are alike. */
+function recordName(record, records) {
+  const layer = say("layerNumber", { layer: record.entry.layer });
+  const kinds = new Set(records.map((one) => one.entry.kind)).size > 1;
+  const parts = kinds ? [layer, kindText(record.entry.kind)] : [layer];
+  const alike = records.some((one) => one !== record && one.label === record.label);
+  if (alike && record.entry.name) parts.push(middleText(record.entry.name, 28));
+  return parts.join(language() === "zh" ? "\u00b7" : " \u00b7 ");
+}
+
+/** How many layers and heads a document has. */
+function factsOf(records) {
+  if (!records.length) return "";
+  const layers = new Set(records.map((record) => record.entry.layer)).size;
+  const heads = new Set(records.map((record) => record.heads));
+  const count = layers === records.length ? say("layerCount", { count: layers }) : say("attentionCount", { count: records.length });
+  const [most] = heads;
+  return heads.size > 1 ? count : `${count} \u00d7 ${say("headCount", { count: most })}`;
+}
+
 // canvas_pen.js
 
 /** Draws on a canvas. */
@@ -1446,7 +1669,6 @@ class CanvasPen {
   constructor(context) {
     this.context = context;
     this.patterns = new Map();
-    context.direction = "ltr";
   }
 
   /** @param {Drawn} [style] */
@@ -1496,6 +1718,7 @@ class CanvasPen {
     context.fillStyle = color;
     context.textAlign = align === "start" ? "left" : align === "end" ? "right" : "center";
     context.textBaseline = "middle";
+    context.direction = directionOf(text);
     if (!angle) { context.fillText(text, x, y); return; }
     context.save();
     context.translate(x, y);
@@ -1579,8 +1802,9 @@ const xml = (text) => Array.from(String(text), (character) => {
 
 /** Writes SVG. */
 class SvgPen {
-  constructor(width, height) {
-    this.size = [width, height];
+  /** @param {{width: number, height: number, top?: number}} size top: the y of its upper edge */
+  constructor({ width, height, top = 0 }) {
+    this.size = [width, height, top];
     this.parts = [];
     this.clips = 0;
     this.patterns = new Map();
@@ -1621,10 +1845,13 @@ class SvgPen {
   /** @param {Lettered} [style] */
   text(text, x, y, style = {}) {
     const { color, size = 12, bold = false, align = "start", angle = 0 } = style;
-    const anchor = { start: "start", center: "middle", end: "end" }[align];
+    const right = directionOf(text) === "rtl";
+    // In a text that runs to the left, the start is at the right.
+    const anchor = { start: right ? "end" : "start", center: "middle", end: right ? "start" : "end" }[align];
+    const direction = right ? " direction=\"rtl\" unicode-bidi=\"embed\"" : "";
     const turn = angle ? ` transform="rotate(${angle} ${short(x)} ${short(y)})"` : "";
     this.parts.push(`<text x="${short(x)}" y="${short(y)}" dy="0.35em" font-size="${size}" font-weight="${bold ? 600 : 400}" `
-      + `text-anchor="${anchor}" fill="${xml(color)}" xml:space="preserve"${turn}>${xml(text)}</text>`);
+      + `text-anchor="${anchor}" fill="${xml(color)}" xml:space="preserve"${direction}${turn}>${xml(text)}</text>`);
   }
 
   /** @param {Pictured} [style] */
@@ -1673,10 +1900,10 @@ class SvgPen {
 
   /** The file. */
   toString(title, description) {
-    const [width, height] = this.size;
+    const [width, height, top] = this.size;
     const patterns = Array.from(this.patterns, ([name, stroke]) => `<pattern id="${name}" width="${HATCH}" height="${HATCH}" `
       + `patternUnits="userSpaceOnUse"><path d="${hatchPath(name === "cross")}" stroke="${stroke}" fill="none"/></pattern>`).join("");
-    return `<svg xmlns="http://www.w3.org/2000/svg" width="${width}" height="${height}" viewBox="0 0 ${width} ${height}" `
+    return `<svg xmlns="http://www.w3.org/2000/svg" width="${width}" height="${height}" viewBox="0 ${top} ${width} ${height}" `
       + `font-family="${xml(FONT)}" role="img"><title>${xml(title)}</title><desc>${xml(description)}</desc>`
       + `<defs>${patterns}</defs>${this.parts.join("\n")}</svg>\n`;
   }
@@ -1958,15 +2185,19 @@ function make(tag, properties = {}, ...children) {
   return element;
 }
 
-/** A choice with its label. */
-function choice(name, value, options, change) {
+/**
+ * A choice among options [value, text, title]; its name is a label before it only where that is asked for.
+ * @param {boolean} [labelled]
+ */
+function choice(name, value, options, change, labelled = false) {
   const select = make("select", { "aria-label": name, on: { change: () => change(select.value) } });
-  for (const [key, text] of options) {
-    const option = make("option", { value: String(key), text });
+  for (const [key, text, title] of options) {
+    const option = make("option", { value: String(key), text, title });
     option.selected = String(key) === String(value);
+    if (option.selected) select.title = title ?? name;
     select.append(option);
   }
-  return make("label", {}, document.createTextNode(name), select);
+  return labelled ? make("label", {}, document.createTextNode(name), select) : select;
 }
 
 function checkbox(name, checked, change) {
@@ -1975,139 +2206,6 @@ function checkbox(name, checked, change) {
   return make("label", {}, input, document.createTextNode(name));
 }
 
-<<<<<<< HEAD
-// record_names.js
-
-const KINDS = ["self", "causal", "cross"];
-
-/** What kind of attention a record is, in words. */
-const kindText = (kind) => (KINDS.includes(kind) ? say(`kind_${/** @type {"self"} */ (kind)}`) : kind);
-
-/** The short name of a record among others: its layer, its kind where there are several, its own name where those are alike. */
-function recordName(record, records) {
-  const layer = say("layerNumber", { layer: record.entry.layer });
-  const kinds = new Set(records.map((one) => one.entry.kind)).size > 1;
-  const parts = kinds ? [layer, kindText(record.entry.kind)] : [layer];
-  const alike = records.some((one) => one !== record && one.label === record.label);
-  if (alike && record.entry.name) parts.push(middleText(record.entry.name, 28));
-  return parts.join(language() === "zh" ? "\u00b7" : " \u00b7 ");
-}
-
-/** How many layers and heads a document has. */
-function factsOf(records) {
-  if (!records.length) return "";
-  const layers = new Set(records.map((record) => record.entry.layer)).size;
-  const heads = new Set(records.map((record) => record.heads));
-  const count = layers === records.length ? say("layerCount", { count: layers }) : say("attentionCount", { count: records.length });
-  const [most] = heads;
-  return heads.size > 1 ? count : `${count} \u00d7 ${say("headCount", { count: most })}`;
-}
-
-// frame.js
-
-/** The elements of the viewer: heading, tabs, controls, the canvas in its scrolled stage, tooltip, readout. */
-class Frame {
-  /**
-   * @param {HTMLElement} element gets a shadow root
-   * @param {number|undefined} height in pixels; as high as the element without one
-   */
-  constructor(element, height) {
-    this.root = element.shadowRoot ?? element.attachShadow({ mode: "open" });
-    const sheet = new CSSStyleSheet();
-    sheet.replaceSync(STYLE);
-    this.root.adoptedStyleSheets = [sheet];
-    this.title = make("h2");
-    this.texts = make("p", { class: "texts" });
-    this.facts = make("p", { class: "facts" });
-    this.more = make("button", { class: "more", type: "button", text: "\u22ef", "aria-label": say("more"), title: say("more"), "aria-expanded": "false", "aria-controls": "menu" });
-    this.menu = make("div", { class: "menu", id: "menu", role: "group", "aria-label": say("more"), hidden: true });
-    this.tabs = make("div", { class: "tabs", role: "tablist", "aria-label": say("views") });
-    this.bar = make("div", { class: "bar", role: "group", "aria-label": say("settings") });
-    this.canvas = make("canvas", { tabindex: "0", role: "application", "aria-roledescription": say("attentionView"), "aria-describedby": "sentence help" });
-    this.space = make("div", { class: "space" });
-    this.scroller = make("div", { class: "scroll" }, this.space, this.canvas);
-    this.stage = make("div", { class: "stage", role: "tabpanel", id: "stage", "aria-busy": "true" }, this.scroller);
-    this.tip = make("div", { class: "tip", "aria-hidden": "true", hidden: true });
-    this.sentence = make("p", { class: "sentence", id: "sentence" });
-    this.shares = make("p", { class: "shares" });
-    this.readout = make("p", { class: "readout", id: "readout", role: "status", "aria-live": "polite" });
-    this.help = make("p", { class: "help", id: "help" });
-    this.what = make("button", { class: "what", type: "button", text: say("whatIsThis"), "aria-pressed": "false" });
-    this.cards = make("div", { class: "cards", hidden: true });
-    this.box = make("section", { class: "viewer", "aria-label": say("attentionWeights") },
-      make("header", {}, this.title, this.texts, this.facts, this.more),
-      make("div", { class: "row" }, this.bar, this.tabs), this.stage,
-      make("footer", {}, make("div", { class: "told" }, this.sentence, this.shares, this.help), this.what),
-      this.readout, this.menu, this.tip, this.cards);
-    if (height) this.box.style.height = `${height}px`;
-    this.root.replaceChildren(this.box);
-    this.pen = new CanvasPen(this.canvas.getContext("2d", { alpha: false }));
-  }
-
-  /** What the document says beside the attention: (name, text). */
-  showTexts(texts) {
-    this.texts.replaceChildren(...texts.map(([name, text]) =>
-      make("span", {}, make("b", { text: visibleText(name) }), document.createTextNode(visibleText(text)))));
-    this.texts.hidden = texts.length === 0;
-    if (texts.length) this.texts.tabIndex = 0;
-    else this.texts.removeAttribute("tabindex");
-  }
-
-  /** A tab for each view; `choose` is called with its name. */
-  showTabs(views, current, choose) {
-    this.tabs.replaceChildren(...views.map((view) => make("button", {
-      type: "button", role: "tab", id: `tab-${view.name}`, "aria-selected": String(view === current), "aria-controls": "stage",
-      tabindex: view === current ? "0" : "-1", text: say(view.name), on: { click: () => choose(view.name) },
-    })));
-  }
-
-  /** What may have the focus, above the picture. */
-  get controls() {
-    return [this.bar, this.tabs, this.menu].flatMap((parent) => focusable(parent));
-  }
-
-  /** Where the focus is, to give it back to what stands there after the controls were built again. */
-  focusPlace() {
-    const focused = /** @type {any} */ (this.root.activeElement);
-    return { place: this.controls.indexOf(focused),
-      named: focused?.getAttribute?.("aria-label") ?? focused?.closest?.("label")?.textContent };
-  }
-
-  restoreFocus({ place, named }) {
-    if (place < 0) return;
-    if (this.root.activeElement) return; // the focus was moved on purpose meanwhile
-    const all = this.controls;
-    const same = all.find((one) => (one.getAttribute("aria-label") ?? one.closest("label")?.textContent) === named && named);
-    (same ?? all[Math.min(place, all.length - 1)])?.focus();
-  }
-
-  /** What is highlighted, in a sentence and in numbers. */
-  tellSentence({ text, shares }) {
-    if (this.sentence.textContent !== text) this.sentence.textContent = this.sentence.title = text;
-    if (this.shares.textContent !== shares) this.shares.textContent = this.shares.title = shares;
-  }
-
-  /** Colours of the elements around the canvas. */
-  paintWith(theme) {
-    for (const name of ["background", "surface", "border", "text", "muted", "accent", "accentText", "focus"]) {
-      this.box.style.setProperty(`--${name}`, theme[name]);
-    }
-    this.pen.pattern = null;
-  }
-
-  /** Puts the tooltip beside a box of the canvas, in its pixels, and inside of the stage. */
-  placeTip(text, { x, y, width, height }, room) {
-    if (this.tip.textContent !== text) this.tip.textContent = text;
-    const { offsetWidth, offsetHeight } = this.tip;
-    const [left, top] = [x, y + this.stage.offsetTop];
-    const beside = left + width + 12 + offsetWidth > room ? left - offsetWidth - 12 : left + width + 12;
-    const below = top + height + 10;
-    const bottom = this.stage.offsetTop + this.stage.offsetHeight;
-    const [right, down] = [Math.min(Math.max(8, room - offsetWidth - 8), Math.max(8, beside)),
-      Math.max(0, below + offsetHeight > bottom ? top - offsetHeight - 10 : below)];
-    this.tip.style.transform = `translate(${Math.round(right)}px, ${Math.round(down)}px)`;
-  }
-=======
 const action = (text, label, click) => make("button", { type: "button", text, "aria-label": label, title: label, on: { click } });
 
 /** The toggle of a head: a sample of its line, and its number. */
@@ -2122,10 +2220,122 @@ function headToggle(head, shown, theme, click) {
   svg.append(line);
   return make("button", { type: "button", "aria-pressed": String(shown), "aria-label": `head ${head}`, "data-color": color,
     "data-dash": dash.join(" ") || "none", on: { click } }, svg, document.createTextNode(String(head)));
->>>>>>> main
 }
 
 const focusable = (parent) => [...parent.querySelectorAll("button, select, input")];
+
+// first_head.js
+
+/** The most weights that are decoded to choose; of a larger document the first records that fit. */
+const MOST_READ_WEIGHTS = 2 ** 22;
+
+/** The least keys that a query sees for which one is a choice. */
+const LEAST_KEYS = 4;
+
+/** What a head may do and yet say little: such heads are chosen only where there are no others. */
+const UNREMARKABLE = new Set(["first", "special", "offset 0", "even"]);
+
+/** Letters that make a word, or one of a script that writes words without spaces: such a token says more than "a". */
+const WORDLIKE = /[\p{L}\p{M}]{2}|[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}\p{Script=Thai}]/u;
+
+const LETTERS = /[\p{L}\p{N}]/u;
+
+/**
+ * Decodes what a choice needs and makes it; see `firstChoice`.
+ * @returns {Promise<{record: number, head: number, row: number|null, column: number|null}|null>}
+ */
+async function chooseFirst(records) {
+  let left = MOST_READ_WEIGHTS;
+  const read = [];
+  for (const record of records) {
+    if (record.large) continue;
+    left -= record.heads * record.queries.length * record.keys.length;
+    if (left < 0 && read.length) break;
+    read.push(record);
+  }
+  await Promise.all(read.map((record) => record.decode()));
+  return firstChoice(read);
+}
+
+/**
+ * The head with the clearest structure, at the query whose target is the most surprising; of the records that are decoded.
+ * A target is surprising by its weight times what the weight has more than its position predicts: than the mean
+ * weight of other queries at the same distance, and of other queries on the same key. So heads that look at the first or at a
+ * special token, at themselves or at a fixed distance have little; and a head's structure is the mean over its
+ * queries of their most surprising target. Of a head's targets the one is chosen that is also far from its query (of two
+ * sequences: from the diagonal), where both are words.
+ * @returns {{record: number, head: number, row: number|null, column: number|null}|null} positions in `records` of the viewer;
+ *   row and column are null where no target stands out; null where there is no decoded record
+ */
+function firstChoice(records) {
+  const heads = records.filter((record) => !record.large && record.codes).flatMap((record) =>
+    Array.from({ length: record.heads }, (_, head) => ({ of: record, record: record.number, head, ...structure(record, head) })));
+  heads.sort((a, b) => b.score - a.score || a.record - b.record || a.head - b.head);
+  const best = heads.find((one) => one.score > 0 && !UNREMARKABLE.has(headLabel(one.of, one.head)?.name ?? "")) ?? heads[0];
+  return best ? { record: best.record, head: best.head, row: best.row, column: best.column } : null;
+}
+
+/** How much structure a head has, and its most surprising target. */
+function structure(record, head) {
+  const related = relations(record);
+  const weights = headWeights(record, head, null); // of the codes: the same before and after exact numbers come
+  const seen = related.seen(head);
+  const [queries, keys] = [record.queries.length, record.keys.length];
+  const { positional, shift, specialKeys, specialQueries, words } = related;
+  const byOffset = new Float64Array(queries + keys);
+  const offsetCounts = new Uint32Array(queries + keys);
+  const byKey = new Float64Array(keys);
+  const keyCounts = new Uint32Array(keys);
+  const visible = new Uint32Array(queries);
+  for (let query = 0; query < queries; query += 1) {
+    if (specialQueries[query]) continue;
+    const base = query * keys;
+    for (let key = 0; key < keys; key += 1) {
+      if (seen && !seen[base + key]) continue;
+      const value = weights[base + key] || 0;
+      visible[query] += 1;
+      byOffset[key - query + queries] += value;
+      offsetCounts[key - query + queries] += 1;
+      byKey[key] += value;
+      keyCounts[key] += 1;
+    }
+  }
+  const [asking, answering] = [weightOfTexts(record.queries), weightOfTexts(record.keys)];
+  const slope = queries > 1 ? (keys - 1) / (queries - 1) : 0;
+  let [total, counted, most, row, column] = [0, 0, 0, /** @type {number|null} */ (null), /** @type {number|null} */ (null)];
+  for (let query = 0; query < queries; query += 1) {
+    if (visible[query] < LEAST_KEYS) continue;
+    counted += 1;
+    const base = query * keys;
+    const own = positional ? query + shift : -1;
+    let clearest = 0;
+    for (let key = 0; key < keys; key += 1) {
+      const value = weights[base + key];
+      if (!(value * visible[query] > 2) || key === own || specialKeys[key] || !answering[key]) continue;
+      if (words && words[key] === words[own]) continue;
+      if (seen && !seen[base + key]) continue;
+      const offset = key - query + queries;
+      const alone = positional && offsetCounts[offset] > 1 ? (byOffset[offset] - value) / (offsetCounts[offset] - 1) : 0;
+      const onKey = keyCounts[key] > 1 ? (byKey[key] - value) / (keyCounts[key] - 1) : 0;
+      const surprise = value * (value - Math.max(alone, onKey, 1 / visible[query]));
+      if (surprise > clearest) clearest = surprise;
+      const distance = Math.abs(key - (positional ? own : query * slope));
+      const telling = surprise * asking[query] * answering[key] * (1 + distance / Math.max(queries, keys));
+      if (telling > most + 1e-9) [most, row, column] = [telling, query, key];
+    }
+    total += clearest;
+  }
+  return { score: counted ? total / counted : 0, row, column };
+}
+
+/** How much a position says: 0 for punctuation, 1 for a word, less for what is shorter. */
+function weightOfTexts(axis) {
+  return Float64Array.from({ length: axis.length }, (_, position) => {
+    if (axis.kind !== "tokens") return 1;
+    const text = axis.entry.tokens[position];
+    return WORDLIKE.test(text) ? 1 : LETTERS.test(text) ? 0.5 : 0;
+  });
+}
 
 // drawing.js
 
@@ -2566,17 +2776,27 @@ class Frame {
     this.root.adoptedStyleSheets = [sheet];
     this.title = make("h2");
     this.texts = make("p", { class: "texts" });
-    this.tabs = make("div", { class: "tabs", role: "tablist", "aria-label": "Views" });
-    this.bar = make("div", { class: "bar", role: "group", "aria-label": "Settings" });
-    this.canvas = make("canvas", { tabindex: "0", role: "application", "aria-roledescription": "attention view", "aria-describedby": "help readout" });
+    this.facts = make("p", { class: "facts" });
+    this.more = make("button", { class: "more", type: "button", text: "\u22ef", "aria-label": say("more"), title: say("more"), "aria-expanded": "false", "aria-controls": "menu" });
+    this.menu = make("div", { class: "menu", id: "menu", role: "group", "aria-label": say("more"), hidden: true });
+    this.tabs = make("div", { class: "tabs", role: "tablist", "aria-label": say("views") });
+    this.bar = make("div", { class: "bar", role: "group", "aria-label": say("settings") });
+    this.canvas = make("canvas", { tabindex: "0", role: "application", "aria-roledescription": say("attentionView"), "aria-describedby": "sentence help" });
     this.space = make("div", { class: "space" });
     this.scroller = make("div", { class: "scroll" }, this.space, this.canvas);
     this.stage = make("div", { class: "stage", role: "tabpanel", id: "stage", "aria-busy": "true" }, this.scroller);
     this.tip = make("div", { class: "tip", "aria-hidden": "true", hidden: true });
+    this.sentence = make("p", { class: "sentence", id: "sentence" });
+    this.shares = make("p", { class: "shares" });
     this.readout = make("p", { class: "readout", id: "readout", role: "status", "aria-live": "polite" });
     this.help = make("p", { class: "help", id: "help" });
-    this.box = make("section", { class: "viewer", "aria-label": "Attention weights" },
-      make("header", {}, this.title, this.texts), this.tabs, this.bar, this.stage, this.tip, this.readout, this.help);
+    this.what = make("button", { class: "what", type: "button", text: say("whatIsThis"), "aria-pressed": "false" });
+    this.cards = make("div", { class: "cards", hidden: true });
+    this.box = make("section", { class: "viewer", "aria-label": say("attentionWeights") },
+      make("header", {}, this.title, this.texts, this.facts, this.more),
+      make("div", { class: "row" }, this.bar, this.tabs), this.stage,
+      make("footer", {}, make("div", { class: "told" }, this.sentence, this.shares, this.help), this.what),
+      this.readout, this.menu, this.tip, this.cards);
     if (height) this.box.style.height = `${height}px`;
     this.root.replaceChildren(this.box);
     this.pen = new CanvasPen(this.canvas.getContext("2d", { alpha: false }));
@@ -2587,20 +2807,21 @@ class Frame {
     this.texts.replaceChildren(...texts.map(([name, text]) =>
       make("span", {}, make("b", { text: visibleText(name) }), document.createTextNode(visibleText(text)))));
     this.texts.hidden = texts.length === 0;
-    this.texts.tabIndex = texts.length ? 0 : -1;
+    if (texts.length) this.texts.tabIndex = 0;
+    else this.texts.removeAttribute("tabindex");
   }
 
   /** A tab for each view; `choose` is called with its name. */
   showTabs(views, current, choose) {
     this.tabs.replaceChildren(...views.map((view) => make("button", {
       type: "button", role: "tab", id: `tab-${view.name}`, "aria-selected": String(view === current), "aria-controls": "stage",
-      tabindex: view === current ? "0" : "-1", text: view.title, on: { click: () => choose(view.name) },
+      tabindex: view === current ? "0" : "-1", text: say(view.name), on: { click: () => choose(view.name) },
     })));
   }
 
   /** What may have the focus, above the picture. */
   get controls() {
-    return [this.tabs, this.bar].flatMap((parent) => focusable(parent));
+    return [this.bar, this.tabs, this.menu].flatMap((parent) => focusable(parent));
   }
 
   /** Where the focus is, to give it back to what stands there after the controls were built again. */
@@ -2618,9 +2839,15 @@ class Frame {
     (same ?? all[Math.min(place, all.length - 1)])?.focus();
   }
 
+  /** What is highlighted, in a sentence and in numbers. */
+  tellSentence({ text, shares }) {
+    if (this.sentence.textContent !== text) this.sentence.textContent = this.sentence.title = text;
+    if (this.shares.textContent !== shares) this.shares.textContent = this.shares.title = shares;
+  }
+
   /** Colours of the elements around the canvas. */
   paintWith(theme) {
-    for (const name of ["background", "surface", "border", "text", "muted", "accent", "focus"]) {
+    for (const name of ["background", "surface", "border", "text", "muted", "accent", "accentText", "focus"]) {
       this.box.style.setProperty(`--${name}`, theme[name]);
     }
   }
@@ -2637,6 +2864,114 @@ class Frame {
       Math.max(0, below + offsetHeight > bottom ? top - offsetHeight - 10 : below)];
     this.tip.style.transform = `translate(${Math.round(right)}px, ${Math.round(down)}px)`;
   }
+}
+
+// sentence.js
+
+/** A token inside a sentence, kept from changing the direction of the words around it. */
+const named = (text) => `\u2068${shortText(text)}\u2069`;
+
+/** Keys of a row whose weights are named one by one. */
+const NAMED = 3;
+
+const found = new WeakMap();
+
+/**
+ * The query with the most surprising key of a table (see `structure`); where none stands out, the largest weight of tokens that are not special.
+ * @returns {{row: number, column: number}|null} null where no query sees a key
+ */
+function mostSurprising(table) {
+  if (!found.has(table)) found.set(table, search(table));
+  return found.get(table);
+}
+
+function search(table) {
+  const { rows, columns, record } = table;
+  if (table.head !== null) {
+    const best = structure(record, table.head);
+    const place = (groups, position) => groups.findIndex(([start, stop]) => position !== null && start <= position && position < stop);
+    const [row, column] = [place(table.rowGroups, best.row), place(table.columnGroups, best.column)];
+    if (row >= 0 && column >= 0) return { row, column };
+  }
+  let best = null;
+  for (let row = 0; row < rows; row += 1) {
+    for (let column = 0; column < columns; column += 1) {
+      if (!(table.value(row, column) > 0) || table.kind(row, column) === MASKED) continue;
+      const special = record.queries.isSpecial(table.rowGroups[row]) || record.keys.isSpecial(table.columnGroups[column]);
+      const score = table.value(row, column) - (special ? 1e6 : 0);
+      if (!best || score > best.score) best = { score, row, column };
+    }
+  }
+  return best && { row: best.row, column: best.column };
+}
+
+/** The keys of a row that are not masked, the largest weight first. */
+function byWeight(table, row) {
+  const order = Array.from({ length: table.columns }, (_, column) => column).filter((column) => table.kind(row, column) !== MASKED);
+  return order.sort((a, b) => table.value(row, b) - table.value(row, a));
+}
+
+/** A part as percent, in whole numbers. */
+function percent(part) {
+  const text = part > 0 && part < 0.005 ? "<\u00a01" : String(Math.round(100 * part));
+  return language() === "zh" ? `${text}%` : `${text}\u00a0%`;
+}
+
+/** What an even share of a row's weight would be, over the keys that it sees. */
+const evenShare = (table, row) => 1 / Math.max(1, byWeight(table, row).length);
+
+/**
+ * What a table says of a query, in numbers.
+ * @param {number|null} column the key that is spoken of; null: the one with the largest weight
+ * @returns {{text: string, shares: string}}
+ */
+function sayOfRow(table, row, column = null) {
+  const query = named(table.rowText(row));
+  const order = byWeight(table, row);
+  if (!order.length) return { text: say("seesNothing", { query }), shares: "" };
+  const of = column ?? order[0];
+  const key = named(table.columnText(of));
+  const value = table.value(row, of);
+  const whole = Math.abs(table.rowSums[row] + table.hidden[row] - 1) < 0.02;
+  const text = table.kind(row, of) === MASKED ? say("mayNotSee", { query, key })
+    : Number.isNaN(value) ? say("noNumber", { query, key })
+      : whole ? say("gives", { query, key, percent: percent(value) }) : say("givesWeight", { query, key, weight: shortWeight(value) });
+  const parts = order.slice(0, NAMED).map((one) => `${named(table.columnText(one))} ${shortWeight(table.value(row, one))}`);
+  const rest = order.slice(NAMED);
+  if (rest.length) parts.push(say("moreKeys", { count: rest.length, weight: shortWeight(rest.reduce((sum, one) => sum + table.value(row, one), 0)) }));
+  return { text, shares: `${query} \u2192 ${parts.join(" \u00b7 ")} \u2014 ${say("evenShare", { weight: shortWeight(evenShare(table, row)) })}` };
+}
+
+/** What a table says of a key: who looks at it most. */
+function sayOfColumn(table, column) {
+  let best = null;
+  for (let row = 0; row < table.rows; row += 1) {
+    if (table.kind(row, column) !== MASKED && (best === null || table.value(row, column) > table.value(best, column))) best = row;
+  }
+  const key = named(table.columnText(column));
+  if (best === null) return { text: say("seenByNobody", { key }), shares: "" };
+  return { text: say("lookedAt", { key, query: named(table.rowText(best)), percent: percent(table.value(best, column)) }), shares: "" };
+}
+
+/** The pair that the sentence speaks of while nothing is pointed at: of the query that was locked last, else the most surprising one. */
+function featured(app) {
+  if (!app.record || app.record.large || !app.view.ofTables) return null;
+  const table = app.table();
+  const row = app.state.locked.at(-1);
+  if (row !== undefined && row < table.rows) return { row, column: byWeight(table, row)[0] ?? 0 };
+  return mostSurprising(table);
+}
+
+/** The sentence of what is shown, and the shares of its row. */
+function sentenceOf(app) {
+  const item = app.active();
+  if (app.view.sentence) return app.view.sentence(app, item);
+  if (!app.view.ofTables || app.record.large) return { text: item ? app.view.describe(app, item) : "", shares: "" };
+  const table = app.table();
+  if (item?.side === "key") return sayOfColumn(table, item.column);
+  if (item?.row !== undefined) return sayOfRow(table, item.row, item.column ?? null);
+  const best = featured(app);
+  return best ? sayOfRow(table, best.row, app.state.locked.length ? null : best.column) : { text: "", shares: "" };
 }
 
 // legend.js
@@ -2678,33 +3013,14 @@ const legendHeight = (legend, width) => textTop(legend) + LINE * linesOf(legend,
 /**
  * The scale below a view: its title, a ramp with numbers and the mark of an even share, samples of what is not a weight, and a text.
  * A legend has: ramp ("map", "words" or null), title, scale, largest (see `tickText`), even (the weight of an even share), beyond
- * (whether something larger than the largest is shown in its colour), samples, text.
+ * (whether something larger than the largest is shown in its colour), samples, text, of which `room` lines are shown.
  */
-function drawLegend(pen, legend, width, theme) {
-<<<<<<< HEAD
+function drawLegend(pen, legend, width, theme, room = linesOf(legend, width)) {
   const lines = wrapText(legend.text ?? "", width - 32, SMALL);
-  const room = linesOf(legend, width);
   let x = 16;
   if (legend.ramp) x = drawRamp(pen, legend, x, width, theme);
-=======
-  let x = 12;
-  if (legend.ramp) {
-    const length = clamp(width * 0.32, 110, 220);
-    for (let step = 0; step < LEGEND_STEPS; step += 1) {
-      const shade = step / (LEGEND_STEPS - 1);
-      const fill = rampColor(shade, theme);
-      pen.rect(x + (step * length) / LEGEND_STEPS, 6, length / LEGEND_STEPS + 0.6, 10, { fill });
-    }
-    pen.rect(x, 6, length, 10, { stroke: theme.border });
-    for (const shade of [0, 0.5, 1]) {
-      pen.text(tickText(legend, shade), x + shade * length, 25,
-        { color: theme.muted, size: 11, align: shade === 0 ? "start" : shade === 1 ? "end" : "center" });
-    }
-    x += length + 14;
-  }
->>>>>>> main
-  for (const sample of legend.samples ?? []) x = drawSample(pen, sample, x, width, theme);
-  lines.slice(0, room).forEach((line, number) => {
+  for (const sample of legend.samples ?? []) x = drawSample(pen, legend, sample, x, width, theme);
+  if (legend.text) lines.slice(0, room).forEach((line, number) => {
     const last = number === room - 1 && lines.length > room;
     pen.text(last ? fitText(`${line} \u2026`, width - 32, SMALL) : line, 16, textTop(legend) + 6 + number * LINE, { color: theme.muted, ...SMALL });
   });
@@ -2719,7 +3035,7 @@ function drawRamp(pen, legend, start, width, theme) {
   const length = clamp(width * 0.28, 100, 240);
   for (let step = 0; step < LEGEND_STEPS; step += 1) {
     const shade = step / (LEGEND_STEPS - 1);
-    const fill = legend.ramp === "words" ? wordColors(shade, theme).fill : rampColor(shade);
+    const fill = rampColor(shade, theme);
     pen.rect(x + (step * length) / LEGEND_STEPS, top, length / LEGEND_STEPS + 0.6, height, { fill });
   }
   pen.rect(x, top, length, height, { stroke: theme.border });
@@ -2739,20 +3055,13 @@ function drawRamp(pen, legend, start, width, theme) {
 /** Below this width the text of a legend has up to four lines, else two. */
 const NARROW = 640;
 
-function drawSample(pen, [kind, text], x, width, theme) {
+function drawSample(pen, legend, [kind, text], x, width, theme) {
   const end = x + 18 + textWidth(text, { size: 11 }) + 12;
   if (end > width) return x;
-<<<<<<< HEAD
-  if (kind === MASKED) pen.hatch(x, 12, 12, 12, theme);
-  else pen.rect(x, 12, 12, 12, { fill: rgb(kind === ZERO ? theme.zeroPixel : theme.missingPixel) });
-  pen.rect(x, 12, 12, 12, { stroke: theme.border });
-  if (kind !== MASKED) drawMark(pen, kind, x + 6, 18, 2.6);
-  pen.text(text, x + 18, 18, { color: theme.muted, size: 11 });
-=======
-  drawKind(pen, kind, x, 5, 12, 12, theme);
-  pen.rect(x, 5, 12, 12, { stroke: theme.border });
-  pen.text(text, x + 18, 11, { color: theme.muted, size: 11 });
->>>>>>> main
+  const y = legend.ramp ? 12 : 5;
+  drawKind(pen, kind, x, y, 12, 12, theme);
+  pen.rect(x, y, 12, 12, { stroke: theme.border });
+  pen.text(text, x + 18, y + 6, { color: theme.muted, size: 11 });
   return end;
 }
 
@@ -4458,137 +4767,6 @@ class WordsView extends RecordView {
   }
 }
 
-// sentence.js
-
-/** A token inside a sentence, kept from changing the direction of the words around it. */
-const named = (text) => `\u2068${shortText(text)}\u2069`;
-
-/** Keys of a row whose weights are named one by one. */
-const NAMED = 3;
-
-const found = new WeakMap();
-
-/**
- * The query with the most surprising key of a table (see `structure`); where none stands out, the largest weight of tokens that are not special.
- * @returns {{row: number, column: number}|null} null where no query sees a key
- */
-function mostSurprising(table) {
-  if (!found.has(table)) found.set(table, search(table));
-  return found.get(table);
-}
-
-function search(table) {
-  const { rows, columns, record } = table;
-  if (table.head !== null) {
-    const best = structure(record, table.head);
-    const place = (groups, position) => groups.findIndex(([start, stop]) => position !== null && start <= position && position < stop);
-    const [row, column] = [place(table.rowGroups, best.row), place(table.columnGroups, best.column)];
-    if (row >= 0 && column >= 0) return { row, column };
-  }
-  let best = null;
-  for (let row = 0; row < rows; row += 1) {
-    for (let column = 0; column < columns; column += 1) {
-      if (!(table.value(row, column) > 0) || table.kind(row, column) === MASKED) continue;
-      const special = record.queries.isSpecial(table.rowGroups[row]) || record.keys.isSpecial(table.columnGroups[column]);
-      const score = table.value(row, column) - (special ? 1e6 : 0);
-      if (!best || score > best.score) best = { score, row, column };
-    }
-  }
-  return best && { row: best.row, column: best.column };
-}
-
-/** The keys of a row that are not masked, the largest weight first. */
-function byWeight(table, row) {
-  const order = Array.from({ length: table.columns }, (_, column) => column).filter((column) => table.kind(row, column) !== MASKED);
-  return order.sort((a, b) => table.value(row, b) - table.value(row, a));
-}
-
-/** A part as percent, in whole numbers. */
-function percent(part) {
-  const text = part > 0 && part < 0.005 ? "<\u00a01" : String(Math.round(100 * part));
-  return language() === "zh" ? `${text}%` : `${text}\u00a0%`;
-}
-
-/** What an even share of a row's weight would be, over the keys that it sees. */
-const evenShare = (table, row) => 1 / Math.max(1, byWeight(table, row).length);
-
-/**
- * What a table says of a query, in numbers.
- * @param {number|null} column the key that is spoken of; null: the one with the largest weight
- * @returns {{text: string, shares: string}}
- */
-function sayOfRow(table, row, column = null) {
-  const query = named(table.rowText(row));
-  const order = byWeight(table, row);
-  if (!order.length) return { text: say("seesNothing", { query }), shares: "" };
-  const of = column ?? order[0];
-  const key = named(table.columnText(of));
-  const value = table.value(row, of);
-  const whole = Math.abs(table.rowSums[row] + table.hidden[row] - 1) < 0.02;
-  const text = table.kind(row, of) === MASKED ? say("mayNotSee", { query, key })
-    : Number.isNaN(value) ? say("noNumber", { query, key })
-      : whole ? say("gives", { query, key, percent: percent(value) }) : say("givesWeight", { query, key, weight: shortWeight(value) });
-  const parts = order.slice(0, NAMED).map((one) => `${named(table.columnText(one))} ${shortWeight(table.value(row, one))}`);
-  const rest = order.slice(NAMED);
-  if (rest.length) parts.push(say("moreKeys", { count: rest.length, weight: shortWeight(rest.reduce((sum, one) => sum + table.value(row, one), 0)) }));
-  return { text, shares: `${query} \u2192 ${parts.join(" \u00b7 ")} \u2014 ${say("evenShare", { weight: shortWeight(evenShare(table, row)) })}` };
-}
-
-/** What a table says of a key: who looks at it most. */
-function sayOfColumn(table, column) {
-  let best = null;
-  for (let row = 0; row < table.rows; row += 1) {
-    if (table.kind(row, column) !== MASKED && (best === null || table.value(row, column) > table.value(best, column))) best = row;
-  }
-  const key = named(table.columnText(column));
-  if (best === null) return { text: say("seenByNobody", { key }), shares: "" };
-  return { text: say("lookedAt", { key, query: named(table.rowText(best)), percent: percent(table.value(best, column)) }), shares: "" };
-}
-
-/** The pair that the sentence speaks of while nothing is pointed at: of the query that was locked last, else the most surprising one. */
-function featured(app) {
-  if (!app.record || app.record.large || !app.view.ofTables) return null;
-  const table = app.table();
-  const row = app.state.locked.at(-1);
-  if (row !== undefined && row < table.rows) return { row, column: byWeight(table, row)[0] ?? 0 };
-  return mostSurprising(table);
-}
-
-/** The sentence of what is shown, and the shares of its row. */
-function sentenceOf(app) {
-  const item = app.active();
-  if (app.view.sentence) return app.view.sentence(app, item);
-  if (!app.view.ofTables || app.record.large) return { text: item ? app.view.describe(app, item) : "", shares: "" };
-  const table = app.table();
-  if (item?.side === "key") return sayOfColumn(table, item.column);
-  if (item?.row !== undefined) return sayOfRow(table, item.row, item.column ?? null);
-  const best = featured(app);
-  return best ? sayOfRow(table, best.row, app.state.locked.length ? null : best.column) : { text: "", shares: "" };
-}
-
-// picture.js
-
-/** The height of the heading above a view, in pixels. */
-const HEADING = 28;
-
-/** The whole picture, heading and legend included, with any pen. */
-function paint(app, pen) {
-  const { theme, area } = app;
-  const height = area.height + HEADING + app.legendHeight;
-  pen.rect(0, 0, area.width, height, { fill: theme.background });
-  pen.text(fitText(app.heading(), area.width - 20, { size: 13, bold: true }), 10, 14, { color: theme.text, size: 13, bold: true });
-  const win = app.window();
-  pen.clip(0, HEADING, area.width, area.height, () => {
-    pen.shift(-win.x, HEADING - win.y, () => app.view.draw(app, pen, win));
-  });
-  pen.path([[0, HEADING + area.height + 0.5], [area.width, HEADING + area.height + 0.5]], { color: theme.border });
-  pen.shift(0, HEADING + area.height + 2, () => drawLegend(pen, app.view.legend(app), area.width, theme));
-}
-
-// views/all_views.js
-
-const VIEW_CLASSES = [PatternView, LinesView, GridView, WalkView, WordsView, ImageView, SoundView, LongView];
-
 // explained.js
 
 /** The least box around boxes. */
@@ -4670,198 +4848,72 @@ function explained(app) {
   return [...cards(app, known, names), ...ofHeads(app)];
 }
 
-// exports.js
+// picture.js
 
-/** The picture as the text of an SVG file. */
-function svgOf(app) {
-  const pen = new SvgPen(app.area.width, app.area.height + HEADING + app.legendHeight);
-  paint(app, pen);
-  return pen.toString(visibleText(app.payload.title), [app.heading(), app.selectionText(), app.frame.readout.textContent].filter(Boolean).join(" \u2014 "));
+/** The height of the heading above a view, in pixels. */
+const HEADING = 28;
+
+/** The height of the document's title, which a saved picture has above the heading. */
+const TITLE = 26;
+
+/** Around what is drawn, in pixels. */
+const MARGIN = 12;
+
+/** Room for a legend's numbers and words. */
+const LEAST_WIDTH = 480;
+
+const HEADING_STYLE = { size: 13, bold: true };
+
+const TITLE_STYLE = { size: 16, bold: true };
+
+/** The whole picture, heading and legend included, with any pen. */
+function paint(app, pen) {
+  const { theme, area } = app;
+  pen.rect(0, 0, area.width, area.height + HEADING + app.legendHeight, { fill: theme.background });
+  paintPart(app, pen, { x: 0, y: 0, ...area }, undefined);
 }
 
-function saveSvg(app) {
-  download(app, new Blob([svgOf(app)], { type: "image/svg+xml" }), "svg");
+/** A part of the view that is seen, below the heading and above the legend. */
+function paintPart(app, pen, { x, y, width, height }, room) {
+  const { theme } = app;
+  pen.text(fitMiddle(app.heading(), width - 20, HEADING_STYLE), 10, 14, { color: theme.text, ...HEADING_STYLE });
+  const win = app.window();
+  pen.clip(0, HEADING, width, height, () => {
+    pen.shift(-win.x - x, HEADING - win.y - y, () => app.view.draw(app, pen, win));
+  });
+  pen.path([[0, HEADING + height + 0.5], [width, HEADING + height + 0.5]], { color: theme.border });
+  pen.shift(0, HEADING + height + 2, () => drawLegend(pen, app.view.legend(app), width, theme, room));
 }
 
-function savePng(app) {
-  const scale = Math.max(2, globalThis.devicePixelRatio || 1);
-  const canvas = newCanvas(app.area.width * scale, (app.area.height + HEADING + app.legendHeight) * scale);
-  const context = canvas.getContext("2d");
-  context.setTransform(scale, 0, 0, scale, 0, 0);
-  app.tables.frameStart = performance.now();
-  paint(app, new CanvasPen(context));
-  canvas.toBlob((blob) => download(app, blob, "png"), "image/png");
+/** The picture that is saved: what is seen without the empty rest around it, below the document's title. */
+function croppedPicture(app) {
+  const { area, theme } = app;
+  const win = app.window();
+  const bounds = new BoundsPen(theme.background);
+  bounds.clip(0, 0, area.width, area.height, () => bounds.shift(-win.x, -win.y, () => app.view.draw(app, bounds, win)));
+  const found = bounds.box.left <= bounds.box.right ? bounds.box : { left: 0, top: 0, right: 0, bottom: 0 };
+  const title = visibleText(app.payload.title);
+  const words = Math.max(textWidth(title, TITLE_STYLE), textWidth(app.heading(), HEADING_STYLE)) + 20;
+  const width = Math.ceil(Math.min(area.width, Math.max(LEAST_WIDTH, words, found.right - found.left + 2 * MARGIN)));
+  const y = Math.max(0, Math.floor(found.top) - MARGIN / 2);
+  const part = { x: Math.floor(found.left) - MARGIN, y, width, height: Math.ceil(Math.min(area.height, found.bottom + MARGIN / 2)) - y };
+  const legend = new BoundsPen(theme.background);
+  drawLegend(legend, app.view.legend(app), width, theme, Infinity);
+  const height = TITLE + HEADING + part.height + 2 + Math.max(0, legend.box.bottom) + MARGIN;
+  return {
+    width, height: Math.ceil(height), top: -TITLE,
+    /** With a pen whose upper left corner is (0, top). */
+    paint(pen) {
+      pen.rect(0, -TITLE, width, Math.ceil(height), { fill: theme.background });
+      pen.text(fitMiddle(title, width - 20, TITLE_STYLE), 10, -TITLE / 2 + 2, { color: theme.text, ...TITLE_STYLE });
+      paintPart(app, pen, part, Infinity);
+    },
+  };
 }
 
-function download(app, blob, suffix) {
-  const address = URL.createObjectURL(blob);
-  const link = make("a", { href: address, download: `attention-${app.view.name}.${suffix}` });
-  app.frame.root.append(link);
-  link.click();
-  link.remove();
-  setTimeout(() => URL.revokeObjectURL(address), 10000);
-}
+// views/all_views.js
 
-// input.js
-
-/** Pointer, wheel and keys on the viewer's elements. */
-class Input {
-  constructor(app) {
-    this.app = app;
-    this.grab = null; // where a drag began
-    this.dragged = false;
-    this.listen();
-  }
-
-  listen() {
-    const { signal } = this.app.stopped;
-    const on = (target, names, listener, more = {}) => names.split(" ").forEach((name) => target.addEventListener(name, listener, { signal, ...more }));
-    on(this.app.frame.canvas, "pointermove", (event) => this.pointerMoved(event));
-    on(this.app.frame.canvas, "pointerleave", () => { this.app.hover = null; this.app.changed(); });
-    on(this.app.frame.canvas, "pointerdown", (event) => this.pointerPressed(event));
-    on(this.app.frame.canvas, "pointerup pointercancel", () => this.pointerReleased());
-    on(this.app.frame.canvas, "click", (event) => this.clicked(event));
-    on(this.app.frame.canvas, "keydown", (event) => this.keyPressed(event));
-    on(this.app.frame.canvas, "focus", () => this.focused());
-    on(this.app.frame.canvas, "blur", () => this.app.changed());
-    on(this.app.frame.scroller, "scroll", () => this.app.changed(), { passive: true });
-    on(this.app.frame.scroller, "wheel", (event) => this.wheelTurned(event), { passive: false });
-    on(this.app.frame.tabs, "keydown", (event) => this.tabKey(event));
-    on(this.app.frame.box, "keydown", (event) => {
-      this.commandKey(event);
-      if (event.key === "Escape" && event.target !== this.app.frame.canvas) this.app.unlock();
-    });
-    for (const text of ["(prefers-color-scheme: dark)", "(forced-colors: active)"]) {
-      on(globalThis.matchMedia(text), "change", () => { this.app.readTheme(); this.app.refresh(); });
-    }
-  }
-
-  at(event) {
-    const box = this.app.frame.canvas.getBoundingClientRect();
-    const [x, y] = [event.clientX - box.left, event.clientY - box.top - HEADING];
-    if (!this.app.ready || y < 0 || y >= this.app.area.height) return null;
-    const win = this.app.window();
-    return this.app.view.hit(this.app, x + win.x, y + win.y, win);
-  }
-
-  pointerMoved(event) {
-    if (this.grab) {
-      const [dx, dy] = [event.clientX - this.grab.x, event.clientY - this.grab.y];
-      if (this.grab.moved || Math.abs(dx) + Math.abs(dy) > 5) {
-        this.grab.moved = true;
-        this.app.frame.canvas.classList.add("grab");
-        this.app.frame.scroller.scrollTo(this.grab.left - dx, this.grab.top - dy);
-        this.app.hover = null;
-        return;
-      }
-    }
-    const item = this.at(event);
-    if (sameItem(item, this.app.hover)) return;
-    this.app.hover = item;
-    this.app.keyboard = false;
-    this.app.changed();
-  }
-
-  pointerPressed(event) {
-    if (event.button !== 0 || event.pointerType === "touch") return;
-    this.grab = { x: event.clientX, y: event.clientY, left: this.app.frame.scroller.scrollLeft, top: this.app.frame.scroller.scrollTop, moved: false };
-    this.app.frame.canvas.setPointerCapture?.(event.pointerId);
-  }
-
-  pointerReleased() {
-    this.dragged = this.grab?.moved ?? false;
-    this.grab = null;
-    this.app.frame.canvas.classList.remove("grab");
-  }
-
-  clicked(event) {
-    if (this.dragged) { this.dragged = false; return; }
-    const item = this.at(event);
-    if (!item) return;
-    this.app.cursor = item;
-    this.app.view.activate(this.app, item);
-    this.app.changed();
-  }
-
-  focused() {
-    if (!this.app.ready) return;
-    this.app.cursor ??= this.app.view.start(this.app);
-    this.app.keyboard = this.app.frame.canvas.matches(":focus-visible");
-    this.app.changed();
-  }
-
-  wheelTurned(event) {
-    if (!event.ctrlKey && !event.metaKey) return;
-    event.preventDefault();
-    const box = this.app.frame.canvas.getBoundingClientRect();
-    this.app.zoom(event.deltaY < 0 ? 1.25 : 0.8, { x: event.clientX - box.left, y: event.clientY - box.top - HEADING });
-  }
-
-  keyPressed(event) {
-    if (!this.app.ready || event.ctrlKey || event.metaKey || event.altKey) return;
-    const moves = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1], Home: [-1e9, 0], End: [1e9, 0], PageUp: [0, -10, -1], PageDown: [0, 10, 1] };
-    if (event.key in moves) this.moveCursor(...moves[event.key]);
-    else if (event.key === "Enter" || event.key === " ") {
-      if (this.app.cursor && this.app.view.has(this.app, this.app.cursor)) this.app.view.activate(this.app, this.app.cursor);
-    }
-    else if (event.key === "Escape") this.escape();
-    else if (event.key === "+" || event.key === "=") this.zoomKey(1.5);
-    else if (event.key === "-") this.zoomKey(1 / 1.5);
-    else if (event.key === "0") this.app.fit();
-    else if (event.key === "[" || event.key === "]") this.app.nextHead(event.key === "[" ? -1 : 1);
-    else return;
-    event.preventDefault();
-    this.app.changed();
-  }
-
-  /** Undo and redo, wherever the focus is. */
-  commandKey(event) {
-    if (!(event.ctrlKey || event.metaKey) || event.altKey) return;
-    const key = event.key.toLowerCase();
-    if (key === "z" && event.shiftKey) this.app.redo();
-    else if (key === "z") this.app.undo();
-    else if (key === "y") this.app.redo();
-    else return;
-    event.preventDefault();
-  }
-
-  zoomKey(factor) {
-    const box = this.app.cursor ? this.app.view.place(this.app, this.app.cursor) : null;
-    const win = this.app.window();
-    this.app.zoom(factor, box ? { x: box.x - win.x + box.width / 2, y: box.y - win.y + box.height / 2 } : null);
-  }
-
-  escape() {
-    if (this.app.view.name === "long" && this.app.state.zoom > 1) this.app.fit();
-    else this.app.unlock();
-  }
-
-  moveCursor(dx, dy, jump = 0) {
-    this.app.keyboard = true;
-    this.app.hover = null;
-    const from = this.app.cursor && this.app.view.has(this.app, this.app.cursor) ? this.app.cursor : this.app.view.start(this.app);
-    if (!this.app.view.has(this.app, from)) return;
-    this.app.cursor = this.app.view.move(this.app, from, dx, dy, jump);
-    const box = this.app.view.place(this.app, this.app.cursor);
-    const { area, frame: { scroller } } = this.app;
-    const [left, top] = [box.frozenLeft ?? 0, box.frozenTop ?? 0];
-    if (box.x - scroller.scrollLeft < left) scroller.scrollLeft = box.x - left;
-    if (box.x + box.width - scroller.scrollLeft > area.width) scroller.scrollLeft = box.x + box.width - area.width + 4;
-    if (box.y - scroller.scrollTop < top) scroller.scrollTop = box.y - top;
-    if (box.y + box.height - scroller.scrollTop > area.height) scroller.scrollTop = box.y + box.height - area.height + 4;
-  }
-
-  tabKey(event) {
-    const step = { ArrowLeft: -1, ArrowRight: 1, Home: -1000, End: 1000 }[event.key];
-    if (!step) return;
-    const views = this.app.views.filter((view) => view.available(this.app));
-    const here = views.indexOf(this.app.view);
-    const next = Math.abs(step) > 1 ? clamp(here + step, 0, views.length - 1) : (here + step + views.length) % views.length;
-    this.app.show(views[next].name);
-    this.app.frame.tabs.querySelector("[aria-selected=\"true\"]").focus();
-    event.preventDefault();
-  }
-}
+const VIEW_CLASSES = [PatternView, LinesView, GridView, WalkView, WordsView, ImageView, SoundView, LongView];
 
 // cards.js
 
@@ -5074,6 +5126,201 @@ class Cards {
     const several = count > 1 ? [action("\u25c2", say("previousCard"), () => this.go(-1)),
       make("span", { text: `${this.current + 1} / ${count}` }), action("\u25b8", say("nextCard"), () => this.go(1))] : [];
     return make("div", { class: "cardkeys" }, ...several, action(say("closeCards"), say("closeCardsLong"), () => this.close()));
+  }
+}
+
+// exports.js
+
+/** The picture as the text of an SVG file. */
+function svgOf(app) {
+  const picture = croppedPicture(app);
+  const pen = new SvgPen(picture);
+  picture.paint(pen);
+  return pen.toString(visibleText(app.payload.title), [app.heading(), app.selectionText(), app.frame.readout.textContent].filter(Boolean).join(" \u2014 "));
+}
+
+function saveSvg(app) {
+  download(app, new Blob([svgOf(app)], { type: "image/svg+xml" }), "svg");
+}
+
+function savePng(app) {
+  app.tables.frameStart = performance.now();
+  const picture = croppedPicture(app);
+  const scale = Math.max(2, globalThis.devicePixelRatio || 1);
+  const canvas = newCanvas(picture.width * scale, picture.height * scale);
+  const context = canvas.getContext("2d");
+  context.setTransform(scale, 0, 0, scale, 0, -picture.top * scale);
+  picture.paint(new CanvasPen(context));
+  canvas.toBlob((blob) => download(app, blob, "png"), "image/png");
+}
+
+function download(app, blob, suffix) {
+  const address = URL.createObjectURL(blob);
+  const link = make("a", { href: address, download: `attention-${app.view.name}.${suffix}` });
+  app.frame.root.append(link);
+  link.click();
+  link.remove();
+  setTimeout(() => URL.revokeObjectURL(address), 10000);
+}
+
+// input.js
+
+/** Pointer, wheel and keys on the viewer's elements. */
+class Input {
+  constructor(app) {
+    this.app = app;
+    this.grab = null; // where a drag began
+    this.dragged = false;
+    this.listen();
+  }
+
+  listen() {
+    const { signal } = this.app.stopped;
+    const on = (target, names, listener, more = {}) => names.split(" ").forEach((name) => target.addEventListener(name, listener, { signal, ...more }));
+    on(this.app.frame.canvas, "pointermove", (event) => this.pointerMoved(event));
+    on(this.app.frame.canvas, "pointerleave", () => { this.app.hover = null; this.app.changed(); });
+    on(this.app.frame.canvas, "pointerdown", (event) => this.pointerPressed(event));
+    on(this.app.frame.canvas, "pointerup pointercancel", () => this.pointerReleased());
+    on(this.app.frame.canvas, "click", (event) => this.clicked(event));
+    on(this.app.frame.canvas, "keydown", (event) => this.keyPressed(event));
+    on(this.app.frame.canvas, "focus", () => this.focused());
+    on(this.app.frame.canvas, "blur", () => this.app.changed());
+    on(this.app.frame.scroller, "scroll", () => this.app.changed(), { passive: true });
+    on(this.app.frame.scroller, "wheel", (event) => this.wheelTurned(event), { passive: false });
+    on(this.app.frame.tabs, "keydown", (event) => this.tabKey(event));
+    on(this.app.frame.box, "keydown", (event) => {
+      this.commandKey(event);
+      if (event.key === "Escape" && event.target !== this.app.frame.canvas) this.app.unlock();
+    });
+    for (const text of ["(prefers-color-scheme: dark)", "(forced-colors: active)"]) {
+      on(globalThis.matchMedia(text), "change", () => { this.app.readTheme(); this.app.refresh(); });
+    }
+  }
+
+  at(event) {
+    const box = this.app.frame.canvas.getBoundingClientRect();
+    const [x, y] = [event.clientX - box.left, event.clientY - box.top - HEADING];
+    if (!this.app.ready || y < 0 || y >= this.app.area.height) return null;
+    const win = this.app.window();
+    return this.app.view.hit(this.app, x + win.x, y + win.y, win);
+  }
+
+  pointerMoved(event) {
+    if (this.grab) {
+      const [dx, dy] = [event.clientX - this.grab.x, event.clientY - this.grab.y];
+      if (this.grab.moved || Math.abs(dx) + Math.abs(dy) > 5) {
+        this.grab.moved = true;
+        this.app.frame.canvas.classList.add("grab");
+        this.app.frame.scroller.scrollTo(this.grab.left - dx, this.grab.top - dy);
+        this.app.hover = null;
+        return;
+      }
+    }
+    const item = this.at(event);
+    if (sameItem(item, this.app.hover)) return;
+    this.app.hover = item;
+    this.app.keyboard = false;
+    this.app.changed();
+  }
+
+  pointerPressed(event) {
+    if (event.button !== 0 || event.pointerType === "touch") return;
+    this.grab = { x: event.clientX, y: event.clientY, left: this.app.frame.scroller.scrollLeft, top: this.app.frame.scroller.scrollTop, moved: false };
+    this.app.frame.canvas.setPointerCapture?.(event.pointerId);
+  }
+
+  pointerReleased() {
+    this.dragged = this.grab?.moved ?? false;
+    this.grab = null;
+    this.app.frame.canvas.classList.remove("grab");
+  }
+
+  clicked(event) {
+    if (this.dragged) { this.dragged = false; return; }
+    const item = this.at(event);
+    if (!item) return;
+    this.app.cursor = item;
+    this.app.view.activate(this.app, item);
+    this.app.changed();
+  }
+
+  focused() {
+    if (!this.app.ready) return;
+    this.app.cursor ??= this.app.view.start(this.app);
+    this.app.keyboard = this.app.frame.canvas.matches(":focus-visible");
+    this.app.changed();
+  }
+
+  wheelTurned(event) {
+    if (!event.ctrlKey && !event.metaKey) return;
+    event.preventDefault();
+    const box = this.app.frame.canvas.getBoundingClientRect();
+    this.app.zoom(event.deltaY < 0 ? 1.25 : 0.8, { x: event.clientX - box.left, y: event.clientY - box.top - HEADING });
+  }
+
+  keyPressed(event) {
+    if (!this.app.ready || event.ctrlKey || event.metaKey || event.altKey) return;
+    const moves = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1], Home: [-1e9, 0], End: [1e9, 0], PageUp: [0, -10, -1], PageDown: [0, 10, 1] };
+    if (event.key in moves) this.moveCursor(...moves[event.key]);
+    else if (event.key === "Enter" || event.key === " ") {
+      if (this.app.cursor && this.app.view.has(this.app, this.app.cursor)) this.app.view.activate(this.app, this.app.cursor);
+    }
+    else if (event.key === "Escape") this.escape();
+    else if (event.key === "+" || event.key === "=") this.zoomKey(1.5);
+    else if (event.key === "-") this.zoomKey(1 / 1.5);
+    else if (event.key === "0") this.app.fit();
+    else if (event.key === "[" || event.key === "]") this.app.nextHead(event.key === "[" ? -1 : 1);
+    else return;
+    event.preventDefault();
+    this.app.changed();
+  }
+
+  /** Undo and redo, wherever the focus is. */
+  commandKey(event) {
+    if (!(event.ctrlKey || event.metaKey) || event.altKey) return;
+    const key = event.key.toLowerCase();
+    if (key === "z" && event.shiftKey) this.app.redo();
+    else if (key === "z") this.app.undo();
+    else if (key === "y") this.app.redo();
+    else return;
+    event.preventDefault();
+  }
+
+  zoomKey(factor) {
+    const box = this.app.cursor ? this.app.view.place(this.app, this.app.cursor) : null;
+    const win = this.app.window();
+    this.app.zoom(factor, box ? { x: box.x - win.x + box.width / 2, y: box.y - win.y + box.height / 2 } : null);
+  }
+
+  escape() {
+    if (this.app.view.name === "long" && this.app.state.zoom > 1) this.app.fit();
+    else this.app.unlock();
+  }
+
+  moveCursor(dx, dy, jump = 0) {
+    this.app.keyboard = true;
+    this.app.hover = null;
+    const from = this.app.cursor && this.app.view.has(this.app, this.app.cursor) ? this.app.cursor : this.app.view.start(this.app);
+    if (!this.app.view.has(this.app, from)) return;
+    this.app.cursor = this.app.view.move(this.app, from, dx, dy, jump);
+    const box = this.app.view.place(this.app, this.app.cursor);
+    const { area, frame: { scroller } } = this.app;
+    const [left, top] = [box.frozenLeft ?? 0, box.frozenTop ?? 0];
+    if (box.x - scroller.scrollLeft < left) scroller.scrollLeft = box.x - left;
+    if (box.x + box.width - scroller.scrollLeft > area.width) scroller.scrollLeft = box.x + box.width - area.width + 4;
+    if (box.y - scroller.scrollTop < top) scroller.scrollTop = box.y - top;
+    if (box.y + box.height - scroller.scrollTop > area.height) scroller.scrollTop = box.y + box.height - area.height + 4;
+  }
+
+  tabKey(event) {
+    const step = { ArrowLeft: -1, ArrowRight: 1, Home: -1000, End: 1000 }[event.key];
+    if (!step) return;
+    const views = this.app.views.filter((view) => view.available(this.app));
+    const here = views.indexOf(this.app.view);
+    const next = Math.abs(step) > 1 ? clamp(here + step, 0, views.length - 1) : (here + step + views.length) % views.length;
+    this.app.show(views[next].name);
+    this.app.frame.tabs.querySelector("[aria-selected=\"true\"]").focus();
+    event.preventDefault();
   }
 }
 
