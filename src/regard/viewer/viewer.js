@@ -4850,7 +4850,10 @@ function explained(app) {
 
 // picture.js
 
-/** The height of the heading above a view, in pixels. */
+/** The room above a view on the screen, in pixels: the controls above it say what it shows. */
+const TOP = 4;
+
+/** The height of the heading above a saved view. */
 const HEADING = 28;
 
 /** The height of the document's title, which a saved picture has above the heading. */
@@ -4866,23 +4869,22 @@ const HEADING_STYLE = { size: 13, bold: true };
 
 const TITLE_STYLE = { size: 16, bold: true };
 
-/** The whole picture, heading and legend included, with any pen. */
+/** What is seen on the screen: the view and its legend. */
 function paint(app, pen) {
   const { theme, area } = app;
-  pen.rect(0, 0, area.width, area.height + HEADING + app.legendHeight, { fill: theme.background });
-  paintPart(app, pen, { x: 0, y: 0, ...area }, undefined);
+  pen.rect(0, 0, area.width, area.height + TOP + app.legendHeight, { fill: theme.background });
+  paintPart(app, pen, { x: 0, y: 0, ...area }, TOP, undefined);
 }
 
-/** A part of the view that is seen, below the heading and above the legend. */
-function paintPart(app, pen, { x, y, width, height }, room) {
+/** A part of the view that is seen, below a place and above the legend, of whose text so many lines are shown. */
+function paintPart(app, pen, { x, y, width, height }, top, room) {
   const { theme } = app;
-  pen.text(fitMiddle(app.heading(), width - 20, HEADING_STYLE), 10, 14, { color: theme.text, ...HEADING_STYLE });
   const win = app.window();
-  pen.clip(0, HEADING, width, height, () => {
-    pen.shift(-win.x - x, HEADING - win.y - y, () => app.view.draw(app, pen, win));
+  pen.clip(0, top, width, height, () => {
+    pen.shift(-win.x - x, top - win.y - y, () => app.view.draw(app, pen, win));
   });
-  pen.path([[0, HEADING + height + 0.5], [width, HEADING + height + 0.5]], { color: theme.border });
-  pen.shift(0, HEADING + height + 2, () => drawLegend(pen, app.view.legend(app), width, theme, room));
+  pen.path([[0, top + height + 0.5], [width, top + height + 0.5]], { color: theme.border });
+  pen.shift(0, top + height + 2, () => drawLegend(pen, app.view.legend(app), width, theme, room));
 }
 
 /** The picture that is saved: what is seen without the empty rest around it, below the document's title. */
@@ -4906,7 +4908,8 @@ function croppedPicture(app) {
     paint(pen) {
       pen.rect(0, -TITLE, width, Math.ceil(height), { fill: theme.background });
       pen.text(fitMiddle(title, width - 20, TITLE_STYLE), 10, -TITLE / 2 + 2, { color: theme.text, ...TITLE_STYLE });
-      paintPart(app, pen, part, Infinity);
+      pen.text(fitMiddle(app.heading(), width - 20, HEADING_STYLE), 10, 14, { color: theme.text, ...HEADING_STYLE });
+      paintPart(app, pen, part, HEADING, Infinity);
     },
   };
 }
@@ -5051,7 +5054,7 @@ class Cards {
     const win = this.app.window();
     const [x0, y0] = [Math.max(0, box.x - win.x), Math.max(0, box.y - win.y)];
     const [x1, y1] = [Math.min(area.width, box.x + box.width - win.x), Math.min(area.height, box.y + box.height - win.y)];
-    return { x: x0 + frame.stage.offsetLeft, y: y0 + HEADING + frame.stage.offsetTop, width: Math.max(8, x1 - x0), height: Math.max(8, y1 - y0) };
+    return { x: x0 + frame.stage.offsetLeft, y: y0 + TOP + frame.stage.offsetTop, width: Math.max(8, x1 - x0), height: Math.max(8, y1 - y0) };
   }
 
   /** Draws the cards where they belong in the picture as it is now. */
@@ -5099,7 +5102,7 @@ class Cards {
     const { left = 0 } = app.view.geometry(app);
     const size = app.view.size(app);
     const x = app.view.name === "pattern" ? Math.max(0, left - 90) : 0;
-    return { x, y: app.frame.stage.offsetTop + HEADING, width: Math.min(app.area.width, size.width) - x, height: Math.min(app.area.height, size.height) };
+    return { x, y: app.frame.stage.offsetTop + TOP, width: Math.min(app.area.width, size.width) - x, height: Math.min(app.area.height, size.height) };
   }
 
   /** A veil with holes over the targets, their frames, and lines from the cards. */
@@ -5199,7 +5202,7 @@ class Input {
 
   at(event) {
     const box = this.app.frame.canvas.getBoundingClientRect();
-    const [x, y] = [event.clientX - box.left, event.clientY - box.top - HEADING];
+    const [x, y] = [event.clientX - box.left, event.clientY - box.top - TOP];
     if (!this.app.ready || y < 0 || y >= this.app.area.height) return null;
     const win = this.app.window();
     return this.app.view.hit(this.app, x + win.x, y + win.y, win);
@@ -5255,7 +5258,7 @@ class Input {
     if (!event.ctrlKey && !event.metaKey) return;
     event.preventDefault();
     const box = this.app.frame.canvas.getBoundingClientRect();
-    this.app.zoom(event.deltaY < 0 ? 1.25 : 0.8, { x: event.clientX - box.left, y: event.clientY - box.top - HEADING });
+    this.app.zoom(event.deltaY < 0 ? 1.25 : 0.8, { x: event.clientX - box.left, y: event.clientY - box.top - TOP });
   }
 
   keyPressed(event) {
@@ -5776,8 +5779,8 @@ class Viewer {
 
   fit() {
     this.state.zoom = 1;
-    const { cell, whole } = this.view.geometry(this);
-    this.applyZoom(whole ? Math.min(1, whole / cell) : 1);
+    const { cell, width, whole } = this.view.geometry(this);
+    this.applyZoom(whole ? Math.min(1, whole / (cell ?? width)) : 1);
     this.frame.scroller.scrollTo(0, 0);
     this.changed();
   }
@@ -5859,7 +5862,7 @@ class Viewer {
     this.frame.box.classList.toggle("narrow", this.frame.box.clientWidth < 480);
     const { clientWidth, clientHeight } = this.frame.scroller;
     if (!clientWidth || !clientHeight) return;
-    const area = () => ({ width: clientWidth, height: Math.max(60, clientHeight - HEADING - this.legendHeight) });
+    const area = () => ({ width: clientWidth, height: Math.max(60, clientHeight - TOP - this.legendHeight) });
     this.area = area();
     this.legendHeight = legendHeight(this.view.legend(this), clientWidth);
     this.area = area();
@@ -5867,10 +5870,10 @@ class Viewer {
     const zoom = this.frame.bar.querySelector(".zoom");
     if (zoom) zoom.hidden = this.state.zoom === 1 && size.width <= this.area.width && size.height <= this.area.height;
     this.frame.space.style.width = `${Math.min(size.width, 3e7)}px`;
-    this.frame.space.style.height = `${Math.min(size.height + HEADING + this.legendHeight, 3e7)}px`;
+    this.frame.space.style.height = `${Math.min(size.height + TOP + this.legendHeight, 3e7)}px`;
     // Scroll bars that came or went changed the room.
     const [width, height] = [this.frame.scroller.clientWidth, this.frame.scroller.clientHeight];
-    this.area = { width, height: Math.max(60, height - HEADING - this.legendHeight) };
+    this.area = { width, height: Math.max(60, height - TOP - this.legendHeight) };
     const ratio = globalThis.devicePixelRatio || 1;
     if (this.frame.canvas.width !== Math.round(width * ratio) || this.frame.canvas.height !== Math.round(height * ratio)) {
       this.frame.canvas.width = Math.round(width * ratio);
@@ -5911,7 +5914,7 @@ class Viewer {
     if (this.frame.tip.hidden) return;
     const box = this.view.place(this, item);
     const win = this.window();
-    this.frame.placeTip(text, { ...box, x: box.x - win.x, y: box.y - win.y + HEADING }, this.area.width);
+    this.frame.placeTip(text, { ...box, x: box.x - win.x, y: box.y - win.y + TOP }, this.area.width);
   }
 
   selectionText() {
@@ -5927,7 +5930,7 @@ class Viewer {
     const box = this.view.place(this, item);
     const canvas = this.frame.canvas.getBoundingClientRect();
     const win = this.window();
-    return { x: canvas.left + box.x - win.x, y: canvas.top + HEADING + box.y - win.y, width: box.width, height: box.height };
+    return { x: canvas.left + box.x - win.x, y: canvas.top + TOP + box.y - win.y, width: box.width, height: box.height };
   }
 
   destroy() {
