@@ -2,6 +2,7 @@
 
 import contextlib
 import re
+import xml.etree.ElementTree as ET
 
 import pytest
 
@@ -46,6 +47,12 @@ class Shown:
         self.call("show", view, selection)
         self.settle()
 
+    def menu(self):
+        """The page with the menu of what is rare open."""
+        if self.page.locator(".menu").is_hidden():
+            self.page.get_by_role("button", name="More", exact=True).click()
+        return self.page
+
     def middle(self, item):
         place = self.call("locate", item)
         return place["x"] + place["width"] / 2, place["y"] + place["height"] / 2
@@ -63,6 +70,12 @@ class Shown:
         for key in keys:
             self.page.keyboard.press(key)
         self.settle()
+
+    @property
+    def words(self):
+        """Every text of the picture that is saved, in one line."""
+        tree = ET.fromstring(self.call("svg"))
+        return " ".join(element.text or "" for element in tree.iter("{http://www.w3.org/2000/svg}text"))
 
     @property
     def readout(self):

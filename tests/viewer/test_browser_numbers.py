@@ -37,7 +37,7 @@ def test_every_cell_of_an_alignment_is_true_to_the_digits_shown(show, budget):
             assert f"“⁨q{row}⁩” → “⁨k{column}⁩”" in text
             total, slack = re.search(r"row sum ([\d.]+)(?: ± ([\d.]+))?", text).groups()
             assert abs(float(total) - 1) <= (float(slack) if slack else 0.00005)
-    assert ("± 0.004" in shown.call("svg")) == (budget == 0)
+    assert ("± 0.004" in shown.words) == (budget == 0)
 
 
 def test_masked_cells_say_so_and_the_rest_is_the_mean_of_heads(show):
@@ -57,7 +57,7 @@ def test_words_add_their_columns_and_average_their_rows(show):
 
     record, weights = documents.causal()
     shown = show(View(record, head="mean"))
-    shown.page.get_by_label("Whole words").check()
+    shown.menu().get_by_label("Whole words").check()
     shown.settle()
     merged = merge(weights.mean(0), record.queries.words, record.keys.words)
     for row in range(4):
@@ -71,27 +71,27 @@ def test_words_add_their_columns_and_average_their_rows(show):
 def test_hidden_special_tokens_have_their_mass_said(show):
     record, weights = documents.causal()
     shown = show(View(record, head=3))
-    shown.page.get_by_label("Hide special tokens").check()
+    shown.menu().get_by_label("Hide special tokens").check()
     shown.settle()
     text = shown.hover(row=2, column=1)
     assert "“⁨##ed⁩” → “⁨##want⁩”" in text
     hidden = weights[3, 3, [0, 5]].sum().item()
     assert abs(float(re.search(r"hidden special tokens ([\d.]+)", text)[1]) - hidden) <= 0.00005
     share = weights[3, 1:5, :][:, [0, 5]].sum(-1).mean().item()
-    assert f"2 special tokens hidden with {100 * share:.1f} % of the weight" in shown.call("svg")
+    assert f"2 special tokens hidden with {100 * share:.1f} % of the weight" in shown.words
 
 
 def test_scales_are_named(show):
     shown = show(View(documents.alignment()[0]))
     for value, name in (
-        ("linear", "linear scale"),
+        ("linear", "attention weight"),
         ("root", "square-root scale"),
         ("log", "log scale"),
-        ("row", "per row"),
+        ("row", "part of the row's largest"),
     ):
-        shown.page.get_by_label("Scale").select_option(value)
+        shown.menu().get_by_label("Scale").select_option(value)
         shown.settle()
-        assert name in shown.call("svg")
+        assert name in shown.words
 
 
 def test_the_third_row_and_fifth_column_are_where_they_are_drawn(show):
@@ -130,7 +130,7 @@ def test_patches_are_over_their_pixels(show):
     value, bound = written(shown.readout)
     assert abs(value - weights[:, 1, 1 + 2 * 21 + 4].mean().item()) <= bound
     outside = 100 * weights[:, 1, 0].mean().item()
-    assert f"{outside:.1f} % on positions before the grid" in shown.call("svg")
+    assert f"{outside:.1f} % on positions before the grid" in shown.words
 
 
 def test_frames_are_at_their_seconds(show):

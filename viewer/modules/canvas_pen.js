@@ -1,7 +1,7 @@
 // @ts-check
 
 import { newCanvas } from "./canvases.js";
-import { fontOf } from "./lettering.js";
+import { directionOf, fontOf } from "./lettering.js";
 import { HATCH, drawForms, hatchPath } from "./map_canvas.js";
 
 /** Draws on a canvas. */
@@ -9,7 +9,6 @@ export class CanvasPen {
   constructor(context) {
     this.context = context;
     this.patterns = new Map();
-    context.direction = "ltr";
   }
 
   /** @param {Drawn} [style] */
@@ -59,6 +58,7 @@ export class CanvasPen {
     context.fillStyle = color;
     context.textAlign = align === "start" ? "left" : align === "end" ? "right" : "center";
     context.textBaseline = "middle";
+    context.direction = directionOf(text);
     if (!angle) { context.fillText(text, x, y); return; }
     context.save();
     context.translate(x, y);

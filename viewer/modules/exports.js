@@ -3,14 +3,15 @@
 import { CanvasPen } from "./canvas_pen.js";
 import { newCanvas } from "./canvases.js";
 import { make } from "./elements.js";
-import { HEADING, paint } from "./picture.js";
+import { croppedPicture } from "./picture.js";
 import { SvgPen } from "./svg_pen.js";
 import { visibleText } from "./text.js";
 
 /** The picture as the text of an SVG file. */
 export function svgOf(app) {
-  const pen = new SvgPen(app.area.width, app.area.height + HEADING + app.legendHeight);
-  paint(app, pen);
+  const picture = croppedPicture(app);
+  const pen = new SvgPen(picture);
+  picture.paint(pen);
   return pen.toString(visibleText(app.payload.title), [app.heading(), app.selectionText(), app.frame.readout.textContent].filter(Boolean).join(" \u2014 "));
 }
 
@@ -19,12 +20,13 @@ export function saveSvg(app) {
 }
 
 export function savePng(app) {
-  const scale = Math.max(2, globalThis.devicePixelRatio || 1);
-  const canvas = newCanvas(app.area.width * scale, (app.area.height + HEADING + app.legendHeight) * scale);
-  const context = canvas.getContext("2d");
-  context.setTransform(scale, 0, 0, scale, 0, 0);
   app.tables.frameStart = performance.now();
-  paint(app, new CanvasPen(context));
+  const picture = croppedPicture(app);
+  const scale = Math.max(2, globalThis.devicePixelRatio || 1);
+  const canvas = newCanvas(picture.width * scale, picture.height * scale);
+  const context = canvas.getContext("2d");
+  context.setTransform(scale, 0, 0, scale, 0, -picture.top * scale);
+  picture.paint(new CanvasPen(context));
   canvas.toBlob((blob) => download(app, blob, "png"), "image/png");
 }
 

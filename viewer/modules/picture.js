@@ -1,21 +1,70 @@
 // @ts-check
 
+import { BoundsPen } from "./bounds_pen.js";
 import { drawLegend } from "./legend.js";
-import { fitText } from "./lettering.js";
+import { fitMiddle, textWidth } from "./lettering.js";
+import { visibleText } from "./text.js";
 
-/** The height of the heading above a view, in pixels. */
-export const HEADING = 28;
+/** The room above a view on the screen, in pixels: the controls above it say what it shows. */
+export const TOP = 4;
 
-/** The whole picture, heading and legend included, with any pen. */
+/** The height of the heading above a saved view. */
+const HEADING = 28;
+
+/** The height of the document's title, which a saved picture has above the heading. */
+const TITLE = 26;
+
+/** Around what is drawn, in pixels. */
+const MARGIN = 12;
+
+/** Room for a legend's numbers and words. */
+const LEAST_WIDTH = 480;
+
+const HEADING_STYLE = { size: 13, bold: true };
+
+const TITLE_STYLE = { size: 16, bold: true };
+
+/** What is seen on the screen: the view and its legend. */
 export function paint(app, pen) {
   const { theme, area } = app;
-  const height = area.height + HEADING + app.legendHeight;
-  pen.rect(0, 0, area.width, height, { fill: theme.background });
-  pen.text(fitText(app.heading(), area.width - 20, { size: 13, bold: true }), 10, 14, { color: theme.text, size: 13, bold: true });
+  pen.rect(0, 0, area.width, area.height + TOP + app.legendHeight, { fill: theme.background });
+  paintPart(app, pen, { x: 0, y: 0, ...area }, TOP, undefined);
+}
+
+/** A part of the view that is seen, below a place and above the legend, of whose text so many lines are shown. */
+function paintPart(app, pen, { x, y, width, height }, top, room) {
+  const { theme } = app;
   const win = app.window();
-  pen.clip(0, HEADING, area.width, area.height, () => {
-    pen.shift(-win.x, HEADING - win.y, () => app.view.draw(app, pen, win));
+  pen.clip(0, top, width, height, () => {
+    pen.shift(-win.x - x, top - win.y - y, () => app.view.draw(app, pen, win));
   });
-  pen.path([[0, HEADING + area.height + 0.5], [area.width, HEADING + area.height + 0.5]], { color: theme.border });
-  pen.shift(0, HEADING + area.height + 2, () => drawLegend(pen, app.view.legend(app), area.width, theme));
+  pen.path([[0, top + height + 0.5], [width, top + height + 0.5]], { color: theme.border });
+  pen.shift(0, top + height + 2, () => drawLegend(pen, app.view.legend(app), width, theme, room));
+}
+
+/** The picture that is saved: what is seen without the empty rest around it, below the document's title. */
+export function croppedPicture(app) {
+  const { area, theme } = app;
+  const win = app.window();
+  const bounds = new BoundsPen(theme.background);
+  bounds.clip(0, 0, area.width, area.height, () => bounds.shift(-win.x, -win.y, () => app.view.draw(app, bounds, win)));
+  const found = bounds.box.left <= bounds.box.right ? bounds.box : { left: 0, top: 0, right: 0, bottom: 0 };
+  const title = visibleText(app.payload.title);
+  const words = Math.max(textWidth(title, TITLE_STYLE), textWidth(app.heading(), HEADING_STYLE)) + 20;
+  const width = Math.ceil(Math.min(area.width, Math.max(LEAST_WIDTH, words, found.right - found.left + 2 * MARGIN)));
+  const y = Math.max(0, Math.floor(found.top) - MARGIN / 2);
+  const part = { x: Math.floor(found.left) - MARGIN, y, width, height: Math.ceil(Math.min(area.height, found.bottom + MARGIN / 2)) - y };
+  const legend = new BoundsPen(theme.background);
+  drawLegend(legend, app.view.legend(app), width, theme, Infinity);
+  const height = TITLE + HEADING + part.height + 2 + Math.max(0, legend.box.bottom) + MARGIN;
+  return {
+    width, height: Math.ceil(height), top: -TITLE,
+    /** With a pen whose upper left corner is (0, top). */
+    paint(pen) {
+      pen.rect(0, -TITLE, width, Math.ceil(height), { fill: theme.background });
+      pen.text(fitMiddle(title, width - 20, TITLE_STYLE), 10, -TITLE / 2 + 2, { color: theme.text, ...TITLE_STYLE });
+      pen.text(fitMiddle(app.heading(), width - 20, HEADING_STYLE), 10, 14, { color: theme.text, ...HEADING_STYLE });
+      paintPart(app, pen, part, HEADING, Infinity);
+    },
+  };
 }

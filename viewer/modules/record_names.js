@@ -3,10 +3,10 @@
 import { language, say } from "./language.js";
 import { middleText } from "./text.js";
 
-const KINDS = ["self", "causal", "cross"];
+const NAMED_KINDS = ["self", "causal", "cross"];
 
 /** What kind of attention a record is, in words. */
-export const kindText = (kind) => (KINDS.includes(kind) ? say(`kind_${/** @type {"self"} */ (kind)}`) : kind);
+export const kindText = (kind) => (NAMED_KINDS.includes(kind) ? say(`kind_${/** @type {"self"} */ (kind)}`) : kind);
 
 /** The short name of a record among others: its layer, its kind where there are several, its own name where those are alike. */
 export function recordName(record, records) {

@@ -1,7 +1,7 @@
 // @ts-check
 
 import { newCanvas } from "./canvases.js";
-import { FONT } from "./lettering.js";
+import { FONT, directionOf } from "./lettering.js";
 import { HATCH, drawForms, hatchPath } from "./map_canvas.js";
 import { short } from "./numbers.js";
 
@@ -16,8 +16,9 @@ const xml = (text) => Array.from(String(text), (character) => {
 
 /** Writes SVG. */
 export class SvgPen {
-  constructor(width, height) {
-    this.size = [width, height];
+  /** @param {{width: number, height: number, top?: number}} size top: the y of its upper edge */
+  constructor({ width, height, top = 0 }) {
+    this.size = [width, height, top];
     this.parts = [];
     this.clips = 0;
     this.patterns = new Map();
@@ -58,10 +59,13 @@ export class SvgPen {
   /** @param {Lettered} [style] */
   text(text, x, y, style = {}) {
     const { color, size = 12, bold = false, align = "start", angle = 0 } = style;
-    const anchor = { start: "start", center: "middle", end: "end" }[align];
+    const right = directionOf(text) === "rtl";
+    // In a text that runs to the left, the start is at the right.
+    const anchor = { start: right ? "end" : "start", center: "middle", end: right ? "start" : "end" }[align];
+    const direction = right ? " direction=\"rtl\" unicode-bidi=\"embed\"" : "";
     const turn = angle ? ` transform="rotate(${angle} ${short(x)} ${short(y)})"` : "";
     this.parts.push(`<text x="${short(x)}" y="${short(y)}" dy="0.35em" font-size="${size}" font-weight="${bold ? 600 : 400}" `
-      + `text-anchor="${anchor}" fill="${xml(color)}" xml:space="preserve"${turn}>${xml(text)}</text>`);
+      + `text-anchor="${anchor}" fill="${xml(color)}" xml:space="preserve"${direction}${turn}>${xml(text)}</text>`);
   }
 
   /** @param {Pictured} [style] */
@@ -110,10 +114,10 @@ export class SvgPen {
 
   /** The file. */
   toString(title, description) {
-    const [width, height] = this.size;
+    const [width, height, top] = this.size;
     const patterns = Array.from(this.patterns, ([name, stroke]) => `<pattern id="${name}" width="${HATCH}" height="${HATCH}" `
       + `patternUnits="userSpaceOnUse"><path d="${hatchPath(name === "cross")}" stroke="${stroke}" fill="none"/></pattern>`).join("");
-    return `<svg xmlns="http://www.w3.org/2000/svg" width="${width}" height="${height}" viewBox="0 0 ${width} ${height}" `
+    return `<svg xmlns="http://www.w3.org/2000/svg" width="${width}" height="${height}" viewBox="0 ${top} ${width} ${height}" `
       + `font-family="${xml(FONT)}" role="img"><title>${xml(title)}</title><desc>${xml(description)}</desc>`
       + `<defs>${patterns}</defs>${this.parts.join("\n")}</svg>\n`;
   }

@@ -981,7 +981,8 @@ class Axis {
 
 // lettering.js
 
-const FONT = "system-ui, -apple-system, 'Segoe UI', 'Noto Sans', 'DejaVu Sans', sans-serif";
+const FONT = "system-ui, -apple-system, 'Segoe UI', 'Noto Sans', 'DejaVu Sans', sans-serif, "
+  + "'Apple Color Emoji', 'Segoe UI Emoji', 'Noto Color Emoji', 'Noto Emoji'";
 
 let measureContext = null;
 
@@ -1004,17 +1005,43 @@ function textWidth(text, style = {}) {
   return width;
 }
 
+const ELLIPSIS = "\u2026";
+
+const clustersOf = (text) => (segmenter ? Array.from(segmenter.segment(text), (part) => part.segment) : Array.from(text));
+
+/** The most of a text, as `cut(count)` gives it with so many of its letters, that is no wider than `width`; "" for none. */
+function longest(count, cut, width, style) {
+  let [low, high] = [0, count];
+  while (low < high) {
+    const middle = (low + high + 1) >> 1;
+    if (textWidth(cut(middle), style) <= width) low = middle;
+    else high = middle - 1;
+  }
+  return low ? cut(low) : "";
+}
+
 /** A text cut to a width. */
 function fitText(text, width, style = {}) {
   if (textWidth(text, style) <= width) return text;
-  const parts = segmenter ? Array.from(segmenter.segment(text), (part) => part.segment) : Array.from(text);
-  let [low, high] = [0, parts.length];
-  while (low < high) {
-    const middle = (low + high + 1) >> 1;
-    if (textWidth(`${parts.slice(0, middle).join("")}\u2026`, style) <= width) low = middle;
-    else high = middle - 1;
-  }
-  return low ? `${parts.slice(0, low).join("")}\u2026` : "";
+  const parts = clustersOf(text);
+  return longest(parts.length, (count) => parts.slice(0, count).join("") + ELLIPSIS, width, style);
+}
+
+/** A text cut to a width in its middle: names of layers differ at their ends. */
+function fitMiddle(text, width, style = {}) {
+  if (textWidth(text, style) <= width) return text;
+  const parts = clustersOf(text);
+  const cut = (count) => parts.slice(0, Math.floor(count / 2)).join("") + ELLIPSIS + parts.slice(parts.length - Math.ceil(count / 2)).join("");
+  return longest(parts.length, cut, width, style);
+}
+
+const RIGHT_TO_LEFT = /[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc\u{10800}-\u{10fff}\u{1e800}-\u{1eeff}]/u;
+
+/** The direction of a text: that of its first letter that is not in an isolate, as Unicode's algorithm has it (UAX 9, P2). */
+function directionOf(text) {
+  if (!RIGHT_TO_LEFT.test(text)) return "ltr";
+  const letter = text.replace(/\u2068[^\u2069]*\u2069/g, "").match(/\p{L}/u);
+  return letter && RIGHT_TO_LEFT.test(letter[0]) ? "rtl" : "ltr";
 }
 
 function wrapText(text, width, style) {
@@ -1138,6 +1165,79 @@ const language = () => LANGUAGES[column];
 function say(key, values = {}) {
   return WORDS[key][column].replace(/\{(\w+)(?::([^|}]*)\|([^}]*))?\}/g, (_, name, one, many) =>
     (many === undefined ? String(values[name]) : Number(values[name]) === 1 ? one : many));
+}
+
+// bounds_pen.js
+
+/** Draws nothing, and remembers the box of all that would be seen on the background. */
+class BoundsPen {
+  constructor(background) {
+    this.background = background;
+    this.offset = [0, 0];
+    this.seen = [-Infinity, -Infinity, Infinity, Infinity];
+    this.box = { left: Infinity, top: Infinity, right: -Infinity, bottom: -Infinity };
+  }
+
+  add(x0, y0, x1, y1) {
+    const [dx, dy] = this.offset;
+    const [left, top, right, bottom] = this.seen;
+    const [a, b, c, d] = [Math.max(left, x0 + dx), Math.max(top, y0 + dy), Math.min(right, x1 + dx), Math.min(bottom, y1 + dy)];
+    if (a > c || b > d) return;
+    const { box } = this;
+    this.box = { left: Math.min(box.left, a), top: Math.min(box.top, b), right: Math.max(box.right, c), bottom: Math.max(box.bottom, d) };
+  }
+
+  /** @param {Drawn} [style] */
+  rect(x, y, width, height, style = {}) {
+    if (style.stroke || (style.fill && style.fill !== this.background)) this.add(x, y, x + width, y + height);
+  }
+
+  path(points) {
+    const [across, down] = [0, 1].map((side) => points.map((point) => point[side]));
+    if (points.length) this.add(Math.min(...across), Math.min(...down), Math.max(...across), Math.max(...down));
+  }
+
+  curve(x0, y0, x1, y1) {
+    this.add(Math.min(x0, x1), Math.min(y0, y1), Math.max(x0, x1), Math.max(y0, y1));
+  }
+
+  /** @param {Lettered} [style] */
+  text(text, x, y, style = {}) {
+    const { size = 12, bold = false, align = "start", angle = 0 } = style;
+    const width = textWidth(text, { size, bold });
+    const before = { start: 0, center: width / 2, end: width }[align];
+    // The corners of the text's box, turned around its place.
+    const [sine, cosine] = [Math.sin((angle * Math.PI) / 180), Math.cos((angle * Math.PI) / 180)];
+    this.path([-before, width - before].flatMap((a) => [-size / 2, size / 2].map((b) => [x + a * cosine - b * sine, y + a * sine + b * cosine])));
+  }
+
+  picture(_, x, y, width, height) {
+    this.add(x, y, x + width, y + height);
+  }
+
+  hatch(x, y, width, height) {
+    this.add(x, y, x + width, y + height);
+  }
+
+  cross(x, y, width, height) {
+    this.add(x, y, x + width, y + height);
+  }
+
+  clip(x, y, width, height, draw) {
+    const before = this.seen;
+    const [dx, dy] = this.offset;
+    const [left, top, right, bottom] = before;
+    this.seen = [Math.max(left, x + dx), Math.max(top, y + dy), Math.min(right, x + dx + width), Math.min(bottom, y + dy + height)];
+    draw();
+    this.seen = before;
+  }
+
+  shift(x, y, draw) {
+    const before = this.offset;
+    this.offset = [before[0] + x, before[1] + y];
+    draw();
+    this.offset = before;
+  }
 }
 
 // panel.js
@@ -1537,10 +1637,10 @@ function noiseText(surveyed) {
 
 // record_names.js
 
-const KINDS = ["self", "causal", "cross"];
+const NAMED_KINDS = ["self", "causal", "cross"];
 
 /** What kind of attention a record is, in words. */
-const kindText = (kind) => (KINDS.includes(kind) ? say(`kind_${/** @type {"self"} */ (kind)}`) : kind);
+const kindText = (kind) => (NAMED_KINDS.includes(kind) ? say(`kind_${/** @type {"self"} */ (kind)}`) : kind);
 
 /** The short name of a record among others: its layer, its kind where there are several, its own name where those are alike. */
 function recordName(record, records) {
@@ -1569,7 +1669,6 @@ class CanvasPen {
   constructor(context) {
     this.context = context;
     this.patterns = new Map();
-    context.direction = "ltr";
   }
 
   /** @param {Drawn} [style] */
@@ -1619,6 +1718,7 @@ class CanvasPen {
     context.fillStyle = color;
     context.textAlign = align === "start" ? "left" : align === "end" ? "right" : "center";
     context.textBaseline = "middle";
+    context.direction = directionOf(text);
     if (!angle) { context.fillText(text, x, y); return; }
     context.save();
     context.translate(x, y);
@@ -1702,8 +1802,9 @@ const xml = (text) => Array.from(String(text), (character) => {
 
 /** Writes SVG. */
 class SvgPen {
-  constructor(width, height) {
-    this.size = [width, height];
+  /** @param {{width: number, height: number, top?: number}} size top: the y of its upper edge */
+  constructor({ width, height, top = 0 }) {
+    this.size = [width, height, top];
     this.parts = [];
     this.clips = 0;
     this.patterns = new Map();
@@ -1744,10 +1845,13 @@ class SvgPen {
   /** @param {Lettered} [style] */
   text(text, x, y, style = {}) {
     const { color, size = 12, bold = false, align = "start", angle = 0 } = style;
-    const anchor = { start: "start", center: "middle", end: "end" }[align];
+    const right = directionOf(text) === "rtl";
+    // In a text that runs to the left, the start is at the right.
+    const anchor = { start: right ? "end" : "start", center: "middle", end: right ? "start" : "end" }[align];
+    const direction = right ? " direction=\"rtl\" unicode-bidi=\"embed\"" : "";
     const turn = angle ? ` transform="rotate(${angle} ${short(x)} ${short(y)})"` : "";
     this.parts.push(`<text x="${short(x)}" y="${short(y)}" dy="0.35em" font-size="${size}" font-weight="${bold ? 600 : 400}" `
-      + `text-anchor="${anchor}" fill="${xml(color)}" xml:space="preserve"${turn}>${xml(text)}</text>`);
+      + `text-anchor="${anchor}" fill="${xml(color)}" xml:space="preserve"${direction}${turn}>${xml(text)}</text>`);
   }
 
   /** @param {Pictured} [style] */
@@ -1796,10 +1900,10 @@ class SvgPen {
 
   /** The file. */
   toString(title, description) {
-    const [width, height] = this.size;
+    const [width, height, top] = this.size;
     const patterns = Array.from(this.patterns, ([name, stroke]) => `<pattern id="${name}" width="${HATCH}" height="${HATCH}" `
       + `patternUnits="userSpaceOnUse"><path d="${hatchPath(name === "cross")}" stroke="${stroke}" fill="none"/></pattern>`).join("");
-    return `<svg xmlns="http://www.w3.org/2000/svg" width="${width}" height="${height}" viewBox="0 0 ${width} ${height}" `
+    return `<svg xmlns="http://www.w3.org/2000/svg" width="${width}" height="${height}" viewBox="0 ${top} ${width} ${height}" `
       + `font-family="${xml(FONT)}" role="img"><title>${xml(title)}</title><desc>${xml(description)}</desc>`
       + `<defs>${patterns}</defs>${this.parts.join("\n")}</svg>\n`;
   }
@@ -2909,15 +3013,14 @@ const legendHeight = (legend, width) => textTop(legend) + LINE * linesOf(legend,
 /**
  * The scale below a view: its title, a ramp with numbers and the mark of an even share, samples of what is not a weight, and a text.
  * A legend has: ramp ("map", "words" or null), title, scale, largest (see `tickText`), even (the weight of an even share), beyond
- * (whether something larger than the largest is shown in its colour), samples, text.
+ * (whether something larger than the largest is shown in its colour), samples, text, of which `room` lines are shown.
  */
-function drawLegend(pen, legend, width, theme) {
+function drawLegend(pen, legend, width, theme, room = linesOf(legend, width)) {
   const lines = wrapText(legend.text ?? "", width - 32, SMALL);
-  const room = linesOf(legend, width);
   let x = 16;
   if (legend.ramp) x = drawRamp(pen, legend, x, width, theme);
-  for (const sample of legend.samples ?? []) x = drawSample(pen, sample, x, width, theme);
-  lines.slice(0, room).forEach((line, number) => {
+  for (const sample of legend.samples ?? []) x = drawSample(pen, legend, sample, x, width, theme);
+  if (legend.text) lines.slice(0, room).forEach((line, number) => {
     const last = number === room - 1 && lines.length > room;
     pen.text(last ? fitText(`${line} \u2026`, width - 32, SMALL) : line, 16, textTop(legend) + 6 + number * LINE, { color: theme.muted, ...SMALL });
   });
@@ -2952,12 +3055,13 @@ function drawRamp(pen, legend, start, width, theme) {
 /** Below this width the text of a legend has up to four lines, else two. */
 const NARROW = 640;
 
-function drawSample(pen, [kind, text], x, width, theme) {
+function drawSample(pen, legend, [kind, text], x, width, theme) {
   const end = x + 18 + textWidth(text, { size: 11 }) + 12;
   if (end > width) return x;
-  drawKind(pen, kind, x, 12, 12, 12, theme);
-  pen.rect(x, 12, 12, 12, { stroke: theme.border });
-  pen.text(text, x + 18, 18, { color: theme.muted, size: 11 });
+  const y = legend.ramp ? 12 : 5;
+  drawKind(pen, kind, x, y, 12, 12, theme);
+  pen.rect(x, y, 12, 12, { stroke: theme.border });
+  pen.text(text, x + 18, y + 6, { color: theme.muted, size: 11 });
   return end;
 }
 
@@ -4746,21 +4850,68 @@ function explained(app) {
 
 // picture.js
 
-/** The height of the heading above a view, in pixels. */
+/** The room above a view on the screen, in pixels: the controls above it say what it shows. */
+const TOP = 4;
+
+/** The height of the heading above a saved view. */
 const HEADING = 28;
 
-/** The whole picture, heading and legend included, with any pen. */
+/** The height of the document's title, which a saved picture has above the heading. */
+const TITLE = 26;
+
+/** Around what is drawn, in pixels. */
+const MARGIN = 12;
+
+/** Room for a legend's numbers and words. */
+const LEAST_WIDTH = 480;
+
+const HEADING_STYLE = { size: 13, bold: true };
+
+const TITLE_STYLE = { size: 16, bold: true };
+
+/** What is seen on the screen: the view and its legend. */
 function paint(app, pen) {
   const { theme, area } = app;
-  const height = area.height + HEADING + app.legendHeight;
-  pen.rect(0, 0, area.width, height, { fill: theme.background });
-  pen.text(fitText(app.heading(), area.width - 20, { size: 13, bold: true }), 10, 14, { color: theme.text, size: 13, bold: true });
+  pen.rect(0, 0, area.width, area.height + TOP + app.legendHeight, { fill: theme.background });
+  paintPart(app, pen, { x: 0, y: 0, ...area }, TOP, undefined);
+}
+
+/** A part of the view that is seen, below a place and above the legend, of whose text so many lines are shown. */
+function paintPart(app, pen, { x, y, width, height }, top, room) {
+  const { theme } = app;
   const win = app.window();
-  pen.clip(0, HEADING, area.width, area.height, () => {
-    pen.shift(-win.x, HEADING - win.y, () => app.view.draw(app, pen, win));
+  pen.clip(0, top, width, height, () => {
+    pen.shift(-win.x - x, top - win.y - y, () => app.view.draw(app, pen, win));
   });
-  pen.path([[0, HEADING + area.height + 0.5], [area.width, HEADING + area.height + 0.5]], { color: theme.border });
-  pen.shift(0, HEADING + area.height + 2, () => drawLegend(pen, app.view.legend(app), area.width, theme));
+  pen.path([[0, top + height + 0.5], [width, top + height + 0.5]], { color: theme.border });
+  pen.shift(0, top + height + 2, () => drawLegend(pen, app.view.legend(app), width, theme, room));
+}
+
+/** The picture that is saved: what is seen without the empty rest around it, below the document's title. */
+function croppedPicture(app) {
+  const { area, theme } = app;
+  const win = app.window();
+  const bounds = new BoundsPen(theme.background);
+  bounds.clip(0, 0, area.width, area.height, () => bounds.shift(-win.x, -win.y, () => app.view.draw(app, bounds, win)));
+  const found = bounds.box.left <= bounds.box.right ? bounds.box : { left: 0, top: 0, right: 0, bottom: 0 };
+  const title = visibleText(app.payload.title);
+  const words = Math.max(textWidth(title, TITLE_STYLE), textWidth(app.heading(), HEADING_STYLE)) + 20;
+  const width = Math.ceil(Math.min(area.width, Math.max(LEAST_WIDTH, words, found.right - found.left + 2 * MARGIN)));
+  const y = Math.max(0, Math.floor(found.top) - MARGIN / 2);
+  const part = { x: Math.floor(found.left) - MARGIN, y, width, height: Math.ceil(Math.min(area.height, found.bottom + MARGIN / 2)) - y };
+  const legend = new BoundsPen(theme.background);
+  drawLegend(legend, app.view.legend(app), width, theme, Infinity);
+  const height = TITLE + HEADING + part.height + 2 + Math.max(0, legend.box.bottom) + MARGIN;
+  return {
+    width, height: Math.ceil(height), top: -TITLE,
+    /** With a pen whose upper left corner is (0, top). */
+    paint(pen) {
+      pen.rect(0, -TITLE, width, Math.ceil(height), { fill: theme.background });
+      pen.text(fitMiddle(title, width - 20, TITLE_STYLE), 10, -TITLE / 2 + 2, { color: theme.text, ...TITLE_STYLE });
+      pen.text(fitMiddle(app.heading(), width - 20, HEADING_STYLE), 10, 14, { color: theme.text, ...HEADING_STYLE });
+      paintPart(app, pen, part, HEADING, Infinity);
+    },
+  };
 }
 
 // views/all_views.js
@@ -4903,7 +5054,7 @@ class Cards {
     const win = this.app.window();
     const [x0, y0] = [Math.max(0, box.x - win.x), Math.max(0, box.y - win.y)];
     const [x1, y1] = [Math.min(area.width, box.x + box.width - win.x), Math.min(area.height, box.y + box.height - win.y)];
-    return { x: x0 + frame.stage.offsetLeft, y: y0 + HEADING + frame.stage.offsetTop, width: Math.max(8, x1 - x0), height: Math.max(8, y1 - y0) };
+    return { x: x0 + frame.stage.offsetLeft, y: y0 + TOP + frame.stage.offsetTop, width: Math.max(8, x1 - x0), height: Math.max(8, y1 - y0) };
   }
 
   /** Draws the cards where they belong in the picture as it is now. */
@@ -4951,7 +5102,7 @@ class Cards {
     const { left = 0 } = app.view.geometry(app);
     const size = app.view.size(app);
     const x = app.view.name === "pattern" ? Math.max(0, left - 90) : 0;
-    return { x, y: app.frame.stage.offsetTop + HEADING, width: Math.min(app.area.width, size.width) - x, height: Math.min(app.area.height, size.height) };
+    return { x, y: app.frame.stage.offsetTop + TOP, width: Math.min(app.area.width, size.width) - x, height: Math.min(app.area.height, size.height) };
   }
 
   /** A veil with holes over the targets, their frames, and lines from the cards. */
@@ -4985,8 +5136,9 @@ class Cards {
 
 /** The picture as the text of an SVG file. */
 function svgOf(app) {
-  const pen = new SvgPen(app.area.width, app.area.height + HEADING + app.legendHeight);
-  paint(app, pen);
+  const picture = croppedPicture(app);
+  const pen = new SvgPen(picture);
+  picture.paint(pen);
   return pen.toString(visibleText(app.payload.title), [app.heading(), app.selectionText(), app.frame.readout.textContent].filter(Boolean).join(" \u2014 "));
 }
 
@@ -4995,12 +5147,13 @@ function saveSvg(app) {
 }
 
 function savePng(app) {
-  const scale = Math.max(2, globalThis.devicePixelRatio || 1);
-  const canvas = newCanvas(app.area.width * scale, (app.area.height + HEADING + app.legendHeight) * scale);
-  const context = canvas.getContext("2d");
-  context.setTransform(scale, 0, 0, scale, 0, 0);
   app.tables.frameStart = performance.now();
-  paint(app, new CanvasPen(context));
+  const picture = croppedPicture(app);
+  const scale = Math.max(2, globalThis.devicePixelRatio || 1);
+  const canvas = newCanvas(picture.width * scale, picture.height * scale);
+  const context = canvas.getContext("2d");
+  context.setTransform(scale, 0, 0, scale, 0, -picture.top * scale);
+  picture.paint(new CanvasPen(context));
   canvas.toBlob((blob) => download(app, blob, "png"), "image/png");
 }
 
@@ -5049,7 +5202,7 @@ class Input {
 
   at(event) {
     const box = this.app.frame.canvas.getBoundingClientRect();
-    const [x, y] = [event.clientX - box.left, event.clientY - box.top - HEADING];
+    const [x, y] = [event.clientX - box.left, event.clientY - box.top - TOP];
     if (!this.app.ready || y < 0 || y >= this.app.area.height) return null;
     const win = this.app.window();
     return this.app.view.hit(this.app, x + win.x, y + win.y, win);
@@ -5105,7 +5258,7 @@ class Input {
     if (!event.ctrlKey && !event.metaKey) return;
     event.preventDefault();
     const box = this.app.frame.canvas.getBoundingClientRect();
-    this.app.zoom(event.deltaY < 0 ? 1.25 : 0.8, { x: event.clientX - box.left, y: event.clientY - box.top - HEADING });
+    this.app.zoom(event.deltaY < 0 ? 1.25 : 0.8, { x: event.clientX - box.left, y: event.clientY - box.top - TOP });
   }
 
   keyPressed(event) {
@@ -5626,8 +5779,8 @@ class Viewer {
 
   fit() {
     this.state.zoom = 1;
-    const { cell, whole } = this.view.geometry(this);
-    this.applyZoom(whole ? Math.min(1, whole / cell) : 1);
+    const { cell, width, whole } = this.view.geometry(this);
+    this.applyZoom(whole ? Math.min(1, whole / (cell ?? width)) : 1);
     this.frame.scroller.scrollTo(0, 0);
     this.changed();
   }
@@ -5709,7 +5862,7 @@ class Viewer {
     this.frame.box.classList.toggle("narrow", this.frame.box.clientWidth < 480);
     const { clientWidth, clientHeight } = this.frame.scroller;
     if (!clientWidth || !clientHeight) return;
-    const area = () => ({ width: clientWidth, height: Math.max(60, clientHeight - HEADING - this.legendHeight) });
+    const area = () => ({ width: clientWidth, height: Math.max(60, clientHeight - TOP - this.legendHeight) });
     this.area = area();
     this.legendHeight = legendHeight(this.view.legend(this), clientWidth);
     this.area = area();
@@ -5717,10 +5870,10 @@ class Viewer {
     const zoom = this.frame.bar.querySelector(".zoom");
     if (zoom) zoom.hidden = this.state.zoom === 1 && size.width <= this.area.width && size.height <= this.area.height;
     this.frame.space.style.width = `${Math.min(size.width, 3e7)}px`;
-    this.frame.space.style.height = `${Math.min(size.height + HEADING + this.legendHeight, 3e7)}px`;
+    this.frame.space.style.height = `${Math.min(size.height + TOP + this.legendHeight, 3e7)}px`;
     // Scroll bars that came or went changed the room.
     const [width, height] = [this.frame.scroller.clientWidth, this.frame.scroller.clientHeight];
-    this.area = { width, height: Math.max(60, height - HEADING - this.legendHeight) };
+    this.area = { width, height: Math.max(60, height - TOP - this.legendHeight) };
     const ratio = globalThis.devicePixelRatio || 1;
     if (this.frame.canvas.width !== Math.round(width * ratio) || this.frame.canvas.height !== Math.round(height * ratio)) {
       this.frame.canvas.width = Math.round(width * ratio);
@@ -5761,7 +5914,7 @@ class Viewer {
     if (this.frame.tip.hidden) return;
     const box = this.view.place(this, item);
     const win = this.window();
-    this.frame.placeTip(text, { ...box, x: box.x - win.x, y: box.y - win.y + HEADING }, this.area.width);
+    this.frame.placeTip(text, { ...box, x: box.x - win.x, y: box.y - win.y + TOP }, this.area.width);
   }
 
   selectionText() {
@@ -5777,7 +5930,7 @@ class Viewer {
     const box = this.view.place(this, item);
     const canvas = this.frame.canvas.getBoundingClientRect();
     const win = this.window();
-    return { x: canvas.left + box.x - win.x, y: canvas.top + HEADING + box.y - win.y, width: box.width, height: box.height };
+    return { x: canvas.left + box.x - win.x, y: canvas.top + TOP + box.y - win.y, width: box.width, height: box.height };
   }
 
   destroy() {
