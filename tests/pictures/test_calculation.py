@@ -144,7 +144,7 @@ def test_colours_without_numbers_have_a_scale(matrix, kind, ends):
 def test_nothing_finite_needs_no_scale():
     figure = calculation([Panel("masked", np.full((3, 25), -np.inf))])
     assert len(figure.axes) == 1
-    assert names(figure)[1] == "3 × 25, too many to write the numbers; none is finite"
+    assert names(figure)[1] == "3 × 25, too many to write the numbers; none is finite\nhatched: masked"
 
 
 @pytest.mark.parametrize("shape", [(0, 3), (3, 0), (0,)])

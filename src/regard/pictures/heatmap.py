@@ -230,26 +230,38 @@ def colored(matrix: Matrix, colors: str) -> np.ma.MaskedArray[Any, Any]:
     return np.ma.masked_where(~np.isfinite(matrix) | (matrix == 0 if colors in PALETTES else False), matrix)
 
 
-def draw_forms(axes: Axes, hidden: NDArray[np.bool_], missing: NDArray[np.bool_]) -> None:
+def draw_forms(
+    axes: Axes, hidden: NDArray[np.bool_], missing: NDArray[np.bool_], extent: tuple[float, float] | None = None
+) -> None:
     """Hatch the cells that a mask hides, and cross those that are no number; cell (row, column) is around its centre.
 
     Args:
         axes: those of the cells.
         hidden, missing: ``[rows, columns]``.
+        extent: the x of the first cell's left and of the last one's right edge; None: a column is 1 wide, around its
+            number.
     """
     from matplotlib.collections import PolyCollection
 
+    first, last = (-0.5, hidden.shape[1] - 0.5) if extent is None else extent
+    width = (last - first) / max(1, hidden.shape[1])
     for cells, hatch, ground, color in ((hidden, "//////", MASKED, HATCH), (missing, "xxxxxx", PAPER, MISSING)):
         padded = np.pad(cells, ((0, 0), (1, 1))).astype(np.int8)
         (rows, starts), (_, ends) = (np.nonzero(np.diff(padded) == change) for change in (1, -1))
         if not len(rows):
             continue
-        left, right, top, bottom = starts - 0.5, ends - 0.5, rows - 0.5, rows + 0.5
+        left, right, top, bottom = first + width * starts, first + width * ends, rows - 0.5, rows + 0.5
         sides = (left, top), (right, top), (right, bottom), (left, bottom)
         corners = np.stack([np.stack(pair, -1) for pair in sides], 1)
         axes.add_collection(
             PolyCollection(list(corners), facecolors=ground, edgecolors=color, linewidths=0, hatch=hatch), autolim=False
         )
+
+
+def form_note(zero: bool, hidden: bool, missing: bool) -> str:
+    """What a picture says of the forms of cells that occur in it; "" without any."""
+    named = ((zero, "blank: zero"), (hidden, "hatched: masked"), (missing, "crossed: NaN"))
+    return ", ".join(text for occurs, text in named if occurs)
 
 
 def draw_cells(axes: Axes, matrix: Matrix, *, colors: str, low: float, high: float) -> AxesImage:
