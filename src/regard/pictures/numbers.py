@@ -103,10 +103,10 @@ def short_number(value: float) -> str:
     ``0.119``, ``0.5``, ``30``, ``1,250``; below 0.0001 ``3.12e−5``. The viewer's legends write the same.
     """
     size = abs(value)
-    if size >= 999.5 or size == 0:
-        return _number_text(value, ",.0f" if size < 1e9 else ".2e")
-    mantissa, _, power = _number_text(value, ".2e" if size < 1e-4 else "#.3g").partition("e")
-    return mantissa.rstrip("0").rstrip(".") + (power and f"e{power}")
+    if size == 0 or 999.5 <= size < 1e9:
+        return _number_text(value, ",.0f")
+    mantissa, _, power = _number_text(value, "#.3g" if 1e-4 <= size < 1e9 else ".2e").partition("e")
+    return (mantissa.rstrip("0").rstrip(".") if "." in mantissa else mantissa) + (power and f"e{power}")
 
 
 def short_numbers(matrix: Matrix) -> list[list[str]]:
