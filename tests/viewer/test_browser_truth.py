@@ -265,7 +265,7 @@ def blind(heads=2):
 def test_means_leave_out_queries_that_see_no_key(show, numbers):
     record, weights, visible = blind()
     sees = torch.from_numpy(visible.any(-1))
-    shown = show(View(record))
+    shown = show(View(record, head="mean"))
     of_heads = weights.sum(0) / sees.sum(0).clamp(min=1)[:, None]
     assert numbers(shown.hover(row=2, column=1))[0] == pytest.approx(weights[0, 2, 1].item(), abs=6e-5)
     assert "row sum 1.0000" in shown.readout

@@ -1,5 +1,105 @@
 // The viewer, joined from the modules in viewer/modules by viewer/join.py: change those.
 
+// state.js
+
+const isCount = (value) => Number.isSafeInteger(value) && value >= 0;
+
+const isName = (value) => typeof value === "string" && /^[\w -]{1,40}$/.test(value);
+
+const isFlag = (value) => typeof value === "boolean";
+
+const isNumber = (value) => Number.isFinite(value);
+
+const areCounts = (value) => Array.isArray(value) && value.length <= 4096 && value.every(isCount);
+
+const isCell = (value) => isCount(value?.row) && isCount(value?.column) && Object.keys(value).length === 2;
+
+const orNull = (check) => (value) => value === null || check(value);
+
+/**
+ * All that a viewer's state is: the value that it starts with, and what a value from elsewhere must be.
+ * @type {Record<string, [any, (value: any) => boolean]>}
+ */
+const FIELDS = {
+  view: ["pattern", isName],
+  record: [0, isCount],
+  head: [0, orNull(isCount)], // null: the mean of all
+  scale: ["linear", isName],
+  words: [false, isFlag],
+  hideSpecial: [false, isFlag],
+  overlay: ["colours", isName],
+  pooling: ["maximum", isName],
+  locked: [[], areCounts], // the rows that stay chosen
+  heads: [null, orNull(areCounts)], // those with lines; null: all
+  steps: [0, isCount],
+  step: ["weights", isName],
+  kept: [null, orNull(isCell)],
+  zoom: [1, isNumber],
+  theme: ["auto", isName],
+};
+
+/** What the place where it is shown decides: no step of undo, and not in the address. */
+const PASSING = ["zoom", "theme"];
+
+/** @returns {any} what a new viewer shows */
+const initialState = () => Object.fromEntries(Object.entries(FIELDS).map(([name, [value]]) => [name, structuredClone(value)]));
+
+/** The fields of a state that another viewer or the same one later can show again. */
+const lasting = (state) => Object.fromEntries(Object.keys(FIELDS).filter((name) => !PASSING.includes(name)).map((name) => [name, state[name]]));
+
+/** The fields of something from elsewhere that a state has, where their values can be. */
+const checkedState = (given) => Object.fromEntries(Object.keys(FIELDS).filter((name) => name in given && FIELDS[name][1](given[name]))
+  .map((name) => [name, structuredClone(given[name])]));
+
+/** Whether two places of a view are the same. */
+const sameItem = (one, other) => JSON.stringify(one) === JSON.stringify(other);
+
+/** Most steps that can be taken back. */
+const MOST_STEPS = 200;
+
+/** The states that were shown, to go back and forth. */
+class History {
+  constructor() {
+    this.forget();
+  }
+
+  forget() {
+    this.past = [];
+    this.future = [];
+    this.now = null;
+  }
+
+  /** Remembers what is shown; whether it is another state than before. */
+  note(state) {
+    const text = JSON.stringify(lasting(state));
+    if (text === this.now) return false;
+    if (this.now !== null) {
+      this.past.push(this.now);
+      if (this.past.length > MOST_STEPS) this.past.shift();
+      this.future = [];
+    }
+    this.now = text;
+    return true;
+  }
+
+  /** The state before; null where there is none. */
+  undo() {
+    return this.step(this.past, this.future);
+  }
+
+  /** The state that the last undo left. */
+  redo() {
+    return this.step(this.future, this.past);
+  }
+
+  step(from, to) {
+    if (!from.length) return null;
+    to.push(this.now);
+    this.now = from.pop();
+    return JSON.parse(this.now);
+  }
+}
+
 // decoding.js
 
 const ROOT_STEPS = 253;
@@ -270,17 +370,6 @@ function strongest(values, most, chosen = null) {
   return positions;
 }
 
-// state.js
-
-/** What a new viewer shows. */
-const initialState = () => ({
-  view: "pattern", record: 0, head: null, scale: "linear", words: false, hideSpecial: false, overlay: "colours",
-  pooling: "maximum", zoom: 1, locked: [], heads: null, steps: 0, step: "weights", kept: null, theme: "auto",
-});
-
-/** Whether two places of a view are the same. */
-const sameItem = (one, other) => JSON.stringify(one) === JSON.stringify(other);
-
 // words.js
 
 /** Every word of the viewer, in English and Chinese: [English, 中文]. `{name}` is filled in; `{count:line|lines}` chooses by a number. */
@@ -317,6 +406,67 @@ function scaleInverse(scale, shade) {
 
 /** The scale of a view that has no rows to scale each by itself. */
 const withoutRows = (scale) => (scale === "row" ? "linear" : scale);
+
+// opening.js
+
+/** Most weights that are looked through before the first picture. */
+const MOST_WEIGHTS = 2 ** 22;
+
+/** The view that fits the first record best. */
+function firstView(app) {
+  const record = app.records[0];
+  const ofWords = record?.queries.length === 1 && record.keys.length > 1 ? "words" : "pattern";
+  const best = !record ? "walk" : record.large ? "long" : { grid: "image", frames: "sound" }[record.keys.kind] ?? ofWords;
+  return app.views.find((one) => one.name === best && one.available(app)) ?? app.views.find((one) => one.available(app));
+}
+
+/**
+ * The record and the head that are shown first: those of the clearest structure that is not the first token, a special token
+ * or a neighbour.
+ * @param {any[]} records those to choose from
+ * @returns {Promise<{record: number, head: number}|null>} null where there is nothing to choose from
+ */
+async function firstHead(records) {
+  let left = MOST_WEIGHTS;
+  let best = null;
+  for (const record of records) {
+    const size = record.heads * record.queries.length * record.keys.length;
+    if (record.large || size > left) continue;
+    left -= size;
+    await record.decode();
+    if (!record.codes) continue;
+    for (let head = 0; head < record.heads; head += 1) {
+      const score = structure(record, head);
+      if (!best || score > best.score) best = { score, record: record.number, head };
+    }
+  }
+  return best && { record: best.record, head: best.head };
+}
+
+/** How clearly a head chooses, from 0 to 1: what its queries save of the entropy of an even share, where they look further than at a
+ * neighbour, the first key or a special token. */
+function structure(record, head) {
+  const [queries, keys] = [record.queries.length, record.keys.length];
+  const own = record.queries === record.keys;
+  let [saved, plain, rows] = [0, 0, 0];
+  for (let query = 0; query < queries; query += 1) {
+    let [sum, logs, dull, seen] = [0, 0, 0, 0];
+    for (let key = 0; key < keys; key += 1) {
+      if (!record.sees(head, query, key)) continue;
+      seen += 1;
+      const value = record.weight(head, query, key);
+      if (!(value > 0)) continue;
+      sum += value;
+      logs += value * Math.log(value);
+      if ((own && (key === 0 || Math.abs(key - query) <= 1)) || record.keys.special.has(key)) dull += value;
+    }
+    if (seen < 2 || !(sum > 0)) continue;
+    rows += 1;
+    saved += 1 - (Math.log(sum) - logs / sum) / Math.log(seen);
+    plain += dull / sum;
+  }
+  return rows ? (saved / rows) * (1 - plain / rows) : 0;
+}
 
 // views/view.js
 
@@ -359,6 +509,50 @@ class View {
   headText(app) {
     return app.headText();
   }
+}
+
+// address.js
+
+function parsed(text) {
+  try {
+    return { value: JSON.parse(text) };
+  } catch {
+    return null;
+  }
+}
+
+/** A value as text: JSON, and a word as it is where that is no JSON. */
+const written = (value) => (typeof value === "string" && !parsed(value) ? value : JSON.stringify(value));
+
+/** What need not be escaped in a fragment, and is easier to read so. */
+const PLAIN = { "%2C": ",", "%5B": "[", "%5D": "]", "%3A": ":" };
+
+/**
+ * A state as the fragment of an address, without "#".
+ * @param {object} state
+ */
+const addressOf = (state) => Object.entries(lasting(state)).filter(([, value]) => value !== undefined).map(([name, value]) =>
+  `${name}=${encodeURIComponent(written(value)).replace(/%2C|%5B|%5D|%3A/g, (code) => PLAIN[code])}`).join("&");
+
+/**
+ * The state that a fragment names: the fields that it has with values that can be; nothing else, whatever it holds.
+ * @param {string} fragment with or without "#"
+ * @returns {Record<string, any>}
+ */
+function stateOf(fragment) {
+  const found = {};
+  for (const part of fragment.replace(/^#/, "").split("&")) {
+    const at = part.indexOf("=");
+    if (at < 1) continue;
+    try {
+      const text = decodeURIComponent(part.slice(at + 1));
+      const json = parsed(text);
+      Object.defineProperty(found, part.slice(0, at), { value: json ? json.value : text, enumerable: true, configurable: true });
+    } catch {
+      continue; // no escape of UTF-8
+    }
+  }
+  return checkedState(found);
 }
 
 // steps_data.js
@@ -2400,6 +2594,12 @@ class AttentionData {
     return this.exact !== null;
   }
 
+  /** The weight of a pair: exact where that is here, else of its code. */
+  weight(head, query, key) {
+    const cell = (head * this.queries.length + query) * this.keys.length + key;
+    return this.exact ? this.exact[cell] : CODE_VALUES[this.codes[cell]] * this.entry.codes.maximum;
+  }
+
   /** Whether a pair is visible. */
   sees(head, query, key) {
     if (!this.visible) return true;
@@ -4057,7 +4257,10 @@ class Viewer {
     this.legendHeight = 66;
     this.hover = null;
     this.cursor = null;
+    this.elsewhere = null; // what another viewer points at
     this.keyboard = false;
+    this.history = new History();
+    this.listeners = new Set();
     this.views = VIEW_CLASSES.map((ViewClass) => new ViewClass());
     this.tables = new Tables(this);
     this.stopped = new AbortController();
@@ -4066,7 +4269,8 @@ class Viewer {
     this.input = new Input(this);
     this.observer = new ResizeObserver(() => this.resize());
     this.observer.observe(this.frame.scroller);
-    this.load(payload, options.view, options.selection);
+    const linked = options.address ? stateOf(globalThis.location.hash) : {};
+    this.load(payload, linked.view ?? options.view, { ...options.selection, ...linked });
   }
 
   // --- data ---
@@ -4079,24 +4283,27 @@ class Viewer {
     this.steps = payload.steps.map((entry) => new StepsData(entry));
     this.tables.forget();
     for (const one of this.views) one.forget();
-    this.hover = this.cursor = null;
+    this.hover = this.cursor = this.elsewhere = null;
+    this.history.forget();
     Object.assign(this.state, { locked: [], kept: null, zoom: 1 });
     this.frame.title.textContent = visibleText(payload.title);
     this.frame.showTexts(payload.texts);
     const wanted = view ?? (this.started ? this.state.view : null);
+    const first = this.views.find((one) => one.name === wanted && one.available(this)) ?? firstView(this);
+    if (first) this.state.view = first.name;
+    this.chosen = this.started || selection?.head !== undefined;
+    this.opening = this.chosen ? Promise.resolve() : this.open(selection?.record);
     this.started = true;
-    const first = this.views.find((one) => one.name === wanted && one.available(this)) ?? this.firstView();
-    if (first) this.show(first.name, selection ?? {});
+    if (first) this.turnTo(first, selection ?? {});
     else this.empty();
     this.decodeRest();
   }
 
-  /** The view that fits the first record best. */
-  firstView() {
-    const record = this.records[0];
-    const ofWords = record?.queries.length === 1 && record.keys.length > 1 ? "words" : "pattern";
-    const best = !record ? "walk" : record.large ? "long" : { grid: "image", frames: "sound" }[record.keys.kind] ?? ofWords;
-    return this.views.find((one) => one.name === best && one.available(this)) ?? this.views.find((one) => one.available(this));
+  /** Chooses the head that is shown first, of one record or of all, where none was chosen meanwhile. */
+  async open(number) {
+    const { records } = this;
+    const found = await firstHead(records.filter((record) => record.number === (number ?? record.number) && this.fits(record)));
+    if (found && !this.chosen && this.records === records) Object.assign(this.state, found);
   }
 
   empty() {
@@ -4124,6 +4331,12 @@ class Viewer {
     return this.views.find((view) => view.name === this.state.view);
   }
 
+  /** Whether the view shows a record. */
+  fits(record) {
+    const view = /** @type {any} */ (this.view);
+    return !view?.shows || view.shows(record);
+  }
+
   tableKey() {
     const { record, head, words, hideSpecial } = this.state;
     return `${record}|${head}|${words}|${hideSpecial}`;
@@ -4136,9 +4349,16 @@ class Viewer {
 
   // --- what is chosen ---
 
-  active() {
+  /** What is pointed at here, by the mouse or the keyboard. */
+  pointed() {
     const item = this.hover ?? (this.frame.root.activeElement === this.frame.canvas ? this.cursor : null);
-    return item && this.view.has(this, item) ? item : null;
+    return item && this.view?.has(this, item) ? item : null;
+  }
+
+  /** What is pointed at, here or in another viewer. */
+  active() {
+    const item = this.elsewhere;
+    return this.pointed() ?? (item && this.view.has(this, item) ? item : null);
   }
 
   /** The queries that views of rows show: the locked ones, or the one that is pointed at. */
@@ -4176,35 +4396,105 @@ class Viewer {
     this.refresh();
   }
 
-  /** Shows a view; a selection may have record, head, queries (locked rows), row and column, words, hideSpecial, scale. */
+  /** Shows a view; a selection may have the fields of a state, queries (locked rows), row and column. */
   show(name, selection = {}) {
     const view = this.views.find((one) => one.name === name);
     if (!view) throw new RangeError(`no view ${String(name)}; there are ${this.views.map((one) => one.name).join(", ")}`);
     if (!view.available(this)) throw new RangeError(`the view ${name} cannot show these records`);
+    if ("record" in selection || "head" in selection) this.chosen = true;
+    this.turnTo(view, selection);
+  }
+
+  turnTo(view, selection) {
     const { state } = this;
-    if (state.view !== name) { state.zoom = 1; this.frame.scroller.scrollTo(0, 0); this.hover = this.cursor = null; }
-    state.view = name;
-    for (const key of ["record", "head", "scale", "words", "hideSpecial", "heads", "steps", "step", "pooling", "overlay"]) {
-      if (key in selection) state[key] = selection[key];
+    if (state.view !== view.name) {
+      state.zoom = 1;
+      this.frame.scroller.scrollTo(0, 0);
+      this.hover = this.cursor = this.elsewhere = null;
     }
-    if ("record" in selection) state.locked = [];
+    for (const key of Object.keys(FIELDS)) if (key in selection) state[key] = selection[key];
+    state.view = view.name;
+    if ("record" in selection && !("locked" in selection)) state.locked = [];
     if (Array.isArray(selection.queries)) state.locked = [...selection.queries];
-    this.settle(view);
+    this.settle();
     if (selection.row !== undefined || selection.column !== undefined) {
       this.cursor = { row: selection.row ?? 0, column: selection.column ?? 0 };
     }
     this.refresh();
   }
 
+  /** Shows a state of another viewer, of an address or of before, as far as these records have it. */
+  apply(given) {
+    const changes = checkedState(given);
+    const view = this.views.find((one) => one.name === changes.view && one.available(this)) ?? this.view;
+    if (!view) return;
+    this.chosen = true;
+    this.turnTo(view, changes);
+    this.readTheme();
+  }
+
+  /** As `apply`, without telling the listeners. */
+  applyQuietly(given) {
+    this.apply(given);
+    this.told = this.telling();
+  }
+
+  undo() {
+    const before = this.history.undo();
+    if (before) this.apply(before);
+  }
+
+  redo() {
+    const after = this.history.redo();
+    if (after) this.apply(after);
+  }
+
+  /** Shows what another viewer points at; null: nothing. */
+  point(item) {
+    this.elsewhere = item ?? null;
+    this.changed();
+  }
+
+  /** Calls a listener with the state and with what is pointed at (or null) after each change; gives what ends that. */
+  onChange(listener) {
+    this.listeners.add(listener);
+    return () => { this.listeners.delete(listener); };
+  }
+
+  telling() {
+    return JSON.stringify([this.state, this.pointed()]);
+  }
+
+  /** After a picture: the state goes into the history and the address, and the listeners hear of it. */
+  remember() {
+    if (this.history.note(this.state) && this.options.address) this.writeAddress();
+    const telling = this.telling();
+    const first = this.told === undefined;
+    if (telling === this.told) return;
+    this.told = telling;
+    if (first) return;
+    for (const listener of this.listeners) listener(structuredClone(this.state), structuredClone(this.pointed()));
+  }
+
+  writeAddress() {
+    try {
+      globalThis.history.replaceState(globalThis.history.state, "", `#${addressOf(this.state)}`);
+    } catch {
+      this.options = { ...this.options, address: false }; // a page without an address of its own
+    }
+  }
+
   /** Makes the state fit the records and the view. */
-  settle(view) {
+  settle() {
     const { state } = this;
-    if (!(this.records[state.record] && (!view.shows || view.shows(this.record)))) {
-      const found = this.records.findIndex((record) => !view.shows || view.shows(record));
+    if (!this.record || !this.fits(this.record)) {
+      const found = this.records.findIndex((record) => this.fits(record));
       state.record = Math.max(0, found);
       state.locked = [];
     }
-    if (this.record && state.head !== null && !(state.head < this.record.heads)) state.head = null;
+    const rows = this.record?.queries.length ?? 0;
+    if (state.locked.some((row) => row >= rows)) state.locked = state.locked.filter((row) => row < rows);
+    if (this.record && state.head !== null && !(state.head < this.record.heads)) state.head = 0;
     if (!(state.steps < this.steps.length)) state.steps = 0;
     if (!(state.scale in SCALES)) state.scale = "linear";
   }
@@ -4288,23 +4578,25 @@ class Viewer {
   refresh() {
     const focus = this.frame.focusPlace();
     this.frame.showTabs(this.views.filter((view) => view.available(this)), this.view, (name) => this.show(name));
+    this.frame.stage.setAttribute("aria-busy", "true");
+    if (!this.current().decoded) this.ready = false;
+    this.prepare(focus).catch((error) => this.fail(error));
+  }
+
+  async prepare(focus) {
+    await this.opening;
     const shown = this.current();
-    if (!shown.decoded) {
-      this.ready = false;
-      this.frame.stage.setAttribute("aria-busy", "true");
-    }
-    shown.decode().then(() => {
-      // Something else may have been chosen in the meantime.
-      if (this.stopped.signal.aborted || this.current() !== shown) return;
-      this.frame.bar.replaceChildren(...new Controls(this).build());
-      this.frame.restoreFocus(focus);
-      this.ready = true;
-      this.resize();
-      if (shown instanceof AttentionData) this.makeExact(shown);
-    }).catch((error) => this.fail(error));
+    await shown.decode();
+    // Something else may have been chosen in the meantime.
+    if (this.stopped.signal.aborted || this.current() !== shown) return;
+    this.frame.bar.replaceChildren(...new Controls(this).build());
+    this.frame.restoreFocus(focus);
     this.frame.canvas.setAttribute("aria-label", `${this.view.title}: ${this.heading()}`);
     this.frame.stage.setAttribute("aria-labelledby", `tab-${this.view.name}`);
     this.frame.help.textContent = this.view.help;
+    this.ready = true;
+    this.resize();
+    if (shown instanceof AttentionData) this.makeExact(shown);
   }
 
   /** Replaces a record's codes by exact numbers, where a server gives them. */
@@ -4384,6 +4676,7 @@ class Viewer {
     paint(this, this.frame.pen);
     this.tell();
     this.frame.stage.setAttribute("aria-busy", "false");
+    this.remember();
   }
 
   window() {
@@ -4432,18 +4725,27 @@ class Viewer {
  * Shows a payload inside of an element.
  * @param {HTMLElement} element gets a shadow root; its height is filled
  * @param {object} payload what `regard.viewer.payload` gives
- * @param {{view?: string, selection?: object, theme?: "auto"|"light"|"dark", height?: number,
+ * @param {{view?: string, selection?: object, theme?: "auto"|"light"|"dark", height?: number, language?: string, address?: boolean,
  *   fetchTile?: (record: number, q0: number, q1: number, k0: number, k1: number) => Promise<any>}} [options]
  *   fetchTile gives exact weights [heads, q1 - q0, k1 - k0]: {type, shape, data}, a typed array or nested lists
+ *   language of all words ("en", "zh"); that of the element where it is not given
+ *   address: whether the page's address holds what is shown
  * @returns {{update(payload: object): void, show(view: string, selection?: object): void, destroy(): void,
- *   state(): object, locate(item: object): object, svg(): string}}
+ *   set(state: object): void, point(item: object|null): void, onChange(listener: (state: object, item: object|null) => void): () => void,
+ *   undo(): void, redo(): void, state(): object, locate(item: object): object, svg(): string}}
  */
 function mount(element, payload, options = {}) {
+  speak(options?.language ?? /** @type {HTMLElement|null} */ (element.closest("[lang]"))?.lang);
   const viewer = new Viewer(element, payload, options ?? {});
   const handle = {
     update: (next) => viewer.load(next),
     show: (view, selection) => viewer.show(view, selection),
     destroy: () => viewer.destroy(),
+    set: (state) => viewer.applyQuietly(state),
+    point: (item) => viewer.point(item),
+    onChange: (listener) => viewer.onChange(listener),
+    undo: () => viewer.undo(),
+    redo: () => viewer.redo(),
     state: () => structuredClone(viewer.state),
     locate: (item) => viewer.locate(item),
     svg: () => svgOf(viewer),
