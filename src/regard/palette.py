@@ -28,6 +28,9 @@ HEADS = ("#0060a8", "#b84a00", "#00795b", "#b0307a", "#6b5900", "#6a3fb5", "#8a4
 PAPER, INK, MUTED, BORDER = "#ffffff", "#16181d", "#565d69", "#c3c8d0"
 """Paper, letters, letters of notes, and lines, in light."""
 
+HEAD_DASHES = ((), (8, 3), (2, 3), (9, 3, 2, 3), (14, 4), (4, 2), (9, 3, 2, 3, 2, 3), (16, 3, 5, 3))
+"""Lengths of the strokes and gaps of heads, in pixels; () is solid."""
+
 ACCENT = "#c2410c"
 """What is chosen, and marks over a picture."""
 
@@ -41,6 +44,11 @@ MISSING = "#d0607f"
 def points(palette: str) -> Sequence[str]:
     """The colours of a palette's points as ``#rrggbb``."""
     return [f"#{point}" for point in palette.split()]
+
+
+def head_style(head: int) -> tuple[str, tuple[int, ...]]:
+    """Hue and dash of a head: neighbours differ in both, and 64 heads have 64 different pairs."""
+    return HEADS[head % len(HEADS)], HEAD_DASHES[(head + head // len(HEADS)) % len(HEAD_DASHES)]
 
 
 def color_at(palette: str, share: float) -> tuple[int, int, int]:

@@ -110,7 +110,7 @@ def test_chosen_steps_and_colours(capsys):
     assert axes.images[0].get_cmap().name == "Purples"
     assert [text.get_text() for text in axes.texts] == ["5", "1", "20"]
     two = steps.figure("key, output", color_map={"key": "Oranges"})
-    assert [axes.images[0].get_cmap().name for axes in two.axes] == ["Oranges", "Blues"]
+    assert [axes.images[0].get_cmap().name for axes in two.axes] == ["Oranges", "amount"]
 
 
 @pytest.mark.parametrize(

@@ -112,14 +112,14 @@ def test_units_are_in_tables_pictures_arithmetic_and_json():
     assert lines[2:12] == [
         "Sum: query + key, unit by unit.",
         "  k0: (0.5 + 0.5, 0 + 1) = (1, 1)",
-        "  k1: (0.5 + (-0.5), 0 + 2) = (0, 2)",
+        "  k1: (0.5 + (−0.5), 0 + 2) = (0, 2)",
         "",
         "Tanh: tanh of each sum.",
         "  k0: (0.7616, 0.7616)",
         "  k1: (0, 0.9640)",
         "",
-        "Scores: each unit times its weight in (1, -2), and all added.",
-        "  k0: 0.7616·1 + 0.7616·(-2) = -0.7616",
+        "Scores: each unit times its weight in (1, −2), and all added.",
+        "  k0: 0.7616·1 + 0.7616·(−2) = −0.7616",
     ]
     names = ["query", "key", "value", "sum", "tanh", "unit_weights", "scores"]
     record = {step["name"].replace(" ", "_"): step["values"] for step in json.loads(steps.to_json())["steps"]}
@@ -137,7 +137,7 @@ def test_units_are_in_tables_pictures_arithmetic_and_json():
 def test_the_units_of_each_head_and_batch_row_have_their_arithmetic():
     steps = regard.explain(*inputs(4), score=created(scores.Additive.create(D, D, 2, H)))
     for batch, head in ((0, 0), (1, 2)):
-        weights = ", ".join(f"{number:.4f}" for number in steps["unit_weights"][head].tolist())
+        weights = ", ".join(f"{number:.4f}" for number in steps["unit_weights"][head].tolist()).replace("-", "−")
         assert f"its weight in ({weights})" in steps.arithmetic(1, batch=batch, head=head)
     with pytest.raises(regard.errors.ArgumentError, match="batch must be from 0 to 1 and head from 0 to 2"):
         steps.arithmetic(0, head=H)

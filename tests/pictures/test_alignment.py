@@ -72,7 +72,7 @@ def test_groups_that_are_no_partition(columns):
         merge(weights(), None, columns)
 
 
-def test_source_on_x_above_target_on_y_downwards_white_for_more():
+def test_source_on_x_above_target_on_y_downwards_dark_for_more():
     matrix = weights()
     figure = alignment(matrix, SOURCE, TARGET)
     axes, bar = figure.axes
@@ -83,8 +83,10 @@ def test_source_on_x_above_target_on_y_downwards_white_for_more():
     assert axes.get_ylim()[0] > axes.get_ylim()[1]
     image = axes.images[0]
     np.testing.assert_array_equal(image.get_array(), matrix)
-    assert tuple(image.cmap(image.norm(1.0))[:3]) == (1, 1, 1)
-    assert tuple(image.cmap(image.norm(0.0))[:3]) == (0, 0, 0)
+    brightness = [sum(image.cmap(image.norm(share))[:3]) for share in (0.0, 0.25, 0.5, 0.75, 1.0)]
+    assert brightness == sorted(brightness, reverse=True)
+    assert brightness[0] > 2.8
+    assert brightness[-1] < 0.6
     assert bar.get_label() == "weight"
 
 

@@ -24,14 +24,14 @@ def names(figure):
         ([3, 12, 45.3], ["3.0", "12.0", "45.3"]),
         ([0.1192029, 0.0, 1e-231, 0.880797], ["0.1192", "0.0000", "0.0000", "0.8808"]),
         ([-2.5, 0.0, float("-inf"), float("inf"), float("nan")], ["−2.5", "0.0", "−∞", "∞", "NaN"]),
-        ([1.5e-7, 2e-6], ["1.50e-07", "2.00e-06"]),
+        ([1.5e-7, 2e-6], ["1.50e−7", "2.00e−6"]),
         ([123.456789, 1.0], ["123.46", "1.00"]),
-        ([2.5e12, 1.0], ["2.50e+12", "1.00e+00"]),
+        ([2.5e12, 1.0], ["2.50e12", "1.00e0"]),
         ([3_000_000.0, 1.0], ["3000000", "1"]),
         ([0.0, -0.0], ["0", "0"]),
         ([0.0, -0.41], ["0.00", "−0.41"]),
         ([-1e-9, 0.5], ["0.0000", "0.5000"]),
-        ([2.5e12, 0.0], ["2.50e+12", "0.00e+00"]),
+        ([2.5e12, 0.0], ["2.50e12", "0.00e0"]),
         ([3.0, 1e-9], ["3.0000", "0.0000"]),
         ([float("-inf")] * 2, ["−∞", "−∞"]),
     ],
@@ -81,18 +81,31 @@ def test_panels_flow_to_the_right_and_then_down_without_overlap():
 
 def test_text_contrasts_with_its_cell():
     figure = calculation([Panel("w", [[0.0, 0.4, 0.5, 1.0]], kind="weights")])
-    assert [text.get_color() for text in figure.axes[0].texts] == ["white", "white", "black", "black"]
+    assert [text.get_color() for text in figure.axes[0].texts] == ["black", "black", "black", "white"]
     table = calculation([Panel("t", [[-4.0, 9.0]], kind="table")]).axes[0]
     image = table.images[0]
     assert (image.cmap(image.norm(image.get_array()))[..., :3] == 1).all()
 
 
-def test_holes_have_a_colour_of_their_own():
+def forms(panel):
+    """The boxes of cells that are hatched or crossed, by their hatch: (left, top), (right, bottom)."""
+    boxes = {}
+    for collection in calculation([panel]).axes[0].collections:
+        if collection.get_hatch():
+            corners = [path.vertices for path in collection.get_paths()]
+            boxes[collection.get_hatch()] = [(tuple(each.min(0)), tuple(each.max(0))) for each in corners]
+    return boxes
+
+
+def test_zero_is_blank_what_is_masked_hatched_and_nan_crossed():
     image = calculation([Panel("masked", [[1.0, -np.inf], [-np.inf, -np.inf]])]).axes[0].images[0]
     assert image.get_array().mask.tolist() == [[False, True], [True, True]]
-    colors = image.to_rgba(image.get_array())
-    assert (colors[0, 1] == colors[1, 1]).all()
-    assert (colors[0, 1] != colors[0, 0]).any()
+    assert (image.to_rgba(image.get_array())[0, 1] == 1).all()
+    hatched, crossed = (forms(Panel("x", [[1.0, hole, 0.0], [hole, hole, 2.0]])) for hole in (-np.inf, np.nan))
+    assert hatched.keys() == {"//////"}
+    assert crossed.keys() == {"xxxxxx"}
+    for found in (*hatched.values(), *crossed.values()):
+        assert found == [((0.5, -0.5), (1.5, 0.5)), ((-0.5, 0.5), (1.5, 1.5))]
 
 
 @pytest.mark.parametrize("shape", [(3, 25), (49, 2)])
@@ -131,7 +144,7 @@ def test_colours_without_numbers_have_a_scale(matrix, kind, ends):
 def test_nothing_finite_needs_no_scale():
     figure = calculation([Panel("masked", np.full((3, 25), -np.inf))])
     assert len(figure.axes) == 1
-    assert names(figure)[1] == "3 × 25, too many to write the numbers; none is finite"
+    assert names(figure)[1] == "3 × 25, too many to write the numbers; none is finite\nhatched: masked"
 
 
 @pytest.mark.parametrize("shape", [(0, 3), (3, 0), (0,)])

@@ -1,12 +1,15 @@
 """The heat map of any matrix: what it accepts, and that each number is in its cell."""
 
+import json
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 
 from regard.errors import ArgumentError, KindError, ShapeError, UnknownNameError
 from regard.pictures import Panel, alignment, calculation, confusion_matrix, heatmap, image_overlays, segments
-from regard.pictures.numbers import short_number
+from regard.pictures.numbers import cell_number, short_number
 
 STATES = [[3, 59, 1, 4], [12, 2, 43, 3], [45, 5, 1, 45.3]]
 
@@ -50,15 +53,12 @@ def test_a_vector_is_a_row_or_a_column(labels, shape):
     assert heatmap([5, 1, 20], **labels).axes[0].images[0].get_array().shape == shape
 
 
-@pytest.mark.parametrize(
-    ("number", "text"),
-    [(0, "0"), (927, "927"), (0.1192029, "0.119"), (0.73, "0.73"),
-     (0.5, "0.5"), (30.0, "30"), (0.03125, "0.0312"), (3e-7, "3.00e-07"),
-     (45.26424, "45.3"), (148.6, "149"), (-2.5, "−2.5"),
-     (123456.7, "123,457"), (2.5e7, "25,000,000"), (7.9e-232, "7.90e-232"), (-np.inf, "−∞"), (np.nan, "NaN")],
-)  # fmt: skip
-def test_three_digits(number, text):
-    assert short_number(number) == text
+def test_numbers_are_written_as_in_the_viewer():
+    """Its tests read the same file."""
+    cases = json.loads((Path(__file__).parents[1] / "written_numbers.json").read_text(encoding="utf-8"))
+    for write, named in ((short_number, cases["short"]), (cell_number, cases["cell"])):
+        assert [write(number) for number, _ in named] == [text for _, text in named]
+    assert [short_number(number) for number in (-np.inf, np.nan)] == ["−∞", "NaN"]
 
 
 @pytest.mark.parametrize(

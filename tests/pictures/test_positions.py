@@ -12,7 +12,7 @@ def test_zero_is_white_and_both_ends_are_as_far():
     image = axes.images[0]
     np.testing.assert_array_equal(image.get_array(), table)
     assert image.norm.vmin == -image.norm.vmax == -np.abs(table).max()
-    assert min(image.cmap(image.norm(0.0))[:3]) > 0.95
+    assert min(image.cmap(image.norm(0.0))[:3]) > 0.94
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("dimension", "position")
     assert axes.get_ylim()[0] > axes.get_ylim()[1]
     assert not axes.texts

@@ -56,7 +56,7 @@ def test_nearly_uniform_weights_look_and_are_called_so(draw):
     figure = draw(NEARLY)
     label, (low, high) = bar_of(figure)
     assert low == 0
-    assert high == pytest.approx(2 / KEYS)
+    assert high == pytest.approx(4 / KEYS)
     assert "1/12 = 0.0833" in label
     assert f"at most {short_number(NEARLY.max())}" in label
     assert "nearly uniform" in texts(figure)

@@ -28,10 +28,10 @@ export function formatNumber(value) {
   return sign + (size >= 1000 ? size.toFixed(2) : size.toFixed(4));
 }
 
-/** A weight in a cell: two decimals, no leading zero. */
+/** A weight in a cell: three decimals, no zero before the point; "" for one that rounds to 0. `cell_number` of Python has the same. */
 export function cellText(value) {
-  const text = value.toFixed(2);
-  return text.startsWith("0.") ? text.slice(1) : text;
+  const text = Math.abs(value) >= 0.9995 ? legendNumber(value) : value.toFixed(3).replace("0.", ".").replace("-", "\u2212");
+  return /[1-9]/.test(text) ? text : "";
 }
 
 /** A weight in a sentence: two decimals, one digit of small ones. */
@@ -50,9 +50,20 @@ export function secondsStep(seconds, width) {
   return [1, 2, 5, 10].map((factor) => factor * power).find((step) => step >= rough);
 }
 
-/** Three digits: a colour that is seen differs by more. */
-export const legendNumber = (value) => (value === 0 ? "0" : value >= 0.001 ? String(Number(value.toPrecision(3)))
-  : `${Number(value.toPrecision(3)).toExponential()}`.replace("e-", "e\u2212"));
+/**
+ * Three digits, since a colour that is seen differs by more, and all of a whole number; `short_number` of Python has the same.
+ * @param {number} value
+ */
+export function legendNumber(value) {
+  if (Number.isNaN(value)) return "NaN";
+  const size = Math.abs(value);
+  const sign = value < 0 ? "\u2212" : "";
+  if (size === Infinity) return `${sign}\u221e`;
+  if (size === 0) return "0";
+  if (size >= 999.5 && size < 1e9) return sign + Math.round(size).toLocaleString("en-US");
+  const short3 = Number(size.toPrecision(3));
+  return sign + (size < 1e-4 || size >= 1e9 ? short3.toExponential().replace("e-", "e\u2212").replace("e+", "e") : String(short3));
+}
 
 export function niceStep(rough) {
   const power = 10 ** Math.floor(Math.log10(Math.max(rough, 1)));

@@ -1,9 +1,10 @@
 // @ts-check
 
 import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
 import { test } from "node:test";
 
-import { finiteRange, formatNumber, formatWeight, niceStep, secondsStep, strongest } from "../modules/numbers.js";
+import { cellText, finiteRange, formatNumber, formatWeight, legendNumber, niceStep, secondsStep, strongest } from "../modules/numbers.js";
 
 test("a weight has no more digits than are known", () => {
   for (const [value, error] of [[0.123456, 0.004], [0.5, 1e-5], [0.9, 0.04]]) {
@@ -38,4 +39,10 @@ test("steps are 1, 2 or 5 times a power of ten", () => {
 test("the range of finite numbers", () => {
   assert.deepEqual(finiteRange([3, -Infinity, NaN, -1]), [-1, 3]);
   assert.deepEqual(finiteRange([NaN]), [0, 0]);
+});
+
+test("legends and cells write numbers as pictures do", () => {
+  const cases = JSON.parse(readFileSync(new URL("../../tests/written_numbers.json", import.meta.url), "utf8"));
+  for (const [value, text] of cases.short) assert.equal(legendNumber(value), text);
+  for (const [value, text] of cases.cell) assert.equal(cellText(value), text);
 });

@@ -212,14 +212,14 @@ class _QueryArithmetic:
     def factor(self, number: Tensor | float) -> str:
         """A number within a product or after an operator: in brackets if it is negative."""
         text = self.text(number)
-        return f"({text})" if text.startswith(("-", "−")) else text
+        return f"({text})" if text.startswith("−") else text
 
     def text(self, number: Tensor | float) -> str:
         """A number in as few digits as are exact, at most ``decimals``; ``0.0000`` is small but not zero."""
         number = float(number)
         fixed = finite_or_text(number, self.decimals)
         # Processors differ in the roundings of the calculation.
-        exact = "." in fixed and math.isclose(float(fixed), number, rel_tol=1e-12)
+        exact = "." in fixed and math.isclose(float(fixed.replace("−", "-")), number, rel_tol=1e-12)
         return fixed.rstrip("0").rstrip(".") if exact else fixed
 
 

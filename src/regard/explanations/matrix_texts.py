@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from regard.explanations.step import Step
-from regard.records.shaded_table import shade
+from regard.records.shaded_table import CAPTION, TABLE, shade
 
 LIMIT = 12
 """The most rows and the most columns of a table; of more, the middle is left out."""
@@ -95,13 +95,13 @@ def shortened(size: int, most: int) -> list[int | None]:
 
 
 def finite_or_text(number: float, decimals: int) -> str:
-    """A number as the text of a cell: fixed decimals, "−∞" for a masked score, "NaN", no "-0"."""
+    """A number as the text of a cell: fixed decimals, "−∞" for a masked score, "NaN", no "−0"."""
     if math.isnan(number):
         return "NaN"
     if math.isinf(number):
         return "∞" if number > 0 else "−∞"
     text = f"{number:.{decimals}f}"
-    return text if float(text) != 0 else f"{0:.{decimals}f}"
+    return text.replace("-", "−") if float(text) != 0 else f"{0:.{decimals}f}"
 
 
 def is_whole(tensor: Tensor, tolerance: float = 0.0) -> bool:
@@ -136,7 +136,7 @@ def _table(number: int, step: Step) -> str:
     slice_name = f", {step.slice_name}" if step.slice_name else ""
     caption = f"<b>{number}. {escape(step.name)}</b>{slice_name} [{shape}]: {escape(step.note)}"
     return (
-        f"<table style='margin-bottom:1em'><caption style='text-align:left;caption-side:top'>{caption}</caption>"
+        f"<table style='{TABLE}'><caption style='{CAPTION}'>{caption}</caption>"
         f"<thead><tr><th></th>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
     )
 

@@ -83,12 +83,12 @@ def alignment(
     target_groups: Sequence[range] | None = None,
     links: Iterable[tuple[int, int]] | None = None,
     annotate: bool = False,
-    color_map: str = "gray",
+    color_map: str = "amount",
     maximum: float | None = 1.0,
     color_bar: bool = True,
     axis_names: tuple[str, str] = ("target", "source"),
 ) -> Figure:
-    """Draw attention weights: source on x (labels on top), target on y (read downwards), brighter for more attention.
+    """Draw attention weights: source on x (labels on top), target on y (read downwards), darker for more attention.
 
     Args:
         weights: ``[target, source]``, finite; a tensor or array.
@@ -99,10 +99,10 @@ def alignment(
         target_groups: positions of each target word.
         links: true alignments as ``(source, target)`` indices of drawn columns and rows, marked with hollow squares.
         annotate: write each weight into its cell.
-        color_map: of matplotlib; the default is the paper's, from black (0) to white. ``"viridis"``, ``"cividis"`` and
-            ``"magma"`` are perceptually uniform as well.
-        maximum: the weight of the brightest colour, or the largest weight if that is more; None: the largest weight,
-            or twice the weight that all would have if they were alike.
+        color_map: ``"amount"``, from paper to ink, or one of matplotlib; ``"gray"`` is that of Bahdanau et al., from
+            black (0) to white.
+        maximum: the weight of the last colour, or the largest weight if that is more; None: the largest weight, or four
+            times the weight that all would have if they were alike.
         color_bar: draw the scale.
         axis_names: what rows and columns are.
 

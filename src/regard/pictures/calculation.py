@@ -10,9 +10,10 @@ import numpy as np
 
 from regard.errors import ArgumentError, ShapeError, UnknownNameError
 from regard.pictures.fonts import Lettering, visible, visible_token, wrapped
-from regard.pictures.heatmap import draw_cells, draw_lines, write_numbers
+from regard.pictures.heatmap import draw_cells, draw_lines, form_note, write_numbers
 from regard.pictures.numbers import Matrix, as_array, number_texts
 from regard.pictures.sheet import new_sheet, set_position, text_extent
+from regard.pictures.weight_scale import titled_bar
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -49,8 +50,8 @@ class Panel:
         row_labels: one for each row, or None.
         column_labels: one for each column, or None.
         note: the equation or a sentence, below the name.
-        kind: ``"heatmap"``: blue for more, and red for less than 0. ``"weights"``: black for 0, white for 1, as in an
-            alignment (for the largest weight if the panel has a scale). ``"table"``: no colours.
+        kind: ``"heatmap"``: blue for more, and red for less than 0. ``"weights"``: from paper for 0 to ink for 1, as in
+            an alignment (for the largest weight if the panel has a scale). ``"table"``: no colours.
         color_map: of matplotlib, instead of the kind's; a table has none.
 
     Example:
@@ -187,6 +188,9 @@ def _checked(number: int, panel: Panel) -> _Block:
         else:
             span = "; none is finite"
         note.append(f"{matrix.shape[0]} × {matrix.shape[1]}, too many to write the numbers{span}")
+        hidden = np.isneginf(matrix)
+        forms = form_note(bool((matrix == 0).any()), bool(hidden.any()), bool((~np.isfinite(matrix) & ~hidden).any()))
+        note += [forms] if forms else []
     return _Block(panel, matrix, f"{number}  {visible(panel.name, 60)}", "\n".join(note), rows, columns)
 
 
@@ -248,16 +252,12 @@ def _draw(block: _Block, axes: Axes, lettering: Lettering) -> AxesImage | None:
 
 def _draw_scale(block: _Block, image: AxesImage) -> None:
     """Draw the scale of a panel whose cells have no numbers."""
-    from matplotlib.ticker import MaxNLocator
-
     figure = image.figure
     assert figure is not None, "draw_cells drew the image on a sheet"
     block.scale = figure.add_axes((0.0, 0.0, 0.1, 0.1), label=f"scale of {block.panel.name}")
-    bar = figure.colorbar(image, cax=block.scale, ticks=MaxNLocator(4, steps=[1, 2, 2.5, 5, 10]))
-    bar.ax.tick_params(labelsize=7.5, length=2)
-    bar.outline.set_linewidth(0.6)  # pyright: ignore[reportCallIssue]
+    bar = titled_bar(figure, image, "weight" if block.panel.kind == "weights" else "value", cax=block.scale)
     widest = max((text_extent(label)[0] for label in bar.ax.get_yticklabels()), default=0.0)
-    block.scale_width = SCALE_GAP + SCALE_WIDTH + 0.08 + widest
+    block.scale_width = SCALE_GAP + SCALE_WIDTH + 0.28 + widest
 
 
 def _colors(block: _Block) -> dict[str, Any]:
@@ -268,17 +268,16 @@ def _colors(block: _Block) -> dict[str, Any]:
         return {"colors": "Greys", "low": 2 * abs(high) + 1.0, "high": 2 * abs(high) + 2.0}
     numbered = _numbered(block.matrix)
     if block.panel.kind == "weights":
-        # With a scale, the largest weight is white: long rows have small weights.
+        # With a scale, the largest weight is ink: long rows have small weights.
         return {
-            "colors": block.panel.color_map or "gray",
+            "colors": block.panel.color_map or "amount",
             "low": min(low, 0.0),
             "high": max(high, 1.0) if numbered else high or 1.0,
         }
-    # The darkest ends of the map would hide numbers.
     if low < 0:
-        end = max(-low, high) * (1.25 if numbered else 1.0)
-        return {"colors": block.panel.color_map or "RdBu", "low": -end, "high": end}
-    return {"colors": block.panel.color_map or "Blues", "low": 0.0, "high": high * (1.35 if numbered else 1.0) or 1.0}
+        end = max(-low, high)
+        return {"colors": block.panel.color_map or "sign", "low": -end, "high": end}
+    return {"colors": block.panel.color_map or "amount", "low": 0.0, "high": high or 1.0}
 
 
 def _line_height(line: list[_Block]) -> float:

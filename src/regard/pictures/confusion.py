@@ -67,7 +67,7 @@ def confusion_matrix(counts: Any, labels: Sequence[str], *, title: str | None = 
     figure = new_sheet(1.0, 1.0)
     axes = figure.add_axes((0.0, 0.0, 1.0, 1.0), label="confusion")
     shares = matrix / np.maximum(matrix.sum(axis=1, keepdims=True), 1)
-    image = draw_cells(axes, shares, colors="Blues", low=0.0, high=1.0)
+    image = draw_cells(axes, shares, colors="amount", low=0.0, high=1.0)
     if cell >= 0.1:
         draw_lines(axes, size, size)
     if numbers:

@@ -9,15 +9,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from regard.errors import ArgumentError, ShapeError
-from regard.pictures.heatmap import HOLE, draw_cells, write_numbers
+from regard.pictures.heatmap import draw_cells, write_numbers
 from regard.pictures.numbers import cell_number
 from regard.pictures.sheet import new_sheet
+from regard.pictures.weight_scale import titled_bar
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-COLORS = "cividis"
-"""Its order is visible to people with any colour vision."""
 
 CELL = 0.30  # inches, as the next ones
 LEAST_SIDE, MOST_SIDE = 1.9, 4.2
@@ -54,7 +52,7 @@ def head_grid(maps: Sequence[HeadMap], layers: Sequence[str], title: str) -> Fig
     """Draw statistics of heads: heads on x, layers on y, the first layer on top; each map has a scale from 0.
 
     Maps with the same `HeadMap.high`, such as 1 for shares, can be compared by their colours. Numbers are written into
-    cells that are large enough. A cell without a value is grey and crossed.
+    cells that are large enough. A cell without a value is crossed.
 
     Args:
         maps: one for each statistic.
@@ -97,10 +95,7 @@ def head_grid(maps: Sequence[HeadMap], layers: Sequence[str], title: str) -> Fig
             matrix[row, : len(values)] = values
         finite = matrix[np.isfinite(matrix)]
         high = each.high if each.high is not None else float(finite.max(initial=0.0)) or 1.0
-        image = draw_cells(axes, matrix, colors=COLORS, low=0.0, high=high)
-        axes.set_facecolor(HOLE)
-        for row, column in np.argwhere(np.isnan(matrix)):
-            axes.plot([column - 0.5, column + 0.5], [row - 0.5, row + 0.5], color="#808080", linewidth=0.6)
+        image = draw_cells(axes, matrix, colors="amount", low=0.0, high=high)
         axes.set_title(each.title, fontsize=10)
         axes.set_xlabel("head", fontsize=8)
         axes.set_ylabel("layer", fontsize=8)
@@ -110,10 +105,7 @@ def head_grid(maps: Sequence[HeadMap], layers: Sequence[str], title: str) -> Fig
         axes.tick_params(labelsize=7)
         if width / heads >= NUMBERS_LIMIT and height / len(layers) >= 0.15:
             write_numbers(axes, image, [[_number(value) for value in row] for row in matrix], 5.5)
-        bar = sheet.colorbar(image, ax=axes, fraction=0.05, pad=0.03)
-        bar.set_label(each.unit, fontsize=8)
-        bar.ax.tick_params(labelsize=7)
-        bar.outline.set_linewidth(0.4)  # pyright: ignore[reportCallIssue]
+        titled_bar(sheet, image, each.unit, ax=axes, fraction=0.05, pad=0.03)
     return sheet
 
 

@@ -6,12 +6,15 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from regard.answered import answered
 from regard.errors import ArgumentError, KindError, ShapeError, UnknownNameError
+from regard.palette import AMOUNT, HATCH, MASKED, MISSING, PAPER, SIGN, points
 from regard.pictures.fonts import LEAST_LETTERS_OF_TITLE, Lettering, visible_token, wrapped
 from regard.pictures.numbers import Matrix, as_array, short_numbers
 from regard.pictures.sheet import new_sheet, set_position, text_extent
+from regard.pictures.weight_scale import titled_bar
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -19,9 +22,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from matplotlib.image import AxesImage
 
-HOLE = "#cfd3d8"
-"""The colour of −inf, inf and NaN, which is in no scale."""
-
+PALETTES = {"amount": AMOUNT["light"], "sign": SIGN["light"]}
+"""Colour maps of the library's own, beside those of matplotlib."""
 
 MARGIN = 0.12  # inches, as all lengths below
 GAP = 0.12
@@ -60,12 +62,13 @@ def heatmap(
 
     Args:
         weights: any real numbers, ``[rows, columns]``: a tensor, an array or nested lists. A vector is a row; with
-            ``rows`` and without ``columns`` it is a column. −inf, inf and NaN are grey.
+            ``rows`` and without ``columns`` it is a column. Zero is blank, −inf (masked) hatched, NaN and inf crossed.
         rows: a label for each row.
         columns: a label for each column.
         title: above the picture; a long one is wrapped.
         values: whether to write the numbers into the cells; None: where they fit, up to 48 rows and 24 columns.
-        color_map: of matplotlib; None: ``"Blues"``, or ``"RdBu"`` with 0 in the middle if a number is negative.
+        color_map: ``"amount"``, from paper to ink; ``"sign"``, from red over paper to blue; or one of matplotlib. None:
+            ``"amount"``, or ``"sign"`` with 0 in the middle if a number is negative.
         low: the number of the first colour; None: 0, or the negative of ``high`` if a number is negative.
         high: the number of the last colour; None: the largest magnitude.
         color_bar: whether to draw the scale; None: where the numbers are not written.
@@ -130,14 +133,14 @@ def heatmap(
         if heading:
             lettering.letter(ax.set_title("", fontsize=11), heading)
         if has_bar:
-            figure.colorbar(image, ax=ax).ax.tick_params(labelsize=7.5, length=2)
+            titled_bar(figure, image, "value", ax=ax)
         return figure
     side, top = (extent + 0.08 for extent in extents)
     title_text = lettering.letter(figure.text(0, 1, "", fontsize=11, va="top", ha="left"), heading)
     title_width, title_height = text_extent(title_text) if heading else (0.0, -GAP)
     width, height = matrix.shape[1] * cell_width, matrix.shape[0] * cell_height
     bar_height = max(min(height, 3.0), 0.9) if has_bar else 0.0
-    bar_room = GAP + BAR_WIDTH + 0.5 if has_bar else 0.0
+    bar_room = GAP + BAR_WIDTH + 0.7 if has_bar else 0.0
     full_width = 2 * MARGIN + max(side + width + bar_room, title_width)
     above = MARGIN + title_height + GAP + top
     full_height = above + max(height, bar_height) + MARGIN
@@ -148,9 +151,7 @@ def heatmap(
     if has_bar:
         bar_axes = figure.add_axes((0.0, 0.0, 0.1, 0.1), label="scale")
         set_position(bar_axes, left + width + GAP, under - bar_height, BAR_WIDTH, bar_height)
-        bar = figure.colorbar(image, cax=bar_axes)
-        bar.ax.tick_params(labelsize=7.5, length=2)
-        bar.outline.set_linewidth(0.6)  # pyright: ignore[reportCallIssue]
+        titled_bar(figure, image, "value", cax=bar_axes)
     return figure
 
 
@@ -204,24 +205,69 @@ def _scale(matrix: Matrix, colors: str | None, low: float | None, high: float | 
     signed = finite.min(initial=0.0) < 0
     high = (float(np.abs(finite).max(initial=0.0)) or 1.0) if high is None else float(high)
     low = (-abs(high) if signed else 0.0) if low is None else float(low)
-    return {"colors": colors or ("RdBu" if signed else "Blues"), "low": low, "high": high}
+    return {"colors": colors or ("sign" if signed else "amount"), "low": low, "high": high}
 
 
 def color_map(name: str) -> Colormap:
-    """One of matplotlib's colour maps, with `HOLE` for values that are not finite.
+    """One of `PALETTES` or of matplotlib's colour maps, with paper for cells without a colour.
 
     Raises:
         UnknownNameError: no such map.
     """
     import matplotlib
+    from matplotlib.colors import LinearSegmentedColormap
 
+    if name in PALETTES:
+        return LinearSegmentedColormap.from_list(name, points(PALETTES[name])).with_extremes(bad=PAPER)
     if name not in matplotlib.colormaps:
-        raise UnknownNameError("color_map", name, (known for known in matplotlib.colormaps if known[-2:] != "_r"))
-    return matplotlib.colormaps[name].with_extremes(bad=HOLE)
+        known = (*PALETTES, *(each for each in matplotlib.colormaps if each[-2:] != "_r"))
+        raise UnknownNameError("color_map", name, known)
+    return matplotlib.colormaps[name].with_extremes(bad=PAPER)
+
+
+def colored(matrix: Matrix, colors: str) -> np.ma.MaskedArray[Any, Any]:
+    """The cells that have a colour: numbers; with `PALETTES`, in which zero is blank, those that are not zero."""
+    return np.ma.masked_where(~np.isfinite(matrix) | (matrix == 0 if colors in PALETTES else False), matrix)
+
+
+def draw_forms(
+    axes: Axes, hidden: NDArray[np.bool_], missing: NDArray[np.bool_], extent: tuple[float, float] | None = None
+) -> None:
+    """Hatch the cells that a mask hides, and cross those that are no number; cell (row, column) is around its centre.
+
+    Args:
+        axes: those of the cells.
+        hidden, missing: ``[rows, columns]``.
+        extent: the x of the first cell's left and of the last one's right edge; None: a column is 1 wide, around its
+            number.
+    """
+    from matplotlib.collections import PolyCollection
+
+    first, last = (-0.5, hidden.shape[1] - 0.5) if extent is None else extent
+    width = (last - first) / max(1, hidden.shape[1])
+    for cells, hatch, ground, color in ((hidden, "//////", MASKED, HATCH), (missing, "xxxxxx", PAPER, MISSING)):
+        padded = np.pad(cells, ((0, 0), (1, 1))).astype(np.int8)
+        (rows, starts), (_, ends) = (np.nonzero(np.diff(padded) == change) for change in (1, -1))
+        if not len(rows):
+            continue
+        left, right, top, bottom = first + width * starts, first + width * ends, rows - 0.5, rows + 0.5
+        sides = (left, top), (right, top), (right, bottom), (left, bottom)
+        corners = np.stack([np.stack(pair, -1) for pair in sides], 1)
+        axes.add_collection(
+            PolyCollection(list(corners), facecolors=ground, edgecolors=color, linewidths=0, hatch=hatch), autolim=False
+        )
+
+
+def form_note(zero: bool, hidden: bool, missing: bool) -> str:
+    """What a picture says of the forms of cells that occur in it; "" without any."""
+    named = ((zero, "blank: zero"), (hidden, "hatched: masked"), (missing, "crossed: NaN"))
+    return ", ".join(text for occurs, text in named if occurs)
 
 
 def draw_cells(axes: Axes, matrix: Matrix, *, colors: str, low: float, high: float) -> AxesImage:
     """Draw a matrix, its first row on top; cell ``(row, column)`` has its centre at ``x = column, y = row``.
+
+    Zero is blank with `PALETTES`, −inf is hatched, as a mask hides it; inf and NaN are crossed.
 
     Args:
         axes: the axes, which lose the marks of their ticks.
@@ -232,10 +278,17 @@ def draw_cells(axes: Axes, matrix: Matrix, *, colors: str, low: float, high: flo
     """
     if not low < high:
         raise ArgumentError(f"the colours need low < high; they are {low!r} and {high!r}")
-    shown = np.ma.masked_invalid(matrix)
     image = axes.imshow(
-        shown, cmap=color_map(colors), vmin=low, vmax=high, aspect="auto", interpolation="nearest", origin="upper"
+        colored(matrix, colors),
+        cmap=color_map(colors),
+        vmin=low,
+        vmax=high,
+        aspect="auto",
+        interpolation="nearest",
+        origin="upper",
     )
+    hidden = np.isneginf(matrix)
+    draw_forms(axes, hidden, ~np.isfinite(matrix) & ~hidden)
     axes.tick_params(length=0)
     for spine in axes.spines.values():
         spine.set_color("#808080")
@@ -261,13 +314,17 @@ def write_numbers(axes: Axes, image: AxesImage, texts: list[list[str]], size: fl
     cells = image.get_array()
     assert cells is not None, "draw_cells gave the image its cells"
     colors = image.to_rgba(cells)
-    # Relative luminance of sRGB (WCAG 2): black and white have the same contrast at 0.179.
-    linear = np.where(colors[..., :3] <= 0.04045, colors[..., :3] / 12.92, ((colors[..., :3] + 0.055) / 1.055) ** 2.4)
-    luminance = linear @ np.array([0.2126, 0.7152, 0.0722])
+    inks = ink_on(colors)
     for row, line in enumerate(texts):
         for column, text in enumerate(line):
-            color = "black" if luminance[row, column] > 0.179 else "white"
-            axes.text(column, row, text, ha="center", va="center_baseline", fontsize=size, color=color)
+            axes.text(column, row, text, ha="center", va="center_baseline", fontsize=size, color=inks[row, column])
+
+
+def ink_on(colors: NDArray[Any]) -> NDArray[np.str_]:
+    """Black or white for each colour ``[..., 3 or 4]``, whichever is easier to read on it."""
+    linear = np.where(colors[..., :3] <= 0.04045, colors[..., :3] / 12.92, ((colors[..., :3] + 0.055) / 1.055) ** 2.4)
+    # Relative luminance of sRGB (WCAG 2): black and white have the same contrast at 0.179.
+    return np.where(linear @ np.array([0.2126, 0.7152, 0.0722]) > 0.179, "black", "white")
 
 
 def label_note(kind: str, step: int, count: int) -> str:

@@ -12,9 +12,10 @@ from regard.errors import ArgumentError, ShapeError
 from regard.pictures.fonts import LONGEST_LABEL, Lettering, titled, visible_token
 from regard.pictures.numbers import as_array, as_image
 from regard.pictures.sheet import fit_width, new_sheet
-from regard.pictures.weight_scale import draw_bar, weight_scale
+from regard.pictures.weight_scale import WeightScale, draw_bar, weight_scale
 
 if TYPE_CHECKING:
+    from matplotlib.cm import ScalarMappable
     from matplotlib.figure import Figure
 
 DARKEST = 0.15
@@ -116,6 +117,14 @@ def overlay(
     return np.rint(image * (DARKEST + (1 - DARKEST) * light)[:, :, None]).astype(np.uint8)
 
 
+def brightness(scale: WeightScale) -> ScalarMappable:
+    """The greys of a scale's bar: the brightness that a veil leaves to white."""
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.colors import ListedColormap
+
+    return ScalarMappable(scale.norm(), ListedColormap(np.linspace(DARKEST, 1, 256)[:, None].repeat(3, axis=1)))
+
+
 def image_overlays(
     image: Any,
     weights: Any,
@@ -127,8 +136,8 @@ def image_overlays(
 ) -> Figure:
     """Draw an image and one overlay of it for each word, all with one scale.
 
-    It ends at the largest weight, or at twice the weight that all cells would have if they were alike; the title also
-    says that weights are nearly uniform.
+    It ends at the largest weight, or at four times the weight that all cells would have if they were alike; the title
+    also says that weights are nearly uniform.
 
     Args:
         image: uint8 ``[height, width, 3]``.
@@ -171,9 +180,6 @@ def image_overlays(
     tall = PANEL * min(max(height / width, 0.25), 4.0)
     width, height = across * PANEL, down * (tall + 0.3) + 0.25 * (heading.count("\n") + 1.5) + BAR_ROOM
     sheet = new_sheet(width, height, layout="constrained")
-    from matplotlib.cm import ScalarMappable
-    from matplotlib.colors import ListedColormap
-
     lettering = Lettering([*shown, heading])
     if heading:
         lettering.letter(sheet.suptitle("", fontsize=10), heading)
@@ -183,10 +189,8 @@ def image_overlays(
     for axes, panel, label in zip(every, panels, shown, strict=False):
         axes.imshow(panel, interpolation="nearest", aspect="equal")
         fit_width(lettering.letter(axes.set_title("", fontsize=9), label), PANEL - 0.1)
-    greys = ListedColormap(np.linspace(DARKEST, 1, 256)[:, None].repeat(3, axis=1))
-    shades = ScalarMappable(scale.norm(), greys)
     draw_bar(
-        sheet, shades, scale, label=f"brightness: {scale.label}", ax=list(every), orientation="horizontal",
+        sheet, brightness(scale), scale, label=f"brightness: {scale.label}", ax=list(every), orientation="horizontal",
         shrink=min(1.0, BAR_LENGTH / width), aspect=BAR_LENGTH / BAR_HEIGHT,
     )  # fmt: skip
     return sheet

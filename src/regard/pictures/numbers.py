@@ -86,21 +86,27 @@ def _whole(finite: NDArray[np.float64]) -> bool:
 def _number_text(value: float, form: str) -> str:
     if value != value:
         return "NaN"
-    text = "∞" if abs(value) == float("inf") else format(abs(value), form)
+    text = "∞" if abs(value) == float("inf") else _plain_power(format(abs(value), form))
     # A number that is written as zero has no sign.
     return f"−{text}" if value < 0 and any(digit in text for digit in "123456789∞") else text
+
+
+def _plain_power(text: str) -> str:
+    """``1.50e−7`` for ``1.50e-07``."""
+    mantissa, _, power = text.partition("e")
+    return f"{mantissa}e{int(power)}".replace("-", "−") if power else text
 
 
 def short_number(value: float) -> str:
     """A number with three significant digits, without zeros at the end, and a whole one with all of its digits.
 
-    ``0.119``, ``0.5``, ``30``, ``1,250``; below 0.0001 ``3.12e-05``.
+    ``0.119``, ``0.5``, ``30``, ``1,250``; below 0.0001 ``3.12e−5``. The viewer's legends write the same.
     """
     size = abs(value)
-    if size >= 999.5 or size == 0:
-        return _number_text(value, ",.0f" if size < 1e9 else ".2e")
-    text = _number_text(value, ".2e" if size < 1e-4 else "#.3g")
-    return text if "e" in text else text.rstrip("0").rstrip(".")
+    if size == 0 or 999.5 <= size < 1e9:
+        return _number_text(value, ",.0f")
+    mantissa, _, power = _number_text(value, "#.3g" if 1e-4 <= size < 1e9 else ".2e").partition("e")
+    return (mantissa.rstrip("0").rstrip(".") if "." in mantissa else mantissa) + (power and f"e{power}")
 
 
 def short_numbers(matrix: Matrix) -> list[list[str]]:
@@ -116,6 +122,9 @@ def short_numbers(matrix: Matrix) -> list[list[str]]:
 
 
 def cell_number(weight: float) -> str:
-    """A weight in a cell: three decimals, without the zero before the point; "" for one that rounds to 0."""
+    """A weight in a cell: three decimals, without the zero before the point; "" for one that rounds to 0.
+
+    The viewer's cells have the same.
+    """
     text = short_number(weight) if abs(weight) >= 0.9995 else f"{weight:.3f}".replace("0.", ".", 1).replace("-", "−")
     return "" if text.strip("−.0") == "" else text

@@ -11,6 +11,7 @@ from regard.pictures.fonts import Lettering, wrapped
 from regard.pictures.heatmap import draw_cells, draw_lines, write_numbers
 from regard.pictures.numbers import as_array, number_texts
 from regard.pictures.sheet import count_axis, fit_width, new_sheet
+from regard.pictures.weight_scale import titled_bar
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -19,13 +20,13 @@ MOST_NUMBERED = (24, 16)
 """The most positions and dimensions of a table whose numbers are all written."""
 
 
-def position_table(table: Any, *, title: str | None = None, color_map: str = "RdBu_r") -> Figure:
-    """Draw a table of position encodings: position on y (0 on top), dimension on x, 0 white.
+def position_table(table: Any, *, title: str | None = None, color_map: str = "sign") -> Figure:
+    """Draw a table of position encodings: position on y (0 on top), dimension on x, negative red, positive blue.
 
     Args:
         table: ``[length, dim]``, finite, e.g. the sinusoids of Vaswani et al. (2017), section 3.5.
         title: above the picture.
-        color_map: a diverging map of matplotlib; its ends are ± the largest magnitude.
+        color_map: ``"sign"`` or a diverging map of matplotlib; its ends are ± the largest magnitude.
 
     Returns:
         A figure; small tables have every number in its cell.
@@ -72,6 +73,5 @@ def position_table(table: Any, *, title: str | None = None, color_map: str = "Rd
     axes.set_ylabel("position", fontsize=9)
     if heading:
         fit_width(lettering.letter(axes.set_title("", fontsize=11, loc="left"), heading), 0.8 * width)
-    scale = figure.colorbar(image, ax=axes, fraction=0.06, pad=0.02, aspect=24)
-    scale.ax.tick_params(labelsize=8)
+    titled_bar(figure, image, "value", ax=axes, fraction=0.06, pad=0.02, aspect=24)
     return figure

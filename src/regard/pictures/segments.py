@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from regard.arrays import as_array as floating_array
 from regard.errors import ArgumentError, ShapeError
 from regard.pictures.fonts import Lettering, visible
-from regard.pictures.heatmap import color_map
+from regard.pictures.image_overlay import DARKEST, brightness
 from regard.pictures.numbers import as_array, as_image
 from regard.pictures.sheet import fit_width, new_sheet, set_position, text_extent
 from regard.pictures.weight_scale import WeightScale, draw_bar, weight_scale
@@ -29,7 +29,7 @@ BAR_WIDTH, BAR_ROOM, LEAST_BAR = 0.13, 0.95, 2.4
 """The width of the bar, the width with its title, and its least height."""
 
 OPACITY = 0.6
-"""The opacity of the colours over the image."""
+"""The opacity of the colours of classes over the image."""
 
 
 class PixelAttention(NamedTuple):
@@ -126,7 +126,7 @@ def segments(
         assert scale is not None, "the attention has weights"
         drawn = _draw_attention(axes[-1], attention, scale, pixels)
         bar = figure.add_axes((0.0, 0.0, 0.1, 0.1), label="weight")
-        draw_bar(figure, drawn, scale, cax=bar)
+        draw_bar(figure, drawn, scale, label=f"brightness: {scale.label}", cax=bar)
     heading = figure.text(0, 1, "", fontsize=11, va="top", ha="left")
     lettering.letter(heading, visible(title or ""))
     above = MARGIN + CAPTION + (text_extent(heading)[1] + 0.1 if title else 0.0)
@@ -197,24 +197,20 @@ def _show(axes: Axes, content: NDArray[Any], extent: tuple[float, float, float, 
 def _draw_attention(
     axes: Axes, attention: PixelAttention, scale: WeightScale, pixels: NDArray[np.uint8]
 ) -> ScalarMappable:
-    """Draws the weights over the grey image, and returns their colours."""
-    from matplotlib.cm import ScalarMappable
-
+    """Draws the image under a veil that is thin where weights are large, and returns its brightness."""
     weights = as_array("weights", attention.weights, 2)
     height, width = pixels.shape[:2]
     across, down = attention.cell
-    shades = ScalarMappable(scale.norm(), color_map("inferno"))
-    colors = np.asarray(shades.to_rgba(weights))
-    colors[..., 3] = OPACITY
-    grey = pixels.mean(axis=2, keepdims=True).repeat(3, axis=2).astype(np.uint8)
-    _show(axes, grey, (0.0, float(width), float(height), 0.0))
-    _show(axes, colors, (0.0, weights.shape[1] * across, weights.shape[0] * down, 0.0))
+    veil = np.zeros((*weights.shape, 4))
+    veil[..., 3] = (1 - DARKEST) * (1 - np.asarray(scale.norm()(weights)))
+    _show(axes, pixels, (0.0, float(width), float(height), 0.0))
+    _show(axes, veil, (0.0, weights.shape[1] * across, weights.shape[0] * down, 0.0))
     axes.set_xlim(0, width)
     axes.set_ylim(height, 0)
     x, y = attention.pixel
     for color, size in (("black", 2.6), ("#40ff80", 1.2)):
         axes.plot([x + 0.5], [y + 0.5], marker="+", markersize=11, markeredgewidth=size, color=color)
-    return shades
+    return brightness(scale)
 
 
 def _legend_rows(names: list[str], width: float, lettering: Lettering) -> list[list[tuple[str, float]]]:

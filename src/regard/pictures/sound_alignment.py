@@ -12,6 +12,7 @@ from regard.errors import ArgumentError, ShapeError
 from regard.pictures.alignment import LINK_COLOR, MOST_TOKENS
 from regard.pictures.fonts import LONGEST_LABEL, Lettering, titled, visible_token
 from regard.pictures.heatmap import color_map as colors_named
+from regard.pictures.heatmap import colored
 from regard.pictures.numbers import as_array
 from regard.pictures.sheet import count_axis, new_sheet
 from regard.pictures.weight_scale import draw_bar, weight_scale
@@ -32,7 +33,7 @@ def sound_alignment(
     *,
     title: str | None = None,
     segments: Sequence[tuple[float, float]] | None = None,
-    color_map: str = "Blues",
+    color_map: str = "amount",
     maximum: float | None = None,
     duration: float | None = None,
 ) -> Figure:
@@ -48,9 +49,9 @@ def sound_alignment(
         seconds: duration of one position.
         title: above the picture; a long one is wrapped.
         segments: the true (start, end) of each token in seconds, framed in the picture; None: unknown.
-        color_map: of matplotlib, for the weights.
+        color_map: of the weights: ``"amount"``, from paper to ink, or one of matplotlib.
         maximum: the weight of the darkest colour, or the largest weight if that is more; None: the largest weight, or
-            twice the weight that all would have if they were alike.
+            four times the weight that all would have if they were alike.
         duration: seconds of the sound, where the picture ends; None: the end of the last position.
 
     Returns:
@@ -107,7 +108,7 @@ def sound_alignment(
     count_axis(above.yaxis)
     above.tick_params(labelsize=7.5)
     drawn = below.imshow(
-        matrix if rows else np.zeros((1, positions)),
+        colored(matrix if rows else np.zeros((1, positions)), color_map),
         aspect="auto",
         origin="upper",
         cmap=colors_named(color_map),
@@ -118,6 +119,7 @@ def sound_alignment(
     below.set_yticks(range(rows), [lettering.drawable(label) for label in labels], fontsize=8)
     for label in below.get_yticklabels():
         lettering.letter(label)
+    below.set_ylabel("token", fontsize=9)
     below.set_xlabel("seconds", fontsize=9)
     below.tick_params(axis="x", labelsize=8)
     below.set_xlim(0, end if duration is None else duration)

@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from regard.palette import ACCENT
 from regard.pictures.numbers import Matrix, short_number
+from regard.pictures.sheet import NOTE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -14,8 +16,11 @@ if TYPE_CHECKING:
     from matplotlib.colors import Normalize
     from matplotlib.figure import Figure
 
-LEAST_END = 2.0
+LEAST_END = 4.0
 """A scale ends at this multiple of the even weight or above, so that weights which differ little look alike."""
+
+EVEN = 2.0
+"""No weight of nearly uniform ones is above this multiple of the even weight."""
 
 FAINT = 0.1
 """Colours follow the square root of the weights if half of the rows have no weight above this part of the scale."""
@@ -67,7 +72,7 @@ class WeightScale(NamedTuple):
 def weight_scale(weights: Matrix, maximum: float | None = None) -> WeightScale:
     """The scale of rows of weights, from 0 to the largest one.
 
-    It ends at `LEAST_END` times the even weight or above: nearly uniform weights have one middle colour, and faint ones
+    It ends at `LEAST_END` times the even weight or above: nearly uniform weights have one light colour, and faint ones
     are not lost in a scale that ends at 1.
 
     Args:
@@ -81,21 +86,20 @@ def weight_scale(weights: Matrix, maximum: float | None = None) -> WeightScale:
     uniform = False
     if even is not None and keys > 1 and low >= 0:
         moved = np.abs(weights - even).sum(axis=1).max(initial=0.0) / 2
-        uniform = bool(moved <= NEARLY_UNIFORM and largest <= LEAST_END * even)
+        uniform = bool(moved <= NEARLY_UNIFORM and largest <= EVEN * even)
     high = max(largest, maximum or 0.0, least) or 1.0
     # The first tokens of a causal model have few keys to attend to, and so have large weights.
     faint = weights.size > 0 and maximum is None and float(np.median(weights.max(axis=1))) < FAINT * high
     return WeightScale(low, high, keys, even if keys > 1 else None, uniform, largest, faint and low >= 0)
 
 
-def draw_bar(figure: Figure, image: Any, scale: WeightScale, *, label: str | None = None, **options: Any) -> Colorbar:
-    """Draw the bar of a scale: titled, numbered with three digits, with a line at the even weight.
+def titled_bar(figure: Figure, image: Any, label: str, **options: Any) -> Colorbar:
+    """Draw a bar of colours with a title, its numbers with three digits.
 
     Args:
         figure: the sheet.
-        image: what has the colours of the scale.
-        scale: the scale.
-        label: the title of the bar; None: the scale's.
+        image: what has the colours.
+        label: the title.
         options: of matplotlib's ``colorbar``: ``cax`` or ``ax``, ``orientation``, ...
     """
     from matplotlib.ticker import FuncFormatter, MaxNLocator
@@ -106,9 +110,23 @@ def draw_bar(figure: Figure, image: Any, scale: WeightScale, *, label: str | Non
         format=FuncFormatter(lambda value, _: short_number(value)),
         **options,
     )
-    bar.set_label(scale.label if label is None else label, fontsize=7.5)
-    bar.ax.tick_params(labelsize=7.5, length=2)
+    bar.set_label(label, fontsize=NOTE)
+    bar.ax.tick_params(labelsize=NOTE, length=2)
     bar.outline.set_linewidth(0.6)  # pyright: ignore[reportCallIssue]
+    return bar
+
+
+def draw_bar(figure: Figure, image: Any, scale: WeightScale, *, label: str | None = None, **options: Any) -> Colorbar:
+    """Draw the bar of a scale: titled, with a line at the even weight.
+
+    Args:
+        figure: the sheet.
+        image: what has the colours of the scale.
+        scale: the scale.
+        label: the title of the bar; None: the scale's.
+        options: as for `titled_bar`.
+    """
+    bar = titled_bar(figure, image, scale.label if label is None else label, **options)
     if scale.even is not None and scale.low <= scale.even <= scale.high:
         _draw_line(bar.ax, scale.even, options.get("orientation") == "horizontal")
     return bar
@@ -118,4 +136,4 @@ def _draw_line(axes: Axes, value: float, horizontal: bool) -> None:
     """A line over the bar that is visible on any colour."""
     draw = axes.axvline if horizontal else axes.axhline
     draw(value, color="white", linewidth=2.4)
-    draw(value, color="#E8590C", linewidth=1.2)
+    draw(value, color=ACCENT, linewidth=1.2)

@@ -10,6 +10,7 @@ import numpy as np
 from regard.errors import ShapeError
 from regard.pictures.fonts import LONGEST_LABEL, Lettering, titled, visible_token
 from regard.pictures.heatmap import color_map as named_colors
+from regard.pictures.heatmap import colored, ink_on
 from regard.pictures.numbers import as_array, cell_number
 from regard.pictures.sheet import new_sheet, set_position, text_extent
 from regard.pictures.weight_scale import draw_bar, weight_scale
@@ -27,26 +28,23 @@ LINE_GAP = 0.14
 BAR_LENGTH, BAR_HEIGHT, BAR_ROOM = 2.4, 0.1, 0.74
 """The length and the height of the bar, and the height with its title."""
 
-DARKEST = 0.85
-"""The part of the colour map that is used; the rest is too dark for the edges of the cells."""
-
 MOST_WORDS = 4000
 
 
 def word_weights(
-    words: Sequence[str], weights: Any, *, title: str | None = None, width: float = 9.0, color_map: str = "Oranges"
+    words: Sequence[str], weights: Any, *, title: str | None = None, width: float = 9.0, color_map: str = "amount"
 ) -> Figure:
     """Draw a text word by word, with a row of cells for each head below each line: darker for more weight.
 
-    A cell shows its weight in thousandths; all heads have one scale, which ends at the largest weight, or at twice the
-    weight that all words would have if they were alike. The title also says that weights are nearly uniform.
+    A cell shows its weight in thousandths; all heads have one scale, which ends at the largest weight, or at four times
+    the weight that all words would have if they were alike. The title also says that weights are nearly uniform.
 
     Args:
         words: the words.
         weights: ``[heads, words]``, finite and at least 0.
         title: above the text.
         width: the most inches of a line.
-        color_map: of matplotlib.
+        color_map: ``"amount"``, from paper to ink, or one of matplotlib.
 
     Returns:
         A figure; its height is what the lines need.
@@ -72,7 +70,6 @@ def word_weights(
     if not np.isfinite(matrix).all():
         raise ShapeError("weights must be finite")
     from matplotlib.cm import ScalarMappable
-    from matplotlib.colors import ListedColormap
 
     colors = named_colors(color_map)
     shown = [visible_token(word, LONGEST_LABEL) for word in words]
@@ -110,9 +107,9 @@ def word_weights(
     axes.set_xlim(0, full_width)
     axes.set_ylim(height, 0)
 
-    shades = ScalarMappable(scale.norm(), ListedColormap(colors(np.linspace(0, DARKEST, 256)), name=color_map))
-    filled = shades.to_rgba(matrix)
-    dark = np.asarray(shades.norm(matrix)) > 0.6
+    shades = ScalarMappable(scale.norm(), colors)
+    filled = np.asarray(shades.to_rgba(colored(matrix, color_map)))
+    inks = ink_on(filled)
     top = MARGIN + title_height
     for number, ((x, line), one, text) in enumerate(zip(positions, widths, texts, strict=True)):
         y = top + line * line_height
@@ -126,7 +123,7 @@ def word_weights(
             weight = float(matrix[head, number])
             if label := cell_number(weight):
                 middle = cell_top + CELL_HEIGHT * 0.46
-                color = "white" if dark[head, number] else "black"
+                color = str(inks[head, number])
                 axes.text(x + one / 2, middle, label, ha="center", va="center", fontsize=6.5, color=color)
     for line in {line for _, line in positions} if heads > 1 else ():
         for head, name in enumerate(names):

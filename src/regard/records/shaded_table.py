@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from regard.arrays import as_array
+from regard.palette import SIGN, color_at
 from regard.records.axis import bin_edges
 from regard.summaries import record_html
 from regard.transforms import has_data
@@ -31,26 +32,34 @@ LONGEST_LINE = 300
 OPACITY = 0.6
 """The opacity of the largest magnitude: with it black and white letters are readable on either colour."""
 
-POSITIVE, NEGATIVE = "70,140,250", "235,90,70"
-"""Red, green, blue of positive and negative numbers."""
+POSITIVE, NEGATIVE = (",".join(map(str, color_at(SIGN["light"], place / 16))) for place in (13, 3))
+"""Red, green, blue of positive and negative numbers: blue and red, strong enough to be seen on light and on dark."""
 
-HATCHED = "background:repeating-linear-gradient(45deg,rgba(128,128,128,.35) 0 2px,transparent 2px 6px)"
+LINES = "rgba(128,128,128,.35) 0 1px,transparent 1px 5px"
+HATCHED = f"background:repeating-linear-gradient(-45deg,{LINES})"
 """The style of a pair that the mask hides."""
+
+CROSSED = f"background:repeating-linear-gradient(-45deg,{LINES}),repeating-linear-gradient(45deg,{LINES})"
+"""The style of what is no number."""
+
+TABLE = "border-collapse:collapse;margin:8px 0;font:13px system-ui,sans-serif;font-variant-numeric:tabular-nums"
+CAPTION = "text-align:left;caption-side:top;padding:4px 0"
+"""The styles of tables and of their captions."""
 
 MAPS = ("weights", "tile", "rows", "pooled_mean", "received", "entropy")
 """The readings that can be shown as a map, the best one first."""
 
 
 def shade(value: float, largest: float) -> str:
-    """The style of a cell: its background is darker for a number of larger magnitude; hatched for −inf.
+    """The style of a cell: stronger for a larger magnitude, blue above 0, red below; hatched for −inf, crossed for NaN.
 
     Args:
         value: the number.
         largest: the largest magnitude of the matrix.
     """
-    if np.isneginf(value):
-        return HATCHED
-    if not np.isfinite(value) or not largest or not value:
+    if not np.isfinite(value):
+        return HATCHED if np.isneginf(value) else CROSSED
+    if not largest or not value:
         return ""
     return f"background:rgba({POSITIVE if value > 0 else NEGATIVE},{OPACITY * min(abs(value) / largest, 1):.3f})"
 
@@ -87,8 +96,8 @@ def shaded_table(
         caption = f"{caption}; {reduced}"
     below = f"<div><code>{escape(more)}</code> shows more</div>" if more else ""
     return (
-        "<table style='border-collapse:collapse;margin:0.5em 0'>"
-        f"<caption style='text-align:left;caption-side:top'>{escape(caption[:LONGEST_LINE])}</caption>"
+        f"<table style='{TABLE}'>"
+        f"<caption style='{CAPTION}'>{escape(caption[:LONGEST_LINE])}</caption>"
         f"<tbody>{body}</tbody></table>{below}"
     )
 
@@ -103,7 +112,7 @@ def _numbered(
     head = "".join(f"<th>{label_html(label)}</th>" for label in sides[1])
     lines = (
         f"<tr><th style='text-align:right'>{label_html(label)}</th>"
-        + "".join(f"<td style='text-align:center;{shade(value, largest)}'>{_number(value)}</td>" for value in line)
+        + "".join(f"<td style='text-align:right;{shade(value, largest)}'>{_number(value)}</td>" for value in line)
         + "</tr>"
         for label, line in zip(sides[0], matrix.tolist(), strict=True)
     )

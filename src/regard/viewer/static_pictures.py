@@ -11,20 +11,20 @@ from numpy.typing import NDArray
 
 from regard.counted import counted
 from regard.errors import ArgumentError
-from regard.pictures import Panel, alignment, calculation, word_weights
+from regard.palette import BORDER, MUTED, head_style
+from regard.pictures import Panel, alignment, calculation, image_overlays, sound_alignment, word_weights
 from regard.pictures.fonts import Lettering, visible_token, wrapped
-from regard.pictures.heatmap import color_map
-from regard.pictures.sheet import DASHES, PALETTE, new_sheet
-from regard.records import AttentionRecord, Document, FrameAxis, GridAxis, TokenAxis
+from regard.pictures.heatmap import color_map, colored, draw_forms, form_note
+from regard.pictures.sheet import NOTE, new_sheet
+from regard.pictures.weight_scale import titled_bar
+from regard.records import AttentionRecord, Document, FrameAxis, GridAxis, TokenAxis, bin_edges
 from regard.viewer.overview import tile_source
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-COLORS = "cividis"
-MASKED = "#d6dae0"
-MISSING = "#d6284a"
+COLORS = "amount"
 MOST_TOKENS = 400
 """The most tokens of one side of a picture that shows their names."""
 
@@ -114,26 +114,17 @@ def _check_length(record: AttentionRecord, most: int = MOST_TOKENS) -> None:
         )
 
 
-def _mark(axes: Axes, matrix: NDArray[np.float64], hidden: NDArray[np.bool_]) -> None:
-    """Cover masked cells by hatches and NaN by crosses."""
-    from matplotlib.patches import Rectangle
-
-    for row, column in np.argwhere(hidden).tolist():
-        corner = (column - 0.5, row - 0.5)
-        axes.add_patch(Rectangle(corner, 1, 1, facecolor=MASKED, edgecolor="#9aa1ac", hatch="////", linewidth=0))
-    for row, column in np.argwhere(np.isnan(matrix)).tolist():
-        axes.add_patch(Rectangle((column - 0.5, row - 0.5), 1, 1, facecolor=MISSING, linewidth=0))
-        axes.plot([column], [row], marker="x", color="white", markersize=6)
-
-
 def _pattern(record: AttentionRecord, head: int | None, title: str) -> Figure:
     _check_length(record)
     matrix, hidden = _matrix(record, head)
+    missing = np.isnan(matrix)
+    note = form_note(bool(((matrix == 0) & ~hidden).any()), bool(hidden.any()), bool(missing.any()))
+    title = f"{title}\n{note}" if note else title
     drawn = alignment(
         np.nan_to_num(matrix), record.keys.labels, record.queries.labels, title=title, color_map=COLORS, maximum=None,
         axis_names=("target", "source") if record.kind == "cross" else ("query", "key"),
     )  # fmt: skip
-    _mark(drawn.axes[0], matrix, hidden)
+    draw_forms(drawn.axes[0], hidden, missing)
     return drawn
 
 
@@ -160,31 +151,31 @@ def _lines(record: AttentionRecord, head: int | None, title: str) -> Figure:
     largest = float(weights[heads].max(initial=0.0)) or 1.0
     for one, query, key in lines[order].tolist():
         share = float(weights[one, query, key]) / largest
-        color, dash = _style(one)
-        axes.plot([0, 1], [query, key], color=color, linestyle=dash, alpha=share, linewidth=0.5 + 1.6 * share)
+        axes.plot([0, 1], [query, key], alpha=share, linewidth=0.5 + 1.6 * share, **_style(one))
     for x, side, align in ((-0.02, sides[0], "right"), (1.02, sides[1], "left")):
         for row, text in enumerate(side):
             lettering.letter(axes.text(x, row, "", ha=align, va="center", fontsize=9), text)
     axes.set_xlim(-0.45, 1.45)
-    axes.set_ylim(rows - 0.5, -0.5)
+    axes.set_ylim(rows - 0.5, -1.3)
     axes.set_axis_off()
-    key = [Line2D([], [], label=f"head {one}") for one in heads]
-    for one, line in zip(heads, key, strict=True):
-        line.set_color(_style(one)[0])
-        line.set_linestyle(_style(one)[1])  # pyright: ignore[reportArgumentType]
+    key = [Line2D([], [], label=f"head {one}", **_style(one)) for one in heads]
+    for x, name, align in ((-0.02, "query", "right"), (1.02, "key", "left")):
+        axes.text(x, -0.9, name, ha=align, va="center", fontsize=NOTE, color=MUTED)
     axes.legend(handles=key, loc="upper center", bbox_to_anchor=(0.5, 0.0), ncols=6, fontsize=8, frameon=False)
     lettering.letter(axes.set_title("", fontsize=11), wrapped(title, 70))
     return sheet
 
 
-def _style(head: int) -> tuple[str, str]:
-    """Colour and dash: neighbours differ in both."""
-    count = len(PALETTE)
-    return PALETTE[head % count], DASHES[(head % count + head // count) % len(DASHES)]
+def _style(head: int) -> dict[str, Any]:
+    """Hue and dash of a head's lines, as the viewer has them."""
+    color, dash = head_style(head)
+    return {"color": color, "linestyle": (0, [0.75 * length for length in dash]) if dash else "-"}
 
 
 def _grid(document: Document) -> Figure:
     """Layers × heads, each a small map: the largest weight of each of at most 96 × 96 bins."""
+    from matplotlib.cm import ScalarMappable
+
     heads = max(record.heads for record in document.records)
     rows, columns = len(document.records), max(heads, LEAST_COLUMNS)
     sheet = new_sheet(0.8 * columns + 1.0, 0.85 * rows + 0.8, layout="constrained")
@@ -195,8 +186,10 @@ def _grid(document: Document) -> Figure:
         for one in range(record.heads):
             axes = sheet.add_subplot(grid[row, one])
             _image_of(axes, maximum[one])
+            _mark_hidden(axes, record, one, *maximum.shape[1:])
             axes.set_xticks([])
             axes.set_yticks([])
+            axes.spines[:].set_color(BORDER)
             if row == 0:
                 axes.set_title(f"head {one}", fontsize=8)
             if one == 0:
@@ -205,7 +198,16 @@ def _grid(document: Document) -> Figure:
     bound = "about" if len(set(sizes)) == 1 else "up to"
     size = f"{max(down for down, _ in sizes):g} × {max(across for _, across in sizes):g}"
     points = "a point is one weight" if size == "1 × 1" else f"a point is the largest of {bound} {size} pairs"
-    _write_title(sheet, f"{document.title}\neach map: part of its own largest weight, linear scale; {points}")
+    _write_title(sheet, f"{document.title}\nqueries downwards, keys to the right; {points}")
+    shares = ScalarMappable(cmap=color_map(COLORS))
+    titled_bar(
+        sheet,
+        shares,
+        "part of the map's largest weight",
+        ax=sheet.axes,
+        fraction=0.03,
+        shrink=min(1.0, 2.5 / sheet.get_figheight()),
+    )
     return sheet
 
 
@@ -221,9 +223,21 @@ def _write_title(sheet: Figure, title: str) -> None:
 
 
 def _image_of(axes: Axes, matrix: NDArray[Any]) -> Any:
+    draw_forms(axes, np.zeros(matrix.shape, np.bool_), np.isnan(matrix))
+    high = float(matrix[np.isfinite(matrix)].max(initial=0.0)) or 1.0
     return axes.imshow(
-        np.ma.masked_invalid(matrix), cmap=color_map(COLORS), vmin=0, aspect="auto", interpolation="nearest"
+        colored(matrix, COLORS), cmap=color_map(COLORS), vmin=0, vmax=high, aspect="auto", interpolation="nearest"
     )
+
+
+def _mark_hidden(axes: Axes, record: AttentionRecord, head: int, rows: int, columns: int) -> None:
+    """Hatch the bins of a pooled map of which no pair is visible."""
+    if record.visible is None:
+        return
+    visible = record.visible if record.visible.ndim == 2 else record.visible[min(head, len(record.visible) - 1)]
+    edges = [bin_edges(length, count)[:-1] for length, count in zip(visible.shape, (rows, columns), strict=True)]
+    shown = np.logical_or.reduceat(np.logical_or.reduceat(visible, edges[0], axis=0), edges[1], axis=1)
+    draw_forms(axes, np.logical_not(shown), np.zeros(shown.shape, np.bool_))
 
 
 def _words(record: AttentionRecord, head: int | None, title: str) -> Figure:
@@ -234,35 +248,22 @@ def _words(record: AttentionRecord, head: int | None, title: str) -> Figure:
     blind = len(seeing) - int(seeing.sum())
     over = f"; mean over {counted(int(seeing.sum()), 'query')}" + (f" ({blind:,} more see no key)" if blind else "")
     title = title if len(seeing) == 1 else f"{title}{over}"
-    return word_weights(list(record.keys.labels), received, title=title, color_map="Oranges")
+    return word_weights(list(record.keys.labels), received, title=title)
 
 
 def _image(record: AttentionRecord, head: int | None, title: str) -> Figure:
-    """The picture under the weights of each of the first queries."""
+    """The picture, and for each of the first queries the picture under a veil, thin where the query looks."""
     grid = record.keys
     assert isinstance(grid, GridAxis), "checked by _fitting"
     matrix, hidden = _matrix(record, head)
-    matrix = np.where(hidden, np.nan, matrix)
+    matrix = np.where(hidden, 0.0, np.nan_to_num(matrix))
     names = [visible_token(text) for text in record.queries.labels]
     shown = range(min(MOST_IMAGES, len(names)))
-    columns = min(4, len(shown))
-    rows = -(-len(shown) // columns)
-    height, width = grid.image.shape[:2]
-    sheet = new_sheet(2.4 * columns, (2.4 * height / width + 0.35) * rows + 0.6, layout="constrained")
-    lettering = Lettering(names)
-    x0, y0, x1, y1 = grid.box or (0.0, 0.0, float(width), float(height))
-    for query in shown:
-        axes = sheet.add_subplot(rows, columns, query + 1)
-        axes.imshow(grid.image)
-        cells = matrix[query, grid.leading :].reshape(grid.rows, grid.columns)
-        axes.imshow(cells, cmap=color_map(COLORS), vmin=0, alpha=0.65, extent=(x0, x1, y1, y0), interpolation="nearest")
-        axes.set_xlim(0, width)
-        axes.set_ylim(height, 0)
-        axes.set_axis_off()
-        lettering.letter(axes.set_title("", fontsize=9), names[query])
-    part = f"the first {len(shown)} of {len(names):,} queries, " if len(shown) < len(names) else ""
-    _write_title(sheet, f"{title}; {part}each in the colours of its own largest weight, linear scale")
-    return sheet
+    part = f"; the first {len(shown)} of {len(names):,} queries" if len(shown) < len(names) else ""
+    return image_overlays(
+        grid.image, matrix[: len(shown), grid.leading :], names[: len(shown)], (grid.rows, grid.columns), box=grid.box,
+        title=f"{title}{part}",
+    )  # fmt: skip
 
 
 def _sound(record: AttentionRecord, head: int | None, title: str) -> Figure:
@@ -271,25 +272,11 @@ def _sound(record: AttentionRecord, head: int | None, title: str) -> Figure:
     assert isinstance(frames, FrameAxis), "checked by _fitting"
     _check_length(record, 4 * MOST_TOKENS)
     matrix, hidden = _matrix(record, head)
-    end = len(frames) * frames.seconds
-    names = [visible_token(text) for text in record.queries.labels]
-    sheet = new_sheet(8.0, 2.4 + 0.22 * len(names), layout="constrained")
-    above, below = sheet.subplots(2, 1, sharex=True, height_ratios=[1.4, max(0.6, 0.22 * len(names))])
-    above.imshow(frames.spectrogram, aspect="auto", origin="lower", cmap="gray_r", extent=(0, end, 0, 1))
-    above.set_yticks([])
-    above.set_ylabel("frequency", fontsize=9)
-    drawn = below.imshow(
-        np.where(hidden, np.nan, matrix), aspect="auto", cmap=COLORS, vmin=0, interpolation="nearest",
-        extent=(0, end, len(names) - 0.5, -0.5),
-    )  # fmt: skip
-    below.set_yticks(range(len(names)), names, fontsize=8)
-    lettering = Lettering(names)
-    for label in below.get_yticklabels():
-        lettering.letter(label)
-    below.set_xlabel("seconds", fontsize=9)
-    sheet.colorbar(drawn, ax=below, label="weight", aspect=10)
-    _write_title(sheet, title)
-    return sheet
+    drawn = sound_alignment(
+        np.nan_to_num(matrix), frames.spectrogram, record.queries.labels, frames.seconds, title=title
+    )
+    draw_forms(drawn.axes[1], hidden, np.isnan(matrix), extent=(0.0, len(frames) * frames.seconds))
+    return drawn
 
 
 def _long(record: AttentionRecord, head: int | None, title: str) -> Figure:
@@ -312,7 +299,7 @@ def _long(record: AttentionRecord, head: int | None, title: str) -> Figure:
         axes.set_title(f"{name} of about {down:g} × {across:g} pairs{zeros}", fontsize=9)
         axes.set_xlabel("key", fontsize=9)
         axes.set_ylabel("query", fontsize=9)
-        sheet.colorbar(drawn, ax=axes)
+        titled_bar(sheet, drawn, f"{name} weight", ax=axes)
     _write_title(sheet, title)
     return sheet
 
