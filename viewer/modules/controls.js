@@ -2,6 +2,8 @@
 
 import { action, checkbox, choice, headToggle, make } from "./elements.js";
 import { savePng, saveSvg } from "./exports.js";
+import { ordersOf } from "./head_order.js";
+import { say } from "./language.js";
 import { POOLINGS } from "./long_map.js";
 import { PAIR_STEPS } from "./steps_data.js";
 import { shortText } from "./text.js";
@@ -35,6 +37,19 @@ export class Controls {
     const noRows = !app.view.scalesRows;
     const options = [["linear", "linear"], ["root", "square root"], ["log", "log"], ...(noRows ? [] : [["row", "per row"]])];
     return choice("Scale", noRows && app.state.scale === "row" ? "linear" : app.state.scale, options, (value) => app.set({ scale: value }));
+  }
+
+  /** In what order the grid shows heads. */
+  order() {
+    const { app } = this;
+    const options = ordersOf(app.records).map((order) => [order, say(/** @type {any} */ (`order_${order}`))]);
+    return choice(say("order"), app.state.order, options, (value) => app.set({ order: value }));
+  }
+
+  /** Whether each map of the grid has its own scale. */
+  range() {
+    const { app } = this;
+    return choice(say("range"), app.state.range, [["each", say("range_each")], ["one", say("range_one")]], (value) => app.set({ range: value }));
   }
 
   words() {

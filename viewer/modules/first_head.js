@@ -10,7 +10,7 @@ const MOST_WEIGHTS = 2 ** 22;
 const LEAST_KEYS = 4;
 
 /** What a head may do and yet say little: such heads are chosen only where there are no others. */
-const PLAIN = new Set(["first", "special", "offset 0", "even"]);
+const PLAIN = new Set(["first", "special", "one_key", "offset 0", "even"]);
 
 /** Letters that make a word, or one of a script that writes words without spaces: such a token says more than "a". */
 const WORDLIKE = /[\p{L}\p{M}]{2}|[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}\p{Script=Thai}]/u;

@@ -139,12 +139,15 @@ export class LongMap {
     }
   }
 
-  /** The whole pooled map, one pixel a block of bins: {canvas, limits (the last colour's weight in each row), kinds}. */
-  bitmap(pooling, head, scale, block, theme) {
-    const key = `${pooling} ${head} ${scale} ${block} ${theme.name}`;
+  /**
+   * The whole pooled map, one pixel a block of bins: {canvas, limits (the last colour's weight in each row), kinds}.
+   * @param {number|null} most the weight of the last colour; null: the largest that is shown
+   */
+  bitmap(pooling, head, scale, block, theme, most = null) {
+    const key = `${pooling} ${head} ${scale} ${block} ${most} ${theme.name}`;
     if (!this.bitmaps.has(key)) {
       if (this.bitmaps.size > 24) this.bitmaps.delete(this.bitmaps.keys().next().value);
-      this.bitmaps.set(key, this.paintBitmap(pooling, head, scale, block, theme));
+      this.bitmaps.set(key, this.paintBitmap(pooling, head, scale, block, theme, most));
     }
     return this.bitmaps.get(key);
   }
@@ -165,10 +168,10 @@ export class LongMap {
     return { rows, columns, values };
   }
 
-  paintBitmap(pooling, head, scale, block, theme) {
+  paintBitmap(pooling, head, scale, block, theme, most) {
     const { rows, columns, values } = this.blocks(pooling, head, block);
-    const largest = (part) => part.reduce((most, value) => (value > most ? value : most), 0);
-    const limits = new Float64Array(rows).fill(largest(values));
+    const largest = (part) => part.reduce((best, value) => (value > best ? value : best), 0);
+    const limits = new Float64Array(rows).fill(most ?? largest(values));
     if (scale === "row") for (let row = 0; row < rows; row += 1) limits[row] = largest(values.subarray(row * columns, (row + 1) * columns));
     const kinds = new Set();
     const canvas = pixelCanvas(columns, rows, (data) => {

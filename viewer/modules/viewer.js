@@ -49,7 +49,7 @@ export class Viewer {
     if (payload?.format !== FORMAT) throw new TypeError(`this viewer reads payloads of format ${FORMAT}; this one has ${payload?.format}`);
     this.payload = payload;
     const axes = payload.axes.map((entry) => new Axis(entry));
-    this.records = payload.records.map((entry, number) => new AttentionData(entry, number, axes, payload.masks));
+    this.records = payload.records.map((entry, number) => new AttentionData(entry, number, axes, payload.masks, payload.records));
     this.steps = payload.steps.map((entry) => new StepsData(entry));
     this.tables.forget();
     for (const one of this.views) one.forget();
@@ -158,7 +158,7 @@ export class Viewer {
     const { state } = this;
     if (state.view !== name) { state.zoom = 1; this.frame.scroller.scrollTo(0, 0); this.hover = this.cursor = null; }
     state.view = name;
-    for (const key of ["record", "head", "scale", "words", "hideSpecial", "heads", "steps", "step", "pooling", "overlay"]) {
+    for (const key of ["record", "head", "scale", "words", "hideSpecial", "heads", "steps", "step", "pooling", "overlay", "order", "range"]) {
       if (key in selection) state[key] = selection[key];
     }
     if ("record" in selection) state.locked = [];

@@ -316,7 +316,7 @@ function forcedStyle(head, theme) {
 /** What a new viewer shows. */
 const initialState = () => ({
   view: "pattern", record: 0, head: null, scale: "linear", words: false, hideSpecial: false, overlay: "colours",
-  pooling: "maximum", zoom: 1, locked: [], heads: null, steps: 0, step: "weights", kept: null, theme: "auto",
+  pooling: "maximum", order: "layer", range: "each", zoom: 1, locked: [], heads: null, steps: 0, step: "weights", kept: null, theme: "auto",
 });
 
 /** Whether two places of a view are the same. */
@@ -364,11 +364,59 @@ const WORDS = {
   does_first_brief: ["first", "首个"],
   does_special: ["special tokens", "特殊词元"],
   does_special_brief: ["special", "特殊"],
+  does_one_key: ["one {unit} for all", "共同的一个{unit}"],
+  does_one_key_of: ["all look at {key}", "都看 {key}"],
   does_even: ["nearly even over all", "近乎均匀"],
   does_even_brief: ["even", "均匀"],
-  names_here: ["a head is named if at least {excess} % of its weight ({sink} % for first and special tokens), beyond what uniform attention would give, goes there: {spreads} deviations more than pointing at random",
-    "命名标准：超出均匀注意力的部分至少占权重的 {excess} %（首个与特殊词元为 {sink} %），且高出随机指向 {spreads} 个标准差"],
-  names_survey: ["a head is named if at least {share} % of its weight over the surveyed texts goes there", "命名标准：在所统计的文本中至少占权重的 {share} %"],
+  names_here: ["names: {excess} % of the weight or more (first, special or one token: {sink} %) beyond what even attention gives, and {spreads} deviations above pointing at random",
+    "命名标准：比均匀注意力多占权重的 {excess} % 以上（首个、特殊或同一词元为 {sink} %），且高出随机指向 {spreads} 个标准差"],
+  names_survey: ["names: {share} % or more of the weight over the surveyed texts", "命名标准：在所统计的文本中至少占权重的 {share} %"],
+  // --- what a record is ---
+  kind_self: ["encoder", "编码器"],
+  kind_causal: ["decoder, causal", "解码器，因果"],
+  kind_cross: ["decoder \u2192 {target}", "解码器 \u2192 {target}"],
+  kind_queries: ["queries \u2192 {target}", "查询 \u2192 {target}"],
+  kind_source: ["source", "源序列"],
+  kind_image: ["image", "图像"],
+  kind_sound: ["sound", "声音"],
+  record_label: ["layer {layer} \u00b7 {kind}", "第 {layer} 层 \u00b7 {kind}"],
+  head_number: ["head {head}", "头 {head}"],
+  // --- the grid ---
+  order: ["Order", "排序"],
+  order_layer: ["by layer", "按层"],
+  order_does: ["by what they do", "按作用"],
+  order_entropy: ["by entropy", "按熵"],
+  order_loss: ["by change of the loss", "按损失变化"],
+  range: ["Colours", "颜色"],
+  range_each: ["each map its own", "每幅图各自"],
+  range_one: ["one scale for all", "全部同一标度"],
+  grid_help: ["Arrow keys choose a head, Enter opens it.", "方向键选择头，回车键打开。"],
+  grid_layer: ["layer {layer}", "第 {layer} 层"],
+  grid_head: ["layer {layer}, head {head}", "第 {layer} 层，头 {head}"],
+  grid_group: ["{what} \u00b7 {count} {count:head|heads}", "{what} \u00b7 {count} 个头"],
+  grid_no_pattern: ["no clear pattern", "无明显模式"],
+  grid_by_entropy: ["the sharpest first; entropy as a part of even attention's", "最集中的在前；熵相对于均匀注意力"],
+  grid_by_loss: ["those that the loss depends on most first", "对损失影响最大的在前"],
+  grid_unknown: ["not known", "未知"],
+  grid_entropy: ["entropy {percent}\u00a0%", "熵 {percent}\u00a0%"],
+  grid_loss: ["loss {change}", "损失 {change}"],
+  grid_loss_long: ["without it the loss changes by {change}", "去掉它时损失变化 {change}"],
+  grid_point: ["1 point = {down} \u00d7 {across}", "1 点 = {down} \u00d7 {across}"],
+  grid_chance: ["(even attention: {percent}\u00a0%)", "（均匀注意力：{percent}\u00a0%）"],
+  grid_none_clear: ["no clear pattern", "无明显模式"],
+  grid_none_found: ["no finding of the whole map names it", "整图的发现未给出名称"],
+  grid_surveyed: ["over the surveyed texts: {what}", "在所统计的文本中：{what}"],
+  grid_blind: ["no query sees a key", "没有查询能看到键"],
+  grid_largest: ["largest weight {weight}, {query} \u2192 {key}", "最大权重 {weight}，{query} \u2192 {key}"],
+  grid_entropy_long: ["mean entropy {entropy} nats, {percent}\u00a0% of even attention, over {queries} {queries:query|queries}",
+    "平均熵 {entropy} 纳特，为均匀注意力的 {percent}\u00a0%，共 {queries} 个查询"],
+  grid_single: ["a point is one weight", "一个点是一个权重"],
+  grid_reduced: ["a point is the largest of about {down} \u00d7 {across} pairs", "一个点是约 {down} \u00d7 {across} 对中的最大值"],
+  grid_reduced_most: ["a point is the largest of up to {down} \u00d7 {across} pairs", "一个点是至多 {down} \u00d7 {across} 对中的最大值"],
+  grid_own_scale: ["each map in parts of its own largest weight", "每幅图按各自的最大权重"],
+  grid_one_scale: ["one scale for all maps, up to {largest}", "所有图同一标度，最大 {largest}"],
+  grid_folded: ["images are clear where the queries look, on average", "图像清晰处是查询平均所看之处"],
+  grid_axes: ["queries downwards, keys to the right", "查询向下，键向右"],
 };
 
 // scales.js
@@ -447,7 +495,7 @@ const NEAR = 2;
 /** What a head may do; the shares are those of `regard.watching.STATISTICS`, and two more. */
 const PATTERNS = [
   "first", "special", "same_token", "induction",
-  ...Array.from({ length: 2 * OFFSETS + 1 }, (_, number) => offsetName(number - OFFSETS)), "same_word", "near",
+  ...Array.from({ length: 2 * OFFSETS + 1 }, (_, number) => offsetName(number - OFFSETS)), "same_word", "near", "one_key",
 ];
 
 /** Patterns whose mean is over those queries alone that have such a key. */
@@ -590,6 +638,8 @@ function headStatistics(record, head) {
   const size = PATTERNS.length;
   const [totals, chances, variances, counts] = Array.from({ length: 4 }, () => new Float64Array(size));
   const [shares, cells] = [new Float64Array(size), new Float64Array(size)];
+  const byKey = new Float64Array(keys);
+  const chanceByKey = new Float64Array(keys);
   let [counted, entropies, relative, several] = [0, 0, 0, 0];
   for (let query = 0; query < queries; query += 1) {
     if (related.specialQueries[query]) continue;
@@ -610,6 +660,11 @@ function headStatistics(record, head) {
     }
     if (!(sum > 0)) continue;
     counted += 1;
+    for (let key = 0; key < keys; key += 1) {
+      if (seen && !seen[base + key]) continue;
+      byKey[key] += (weights[base + key] || 0) / sum;
+      chanceByKey[key] += 1 / visible;
+    }
     const entropy = Math.log(sum) - logs / sum;
     entropies += entropy;
     if (visible > 1) { relative += entropy / Math.log(visible); several += 1; }
@@ -627,7 +682,18 @@ function headStatistics(record, head) {
     const count = counts[number];
     patterns[name] = { share: totals[number] / count, chance: chances[number] / count, spread: Math.sqrt(variances[number]) / count, queries: count };
   });
+  patterns.one_key = mostReceived(byKey, chanceByKey, counted, related);
   return { queries: counted, entropy: entropies / counted, relativeEntropy: relative / several, patterns };
+}
+
+/** The key with the most weight besides the first and special ones: its mean share, as other patterns have it, and its position. */
+function mostReceived(byKey, chanceByKey, queries, { specialKeys, grid }) {
+  let best = -1;
+  for (let key = grid ? 0 : 1; key < byKey.length; key += 1) {
+    if (!specialKeys[key] && !(byKey[key] <= byKey[best])) best = key;
+  }
+  const chance = chanceByKey[best] / queries;
+  return { share: byKey[best] / queries, chance, spread: Math.sqrt((chance * (1 - chance)) / queries), queries: best < 0 ? 0 : queries, key: best };
 }
 
 // steps_data.js
@@ -1523,7 +1589,7 @@ const LEAST_EXCESS = 0.3;
 /** The same of patterns that are in most heads of a trained model: the sinks. */
 const LEAST_SINK = 0.5;
 
-const SINKS = new Set(["first", "special"]);
+const SINKS = new Set(["first", "special", "one_key"]);
 
 /** The least distance from uniform attention, in standard deviations of a head that points at random. */
 const LEAST_SPREADS = 4;
@@ -1544,14 +1610,15 @@ const BROADER = 1.5;
 const PARTS = { near: [-2, -1, 0, 1, 2].map(offsetName), special: ["first"] };
 
 /** Patterns by which heads are grouped, in the order of the groups. */
-const LABEL_ORDER = [...PATTERNS.filter((name) => name.startsWith("offset")).sort(), "near", "same_word", "same_token", "induction", "first", "special", "even", ""];
+const LABEL_ORDER = ["offset -1", "offset +1", "offset 0",
+  ...[-2, -3, -4, 2, 3, 4].map(offsetName), "near", "same_word", "same_token", "induction", "one_key", "first", "special", "even", ""];
 
 const labelled = new WeakMap();
 
 /**
  * What a head does, the clearest first: {name, share, chance, queries}; [] where nothing is above the noise level.
  * Of a record that is not carried whole it follows from its findings, which are exact; [] says nothing about such heads.
- * @returns {{name: string, share: number, chance: number|null, queries: number|null}[]}
+ * @returns {{name: string, share: number, chance: number|null, queries: number|null, key?: number}[]} key: of "one_key"
  */
 function headLabels(record, head) {
   if (!labelled.has(record)) labelled.set(record, []);
@@ -1582,7 +1649,7 @@ function labelsOf({ patterns, relativeEntropy, queries }) {
   const kept = clear.filter((one) => !clear.some((other) => other !== one && covers(one, other)));
   kept.sort((a, b) => b.share - a.share);
   if (!kept.length && relativeEntropy >= EVEN && queries >= LEAST_QUERIES) return [{ name: "even", share: relativeEntropy, chance: 1, queries }];
-  return kept.map(({ name, share, chance, queries: count }) => ({ name, share, chance, queries: count }));
+  return kept.map(({ name, share, chance, queries: count, key }) => ({ name, share, chance, queries: count, key }));
 }
 
 /** Whether another pattern says what this one says, and says it better. */
@@ -1599,8 +1666,8 @@ function foundLabels(record, head) {
   const positional = record.entry.kind !== "cross";
   const shift = record.keys.length - record.queries.length;
   const labels = [
-    ...findings.sinks.filter((one) => one.head === head && (one.key === 0 || record.keys.special.has(one.key)))
-      .map((one) => ({ name: one.key === 0 ? "first" : "special", share: one.share })),
+    ...findings.sinks.filter((one) => one.head === head)
+      .map((one) => ({ name: one.key === 0 ? "first" : record.keys.special.has(one.key) ? "special" : "one_key", share: one.share, key: one.key })),
     ...(positional ? findings.diagonals : []).filter((one) => one.head === head && PATTERNS.includes(offsetName(one.offset - shift)))
       .map((one) => ({ name: offsetName(one.offset - shift), share: one.share })),
   ];
@@ -1642,6 +1709,10 @@ function patternText(name, record, brief = false) {
 
 /** A label with its share, such as "previous token 71 %". */
 function labelText(label, record, brief = false) {
+  if (label.name === "one_key") {
+    const text = record.keys.text(label.key);
+    return `${brief ? `\u2068${shortText(text, 8)}\u2069` : say("does_one_key_of", { key: quoted(text) })} ${Math.round(100 * label.share)}\u00a0%`;
+  }
   return `${patternText(label.name, record, brief)} ${Math.round(100 * label.share)}\u00a0%`;
 }
 
@@ -1650,6 +1721,22 @@ function noiseText(surveyed) {
   return surveyed ? say("names_survey", { share: Math.round(100 * SURVEY_SHARE) })
     : say("names_here", { excess: Math.round(100 * LEAST_EXCESS), sink: Math.round(100 * LEAST_SINK), spreads: LEAST_SPREADS });
 }
+
+// record_words.js
+
+/**
+ * What a record is, in plain words: "encoder", "decoder, causal", "decoder → source".
+ * @param {{kind: string, keys: {kind: string}, others: {kind: string}[]}} record kind as in the payload; others: all records of the document
+ */
+function kindText({ kind, keys, others }) {
+  if (kind === "self") return say("kind_self");
+  if (kind === "causal") return say("kind_causal");
+  const target = say(keys.kind === "grid" ? "kind_image" : keys.kind === "frames" ? "kind_sound" : "kind_source");
+  return say(others.some((one) => one.kind === "causal") ? "kind_cross" : "kind_queries", { target });
+}
+
+/** Whether records differ by more than their layer. */
+const differInKind = (records) => new Set(records.map((record) => record.entry.kind)).size > 1;
 
 // frame.js
 
@@ -1992,12 +2079,15 @@ class LongMap {
     }
   }
 
-  /** The whole pooled map, one pixel a block of bins: {canvas, limits (the last colour's weight in each row), kinds}. */
-  bitmap(pooling, head, scale, block, theme) {
-    const key = `${pooling} ${head} ${scale} ${block} ${theme.name}`;
+  /**
+   * The whole pooled map, one pixel a block of bins: {canvas, limits (the last colour's weight in each row), kinds}.
+   * @param {number|null} most the weight of the last colour; null: the largest that is shown
+   */
+  bitmap(pooling, head, scale, block, theme, most = null) {
+    const key = `${pooling} ${head} ${scale} ${block} ${most} ${theme.name}`;
     if (!this.bitmaps.has(key)) {
       if (this.bitmaps.size > 24) this.bitmaps.delete(this.bitmaps.keys().next().value);
-      this.bitmaps.set(key, this.paintBitmap(pooling, head, scale, block, theme));
+      this.bitmaps.set(key, this.paintBitmap(pooling, head, scale, block, theme, most));
     }
     return this.bitmaps.get(key);
   }
@@ -2018,10 +2108,10 @@ class LongMap {
     return { rows, columns, values };
   }
 
-  paintBitmap(pooling, head, scale, block, theme) {
+  paintBitmap(pooling, head, scale, block, theme, most) {
     const { rows, columns, values } = this.blocks(pooling, head, block);
-    const largest = (part) => part.reduce((most, value) => (value > most ? value : most), 0);
-    const limits = new Float64Array(rows).fill(largest(values));
+    const largest = (part) => part.reduce((best, value) => (value > best ? value : best), 0);
+    const limits = new Float64Array(rows).fill(most ?? largest(values));
     if (scale === "row") for (let row = 0; row < rows; row += 1) limits[row] = largest(values.subarray(row * columns, (row + 1) * columns));
     const kinds = new Set();
     const canvas = pixelCanvas(columns, rows, (data) => {
@@ -2073,17 +2163,29 @@ class LongMap {
 /** Most points of a small map along a side. */
 const THUMBNAIL = 160;
 
+/** The most that a picture is darkened where nothing looks. */
+const VEIL = 0.88;
+
 /** Of how many queries and keys a point of a record's small maps is the largest weight. */
 function reduction(record) {
   const [queries, keys] = [record.queries.length, record.keys.length];
   if (!record.large) return Array(2).fill(Math.max(1, Math.ceil(Math.max(queries, keys) / THUMBNAIL)));
   const { rows, columns } = record.entry.overview;
-  const block = Math.max(1, Math.ceil(Math.max(rows, columns) / THUMBNAIL));
+  const block = joinedBins(record);
   return [(block * queries) / rows, (block * keys) / columns];
 }
 
-/** A record's head as a small picture: the largest weight of each block of cells. */
-function thumbnailOf(record, head, scale, theme) {
+/** How many bins of a pooled map are a point of its small maps, in each direction. */
+const joinedBins = ({ entry: { overview } }) => Math.max(1, Math.ceil(Math.max(overview.rows, overview.columns) / THUMBNAIL));
+
+/** The largest weight of a record's small maps, of all its heads. */
+const largestOf = ({ entry }) => entry.codes?.maximum ?? entry.overview?.maximum.maximum ?? 0;
+
+/**
+ * A record's head as a small picture: the largest weight of each block of cells.
+ * @param {number|null} most the weight of the last colour; null: the head's largest
+ */
+function thumbnailOf(record, head, scale, theme, most = null) {
   const [queries, keys] = [record.queries.length, record.keys.length];
   const [block] = reduction(record);
   const [rows, columns] = [Math.ceil(queries / block), Math.ceil(keys / block)];
@@ -2102,8 +2204,8 @@ function thumbnailOf(record, head, scale, theme) {
       if (code > largest && code !== NAN_CODE) largest = code;
     }
   }
-  const most = CODE_VALUES[largest] || 1;
-  const steps = CODE_VALUES.map((value) => 3 * Math.round(clamp(SCALES[scale].shade(value / most) || 0, 0, 1) * (RAMP_SIZE - 1)));
+  const limit = (most === null ? CODE_VALUES[largest] : most / record.entry.codes.maximum) || 1;
+  const steps = CODE_VALUES.map((value) => 3 * Math.round(clamp(SCALES[scale].shade(value / limit) || 0, 0, 1) * (RAMP_SIZE - 1)));
   const flat = { [ZERO]: theme.zeroPixel, [MASKED]: theme.maskedPixel, [MISSING]: theme.missingPixel };
   return pixelCanvas(columns, rows, (data) => {
     for (let cell = 0; cell < rows * columns; cell += 1) {
@@ -2111,6 +2213,40 @@ function thumbnailOf(record, head, scale, theme) {
       if (kind !== WEIGHT) record.thumbnailKinds.add(kind);
       for (let channel = 0; channel < 3; channel += 1) data[4 * cell + channel] = kind !== WEIGHT ? flat[kind][channel] : RAMP[steps[best[cell]] + channel];
       data[4 * cell + 3] = 255;
+    }
+  });
+}
+
+/** How much each key gets from a query of a head: the mean over the queries that see a key. */
+function receivedOf(record, head) {
+  const [queries, keys] = [record.queries.length, record.keys.length];
+  const sums = new Float64Array(keys);
+  let seeing = 0;
+  for (let query = 0; query < queries; query += 1) {
+    if (!record.seesAny(head, query)) continue;
+    seeing += 1;
+    const base = (head * queries + query) * keys;
+    for (let key = 0; key < keys; key += 1) {
+      const value = CODE_VALUES[record.codes[base + key]];
+      if (value > 0 && record.sees(head, query, key)) sums[key] += value * record.entry.codes.maximum;
+    }
+  }
+  return sums.map((sum) => sum / Math.max(1, seeing));
+}
+
+/**
+ * A veil over the image that a record's keys are: clear where the queries of a head look, on the mean over them.
+ * @param {number|null} most see `thumbnailOf`
+ */
+function veilOf(record, head, scale, theme, most = null) {
+  const { rows, columns, leading } = record.keys.entry;
+  const received = receivedOf(record, head).subarray(leading);
+  const limit = most ?? received.reduce((largest, value) => Math.max(largest, value), 0);
+  return pixelCanvas(columns, rows, (data) => {
+    for (let cell = 0; cell < rows * columns; cell += 1) {
+      const shade = limit > 0 ? clamp(SCALES[scale].shade(received[cell] / limit), 0, 1) : 0;
+      for (let channel = 0; channel < 3; channel += 1) data[4 * cell + channel] = theme.zeroPixel[channel];
+      data[4 * cell + 3] = Math.round(255 * VEIL * (1 - shade));
     }
   });
 }
@@ -2202,7 +2338,7 @@ const MOST_WEIGHTS = 2 ** 22;
 const LEAST_KEYS = 4;
 
 /** What a head may do and yet say little: such heads are chosen only where there are no others. */
-const PLAIN = new Set(["first", "special", "offset 0", "even"]);
+const PLAIN = new Set(["first", "special", "one_key", "offset 0", "even"]);
 
 /** Letters that make a word, or one of a script that writes words without spaces: such a token says more than "a". */
 const WORDLIKE = /[\p{L}\p{M}]{2}|[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}\p{Script=Thai}]/u;
@@ -2303,6 +2439,69 @@ function weightOfTexts(axis) {
     if (axis.kind !== "tokens") return 1;
     const text = axis.entry.tokens[position];
     return WORDLIKE.test(text) ? 1 : LETTERS.test(text) ? 0.5 : 0;
+  });
+}
+
+// head_order.js
+
+/** In what order the grid can show heads; the change of the loss where it was measured. */
+function ordersOf(records) {
+  const measured = records.some((record) => record.entry.statistics?.some((values) => values.loss !== undefined));
+  return ["layer", "does", "entropy", ...(measured ? ["loss"] : [])];
+}
+
+/** The entropy of a head relative to even attention, of a survey where there is one; null where it is not known. */
+function relativeEntropy(record, head) {
+  const surveyed = record.entry.statistics?.[head]?.relative_entropy;
+  const value = surveyed ?? statisticsOf(record, head)?.relativeEntropy ?? null;
+  return Number.isNaN(value) ? null : value;
+}
+
+/** The change of the loss without a head; null where it was not measured. */
+const lossChange = (record, head) => record.entry.statistics?.[head]?.loss ?? null;
+
+/** A number with its sign. */
+const signed = (value) => (value > 0 ? `+${formatNumber(value)}` : formatNumber(value));
+
+/** What is written below a small map: what the head does, or the number that it is sorted by; "" for nothing. */
+function captionOf(record, head, order, brief) {
+  if (order === "entropy") {
+    const value = relativeEntropy(record, head);
+    return value === null ? "" : say("grid_entropy", { percent: Math.round(100 * value) });
+  }
+  if (order === "loss") {
+    const value = lossChange(record, head);
+    return value === null ? "" : say("grid_loss", { change: signed(value) });
+  }
+  const label = headLabel(record, head);
+  return label ? labelText(label, record, brief) : "";
+}
+
+/**
+ * All heads in an order, in groups: {title, counted (the title with their number), heads: [{row, column}]}; row is the record's number, column the head.
+ * Of decoded records.
+ */
+function headGroups(records, order) {
+  const heads = records.flatMap((record, row) => Array.from({ length: record.heads }, (_, column) => ({ row, column, record })));
+  if (order === "does") return byPattern(heads);
+  const [valueOf, ascending] = order === "loss" ? [lossChange, -1] : [relativeEntropy, 1];
+  const valued = heads.map((head) => ({ ...head, value: valueOf(head.record, head.column) }));
+  const known = valued.filter((head) => head.value !== null).sort((a, b) => ascending * (Number(a.value) - Number(b.value)) || a.row - b.row || a.column - b.column);
+  const unknown = valued.filter((head) => head.value === null);
+  return [{ title: say(order === "loss" ? "grid_by_loss" : "grid_by_entropy"), heads: known }, { title: say("grid_unknown"), heads: unknown }]
+    .filter((group) => group.heads.length);
+}
+
+function byPattern(heads) {
+  const groups = new Map(LABEL_ORDER.map((name) => [name, /** @type {any[]} */ ([])]));
+  for (const head of heads) {
+    const label = headLabel(head.record, head.column);
+    groups.get(label?.name ?? "")?.push({ ...head, share: label?.share ?? 0 });
+  }
+  return [...groups].filter(([, members]) => members.length).map(([name, members]) => {
+    members.sort((a, b) => b.share - a.share);
+    const what = name ? patternText(name, members[0].record) : say("grid_no_pattern");
+    return { title: what, counted: say("grid_group", { what, count: members.length }), heads: members };
   });
 }
 
@@ -2634,8 +2833,10 @@ class WalkView extends View {
 
 /** One attention call of the payload. */
 class AttentionData {
-  constructor(entry, number, axes, masks) {
+  constructor(entry, number, axes, masks, others = [entry]) {
     this.entry = entry;
+    this.kind = entry.kind;
+    this.others = others; // all entries of the document, which decide what this one is called
     this.number = number;
     this.queries = axes[entry.queries];
     this.keys = axes[entry.keys];
@@ -2651,7 +2852,7 @@ class AttentionData {
   }
 
   get label() {
-    return `layer ${this.entry.layer} \u00b7 ${this.entry.kind}`;
+    return say("record_label", { layer: this.entry.layer, kind: kindText(this) });
   }
 
   get large() {
@@ -2703,202 +2904,6 @@ class AttentionData {
     const keys = this.keys.length;
     const base = ((this.maskEntry.shape.length === 3 ? head * this.queries.length : 0) + query) * keys;
     return this.visible.subarray(base, base + keys).includes(1);
-  }
-}
-
-// tables.js
-
-const MOST_TABLES = 48;
-
-/** The tables and small maps that were made for what is shown; the oldest tables are given up. */
-class Tables {
-  constructor(app) {
-    this.app = app;
-    this.tables = new Map();
-    this.thumbnails = new Map();
-    this.frameStart = 0; // when the picture that is drawn was begun, in milliseconds
-  }
-
-  forget() {
-    this.tables.clear();
-    this.thumbnails.clear();
-  }
-
-  /** The weights of a head as they are shown; null is the mean of all heads. */
-  of(head, record, { words, hideSpecial }) {
-    const used = record.heads === 1 ? 0 : head;
-    const key = `${record.number}|${used}|${words}|${hideSpecial}`;
-    let table = this.tables.get(key);
-    if (!table) {
-      if (this.tables.size > MOST_TABLES) this.tables.delete(this.tables.keys().next().value);
-      table = new Table(record, used, { words, hideSpecial });
-    }
-    this.tables.delete(key);
-    this.tables.set(key, table);
-    return table;
-  }
-
-  /** A small map of a head; null while there is no time to make it in this frame. */
-  thumbnail(record, head) {
-    const scale = withoutRows(this.app.state.scale);
-    const key = `${record.number} ${head} ${scale} ${this.app.theme.name}`;
-    if (this.thumbnails.has(key)) return this.thumbnails.get(key);
-    if (!record.codes && !record.overview) {
-      record.decode().then(() => this.app.changed());
-      return null;
-    }
-    if (performance.now() - this.frameStart > 12) { this.app.changed(); return null; }
-    if (record.large) {
-      const block = Math.max(1, Math.ceil(Math.max(record.overview.rows, record.overview.columns) / THUMBNAIL));
-      const { canvas, kinds } = record.overview.bitmap("maximum", head, scale, block, this.app.theme);
-      for (const kind of kinds) record.thumbnailKinds.add(kind);
-      this.thumbnails.set(key, canvas);
-    } else {
-      this.thumbnails.set(key, thumbnailOf(record, head, scale, this.app.theme));
-    }
-    return this.thumbnails.get(key);
-  }
-}
-
-// views/grid_view.js
-
-/** Layers × heads, each a small map. */
-class GridView extends View {
-  name = "grid";
-
-  title = "Grid";
-
-  controls = ["scale"];
-
-  scalesRows = false;
-
-  help = "Arrow keys choose a head, Enter opens it.";
-
-  available(app) {
-    return app.records.length > 0 && (app.records.length > 1 || app.records[0].heads > 1);
-  }
-
-  geometry(app) {
-    const heads = Math.max(...app.records.map((record) => record.heads));
-    const left = Math.min(112, 24 + Math.max(...app.records.map((record) => textWidth(record.label, { size: 11 }))));
-    const across = (app.area.width - left - 8) / heads;
-    const down = (app.area.height - 28) / app.records.length;
-    const cell = clamp(Math.min(across, Math.max(down, 72)), 34, 170);
-    return { heads, left, top: 24, cell };
-  }
-
-  size(app) {
-    const { heads, left, top, cell } = this.geometry(app);
-    return { width: left + heads * cell + 4, height: top + app.records.length * cell + 4 };
-  }
-
-  draw(app, pen, win) {
-    const place = this.geometry(app);
-    const { left, top, cell } = place;
-    app.records.forEach((record, row) => {
-      const y = top + row * cell;
-      if (y > win.y + win.height || y + cell < win.y) return;
-      for (let head = 0; head < record.heads; head += 1) {
-        const x = left + head * cell;
-        if (x < win.x + win.width && x + cell > win.x) this.drawHead(app, pen, record, head, x, y, cell - 6);
-      }
-    });
-    const item = app.active();
-    if (item) ring(pen, left + item.column * cell, top + item.row * cell, cell - 6, cell - 6, app.theme.focus, app.theme);
-    pen.rect(win.x, win.y, left - 2, win.height, { fill: app.theme.background });
-    app.records.forEach((record, row) => {
-      const y = top + row * cell + (cell - 6) / 2;
-      pen.text(`layer ${record.entry.layer}`, win.x + 10, y - 7, { color: app.theme.text, size: 12, bold: item?.row === row });
-      pen.text(record.entry.kind, win.x + 10, y + 8, { color: app.theme.muted, size: 11 });
-    });
-    pen.rect(win.x, win.y, win.width, top - 4, { fill: app.theme.background });
-    pen.clip(win.x + left - 4, win.y, win.width - left + 4, top, () => {
-      for (let head = 0; head < place.heads; head += 1) {
-        pen.text(cell > 58 ? `head ${head}` : String(head), left + head * cell + (cell - 6) / 2, win.y + 11,
-          { color: app.theme.text, size: 11, align: "center", bold: item?.column === head });
-      }
-    });
-  }
-
-  drawHead(app, pen, record, head, x, y, side) {
-    const image = app.tables.thumbnail(record, head);
-    if (!image) {
-      pen.rect(x, y, side, side, { fill: app.theme.surface, stroke: app.theme.border });
-      return;
-    }
-    const [rows, columns] = [record.queries.length, record.keys.length];
-    const scale = side / Math.max(rows, columns);
-    const [width, height] = [Math.max(6, columns * scale), Math.max(6, rows * scale)];
-    pen.picture(image, x, y, width, height, { smooth: image.width > width });
-    pen.rect(x, y, width, height, { stroke: app.theme.border });
-  }
-
-  hit(app, x, y, win) {
-    const { left, top, cell } = this.geometry(app);
-    if (x < win.x + left || y < win.y + top) return null;
-    const [row, column] = cellAt(x, y, { left, top, width: cell, height: cell });
-    return row < app.records.length && column < app.records[row].heads ? { row, column } : null;
-  }
-
-  place(app, item) {
-    const { left, top, cell } = this.geometry(app);
-    return { ...placeOfCell(item, { left, top, width: cell, height: cell }), width: cell - 6, height: cell - 6 };
-  }
-
-  start(app) {
-    return { row: app.state.record, column: app.state.head ?? 0 };
-  }
-
-  has(app, item) {
-    return item.column < (app.records[item.row]?.heads ?? 0);
-  }
-
-  move(app, item, dx, dy) {
-    const row = clamp(item.row + dy, 0, app.records.length - 1);
-    return { row, column: clamp(item.column + dx, 0, app.records[row].heads - 1) };
-  }
-
-  activate(app, item) {
-    app.show(app.records[item.row].large ? "long" : "pattern", { record: item.row, head: item.column });
-  }
-
-  describe(app, item) {
-    const record = app.records[item.row];
-    const name = `${record.label}, head ${item.column} (${record.entry.name})`;
-    if (record.large) return `${name}: ${this.reductionText([record])}`;
-    if (!record.codes) return name;
-    // Of single tokens, as the maps are.
-    const table = app.table(item.column, record, { words: false, hideSpecial: false });
-    let [best, entropy] = [0, 0];
-    for (let cell = 0; cell < table.values.length; cell += 1) {
-      const value = table.values[cell];
-      if (value > table.values[best] || table.kinds[best] === MASKED) best = cell;
-      if (value > 0) entropy -= value * Math.log(value);
-    }
-    if (!table.values.length) return name;
-    const [row, column] = [Math.floor(best / table.columns), best % table.columns];
-    const seeing = table.seeing.length;
-    return `${name}: largest ${table.cell(row, column)}, ${quoted(table.rowText(row))} \u2192 ${quoted(table.columnText(column))}; `
-      + `${seeing ? `mean entropy ${(entropy / seeing).toFixed(2)} nats, ${sumText(table, [])}` : "no query sees a key"}; ${this.reductionText([record])}`;
-  }
-
-  /** Of how many pairs a point of the maps is the largest. */
-  reductionText(records) {
-    const sizes = records.map((record) => reduction(record).map((size) => Math.round(size * 10) / 10));
-    const [first] = sizes;
-    if (sizes.every(([down, across]) => down === 1 && across === 1)) return "a point is one weight";
-    const alike = sizes.every(([down, across]) => down === first[0] && across === first[1]);
-    const most = alike ? first : [0, 1].map((side) => Math.max(...sizes.map((size) => size[side])));
-    return `a point is the largest of ${alike ? "about" : "up to"} ${most[0]} \u00d7 ${most[1]} pairs`;
-  }
-
-  legend(app) {
-    const scale = withoutRows(app.state.scale);
-    const shown = new Set(app.records.flatMap((record) => [...record.thumbnailKinds]));
-    const samples = [[ZERO, "zero"], [MASKED, "masked"], [MISSING, "NaN"]].filter(([kind]) => shown.has(kind));
-    return { ramp: "map", scale, largest: null, samples,
-      text: `each map: part of its own largest weight, ${SCALES[scale].label} \u00b7 ${this.reductionText(app.records)} \u00b7 `
-        + "queries downwards, keys to the right" };
   }
 }
 
@@ -3981,6 +3986,157 @@ class WordsView extends RecordView {
   }
 }
 
+// views/grid_layout.js
+
+/** The heights of a caption, of a name above a map and of a group's heading, in pixels. */
+const [CAPTION, NAME, TITLE] = [15, 15, 26];
+
+/** The room of the layers' names, between kinds of attention, and the most that is left between two maps. */
+const [LAYER, GAP, MOST_BETWEEN] = [72, 24, 44];
+
+/** The least side of a map that has room for a caption. */
+const LEAST_CAPTIONED = 54;
+
+/** A map is stretched to at most this ratio of its sides. */
+const MOST_STRETCH = 2;
+
+/** The size of a record's maps in a square: in their own proportions, unless they are much wider than high or the reverse. */
+function mapSize(record, side) {
+  let [height, width] = [record.queries.length, record.keys.length];
+  if (foldsOf(record)) {
+    const [x0, y0, x1, y1] = record.keys.entry.box;
+    [height, width] = [y1 - y0, x1 - x0];
+  }
+  const ratio = clamp(width / height, 1 / MOST_STRETCH, MOST_STRETCH);
+  return ratio >= 1 ? [side, side / ratio] : [side * ratio, side];
+}
+
+/** Whether a record's maps are laid on the image that its keys are. */
+const foldsOf = (record) => record.keys.kind === "grid" && record.queries.kind !== "grid" && !record.large;
+
+/**
+ * Where the heads stand: layers × heads, or sorted in lines below headings.
+ * @param {any[]} records
+ * @param {string} order see `ordersOf`
+ * @param {{width: number, height: number}} area
+ */
+function gridLayout(records, order, area) {
+  return order === "layer" ? byLayer(records, area) : sorted(records, order, area);
+}
+
+/**
+ * Layers downwards, heads to the right. What has several kinds of attention, as encoder and decoder, has them side by side
+ * where there is room, else below each other.
+ */
+function byLayer(records, area) {
+  const kinds = [...new Set(records.map((record) => kindText(record)))];
+  const beside = kinds.length > 1 && kinds.every((kind) => {
+    const layers = records.filter((record) => kindText(record) === kind).map((record) => record.entry.layer);
+    return new Set(layers).size === layers.length;
+  });
+  const most = (some) => Math.max(...some.map((record) => record.heads));
+  const widest = kinds.reduce((sum, kind) => sum + most(records.filter((record) => kindText(record) === kind)), 0);
+  const left = LAYER;
+  const fits = beside && area.width - left - GAP * kinds.length >= widest * (LEAST_CAPTIONED + 6);
+  return fits ? byKind(records, kinds, area) : inLines(records, area);
+}
+
+/** Each record a line. */
+function inLines(records, area) {
+  const heads = Math.max(...records.map((record) => record.heads));
+  const several = differInKind(records);
+  const names = several ? records.map((record) => textWidth(kindText(record), { size: 11 })) : [];
+  const left = Math.min(Math.max(LAYER, area.width * 0.22), 24 + Math.max(LAYER - 24, ...names));
+  const lines = records.map((record) => ({ title: record.entry.layer, subtitle: several ? kindText(record) : "", records: [record] }));
+  return placed(lines, [{ title: "", heads }], { left, top: 24 }, area);
+}
+
+/** Each layer a line, the kinds of attention beside each other. */
+function byKind(records, kinds, area) {
+  const layers = [...new Set(records.map((record) => record.entry.layer))].sort((a, b) => a - b);
+  const of = (kind, layer) => records.find((record) => kindText(record) === kind && record.entry.layer === layer);
+  const lines = layers.map((layer) => ({ title: layer, subtitle: "", records: kinds.map((kind) => of(kind, layer)) }));
+  const blocks = kinds.map((kind) => ({ title: kind, heads: Math.max(...records.filter((record) => kindText(record) === kind).map((record) => record.heads)) }));
+  return placed(lines, blocks, { left: LAYER, top: 44 }, area);
+}
+
+/** Lines of blocks of heads, as large as all are seen at once. */
+function placed(lines, blocks, { left, top }, area) {
+  const heads = blocks.reduce((sum, block) => sum + block.heads, 0);
+  const across = (area.width - left - GAP * blocks.length) / heads;
+  const down = (area.height - top) / lines.length - 8;
+  const captioned = across - 6 >= LEAST_CAPTIONED;
+  const side = clamp(Math.min(across - 6, Math.max(down - (captioned ? CAPTION : 0), 68)), 28, 164);
+  const caption = side >= LEAST_CAPTIONED ? CAPTION : 0;
+  const pitch = clamp(across, side + 6, side + MOST_BETWEEN);
+  let x = left;
+  const columns = blocks.map((block) => {
+    const column = { ...block, x };
+    x += block.heads * pitch + GAP;
+    return column;
+  });
+  const cells = [];
+  let y = top;
+  const rows = lines.map((line, number) => {
+    const there = line.records.filter(Boolean);
+    const height = Math.max(...there.map((record) => mapSize(record, side)[1]));
+    line.records.forEach((record, block) => {
+      for (let head = 0; head < (record?.heads ?? 0); head += 1) {
+        const [width, high] = mapSize(record, side);
+        cells.push({ row: record.number, column: head, line: number, x: columns[block].x + head * pitch, y, width, height: high, room: pitch - 4, caption, name: 0 });
+      }
+    });
+    const row = { title: line.title, subtitle: line.subtitle, y, height };
+    y += Math.max(28, height + caption) + 8;
+    return row;
+  });
+  return { order: "layer", left, top, cells, rows, titles: [], blocks: columns, side, pitch, width: x - GAP + 4, height: y };
+}
+
+/** Groups of heads below their headings; small groups share a line. */
+function sorted(records, order, area) {
+  const left = 10;
+  const columns = Math.max(1, Math.floor((area.width - 2 * left) / 108));
+  const pitch = Math.min(150, (area.width - 2 * left) / columns);
+  const side = Math.min(pitch - 10, 130);
+  const cells = [];
+  const titles = [];
+  let [y, line] = [4, 0];
+  let used = columns; // of the line of groups
+  let [groupTop, groupBottom] = [y, y];
+  for (const group of headGroups(records, order)) {
+    const count = Math.min(columns, group.heads.length);
+    if (used + count > columns) {
+      [used, y] = [0, groupBottom];
+      groupTop = y;
+      line += 1;
+    }
+    const x = left + used * pitch;
+    titles.push({ texts: [group.counted, group.title].filter(Boolean), x, y: groupTop + TITLE / 2, room: count * pitch - 8 });
+    let bottom = groupTop + TITLE;
+    for (let first = 0; first < group.heads.length; first += count) {
+      if (first) line += 1;
+      const row = group.heads.slice(first, first + count).map(({ row: record, column }, number) => {
+        const [width, height] = mapSize(records[record], side);
+        return { row: record, column, line, x: x + number * pitch, y: bottom + NAME, width, height, room: pitch - 6, caption: CAPTION, name: NAME };
+      });
+      cells.push(...row);
+      bottom += NAME + Math.max(...row.map((one) => one.height)) + CAPTION + 8;
+    }
+    used += count;
+    groupBottom = Math.max(groupBottom, bottom);
+  }
+  return { order, left, top: 0, cells, rows: [], titles, blocks: [], side, pitch, width: area.width, height: groupBottom + 4 };
+}
+
+/** The head above or below another one. */
+function neighbour(cells, from, direction) {
+  const beyond = cells.filter((one) => (one.y - from.y) * direction > 1);
+  if (!beyond.length) return from;
+  const y = beyond.reduce((best, one) => ((one.y - best) * direction < 0 ? one.y : best), beyond[0].y);
+  return beyond.filter((one) => Math.abs(one.y - y) < 1).reduce((best, one) => (Math.abs(one.x - from.x) < Math.abs(best.x - from.x) ? one : best));
+}
+
 // picture.js
 
 /** The height of the heading above a view, in pixels. */
@@ -4000,9 +4156,314 @@ function paint(app, pen) {
   pen.shift(0, HEADING + area.height + 2, () => drawLegend(pen, app.view.legend(app), area.width, theme));
 }
 
-// views/all_views.js
+// tables.js
 
-const VIEW_CLASSES = [PatternView, LinesView, GridView, WalkView, WordsView, ImageView, SoundView, LongView];
+const MOST_TABLES = 48;
+
+/** The tables and small maps that were made for what is shown; the oldest tables are given up. */
+class Tables {
+  constructor(app) {
+    this.app = app;
+    this.tables = new Map();
+    this.thumbnails = new Map();
+    this.frameStart = 0; // when the picture that is drawn was begun, in milliseconds
+  }
+
+  forget() {
+    this.tables.clear();
+    this.thumbnails.clear();
+  }
+
+  /** The weights of a head as they are shown; null is the mean of all heads. */
+  of(head, record, { words, hideSpecial }) {
+    const used = record.heads === 1 ? 0 : head;
+    const key = `${record.number}|${used}|${words}|${hideSpecial}`;
+    let table = this.tables.get(key);
+    if (!table) {
+      if (this.tables.size > MOST_TABLES) this.tables.delete(this.tables.keys().next().value);
+      table = new Table(record, used, { words, hideSpecial });
+    }
+    this.tables.delete(key);
+    this.tables.set(key, table);
+    return table;
+  }
+
+  /** Whether what every head does is known; else some more of it is found, as far as there is time in this frame. */
+  allRead() {
+    for (const record of this.app.records) {
+      if (!record.decoded) {
+        record.decode().then(() => this.app.changed());
+        return false;
+      }
+      for (let head = 0; head < record.heads; head += 1) {
+        if (performance.now() - this.frameStart > 24) return false;
+        statisticsOf(record, head);
+      }
+    }
+    return true;
+  }
+
+  /** A small map of a head, whose last colour is a weight or the head's largest; null while there is no time to make it in this frame. */
+  thumbnail(record, head, most) {
+    const scale = withoutRows(this.app.state.scale);
+    const key = `${record.number} ${head} ${scale} ${most} ${this.app.theme.name}`;
+    if (this.thumbnails.has(key)) return this.thumbnails.get(key);
+    if (!record.decoded) {
+      record.decode().then(() => this.app.changed());
+      return null;
+    }
+    if (performance.now() - this.frameStart > 12) { this.app.changed(); return null; }
+    if (record.large) {
+      const { canvas, kinds } = record.overview.bitmap("maximum", head, scale, joinedBins(record), this.app.theme, most);
+      for (const kind of kinds) record.thumbnailKinds.add(kind);
+      this.thumbnails.set(key, canvas);
+    } else {
+      this.thumbnails.set(key, (foldsOf(record) ? veilOf : thumbnailOf)(record, head, scale, this.app.theme, most));
+    }
+    return this.thumbnails.get(key);
+  }
+}
+
+// views/grid_view.js
+
+/** Layers × heads, each a small map, with what the head does. */
+class GridView extends View {
+  name = "grid";
+
+  title = say("grid");
+
+  controls = ["order", "range", "scale"];
+
+  scalesRows = false;
+
+  help = say("grid_help");
+
+  available(app) {
+    return app.records.length > 0 && (app.records.length > 1 || app.records[0].heads > 1);
+  }
+
+  forget() {
+    this.kept = null;
+  }
+
+  /** The order that is shown: by layer until all records are read, which other orders need. */
+  order(app) {
+    const wanted = ordersOf(app.records).includes(app.state.order) ? app.state.order : "layer";
+    if (wanted === "layer" || app.tables.allRead()) return wanted;
+    app.changed();
+    return "layer";
+  }
+
+  geometry(app) {
+    const order = this.order(app);
+    const key = `${order} ${app.area.width} ${app.area.height}`;
+    if (this.kept?.key !== key || this.kept.records !== app.records) {
+      const before = this.kept;
+      this.kept = { key, records: app.records, layout: gridLayout(app.records, order, app.area) };
+      // The scrolled size is that of the layout.
+      if (before?.records === app.records && before.layout.order !== order) setTimeout(() => app.resize(), 0);
+    }
+    return this.kept.layout;
+  }
+
+  size(app) {
+    const { width, height } = this.geometry(app);
+    return { width, height };
+  }
+
+  draw(app, pen, win) {
+    const layout = this.geometry(app);
+    for (const cell of layout.cells) {
+      const seen = cell.y + cell.height + cell.caption > win.y && cell.y - cell.name < win.y + win.height
+        && cell.x + cell.room > win.x && cell.x < win.x + win.width;
+      if (seen) this.drawHead(app, pen, cell, layout.order);
+    }
+    const item = app.active();
+    const chosen = item && layout.cells.find((cell) => cell.row === item.row && cell.column === item.column);
+    if (chosen) ring(pen, chosen.x, chosen.y, chosen.width, chosen.height, app.theme.focus, app.theme);
+    for (const { texts, x, y, room } of layout.titles) {
+      const text = texts.find((one) => textWidth(one, { size: 12, bold: true }) <= room) ?? texts.at(-1);
+      pen.text(fitText(text, room, { size: 12, bold: true }), x, y, { color: app.theme.text, size: 12, bold: true });
+    }
+    if (layout.order === "layer") this.drawNames(app, pen, win, layout, chosen);
+  }
+
+  /** The names of layers and heads, which do not scroll away. */
+  drawNames(app, pen, win, { left, top, side, pitch, rows, blocks }, chosen) {
+    const { theme } = app;
+    pen.rect(win.x, win.y, left - 2, win.height, { fill: theme.background });
+    rows.forEach(({ title, subtitle, y, height }, line) => {
+      const middle = y + height / 2;
+      const below = subtitle ? wrapText(subtitle, left - 14, { size: 11 }).slice(0, 2) : [];
+      const first = middle - 7 * below.length;
+      pen.text(say("grid_layer", { layer: title }), win.x + 10, first, { color: theme.text, size: 12, bold: chosen?.line === line });
+      below.forEach((text, number) => pen.text(fitText(text, left - 14, { size: 11 }), win.x + 10, first + 14 + 13 * number, { color: theme.muted, size: 11 }));
+    });
+    pen.rect(win.x, win.y, win.width, top - 4, { fill: theme.background });
+    pen.clip(win.x + left - 4, win.y, win.width - left + 4, top, () => {
+      for (const { title, x, heads } of blocks) {
+        if (title) pen.text(fitText(title, heads * pitch, { size: 12, bold: true }), x, win.y + 10, { color: theme.text, size: 12, bold: true });
+        for (let head = 0; head < heads; head += 1) {
+          const at = x + head * pitch;
+          pen.text(pitch > 58 ? say("head_number", { head }) : String(head), at + side / 2, win.y + top - 13,
+            { color: theme.text, size: 11, align: "center", bold: chosen?.column === head && chosen.x === at });
+        }
+      }
+    });
+  }
+
+  drawHead(app, pen, cell, order) {
+    const { x, y, width, height, room, caption, name } = cell;
+    const record = app.records[cell.row];
+    const { theme } = app;
+    const image = app.tables.thumbnail(record, cell.column, this.most(app, record));
+    if (name) {
+      const text = say("grid_head", { layer: record.entry.layer, head: cell.column });
+      pen.text(fitText(differInKind(app.records) ? `${text} \u00b7 ${kindText(record)}` : text, room, { size: 11 }), x, y - 8, { color: theme.muted, size: 11 });
+    }
+    if (!image) {
+      pen.rect(x, y, width, height, { fill: theme.surface, stroke: theme.border });
+      return;
+    }
+    if (foldsOf(record)) this.drawPicture(pen, record, x, y, width, height);
+    pen.picture(image, x, y, width, height, { smooth: image.width > width });
+    pen.rect(x, y, width, height, { stroke: theme.border });
+    if (!caption) return;
+    const point = this.pointText(record);
+    const texts = [false, true].map((brief) => [captionOf(record, cell.column, order, brief), point].filter(Boolean).join(" \u00b7 "));
+    const text = texts.find((one) => textWidth(one, { size: 11 }) <= room) ?? fitText(texts[1], room, { size: 11 });
+    pen.text(text, x, y + height + 8, { color: theme.text, size: 11 });
+  }
+
+  /** The image that the keys are, below the veil. */
+  drawPicture(pen, record, x, y, width, height) {
+    const { picture, entry } = record.keys;
+    if (!picture) return;
+    const [across, down] = [picture.width / entry.size[0], picture.height / entry.size[1]];
+    const [x0, y0, x1, y1] = entry.box;
+    pen.picture(picture, x, y, width, height, { smooth: true, cut: [x0 * across, y0 * down, (x1 - x0) * across, (y1 - y0) * down] });
+  }
+
+  /** How many pairs a point of a small map stands for; "" for one. */
+  pointText(record) {
+    const [down, across] = sizeOfPoint(record);
+    return down === 1 && across === 1 ? "" : say("grid_point", { down, across });
+  }
+
+  /** The weight of the last colour; null where each map has its own. */
+  most(app, record) {
+    if (app.state.range !== "one" || foldsOf(record)) return null;
+    return app.records.reduce((most, one) => Math.max(most, largestOf(one)), 0);
+  }
+
+  hit(app, x, y, win) {
+    const { left, top, order, cells } = this.geometry(app);
+    if (order === "layer" && (x < win.x + left || y < win.y + top)) return null;
+    const found = cells.find((cell) => inside({ x: cell.x, y: cell.y - cell.name, width: cell.room, height: cell.name + cell.height + cell.caption + 4 }, x, y));
+    return found ? { row: found.row, column: found.column } : null;
+  }
+
+  cell(app, item) {
+    const { cells } = this.geometry(app);
+    return cells.find((cell) => cell.row === item.row && cell.column === item.column) ?? cells[0];
+  }
+
+  place(app, item) {
+    const { x, y, width, height } = this.cell(app, item);
+    const { left, top } = this.geometry(app);
+    return { x, y, width, height, frozenLeft: left, frozenTop: top };
+  }
+
+  start(app) {
+    return { row: app.state.record, column: app.state.head ?? 0 };
+  }
+
+  has(app, item) {
+    return item.column < (app.records[item.row]?.heads ?? 0);
+  }
+
+  move(app, item, dx, dy) {
+    const { cells, order } = this.geometry(app);
+    const from = this.cell(app, item);
+    const line = order === "layer" ? cells.filter((cell) => cell.line === from.line) : cells;
+    const to = dy ? neighbour(cells, from, dy) : line[clamp(line.indexOf(from) + dx, 0, line.length - 1)];
+    return { row: to.row, column: to.column };
+  }
+
+  activate(app, item) {
+    app.show(app.records[item.row].large ? "long" : "pattern", { record: item.row, head: item.column });
+  }
+
+  describe(app, item) {
+    const record = app.records[item.row];
+    const { layer, name } = record.entry;
+    const parts = [`${say("grid_head", { layer, head: item.column })} \u00b7 ${kindText(record)}${name ? ` (${shortText(name, 60)})` : ""}`];
+    if (!record.decoded) return parts[0];
+    parts.push(...this.does(record, item.column));
+    if (!record.large) parts.push(...this.numbersText(app, record, item.column));
+    const change = lossChange(record, item.column);
+    if (change !== null) parts.push(say("grid_loss_long", { change: signed(change) }));
+    parts.push(this.reductionText([record]));
+    return parts.join("; ");
+  }
+
+  /** What a head does, here and over the texts of a survey. */
+  does(record, head) {
+    const here = headLabels(record, head).slice(0, 3).map((label) => (label.chance === null || label.name === "even" ? labelText(label, record)
+      : `${labelText(label, record)} ${say("grid_chance", { percent: Math.round(100 * label.chance) })}`));
+    const surveyed = surveyLabel(record, head);
+    return [
+      here.length ? here.join(", ") : say(record.large ? "grid_none_found" : "grid_none_clear"),
+      surveyed ? say("grid_surveyed", { what: labelText(surveyed, record) }) : "",
+    ].filter(Boolean);
+  }
+
+  /** The largest weight and the entropy of a head. */
+  numbersText(app, record, head) {
+    // Of single tokens, as the maps are.
+    const table = app.table(head, record, { words: false, hideSpecial: false });
+    let best = -1;
+    for (let cell = 0; cell < table.values.length; cell += 1) {
+      if (table.kinds[cell] !== MASKED && !(table.values[cell] <= table.values[best])) best = cell;
+    }
+    if (best < 0) return [say("grid_blind")];
+    const [row, column] = [Math.floor(best / table.columns), best % table.columns];
+    const { entropy, queries } = statisticsOf(record, head);
+    const relative = relativeEntropy(record, head);
+    const largest = say("grid_largest", { weight: table.cell(row, column), query: quoted(table.rowText(row)), key: quoted(table.columnText(column)) });
+    if (!queries) return [largest];
+    return [largest, say("grid_entropy_long", { entropy: entropy.toFixed(2), queries, percent: relative === null ? "\u2013" : Math.round(100 * relative) })];
+  }
+
+  /** Of how many pairs a point of the maps is the largest. */
+  reductionText(records) {
+    const sizes = records.map(sizeOfPoint);
+    const [first] = sizes;
+    if (sizes.every(([down, across]) => down === 1 && across === 1)) return say("grid_single");
+    const alike = sizes.every(([down, across]) => down === first[0] && across === first[1]);
+    const [down, across] = alike ? first : [0, 1].map((side) => Math.max(...sizes.map((size) => size[side])));
+    return say(alike ? "grid_reduced" : "grid_reduced_most", { down, across });
+  }
+
+  legend(app) {
+    const scale = withoutRows(app.state.scale);
+    const { records } = app;
+    const shown = new Set(records.flatMap((record) => [...record.thumbnailKinds]));
+    const samples = [[ZERO, "zero"], [MASKED, "masked"], [MISSING, "NaN"]].filter(([kind]) => shown.has(/** @type {number} */ (kind)));
+    const most = records.length ? this.most(app, records[0]) : null;
+    const own = most === null ? say("grid_own_scale") : say("grid_one_scale", { largest: formatNumber(most) });
+    const surveyed = records.some((record) => record.entry.statistics);
+    const folded = records.some(foldsOf) ? [say("grid_folded")] : [];
+    const axes = records.every(foldsOf) ? [] : [say("grid_axes")];
+    return { ramp: "map", scale, largest: most, samples,
+      text: [`${own}, ${SCALES[scale].label}`, this.reductionText(records), ...folded, ...axes, noiseText(surveyed)].join(" \u00b7 ") };
+  }
+}
+
+/** Of how many queries and keys a point is the largest weight, rounded to tenths. */
+function sizeOfPoint(record) {
+  return foldsOf(record) ? [1, 1] : reduction(record).map((size) => Math.round(size * 10) / 10);
+}
 
 // exports.js
 
@@ -4184,6 +4645,10 @@ class Input {
   }
 }
 
+// views/all_views.js
+
+const VIEW_CLASSES = [PatternView, LinesView, GridView, WalkView, WordsView, ImageView, SoundView, LongView];
+
 // controls.js
 
 /** The controls that the current view needs. */
@@ -4215,6 +4680,19 @@ class Controls {
     const noRows = !app.view.scalesRows;
     const options = [["linear", "linear"], ["root", "square root"], ["log", "log"], ...(noRows ? [] : [["row", "per row"]])];
     return choice("Scale", noRows && app.state.scale === "row" ? "linear" : app.state.scale, options, (value) => app.set({ scale: value }));
+  }
+
+  /** In what order the grid shows heads. */
+  order() {
+    const { app } = this;
+    const options = ordersOf(app.records).map((order) => [order, say(/** @type {any} */ (`order_${order}`))]);
+    return choice(say("order"), app.state.order, options, (value) => app.set({ order: value }));
+  }
+
+  /** Whether each map of the grid has its own scale. */
+  range() {
+    const { app } = this;
+    return choice(say("range"), app.state.range, [["each", say("range_each")], ["one", say("range_one")]], (value) => app.set({ range: value }));
   }
 
   words() {
@@ -4322,7 +4800,7 @@ class Viewer {
     if (payload?.format !== FORMAT) throw new TypeError(`this viewer reads payloads of format ${FORMAT}; this one has ${payload?.format}`);
     this.payload = payload;
     const axes = payload.axes.map((entry) => new Axis(entry));
-    this.records = payload.records.map((entry, number) => new AttentionData(entry, number, axes, payload.masks));
+    this.records = payload.records.map((entry, number) => new AttentionData(entry, number, axes, payload.masks, payload.records));
     this.steps = payload.steps.map((entry) => new StepsData(entry));
     this.tables.forget();
     for (const one of this.views) one.forget();
@@ -4431,7 +4909,7 @@ class Viewer {
     const { state } = this;
     if (state.view !== name) { state.zoom = 1; this.frame.scroller.scrollTo(0, 0); this.hover = this.cursor = null; }
     state.view = name;
-    for (const key of ["record", "head", "scale", "words", "hideSpecial", "heads", "steps", "step", "pooling", "overlay"]) {
+    for (const key of ["record", "head", "scale", "words", "hideSpecial", "heads", "steps", "step", "pooling", "overlay", "order", "range"]) {
       if (key in selection) state[key] = selection[key];
     }
     if ("record" in selection) state.locked = [];
