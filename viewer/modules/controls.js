@@ -4,7 +4,7 @@ import { action, checkbox, choice, headToggle, make } from "./elements.js";
 import { savePng, saveSvg } from "./exports.js";
 import { ordersOf } from "./head_order.js";
 import { say } from "./language.js";
-import { POOLINGS } from "./long_map.js";
+import { POOLINGS, poolingText } from "./long_map.js";
 import { PAIR_STEPS } from "./steps_data.js";
 import { shortText } from "./text.js";
 
@@ -91,7 +91,7 @@ export class Controls {
 
   pooling() {
     const { app } = this;
-    return choice("Overview", app.state.pooling, Object.entries(POOLINGS), (value) => app.set({ pooling: value }));
+    return choice("Overview", app.state.pooling, POOLINGS.map((pooling) => [pooling, poolingText(pooling)]), (value) => app.set({ pooling: value }));
   }
 
   findings() {

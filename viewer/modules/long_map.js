@@ -2,13 +2,20 @@
 
 import { pixelCanvas } from "./canvases.js";
 import { CODE_ERRORS, CODE_VALUES, decodeNumbers, decodeTile, inflate } from "./decoding.js";
-import { clamp, counted, formatNumber } from "./numbers.js";
+import { say } from "./language.js";
+import { clamp, counted } from "./numbers.js";
 import { RAMP, RAMP_SIZE } from "./palette.js";
 import { SCALES } from "./scales.js";
 import { MASKED, MISSING, WEIGHT, ZERO } from "./table.js";
+import { quoted, shortText } from "./text.js";
 
-/** The statistics of a pooled map, in words. */
-export const POOLINGS = { maximum: "largest", mean: "mean" };
+/** The statistics of a pooled map; `poolingText` has their words. */
+export const POOLINGS = ["maximum", "mean"];
+
+export const poolingText = (pooling) => say(pooling === "mean" ? "pooling_mean" : "pooling_maximum");
+
+/** A share in percent: two digits. */
+const percent = (share) => `${Number((100 * share).toPrecision(2))}\u00a0%`;
 
 /** The colour of a weight, and what kind it is; negative: masked. */
 export function pixelOf(value, limit, scale, theme) {
@@ -40,7 +47,7 @@ export class LongMap {
   static async decode(record) {
     const map = new LongMap(record);
     const part = record.entry.overview;
-    for (const pooling of ["maximum", "mean"]) {
+    for (const pooling of POOLINGS) {
       map.maps[pooling] = { codes: await inflate(part[pooling].data), maximum: part[pooling].maximum };
     }
     for (const tile of part.tiles) {
@@ -82,13 +89,13 @@ export class LongMap {
   /** What a point of the map is of the weights, where blocks of bins are joined. */
   statistic(pooling, block) {
     const { queries, keys } = this.record;
-    const size = (times) => `${counted(Math.round((10 * times * queries.length) / this.rows) / 10)} \u00d7 `
-      + `${counted(Math.round((10 * times * keys.length) / this.columns) / 10)}`;
-    const single = size(1) === "1 \u00d7 1";
-    if (single) return block === 1 ? "single weights" : `largest of ${block} \u00d7 ${block} pairs`;
-    const hidden = pooling === "mean" && this.hidden ? ", hidden ones as 0" : "";
-    if (pooling === "mean" && block > 1) return `largest of ${block} \u00d7 ${block} means of about ${size(1)} pairs${hidden}`;
-    return `${POOLINGS[pooling]} of about ${size(block)} pairs${hidden}`;
+    const size = (times) => ({ down: counted(Math.round((10 * times * queries.length) / this.rows) / 10),
+      across: counted(Math.round((10 * times * keys.length) / this.columns) / 10) });
+    const { down, across } = size(1);
+    if (down === "1" && across === "1") return block === 1 ? say("long_single") : say("long_joined", { block });
+    const means = pooling === "mean" && block > 1;
+    const text = means ? say("long_joined_means", { block, down, across }) : say(pooling === "mean" ? "long_mean" : "long_largest", size(block));
+    return pooling === "mean" && this.hidden ? `${text}${say("long_hidden")}` : text;
   }
 
   /** The exact weight of a pair, or null where no tile with it is here; masked pairs are −1. */
@@ -120,7 +127,7 @@ export class LongMap {
     this.pending += 1;
     const [q1, k1] = [Math.min(q0 + this.side, queries.length), Math.min(k0 + this.side, keys.length)];
     Promise.resolve(fetchTile(this.record.number, q0, q1, k0, k1)).then(decodeTile).then((values) => {
-      if (values.length !== this.record.heads * (q1 - q0) * (k1 - k0)) throw new RangeError("a tile of another size");
+      if (values.length !== this.record.heads * (q1 - q0) * (k1 - k0)) throw new RangeError(say("long_wrong_tile"));
       tile.values = values;
     }).catch((error) => {
       tile.failed = String(error?.message ?? error);
@@ -185,21 +192,29 @@ export class LongMap {
     return { canvas, limits, kinds };
   }
 
-  /** What was found in the map: {text, head, row, column}. */
+  /** What was found in the map: {text, head, row, column, kind}. */
   places() {
     const { sinks, diagonals, spikes } = this.findings;
     const { queries, keys } = this.record;
     const middle = Math.floor(queries.length / 2);
+    const named = (axis, position) => ({ text: quoted(shortText(axis.text(position), 16)), number: counted(position) });
     return [
-      ...sinks.map((one) => ({ text: `head ${one.head}: sink at key ${counted(one.key)}, mean ${formatNumber(one.share)}`,
-        head: one.head, row: middle, column: one.key })),
+      ...sinks.map((one) => {
+        const { text, number } = named(keys, one.key);
+        return { text: say("found_sink", { head: one.head, key: text, number, share: percent(one.share) }), head: one.head, row: middle, column: one.key, kind: "sink" };
+      }),
       ...diagonals.map((one) => {
         const row = clamp(middle, Math.max(0, -one.offset), Math.min(queries.length - 1, keys.length - 1 - one.offset));
-        const distance = one.offset === 0 ? "key = query" : `key = query ${one.offset > 0 ? "+" : "\u2212"} ${counted(Math.abs(one.offset))}`;
-        return { text: `head ${one.head}: diagonal ${distance}, mean ${formatNumber(one.share)}`, head: one.head, row, column: row + one.offset };
+        const how = one.offset === 0 ? "found_own" : Math.abs(one.offset) === 1 ? (one.offset < 0 ? "found_previous" : "found_next")
+          : one.offset < 0 ? "found_back" : "found_ahead";
+        const text = say(how, { head: one.head, distance: counted(Math.abs(one.offset)), share: percent(one.share) });
+        return { text, head: one.head, row, column: row + one.offset, kind: "diagonal" };
       }),
-      ...spikes.map((one) => ({ text: `head ${one.head}: ${formatNumber(one.weight)} at query ${counted(one.query)}, key ${counted(one.key)}`,
-        head: one.head, row: one.query, column: one.key })),
+      ...spikes.map((one) => {
+        const [query, key] = [named(queries, one.query), named(keys, one.key)];
+        const text = say("found_spike", { head: one.head, query: query.text, row: query.number, key: key.text, column: key.number, weight: percent(one.weight) });
+        return { text, head: one.head, row: one.query, column: one.key, kind: "spike" };
+      }),
     ];
   }
 

@@ -417,6 +417,47 @@ const WORDS = {
   grid_one_scale: ["one scale for all maps, up to {largest}", "所有图同一标度，最大 {largest}"],
   grid_folded: ["images are clear where the queries look, on average", "图像清晰处是查询平均所看之处"],
   grid_axes: ["queries downwards, keys to the right", "查询向下，键向右"],
+  // --- the overview of long maps ---
+  pooling_maximum: ["largest", "最大值"],
+  pooling_mean: ["mean", "平均值"],
+  long_help: ["Arrow keys move, + and \u2212 zoom at the cell, 0 shows the whole map, Enter zooms to exact weights, Esc goes back.",
+    "方向键移动，+ 和 \u2212 在当前单元格处缩放，0 显示整图，回车键放大到精确权重，Esc 返回。"],
+  long_single: ["a point is one weight", "一个点是一个权重"],
+  long_joined: ["a point is the largest of {block} \u00d7 {block} pairs", "一个点是 {block} \u00d7 {block} 对中的最大值"],
+  long_joined_means: ["a point is the largest of {block} \u00d7 {block} means of about {down} \u00d7 {across} pairs",
+    "一个点是 {block} \u00d7 {block} 个平均值中的最大值，每个约含 {down} \u00d7 {across} 对"],
+  long_mean: ["a point is the mean of about {down} \u00d7 {across} pairs", "一个点是约 {down} \u00d7 {across} 对的平均值"],
+  long_largest: ["a point is the largest of about {down} \u00d7 {across} pairs", "一个点是约 {down} \u00d7 {across} 对中的最大值"],
+  long_hidden: [", hidden pairs as 0", "，被隐藏的对按 0 计"],
+  long_wrong_tile: ["a tile of another size", "图块大小不符"],
+  found_sink: ["head {head}: everybody looks at {key} (key {number}), {share} on average", "头 {head}：都看 {key}（键 {number}），平均 {share}"],
+  found_own: ["head {head}: each looks at itself, {share} on average", "头 {head}：各看自身，平均 {share}"],
+  found_previous: ["head {head}: each looks at the one before, {share} on average", "头 {head}：各看前一个，平均 {share}"],
+  found_next: ["head {head}: each looks at the next one, {share} on average", "头 {head}：各看后一个，平均 {share}"],
+  found_back: ["head {head}: each looks {distance} places back, {share} on average", "头 {head}：各看往前第 {distance} 个，平均 {share}"],
+  found_ahead: ["head {head}: each looks {distance} places ahead, {share} on average", "头 {head}：各看往后第 {distance} 个，平均 {share}"],
+  found_spike: ["head {head}: {query} (query {row}) gives {weight} to {key} (key {column})", "头 {head}：{query}（查询 {row}）把 {weight} 给了 {key}（键 {column}）"],
+  long_findings: ["What stands out, at most {most} of a kind: click one to go there", "突出之处，每类至多 {most} 项：点击即可前往"],
+  long_findings_part: ["What stands out (the first {shown} of {count}), at most {most} of a kind: click one to go there",
+    "突出之处（{count} 项中的前 {shown} 项），每类至多 {most} 项：点击即可前往"],
+  long_axes: ["query \u2193  key \u2192", "查询 \u2193  键 \u2192"],
+  long_received: ["received", "所得权重"],
+  long_pair: ["query {row} {query} \u2192 key {column} {key}", "查询 {row} {query} \u2192 键 {column} {key}"],
+  long_exact: ["{pair}: {weight} (exact; {heads})", "{pair}：{weight}（精确；{heads}）"],
+  long_pooled: ["queries {rows} \u2192 keys {columns}: {pooling} {weight} ({heads}; around {query} \u2192 {key}; {why})",
+    "查询 {rows} \u2192 键 {columns}：{pooling} {weight}（{heads}；在 {query} \u2192 {key} 附近；{why}）"],
+  long_failed: ["the exact tile could not be had: {why}", "无法取得精确图块：{why}"],
+  long_closer: ["exact at a closer zoom", "放大后显示精确值"],
+  long_not_carried: ["no exact tile is carried here", "此处未附带精确图块"],
+  long_fetched: ["exact tiles are fetched on zoom", "放大时获取精确图块"],
+  long_carried: ["{count} exact tiles carried, of {side} \u00d7 {side}", "附带 {count} 个精确图块，每个 {side} \u00d7 {side}"],
+  long_no_tiles: ["no exact tiles carried", "未附带精确图块"],
+  long_per_row: [" (part of the row's largest)", "（相对于该行最大值）"],
+  long_zero: ["zero", "零"],
+  long_zero_hidden: ["zero or hidden", "零或被隐藏"],
+  long_masked: ["masked", "被掩盖"],
+  long_framed: ["framed: single weights", "带框处为单个权重"],
+  long_keys: ["{count} keys", "{count} 个键"],
 };
 
 // scales.js
@@ -1947,8 +1988,13 @@ const placeOfCell = ({ row, column }, { left, top, width, height }) => ({ x: lef
 
 // long_map.js
 
-/** The statistics of a pooled map, in words. */
-const POOLINGS = { maximum: "largest", mean: "mean" };
+/** The statistics of a pooled map; `poolingText` has their words. */
+const POOLINGS = ["maximum", "mean"];
+
+const poolingText = (pooling) => say(pooling === "mean" ? "pooling_mean" : "pooling_maximum");
+
+/** A share in percent: two digits. */
+const percent = (share) => `${Number((100 * share).toPrecision(2))}\u00a0%`;
 
 /** The colour of a weight, and what kind it is; negative: masked. */
 function pixelOf(value, limit, scale, theme) {
@@ -1980,7 +2026,7 @@ class LongMap {
   static async decode(record) {
     const map = new LongMap(record);
     const part = record.entry.overview;
-    for (const pooling of ["maximum", "mean"]) {
+    for (const pooling of POOLINGS) {
       map.maps[pooling] = { codes: await inflate(part[pooling].data), maximum: part[pooling].maximum };
     }
     for (const tile of part.tiles) {
@@ -2022,13 +2068,13 @@ class LongMap {
   /** What a point of the map is of the weights, where blocks of bins are joined. */
   statistic(pooling, block) {
     const { queries, keys } = this.record;
-    const size = (times) => `${counted(Math.round((10 * times * queries.length) / this.rows) / 10)} \u00d7 `
-      + `${counted(Math.round((10 * times * keys.length) / this.columns) / 10)}`;
-    const single = size(1) === "1 \u00d7 1";
-    if (single) return block === 1 ? "single weights" : `largest of ${block} \u00d7 ${block} pairs`;
-    const hidden = pooling === "mean" && this.hidden ? ", hidden ones as 0" : "";
-    if (pooling === "mean" && block > 1) return `largest of ${block} \u00d7 ${block} means of about ${size(1)} pairs${hidden}`;
-    return `${POOLINGS[pooling]} of about ${size(block)} pairs${hidden}`;
+    const size = (times) => ({ down: counted(Math.round((10 * times * queries.length) / this.rows) / 10),
+      across: counted(Math.round((10 * times * keys.length) / this.columns) / 10) });
+    const { down, across } = size(1);
+    if (down === "1" && across === "1") return block === 1 ? say("long_single") : say("long_joined", { block });
+    const means = pooling === "mean" && block > 1;
+    const text = means ? say("long_joined_means", { block, down, across }) : say(pooling === "mean" ? "long_mean" : "long_largest", size(block));
+    return pooling === "mean" && this.hidden ? `${text}${say("long_hidden")}` : text;
   }
 
   /** The exact weight of a pair, or null where no tile with it is here; masked pairs are −1. */
@@ -2060,7 +2106,7 @@ class LongMap {
     this.pending += 1;
     const [q1, k1] = [Math.min(q0 + this.side, queries.length), Math.min(k0 + this.side, keys.length)];
     Promise.resolve(fetchTile(this.record.number, q0, q1, k0, k1)).then(decodeTile).then((values) => {
-      if (values.length !== this.record.heads * (q1 - q0) * (k1 - k0)) throw new RangeError("a tile of another size");
+      if (values.length !== this.record.heads * (q1 - q0) * (k1 - k0)) throw new RangeError(say("long_wrong_tile"));
       tile.values = values;
     }).catch((error) => {
       tile.failed = String(error?.message ?? error);
@@ -2125,21 +2171,29 @@ class LongMap {
     return { canvas, limits, kinds };
   }
 
-  /** What was found in the map: {text, head, row, column}. */
+  /** What was found in the map: {text, head, row, column, kind}. */
   places() {
     const { sinks, diagonals, spikes } = this.findings;
     const { queries, keys } = this.record;
     const middle = Math.floor(queries.length / 2);
+    const named = (axis, position) => ({ text: quoted(shortText(axis.text(position), 16)), number: counted(position) });
     return [
-      ...sinks.map((one) => ({ text: `head ${one.head}: sink at key ${counted(one.key)}, mean ${formatNumber(one.share)}`,
-        head: one.head, row: middle, column: one.key })),
+      ...sinks.map((one) => {
+        const { text, number } = named(keys, one.key);
+        return { text: say("found_sink", { head: one.head, key: text, number, share: percent(one.share) }), head: one.head, row: middle, column: one.key, kind: "sink" };
+      }),
       ...diagonals.map((one) => {
         const row = clamp(middle, Math.max(0, -one.offset), Math.min(queries.length - 1, keys.length - 1 - one.offset));
-        const distance = one.offset === 0 ? "key = query" : `key = query ${one.offset > 0 ? "+" : "\u2212"} ${counted(Math.abs(one.offset))}`;
-        return { text: `head ${one.head}: diagonal ${distance}, mean ${formatNumber(one.share)}`, head: one.head, row, column: row + one.offset };
+        const how = one.offset === 0 ? "found_own" : Math.abs(one.offset) === 1 ? (one.offset < 0 ? "found_previous" : "found_next")
+          : one.offset < 0 ? "found_back" : "found_ahead";
+        const text = say(how, { head: one.head, distance: counted(Math.abs(one.offset)), share: percent(one.share) });
+        return { text, head: one.head, row, column: row + one.offset, kind: "diagonal" };
       }),
-      ...spikes.map((one) => ({ text: `head ${one.head}: ${formatNumber(one.weight)} at query ${counted(one.query)}, key ${counted(one.key)}`,
-        head: one.head, row: one.query, column: one.key })),
+      ...spikes.map((one) => {
+        const [query, key] = [named(queries, one.query), named(keys, one.key)];
+        const text = say("found_spike", { head: one.head, query: query.text, row: query.number, key: key.text, column: key.number, weight: percent(one.weight) });
+        return { text, head: one.head, row: one.query, column: one.key, kind: "spike" };
+      }),
     ];
   }
 
@@ -2353,12 +2407,12 @@ async function chooseFirst(records) {
   let left = MOST_WEIGHTS;
   const read = [];
   for (const record of records) {
-    if (record.large) continue;
+    if (record.large) { read.push(record); continue; }
     left -= record.heads * record.queries.length * record.keys.length;
-    if (left < 0 && read.length) break;
+    if (left < 0 && read.some((one) => !one.large)) break;
     read.push(record);
   }
-  await Promise.all(read.map((record) => record.decode()));
+  await Promise.all(read.map((record) => (record.large ? null : record.decode())));
   return firstChoice(read);
 }
 
@@ -2377,7 +2431,18 @@ function firstChoice(records) {
     Array.from({ length: record.heads }, (_, head) => ({ of: record, record: record.number, head, ...structure(record, head) })));
   heads.sort((a, b) => b.score - a.score || a.record - b.record || a.head - b.head);
   const best = heads.find((one) => one.score > 0 && !PLAIN.has(headLabel(one.of, one.head)?.name ?? "")) ?? heads[0];
-  return best ? { record: best.record, head: best.head, row: best.row, column: best.column } : null;
+  return best ? { record: best.record, head: best.head, row: best.row, column: best.column } : firstFinding(records);
+}
+
+/** Of records that are not carried whole: what was found in one, a single large weight before a diagonal before a sink. */
+function firstFinding(records) {
+  for (const record of records) {
+    const { spikes = [], diagonals = [], sinks = [] } = record.entry.overview?.findings ?? {};
+    if (spikes.length) return { record: record.number, head: spikes[0].head, row: spikes[0].query, column: spikes[0].key };
+    const [found] = [...diagonals, ...sinks];
+    if (found) return { record: record.number, head: found.head, row: null, column: found.key ?? null };
+  }
+  return null;
 }
 
 /** How much structure a head has, and its most surprising target. */
@@ -3329,13 +3394,13 @@ const MOST_FINDINGS = 8;
 class LongView extends RecordView {
   name = "long";
 
-  title = "Long";
+  title = say("long");
 
   controls = ["record", "head", "pooling", "scale", "zoom", "findings"];
 
   zooms = true;
 
-  help = "Arrow keys move, + and \u2212 zoom at the cell, 0 shows the whole map, Enter zooms to exact weights, Esc goes back.";
+  help = say("long_help");
 
   shows(record) {
     return record.large;
@@ -3375,6 +3440,7 @@ class LongView extends RecordView {
     });
     this.drawAxes(app, pen, place, win, area);
     this.drawReceived(app, pen, place, win, area);
+    this.drawMarks(app, pen, place, win, area);
     this.drawList(app, pen, place);
   }
 
@@ -3406,8 +3472,8 @@ class LongView extends RecordView {
     const lines = this.list(app, place);
     if (!lines.length) return;
     const count = place.map.places().length;
-    pen.text(`Findings${lines.length < count ? ` (the first ${lines.length} of ${count})` : ""}, at most ${MOST_FINDINGS} of a kind: click one to go there`, lines[0].x, 18,
-      { color: app.theme.muted, size: 11, bold: true });
+    const title = say(lines.length < count ? "long_findings_part" : "long_findings", { shown: lines.length, count, most: MOST_FINDINGS });
+    pen.text(fitText(title, lines[0].width, { size: 11, bold: true }), lines[0].x, 18, { color: app.theme.muted, size: 11, bold: true });
     const item = app.active();
     for (const { found, x, y, width, height } of lines) {
       const chosen = item && item.found === found.text;
@@ -3487,7 +3553,7 @@ class LongView extends RecordView {
     const { theme } = app;
     pen.rect(win.x, win.y, left - 2, win.height, { fill: theme.background });
     pen.rect(win.x, win.y, win.width, top - 2, { fill: theme.background });
-    pen.text("query \u2193  key \u2192", win.x + 6, win.y + 12, { color: theme.muted, size: 11 });
+    pen.text(say("long_axes"), win.x + 6, win.y + 12, { color: theme.muted, size: 11 });
     const ticks = (from, size, length) => {
       const step = niceStep((size / cell) / Math.max(2, size / 90));
       const first = Math.max(0, Math.ceil(from / cell / step));
@@ -3503,6 +3569,17 @@ class LongView extends RecordView {
       if (y < win.y + top) continue;
       pen.path([[win.x + left - 6, y], [win.x + left - 1, y]], { color: theme.muted });
       pen.text(this.tick(place.record.queries, query, cell), win.x + left - 9, y, { color: theme.muted, size: 11, align: "end" });
+    }
+  }
+
+  /** A mark on the axis of the keys for each sink of the heads that are shown. */
+  drawMarks(app, pen, { left, top, cell, map }, win, area) {
+    for (const found of map.places()) {
+      if (found.kind !== "sink" || (app.state.head !== null && found.head !== app.state.head)) continue;
+      const x = left + (found.column + 0.5) * cell;
+      if (x < area.x || x > area.x + area.width) continue;
+      const y = win.y + top - 2;
+      pen.path([[x - 4, y - 6], [x, y], [x + 4, y - 6]], { color: app.theme.accent, lineWidth: 2 });
     }
   }
 
@@ -3525,7 +3602,7 @@ class LongView extends RecordView {
         pen.rect(x, base - height, Math.max(1, bin), height, { fill: app.theme.accent });
       }
     });
-    pen.text("received", win.x + 6, base - 8, { color: app.theme.muted, size: 11 });
+    pen.text(say("long_received"), win.x + 6, base - 8, { color: app.theme.muted, size: 11 });
   }
 
   hit(app, x, y, win) {
@@ -3566,23 +3643,23 @@ class LongView extends RecordView {
   describe(app, item) {
     const { map, record, queries, keys } = this.geometry(app);
     if (!map) return "";
-    const pair = `query ${counted(item.row)} ${quoted(record.queries.text(item.row))} \u2192 key ${counted(item.column)} ${quoted(record.keys.text(item.column))}`;
+    const pair = say("long_pair", { row: counted(item.row), query: quoted(record.queries.text(item.row)), column: counted(item.column), key: quoted(record.keys.text(item.column)) });
     const exact = map.exact(app.state.head, item.row, item.column);
-    if (exact !== null) return `${pair}: ${exact < 0 ? "masked" : formatNumber(exact)} (exact; ${app.headText()})`;
+    const heads = app.headText();
+    if (exact !== null) return say("long_exact", { pair, weight: exact < 0 ? say("long_masked") : formatNumber(exact), heads });
     const [row, column] = map.bin(item.row, item.column);
     const bin = map.pooled(app.state.pooling, app.state.head, row, column);
-    const hidden = app.state.pooling === "mean" && map.hidden ? ", hidden pairs as 0" : "";
+    const hidden = app.state.pooling === "mean" && map.hidden ? say("long_hidden") : "";
     const range = (length, bins, number) => `${counted(map.edge(length, bins, number))}\u2013${counted(map.edge(length, bins, number + 1) - 1)}`;
-    return `queries ${range(queries, map.rows, row)} \u2192 keys ${range(keys, map.columns, column)}: ${POOLINGS[app.state.pooling]} `
-      + `${formatWeight(bin.value, bin.error)} (${app.headText()}${hidden}; around ${quoted(record.queries.text(item.row))} \u2192 `
-      + `${quoted(record.keys.text(item.column))}; ${this.whyPooled(app, map, item)})`;
+    return say("long_pooled", { rows: range(queries, map.rows, row), columns: range(keys, map.columns, column), pooling: poolingText(app.state.pooling),
+      weight: formatWeight(bin.value, bin.error), heads: `${heads}${hidden}`, query: quoted(record.queries.text(item.row)),
+      key: quoted(record.keys.text(item.column)), why: this.whyPooled(app, map, item) });
   }
 
   whyPooled(app, map, item) {
     const tile = map.tiles.get(`${Math.floor(item.row / map.side)},${Math.floor(item.column / map.side)}`);
-    if (tile?.failed) return `the exact tile could not be had: ${tile.failed}`;
-    if (app.options.fetchTile) return "exact at a closer zoom";
-    return "no exact tile is carried here";
+    if (tile?.failed) return say("long_failed", { why: tile.failed });
+    return say(app.options.fetchTile ? "long_closer" : "long_not_carried");
   }
 
   legend(app) {
@@ -3594,13 +3671,14 @@ class LongView extends RecordView {
     const area = { x: win.x + left, y: win.y + top, width: win.width - left - 4, height: win.height - top };
     const exact = (cell >= 3 ? this.tilesIn(place, area) : []).map(([row, column]) => this.tile(app, place, row, column)).filter(Boolean);
     const shown = new Set([...kinds, ...exact.flatMap((tile) => [...tile.kinds])]);
-    const tiles = app.options.fetchTile ? "exact tiles are fetched on zoom" : `${map.carried || "no"} exact tiles carried`;
-    const per = app.state.scale === "row" ? " (part of the row's largest)" : "";
+    const tiles = app.options.fetchTile ? say("long_fetched") : map.carried ? say("long_carried", { count: map.carried, side: map.side }) : say("long_no_tiles");
+    const per = app.state.scale === "row" ? say("long_per_row") : "";
+    const samples = [[ZERO, say(map.hidden ? "long_zero_hidden" : "long_zero")], [MASKED, say("long_masked")], [MISSING, "NaN"]];
+    const parts = [`${this.headText(app)}, ${SCALES[app.state.scale].label}${per}`, exact.length ? say("long_framed") : "", tiles,
+      say("long_keys", { count: counted(record.keys.length) })];
     return { ramp: "map", scale: app.state.scale, largest: app.state.scale === "row" ? null : limits.reduce((a, b) => Math.max(a, b), 0),
-      beyond: exact.some((tile) => tile.beyond),
-      samples: [[ZERO, map.hidden ? "zero or hidden" : "zero"], [MASKED, "masked"], [MISSING, "NaN"]].filter(([kind]) => shown.has(kind)),
-      text: `${this.headText(app)}, ${SCALES[app.state.scale].label}${per}${exact.length ? "; framed: single weights" : ""} \u00b7 ${tiles} of `
-        + `${map.side} \u00d7 ${map.side} \u00b7 ${counted(record.keys.length)} keys` };
+      beyond: exact.some((tile) => tile.beyond), samples: samples.filter(([kind]) => shown.has(/** @type {number} */ (kind))),
+      text: parts.filter(Boolean).join(" \u00b7 ") };
   }
 }
 
@@ -4734,7 +4812,7 @@ class Controls {
 
   pooling() {
     const { app } = this;
-    return choice("Overview", app.state.pooling, Object.entries(POOLINGS), (value) => app.set({ pooling: value }));
+    return choice("Overview", app.state.pooling, POOLINGS.map((pooling) => [pooling, poolingText(pooling)]), (value) => app.set({ pooling: value }));
   }
 
   findings() {
