@@ -2,15 +2,16 @@
 
 import { pixelCanvas } from "./canvases.js";
 import { CODE_VALUES, NAN_CODE } from "./decoding.js";
+import { mapCanvas } from "./map_canvas.js";
 import { clamp } from "./numbers.js";
-import { RAMP, RAMP_SIZE } from "./palette.js";
+import { channelsOf } from "./palette.js";
 import { SCALES } from "./scales.js";
 import { MASKED, MISSING, WEIGHT, ZERO } from "./table.js";
 
 /** Most points of a small map along a side. */
 export const THUMBNAIL = 160;
 
-/** The most that a picture is darkened where nothing looks. */
+/** The most of a picture that is veiled where nothing looks. */
 const VEIL = 0.88;
 
 /** Of how many queries and keys a point of a record's small maps is the largest weight. */
@@ -52,16 +53,13 @@ export function thumbnailOf(record, head, scale, theme, most = null) {
     }
   }
   const limit = (most === null ? CODE_VALUES[largest] : most / record.entry.codes.maximum) || 1;
-  const steps = CODE_VALUES.map((value) => 3 * Math.round(clamp(SCALES[scale].shade(value / limit) || 0, 0, 1) * (RAMP_SIZE - 1)));
-  const flat = { [ZERO]: theme.zeroPixel, [MASKED]: theme.maskedPixel, [MISSING]: theme.missingPixel };
-  return pixelCanvas(columns, rows, (data) => {
-    for (let cell = 0; cell < rows * columns; cell += 1) {
-      const kind = masked[cell] ? MASKED : best[cell] === NAN_CODE ? MISSING : best[cell] === 0 ? ZERO : WEIGHT;
-      if (kind !== WEIGHT) record.thumbnailKinds.add(kind);
-      for (let channel = 0; channel < 3; channel += 1) data[4 * cell + channel] = kind !== WEIGHT ? flat[kind][channel] : RAMP[steps[best[cell]] + channel];
-      data[4 * cell + 3] = 255;
-    }
-  });
+  const shadesOf = CODE_VALUES.map((value) => Math.round(255 * clamp(SCALES[scale].shade(value / limit) || 0, 0, 1)));
+  const kinds = new Uint8Array(rows * columns);
+  for (let cell = 0; cell < kinds.length; cell += 1) {
+    kinds[cell] = masked[cell] ? MASKED : best[cell] === NAN_CODE ? MISSING : best[cell] === 0 ? ZERO : WEIGHT;
+    if (kinds[cell] !== WEIGHT) record.thumbnailKinds.add(kinds[cell]);
+  }
+  return mapCanvas(columns, rows, kinds, best.map((code) => shadesOf[code]), theme);
 }
 
 /** How much each key gets from a query of a head: the mean over the queries that see a key. */
@@ -89,10 +87,11 @@ export function veilOf(record, head, scale, theme, most = null) {
   const { rows, columns, leading } = record.keys.entry;
   const received = receivedOf(record, head).subarray(leading);
   const limit = most ?? received.reduce((largest, value) => Math.max(largest, value), 0);
+  const paper = channelsOf(theme.background);
   return pixelCanvas(columns, rows, (data) => {
     for (let cell = 0; cell < rows * columns; cell += 1) {
       const shade = limit > 0 ? clamp(SCALES[scale].shade(received[cell] / limit), 0, 1) : 0;
-      for (let channel = 0; channel < 3; channel += 1) data[4 * cell + channel] = theme.zeroPixel[channel];
+      for (let channel = 0; channel < 3; channel += 1) data[4 * cell + channel] = paper[channel];
       data[4 * cell + 3] = Math.round(255 * VEIL * (1 - shade));
     }
   });
