@@ -1,4 +1,4 @@
-"""The first screen: the head and the sentence it opens with, the cards, the even share, undo, the address, and listeners."""
+"""The first screen: its head and sentence, the cards, the even share, undo, the address, and listeners."""
 
 import re
 import xml.etree.ElementTree as ET

@@ -1,5 +1,7 @@
 """A hundred thousand tokens: what is planted is seen from afar, found by name, and exact at close range."""
 
+import re
+
 import pytest
 
 import viewer_documents as documents
@@ -14,7 +16,9 @@ def test_a_planted_weight_is_seen_and_exact(show):
     near = [shown.pixel(place["x"] + dx, place["y"] + dy) for dx in (-1, 0, 1) for dy in (-1, 0, 1)]
     far = shown.pixel(place["x"] + 60, place["y"] - 40)
     assert min(sum(color) for color in near) < sum(far) - 200
-    shown.page.get_by_label("Go to").select_option(label=f"head 1: {weight:.4f} at query {query:,}, key {key:,}")
+    wanted = re.compile(rf"head 1: .* \(query {query:,}\) gives {100 * weight:.2g}\s% to .* \(key {key:,}\)")
+    (label,) = filter(wanted.match, shown.page.locator("option").all_text_contents())
+    shown.page.get_by_label("Go to").select_option(label=label)
     shown.settle()
     assert f"query {query:,} " in shown.readout
     assert f": {weight:.4f} (exact; head 1)" in shown.readout
@@ -58,7 +62,8 @@ def test_tiles_are_fetched_where_a_server_gives_them(browser):
     page.expose_function("tile", tile)
     page.set_content('<div id="viewer" style="height:600px"></div>')
     given = json.dumps(payload(as_document(record), budget_bytes=0))
-    start = f"\nmount(document.getElementById('viewer'), {given}, {{ selection: {{ head: null }}, fetchTile: (...place) => window.tile(...place) }});"
+    options = "{ fetchTile: (...place) => window.tile(...place), selection: { head: null } }"
+    start = f"\nmount(document.getElementById('viewer'), {given}, {options});"
     page.add_script_tag(type="module", content=module_path().read_text(encoding="utf-8") + start)
     page.wait_for_selector("canvas")
     page.wait_for_timeout(200)
@@ -89,7 +94,8 @@ def test_exact_numbers_are_fetched_for_codes(browser):
     page.expose_function("tile", lambda number, q0, q1, k0, k1: tile_payload(record, (q0, q1), (k0, k1)))
     page.set_content('<div id="viewer" style="height:600px"></div>')
     given = json.dumps(payload(as_document(record), budget_bytes=0))
-    start = f"\nmount(document.getElementById('viewer'), {given}, {{ selection: {{ head: null }}, fetchTile: (...place) => window.tile(...place) }});"
+    options = "{ fetchTile: (...place) => window.tile(...place), selection: { head: null } }"
+    start = f"\nmount(document.getElementById('viewer'), {given}, {options});"
     page.add_script_tag(type="module", content=module_path().read_text(encoding="utf-8") + start)
     page.locator("[role=tabpanel][aria-busy=false]").wait_for()
     page.wait_for_timeout(300)

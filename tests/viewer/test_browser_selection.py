@@ -51,7 +51,7 @@ def test_one_query_is_shown_as_the_words_with_their_weights(show):
 
 def test_the_model_opens_a_head(show):
     shown = show(View(documents.everything(), view="grid"))
-    assert "layer 0 · causal, head 5" in shown.hover(row=1, column=5)
+    assert "layer 0, head 5 · decoder, causal" in shown.hover(row=1, column=5)
     shown.click(row=1, column=5)
     state = shown.call("state")
     assert (state["view"], state["record"], state["head"]) == ("pattern", 1, 5)

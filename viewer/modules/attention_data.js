@@ -7,8 +7,10 @@ import { kindText } from "./record_names.js";
 
 /** One attention call of the payload. */
 export class AttentionData {
-  constructor(entry, number, axes, masks) {
+  constructor(entry, number, axes, masks, others = [entry]) {
     this.entry = entry;
+    this.kind = entry.kind;
+    this.others = others; // all entries of the document, which decide what this one is called
     this.number = number;
     this.queries = axes[entry.queries];
     this.keys = axes[entry.keys];
@@ -24,7 +26,7 @@ export class AttentionData {
   }
 
   get label() {
-    return `${say("layerNumber", { layer: this.entry.layer })} \u00b7 ${kindText(this.entry.kind)}`;
+    return say("record_label", { layer: this.entry.layer, kind: kindText(this) });
   }
 
   get large() {

@@ -3,7 +3,8 @@
 import { action, choice, headToggle, make } from "./elements.js";
 import { headLabel, labelText, noiseText } from "./head_labels.js";
 import { say } from "./language.js";
-import { POOLINGS } from "./long_map.js";
+import { ordersOf } from "./head_order.js";
+import { POOLINGS, poolingText } from "./long_map.js";
 import { recordName } from "./record_names.js";
 import { PAIR_STEPS } from "./steps_data.js";
 import { middleText } from "./text.js";
@@ -39,6 +40,19 @@ export class Controls {
       label && make("span", { class: "label", text: labelText(label, app.record), title: noiseText(Boolean(app.record.entry.statistics)) })].filter(Boolean);
   }
 
+  /** In what order the grid shows heads. */
+  order() {
+    const { app } = this;
+    const options = ordersOf(app.records).map((order) => [order, say(/** @type {any} */ (`order_${order}`))]);
+    return choice(say("order"), app.state.order, options, (value) => app.set({ order: value }));
+  }
+
+  /** Whether each map of the grid has its own scale. */
+  range() {
+    const { app } = this;
+    return choice(say("range"), app.state.range, [["each", say("range_each")], ["one", say("range_one")]], (value) => app.set({ range: value }));
+  }
+
   heads() {
     const { app } = this;
     const shown = app.shownHeads();
@@ -67,7 +81,7 @@ export class Controls {
 
   pooling() {
     const { app } = this;
-    return choice(say("overview"), app.state.pooling, Object.keys(POOLINGS).map((name) => [name, say(/** @type {any} */ (`pooling_${name}`))]), (value) => app.set({ pooling: value }));
+    return choice(say("overview"), app.state.pooling, POOLINGS.map((pooling) => [pooling, poolingText(pooling)]), (value) => app.set({ pooling: value }));
   }
 
   findings() {

@@ -10,7 +10,7 @@ const MOST_READ_WEIGHTS = 2 ** 22;
 const LEAST_KEYS = 4;
 
 /** What a head may do and yet say little: such heads are chosen only where there are no others. */
-const UNREMARKABLE = new Set(["first", "special", "offset 0", "even"]);
+const UNREMARKABLE = new Set(["first", "special", "one_key", "offset 0", "even"]);
 
 /** Letters that make a word, or one of a script that writes words without spaces: such a token says more than "a". */
 const WORDLIKE = /[\p{L}\p{M}]{2}|[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}\p{Script=Thai}]/u;
@@ -25,12 +25,12 @@ export async function chooseFirst(records) {
   let left = MOST_READ_WEIGHTS;
   const read = [];
   for (const record of records) {
-    if (record.large) continue;
+    if (record.large) { read.push(record); continue; }
     left -= record.heads * record.queries.length * record.keys.length;
-    if (left < 0 && read.length) break;
+    if (left < 0 && read.some((one) => !one.large)) break;
     read.push(record);
   }
-  await Promise.all(read.map((record) => record.decode()));
+  await Promise.all(read.map((record) => (record.large ? null : record.decode())));
   return firstChoice(read);
 }
 
@@ -49,7 +49,18 @@ export function firstChoice(records) {
     Array.from({ length: record.heads }, (_, head) => ({ of: record, record: record.number, head, ...structure(record, head) })));
   heads.sort((a, b) => b.score - a.score || a.record - b.record || a.head - b.head);
   const best = heads.find((one) => one.score > 0 && !UNREMARKABLE.has(headLabel(one.of, one.head)?.name ?? "")) ?? heads[0];
-  return best ? { record: best.record, head: best.head, row: best.row, column: best.column } : null;
+  return best ? { record: best.record, head: best.head, row: best.row, column: best.column } : firstFinding(records);
+}
+
+/** Of records that are not carried whole: what was found in one, a single large weight before a diagonal before a sink. */
+function firstFinding(records) {
+  for (const record of records) {
+    const { spikes = [], diagonals = [], sinks = [] } = record.entry.overview?.findings ?? {};
+    if (spikes.length) return { record: record.number, head: spikes[0].head, row: spikes[0].query, column: spikes[0].key };
+    const [found] = [...diagonals, ...sinks];
+    if (found) return { record: record.number, head: found.head, row: null, column: found.key ?? null };
+  }
+  return null;
 }
 
 /** How much structure a head has, and its most surprising target. */

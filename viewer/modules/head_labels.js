@@ -2,6 +2,7 @@
 
 import { PATTERNS, headStatistics, offsetName } from "./head_statistics.js";
 import { say } from "./language.js";
+import { quoted, shortText } from "./text.js";
 
 /** The least part of the weight that uniform attention leaves to other keys, which a named pattern takes on top. */
 export const LEAST_EXCESS = 0.3;
@@ -9,7 +10,7 @@ export const LEAST_EXCESS = 0.3;
 /** The same of patterns that are in most heads of a trained model: the sinks. */
 export const LEAST_SINK = 0.5;
 
-const SINKS = new Set(["first", "special"]);
+const SINKS = new Set(["first", "special", "one_key"]);
 
 /** The least distance from uniform attention, in standard deviations of a head that points at random. */
 export const LEAST_SPREADS = 4;
@@ -30,14 +31,15 @@ const BROADER = 1.5;
 const PARTS = { near: [-2, -1, 0, 1, 2].map(offsetName), special: ["first"] };
 
 /** Patterns by which heads are grouped, in the order of the groups. */
-export const LABEL_ORDER = [...PATTERNS.filter((name) => name.startsWith("offset")).sort(), "near", "same_word", "same_token", "induction", "first", "special", "even", ""];
+export const LABEL_ORDER = ["offset -1", "offset +1", "offset 0",
+  ...[-2, -3, -4, 2, 3, 4].map(offsetName), "near", "same_word", "same_token", "induction", "one_key", "first", "special", "even", ""];
 
 const labelled = new WeakMap();
 
 /**
  * What a head does, the clearest first: {name, share, chance, queries}; [] where nothing is above the noise level.
  * Of a record that is not carried whole it follows from its findings, which are exact; [] says nothing about such heads.
- * @returns {{name: string, share: number, chance: number|null, queries: number|null}[]}
+ * @returns {{name: string, share: number, chance: number|null, queries: number|null, key?: number}[]} key: of "one_key"
  */
 export function headLabels(record, head) {
   if (!labelled.has(record)) labelled.set(record, []);
@@ -68,7 +70,7 @@ function labelsOf({ patterns, relativeEntropy, queries }) {
   const kept = clear.filter((one) => !clear.some((other) => other !== one && covers(one, other)));
   kept.sort((a, b) => b.share - a.share);
   if (!kept.length && relativeEntropy >= EVEN && queries >= LEAST_QUERIES) return [{ name: "even", share: relativeEntropy, chance: 1, queries }];
-  return kept.map(({ name, share, chance, queries: count }) => ({ name, share, chance, queries: count }));
+  return kept.map(({ name, share, chance, queries: count, key }) => ({ name, share, chance, queries: count, key }));
 }
 
 /** Whether another pattern says what this one says, and says it better. */
@@ -85,8 +87,8 @@ function foundLabels(record, head) {
   const positional = record.entry.kind !== "cross";
   const shift = record.keys.length - record.queries.length;
   const labels = [
-    ...findings.sinks.filter((one) => one.head === head && (one.key === 0 || record.keys.special.has(one.key)))
-      .map((one) => ({ name: one.key === 0 ? "first" : "special", share: one.share })),
+    ...findings.sinks.filter((one) => one.head === head)
+      .map((one) => ({ name: one.key === 0 ? "first" : record.keys.special.has(one.key) ? "special" : "one_key", share: one.share, key: one.key })),
     ...(positional ? findings.diagonals : []).filter((one) => one.head === head && PATTERNS.includes(offsetName(one.offset - shift)))
       .map((one) => ({ name: offsetName(one.offset - shift), share: one.share })),
   ];
@@ -128,6 +130,10 @@ export function patternText(name, record, brief = false) {
 
 /** A label with its share, such as "previous token 71 %". */
 export function labelText(label, record, brief = false) {
+  if (label.name === "one_key") {
+    const text = record.keys.text(label.key);
+    return `${brief ? `\u2068${shortText(text, 8)}\u2069` : say("does_one_key_of", { key: quoted(text) })} ${Math.round(100 * label.share)}\u00a0%`;
+  }
   return `${patternText(label.name, record, brief)} ${Math.round(100 * label.share)}\u00a0%`;
 }
 

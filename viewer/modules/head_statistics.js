@@ -11,7 +11,7 @@ const NEAR = 2;
 /** What a head may do; the shares are those of `regard.watching.STATISTICS`, and two more. */
 export const PATTERNS = [
   "first", "special", "same_token", "induction",
-  ...Array.from({ length: 2 * OFFSETS + 1 }, (_, number) => offsetName(number - OFFSETS)), "same_word", "near",
+  ...Array.from({ length: 2 * OFFSETS + 1 }, (_, number) => offsetName(number - OFFSETS)), "same_word", "near", "one_key",
 ];
 
 /** Patterns whose mean is over those queries alone that have such a key. */
@@ -154,6 +154,8 @@ export function headStatistics(record, head) {
   const size = PATTERNS.length;
   const [totals, chances, variances, counts] = Array.from({ length: 4 }, () => new Float64Array(size));
   const [shares, cells] = [new Float64Array(size), new Float64Array(size)];
+  const byKey = new Float64Array(keys);
+  const chanceByKey = new Float64Array(keys);
   let [counted, entropies, relative, several] = [0, 0, 0, 0];
   for (let query = 0; query < queries; query += 1) {
     if (related.specialQueries[query]) continue;
@@ -174,6 +176,11 @@ export function headStatistics(record, head) {
     }
     if (!(sum > 0)) continue;
     counted += 1;
+    for (let key = 0; key < keys; key += 1) {
+      if (seen && !seen[base + key]) continue;
+      byKey[key] += (weights[base + key] || 0) / sum;
+      chanceByKey[key] += 1 / visible;
+    }
     const entropy = Math.log(sum) - logs / sum;
     entropies += entropy;
     if (visible > 1) { relative += entropy / Math.log(visible); several += 1; }
@@ -191,5 +198,16 @@ export function headStatistics(record, head) {
     const count = counts[number];
     patterns[name] = { share: totals[number] / count, chance: chances[number] / count, spread: Math.sqrt(variances[number]) / count, queries: count };
   });
+  patterns.one_key = mostReceived(byKey, chanceByKey, counted, related);
   return { queries: counted, entropy: entropies / counted, relativeEntropy: relative / several, patterns };
+}
+
+/** The key with the most weight besides the first and special ones: its mean share, as other patterns have it, and its position. */
+function mostReceived(byKey, chanceByKey, queries, { specialKeys, grid }) {
+  let best = -1;
+  for (let key = grid ? 0 : 1; key < byKey.length; key += 1) {
+    if (!specialKeys[key] && !(byKey[key] <= byKey[best])) best = key;
+  }
+  const chance = chanceByKey[best] / queries;
+  return { share: byKey[best] / queries, chance, spread: Math.sqrt((chance * (1 - chance)) / queries), queries: best < 0 ? 0 : queries, key: best };
 }

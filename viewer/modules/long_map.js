@@ -1,13 +1,17 @@
 // @ts-check
 
 import { CODE_ERRORS, CODE_VALUES, decodeNumbers, decodeTile, inflate } from "./decoding.js";
+import { say } from "./language.js";
 import { mapCanvas } from "./map_canvas.js";
-import { clamp, counted, formatNumber } from "./numbers.js";
+import { clamp, counted, percent } from "./numbers.js";
 import { SCALES } from "./scales.js";
 import { MASKED, MISSING, WEIGHT, ZERO } from "./table.js";
+import { quoted, shortText } from "./text.js";
 
-/** The statistics of a pooled map, in words. */
-export const POOLINGS = { maximum: "largest", mean: "mean" };
+/** The statistics of a pooled map; `poolingText` has their words. */
+export const POOLINGS = ["maximum", "mean"];
+
+export const poolingText = (pooling) => say(pooling === "mean" ? "pooling_mean" : "pooling_maximum");
 
 /** What kind of cell a weight is (negative: masked), and its shade from 0 to 255. */
 export function shadeOf(value, limit, scale) {
@@ -38,7 +42,7 @@ export class LongMap {
   static async decode(record) {
     const map = new LongMap(record);
     const part = record.entry.overview;
-    for (const pooling of ["maximum", "mean"]) {
+    for (const pooling of POOLINGS) {
       map.maps[pooling] = { codes: await inflate(part[pooling].data), maximum: part[pooling].maximum };
     }
     for (const tile of part.tiles) {
@@ -80,13 +84,13 @@ export class LongMap {
   /** What a point of the map is of the weights, where blocks of bins are joined. */
   statistic(pooling, block) {
     const { queries, keys } = this.record;
-    const size = (times) => `${counted(Math.round((10 * times * queries.length) / this.rows) / 10)} \u00d7 `
-      + `${counted(Math.round((10 * times * keys.length) / this.columns) / 10)}`;
-    const single = size(1) === "1 \u00d7 1";
-    if (single) return block === 1 ? "single weights" : `largest of ${block} \u00d7 ${block} pairs`;
-    const hidden = pooling === "mean" && this.hidden ? ", hidden ones as 0" : "";
-    if (pooling === "mean" && block > 1) return `largest of ${block} \u00d7 ${block} means of about ${size(1)} pairs${hidden}`;
-    return `${POOLINGS[pooling]} of about ${size(block)} pairs${hidden}`;
+    const size = (times) => ({ down: counted(Math.round((10 * times * queries.length) / this.rows) / 10),
+      across: counted(Math.round((10 * times * keys.length) / this.columns) / 10) });
+    const { down, across } = size(1);
+    if (down === "1" && across === "1") return block === 1 ? say("long_single") : say("long_joined", { block });
+    const means = pooling === "mean" && block > 1;
+    const text = means ? say("long_joined_means", { block, down, across }) : say(pooling === "mean" ? "long_mean" : "long_largest", size(block));
+    return pooling === "mean" && this.hidden ? `${text}${say("long_hidden")}` : text;
   }
 
   /** The exact weight of a pair, or null where no tile with it is here; masked pairs are −1. */
@@ -118,7 +122,7 @@ export class LongMap {
     this.pending += 1;
     const [q1, k1] = [Math.min(q0 + this.side, queries.length), Math.min(k0 + this.side, keys.length)];
     Promise.resolve(fetchTile(this.record.number, q0, q1, k0, k1)).then(decodeTile).then((values) => {
-      if (values.length !== this.record.heads * (q1 - q0) * (k1 - k0)) throw new RangeError("a tile of another size");
+      if (values.length !== this.record.heads * (q1 - q0) * (k1 - k0)) throw new RangeError(say("long_wrong_tile"));
       tile.values = values;
     }).catch((error) => {
       tile.failed = String(error?.message ?? error);
@@ -137,12 +141,15 @@ export class LongMap {
     }
   }
 
-  /** The whole pooled map, one pixel a block of bins: {canvas, limits (the last colour's weight in each row), kinds}. */
-  bitmap(pooling, head, scale, block, theme) {
-    const key = `${pooling} ${head} ${scale} ${block} ${theme.name}`;
+  /**
+   * The whole pooled map, one pixel a block of bins: {canvas, limits (the last colour's weight in each row), kinds}.
+   * @param {number|null} most the weight of the last colour; null: the largest that is shown
+   */
+  bitmap(pooling, head, scale, block, theme, most = null) {
+    const key = `${pooling} ${head} ${scale} ${block} ${most} ${theme.name}`;
     if (!this.bitmaps.has(key)) {
       if (this.bitmaps.size > 24) this.bitmaps.delete(this.bitmaps.keys().next().value);
-      this.bitmaps.set(key, this.paintBitmap(pooling, head, scale, block, theme));
+      this.bitmaps.set(key, this.paintBitmap(pooling, head, scale, block, theme, most));
     }
     return this.bitmaps.get(key);
   }
@@ -163,10 +170,10 @@ export class LongMap {
     return { rows, columns, values };
   }
 
-  paintBitmap(pooling, head, scale, block, theme) {
+  paintBitmap(pooling, head, scale, block, theme, most) {
     const { rows, columns, values } = this.blocks(pooling, head, block);
-    const largest = (part) => part.reduce((most, value) => (value > most ? value : most), 0);
-    const limits = new Float64Array(rows).fill(largest(values));
+    const largest = (part) => part.reduce((best, value) => (value > best ? value : best), 0);
+    const limits = new Float64Array(rows).fill(most ?? largest(values));
     if (scale === "row") for (let row = 0; row < rows; row += 1) limits[row] = largest(values.subarray(row * columns, (row + 1) * columns));
     const kinds = new Uint8Array(rows * columns);
     const shades = new Uint8Array(rows * columns);
@@ -174,21 +181,29 @@ export class LongMap {
     return { canvas: mapCanvas(columns, rows, kinds, shades, theme), limits, kinds: new Set(kinds) };
   }
 
-  /** What was found in the map: {text, head, row, column}. */
+  /** What was found in the map: {text, head, row, column, kind}. */
   places() {
     const { sinks, diagonals, spikes } = this.findings;
     const { queries, keys } = this.record;
     const middle = Math.floor(queries.length / 2);
+    const named = (axis, position) => ({ text: quoted(shortText(axis.text(position), 16)), number: counted(position) });
     return [
-      ...sinks.map((one) => ({ text: `head ${one.head}: sink at key ${counted(one.key)}, mean ${formatNumber(one.share)}`,
-        head: one.head, row: middle, column: one.key })),
+      ...sinks.map((one) => {
+        const { text, number } = named(keys, one.key);
+        return { text: say("found_sink", { head: one.head, key: text, number, share: percent(one.share) }), head: one.head, row: middle, column: one.key, kind: "sink" };
+      }),
       ...diagonals.map((one) => {
         const row = clamp(middle, Math.max(0, -one.offset), Math.min(queries.length - 1, keys.length - 1 - one.offset));
-        const distance = one.offset === 0 ? "key = query" : `key = query ${one.offset > 0 ? "+" : "\u2212"} ${counted(Math.abs(one.offset))}`;
-        return { text: `head ${one.head}: diagonal ${distance}, mean ${formatNumber(one.share)}`, head: one.head, row, column: row + one.offset };
+        const how = one.offset === 0 ? "found_own" : Math.abs(one.offset) === 1 ? (one.offset < 0 ? "found_previous" : "found_next")
+          : one.offset < 0 ? "found_back" : "found_ahead";
+        const text = say(how, { head: one.head, distance: counted(Math.abs(one.offset)), share: percent(one.share) });
+        return { text, head: one.head, row, column: row + one.offset, kind: "diagonal" };
       }),
-      ...spikes.map((one) => ({ text: `head ${one.head}: ${formatNumber(one.weight)} at query ${counted(one.query)}, key ${counted(one.key)}`,
-        head: one.head, row: one.query, column: one.key })),
+      ...spikes.map((one) => {
+        const [query, key] = [named(queries, one.query), named(keys, one.key)];
+        const text = say("found_spike", { head: one.head, query: query.text, row: query.number, key: key.text, column: key.number, weight: percent(one.weight) });
+        return { text, head: one.head, row: one.query, column: one.key, kind: "spike" };
+      }),
     ];
   }
 

@@ -1,5 +1,7 @@
 // @ts-check
 
+import { language } from "./language.js";
+
 export const counted = (count) => count.toLocaleString("en-US");
 
 /**
@@ -86,4 +88,10 @@ export function strongest(values, most, chosen = null) {
   const positions = order.slice(0, most);
   if (chosen !== null && !positions.includes(chosen)) positions[positions.length - 1] = chosen;
   return positions;
+}
+
+/** A part as percent, in whole numbers. */
+export function percent(part) {
+  const text = part > 0 && part < 0.005 ? "<\u00a01" : String(Math.round(100 * part));
+  return language() === "zh" ? `${text}%` : `${text}\u00a0%`;
 }

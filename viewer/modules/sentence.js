@@ -1,8 +1,8 @@
 // @ts-check
 
 import { structure } from "./first_head.js";
-import { language, say } from "./language.js";
-import { shortWeight } from "./numbers.js";
+import { say } from "./language.js";
+import { percent, shortWeight } from "./numbers.js";
 import { MASKED } from "./table.js";
 import { shortText } from "./text.js";
 
@@ -47,12 +47,6 @@ function search(table) {
 function byWeight(table, row) {
   const order = Array.from({ length: table.columns }, (_, column) => column).filter((column) => table.kind(row, column) !== MASKED);
   return order.sort((a, b) => table.value(row, b) - table.value(row, a));
-}
-
-/** A part as percent, in whole numbers. */
-function percent(part) {
-  const text = part > 0 && part < 0.005 ? "<\u00a01" : String(Math.round(100 * part));
-  return language() === "zh" ? `${text}%` : `${text}\u00a0%`;
 }
 
 /** What an even share of a row's weight would be, over the keys that it sees. */

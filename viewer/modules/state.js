@@ -27,6 +27,8 @@ export const FIELDS = {
   hideSpecial: [false, isFlag],
   overlay: ["colours", isName],
   pooling: ["maximum", isName],
+  order: ["layer", isName], // of the grid's heads
+  range: ["each", isName], // whether each map of the grid has its own scale, or all have "one"
   locked: [[], areCounts], // the rows that stay chosen
   heads: [null, orNull(areCounts)], // those with lines; null: all
   steps: [0, isCount],

@@ -2,7 +2,9 @@
 
 import { withoutRows } from "./scales.js";
 import { Table } from "./table.js";
-import { THUMBNAIL, thumbnailOf } from "./thumbnails.js";
+import { statisticsOf } from "./head_labels.js";
+import { joinedBins, thumbnailOf, veilOf } from "./thumbnails.js";
+import { foldsOf } from "./views/grid_layout.js";
 
 const MOST_TABLES = 48;
 
@@ -34,23 +36,37 @@ export class Tables {
     return table;
   }
 
-  /** A small map of a head; null while there is no time to make it in this frame. */
-  thumbnail(record, head) {
+  /** Whether what every head does is known; else some more of it is found, as far as there is time in this frame. */
+  allRead() {
+    for (const record of this.app.records) {
+      if (!record.decoded) {
+        record.decode().then(() => this.app.changed());
+        return false;
+      }
+      for (let head = 0; head < record.heads; head += 1) {
+        if (performance.now() - this.frameStart > 24) return false;
+        statisticsOf(record, head);
+      }
+    }
+    return true;
+  }
+
+  /** A small map of a head, whose last colour is a weight or the head's largest; null while there is no time to make it in this frame. */
+  thumbnail(record, head, most) {
     const scale = withoutRows(this.app.state.scale);
-    const key = `${record.number} ${head} ${scale} ${this.app.theme.name}`;
+    const key = `${record.number} ${head} ${scale} ${most} ${this.app.theme.name}`;
     if (this.thumbnails.has(key)) return this.thumbnails.get(key);
-    if (!record.codes && !record.overview) {
+    if (!record.decoded) {
       record.decode().then(() => this.app.changed());
       return null;
     }
     if (performance.now() - this.frameStart > 12) { this.app.changed(); return null; }
     if (record.large) {
-      const block = Math.max(1, Math.ceil(Math.max(record.overview.rows, record.overview.columns) / THUMBNAIL));
-      const { canvas, kinds } = record.overview.bitmap("maximum", head, scale, block, this.app.theme);
+      const { canvas, kinds } = record.overview.bitmap("maximum", head, scale, joinedBins(record), this.app.theme, most);
       for (const kind of kinds) record.thumbnailKinds.add(kind);
       this.thumbnails.set(key, canvas);
     } else {
-      this.thumbnails.set(key, thumbnailOf(record, head, scale, this.app.theme));
+      this.thumbnails.set(key, (foldsOf(record) ? veilOf : thumbnailOf)(record, head, scale, this.app.theme, most));
     }
     return this.thumbnails.get(key);
   }

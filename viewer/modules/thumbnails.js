@@ -1,25 +1,39 @@
 // @ts-check
 
+import { pixelCanvas } from "./canvases.js";
 import { CODE_VALUES, NAN_CODE } from "./decoding.js";
 import { mapCanvas } from "./map_canvas.js";
 import { clamp } from "./numbers.js";
+import { channelsOf } from "./palette.js";
 import { SCALES } from "./scales.js";
 import { MASKED, MISSING, WEIGHT, ZERO } from "./table.js";
 
 /** Most points of a small map along a side. */
 export const THUMBNAIL = 160;
 
+/** The most of a picture that is veiled where nothing looks. */
+const VEIL = 0.88;
+
 /** Of how many queries and keys a point of a record's small maps is the largest weight. */
 export function reduction(record) {
   const [queries, keys] = [record.queries.length, record.keys.length];
   if (!record.large) return Array(2).fill(Math.max(1, Math.ceil(Math.max(queries, keys) / THUMBNAIL)));
   const { rows, columns } = record.entry.overview;
-  const block = Math.max(1, Math.ceil(Math.max(rows, columns) / THUMBNAIL));
+  const block = joinedBins(record);
   return [(block * queries) / rows, (block * keys) / columns];
 }
 
-/** A record's head as a small picture: the largest weight of each block of cells. */
-export function thumbnailOf(record, head, scale, theme) {
+/** How many bins of a pooled map are a point of its small maps, in each direction. */
+export const joinedBins = ({ entry: { overview } }) => Math.max(1, Math.ceil(Math.max(overview.rows, overview.columns) / THUMBNAIL));
+
+/** The largest weight of a record's small maps, of all its heads. */
+export const largestOf = ({ entry }) => entry.codes?.maximum ?? entry.overview?.maximum.maximum ?? 0;
+
+/**
+ * A record's head as a small picture: the largest weight of each block of cells.
+ * @param {number|null} most the weight of the last colour; null: the head's largest
+ */
+export function thumbnailOf(record, head, scale, theme, most = null) {
   const [queries, keys] = [record.queries.length, record.keys.length];
   const [block] = reduction(record);
   const [rows, columns] = [Math.ceil(queries / block), Math.ceil(keys / block)];
@@ -38,12 +52,47 @@ export function thumbnailOf(record, head, scale, theme) {
       if (code > largest && code !== NAN_CODE) largest = code;
     }
   }
-  const most = CODE_VALUES[largest] || 1;
-  const shadesOf = CODE_VALUES.map((value) => Math.round(255 * clamp(SCALES[scale].shade(value / most) || 0, 0, 1)));
+  const limit = (most === null ? CODE_VALUES[largest] : most / record.entry.codes.maximum) || 1;
+  const shadesOf = CODE_VALUES.map((value) => Math.round(255 * clamp(SCALES[scale].shade(value / limit) || 0, 0, 1)));
   const kinds = new Uint8Array(rows * columns);
   for (let cell = 0; cell < kinds.length; cell += 1) {
     kinds[cell] = masked[cell] ? MASKED : best[cell] === NAN_CODE ? MISSING : best[cell] === 0 ? ZERO : WEIGHT;
     if (kinds[cell] !== WEIGHT) record.thumbnailKinds.add(kinds[cell]);
   }
   return mapCanvas(columns, rows, kinds, best.map((code) => shadesOf[code]), theme);
+}
+
+/** How much each key gets from a query of a head: the mean over the queries that see a key. */
+export function receivedOf(record, head) {
+  const [queries, keys] = [record.queries.length, record.keys.length];
+  const sums = new Float64Array(keys);
+  let seeing = 0;
+  for (let query = 0; query < queries; query += 1) {
+    if (!record.seesAny(head, query)) continue;
+    seeing += 1;
+    const base = (head * queries + query) * keys;
+    for (let key = 0; key < keys; key += 1) {
+      const value = CODE_VALUES[record.codes[base + key]];
+      if (value > 0 && record.sees(head, query, key)) sums[key] += value * record.entry.codes.maximum;
+    }
+  }
+  return sums.map((sum) => sum / Math.max(1, seeing));
+}
+
+/**
+ * A veil over the image that a record's keys are: clear where the queries of a head look, on the mean over them.
+ * @param {number|null} most see `thumbnailOf`
+ */
+export function veilOf(record, head, scale, theme, most = null) {
+  const { rows, columns, leading } = record.keys.entry;
+  const received = receivedOf(record, head).subarray(leading);
+  const limit = most ?? received.reduce((largest, value) => Math.max(largest, value), 0);
+  const paper = channelsOf(theme.background);
+  return pixelCanvas(columns, rows, (data) => {
+    for (let cell = 0; cell < rows * columns; cell += 1) {
+      const shade = limit > 0 ? clamp(SCALES[scale].shade(received[cell] / limit), 0, 1) : 0;
+      for (let channel = 0; channel < 3; channel += 1) data[4 * cell + channel] = paper[channel];
+      data[4 * cell + 3] = Math.round(255 * VEIL * (1 - shade));
+    }
+  });
 }

@@ -62,7 +62,7 @@ export class Viewer {
     if (payload?.format !== FORMAT) throw new TypeError(`this viewer reads payloads of format ${FORMAT}; this one has ${payload?.format}`);
     this.payload = payload;
     const axes = payload.axes.map((entry) => new Axis(entry));
-    this.records = payload.records.map((entry, number) => new AttentionData(entry, number, axes, payload.masks));
+    this.records = payload.records.map((entry, number) => new AttentionData(entry, number, axes, payload.masks, payload.records));
     this.steps = payload.steps.map((entry) => new StepsData(entry));
     this.tables.forget();
     for (const one of this.views) one.forget();

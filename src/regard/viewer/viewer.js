@@ -29,6 +29,8 @@ const FIELDS = {
   hideSpecial: [false, isFlag],
   overlay: ["colours", isName],
   pooling: ["maximum", isName],
+  order: ["layer", isName], // of the grid's heads
+  range: ["each", isName], // whether each map of the grid has its own scale, or all have "one"
   locked: [[], areCounts], // the rows that stay chosen
   heads: [null, orNull(areCounts)], // those with lines; null: all
   steps: [0, isCount],
@@ -293,96 +295,6 @@ function joinPieces(pieces) {
   }).join("");
 }
 
-// numbers.js
-
-const counted = (count) => count.toLocaleString("en-US");
-
-/**
- * A weight as text with no more digits than are known.
- * @param {number} value
- * @param {number} error the largest distance from the true number; 0 for exact numbers
- */
-function formatWeight(value, error = 0) {
-  if (Number.isNaN(value)) return "NaN";
-  if (error > 0) {
-    const digits = Math.min(8, Math.max(0, Math.ceil(-Math.log10(error))));
-    const bound = Math.ceil((error + 0.5 * 10 ** -digits) * 10 ** digits) / 10 ** digits;
-    return `${value.toFixed(digits)} \u00b1 ${bound.toFixed(digits)}`;
-  }
-  return formatNumber(value);
-}
-
-/** An exact number: four decimals, more for small ones. */
-function formatNumber(value) {
-  if (Number.isNaN(value)) return "NaN";
-  if (!Number.isFinite(value)) return value > 0 ? "\u221e" : "\u2212\u221e";
-  const size = Math.abs(value);
-  if (size === 0) return "0";
-  const sign = value < 0 ? "\u2212" : "";
-  if (size < 0.001 || size >= 1e6) return sign + size.toExponential(3).replace("e-", "e\u2212").replace("e+", "e");
-  return sign + (size >= 1000 ? size.toFixed(2) : size.toFixed(4));
-}
-
-/** A weight in a cell: three decimals, no zero before the point; "" for one that rounds to 0. `cell_number` of Python has the same. */
-function cellText(value) {
-  const text = Math.abs(value) >= 0.9995 ? legendNumber(value) : value.toFixed(3).replace("0.", ".").replace("-", "\u2212");
-  return /[1-9]/.test(text) ? text : "";
-}
-
-/** A weight in a sentence: two decimals, one digit of small ones. */
-const shortWeight = (value) => (value === 0 ? "0" : value >= 0.01 ? value.toFixed(2)
-  : value >= 0.0001 ? String(Number(value.toPrecision(1))) : "<\u200a0.0001");
-
-const clamp = (value, low, high) => Math.min(high, Math.max(low, value));
-
-const short = (value) => String(Math.round(value * 100) / 100);
-
-/** A grid of tick positions in seconds that do not crowd. */
-function secondsStep(seconds, width) {
-  const most = Math.max(2, Math.floor(width / 64));
-  const rough = seconds / most;
-  const power = 10 ** Math.floor(Math.log10(rough));
-  return [1, 2, 5, 10].map((factor) => factor * power).find((step) => step >= rough);
-}
-
-/**
- * Three digits, since a colour that is seen differs by more, and all of a whole number; `short_number` of Python has the same.
- * @param {number} value
- */
-function legendNumber(value) {
-  if (Number.isNaN(value)) return "NaN";
-  const size = Math.abs(value);
-  const sign = value < 0 ? "\u2212" : "";
-  if (size === Infinity) return `${sign}\u221e`;
-  if (size === 0) return "0";
-  if (size >= 999.5 && size < 1e9) return sign + Math.round(size).toLocaleString("en-US");
-  const short3 = Number(size.toPrecision(3));
-  return sign + (size < 1e-4 || size >= 1e9 ? short3.toExponential().replace("e-", "e\u2212").replace("e+", "e") : String(short3));
-}
-
-function niceStep(rough) {
-  const power = 10 ** Math.floor(Math.log10(Math.max(rough, 1)));
-  return Math.max(1, [1, 2, 5, 10].map((factor) => factor * power).find((step) => step >= rough) ?? 1);
-}
-
-/** The least and the largest finite number. */
-function finiteRange(matrix) {
-  let [low, high] = [Infinity, -Infinity];
-  for (const value of matrix) {
-    if (Number.isFinite(value)) { low = Math.min(low, value); high = Math.max(high, value); }
-  }
-  return low <= high ? [low, high] : [0, 0];
-}
-
-/** The positions of the largest numbers, the largest first (NaN before all); with a chosen one among them or behind them. */
-function strongest(values, most, chosen = null) {
-  const size = (position) => (Number.isNaN(values[position]) ? Infinity : values[position]);
-  const order = Array.from(values.keys()).sort((a, b) => size(b) - size(a) || a - b);
-  const positions = order.slice(0, most);
-  if (chosen !== null && !positions.includes(chosen)) positions[positions.length - 1] = chosen;
-  return positions;
-}
-
 // words.js
 
 /** Every word of the viewer, in English and Chinese: [English, 中文]. `{name}` is filled in; `{count:line|lines}` chooses by a number. */
@@ -401,9 +313,6 @@ const WORDS = {
   oneHead: ["one head", "单头"],
   meanOfHeads: ["mean of {count} heads", "{count} 个头的平均"],
   meanOfAll: ["mean of all", "所有头的平均"],
-  kind_self: ["self", "自注意力"],
-  kind_causal: ["causal", "因果自注意力"],
-  kind_cross: ["cross", "交叉注意力"],
   layerCount: ["{count} {count:layer|layers}", "{count} 层"],
   attentionCount: ["{count} attentions", "{count} 个注意力"],
   headCount: ["{count} {count:head|heads}", "{count} 头"],
@@ -539,11 +448,98 @@ const WORDS = {
   does_first_brief: ["first", "首个"],
   does_special: ["special tokens", "特殊词元"],
   does_special_brief: ["special", "特殊"],
+  does_one_key: ["one {unit} for all", "共同的一个{unit}"],
+  does_one_key_of: ["all look at {key}", "都看 {key}"],
   does_even: ["nearly even over all", "近乎均匀"],
   does_even_brief: ["even", "均匀"],
-  names_here: ["a head is named if at least {excess} % of its weight ({sink} % for first and special tokens), beyond what uniform attention would give, goes there: {spreads} deviations more than pointing at random",
-    "命名标准：超出均匀注意力的部分至少占权重的 {excess} %（首个与特殊词元为 {sink} %），且高出随机指向 {spreads} 个标准差"],
-  names_survey: ["a head is named if at least {share} % of its weight over the surveyed texts goes there", "命名标准：在所统计的文本中至少占权重的 {share} %"],
+  names_here: ["names: {excess} % of the weight or more (first, special or one token: {sink} %) beyond what even attention gives, and {spreads} deviations above pointing at random",
+    "命名标准：比均匀注意力多占权重的 {excess} % 以上（首个、特殊或同一词元为 {sink} %），且高出随机指向 {spreads} 个标准差"],
+  names_survey: ["names: {share} % or more of the weight over the surveyed texts", "命名标准：在所统计的文本中至少占权重的 {share} %"],
+  // --- what a record is ---
+  kind_self: ["encoder", "编码器"],
+  kind_causal: ["decoder, causal", "解码器，因果"],
+  kind_cross: ["decoder \u2192 {target}", "解码器 \u2192 {target}"],
+  kind_queries: ["queries \u2192 {target}", "查询 \u2192 {target}"],
+  kind_source: ["source", "源序列"],
+  kind_image: ["image", "图像"],
+  kind_sound: ["sound", "声音"],
+  record_label: ["layer {layer} \u00b7 {kind}", "第 {layer} 层 \u00b7 {kind}"],
+  head_number: ["head {head}", "头 {head}"],
+  // --- the grid ---
+  order: ["Order", "排序"],
+  order_layer: ["by layer", "按层"],
+  order_does: ["by what they do", "按作用"],
+  order_entropy: ["by entropy", "按熵"],
+  order_loss: ["by change of the loss", "按损失变化"],
+  range: ["Colours", "颜色"],
+  range_each: ["each map its own", "每幅图各自"],
+  range_one: ["one scale for all", "全部同一标度"],
+  grid_help: ["Arrow keys choose a head, Enter opens it.", "方向键选择头，回车键打开。"],
+  grid_layer: ["layer {layer}", "第 {layer} 层"],
+  grid_head: ["layer {layer}, head {head}", "第 {layer} 层，头 {head}"],
+  grid_group: ["{what} \u00b7 {count} {count:head|heads}", "{what} \u00b7 {count} 个头"],
+  grid_no_pattern: ["no clear pattern", "无明显模式"],
+  grid_by_entropy: ["the sharpest first; entropy as a part of even attention's", "最集中的在前；熵相对于均匀注意力"],
+  grid_by_loss: ["those that the loss depends on most first", "对损失影响最大的在前"],
+  grid_unknown: ["not known", "未知"],
+  grid_entropy: ["entropy {percent}\u00a0%", "熵 {percent}\u00a0%"],
+  grid_loss: ["loss {change}", "损失 {change}"],
+  grid_loss_long: ["without it the loss changes by {change}", "去掉它时损失变化 {change}"],
+  grid_point: ["1 point = {down} \u00d7 {across}", "1 点 = {down} \u00d7 {across}"],
+  grid_chance: ["(even attention: {percent}\u00a0%)", "（均匀注意力：{percent}\u00a0%）"],
+  grid_none_clear: ["no clear pattern", "无明显模式"],
+  grid_none_found: ["no finding of the whole map names it", "整图的发现未给出名称"],
+  grid_surveyed: ["over the surveyed texts: {what}", "在所统计的文本中：{what}"],
+  grid_blind: ["no query sees a key", "没有查询能看到键"],
+  grid_largest: ["largest weight {weight}, {query} \u2192 {key}", "最大权重 {weight}，{query} \u2192 {key}"],
+  grid_entropy_long: ["mean entropy {entropy} nats, {percent}\u00a0% of even attention, over {queries} {queries:query|queries}",
+    "平均熵 {entropy} 纳特，为均匀注意力的 {percent}\u00a0%，共 {queries} 个查询"],
+  grid_single: ["a point is one weight", "一个点是一个权重"],
+  grid_reduced: ["a point is the largest of about {down} \u00d7 {across} pairs", "一个点是约 {down} \u00d7 {across} 对中的最大值"],
+  grid_reduced_most: ["a point is the largest of up to {down} \u00d7 {across} pairs", "一个点是至多 {down} \u00d7 {across} 对中的最大值"],
+  grid_own_scale: ["each map in parts of its own largest weight", "每幅图按各自的最大权重"],
+  grid_one_scale: ["one scale for all maps, up to {largest}", "所有图同一标度，最大 {largest}"],
+  grid_folded: ["images are clear where the queries look, on average", "图像清晰处是查询平均所看之处"],
+  grid_axes: ["queries downwards, keys to the right", "查询向下，键向右"],
+  // --- the overview of long maps ---
+  long_help: ["Arrow keys move, + and \u2212 zoom at the cell, 0 shows the whole map, Enter zooms to exact weights, Esc goes back.",
+    "方向键移动，+ 和 \u2212 在当前单元格处缩放，0 显示整图，回车键放大到精确权重，Esc 返回。"],
+  long_single: ["a point is one weight", "一个点是一个权重"],
+  long_joined: ["a point is the largest of {block} \u00d7 {block} pairs", "一个点是 {block} \u00d7 {block} 对中的最大值"],
+  long_joined_means: ["a point is the largest of {block} \u00d7 {block} means of about {down} \u00d7 {across} pairs",
+    "一个点是 {block} \u00d7 {block} 个平均值中的最大值，每个约含 {down} \u00d7 {across} 对"],
+  long_mean: ["a point is the mean of about {down} \u00d7 {across} pairs", "一个点是约 {down} \u00d7 {across} 对的平均值"],
+  long_largest: ["a point is the largest of about {down} \u00d7 {across} pairs", "一个点是约 {down} \u00d7 {across} 对中的最大值"],
+  long_hidden: [", hidden pairs as 0", "，被隐藏的对按 0 计"],
+  long_wrong_tile: ["a tile of another size", "图块大小不符"],
+  found_sink: ["head {head}: everybody looks at {key} (key {number}), {share} on average", "头 {head}：都看 {key}（键 {number}），平均 {share}"],
+  found_own: ["head {head}: each looks at itself, {share} on average", "头 {head}：各看自身，平均 {share}"],
+  found_previous: ["head {head}: each looks at the one before, {share} on average", "头 {head}：各看前一个，平均 {share}"],
+  found_next: ["head {head}: each looks at the next one, {share} on average", "头 {head}：各看后一个，平均 {share}"],
+  found_back: ["head {head}: each looks {distance} places back, {share} on average", "头 {head}：各看往前第 {distance} 个，平均 {share}"],
+  found_ahead: ["head {head}: each looks {distance} places ahead, {share} on average", "头 {head}：各看往后第 {distance} 个，平均 {share}"],
+  found_spike: ["head {head}: {query} (query {row}) gives {weight} to {key} (key {column})", "头 {head}：{query}（查询 {row}）把 {weight} 给了 {key}（键 {column}）"],
+  long_findings: ["What stands out, at most {most} of a kind: click one to go there", "突出之处，每类至多 {most} 项：点击即可前往"],
+  long_findings_part: ["What stands out (the first {shown} of {count}), at most {most} of a kind: click one to go there",
+    "突出之处（{count} 项中的前 {shown} 项），每类至多 {most} 项：点击即可前往"],
+  long_axes: ["query \u2193  key \u2192", "查询 \u2193  键 \u2192"],
+  long_received: ["received", "所得权重"],
+  long_pair: ["query {row} {query} \u2192 key {column} {key}", "查询 {row} {query} \u2192 键 {column} {key}"],
+  long_exact: ["{pair}: {weight} (exact; {heads})", "{pair}：{weight}（精确；{heads}）"],
+  long_pooled: ["queries {rows} \u2192 keys {columns}: {pooling} {weight} ({heads}; around {query} \u2192 {key}; {why})",
+    "查询 {rows} \u2192 键 {columns}：{pooling} {weight}（{heads}；在 {query} \u2192 {key} 附近；{why}）"],
+  long_failed: ["the exact tile could not be had: {why}", "无法取得精确图块：{why}"],
+  long_closer: ["exact at a closer zoom", "放大后显示精确值"],
+  long_not_carried: ["no exact tile is carried here", "此处未附带精确图块"],
+  long_fetched: ["exact tiles are fetched on zoom", "放大时获取精确图块"],
+  long_carried: ["{count} exact tiles carried, of {side} \u00d7 {side}", "附带 {count} 个精确图块，每个 {side} \u00d7 {side}"],
+  long_no_tiles: ["no exact tiles carried", "未附带精确图块"],
+  long_per_row: [" (part of the row's largest)", "（相对于该行最大值）"],
+  long_zero: ["zero", "零"],
+  long_zero_hidden: ["zero or hidden", "零或被隐藏"],
+  long_masked: ["masked", "被掩盖"],
+  long_framed: ["framed: single weights", "带框处为单个权重"],
+  long_keys: ["{count} keys", "{count} 个键"],
 };
 
 // scales.js
@@ -690,7 +686,7 @@ const NEAR = 2;
 /** What a head may do; the shares are those of `regard.watching.STATISTICS`, and two more. */
 const PATTERNS = [
   "first", "special", "same_token", "induction",
-  ...Array.from({ length: 2 * OFFSETS + 1 }, (_, number) => offsetName(number - OFFSETS)), "same_word", "near",
+  ...Array.from({ length: 2 * OFFSETS + 1 }, (_, number) => offsetName(number - OFFSETS)), "same_word", "near", "one_key",
 ];
 
 /** Patterns whose mean is over those queries alone that have such a key. */
@@ -833,6 +829,8 @@ function headStatistics(record, head) {
   const size = PATTERNS.length;
   const [totals, chances, variances, counts] = Array.from({ length: 4 }, () => new Float64Array(size));
   const [shares, cells] = [new Float64Array(size), new Float64Array(size)];
+  const byKey = new Float64Array(keys);
+  const chanceByKey = new Float64Array(keys);
   let [counted, entropies, relative, several] = [0, 0, 0, 0];
   for (let query = 0; query < queries; query += 1) {
     if (related.specialQueries[query]) continue;
@@ -853,6 +851,11 @@ function headStatistics(record, head) {
     }
     if (!(sum > 0)) continue;
     counted += 1;
+    for (let key = 0; key < keys; key += 1) {
+      if (seen && !seen[base + key]) continue;
+      byKey[key] += (weights[base + key] || 0) / sum;
+      chanceByKey[key] += 1 / visible;
+    }
     const entropy = Math.log(sum) - logs / sum;
     entropies += entropy;
     if (visible > 1) { relative += entropy / Math.log(visible); several += 1; }
@@ -870,7 +873,18 @@ function headStatistics(record, head) {
     const count = counts[number];
     patterns[name] = { share: totals[number] / count, chance: chances[number] / count, spread: Math.sqrt(variances[number]) / count, queries: count };
   });
+  patterns.one_key = mostReceived(byKey, chanceByKey, counted, related);
   return { queries: counted, entropy: entropies / counted, relativeEntropy: relative / several, patterns };
+}
+
+/** The key with the most weight besides the first and special ones: its mean share, as other patterns have it, and its position. */
+function mostReceived(byKey, chanceByKey, queries, { specialKeys, grid }) {
+  let best = -1;
+  for (let key = grid ? 0 : 1; key < byKey.length; key += 1) {
+    if (!specialKeys[key] && !(byKey[key] <= byKey[best])) best = key;
+  }
+  const chance = chanceByKey[best] / queries;
+  return { share: byKey[best] / queries, chance, spread: Math.sqrt((chance * (1 - chance)) / queries), queries: best < 0 ? 0 : queries, key: best };
 }
 
 // steps_data.js
@@ -1064,93 +1078,6 @@ function wrapText(text, width, style) {
   }
   return lines;
 }
-
-// palette.js
-
-/**
- * The colours of numbers; regard/palette.py has the same. Points of even steps of lightness (OKLCH), so that equal steps of a
- * number look alike with every kind of colour vision, and in grey.
- */
-const POINTS = {
-  // The amount of attention: from paper to ink. The first colour differs from the paper, which stands for exactly zero.
-  amount: {
-    light: "e8f2f7 cce6f4 b2daf0 99cdec 83bfe6 6eb1df 5ca2d7 4c94ce 3f85c3 3476b7 2c68aa 255a9b 214c8b 1d3f7b 193369 152757 111d44",
-    dark: "232a3c 263452 283f68 294b7d 295891 2865a3 2873b3 2a82c1 3090ce 3b9fd9 4aaee2 5dbcea 74caf0 8dd7f4 a9e3f8 c7effb e7f9fe",
-  },
-  // Sign: negative is red and left, zero is paper in the middle, positive is blue and right.
-  sign: {
-    light: "73110e 8f2721 ab3b32 c65247 d37468 df948a e8b3ac f0d3ce f2f3f6 cddcf1 a9c4eb 86ace5 6294dd 3d7bd4 2964b9 164e9c 013980",
-    dark: "fec0b3 fd9b88 e7826e cf6a57 ab5c4d 884f43 674139 47332f 252728 2d3a48 354f69 3b648d 417ab2 4690d8 5fa7ef 80bfff aed5fe",
-  },
-};
-
-const RAMP_SIZE = 256;
-
-/** Red, green and blue of the steps of a ramp, the points evenly spread. */
-function makeRamp(points) {
-  const colors = points.split(" ").map(channelsOf);
-  const ramp = new Uint8ClampedArray(3 * RAMP_SIZE);
-  for (let step = 0; step < RAMP_SIZE; step += 1) {
-    const place = (step / (RAMP_SIZE - 1)) * (colors.length - 1);
-    const low = Math.min(Math.floor(place), colors.length - 2);
-    for (let channel = 0; channel < 3; channel += 1) {
-      const [a, b] = [colors[low][channel], colors[low + 1][channel]];
-      ramp[3 * step + channel] = a + (b - a) * (place - low);
-    }
-  }
-  return ramp;
-}
-
-/** Red, green and blue of "#rrggbb", "rrggbb", or "rgb(r, g, b)". */
-function channelsOf(color) {
-  if (color.startsWith("rgb")) return color.match(/[\d.]+/g).slice(0, 3).map(Number);
-  const hex = color.replace("#", "");
-  return [0, 2, 4].map((place) => parseInt(hex.slice(place, place + 2), 16));
-}
-
-const RAMPS = { light: makeRamp(POINTS.amount.light), dark: makeRamp(POINTS.amount.dark) };
-
-const SIGNS = { light: makeRamp(POINTS.sign.light), dark: makeRamp(POINTS.sign.dark) };
-
-/** The colours of the amount of attention on a theme: red, green, blue of `RAMP_SIZE` steps. */
-const rampOf = (theme) => RAMPS[theme.scheme];
-
-/** Where a shade from 0 to 1 is in a ramp. */
-const rampStep = (shade) => 3 * Math.round(clamp(shade, 0, 1) * (RAMP_SIZE - 1));
-
-const colorAt = (ramp, step) => `rgb(${ramp[step]},${ramp[step + 1]},${ramp[step + 2]})`;
-
-/** The colour of an amount of attention, from 0 (almost paper) to 1 (ink). */
-const rampColor = (shade, theme) => colorAt(rampOf(theme), rampStep(shade));
-
-/** The colour of a signed number, from −1 (red) over 0 (paper) to 1 (blue). */
-const divergingColor = (part, theme) => colorAt(SIGNS[theme.scheme], rampStep((clamp(part, -1, 1) + 1) / 2));
-
-/** Relative luminance of red, green and blue (WCAG 2). */
-function luminance(channels) {
-  const [red, green, blue] = channels.map((channel) => {
-    const part = channel / 255;
-    return part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4;
-  });
-  return 0.2126 * red + 0.7152 * green + 0.0722 * blue;
-}
-
-/** Black or white, whichever is read better on a colour: they have the same contrast at a luminance of 0.179. */
-const inkOn = (color) => (luminance(channelsOf(color)) > 0.179 ? "#000000" : "#ffffff");
-
-const inks = new Map();
-
-/** The ink on the colour of an amount. */
-function inkOnRamp(shade, theme) {
-  const key = `${theme.scheme} ${rampStep(shade)}`;
-  if (!inks.has(key)) inks.set(key, inkOn(rampColor(shade, theme)));
-  return inks.get(key);
-}
-
-const rgb = (channels) => `rgb(${channels.join(",")})`;
-
-/** The background of a word for an amount from 0 to 1, and the text's colour on it. */
-const wordColors = (shade, theme) => ({ fill: rampColor(shade, theme), ink: inkOnRamp(shade, theme) });
 
 // language.js
 
@@ -1398,6 +1325,703 @@ footer { display: flex; align-items: flex-start; gap: 4px 16px; padding: 8px 16p
 }
 `;
 
+// head_labels.js
+
+/** The least part of the weight that uniform attention leaves to other keys, which a named pattern takes on top. */
+const LEAST_EXCESS = 0.3;
+
+/** The same of patterns that are in most heads of a trained model: the sinks. */
+const LEAST_SINK = 0.5;
+
+const SINKS = new Set(["first", "special", "one_key"]);
+
+/** The least distance from uniform attention, in standard deviations of a head that points at random. */
+const LEAST_SPREADS = 4;
+
+/** The least queries that have a key of the pattern. */
+const LEAST_QUERIES = 4;
+
+/** The least entropy, as a part of the largest possible one, of a head that is called even. */
+const EVEN = 0.95;
+
+/** The least share of a survey that names a head, as `HeadStatistics.pattern` of regard.watching. */
+const SURVEY_SHARE = 0.5;
+
+/** How much more a pattern that contains another one must take to be named in its place. */
+const BROADER = 1.5;
+
+/** The patterns that are part of another one. */
+const PARTS = { near: [-2, -1, 0, 1, 2].map(offsetName), special: ["first"] };
+
+/** Patterns by which heads are grouped, in the order of the groups. */
+const LABEL_ORDER = ["offset -1", "offset +1", "offset 0",
+  ...[-2, -3, -4, 2, 3, 4].map(offsetName), "near", "same_word", "same_token", "induction", "one_key", "first", "special", "even", ""];
+
+const labelled = new WeakMap();
+
+/**
+ * What a head does, the clearest first: {name, share, chance, queries}; [] where nothing is above the noise level.
+ * Of a record that is not carried whole it follows from its findings, which are exact; [] says nothing about such heads.
+ * @returns {{name: string, share: number, chance: number|null, queries: number|null, key?: number}[]} key: of "one_key"
+ */
+function headLabels(record, head) {
+  if (!labelled.has(record)) labelled.set(record, []);
+  const known = labelled.get(record);
+  known[head] ??= record.large ? foundLabels(record, head) : labelsOf(statisticsOf(record, head));
+  return known[head];
+}
+
+const taken = new WeakMap();
+
+/** The statistics of a head, taken once; null of a record that is not carried whole. */
+function statisticsOf(record, head) {
+  if (record.large) return null;
+  if (!taken.has(record)) taken.set(record, []);
+  const known = taken.get(record);
+  known[head] ??= headStatistics(record, head);
+  return known[head];
+}
+
+/** Whether a pattern's share is above the noise level. */
+function isClear(name, { share, chance, spread, queries }) {
+  const least = SINKS.has(name) ? LEAST_SINK : LEAST_EXCESS;
+  return queries >= LEAST_QUERIES && share - chance >= least * (1 - chance) && share - chance >= LEAST_SPREADS * spread;
+}
+
+function labelsOf({ patterns, relativeEntropy, queries }) {
+  const clear = PATTERNS.filter((name) => isClear(name, patterns[name])).map((name) => ({ name, ...patterns[name] }));
+  const kept = clear.filter((one) => !clear.some((other) => other !== one && covers(one, other)));
+  kept.sort((a, b) => b.share - a.share);
+  if (!kept.length && relativeEntropy >= EVEN && queries >= LEAST_QUERIES) return [{ name: "even", share: relativeEntropy, chance: 1, queries }];
+  return kept.map(({ name, share, chance, queries: count, key }) => ({ name, share, chance, queries: count, key }));
+}
+
+/** Whether another pattern says what this one says, and says it better. */
+function covers(one, other) {
+  if (PARTS[one.name]?.includes(other.name)) return one.share < BROADER * other.share;
+  if (PARTS[other.name]?.includes(one.name)) return other.share >= BROADER * one.share;
+  return false;
+}
+
+/** What the findings of a pooled record say about a head. */
+function foundLabels(record, head) {
+  const findings = record.entry.overview?.findings;
+  if (!findings) return [];
+  const positional = record.entry.kind !== "cross";
+  const shift = record.keys.length - record.queries.length;
+  const labels = [
+    ...findings.sinks.filter((one) => one.head === head)
+      .map((one) => ({ name: one.key === 0 ? "first" : record.keys.special.has(one.key) ? "special" : "one_key", share: one.share, key: one.key })),
+    ...(positional ? findings.diagonals : []).filter((one) => one.head === head && PATTERNS.includes(offsetName(one.offset - shift)))
+      .map((one) => ({ name: offsetName(one.offset - shift), share: one.share })),
+  ];
+  return labels.filter((one) => one.share >= (SINKS.has(one.name) ? LEAST_SINK : LEAST_EXCESS)).sort((a, b) => b.share - a.share).map((one) => ({ ...one, chance: null, queries: null }));
+}
+
+/** What a survey says that a head does; null where no pattern takes half of its weight, or there is no survey. */
+function surveyLabel(record, head) {
+  const values = record.entry.statistics?.[head];
+  if (!values) return null;
+  const shares = Object.keys(values).filter((name) => PATTERNS.includes(name) && values[name] !== null);
+  const best = shares.reduce((most, name) => (most === null || values[name] > values[most] ? name : most), /** @type {string|null} */ (null));
+  return best !== null && values[best] >= SURVEY_SHARE ? { name: best, share: values[best] } : null;
+}
+
+/** The name under which a head is listed, and its share: a survey's where there is one, else this record's; null where none is clear. */
+function headLabel(record, head) {
+  const surveyed = record.entry.statistics?.[head];
+  const hasShares = surveyed && Object.keys(surveyed).some((name) => PATTERNS.includes(name));
+  return hasShares ? surveyLabel(record, head) : headLabels(record, head)[0] ?? null;
+}
+
+/** A pattern in a few letters, or in words. */
+function patternText(name, record, brief = false) {
+  if (name.startsWith("offset ")) {
+    const offset = Number(name.slice(7));
+    const unit = say(/** @type {any} */ (`unit_${record.keys.kind}`));
+    if (Math.abs(offset) > 1) {
+      const away = `${offset > 0 ? "+" : "\u2212"}${Math.abs(offset)}`;
+      return say(brief ? "does_offset_brief" : "does_offset", { unit, away });
+    }
+    const which = ["previous", "own", "next"][offset + 1];
+    return say(/** @type {any} */ (`does_${which}${brief ? "_brief" : ""}`), { unit });
+  }
+  const near = record.entry.kind === "cross" ? "in_step" : record.keys.kind === "grid" ? "neighbours" : "near";
+  const unit = say(/** @type {any} */ (`unit_${record.keys.kind}`));
+  return say(/** @type {any} */ (`does_${name === "near" ? near : name}${brief ? "_brief" : ""}`), { unit });
+}
+
+/** A label with its share, such as "previous token 71 %". */
+function labelText(label, record, brief = false) {
+  if (label.name === "one_key") {
+    const text = record.keys.text(label.key);
+    return `${brief ? `\u2068${shortText(text, 8)}\u2069` : say("does_one_key_of", { key: quoted(text) })} ${Math.round(100 * label.share)}\u00a0%`;
+  }
+  return `${patternText(label.name, record, brief)} ${Math.round(100 * label.share)}\u00a0%`;
+}
+
+/** When a head gets a name, in words. */
+function noiseText(surveyed) {
+  return surveyed ? say("names_survey", { share: Math.round(100 * SURVEY_SHARE) })
+    : say("names_here", { excess: Math.round(100 * LEAST_EXCESS), sink: Math.round(100 * LEAST_SINK), spreads: LEAST_SPREADS });
+}
+
+// numbers.js
+
+const counted = (count) => count.toLocaleString("en-US");
+
+/**
+ * A weight as text with no more digits than are known.
+ * @param {number} value
+ * @param {number} error the largest distance from the true number; 0 for exact numbers
+ */
+function formatWeight(value, error = 0) {
+  if (Number.isNaN(value)) return "NaN";
+  if (error > 0) {
+    const digits = Math.min(8, Math.max(0, Math.ceil(-Math.log10(error))));
+    const bound = Math.ceil((error + 0.5 * 10 ** -digits) * 10 ** digits) / 10 ** digits;
+    return `${value.toFixed(digits)} \u00b1 ${bound.toFixed(digits)}`;
+  }
+  return formatNumber(value);
+}
+
+/** An exact number: four decimals, more for small ones. */
+function formatNumber(value) {
+  if (Number.isNaN(value)) return "NaN";
+  if (!Number.isFinite(value)) return value > 0 ? "\u221e" : "\u2212\u221e";
+  const size = Math.abs(value);
+  if (size === 0) return "0";
+  const sign = value < 0 ? "\u2212" : "";
+  if (size < 0.001 || size >= 1e6) return sign + size.toExponential(3).replace("e-", "e\u2212").replace("e+", "e");
+  return sign + (size >= 1000 ? size.toFixed(2) : size.toFixed(4));
+}
+
+/** A weight in a cell: three decimals, no zero before the point; "" for one that rounds to 0. `cell_number` of Python has the same. */
+function cellText(value) {
+  const text = Math.abs(value) >= 0.9995 ? legendNumber(value) : value.toFixed(3).replace("0.", ".").replace("-", "\u2212");
+  return /[1-9]/.test(text) ? text : "";
+}
+
+/** A weight in a sentence: two decimals, one digit of small ones. */
+const shortWeight = (value) => (value === 0 ? "0" : value >= 0.01 ? value.toFixed(2)
+  : value >= 0.0001 ? String(Number(value.toPrecision(1))) : "<\u200a0.0001");
+
+const clamp = (value, low, high) => Math.min(high, Math.max(low, value));
+
+const short = (value) => String(Math.round(value * 100) / 100);
+
+/** A grid of tick positions in seconds that do not crowd. */
+function secondsStep(seconds, width) {
+  const most = Math.max(2, Math.floor(width / 64));
+  const rough = seconds / most;
+  const power = 10 ** Math.floor(Math.log10(rough));
+  return [1, 2, 5, 10].map((factor) => factor * power).find((step) => step >= rough);
+}
+
+/**
+ * Three digits, since a colour that is seen differs by more, and all of a whole number; `short_number` of Python has the same.
+ * @param {number} value
+ */
+function legendNumber(value) {
+  if (Number.isNaN(value)) return "NaN";
+  const size = Math.abs(value);
+  const sign = value < 0 ? "\u2212" : "";
+  if (size === Infinity) return `${sign}\u221e`;
+  if (size === 0) return "0";
+  if (size >= 999.5 && size < 1e9) return sign + Math.round(size).toLocaleString("en-US");
+  const short3 = Number(size.toPrecision(3));
+  return sign + (size < 1e-4 || size >= 1e9 ? short3.toExponential().replace("e-", "e\u2212").replace("e+", "e") : String(short3));
+}
+
+function niceStep(rough) {
+  const power = 10 ** Math.floor(Math.log10(Math.max(rough, 1)));
+  return Math.max(1, [1, 2, 5, 10].map((factor) => factor * power).find((step) => step >= rough) ?? 1);
+}
+
+/** The least and the largest finite number. */
+function finiteRange(matrix) {
+  let [low, high] = [Infinity, -Infinity];
+  for (const value of matrix) {
+    if (Number.isFinite(value)) { low = Math.min(low, value); high = Math.max(high, value); }
+  }
+  return low <= high ? [low, high] : [0, 0];
+}
+
+/** The positions of the largest numbers, the largest first (NaN before all); with a chosen one among them or behind them. */
+function strongest(values, most, chosen = null) {
+  const size = (position) => (Number.isNaN(values[position]) ? Infinity : values[position]);
+  const order = Array.from(values.keys()).sort((a, b) => size(b) - size(a) || a - b);
+  const positions = order.slice(0, most);
+  if (chosen !== null && !positions.includes(chosen)) positions[positions.length - 1] = chosen;
+  return positions;
+}
+
+/** A part as percent, in whole numbers. */
+function percent(part) {
+  const text = part > 0 && part < 0.005 ? "<\u00a01" : String(Math.round(100 * part));
+  return language() === "zh" ? `${text}%` : `${text}\u00a0%`;
+}
+
+// record_names.js
+
+/**
+ * What a record is, in plain words: "encoder", "decoder, causal", "decoder → source".
+ * @param {{kind: string, keys: {kind: string}, others: {kind: string}[]}} record kind as in the payload; others: all records of the document
+ */
+function kindText({ kind, keys, others }) {
+  if (kind === "self") return say("kind_self");
+  if (kind === "causal") return say("kind_causal");
+  const target = say(keys.kind === "grid" ? "kind_image" : keys.kind === "frames" ? "kind_sound" : "kind_source");
+  return say(others.some((one) => one.kind === "causal") ? "kind_cross" : "kind_queries", { target });
+}
+
+/** Whether records differ by more than their layer. */
+const differInKind = (records) => new Set(records.map((record) => record.entry.kind)).size > 1;
+
+/** The short name of a record among others: its layer, its kind where there are several, its own name where those are alike. */
+function recordName(record, records) {
+  const layer = say("layerNumber", { layer: record.entry.layer });
+  const parts = differInKind(records) ? [layer, kindText(record)] : [layer];
+  const alike = records.some((one) => one !== record && one.label === record.label);
+  if (alike && record.entry.name) parts.push(middleText(record.entry.name, 28));
+  return parts.join(language() === "zh" ? "\u00b7" : " \u00b7 ");
+}
+
+/** How many layers and heads a document has. */
+function factsOf(records) {
+  if (!records.length) return "";
+  const layers = new Set(records.map((record) => record.entry.layer)).size;
+  const heads = new Set(records.map((record) => record.heads));
+  const count = layers === records.length ? say("layerCount", { count: layers }) : say("attentionCount", { count: records.length });
+  const [most] = heads;
+  return heads.size > 1 ? count : `${count} \u00d7 ${say("headCount", { count: most })}`;
+}
+
+// first_head.js
+
+/** The most weights that are decoded to choose; of a larger document the first records that fit. */
+const MOST_READ_WEIGHTS = 2 ** 22;
+
+/** The least keys that a query sees for which one is a choice. */
+const LEAST_KEYS = 4;
+
+/** What a head may do and yet say little: such heads are chosen only where there are no others. */
+const UNREMARKABLE = new Set(["first", "special", "one_key", "offset 0", "even"]);
+
+/** Letters that make a word, or one of a script that writes words without spaces: such a token says more than "a". */
+const WORDLIKE = /[\p{L}\p{M}]{2}|[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}\p{Script=Thai}]/u;
+
+const LETTERS = /[\p{L}\p{N}]/u;
+
+/**
+ * Decodes what a choice needs and makes it; see `firstChoice`.
+ * @returns {Promise<{record: number, head: number, row: number|null, column: number|null}|null>}
+ */
+async function chooseFirst(records) {
+  let left = MOST_READ_WEIGHTS;
+  const read = [];
+  for (const record of records) {
+    if (record.large) { read.push(record); continue; }
+    left -= record.heads * record.queries.length * record.keys.length;
+    if (left < 0 && read.some((one) => !one.large)) break;
+    read.push(record);
+  }
+  await Promise.all(read.map((record) => (record.large ? null : record.decode())));
+  return firstChoice(read);
+}
+
+/**
+ * The head with the clearest structure, at the query whose target is the most surprising; of the records that are decoded.
+ * A target is surprising by its weight times what the weight has more than its position predicts: than the mean
+ * weight of other queries at the same distance, and of other queries on the same key. So heads that look at the first or at a
+ * special token, at themselves or at a fixed distance have little; and a head's structure is the mean over its
+ * queries of their most surprising target. Of a head's targets the one is chosen that is also far from its query (of two
+ * sequences: from the diagonal), where both are words.
+ * @returns {{record: number, head: number, row: number|null, column: number|null}|null} positions in `records` of the viewer;
+ *   row and column are null where no target stands out; null where there is no decoded record
+ */
+function firstChoice(records) {
+  const heads = records.filter((record) => !record.large && record.codes).flatMap((record) =>
+    Array.from({ length: record.heads }, (_, head) => ({ of: record, record: record.number, head, ...structure(record, head) })));
+  heads.sort((a, b) => b.score - a.score || a.record - b.record || a.head - b.head);
+  const best = heads.find((one) => one.score > 0 && !UNREMARKABLE.has(headLabel(one.of, one.head)?.name ?? "")) ?? heads[0];
+  return best ? { record: best.record, head: best.head, row: best.row, column: best.column } : firstFinding(records);
+}
+
+/** Of records that are not carried whole: what was found in one, a single large weight before a diagonal before a sink. */
+function firstFinding(records) {
+  for (const record of records) {
+    const { spikes = [], diagonals = [], sinks = [] } = record.entry.overview?.findings ?? {};
+    if (spikes.length) return { record: record.number, head: spikes[0].head, row: spikes[0].query, column: spikes[0].key };
+    const [found] = [...diagonals, ...sinks];
+    if (found) return { record: record.number, head: found.head, row: null, column: found.key ?? null };
+  }
+  return null;
+}
+
+/** How much structure a head has, and its most surprising target. */
+function structure(record, head) {
+  const related = relations(record);
+  const weights = headWeights(record, head, null); // of the codes: the same before and after exact numbers come
+  const seen = related.seen(head);
+  const [queries, keys] = [record.queries.length, record.keys.length];
+  const { positional, shift, specialKeys, specialQueries, words } = related;
+  const byOffset = new Float64Array(queries + keys);
+  const offsetCounts = new Uint32Array(queries + keys);
+  const byKey = new Float64Array(keys);
+  const keyCounts = new Uint32Array(keys);
+  const visible = new Uint32Array(queries);
+  for (let query = 0; query < queries; query += 1) {
+    if (specialQueries[query]) continue;
+    const base = query * keys;
+    for (let key = 0; key < keys; key += 1) {
+      if (seen && !seen[base + key]) continue;
+      const value = weights[base + key] || 0;
+      visible[query] += 1;
+      byOffset[key - query + queries] += value;
+      offsetCounts[key - query + queries] += 1;
+      byKey[key] += value;
+      keyCounts[key] += 1;
+    }
+  }
+  const [asking, answering] = [weightOfTexts(record.queries), weightOfTexts(record.keys)];
+  const slope = queries > 1 ? (keys - 1) / (queries - 1) : 0;
+  let [total, counted, most, row, column] = [0, 0, 0, /** @type {number|null} */ (null), /** @type {number|null} */ (null)];
+  for (let query = 0; query < queries; query += 1) {
+    if (visible[query] < LEAST_KEYS) continue;
+    counted += 1;
+    const base = query * keys;
+    const own = positional ? query + shift : -1;
+    let clearest = 0;
+    for (let key = 0; key < keys; key += 1) {
+      const value = weights[base + key];
+      if (!(value * visible[query] > 2) || key === own || specialKeys[key] || !answering[key]) continue;
+      if (words && words[key] === words[own]) continue;
+      if (seen && !seen[base + key]) continue;
+      const offset = key - query + queries;
+      const alone = positional && offsetCounts[offset] > 1 ? (byOffset[offset] - value) / (offsetCounts[offset] - 1) : 0;
+      const onKey = keyCounts[key] > 1 ? (byKey[key] - value) / (keyCounts[key] - 1) : 0;
+      const surprise = value * (value - Math.max(alone, onKey, 1 / visible[query]));
+      if (surprise > clearest) clearest = surprise;
+      const distance = Math.abs(key - (positional ? own : query * slope));
+      const telling = surprise * asking[query] * answering[key] * (1 + distance / Math.max(queries, keys));
+      if (telling > most + 1e-9) [most, row, column] = [telling, query, key];
+    }
+    total += clearest;
+  }
+  return { score: counted ? total / counted : 0, row, column };
+}
+
+/** How much a position says: 0 for punctuation, 1 for a word, less for what is shorter. */
+function weightOfTexts(axis) {
+  return Float64Array.from({ length: axis.length }, (_, position) => {
+    if (axis.kind !== "tokens") return 1;
+    const text = axis.entry.tokens[position];
+    return WORDLIKE.test(text) ? 1 : LETTERS.test(text) ? 0.5 : 0;
+  });
+}
+
+// head_order.js
+
+/** In what order the grid can show heads; the change of the loss where it was measured. */
+function ordersOf(records) {
+  const measured = records.some((record) => record.entry.statistics?.some((values) => values.loss !== undefined));
+  return ["layer", "does", "entropy", ...(measured ? ["loss"] : [])];
+}
+
+/** The entropy of a head relative to even attention, of a survey where there is one; null where it is not known. */
+function relativeEntropy(record, head) {
+  const surveyed = record.entry.statistics?.[head]?.relative_entropy;
+  const value = surveyed ?? statisticsOf(record, head)?.relativeEntropy ?? null;
+  return Number.isNaN(value) ? null : value;
+}
+
+/** The change of the loss without a head; null where it was not measured. */
+const lossChange = (record, head) => record.entry.statistics?.[head]?.loss ?? null;
+
+/** A number with its sign. */
+const signed = (value) => (value > 0 ? `+${formatNumber(value)}` : formatNumber(value));
+
+/** What is written below a small map: what the head does, or the number that it is sorted by; "" for nothing. */
+function captionOf(record, head, order, brief) {
+  if (order === "entropy") {
+    const value = relativeEntropy(record, head);
+    return value === null ? "" : say("grid_entropy", { percent: Math.round(100 * value) });
+  }
+  if (order === "loss") {
+    const value = lossChange(record, head);
+    return value === null ? "" : say("grid_loss", { change: signed(value) });
+  }
+  const label = headLabel(record, head);
+  return label ? labelText(label, record, brief) : "";
+}
+
+/**
+ * All heads in an order, in groups: {title, counted (the title with their number), heads: [{row, column}]}; row is the record's number, column the head.
+ * Of decoded records.
+ */
+function headGroups(records, order) {
+  const heads = records.flatMap((record, row) => Array.from({ length: record.heads }, (_, column) => ({ row, column, record })));
+  if (order === "does") return byPattern(heads);
+  const [valueOf, ascending] = order === "loss" ? [lossChange, -1] : [relativeEntropy, 1];
+  const valued = heads.map((head) => ({ ...head, value: valueOf(head.record, head.column) }));
+  const known = valued.filter((head) => head.value !== null).sort((a, b) => ascending * (Number(a.value) - Number(b.value)) || a.row - b.row || a.column - b.column);
+  const unknown = valued.filter((head) => head.value === null);
+  return [{ title: say(order === "loss" ? "grid_by_loss" : "grid_by_entropy"), heads: known }, { title: say("grid_unknown"), heads: unknown }]
+    .filter((group) => group.heads.length);
+}
+
+function byPattern(heads) {
+  const groups = new Map(LABEL_ORDER.map((name) => [name, /** @type {any[]} */ ([])]));
+  for (const head of heads) {
+    const label = headLabel(head.record, head.column);
+    groups.get(label?.name ?? "")?.push({ ...head, share: label?.share ?? 0 });
+  }
+  return [...groups].filter(([, members]) => members.length).map(([name, members]) => {
+    members.sort((a, b) => b.share - a.share);
+    const what = name ? patternText(name, members[0].record) : say("grid_no_pattern");
+    return { title: what, counted: say("grid_group", { what, count: members.length }), heads: members };
+  });
+}
+
+// palette.js
+
+/**
+ * The colours of numbers; regard/palette.py has the same. Points of even steps of lightness (OKLCH), so that equal steps of a
+ * number look alike with every kind of colour vision, and in grey.
+ */
+const POINTS = {
+  // The amount of attention: from paper to ink. The first colour differs from the paper, which stands for exactly zero.
+  amount: {
+    light: "e8f2f7 cce6f4 b2daf0 99cdec 83bfe6 6eb1df 5ca2d7 4c94ce 3f85c3 3476b7 2c68aa 255a9b 214c8b 1d3f7b 193369 152757 111d44",
+    dark: "232a3c 263452 283f68 294b7d 295891 2865a3 2873b3 2a82c1 3090ce 3b9fd9 4aaee2 5dbcea 74caf0 8dd7f4 a9e3f8 c7effb e7f9fe",
+  },
+  // Sign: negative is red and left, zero is paper in the middle, positive is blue and right.
+  sign: {
+    light: "73110e 8f2721 ab3b32 c65247 d37468 df948a e8b3ac f0d3ce f2f3f6 cddcf1 a9c4eb 86ace5 6294dd 3d7bd4 2964b9 164e9c 013980",
+    dark: "fec0b3 fd9b88 e7826e cf6a57 ab5c4d 884f43 674139 47332f 252728 2d3a48 354f69 3b648d 417ab2 4690d8 5fa7ef 80bfff aed5fe",
+  },
+};
+
+const RAMP_SIZE = 256;
+
+/** Red, green and blue of the steps of a ramp, the points evenly spread. */
+function makeRamp(points) {
+  const colors = points.split(" ").map(channelsOf);
+  const ramp = new Uint8ClampedArray(3 * RAMP_SIZE);
+  for (let step = 0; step < RAMP_SIZE; step += 1) {
+    const place = (step / (RAMP_SIZE - 1)) * (colors.length - 1);
+    const low = Math.min(Math.floor(place), colors.length - 2);
+    for (let channel = 0; channel < 3; channel += 1) {
+      const [a, b] = [colors[low][channel], colors[low + 1][channel]];
+      ramp[3 * step + channel] = a + (b - a) * (place - low);
+    }
+  }
+  return ramp;
+}
+
+/** Red, green and blue of "#rrggbb", "rrggbb", or "rgb(r, g, b)". */
+function channelsOf(color) {
+  if (color.startsWith("rgb")) return color.match(/[\d.]+/g).slice(0, 3).map(Number);
+  const hex = color.replace("#", "");
+  return [0, 2, 4].map((place) => parseInt(hex.slice(place, place + 2), 16));
+}
+
+const RAMPS = { light: makeRamp(POINTS.amount.light), dark: makeRamp(POINTS.amount.dark) };
+
+const SIGNS = { light: makeRamp(POINTS.sign.light), dark: makeRamp(POINTS.sign.dark) };
+
+/** The colours of the amount of attention on a theme: red, green, blue of `RAMP_SIZE` steps. */
+const rampOf = (theme) => RAMPS[theme.scheme];
+
+/** Where a shade from 0 to 1 is in a ramp. */
+const rampStep = (shade) => 3 * Math.round(clamp(shade, 0, 1) * (RAMP_SIZE - 1));
+
+const colorAt = (ramp, step) => `rgb(${ramp[step]},${ramp[step + 1]},${ramp[step + 2]})`;
+
+/** The colour of an amount of attention, from 0 (almost paper) to 1 (ink). */
+const rampColor = (shade, theme) => colorAt(rampOf(theme), rampStep(shade));
+
+/** The colour of a signed number, from −1 (red) over 0 (paper) to 1 (blue). */
+const divergingColor = (part, theme) => colorAt(SIGNS[theme.scheme], rampStep((clamp(part, -1, 1) + 1) / 2));
+
+/** Relative luminance of red, green and blue (WCAG 2). */
+function luminance(channels) {
+  const [red, green, blue] = channels.map((channel) => {
+    const part = channel / 255;
+    return part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4;
+  });
+  return 0.2126 * red + 0.7152 * green + 0.0722 * blue;
+}
+
+/** Black or white, whichever is read better on a colour: they have the same contrast at a luminance of 0.179. */
+const inkOn = (color) => (luminance(channelsOf(color)) > 0.179 ? "#000000" : "#ffffff");
+
+const inks = new Map();
+
+/** The ink on the colour of an amount. */
+function inkOnRamp(shade, theme) {
+  const key = `${theme.scheme} ${rampStep(shade)}`;
+  if (!inks.has(key)) inks.set(key, inkOn(rampColor(shade, theme)));
+  return inks.get(key);
+}
+
+const rgb = (channels) => `rgb(${channels.join(",")})`;
+
+/** The background of a word for an amount from 0 to 1, and the text's colour on it. */
+const wordColors = (shade, theme) => ({ fill: rampColor(shade, theme), ink: inkOnRamp(shade, theme) });
+
+// views/grid_layout.js
+
+/** The heights of a caption, of a name above a map and of a group's heading, in pixels. */
+const [CAPTION, NAME, GRID_TITLE] = [15, 15, 26];
+
+/** The room of the layers' names, between kinds of attention, and the most that is left between two maps. */
+const [LAYER, GRID_GAP, MOST_BETWEEN] = [72, 24, 44];
+
+/** The least side of a map that has room for a caption. */
+const LEAST_CAPTIONED = 54;
+
+/** A map is stretched to at most this ratio of its sides. */
+const MOST_STRETCH = 2;
+
+/** The size of a record's maps in a square: in their own proportions, unless they are much wider than high or the reverse. */
+function mapSize(record, side) {
+  let [height, width] = [record.queries.length, record.keys.length];
+  if (foldsOf(record)) {
+    const [x0, y0, x1, y1] = record.keys.entry.box;
+    [height, width] = [y1 - y0, x1 - x0];
+  }
+  const ratio = clamp(width / height, 1 / MOST_STRETCH, MOST_STRETCH);
+  return ratio >= 1 ? [side, side / ratio] : [side * ratio, side];
+}
+
+/** Whether a record's maps are laid on the image that its keys are. */
+const foldsOf = (record) => record.keys.kind === "grid" && record.queries.kind !== "grid" && !record.large;
+
+/**
+ * Where the heads stand: layers × heads, or sorted in lines below headings.
+ * @param {any[]} records
+ * @param {string} order see `ordersOf`
+ * @param {{width: number, height: number}} area
+ */
+function gridLayout(records, order, area) {
+  return order === "layer" ? byLayer(records, area) : sorted(records, order, area);
+}
+
+/**
+ * Layers downwards, heads to the right. What has several kinds of attention, as encoder and decoder, has them side by side
+ * where there is room, else below each other.
+ */
+function byLayer(records, area) {
+  const kinds = [...new Set(records.map((record) => kindText(record)))];
+  const beside = kinds.length > 1 && kinds.every((kind) => {
+    const layers = records.filter((record) => kindText(record) === kind).map((record) => record.entry.layer);
+    return new Set(layers).size === layers.length;
+  });
+  const most = (some) => Math.max(...some.map((record) => record.heads));
+  const widest = kinds.reduce((sum, kind) => sum + most(records.filter((record) => kindText(record) === kind)), 0);
+  const left = LAYER;
+  const fits = beside && area.width - left - GRID_GAP * kinds.length >= widest * (LEAST_CAPTIONED + 6);
+  return fits ? byKind(records, kinds, area) : inLines(records, area);
+}
+
+/** Each record a line. */
+function inLines(records, area) {
+  const heads = Math.max(...records.map((record) => record.heads));
+  const several = differInKind(records);
+  const names = several ? records.map((record) => textWidth(kindText(record), { size: 11 })) : [];
+  const left = Math.min(Math.max(LAYER, area.width * 0.22), 24 + Math.max(LAYER - 24, ...names));
+  const lines = records.map((record) => ({ title: record.entry.layer, subtitle: several ? kindText(record) : "", records: [record] }));
+  return placed(lines, [{ title: "", heads }], { left, top: 24 }, area);
+}
+
+/** Each layer a line, the kinds of attention beside each other. */
+function byKind(records, kinds, area) {
+  const layers = [...new Set(records.map((record) => record.entry.layer))].sort((a, b) => a - b);
+  const of = (kind, layer) => records.find((record) => kindText(record) === kind && record.entry.layer === layer);
+  const lines = layers.map((layer) => ({ title: layer, subtitle: "", records: kinds.map((kind) => of(kind, layer)) }));
+  const blocks = kinds.map((kind) => ({ title: kind, heads: Math.max(...records.filter((record) => kindText(record) === kind).map((record) => record.heads)) }));
+  return placed(lines, blocks, { left: LAYER, top: 44 }, area);
+}
+
+/** Lines of blocks of heads, as large as all are seen at once. */
+function placed(lines, blocks, { left, top }, area) {
+  const heads = blocks.reduce((sum, block) => sum + block.heads, 0);
+  const across = (area.width - left - GRID_GAP * blocks.length) / heads;
+  const down = (area.height - top) / lines.length - 8;
+  const captioned = across - 6 >= LEAST_CAPTIONED;
+  const side = clamp(Math.min(across - 6, Math.max(down - (captioned ? CAPTION : 0), 68)), 28, 164);
+  const caption = side >= LEAST_CAPTIONED ? CAPTION : 0;
+  const pitch = clamp(across, side + 6, side + MOST_BETWEEN);
+  let x = left;
+  const columns = blocks.map((block) => {
+    const column = { ...block, x };
+    x += block.heads * pitch + GRID_GAP;
+    return column;
+  });
+  const cells = [];
+  let y = top;
+  const rows = lines.map((line, number) => {
+    const there = line.records.filter(Boolean);
+    const height = Math.max(...there.map((record) => mapSize(record, side)[1]));
+    line.records.forEach((record, block) => {
+      for (let head = 0; head < (record?.heads ?? 0); head += 1) {
+        const [width, high] = mapSize(record, side);
+        cells.push({ row: record.number, column: head, line: number, x: columns[block].x + head * pitch, y, width, height: high, room: pitch - 4, caption, name: 0 });
+      }
+    });
+    const row = { title: line.title, subtitle: line.subtitle, y, height };
+    y += Math.max(28, height + caption) + 8;
+    return row;
+  });
+  return { order: "layer", left, top, cells, rows, titles: [], blocks: columns, side, pitch, width: x - GRID_GAP + 4, height: y };
+}
+
+/** Groups of heads below their headings; small groups share a line. */
+function sorted(records, order, area) {
+  const left = 10;
+  const columns = Math.max(1, Math.floor((area.width - 2 * left) / 108));
+  const pitch = Math.min(150, (area.width - 2 * left) / columns);
+  const side = Math.min(pitch - 10, 130);
+  const cells = [];
+  const titles = [];
+  let [y, line] = [4, 0];
+  let used = columns; // of the line of groups
+  let [groupTop, groupBottom] = [y, y];
+  for (const group of headGroups(records, order)) {
+    const count = Math.min(columns, group.heads.length);
+    if (used + count > columns) {
+      [used, y] = [0, groupBottom];
+      groupTop = y;
+      line += 1;
+    }
+    const x = left + used * pitch;
+    titles.push({ texts: [group.counted, group.title].filter(Boolean), x, y: groupTop + GRID_TITLE / 2, room: count * pitch - 8 });
+    let bottom = groupTop + GRID_TITLE;
+    for (let first = 0; first < group.heads.length; first += count) {
+      if (first) line += 1;
+      const row = group.heads.slice(first, first + count).map(({ row: record, column }, number) => {
+        const [width, height] = mapSize(records[record], side);
+        return { row: record, column, line, x: x + number * pitch, y: bottom + NAME, width, height, room: pitch - 6, caption: CAPTION, name: NAME };
+      });
+      cells.push(...row);
+      bottom += NAME + Math.max(...row.map((one) => one.height)) + CAPTION + 8;
+    }
+    used += count;
+    groupBottom = Math.max(groupBottom, bottom);
+  }
+  return { order, left, top: 0, cells, rows: [], titles, blocks: [], side, pitch, width: area.width, height: groupBottom + 4 };
+}
+
+/** The head above or below another one. */
+function neighbour(cells, from, direction) {
+  const beyond = cells.filter((one) => (one.y - from.y) * direction > 1);
+  if (!beyond.length) return from;
+  const y = beyond.reduce((best, one) => ((one.y - best) * direction < 0 ? one.y : best), beyond[0].y);
+  return beyond.filter((one) => Math.abs(one.y - y) < 1).reduce((best, one) => (Math.abs(one.x - from.x) < Math.abs(best.x - from.x) ? one : best));
+}
+
 // map_canvas.js
 
 /** What a cell of a map is; zero is blank, what the mask hides is hatched, NaN is crossed, at every size and with every pen. */
@@ -1508,169 +2132,6 @@ function forcedStyle(head, theme) {
   const base = DASHES[head % DASHES.length];
   const stretch = 1 + Math.floor(head / DASHES.length);
   return { color: theme.heads[0], dash: base.length ? base.map((length) => length * stretch) : stretch > 1 ? [24 * stretch, 3] : [] };
-}
-
-// head_labels.js
-
-/** The least part of the weight that uniform attention leaves to other keys, which a named pattern takes on top. */
-const LEAST_EXCESS = 0.3;
-
-/** The same of patterns that are in most heads of a trained model: the sinks. */
-const LEAST_SINK = 0.5;
-
-const SINKS = new Set(["first", "special"]);
-
-/** The least distance from uniform attention, in standard deviations of a head that points at random. */
-const LEAST_SPREADS = 4;
-
-/** The least queries that have a key of the pattern. */
-const LEAST_QUERIES = 4;
-
-/** The least entropy, as a part of the largest possible one, of a head that is called even. */
-const EVEN = 0.95;
-
-/** The least share of a survey that names a head, as `HeadStatistics.pattern` of regard.watching. */
-const SURVEY_SHARE = 0.5;
-
-/** How much more a pattern that contains another one must take to be named in its place. */
-const BROADER = 1.5;
-
-/** The patterns that are part of another one. */
-const PARTS = { near: [-2, -1, 0, 1, 2].map(offsetName), special: ["first"] };
-
-/** Patterns by which heads are grouped, in the order of the groups. */
-const LABEL_ORDER = [...PATTERNS.filter((name) => name.startsWith("offset")).sort(), "near", "same_word", "same_token", "induction", "first", "special", "even", ""];
-
-const labelled = new WeakMap();
-
-/**
- * What a head does, the clearest first: {name, share, chance, queries}; [] where nothing is above the noise level.
- * Of a record that is not carried whole it follows from its findings, which are exact; [] says nothing about such heads.
- * @returns {{name: string, share: number, chance: number|null, queries: number|null}[]}
- */
-function headLabels(record, head) {
-  if (!labelled.has(record)) labelled.set(record, []);
-  const known = labelled.get(record);
-  known[head] ??= record.large ? foundLabels(record, head) : labelsOf(statisticsOf(record, head));
-  return known[head];
-}
-
-const taken = new WeakMap();
-
-/** The statistics of a head, taken once; null of a record that is not carried whole. */
-function statisticsOf(record, head) {
-  if (record.large) return null;
-  if (!taken.has(record)) taken.set(record, []);
-  const known = taken.get(record);
-  known[head] ??= headStatistics(record, head);
-  return known[head];
-}
-
-/** Whether a pattern's share is above the noise level. */
-function isClear(name, { share, chance, spread, queries }) {
-  const least = SINKS.has(name) ? LEAST_SINK : LEAST_EXCESS;
-  return queries >= LEAST_QUERIES && share - chance >= least * (1 - chance) && share - chance >= LEAST_SPREADS * spread;
-}
-
-function labelsOf({ patterns, relativeEntropy, queries }) {
-  const clear = PATTERNS.filter((name) => isClear(name, patterns[name])).map((name) => ({ name, ...patterns[name] }));
-  const kept = clear.filter((one) => !clear.some((other) => other !== one && covers(one, other)));
-  kept.sort((a, b) => b.share - a.share);
-  if (!kept.length && relativeEntropy >= EVEN && queries >= LEAST_QUERIES) return [{ name: "even", share: relativeEntropy, chance: 1, queries }];
-  return kept.map(({ name, share, chance, queries: count }) => ({ name, share, chance, queries: count }));
-}
-
-/** Whether another pattern says what this one says, and says it better. */
-function covers(one, other) {
-  if (PARTS[one.name]?.includes(other.name)) return one.share < BROADER * other.share;
-  if (PARTS[other.name]?.includes(one.name)) return other.share >= BROADER * one.share;
-  return false;
-}
-
-/** What the findings of a pooled record say about a head. */
-function foundLabels(record, head) {
-  const findings = record.entry.overview?.findings;
-  if (!findings) return [];
-  const positional = record.entry.kind !== "cross";
-  const shift = record.keys.length - record.queries.length;
-  const labels = [
-    ...findings.sinks.filter((one) => one.head === head && (one.key === 0 || record.keys.special.has(one.key)))
-      .map((one) => ({ name: one.key === 0 ? "first" : "special", share: one.share })),
-    ...(positional ? findings.diagonals : []).filter((one) => one.head === head && PATTERNS.includes(offsetName(one.offset - shift)))
-      .map((one) => ({ name: offsetName(one.offset - shift), share: one.share })),
-  ];
-  return labels.filter((one) => one.share >= (SINKS.has(one.name) ? LEAST_SINK : LEAST_EXCESS)).sort((a, b) => b.share - a.share).map((one) => ({ ...one, chance: null, queries: null }));
-}
-
-/** What a survey says that a head does; null where no pattern takes half of its weight, or there is no survey. */
-function surveyLabel(record, head) {
-  const values = record.entry.statistics?.[head];
-  if (!values) return null;
-  const shares = Object.keys(values).filter((name) => PATTERNS.includes(name) && values[name] !== null);
-  const best = shares.reduce((most, name) => (most === null || values[name] > values[most] ? name : most), /** @type {string|null} */ (null));
-  return best !== null && values[best] >= SURVEY_SHARE ? { name: best, share: values[best] } : null;
-}
-
-/** The name under which a head is listed, and its share: a survey's where there is one, else this record's; null where none is clear. */
-function headLabel(record, head) {
-  const surveyed = record.entry.statistics?.[head];
-  const hasShares = surveyed && Object.keys(surveyed).some((name) => PATTERNS.includes(name));
-  return hasShares ? surveyLabel(record, head) : headLabels(record, head)[0] ?? null;
-}
-
-/** A pattern in a few letters, or in words. */
-function patternText(name, record, brief = false) {
-  if (name.startsWith("offset ")) {
-    const offset = Number(name.slice(7));
-    const unit = say(/** @type {any} */ (`unit_${record.keys.kind}`));
-    if (Math.abs(offset) > 1) {
-      const away = `${offset > 0 ? "+" : "\u2212"}${Math.abs(offset)}`;
-      return say(brief ? "does_offset_brief" : "does_offset", { unit, away });
-    }
-    const which = ["previous", "own", "next"][offset + 1];
-    return say(/** @type {any} */ (`does_${which}${brief ? "_brief" : ""}`), { unit });
-  }
-  const near = record.entry.kind === "cross" ? "in_step" : record.keys.kind === "grid" ? "neighbours" : "near";
-  const unit = say(/** @type {any} */ (`unit_${record.keys.kind}`));
-  return say(/** @type {any} */ (`does_${name === "near" ? near : name}${brief ? "_brief" : ""}`), { unit });
-}
-
-/** A label with its share, such as "previous token 71 %". */
-function labelText(label, record, brief = false) {
-  return `${patternText(label.name, record, brief)} ${Math.round(100 * label.share)}\u00a0%`;
-}
-
-/** When a head gets a name, in words. */
-function noiseText(surveyed) {
-  return surveyed ? say("names_survey", { share: Math.round(100 * SURVEY_SHARE) })
-    : say("names_here", { excess: Math.round(100 * LEAST_EXCESS), sink: Math.round(100 * LEAST_SINK), spreads: LEAST_SPREADS });
-}
-
-// record_names.js
-
-const NAMED_KINDS = ["self", "causal", "cross"];
-
-/** What kind of attention a record is, in words. */
-const kindText = (kind) => (NAMED_KINDS.includes(kind) ? say(`kind_${/** @type {"self"} */ (kind)}`) : kind);
-
-/** The short name of a record among others: its layer, its kind where there are several, its own name where those are alike. */
-function recordName(record, records) {
-  const layer = say("layerNumber", { layer: record.entry.layer });
-  const kinds = new Set(records.map((one) => one.entry.kind)).size > 1;
-  const parts = kinds ? [layer, kindText(record.entry.kind)] : [layer];
-  const alike = records.some((one) => one !== record && one.label === record.label);
-  if (alike && record.entry.name) parts.push(middleText(record.entry.name, 28));
-  return parts.join(language() === "zh" ? "\u00b7" : " \u00b7 ");
-}
-
-/** How many layers and heads a document has. */
-function factsOf(records) {
-  if (!records.length) return "";
-  const layers = new Set(records.map((record) => record.entry.layer)).size;
-  const heads = new Set(records.map((record) => record.heads));
-  const count = layers === records.length ? say("layerCount", { count: layers }) : say("attentionCount", { count: records.length });
-  const [most] = heads;
-  return heads.size > 1 ? count : `${count} \u00d7 ${say("headCount", { count: most })}`;
 }
 
 // canvas_pen.js
@@ -2235,119 +2696,6 @@ function headToggle(head, shown, theme, click) {
 
 const focusable = (parent) => [...parent.querySelectorAll("button, select, input")];
 
-// first_head.js
-
-/** The most weights that are decoded to choose; of a larger document the first records that fit. */
-const MOST_READ_WEIGHTS = 2 ** 22;
-
-/** The least keys that a query sees for which one is a choice. */
-const LEAST_KEYS = 4;
-
-/** What a head may do and yet say little: such heads are chosen only where there are no others. */
-const UNREMARKABLE = new Set(["first", "special", "offset 0", "even"]);
-
-/** Letters that make a word, or one of a script that writes words without spaces: such a token says more than "a". */
-const WORDLIKE = /[\p{L}\p{M}]{2}|[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}\p{Script=Thai}]/u;
-
-const LETTERS = /[\p{L}\p{N}]/u;
-
-/**
- * Decodes what a choice needs and makes it; see `firstChoice`.
- * @returns {Promise<{record: number, head: number, row: number|null, column: number|null}|null>}
- */
-async function chooseFirst(records) {
-  let left = MOST_READ_WEIGHTS;
-  const read = [];
-  for (const record of records) {
-    if (record.large) continue;
-    left -= record.heads * record.queries.length * record.keys.length;
-    if (left < 0 && read.length) break;
-    read.push(record);
-  }
-  await Promise.all(read.map((record) => record.decode()));
-  return firstChoice(read);
-}
-
-/**
- * The head with the clearest structure, at the query whose target is the most surprising; of the records that are decoded.
- * A target is surprising by its weight times what the weight has more than its position predicts: than the mean
- * weight of other queries at the same distance, and of other queries on the same key. So heads that look at the first or at a
- * special token, at themselves or at a fixed distance have little; and a head's structure is the mean over its
- * queries of their most surprising target. Of a head's targets the one is chosen that is also far from its query (of two
- * sequences: from the diagonal), where both are words.
- * @returns {{record: number, head: number, row: number|null, column: number|null}|null} positions in `records` of the viewer;
- *   row and column are null where no target stands out; null where there is no decoded record
- */
-function firstChoice(records) {
-  const heads = records.filter((record) => !record.large && record.codes).flatMap((record) =>
-    Array.from({ length: record.heads }, (_, head) => ({ of: record, record: record.number, head, ...structure(record, head) })));
-  heads.sort((a, b) => b.score - a.score || a.record - b.record || a.head - b.head);
-  const best = heads.find((one) => one.score > 0 && !UNREMARKABLE.has(headLabel(one.of, one.head)?.name ?? "")) ?? heads[0];
-  return best ? { record: best.record, head: best.head, row: best.row, column: best.column } : null;
-}
-
-/** How much structure a head has, and its most surprising target. */
-function structure(record, head) {
-  const related = relations(record);
-  const weights = headWeights(record, head, null); // of the codes: the same before and after exact numbers come
-  const seen = related.seen(head);
-  const [queries, keys] = [record.queries.length, record.keys.length];
-  const { positional, shift, specialKeys, specialQueries, words } = related;
-  const byOffset = new Float64Array(queries + keys);
-  const offsetCounts = new Uint32Array(queries + keys);
-  const byKey = new Float64Array(keys);
-  const keyCounts = new Uint32Array(keys);
-  const visible = new Uint32Array(queries);
-  for (let query = 0; query < queries; query += 1) {
-    if (specialQueries[query]) continue;
-    const base = query * keys;
-    for (let key = 0; key < keys; key += 1) {
-      if (seen && !seen[base + key]) continue;
-      const value = weights[base + key] || 0;
-      visible[query] += 1;
-      byOffset[key - query + queries] += value;
-      offsetCounts[key - query + queries] += 1;
-      byKey[key] += value;
-      keyCounts[key] += 1;
-    }
-  }
-  const [asking, answering] = [weightOfTexts(record.queries), weightOfTexts(record.keys)];
-  const slope = queries > 1 ? (keys - 1) / (queries - 1) : 0;
-  let [total, counted, most, row, column] = [0, 0, 0, /** @type {number|null} */ (null), /** @type {number|null} */ (null)];
-  for (let query = 0; query < queries; query += 1) {
-    if (visible[query] < LEAST_KEYS) continue;
-    counted += 1;
-    const base = query * keys;
-    const own = positional ? query + shift : -1;
-    let clearest = 0;
-    for (let key = 0; key < keys; key += 1) {
-      const value = weights[base + key];
-      if (!(value * visible[query] > 2) || key === own || specialKeys[key] || !answering[key]) continue;
-      if (words && words[key] === words[own]) continue;
-      if (seen && !seen[base + key]) continue;
-      const offset = key - query + queries;
-      const alone = positional && offsetCounts[offset] > 1 ? (byOffset[offset] - value) / (offsetCounts[offset] - 1) : 0;
-      const onKey = keyCounts[key] > 1 ? (byKey[key] - value) / (keyCounts[key] - 1) : 0;
-      const surprise = value * (value - Math.max(alone, onKey, 1 / visible[query]));
-      if (surprise > clearest) clearest = surprise;
-      const distance = Math.abs(key - (positional ? own : query * slope));
-      const telling = surprise * asking[query] * answering[key] * (1 + distance / Math.max(queries, keys));
-      if (telling > most + 1e-9) [most, row, column] = [telling, query, key];
-    }
-    total += clearest;
-  }
-  return { score: counted ? total / counted : 0, row, column };
-}
-
-/** How much a position says: 0 for punctuation, 1 for a word, less for what is shorter. */
-function weightOfTexts(axis) {
-  return Float64Array.from({ length: axis.length }, (_, position) => {
-    if (axis.kind !== "tokens") return 1;
-    const text = axis.entry.tokens[position];
-    return WORDLIKE.test(text) ? 1 : LETTERS.test(text) ? 0.5 : 0;
-  });
-}
-
 // drawing.js
 
 /** A ring that is seen on every colour. */
@@ -2445,8 +2793,10 @@ const placeOfCell = ({ row, column }, { left, top, width, height }) => ({ x: lef
 
 // long_map.js
 
-/** The statistics of a pooled map, in words. */
-const POOLINGS = { maximum: "largest", mean: "mean" };
+/** The statistics of a pooled map; `poolingText` has their words. */
+const POOLINGS = ["maximum", "mean"];
+
+const poolingText = (pooling) => say(pooling === "mean" ? "pooling_mean" : "pooling_maximum");
 
 /** What kind of cell a weight is (negative: masked), and its shade from 0 to 255. */
 function shadeOf(value, limit, scale) {
@@ -2477,7 +2827,7 @@ class LongMap {
   static async decode(record) {
     const map = new LongMap(record);
     const part = record.entry.overview;
-    for (const pooling of ["maximum", "mean"]) {
+    for (const pooling of POOLINGS) {
       map.maps[pooling] = { codes: await inflate(part[pooling].data), maximum: part[pooling].maximum };
     }
     for (const tile of part.tiles) {
@@ -2519,13 +2869,13 @@ class LongMap {
   /** What a point of the map is of the weights, where blocks of bins are joined. */
   statistic(pooling, block) {
     const { queries, keys } = this.record;
-    const size = (times) => `${counted(Math.round((10 * times * queries.length) / this.rows) / 10)} \u00d7 `
-      + `${counted(Math.round((10 * times * keys.length) / this.columns) / 10)}`;
-    const single = size(1) === "1 \u00d7 1";
-    if (single) return block === 1 ? "single weights" : `largest of ${block} \u00d7 ${block} pairs`;
-    const hidden = pooling === "mean" && this.hidden ? ", hidden ones as 0" : "";
-    if (pooling === "mean" && block > 1) return `largest of ${block} \u00d7 ${block} means of about ${size(1)} pairs${hidden}`;
-    return `${POOLINGS[pooling]} of about ${size(block)} pairs${hidden}`;
+    const size = (times) => ({ down: counted(Math.round((10 * times * queries.length) / this.rows) / 10),
+      across: counted(Math.round((10 * times * keys.length) / this.columns) / 10) });
+    const { down, across } = size(1);
+    if (down === "1" && across === "1") return block === 1 ? say("long_single") : say("long_joined", { block });
+    const means = pooling === "mean" && block > 1;
+    const text = means ? say("long_joined_means", { block, down, across }) : say(pooling === "mean" ? "long_mean" : "long_largest", size(block));
+    return pooling === "mean" && this.hidden ? `${text}${say("long_hidden")}` : text;
   }
 
   /** The exact weight of a pair, or null where no tile with it is here; masked pairs are −1. */
@@ -2557,7 +2907,7 @@ class LongMap {
     this.pending += 1;
     const [q1, k1] = [Math.min(q0 + this.side, queries.length), Math.min(k0 + this.side, keys.length)];
     Promise.resolve(fetchTile(this.record.number, q0, q1, k0, k1)).then(decodeTile).then((values) => {
-      if (values.length !== this.record.heads * (q1 - q0) * (k1 - k0)) throw new RangeError("a tile of another size");
+      if (values.length !== this.record.heads * (q1 - q0) * (k1 - k0)) throw new RangeError(say("long_wrong_tile"));
       tile.values = values;
     }).catch((error) => {
       tile.failed = String(error?.message ?? error);
@@ -2576,12 +2926,15 @@ class LongMap {
     }
   }
 
-  /** The whole pooled map, one pixel a block of bins: {canvas, limits (the last colour's weight in each row), kinds}. */
-  bitmap(pooling, head, scale, block, theme) {
-    const key = `${pooling} ${head} ${scale} ${block} ${theme.name}`;
+  /**
+   * The whole pooled map, one pixel a block of bins: {canvas, limits (the last colour's weight in each row), kinds}.
+   * @param {number|null} most the weight of the last colour; null: the largest that is shown
+   */
+  bitmap(pooling, head, scale, block, theme, most = null) {
+    const key = `${pooling} ${head} ${scale} ${block} ${most} ${theme.name}`;
     if (!this.bitmaps.has(key)) {
       if (this.bitmaps.size > 24) this.bitmaps.delete(this.bitmaps.keys().next().value);
-      this.bitmaps.set(key, this.paintBitmap(pooling, head, scale, block, theme));
+      this.bitmaps.set(key, this.paintBitmap(pooling, head, scale, block, theme, most));
     }
     return this.bitmaps.get(key);
   }
@@ -2602,10 +2955,10 @@ class LongMap {
     return { rows, columns, values };
   }
 
-  paintBitmap(pooling, head, scale, block, theme) {
+  paintBitmap(pooling, head, scale, block, theme, most) {
     const { rows, columns, values } = this.blocks(pooling, head, block);
-    const largest = (part) => part.reduce((most, value) => (value > most ? value : most), 0);
-    const limits = new Float64Array(rows).fill(largest(values));
+    const largest = (part) => part.reduce((best, value) => (value > best ? value : best), 0);
+    const limits = new Float64Array(rows).fill(most ?? largest(values));
     if (scale === "row") for (let row = 0; row < rows; row += 1) limits[row] = largest(values.subarray(row * columns, (row + 1) * columns));
     const kinds = new Uint8Array(rows * columns);
     const shades = new Uint8Array(rows * columns);
@@ -2613,21 +2966,29 @@ class LongMap {
     return { canvas: mapCanvas(columns, rows, kinds, shades, theme), limits, kinds: new Set(kinds) };
   }
 
-  /** What was found in the map: {text, head, row, column}. */
+  /** What was found in the map: {text, head, row, column, kind}. */
   places() {
     const { sinks, diagonals, spikes } = this.findings;
     const { queries, keys } = this.record;
     const middle = Math.floor(queries.length / 2);
+    const named = (axis, position) => ({ text: quoted(shortText(axis.text(position), 16)), number: counted(position) });
     return [
-      ...sinks.map((one) => ({ text: `head ${one.head}: sink at key ${counted(one.key)}, mean ${formatNumber(one.share)}`,
-        head: one.head, row: middle, column: one.key })),
+      ...sinks.map((one) => {
+        const { text, number } = named(keys, one.key);
+        return { text: say("found_sink", { head: one.head, key: text, number, share: percent(one.share) }), head: one.head, row: middle, column: one.key, kind: "sink" };
+      }),
       ...diagonals.map((one) => {
         const row = clamp(middle, Math.max(0, -one.offset), Math.min(queries.length - 1, keys.length - 1 - one.offset));
-        const distance = one.offset === 0 ? "key = query" : `key = query ${one.offset > 0 ? "+" : "\u2212"} ${counted(Math.abs(one.offset))}`;
-        return { text: `head ${one.head}: diagonal ${distance}, mean ${formatNumber(one.share)}`, head: one.head, row, column: row + one.offset };
+        const how = one.offset === 0 ? "found_own" : Math.abs(one.offset) === 1 ? (one.offset < 0 ? "found_previous" : "found_next")
+          : one.offset < 0 ? "found_back" : "found_ahead";
+        const text = say(how, { head: one.head, distance: counted(Math.abs(one.offset)), share: percent(one.share) });
+        return { text, head: one.head, row, column: row + one.offset, kind: "diagonal" };
       }),
-      ...spikes.map((one) => ({ text: `head ${one.head}: ${formatNumber(one.weight)} at query ${counted(one.query)}, key ${counted(one.key)}`,
-        head: one.head, row: one.query, column: one.key })),
+      ...spikes.map((one) => {
+        const [query, key] = [named(queries, one.query), named(keys, one.key)];
+        const text = say("found_spike", { head: one.head, query: query.text, row: query.number, key: key.text, column: key.number, weight: percent(one.weight) });
+        return { text, head: one.head, row: one.query, column: one.key, kind: "spike" };
+      }),
     ];
   }
 
@@ -2646,22 +3007,136 @@ class LongMap {
   }
 }
 
+// sentence.js
+
+/** A token inside a sentence, kept from changing the direction of the words around it. */
+const named = (text) => `\u2068${shortText(text)}\u2069`;
+
+/** Keys of a row whose weights are named one by one. */
+const NAMED = 3;
+
+const found = new WeakMap();
+
+/**
+ * The query with the most surprising key of a table (see `structure`); where none stands out, the largest weight of tokens that are not special.
+ * @returns {{row: number, column: number}|null} null where no query sees a key
+ */
+function mostSurprising(table) {
+  if (!found.has(table)) found.set(table, search(table));
+  return found.get(table);
+}
+
+function search(table) {
+  const { rows, columns, record } = table;
+  if (table.head !== null) {
+    const best = structure(record, table.head);
+    const place = (groups, position) => groups.findIndex(([start, stop]) => position !== null && start <= position && position < stop);
+    const [row, column] = [place(table.rowGroups, best.row), place(table.columnGroups, best.column)];
+    if (row >= 0 && column >= 0) return { row, column };
+  }
+  let best = null;
+  for (let row = 0; row < rows; row += 1) {
+    for (let column = 0; column < columns; column += 1) {
+      if (!(table.value(row, column) > 0) || table.kind(row, column) === MASKED) continue;
+      const special = record.queries.isSpecial(table.rowGroups[row]) || record.keys.isSpecial(table.columnGroups[column]);
+      const score = table.value(row, column) - (special ? 1e6 : 0);
+      if (!best || score > best.score) best = { score, row, column };
+    }
+  }
+  return best && { row: best.row, column: best.column };
+}
+
+/** The keys of a row that are not masked, the largest weight first. */
+function byWeight(table, row) {
+  const order = Array.from({ length: table.columns }, (_, column) => column).filter((column) => table.kind(row, column) !== MASKED);
+  return order.sort((a, b) => table.value(row, b) - table.value(row, a));
+}
+
+/** What an even share of a row's weight would be, over the keys that it sees. */
+const evenShare = (table, row) => 1 / Math.max(1, byWeight(table, row).length);
+
+/**
+ * What a table says of a query, in numbers.
+ * @param {number|null} column the key that is spoken of; null: the one with the largest weight
+ * @returns {{text: string, shares: string}}
+ */
+function sayOfRow(table, row, column = null) {
+  const query = named(table.rowText(row));
+  const order = byWeight(table, row);
+  if (!order.length) return { text: say("seesNothing", { query }), shares: "" };
+  const of = column ?? order[0];
+  const key = named(table.columnText(of));
+  const value = table.value(row, of);
+  const whole = Math.abs(table.rowSums[row] + table.hidden[row] - 1) < 0.02;
+  const text = table.kind(row, of) === MASKED ? say("mayNotSee", { query, key })
+    : Number.isNaN(value) ? say("noNumber", { query, key })
+      : whole ? say("gives", { query, key, percent: percent(value) }) : say("givesWeight", { query, key, weight: shortWeight(value) });
+  const parts = order.slice(0, NAMED).map((one) => `${named(table.columnText(one))} ${shortWeight(table.value(row, one))}`);
+  const rest = order.slice(NAMED);
+  if (rest.length) parts.push(say("moreKeys", { count: rest.length, weight: shortWeight(rest.reduce((sum, one) => sum + table.value(row, one), 0)) }));
+  return { text, shares: `${query} \u2192 ${parts.join(" \u00b7 ")} \u2014 ${say("evenShare", { weight: shortWeight(evenShare(table, row)) })}` };
+}
+
+/** What a table says of a key: who looks at it most. */
+function sayOfColumn(table, column) {
+  let best = null;
+  for (let row = 0; row < table.rows; row += 1) {
+    if (table.kind(row, column) !== MASKED && (best === null || table.value(row, column) > table.value(best, column))) best = row;
+  }
+  const key = named(table.columnText(column));
+  if (best === null) return { text: say("seenByNobody", { key }), shares: "" };
+  return { text: say("lookedAt", { key, query: named(table.rowText(best)), percent: percent(table.value(best, column)) }), shares: "" };
+}
+
+/** The pair that the sentence speaks of while nothing is pointed at: of the query that was locked last, else the most surprising one. */
+function featured(app) {
+  if (!app.record || app.record.large || !app.view.ofTables) return null;
+  const table = app.table();
+  const row = app.state.locked.at(-1);
+  if (row !== undefined && row < table.rows) return { row, column: byWeight(table, row)[0] ?? 0 };
+  return mostSurprising(table);
+}
+
+/** The sentence of what is shown, and the shares of its row. */
+function sentenceOf(app) {
+  const item = app.active();
+  if (app.view.sentence) return app.view.sentence(app, item);
+  if (!app.view.ofTables || app.record.large) return { text: item ? app.view.describe(app, item) : "", shares: "" };
+  const table = app.table();
+  if (item?.side === "key") return sayOfColumn(table, item.column);
+  if (item?.row !== undefined) return sayOfRow(table, item.row, item.column ?? null);
+  const best = featured(app);
+  return best ? sayOfRow(table, best.row, app.state.locked.length ? null : best.column) : { text: "", shares: "" };
+}
+
 // thumbnails.js
 
 /** Most points of a small map along a side. */
 const THUMBNAIL = 160;
+
+/** The most of a picture that is veiled where nothing looks. */
+const VEIL = 0.88;
 
 /** Of how many queries and keys a point of a record's small maps is the largest weight. */
 function reduction(record) {
   const [queries, keys] = [record.queries.length, record.keys.length];
   if (!record.large) return Array(2).fill(Math.max(1, Math.ceil(Math.max(queries, keys) / THUMBNAIL)));
   const { rows, columns } = record.entry.overview;
-  const block = Math.max(1, Math.ceil(Math.max(rows, columns) / THUMBNAIL));
+  const block = joinedBins(record);
   return [(block * queries) / rows, (block * keys) / columns];
 }
 
-/** A record's head as a small picture: the largest weight of each block of cells. */
-function thumbnailOf(record, head, scale, theme) {
+/** How many bins of a pooled map are a point of its small maps, in each direction. */
+const joinedBins = ({ entry: { overview } }) => Math.max(1, Math.ceil(Math.max(overview.rows, overview.columns) / THUMBNAIL));
+
+/** The largest weight of a record's small maps, of all its heads. */
+const largestOf = ({ entry }) => entry.codes?.maximum ?? entry.overview?.maximum.maximum ?? 0;
+
+/**
+ * A record's head as a small picture: the largest weight of each block of cells.
+ * @param {number|null} most the weight of the last colour; null: the head's largest
+ */
+function thumbnailOf(record, head, scale, theme, most = null) {
   const [queries, keys] = [record.queries.length, record.keys.length];
   const [block] = reduction(record);
   const [rows, columns] = [Math.ceil(queries / block), Math.ceil(keys / block)];
@@ -2680,14 +3155,49 @@ function thumbnailOf(record, head, scale, theme) {
       if (code > largest && code !== NAN_CODE) largest = code;
     }
   }
-  const most = CODE_VALUES[largest] || 1;
-  const shadesOf = CODE_VALUES.map((value) => Math.round(255 * clamp(SCALES[scale].shade(value / most) || 0, 0, 1)));
+  const limit = (most === null ? CODE_VALUES[largest] : most / record.entry.codes.maximum) || 1;
+  const shadesOf = CODE_VALUES.map((value) => Math.round(255 * clamp(SCALES[scale].shade(value / limit) || 0, 0, 1)));
   const kinds = new Uint8Array(rows * columns);
   for (let cell = 0; cell < kinds.length; cell += 1) {
     kinds[cell] = masked[cell] ? MASKED : best[cell] === NAN_CODE ? MISSING : best[cell] === 0 ? ZERO : WEIGHT;
     if (kinds[cell] !== WEIGHT) record.thumbnailKinds.add(kinds[cell]);
   }
   return mapCanvas(columns, rows, kinds, best.map((code) => shadesOf[code]), theme);
+}
+
+/** How much each key gets from a query of a head: the mean over the queries that see a key. */
+function receivedOf(record, head) {
+  const [queries, keys] = [record.queries.length, record.keys.length];
+  const sums = new Float64Array(keys);
+  let seeing = 0;
+  for (let query = 0; query < queries; query += 1) {
+    if (!record.seesAny(head, query)) continue;
+    seeing += 1;
+    const base = (head * queries + query) * keys;
+    for (let key = 0; key < keys; key += 1) {
+      const value = CODE_VALUES[record.codes[base + key]];
+      if (value > 0 && record.sees(head, query, key)) sums[key] += value * record.entry.codes.maximum;
+    }
+  }
+  return sums.map((sum) => sum / Math.max(1, seeing));
+}
+
+/**
+ * A veil over the image that a record's keys are: clear where the queries of a head look, on the mean over them.
+ * @param {number|null} most see `thumbnailOf`
+ */
+function veilOf(record, head, scale, theme, most = null) {
+  const { rows, columns, leading } = record.keys.entry;
+  const received = receivedOf(record, head).subarray(leading);
+  const limit = most ?? received.reduce((largest, value) => Math.max(largest, value), 0);
+  const paper = channelsOf(theme.background);
+  return pixelCanvas(columns, rows, (data) => {
+    for (let cell = 0; cell < rows * columns; cell += 1) {
+      const shade = limit > 0 ? clamp(SCALES[scale].shade(received[cell] / limit), 0, 1) : 0;
+      for (let channel = 0; channel < 3; channel += 1) data[4 * cell + channel] = paper[channel];
+      data[4 * cell + 3] = Math.round(255 * VEIL * (1 - shade));
+    }
+  });
 }
 
 // views/record_view.js
@@ -2875,114 +3385,6 @@ class Frame {
       Math.max(0, below + offsetHeight > bottom ? top - offsetHeight - 10 : below)];
     this.tip.style.transform = `translate(${Math.round(right)}px, ${Math.round(down)}px)`;
   }
-}
-
-// sentence.js
-
-/** A token inside a sentence, kept from changing the direction of the words around it. */
-const named = (text) => `\u2068${shortText(text)}\u2069`;
-
-/** Keys of a row whose weights are named one by one. */
-const NAMED = 3;
-
-const found = new WeakMap();
-
-/**
- * The query with the most surprising key of a table (see `structure`); where none stands out, the largest weight of tokens that are not special.
- * @returns {{row: number, column: number}|null} null where no query sees a key
- */
-function mostSurprising(table) {
-  if (!found.has(table)) found.set(table, search(table));
-  return found.get(table);
-}
-
-function search(table) {
-  const { rows, columns, record } = table;
-  if (table.head !== null) {
-    const best = structure(record, table.head);
-    const place = (groups, position) => groups.findIndex(([start, stop]) => position !== null && start <= position && position < stop);
-    const [row, column] = [place(table.rowGroups, best.row), place(table.columnGroups, best.column)];
-    if (row >= 0 && column >= 0) return { row, column };
-  }
-  let best = null;
-  for (let row = 0; row < rows; row += 1) {
-    for (let column = 0; column < columns; column += 1) {
-      if (!(table.value(row, column) > 0) || table.kind(row, column) === MASKED) continue;
-      const special = record.queries.isSpecial(table.rowGroups[row]) || record.keys.isSpecial(table.columnGroups[column]);
-      const score = table.value(row, column) - (special ? 1e6 : 0);
-      if (!best || score > best.score) best = { score, row, column };
-    }
-  }
-  return best && { row: best.row, column: best.column };
-}
-
-/** The keys of a row that are not masked, the largest weight first. */
-function byWeight(table, row) {
-  const order = Array.from({ length: table.columns }, (_, column) => column).filter((column) => table.kind(row, column) !== MASKED);
-  return order.sort((a, b) => table.value(row, b) - table.value(row, a));
-}
-
-/** A part as percent, in whole numbers. */
-function percent(part) {
-  const text = part > 0 && part < 0.005 ? "<\u00a01" : String(Math.round(100 * part));
-  return language() === "zh" ? `${text}%` : `${text}\u00a0%`;
-}
-
-/** What an even share of a row's weight would be, over the keys that it sees. */
-const evenShare = (table, row) => 1 / Math.max(1, byWeight(table, row).length);
-
-/**
- * What a table says of a query, in numbers.
- * @param {number|null} column the key that is spoken of; null: the one with the largest weight
- * @returns {{text: string, shares: string}}
- */
-function sayOfRow(table, row, column = null) {
-  const query = named(table.rowText(row));
-  const order = byWeight(table, row);
-  if (!order.length) return { text: say("seesNothing", { query }), shares: "" };
-  const of = column ?? order[0];
-  const key = named(table.columnText(of));
-  const value = table.value(row, of);
-  const whole = Math.abs(table.rowSums[row] + table.hidden[row] - 1) < 0.02;
-  const text = table.kind(row, of) === MASKED ? say("mayNotSee", { query, key })
-    : Number.isNaN(value) ? say("noNumber", { query, key })
-      : whole ? say("gives", { query, key, percent: percent(value) }) : say("givesWeight", { query, key, weight: shortWeight(value) });
-  const parts = order.slice(0, NAMED).map((one) => `${named(table.columnText(one))} ${shortWeight(table.value(row, one))}`);
-  const rest = order.slice(NAMED);
-  if (rest.length) parts.push(say("moreKeys", { count: rest.length, weight: shortWeight(rest.reduce((sum, one) => sum + table.value(row, one), 0)) }));
-  return { text, shares: `${query} \u2192 ${parts.join(" \u00b7 ")} \u2014 ${say("evenShare", { weight: shortWeight(evenShare(table, row)) })}` };
-}
-
-/** What a table says of a key: who looks at it most. */
-function sayOfColumn(table, column) {
-  let best = null;
-  for (let row = 0; row < table.rows; row += 1) {
-    if (table.kind(row, column) !== MASKED && (best === null || table.value(row, column) > table.value(best, column))) best = row;
-  }
-  const key = named(table.columnText(column));
-  if (best === null) return { text: say("seenByNobody", { key }), shares: "" };
-  return { text: say("lookedAt", { key, query: named(table.rowText(best)), percent: percent(table.value(best, column)) }), shares: "" };
-}
-
-/** The pair that the sentence speaks of while nothing is pointed at: of the query that was locked last, else the most surprising one. */
-function featured(app) {
-  if (!app.record || app.record.large || !app.view.ofTables) return null;
-  const table = app.table();
-  const row = app.state.locked.at(-1);
-  if (row !== undefined && row < table.rows) return { row, column: byWeight(table, row)[0] ?? 0 };
-  return mostSurprising(table);
-}
-
-/** The sentence of what is shown, and the shares of its row. */
-function sentenceOf(app) {
-  const item = app.active();
-  if (app.view.sentence) return app.view.sentence(app, item);
-  if (!app.view.ofTables || app.record.large) return { text: item ? app.view.describe(app, item) : "", shares: "" };
-  const table = app.table();
-  if (item?.side === "key") return sayOfColumn(table, item.column);
-  if (item?.row !== undefined) return sayOfRow(table, item.row, item.column ?? null);
-  const best = featured(app);
-  return best ? sayOfRow(table, best.row, app.state.locked.length ? null : best.column) : { text: "", shares: "" };
 }
 
 // legend.js
@@ -3340,8 +3742,10 @@ class WalkView extends View {
 
 /** One attention call of the payload. */
 class AttentionData {
-  constructor(entry, number, axes, masks) {
+  constructor(entry, number, axes, masks, others = [entry]) {
     this.entry = entry;
+    this.kind = entry.kind;
+    this.others = others; // all entries of the document, which decide what this one is called
     this.number = number;
     this.queries = axes[entry.queries];
     this.keys = axes[entry.keys];
@@ -3357,7 +3761,7 @@ class AttentionData {
   }
 
   get label() {
-    return `${say("layerNumber", { layer: this.entry.layer })} \u00b7 ${kindText(this.entry.kind)}`;
+    return say("record_label", { layer: this.entry.layer, kind: kindText(this) });
   }
 
   get large() {
@@ -3445,6 +3849,19 @@ class Controls {
       label && make("span", { class: "label", text: labelText(label, app.record), title: noiseText(Boolean(app.record.entry.statistics)) })].filter(Boolean);
   }
 
+  /** In what order the grid shows heads. */
+  order() {
+    const { app } = this;
+    const options = ordersOf(app.records).map((order) => [order, say(/** @type {any} */ (`order_${order}`))]);
+    return choice(say("order"), app.state.order, options, (value) => app.set({ order: value }));
+  }
+
+  /** Whether each map of the grid has its own scale. */
+  range() {
+    const { app } = this;
+    return choice(say("range"), app.state.range, [["each", say("range_each")], ["one", say("range_one")]], (value) => app.set({ range: value }));
+  }
+
   heads() {
     const { app } = this;
     const shown = app.shownHeads();
@@ -3473,7 +3890,7 @@ class Controls {
 
   pooling() {
     const { app } = this;
-    return choice(say("overview"), app.state.pooling, Object.keys(POOLINGS).map((name) => [name, say(/** @type {any} */ (`pooling_${name}`))]), (value) => app.set({ pooling: value }));
+    return choice(say("overview"), app.state.pooling, POOLINGS.map((pooling) => [pooling, poolingText(pooling)]), (value) => app.set({ pooling: value }));
   }
 
   findings() {
@@ -3497,6 +3914,87 @@ class Controls {
     const names = app.steps[app.state.steps].names.filter((name) => name in PAIR_STEPS);
     return choice(say("matrix"), app.state.step, names.map((name) => [name, name]), (value) => app.set({ step: value }));
   }
+}
+
+// explained.js
+
+/** The least box around boxes. */
+function around(...boxes) {
+  const [left, top] = [Math.min(...boxes.map((box) => box.x)), Math.min(...boxes.map((box) => box.y))];
+  return { x: left, y: top, width: Math.max(...boxes.map((box) => box.x + box.width)) - left, height: Math.max(...boxes.map((box) => box.y + box.height)) - top };
+}
+
+const grown = (box, { left = 0, top = 0 }) => ({ x: box.x - left, y: box.y - top, width: box.width + left, height: box.height + top });
+
+/** The card of layers and heads, at their choices. */
+function ofHeads(app) {
+  if (app.records.length < 2 && app.record.heads < 2) return [];
+  return [{ title: say("cardHeads"), text: say("cardHeadsText"), element: app.frame.bar }];
+}
+
+/** A map: rows, columns, cells. */
+function ofMap(app, pair, names) {
+  const { view } = app;
+  const table = app.table();
+  const at = (row, column) => view.place(app, { row, column });
+  const { row, column } = pair;
+  const { left, top } = view.geometry(app);
+  const first = at(row, 0);
+  return [
+    { title: say("cardQuery"), text: say("cardRow", names), box: grown(around(first, at(row, table.columns - 1)), { left: Math.min(90, first.x, left) }) },
+    { title: say("cardKey"), text: say("cardColumn", names), box: grown(around(at(0, column), at(table.rows - 1, column)), { top: Math.min(60, at(0, column).y, top) }) },
+    { title: say("cardWeight"), text: say("cardCell", names), box: at(row, column) },
+  ];
+}
+
+/** Two columns with lines between them. */
+function ofLines(app, pair, names) {
+  const [query, key] = [app.view.place(app, { side: "query", row: pair.row }), app.view.place(app, { side: "key", column: pair.column })];
+  const [x, y] = [(query.x + query.width + key.x) / 2, (query.y + key.y + query.height) / 2];
+  return [
+    { title: say("cardQuery"), text: say("cardLeft", names), box: query },
+    { title: say("cardKey"), text: say("cardRight", names), box: key },
+    { title: say("cardWeight"), text: say("cardLine", names), box: { x: x - 16, y: y - 12, width: 32, height: 24 } },
+  ];
+}
+
+/** Words or patches that are shaded. */
+function ofShades(app, pair, names) {
+  const [query, key] = [app.view.place(app, { side: "query", row: pair.row }), app.view.place(app, { side: "key", column: pair.column })];
+  return [
+    { title: say("cardQuery"), text: say("cardPoint", names), box: query },
+    { title: say("cardWeight"), text: say("cardShade", names), box: key },
+  ];
+}
+
+function ofGrid(app) {
+  const at = (row, column) => app.view.place(app, { row, column });
+  const last = app.records.length - 1;
+  return [
+    { title: say("cardHead"), text: say("cardThumbnail"), box: at(0, 0) },
+    { title: say("cardLayers"), text: say("cardLayersText"), box: around(at(0, 0), at(last, 0)) },
+    { title: say("cardSide"), text: say("cardSideText"), box: around(at(0, 0), at(0, app.records[0].heads - 1)) },
+  ];
+}
+
+const OF_VIEWS = { pattern: ofMap, sound: ofMap, lines: ofLines, words: ofShades, image: ofShades };
+
+/**
+ * What the cards of a view explain: {title, text, and a box of the picture or an element of the frame}.
+ * @returns {{title: string, text: string, box?: any, element?: HTMLElement}[]}
+ */
+function explained(app) {
+  const { view } = app;
+  if (view.explained) return view.explained(app);
+  if (view.name === "grid") return ofGrid(app);
+  const cards = OF_VIEWS[view.name];
+  const pair = cards && !app.record.large ? app.featured() ?? app.active() : null;
+  if (!pair) return [{ title: say(view.name), text: say(view.name === "walk" ? "cardWalk" : "cardLong"), element: app.frame.tabs }, ...(view.name === "walk" ? [] : ofHeads(app))];
+  const table = app.table();
+  const known = { row: pair.row ?? mostSurprising(table)?.row ?? 0, column: pair.column ?? 0 };
+  const names = { query: `\u2068${shortText(table.rowText(known.row), 20)}\u2069`, key: `\u2068${shortText(table.columnText(known.column), 20)}\u2069`,
+    sentence: sayOfRow(table, known.row, known.column).text };
+  return [...cards(app, known, names), ...ofHeads(app)];
 }
 
 // tables.js
@@ -3531,23 +4029,37 @@ class Tables {
     return table;
   }
 
-  /** A small map of a head; null while there is no time to make it in this frame. */
-  thumbnail(record, head) {
+  /** Whether what every head does is known; else some more of it is found, as far as there is time in this frame. */
+  allRead() {
+    for (const record of this.app.records) {
+      if (!record.decoded) {
+        record.decode().then(() => this.app.changed());
+        return false;
+      }
+      for (let head = 0; head < record.heads; head += 1) {
+        if (performance.now() - this.frameStart > 24) return false;
+        statisticsOf(record, head);
+      }
+    }
+    return true;
+  }
+
+  /** A small map of a head, whose last colour is a weight or the head's largest; null while there is no time to make it in this frame. */
+  thumbnail(record, head, most) {
     const scale = withoutRows(this.app.state.scale);
-    const key = `${record.number} ${head} ${scale} ${this.app.theme.name}`;
+    const key = `${record.number} ${head} ${scale} ${most} ${this.app.theme.name}`;
     if (this.thumbnails.has(key)) return this.thumbnails.get(key);
-    if (!record.codes && !record.overview) {
+    if (!record.decoded) {
       record.decode().then(() => this.app.changed());
       return null;
     }
     if (performance.now() - this.frameStart > 12) { this.app.changed(); return null; }
     if (record.large) {
-      const block = Math.max(1, Math.ceil(Math.max(record.overview.rows, record.overview.columns) / THUMBNAIL));
-      const { canvas, kinds } = record.overview.bitmap("maximum", head, scale, block, this.app.theme);
+      const { canvas, kinds } = record.overview.bitmap("maximum", head, scale, joinedBins(record), this.app.theme, most);
       for (const kind of kinds) record.thumbnailKinds.add(kind);
       this.thumbnails.set(key, canvas);
     } else {
-      this.thumbnails.set(key, thumbnailOf(record, head, scale, this.app.theme));
+      this.thumbnails.set(key, (foldsOf(record) ? veilOf : thumbnailOf)(record, head, scale, this.app.theme, most));
     }
     return this.thumbnails.get(key);
   }
@@ -3555,87 +4067,152 @@ class Tables {
 
 // views/grid_view.js
 
-/** Layers × heads, each a small map. */
+/** Layers × heads, each a small map, with what the head does. */
 class GridView extends View {
   name = "grid";
 
-  title = "Grid";
+  title = say("grid");
 
-  controls = ["scale"];
+  controls = ["order", "range", "scale"];
 
   scalesRows = false;
 
-  help = "Arrow keys choose a head, Enter opens it.";
+  help = say("grid_help");
 
   available(app) {
     return app.records.length > 0 && (app.records.length > 1 || app.records[0].heads > 1);
   }
 
+  forget() {
+    this.kept = null;
+  }
+
+  /** The order that is shown: by layer until all records are read, which other orders need. */
+  order(app) {
+    const wanted = ordersOf(app.records).includes(app.state.order) ? app.state.order : "layer";
+    if (wanted === "layer" || app.tables.allRead()) return wanted;
+    app.changed();
+    return "layer";
+  }
+
   geometry(app) {
-    const heads = Math.max(...app.records.map((record) => record.heads));
-    const left = Math.min(112, 24 + Math.max(...app.records.map((record) => textWidth(record.label, { size: 11 }))));
-    const across = (app.area.width - left - 8) / heads;
-    const down = (app.area.height - 28) / app.records.length;
-    const cell = clamp(Math.min(across, Math.max(down, 72)), 34, 170);
-    return { heads, left, top: 24, cell };
+    const order = this.order(app);
+    const key = `${order} ${app.area.width} ${app.area.height}`;
+    if (this.kept?.key !== key || this.kept.records !== app.records) {
+      const before = this.kept;
+      this.kept = { key, records: app.records, layout: gridLayout(app.records, order, app.area) };
+      // The scrolled size is that of the layout.
+      if (before?.records === app.records && before.layout.order !== order) setTimeout(() => app.resize(), 0);
+    }
+    return this.kept.layout;
   }
 
   size(app) {
-    const { heads, left, top, cell } = this.geometry(app);
-    return { width: left + heads * cell + 4, height: top + app.records.length * cell + 4 };
+    const { width, height } = this.geometry(app);
+    return { width, height };
   }
 
   draw(app, pen, win) {
-    const place = this.geometry(app);
-    const { left, top, cell } = place;
-    app.records.forEach((record, row) => {
-      const y = top + row * cell;
-      if (y > win.y + win.height || y + cell < win.y) return;
-      for (let head = 0; head < record.heads; head += 1) {
-        const x = left + head * cell;
-        if (x < win.x + win.width && x + cell > win.x) this.drawHead(app, pen, record, head, x, y, cell - 6);
-      }
-    });
+    const layout = this.geometry(app);
+    for (const cell of layout.cells) {
+      const seen = cell.y + cell.height + cell.caption > win.y && cell.y - cell.name < win.y + win.height
+        && cell.x + cell.room > win.x && cell.x < win.x + win.width;
+      if (seen) this.drawHead(app, pen, cell, layout.order);
+    }
     const item = app.active();
-    if (item) ring(pen, left + item.column * cell, top + item.row * cell, cell - 6, cell - 6, app.theme.focus, app.theme);
-    pen.rect(win.x, win.y, left - 2, win.height, { fill: app.theme.background });
-    app.records.forEach((record, row) => {
-      const y = top + row * cell + (cell - 6) / 2;
-      pen.text(`layer ${record.entry.layer}`, win.x + 10, y - 7, { color: app.theme.text, size: 12, bold: item?.row === row });
-      pen.text(record.entry.kind, win.x + 10, y + 8, { color: app.theme.muted, size: 11 });
+    const chosen = item && layout.cells.find((cell) => cell.row === item.row && cell.column === item.column);
+    if (chosen) ring(pen, chosen.x, chosen.y, chosen.width, chosen.height, app.theme.focus, app.theme);
+    for (const { texts, x, y, room } of layout.titles) {
+      const text = texts.find((one) => textWidth(one, { size: 12, bold: true }) <= room) ?? texts.at(-1);
+      pen.text(fitText(text, room, { size: 12, bold: true }), x, y, { color: app.theme.text, size: 12, bold: true });
+    }
+    if (layout.order === "layer") this.drawNames(app, pen, win, layout, chosen);
+  }
+
+  /** The names of layers and heads, which do not scroll away. */
+  drawNames(app, pen, win, { left, top, side, pitch, rows, blocks }, chosen) {
+    const { theme } = app;
+    pen.rect(win.x, win.y, left - 2, win.height, { fill: theme.background });
+    rows.forEach(({ title, subtitle, y, height }, line) => {
+      const middle = y + height / 2;
+      const below = subtitle ? wrapText(subtitle, left - 14, { size: 11 }).slice(0, 2) : [];
+      const first = middle - 7 * below.length;
+      pen.text(say("grid_layer", { layer: title }), win.x + 10, first, { color: theme.text, size: 12, bold: chosen?.line === line });
+      below.forEach((text, number) => pen.text(fitText(text, left - 14, { size: 11 }), win.x + 10, first + 14 + 13 * number, { color: theme.muted, size: 11 }));
     });
-    pen.rect(win.x, win.y, win.width, top - 4, { fill: app.theme.background });
+    pen.rect(win.x, win.y, win.width, top - 4, { fill: theme.background });
     pen.clip(win.x + left - 4, win.y, win.width - left + 4, top, () => {
-      for (let head = 0; head < place.heads; head += 1) {
-        pen.text(cell > 58 ? `head ${head}` : String(head), left + head * cell + (cell - 6) / 2, win.y + 11,
-          { color: app.theme.text, size: 11, align: "center", bold: item?.column === head });
+      for (const { title, x, heads } of blocks) {
+        if (title) pen.text(fitText(title, heads * pitch, { size: 12, bold: true }), x, win.y + 10, { color: theme.text, size: 12, bold: true });
+        for (let head = 0; head < heads; head += 1) {
+          const at = x + head * pitch;
+          pen.text(pitch > 58 ? say("head_number", { head }) : String(head), at + side / 2, win.y + top - 13,
+            { color: theme.text, size: 11, align: "center", bold: chosen?.column === head && chosen.x === at });
+        }
       }
     });
   }
 
-  drawHead(app, pen, record, head, x, y, side) {
-    const image = app.tables.thumbnail(record, head);
+  drawHead(app, pen, cell, order) {
+    const { x, y, width, height, room, caption, name } = cell;
+    const record = app.records[cell.row];
+    const { theme } = app;
+    const image = app.tables.thumbnail(record, cell.column, this.most(app, record));
+    if (name) {
+      const text = say("grid_head", { layer: record.entry.layer, head: cell.column });
+      pen.text(fitText(differInKind(app.records) ? `${text} \u00b7 ${kindText(record)}` : text, room, { size: 11 }), x, y - 8, { color: theme.muted, size: 11 });
+    }
     if (!image) {
-      pen.rect(x, y, side, side, { fill: app.theme.surface, stroke: app.theme.border });
+      pen.rect(x, y, width, height, { fill: theme.surface, stroke: theme.border });
       return;
     }
-    const [rows, columns] = [record.queries.length, record.keys.length];
-    const scale = side / Math.max(rows, columns);
-    const [width, height] = [Math.max(6, columns * scale), Math.max(6, rows * scale)];
+    if (foldsOf(record)) this.drawPicture(pen, record, x, y, width, height);
     pen.picture(image, x, y, width, height, { smooth: image.width > width });
-    pen.rect(x, y, width, height, { stroke: app.theme.border });
+    pen.rect(x, y, width, height, { stroke: theme.border });
+    if (!caption) return;
+    const point = this.pointText(record);
+    const texts = [false, true].map((brief) => [captionOf(record, cell.column, order, brief), point].filter(Boolean).join(" \u00b7 "));
+    const text = texts.find((one) => textWidth(one, { size: 11 }) <= room) ?? fitText(texts[1], room, { size: 11 });
+    pen.text(text, x, y + height + 8, { color: theme.text, size: 11 });
+  }
+
+  /** The image that the keys are, below the veil. */
+  drawPicture(pen, record, x, y, width, height) {
+    const { picture, entry } = record.keys;
+    if (!picture) return;
+    const [across, down] = [picture.width / entry.size[0], picture.height / entry.size[1]];
+    const [x0, y0, x1, y1] = entry.box;
+    pen.picture(picture, x, y, width, height, { smooth: true, cut: [x0 * across, y0 * down, (x1 - x0) * across, (y1 - y0) * down] });
+  }
+
+  /** How many pairs a point of a small map stands for; "" for one. */
+  pointText(record) {
+    const [down, across] = sizeOfPoint(record);
+    return down === 1 && across === 1 ? "" : say("grid_point", { down, across });
+  }
+
+  /** The weight of the last colour; null where each map has its own. */
+  most(app, record) {
+    if (app.state.range !== "one" || foldsOf(record)) return null;
+    return app.records.reduce((most, one) => Math.max(most, largestOf(one)), 0);
   }
 
   hit(app, x, y, win) {
-    const { left, top, cell } = this.geometry(app);
-    if (x < win.x + left || y < win.y + top) return null;
-    const [row, column] = cellAt(x, y, { left, top, width: cell, height: cell });
-    return row < app.records.length && column < app.records[row].heads ? { row, column } : null;
+    const { left, top, order, cells } = this.geometry(app);
+    if (order === "layer" && (x < win.x + left || y < win.y + top)) return null;
+    const found = cells.find((cell) => inside({ x: cell.x, y: cell.y - cell.name, width: cell.room, height: cell.name + cell.height + cell.caption + 4 }, x, y));
+    return found ? { row: found.row, column: found.column } : null;
+  }
+
+  cell(app, item) {
+    const { cells } = this.geometry(app);
+    return cells.find((cell) => cell.row === item.row && cell.column === item.column) ?? cells[0];
   }
 
   place(app, item) {
-    const { left, top, cell } = this.geometry(app);
-    return { ...placeOfCell(item, { left, top, width: cell, height: cell }), width: cell - 6, height: cell - 6 };
+    const { x, y, width, height } = this.cell(app, item);
+    const { left, top } = this.geometry(app);
+    return { x, y, width, height, frozenLeft: left, frozenTop: top };
   }
 
   start(app) {
@@ -3647,8 +4224,11 @@ class GridView extends View {
   }
 
   move(app, item, dx, dy) {
-    const row = clamp(item.row + dy, 0, app.records.length - 1);
-    return { row, column: clamp(item.column + dx, 0, app.records[row].heads - 1) };
+    const { cells, order } = this.geometry(app);
+    const from = this.cell(app, item);
+    const line = order === "layer" ? cells.filter((cell) => cell.line === from.line) : cells;
+    const to = dy ? neighbour(cells, from, dy) : line[clamp(line.indexOf(from) + dx, 0, line.length - 1)];
+    return { row: to.row, column: to.column };
   }
 
   activate(app, item) {
@@ -3657,42 +4237,73 @@ class GridView extends View {
 
   describe(app, item) {
     const record = app.records[item.row];
-    const name = `${record.label}, head ${item.column} (${record.entry.name})`;
-    if (record.large) return `${name}: ${this.reductionText([record])}`;
-    if (!record.codes) return name;
+    const { layer, name } = record.entry;
+    const parts = [`${say("grid_head", { layer, head: item.column })} \u00b7 ${kindText(record)}${name ? ` (${shortText(name, 60)})` : ""}`];
+    if (!record.decoded) return parts[0];
+    parts.push(...this.does(record, item.column));
+    if (!record.large) parts.push(...this.numbersText(app, record, item.column));
+    const change = lossChange(record, item.column);
+    if (change !== null) parts.push(say("grid_loss_long", { change: signed(change) }));
+    parts.push(this.reductionText([record]));
+    return parts.join("; ");
+  }
+
+  /** What a head does, here and over the texts of a survey. */
+  does(record, head) {
+    const here = headLabels(record, head).slice(0, 3).map((label) => (label.chance === null || label.name === "even" ? labelText(label, record)
+      : `${labelText(label, record)} ${say("grid_chance", { percent: Math.round(100 * label.chance) })}`));
+    const surveyed = surveyLabel(record, head);
+    return [
+      here.length ? here.join(", ") : say(record.large ? "grid_none_found" : "grid_none_clear"),
+      surveyed ? say("grid_surveyed", { what: labelText(surveyed, record) }) : "",
+    ].filter(Boolean);
+  }
+
+  /** The largest weight and the entropy of a head. */
+  numbersText(app, record, head) {
     // Of single tokens, as the maps are.
-    const table = app.table(item.column, record, { words: false, hideSpecial: false });
-    let [best, entropy] = [0, 0];
+    const table = app.table(head, record, { words: false, hideSpecial: false });
+    let best = -1;
     for (let cell = 0; cell < table.values.length; cell += 1) {
-      const value = table.values[cell];
-      if (value > table.values[best] || table.kinds[best] === MASKED) best = cell;
-      if (value > 0) entropy -= value * Math.log(value);
+      if (table.kinds[cell] !== MASKED && !(table.values[cell] <= table.values[best])) best = cell;
     }
-    if (!table.values.length) return name;
+    if (best < 0) return [say("grid_blind")];
     const [row, column] = [Math.floor(best / table.columns), best % table.columns];
-    const seeing = table.seeing.length;
-    return `${name}: largest ${table.cell(row, column)}, ${quoted(table.rowText(row))} \u2192 ${quoted(table.columnText(column))}; `
-      + `${seeing ? `mean entropy ${(entropy / seeing).toFixed(2)} nats, ${sumText(table, [])}` : "no query sees a key"}; ${this.reductionText([record])}`;
+    const { entropy, queries } = statisticsOf(record, head);
+    const relative = relativeEntropy(record, head);
+    const largest = say("grid_largest", { weight: table.cell(row, column), query: quoted(table.rowText(row)), key: quoted(table.columnText(column)) });
+    if (!queries) return [largest];
+    return [largest, say("grid_entropy_long", { entropy: entropy.toFixed(2), queries, percent: relative === null ? "\u2013" : Math.round(100 * relative) })];
   }
 
   /** Of how many pairs a point of the maps is the largest. */
   reductionText(records) {
-    const sizes = records.map((record) => reduction(record).map((size) => Math.round(size * 10) / 10));
+    const sizes = records.map(sizeOfPoint);
     const [first] = sizes;
-    if (sizes.every(([down, across]) => down === 1 && across === 1)) return "a point is one weight";
+    if (sizes.every(([down, across]) => down === 1 && across === 1)) return say("grid_single");
     const alike = sizes.every(([down, across]) => down === first[0] && across === first[1]);
-    const most = alike ? first : [0, 1].map((side) => Math.max(...sizes.map((size) => size[side])));
-    return `a point is the largest of ${alike ? "about" : "up to"} ${most[0]} \u00d7 ${most[1]} pairs`;
+    const [down, across] = alike ? first : [0, 1].map((side) => Math.max(...sizes.map((size) => size[side])));
+    return say(alike ? "grid_reduced" : "grid_reduced_most", { down, across });
   }
 
   legend(app) {
     const scale = withoutRows(app.state.scale);
-    const shown = new Set(app.records.flatMap((record) => [...record.thumbnailKinds]));
-    const samples = [[ZERO, "zero"], [MASKED, "masked"], [MISSING, "NaN"]].filter(([kind]) => shown.has(kind));
-    return { ramp: "map", scale, largest: null, samples,
-      text: `each map: part of its own largest weight, ${SCALES[scale].label} \u00b7 ${this.reductionText(app.records)} \u00b7 `
-        + "queries downwards, keys to the right" };
+    const { records } = app;
+    const shown = new Set(records.flatMap((record) => [...record.thumbnailKinds]));
+    const samples = [[ZERO, "zero"], [MASKED, "masked"], [MISSING, "NaN"]].filter(([kind]) => shown.has(/** @type {number} */ (kind)));
+    const most = records.length ? this.most(app, records[0]) : null;
+    const own = most === null ? say("grid_own_scale") : say("grid_one_scale", { largest: formatNumber(most) });
+    const surveyed = records.some((record) => record.entry.statistics);
+    const folded = records.some(foldsOf) ? [say("grid_folded")] : [];
+    const axes = records.every(foldsOf) ? [] : [say("grid_axes")];
+    return { ramp: "map", scale, largest: most, samples,
+      text: [`${own}, ${SCALES[scale].label}`, this.reductionText(records), ...folded, ...axes, noiseText(surveyed)].join(" \u00b7 ") };
   }
+}
+
+/** Of how many queries and keys a point is the largest weight, rounded to tenths. */
+function sizeOfPoint(record) {
+  return foldsOf(record) ? [1, 1] : reduction(record).map((size) => Math.round(size * 10) / 10);
 }
 
 // views/image_view.js
@@ -4117,13 +4728,13 @@ const MOST_FINDINGS = 8;
 class LongView extends RecordView {
   name = "long";
 
-  title = "Long";
+  title = say("long");
 
   controls = ["record", "head", "pooling", "scale", "zoom", "findings"];
 
   zooms = true;
 
-  help = "Arrow keys move, + and \u2212 zoom at the cell, 0 shows the whole map, Enter zooms to exact weights, Esc goes back.";
+  help = say("long_help");
 
   shows(record) {
     return record.large;
@@ -4163,6 +4774,7 @@ class LongView extends RecordView {
     });
     this.drawAxes(app, pen, place, win, area);
     this.drawReceived(app, pen, place, win, area);
+    this.drawMarks(app, pen, place, win, area);
     this.drawList(app, pen, place);
   }
 
@@ -4194,8 +4806,8 @@ class LongView extends RecordView {
     const lines = this.list(app, place);
     if (!lines.length) return;
     const count = place.map.places().length;
-    pen.text(`Findings${lines.length < count ? ` (the first ${lines.length} of ${count})` : ""}, at most ${MOST_FINDINGS} of a kind: click one to go there`, lines[0].x, 18,
-      { color: app.theme.muted, size: 11, bold: true });
+    const title = say(lines.length < count ? "long_findings_part" : "long_findings", { shown: lines.length, count, most: MOST_FINDINGS });
+    pen.text(fitText(title, lines[0].width, { size: 11, bold: true }), lines[0].x, 18, { color: app.theme.muted, size: 11, bold: true });
     const item = app.active();
     for (const { found, x, y, width, height } of lines) {
       const chosen = item && item.found === found.text;
@@ -4272,7 +4884,7 @@ class LongView extends RecordView {
     const { theme } = app;
     pen.rect(win.x, win.y, left - 2, win.height, { fill: theme.background });
     pen.rect(win.x, win.y, win.width, top - 2, { fill: theme.background });
-    pen.text("query \u2193  key \u2192", win.x + 6, win.y + 12, { color: theme.muted, size: 11 });
+    pen.text(say("long_axes"), win.x + 6, win.y + 12, { color: theme.muted, size: 11 });
     const ticks = (from, size, length) => {
       const step = niceStep((size / cell) / Math.max(2, size / 90));
       const first = Math.max(0, Math.ceil(from / cell / step));
@@ -4288,6 +4900,17 @@ class LongView extends RecordView {
       if (y < win.y + top) continue;
       pen.path([[win.x + left - 6, y], [win.x + left - 1, y]], { color: theme.muted });
       pen.text(this.tick(place.record.queries, query, cell), win.x + left - 9, y, { color: theme.muted, size: 11, align: "end" });
+    }
+  }
+
+  /** A mark on the axis of the keys for each sink of the heads that are shown. */
+  drawMarks(app, pen, { left, top, cell, map }, win, area) {
+    for (const found of map.places()) {
+      if (found.kind !== "sink" || (app.state.head !== null && found.head !== app.state.head)) continue;
+      const x = left + (found.column + 0.5) * cell;
+      if (x < area.x || x > area.x + area.width) continue;
+      const y = win.y + top - 2;
+      pen.path([[x - 4, y - 6], [x, y], [x + 4, y - 6]], { color: app.theme.accent, lineWidth: 2 });
     }
   }
 
@@ -4310,7 +4933,7 @@ class LongView extends RecordView {
         pen.rect(x, base - height, Math.max(1, bin), height, { fill: app.theme.accent });
       }
     });
-    pen.text("received", win.x + 6, base - 8, { color: app.theme.muted, size: 11 });
+    pen.text(say("long_received"), win.x + 6, base - 8, { color: app.theme.muted, size: 11 });
   }
 
   hit(app, x, y, win) {
@@ -4351,23 +4974,23 @@ class LongView extends RecordView {
   describe(app, item) {
     const { map, record, queries, keys } = this.geometry(app);
     if (!map) return "";
-    const pair = `query ${counted(item.row)} ${quoted(record.queries.text(item.row))} \u2192 key ${counted(item.column)} ${quoted(record.keys.text(item.column))}`;
+    const pair = say("long_pair", { row: counted(item.row), query: quoted(record.queries.text(item.row)), column: counted(item.column), key: quoted(record.keys.text(item.column)) });
     const exact = map.exact(app.state.head, item.row, item.column);
-    if (exact !== null) return `${pair}: ${exact < 0 ? "masked" : formatNumber(exact)} (exact; ${app.headText()})`;
+    const heads = app.headText();
+    if (exact !== null) return say("long_exact", { pair, weight: exact < 0 ? say("long_masked") : formatNumber(exact), heads });
     const [row, column] = map.bin(item.row, item.column);
     const bin = map.pooled(app.state.pooling, app.state.head, row, column);
-    const hidden = app.state.pooling === "mean" && map.hidden ? ", hidden pairs as 0" : "";
+    const hidden = app.state.pooling === "mean" && map.hidden ? say("long_hidden") : "";
     const range = (length, bins, number) => `${counted(map.edge(length, bins, number))}\u2013${counted(map.edge(length, bins, number + 1) - 1)}`;
-    return `queries ${range(queries, map.rows, row)} \u2192 keys ${range(keys, map.columns, column)}: ${POOLINGS[app.state.pooling]} `
-      + `${formatWeight(bin.value, bin.error)} (${app.headText()}${hidden}; around ${quoted(record.queries.text(item.row))} \u2192 `
-      + `${quoted(record.keys.text(item.column))}; ${this.whyPooled(app, map, item)})`;
+    return say("long_pooled", { rows: range(queries, map.rows, row), columns: range(keys, map.columns, column), pooling: poolingText(app.state.pooling),
+      weight: formatWeight(bin.value, bin.error), heads: `${heads}${hidden}`, query: quoted(record.queries.text(item.row)),
+      key: quoted(record.keys.text(item.column)), why: this.whyPooled(app, map, item) });
   }
 
   whyPooled(app, map, item) {
     const tile = map.tiles.get(`${Math.floor(item.row / map.side)},${Math.floor(item.column / map.side)}`);
-    if (tile?.failed) return `the exact tile could not be had: ${tile.failed}`;
-    if (app.options.fetchTile) return "exact at a closer zoom";
-    return "no exact tile is carried here";
+    if (tile?.failed) return say("long_failed", { why: tile.failed });
+    return say(app.options.fetchTile ? "long_closer" : "long_not_carried");
   }
 
   legend(app) {
@@ -4379,13 +5002,14 @@ class LongView extends RecordView {
     const area = { x: win.x + left, y: win.y + top, width: win.width - left - 4, height: win.height - top };
     const exact = (cell >= 3 ? this.tilesIn(place, area) : []).map(([row, column]) => this.tile(app, place, row, column)).filter(Boolean);
     const shown = new Set([...kinds, ...exact.flatMap((tile) => [...tile.kinds])]);
-    const tiles = app.options.fetchTile ? "exact tiles are fetched on zoom" : `${map.carried || "no"} exact tiles carried`;
-    const per = app.state.scale === "row" ? " (part of the row's largest)" : "";
+    const tiles = app.options.fetchTile ? say("long_fetched") : map.carried ? say("long_carried", { count: map.carried, side: map.side }) : say("long_no_tiles");
+    const per = app.state.scale === "row" ? say("long_per_row") : "";
+    const samples = [[ZERO, say(map.hidden ? "long_zero_hidden" : "long_zero")], [MASKED, say("long_masked")], [MISSING, "NaN"]];
+    const parts = [`${this.headText(app)}, ${SCALES[app.state.scale].label}${per}`, exact.length ? say("long_framed") : "", tiles,
+      say("long_keys", { count: counted(record.keys.length) })];
     return { ramp: "map", scale: app.state.scale, largest: app.state.scale === "row" ? null : limits.reduce((a, b) => Math.max(a, b), 0),
-      beyond: exact.some((tile) => tile.beyond),
-      samples: [[ZERO, map.hidden ? "zero or hidden" : "zero"], [MASKED, "masked"], [MISSING, "NaN"]].filter(([kind]) => shown.has(kind)),
-      text: `${this.headText(app)}, ${SCALES[app.state.scale].label}${per}${exact.length ? "; framed: single weights" : ""} \u00b7 ${tiles} of `
-        + `${map.side} \u00d7 ${map.side} \u00b7 ${counted(record.keys.length)} keys` };
+      beyond: exact.some((tile) => tile.beyond), samples: samples.filter(([kind]) => shown.has(/** @type {number} */ (kind))),
+      text: parts.filter(Boolean).join(" \u00b7 ") };
   }
 }
 
@@ -4776,87 +5400,6 @@ class WordsView extends RecordView {
       text: `attention weight, ${sumText(table, sums.rows)}, ${app.headText()}, ${SCALES[scale].label}${mergedText(table)} \u00b7 `
         + `${accuracy(table)}${hiddenText(table)}` };
   }
-}
-
-// explained.js
-
-/** The least box around boxes. */
-function around(...boxes) {
-  const [left, top] = [Math.min(...boxes.map((box) => box.x)), Math.min(...boxes.map((box) => box.y))];
-  return { x: left, y: top, width: Math.max(...boxes.map((box) => box.x + box.width)) - left, height: Math.max(...boxes.map((box) => box.y + box.height)) - top };
-}
-
-const grown = (box, { left = 0, top = 0 }) => ({ x: box.x - left, y: box.y - top, width: box.width + left, height: box.height + top });
-
-/** The card of layers and heads, at their choices. */
-function ofHeads(app) {
-  if (app.records.length < 2 && app.record.heads < 2) return [];
-  return [{ title: say("cardHeads"), text: say("cardHeadsText"), element: app.frame.bar }];
-}
-
-/** A map: rows, columns, cells. */
-function ofMap(app, pair, names) {
-  const { view } = app;
-  const table = app.table();
-  const at = (row, column) => view.place(app, { row, column });
-  const { row, column } = pair;
-  const { left, top } = view.geometry(app);
-  const first = at(row, 0);
-  return [
-    { title: say("cardQuery"), text: say("cardRow", names), box: grown(around(first, at(row, table.columns - 1)), { left: Math.min(90, first.x, left) }) },
-    { title: say("cardKey"), text: say("cardColumn", names), box: grown(around(at(0, column), at(table.rows - 1, column)), { top: Math.min(60, at(0, column).y, top) }) },
-    { title: say("cardWeight"), text: say("cardCell", names), box: at(row, column) },
-  ];
-}
-
-/** Two columns with lines between them. */
-function ofLines(app, pair, names) {
-  const [query, key] = [app.view.place(app, { side: "query", row: pair.row }), app.view.place(app, { side: "key", column: pair.column })];
-  const [x, y] = [(query.x + query.width + key.x) / 2, (query.y + key.y + query.height) / 2];
-  return [
-    { title: say("cardQuery"), text: say("cardLeft", names), box: query },
-    { title: say("cardKey"), text: say("cardRight", names), box: key },
-    { title: say("cardWeight"), text: say("cardLine", names), box: { x: x - 16, y: y - 12, width: 32, height: 24 } },
-  ];
-}
-
-/** Words or patches that are shaded. */
-function ofShades(app, pair, names) {
-  const [query, key] = [app.view.place(app, { side: "query", row: pair.row }), app.view.place(app, { side: "key", column: pair.column })];
-  return [
-    { title: say("cardQuery"), text: say("cardPoint", names), box: query },
-    { title: say("cardWeight"), text: say("cardShade", names), box: key },
-  ];
-}
-
-function ofGrid(app) {
-  const at = (row, column) => app.view.place(app, { row, column });
-  const last = app.records.length - 1;
-  return [
-    { title: say("cardHead"), text: say("cardThumbnail"), box: at(0, 0) },
-    { title: say("cardLayers"), text: say("cardLayersText"), box: around(at(0, 0), at(last, 0)) },
-    { title: say("cardSide"), text: say("cardSideText"), box: around(at(0, 0), at(0, app.records[0].heads - 1)) },
-  ];
-}
-
-const OF_VIEWS = { pattern: ofMap, sound: ofMap, lines: ofLines, words: ofShades, image: ofShades };
-
-/**
- * What the cards of a view explain: {title, text, and a box of the picture or an element of the frame}.
- * @returns {{title: string, text: string, box?: any, element?: HTMLElement}[]}
- */
-function explained(app) {
-  const { view } = app;
-  if (view.explained) return view.explained(app);
-  if (view.name === "grid") return ofGrid(app);
-  const cards = OF_VIEWS[view.name];
-  const pair = cards && !app.record.large ? app.featured() ?? app.active() : null;
-  if (!pair) return [{ title: say(view.name), text: say(view.name === "walk" ? "cardWalk" : "cardLong"), element: app.frame.tabs }, ...(view.name === "walk" ? [] : ofHeads(app))];
-  const table = app.table();
-  const known = { row: pair.row ?? mostSurprising(table)?.row ?? 0, column: pair.column ?? 0 };
-  const names = { query: `\u2068${shortText(table.rowText(known.row), 20)}\u2069`, key: `\u2068${shortText(table.columnText(known.column), 20)}\u2069`,
-    sentence: sayOfRow(table, known.row, known.column).text };
-  return [...cards(app, known, names), ...ofHeads(app)];
 }
 
 // picture.js
@@ -5497,7 +6040,7 @@ class Viewer {
     if (payload?.format !== FORMAT) throw new TypeError(`this viewer reads payloads of format ${FORMAT}; this one has ${payload?.format}`);
     this.payload = payload;
     const axes = payload.axes.map((entry) => new Axis(entry));
-    this.records = payload.records.map((entry, number) => new AttentionData(entry, number, axes, payload.masks));
+    this.records = payload.records.map((entry, number) => new AttentionData(entry, number, axes, payload.masks, payload.records));
     this.steps = payload.steps.map((entry) => new StepsData(entry));
     this.tables.forget();
     for (const one of this.views) one.forget();

@@ -1,95 +1,165 @@
 // @ts-check
 
 import { View } from "./view.js";
-import { cellAt, placeOfCell, ring } from "../drawing.js";
-import { textWidth } from "../lettering.js";
-import { clamp } from "../numbers.js";
+import { foldsOf, gridLayout, neighbour } from "./grid_layout.js";
+import { inside, ring } from "../drawing.js";
+import { headLabels, labelText, noiseText, statisticsOf, surveyLabel } from "../head_labels.js";
+import { captionOf, lossChange, ordersOf, relativeEntropy, signed } from "../head_order.js";
+import { say } from "../language.js";
+import { fitText, textWidth, wrapText } from "../lettering.js";
+import { clamp, formatNumber } from "../numbers.js";
+import { differInKind, kindText } from "../record_names.js";
 import { SCALES, withoutRows } from "../scales.js";
-import { MASKED, MISSING, ZERO, sumText } from "../table.js";
-import { quoted } from "../text.js";
-import { reduction } from "../thumbnails.js";
+import { MASKED, MISSING, ZERO } from "../table.js";
+import { quoted, shortText } from "../text.js";
+import { largestOf, reduction } from "../thumbnails.js";
 
-/** Layers × heads, each a small map. */
+/** Layers × heads, each a small map, with what the head does. */
 export class GridView extends View {
   name = "grid";
 
-  title = "Grid";
+  title = say("grid");
 
-  controls = ["scale"];
+  controls = ["order", "range", "scale"];
 
   scalesRows = false;
 
-  help = "Arrow keys choose a head, Enter opens it.";
+  help = say("grid_help");
 
   available(app) {
     return app.records.length > 0 && (app.records.length > 1 || app.records[0].heads > 1);
   }
 
+  forget() {
+    this.kept = null;
+  }
+
+  /** The order that is shown: by layer until all records are read, which other orders need. */
+  order(app) {
+    const wanted = ordersOf(app.records).includes(app.state.order) ? app.state.order : "layer";
+    if (wanted === "layer" || app.tables.allRead()) return wanted;
+    app.changed();
+    return "layer";
+  }
+
   geometry(app) {
-    const heads = Math.max(...app.records.map((record) => record.heads));
-    const left = Math.min(112, 24 + Math.max(...app.records.map((record) => textWidth(record.label, { size: 11 }))));
-    const across = (app.area.width - left - 8) / heads;
-    const down = (app.area.height - 28) / app.records.length;
-    const cell = clamp(Math.min(across, Math.max(down, 72)), 34, 170);
-    return { heads, left, top: 24, cell };
+    const order = this.order(app);
+    const key = `${order} ${app.area.width} ${app.area.height}`;
+    if (this.kept?.key !== key || this.kept.records !== app.records) {
+      const before = this.kept;
+      this.kept = { key, records: app.records, layout: gridLayout(app.records, order, app.area) };
+      // The scrolled size is that of the layout.
+      if (before?.records === app.records && before.layout.order !== order) setTimeout(() => app.resize(), 0);
+    }
+    return this.kept.layout;
   }
 
   size(app) {
-    const { heads, left, top, cell } = this.geometry(app);
-    return { width: left + heads * cell + 4, height: top + app.records.length * cell + 4 };
+    const { width, height } = this.geometry(app);
+    return { width, height };
   }
 
   draw(app, pen, win) {
-    const place = this.geometry(app);
-    const { left, top, cell } = place;
-    app.records.forEach((record, row) => {
-      const y = top + row * cell;
-      if (y > win.y + win.height || y + cell < win.y) return;
-      for (let head = 0; head < record.heads; head += 1) {
-        const x = left + head * cell;
-        if (x < win.x + win.width && x + cell > win.x) this.drawHead(app, pen, record, head, x, y, cell - 6);
-      }
-    });
+    const layout = this.geometry(app);
+    for (const cell of layout.cells) {
+      const seen = cell.y + cell.height + cell.caption > win.y && cell.y - cell.name < win.y + win.height
+        && cell.x + cell.room > win.x && cell.x < win.x + win.width;
+      if (seen) this.drawHead(app, pen, cell, layout.order);
+    }
     const item = app.active();
-    if (item) ring(pen, left + item.column * cell, top + item.row * cell, cell - 6, cell - 6, app.theme.focus, app.theme);
-    pen.rect(win.x, win.y, left - 2, win.height, { fill: app.theme.background });
-    app.records.forEach((record, row) => {
-      const y = top + row * cell + (cell - 6) / 2;
-      pen.text(`layer ${record.entry.layer}`, win.x + 10, y - 7, { color: app.theme.text, size: 12, bold: item?.row === row });
-      pen.text(record.entry.kind, win.x + 10, y + 8, { color: app.theme.muted, size: 11 });
+    const chosen = item && layout.cells.find((cell) => cell.row === item.row && cell.column === item.column);
+    if (chosen) ring(pen, chosen.x, chosen.y, chosen.width, chosen.height, app.theme.focus, app.theme);
+    for (const { texts, x, y, room } of layout.titles) {
+      const text = texts.find((one) => textWidth(one, { size: 12, bold: true }) <= room) ?? texts.at(-1);
+      pen.text(fitText(text, room, { size: 12, bold: true }), x, y, { color: app.theme.text, size: 12, bold: true });
+    }
+    if (layout.order === "layer") this.drawNames(app, pen, win, layout, chosen);
+  }
+
+  /** The names of layers and heads, which do not scroll away. */
+  drawNames(app, pen, win, { left, top, side, pitch, rows, blocks }, chosen) {
+    const { theme } = app;
+    pen.rect(win.x, win.y, left - 2, win.height, { fill: theme.background });
+    rows.forEach(({ title, subtitle, y, height }, line) => {
+      const middle = y + height / 2;
+      const below = subtitle ? wrapText(subtitle, left - 14, { size: 11 }).slice(0, 2) : [];
+      const first = middle - 7 * below.length;
+      pen.text(say("grid_layer", { layer: title }), win.x + 10, first, { color: theme.text, size: 12, bold: chosen?.line === line });
+      below.forEach((text, number) => pen.text(fitText(text, left - 14, { size: 11 }), win.x + 10, first + 14 + 13 * number, { color: theme.muted, size: 11 }));
     });
-    pen.rect(win.x, win.y, win.width, top - 4, { fill: app.theme.background });
+    pen.rect(win.x, win.y, win.width, top - 4, { fill: theme.background });
     pen.clip(win.x + left - 4, win.y, win.width - left + 4, top, () => {
-      for (let head = 0; head < place.heads; head += 1) {
-        pen.text(cell > 58 ? `head ${head}` : String(head), left + head * cell + (cell - 6) / 2, win.y + 11,
-          { color: app.theme.text, size: 11, align: "center", bold: item?.column === head });
+      for (const { title, x, heads } of blocks) {
+        if (title) pen.text(fitText(title, heads * pitch, { size: 12, bold: true }), x, win.y + 10, { color: theme.text, size: 12, bold: true });
+        for (let head = 0; head < heads; head += 1) {
+          const at = x + head * pitch;
+          pen.text(pitch > 58 ? say("head_number", { head }) : String(head), at + side / 2, win.y + top - 13,
+            { color: theme.text, size: 11, align: "center", bold: chosen?.column === head && chosen.x === at });
+        }
       }
     });
   }
 
-  drawHead(app, pen, record, head, x, y, side) {
-    const image = app.tables.thumbnail(record, head);
+  drawHead(app, pen, cell, order) {
+    const { x, y, width, height, room, caption, name } = cell;
+    const record = app.records[cell.row];
+    const { theme } = app;
+    const image = app.tables.thumbnail(record, cell.column, this.most(app, record));
+    if (name) {
+      const text = say("grid_head", { layer: record.entry.layer, head: cell.column });
+      pen.text(fitText(differInKind(app.records) ? `${text} \u00b7 ${kindText(record)}` : text, room, { size: 11 }), x, y - 8, { color: theme.muted, size: 11 });
+    }
     if (!image) {
-      pen.rect(x, y, side, side, { fill: app.theme.surface, stroke: app.theme.border });
+      pen.rect(x, y, width, height, { fill: theme.surface, stroke: theme.border });
       return;
     }
-    const [rows, columns] = [record.queries.length, record.keys.length];
-    const scale = side / Math.max(rows, columns);
-    const [width, height] = [Math.max(6, columns * scale), Math.max(6, rows * scale)];
+    if (foldsOf(record)) this.drawPicture(pen, record, x, y, width, height);
     pen.picture(image, x, y, width, height, { smooth: image.width > width });
-    pen.rect(x, y, width, height, { stroke: app.theme.border });
+    pen.rect(x, y, width, height, { stroke: theme.border });
+    if (!caption) return;
+    const point = this.pointText(record);
+    const texts = [false, true].map((brief) => [captionOf(record, cell.column, order, brief), point].filter(Boolean).join(" \u00b7 "));
+    const text = texts.find((one) => textWidth(one, { size: 11 }) <= room) ?? fitText(texts[1], room, { size: 11 });
+    pen.text(text, x, y + height + 8, { color: theme.text, size: 11 });
+  }
+
+  /** The image that the keys are, below the veil. */
+  drawPicture(pen, record, x, y, width, height) {
+    const { picture, entry } = record.keys;
+    if (!picture) return;
+    const [across, down] = [picture.width / entry.size[0], picture.height / entry.size[1]];
+    const [x0, y0, x1, y1] = entry.box;
+    pen.picture(picture, x, y, width, height, { smooth: true, cut: [x0 * across, y0 * down, (x1 - x0) * across, (y1 - y0) * down] });
+  }
+
+  /** How many pairs a point of a small map stands for; "" for one. */
+  pointText(record) {
+    const [down, across] = sizeOfPoint(record);
+    return down === 1 && across === 1 ? "" : say("grid_point", { down, across });
+  }
+
+  /** The weight of the last colour; null where each map has its own. */
+  most(app, record) {
+    if (app.state.range !== "one" || foldsOf(record)) return null;
+    return app.records.reduce((most, one) => Math.max(most, largestOf(one)), 0);
   }
 
   hit(app, x, y, win) {
-    const { left, top, cell } = this.geometry(app);
-    if (x < win.x + left || y < win.y + top) return null;
-    const [row, column] = cellAt(x, y, { left, top, width: cell, height: cell });
-    return row < app.records.length && column < app.records[row].heads ? { row, column } : null;
+    const { left, top, order, cells } = this.geometry(app);
+    if (order === "layer" && (x < win.x + left || y < win.y + top)) return null;
+    const found = cells.find((cell) => inside({ x: cell.x, y: cell.y - cell.name, width: cell.room, height: cell.name + cell.height + cell.caption + 4 }, x, y));
+    return found ? { row: found.row, column: found.column } : null;
+  }
+
+  cell(app, item) {
+    const { cells } = this.geometry(app);
+    return cells.find((cell) => cell.row === item.row && cell.column === item.column) ?? cells[0];
   }
 
   place(app, item) {
-    const { left, top, cell } = this.geometry(app);
-    return { ...placeOfCell(item, { left, top, width: cell, height: cell }), width: cell - 6, height: cell - 6 };
+    const { x, y, width, height } = this.cell(app, item);
+    const { left, top } = this.geometry(app);
+    return { x, y, width, height, frozenLeft: left, frozenTop: top };
   }
 
   start(app) {
@@ -101,8 +171,11 @@ export class GridView extends View {
   }
 
   move(app, item, dx, dy) {
-    const row = clamp(item.row + dy, 0, app.records.length - 1);
-    return { row, column: clamp(item.column + dx, 0, app.records[row].heads - 1) };
+    const { cells, order } = this.geometry(app);
+    const from = this.cell(app, item);
+    const line = order === "layer" ? cells.filter((cell) => cell.line === from.line) : cells;
+    const to = dy ? neighbour(cells, from, dy) : line[clamp(line.indexOf(from) + dx, 0, line.length - 1)];
+    return { row: to.row, column: to.column };
   }
 
   activate(app, item) {
@@ -111,40 +184,71 @@ export class GridView extends View {
 
   describe(app, item) {
     const record = app.records[item.row];
-    const name = `${record.label}, head ${item.column} (${record.entry.name})`;
-    if (record.large) return `${name}: ${this.reductionText([record])}`;
-    if (!record.codes) return name;
+    const { layer, name } = record.entry;
+    const parts = [`${say("grid_head", { layer, head: item.column })} \u00b7 ${kindText(record)}${name ? ` (${shortText(name, 60)})` : ""}`];
+    if (!record.decoded) return parts[0];
+    parts.push(...this.does(record, item.column));
+    if (!record.large) parts.push(...this.numbersText(app, record, item.column));
+    const change = lossChange(record, item.column);
+    if (change !== null) parts.push(say("grid_loss_long", { change: signed(change) }));
+    parts.push(this.reductionText([record]));
+    return parts.join("; ");
+  }
+
+  /** What a head does, here and over the texts of a survey. */
+  does(record, head) {
+    const here = headLabels(record, head).slice(0, 3).map((label) => (label.chance === null || label.name === "even" ? labelText(label, record)
+      : `${labelText(label, record)} ${say("grid_chance", { percent: Math.round(100 * label.chance) })}`));
+    const surveyed = surveyLabel(record, head);
+    return [
+      here.length ? here.join(", ") : say(record.large ? "grid_none_found" : "grid_none_clear"),
+      surveyed ? say("grid_surveyed", { what: labelText(surveyed, record) }) : "",
+    ].filter(Boolean);
+  }
+
+  /** The largest weight and the entropy of a head. */
+  numbersText(app, record, head) {
     // Of single tokens, as the maps are.
-    const table = app.table(item.column, record, { words: false, hideSpecial: false });
-    let [best, entropy] = [0, 0];
+    const table = app.table(head, record, { words: false, hideSpecial: false });
+    let best = -1;
     for (let cell = 0; cell < table.values.length; cell += 1) {
-      const value = table.values[cell];
-      if (value > table.values[best] || table.kinds[best] === MASKED) best = cell;
-      if (value > 0) entropy -= value * Math.log(value);
+      if (table.kinds[cell] !== MASKED && !(table.values[cell] <= table.values[best])) best = cell;
     }
-    if (!table.values.length) return name;
+    if (best < 0) return [say("grid_blind")];
     const [row, column] = [Math.floor(best / table.columns), best % table.columns];
-    const seeing = table.seeing.length;
-    return `${name}: largest ${table.cell(row, column)}, ${quoted(table.rowText(row))} \u2192 ${quoted(table.columnText(column))}; `
-      + `${seeing ? `mean entropy ${(entropy / seeing).toFixed(2)} nats, ${sumText(table, [])}` : "no query sees a key"}; ${this.reductionText([record])}`;
+    const { entropy, queries } = statisticsOf(record, head);
+    const relative = relativeEntropy(record, head);
+    const largest = say("grid_largest", { weight: table.cell(row, column), query: quoted(table.rowText(row)), key: quoted(table.columnText(column)) });
+    if (!queries) return [largest];
+    return [largest, say("grid_entropy_long", { entropy: entropy.toFixed(2), queries, percent: relative === null ? "\u2013" : Math.round(100 * relative) })];
   }
 
   /** Of how many pairs a point of the maps is the largest. */
   reductionText(records) {
-    const sizes = records.map((record) => reduction(record).map((size) => Math.round(size * 10) / 10));
+    const sizes = records.map(sizeOfPoint);
     const [first] = sizes;
-    if (sizes.every(([down, across]) => down === 1 && across === 1)) return "a point is one weight";
+    if (sizes.every(([down, across]) => down === 1 && across === 1)) return say("grid_single");
     const alike = sizes.every(([down, across]) => down === first[0] && across === first[1]);
-    const most = alike ? first : [0, 1].map((side) => Math.max(...sizes.map((size) => size[side])));
-    return `a point is the largest of ${alike ? "about" : "up to"} ${most[0]} \u00d7 ${most[1]} pairs`;
+    const [down, across] = alike ? first : [0, 1].map((side) => Math.max(...sizes.map((size) => size[side])));
+    return say(alike ? "grid_reduced" : "grid_reduced_most", { down, across });
   }
 
   legend(app) {
     const scale = withoutRows(app.state.scale);
-    const shown = new Set(app.records.flatMap((record) => [...record.thumbnailKinds]));
-    const samples = [[ZERO, "zero"], [MASKED, "masked"], [MISSING, "NaN"]].filter(([kind]) => shown.has(kind));
-    return { ramp: "map", scale, largest: null, samples,
-      text: `each map: part of its own largest weight, ${SCALES[scale].label} \u00b7 ${this.reductionText(app.records)} \u00b7 `
-        + "queries downwards, keys to the right" };
+    const { records } = app;
+    const shown = new Set(records.flatMap((record) => [...record.thumbnailKinds]));
+    const samples = [[ZERO, "zero"], [MASKED, "masked"], [MISSING, "NaN"]].filter(([kind]) => shown.has(/** @type {number} */ (kind)));
+    const most = records.length ? this.most(app, records[0]) : null;
+    const own = most === null ? say("grid_own_scale") : say("grid_one_scale", { largest: formatNumber(most) });
+    const surveyed = records.some((record) => record.entry.statistics);
+    const folded = records.some(foldsOf) ? [say("grid_folded")] : [];
+    const axes = records.every(foldsOf) ? [] : [say("grid_axes")];
+    return { ramp: "map", scale, largest: most, samples,
+      text: [`${own}, ${SCALES[scale].label}`, this.reductionText(records), ...folded, ...axes, noiseText(surveyed)].join(" \u00b7 ") };
   }
+}
+
+/** Of how many queries and keys a point is the largest weight, rounded to tenths. */
+function sizeOfPoint(record) {
+  return foldsOf(record) ? [1, 1] : reduction(record).map((size) => Math.round(size * 10) / 10);
 }

@@ -1,8 +1,9 @@
 // @ts-check
 
 import { cellAt, inside, placeOfCell, ring } from "../drawing.js";
+import { say } from "../language.js";
 import { fitText, textWidth } from "../lettering.js";
-import { POOLINGS, shadeOf } from "../long_map.js";
+import { poolingText, shadeOf } from "../long_map.js";
 import { mapCanvas } from "../map_canvas.js";
 import { clamp, counted, formatNumber, formatWeight, niceStep } from "../numbers.js";
 import { SCALES } from "../scales.js";
@@ -17,13 +18,13 @@ const MOST_FINDINGS = 8;
 export class LongView extends RecordView {
   name = "long";
 
-  title = "Long";
+  title = say("long");
 
   controls = ["record", "head", "pooling", "scale", "zoom", "findings"];
 
   zooms = true;
 
-  help = "Arrow keys move, + and \u2212 zoom at the cell, 0 shows the whole map, Enter zooms to exact weights, Esc goes back.";
+  help = say("long_help");
 
   shows(record) {
     return record.large;
@@ -63,6 +64,7 @@ export class LongView extends RecordView {
     });
     this.drawAxes(app, pen, place, win, area);
     this.drawReceived(app, pen, place, win, area);
+    this.drawMarks(app, pen, place, win, area);
     this.drawList(app, pen, place);
   }
 
@@ -94,8 +96,8 @@ export class LongView extends RecordView {
     const lines = this.list(app, place);
     if (!lines.length) return;
     const count = place.map.places().length;
-    pen.text(`Findings${lines.length < count ? ` (the first ${lines.length} of ${count})` : ""}, at most ${MOST_FINDINGS} of a kind: click one to go there`, lines[0].x, 18,
-      { color: app.theme.muted, size: 11, bold: true });
+    const title = say(lines.length < count ? "long_findings_part" : "long_findings", { shown: lines.length, count, most: MOST_FINDINGS });
+    pen.text(fitText(title, lines[0].width, { size: 11, bold: true }), lines[0].x, 18, { color: app.theme.muted, size: 11, bold: true });
     const item = app.active();
     for (const { found, x, y, width, height } of lines) {
       const chosen = item && item.found === found.text;
@@ -172,7 +174,7 @@ export class LongView extends RecordView {
     const { theme } = app;
     pen.rect(win.x, win.y, left - 2, win.height, { fill: theme.background });
     pen.rect(win.x, win.y, win.width, top - 2, { fill: theme.background });
-    pen.text("query \u2193  key \u2192", win.x + 6, win.y + 12, { color: theme.muted, size: 11 });
+    pen.text(say("long_axes"), win.x + 6, win.y + 12, { color: theme.muted, size: 11 });
     const ticks = (from, size, length) => {
       const step = niceStep((size / cell) / Math.max(2, size / 90));
       const first = Math.max(0, Math.ceil(from / cell / step));
@@ -188,6 +190,17 @@ export class LongView extends RecordView {
       if (y < win.y + top) continue;
       pen.path([[win.x + left - 6, y], [win.x + left - 1, y]], { color: theme.muted });
       pen.text(this.tick(place.record.queries, query, cell), win.x + left - 9, y, { color: theme.muted, size: 11, align: "end" });
+    }
+  }
+
+  /** A mark on the axis of the keys for each sink of the heads that are shown. */
+  drawMarks(app, pen, { left, top, cell, map }, win, area) {
+    for (const found of map.places()) {
+      if (found.kind !== "sink" || (app.state.head !== null && found.head !== app.state.head)) continue;
+      const x = left + (found.column + 0.5) * cell;
+      if (x < area.x || x > area.x + area.width) continue;
+      const y = win.y + top - 2;
+      pen.path([[x - 4, y - 6], [x, y], [x + 4, y - 6]], { color: app.theme.accent, lineWidth: 2 });
     }
   }
 
@@ -210,7 +223,7 @@ export class LongView extends RecordView {
         pen.rect(x, base - height, Math.max(1, bin), height, { fill: app.theme.accent });
       }
     });
-    pen.text("received", win.x + 6, base - 8, { color: app.theme.muted, size: 11 });
+    pen.text(say("long_received"), win.x + 6, base - 8, { color: app.theme.muted, size: 11 });
   }
 
   hit(app, x, y, win) {
@@ -251,23 +264,23 @@ export class LongView extends RecordView {
   describe(app, item) {
     const { map, record, queries, keys } = this.geometry(app);
     if (!map) return "";
-    const pair = `query ${counted(item.row)} ${quoted(record.queries.text(item.row))} \u2192 key ${counted(item.column)} ${quoted(record.keys.text(item.column))}`;
+    const pair = say("long_pair", { row: counted(item.row), query: quoted(record.queries.text(item.row)), column: counted(item.column), key: quoted(record.keys.text(item.column)) });
     const exact = map.exact(app.state.head, item.row, item.column);
-    if (exact !== null) return `${pair}: ${exact < 0 ? "masked" : formatNumber(exact)} (exact; ${app.headText()})`;
+    const heads = app.headText();
+    if (exact !== null) return say("long_exact", { pair, weight: exact < 0 ? say("long_masked") : formatNumber(exact), heads });
     const [row, column] = map.bin(item.row, item.column);
     const bin = map.pooled(app.state.pooling, app.state.head, row, column);
-    const hidden = app.state.pooling === "mean" && map.hidden ? ", hidden pairs as 0" : "";
+    const hidden = app.state.pooling === "mean" && map.hidden ? say("long_hidden") : "";
     const range = (length, bins, number) => `${counted(map.edge(length, bins, number))}\u2013${counted(map.edge(length, bins, number + 1) - 1)}`;
-    return `queries ${range(queries, map.rows, row)} \u2192 keys ${range(keys, map.columns, column)}: ${POOLINGS[app.state.pooling]} `
-      + `${formatWeight(bin.value, bin.error)} (${app.headText()}${hidden}; around ${quoted(record.queries.text(item.row))} \u2192 `
-      + `${quoted(record.keys.text(item.column))}; ${this.whyPooled(app, map, item)})`;
+    return say("long_pooled", { rows: range(queries, map.rows, row), columns: range(keys, map.columns, column), pooling: poolingText(app.state.pooling),
+      weight: formatWeight(bin.value, bin.error), heads: `${heads}${hidden}`, query: quoted(record.queries.text(item.row)),
+      key: quoted(record.keys.text(item.column)), why: this.whyPooled(app, map, item) });
   }
 
   whyPooled(app, map, item) {
     const tile = map.tiles.get(`${Math.floor(item.row / map.side)},${Math.floor(item.column / map.side)}`);
-    if (tile?.failed) return `the exact tile could not be had: ${tile.failed}`;
-    if (app.options.fetchTile) return "exact at a closer zoom";
-    return "no exact tile is carried here";
+    if (tile?.failed) return say("long_failed", { why: tile.failed });
+    return say(app.options.fetchTile ? "long_closer" : "long_not_carried");
   }
 
   legend(app) {
@@ -279,12 +292,13 @@ export class LongView extends RecordView {
     const area = { x: win.x + left, y: win.y + top, width: win.width - left - 4, height: win.height - top };
     const exact = (cell >= 3 ? this.tilesIn(place, area) : []).map(([row, column]) => this.tile(app, place, row, column)).filter(Boolean);
     const shown = new Set([...kinds, ...exact.flatMap((tile) => [...tile.kinds])]);
-    const tiles = app.options.fetchTile ? "exact tiles are fetched on zoom" : `${map.carried || "no"} exact tiles carried`;
-    const per = app.state.scale === "row" ? " (part of the row's largest)" : "";
+    const tiles = app.options.fetchTile ? say("long_fetched") : map.carried ? say("long_carried", { count: map.carried, side: map.side }) : say("long_no_tiles");
+    const per = app.state.scale === "row" ? say("long_per_row") : "";
+    const samples = [[ZERO, say(map.hidden ? "long_zero_hidden" : "long_zero")], [MASKED, say("long_masked")], [MISSING, "NaN"]];
+    const parts = [`${this.headText(app)}, ${SCALES[app.state.scale].label}${per}`, exact.length ? say("long_framed") : "", tiles,
+      say("long_keys", { count: counted(record.keys.length) })];
     return { ramp: "map", scale: app.state.scale, largest: app.state.scale === "row" ? null : limits.reduce((a, b) => Math.max(a, b), 0),
-      beyond: exact.some((tile) => tile.beyond),
-      samples: [[ZERO, map.hidden ? "zero or hidden" : "zero"], [MASKED, "masked"], [MISSING, "NaN"]].filter(([kind]) => shown.has(kind)),
-      text: `${this.headText(app)}, ${SCALES[app.state.scale].label}${per}${exact.length ? "; framed: single weights" : ""} \u00b7 ${tiles} of `
-        + `${map.side} \u00d7 ${map.side} \u00b7 ${counted(record.keys.length)} keys` };
+      beyond: exact.some((tile) => tile.beyond), samples: samples.filter(([kind]) => shown.has(/** @type {number} */ (kind))),
+      text: parts.filter(Boolean).join(" \u00b7 ") };
   }
 }

@@ -1,0 +1,155 @@
+// @ts-check
+
+import { headGroups } from "../head_order.js";
+import { textWidth } from "../lettering.js";
+import { clamp } from "../numbers.js";
+import { differInKind, kindText } from "../record_names.js";
+
+/** The heights of a caption, of a name above a map and of a group's heading, in pixels. */
+const [CAPTION, NAME, GRID_TITLE] = [15, 15, 26];
+
+/** The room of the layers' names, between kinds of attention, and the most that is left between two maps. */
+const [LAYER, GRID_GAP, MOST_BETWEEN] = [72, 24, 44];
+
+/** The least side of a map that has room for a caption. */
+const LEAST_CAPTIONED = 54;
+
+/** A map is stretched to at most this ratio of its sides. */
+const MOST_STRETCH = 2;
+
+/** The size of a record's maps in a square: in their own proportions, unless they are much wider than high or the reverse. */
+export function mapSize(record, side) {
+  let [height, width] = [record.queries.length, record.keys.length];
+  if (foldsOf(record)) {
+    const [x0, y0, x1, y1] = record.keys.entry.box;
+    [height, width] = [y1 - y0, x1 - x0];
+  }
+  const ratio = clamp(width / height, 1 / MOST_STRETCH, MOST_STRETCH);
+  return ratio >= 1 ? [side, side / ratio] : [side * ratio, side];
+}
+
+/** Whether a record's maps are laid on the image that its keys are. */
+export const foldsOf = (record) => record.keys.kind === "grid" && record.queries.kind !== "grid" && !record.large;
+
+/**
+ * Where the heads stand: layers × heads, or sorted in lines below headings.
+ * @param {any[]} records
+ * @param {string} order see `ordersOf`
+ * @param {{width: number, height: number}} area
+ */
+export function gridLayout(records, order, area) {
+  return order === "layer" ? byLayer(records, area) : sorted(records, order, area);
+}
+
+/**
+ * Layers downwards, heads to the right. What has several kinds of attention, as encoder and decoder, has them side by side
+ * where there is room, else below each other.
+ */
+function byLayer(records, area) {
+  const kinds = [...new Set(records.map((record) => kindText(record)))];
+  const beside = kinds.length > 1 && kinds.every((kind) => {
+    const layers = records.filter((record) => kindText(record) === kind).map((record) => record.entry.layer);
+    return new Set(layers).size === layers.length;
+  });
+  const most = (some) => Math.max(...some.map((record) => record.heads));
+  const widest = kinds.reduce((sum, kind) => sum + most(records.filter((record) => kindText(record) === kind)), 0);
+  const left = LAYER;
+  const fits = beside && area.width - left - GRID_GAP * kinds.length >= widest * (LEAST_CAPTIONED + 6);
+  return fits ? byKind(records, kinds, area) : inLines(records, area);
+}
+
+/** Each record a line. */
+function inLines(records, area) {
+  const heads = Math.max(...records.map((record) => record.heads));
+  const several = differInKind(records);
+  const names = several ? records.map((record) => textWidth(kindText(record), { size: 11 })) : [];
+  const left = Math.min(Math.max(LAYER, area.width * 0.22), 24 + Math.max(LAYER - 24, ...names));
+  const lines = records.map((record) => ({ title: record.entry.layer, subtitle: several ? kindText(record) : "", records: [record] }));
+  return placed(lines, [{ title: "", heads }], { left, top: 24 }, area);
+}
+
+/** Each layer a line, the kinds of attention beside each other. */
+function byKind(records, kinds, area) {
+  const layers = [...new Set(records.map((record) => record.entry.layer))].sort((a, b) => a - b);
+  const of = (kind, layer) => records.find((record) => kindText(record) === kind && record.entry.layer === layer);
+  const lines = layers.map((layer) => ({ title: layer, subtitle: "", records: kinds.map((kind) => of(kind, layer)) }));
+  const blocks = kinds.map((kind) => ({ title: kind, heads: Math.max(...records.filter((record) => kindText(record) === kind).map((record) => record.heads)) }));
+  return placed(lines, blocks, { left: LAYER, top: 44 }, area);
+}
+
+/** Lines of blocks of heads, as large as all are seen at once. */
+function placed(lines, blocks, { left, top }, area) {
+  const heads = blocks.reduce((sum, block) => sum + block.heads, 0);
+  const across = (area.width - left - GRID_GAP * blocks.length) / heads;
+  const down = (area.height - top) / lines.length - 8;
+  const captioned = across - 6 >= LEAST_CAPTIONED;
+  const side = clamp(Math.min(across - 6, Math.max(down - (captioned ? CAPTION : 0), 68)), 28, 164);
+  const caption = side >= LEAST_CAPTIONED ? CAPTION : 0;
+  const pitch = clamp(across, side + 6, side + MOST_BETWEEN);
+  let x = left;
+  const columns = blocks.map((block) => {
+    const column = { ...block, x };
+    x += block.heads * pitch + GRID_GAP;
+    return column;
+  });
+  const cells = [];
+  let y = top;
+  const rows = lines.map((line, number) => {
+    const there = line.records.filter(Boolean);
+    const height = Math.max(...there.map((record) => mapSize(record, side)[1]));
+    line.records.forEach((record, block) => {
+      for (let head = 0; head < (record?.heads ?? 0); head += 1) {
+        const [width, high] = mapSize(record, side);
+        cells.push({ row: record.number, column: head, line: number, x: columns[block].x + head * pitch, y, width, height: high, room: pitch - 4, caption, name: 0 });
+      }
+    });
+    const row = { title: line.title, subtitle: line.subtitle, y, height };
+    y += Math.max(28, height + caption) + 8;
+    return row;
+  });
+  return { order: "layer", left, top, cells, rows, titles: [], blocks: columns, side, pitch, width: x - GRID_GAP + 4, height: y };
+}
+
+/** Groups of heads below their headings; small groups share a line. */
+function sorted(records, order, area) {
+  const left = 10;
+  const columns = Math.max(1, Math.floor((area.width - 2 * left) / 108));
+  const pitch = Math.min(150, (area.width - 2 * left) / columns);
+  const side = Math.min(pitch - 10, 130);
+  const cells = [];
+  const titles = [];
+  let [y, line] = [4, 0];
+  let used = columns; // of the line of groups
+  let [groupTop, groupBottom] = [y, y];
+  for (const group of headGroups(records, order)) {
+    const count = Math.min(columns, group.heads.length);
+    if (used + count > columns) {
+      [used, y] = [0, groupBottom];
+      groupTop = y;
+      line += 1;
+    }
+    const x = left + used * pitch;
+    titles.push({ texts: [group.counted, group.title].filter(Boolean), x, y: groupTop + GRID_TITLE / 2, room: count * pitch - 8 });
+    let bottom = groupTop + GRID_TITLE;
+    for (let first = 0; first < group.heads.length; first += count) {
+      if (first) line += 1;
+      const row = group.heads.slice(first, first + count).map(({ row: record, column }, number) => {
+        const [width, height] = mapSize(records[record], side);
+        return { row: record, column, line, x: x + number * pitch, y: bottom + NAME, width, height, room: pitch - 6, caption: CAPTION, name: NAME };
+      });
+      cells.push(...row);
+      bottom += NAME + Math.max(...row.map((one) => one.height)) + CAPTION + 8;
+    }
+    used += count;
+    groupBottom = Math.max(groupBottom, bottom);
+  }
+  return { order, left, top: 0, cells, rows: [], titles, blocks: [], side, pitch, width: area.width, height: groupBottom + 4 };
+}
+
+/** The head above or below another one. */
+export function neighbour(cells, from, direction) {
+  const beyond = cells.filter((one) => (one.y - from.y) * direction > 1);
+  if (!beyond.length) return from;
+  const y = beyond.reduce((best, one) => ((one.y - best) * direction < 0 ? one.y : best), beyond[0].y);
+  return beyond.filter((one) => Math.abs(one.y - y) < 1).reduce((best, one) => (Math.abs(one.x - from.x) < Math.abs(best.x - from.x) ? one : best));
+}
