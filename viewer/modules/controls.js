@@ -2,8 +2,8 @@
 
 import { action, checkbox, choice, headToggle, make } from "./elements.js";
 import { savePng, saveSvg } from "./exports.js";
+import { say } from "./language.js";
 import { POOLINGS } from "./long_map.js";
-import { PAIR_STEPS } from "./steps_data.js";
 import { shortText } from "./text.js";
 
 /** The controls that the current view needs. */
@@ -90,15 +90,13 @@ export class Controls {
 
   steps() {
     const { app } = this;
+    if (app.options.fetchSteps && app.records.length) return null;
     if (app.steps.length < 2) return null;
-    return choice("Calculation", app.state.steps, app.steps.map((steps, number) => [number, shortText(steps.entry.name, 60)]),
-      (value) => app.set({ steps: Number(value), kept: null }));
-  }
-
-  step() {
-    const { app } = this;
-    const names = app.steps[app.state.steps].names.filter((name) => name in PAIR_STEPS);
-    return choice("Matrix", app.state.step, names.map((name) => [name, name]), (value) => app.set({ step: value }));
+    return choice(say("walk_calculation"), app.state.steps, app.steps.map((steps, number) => [number, shortText(steps.entry.name, 60)]), (value) => {
+      app.state.steps = Number(value);
+      app.view.follow(app);
+      app.set({ kept: null });
+    });
   }
 
   output() {

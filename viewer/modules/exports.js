@@ -4,13 +4,19 @@ import { CanvasPen } from "./canvas_pen.js";
 import { newCanvas } from "./canvases.js";
 import { make } from "./elements.js";
 import { HEADING, paint } from "./picture.js";
+import { sheetPicture } from "./sheet_picture.js";
 import { SvgPen } from "./svg_pen.js";
 import { visibleText } from "./text.js";
 
+/** What is saved: all of a view that has a sheet, else what is seen. */
+const savedPicture = (app) => sheetPicture(app) ?? { width: app.area.width, height: app.area.height + HEADING + app.legendHeight,
+  paint: (pen) => paint(app, pen) };
+
 /** The picture as the text of an SVG file. */
 export function svgOf(app) {
-  const pen = new SvgPen(app.area.width, app.area.height + HEADING + app.legendHeight);
-  paint(app, pen);
+  const picture = savedPicture(app);
+  const pen = new SvgPen(picture.width, picture.height);
+  picture.paint(pen);
   return pen.toString(visibleText(app.payload.title), [app.heading(), app.selectionText(), app.frame.readout.textContent].filter(Boolean).join(" \u2014 "));
 }
 
@@ -20,11 +26,12 @@ export function saveSvg(app) {
 
 export function savePng(app) {
   const scale = Math.max(2, globalThis.devicePixelRatio || 1);
-  const canvas = newCanvas(app.area.width * scale, (app.area.height + HEADING + app.legendHeight) * scale);
+  const picture = savedPicture(app);
+  const canvas = newCanvas(picture.width * scale, picture.height * scale);
   const context = canvas.getContext("2d");
   context.setTransform(scale, 0, 0, scale, 0, 0);
   app.tables.frameStart = performance.now();
-  paint(app, new CanvasPen(context));
+  picture.paint(new CanvasPen(context));
   canvas.toBlob((blob) => download(app, blob, "png"), "image/png");
 }
 

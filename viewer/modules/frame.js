@@ -4,6 +4,7 @@ import { CanvasPen } from "./canvas_pen.js";
 import { focusable, make } from "./elements.js";
 import { STYLE } from "./style.js";
 import { visibleText } from "./text.js";
+import { WALK_STYLE } from "./walk_style.js";
 
 /** The elements of the viewer: heading, tabs, controls, the canvas in its scrolled stage, tooltip, readout. */
 export class Frame {
@@ -14,7 +15,7 @@ export class Frame {
   constructor(element, height) {
     this.root = element.shadowRoot ?? element.attachShadow({ mode: "open" });
     const sheet = new CSSStyleSheet();
-    sheet.replaceSync(STYLE);
+    sheet.replaceSync(STYLE + WALK_STYLE);
     this.root.adoptedStyleSheets = [sheet];
     this.title = make("h2");
     this.texts = make("p", { class: "texts" });
@@ -23,7 +24,8 @@ export class Frame {
     this.canvas = make("canvas", { tabindex: "0", role: "application", "aria-roledescription": "attention view", "aria-describedby": "help readout" });
     this.space = make("div", { class: "space" });
     this.scroller = make("div", { class: "scroll" }, this.space, this.canvas);
-    this.stage = make("div", { class: "stage", role: "tabpanel", id: "stage", "aria-busy": "true" }, this.scroller);
+    this.beside = make("div", { class: "beside", hidden: true });
+    this.stage = make("div", { class: "stage", role: "tabpanel", id: "stage", "aria-busy": "true" }, this.scroller, this.beside);
     this.tip = make("div", { class: "tip", "aria-hidden": "true", hidden: true });
     this.readout = make("p", { class: "readout", id: "readout", role: "status", "aria-live": "polite" });
     this.help = make("p", { class: "help", id: "help" });
@@ -48,6 +50,13 @@ export class Frame {
       type: "button", role: "tab", id: `tab-${view.name}`, "aria-selected": String(view === current), "aria-controls": "stage",
       tabindex: view === current ? "0" : "-1", text: view.title, on: { click: () => choose(view.name) },
     })));
+  }
+
+  /** Elements of a view beside the canvas; null: none. */
+  showBeside(element) {
+    this.beside.hidden = element === null;
+    this.box.classList.toggle("walking", element !== null);
+    if (this.beside.firstChild !== element) this.beside.replaceChildren(...(element ? [element] : []));
   }
 
   /** What may have the focus, above the picture. */

@@ -8,7 +8,9 @@ import { Viewer } from "./viewer.js";
  * @param {HTMLElement} element gets a shadow root; its height is filled
  * @param {object} payload what `regard.viewer.payload` gives
  * @param {{view?: string, selection?: object, theme?: "auto"|"light"|"dark", height?: number,
+ *   fetchSteps?: (record: number, head: number) => Promise<any>,
  *   fetchTile?: (record: number, q0: number, q1: number, k0: number, k1: number) => Promise<any>}} [options]
+ *   fetchSteps gives the worked calculation of a head, an entry of the payload's `steps`;
  *   fetchTile gives exact weights [heads, q1 - q0, k1 - k0]: {type, shape, data}, a typed array or nested lists
  * @returns {{update(payload: object): void, show(view: string, selection?: object): void, destroy(): void,
  *   state(): object, locate(item: object): object, svg(): string}}

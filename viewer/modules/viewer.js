@@ -6,6 +6,7 @@ import { Controls } from "./controls.js";
 import { choice } from "./elements.js";
 import { Frame } from "./frame.js";
 import { Input } from "./input.js";
+import { say } from "./language.js";
 import { NARROW } from "./legend.js";
 import { clamp } from "./numbers.js";
 import { HEADING, paint } from "./picture.js";
@@ -63,6 +64,12 @@ export class Viewer {
     if (first) this.show(first.name, selection ?? {});
     else this.empty();
     this.decodeRest();
+  }
+
+  /** The calculation of a head that a server gives. */
+  fetchedSteps(record, head) {
+    const name = `${this.recordText(this.records[record])} \u00b7 ${say("walk_head", { head })}`;
+    return new StepsData(null, { record, head, name, fetch: () => this.options.fetchSteps(record, head) });
   }
 
   /** The view that fits the first record best. */
@@ -158,7 +165,7 @@ export class Viewer {
     const { state } = this;
     if (state.view !== name) { state.zoom = 1; this.frame.scroller.scrollTo(0, 0); this.hover = this.cursor = null; }
     state.view = name;
-    for (const key of ["record", "head", "scale", "words", "hideSpecial", "heads", "steps", "step", "pooling", "overlay"]) {
+    for (const key of ["record", "head", "scale", "words", "hideSpecial", "heads", "steps", "station", "trial", "pooling", "overlay"]) {
       if (key in selection) state[key] = selection[key];
     }
     if ("record" in selection) state.locked = [];
@@ -181,6 +188,7 @@ export class Viewer {
     if (this.record && state.head !== null && !(state.head < this.record.heads)) state.head = null;
     if (!(state.steps < this.steps.length)) state.steps = 0;
     if (!(state.scale in SCALES)) state.scale = "linear";
+    view.settle(this);
   }
 
   toggleLocked(row) {
@@ -271,6 +279,7 @@ export class Viewer {
       // Something else may have been chosen in the meantime.
       if (this.stopped.signal.aborted || this.current() !== shown) return;
       this.frame.bar.replaceChildren(...new Controls(this).build());
+      this.frame.showBeside(this.view.beside(this));
       this.frame.restoreFocus(focus);
       this.ready = true;
       this.resize();
@@ -331,6 +340,7 @@ export class Viewer {
   resize() {
     if (!this.ready || !this.view) return;
     this.frame.box.classList.toggle("narrow", this.frame.box.clientWidth < 480);
+    this.frame.box.classList.toggle("slim", this.frame.box.clientWidth < 760);
     const { clientWidth, clientHeight } = this.frame.scroller;
     if (!clientWidth || !clientHeight) return;
     this.legendHeight = clientWidth < NARROW ? 94 : 66;
@@ -356,6 +366,7 @@ export class Viewer {
     const ratio = this.frame.canvas.width / Math.max(1, this.area.width);
     this.frame.pen.context.setTransform(ratio, 0, 0, ratio, 0, 0);
     paint(this, this.frame.pen);
+    this.view.update(this);
     this.tell();
     this.frame.stage.setAttribute("aria-busy", "false");
   }
@@ -377,8 +388,10 @@ export class Viewer {
   }
 
   selectionText() {
+    const said = this.view?.said(this) ?? null;
+    if (said !== null) return said;
     const { locked } = this.state;
-    if (!locked.length || !this.record || this.record.large || this.view.name === "grid" || this.view.name === "walk") return "";
+    if (!locked.length || !this.record || this.record.large || this.view.name === "grid") return "";
     const table = this.table();
     const names = locked.filter((row) => row < table.rows).map((row) => quoted(table.rowText(row)));
     return `locked: ${names.join(", ")}`;
