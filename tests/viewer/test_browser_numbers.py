@@ -143,7 +143,7 @@ def test_frames_are_at_their_seconds(show):
 
 
 def test_steps_show_the_calculation(show, numbers):
-    """The products, scale, softmax and output are those of float64 PyTorch, in the stations and in the saved picture."""
+    """Products, scale, softmax and output are those of float64 PyTorch, in the stations and in the saved picture."""
     record, explanation = documents.steps()
     shown = show(View(Document("steps", (), (record,))))
     shown.click(row=2, column=1)

@@ -125,7 +125,7 @@ export const WORDS = {
   walk_query: ["query", "查询"],
   walk_key: ["key", "键"],
   walk_value: ["value", "值"],
-  walk_numbers: ["{count:number|numbers}", "个数"],
+  walk_numbers: ["{count} {count:number|numbers}", "{count} 个数"],
   walk_more: ["{count} more", "其余 {count} 个"],
   walk_show_all: ["Show all {count}", "显示全部 {count} 个"],
   walk_show_fewer: ["Show fewer", "收起"],

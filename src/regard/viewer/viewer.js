@@ -658,7 +658,7 @@ const WORDS = {
   walk_query: ["query", "查询"],
   walk_key: ["key", "键"],
   walk_value: ["value", "值"],
-  walk_numbers: ["{count:number|numbers}", "个数"],
+  walk_numbers: ["{count} {count:number|numbers}", "{count} 个数"],
   walk_more: ["{count} more", "其余 {count} 个"],
   walk_show_all: ["Show all {count}", "显示全部 {count} 个"],
   walk_show_fewer: ["Show fewer", "收起"],
@@ -2054,7 +2054,7 @@ class Stations {
     const weight = formatNumber(weights[column]);
     const largest = Math.max(...this.steps.rowOf("value", column).map(Math.abs), ...output.map(Math.abs));
     const product = Float64Array.from(output, (_, dimension) => this.calculation.product(row, column, dimension));
-    return { id: "output", title: say("walk_output"), figure: `${output.length} ${say("walk_numbers", { count: output.length })}`, operation: "",
+    return { id: "output", title: say("walk_output"), figure: say("walk_numbers", { count: output.length }), operation: "",
       sentence: say(strong.length ? "walk_says_output" : "walk_says_none", { query: this.query, parts }),
       parts: /** @type {Part[]} */ ([
         { kind: "cells", name: "weighted", side: "key", label: `${weight} ${TIMES} ${say("walk_of", { name: say("walk_value"), word: this.key })}`, values: product, largest, open: null },
