@@ -19,6 +19,7 @@ export class Controls {
 
   record() {
     const { app } = this;
+    if (app.view.name === "walk" && !app.options.fetchSteps) return null;
     const options = app.records.filter((record) => app.view.shows(record)).map((record) => [record.number, app.recordText(record)]);
     return options.length > 1 ? choice("Attention", app.state.record, options, (value) => app.set({ record: Number(value), locked: [] })) : null;
   }
@@ -86,6 +87,14 @@ export class Controls {
     return choice("Go to", "", [["", `${found.length} ${found.length === 1 ? "finding" : "findings"}`], ...found.map((one, number) => [number, one.text])], (value) => {
       if (value !== "") app.goTo(found[Number(value)]);
     });
+  }
+
+  /** The head whose calculation is shown, where a server gives that of any head. */
+  stepsHead() {
+    const { app } = this;
+    if (!app.options.fetchSteps || !app.record || app.record.heads === 1) return null;
+    const options = Array.from({ length: app.record.heads }, (_, head) => [head, String(head)]);
+    return choice("Head", app.state.head, options, (value) => app.set({ head: Number(value), kept: null }));
   }
 
   steps() {

@@ -107,7 +107,7 @@ export class Stations {
 
   /** The sum that makes a number of a query, key or value from the input, where the record has input and weights. */
   projection(name, row) {
-    const input = name === "query" ? "query_input" : name === "value" && this.steps.has("value_input") ? "value_input" : "key_input";
+    const input = `${name}_input`;
     if (!this.steps.has(`w_${name}`) || !this.steps.has(input)) return null;
     return (dimension) => {
       const values = this.steps.rowOf(input, row);

@@ -154,6 +154,7 @@ export class Viewer {
   set(changes) {
     Object.assign(this.state, changes);
     this.hover = null;
+    this.view?.settle(this);
     this.refresh();
   }
 
@@ -281,11 +282,11 @@ export class Viewer {
       this.frame.bar.replaceChildren(...new Controls(this).build());
       this.frame.showBeside(this.view.beside(this));
       this.frame.restoreFocus(focus);
+      this.frame.canvas.setAttribute("aria-label", `${this.view.title}: ${this.heading()}`);
       this.ready = true;
       this.resize();
       if (shown instanceof AttentionData) this.makeExact(shown);
     }).catch((error) => this.fail(error));
-    this.frame.canvas.setAttribute("aria-label", `${this.view.title}: ${this.heading()}`);
     this.frame.stage.setAttribute("aria-labelledby", `tab-${this.view.name}`);
     this.frame.help.textContent = this.view.help;
   }

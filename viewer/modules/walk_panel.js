@@ -31,6 +31,7 @@ export class WalkPanel {
     this.unfolded = new Set(); // which lists and tables are shown whole
     this.element = make("div", { class: "walk", role: "group", "aria-label": say("walk_region"), on: { keydown: (event) => this.keyPressed(event) } });
     this.experiment = null;
+    this.carried = ""; // which calculations there are, where they are not all
     this.steps = null;
     this.pair = { row: 0, column: 0 };
     /** @type {import("./calculation.js").Calculation} */
@@ -76,12 +77,13 @@ export class WalkPanel {
     this.next = action(say("walk_next"), say("walk_next"), () => this.go(this.place + 1));
     this.next.classList.add("primary");
     this.counter = make("span", { class: "note" });
+    this.note = make("p", { class: "note" });
     this.strip = make("ol", { class: "strip", "aria-label": say("walk_stations") });
     this.cards = make("ol", { class: "cards" });
     this.experiment = new Experiment(calculation, (changes) => this.commands.trial(changes), (pair) => this.commands.pair(pair), () => this.commands.trial(null));
     this.element.replaceChildren(make("div", { class: "walk-head" },
       make("span", { class: "pair" }, this.queryChoice, make("span", { text: "\u2192", "aria-hidden": "true" }), this.keyChoice),
-      make("span", { class: "steps-buttons" }, action(say("walk_what_if"), say("walk_try"), () => this.experiment?.reach()), this.back, this.counter, this.next)), this.strip, this.cards, this.experiment.element);
+      make("span", { class: "steps-buttons" }, action(say("walk_what_if"), say("walk_try"), () => this.experiment?.reach()), this.back, this.counter, this.next)), this.strip, this.cards, this.experiment.element, this.note);
   }
 
   showHead() {
@@ -89,6 +91,7 @@ export class WalkPanel {
     this.keyChoice.value = String(this.pair.column);
     this.back.disabled = this.place === 0;
     this.next.disabled = this.place === this.stations.length - 1;
+    this.note.textContent = this.carried;
     this.counter.textContent = say("walk_place", { here: this.place + 1, all: this.stations.length });
   }
 

@@ -21,6 +21,7 @@ export const WORDS = {
   walk_key_choice: ["Word that is looked at", "被看的词元"],
   walk_calculation: ["Calculation", "计算"],
   walk_head: ["head {head}", "头 {head}"],
+  walk_carried: ["This file carries the calculation of {names}.", "此文件带有以下计算：{names}。"],
   walk_next: ["Next", "下一步"],
   walk_back: ["Back", "上一步"],
   walk_place: ["{here} of {all}", "第 {here} 站，共 {all} 站"],

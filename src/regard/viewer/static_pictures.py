@@ -16,6 +16,7 @@ from regard.pictures.fonts import Lettering, visible_token, wrapped
 from regard.pictures.heatmap import color_map
 from regard.pictures.sheet import DASHES, PALETTE, new_sheet
 from regard.records import AttentionRecord, Document, FrameAxis, GridAxis, TokenAxis
+from regard.records.document import ORDER
 from regard.viewer.overview import tile_source
 
 if TYPE_CHECKING:
@@ -323,6 +324,8 @@ def _steps(document: Document) -> Figure:
     keyed: dict[str, Sequence[str]] = {"key": steps.key_labels, "value": steps.key_labels}
     panels = []
     for name, matrix in steps.matrices.items():
+        if name not in ORDER:
+            continue
         features = name in ("query", "key", "value", "output")
         columns = [str(d) for d in range(matrix.shape[1])] if features else steps.key_labels
         rows = keyed.get(name, steps.query_labels)

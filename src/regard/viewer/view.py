@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
@@ -39,6 +40,7 @@ class View:
         View(weights, rows=target, columns=source) # tokens of queries and keys that differ
         View(outputs.attentions, tokens)           # of transformers, with output_attentions=True
         View(watched, tokenizer)                   # what regard.watch recorded of a model of transformers
+        View(watched, tokenizer, steps=[(3, 8)])   # and the calculation of layer 3, head 8, after watch(keep=True)
         View(observed, tokens)                     # regard.observe(..., read=regard.Readings(weights=True))
         View(explanation)                          # the worked calculation of regard.explain
         View(prediction)                           # of a trained run
@@ -74,6 +76,8 @@ class View:
         theme: ``"auto"`` (as the system is), ``"light"`` or ``"dark"``.
         height: of the notebook's frame in pixels; None: 640.
         budget_bytes: the most bytes of exact weights in the file (see `payload`).
+        steps: the (layer, head) pairs whose calculation the walk shows, for what `regard.watch` recorded with
+            ``keep=True``; ``layer`` is the index of a record, as above. An `Explanation` has those of all its heads.
 
     Raises:
         UnknownNameError: an unknown view or theme.
@@ -110,8 +114,9 @@ class View:
         theme: Theme = "auto",
         height: int | None = None,
         budget_bytes: int = BUDGET,
+        steps: Sequence[tuple[int, int]] = (),
     ):
-        self.document = as_document(content, Labels(tokens, rows, columns, example), title)
+        self.document = as_document(content, Labels(tokens, rows, columns, example), title, steps)
         view = cast("ViewName | None", FORMER.get(view or "", view))
         if view is not None and view not in VIEWS:
             raise UnknownNameError("view", view, VIEWS)

@@ -554,6 +554,7 @@ const WORDS = {
   walk_key_choice: ["Word that is looked at", "被看的词元"],
   walk_calculation: ["Calculation", "计算"],
   walk_head: ["head {head}", "头 {head}"],
+  walk_carried: ["This file carries the calculation of {names}.", "此文件带有以下计算：{names}。"],
   walk_next: ["Next", "下一步"],
   walk_back: ["Back", "上一步"],
   walk_place: ["{here} of {all}", "第 {here} 站，共 {all} 站"],
@@ -1903,7 +1904,7 @@ class Stations {
 
   /** The sum that makes a number of a query, key or value from the input, where the record has input and weights. */
   projection(name, row) {
-    const input = name === "query" ? "query_input" : name === "value" && this.steps.has("value_input") ? "value_input" : "key_input";
+    const input = `${name}_input`;
     if (!this.steps.has(`w_${name}`) || !this.steps.has(input)) return null;
     return (dimension) => {
       const values = this.steps.rowOf(input, row);
@@ -4289,6 +4290,7 @@ class WalkPanel {
     this.unfolded = new Set(); // which lists and tables are shown whole
     this.element = make("div", { class: "walk", role: "group", "aria-label": say("walk_region"), on: { keydown: (event) => this.keyPressed(event) } });
     this.experiment = null;
+    this.carried = ""; // which calculations there are, where they are not all
     this.steps = null;
     this.pair = { row: 0, column: 0 };
     /** @type {import("./calculation.js").Calculation} */
@@ -4334,12 +4336,13 @@ class WalkPanel {
     this.next = action(say("walk_next"), say("walk_next"), () => this.go(this.place + 1));
     this.next.classList.add("primary");
     this.counter = make("span", { class: "note" });
+    this.note = make("p", { class: "note" });
     this.strip = make("ol", { class: "strip", "aria-label": say("walk_stations") });
     this.cards = make("ol", { class: "cards" });
     this.experiment = new Experiment(calculation, (changes) => this.commands.trial(changes), (pair) => this.commands.pair(pair), () => this.commands.trial(null));
     this.element.replaceChildren(make("div", { class: "walk-head" },
       make("span", { class: "pair" }, this.queryChoice, make("span", { text: "\u2192", "aria-hidden": "true" }), this.keyChoice),
-      make("span", { class: "steps-buttons" }, action(say("walk_what_if"), say("walk_try"), () => this.experiment?.reach()), this.back, this.counter, this.next)), this.strip, this.cards, this.experiment.element);
+      make("span", { class: "steps-buttons" }, action(say("walk_what_if"), say("walk_try"), () => this.experiment?.reach()), this.back, this.counter, this.next)), this.strip, this.cards, this.experiment.element, this.note);
   }
 
   showHead() {
@@ -4347,6 +4350,7 @@ class WalkPanel {
     this.keyChoice.value = String(this.pair.column);
     this.back.disabled = this.place === 0;
     this.next.disabled = this.place === this.stations.length - 1;
+    this.note.textContent = this.carried;
     this.counter.textContent = say("walk_place", { here: this.place + 1, all: this.stations.length });
   }
 
@@ -4513,7 +4517,7 @@ class WalkView extends View {
 
   title = say("walk");
 
-  controls = ["steps"];
+  controls = ["record", "stepsHead", "steps"];
 
   help = say("walk_help");
 
@@ -4530,17 +4534,24 @@ class WalkView extends View {
     return app.steps.length > 0 || Boolean(app.options.fetchSteps && app.records.length);
   }
 
+  /** Whether a record can be chosen: each that a server knows the calculation of. */
+  shows() {
+    return true;
+  }
+
   /** Chooses the calculation of the head that is shown, or the head of a calculation that there is. */
   settle(app) {
     const { state, steps, records } = app;
     const head = state.head ?? steps.find((one) => one.belongsTo(state.record, one.entry.head))?.entry.head ?? 0;
     const found = steps.findIndex((one) => one.belongsTo(state.record, head));
     const fetches = app.options.fetchSteps && records[state.record];
-    if (found >= 0) Object.assign(state, { steps: found, head });
-    else if (fetches && head < records[state.record].heads) {
-      steps.push(app.fetchedSteps(state.record, head));
-      Object.assign(state, { steps: steps.length - 1, head });
-    } else this.follow(app);
+    const usable = found >= 0 && steps[found].error === null;
+    if (fetches && !usable && head < records[state.record].heads) {
+      const place = found >= 0 ? found : steps.length;
+      steps[place] = app.fetchedSteps(state.record, head);
+      Object.assign(state, { steps: place, head });
+    } else if (usable) Object.assign(state, { steps: found, head });
+    else this.follow(app);
   }
 
   /** Makes the chosen layer and head those of the calculation. */
@@ -4620,12 +4631,15 @@ class WalkView extends View {
     const { style } = app.frame.box;
     style.setProperty("--asks", app.theme.heads[0]);
     style.setProperty("--answers", app.theme.heads[1]);
+    this.panel.carried = app.options.fetchSteps || !app.records.length ? ""
+      : say("walk_carried", { names: app.steps.slice(0, 4).map((one) => shortText(one.entry.name, 40)).join(" \u00b7 ") + (app.steps.length > 4 ? " \u2026" : "") });
     this.panel.show(this.calculation(app), pair, stations, this.placeOf(stations, app), app.theme);
   }
 
   /** What is said while nothing is pointed at. */
   said(app) {
-    if (this.steps(app).error !== null) return "";
+    const { error } = this.steps(app);
+    if (error !== null) return say("walk_failed", { reason: error });
     const stations = this.stations(app);
     return stations[this.placeOf(stations, app)].sentence;
   }
@@ -5010,6 +5024,7 @@ class Controls {
 
   record() {
     const { app } = this;
+    if (app.view.name === "walk" && !app.options.fetchSteps) return null;
     const options = app.records.filter((record) => app.view.shows(record)).map((record) => [record.number, app.recordText(record)]);
     return options.length > 1 ? choice("Attention", app.state.record, options, (value) => app.set({ record: Number(value), locked: [] })) : null;
   }
@@ -5077,6 +5092,14 @@ class Controls {
     return choice("Go to", "", [["", `${found.length} ${found.length === 1 ? "finding" : "findings"}`], ...found.map((one, number) => [number, one.text])], (value) => {
       if (value !== "") app.goTo(found[Number(value)]);
     });
+  }
+
+  /** The head whose calculation is shown, where a server gives that of any head. */
+  stepsHead() {
+    const { app } = this;
+    if (!app.options.fetchSteps || !app.record || app.record.heads === 1) return null;
+    const options = Array.from({ length: app.record.heads }, (_, head) => [head, String(head)]);
+    return choice("Head", app.state.head, options, (value) => app.set({ head: Number(value), kept: null }));
   }
 
   steps() {
@@ -5235,6 +5258,7 @@ class Viewer {
   set(changes) {
     Object.assign(this.state, changes);
     this.hover = null;
+    this.view?.settle(this);
     this.refresh();
   }
 
@@ -5362,11 +5386,11 @@ class Viewer {
       this.frame.bar.replaceChildren(...new Controls(this).build());
       this.frame.showBeside(this.view.beside(this));
       this.frame.restoreFocus(focus);
+      this.frame.canvas.setAttribute("aria-label", `${this.view.title}: ${this.heading()}`);
       this.ready = true;
       this.resize();
       if (shown instanceof AttentionData) this.makeExact(shown);
     }).catch((error) => this.fail(error));
-    this.frame.canvas.setAttribute("aria-label", `${this.view.title}: ${this.heading()}`);
     this.frame.stage.setAttribute("aria-labelledby", `tab-${this.view.name}`);
     this.frame.help.textContent = this.view.help;
   }

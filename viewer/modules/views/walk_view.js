@@ -24,7 +24,7 @@ export class WalkView extends View {
 
   title = say("walk");
 
-  controls = ["steps"];
+  controls = ["record", "stepsHead", "steps"];
 
   help = say("walk_help");
 
@@ -41,17 +41,24 @@ export class WalkView extends View {
     return app.steps.length > 0 || Boolean(app.options.fetchSteps && app.records.length);
   }
 
+  /** Whether a record can be chosen: each that a server knows the calculation of. */
+  shows() {
+    return true;
+  }
+
   /** Chooses the calculation of the head that is shown, or the head of a calculation that there is. */
   settle(app) {
     const { state, steps, records } = app;
     const head = state.head ?? steps.find((one) => one.belongsTo(state.record, one.entry.head))?.entry.head ?? 0;
     const found = steps.findIndex((one) => one.belongsTo(state.record, head));
     const fetches = app.options.fetchSteps && records[state.record];
-    if (found >= 0) Object.assign(state, { steps: found, head });
-    else if (fetches && head < records[state.record].heads) {
-      steps.push(app.fetchedSteps(state.record, head));
-      Object.assign(state, { steps: steps.length - 1, head });
-    } else this.follow(app);
+    const usable = found >= 0 && steps[found].error === null;
+    if (fetches && !usable && head < records[state.record].heads) {
+      const place = found >= 0 ? found : steps.length;
+      steps[place] = app.fetchedSteps(state.record, head);
+      Object.assign(state, { steps: place, head });
+    } else if (usable) Object.assign(state, { steps: found, head });
+    else this.follow(app);
   }
 
   /** Makes the chosen layer and head those of the calculation. */
@@ -131,12 +138,15 @@ export class WalkView extends View {
     const { style } = app.frame.box;
     style.setProperty("--asks", app.theme.heads[0]);
     style.setProperty("--answers", app.theme.heads[1]);
+    this.panel.carried = app.options.fetchSteps || !app.records.length ? ""
+      : say("walk_carried", { names: app.steps.slice(0, 4).map((one) => shortText(one.entry.name, 40)).join(" \u00b7 ") + (app.steps.length > 4 ? " \u2026" : "") });
     this.panel.show(this.calculation(app), pair, stations, this.placeOf(stations, app), app.theme);
   }
 
   /** What is said while nothing is pointed at. */
   said(app) {
-    if (this.steps(app).error !== null) return "";
+    const { error } = this.steps(app);
+    if (error !== null) return say("walk_failed", { reason: error });
     const stations = this.stations(app);
     return stations[this.placeOf(stations, app)].sentence;
   }
