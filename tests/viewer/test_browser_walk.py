@@ -171,7 +171,8 @@ def test_a_calculation_is_fetched_for_the_head_that_is_chosen(browser):
     page.expose_function("steps", steps)
     page.set_content('<div id="viewer" style="height:700px"></div>')
     given = json.dumps(payload(Document("x", (record,))))
-    start = f"mount(document.getElementById('viewer'), {given}, {{ fetchSteps: (...head) => window.steps(...head) }});"
+    options = "{ selection: { record: 0, head: 0 }, fetchSteps: (...head) => window.steps(...head) }"
+    start = f"mount(document.getElementById('viewer'), {given}, {options});"
     page.add_script_tag(type="module", content=f"{module_path().read_text('utf-8')}\n{start}")
     page.get_by_role("tab", name="Walk").click()
     page.locator(".card").first.wait_for()

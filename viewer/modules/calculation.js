@@ -15,6 +15,8 @@ export class Calculation {
     this.model = { temperature: this.parameters.temperature ?? 1, scale: steps.scale, mask: "model", normalizer: entry.normalizer,
       alpha: this.parameters.alpha ?? 1.5 };
     this.used = { ...this.model, ...trial };
+    if (!this.knows()) this.used.normalizer = this.model.normalizer;
+    if (!["model", "none", ...(this.isSquare ? ["causal"] : [])].includes(this.used.mask)) this.used.mask = "model";
     this.isChanged = Object.keys(this.model).some((name) => this.differs(name));
     this.cache = new Map();
     this.maps = new Map();

@@ -119,7 +119,7 @@ export class Experiment {
       const ghost = calculation.isChanged ? make("i", { class: "ghost", style: `height: ${part(truth[key])}` }) : null;
       return make("button", { type: "button", class: "column", "aria-label": label, title: label, "aria-pressed": String(key === column),
         on: { click: () => this.choosePair({ row, column: key }) } },
-      make("small", { text: weights[key] >= 5e-3 ? percent.replace(" %", "") : "" }), make("span", { class: "bar-room" }, make("i", { class: "amount", style: `height: ${part(weights[key])}` }), ghost),
+      make("small", { text: weights[key] >= 5e-3 ? String(Math.round(100 * weights[key])) : "" }), make("span", { class: "bar-room" }, make("i", { class: "amount", style: `height: ${part(weights[key])}` }), ghost),
       make("span", { class: "name", text: shortText(keys[key], 12), dir: "auto" }));
     }));
     if (focus) this.columns.querySelector("[aria-pressed=true]")?.focus();

@@ -16,7 +16,8 @@ export function percentText(weight) {
   if (Number.isNaN(weight)) return "NaN";
   const percent = 100 * weight;
   if (percent === 0) return "0 %";
-  return percent < 0.1 ? "< 0.1 %" : `${percent < 10 ? percent.toFixed(1) : Math.round(percent)} %`;
+  if (percent < 0.1) return "< 0.1 %";
+  return `${percent < 10 || (percent >= 99.5 && percent < 100) ? percent.toFixed(1) : Math.round(percent)} %`;
 }
 
 const sumOf = (numbers) => numbers.reduce((sum, one) => sum + one, 0);

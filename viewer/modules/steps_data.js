@@ -15,7 +15,7 @@ const isMark = (label) => /^(\[.*\]|<.*>|##.*)$/u.test(label) || !/[\p{L}\p{N}]/
 export class StepsData {
   /**
    * @param {any} entry an entry of the payload's `steps`; null: it is fetched
-   * @param {{record: number, head: number, name: string, fetch: () => Promise<any>}|null} [source] where it comes from
+   * @param {{record: number, head: number, name: string, ask: () => Promise<any>}|null} [source] where it comes from
    */
   constructor(entry, source = null) {
     this.source = source;
@@ -47,7 +47,7 @@ export class StepsData {
   async decodeAll() {
     if (this.source) {
       try {
-        this.take(await this.source.fetch());
+        this.take(await this.source.ask());
       } catch (error) {
         this.error = String(/** @type {any} */ (error)?.message ?? error);
       }

@@ -5,7 +5,7 @@ import { action, make } from "./elements.js";
 import { fly } from "./flight.js";
 import { say } from "./language.js";
 import { formatNumber } from "./numbers.js";
-import { signColors } from "./signed_cells.js";
+import { divergingColor, inkOn } from "./palette.js";
 import { shownRows } from "./stations.js";
 import { shortText } from "./text.js";
 
@@ -157,8 +157,8 @@ export class WalkPanel {
     const open = this.opened.get(name);
     const largest = part.largest ?? Math.max(...values.map(Math.abs));
     const shown = Array.from(whole ? values : values.slice(0, FEW_CELLS), (value, dimension) => {
-      const { fill, ink } = signColors(largest ? value / largest : 0, this.theme);
-      const common = { class: "cell", style: `background: ${fill}; color: ${ink}`, text: cellNumber(value), title: formatNumber(value),
+      const fill = divergingColor(largest && Number.isFinite(value) ? value / largest : 0, this.theme);
+      const common = { class: "cell", style: `background: ${fill}; color: ${inkOn(fill)}`, text: cellNumber(value), title: formatNumber(value),
         "data-out": part.name === "weighted" ? null : `${part.name} ${dimension}`, "data-in": part.name === "weighted" ? `value ${dimension}` : null };
       if (!part.open) return make("span", common);
       return make("button", { ...common, type: "button", "data-name": `${name} ${dimension}`, "aria-expanded": String(open === dimension),

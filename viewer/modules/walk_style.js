@@ -77,7 +77,8 @@ button.primary { background: var(--text); color: var(--background); border-color
 .walk tr.rest > * { color: var(--muted); }
 .walk tr.chosen > * { font-weight: 650; background: var(--surface); }
 .walk tr.chosen > th { box-shadow: inset 3px 0 var(--answers); padding-left: 8px; }
-.slim .try { grid-template-columns: minmax(0, 1fr); }
+.walk { container-type: inline-size; }
+@container (max-width: 680px) { .try { grid-template-columns: minmax(0, 1fr); } }
 .walking.slim { height: auto; min-height: 100%; overflow: visible; }
 .walking.slim .stage { display: flex; flex-direction: column; }
 .walking.slim .beside { position: static; order: 1; width: auto; overflow: visible; border: 0; }

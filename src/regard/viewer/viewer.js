@@ -1,5 +1,109 @@
 // The viewer, joined from the modules in viewer/modules by viewer/join.py: change those.
 
+// state.js
+
+const isCount = (value) => Number.isSafeInteger(value) && value >= 0;
+
+const isName = (value) => typeof value === "string" && /^[\w -]{1,40}$/.test(value);
+
+const isFlag = (value) => typeof value === "boolean";
+
+const isNumber = (value) => Number.isFinite(value);
+
+const areCounts = (value) => Array.isArray(value) && value.length <= 4096 && value.every(isCount);
+
+const isCell = (value) => isCount(value?.row) && isCount(value?.column) && Object.keys(value).length === 2;
+
+const isTrial = (value) => typeof value === "object" && Object.entries(value).every(([name, one]) => (["temperature", "scale", "alpha"].includes(name) ? one > 0 && isNumber(one)
+  : ["mask", "normalizer"].includes(name) && isName(one)));
+
+const orNull = (check) => (value) => value === null || check(value);
+
+/**
+ * All that a viewer's state is: the value that it starts with, and what a value from elsewhere must be.
+ * @type {Record<string, [any, (value: any) => boolean]>}
+ */
+const FIELDS = {
+  view: ["pattern", isName],
+  record: [0, isCount],
+  head: [0, orNull(isCount)], // null: the mean of all
+  scale: ["linear", isName],
+  words: [false, isFlag],
+  hideSpecial: [false, isFlag],
+  overlay: ["colours", isName],
+  pooling: ["maximum", isName],
+  locked: [[], areCounts], // the rows that stay chosen
+  heads: [null, orNull(areCounts)], // those with lines; null: all
+  steps: [0, isCount],
+  station: ["input", isName], // of the walk
+  trial: [null, orNull(isTrial)], // what differs from the model in the walk; null: nothing
+  kept: [null, orNull(isCell)],
+  zoom: [1, isNumber],
+  theme: ["auto", isName],
+};
+
+/** What the place where it is shown decides: no step of undo, and not in the address. */
+const PASSING = ["zoom", "theme"];
+
+/** @returns {any} what a new viewer shows */
+const initialState = () => Object.fromEntries(Object.entries(FIELDS).map(([name, [value]]) => [name, structuredClone(value)]));
+
+/** The fields of a state that another viewer or the same one later can show again. */
+const lasting = (state) => Object.fromEntries(Object.keys(FIELDS).filter((name) => !PASSING.includes(name)).map((name) => [name, state[name]]));
+
+/** The fields of something from elsewhere that a state has, where their values can be. */
+const checkedState = (given) => Object.fromEntries(Object.keys(FIELDS).filter((name) => name in given && FIELDS[name][1](given[name]))
+  .map((name) => [name, structuredClone(given[name])]));
+
+/** Whether two places of a view are the same. */
+const sameItem = (one, other) => JSON.stringify(one) === JSON.stringify(other);
+
+/** Most steps that can be taken back. */
+const MOST_STEPS = 200;
+
+/** The states that were shown, to go back and forth. */
+class History {
+  constructor() {
+    this.forget();
+  }
+
+  forget() {
+    this.past = [];
+    this.future = [];
+    this.now = null;
+  }
+
+  /** Remembers what is shown; whether it is another state than before. */
+  note(state) {
+    const text = JSON.stringify(lasting(state));
+    if (text === this.now) return false;
+    if (this.now !== null) {
+      this.past.push(this.now);
+      if (this.past.length > MOST_STEPS) this.past.shift();
+      this.future = [];
+    }
+    this.now = text;
+    return true;
+  }
+
+  /** The state before; null where there is none. */
+  undo() {
+    return this.step(this.past, this.future);
+  }
+
+  /** The state that the last undo left. */
+  redo() {
+    return this.step(this.future, this.past);
+  }
+
+  step(from, to) {
+    if (!from.length) return null;
+    to.push(this.now);
+    this.now = from.pop();
+    return JSON.parse(this.now);
+  }
+}
+
 // decoding.js
 
 const ROOT_STEPS = 253;
@@ -349,58 +453,6 @@ function strongest(values, most, chosen = null) {
   return positions;
 }
 
-// themes.js
-
-/** Dashes of heads, as lengths of strokes and gaps in pixels. */
-const DASHES = [[], [8, 3], [2, 3], [9, 3, 2, 3], [14, 4], [4, 2], [9, 3, 2, 3, 2, 3], [16, 3, 5, 3]];
-
-/** Colour and dash of a head: 64 heads have 64 different pairs; neighbours differ in both. */
-function headStyle(head, theme) {
-  if (theme.name === "forced") return forcedStyle(head, theme);
-  const colors = theme.heads;
-  const color = head % colors.length;
-  return { color: colors[color], dash: DASHES[(head + Math.floor(head / colors.length)) % DASHES.length] };
-}
-
-const LIGHT = {
-  name: "light", background: "#ffffff", surface: "#f4f5f7", border: "#c3c8d0", text: "#16181d", muted: "#565d69",
-  accent: "#c2410c", accentText: "#ffffff", highlight: "#ffe8d6", focus: "#0b57d0", lines: "#ffffff",
-  heads: ["#0060a8", "#b84a00", "#00795b", "#b0307a", "#6b5900", "#6a3fb5", "#8a4b2a", "#23272f"],
-  wordLow: [255, 255, 255], wordHigh: [240, 168, 0], maskedFill: "#e3e6ea", hatch: "#9aa1ac",
-  maskedPixel: [214, 218, 224], zeroPixel: [11, 13, 18], missingPixel: [214, 40, 74],
-};
-
-const DARK = {
-  name: "dark", background: "#14161a", surface: "#1e2127", border: "#454b56", text: "#eceef2", muted: "#a9b0bc",
-  accent: "#ff9a4d", accentText: "#14161a", highlight: "#4a2d14", focus: "#8ab4f8", lines: "#14161a",
-  heads: ["#56b4e9", "#ff9a4d", "#3ed6a5", "#f29bc8", "#e6d94a", "#b79cff", "#d9a27e", "#f2f2f2"],
-  wordLow: [30, 33, 39], wordHigh: [236, 178, 46], maskedFill: "#33373f", hatch: "#6b7280",
-  maskedPixel: [66, 71, 80], zeroPixel: [0, 0, 0], missingPixel: [235, 72, 104],
-};
-
-/** The system's own colours, where the user forces them. */
-function forcedTheme(host, dark) {
-  const probe = document.createElement("span");
-  host.append(probe);
-  const system = (name) => { probe.style.color = name; return getComputedStyle(probe).color; };
-  const theme = {
-    ...(dark ? DARK : LIGHT), name: "forced", background: system("Canvas"), surface: system("Canvas"),
-    border: system("CanvasText"), text: system("CanvasText"), muted: system("CanvasText"), accent: system("Highlight"),
-    accentText: system("HighlightText"), highlight: system("Canvas"), focus: system("Highlight"),
-    lines: system("Canvas"), heads: Array(8).fill(system("CanvasText")),
-    maskedFill: system("Canvas"), hatch: system("GrayText"),
-  };
-  probe.remove();
-  return theme;
-}
-
-/** Forced colours leave one colour for all heads: their dashes and numbers tell them apart, so more dashes are needed. */
-function forcedStyle(head, theme) {
-  const base = DASHES[head % DASHES.length];
-  const stretch = 1 + Math.floor(head / DASHES.length);
-  return { color: theme.heads[0], dash: base.length ? base.map((length) => length * stretch) : stretch > 1 ? [24 * stretch, 3] : [] };
-}
-
 // flight.js
 
 const LENGTH = 280; // milliseconds
@@ -500,7 +552,8 @@ button.primary { background: var(--text); color: var(--background); border-color
 .walk tr.rest > * { color: var(--muted); }
 .walk tr.chosen > * { font-weight: 650; background: var(--surface); }
 .walk tr.chosen > th { box-shadow: inset 3px 0 var(--answers); padding-left: 8px; }
-.slim .try { grid-template-columns: minmax(0, 1fr); }
+.walk { container-type: inline-size; }
+@container (max-width: 680px) { .try { grid-template-columns: minmax(0, 1fr); } }
 .walking.slim { height: auto; min-height: 100%; overflow: visible; }
 .walking.slim .stage { display: flex; flex-direction: column; }
 .walking.slim .beside { position: static; order: 1; width: auto; overflow: visible; border: 0; }
@@ -519,17 +572,6 @@ button.primary { background: var(--text); color: var(--background); border-color
   .strip button[aria-current], .card.here article { border-color: Highlight; }
 }
 `;
-
-// state.js
-
-/** What a new viewer shows. */
-const initialState = () => ({
-  view: "pattern", record: 0, head: null, scale: "linear", words: false, hideSpecial: false, overlay: "colours",
-  pooling: "maximum", zoom: 1, locked: [], heads: null, steps: 0, station: "input", trial: null, kept: null, theme: "auto",
-});
-
-/** Whether two places of a view are the same. */
-const sameItem = (one, other) => JSON.stringify(one) === JSON.stringify(other);
 
 // words.js
 
@@ -705,6 +747,39 @@ const WORDS = {
   walk_print: ["The pair {query} \u2192 {key}", "词元对 {query} → {key}"],
   walk_experiment: ["Not the model\u2019s own: {changes}", "并非模型自己的设置：{changes}"],
   walk_step_mixes: ["\u00d7 values", "× 值"],
+  // --- what a head does ---
+  unit_tokens: ["token", "词元"],
+  unit_grid: ["patch", "图块"],
+  unit_frames: ["frame", "帧"],
+  does_previous: ["previous {unit}", "前一个{unit}"],
+  does_previous_brief: ["previous", "前一个"],
+  does_next: ["next {unit}", "后一个{unit}"],
+  does_next_brief: ["next", "后一个"],
+  does_own: ["its own {unit}", "自身{unit}"],
+  does_own_brief: ["itself", "自身"],
+  does_offset: ["{unit} at {away}", "相距 {away} 的{unit}"],
+  does_offset_brief: ["at {away}", "相距 {away}"],
+  does_near: ["nearby, at most 2 away", "附近（相距不超过 2）"],
+  does_near_brief: ["nearby", "附近"],
+  does_neighbours: ["neighbouring patches", "相邻图块"],
+  does_neighbours_brief: ["neighbours", "相邻"],
+  does_in_step: ["in step with the source", "与源序列同步"],
+  does_in_step_brief: ["in step", "同步"],
+  does_same_word: ["other parts of its word", "同一单词的其他部分"],
+  does_same_word_brief: ["same word", "同一单词"],
+  does_same_token: ["same token elsewhere", "别处的相同词元"],
+  does_same_token_brief: ["same token", "相同词元"],
+  does_induction: ["induction: what followed the same token", "归纳：相同词元之后的词元"],
+  does_induction_brief: ["induction", "归纳"],
+  does_first: ["first {unit}", "首个{unit}"],
+  does_first_brief: ["first", "首个"],
+  does_special: ["special tokens", "特殊词元"],
+  does_special_brief: ["special", "特殊"],
+  does_even: ["nearly even over all", "近乎均匀"],
+  does_even_brief: ["even", "均匀"],
+  names_here: ["a head is named if at least {excess} % of its weight ({sink} % for first and special tokens), beyond what uniform attention would give, goes there: {spreads} deviations more than pointing at random",
+    "命名标准：超出均匀注意力的部分至少占权重的 {excess} %（首个与特殊词元为 {sink} %），且高出随机指向 {spreads} 个标准差"],
+  names_survey: ["a head is named if at least {share} % of its weight over the surveyed texts goes there", "命名标准：在所统计的文本中至少占权重的 {share} %"],
 };
 
 // scales.js
@@ -728,6 +803,67 @@ function scaleInverse(scale, shade) {
 
 /** The scale of a view that has no rows to scale each by itself. */
 const withoutRows = (scale) => (scale === "row" ? "linear" : scale);
+
+// opening.js
+
+/** Most weights that are looked through before the first picture. */
+const MOST_WEIGHTS = 2 ** 22;
+
+/** The view that fits the first record best. */
+function firstView(app) {
+  const record = app.records[0];
+  const ofWords = record?.queries.length === 1 && record.keys.length > 1 ? "words" : "pattern";
+  const best = !record ? "walk" : record.large ? "long" : { grid: "image", frames: "sound" }[record.keys.kind] ?? ofWords;
+  return app.views.find((one) => one.name === best && one.available(app)) ?? app.views.find((one) => one.available(app));
+}
+
+/**
+ * The record and the head that are shown first: those of the clearest structure that is not the first token, a special token
+ * or a neighbour.
+ * @param {any[]} records those to choose from
+ * @returns {Promise<{record: number, head: number}|null>} null where there is nothing to choose from
+ */
+async function firstHead(records) {
+  let left = MOST_WEIGHTS;
+  let best = null;
+  for (const record of records) {
+    const size = record.heads * record.queries.length * record.keys.length;
+    if (record.large || size > left) continue;
+    left -= size;
+    await record.decode();
+    if (!record.codes) continue;
+    for (let head = 0; head < record.heads; head += 1) {
+      const score = clarity(record, head);
+      if (!best || score > best.score) best = { score, record: record.number, head };
+    }
+  }
+  return best && { record: best.record, head: best.head };
+}
+
+/** How clearly a head chooses, from 0 to 1: what its queries save of the entropy of an even share, where they look further than at a
+ * neighbour, the first key or a special token. */
+function clarity(record, head) {
+  const [queries, keys] = [record.queries.length, record.keys.length];
+  const own = record.queries === record.keys;
+  let [saved, plain, rows] = [0, 0, 0];
+  for (let query = 0; query < queries; query += 1) {
+    let [sum, logs, dull, seen] = [0, 0, 0, 0];
+    for (let key = 0; key < keys; key += 1) {
+      if (!record.sees(head, query, key)) continue;
+      seen += 1;
+      const value = record.weight(head, query, key);
+      if (!(value > 0)) continue;
+      sum += value;
+      logs += value * Math.log(value);
+      if ((own && (key === 0 || Math.abs(key - query) <= 1)) || record.keys.special.has(key)) dull += value;
+    }
+    if (seen < 2 || !(sum > 0)) continue;
+    rows += 1;
+    saved += 1 - (Math.log(sum) - logs / sum) / Math.log(seen);
+    plain += dull / sum;
+  }
+  return rows ? (saved / rows) * (1 - plain / rows) : 0;
+}
 
 // views/view.js
 
@@ -792,6 +928,244 @@ class View {
   }
 }
 
+// address.js
+
+function parsed(text) {
+  try {
+    return { value: JSON.parse(text) };
+  } catch {
+    return null;
+  }
+}
+
+/** A value as text: JSON, and a word as it is where that is no JSON. */
+const written = (value) => (typeof value === "string" && !parsed(value) ? value : JSON.stringify(value));
+
+/** What need not be escaped in a fragment, and is easier to read so. */
+const PLAIN = { "%2C": ",", "%5B": "[", "%5D": "]", "%3A": ":" };
+
+/**
+ * A state as the fragment of an address, without "#".
+ * @param {object} state
+ */
+const addressOf = (state) => Object.entries(lasting(state)).filter(([, value]) => value !== undefined).map(([name, value]) =>
+  `${name}=${encodeURIComponent(written(value)).replace(/%2C|%5B|%5D|%3A/g, (code) => PLAIN[code])}`).join("&");
+
+/**
+ * The state that a fragment names: the fields that it has with values that can be; nothing else, whatever it holds.
+ * @param {string} fragment with or without "#"
+ * @returns {Record<string, any>}
+ */
+function stateOf(fragment) {
+  const found = {};
+  for (const part of fragment.replace(/^#/, "").split("&")) {
+    const at = part.indexOf("=");
+    if (at < 1) continue;
+    try {
+      const text = decodeURIComponent(part.slice(at + 1));
+      const json = parsed(text);
+      Object.defineProperty(found, part.slice(0, at), { value: json ? json.value : text, enumerable: true, configurable: true });
+    } catch {
+      continue; // no escape of UTF-8
+    }
+  }
+  return checkedState(found);
+}
+
+// head_statistics.js
+
+/** The largest distance whose share is taken, as of `regard.survey`. */
+const OFFSETS = 4;
+
+/** Keys at most so far from the query's own place are near it. */
+const NEAR = 2;
+
+/** What a head may do; the shares are those of `regard.watching.STATISTICS`, and two more. */
+const PATTERNS = [
+  "first", "special", "same_token", "induction",
+  ...Array.from({ length: 2 * OFFSETS + 1 }, (_, number) => offsetName(number - OFFSETS)), "same_word", "near",
+];
+
+/** Patterns whose mean is over those queries alone that have such a key. */
+const WHERE_ANY = new Set(["same_token", "induction", "same_word"]);
+
+/** Tokens that stand for no text, where a tokenizer did not say which do. */
+const SPECIAL = /^(?:\[(?:CLS|SEP|PAD|MASK|BOS|EOS|UNK)\]|<\/?s>|<(?:pad|bos|eos|unk|mask|cls|sep)>|<\|[^|]*\|>)$/i;
+
+/** A survey's name of an offset. */
+function offsetName(offset) {
+  return offset ? `offset ${offset > 0 ? "+" : "-"}${Math.abs(offset)}` : "offset 0";
+}
+
+/** Whether each position of an axis is a special token. */
+function specialPositions(axis) {
+  return Uint8Array.from({ length: axis.length }, (_, position) =>
+    Number(axis.special.has(position) || (axis.kind === "tokens" && SPECIAL.test(axis.entry.tokens[position]))));
+}
+
+/** The number of the word of each position. */
+function wordNumbers(axis) {
+  const numbers = new Int32Array(axis.length);
+  axis.groups(true).forEach(([start, stop], word) => numbers.fill(word, start, stop));
+  return numbers;
+}
+
+/** What the positions of a record are to each other; the same for all of its heads. */
+class Relations {
+  constructor(record) {
+    const { queries, keys } = record;
+    this.record = record;
+    this.positional = record.entry.kind !== "cross" && queries.kind === keys.kind;
+    this.shift = this.positional ? keys.length - queries.length : 0; // the last query stands at the last key
+    this.grid = keys.kind === "grid" ? keys.entry : null;
+    this.specialQueries = specialPositions(queries);
+    this.specialKeys = specialPositions(keys);
+    this.tokens = queries.kind === "tokens" && keys.kind === "tokens";
+    const numbers = new Map();
+    const numbered = (axis) => Int32Array.from({ length: axis.length }, (_, position) => {
+      const text = axis.entry.tokens[position];
+      if (!numbers.has(text)) numbers.set(text, numbers.size);
+      return numbers.get(text);
+    });
+    this.queryTokens = this.tokens ? numbered(queries) : null;
+    this.keyTokens = this.tokens ? numbered(keys) : null;
+    const words = this.positional && this.tokens && keys.hasWords;
+    this.words = words ? wordNumbers(keys) : null;
+    this.found = this.causal = /** @type {any} */ (null);
+  }
+
+  /** For each pair the patterns that it belongs to, as bits in the order of PATTERNS. */
+  get pairs() {
+    if (!this.found) {
+      const [queries, keys] = [this.record.queries.length, this.record.keys.length];
+      this.found = new Uint32Array(queries * keys);
+      for (let query = 0; query < queries; query += 1) {
+        for (let key = 0; key < keys; key += 1) this.found[query * keys + key] = this.of(query, key);
+      }
+    }
+    return this.found;
+  }
+
+  /** One byte a pair of a head, 1 where its mask lets the query see the key; null where all do. A causal record without a mask hides what comes later. */
+  seen(head) {
+    const { record } = this;
+    const size = record.queries.length * record.keys.length;
+    if (record.visible) return record.maskEntry.shape.length === 3 ? record.visible.subarray(head * size, (head + 1) * size) : record.visible;
+    if (record.entry.kind !== "causal") return null;
+    this.causal ??= Uint8Array.from({ length: size }, (_, pair) => Number(pair % record.keys.length <= Math.floor(pair / record.keys.length) + this.shift));
+    return this.causal;
+  }
+
+  /** The patterns that a pair belongs to, as bits. */
+  of(query, key) {
+    const { keyTokens, queryTokens, specialKeys, positional, words } = this;
+    const own = query + this.shift;
+    let bits = key === 0 && !this.grid ? FIRST : 0;
+    if (specialKeys[key]) return bits | SPECIAL_KEY;
+    if (keyTokens && queryTokens && keyTokens[key] === queryTokens[query] && !(positional && key === own)) bits |= SAME_TOKEN;
+    if (!positional) return this.inStep(query, key) ? bits | NEAR_KEY : bits;
+    const offset = key - own;
+    if (offset < 0 && key > 0 && keyTokens && queryTokens && keyTokens[key - 1] === queryTokens[query] && !specialKeys[key - 1]) bits |= INDUCTION;
+    if (offset >= -OFFSETS && offset <= OFFSETS && (!this.grid || offset === 0)) bits |= bit(offsetName(offset));
+    if (words && offset !== 0 && words[key] === words[own]) bits |= SAME_WORD;
+    return this.near(own, key) ? bits | NEAR_KEY : bits;
+  }
+
+  /** Whether a key is near a position: a few places away, or a neighbour in the image. */
+  near(own, key) {
+    if (!this.grid) return Math.abs(key - own) <= NEAR;
+    const { columns, leading } = this.grid;
+    const [a, b] = [own - leading, key - leading];
+    if (a < 0 || b < 0) return false;
+    return Math.abs(Math.floor(a / columns) - Math.floor(b / columns)) <= 1 && Math.abs((a % columns) - (b % columns)) <= 1;
+  }
+
+  /** Whether query and key of two sequences are equally far from their starts, within a tenth of the keys. */
+  inStep(query, key) {
+    const [queries, keys] = [this.record.queries.length, this.record.keys.length];
+    if (this.grid || queries < 2) return false;
+    return Math.abs(key - (query * (keys - 1)) / (queries - 1)) <= Math.max(1, keys / 20);
+  }
+}
+
+const bit = (name) => 1 << PATTERNS.indexOf(name);
+const [FIRST, SPECIAL_KEY, SAME_TOKEN, INDUCTION, SAME_WORD, NEAR_KEY] = ["first", "special", "same_token", "induction", "same_word", "near"].map(bit);
+
+const relationsOf = new WeakMap();
+
+/** The relations of a record, found once. */
+function relations(record) {
+  if (!relationsOf.has(record)) relationsOf.set(record, new Relations(record));
+  return relationsOf.get(record);
+}
+
+/** The weights of one head, [queries × keys]. */
+function headWeights(record, head, exact = record.exact) {
+  const size = record.queries.length * record.keys.length;
+  if (exact) return exact.subarray(head * size, (head + 1) * size);
+  const { codes } = record;
+  const { maximum } = record.entry.codes;
+  const weights = new Float64Array(size);
+  for (let pair = 0; pair < size; pair += 1) weights[pair] = CODE_VALUES[codes[head * size + pair]] * maximum;
+  return weights;
+}
+
+/**
+ * The statistics of a head of a record that is carried whole, each a mean over its counted queries: those that are not special
+ * and see a key. The share of a pattern is the part of a query's weight on its keys; chance is the share that uniform
+ * attention over the visible keys would give it, and spread is one standard deviation of the share of a head that
+ * gives each query's whole weight to one visible key at random.
+ * @returns {{queries: number, entropy: number, relativeEntropy: number, patterns: Record<string, {share: number, chance: number,
+ *   spread: number, queries: number}>}} entropy in nats; relative to ln(visible keys)
+ */
+function headStatistics(record, head) {
+  const related = relations(record);
+  const { pairs } = related;
+  const [weights, seen] = [headWeights(record, head), related.seen(head)];
+  const [queries, keys] = [record.queries.length, record.keys.length];
+  const size = PATTERNS.length;
+  const [totals, chances, variances, counts] = Array.from({ length: 4 }, () => new Float64Array(size));
+  const [shares, cells] = [new Float64Array(size), new Float64Array(size)];
+  let [counted, entropies, relative, several] = [0, 0, 0, 0];
+  for (let query = 0; query < queries; query += 1) {
+    if (related.specialQueries[query]) continue;
+    shares.fill(0);
+    cells.fill(0);
+    let [visible, sum, logs] = [0, 0, 0];
+    const base = query * keys;
+    for (let key = 0; key < keys; key += 1) {
+      if (seen && !seen[base + key]) continue;
+      visible += 1;
+      const value = weights[base + key];
+      if (value > 0) { sum += value; logs += value * Math.log(value); }
+      for (let bits = pairs[base + key]; bits; bits &= bits - 1) {
+        const number = 31 - Math.clz32(bits & -bits);
+        cells[number] += 1;
+        if (value > 0) shares[number] += value;
+      }
+    }
+    if (!(sum > 0)) continue;
+    counted += 1;
+    const entropy = Math.log(sum) - logs / sum;
+    entropies += entropy;
+    if (visible > 1) { relative += entropy / Math.log(visible); several += 1; }
+    for (let number = 0; number < size; number += 1) {
+      if (!cells[number] && WHERE_ANY.has(PATTERNS[number])) continue;
+      const chance = cells[number] / visible;
+      counts[number] += 1;
+      totals[number] += shares[number] / sum;
+      chances[number] += chance;
+      variances[number] += chance * (1 - chance);
+    }
+  }
+  const patterns = /** @type {Record<string, any>} */ ({});
+  PATTERNS.forEach((name, number) => {
+    const count = counts[number];
+    patterns[name] = { share: totals[number] / count, chance: chances[number] / count, spread: Math.sqrt(variances[number]) / count, queries: count };
+  });
+  return { queries: counted, entropy: entropies / counted, relativeEntropy: relative / several, patterns };
+}
+
 // steps_data.js
 
 /** The steps of a calculation that have a number for each pair, in their order. */
@@ -807,7 +1181,7 @@ const isMark = (label) => /^(\[.*\]|<.*>|##.*)$/u.test(label) || !/[\p{L}\p{N}]/
 class StepsData {
   /**
    * @param {any} entry an entry of the payload's `steps`; null: it is fetched
-   * @param {{record: number, head: number, name: string, fetch: () => Promise<any>}|null} [source] where it comes from
+   * @param {{record: number, head: number, name: string, ask: () => Promise<any>}|null} [source] where it comes from
    */
   constructor(entry, source = null) {
     this.source = source;
@@ -839,7 +1213,7 @@ class StepsData {
   async decodeAll() {
     if (this.source) {
       try {
-        this.take(await this.source.fetch());
+        this.take(await this.source.ask());
       } catch (error) {
         this.error = String(/** @type {any} */ (error)?.message ?? error);
       }
@@ -1024,6 +1398,8 @@ class Calculation {
     this.model = { temperature: this.parameters.temperature ?? 1, scale: steps.scale, mask: "model", normalizer: entry.normalizer,
       alpha: this.parameters.alpha ?? 1.5 };
     this.used = { ...this.model, ...trial };
+    if (!this.knows()) this.used.normalizer = this.model.normalizer;
+    if (!["model", "none", ...(this.isSquare ? ["causal"] : [])].includes(this.used.mask)) this.used.mask = "model";
     this.isChanged = Object.keys(this.model).some((name) => this.differs(name));
     this.cache = new Map();
     this.maps = new Map();
@@ -1109,132 +1485,90 @@ class Calculation {
 
 // palette.js
 
-/** Cividis (Nuñez, Anderton and Renslow, 2018) at 33 points: seen alike with every kind of colour vision. */
-const CIVIDIS = ("00224e 00285b 002e6a 053371 1a386f 273e6e 32436d 3b496c 434e6c 4b546c 535a6d 5a5f6e 61656f 686a71 "
-  + "6f7073 767676 7d7c78 848279 8c8878 938e78 9b9476 a39a74 aba072 b4a76f bcae6c c4b468 cdbb63 d5c25e dec958 e7d150 "
-  + "f0d846 f9e03a fee838").split(" ").map((hex) => [0, 2, 4].map((place) => parseInt(hex.slice(place, place + 2), 16)));
+/**
+ * The colours of numbers; regard/palette.py has the same. Points of even steps of lightness (OKLCH), so that equal steps of a
+ * number look alike with every kind of colour vision, and in grey.
+ */
+const POINTS = {
+  // The amount of attention: from paper to ink. The first colour differs from the paper, which stands for exactly zero.
+  amount: {
+    light: "e8f2f7 cce6f4 b2daf0 99cdec 83bfe6 6eb1df 5ca2d7 4c94ce 3f85c3 3476b7 2c68aa 255a9b 214c8b 1d3f7b 193369 152757 111d44",
+    dark: "232a3c 263452 283f68 294b7d 295891 2865a3 2873b3 2a82c1 3090ce 3b9fd9 4aaee2 5dbcea 74caf0 8dd7f4 a9e3f8 c7effb e7f9fe",
+  },
+  // Sign: negative is red and left, zero is paper in the middle, positive is blue and right.
+  sign: {
+    light: "73110e 8f2721 ab3b32 c65247 d37468 df948a e8b3ac f0d3ce f2f3f6 cddcf1 a9c4eb 86ace5 6294dd 3d7bd4 2964b9 164e9c 013980",
+    dark: "fec0b3 fd9b88 e7826e cf6a57 ab5c4d 884f43 674139 47332f 252728 2d3a48 354f69 3b648d 417ab2 4690d8 5fa7ef 80bfff aed5fe",
+  },
+};
 
 const RAMP_SIZE = 256;
 
-const RAMP = makeRamp();
-
-/** Red, green and blue of every step of the palette. */
-function makeRamp() {
+/** Red, green and blue of the steps of a ramp, the points evenly spread. */
+function makeRamp(points) {
+  const colors = points.split(" ").map(channelsOf);
   const ramp = new Uint8ClampedArray(3 * RAMP_SIZE);
   for (let step = 0; step < RAMP_SIZE; step += 1) {
-    const place = (step / (RAMP_SIZE - 1)) * (CIVIDIS.length - 1);
-    const low = Math.min(Math.floor(place), CIVIDIS.length - 2);
+    const place = (step / (RAMP_SIZE - 1)) * (colors.length - 1);
+    const low = Math.min(Math.floor(place), colors.length - 2);
     for (let channel = 0; channel < 3; channel += 1) {
-      const [a, b] = [CIVIDIS[low][channel], CIVIDIS[low + 1][channel]];
+      const [a, b] = [colors[low][channel], colors[low + 1][channel]];
       ramp[3 * step + channel] = a + (b - a) * (place - low);
     }
   }
   return ramp;
 }
 
-/** The palette's colour for a shade from 0 to 1. */
-function rampColor(shade) {
-  const step = 3 * Math.round(clamp(shade, 0, 1) * (RAMP_SIZE - 1));
-  return `rgb(${RAMP[step]},${RAMP[step + 1]},${RAMP[step + 2]})`;
+/** Red, green and blue of "#rrggbb", "rrggbb", or "rgb(r, g, b)". */
+function channelsOf(color) {
+  if (color.startsWith("rgb")) return color.match(/[\d.]+/g).slice(0, 3).map(Number);
+  const hex = color.replace("#", "");
+  return [0, 2, 4].map((place) => parseInt(hex.slice(place, place + 2), 16));
 }
 
-/** Black or white, whichever is read better on the palette's colour (WCAG's relative luminance). */
-function inkOnRamp(shade) {
-  const step = 3 * Math.round(clamp(shade, 0, 1) * (RAMP_SIZE - 1));
-  const linear = [0, 1, 2].map((channel) => {
-    const part = RAMP[step + channel] / 255;
+const RAMPS = { light: makeRamp(POINTS.amount.light), dark: makeRamp(POINTS.amount.dark) };
+
+const SIGNS = { light: makeRamp(POINTS.sign.light), dark: makeRamp(POINTS.sign.dark) };
+
+/** The colours of the amount of attention on a theme: red, green, blue of `RAMP_SIZE` steps. */
+const rampOf = (theme) => RAMPS[theme.scheme];
+
+/** Where a shade from 0 to 1 is in a ramp. */
+const rampStep = (shade) => 3 * Math.round(clamp(shade, 0, 1) * (RAMP_SIZE - 1));
+
+const colorAt = (ramp, step) => `rgb(${ramp[step]},${ramp[step + 1]},${ramp[step + 2]})`;
+
+/** The colour of an amount of attention, from 0 (almost paper) to 1 (ink). */
+const rampColor = (shade, theme) => colorAt(rampOf(theme), rampStep(shade));
+
+/** The colour of a signed number, from −1 (red) over 0 (paper) to 1 (blue). */
+const divergingColor = (part, theme) => colorAt(SIGNS[theme.scheme], rampStep((clamp(part, -1, 1) + 1) / 2));
+
+/** Relative luminance of red, green and blue (WCAG 2). */
+function luminance(channels) {
+  const [red, green, blue] = channels.map((channel) => {
+    const part = channel / 255;
     return part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4;
   });
-  return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2] > 0.179 ? "#000000" : "#ffffff";
+  return 0.2126 * red + 0.7152 * green + 0.0722 * blue;
 }
 
-const mixed = (low, high, part) => low.map((channel, place) => Math.round(channel + (high[place] - channel) * part));
+/** Black or white, whichever is read better on a colour: they have the same contrast at a luminance of 0.179. */
+const inkOn = (color) => (luminance(channelsOf(color)) > 0.179 ? "#000000" : "#ffffff");
+
+const inks = new Map();
+
+/** The ink on the colour of an amount. */
+function inkOnRamp(shade, theme) {
+  const key = `${theme.scheme} ${rampStep(shade)}`;
+  if (!inks.has(key)) inks.set(key, inkOn(rampColor(shade, theme)));
+  return inks.get(key);
+}
 
 const rgb = (channels) => `rgb(${channels.join(",")})`;
 
-/** The background of a word for a shade from 0 to 1, and the text's colour on it. */
-function wordColors(shade, theme) {
-  const part = clamp(shade, 0, 1);
-  const fill = mixed(theme.wordLow, theme.wordHigh, part);
-  const luminance = fill.map((channel) => (channel / 255) ** 2.2);
-  const bright = 0.2126 * luminance[0] + 0.7152 * luminance[1] + 0.0722 * luminance[2] > 0.179;
-  return { fill: rgb(fill), ink: bright ? "#000000" : "#ffffff" };
-}
-
-// signed_cells.js
-
-/** Blue for more than 0, red for less, paper at 0: of a light page and of a dark one. */
-const ENDS = { light: { more: [33, 102, 172], less: [178, 24, 43], none: [247, 247, 247] },
-  dark: { more: [110, 170, 240], less: [240, 120, 110], none: [40, 44, 52] } };
-
-/** The colour of a signed number from −1 to 1, and the ink that is read on it. */
-function signColors(part, theme) {
-  const { more, less, none } = ENDS[theme.name === "dark" ? "dark" : "light"];
-  const share = clamp(Number.isFinite(part) ? part : 0, -1, 1);
-  const fill = none.map((channel, place) => Math.round(channel + ((share < 0 ? less : more)[place] - channel) * Math.abs(share)));
-  const luminance = [0.2126, 0.7152, 0.0722].reduce((sum, factor, place) => {
-    const channel = fill[place] / 255;
-    return sum + factor * (channel <= 0.04045 ? channel / 12.92 : ((channel + 0.055) / 1.055) ** 2.4);
-  }, 0);
-  return { fill: `rgb(${fill.join(",")})`, ink: luminance > 0.179 ? "#000000" : "#ffffff" };
-}
-
-// elements.js
-
-/**
- * An element with properties, attributes and children; text is always text.
- * @param {string} tag
- * @param {Record<string, any>} [properties] `text`, `on` (listeners by event), and attributes
- * @returns {any}
- */
-function make(tag, properties = {}, ...children) {
-  const { text, on = {}, ...attributes } = properties;
-  const element = document.createElement(tag);
-  for (const [name, value] of Object.entries(attributes)) {
-    if (name === "style") element.style.cssText = value; // a style attribute would be against the page's policy
-    else if (value === true) element.setAttribute(name, "");
-    else if (value !== false && value !== null && value !== undefined) element.setAttribute(name, value);
-  }
-  for (const [name, listener] of Object.entries(on)) element.addEventListener(name, listener);
-  if (text !== undefined) element.textContent = text;
-  element.append(...children.filter(Boolean));
-  return element;
-}
-
-/** A choice with its label. */
-function choice(name, value, options, change) {
-  const select = make("select", { "aria-label": name, on: { change: () => change(select.value) } });
-  for (const [key, text] of options) {
-    const option = make("option", { value: String(key), text });
-    option.selected = String(key) === String(value);
-    select.append(option);
-  }
-  return make("label", {}, document.createTextNode(name), select);
-}
-
-function checkbox(name, checked, change) {
-  const input = make("input", { type: "checkbox", on: { change: () => change(input.checked) } });
-  input.checked = checked;
-  return make("label", {}, input, document.createTextNode(name));
-}
-
-const action = (text, label, click) => make("button", { type: "button", text, "aria-label": label, title: label, on: { click } });
-
-/** The toggle of a head: a sample of its line, and its number. */
-function headToggle(head, shown, theme, click) {
-  const { color, dash } = headStyle(head, theme);
-  const namespace = "http://www.w3.org/2000/svg";
-  const svg = document.createElementNS(namespace, "svg");
-  const line = document.createElementNS(namespace, "line");
-  const set = (element, values) => Object.entries(values).forEach(([name, value]) => element.setAttribute(name, value));
-  set(svg, { width: 28, height: 8, "aria-hidden": "true" });
-  set(line, { x1: 0, y1: 4, x2: 28, y2: 4, stroke: color, "stroke-width": 2.5, "stroke-dasharray": dash.join(" ") || "none" });
-  svg.append(line);
-  return make("button", { type: "button", "aria-pressed": String(shown), "aria-label": `head ${head}`, "data-color": color,
-    "data-dash": dash.join(" ") || "none", on: { click } }, svg, document.createTextNode(String(head)));
-}
-
-const focusable = (parent) => [...parent.querySelectorAll("button, select, input")];
+/** The background of a word for an amount from 0 to 1, and the text's colour on it. */
+const wordColors = (shade, theme) => ({ fill: rampColor(shade, theme), ink: inkOnRamp(shade, theme) });
 
 // language.js
 
@@ -1260,121 +1594,6 @@ const language = () => LANGUAGES[column];
 function say(key, values = {}) {
   return WORDS[key][column].replace(/\{(\w+)(?::([^|}]*)\|([^}]*))?\}/g, (_, name, one, many) =>
     (many === undefined ? String(values[name]) : Number(values[name]) === 1 ? one : many));
-}
-
-// canvas_pen.js
-
-/** Draws on a canvas. */
-class CanvasPen {
-  constructor(context) {
-    this.context = context;
-    this.pattern = null;
-    context.direction = "ltr";
-  }
-
-  /** @param {Drawn} [style] */
-  rect(x, y, width, height, style = {}) {
-    const { fill, stroke, lineWidth = 1, alpha = 1, radius = 0 } = style;
-    const { context } = this;
-    context.globalAlpha = alpha;
-    context.beginPath();
-    if (radius) context.roundRect(x, y, width, height, radius);
-    else context.rect(x, y, width, height);
-    if (fill) { context.fillStyle = fill; context.fill(); }
-    if (stroke) { context.strokeStyle = stroke; context.lineWidth = lineWidth; context.setLineDash([]); context.stroke(); }
-    context.globalAlpha = 1;
-  }
-
-  /** @param {Drawn} [style] */
-  path(points, style = {}) {
-    const { color, lineWidth = 1, dash = [], alpha = 1, fill = null } = style;
-    const { context } = this;
-    context.globalAlpha = alpha;
-    context.beginPath();
-    points.forEach(([x, y], number) => (number ? context.lineTo(x, y) : context.moveTo(x, y)));
-    if (fill) { context.fillStyle = fill; context.fill(); }
-    if (color) { context.strokeStyle = color; context.lineWidth = lineWidth; context.setLineDash(dash); context.stroke(); }
-    context.globalAlpha = 1;
-  }
-
-  curve(x0, y0, x1, y1, { color, lineWidth = 1, dash = [], alpha = 1 }) {
-    const { context } = this;
-    const middle = (x0 + x1) / 2;
-    context.globalAlpha = alpha;
-    context.strokeStyle = color;
-    context.lineWidth = lineWidth;
-    context.setLineDash(dash);
-    context.beginPath();
-    context.moveTo(x0, y0);
-    context.bezierCurveTo(middle, y0, middle, y1, x1, y1);
-    context.stroke();
-    context.globalAlpha = 1;
-  }
-
-  /** @param {Lettered} [style] */
-  text(text, x, y, style = {}) {
-    const { color, size = 12, bold = false, align = "start", angle = 0 } = style;
-    const { context } = this;
-    context.font = fontOf({ size, bold });
-    context.fillStyle = color;
-    context.textAlign = align === "start" ? "left" : align === "end" ? "right" : "center";
-    context.textBaseline = "middle";
-    if (!angle) { context.fillText(text, x, y); return; }
-    context.save();
-    context.translate(x, y);
-    context.rotate((angle * Math.PI) / 180);
-    context.fillText(text, 0, 0);
-    context.restore();
-  }
-
-  /** @param {Pictured} [style] */
-  picture(source, x, y, width, height, style = {}) {
-    const { smooth = false, alpha = 1, cut = null } = style;
-    const { context } = this;
-    context.globalAlpha = alpha;
-    context.imageSmoothingEnabled = smooth;
-    context.imageSmoothingQuality = "high";
-    const [sx, sy, sw, sh] = cut ?? [0, 0, source.width, source.height];
-    context.drawImage(source, sx, sy, sw, sh, x, y, width, height);
-    context.globalAlpha = 1;
-  }
-
-  hatch(x, y, width, height, theme) {
-    const { context } = this;
-    context.fillStyle = theme.maskedFill;
-    context.fillRect(x, y, width, height);
-    this.pattern ??= this.hatchPattern(theme);
-    context.fillStyle = this.pattern;
-    context.fillRect(x, y, width, height);
-  }
-
-  hatchPattern(theme) {
-    const tile = newCanvas(6, 6);
-    const context = tile.getContext("2d");
-    context.strokeStyle = theme.hatch;
-    context.lineWidth = 1;
-    context.beginPath();
-    for (const start of [-6, 0, 6]) { context.moveTo(start, 6); context.lineTo(start + 6, 0); }
-    context.stroke();
-    return this.context.createPattern(tile, "repeat");
-  }
-
-  clip(x, y, width, height, draw) {
-    const { context } = this;
-    context.save();
-    context.beginPath();
-    context.rect(x, y, width, height);
-    context.clip();
-    draw();
-    context.restore();
-  }
-
-  shift(x, y, draw) {
-    this.context.save();
-    this.context.translate(x, y);
-    draw();
-    this.context.restore();
-  }
 }
 
 // style.js
@@ -1433,370 +1652,252 @@ canvas.grab { cursor: grabbing; }
 }
 `;
 
-// svg_pen.js
+// map_canvas.js
 
-const XML_ESCAPES = { "&": "&amp;", "<": "&lt;", ">": "&gt;", "\"": "&quot;", "'": "&apos;" };
+/** What a cell of a map is; zero is blank, what the mask hides is hatched, NaN is crossed, at every size and with every pen. */
+const KINDS = { weight: 0, zero: 1, masked: 2, missing: 3 };
 
-/** Text that is legal in XML and ends nothing. */
-const xml = (text) => Array.from(String(text), (character) => {
-  const code = character.codePointAt(0);
-  if ((code < 0x20 && code !== 9) || (code >= 0xd800 && code <= 0xdfff) || code === 0xfffe || code === 0xffff) return "\ufffd";
-  return XML_ESCAPES[character] ?? character;
-}).join("");
-
-/** Writes SVG. */
-class SvgPen {
-  constructor(width, height) {
-    this.size = [width, height];
-    this.parts = [];
-    this.clips = 0;
-  }
-
-  /** @param {Drawn} [style] */
-  rect(x, y, width, height, style = {}) {
-    const { fill, stroke, lineWidth = 1, alpha = 1, radius = 0 } = style;
-    const edge = stroke ? ` stroke="${xml(stroke)}" stroke-width="${lineWidth}"` : "";
-    const round = radius ? ` rx="${radius}"` : "";
-    this.parts.push(`<rect x="${short(x)}" y="${short(y)}" width="${short(Math.max(0, width))}" `
-      + `height="${short(Math.max(0, height))}"${round} fill="${xml(fill ?? "none")}"${edge}${this.fade(alpha)}/>`);
-  }
-
-  fade(alpha) {
-    return alpha < 1 ? ` opacity="${short(alpha)}"` : "";
-  }
-
-  /** @param {Drawn} style */
-  strokeOf({ color, lineWidth = 1, dash = [], alpha = 1 }) {
-    if (!color) return this.fade(alpha);
-    const dashes = dash.length ? ` stroke-dasharray="${dash.join(" ")}"` : "";
-    return ` stroke="${xml(color)}" stroke-width="${short(lineWidth)}"${dashes}${this.fade(alpha)}`;
-  }
-
-  /** @param {Drawn} [style] */
-  path(points, style = {}) {
-    const drawn = points.map(([x, y], number) => `${number ? "L" : "M"}${short(x)} ${short(y)}`).join("");
-    this.parts.push(`<path d="${drawn}" fill="${xml(style.fill ?? "none")}"${this.strokeOf(style)}/>`);
-  }
-
-  curve(x0, y0, x1, y1, style) {
-    const middle = short((x0 + x1) / 2);
-    this.parts.push(`<path d="M${short(x0)} ${short(y0)}C${middle} ${short(y0)} ${middle} ${short(y1)} ${short(x1)} `
-      + `${short(y1)}" fill="none"${this.strokeOf(style)}/>`);
-  }
-
-  /** @param {Lettered} [style] */
-  text(text, x, y, style = {}) {
-    const { color, size = 12, bold = false, align = "start", angle = 0 } = style;
-    const anchor = { start: "start", center: "middle", end: "end" }[align];
-    const turn = angle ? ` transform="rotate(${angle} ${short(x)} ${short(y)})"` : "";
-    this.parts.push(`<text x="${short(x)}" y="${short(y)}" dy="0.35em" font-size="${size}" font-weight="${bold ? 600 : 400}" `
-      + `text-anchor="${anchor}" fill="${xml(color)}" xml:space="preserve"${turn}>${xml(text)}</text>`);
-  }
-
-  /** @param {Pictured} [style] */
-  picture(source, x, y, width, height, style = {}) {
-    const { smooth = false, alpha = 1, cut = null } = style;
-    let used = source;
-    if (cut) {
-      used = newCanvas(cut[2], cut[3]);
-      used.getContext("2d").drawImage(source, cut[0], cut[1], cut[2], cut[3], 0, 0, used.width, used.height);
-    }
-    const crisp = smooth ? "" : " style=\"image-rendering:pixelated\"";
-    this.parts.push(`<image x="${short(x)}" y="${short(y)}" width="${short(width)}" height="${short(height)}" `
-      + `preserveAspectRatio="none"${crisp}${this.fade(alpha)} href="${used.toDataURL("image/png")}"/>`);
-  }
-
-  hatch(x, y, width, height, theme) {
-    this.theme = theme;
-    const place = `x="${short(x)}" y="${short(y)}" width="${short(width)}" height="${short(height)}"`;
-    this.parts.push(`<rect ${place} fill="${theme.maskedFill}"/><rect ${place} fill="url(#hatch)"/>`);
-  }
-
-  clip(x, y, width, height, draw) {
-    this.clips += 1;
-    const name = `clip${this.clips}`;
-    this.parts.push(`<clipPath id="${name}"><rect x="${short(x)}" y="${short(y)}" width="${short(Math.max(0, width))}" `
-      + `height="${short(Math.max(0, height))}"/></clipPath><g clip-path="url(#${name})">`);
-    draw();
-    this.parts.push("</g>");
-  }
-
-  shift(x, y, draw) {
-    this.parts.push(`<g transform="translate(${short(x)} ${short(y)})">`);
-    draw();
-    this.parts.push("</g>");
-  }
-
-  /** The file. */
-  toString(title, description) {
-    const [width, height] = this.size;
-    const hatch = this.theme ? "<pattern id=\"hatch\" width=\"6\" height=\"6\" patternUnits=\"userSpaceOnUse\">"
-      + `<path d="M-6 6L0 0M0 6L6 0M6 6L12 0" stroke="${this.theme.hatch}" fill="none"/></pattern>` : "";
-    return `<svg xmlns="http://www.w3.org/2000/svg" width="${width}" height="${height}" viewBox="0 0 ${width} ${height}" `
-      + `font-family="${xml(FONT)}" role="img"><title>${xml(title)}</title><desc>${xml(description)}</desc>`
-      + `<defs>${hatch}</defs>${this.parts.join("\n")}</svg>\n`;
-  }
-}
-
-// table.js
-
-/** Kinds of cells of a table. */
-const [WEIGHT, ZERO, MASKED, MISSING] = [0, 1, 2, 3];
+/** Of maps: whether the mask hides a cell, the runs of NaN as [row, start, end], the theme. */
+const forms = new WeakMap();
 
 /**
- * The weights of one head, or the mean of all, as they are shown: sub-words merged, special tokens hidden.
- * Merging adds the columns of a word and averages its rows, so that rows that sum to 1 still do. A query that sees no key
- * has no weights to average: means over heads and over the tokens of a word leave it out.
+ * A map as a picture, one pixel a cell: colours and blanks; `drawForms` adds hatches and crosses.
+ * @param {Uint8Array} kinds of each cell, row by row, as in `KINDS`
+ * @param {Uint8Array} shades from 0 to 255, of the cells that are weights
  */
-class Table {
-  constructor(record, head, options) {
-    this.record = record;
-    this.head = head; // null: the mean over heads
-    this.exact = record.exact !== null;
-    const shown = (axis) => axis.groups(options.words).filter((group) => !(options.hideSpecial && axis.isSpecial(group)));
-    this.rowGroups = shown(record.queries);
-    this.columnGroups = shown(record.keys);
-    this.rows = this.rowGroups.length;
-    this.columns = this.columnGroups.length;
-    this.words = options.words;
-    const cells = this.rows * this.columns;
-    this.values = new Float64Array(cells);
-    this.errors = this.exact ? null : new Float64Array(cells);
-    this.kinds = new Uint8Array(cells);
-    this.hidden = new Float64Array(this.rows);
-    this.counts = new Uint32Array(this.rows); // queries of all heads that a row is the mean of
-    this.bitmaps = new Map();
-    this.widest = {};
-    this.fill();
-    this.measure();
-  }
-
-  fill() {
-    const heads = this.head === null ? Array.from({ length: this.record.heads }, (_, head) => head) : [this.head];
-    for (let row = 0; row < this.rows; row += 1) {
-      const [q0, q1] = this.rowGroups[row];
-      for (const head of heads) {
-        for (let query = q0; query < q1; query += 1) if (this.record.seesAny(head, query)) this.counts[row] += 1;
-      }
-      for (let column = 0; column < this.columns; column += 1) this.fillCell(row, column, heads);
+function mapCanvas(columns, rows, kinds, shades, theme) {
+  const ramp = rampOf(theme);
+  const paper = channelsOf(theme.background);
+  const found = { masked: false, missing: /** @type {number[][]} */ ([]), theme };
+  const canvas = pixelCanvas(columns, rows, (data) => {
+    for (let cell = 0; cell < rows * columns; cell += 1) {
+      const kind = kinds[cell];
+      if (kind === KINDS.masked) { found.masked = true; continue; } // transparent
+      const colors = kind === KINDS.weight ? ramp : paper;
+      const first = kind === KINDS.weight ? 3 * shades[cell] : 0;
+      data[4 * cell] = colors[first];
+      data[4 * cell + 1] = colors[first + 1];
+      data[4 * cell + 2] = colors[first + 2];
+      data[4 * cell + 3] = 255;
+      if (kind === KINDS.missing) noteMissing(found.missing, Math.floor(cell / columns), cell % columns);
     }
-    if (this.columnGroups.length < this.record.keys.length) this.addHidden(heads);
-  }
+  });
+  forms.set(canvas, found);
+  return canvas;
+}
 
-  fillCell(row, column, heads) {
-    const { record } = this;
-    const [queries, keys] = [record.queries.length, record.keys.length];
-    const [q0, q1] = this.rowGroups[row];
-    const [k0, k1] = this.columnGroups[column];
-    const { codes, exact } = record;
-    const maximum = record.entry.codes.maximum;
-    let [sum, error, seen, zero] = [0, 0, false, true];
-    for (const head of heads) {
-      for (let query = q0; query < q1; query += 1) {
-        const base = (head * queries + query) * keys;
-        for (let key = k0; key < k1; key += 1) {
-          if (record.visible && !record.sees(head, query, key)) continue;
-          seen = true;
-          const code = codes[base + key];
-          if (code !== 0) zero = false;
-          sum += exact ? exact[base + key] : CODE_VALUES[code] * maximum;
-          if (!exact) error += CODE_ERRORS[code] * maximum;
-        }
-      }
-    }
-    const count = Math.max(1, this.counts[row]);
-    const cell = row * this.columns + column;
-    this.values[cell] = sum / count;
-    if (this.errors) this.errors[cell] = error / count;
-    if (!seen) this.kinds[cell] = MASKED;
-    else if (Number.isNaN(sum)) this.kinds[cell] = MISSING;
-    else this.kinds[cell] = zero ? ZERO : WEIGHT;
-  }
+function noteMissing(runs, row, column) {
+  const last = runs.at(-1);
+  if (last && last[0] === row && last[2] === column) last[2] += 1;
+  else runs.push([row, column, column + 1]);
+}
 
-  /** What each row gives to columns that are hidden. */
-  addHidden(heads) {
-    const { record } = this;
-    const [queries, keys] = [record.queries.length, record.keys.length];
-    const shown = new Uint8Array(keys);
-    for (const [start, stop] of this.columnGroups) shown.fill(1, start, stop);
-    const maximum = record.entry.codes.maximum;
-    for (let row = 0; row < this.rows; row += 1) {
-      const [q0, q1] = this.rowGroups[row];
-      let sum = 0;
-      for (const head of heads) {
-        for (let query = q0; query < q1; query += 1) {
-          const base = (head * queries + query) * keys;
-          for (let key = 0; key < keys; key += 1) {
-            if (shown[key] || !record.sees(head, query, key)) continue;
-            sum += record.exact ? record.exact[base + key] : CODE_VALUES[record.codes[base + key]] * maximum;
-          }
-        }
-      }
-      this.hidden[row] = sum / Math.max(1, this.counts[row]);
-    }
-  }
-
-  /** The largest weight of all and of each row, and the sums of the rows. */
-  measure() {
-    this.largest = 0;
-    this.rowLargest = new Float64Array(this.rows);
-    this.rowSums = new Float64Array(this.rows);
-    this.hasMasked = this.hasMissing = this.hasZero = false;
-    for (let row = 0; row < this.rows; row += 1) {
-      for (let column = 0; column < this.columns; column += 1) {
-        const kind = this.kinds[row * this.columns + column];
-        const value = this.values[row * this.columns + column];
-        if (kind === MASKED) this.hasMasked = true;
-        else if (kind === MISSING) this.hasMissing = true;
-        else if (kind === ZERO) this.hasZero = true;
-        if (kind !== MASKED) this.rowSums[row] += value;
-        if (value > this.rowLargest[row]) this.rowLargest[row] = value;
-      }
-      if (this.rowLargest[row] > this.largest) this.largest = this.rowLargest[row];
-    }
-  }
-
-  rowText(row) {
-    return this.record.queries.groupText(this.rowGroups[row], this.words);
-  }
-
-  columnText(column) {
-    return this.record.keys.groupText(this.columnGroups[column], this.words);
-  }
-
-  kind(row, column) {
-    return this.kinds[row * this.columns + column];
-  }
-
-  value(row, column) {
-    return this.values[row * this.columns + column];
-  }
-
-  error(row, column) {
-    return this.errors ? this.errors[row * this.columns + column] : 0;
-  }
-
-  /** A cell as text. */
-  cell(row, column) {
-    const kind = this.kind(row, column);
-    if (kind === MASKED) return "masked";
-    return formatWeight(this.value(row, column), this.error(row, column));
-  }
-
-  /** The sum of a row and what hidden tokens have of it. */
-  rowSummary(row) {
-    let error = 0;
-    for (let column = 0; column < this.columns; column += 1) error += this.error(row, column);
-    const sum = `row sum ${formatWeight(this.rowSums[row], error)}`;
-    return this.columnGroups.length && this.hiddenColumns
-      ? `${sum}, hidden special tokens ${formatWeight(this.hidden[row], this.exact ? 0 : Math.max(error, 0.004))}` : sum;
-  }
-
-  get hiddenColumns() {
-    const last = this.columnGroups.reduce((count, [start, stop]) => count + stop - start, 0);
-    return this.record.keys.length - last;
-  }
-
-  /** The rows that see a key, hidden ones included: those that a mean over queries is over. */
-  get seeing() {
-    return Array.from(this.counts.keys()).filter((row) => this.counts[row] > 0);
-  }
-
-  /** Sums of several rows: {values, errors, kinds} by column; NaN stays, masked only where every row is masked. */
-  sumRows(rows) {
-    const values = new Float64Array(this.columns);
-    const errors = new Float64Array(this.columns);
-    const kinds = new Uint8Array(this.columns).fill(MASKED);
-    for (const row of rows) {
-      for (let column = 0; column < this.columns; column += 1) {
-        const kind = this.kind(row, column);
-        if (kind === MASKED) continue;
-        values[column] += this.value(row, column);
-        errors[column] += this.error(row, column);
-        kinds[column] = Number.isNaN(values[column]) ? MISSING : WEIGHT;
-      }
-    }
-    return { values, errors, kinds, largest: values.reduce((most, value) => (value > most ? value : most), 0) };
-  }
-
-  /** A weight's place on a scale, from 0 to 1. */
-  shade(row, column, scale) {
-    const largest = scale === "row" ? this.rowLargest[row] : this.largest;
-    return largest > 0 ? SCALES[scale].shade(this.value(row, column) / largest) : 0;
-  }
-
-  /** One pixel a cell. */
-  bitmap(scale, theme) {
-    const key = `${scale} ${theme.name}`;
-    if (!this.bitmaps.has(key)) {
-      this.bitmaps.set(key, pixelCanvas(this.columns, this.rows, (data) => this.paint(data, scale, theme)));
-    }
-    return this.bitmaps.get(key);
-  }
-
-  paint(data, scale, theme) {
-    const flat = { [ZERO]: theme.zeroPixel, [MASKED]: theme.maskedPixel, [MISSING]: theme.missingPixel };
-    for (let row = 0; row < this.rows; row += 1) {
-      for (let column = 0; column < this.columns; column += 1) {
-        const cell = row * this.columns + column;
-        const kind = this.kinds[cell];
-        const step = kind === WEIGHT ? 3 * Math.round(this.shade(row, column, scale) * (RAMP_SIZE - 1)) : 0;
-        for (let channel = 0; channel < 3; channel += 1) {
-          data[4 * cell + channel] = kind === WEIGHT ? RAMP[step + channel] : flat[kind][channel];
-        }
-        data[4 * cell + 3] = 255;
-      }
-    }
+/** Draws a picture with a pen: `draw` between the hatches below and the crosses above it, where it is a map. */
+function drawForms(pen, source, { x, y, width, height }, cut, draw) {
+  const found = forms.get(source);
+  if (found?.masked) pen.hatch(x, y, width, height, found.theme);
+  draw();
+  if (!found?.missing.length) return;
+  const [left, top, columns, rows] = cut ?? [0, 0, source.width, source.height];
+  const [across, down] = [width / columns, height / rows];
+  for (const [row, start, end] of found.missing) {
+    const [from, to] = [Math.max(start, left), Math.min(end, left + columns)];
+    if (row >= top && row < top + rows && from < to) pen.cross(x + (from - left) * across, y + (row - top) * down, (to - from) * across, down, found.theme);
   }
 }
 
-const accuracy = (table) => (table.exact ? "exact numbers" : "8-bit square roots, \u00b1 0.004 or better");
+/** The distance of the lines of hatches, in pixels. */
+const HATCH = 6;
 
-/** How the tokens of a word became one. */
-const mergedText = (table) => (table.words && (table.record.queries.hasWords || table.record.keys.hasWords)
-  ? ", whole words (keys added, queries averaged)" : "");
+/** The lines of a square of hatches, or of crosses, as SVG writes a path. */
+const hatchPath = (crossed) => `M-1 1L1 -1M0 ${HATCH}L${HATCH} 0M${HATCH - 1} ${HATCH + 1}L${HATCH + 1} ${HATCH - 1}`
+  + `${crossed ? `M-1 ${HATCH - 1}L1 ${HATCH + 1}M0 0L${HATCH} ${HATCH}M${HATCH - 1} -1L${HATCH + 1} 1` : ""}`;
 
-/** What hidden special tokens have of the weights. */
-function hiddenText(table) {
-  const hidden = table.hiddenColumns;
-  if (!hidden || !table.rows) return "";
-  const mean = table.hidden.reduce((sum, mass) => sum + mass, 0) / Math.max(1, table.seeing.length);
-  return ` \u00b7 ${hidden} special ${hidden === 1 ? "token" : "tokens"} hidden with ${(100 * mean).toFixed(1)} % of the weight`;
+// themes.js
+
+/** Dashes of heads, as lengths of strokes and gaps in pixels. */
+const DASHES = [[], [8, 3], [2, 3], [9, 3, 2, 3], [14, 4], [4, 2], [9, 3, 2, 3, 2, 3], [16, 3, 5, 3]];
+
+/** Colour and dash of a head: 64 heads have 64 different pairs; neighbours differ in both. */
+function headStyle(head, theme) {
+  if (theme.forced) return forcedStyle(head, theme);
+  const colors = theme.heads;
+  const color = head % colors.length;
+  return { color: colors[color], dash: DASHES[(head + Math.floor(head / colors.length)) % DASHES.length] };
 }
 
-/** The sum of the locked queries or of the one under the pointer; of all that see a key, to be divided by their number, where there is none. */
-function activeSums(app, table) {
-  const rows = app.activeRows();
-  const all = rows.length ? rows : table.seeing;
-  return { ...table.sumRows(all), rows, divisor: rows.length ? 1 : Math.max(1, all.length) };
+const LIGHT = {
+  name: "light", scheme: "light", background: "#ffffff", surface: "#f4f5f7", border: "#c3c8d0", text: "#16181d", muted: "#565d69",
+  accent: "#c2410c", accentText: "#ffffff", highlight: "#ffe8d6", focus: "#0b57d0", lines: "#ffffff",
+  heads: ["#0060a8", "#b84a00", "#00795b", "#b0307a", "#6b5900", "#6a3fb5", "#8a4b2a", "#23272f"],
+  maskedFill: "#f4f5f7", hatch: "#a3abb8", missingFill: "#fdeef2", missing: "#d0607f",
+};
+
+const DARK = {
+  name: "dark", scheme: "dark", background: "#14161a", surface: "#1e2127", border: "#454b56", text: "#eceef2", muted: "#a9b0bc",
+  accent: "#ff9a4d", accentText: "#14161a", highlight: "#4a2d14", focus: "#8ab4f8", lines: "#14161a",
+  heads: ["#56b4e9", "#ff9a4d", "#3ed6a5", "#f29bc8", "#e6d94a", "#b79cff", "#d9a27e", "#f2f2f2"],
+  maskedFill: "#1e2127", hatch: "#5f6876", missingFill: "#3a1420", missing: "#a8415f",
+};
+
+/** The system's own colours, where the user forces them. */
+function forcedTheme(host) {
+  const probe = document.createElement("span");
+  host.append(probe);
+  const system = (name) => { probe.style.color = name; return getComputedStyle(probe).color; };
+  const dark = luminance(channelsOf(system("Canvas"))) < 0.18;
+  const theme = {
+    ...(dark ? DARK : LIGHT), name: `forced ${dark ? "dark" : "light"}`, forced: true, background: system("Canvas"), surface: system("Canvas"),
+    border: system("CanvasText"), text: system("CanvasText"), muted: system("CanvasText"), accent: system("Highlight"),
+    accentText: system("HighlightText"), highlight: system("Canvas"), focus: system("Highlight"),
+    lines: system("Canvas"), heads: Array(8).fill(system("CanvasText")),
+    maskedFill: system("Canvas"), hatch: system("GrayText"), missingFill: system("Canvas"), missing: system("CanvasText"),
+  };
+  probe.remove();
+  return theme;
 }
 
-/** What the sum of queries is, as headings, legends and tooltips say it. */
-function sumText(table, rows) {
-  if (rows.length === 1) return "weights of 1 query";
-  if (rows.length) return `sum of ${counted(rows.length)} locked queries`;
-  const seeing = table.seeing.length;
-  const blind = table.rows - seeing;
-  return blind ? `mean over ${counted(seeing)} ${seeing === 1 ? "query" : "queries"} (${counted(blind)} more see no key)` : "mean over all queries";
+/** Forced colours leave one colour for all heads: their dashes and numbers tell them apart, so more dashes are needed. */
+function forcedStyle(head, theme) {
+  const base = DASHES[head % DASHES.length];
+  const stretch = 1 + Math.floor(head / DASHES.length);
+  return { color: theme.heads[0], dash: base.length ? base.map((length) => length * stretch) : stretch > 1 ? [24 * stretch, 3] : [] };
 }
 
-/** What a key gets from the queries of a sum. */
-function receivedText({ kinds, values, errors, divisor }, column) {
-  return kinds[column] === MASKED ? "masked" : formatWeight(values[column] / divisor, errors[column] / divisor);
+// head_labels.js
+
+/** The least part of the weight that uniform attention leaves to other keys, which a named pattern takes on top. */
+const LEAST_EXCESS = 0.3;
+
+/** The same of patterns that are in most heads of a trained model: the sinks. */
+const LEAST_SINK = 0.5;
+
+const SINKS = new Set(["first", "special"]);
+
+/** The least distance from uniform attention, in standard deviations of a head that points at random. */
+const LEAST_SPREADS = 4;
+
+/** The least queries that have a key of the pattern. */
+const LEAST_QUERIES = 4;
+
+/** The least entropy, as a part of the largest possible one, of a head that is called even. */
+const EVEN = 0.95;
+
+/** The least share of a survey that names a head, as `HeadStatistics.pattern` of regard.watching. */
+const SURVEY_SHARE = 0.5;
+
+/** How much more a pattern that contains another one must take to be named in its place. */
+const BROADER = 1.5;
+
+/** The patterns that are part of another one. */
+const PARTS = { near: [-2, -1, 0, 1, 2].map(offsetName), special: ["first"] };
+
+/** Patterns by which heads are grouped, in the order of the groups. */
+const LABEL_ORDER = [...PATTERNS.filter((name) => name.startsWith("offset")).sort(), "near", "same_word", "same_token", "induction", "first", "special", "even", ""];
+
+const labelled = new WeakMap();
+
+/**
+ * What a head does, the clearest first: {name, share, chance, queries}; [] where nothing is above the noise level.
+ * Of a record that is not carried whole it follows from its findings, which are exact; [] says nothing about such heads.
+ * @returns {{name: string, share: number, chance: number|null, queries: number|null}[]}
+ */
+function headLabels(record, head) {
+  if (!labelled.has(record)) labelled.set(record, []);
+  const known = labelled.get(record);
+  known[head] ??= record.large ? foundLabels(record, head) : labelsOf(statisticsOf(record, head));
+  return known[head];
 }
 
-/** The keys that a query attends to most. */
-function describeRow(app, table, row) {
-  const order = Array.from({ length: table.columns }, (_, column) => column).filter((column) => table.kind(row, column) !== MASKED);
-  order.sort((a, b) => table.value(row, b) - table.value(row, a));
-  const best = order.slice(0, 3).map((column) => `${quoted(table.columnText(column))} ${table.cell(row, column)}`);
-  const rest = order.slice(3);
-  if (rest.length) {
-    const add = (part) => rest.reduce((sum, column) => sum + part(column), 0);
-    best.push(`${counted(rest.length)} more ${formatWeight(add((column) => table.value(row, column)), add((column) => table.error(row, column)))}`);
+const taken = new WeakMap();
+
+/** The statistics of a head, taken once; null of a record that is not carried whole. */
+function statisticsOf(record, head) {
+  if (record.large) return null;
+  if (!taken.has(record)) taken.set(record, []);
+  const known = taken.get(record);
+  known[head] ??= headStatistics(record, head);
+  return known[head];
+}
+
+/** Whether a pattern's share is above the noise level. */
+function isClear(name, { share, chance, spread, queries }) {
+  const least = SINKS.has(name) ? LEAST_SINK : LEAST_EXCESS;
+  return queries >= LEAST_QUERIES && share - chance >= least * (1 - chance) && share - chance >= LEAST_SPREADS * spread;
+}
+
+function labelsOf({ patterns, relativeEntropy, queries }) {
+  const clear = PATTERNS.filter((name) => isClear(name, patterns[name])).map((name) => ({ name, ...patterns[name] }));
+  const kept = clear.filter((one) => !clear.some((other) => other !== one && covers(one, other)));
+  kept.sort((a, b) => b.share - a.share);
+  if (!kept.length && relativeEntropy >= EVEN && queries >= LEAST_QUERIES) return [{ name: "even", share: relativeEntropy, chance: 1, queries }];
+  return kept.map(({ name, share, chance, queries: count }) => ({ name, share, chance, queries: count }));
+}
+
+/** Whether another pattern says what this one says, and says it better. */
+function covers(one, other) {
+  if (PARTS[one.name]?.includes(other.name)) return one.share < BROADER * other.share;
+  if (PARTS[other.name]?.includes(one.name)) return other.share >= BROADER * one.share;
+  return false;
+}
+
+/** What the findings of a pooled record say about a head. */
+function foundLabels(record, head) {
+  const findings = record.entry.overview?.findings;
+  if (!findings) return [];
+  const positional = record.entry.kind !== "cross";
+  const shift = record.keys.length - record.queries.length;
+  const labels = [
+    ...findings.sinks.filter((one) => one.head === head && (one.key === 0 || record.keys.special.has(one.key)))
+      .map((one) => ({ name: one.key === 0 ? "first" : "special", share: one.share })),
+    ...(positional ? findings.diagonals : []).filter((one) => one.head === head && PATTERNS.includes(offsetName(one.offset - shift)))
+      .map((one) => ({ name: offsetName(one.offset - shift), share: one.share })),
+  ];
+  return labels.filter((one) => one.share >= (SINKS.has(one.name) ? LEAST_SINK : LEAST_EXCESS)).sort((a, b) => b.share - a.share).map((one) => ({ ...one, chance: null, queries: null }));
+}
+
+/** What a survey says that a head does; null where no pattern takes half of its weight, or there is no survey. */
+function surveyLabel(record, head) {
+  const values = record.entry.statistics?.[head];
+  if (!values) return null;
+  const shares = Object.keys(values).filter((name) => PATTERNS.includes(name) && values[name] !== null);
+  const best = shares.reduce((most, name) => (most === null || values[name] > values[most] ? name : most), /** @type {string|null} */ (null));
+  return best !== null && values[best] >= SURVEY_SHARE ? { name: best, share: values[best] } : null;
+}
+
+/** The name under which a head is listed, and its share: a survey's where there is one, else this record's; null where none is clear. */
+function headLabel(record, head) {
+  const surveyed = record.entry.statistics?.[head];
+  const hasShares = surveyed && Object.keys(surveyed).some((name) => PATTERNS.includes(name));
+  return hasShares ? surveyLabel(record, head) : headLabels(record, head)[0] ?? null;
+}
+
+/** A pattern in a few letters, or in words. */
+function patternText(name, record, brief = false) {
+  if (name.startsWith("offset ")) {
+    const offset = Number(name.slice(7));
+    const unit = say(/** @type {any} */ (`unit_${record.keys.kind}`));
+    if (Math.abs(offset) > 1) {
+      const away = `${offset > 0 ? "+" : "\u2212"}${Math.abs(offset)}`;
+      return say(brief ? "does_offset_brief" : "does_offset", { unit, away });
+    }
+    const which = ["previous", "own", "next"][offset + 1];
+    return say(/** @type {any} */ (`does_${which}${brief ? "_brief" : ""}`), { unit });
   }
-  return `query ${quoted(table.rowText(row))} attends to ${best.join(", ") || "nothing: all keys are masked"} `
-    + `(${app.headText()}; ${table.rowSummary(row)})`;
+  const near = record.entry.kind === "cross" ? "in_step" : record.keys.kind === "grid" ? "neighbours" : "near";
+  const unit = say(/** @type {any} */ (`unit_${record.keys.kind}`));
+  return say(/** @type {any} */ (`does_${name === "near" ? near : name}${brief ? "_brief" : ""}`), { unit });
+}
+
+/** A label with its share, such as "previous token 71 %". */
+function labelText(label, record, brief = false) {
+  return `${patternText(label.name, record, brief)} ${Math.round(100 * label.share)}\u00a0%`;
+}
+
+/** When a head gets a name, in words. */
+function noiseText(surveyed) {
+  return surveyed ? say("names_survey", { share: Math.round(100 * SURVEY_SHARE) })
+    : say("names_here", { excess: Math.round(100 * LEAST_EXCESS), sink: Math.round(100 * LEAST_SINK), spreads: LEAST_SPREADS });
 }
 
 // stations.js
@@ -1813,7 +1914,8 @@ function percentText(weight) {
   if (Number.isNaN(weight)) return "NaN";
   const percent = 100 * weight;
   if (percent === 0) return "0 %";
-  return percent < 0.1 ? "< 0.1 %" : `${percent < 10 ? percent.toFixed(1) : Math.round(percent)} %`;
+  if (percent < 0.1) return "< 0.1 %";
+  return `${percent < 10 || (percent >= 99.5 && percent < 100) ? percent.toFixed(1) : Math.round(percent)} %`;
 }
 
 const sumOf = (numbers) => numbers.reduce((sum, one) => sum + one, 0);
@@ -2097,101 +2199,752 @@ function shownRows(sum, isOpen) {
   return { rows, rest, foot: { ...sum.foot, label } };
 }
 
-// frame.js
+// canvas_pen.js
 
-/** The elements of the viewer: heading, tabs, controls, the canvas in its scrolled stage, tooltip, readout. */
-class Frame {
-  /**
-   * @param {HTMLElement} element gets a shadow root
-   * @param {number|undefined} height in pixels; as high as the element without one
-   */
-  constructor(element, height) {
-    this.root = element.shadowRoot ?? element.attachShadow({ mode: "open" });
-    const sheet = new CSSStyleSheet();
-    sheet.replaceSync(STYLE + WALK_STYLE);
-    this.root.adoptedStyleSheets = [sheet];
-    this.title = make("h2");
-    this.texts = make("p", { class: "texts" });
-    this.tabs = make("div", { class: "tabs", role: "tablist", "aria-label": "Views" });
-    this.bar = make("div", { class: "bar", role: "group", "aria-label": "Settings" });
-    this.canvas = make("canvas", { tabindex: "0", role: "application", "aria-roledescription": "attention view", "aria-describedby": "help readout" });
-    this.space = make("div", { class: "space" });
-    this.scroller = make("div", { class: "scroll" }, this.space, this.canvas);
-    this.beside = make("div", { class: "beside", hidden: true });
-    this.stage = make("div", { class: "stage", role: "tabpanel", id: "stage", "aria-busy": "true" }, this.scroller, this.beside);
-    this.tip = make("div", { class: "tip", "aria-hidden": "true", hidden: true });
-    this.readout = make("p", { class: "readout", id: "readout", role: "status", "aria-live": "polite" });
-    this.help = make("p", { class: "help", id: "help" });
-    this.box = make("section", { class: "viewer", "aria-label": "Attention weights" },
-      make("header", {}, this.title, this.texts), this.tabs, this.bar, this.stage, this.tip, this.readout, this.help);
-    if (height) this.box.style.height = `${height}px`;
-    this.root.replaceChildren(this.box);
-    this.pen = new CanvasPen(this.canvas.getContext("2d", { alpha: false }));
+/** Draws on a canvas. */
+class CanvasPen {
+  constructor(context) {
+    this.context = context;
+    this.patterns = new Map();
+    context.direction = "ltr";
   }
 
-  /** What the document says beside the attention: (name, text). */
-  showTexts(texts) {
-    this.texts.replaceChildren(...texts.map(([name, text]) =>
-      make("span", {}, make("b", { text: visibleText(name) }), document.createTextNode(visibleText(text)))));
-    this.texts.hidden = texts.length === 0;
-    this.texts.tabIndex = texts.length ? 0 : -1;
+  /** @param {Drawn} [style] */
+  rect(x, y, width, height, style = {}) {
+    const { fill, stroke, lineWidth = 1, alpha = 1, radius = 0 } = style;
+    const { context } = this;
+    context.globalAlpha = alpha;
+    context.beginPath();
+    if (radius) context.roundRect(x, y, width, height, radius);
+    else context.rect(x, y, width, height);
+    if (fill) { context.fillStyle = fill; context.fill(); }
+    if (stroke) { context.strokeStyle = stroke; context.lineWidth = lineWidth; context.setLineDash([]); context.stroke(); }
+    context.globalAlpha = 1;
   }
 
-  /** A tab for each view; `choose` is called with its name. */
-  showTabs(views, current, choose) {
-    this.tabs.replaceChildren(...views.map((view) => make("button", {
-      type: "button", role: "tab", id: `tab-${view.name}`, "aria-selected": String(view === current), "aria-controls": "stage",
-      tabindex: view === current ? "0" : "-1", text: view.title, on: { click: () => choose(view.name) },
-    })));
+  /** @param {Drawn} [style] */
+  path(points, style = {}) {
+    const { color, lineWidth = 1, dash = [], alpha = 1, fill = null } = style;
+    const { context } = this;
+    context.globalAlpha = alpha;
+    context.beginPath();
+    points.forEach(([x, y], number) => (number ? context.lineTo(x, y) : context.moveTo(x, y)));
+    if (fill) { context.fillStyle = fill; context.fill(); }
+    if (color) { context.strokeStyle = color; context.lineWidth = lineWidth; context.setLineDash(dash); context.stroke(); }
+    context.globalAlpha = 1;
   }
 
-  /** Elements of a view beside the canvas; null: none. */
-  showBeside(element) {
-    this.beside.hidden = element === null;
-    this.box.classList.toggle("walking", element !== null);
-    if (this.beside.firstChild !== element) this.beside.replaceChildren(...(element ? [element] : []));
+  curve(x0, y0, x1, y1, { color, lineWidth = 1, dash = [], alpha = 1 }) {
+    const { context } = this;
+    const middle = (x0 + x1) / 2;
+    context.globalAlpha = alpha;
+    context.strokeStyle = color;
+    context.lineWidth = lineWidth;
+    context.setLineDash(dash);
+    context.beginPath();
+    context.moveTo(x0, y0);
+    context.bezierCurveTo(middle, y0, middle, y1, x1, y1);
+    context.stroke();
+    context.globalAlpha = 1;
   }
 
-  /** What may have the focus, above the picture. */
-  get controls() {
-    return [this.tabs, this.bar].flatMap((parent) => focusable(parent));
+  /** @param {Lettered} [style] */
+  text(text, x, y, style = {}) {
+    const { color, size = 12, bold = false, align = "start", angle = 0 } = style;
+    const { context } = this;
+    context.font = fontOf({ size, bold });
+    context.fillStyle = color;
+    context.textAlign = align === "start" ? "left" : align === "end" ? "right" : "center";
+    context.textBaseline = "middle";
+    if (!angle) { context.fillText(text, x, y); return; }
+    context.save();
+    context.translate(x, y);
+    context.rotate((angle * Math.PI) / 180);
+    context.fillText(text, 0, 0);
+    context.restore();
   }
 
-  /** Where the focus is, to give it back to what stands there after the controls were built again. */
-  focusPlace() {
-    const focused = /** @type {any} */ (this.root.activeElement);
-    return { place: this.controls.indexOf(focused),
-      named: focused?.getAttribute?.("aria-label") ?? focused?.closest?.("label")?.textContent };
+  /** @param {Pictured} [style] */
+  picture(source, x, y, width, height, style = {}) {
+    const { smooth = false, alpha = 1, cut = null } = style;
+    const { context } = this;
+    context.globalAlpha = alpha;
+    context.imageSmoothingEnabled = smooth;
+    context.imageSmoothingQuality = "high";
+    const [sx, sy, sw, sh] = cut ?? [0, 0, source.width, source.height];
+    drawForms(this, source, { x, y, width, height }, cut, () => context.drawImage(source, sx, sy, sw, sh, x, y, width, height));
+    context.globalAlpha = 1;
   }
 
-  restoreFocus({ place, named }) {
-    if (place < 0) return;
-    if (this.root.activeElement) return; // the focus was moved on purpose meanwhile
-    const all = this.controls;
-    const same = all.find((one) => (one.getAttribute("aria-label") ?? one.closest("label")?.textContent) === named && named);
-    (same ?? all[Math.min(place, all.length - 1)])?.focus();
+  /** What the mask hides. */
+  hatch(x, y, width, height, theme) {
+    this.fillTwice(x, y, width, height, theme.maskedFill, theme.hatch, false);
   }
 
-  /** Colours of the elements around the canvas. */
-  paintWith(theme) {
-    for (const name of ["background", "surface", "border", "text", "muted", "accent", "focus"]) {
-      this.box.style.setProperty(`--${name}`, theme[name]);
+  /** What is no number. */
+  cross(x, y, width, height, theme) {
+    this.fillTwice(x, y, width, height, theme.missingFill, theme.missing, true);
+  }
+
+  fillTwice(x, y, width, height, ground, color, crossed) {
+    const { context } = this;
+    const key = `${color} ${crossed}`;
+    if (!this.patterns.has(key)) this.patterns.set(key, this.strokes(color, crossed));
+    for (const fill of [ground, this.patterns.get(key)]) {
+      context.fillStyle = fill;
+      context.fillRect(x, y, width, height);
     }
-    this.pen.pattern = null;
   }
 
-  /** Puts the tooltip beside a box of the canvas, in its pixels, and inside of the stage. */
-  placeTip(text, { x, y, width, height }, room) {
-    if (this.tip.textContent !== text) this.tip.textContent = text;
-    const { offsetWidth, offsetHeight } = this.tip;
-    const [left, top] = [x, y + this.stage.offsetTop];
-    const beside = left + width + 12 + offsetWidth > room ? left - offsetWidth - 12 : left + width + 12;
-    const below = top + height + 10;
-    const bottom = this.stage.offsetTop + this.stage.offsetHeight;
-    const [right, down] = [Math.min(Math.max(8, room - offsetWidth - 8), Math.max(8, beside)),
-      Math.max(0, below + offsetHeight > bottom ? top - offsetHeight - 10 : below)];
-    this.tip.style.transform = `translate(${Math.round(right)}px, ${Math.round(down)}px)`;
+  /** A pattern of lines that rise to the right, and of others across them; twice as fine as the pixels, for sharp screens. */
+  strokes(color, crossed) {
+    const tile = newCanvas(2 * HATCH, 2 * HATCH);
+    const context = tile.getContext("2d");
+    context.scale(2, 2);
+    context.strokeStyle = color;
+    context.stroke(new Path2D(hatchPath(crossed)));
+    const pattern = this.context.createPattern(tile, "repeat");
+    pattern.setTransform(new DOMMatrix().scale(0.5));
+    return pattern;
   }
+
+  clip(x, y, width, height, draw) {
+    const { context } = this;
+    context.save();
+    context.beginPath();
+    context.rect(x, y, width, height);
+    context.clip();
+    draw();
+    context.restore();
+  }
+
+  shift(x, y, draw) {
+    this.context.save();
+    this.context.translate(x, y);
+    draw();
+    this.context.restore();
+  }
+}
+
+// svg_pen.js
+
+const XML_ESCAPES = { "&": "&amp;", "<": "&lt;", ">": "&gt;", "\"": "&quot;", "'": "&apos;" };
+
+/** Text that is legal in XML and ends nothing. */
+const xml = (text) => Array.from(String(text), (character) => {
+  const code = character.codePointAt(0);
+  if ((code < 0x20 && code !== 9) || (code >= 0xd800 && code <= 0xdfff) || code === 0xfffe || code === 0xffff) return "\ufffd";
+  return XML_ESCAPES[character] ?? character;
+}).join("");
+
+/** Writes SVG. */
+class SvgPen {
+  constructor(width, height) {
+    this.size = [width, height];
+    this.parts = [];
+    this.clips = 0;
+    this.patterns = new Map();
+  }
+
+  /** @param {Drawn} [style] */
+  rect(x, y, width, height, style = {}) {
+    const { fill, stroke, lineWidth = 1, alpha = 1, radius = 0 } = style;
+    const edge = stroke ? ` stroke="${xml(stroke)}" stroke-width="${lineWidth}"` : "";
+    const round = radius ? ` rx="${radius}"` : "";
+    this.parts.push(`<rect x="${short(x)}" y="${short(y)}" width="${short(Math.max(0, width))}" `
+      + `height="${short(Math.max(0, height))}"${round} fill="${xml(fill ?? "none")}"${edge}${this.fade(alpha)}/>`);
+  }
+
+  fade(alpha) {
+    return alpha < 1 ? ` opacity="${short(alpha)}"` : "";
+  }
+
+  /** @param {Drawn} style */
+  strokeOf({ color, lineWidth = 1, dash = [], alpha = 1 }) {
+    if (!color) return this.fade(alpha);
+    const dashes = dash.length ? ` stroke-dasharray="${dash.join(" ")}"` : "";
+    return ` stroke="${xml(color)}" stroke-width="${short(lineWidth)}"${dashes}${this.fade(alpha)}`;
+  }
+
+  /** @param {Drawn} [style] */
+  path(points, style = {}) {
+    const drawn = points.map(([x, y], number) => `${number ? "L" : "M"}${short(x)} ${short(y)}`).join("");
+    this.parts.push(`<path d="${drawn}" fill="${xml(style.fill ?? "none")}"${this.strokeOf(style)}/>`);
+  }
+
+  curve(x0, y0, x1, y1, style) {
+    const middle = short((x0 + x1) / 2);
+    this.parts.push(`<path d="M${short(x0)} ${short(y0)}C${middle} ${short(y0)} ${middle} ${short(y1)} ${short(x1)} `
+      + `${short(y1)}" fill="none"${this.strokeOf(style)}/>`);
+  }
+
+  /** @param {Lettered} [style] */
+  text(text, x, y, style = {}) {
+    const { color, size = 12, bold = false, align = "start", angle = 0 } = style;
+    const anchor = { start: "start", center: "middle", end: "end" }[align];
+    const turn = angle ? ` transform="rotate(${angle} ${short(x)} ${short(y)})"` : "";
+    this.parts.push(`<text x="${short(x)}" y="${short(y)}" dy="0.35em" font-size="${size}" font-weight="${bold ? 600 : 400}" `
+      + `text-anchor="${anchor}" fill="${xml(color)}" xml:space="preserve"${turn}>${xml(text)}</text>`);
+  }
+
+  /** @param {Pictured} [style] */
+  picture(source, x, y, width, height, style = {}) {
+    const { smooth = false, alpha = 1, cut = null } = style;
+    let used = source;
+    if (cut) {
+      used = newCanvas(cut[2], cut[3]);
+      used.getContext("2d").drawImage(source, cut[0], cut[1], cut[2], cut[3], 0, 0, used.width, used.height);
+    }
+    const crisp = smooth ? "" : " style=\"image-rendering:pixelated\"";
+    drawForms(this, source, { x, y, width, height }, cut, () => this.parts.push(`<image x="${short(x)}" y="${short(y)}" width="${short(width)}" height="${short(height)}" `
+      + `preserveAspectRatio="none"${crisp}${this.fade(alpha)} href="${used.toDataURL("image/png")}"/>`));
+  }
+
+  /** What the mask hides. */
+  hatch(x, y, width, height, theme) {
+    this.fillTwice(x, y, width, height, theme.maskedFill, theme.hatch, "hatch");
+  }
+
+  /** What is no number. */
+  cross(x, y, width, height, theme) {
+    this.fillTwice(x, y, width, height, theme.missingFill, theme.missing, "cross");
+  }
+
+  fillTwice(x, y, width, height, ground, color, name) {
+    this.patterns.set(name, color);
+    const place = `x="${short(x)}" y="${short(y)}" width="${short(width)}" height="${short(height)}"`;
+    this.parts.push(`<rect ${place} fill="${ground}"/><rect ${place} fill="url(#${name})"/>`);
+  }
+
+  clip(x, y, width, height, draw) {
+    this.clips += 1;
+    const name = `clip${this.clips}`;
+    this.parts.push(`<clipPath id="${name}"><rect x="${short(x)}" y="${short(y)}" width="${short(Math.max(0, width))}" `
+      + `height="${short(Math.max(0, height))}"/></clipPath><g clip-path="url(#${name})">`);
+    draw();
+    this.parts.push("</g>");
+  }
+
+  shift(x, y, draw) {
+    this.parts.push(`<g transform="translate(${short(x)} ${short(y)})">`);
+    draw();
+    this.parts.push("</g>");
+  }
+
+  /** The file. */
+  toString(title, description) {
+    const [width, height] = this.size;
+    const patterns = Array.from(this.patterns, ([name, stroke]) => `<pattern id="${name}" width="${HATCH}" height="${HATCH}" `
+      + `patternUnits="userSpaceOnUse"><path d="${hatchPath(name === "cross")}" stroke="${stroke}" fill="none"/></pattern>`).join("");
+    return `<svg xmlns="http://www.w3.org/2000/svg" width="${width}" height="${height}" viewBox="0 0 ${width} ${height}" `
+      + `font-family="${xml(FONT)}" role="img"><title>${xml(title)}</title><desc>${xml(description)}</desc>`
+      + `<defs>${patterns}</defs>${this.parts.join("\n")}</svg>\n`;
+  }
+}
+
+// table.js
+
+/** Kinds of cells of a table. */
+const [WEIGHT, ZERO, MASKED, MISSING] = Object.values(KINDS);
+
+/**
+ * The weights of one head, or the mean of all, as they are shown: sub-words merged, special tokens hidden.
+ * Merging adds the columns of a word and averages its rows, so that rows that sum to 1 still do. A query that sees no key
+ * has no weights to average: means over heads and over the tokens of a word leave it out.
+ */
+class Table {
+  constructor(record, head, options) {
+    this.record = record;
+    this.head = head; // null: the mean over heads
+    this.exact = record.exact !== null;
+    const shown = (axis) => axis.groups(options.words).filter((group) => !(options.hideSpecial && axis.isSpecial(group)));
+    this.rowGroups = shown(record.queries);
+    this.columnGroups = shown(record.keys);
+    this.rows = this.rowGroups.length;
+    this.columns = this.columnGroups.length;
+    this.words = options.words;
+    const cells = this.rows * this.columns;
+    this.values = new Float64Array(cells);
+    this.errors = this.exact ? null : new Float64Array(cells);
+    this.kinds = new Uint8Array(cells);
+    this.hidden = new Float64Array(this.rows);
+    this.counts = new Uint32Array(this.rows); // queries of all heads that a row is the mean of
+    this.bitmaps = new Map();
+    this.widest = {};
+    this.fill();
+    this.measure();
+  }
+
+  fill() {
+    const heads = this.head === null ? Array.from({ length: this.record.heads }, (_, head) => head) : [this.head];
+    for (let row = 0; row < this.rows; row += 1) {
+      const [q0, q1] = this.rowGroups[row];
+      for (const head of heads) {
+        for (let query = q0; query < q1; query += 1) if (this.record.seesAny(head, query)) this.counts[row] += 1;
+      }
+      for (let column = 0; column < this.columns; column += 1) this.fillCell(row, column, heads);
+    }
+    if (this.columnGroups.length < this.record.keys.length) this.addHidden(heads);
+  }
+
+  fillCell(row, column, heads) {
+    const { record } = this;
+    const [queries, keys] = [record.queries.length, record.keys.length];
+    const [q0, q1] = this.rowGroups[row];
+    const [k0, k1] = this.columnGroups[column];
+    const { codes, exact } = record;
+    const maximum = record.entry.codes.maximum;
+    let [sum, error, seen, zero] = [0, 0, false, true];
+    for (const head of heads) {
+      for (let query = q0; query < q1; query += 1) {
+        const base = (head * queries + query) * keys;
+        for (let key = k0; key < k1; key += 1) {
+          if (record.visible && !record.sees(head, query, key)) continue;
+          seen = true;
+          const code = codes[base + key];
+          if (code !== 0) zero = false;
+          sum += exact ? exact[base + key] : CODE_VALUES[code] * maximum;
+          if (!exact) error += CODE_ERRORS[code] * maximum;
+        }
+      }
+    }
+    const count = Math.max(1, this.counts[row]);
+    const cell = row * this.columns + column;
+    this.values[cell] = sum / count;
+    if (this.errors) this.errors[cell] = error / count;
+    if (!seen) this.kinds[cell] = MASKED;
+    else if (Number.isNaN(sum)) this.kinds[cell] = MISSING;
+    else this.kinds[cell] = zero ? ZERO : WEIGHT;
+  }
+
+  /** What each row gives to columns that are hidden. */
+  addHidden(heads) {
+    const { record } = this;
+    const [queries, keys] = [record.queries.length, record.keys.length];
+    const shown = new Uint8Array(keys);
+    for (const [start, stop] of this.columnGroups) shown.fill(1, start, stop);
+    const maximum = record.entry.codes.maximum;
+    for (let row = 0; row < this.rows; row += 1) {
+      const [q0, q1] = this.rowGroups[row];
+      let sum = 0;
+      for (const head of heads) {
+        for (let query = q0; query < q1; query += 1) {
+          const base = (head * queries + query) * keys;
+          for (let key = 0; key < keys; key += 1) {
+            if (shown[key] || !record.sees(head, query, key)) continue;
+            sum += record.exact ? record.exact[base + key] : CODE_VALUES[record.codes[base + key]] * maximum;
+          }
+        }
+      }
+      this.hidden[row] = sum / Math.max(1, this.counts[row]);
+    }
+  }
+
+  /** The largest weight of all and of each row, and the sums of the rows. */
+  measure() {
+    this.largest = 0;
+    this.rowLargest = new Float64Array(this.rows);
+    this.rowSums = new Float64Array(this.rows);
+    this.hasMasked = this.hasMissing = this.hasZero = false;
+    for (let row = 0; row < this.rows; row += 1) {
+      for (let column = 0; column < this.columns; column += 1) {
+        const kind = this.kinds[row * this.columns + column];
+        const value = this.values[row * this.columns + column];
+        if (kind === MASKED) this.hasMasked = true;
+        else if (kind === MISSING) this.hasMissing = true;
+        else if (kind === ZERO) this.hasZero = true;
+        if (kind !== MASKED) this.rowSums[row] += value;
+        if (value > this.rowLargest[row]) this.rowLargest[row] = value;
+      }
+      if (this.rowLargest[row] > this.largest) this.largest = this.rowLargest[row];
+    }
+  }
+
+  rowText(row) {
+    return this.record.queries.groupText(this.rowGroups[row], this.words);
+  }
+
+  columnText(column) {
+    return this.record.keys.groupText(this.columnGroups[column], this.words);
+  }
+
+  kind(row, column) {
+    return this.kinds[row * this.columns + column];
+  }
+
+  value(row, column) {
+    return this.values[row * this.columns + column];
+  }
+
+  error(row, column) {
+    return this.errors ? this.errors[row * this.columns + column] : 0;
+  }
+
+  /** A cell as text. */
+  cell(row, column) {
+    const kind = this.kind(row, column);
+    if (kind === MASKED) return "masked";
+    return formatWeight(this.value(row, column), this.error(row, column));
+  }
+
+  /** The sum of a row and what hidden tokens have of it. */
+  rowSummary(row) {
+    let error = 0;
+    for (let column = 0; column < this.columns; column += 1) error += this.error(row, column);
+    const sum = `row sum ${formatWeight(this.rowSums[row], error)}`;
+    return this.columnGroups.length && this.hiddenColumns
+      ? `${sum}, hidden special tokens ${formatWeight(this.hidden[row], this.exact ? 0 : Math.max(error, 0.004))}` : sum;
+  }
+
+  get hiddenColumns() {
+    const last = this.columnGroups.reduce((count, [start, stop]) => count + stop - start, 0);
+    return this.record.keys.length - last;
+  }
+
+  /** The rows that see a key, hidden ones included: those that a mean over queries is over. */
+  get seeing() {
+    return Array.from(this.counts.keys()).filter((row) => this.counts[row] > 0);
+  }
+
+  /** Sums of several rows: {values, errors, kinds} by column; NaN stays, masked or zero only where every row is. */
+  sumRows(rows) {
+    const values = new Float64Array(this.columns);
+    const errors = new Float64Array(this.columns);
+    const kinds = new Uint8Array(this.columns).fill(MASKED);
+    for (const row of rows) {
+      for (let column = 0; column < this.columns; column += 1) {
+        const kind = this.kind(row, column);
+        if (kind === MASKED) continue;
+        values[column] += this.value(row, column);
+        errors[column] += this.error(row, column);
+        if (Number.isNaN(values[column])) kinds[column] = MISSING;
+        else if (kind !== ZERO) kinds[column] = WEIGHT;
+        else if (kinds[column] === MASKED) kinds[column] = ZERO;
+      }
+    }
+    return { values, errors, kinds, largest: values.reduce((most, value) => (value > most ? value : most), 0) };
+  }
+
+  /** A weight's place on a scale, from 0 to 1. */
+  shade(row, column, scale) {
+    const largest = scale === "row" ? this.rowLargest[row] : this.largest;
+    return largest > 0 ? SCALES[scale].shade(this.value(row, column) / largest) : 0;
+  }
+
+  /** One pixel a cell. */
+  bitmap(scale, theme) {
+    const key = `${scale} ${theme.name}`;
+    if (!this.bitmaps.has(key)) {
+      const shades = new Uint8Array(this.rows * this.columns);
+      for (let row = 0; row < this.rows; row += 1) {
+        for (let column = 0; column < this.columns; column += 1) {
+          if (this.kind(row, column) === WEIGHT) shades[row * this.columns + column] = Math.round(255 * clamp(this.shade(row, column, scale), 0, 1));
+        }
+      }
+      this.bitmaps.set(key, mapCanvas(this.columns, this.rows, this.kinds, shades, theme));
+    }
+    return this.bitmaps.get(key);
+  }
+}
+
+const accuracy = (table) => (table.exact ? "exact numbers" : "8-bit square roots, \u00b1 0.004 or better");
+
+/** How the tokens of a word became one. */
+const mergedText = (table) => (table.words && (table.record.queries.hasWords || table.record.keys.hasWords)
+  ? ", whole words (keys added, queries averaged)" : "");
+
+/** What hidden special tokens have of the weights. */
+function hiddenText(table) {
+  const hidden = table.hiddenColumns;
+  if (!hidden || !table.rows) return "";
+  const mean = table.hidden.reduce((sum, mass) => sum + mass, 0) / Math.max(1, table.seeing.length);
+  return ` \u00b7 ${hidden} special ${hidden === 1 ? "token" : "tokens"} hidden with ${(100 * mean).toFixed(1)} % of the weight`;
+}
+
+/** The sum of the locked queries or of the one under the pointer; of all that see a key, to be divided by their number, where there is none. */
+function activeSums(app, table) {
+  const rows = app.activeRows();
+  const all = rows.length ? rows : table.seeing;
+  return { ...table.sumRows(all), rows, divisor: rows.length ? 1 : Math.max(1, all.length) };
+}
+
+/** What the sum of queries is, as headings, legends and tooltips say it. */
+function sumText(table, rows) {
+  if (rows.length === 1) return "weights of 1 query";
+  if (rows.length) return `sum of ${counted(rows.length)} locked queries`;
+  const seeing = table.seeing.length;
+  const blind = table.rows - seeing;
+  return blind ? `mean over ${counted(seeing)} ${seeing === 1 ? "query" : "queries"} (${counted(blind)} more see no key)` : "mean over all queries";
+}
+
+/** What a key gets from the queries of a sum. */
+function receivedText({ kinds, values, errors, divisor }, column) {
+  return kinds[column] === MASKED ? "masked" : formatWeight(values[column] / divisor, errors[column] / divisor);
+}
+
+/** The keys that a query attends to most. */
+function describeRow(app, table, row) {
+  const order = Array.from({ length: table.columns }, (_, column) => column).filter((column) => table.kind(row, column) !== MASKED);
+  order.sort((a, b) => table.value(row, b) - table.value(row, a));
+  const best = order.slice(0, 3).map((column) => `${quoted(table.columnText(column))} ${table.cell(row, column)}`);
+  const rest = order.slice(3);
+  if (rest.length) {
+    const add = (part) => rest.reduce((sum, column) => sum + part(column), 0);
+    best.push(`${counted(rest.length)} more ${formatWeight(add((column) => table.value(row, column)), add((column) => table.error(row, column)))}`);
+  }
+  return `query ${quoted(table.rowText(row))} attends to ${best.join(", ") || "nothing: all keys are masked"} `
+    + `(${app.headText()}; ${table.rowSummary(row)})`;
+}
+
+// elements.js
+
+/**
+ * An element with properties, attributes and children; text is always text.
+ * @param {string} tag
+ * @param {Record<string, any>} [properties] `text`, `on` (listeners by event), and attributes
+ * @returns {any}
+ */
+function make(tag, properties = {}, ...children) {
+  const { text, on = {}, ...attributes } = properties;
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (name === "style") element.style.cssText = value; // a style attribute would be against the page's policy
+    else if (value === true) element.setAttribute(name, "");
+    else if (value !== false && value !== null && value !== undefined) element.setAttribute(name, value);
+  }
+  for (const [name, listener] of Object.entries(on)) element.addEventListener(name, listener);
+  if (text !== undefined) element.textContent = text;
+  element.append(...children.filter(Boolean));
+  return element;
+}
+
+/** A choice with its label. */
+function choice(name, value, options, change) {
+  const select = make("select", { "aria-label": name, on: { change: () => change(select.value) } });
+  for (const [key, text] of options) {
+    const option = make("option", { value: String(key), text });
+    option.selected = String(key) === String(value);
+    select.append(option);
+  }
+  return make("label", {}, document.createTextNode(name), select);
+}
+
+function checkbox(name, checked, change) {
+  const input = make("input", { type: "checkbox", on: { change: () => change(input.checked) } });
+  input.checked = checked;
+  return make("label", {}, input, document.createTextNode(name));
+}
+
+const action = (text, label, click) => make("button", { type: "button", text, "aria-label": label, title: label, on: { click } });
+
+/** The toggle of a head: a sample of its line, and its number. */
+function headToggle(head, shown, theme, click) {
+  const { color, dash } = headStyle(head, theme);
+  const namespace = "http://www.w3.org/2000/svg";
+  const svg = document.createElementNS(namespace, "svg");
+  const line = document.createElementNS(namespace, "line");
+  const set = (element, values) => Object.entries(values).forEach(([name, value]) => element.setAttribute(name, value));
+  set(svg, { width: 28, height: 8, "aria-hidden": "true" });
+  set(line, { x1: 0, y1: 4, x2: 28, y2: 4, stroke: color, "stroke-width": 2.5, "stroke-dasharray": dash.join(" ") || "none" });
+  svg.append(line);
+  return make("button", { type: "button", "aria-pressed": String(shown), "aria-label": `head ${head}`, "data-color": color,
+    "data-dash": dash.join(" ") || "none", on: { click } }, svg, document.createTextNode(String(head)));
+}
+
+const focusable = (parent) => [...parent.querySelectorAll("button, select, input")];
+
+// first_head.js
+
+/** The most weights that are decoded to choose; of a larger document the first records that fit. */
+const MOST_READ_WEIGHTS = 2 ** 22;
+
+/** The least keys that a query sees for which one is a choice. */
+const LEAST_KEYS = 4;
+
+/** What a head may do and yet say little: such heads are chosen only where there are no others. */
+const UNREMARKABLE = new Set(["first", "special", "offset 0", "even"]);
+
+/** Letters that make a word, or one of a script that writes words without spaces: such a token says more than "a". */
+const WORDLIKE = /[\p{L}\p{M}]{2}|[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}\p{Script=Thai}]/u;
+
+const LETTERS = /[\p{L}\p{N}]/u;
+
+/**
+ * Decodes what a choice needs and makes it; see `firstChoice`.
+ * @returns {Promise<{record: number, head: number, row: number|null, column: number|null}|null>}
+ */
+async function chooseFirst(records) {
+  let left = MOST_READ_WEIGHTS;
+  const read = [];
+  for (const record of records) {
+    if (record.large) continue;
+    left -= record.heads * record.queries.length * record.keys.length;
+    if (left < 0 && read.length) break;
+    read.push(record);
+  }
+  await Promise.all(read.map((record) => record.decode()));
+  return firstChoice(read);
+}
+
+/**
+ * The head with the clearest structure, at the query whose target is the most surprising; of the records that are decoded.
+ * A target is surprising by its weight times what the weight has more than its position predicts: than the mean
+ * weight of other queries at the same distance, and of other queries on the same key. So heads that look at the first or at a
+ * special token, at themselves or at a fixed distance have little; and a head's structure is the mean over its
+ * queries of their most surprising target. Of a head's targets the one is chosen that is also far from its query (of two
+ * sequences: from the diagonal), where both are words.
+ * @returns {{record: number, head: number, row: number|null, column: number|null}|null} positions in `records` of the viewer;
+ *   row and column are null where no target stands out; null where there is no decoded record
+ */
+function firstChoice(records) {
+  const heads = records.filter((record) => !record.large && record.codes).flatMap((record) =>
+    Array.from({ length: record.heads }, (_, head) => ({ of: record, record: record.number, head, ...structure(record, head) })));
+  heads.sort((a, b) => b.score - a.score || a.record - b.record || a.head - b.head);
+  const best = heads.find((one) => one.score > 0 && !UNREMARKABLE.has(headLabel(one.of, one.head)?.name ?? "")) ?? heads[0];
+  return best ? { record: best.record, head: best.head, row: best.row, column: best.column } : null;
+}
+
+/** How much structure a head has, and its most surprising target. */
+function structure(record, head) {
+  const related = relations(record);
+  const weights = headWeights(record, head, null); // of the codes: the same before and after exact numbers come
+  const seen = related.seen(head);
+  const [queries, keys] = [record.queries.length, record.keys.length];
+  const { positional, shift, specialKeys, specialQueries, words } = related;
+  const byOffset = new Float64Array(queries + keys);
+  const offsetCounts = new Uint32Array(queries + keys);
+  const byKey = new Float64Array(keys);
+  const keyCounts = new Uint32Array(keys);
+  const visible = new Uint32Array(queries);
+  for (let query = 0; query < queries; query += 1) {
+    if (specialQueries[query]) continue;
+    const base = query * keys;
+    for (let key = 0; key < keys; key += 1) {
+      if (seen && !seen[base + key]) continue;
+      const value = weights[base + key] || 0;
+      visible[query] += 1;
+      byOffset[key - query + queries] += value;
+      offsetCounts[key - query + queries] += 1;
+      byKey[key] += value;
+      keyCounts[key] += 1;
+    }
+  }
+  const [asking, answering] = [weightOfTexts(record.queries), weightOfTexts(record.keys)];
+  const slope = queries > 1 ? (keys - 1) / (queries - 1) : 0;
+  let [total, counted, most, row, column] = [0, 0, 0, /** @type {number|null} */ (null), /** @type {number|null} */ (null)];
+  for (let query = 0; query < queries; query += 1) {
+    if (visible[query] < LEAST_KEYS) continue;
+    counted += 1;
+    const base = query * keys;
+    const own = positional ? query + shift : -1;
+    let clearest = 0;
+    for (let key = 0; key < keys; key += 1) {
+      const value = weights[base + key];
+      if (!(value * visible[query] > 2) || key === own || specialKeys[key] || !answering[key]) continue;
+      if (words && words[key] === words[own]) continue;
+      if (seen && !seen[base + key]) continue;
+      const offset = key - query + queries;
+      const alone = positional && offsetCounts[offset] > 1 ? (byOffset[offset] - value) / (offsetCounts[offset] - 1) : 0;
+      const onKey = keyCounts[key] > 1 ? (byKey[key] - value) / (keyCounts[key] - 1) : 0;
+      const surprise = value * (value - Math.max(alone, onKey, 1 / visible[query]));
+      if (surprise > clearest) clearest = surprise;
+      const distance = Math.abs(key - (positional ? own : query * slope));
+      const telling = surprise * asking[query] * answering[key] * (1 + distance / Math.max(queries, keys));
+      if (telling > most + 1e-9) [most, row, column] = [telling, query, key];
+    }
+    total += clearest;
+  }
+  return { score: counted ? total / counted : 0, row, column };
+}
+
+/** How much a position says: 0 for punctuation, 1 for a word, less for what is shorter. */
+function weightOfTexts(axis) {
+  return Float64Array.from({ length: axis.length }, (_, position) => {
+    if (axis.kind !== "tokens") return 1;
+    const text = axis.entry.tokens[position];
+    return WORDLIKE.test(text) ? 1 : LETTERS.test(text) ? 0.5 : 0;
+  });
+}
+
+// walk_sheet.js
+
+const COLUMN = 330;
+
+const GAP = 24;
+
+/** A column of texts and tables with a pen; without one it only measures. */
+class Column {
+  constructor(pen, theme, x, y, width) {
+    this.pen = pen;
+    this.theme = theme;
+    this.x = x;
+    this.y = y;
+    this.width = width;
+  }
+
+  text(text, style) {
+    for (const line of wrapText(text, this.width, style)) {
+      this.pen?.text(line, this.x, this.y + 8, { color: this.theme.text, ...style });
+      this.y += style.size + 5;
+    }
+    this.y += 4;
+  }
+
+  station(station, number) {
+    this.text(`${number + 1}. ${station.title}`, { size: 13, bold: true });
+    this.text(station.sentence, { size: 12 });
+    for (const part of station.parts) this.part(part);
+    this.y += 16;
+  }
+
+  part(part) {
+    if (part.kind === "line") this.text(part.text, { size: 11, color: this.theme.muted });
+    else if (part.kind === "formula") this.text(part.terms.map((term) => term.text).join(" "), { size: 12, bold: true });
+    else if (part.kind === "cells") {
+      this.text(part.label, { size: 11, color: this.theme.muted });
+      this.text([...part.values].map((value) => formatNumber(value)).join("  "), { size: 11 });
+    } else if (part.kind === "sum") this.table(part.sum);
+  }
+
+  table(sum) {
+    const { rows, rest, foot } = shownRows(sum, false);
+    const first = this.width * 0.3;
+    const step = (this.width - first) / (sum.head.length - 1);
+    const line = (label, texts, style) => {
+      this.pen?.text(fitText(label, first - 4, style), this.x, this.y + 7, { size: 11, ...style });
+      texts.forEach((text, column) => this.pen?.text(text, this.x + first + (column + 1) * step, this.y + 7, { size: 11, align: "end", ...style }));
+      this.y += 15;
+    };
+    const texts = (numbers) => numbers.map((value) => (value === null || value === undefined ? "" : formatNumber(value)));
+    line(sum.head[0], sum.head.slice(1), { color: this.theme.muted });
+    for (const row of rows) line(row.label, texts(row.numbers), { color: row.muted ? this.theme.muted : this.theme.text, bold: row.chosen });
+    if (rest) line(rest.label, texts(rest.numbers), { color: this.theme.muted });
+    this.pen?.path([[this.x, this.y], [this.x + this.width, this.y]], { color: this.theme.border });
+    this.y += 2;
+    line(foot.label, texts(foot.numbers), { color: this.theme.text, bold: true });
+  }
+}
+
+/** The walk on paper: the map of all pairs, and the stations from left to right beside it. */
+function walkSheet(app, view, stations) {
+  const size = view.size(app);
+  const { queries, keys } = view.steps(app).entry;
+  const pair = view.chosen(app);
+  const heading = say("walk_print", { query: quoted(queries[pair.row]), key: quoted(keys[pair.column]) });
+  const per = Math.ceil(stations.length / 3);
+  const draw = (pen) => {
+    let bottom = size.height;
+    const left = size.width + GAP;
+    pen?.text(heading, left, 12, { color: app.theme.text, size: 13, bold: true });
+    for (let start = 0; start < stations.length; start += per) {
+      const column = new Column(pen, app.theme, left + (start / per) * (COLUMN + GAP), 32, COLUMN);
+      stations.slice(start, start + per).forEach((station, number) => column.station(station, start + number));
+      bottom = Math.max(bottom, column.y);
+    }
+    return bottom;
+  };
+  return { width: size.width + GAP + 3 * (COLUMN + GAP), height: draw(null),
+    draw: (pen) => { view.draw(app, pen); draw(pen); } };
 }
 
 // drawing.js
@@ -2216,40 +2969,17 @@ function drawCells(pen, table, place, area, scale, theme) {
   const [rows, columns] = [last.row - first.row, last.column - first.column];
   pen.picture(table.bitmap(scale, theme), place.left + first.column * place.width, place.top + first.row * place.height,
     columns * place.width, rows * place.height, { cut: [first.column, first.row, columns, rows] });
-  if (place.width >= 5 && place.height >= 5) drawKinds(pen, table, place, first, last, theme);
   if (place.width >= 9 && place.height >= 9) drawGaps(pen, place, first, last, theme);
-  if (place.width >= 30 && place.height >= 18 && table.exact) drawNumbers(pen, table, place, first, last, scale);
+  pen.rect(place.left + first.column * place.width, place.top + first.row * place.height, columns * place.width, rows * place.height,
+    { stroke: theme.border });
+  if (place.width >= 30 && place.height >= 18 && table.exact) drawNumbers(pen, table, place, first, last, scale, theme);
 }
 
-/** Hatches over masked cells, a cross on NaN, a dash on exact zeros. */
-function drawKinds(pen, table, place, first, last, theme) {
-  if (!table.hasMasked && !table.hasMissing && !table.hasZero) return;
-  const mark = Math.min(place.width, place.height);
-  for (let row = first.row; row < last.row; row += 1) {
-    const y = place.top + row * place.height;
-    for (let column = first.column; column < last.column; column += 1) {
-      const kind = table.kind(row, column);
-      if (kind === WEIGHT) continue;
-      const x = place.left + column * place.width;
-      if (kind === MASKED) {
-        let end = column;
-        while (end < last.column && table.kind(row, end) === MASKED) end += 1;
-        pen.hatch(x, y, (end - column) * place.width, place.height, theme);
-        column = end - 1;
-      } else if (mark >= 9) {
-        drawMark(pen, kind, x + place.width / 2, y + place.height / 2, mark * 0.2);
-      }
-    }
-  }
-}
-
-function drawMark(pen, kind, x, y, size) {
-  if (kind === MISSING) {
-    pen.path([[x - size, y - size], [x + size, y + size]], { color: "#ffffff", lineWidth: 1.5 });
-    pen.path([[x - size, y + size], [x + size, y - size]], { color: "#ffffff", lineWidth: 1.5 });
-  } else {
-    pen.path([[x - size * 0.6, y], [x + size * 0.6, y]], { color: "#aab0bb", lineWidth: 1.2 });
-  }
+/** A box that is blank, hatched or crossed, as a cell of a kind is. */
+function drawKind(pen, kind, x, y, width, height, theme) {
+  if (kind === MASKED) pen.hatch(x, y, width, height, theme);
+  else if (kind === MISSING) pen.cross(x, y, width, height, theme);
+  else pen.rect(x, y, width, height, { fill: theme.background });
 }
 
 function drawGaps(pen, place, first, last, theme) {
@@ -2264,13 +2994,13 @@ function drawGaps(pen, place, first, last, theme) {
   }
 }
 
-function drawNumbers(pen, table, place, first, last, scale) {
+function drawNumbers(pen, table, place, first, last, scale, theme) {
   const size = clamp(Math.floor(place.width / 3.1), 9, 12);
   for (let row = first.row; row < last.row; row += 1) {
     for (let column = first.column; column < last.column; column += 1) {
       if (table.kind(row, column) !== WEIGHT) continue;
       pen.text(cellText(table.value(row, column)), place.left + (column + 0.5) * place.width,
-        place.top + (row + 0.5) * place.height, { color: inkOnRamp(table.shade(row, column, scale)), size, align: "center" });
+        place.top + (row + 0.5) * place.height, { color: inkOnRamp(table.shade(row, column, scale), theme), size, align: "center" });
     }
   }
 }
@@ -2317,13 +3047,12 @@ const placeOfCell = ({ row, column }, { left, top, width, height }) => ({ x: lef
 /** The statistics of a pooled map, in words. */
 const POOLINGS = { maximum: "largest", mean: "mean" };
 
-/** The colour of a weight, and what kind it is; negative: masked. */
-function pixelOf(value, limit, scale, theme) {
-  if (value < 0) return { color: theme.maskedPixel, kind: MASKED };
-  if (Number.isNaN(value)) return { color: theme.missingPixel, kind: MISSING };
-  if (value === 0) return { color: theme.zeroPixel, kind: ZERO };
-  const step = 3 * Math.round(clamp(SCALES[scale].shade(value / (limit || 1)), 0, 1) * (RAMP_SIZE - 1));
-  return { color: RAMP.subarray(step, step + 3), kind: WEIGHT };
+/** What kind of cell a weight is (negative: masked), and its shade from 0 to 255. */
+function shadeOf(value, limit, scale) {
+  if (value < 0) return { kind: MASKED, shade: 0 };
+  if (Number.isNaN(value)) return { kind: MISSING, shade: 0 };
+  if (value === 0) return { kind: ZERO, shade: 0 };
+  return { kind: WEIGHT, shade: Math.round(255 * clamp(SCALES[scale].shade(value / (limit || 1)), 0, 1)) };
 }
 
 /** A record that is too large to carry whole: pooled maps, findings, and exact tiles that are carried or fetched. */
@@ -2477,16 +3206,10 @@ class LongMap {
     const largest = (part) => part.reduce((most, value) => (value > most ? value : most), 0);
     const limits = new Float64Array(rows).fill(largest(values));
     if (scale === "row") for (let row = 0; row < rows; row += 1) limits[row] = largest(values.subarray(row * columns, (row + 1) * columns));
-    const kinds = new Set();
-    const canvas = pixelCanvas(columns, rows, (data) => {
-      for (let cell = 0; cell < rows * columns; cell += 1) {
-        const { color, kind } = pixelOf(values[cell], limits[Math.floor(cell / columns)], scale, theme);
-        kinds.add(kind);
-        for (let channel = 0; channel < 3; channel += 1) data[4 * cell + channel] = color[channel];
-        data[4 * cell + 3] = 255;
-      }
-    });
-    return { canvas, limits, kinds };
+    const kinds = new Uint8Array(rows * columns);
+    const shades = new Uint8Array(rows * columns);
+    values.forEach((value, cell) => { ({ kind: kinds[cell], shade: shades[cell] } = shadeOf(value, limits[Math.floor(cell / columns)], scale)); });
+    return { canvas: mapCanvas(columns, rows, kinds, shades, theme), limits, kinds: new Set(kinds) };
   }
 
   /** What was found in the map: {text, head, row, column}. */
@@ -2557,16 +3280,13 @@ function thumbnailOf(record, head, scale, theme) {
     }
   }
   const most = CODE_VALUES[largest] || 1;
-  const steps = CODE_VALUES.map((value) => 3 * Math.round(clamp(SCALES[scale].shade(value / most) || 0, 0, 1) * (RAMP_SIZE - 1)));
-  const flat = { [ZERO]: theme.zeroPixel, [MASKED]: theme.maskedPixel, [MISSING]: theme.missingPixel };
-  return pixelCanvas(columns, rows, (data) => {
-    for (let cell = 0; cell < rows * columns; cell += 1) {
-      const kind = masked[cell] ? MASKED : best[cell] === NAN_CODE ? MISSING : best[cell] === 0 ? ZERO : WEIGHT;
-      if (kind !== WEIGHT) record.thumbnailKinds.add(kind);
-      for (let channel = 0; channel < 3; channel += 1) data[4 * cell + channel] = kind !== WEIGHT ? flat[kind][channel] : RAMP[steps[best[cell]] + channel];
-      data[4 * cell + 3] = 255;
-    }
-  });
+  const shadesOf = CODE_VALUES.map((value) => Math.round(255 * clamp(SCALES[scale].shade(value / most) || 0, 0, 1)));
+  const kinds = new Uint8Array(rows * columns);
+  for (let cell = 0; cell < kinds.length; cell += 1) {
+    kinds[cell] = masked[cell] ? MASKED : best[cell] === NAN_CODE ? MISSING : best[cell] === 0 ? ZERO : WEIGHT;
+    if (kinds[cell] !== WEIGHT) record.thumbnailKinds.add(kinds[cell]);
+  }
+  return mapCanvas(columns, rows, kinds, best.map((code) => shadesOf[code]), theme);
 }
 
 // views/record_view.js
@@ -2762,7 +3482,7 @@ class Experiment {
       const ghost = calculation.isChanged ? make("i", { class: "ghost", style: `height: ${part(truth[key])}` }) : null;
       return make("button", { type: "button", class: "column", "aria-label": label, title: label, "aria-pressed": String(key === column),
         on: { click: () => this.choosePair({ row, column: key }) } },
-      make("small", { text: weights[key] >= 5e-3 ? percent.replace(" %", "") : "" }), make("span", { class: "bar-room" }, make("i", { class: "amount", style: `height: ${part(weights[key])}` }), ghost),
+      make("small", { text: weights[key] >= 5e-3 ? String(Math.round(100 * weights[key])) : "" }), make("span", { class: "bar-room" }, make("i", { class: "amount", style: `height: ${part(weights[key])}` }), ghost),
       make("span", { class: "name", text: shortText(keys[key], 12), dir: "auto" }));
     }));
     if (focus) this.columns.querySelector("[aria-pressed=true]")?.focus();
@@ -2770,85 +3490,100 @@ class Experiment {
   }
 }
 
-// walk_sheet.js
+// frame.js
 
-const COLUMN = 330;
-
-const GAP = 24;
-
-/** A column of texts and tables with a pen; without one it only measures. */
-class Column {
-  constructor(pen, theme, x, y, width) {
-    this.pen = pen;
-    this.theme = theme;
-    this.x = x;
-    this.y = y;
-    this.width = width;
+/** The elements of the viewer: heading, tabs, controls, the canvas in its scrolled stage, tooltip, readout. */
+class Frame {
+  /**
+   * @param {HTMLElement} element gets a shadow root
+   * @param {number|undefined} height in pixels; as high as the element without one
+   */
+  constructor(element, height) {
+    this.root = element.shadowRoot ?? element.attachShadow({ mode: "open" });
+    const sheet = new CSSStyleSheet();
+    sheet.replaceSync(STYLE + WALK_STYLE);
+    this.root.adoptedStyleSheets = [sheet];
+    this.title = make("h2");
+    this.texts = make("p", { class: "texts" });
+    this.tabs = make("div", { class: "tabs", role: "tablist", "aria-label": "Views" });
+    this.bar = make("div", { class: "bar", role: "group", "aria-label": "Settings" });
+    this.canvas = make("canvas", { tabindex: "0", role: "application", "aria-roledescription": "attention view", "aria-describedby": "help readout" });
+    this.space = make("div", { class: "space" });
+    this.scroller = make("div", { class: "scroll" }, this.space, this.canvas);
+    this.beside = make("div", { class: "beside", hidden: true });
+    this.stage = make("div", { class: "stage", role: "tabpanel", id: "stage", "aria-busy": "true" }, this.scroller, this.beside);
+    this.tip = make("div", { class: "tip", "aria-hidden": "true", hidden: true });
+    this.readout = make("p", { class: "readout", id: "readout", role: "status", "aria-live": "polite" });
+    this.help = make("p", { class: "help", id: "help" });
+    this.box = make("section", { class: "viewer", "aria-label": "Attention weights" },
+      make("header", {}, this.title, this.texts), this.tabs, this.bar, this.stage, this.tip, this.readout, this.help);
+    if (height) this.box.style.height = `${height}px`;
+    this.root.replaceChildren(this.box);
+    this.pen = new CanvasPen(this.canvas.getContext("2d", { alpha: false }));
   }
 
-  text(text, style) {
-    for (const line of wrapText(text, this.width, style)) {
-      this.pen?.text(line, this.x, this.y + 8, { color: this.theme.text, ...style });
-      this.y += style.size + 5;
+  /** What the document says beside the attention: (name, text). */
+  showTexts(texts) {
+    this.texts.replaceChildren(...texts.map(([name, text]) =>
+      make("span", {}, make("b", { text: visibleText(name) }), document.createTextNode(visibleText(text)))));
+    this.texts.hidden = texts.length === 0;
+    this.texts.tabIndex = texts.length ? 0 : -1;
+  }
+
+  /** A tab for each view; `choose` is called with its name. */
+  showTabs(views, current, choose) {
+    this.tabs.replaceChildren(...views.map((view) => make("button", {
+      type: "button", role: "tab", id: `tab-${view.name}`, "aria-selected": String(view === current), "aria-controls": "stage",
+      tabindex: view === current ? "0" : "-1", text: view.title, on: { click: () => choose(view.name) },
+    })));
+  }
+
+  /** Elements of a view beside the canvas; null: none. */
+  showBeside(element) {
+    this.beside.hidden = element === null;
+    this.box.classList.toggle("walking", element !== null);
+    if (this.beside.firstChild !== element) this.beside.replaceChildren(...(element ? [element] : []));
+  }
+
+  /** What may have the focus, above the picture. */
+  get controls() {
+    return [this.tabs, this.bar].flatMap((parent) => focusable(parent));
+  }
+
+  /** Where the focus is, to give it back to what stands there after the controls were built again. */
+  focusPlace() {
+    const focused = /** @type {any} */ (this.root.activeElement);
+    return { place: this.controls.indexOf(focused),
+      named: focused?.getAttribute?.("aria-label") ?? focused?.closest?.("label")?.textContent };
+  }
+
+  restoreFocus({ place, named }) {
+    if (place < 0) return;
+    if (this.root.activeElement) return; // the focus was moved on purpose meanwhile
+    const all = this.controls;
+    const same = all.find((one) => (one.getAttribute("aria-label") ?? one.closest("label")?.textContent) === named && named);
+    (same ?? all[Math.min(place, all.length - 1)])?.focus();
+  }
+
+  /** Colours of the elements around the canvas. */
+  paintWith(theme) {
+    for (const name of ["background", "surface", "border", "text", "muted", "accent", "focus"]) {
+      this.box.style.setProperty(`--${name}`, theme[name]);
     }
-    this.y += 4;
   }
 
-  station(station, number) {
-    this.text(`${number + 1}. ${station.title}`, { size: 13, bold: true });
-    this.text(station.sentence, { size: 12 });
-    for (const part of station.parts) this.part(part);
-    this.y += 16;
+  /** Puts the tooltip beside a box of the canvas, in its pixels, and inside of the stage. */
+  placeTip(text, { x, y, width, height }, room) {
+    if (this.tip.textContent !== text) this.tip.textContent = text;
+    const { offsetWidth, offsetHeight } = this.tip;
+    const [left, top] = [x, y + this.stage.offsetTop];
+    const beside = left + width + 12 + offsetWidth > room ? left - offsetWidth - 12 : left + width + 12;
+    const below = top + height + 10;
+    const bottom = this.stage.offsetTop + this.stage.offsetHeight;
+    const [right, down] = [Math.min(Math.max(8, room - offsetWidth - 8), Math.max(8, beside)),
+      Math.max(0, below + offsetHeight > bottom ? top - offsetHeight - 10 : below)];
+    this.tip.style.transform = `translate(${Math.round(right)}px, ${Math.round(down)}px)`;
   }
-
-  part(part) {
-    if (part.kind === "line") this.text(part.text, { size: 11, color: this.theme.muted });
-    else if (part.kind === "formula") this.text(part.terms.map((term) => term.text).join(" "), { size: 12, bold: true });
-    else if (part.kind === "cells") {
-      this.text(part.label, { size: 11, color: this.theme.muted });
-      this.text([...part.values].map((value) => formatNumber(value)).join("  "), { size: 11 });
-    } else if (part.kind === "sum") this.table(part.sum);
-  }
-
-  table(sum) {
-    const { rows, rest, foot } = shownRows(sum, false);
-    const first = this.width * 0.3;
-    const step = (this.width - first) / (sum.head.length - 1);
-    const line = (label, texts, style) => {
-      this.pen?.text(fitText(label, first - 4, style), this.x, this.y + 7, { size: 11, ...style });
-      texts.forEach((text, column) => this.pen?.text(text, this.x + first + (column + 1) * step, this.y + 7, { size: 11, align: "end", ...style }));
-      this.y += 15;
-    };
-    const texts = (numbers) => numbers.map((value) => (value === null || value === undefined ? "" : formatNumber(value)));
-    line(sum.head[0], sum.head.slice(1), { color: this.theme.muted });
-    for (const row of rows) line(row.label, texts(row.numbers), { color: row.muted ? this.theme.muted : this.theme.text, bold: row.chosen });
-    if (rest) line(rest.label, texts(rest.numbers), { color: this.theme.muted });
-    this.pen?.path([[this.x, this.y], [this.x + this.width, this.y]], { color: this.theme.border });
-    this.y += 2;
-    line(foot.label, texts(foot.numbers), { color: this.theme.text, bold: true });
-  }
-}
-
-/** The walk on paper: the map of all pairs, and the stations from left to right beside it. */
-function walkSheet(app, view, stations) {
-  const size = view.size(app);
-  const { queries, keys } = view.steps(app).entry;
-  const pair = view.chosen(app);
-  const heading = say("walk_print", { query: quoted(queries[pair.row]), key: quoted(keys[pair.column]) });
-  const per = Math.ceil(stations.length / 3);
-  const draw = (pen) => {
-    let bottom = size.height;
-    const left = size.width + GAP;
-    pen?.text(heading, left, 12, { color: app.theme.text, size: 13, bold: true });
-    for (let start = 0; start < stations.length; start += per) {
-      const column = new Column(pen, app.theme, left + (start / per) * (COLUMN + GAP), 32, COLUMN);
-      stations.slice(start, start + per).forEach((station, number) => column.station(station, start + number));
-      bottom = Math.max(bottom, column.y);
-    }
-    return bottom;
-  };
-  return { width: size.width + GAP + 3 * (COLUMN + GAP), height: draw(null),
-    draw: (pen) => { view.draw(app, pen); draw(pen); } };
 }
 
 // legend.js
@@ -2880,7 +3615,7 @@ function drawLegend(pen, legend, width, theme) {
     const length = clamp(width * 0.32, 110, 220);
     for (let step = 0; step < LEGEND_STEPS; step += 1) {
       const shade = step / (LEGEND_STEPS - 1);
-      const fill = legend.ramp === "words" ? wordColors(shade, theme).fill : rampColor(shade);
+      const fill = rampColor(shade, theme);
       pen.rect(x + (step * length) / LEGEND_STEPS, 6, length / LEGEND_STEPS + 0.6, 10, { fill });
     }
     pen.rect(x, 6, length, 10, { stroke: theme.border });
@@ -2907,10 +3642,8 @@ const NARROW = 640;
 function drawSample(pen, [kind, text], x, width, theme) {
   const end = x + 18 + textWidth(text, { size: 11 }) + 12;
   if (end > width) return x;
-  if (kind === MASKED) pen.hatch(x, 5, 12, 12, theme);
-  else pen.rect(x, 5, 12, 12, { fill: rgb(kind === ZERO ? theme.zeroPixel : theme.missingPixel) });
+  drawKind(pen, kind, x, 5, 12, 12, theme);
   pen.rect(x, 5, 12, 12, { stroke: theme.border });
-  if (kind !== MASKED) drawMark(pen, kind, x + 6, 11, 2.6);
   pen.text(text, x + 18, 11, { color: theme.muted, size: 11 });
   return end;
 }
@@ -2973,6 +3706,12 @@ class AttentionData {
       this.exact = null;
     }
     return this.exact !== null;
+  }
+
+  /** The weight of a pair: exact where that is here, else of its code. */
+  weight(head, query, key) {
+    const cell = (head * this.queries.length + query) * this.keys.length + key;
+    return this.exact ? this.exact[cell] : CODE_VALUES[this.codes[cell]] * this.entry.codes.maximum;
   }
 
   /** Whether a pair is visible. */
@@ -3289,13 +4028,13 @@ class ImageView extends RecordView {
       if (!box) continue;
       if (sums.kinds[column] === MASKED) { pen.hatch(box.x, box.y, box.width, box.height, app.theme); continue; }
       if (sums.kinds[column] === MISSING) {
-        pen.rect(box.x, box.y, box.width, box.height, { fill: rgb(app.theme.missingPixel), alpha: 0.8 });
+        pen.cross(box.x, box.y, box.width, box.height, app.theme);
         continue;
       }
       const shade = sums.largest > 0 ? SCALES[scale].shade(sums.values[column] / sums.largest) : 0;
       // Neighbours overlap a little, since the picture would shine through the gaps that rounding leaves.
       pen.rect(box.x, box.y, box.width + 0.3, box.height + 0.3,
-        app.state.overlay === "veil" ? { fill: "#000000", alpha: 0.82 * (1 - shade) } : { fill: rampColor(shade), alpha: OPACITY });
+        app.state.overlay === "veil" ? { fill: "#000000", alpha: 0.82 * (1 - shade) } : { fill: rampColor(shade, app.theme), alpha: OPACITY });
     }
   }
 
@@ -3745,20 +4484,17 @@ class LongView extends RecordView {
     const { limits } = this.bitmap(app, place);
     const [q0, k0] = [row * map.side, column * map.side];
     const [height, width] = [Math.min(map.side, queries - q0), Math.min(map.side, keys - k0)];
-    Object.assign(tile, { key, kinds: new Set(), beyond: false });
-    tile.image = pixelCanvas(width, height, (data) => {
-      for (let cell = 0; cell < width * height; cell += 1) {
-        const query = q0 + Math.floor(cell / width);
-        const value = map.exact(app.state.head, query, k0 + (cell % width));
-        const limit = limits[Math.floor(map.bin(query, 0)[0] / block)];
-        const { color, kind } = pixelOf(value, limit, app.state.scale, app.theme);
-        tile.kinds.add(kind);
-        // The limit is a code, and may be a little less than the weight it stands for.
-        if (value > 1.01 * limit) tile.beyond = true;
-        for (let channel = 0; channel < 3; channel += 1) data[4 * cell + channel] = color[channel];
-        data[4 * cell + 3] = 255;
-      }
-    });
+    const [kinds, shades] = [new Uint8Array(height * width), new Uint8Array(height * width)];
+    tile.beyond = false;
+    for (let cell = 0; cell < width * height; cell += 1) {
+      const query = q0 + Math.floor(cell / width);
+      const value = map.exact(app.state.head, query, k0 + (cell % width));
+      const limit = limits[Math.floor(map.bin(query, 0)[0] / block)];
+      ({ kind: kinds[cell], shade: shades[cell] } = shadeOf(value, limit, app.state.scale));
+      // The limit is a code, and may be a little less than the weight it stands for.
+      if (value > 1.01 * limit) tile.beyond = true;
+    }
+    Object.assign(tile, { key, kinds: new Set(kinds), image: mapCanvas(width, height, kinds, shades, app.theme) });
     return tile;
   }
 
@@ -4085,7 +4821,7 @@ class SoundView extends CellView {
     for (let column = 0; column < table.columns; column += 1) {
       const part = (sums.values[column] || 0) / sums.largest;
       const x = left + column * place.cellWidth;
-      if (part > 0.02) pen.rect(x, 12, place.cellWidth, picture, { fill: app.theme.wordHigh ? rgb(app.theme.wordHigh) : "#f0a800", alpha: 0.55 * part });
+      if (part > 0.02) pen.rect(x, 12, place.cellWidth, picture, { fill: app.theme.accent, alpha: 0.55 * part });
       const y = 12 + picture - 4 - part * (picture - 12);
       points.push([x, y], [x + place.cellWidth, y]);
     }
@@ -4200,11 +4936,11 @@ class WordsView extends RecordView {
   drawWord(app, pen, box, text, weight, row) {
     const { theme } = app;
     const colors = weight && weight.kind === WEIGHT ? wordColors(weight.shade || 0, theme) : { fill: theme.background, ink: theme.text };
-    if (weight?.kind === MASKED) pen.hatch(box.x, box.y, box.width, box.height, theme);
-    else pen.rect(box.x, box.y, box.width, box.height, { fill: weight?.kind === MISSING ? rgb(theme.missingPixel) : colors.fill, radius: 4 });
+    if (weight && weight.kind !== WEIGHT) drawKind(pen, weight.kind, box.x, box.y, box.width, box.height, theme);
+    else pen.rect(box.x, box.y, box.width, box.height, { fill: colors.fill, radius: 4 });
     const chosen = row !== null && app.activeRows().includes(row);
     if (chosen) pen.rect(box.x + 1, box.y + 1, box.width - 2, box.height - 2, { stroke: theme.accent, lineWidth: 2.5, radius: 4 });
-    const ink = weight?.kind === MASKED ? theme.text : weight?.kind === MISSING ? "#ffffff" : colors.ink;
+    const ink = weight && weight.kind !== WEIGHT ? theme.text : colors.ink;
     const { size } = this.cache.place;
     pen.text(fitText(shortText(text, 60), box.width - 8, { size }), box.x + box.width / 2, box.y + box.height / 2,
       { color: ink, size, align: "center" });
@@ -4260,7 +4996,7 @@ class WordsView extends RecordView {
     const kinds = new Set(sums.kinds);
     const scale = withoutRows(app.state.scale);
     return { ramp: "words", scale, largest: sums.largest / sums.divisor,
-      samples: [[MASKED, "masked"], [MISSING, "NaN"]].filter(([kind]) => kinds.has(kind)),
+      samples: [[ZERO, "zero"], [MASKED, "masked"], [MISSING, "NaN"]].filter(([kind]) => kinds.has(kind)),
       text: `attention weight, ${sumText(table, sums.rows)}, ${app.headText()}, ${SCALES[scale].label}${mergedText(table)} \u00b7 `
         + `${accuracy(table)}${hiddenText(table)}` };
   }
@@ -4416,8 +5152,8 @@ class WalkPanel {
     const open = this.opened.get(name);
     const largest = part.largest ?? Math.max(...values.map(Math.abs));
     const shown = Array.from(whole ? values : values.slice(0, FEW_CELLS), (value, dimension) => {
-      const { fill, ink } = signColors(largest ? value / largest : 0, this.theme);
-      const common = { class: "cell", style: `background: ${fill}; color: ${ink}`, text: cellNumber(value), title: formatNumber(value),
+      const fill = divergingColor(largest && Number.isFinite(value) ? value / largest : 0, this.theme);
+      const common = { class: "cell", style: `background: ${fill}; color: ${inkOn(fill)}`, text: cellNumber(value), title: formatNumber(value),
         "data-out": part.name === "weighted" ? null : `${part.name} ${dimension}`, "data-in": part.name === "weighted" ? `value ${dimension}` : null };
       if (!part.open) return make("span", common);
       return make("button", { ...common, type: "button", "data-name": `${name} ${dimension}`, "aria-expanded": String(open === dimension),
@@ -4701,12 +5437,12 @@ class WalkView extends View {
     const [x, y] = [place.left + column * place.cell, place.top + row * place.tall];
     const { cell, tall } = place;
     if (value === -Infinity) { pen.hatch(x, y, cell - 1, tall - 1, app.theme); return; }
-    if (!Number.isFinite(value)) { pen.rect(x, y, cell - 1, tall - 1, { fill: rgb(app.theme.missingPixel) }); return; }
-    const colors = isAmount ? { fill: rampColor(share), ink: inkOnRamp(share) } : signColors(share, app.theme);
-    pen.rect(x, y, cell - 1, tall - 1, { fill: colors.fill });
+    if (!Number.isFinite(value)) { pen.cross(x, y, cell - 1, tall - 1, app.theme); return; }
+    const fill = (isAmount ? rampColor : divergingColor)(share, app.theme);
+    pen.rect(x, y, cell - 1, tall - 1, { fill });
     if (cell >= 34 && tall >= 14) {
       pen.text(Math.abs(value) >= 100 ? value.toFixed(0) : value.toFixed(2).replace("-", "\u2212"), x + cell / 2 - 0.5, y + tall / 2,
-        { color: colors.ink, size: 11, align: "center" });
+        { color: inkOn(fill), size: 11, align: "center" });
     }
   }
 
@@ -4717,13 +5453,13 @@ class WalkView extends View {
     const mark = (chosen, color) => ({ color: chosen ? color : theme.text, bold: chosen });
     const rowStep = Math.ceil(12 / tall);
     steps.entry.queries.forEach((text, row) => {
-      if (row % rowStep && row !== item.row) return;
+      if (row !== item.row && (row % rowStep || Math.abs(row - item.row) < rowStep)) return;
       const style = mark(row === item.row, theme.heads[0]);
       pen.text(fitText(shortText(text, 16), left - 12, style), left - 8, top + (row + 0.5) * tall, { ...style, align: "end" });
     });
     const columnStep = Math.ceil(12 / cell);
     steps.entry.keys.forEach((text, column) => {
-      if (column % columnStep && column !== item.column) return;
+      if (column !== item.column && (column % columnStep || Math.abs(column - item.column) < columnStep)) return;
       const style = mark(column === item.column, theme.heads[1]);
       const x = left + (column + 0.5) * cell;
       if (flat) pen.text(shortText(text, 16), x, top - 10, { ...style, align: "center" });
@@ -5136,7 +5872,10 @@ class Viewer {
     this.legendHeight = 66;
     this.hover = null;
     this.cursor = null;
+    this.elsewhere = null; // what another viewer points at
     this.keyboard = false;
+    this.history = new History();
+    this.listeners = new Set();
     this.views = VIEW_CLASSES.map((ViewClass) => new ViewClass());
     this.tables = new Tables(this);
     this.stopped = new AbortController();
@@ -5145,7 +5884,8 @@ class Viewer {
     this.input = new Input(this);
     this.observer = new ResizeObserver(() => this.resize());
     this.observer.observe(this.frame.scroller);
-    this.load(payload, options.view, options.selection);
+    const linked = options.address ? stateOf(globalThis.location.hash) : {};
+    this.load(payload, linked.view ?? options.view, { ...options.selection, ...linked });
   }
 
   // --- data ---
@@ -5158,14 +5898,18 @@ class Viewer {
     this.steps = payload.steps.map((entry) => new StepsData(entry));
     this.tables.forget();
     for (const one of this.views) one.forget();
-    this.hover = this.cursor = null;
+    this.hover = this.cursor = this.elsewhere = null;
+    this.history.forget();
     Object.assign(this.state, { locked: [], kept: null, zoom: 1 });
     this.frame.title.textContent = visibleText(payload.title);
     this.frame.showTexts(payload.texts);
     const wanted = view ?? (this.started ? this.state.view : null);
+    const first = this.views.find((one) => one.name === wanted && one.available(this)) ?? firstView(this);
+    if (first) this.state.view = first.name;
+    this.chosen = this.started || selection?.head !== undefined;
+    this.opening = this.chosen ? Promise.resolve() : this.open(selection?.record);
     this.started = true;
-    const first = this.views.find((one) => one.name === wanted && one.available(this)) ?? this.firstView();
-    if (first) this.show(first.name, selection ?? {});
+    if (first) this.turnTo(first, selection ?? {});
     else this.empty();
     this.decodeRest();
   }
@@ -5173,15 +5917,14 @@ class Viewer {
   /** The calculation of a head that a server gives. */
   fetchedSteps(record, head) {
     const name = `${this.recordText(this.records[record])} \u00b7 ${say("walk_head", { head })}`;
-    return new StepsData(null, { record, head, name, fetch: () => this.options.fetchSteps(record, head) });
+    return new StepsData(null, { record, head, name, ask: () => this.options.fetchSteps(record, head) });
   }
 
-  /** The view that fits the first record best. */
-  firstView() {
-    const record = this.records[0];
-    const ofWords = record?.queries.length === 1 && record.keys.length > 1 ? "words" : "pattern";
-    const best = !record ? "walk" : record.large ? "long" : { grid: "image", frames: "sound" }[record.keys.kind] ?? ofWords;
-    return this.views.find((one) => one.name === best && one.available(this)) ?? this.views.find((one) => one.available(this));
+  /** Chooses the head that is shown first, of one record or of all, where none was chosen meanwhile. */
+  async open(number) {
+    const { records } = this;
+    const found = await firstHead(records.filter((record) => record.number === (number ?? record.number) && this.fits(record)));
+    if (found && !this.chosen && this.records === records) Object.assign(this.state, found);
   }
 
   empty() {
@@ -5209,6 +5952,12 @@ class Viewer {
     return this.views.find((view) => view.name === this.state.view);
   }
 
+  /** Whether the view shows a record. */
+  fits(record) {
+    const view = /** @type {any} */ (this.view);
+    return !view?.shows || view.shows(record);
+  }
+
   tableKey() {
     const { record, head, words, hideSpecial } = this.state;
     return `${record}|${head}|${words}|${hideSpecial}`;
@@ -5221,9 +5970,16 @@ class Viewer {
 
   // --- what is chosen ---
 
-  active() {
+  /** What is pointed at here, by the mouse or the keyboard. */
+  pointed() {
     const item = this.hover ?? (this.frame.root.activeElement === this.frame.canvas ? this.cursor : null);
-    return item && this.view.has(this, item) ? item : null;
+    return item && this.view?.has(this, item) ? item : null;
+  }
+
+  /** What is pointed at, here or in another viewer. */
+  active() {
+    const item = this.elsewhere;
+    return this.pointed() ?? (item && this.view.has(this, item) ? item : null);
   }
 
   /** The queries that views of rows show: the locked ones, or the one that is pointed at. */
@@ -5262,38 +6018,108 @@ class Viewer {
     this.refresh();
   }
 
-  /** Shows a view; a selection may have record, head, queries (locked rows), row and column, words, hideSpecial, scale. */
+  /** Shows a view; a selection may have the fields of a state, queries (locked rows), row and column. */
   show(name, selection = {}) {
     const view = this.views.find((one) => one.name === name);
     if (!view) throw new RangeError(`no view ${String(name)}; there are ${this.views.map((one) => one.name).join(", ")}`);
     if (!view.available(this)) throw new RangeError(`the view ${name} cannot show these records`);
+    if ("record" in selection || "head" in selection) this.chosen = true;
+    this.turnTo(view, selection);
+  }
+
+  turnTo(view, selection) {
     const { state } = this;
-    if (state.view !== name) { state.zoom = 1; this.frame.scroller.scrollTo(0, 0); this.hover = this.cursor = null; }
-    state.view = name;
-    for (const key of ["record", "head", "scale", "words", "hideSpecial", "heads", "steps", "station", "trial", "pooling", "overlay"]) {
-      if (key in selection) state[key] = selection[key];
+    if (state.view !== view.name) {
+      state.zoom = 1;
+      this.frame.scroller.scrollTo(0, 0);
+      this.hover = this.cursor = this.elsewhere = null;
     }
-    if ("record" in selection) state.locked = [];
+    for (const key of Object.keys(FIELDS)) if (key in selection) state[key] = selection[key];
+    state.view = view.name;
+    if ("record" in selection && !("locked" in selection)) state.locked = [];
     if (Array.isArray(selection.queries)) state.locked = [...selection.queries];
-    this.settle(view);
+    this.settle();
     if (selection.row !== undefined || selection.column !== undefined) {
       this.cursor = { row: selection.row ?? 0, column: selection.column ?? 0 };
     }
     this.refresh();
   }
 
+  /** Shows a state of another viewer, of an address or of before, as far as these records have it. */
+  apply(given) {
+    const changes = checkedState(given);
+    const view = this.views.find((one) => one.name === changes.view && one.available(this)) ?? this.view;
+    if (!view) return;
+    this.chosen = true;
+    this.turnTo(view, changes);
+    this.readTheme();
+  }
+
+  /** As `apply`, without telling the listeners. */
+  applyQuietly(given) {
+    this.apply(given);
+    this.told = this.telling();
+  }
+
+  undo() {
+    const before = this.history.undo();
+    if (before) this.apply(before);
+  }
+
+  redo() {
+    const after = this.history.redo();
+    if (after) this.apply(after);
+  }
+
+  /** Shows what another viewer points at; null: nothing. */
+  point(item) {
+    this.elsewhere = item ?? null;
+    this.changed();
+  }
+
+  /** Calls a listener with the state and with what is pointed at (or null) after each change; gives what ends that. */
+  onChange(listener) {
+    this.listeners.add(listener);
+    return () => { this.listeners.delete(listener); };
+  }
+
+  telling() {
+    return JSON.stringify([this.state, this.pointed()]);
+  }
+
+  /** After a picture: the state goes into the history and the address, and the listeners hear of it. */
+  remember() {
+    if (this.history.note(this.state) && this.options.address) this.writeAddress();
+    const telling = this.telling();
+    const first = this.told === undefined;
+    if (telling === this.told) return;
+    this.told = telling;
+    if (first) return;
+    for (const listener of this.listeners) listener(structuredClone(this.state), structuredClone(this.pointed()));
+  }
+
+  writeAddress() {
+    try {
+      globalThis.history.replaceState(globalThis.history.state, "", `#${addressOf(this.state)}`);
+    } catch {
+      this.options = { ...this.options, address: false }; // a page without an address of its own
+    }
+  }
+
   /** Makes the state fit the records and the view. */
-  settle(view) {
+  settle() {
     const { state } = this;
-    if (!(this.records[state.record] && (!view.shows || view.shows(this.record)))) {
-      const found = this.records.findIndex((record) => !view.shows || view.shows(record));
+    if (!this.record || !this.fits(this.record)) {
+      const found = this.records.findIndex((record) => this.fits(record));
       state.record = Math.max(0, found);
       state.locked = [];
     }
-    if (this.record && state.head !== null && !(state.head < this.record.heads)) state.head = null;
+    const rows = this.record?.queries.length ?? 0;
+    if (state.locked.some((row) => row >= rows)) state.locked = state.locked.filter((row) => row < rows);
+    if (this.record && state.head !== null && !(state.head < this.record.heads)) state.head = 0;
     if (!(state.steps < this.steps.length)) state.steps = 0;
     if (!(state.scale in SCALES)) state.scale = "linear";
-    view.settle(this);
+    this.view?.settle(this);
   }
 
   toggleLocked(row) {
@@ -5367,7 +6193,7 @@ class Viewer {
     const query = (text) => globalThis.matchMedia?.(text).matches ?? false;
     const dark = this.state.theme === "auto" ? query("(prefers-color-scheme: dark)") : this.state.theme === "dark";
     this.element.dataset.scheme = this.state.theme;
-    this.theme = query("(forced-colors: active)") ? forcedTheme(this.frame.box, dark) : dark ? DARK : LIGHT;
+    this.theme = query("(forced-colors: active)") ? forcedTheme(this.frame.box) : dark ? DARK : LIGHT;
     this.frame.paintWith(this.theme);
   }
 
@@ -5375,24 +6201,27 @@ class Viewer {
   refresh() {
     const focus = this.frame.focusPlace();
     this.frame.showTabs(this.views.filter((view) => view.available(this)), this.view, (name) => this.show(name));
+    this.frame.stage.setAttribute("aria-busy", "true");
+    if (!this.current().decoded) this.ready = false;
+    this.prepare(focus).catch((error) => this.fail(error));
+  }
+
+  async prepare(focus) {
+    await this.opening;
+    this.view.settle(this);
     const shown = this.current();
-    if (!shown.decoded) {
-      this.ready = false;
-      this.frame.stage.setAttribute("aria-busy", "true");
-    }
-    shown.decode().then(() => {
-      // Something else may have been chosen in the meantime.
-      if (this.stopped.signal.aborted || this.current() !== shown) return;
-      this.frame.bar.replaceChildren(...new Controls(this).build());
-      this.frame.showBeside(this.view.beside(this));
-      this.frame.restoreFocus(focus);
-      this.frame.canvas.setAttribute("aria-label", `${this.view.title}: ${this.heading()}`);
-      this.ready = true;
-      this.resize();
-      if (shown instanceof AttentionData) this.makeExact(shown);
-    }).catch((error) => this.fail(error));
+    await shown.decode();
+    // Something else may have been chosen in the meantime.
+    if (this.stopped.signal.aborted || this.current() !== shown) return;
+    this.frame.bar.replaceChildren(...new Controls(this).build());
+    this.frame.showBeside(this.view.beside(this));
+    this.frame.restoreFocus(focus);
+    this.frame.canvas.setAttribute("aria-label", `${this.view.title}: ${this.heading()}`);
     this.frame.stage.setAttribute("aria-labelledby", `tab-${this.view.name}`);
     this.frame.help.textContent = this.view.help;
+    this.ready = true;
+    this.resize();
+    if (shown instanceof AttentionData) this.makeExact(shown);
   }
 
   /** Replaces a record's codes by exact numbers, where a server gives them. */
@@ -5474,6 +6303,7 @@ class Viewer {
     this.view.update(this);
     this.tell();
     this.frame.stage.setAttribute("aria-busy", "false");
+    this.remember();
   }
 
   window() {
@@ -5524,20 +6354,29 @@ class Viewer {
  * Shows a payload inside of an element.
  * @param {HTMLElement} element gets a shadow root; its height is filled
  * @param {object} payload what `regard.viewer.payload` gives
- * @param {{view?: string, selection?: object, theme?: "auto"|"light"|"dark", height?: number,
+ * @param {{view?: string, selection?: object, theme?: "auto"|"light"|"dark", height?: number, language?: string, address?: boolean,
  *   fetchSteps?: (record: number, head: number) => Promise<any>,
  *   fetchTile?: (record: number, q0: number, q1: number, k0: number, k1: number) => Promise<any>}} [options]
  *   fetchSteps gives the worked calculation of a head, an entry of the payload's `steps`;
  *   fetchTile gives exact weights [heads, q1 - q0, k1 - k0]: {type, shape, data}, a typed array or nested lists
+ *   language of all words ("en", "zh"); that of the element where it is not given
+ *   address: whether the page's address holds what is shown
  * @returns {{update(payload: object): void, show(view: string, selection?: object): void, destroy(): void,
- *   state(): object, locate(item: object): object, svg(): string}}
+ *   set(state: object): void, point(item: object|null): void, onChange(listener: (state: object, item: object|null) => void): () => void,
+ *   undo(): void, redo(): void, state(): object, locate(item: object): object, svg(): string}}
  */
 function mount(element, payload, options = {}) {
+  speak(options?.language ?? /** @type {HTMLElement|null} */ (element.closest("[lang]"))?.lang);
   const viewer = new Viewer(element, payload, options ?? {});
   const handle = {
     update: (next) => viewer.load(next),
     show: (view, selection) => viewer.show(view, selection),
     destroy: () => viewer.destroy(),
+    set: (state) => viewer.applyQuietly(state),
+    point: (item) => viewer.point(item),
+    onChange: (listener) => viewer.onChange(listener),
+    undo: () => viewer.undo(),
+    redo: () => viewer.redo(),
     state: () => structuredClone(viewer.state),
     locate: (item) => viewer.locate(item),
     svg: () => svgOf(viewer),

@@ -6,8 +6,7 @@ import { ring } from "../drawing.js";
 import { say } from "../language.js";
 import { fitText, textWidth } from "../lettering.js";
 import { clamp, finiteRange, formatNumber } from "../numbers.js";
-import { inkOnRamp, rampColor, rgb } from "../palette.js";
-import { signColors } from "../signed_cells.js";
+import { divergingColor, inkOn, rampColor } from "../palette.js";
 import { plainNumber, Stations } from "../stations.js";
 import { PAIR_STEPS } from "../steps_data.js";
 import { MASKED, MISSING } from "../table.js";
@@ -208,12 +207,12 @@ export class WalkView extends View {
     const [x, y] = [place.left + column * place.cell, place.top + row * place.tall];
     const { cell, tall } = place;
     if (value === -Infinity) { pen.hatch(x, y, cell - 1, tall - 1, app.theme); return; }
-    if (!Number.isFinite(value)) { pen.rect(x, y, cell - 1, tall - 1, { fill: rgb(app.theme.missingPixel) }); return; }
-    const colors = isAmount ? { fill: rampColor(share), ink: inkOnRamp(share) } : signColors(share, app.theme);
-    pen.rect(x, y, cell - 1, tall - 1, { fill: colors.fill });
+    if (!Number.isFinite(value)) { pen.cross(x, y, cell - 1, tall - 1, app.theme); return; }
+    const fill = (isAmount ? rampColor : divergingColor)(share, app.theme);
+    pen.rect(x, y, cell - 1, tall - 1, { fill });
     if (cell >= 34 && tall >= 14) {
       pen.text(Math.abs(value) >= 100 ? value.toFixed(0) : value.toFixed(2).replace("-", "\u2212"), x + cell / 2 - 0.5, y + tall / 2,
-        { color: colors.ink, size: 11, align: "center" });
+        { color: inkOn(fill), size: 11, align: "center" });
     }
   }
 
@@ -224,13 +223,13 @@ export class WalkView extends View {
     const mark = (chosen, color) => ({ color: chosen ? color : theme.text, bold: chosen });
     const rowStep = Math.ceil(12 / tall);
     steps.entry.queries.forEach((text, row) => {
-      if (row % rowStep && row !== item.row) return;
+      if (row !== item.row && (row % rowStep || Math.abs(row - item.row) < rowStep)) return;
       const style = mark(row === item.row, theme.heads[0]);
       pen.text(fitText(shortText(text, 16), left - 12, style), left - 8, top + (row + 0.5) * tall, { ...style, align: "end" });
     });
     const columnStep = Math.ceil(12 / cell);
     steps.entry.keys.forEach((text, column) => {
-      if (column % columnStep && column !== item.column) return;
+      if (column !== item.column && (column % columnStep || Math.abs(column - item.column) < columnStep)) return;
       const style = mark(column === item.column, theme.heads[1]);
       const x = left + (column + 0.5) * cell;
       if (flat) pen.text(shortText(text, 16), x, top - 10, { ...style, align: "center" });
