@@ -1,11 +1,13 @@
 // @ts-check
 
+/** @import { StepsData } from "./steps_data.js" */
+
 import { NORMALIZERS, normalized } from "./normalizers.js";
 
 /** A head's calculation, as the model does it or with another temperature, scale, mask or normalizer. */
 export class Calculation {
   /**
-   * @param {import("./steps_data.js").StepsData} steps
+   * @param {StepsData} steps
    * @param {{temperature?: number, scale?: number, mask?: string, normalizer?: string, alpha?: number}|null} trial what differs
    */
   constructor(steps, trial) {

@@ -1,5 +1,7 @@
 // @ts-check
 
+/** @import { Calculation } from "./calculation.js" */
+
 import { say } from "./language.js";
 import { formatNumber, strongest } from "./numbers.js";
 import { quoted, shortText } from "./text.js";
@@ -59,7 +61,7 @@ const formula = (before, operation, after) => /** @type {Part} */ ({ kind: "form
 /** The stations of one pair, from the input to the output. */
 export class Stations {
   /**
-   * @param {import("./calculation.js").Calculation} calculation
+   * @param {Calculation} calculation
    * @param {{row: number, column: number}} pair
    * @param {{heads: number|null, next: {layer: number, record: number}|null}} around what is known of the model around the head
    */

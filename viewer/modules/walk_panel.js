@@ -1,5 +1,7 @@
 // @ts-check
 
+/** @import { Calculation } from "./calculation.js" */
+
 import { Experiment } from "./experiment.js";
 import { action, make } from "./elements.js";
 import { fly } from "./flight.js";
@@ -34,7 +36,7 @@ export class WalkPanel {
     this.carried = ""; // which calculations there are, where they are not all
     this.steps = null;
     this.pair = { row: 0, column: 0 };
-    /** @type {import("./calculation.js").Calculation} */
+    /** @type {Calculation} */
     this.calculation = /** @type {any} */ (null);
     this.theme = null;
     this.stations = [];

@@ -1385,10 +1385,13 @@ function wrapText(text, width, style) {
 
 // calculation.js
 
+/** @import { StepsData } from "./steps_data.js" */
+
+
 /** A head's calculation, as the model does it or with another temperature, scale, mask or normalizer. */
 class Calculation {
   /**
-   * @param {import("./steps_data.js").StepsData} steps
+   * @param {StepsData} steps
    * @param {{temperature?: number, scale?: number, mask?: string, normalizer?: string, alpha?: number}|null} trial what differs
    */
   constructor(steps, trial) {
@@ -1902,6 +1905,9 @@ function noiseText(surveyed) {
 
 // stations.js
 
+/** @import { Calculation } from "./calculation.js" */
+
+
 /** How many lines of a table are shown before the others are asked for. */
 const FEW_DIMENSIONS = 6;
 
@@ -1957,7 +1963,7 @@ const formula = (before, operation, after) => /** @type {Part} */ ({ kind: "form
 /** The stations of one pair, from the input to the output. */
 class Stations {
   /**
-   * @param {import("./calculation.js").Calculation} calculation
+   * @param {Calculation} calculation
    * @param {{row: number, column: number}} pair
    * @param {{heads: number|null, next: {layer: number, record: number}|null}} around what is known of the model around the head
    */
@@ -5004,6 +5010,9 @@ class WordsView extends RecordView {
 
 // walk_panel.js
 
+/** @import { Calculation } from "./calculation.js" */
+
+
 const FEW_CELLS = 8;
 
 const MOST_ROWS = 600;
@@ -5029,7 +5038,7 @@ class WalkPanel {
     this.carried = ""; // which calculations there are, where they are not all
     this.steps = null;
     this.pair = { row: 0, column: 0 };
-    /** @type {import("./calculation.js").Calculation} */
+    /** @type {Calculation} */
     this.calculation = /** @type {any} */ (null);
     this.theme = null;
     this.stations = [];
