@@ -116,7 +116,7 @@ export class Experiment {
     this.columns.replaceChildren(...shown.map((key) => {
       const [percent, own] = [percentText(weights[key]), percentText(truth[key])];
       const label = say(calculation.isChanged ? "walk_column_truth" : "walk_column", { key: quoted(keys[key]), percent, truth: own });
-      const ghost = calculation.isChanged ? make("i", { class: "ghost", style: `height: ${part(truth[key])}` }) : null;
+      const ghost = calculation.isChanged && truth[key] > highest / 100 ? make("i", { class: "ghost", style: `height: ${part(truth[key])}` }) : null;
       return make("button", { type: "button", class: "column", "aria-label": label, title: label, "aria-pressed": String(key === column),
         on: { click: () => this.choosePair({ row, column: key }) } },
       make("small", { text: weights[key] >= 5e-3 ? String(Math.round(100 * weights[key])) : "" }), make("span", { class: "bar-room" }, make("i", { class: "amount", style: `height: ${part(weights[key])}` }), ghost),

@@ -4,10 +4,10 @@ const LENGTH = 280; // milliseconds
 
 const MOST = 24;
 
-/** Lets the numbers of one station fly to where they stand in another; nothing moves where the reader wants it still. */
-export function fly(from, to) {
-  if (!from || !to || globalThis.matchMedia("(prefers-reduced-motion: reduce)").matches) return;
-  const sources = new Map([...from.querySelectorAll("[data-out]")].map((one) => [one.dataset.out, one]));
+/** Lets the numbers of the stations before, the nearest first, fly to where they stand in another; off where motion is unwanted. */
+export function fly(before, to) {
+  if (globalThis.matchMedia("(prefers-reduced-motion: reduce)").matches) return;
+  const sources = new Map(before.flatMap((one) => [...one.querySelectorAll("[data-out]")]).map((one) => [one.dataset.out, one]));
   for (const target of [...to.querySelectorAll("[data-in]")].slice(0, MOST)) {
     const source = sources.get(target.dataset.in);
     if (!source) continue;

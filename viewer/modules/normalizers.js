@@ -5,7 +5,7 @@
 /** How the normalizers that the walk computes are called in a record. */
 export const NORMALIZERS = ["softmax", "softmax_with_sink", "entmax", "sparsemax", "sigmoid"];
 
-const HALVINGS = 100;
+const HALVINGS = 60;
 
 const total = (numbers) => numbers.reduce((sum, one) => sum + one, 0);
 

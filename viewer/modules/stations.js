@@ -44,7 +44,7 @@ export function normalizerName(name) {
  *
  * A part of a station: a line of text, a formula, a list of numbers as cells, a table, the two words, or the way to the next layer.
  * `moves` says which number comes from the station before ("in"), and which goes on ("out").
- * @typedef {{kind: "line", text: string} | {kind: "sum", name: string, sum: Sum}
+ * @typedef {{kind: "line", text: string, isHint?: boolean} | {kind: "sum", name: string, sum: Sum}
  *   | {kind: "formula", terms: {text: string, moves?: "in"|"out"}[]}
  *   | {kind: "cells", name: string, label: string, side: string, values: Float64Array, largest?: number, open: ((dimension: number) => Sum)|null}
  *   | {kind: "tokens"} | {kind: "layer", layer: number, record: number}} Part
@@ -255,9 +255,11 @@ export class Stations {
     const { weights } = this.row;
     const output = this.calculation.output(row);
     const strong = strongest(Array.from(weights), Math.min(2, this.count), column).filter((key) => weights[key] > 0);
-    const named = strong.map((key) => say("walk_part", { percent: percentText(weights[key]), key: quoted(this.entry.keys[key]) })).join(", ");
+    const [first, second] = strong.map((key) => say("walk_part", { percent: percentText(weights[key]), key: quoted(this.entry.keys[key]) }));
     const rest = sumOf(weights) - strong.reduce((sum, key) => sum + weights[key], 0);
-    const parts = rest > 5e-4 ? say("walk_parts_rest", { parts: named, percent: percentText(rest) }) : named;
+    const isWhole = !(rest > 5e-4);
+    const named = second === undefined ? first : isWhole ? say("walk_parts_both", { first, second }) : `${first}, ${second}`;
+    const parts = isWhole ? named : say("walk_parts_rest", { parts: named, percent: percentText(rest) });
     const weight = formatNumber(weights[column]);
     const largest = Math.max(...this.steps.rowOf("value", column).map(Math.abs), ...output.map(Math.abs));
     const product = Float64Array.from(output, (_, dimension) => this.calculation.product(row, column, dimension));
@@ -266,7 +268,7 @@ export class Stations {
       parts: /** @type {Part[]} */ ([
         { kind: "cells", name: "weighted", side: "key", label: `${weight} ${TIMES} ${say("walk_of", { name: say("walk_value"), word: this.key })}`, values: product, largest, open: null },
         { kind: "cells", name: "output", side: "query", label: say("walk_of", { name: say("walk_output"), word: this.query }), values: output, largest, open: (dimension) => this.outputSum(dimension, output) },
-        { kind: "line", text: say("walk_open_hint") }]) };
+        { kind: "line", text: say("walk_open_hint"), isHint: true }]) };
   }
 
   /** The terms of one number of the output. */

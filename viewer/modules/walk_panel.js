@@ -113,13 +113,10 @@ export class WalkPanel {
   /** Brings the station into sight, and lets its numbers fly in. */
   arrive(from) {
     const card = this.cards.children[this.place];
-    const still = globalThis.matchMedia("(prefers-reduced-motion: reduce)").matches;
     const { left, width } = card.getBoundingClientRect();
     const room = this.cards.getBoundingClientRect();
     this.cards.scrollLeft += left + width / 2 - room.left - room.width / 2;
-    if (!still && this.place > from) {
-      for (let number = 0; number < this.place; number += 1) fly(this.cards.children[number], card);
-    }
+    if (this.place > from) fly([...this.cards.children].slice(0, this.place), card);
   }
 
   // --- elements ---

@@ -36,7 +36,7 @@ class Column {
   }
 
   part(part) {
-    if (part.kind === "line") this.text(part.text, { size: 11, color: this.theme.muted });
+    if (part.kind === "line" && !part.isHint) this.text(part.text, { size: 11, color: this.theme.muted });
     else if (part.kind === "formula") this.text(part.terms.map((term) => term.text).join(" "), { size: 12, bold: true });
     else if (part.kind === "cells") {
       this.text(part.label, { size: 11, color: this.theme.muted });
@@ -65,7 +65,10 @@ class Column {
 
 /** The walk on paper: the map of all pairs, and the stations from left to right beside it. */
 export function walkSheet(app, view, stations) {
-  const size = view.size(app);
+  // Of a map that is larger than its place, what is seen.
+  const win = app.window();
+  const [whole, area] = [view.size(app), { ...win, height: Math.max(win.height, 400) }];
+  const size = { width: Math.min(whole.width, area.width), height: Math.min(whole.height, area.height) };
   const { queries, keys } = view.steps(app).entry;
   const pair = view.chosen(app);
   const heading = say("walk_print", { query: quoted(queries[pair.row]), key: quoted(keys[pair.column]) });
@@ -82,5 +85,8 @@ export function walkSheet(app, view, stations) {
     return bottom;
   };
   return { width: size.width + GAP + 3 * (COLUMN + GAP), height: draw(null),
-    draw: (pen) => { view.draw(app, pen); draw(pen); } };
+    draw: (pen) => {
+      pen.clip(0, 0, size.width, size.height, () => pen.shift(-area.x, -area.y, () => view.draw(app, pen, area)));
+      draw(pen);
+    } };
 }

@@ -295,7 +295,7 @@ function joinPieces(pieces) {
 /** How the normalizers that the walk computes are called in a record. */
 const NORMALIZERS = ["softmax", "softmax_with_sink", "entmax", "sparsemax", "sigmoid"];
 
-const HALVINGS = 100;
+const HALVINGS = 60;
 
 const total = (numbers) => numbers.reduce((sum, one) => sum + one, 0);
 
@@ -459,10 +459,10 @@ const LENGTH = 280; // milliseconds
 
 const MOST = 24;
 
-/** Lets the numbers of one station fly to where they stand in another; nothing moves where the reader wants it still. */
-function fly(from, to) {
-  if (!from || !to || globalThis.matchMedia("(prefers-reduced-motion: reduce)").matches) return;
-  const sources = new Map([...from.querySelectorAll("[data-out]")].map((one) => [one.dataset.out, one]));
+/** Lets the numbers of the stations before, the nearest first, fly to where they stand in another; off where motion is unwanted. */
+function fly(before, to) {
+  if (globalThis.matchMedia("(prefers-reduced-motion: reduce)").matches) return;
+  const sources = new Map(before.flatMap((one) => [...one.querySelectorAll("[data-out]")]).map((one) => [one.dataset.out, one]));
   for (const target of [...to.querySelectorAll("[data-in]")].slice(0, MOST)) {
     const source = sources.get(target.dataset.in);
     if (!source) continue;
@@ -644,9 +644,9 @@ const WORDS = {
     "{query} 提问，并且在这里看它自己（{count} 个词元之一）。它会从中取多少？"],
   walk_no_input: ["The numbers of the words before this layer are not in this record; the walk begins with what the head made of them.",
     "该记录没有这一层之前的词元数值；计算从该头由它们得到的向量开始。"],
-  walk_says_vectors: ["From each word the head makes three lists: {dim} numbers to ask with (query), {dim} to be found by (key), {value} to hand over (value).",
+  walk_says_vectors: ["From each word the head makes three lists: {dim} {dim:number|numbers} to ask with (query), {dim} to be found by (key), {value} to hand over (value).",
     "该头由每个词元得到三组数：{dim} 个用来提问（查询），{dim} 个用来被找到（键），{value} 个用来交出（值）。"],
-  walk_says_vectors_each: ["From each word the head makes three lists: {query} numbers to ask with (query), {key} to be found by (key), {value} to hand over (value).",
+  walk_says_vectors_each: ["From each word the head makes three lists: {query} {query:number|numbers} to ask with (query), {key} to be found by (key), {value} to hand over (value).",
     "该头由每个词元得到三组数：{query} 个用来提问（查询），{key} 个用来被找到（键），{value} 个用来交出（值）。"],
   walk_says_dot: ["Multiply the query of {query} by the key of {key}, number by number, and add: {score}. The more alike they are, the larger it is.",
     "把 {query} 的查询与 {key} 的键逐个数相乘再相加：{score}。两者越相似，结果越大。"],
@@ -686,9 +686,10 @@ const WORDS = {
   walk_says_output: ["Multiply each word\u2019s value by its weight and add: the output for {query} is {parts}.",
     "把每个词元的值乘以其权重再相加：{query} 的输出是 {parts}。"],
   walk_part: ["{percent} of {key}", "{key} 的 {percent}"],
+  walk_parts_both: ["{first} and {second}", "{first}和{second}"],
   walk_parts_rest: ["{parts}, and {percent} of the others", "{parts}，以及其余词元的 {percent}"],
   walk_open_hint: ["Click a number of the output to see the sum it came from.", "点击输出中的数字，查看它由哪些项相加而得。"],
-  walk_says_then: ["These {dim} numbers are all that {query} takes along from this head. Every word has such an output.",
+  walk_says_then: ["The output, {dim} {dim:number|numbers}, is all that {query} takes along from this head. Every word has such an output.",
     "这 {dim} 个数就是 {query} 从该头得到的全部。每个词元都有这样的输出。"],
   walk_then_heads: ["The {heads} heads of this layer work side by side. Their outputs stand next to each other ({heads} \u00d7 {dim} = {all} numbers), and one more matrix mixes them.",
     "这一层的 {heads} 个头并行工作。它们的输出并排放在一起（{heads} × {dim} = {all} 个数），再由一个矩阵混合。"],
@@ -1946,7 +1947,7 @@ function normalizerName(name) {
  *
  * A part of a station: a line of text, a formula, a list of numbers as cells, a table, the two words, or the way to the next layer.
  * `moves` says which number comes from the station before ("in"), and which goes on ("out").
- * @typedef {{kind: "line", text: string} | {kind: "sum", name: string, sum: Sum}
+ * @typedef {{kind: "line", text: string, isHint?: boolean} | {kind: "sum", name: string, sum: Sum}
  *   | {kind: "formula", terms: {text: string, moves?: "in"|"out"}[]}
  *   | {kind: "cells", name: string, label: string, side: string, values: Float64Array, largest?: number, open: ((dimension: number) => Sum)|null}
  *   | {kind: "tokens"} | {kind: "layer", layer: number, record: number}} Part
@@ -2157,9 +2158,11 @@ class Stations {
     const { weights } = this.row;
     const output = this.calculation.output(row);
     const strong = strongest(Array.from(weights), Math.min(2, this.count), column).filter((key) => weights[key] > 0);
-    const named = strong.map((key) => say("walk_part", { percent: percentText(weights[key]), key: quoted(this.entry.keys[key]) })).join(", ");
+    const [first, second] = strong.map((key) => say("walk_part", { percent: percentText(weights[key]), key: quoted(this.entry.keys[key]) }));
     const rest = sumOf(weights) - strong.reduce((sum, key) => sum + weights[key], 0);
-    const parts = rest > 5e-4 ? say("walk_parts_rest", { parts: named, percent: percentText(rest) }) : named;
+    const isWhole = !(rest > 5e-4);
+    const named = second === undefined ? first : isWhole ? say("walk_parts_both", { first, second }) : `${first}, ${second}`;
+    const parts = isWhole ? named : say("walk_parts_rest", { parts: named, percent: percentText(rest) });
     const weight = formatNumber(weights[column]);
     const largest = Math.max(...this.steps.rowOf("value", column).map(Math.abs), ...output.map(Math.abs));
     const product = Float64Array.from(output, (_, dimension) => this.calculation.product(row, column, dimension));
@@ -2168,7 +2171,7 @@ class Stations {
       parts: /** @type {Part[]} */ ([
         { kind: "cells", name: "weighted", side: "key", label: `${weight} ${TIMES} ${say("walk_of", { name: say("walk_value"), word: this.key })}`, values: product, largest, open: null },
         { kind: "cells", name: "output", side: "query", label: say("walk_of", { name: say("walk_output"), word: this.query }), values: output, largest, open: (dimension) => this.outputSum(dimension, output) },
-        { kind: "line", text: say("walk_open_hint") }]) };
+        { kind: "line", text: say("walk_open_hint"), isHint: true }]) };
   }
 
   /** The terms of one number of the output. */
@@ -2904,7 +2907,7 @@ class Column {
   }
 
   part(part) {
-    if (part.kind === "line") this.text(part.text, { size: 11, color: this.theme.muted });
+    if (part.kind === "line" && !part.isHint) this.text(part.text, { size: 11, color: this.theme.muted });
     else if (part.kind === "formula") this.text(part.terms.map((term) => term.text).join(" "), { size: 12, bold: true });
     else if (part.kind === "cells") {
       this.text(part.label, { size: 11, color: this.theme.muted });
@@ -2933,7 +2936,10 @@ class Column {
 
 /** The walk on paper: the map of all pairs, and the stations from left to right beside it. */
 function walkSheet(app, view, stations) {
-  const size = view.size(app);
+  // Of a map that is larger than its place, what is seen.
+  const win = app.window();
+  const [whole, area] = [view.size(app), { ...win, height: Math.max(win.height, 400) }];
+  const size = { width: Math.min(whole.width, area.width), height: Math.min(whole.height, area.height) };
   const { queries, keys } = view.steps(app).entry;
   const pair = view.chosen(app);
   const heading = say("walk_print", { query: quoted(queries[pair.row]), key: quoted(keys[pair.column]) });
@@ -2950,7 +2956,10 @@ function walkSheet(app, view, stations) {
     return bottom;
   };
   return { width: size.width + GAP + 3 * (COLUMN + GAP), height: draw(null),
-    draw: (pen) => { view.draw(app, pen); draw(pen); } };
+    draw: (pen) => {
+      pen.clip(0, 0, size.width, size.height, () => pen.shift(-area.x, -area.y, () => view.draw(app, pen, area)));
+      draw(pen);
+    } };
 }
 
 // drawing.js
@@ -3485,7 +3494,7 @@ class Experiment {
     this.columns.replaceChildren(...shown.map((key) => {
       const [percent, own] = [percentText(weights[key]), percentText(truth[key])];
       const label = say(calculation.isChanged ? "walk_column_truth" : "walk_column", { key: quoted(keys[key]), percent, truth: own });
-      const ghost = calculation.isChanged ? make("i", { class: "ghost", style: `height: ${part(truth[key])}` }) : null;
+      const ghost = calculation.isChanged && truth[key] > highest / 100 ? make("i", { class: "ghost", style: `height: ${part(truth[key])}` }) : null;
       return make("button", { type: "button", class: "column", "aria-label": label, title: label, "aria-pressed": String(key === column),
         on: { click: () => this.choosePair({ row, column: key }) } },
       make("small", { text: weights[key] >= 5e-3 ? String(Math.round(100 * weights[key])) : "" }), make("span", { class: "bar-room" }, make("i", { class: "amount", style: `height: ${part(weights[key])}` }), ghost),
@@ -5115,13 +5124,10 @@ class WalkPanel {
   /** Brings the station into sight, and lets its numbers fly in. */
   arrive(from) {
     const card = this.cards.children[this.place];
-    const still = globalThis.matchMedia("(prefers-reduced-motion: reduce)").matches;
     const { left, width } = card.getBoundingClientRect();
     const room = this.cards.getBoundingClientRect();
     this.cards.scrollLeft += left + width / 2 - room.left - room.width / 2;
-    if (!still && this.place > from) {
-      for (let number = 0; number < this.place; number += 1) fly(this.cards.children[number], card);
-    }
+    if (this.place > from) fly([...this.cards.children].slice(0, this.place), card);
   }
 
   // --- elements ---
@@ -5271,6 +5277,8 @@ class WalkView extends View {
 
   made = null; // the calculation that was made last
 
+  walked = null; // and its stations
+
   shownKey = null; // what the elements show
 
   shownSteps = null;
@@ -5320,7 +5328,7 @@ class WalkView extends View {
 
   forget() {
     super.forget();
-    this.made = null;
+    this.made = this.walked = null;
   }
 
   /** The pair whose calculation is shown. */
@@ -5330,6 +5338,12 @@ class WalkView extends View {
 
   stations(app) {
     const steps = this.steps(app);
+    const key = JSON.stringify([this.chosen(app), app.state.trial, app.state.steps]);
+    if (this.walked?.key !== key || this.walked.steps !== steps) this.walked = { key, steps, stations: this.walk(app, steps) };
+    return this.walked.stations;
+  }
+
+  walk(app, steps) {
     const record = app.records[steps.source?.record ?? steps.entry.record ?? -1];
     const next = record && app.records.find((one) => one.entry.layer === record.entry.layer + 1 && one.entry.kind === record.entry.kind);
     const canGo = next && (app.options.fetchSteps || app.steps.some((one) => one.belongsTo(next.number, one.entry.head)));
@@ -5420,7 +5434,7 @@ class WalkView extends View {
     return { width: Math.max(app.area.width, place.left + place.steps.columns * place.cell + 8), height: place.bottom + 12 };
   }
 
-  draw(app, pen) {
+  draw(app, pen, win) {
     const place = this.geometry(app);
     const { steps, left, top, cell, tall } = place;
     const { theme } = app;
@@ -5430,8 +5444,9 @@ class WalkView extends View {
     pen.text(fitText(say(/** @type {any} */ (`walk_map_${name}`)), app.area.width - 20, { size: 13, bold: true }), 10, 12, { color: theme.text, size: 13, bold: true });
     const [low, high] = finiteRange(matrix);
     const largest = Math.max(Math.abs(low), Math.abs(high));
-    for (let row = 0; row < steps.rows; row += 1) {
-      for (let column = 0; column < steps.columns; column += 1) {
+    const [firstRow, firstColumn] = [Math.max(0, Math.floor((win.y - top) / tall)), Math.max(0, Math.floor((win.x - left) / cell))];
+    for (let row = firstRow; row < Math.min(steps.rows, Math.ceil((win.y + win.height - top) / tall)); row += 1) {
+      for (let column = firstColumn; column < Math.min(steps.columns, Math.ceil((win.x + win.width - left) / cell)); column += 1) {
         const hidden = name === "weights" && this.calculation(app).row(row).masked[column] === -Infinity;
         const value = hidden ? -Infinity : matrix[row * steps.columns + column];
         this.drawCell(app, pen, place, value, row, column, largest ? value / largest : 0, name === "weights");

@@ -32,6 +32,8 @@ export class WalkView extends View {
 
   made = null; // the calculation that was made last
 
+  walked = null; // and its stations
+
   shownKey = null; // what the elements show
 
   shownSteps = null;
@@ -81,7 +83,7 @@ export class WalkView extends View {
 
   forget() {
     super.forget();
-    this.made = null;
+    this.made = this.walked = null;
   }
 
   /** The pair whose calculation is shown. */
@@ -91,6 +93,12 @@ export class WalkView extends View {
 
   stations(app) {
     const steps = this.steps(app);
+    const key = JSON.stringify([this.chosen(app), app.state.trial, app.state.steps]);
+    if (this.walked?.key !== key || this.walked.steps !== steps) this.walked = { key, steps, stations: this.walk(app, steps) };
+    return this.walked.stations;
+  }
+
+  walk(app, steps) {
     const record = app.records[steps.source?.record ?? steps.entry.record ?? -1];
     const next = record && app.records.find((one) => one.entry.layer === record.entry.layer + 1 && one.entry.kind === record.entry.kind);
     const canGo = next && (app.options.fetchSteps || app.steps.some((one) => one.belongsTo(next.number, one.entry.head)));
@@ -181,7 +189,7 @@ export class WalkView extends View {
     return { width: Math.max(app.area.width, place.left + place.steps.columns * place.cell + 8), height: place.bottom + 12 };
   }
 
-  draw(app, pen) {
+  draw(app, pen, win) {
     const place = this.geometry(app);
     const { steps, left, top, cell, tall } = place;
     const { theme } = app;
@@ -191,8 +199,9 @@ export class WalkView extends View {
     pen.text(fitText(say(/** @type {any} */ (`walk_map_${name}`)), app.area.width - 20, { size: 13, bold: true }), 10, 12, { color: theme.text, size: 13, bold: true });
     const [low, high] = finiteRange(matrix);
     const largest = Math.max(Math.abs(low), Math.abs(high));
-    for (let row = 0; row < steps.rows; row += 1) {
-      for (let column = 0; column < steps.columns; column += 1) {
+    const [firstRow, firstColumn] = [Math.max(0, Math.floor((win.y - top) / tall)), Math.max(0, Math.floor((win.x - left) / cell))];
+    for (let row = firstRow; row < Math.min(steps.rows, Math.ceil((win.y + win.height - top) / tall)); row += 1) {
+      for (let column = firstColumn; column < Math.min(steps.columns, Math.ceil((win.x + win.width - left) / cell)); column += 1) {
         const hidden = name === "weights" && this.calculation(app).row(row).masked[column] === -Infinity;
         const value = hidden ? -Infinity : matrix[row * steps.columns + column];
         this.drawCell(app, pen, place, value, row, column, largest ? value / largest : 0, name === "weights");
