@@ -12,6 +12,7 @@ import viewer_documents as documents
 from regard import normalizers
 from regard.records import Document
 from regard.viewer import View, module_path, payload, steps_record
+from regard.viewer.view import views_of
 
 MODULE = Path(__file__).parents[2] / "viewer" / "modules" / "normalizers.js"
 
@@ -90,7 +91,7 @@ def test_sliders_and_choices_compute_what_they_say(show, numbers):
     slide(shown, "Temperature", 0.5)
     check(normalizers.softmax, temperature=10**0.5)
     assert shown.page.locator(".ghost").count() == 4
-    assert "temperature 3.162" in shown.call("svg")
+    assert "Temperature 3.162" in shown.call("svg")
     slide(shown, "Scale of the score", np.log10(3**-0.5) + 0.7)
     check(normalizers.softmax, temperature=10**0.5, scale=3**-0.5 * 10**0.7)
     restore.click()
@@ -155,7 +156,7 @@ def test_the_stations_by_keyboard(show):
 def test_a_calculation_is_fetched_for_the_head_that_is_chosen(browser):
     """With fetchSteps the walk follows layer and head, asks once for each, and says why there is none."""
     record, _ = documents.causal(heads=2)
-    assert "walk" not in regard.viewer.view.views_of(Document("x", (record,)))
+    assert "walk" not in views_of(Document("x", (record,)))
     generator = torch.Generator().manual_seed(1)
     query, key, value = (torch.randn(1, 2, len(record.queries), 4, generator=generator) for _ in range(3))
     one = regard.explain(query, key, value, mask="causal").labelled(record.queries.labels, record.keys.labels)

@@ -235,7 +235,9 @@ export class Stations {
     const between = (key) => (made.powers ? [made.powers[key]] : cuts ? [factor * tempered[key] - made.threshold] : []);
     const rows = this.keyRows((key) => [tempered[key], ...between(key), weights[key]],
       (key) => tempered[key] === -Infinity || (cuts && weights[key] === 0));
-    const few = strongest(Array.from(weights), Math.min(FEW_KEYS, rows.length), this.pair.column);
+    // Of keys with the weight 0, those with the largest scores.
+    const order = Array.from(weights, (weight, key) => (weight === 0 ? -1 - 1 / (1 + Math.exp(tempered[key] / 100)) : weight));
+    const few = strongest(order, Math.min(FEW_KEYS, rows.length), this.pair.column);
     if (says === "walk_says_sink") {
       rows.push({ label: say("walk_sink"), numbers: [this.calculation.parameters.sink, made.sinkPower, null], muted: false, chosen: false, side: "" });
       few.push(rows.length - 1);

@@ -2138,7 +2138,9 @@ class Stations {
     const between = (key) => (made.powers ? [made.powers[key]] : cuts ? [factor * tempered[key] - made.threshold] : []);
     const rows = this.keyRows((key) => [tempered[key], ...between(key), weights[key]],
       (key) => tempered[key] === -Infinity || (cuts && weights[key] === 0));
-    const few = strongest(Array.from(weights), Math.min(FEW_KEYS, rows.length), this.pair.column);
+    // Of keys with the weight 0, those with the largest scores.
+    const order = Array.from(weights, (weight, key) => (weight === 0 ? -1 - 1 / (1 + Math.exp(tempered[key] / 100)) : weight));
+    const few = strongest(order, Math.min(FEW_KEYS, rows.length), this.pair.column);
     if (says === "walk_says_sink") {
       rows.push({ label: say("walk_sink"), numbers: [this.calculation.parameters.sink, made.sinkPower, null], muted: false, chosen: false, side: "" });
       few.push(rows.length - 1);
@@ -5554,9 +5556,10 @@ class WalkView extends View {
   changesText(calculation) {
     if (!calculation.isChanged) return "";
     const { used } = calculation;
-    const changes = ["temperature", "scale", "normalizer", "alpha", "mask"].filter((name) => calculation.differs(name))
-      .map((name) => `${name} ${typeof used[name] === "number" ? plainNumber(used[name]) : used[name]}`);
-    return say("walk_experiment", { changes: changes.join(", ") });
+    const texts = { temperature: () => plainNumber(used.temperature), scale: () => plainNumber(used.scale), normalizer: () => normalizerName(used.normalizer),
+      alpha: () => plainNumber(used.alpha), mask: () => say(used.mask === "none" ? "walk_mask_nothing" : "walk_mask_causal") };
+    const changes = Object.entries(texts).filter(([name]) => calculation.differs(name)).map(([name, text]) => `${say(/** @type {any} */ (`walk_${name}`))} ${text()}`);
+    return say("walk_experiment", { changes: changes.join(" \u00b7 ") });
   }
 }
 

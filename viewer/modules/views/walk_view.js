@@ -7,7 +7,7 @@ import { say } from "../language.js";
 import { fitText, textWidth } from "../lettering.js";
 import { clamp, finiteRange, formatNumber } from "../numbers.js";
 import { divergingColor, inkOn, rampColor } from "../palette.js";
-import { plainNumber, Stations } from "../stations.js";
+import { normalizerName, plainNumber, Stations } from "../stations.js";
 import { PAIR_STEPS } from "../steps_data.js";
 import { MASKED, MISSING } from "../table.js";
 import { quoted, shortText } from "../text.js";
@@ -309,8 +309,9 @@ export class WalkView extends View {
   changesText(calculation) {
     if (!calculation.isChanged) return "";
     const { used } = calculation;
-    const changes = ["temperature", "scale", "normalizer", "alpha", "mask"].filter((name) => calculation.differs(name))
-      .map((name) => `${name} ${typeof used[name] === "number" ? plainNumber(used[name]) : used[name]}`);
-    return say("walk_experiment", { changes: changes.join(", ") });
+    const texts = { temperature: () => plainNumber(used.temperature), scale: () => plainNumber(used.scale), normalizer: () => normalizerName(used.normalizer),
+      alpha: () => plainNumber(used.alpha), mask: () => say(used.mask === "none" ? "walk_mask_nothing" : "walk_mask_causal") };
+    const changes = Object.entries(texts).filter(([name]) => calculation.differs(name)).map(([name, text]) => `${say(/** @type {any} */ (`walk_${name}`))} ${text()}`);
+    return say("walk_experiment", { changes: changes.join(" \u00b7 ") });
   }
 }
