@@ -149,7 +149,7 @@ def test_steps_show_the_calculation(show, numbers):
     shown.click(row=2, column=1)
     svg = shown.call("svg")
     drawn = numbers(re.sub(r"<(?!/?text)[^>]*>", " ", svg))
-    cards = shown.page.locator(".card").all_inner_texts()
+    cards = shown.page.locator(".station").all_inner_texts()
     assert len(cards) == 8
     shown_numbers = numbers(" ".join(cards)) + numbers(
         " ".join(shown.page.locator(".cell").evaluate_all("all => all.map((one) => one.title)"))

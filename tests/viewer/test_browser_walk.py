@@ -145,7 +145,7 @@ def test_the_stations_by_keyboard(show):
     for place in range(1, 8):
         shown.press("ArrowRight")
         assert node.nth(place).get_attribute("aria-current") == "step"
-        assert shown.page.locator(".card.here .sentence").inner_text() == shown.readout
+        assert shown.page.locator(".station.here .says").inner_text() == shown.readout
     shown.press("ArrowRight", "ArrowLeft")
     assert shown.call("state")["station"] == "output"
     shown.page.get_by_label("Word that is looked at").select_option("3")
@@ -176,7 +176,7 @@ def test_a_calculation_is_fetched_for_the_head_that_is_chosen(browser):
     start = f"mount(document.getElementById('viewer'), {given}, {options});"
     page.add_script_tag(type="module", content=f"{module_path().read_text('utf-8')}\n{start}")
     page.get_by_role("tab", name="Walk").click()
-    page.locator(".card").first.wait_for()
+    page.locator(".station").first.wait_for()
     assert asked == [(0, 0)]
     page.get_by_label("Head", exact=True).select_option("1")
     page.get_by_text("could not be fetched").first.wait_for()

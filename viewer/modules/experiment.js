@@ -37,7 +37,7 @@ export class Experiment {
     this.element = make("section", { class: "try" },
       make("div", { class: "settings" }, make("h3", { text: say("walk_try") }), this.normalizer.element, this.alpha.element, this.temperature.element,
         this.scale.element, this.mask.element, make("div", { class: "restore" }, this.restore, this.note)),
-      make("div", { class: "row" }, this.title, this.columns, this.more));
+      make("div", { class: "walk-row" }, this.title, this.columns, this.more));
   }
 
   /** Brings it into sight. */

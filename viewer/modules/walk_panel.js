@@ -81,10 +81,10 @@ export class WalkPanel {
     this.counter = make("span", { class: "note" });
     this.note = make("p", { class: "note" });
     this.strip = make("ol", { class: "strip", "aria-label": say("walk_stations") });
-    this.cards = make("ol", { class: "cards" });
+    this.cards = make("ol", { class: "stations" });
     this.experiment = new Experiment(calculation, (changes) => this.commands.trial(changes), (pair) => this.commands.pair(pair), () => this.commands.trial(null));
     this.element.replaceChildren(make("div", { class: "walk-head" },
-      make("span", { class: "pair" }, this.queryChoice, make("span", { text: "\u2192", "aria-hidden": "true" }), this.keyChoice),
+      make("span", { class: "walk-pair" }, this.queryChoice, make("span", { text: "\u2192", "aria-hidden": "true" }), this.keyChoice),
       make("span", { class: "steps-buttons" }, action(say("walk_what_if"), say("walk_try"), () => this.experiment?.reach()), this.back, this.counter, this.next)), this.strip, this.cards, this.experiment.element, this.note);
   }
 
@@ -129,8 +129,8 @@ export class WalkPanel {
 
   card(station, number) {
     const here = number === this.place;
-    return make("li", { class: here ? "card here" : "card", "data-station": station.id },
-      make("article", {}, make("h3", { text: `${number + 1}. ${station.title}` }), make("p", { class: "sentence", text: station.sentence }),
+    return make("li", { class: here ? "station here" : "station", "data-station": station.id },
+      make("article", {}, make("h3", { text: `${number + 1}. ${station.title}` }), make("p", { class: "says", text: station.sentence }),
         ...station.parts.map((part) => this.part(part, station.id))),
       station.operation === null ? null : make("span", { class: "operation", "aria-hidden": "true", text: station.operation }));
   }

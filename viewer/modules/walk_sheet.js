@@ -8,7 +8,7 @@ import { quoted } from "./text.js";
 
 const COLUMN = 330;
 
-const GAP = 24;
+const SHEET_GAP = 24;
 
 /** A column of texts and tables with a pen; without one it only measures. */
 class Column {
@@ -75,16 +75,16 @@ export function walkSheet(app, view, stations) {
   const per = Math.ceil(stations.length / 3);
   const draw = (pen) => {
     let bottom = size.height;
-    const left = size.width + GAP;
+    const left = size.width + SHEET_GAP;
     pen?.text(heading, left, 12, { color: app.theme.text, size: 13, bold: true });
     for (let start = 0; start < stations.length; start += per) {
-      const column = new Column(pen, app.theme, left + (start / per) * (COLUMN + GAP), 32, COLUMN);
+      const column = new Column(pen, app.theme, left + (start / per) * (COLUMN + SHEET_GAP), 32, COLUMN);
       stations.slice(start, start + per).forEach((station, number) => column.station(station, start + number));
       bottom = Math.max(bottom, column.y);
     }
     return bottom;
   };
-  return { width: size.width + GAP + 3 * (COLUMN + GAP), height: draw(null),
+  return { width: size.width + SHEET_GAP + 3 * (COLUMN + SHEET_GAP), height: draw(null),
     draw: (pen) => {
       pen.clip(0, 0, size.width, size.height, () => pen.shift(-area.x, -area.y, () => view.draw(app, pen, area)));
       draw(pen);

@@ -12,13 +12,13 @@ export const WALK_STYLE = `
 .walk p { margin: 0; }
 .walk .note { color: var(--muted); font-size: 12px; }
 .walk-head { display: flex; flex-wrap: wrap; gap: 8px 16px; align-items: center; justify-content: space-between; margin-bottom: 8px; }
-.pair, .steps-buttons { display: inline-flex; gap: 8px; align-items: center; min-width: 0; }
-.pair select { font-weight: 650; max-width: min(14em, 36vw); }
+.walk-pair, .steps-buttons { display: inline-flex; gap: 8px; align-items: center; min-width: 0; }
+.walk-pair select { font-weight: 650; max-width: min(14em, 36vw); }
 select.query, .token.query { border: 1px solid var(--asks); box-shadow: inset 0 -3px var(--asks); }
 select.key, .token.key { border: 1px solid var(--answers); box-shadow: inset 0 -3px var(--answers); }
 button.primary { background: var(--text); color: var(--background); border-color: var(--text); padding: 3px 16px; }
 .walk button:disabled { opacity: .5; cursor: default; }
-.strip, .cards { list-style: none; margin: 0; padding: 0; display: flex; }
+.strip, .stations { list-style: none; margin: 0; padding: 0; display: flex; }
 .strip { gap: 4px; flex-wrap: wrap; margin-bottom: 12px; }
 .strip li { display: inline-flex; align-items: center; gap: 4px; }
 .strip button { display: flex; flex-direction: column; align-items: flex-start; padding: 3px 8px; text-align: left; }
@@ -37,7 +37,7 @@ button.primary { background: var(--text); color: var(--background); border-color
 .track input { width: 100%; margin: 0; accent-color: var(--accent); }
 .own { position: absolute; bottom: -3px; width: 2px; height: 8px; margin-left: -1px; background: var(--text); }
 .restore { display: flex; flex-wrap: wrap; gap: 4px 8px; align-items: center; }
-.row { min-width: 0; }
+.walk-row { min-width: 0; }
 .columns { display: flex; gap: 2px; align-items: stretch; height: 190px; }
 .columns .column { flex: 1 1 0; min-width: 0; max-width: 64px; display: flex; flex-direction: column; align-items: center; border: 0; background: none; padding: 0; gap: 2px; }
 .columns small { font-size: 11px; color: var(--muted); overflow: visible; white-space: nowrap; }
@@ -48,14 +48,14 @@ button.primary { background: var(--text); color: var(--background); border-color
 .column[aria-pressed="true"] .name { font-weight: 650; }
 .ghost { border: 2px dashed var(--text); border-bottom: 0; }
 .columns .name { writing-mode: vertical-rl; height: 72px; overflow: hidden; white-space: nowrap; font-size: 12px; }
-.cards { gap: 8px; overflow-x: auto; align-items: flex-start; padding: 4px 2px 8px; }
-.card { display: flex; align-items: flex-start; gap: 8px; flex: none; }
-.card article { width: 316px; padding: 12px; border: 1px solid var(--border); border-radius: 6px; background: var(--background); }
-.card.here article { border-color: var(--text); box-shadow: 0 0 0 1px var(--text); }
-.card > .operation { padding-top: 48px; font-size: 13px; }
-.card > .operation::after { content: "\\2192"; display: block; text-align: center; }
-.sentence { font-size: 13px; line-height: 1.45; margin-bottom: 8px !important; }
-.card article > * + * { margin-top: 8px; }
+.stations { gap: 8px; overflow-x: auto; align-items: flex-start; padding: 4px 2px 8px; }
+.station { display: flex; align-items: flex-start; gap: 8px; flex: none; }
+.station article { width: 316px; padding: 12px; border: 1px solid var(--border); border-radius: 6px; background: var(--background); }
+.station.here article { border-color: var(--text); box-shadow: 0 0 0 1px var(--text); }
+.station > .operation { padding-top: 48px; font-size: 13px; }
+.station > .operation::after { content: "\\2192"; display: block; text-align: center; }
+.says { font-size: 13px; line-height: 1.45; margin-bottom: 8px !important; }
+.station article > * + * { margin-top: 8px; }
 .tokens { display: flex; gap: 8px; align-items: center; flex-wrap: wrap; }
 .token { padding: 3px 10px 5px; border-radius: 6px; font-size: 16px; overflow-wrap: anywhere; }
 .formula { display: flex; flex-wrap: wrap; gap: 4px 6px; align-items: center; font-variant-numeric: tabular-nums; }
@@ -83,17 +83,17 @@ button.primary { background: var(--text); color: var(--background); border-color
 .walking.slim .stage { display: flex; flex-direction: column; }
 .walking.slim .beside { position: static; order: 1; width: auto; overflow: visible; border: 0; }
 .walking.slim .scroll { position: relative; order: 2; inset: auto; width: auto; height: 400px; border-top: 1px solid var(--border); }
-.slim .cards { flex-direction: column; align-items: stretch; overflow: visible; }
-.slim .card { flex-direction: column; align-items: stretch; gap: 4px; }
-.slim .card article { width: auto; }
-.slim .card > .operation { padding: 0; align-self: center; }
-.slim .card > .operation::after { content: "\\2193"; }
+.slim .stations { flex-direction: column; align-items: stretch; overflow: visible; }
+.slim .station { flex-direction: column; align-items: stretch; gap: 4px; }
+.slim .station article { width: auto; }
+.slim .station > .operation { padding: 0; align-self: center; }
+.slim .station > .operation::after { content: "\\2193"; }
 .slim .columns { height: 170px; }
 @media (max-width: 400px) { .columns small { font-size: 9px; } .numbers .cell { width: 31px; font-size: 10px; } }
 @media (forced-colors: active) {
   .walk .cell, .bar-room i { forced-color-adjust: none; }
   .amount { background: CanvasText; }
   .ghost { border-color: Highlight; }
-  .strip button[aria-current], .card.here article { border-color: Highlight; }
+  .strip button[aria-current], .station.here article { border-color: Highlight; }
 }
 `;

@@ -158,6 +158,11 @@ export class WalkView extends View {
     return stations[this.placeOf(stations, app)].sentence;
   }
 
+  /** What is said of the station, or of the pair that is pointed at. */
+  sentence(app, item) {
+    return { text: item ? this.describe(app, item) : this.said(app), shares: "" };
+  }
+
   /** What is exported: the map, and the stations below it. */
   sheet(app) {
     if (this.steps(app).error !== null) return null;
