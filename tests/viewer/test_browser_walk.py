@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -186,3 +187,17 @@ def test_a_calculation_is_fetched_for_the_head_that_is_chosen(browser):
         page.locator(f"canvas[aria-label*='fetched {head}']").wait_for()
         assert len(asked) == calls
     page.close()
+
+
+def test_hostile_words_stay_text(show):
+    names = list(documents.HOSTILE)
+    length = len(names)
+    query, key, value = torch.randn(3, 1, 1, length, 3, generator=torch.Generator().manual_seed(6))
+    shown = show(View(regard.explain(query, key, value), names))
+    shown.click(row=1, column=0)
+    slide(shown, "Temperature", -0.5)
+    root = "document.getElementById('viewer').shadowRoot"
+    assert shown.page.evaluate(f"[...{root}.querySelectorAll('script, img, iframe')].length") == 0
+    assert shown.page.title() != "run"
+    assert "onerror" in card(shown, "input").inner_text()
+    ElementTree.fromstring(shown.call("svg"))
