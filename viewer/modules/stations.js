@@ -17,9 +17,9 @@ const TIMES = "\u00d7";
 export function percentText(weight) {
   if (Number.isNaN(weight)) return "NaN";
   const percent = 100 * weight;
-  if (percent === 0) return "0 %";
-  if (percent < 0.1) return "< 0.1 %";
-  return `${percent < 10 || (percent >= 99.5 && percent < 100) ? percent.toFixed(1) : Math.round(percent)} %`;
+  if (percent === 0) return "0\u00a0%";
+  if (percent < 0.1) return "< 0.1\u00a0%";
+  return `${percent < 10 || (percent >= 99.5 && percent < 100) ? percent.toFixed(1) : Math.round(percent)}\u00a0%`;
 }
 
 const sumOf = (numbers) => numbers.reduce((sum, one) => sum + one, 0);
