@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import shutil
 import tempfile
+from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -60,7 +61,8 @@ def worked_head(attention: torch.nn.Module, hidden: torch.Tensor, tokens: tuple[
             part(hidden).unflatten(-1, (heads, -1)).transpose(1, 2)[:, 2:3]
             for part in (attention.query, attention.key, attention.value)
         )
-    return steps_record(regard.explain(query, key, value).labelled(tokens, tokens), name="layer 0, head 2")
+    steps = steps_record(regard.explain(query, key, value).labelled(tokens, tokens), name="layer 0, head 2")
+    return replace(steps, layer=0, head=2, attention="encoder.layer.0")
 
 
 def picture() -> Document:

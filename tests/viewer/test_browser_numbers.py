@@ -143,14 +143,19 @@ def test_frames_are_at_their_seconds(show):
 
 
 def test_steps_show_the_calculation(show, numbers):
-    """The dot product, scale, softmax and output that are drawn are those of float64 PyTorch."""
+    """Products, scale, softmax and output are those of float64 PyTorch, in the stations and in the saved picture."""
     record, explanation = documents.steps()
     shown = show(View(Document("steps", (), (record,))))
     shown.click(row=2, column=1)
     svg = shown.call("svg")
     drawn = numbers(re.sub(r"<(?!/?text)[^>]*>", " ", svg))
+    cards = shown.page.locator(".station").all_inner_texts()
+    assert len(cards) == 8
+    shown_numbers = numbers(" ".join(cards)) + numbers(
+        " ".join(shown.page.locator(".cell").evaluate_all("all => all.map((one) => one.title)"))
+    )
     query, key = explanation.query[0, 0, 2], explanation.key[0, 0, 1]
-    expected = [*(query * key), query @ key, (query @ key) / 3**0.5, 3**-0.5, *explanation.weights[0, 0, 2, :3]]
+    expected = [*(query * key), query @ key, (query @ key) / 3**0.5, *explanation.weights[0, 0, 2, :3]]
     scores = explanation.scaled[0, 0, 2, :3]
     expected += [
         *torch.exp(scores - scores.max()),
@@ -158,6 +163,8 @@ def test_steps_show_the_calculation(show, numbers):
         *explanation.output[0, 0, 2],
     ]
     for number in map(float, expected):
-        assert any(abs(number - one) <= 0.00005001 for one in drawn), number
+        for several in (drawn, shown_numbers):
+            assert any(abs(number - one) <= 0.00005001 for one in several), number
+    assert all("÷ √3" in one for one in (svg, " ".join(cards)))
     assert "masked" in svg
     assert "(masked)" in shown.hover(row=1, column=3)

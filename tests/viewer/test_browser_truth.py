@@ -238,25 +238,17 @@ def test_the_table_of_a_row_has_its_largest_weights_and_adds_up(show, numbers):
     weights = explanation.weights[0, 0].numpy()
     for row, column in ((9, 3), (0, 15), (4, int(weights[4].argmin()))):
         shown.click(row=row, column=column)
-        lines = {}
-        for text, x, y in texts(shown.call("svg")):
-            lines.setdefault(y, []).append((x, text))
-        table = [[text for _, text in sorted(line)] for _, line in sorted(lines.items())]
-        table = [line[-4:] for line in table]  # the labels of the map stand at the left
-        start = next(n for n, line in enumerate(table) if line[-4:] == ["key", "score", "exp", "weight"])
-        assert any("12 of 16 keys shown" in text for line in table for text in line)
-        rows = []
-        for line in table[start + 1 :]:
-            rows.append(line)
-            if "sum of all 16" in line:
-                break
-        listed = {line[-4]: numbers(line[-1])[0] for line in rows if re.fullmatch(r"w\d+", line[-4])}
-        rest = next(line for line in rows if "4 more" in line)
-        assert len(listed) == 12
+        table = shown.page.locator("[data-station=weights] table")
+        lines = [line.locator("th, td").all_inner_texts() for line in table.locator("tr").all()]
+        assert lines[0] == ["word", "score", "exp", "weight"]
+        listed = {line[0]: numbers(line[-1])[0] for line in lines if re.fullmatch(r"w\d+", line[0])}
+        rest, whole = lines[-2], lines[-1]
+        assert (rest[0], whole[0], len(listed)) == ("9 more", "sum of all 16", 7)
         assert f"w{column}" in listed
-        assert {f"w{k}" for k in np.argsort(-weights[row])[:11]} <= set(listed)
+        assert {f"w{k}" for k in np.argsort(-weights[row])[:6]} <= set(listed)
         assert sum(listed.values()) + numbers(rest[-1])[0] == pytest.approx(1, abs=1e-3)
-        shown.press("Escape")
+        exponentials = [numbers(line[2])[0] for line in lines[1:-1]]
+        assert sum(exponentials) == pytest.approx(numbers(whole[2])[0], abs=1e-3)
 
 
 def blind(heads=2):

@@ -5,6 +5,7 @@ import pytest
 import torch
 
 import regard
+from regard import normalizers, scores
 from regard.errors import ArgumentError, KindError
 from regard.viewer import steps_record
 
@@ -25,9 +26,65 @@ def test_the_numbers_of_one_head():
     assert record.key_labels[:2] == ("k0", "k1")
 
 
-def test_other_scores_and_normalizers_are_not_called_dot_and_softmax():
-    assert steps_record(explanation(score="distance")).score == "score"
-    assert steps_record(explanation(normalizer="sparsemax")).normalizer == "normalizer"
+def drop(score, batch, head, query_index, key_index):
+    return score - (query_index - key_index).abs()
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({}, ("dot", 5**-0.5, None, None, "softmax", {"temperature": 1.0})),
+        ({"score": "distance"}, ("Distance", 1.0, None, None, "softmax", {"temperature": 1.0})),
+        ({"score": scores.SoftCap("dot", 3.0)}, ("dot", 1.0, 3.0, None, "softmax", {"temperature": 1.0})),
+        (
+            {"score": scores.Modified("scaled_dot", drop)},
+            ("dot", 5**-0.5, None, "drop", "softmax", {"temperature": 1.0}),
+        ),
+        ({"normalizer": "sparsemax"}, ("dot", 5**-0.5, None, None, "sparsemax", {})),
+        (
+            {"normalizer": normalizers.entmax(torch.tensor([1.2, 1.3, 1.5], dtype=torch.float64))},
+            ("dot", 5**-0.5, None, None, "entmax", {"alpha": 1.5}),
+        ),
+        (
+            {"normalizer": normalizers.softmax_with_sink(0.5)},
+            ("dot", 5**-0.5, None, None, "softmax_with_sink", {"temperature": 1.0, "sink": 0.5}),
+        ),
+        ({"normalizer": normalizers.Sigmoid(-2.0)}, ("dot", 5**-0.5, None, None, "sigmoid", {"bias": -2.0})),
+        ({"normalizer": normalizers.Custom(lambda x: x.softmax(-1))}, ("dot", 5**-0.5, None, None, "Custom", {})),
+    ],
+)
+def test_settings_of_the_head(options, expected):
+    """What scales, caps and normalizes is in the record, with the parameters of this head."""
+    record = steps_record(explanation(**options), head=2)
+    found = (record.score, record.scale, record.cap, record.function, record.normalizer, dict(record.parameters))
+    assert found == expected
+
+
+def test_inputs_and_projections_of_the_head():
+    generator = torch.Generator().manual_seed(4)
+    text, *weights = (
+        torch.randn(*shape, generator=generator, dtype=torch.float64) for shape in [(5, 7)] + [(7, 6)] * 3
+    )
+    one = regard.explain(text, w_query=weights[0], w_key=weights[1], w_value=weights[2], heads=3)
+    found = steps_record(one, head=1).matrices
+    for name in ("query", "key", "value"):
+        np.testing.assert_allclose(found[f"{name}_input"] @ found[f"w_{name}"], found[name], atol=1e-12)
+
+
+def test_steps_of_what_was_watched():
+    model = torch.nn.TransformerEncoderLayer(8, nhead=2, batch_first=True).eval()
+    with torch.no_grad(), regard.watch(model, read=regard.Readings(weights=True), keep=True) as watched:
+        model(torch.randn(1, 5, 8))
+    view = regard.View(watched, list("abcde"), steps=[(0, 1)])
+    (steps,) = view.document.steps
+    np.testing.assert_array_equal(steps.matrices["weights"].astype(np.float32), view.document.records[0].weights[1])
+    np.testing.assert_allclose(steps.matrices["weights"] @ steps.matrices["value"], steps.matrices["output"], atol=1e-6)
+    assert [entry["record"] for entry in view.payload()["steps"]] == [0]
+    for wrong in ([(1, 0)], [(0, 2)]):
+        with pytest.raises(ArgumentError, match="layer from 0"):
+            regard.View(watched, list("abcde"), steps=wrong)
+    with pytest.raises(ArgumentError, match="keep=True"):
+        regard.View([[1.0]], ["a"], steps=[(0, 0)])
 
 
 def test_bad_arguments():

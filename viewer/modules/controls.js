@@ -6,7 +6,6 @@ import { say } from "./language.js";
 import { ordersOf } from "./head_order.js";
 import { POOLINGS, poolingText } from "./long_map.js";
 import { recordName } from "./record_names.js";
-import { PAIR_STEPS } from "./steps_data.js";
 import { middleText } from "./text.js";
 
 /** Controls that stand in the menu. */
@@ -24,6 +23,7 @@ export class Controls {
 
   record() {
     const { app } = this;
+    if (app.view.name === "walk" && !app.options.fetchSteps) return null;
     const shown = app.records.filter((record) => app.view.shows(record));
     const options = shown.map((record) => [record.number, recordName(record, app.records), `${record.label} \u00b7 ${record.entry.name}`]);
     return options.length > 1 ? choice(say("layer"), app.state.record, options, (value) => app.set({ record: Number(value), locked: [] })) : null;
@@ -93,16 +93,22 @@ export class Controls {
     });
   }
 
-  steps() {
+  /** The head whose calculation is shown, where a server gives that of any head. */
+  stepsHead() {
     const { app } = this;
-    if (app.steps.length < 2) return null;
-    return choice(say("calculation"), app.state.steps, app.steps.map((steps, number) => [number, middleText(steps.entry.name, 40), steps.entry.name]),
-      (value) => app.set({ steps: Number(value), kept: null }));
+    if (!app.options.fetchSteps || !app.record || app.record.heads === 1) return null;
+    const options = Array.from({ length: app.record.heads }, (_, head) => [head, say("headNumber", { head })]);
+    return choice(say("head"), app.state.head, options, (value) => app.set({ head: Number(value), kept: null }));
   }
 
-  step() {
+  steps() {
     const { app } = this;
-    const names = app.steps[app.state.steps].names.filter((name) => name in PAIR_STEPS);
-    return choice(say("matrix"), app.state.step, names.map((name) => [name, name]), (value) => app.set({ step: value }));
+    if (app.steps.length < 2 || (app.options.fetchSteps && app.records.length)) return null;
+    return choice(say("calculation"), app.state.steps, app.steps.map((steps, number) => [number, middleText(steps.entry.name, 40), steps.entry.name]), (value) => {
+      app.state.steps = Number(value);
+      app.view.follow(app);
+      app.set({ kept: null });
+    });
   }
 }
+

@@ -12,7 +12,8 @@ export function make(tag, properties = {}, ...children) {
   const { text, on = {}, ...attributes } = properties;
   const element = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
-    if (value === true) element.setAttribute(name, "");
+    if (name === "style") element.style.cssText = value; // a style attribute would be against the page's policy
+    else if (value === true) element.setAttribute(name, "");
     else if (value !== false && value !== null && value !== undefined) element.setAttribute(name, value);
   }
   for (const [name, listener] of Object.entries(on)) element.addEventListener(name, listener);

@@ -4,12 +4,16 @@ import { CanvasPen } from "./canvas_pen.js";
 import { newCanvas } from "./canvases.js";
 import { make } from "./elements.js";
 import { croppedPicture } from "./picture.js";
+import { sheetPicture } from "./sheet_picture.js";
 import { SvgPen } from "./svg_pen.js";
 import { visibleText } from "./text.js";
 
+/** What is saved: all of a view that has a sheet, else what is seen. */
+const savedPicture = (app) => sheetPicture(app) ?? croppedPicture(app);
+
 /** The picture as the text of an SVG file. */
 export function svgOf(app) {
-  const picture = croppedPicture(app);
+  const picture = savedPicture(app);
   const pen = new SvgPen(picture);
   picture.paint(pen);
   return pen.toString(visibleText(app.payload.title), [app.heading(), app.selectionText(), app.frame.readout.textContent].filter(Boolean).join(" \u2014 "));
@@ -21,7 +25,7 @@ export function saveSvg(app) {
 
 export function savePng(app) {
   app.tables.frameStart = performance.now();
-  const picture = croppedPicture(app);
+  const picture = savedPicture(app);
   const scale = Math.max(2, globalThis.devicePixelRatio || 1);
   const canvas = newCanvas(picture.width * scale, picture.height * scale);
   const context = canvas.getContext("2d");

@@ -5,6 +5,7 @@ import { focusable, make } from "./elements.js";
 import { say } from "./language.js";
 import { STYLE } from "./style.js";
 import { visibleText } from "./text.js";
+import { WALK_STYLE } from "./walk_style.js";
 
 /** The elements of the viewer: heading, tabs, controls, the canvas in its scrolled stage, tooltip, readout. */
 export class Frame {
@@ -15,7 +16,7 @@ export class Frame {
   constructor(element, height) {
     this.root = element.shadowRoot ?? element.attachShadow({ mode: "open" });
     const sheet = new CSSStyleSheet();
-    sheet.replaceSync(STYLE);
+    sheet.replaceSync(STYLE + WALK_STYLE);
     this.root.adoptedStyleSheets = [sheet];
     this.title = make("h2");
     this.texts = make("p", { class: "texts" });
@@ -27,7 +28,8 @@ export class Frame {
     this.canvas = make("canvas", { tabindex: "0", role: "application", "aria-roledescription": say("attentionView"), "aria-describedby": "sentence help" });
     this.space = make("div", { class: "space" });
     this.scroller = make("div", { class: "scroll" }, this.space, this.canvas);
-    this.stage = make("div", { class: "stage", role: "tabpanel", id: "stage", "aria-busy": "true" }, this.scroller);
+    this.beside = make("div", { class: "beside", hidden: true });
+    this.stage = make("div", { class: "stage", role: "tabpanel", id: "stage", "aria-busy": "true" }, this.scroller, this.beside);
     this.tip = make("div", { class: "tip", "aria-hidden": "true", hidden: true });
     this.sentence = make("p", { class: "sentence", id: "sentence" });
     this.shares = make("p", { class: "shares" });
@@ -60,6 +62,13 @@ export class Frame {
       type: "button", role: "tab", id: `tab-${view.name}`, "aria-selected": String(view === current), "aria-controls": "stage",
       tabindex: view === current ? "0" : "-1", text: say(view.name), on: { click: () => choose(view.name) },
     })));
+  }
+
+  /** Elements of a view beside the canvas; null: none. */
+  showBeside(element) {
+    this.beside.hidden = element === null;
+    this.box.classList.toggle("walking", element !== null);
+    if (this.beside.firstChild !== element) this.beside.replaceChildren(...(element ? [element] : []));
   }
 
   /** What may have the focus, above the picture. */

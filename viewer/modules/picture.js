@@ -9,7 +9,7 @@ import { visibleText } from "./text.js";
 export const TOP = 4;
 
 /** The height of the heading above a saved view. */
-const HEADING = 28;
+export const HEADING = 28;
 
 /** The height of the document's title, which a saved picture has above the heading. */
 const TITLE = 26;

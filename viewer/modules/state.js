@@ -12,6 +12,9 @@ const areCounts = (value) => Array.isArray(value) && value.length <= 4096 && val
 
 const isCell = (value) => isCount(value?.row) && isCount(value?.column) && Object.keys(value).length === 2;
 
+const isTrial = (value) => typeof value === "object" && Object.entries(value).every(([name, one]) => (["temperature", "scale", "alpha"].includes(name) ? one > 0 && isNumber(one)
+  : ["mask", "normalizer"].includes(name) && isName(one)));
+
 const orNull = (check) => (value) => value === null || check(value);
 
 /**
@@ -32,7 +35,8 @@ export const FIELDS = {
   locked: [[], areCounts], // the rows that stay chosen
   heads: [null, orNull(areCounts)], // those with lines; null: all
   steps: [0, isCount],
-  step: ["weights", isName],
+  station: ["input", isName], // of the walk
+  trial: [null, orNull(isTrial)], // what differs from the model in the walk; null: nothing
   kept: [null, orNull(isCell)],
   zoom: [1, isNumber],
   theme: ["auto", isName],

@@ -83,6 +83,12 @@ export class Viewer {
     this.decodeRest();
   }
 
+  /** The calculation of a head that a server gives. */
+  fetchedSteps(record, head) {
+    const name = `${this.recordText(this.records[record])} \u00b7 ${say("walk_head", { head })}`;
+    return new StepsData(null, { record, head, name, ask: () => this.options.fetchSteps(record, head) });
+  }
+
   /** Chooses the head that is shown first, of one record or of all, where none was chosen meanwhile. */
   async open(number) {
     const { records } = this;
@@ -178,6 +184,7 @@ export class Viewer {
   set(changes) {
     Object.assign(this.state, changes);
     this.hover = null;
+    this.view?.settle(this);
     this.refresh();
   }
 
@@ -282,6 +289,7 @@ export class Viewer {
     if (this.record && state.head !== null && !(state.head < this.record.heads)) state.head = 0;
     if (!(state.steps < this.steps.length)) state.steps = 0;
     if (!(state.scale in SCALES)) state.scale = "linear";
+    this.view?.settle(this);
   }
 
   toggleLocked(row) {
@@ -382,11 +390,13 @@ export class Viewer {
 
   async prepare(focus) {
     await this.opening;
+    this.view.settle(this);
     const shown = this.current();
     await shown.decode();
     // Something else may have been chosen in the meantime.
     if (this.stopped.signal.aborted || this.current() !== shown) return;
     this.frame.bar.replaceChildren(...new Controls(this).build());
+    this.frame.showBeside(this.view.beside(this));
     this.menu.build();
     this.frame.restoreFocus(focus);
     this.frame.canvas.setAttribute("aria-label", `${say(/** @type {any} */ (this.view.name))}: ${this.heading()}`);
@@ -436,6 +446,7 @@ export class Viewer {
   resize() {
     if (!this.ready || !this.view) return;
     this.frame.box.classList.toggle("narrow", this.frame.box.clientWidth < 480);
+    this.frame.box.classList.toggle("slim", this.frame.box.clientWidth < 760);
     const { clientWidth, clientHeight } = this.frame.scroller;
     if (!clientWidth || !clientHeight) return;
     const area = () => ({ width: clientWidth, height: Math.max(60, clientHeight - TOP - this.legendHeight) });
@@ -465,6 +476,7 @@ export class Viewer {
     const ratio = this.frame.canvas.width / Math.max(1, this.area.width);
     this.frame.pen.context.setTransform(ratio, 0, 0, ratio, 0, 0);
     paint(this, this.frame.pen);
+    this.view.update(this);
     this.tell();
     this.cards.place();
     this.frame.stage.setAttribute("aria-busy", "false");
@@ -494,8 +506,10 @@ export class Viewer {
   }
 
   selectionText() {
+    const said = this.view?.said(this) ?? null;
+    if (said !== null) return said;
     const { locked } = this.state;
-    if (!locked.length || !this.record || this.record.large || this.view.name === "grid" || this.view.name === "walk") return "";
+    if (!locked.length || !this.record || this.record.large || this.view.name === "grid") return "";
     const table = this.table();
     const names = locked.filter((row) => row < table.rows).map((row) => quoted(table.rowText(row)));
     return say("lockedRows", { names: names.join(", ") });

@@ -119,8 +119,9 @@ def write_page(translator: "TrainedTranslator", translations: Sequence["Translat
     for number, translation in enumerate(translations, start=1):
         texts.append((str(number), f"{translation.source} → {translation.text}"))
         for attention in translator.attentions(translation):
-            records.append(replace(attention.record(), name=f"{number}. {translation.text}"))
-            steps.append(replace(attention.steps(0), name=f"{number}. {translation.text}"))
+            name = f"{number}. {translation.text}"
+            records.append(replace(attention.record(), name=name))
+            steps.append(replace(attention.steps(0), name=name, attention=name))
     title = f"{translator.folder.path.name}: translations and their attention"
     return View(Document(title, tuple(records), tuple(steps), tuple(texts))).save(
         translator.folder.file("pictures/translations.html")

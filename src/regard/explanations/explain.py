@@ -16,6 +16,7 @@ from regard.biases import Bias
 from regard.errors import BackendError, KindError
 from regard.explanations.explanation import Explanation
 from regard.explanations.layers import Layer, projections, results
+from regard.explanations.settings import Settings
 from regard.foreign_names import unknown_keyword
 from regard.layout import without_added_axes
 from regard.masks import Mask
@@ -172,7 +173,7 @@ def explain_problem(problem: Problem) -> Explanation:
         steps = (step._replace(values=without_added_axes(step.values, problem.rank)) for step in units.steps)
         units = replace(units, steps=tuple(steps))
     projected = tuple(name for name, is_changed in changed.items() if is_changed)
-    return replace(explanation, projected=projected, units=units)
+    return replace(explanation, projected=projected, units=units, settings=Settings.of(problem))
 
 
 def _explanation_of(names: Sequence[str], tensors: Sequence[Tensor], rank: int) -> Explanation:

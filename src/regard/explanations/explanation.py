@@ -13,6 +13,7 @@ from regard.atomic_file import write_atomically
 from regard.errors import ArgumentError, ShapeError, UnknownNameError
 from regard.explanations.layers import Layer
 from regard.explanations.matrix_texts import html_tables
+from regard.explanations.settings import Settings
 from regard.explanations.step import Step, plain_name, step_figure, steps_json
 from regard.scores.score import PairUnits
 from regard.summaries import record_html, record_summary
@@ -80,6 +81,7 @@ class Explanation:
         before: the steps before the attention: inputs, their projections and the weights of the score.
         after: the steps after it: the heads side by side, the projected output and the decoder's tanh layer.
         one_input: whether queries, keys and values come from one input; a label of a key is then that of a query too.
+        settings: the names and parameters of the score and the normalizer, or None.
 
     Example:
         >>> import regard
@@ -126,6 +128,7 @@ class Explanation:
     before: tuple[Layer, ...] = ()
     after: tuple[Layer, ...] = ()
     one_input: bool = False
+    settings: Settings | None = None
 
     def __getitem__(self, step: str) -> Tensor:
         name = self._name(step)

@@ -11,10 +11,9 @@ from regard.attention.execution import RecordedCall
 from regard.attention.problem import Problem
 from regard.errors import ArgumentError
 from regard.explanations.explain import explain_problem
-from regard.explanations.explanation import Explanation
+from regard.explanations.worked_head import head_arguments, head_matrices
 from regard.records import AttentionRecord, Axis, StepsRecord
 from regard.records.attention_record import Kind
-from regard.records.document import ORDER
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,22 +62,8 @@ class ModelAttention:
         """The worked calculation of a head, from 0; ArgumentError if there is no such head."""
         if not 0 <= head < self.heads:
             raise ArgumentError(f"head must be from 0 to {self.heads - 1}; it is {head}")
-        with torch.inference_mode():
-            worked = [explain_problem(replace(call.problem, memory=None)) for call in self.calls]
-        matrices = _joined([_matrices(one, head) for one in worked])
-        products = matrices["query"] @ matrices["key"].T if _same_features(matrices) else None
-        is_dot = products is not None and bool(np.allclose(products, matrices["scores"], rtol=1e-4, atol=1e-5))
-        problem = self.calls[0].problem
-        return StepsRecord(
-            f"{self.name}, head {head}",
-            matrices,
-            self.queries.labels,
-            self.keys.labels,
-            "dot" if is_dot else type(problem.score).__name__,
-            type(problem.normalizer).__name__.lower(),
-            self.layer,
-            head,
-        )
+        problems = [call.problem for call in self.calls]
+        return worked_steps(problems, head, self.name, self.layer, self.queries, self.keys)
 
 
 def _visible(problem: Problem) -> Tensor:
@@ -89,15 +74,35 @@ def _visible(problem: Problem) -> Tensor:
     return problem.mask.dense(problem.grid)[0].expand(heads, queries, keys).cpu()
 
 
-def _matrices(worked: Explanation, head: int) -> dict[str, np.ndarray]:
-    return {name: worked.matrix(name, 0, head).cpu().double().numpy() for name in worked.step_names if name in ORDER}
-
-
 def _joined(parts: Sequence[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
     """The steps of all queries; keys and values are the same in each part."""
     joined = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     return joined | {name: parts[0][name] for name in ("key", "value")}
 
 
-def _same_features(matrices: dict[str, np.ndarray]) -> bool:
-    return matrices["query"].shape[1] == matrices["key"].shape[1]
+def worked_steps(
+    problems: Sequence[Problem], head: int, name: str, layer: int, queries: Axis, keys: Axis
+) -> StepsRecord:
+    """The worked calculation of a head, from 0, of the first batch row.
+
+    Args:
+        problems: one for all queries, or one for each step of a decoder, which have the same keys and values.
+        head: of the queries, from 0.
+        name: of the attention.
+        layer: of the model, from 0.
+        queries: the axis of the queries of all problems.
+        keys: the axis of the keys.
+    """
+    with torch.inference_mode():
+        worked = [explain_problem(replace(problem, memory=None)) for problem in problems]
+    matrices = _joined([head_matrices(one, 0, head) for one in worked])
+    return StepsRecord(
+        f"{name}, head {head}",
+        matrices,
+        queries.labels,
+        keys.labels,
+        layer=layer,
+        head=head,
+        attention=name,
+        **head_arguments(worked[0], 0, head, matrices),
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from html import escape
 
 import numpy as np
@@ -19,6 +19,9 @@ PAIRS = ("scores", "scaled", "capped", "biased", "masked", "weights")
 """Steps with an element for each (query, key), in the order of the calculation."""
 
 ORDER = ("query", "key", "value", *PAIRS, "output")
+INPUTS = ("query_input", "key_input", "value_input", "w_query", "w_key", "w_value")
+"""What queries, keys and values were projected from, and the matrices that did it."""
+
 MOST_RECORDS = 3
 """The most records of a document that a notebook shows."""
 
@@ -34,13 +37,21 @@ class StepsRecord:
         matrices: float64 matrices by name. ``query [queries, dim]``, ``key [keys, dim]``, ``value [keys, value_dim]``,
             ``scores``, ``weights`` ``[queries, keys]`` and ``output [queries, value_dim]`` are required; ``scaled``,
             ``capped``, ``biased`` and ``masked`` ``[queries, keys]`` are present if the calculation has the step
-            (``masked`` is −inf where the mask hides a key).
+            (``masked`` is −inf where the mask hides a key). ``query_input [queries, features]``, ``key_input`` and
+            ``value_input [keys, features]`` with ``w_query [features, dim]``, ``w_key`` and ``w_value`` may be present:
+            ``query = query_input · w_query``, and so on.
         query_labels: one for each query.
         key_labels: one for each key.
         score: ``"dot"`` if ``scores = query · keyᵀ``, else another name.
-        normalizer: such as ``"softmax"``.
+        normalizer: such as ``"softmax"``. The viewer computes ``softmax``, ``softmax_with_sink``, ``entmax``,
+            ``sparsemax`` and ``sigmoid`` itself.
         layer: of the model; None if there is none.
         head: from 0; None if there is none.
+        parameters: numbers of the normalizer by name: ``temperature``, ``sink``, ``alpha``, ``bias``.
+        scale: what the scores are multiplied by; None if unknown.
+        cap: c if ``capped = c · tanh(scaled / c)``; None if it is not.
+        function: the name of another function that makes ``capped`` of ``scaled``, or None.
+        attention: the name of the `AttentionRecord` of the same document that has this head; "" if there is none.
 
     Raises:
         UnknownNameError: a matrix of another name.
@@ -68,17 +79,22 @@ class StepsRecord:
     normalizer: str = "softmax"
     layer: int | None = None
     head: int | None = None
+    parameters: Mapping[str, float] = field(default_factory=dict)
+    scale: float | None = None
+    cap: float | None = None
+    function: str | None = None
+    attention: str = ""
 
     def __post_init__(self) -> None:
         for name in self.matrices:
-            if name not in ORDER:
-                raise UnknownNameError("matrix", name, ORDER)
+            if name not in (*ORDER, *INPUTS):
+                raise UnknownNameError("matrix", name, (*ORDER, *INPUTS))
         for name in NEEDED:
             if name not in self.matrices:
                 raise ArgumentError(f"matrices must have {', '.join(NEEDED)}; {name} is missing")
         matrices = {
             name: as_numbers(f"matrices[{name!r}]", self.matrices[name]).astype(np.float64)
-            for name in ORDER
+            for name in (*ORDER, *INPUTS)
             if name in self.matrices
         }
         queries, keys = len(self.query_labels), len(self.key_labels)
@@ -89,6 +105,9 @@ class StepsRecord:
             "value": (keys, *value_dim),
             "output": (queries, *value_dim),
         }
+        for name, rows in (("query", queries), ("key", keys), ("value", keys)):
+            features = matrices[f"w_{name}"].shape[:1] if f"w_{name}" in matrices else ()
+            expected |= {f"{name}_input": (rows, *features), f"w_{name}": (*features, *matrices[name].shape[-1:])}
         for name, matrix in matrices.items():
             if matrix.ndim != 2 or matrix.shape != expected[name]:
                 raise ShapeError(

@@ -25,16 +25,19 @@ from regard.arrays import as_array
 from regard.attention import Attended, Observed
 from regard.errors import ArgumentError, KindError, ShapeError
 from regard.explanations import Explanation
+from regard.explanations.model_attention import worked_steps
+from regard.explanations.worked_head import head_arguments, head_matrices
 from regard.records import AttentionRecord, Axis, Document, FrameAxis, GridAxis, StepsRecord, TokenAxis, word_ranges
-from regard.records.document import ORDER
 from regard.watching import AttentionCall, Watch
-from regard.watching.call_records import numbered_records
+from regard.watching.call_records import ProblemTiles, numbered_records
 from regard.watching.generation import count_sequences
 
 OUTPUTS = ("attentions", "encoder_attentions", "decoder_attentions", "cross_attentions")
 """The fields of a model output of transformers that hold weights."""
 
 WATCHED = "with regard.watch(model, read=regard.Readings(weights=True)) as watched: model(**inputs)"
+
+WITH_STEPS = "with regard.watch(model, keep=True) as watched: model(**inputs); then View(watched, steps=[(0, 0)])"
 
 NO_ATTENTIONS = (
     "the model returned no attentions, since its attention implementation (such as 'sdpa') computes no weights: write "
@@ -119,31 +122,36 @@ class Labels:
         return self.example
 
 
-def as_document(content: Any, labels: Labels | None = None, title: str | None = None) -> Document:
+def as_document(
+    content: Any, labels: Labels | None = None, title: str | None = None, steps: Sequence[tuple[int, int]] = ()
+) -> Document:
     """A document of anything that a view can show.
 
     Args:
         content: as for `View`.
         labels: the tokens, and the example of a batch.
         title: one line; None: the one that the content has.
+        steps: the (record, head) pairs, from 0, whose calculation a `Watch` adds.
 
     Raises:
         KindError: a content or tokens of another type.
         ArgumentError: something is missing, or ambiguous; the message has the line to write.
         ShapeError: a number of axes or tokens is wrong.
     """
-    document = _document(content, Labels() if labels is None else labels)
+    if not isinstance(content, Watch) and len(steps):
+        raise ArgumentError(f"steps are those of what regard.watch recorded: {WITH_STEPS}")
+    document = _document(content, Labels() if labels is None else labels, steps)
     return document if title is None else replace(document, title=title)
 
 
-def _document(content: Any, labels: Labels) -> Document:
+def _document(content: Any, labels: Labels, steps: Sequence[tuple[int, int]]) -> Document:
     if isinstance(content, Document):
         labels.refuse("a Document")
         return content
     if isinstance(content, Explanation):
         return _of_parts([_labelled(content, labels)])
     if isinstance(content, Watch):
-        return _of_watch(content, labels)
+        return _of_watch(content, labels, steps)
     if isinstance(content, AttentionCall):
         return _of_call(content, labels)
     if isinstance(content, (Observed, Attended)):
@@ -207,7 +215,35 @@ def _of_output(fields: Sequence[str]) -> str:
     return f"a model's output has more than weights; write {' or '.join(lines)}"
 
 
-def _of_watch(watched: Watch, labels: Labels) -> Document:
+def _of_watch(watched: Watch, labels: Labels, steps: Sequence[tuple[int, int]]) -> Document:
+    document, row = _document_of_watch(watched, labels)
+    calls = [call for call in watched.stitched() if call.weights is not None or call.tiles is not None]
+    worked = [_worked(*pair, document.records, calls, row) for pair in steps]
+    return replace(document, steps=tuple(worked))
+
+
+def _worked(
+    number: int, head: int, records: Sequence[AttentionRecord], calls: Sequence[AttentionCall], row: int
+) -> StepsRecord:
+    """The calculation of a head of a record, of the queries, keys and values that its call kept."""
+    if not 0 <= number < len(records) or not 0 <= head < records[number].heads:
+        heads = f" and head from 0 to {records[number].heads - 1}" if 0 <= number < len(records) else ""
+        raise ArgumentError(
+            f"steps must have (layer, head) with layer from 0 to {len(records) - 1}{heads}; one is {(number, head)}"
+        )
+    record, tiles = records[number], calls[number].tiles
+    if tiles is None:
+        raise ArgumentError(f"the queries, keys and values of {record.name!r} were not kept; write {WITH_STEPS}")
+    source = tiles[row]
+    if not isinstance(source, ProblemTiles):
+        raise ArgumentError(f"{record.name!r} shows its weights alone; its queries, keys and values are unknown")
+    problem, chosen = source.problem, source.chosen[head]
+    worked = worked_steps([problem], chosen, record.name, record.layer, record.queries, record.keys)
+    return replace(worked, head=head)
+
+
+def _document_of_watch(watched: Watch, labels: Labels) -> tuple[Document, int]:
+    """The records of what was watched, and the batch row that they show."""
     calls = watched.stitched() if watched.calls else []
     if not calls:
         raise ArgumentError(f"no attention call was watched yet; call the model inside of the context: {WATCHED}")
@@ -242,11 +278,12 @@ def _of_watch(watched: Watch, labels: Labels) -> Document:
     if count > 1:
         title += f", the last of {count} sequences"
     if rows is None and columns is None:
-        return Document(title, tuple(numbered_records(calls, row)))
+        return Document(title, tuple(numbered_records(calls, row))), row
     if rows is None:
         raise ArgumentError("rows is missing, the tokens of the queries: View(watched, rows=..., columns=...)")
     keys = None if columns is None else _axis("columns", columns)
-    return watched.document(_axis("tokens" if labels.rows is None else "rows", rows), keys, title=title, batch_row=row)
+    queries = _axis("tokens" if labels.rows is None else "rows", rows)
+    return watched.document(queries, keys, title=title, batch_row=row), row
 
 
 def _of_call(call: AttentionCall, labels: Labels) -> Document:
@@ -369,14 +406,7 @@ def _numbered(name: str, token: Any) -> str:
     return str(token)
 
 
-def steps_record(
-    explanation: Explanation,
-    *,
-    batch: int = 0,
-    head: int = 0,
-    name: str | None = None,
-    normalizer: str | None = None,
-) -> StepsRecord:
+def steps_record(explanation: Explanation, *, batch: int = 0, head: int = 0, name: str | None = None) -> StepsRecord:
     """The worked calculation of one head, with the steps that it has.
 
     Args:
@@ -384,7 +414,6 @@ def steps_record(
         batch: the batch row, from 0.
         head: the query head, from 0.
         name: shown to the reader; None: the number of the head, or of the batch row where there are no heads.
-        normalizer: its name; None: ``"softmax"`` if the weights are those of a softmax, else ``"normalizer"``.
 
     Returns:
         the record, whose matrices are those of the head.
@@ -406,22 +435,13 @@ def steps_record(
     if not isinstance(explanation, Explanation):
         raise KindError(f"explanation must be a regard.Explanation; it is of type {type(explanation).__name__}")
     explanation.check_slice(batch, head)
-    names = [step for step in explanation.step_names if step in ORDER]
-    tensors = {step: explanation.matrix(step, batch, head).double() for step in names}
-    products = tensors["query"] @ tensors["key"].T if _one_dim(tensors) else None
-    dot = products is not None and torch.allclose(products, tensors["scores"], rtol=1e-4, atol=1e-5, equal_nan=True)
-    last = next(tensors[step] for step in reversed(names) if step not in ("weights", "output", "value", "key", "query"))
-    softmax = torch.allclose(last.softmax(-1).nan_to_num(0), tensors["weights"].nan_to_num(0), rtol=1e-4, atol=1e-6)
+    matrices = head_matrices(explanation, batch, head)
+    arguments = head_arguments(explanation, batch, head, matrices)
     return StepsRecord(
         name or (f"batch row {batch}" if explanation.scores.dim() == 3 else f"head {head}"),
-        {step: tensor.cpu().numpy() for step, tensor in tensors.items()},
+        matrices,
         tuple(explanation.row_labels("query")),
         tuple(explanation.row_labels("key")),
-        score="dot" if dot else "score",
-        normalizer=normalizer or ("softmax" if softmax else "normalizer"),
         head=head,
+        **arguments,
     )
-
-
-def _one_dim(tensors: dict[str, torch.Tensor]) -> bool:
-    return tensors["query"].shape[-1] == tensors["key"].shape[-1]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -83,7 +83,7 @@ def payload(document: Document, *, budget_bytes: int = BUDGET) -> dict[str, Any]
         "axes": axes.entries,
         "masks": masks.entries,
         "records": entries,
-        "steps": [_steps(steps) for steps in document.steps],
+        "steps": [_steps(steps, document.records) for steps in document.steps],
         "budget": budget_bytes,
     }
 
@@ -161,13 +161,19 @@ def _add_exact(entry: dict[str, Any], record: AttentionRecord, left: int) -> int
     return len(numbers["data"])
 
 
-def _steps(steps: StepsRecord) -> dict[str, Any]:
+def _steps(steps: StepsRecord, records: Sequence[AttentionRecord]) -> dict[str, Any]:
+    of_head = (number for number, one in enumerate(records) if (one.name, one.layer) == (steps.attention, steps.layer))
     return {
         "name": steps.name,
         "layer": steps.layer,
         "head": steps.head,
+        "record": next(of_head, None) if steps.attention else None,
         "score": steps.score,
+        "scale": steps.scale,
+        "cap": steps.cap,
+        "function": steps.function,
         "normalizer": steps.normalizer,
+        "parameters": dict(steps.parameters),
         "queries": list(steps.query_labels),
         "keys": list(steps.key_labels),
         "matrices": {name: packed_numbers(matrix, "<f8") for name, matrix in steps.matrices.items()},

@@ -18,6 +18,7 @@ from regard.pictures.heatmap import color_map, colored, draw_forms, form_note
 from regard.pictures.sheet import NOTE, new_sheet
 from regard.pictures.weight_scale import titled_bar
 from regard.records import AttentionRecord, Document, FrameAxis, GridAxis, TokenAxis, bin_edges
+from regard.records.document import ORDER
 from regard.viewer.overview import tile_source
 
 if TYPE_CHECKING:
@@ -310,6 +311,8 @@ def _steps(document: Document) -> Figure:
     keyed: dict[str, Sequence[str]] = {"key": steps.key_labels, "value": steps.key_labels}
     panels = []
     for name, matrix in steps.matrices.items():
+        if name not in ORDER:
+            continue
         features = name in ("query", "key", "value", "output")
         columns = [str(d) for d in range(matrix.shape[1])] if features else steps.key_labels
         rows = keyed.get(name, steps.query_labels)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
@@ -44,6 +44,7 @@ class View:
         View(weights, rows=target, columns=source) # tokens of queries and keys that differ
         View(outputs.attentions, tokens)           # of transformers, with output_attentions=True
         View(watched, tokenizer)                   # what regard.watch recorded of a model of transformers
+        View(watched, tokenizer, steps=[(3, 8)])   # and the calculation of layer 3, head 8, after watch(keep=True)
         View(observed, tokens)                     # regard.observe(..., read=regard.Readings(weights=True))
         View(explanation)                          # the worked calculation of regard.explain
         View(prediction)                           # of a trained run
@@ -82,6 +83,8 @@ class View:
         language: of every word of the viewer, ``"en"`` or ``"zh"``; None: English.
         height: of the notebook's frame in pixels; None: 640.
         budget_bytes: the most bytes of exact weights in the file (see `payload`).
+        steps: the (layer, head) pairs whose calculation the walk shows, for what `regard.watch` recorded with
+            ``keep=True``; ``layer`` is the index of a record, as above. An `Explanation` has those of all its heads.
 
     Raises:
         UnknownNameError: an unknown view, theme or language.
@@ -120,8 +123,9 @@ class View:
         language: Language | None = None,
         height: int | None = None,
         budget_bytes: int = BUDGET,
+        steps: Sequence[tuple[int, int]] = (),
     ):
-        self.document = as_document(content, Labels(tokens, rows, columns, example), title)
+        self.document = as_document(content, Labels(tokens, rows, columns, example), title, steps)
         if survey is not None:
             self.document = with_survey(self.document, survey)
         view = cast("ViewName | None", FORMER.get(view or "", view))

@@ -14,6 +14,9 @@ const areCounts = (value) => Array.isArray(value) && value.length <= 4096 && val
 
 const isCell = (value) => isCount(value?.row) && isCount(value?.column) && Object.keys(value).length === 2;
 
+const isTrial = (value) => typeof value === "object" && Object.entries(value).every(([name, one]) => (["temperature", "scale", "alpha"].includes(name) ? one > 0 && isNumber(one)
+  : ["mask", "normalizer"].includes(name) && isName(one)));
+
 const orNull = (check) => (value) => value === null || check(value);
 
 /**
@@ -34,7 +37,8 @@ const FIELDS = {
   locked: [[], areCounts], // the rows that stay chosen
   heads: [null, orNull(areCounts)], // those with lines; null: all
   steps: [0, isCount],
-  step: ["weights", isName],
+  station: ["input", isName], // of the walk
+  trial: [null, orNull(isTrial)], // what differs from the model in the walk; null: nothing
   kept: [null, orNull(isCell)],
   zoom: [1, isNumber],
   theme: ["auto", isName],
@@ -295,6 +299,216 @@ function joinPieces(pieces) {
   }).join("");
 }
 
+// normalizers.js
+
+/** What turns a row of scores into weights: its weights, and what they came from. A hidden key has the score −∞ and the weight 0. */
+
+/** How the normalizers that the walk computes are called in a record. */
+const NORMALIZERS = ["softmax", "softmax_with_sink", "entmax", "sparsemax", "sigmoid"];
+
+const HALVINGS = 60;
+
+const total = (numbers) => numbers.reduce((sum, one) => sum + one, 0);
+
+const isHidden = (score) => score === -Infinity;
+
+/** The largest score; −∞ if all are hidden, NaN if one is NaN. */
+const largestScore = (scores) => scores.reduce((most, score) => (Number.isNaN(score) || score > most ? score : most), -Infinity);
+
+/**
+ * exp(score) divided by the sum of all, and of exp(sink) where there is a sink.
+ * @param {Float64Array} scores
+ * @param {number|null} [sink] the score of a key without a value
+ */
+function softmaxOf(scores, sink = null) {
+  const most = largestScore(sink === null ? scores : Float64Array.of(...scores, sink));
+  const powers = scores.map((score) => (isHidden(score) ? 0 : Math.exp(score - most)));
+  const sinkPower = sink === null ? 0 : Math.exp(sink - most);
+  const sum = total(powers) + sinkPower;
+  return { weights: powers.map((power, key) => (isHidden(scores[key]) ? 0 : power / sum)), most, powers, sinkPower, sum };
+}
+
+/** The row of a normalizer that cuts: all keys are hidden, or one is not finite. */
+function cutOf(scores, weights, threshold) {
+  const broken = scores.some((score) => Number.isNaN(score) || score === Infinity);
+  const empty = scores.every(isHidden);
+  const kept = scores.map((score, key) => (isHidden(score) ? 0 : broken ? NaN : weights(key)));
+  return { weights: kept, threshold: empty ? null : broken ? NaN : threshold };
+}
+
+/** (score − τ)₊ with sum 1, τ by sorting (Martins and Astudillo 2016, algorithm 1). */
+function sparsemaxOf(scores) {
+  const most = largestScore(scores);
+  const ordered = scores.map((score) => score - most).sort((a, b) => b - a);
+  let [sum, threshold] = [0, -1];
+  for (let rank = 1; rank <= ordered.length && ordered[rank - 1] !== -Infinity; rank += 1) {
+    sum += ordered[rank - 1];
+    if (rank * ordered[rank - 1] > sum - 1) threshold = (sum - 1) / rank;
+  }
+  return cutOf(scores, (key) => Math.max(0, scores[key] - most - threshold), threshold + most);
+}
+
+/**
+ * [(α − 1) score − τ]₊^(1 / (α − 1)) with sum 1, τ by halving its bracket (Peters, Niculae and Martins 2019, eq. 10).
+ * @param {Float64Array} scores
+ * @param {number} alpha above 1
+ */
+function entmaxOf(scores, alpha) {
+  const most = largestScore(scores);
+  const shifted = scores.map((score) => (alpha - 1) * (score - most));
+  const power = 1 / (alpha - 1);
+  const weightsAt = (threshold) => shifted.map((score) => Math.max(0, score - threshold) ** power);
+  let [low, high] = [-1, 0];
+  for (let halving = 0; halving < HALVINGS; halving += 1) {
+    const middle = (low + high) / 2;
+    if (total(weightsAt(middle)) >= 1) low = middle;
+    else high = middle;
+  }
+  const weights = weightsAt(low);
+  const sum = total(weights);
+  return cutOf(scores, (key) => weights[key] / sum, low + (alpha - 1) * most);
+}
+
+/** 1 / (1 + exp(−(score + bias))), each key by itself. */
+function sigmoidOf(scores, bias) {
+  return { weights: scores.map((score) => (isHidden(score) ? 0 : 1 / (1 + Math.exp(-(score + bias))))) };
+}
+
+/**
+ * The weights of a row.
+ * @param {string} name one of `NORMALIZERS`
+ * @param {Float64Array} scores −∞ where a key is hidden
+ * @param {{alpha?: number, sink?: number, bias?: number}} parameters entmax with alpha 1 is softmax
+ * @returns {{weights: Float64Array, most?: number, powers?: Float64Array, sinkPower?: number, sum?: number, threshold?: number|null}}
+ */
+function normalized(name, scores, parameters = {}) {
+  if (name === "softmax_with_sink") return softmaxOf(scores, parameters.sink);
+  if (name === "sparsemax" || (name === "entmax" && parameters.alpha === 2)) return sparsemaxOf(scores);
+  if (name === "entmax" && parameters.alpha !== 1) return entmaxOf(scores, parameters.alpha);
+  if (name === "sigmoid") return sigmoidOf(scores, parameters.bias ?? 0);
+  return softmaxOf(scores);
+}
+
+// flight.js
+
+const LENGTH = 280; // milliseconds
+
+const MOST = 24;
+
+/** Lets the numbers of the stations before, the nearest first, fly to where they stand in another; off where motion is unwanted. */
+function fly(before, to) {
+  if (globalThis.matchMedia("(prefers-reduced-motion: reduce)").matches) return;
+  const sources = new Map(before.flatMap((one) => [...one.querySelectorAll("[data-out]")]).map((one) => [one.dataset.out, one]));
+  for (const target of [...to.querySelectorAll("[data-in]")].slice(0, MOST)) {
+    const source = sources.get(target.dataset.in);
+    if (!source) continue;
+    const [start, end] = [source.getBoundingClientRect(), target.getBoundingClientRect()];
+    if (!start.width || !end.width) continue;
+    const moved = `translate(${start.left - end.left}px, ${start.top - end.top}px)`;
+    target.animate([{ transform: moved, opacity: 0.4 }, { transform: "none", opacity: 1 }], { duration: LENGTH, easing: "ease-out" });
+  }
+}
+
+// walk_style.js
+
+/** The look of the walk, beside the map of all pairs; in a narrow pane above it. */
+const WALK_STYLE = `
+.beside { position: absolute; inset: 0 0 0 auto; width: calc(100% - var(--map)); overflow: auto; border-left: 1px solid var(--border); }
+.beside[hidden] { display: none; }
+.viewer { --map: 0px; }
+.walking { --map: clamp(240px, 26%, 340px); }
+.walking .scroll { inset: 0 auto 0 0; width: var(--map); }
+.walk { padding: 12px 16px 16px; font-size: 13px; }
+.walk h3 { margin: 0 0 4px; font-size: 13px; font-weight: 650; }
+.walk p { margin: 0; }
+.walk .note { color: var(--muted); font-size: 12px; }
+.walk-head { display: flex; flex-wrap: wrap; gap: 8px 16px; align-items: center; justify-content: space-between; margin-bottom: 8px; }
+.walk-pair, .steps-buttons { display: inline-flex; gap: 8px; align-items: center; min-width: 0; }
+.walk-pair select { font-weight: 650; max-width: min(14em, 36vw); }
+select.query, .token.query { border: 1px solid var(--asks); box-shadow: inset 0 -3px var(--asks); }
+select.key, .token.key { border: 1px solid var(--answers); box-shadow: inset 0 -3px var(--answers); }
+button.primary { background: var(--text); color: var(--background); border-color: var(--text); padding: 3px 16px; }
+.walk button:disabled { opacity: .5; cursor: default; }
+.strip, .stations { list-style: none; margin: 0; padding: 0; display: flex; }
+.strip { gap: 4px; flex-wrap: wrap; margin-bottom: 12px; }
+.strip li { display: inline-flex; align-items: center; gap: 4px; }
+.strip button { display: flex; flex-direction: column; align-items: flex-start; padding: 3px 8px; text-align: left; }
+.strip button span { font-size: 12px; color: var(--muted); }
+.strip button[aria-current] { border-color: var(--text); box-shadow: inset 0 -3px var(--text); }
+.operation { color: var(--muted); font-size: 12px; white-space: nowrap; }
+.strip .operation::after { content: "\\2192"; margin-left: 3px; }
+.try { display: grid; grid-template-columns: minmax(250px, 340px) minmax(0, 1fr); gap: 8px 24px; padding: 12px; margin-top: 8px; border: 1px solid var(--border);
+  border-radius: 6px; background: var(--surface); }
+.settings { display: grid; gap: 4px; align-content: start; }
+.settings label { display: grid; grid-template-columns: 8.5em minmax(0, 1fr); gap: 4px 8px; color: var(--text); }
+.settings label[hidden] { display: none; }
+.settings output { grid-column: 2; font-size: 12px; color: var(--muted); }
+.settings select { width: 100%; max-width: none; }
+.track { position: relative; display: block; }
+.track input { width: 100%; margin: 0; accent-color: var(--accent); }
+.own { position: absolute; bottom: -3px; width: 2px; height: 8px; margin-left: -1px; background: var(--text); }
+.restore { display: flex; flex-wrap: wrap; gap: 4px 8px; align-items: center; }
+.walk-row { min-width: 0; }
+.columns { display: flex; gap: 2px; align-items: stretch; height: 190px; }
+.columns .column { flex: 1 1 0; min-width: 0; max-width: 64px; display: flex; flex-direction: column; align-items: center; border: 0; background: none; padding: 0; gap: 2px; }
+.columns small { font-size: 11px; color: var(--muted); overflow: visible; white-space: nowrap; }
+.bar-room { position: relative; flex: 1 1 auto; width: 100%; max-width: 40px; border-bottom: 1px solid var(--border); }
+.bar-room i { position: absolute; left: 0; right: 0; bottom: 0; }
+.amount { background: var(--muted); }
+.column[aria-pressed="true"] .amount { background: var(--answers); }
+.column[aria-pressed="true"] .name { font-weight: 650; }
+.ghost { border: 2px dashed var(--text); border-bottom: 0; }
+.columns .name { writing-mode: vertical-rl; height: 72px; overflow: hidden; white-space: nowrap; font-size: 12px; }
+.stations { gap: 8px; overflow-x: auto; align-items: flex-start; padding: 4px 2px 8px; }
+.station { display: flex; align-items: flex-start; gap: 8px; flex: none; }
+.station article { width: 316px; padding: 12px; border: 1px solid var(--border); border-radius: 6px; background: var(--background); }
+.station.here article { border-color: var(--text); box-shadow: 0 0 0 1px var(--text); }
+.station > .operation { padding-top: 48px; font-size: 13px; }
+.station > .operation::after { content: "\\2192"; display: block; text-align: center; }
+.says { font-size: 13px; line-height: 1.45; margin-bottom: 8px !important; }
+.station article > * + * { margin-top: 8px; }
+.tokens { display: flex; gap: 8px; align-items: center; flex-wrap: wrap; }
+.token { padding: 3px 10px 5px; border-radius: 6px; font-size: 16px; overflow-wrap: anywhere; }
+.formula { display: flex; flex-wrap: wrap; gap: 4px 6px; align-items: center; font-variant-numeric: tabular-nums; }
+.formula b { padding: 2px 6px; border: 1px solid var(--border); border-radius: 4px; }
+.list-name { font-size: 12px; padding-left: 6px; margin-bottom: 3px !important; }
+.list.query .list-name { box-shadow: inset 3px 0 var(--asks); }
+.list.key .list-name { box-shadow: inset 3px 0 var(--answers); }
+.numbers { display: flex; flex-wrap: wrap; gap: 1px; }
+.numbers .cell { width: 35px; padding: 4px 0; min-height: 0; border: 0; border-radius: 0; font-size: 11px; line-height: 14px; text-align: center; font-variant-numeric: tabular-nums; }
+.numbers button.cell:hover, .numbers .cell[aria-expanded="true"] { outline: 2px solid var(--text); outline-offset: -2px; }
+.fold { border: 0; background: none; padding: 2px 4px; min-height: 22px; font-size: 12px; color: var(--text); text-decoration: underline; }
+.opened { margin-top: 6px; padding-left: 8px; border-left: 3px solid var(--text); }
+.walk table { border-collapse: collapse; width: 100%; font-size: 12px; font-variant-numeric: tabular-nums; }
+.walk th, .walk td { padding: 1px 4px; text-align: right; font-weight: 400; }
+.walk th[scope="row"], .walk thead th:first-child { text-align: left; max-width: 9em; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
+.walk thead th { color: var(--muted); border-bottom: 1px solid var(--border); }
+.walk tfoot th, .walk tfoot td { border-top: 1px solid var(--text); font-weight: 650; }
+.walk tr.muted > * { color: var(--muted); }
+.walk tr.rest > * { color: var(--muted); }
+.walk tr.chosen > * { font-weight: 650; background: var(--surface); }
+.walk tr.chosen > th { box-shadow: inset 3px 0 var(--answers); padding-left: 8px; }
+.walk { container-type: inline-size; }
+@container (max-width: 680px) { .try { grid-template-columns: minmax(0, 1fr); } }
+.walking.slim { height: auto; min-height: 100%; overflow: visible; }
+.walking.slim .stage { display: flex; flex-direction: column; }
+.walking.slim .beside { position: static; order: 1; width: auto; overflow: visible; border: 0; }
+.walking.slim .scroll { position: relative; order: 2; inset: auto; width: auto; height: 400px; border-top: 1px solid var(--border); }
+.slim .stations { flex-direction: column; align-items: stretch; overflow: visible; }
+.slim .station { flex-direction: column; align-items: stretch; gap: 4px; }
+.slim .station article { width: auto; }
+.slim .station > .operation { padding: 0; align-self: center; }
+.slim .station > .operation::after { content: "\\2193"; }
+.slim .columns { height: 170px; }
+@media (max-width: 400px) { .columns small { font-size: 9px; } .numbers .cell { width: 31px; font-size: 10px; } }
+@media (forced-colors: active) {
+  .walk .cell, .bar-room i { forced-color-adjust: none; }
+  .amount { background: CanvasText; }
+  .ghost { border-color: Highlight; }
+  .strip button[aria-current], .station.here article { border-color: Highlight; }
+}
+`;
+
 // words.js
 
 /** Every word of the viewer, in English and Chinese: [English, 中文]. `{name}` is filled in; `{count:line|lines}` chooses by a number. */
@@ -420,6 +634,166 @@ const WORDS = {
   sound: ["Sound", "声音"],
   long: ["Overview", "概览"],
 
+  // --- the walk ---
+  walk_help: ["Next and Back, or the arrow keys, go from station to station. Click a cell of the map to choose another pair.",
+    "用“下一步”“上一步”或方向键逐站前进。点击图中的格子可换一对词元。"],
+  walk_region: ["The calculation", "计算过程"],
+  walk_stations: ["Stations of the calculation", "计算的各站"],
+  walk_query_choice: ["Word that asks", "提问的词元"],
+  walk_key_choice: ["Word that is looked at", "被看的词元"],
+  walk_head: ["head {head}", "头 {head}"],
+  walk_carried: ["This file carries the calculation of {names}.", "此文件带有以下计算：{names}。"],
+  walk_next: ["Next", "下一步"],
+  walk_back: ["Back", "上一步"],
+  walk_place: ["{here} of {all}", "第 {here} 站，共 {all} 站"],
+  walk_failed: ["The calculation of this head could not be fetched: {reason}", "无法获取该头的计算过程：{reason}"],
+  walk_input: ["Input", "输入"],
+  walk_vectors: ["Query, key, value", "查询、键、值"],
+  walk_dot: ["Dot product", "点积"],
+  walk_score: ["Score", "分数"],
+  walk_scale: ["Scale", "缩放"],
+  walk_cap: ["Cap", "截断"],
+  walk_function: ["Function", "函数"],
+  walk_bias: ["Bias", "偏置"],
+  walk_mask: ["Mask", "掩码"],
+  walk_output: ["Output", "输出"],
+  walk_then: ["And then?", "然后呢？"],
+  walk_softmax: ["Softmax", "softmax"],
+  walk_softmax_with_sink: ["Softmax with a sink", "带汇点的 softmax"],
+  walk_entmax: ["Entmax", "entmax"],
+  walk_sparsemax: ["Sparsemax", "sparsemax"],
+  walk_sigmoid: ["Sigmoid", "sigmoid"],
+  walk_hard: ["Hard choice", "硬选择"],
+  walk_normalizer: ["Normalizer", "归一化"],
+  walk_map_scores: ["Scores of all pairs", "所有词元对的分数"],
+  walk_map_scaled: ["Scaled scores of all pairs", "所有词元对缩放后的分数"],
+  walk_map_capped: ["Scores after the cap or function", "截断或函数之后的分数"],
+  walk_map_biased: ["Scores with the bias", "加偏置后的分数"],
+  walk_map_masked: ["Scores after the mask", "掩码之后的分数"],
+  walk_map_weights: ["Weights of all pairs", "所有词元对的权重"],
+  walk_map_note: ["Click a cell to choose the pair. A row is a word that asks, a column a word that is looked at.",
+    "点击格子选择词元对。行是提问的词元，列是被看的词元。"],
+  walk_scale_amounts: ["0 to {high}, linear \u00b7 exact numbers (float64)", "从 0 到 {high}，线性 · 精确数字（float64）"],
+  walk_scale_signs: ["{low} to {high}, linear, 0 in the middle \u00b7 exact numbers (float64)", "从 {low} 到 {high}，线性，0 居中 · 精确数字（float64）"],
+  walk_masked: ["masked", "被掩码隐藏"],
+  walk_not_finite: ["not finite", "非有限数"],
+  walk_name_scores: ["score", "分数"],
+  walk_name_scaled: ["scaled", "缩放后"],
+  walk_name_capped: ["capped", "截断后"],
+  walk_name_biased: ["with bias", "加偏置后"],
+  walk_name_masked: ["after the mask", "掩码后"],
+  walk_name_weights: ["weight", "权重"],
+  walk_name_truth: ["the model\u2019s weight {value}", "模型的权重 {value}"],
+  walk_says_input: ["{query} asks. {key} is one of {count} words. How much will {query} take from {key}?",
+    "{query} 提问。{key} 是 {count} 个词元之一。{query} 会从 {key} 取多少？"],
+  walk_says_itself: ["{query} asks. Here it looks at itself, one of {count} words. How much will it take from it?",
+    "{query} 提问，并且在这里看它自己（{count} 个词元之一）。它会从中取多少？"],
+  walk_no_input: ["The numbers of the words before this layer are not in this record; the walk begins with what the head made of them.",
+    "该记录没有这一层之前的词元数值；计算从该头由它们得到的向量开始。"],
+  walk_says_vectors: ["From each word the head makes three lists: {dim} {dim:number|numbers} to ask with (query), {dim} to be found by (key), {value} to hand over (value).",
+    "该头由每个词元得到三组数：{dim} 个用来提问（查询），{dim} 个用来被找到（键），{value} 个用来交出（值）。"],
+  walk_says_vectors_each: ["From each word the head makes three lists: {query} {query:number|numbers} to ask with (query), {key} to be found by (key), {value} to hand over (value).",
+    "该头由每个词元得到三组数：{query} 个用来提问（查询），{key} 个用来被找到（键），{value} 个用来交出（值）。"],
+  walk_says_dot: ["Multiply the query of {query} by the key of {key}, number by number, and add: {score}. The more alike they are, the larger it is.",
+    "把 {query} 的查询与 {key} 的键逐个数相乘再相加：{score}。两者越相似，结果越大。"],
+  walk_says_score: ["This head compares query and key by its score \u201c{name}\u201d: {score}. How it gets there is not in the record.",
+    "该头用评分函数“{name}”比较查询与键：{score}。记录中没有其中间过程。"],
+  walk_says_root: ["Long lists make large products, so divide by \u221a{dim} = {root}: {before} \u00f7 {root} = {after}.",
+    "向量越长点积越大，所以除以 √{dim} = {root}：{before} ÷ {root} = {after}。"],
+  walk_says_scale: ["Multiply the score by {scale}: {before} \u00d7 {scale} = {after}.", "把分数乘以 {scale}：{before} × {scale} = {after}。"],
+  walk_says_unscaled: ["This head does not scale its scores: {after} stays as it is.", "该头不缩放分数：{after} 保持不变。"],
+  walk_says_cap: ["A cap keeps every score between \u2212{cap} and {cap}: {cap} \u00b7 tanh({before} \u00f7 {cap}) = {after}.",
+    "截断使每个分数都在 −{cap} 与 {cap} 之间：{cap} · tanh({before} ÷ {cap}) = {after}。"],
+  walk_says_function: ["A function of the score and of both positions changes {before} to {after}. It is part of the model, not of the record.",
+    "一个由分数和两个位置决定的函数把 {before} 变为 {after}。它属于模型，不在记录中。"],
+  walk_says_bias: ["A number that belongs to this pair of positions is added: {before} + {bias} = {after}.",
+    "加上属于这对位置的一个数：{before} + {bias} = {after}。"],
+  walk_says_visible: ["{query} may look at {key}: its score stays {after}.", "{query} 可以看 {key}：分数仍为 {after}。"],
+  walk_says_hidden: ["{query} may not look at {key}: the score becomes \u2212\u221e, so that the weight will be 0.",
+    "{query} 不可以看 {key}：分数变为 −∞，因此权重将为 0。"],
+  walk_says_unmasked: ["Nothing is hidden here: {query} may look at all {count} words.", "这里没有隐藏任何词元：{query} 可以看全部 {count} 个词元。"],
+  walk_hidden_count: ["Of {all} words, {query} may look at {seen}.", "在 {all} 个词元中，{query} 可以看 {seen} 个。"],
+  walk_says_softmax: ["exp makes each score positive; divided by their sum, the row adds up to 1. {key} gets {power} \u00f7 {sum} = {weight}, that is {percent}.",
+    "exp 使每个分数为正；除以总和后，一行之和为 1。{key} 得到 {power} ÷ {sum} = {weight}，即 {percent}。"],
+  walk_says_sink: ["As softmax, with one more term exp(sink) in the sum, so that a word may look at nothing. {key} gets {power} \u00f7 {sum} = {weight}, that is {percent}.",
+    "与 softmax 相同，但总和中多一项 exp(汇点)，所以词元可以什么都不看。{key} 得到 {power} ÷ {sum} = {weight}，即 {percent}。"],
+  walk_says_sparsemax: ["Subtract the threshold \u03c4 = {threshold}; what is below it gets exactly 0, the rest adds up to 1. {key} gets {weight}, that is {percent}.",
+    "减去阈值 τ = {threshold}；低于它的恰好为 0，其余之和为 1。{key} 得到 {weight}，即 {percent}。"],
+  walk_says_entmax: ["[(\u03b1 \u2212 1) \u00b7 score \u2212 \u03c4]^(1/(\u03b1 \u2212 1)) with \u03b1 = {alpha}, \u03c4 = {threshold}; what is below \u03c4 gets exactly 0, the rest adds up to 1. {key} gets {weight}, that is {percent}.",
+    "[(α − 1) · 分数 − τ]^(1/(α − 1))，其中 α = {alpha}，τ = {threshold}；低于 τ 的恰好为 0，其余之和为 1。{key} 得到 {weight}，即 {percent}。"],
+  walk_says_sigmoid: ["Each score becomes a weight by itself, 1 \u00f7 (1 + exp(\u2212score)): {key} gets {weight}, that is {percent}. The row need not add up to 1; here it is {sum}.",
+    "每个分数各自变成权重：1 ÷ (1 + exp(−分数))。{key} 得到 {weight}，即 {percent}。一行之和不必为 1，这里是 {sum}。"],
+  walk_says_normalizer: ["The model\u2019s normalizer \u201c{name}\u201d makes weights of the row\u2019s scores: {key} gets {weight}, that is {percent}. The record has its result alone.",
+    "模型的归一化“{name}”把一行分数变成权重：{key} 得到 {weight}，即 {percent}。记录中只有其结果。"],
+  walk_says_none: ["No word is visible to {query}: all weights are 0.", "{query} 看不到任何词元：所有权重为 0。"],
+  walk_maximum: ["Before exp, the row\u2019s largest score {most} is subtracted from each, so that no number overflows; the weights stay the same.",
+    "取 exp 之前，每个分数先减去该行最大的分数 {most}，以免数值溢出；权重不变。"],
+  walk_divided: ["The scores are divided by the temperature {temperature} first.", "分数先除以温度 {temperature}。"],
+  walk_says_output: ["Multiply each word\u2019s value by its weight and add: the output for {query} is {parts}.",
+    "把每个词元的值乘以其权重再相加：{query} 的输出是 {parts}。"],
+  walk_part: ["{percent} of {key}", "{key} 的 {percent}"],
+  walk_parts_both: ["{first} and {second}", "{first}和{second}"],
+  walk_parts_rest: ["{parts}, and {percent} of the others", "{parts}，以及其余词元的 {percent}"],
+  walk_open_hint: ["Click a number of the output to see the sum it came from.", "点击输出中的数字，查看它由哪些项相加而得。"],
+  walk_says_then: ["The output, {dim} {dim:number|numbers}, is all that {query} takes along from this head. Every word has such an output.",
+    "这 {dim} 个数就是 {query} 从该头得到的全部。每个词元都有这样的输出。"],
+  walk_then_heads: ["The {heads} heads of this layer work side by side. Their outputs stand next to each other ({heads} \u00d7 {dim} = {all} numbers), and one more matrix mixes them.",
+    "这一层的 {heads} 个头并行工作。它们的输出并排放在一起（{heads} × {dim} = {all} 个数），再由一个矩阵混合。"],
+  walk_then_one: ["Where a layer has several heads, their outputs stand next to each other, and one more matrix mixes them.",
+    "一层若有多个头，它们的输出并排放在一起，再由一个矩阵混合。"],
+  walk_then_next: ["In a Transformer the result is added to the layer\u2019s input, goes through a small network of its own, and is the input of the next layer.",
+    "在 Transformer 中，结果与该层的输入相加，再经过一个小的前馈网络，成为下一层的输入。"],
+  walk_then_go: ["Go to layer {layer}", "转到第 {layer} 层"],
+  walk_of: ["{name} of {word}", "{word} 的{name}"],
+  walk_query: ["query", "查询"],
+  walk_key: ["key", "键"],
+  walk_value: ["value", "值"],
+  walk_numbers: ["{count} {count:number|numbers}", "{count} 个数"],
+  walk_more: ["{count} more", "其余 {count} 个"],
+  walk_show_all: ["Show all {count}", "显示全部 {count} 个"],
+  walk_show_fewer: ["Show fewer", "收起"],
+  walk_sum: ["sum", "和"],
+  walk_sum_all: ["sum of all {count}", "全部 {count} 项之和"],
+  walk_dim: ["dim", "维"],
+  walk_product: ["product", "乘积"],
+  walk_word: ["word", "词元"],
+  walk_exp: ["exp", "exp"],
+  walk_weight: ["weight", "权重"],
+  walk_sink: ["sink", "汇点"],
+  walk_above: ["score \u2212 \u03c4", "分数 − τ"],
+  walk_above_entmax: ["(\u03b1\u22121)s \u2212 \u03c4", "(α−1)s − τ"],
+  walk_input_term: ["input", "输入"],
+  walk_matrix_term: ["W", "W"],
+  walk_open_cell: ["{name} {dimension}: {value}. Show its sum", "{name} {dimension}：{value}。显示其求和"],
+  walk_sum_of: ["{name} {dimension} = {value}, the sum of:", "{name} {dimension} = {value}，由以下各项相加："],
+  walk_close: ["Close the sum", "收起求和"],
+  walk_what_if: ["What if?", "如果……？"],
+  walk_try: ["What if? Change the calculation", "如果……会怎样？改变计算"],
+  walk_temperature: ["Temperature", "温度"],
+  walk_temperature_note: ["scores \u00f7 {value}", "分数 ÷ {value}"],
+  walk_scale_choice: ["Scale of the score", "分数的缩放"],
+  walk_scale_note: ["scores \u00d7 {value}", "分数 × {value}"],
+  walk_alpha: ["Alpha", "alpha"],
+  walk_alpha_note: ["1 softmax \u2026 2 sparsemax", "1 softmax……2 sparsemax"],
+  walk_own: ["the model: {value}", "模型：{value}"],
+  walk_own_choice: ["{name} (as the model)", "{name}（与模型相同）"],
+  walk_mask_model: ["the model\u2019s", "模型自己的"],
+  walk_mask_nothing: ["none", "无"],
+  walk_mask_causal: ["causal: no later word", "因果掩码：不看后面的词元"],
+  walk_restore: ["As the model does it", "恢复为模型的做法"],
+  walk_is_model: ["This is what the model does.", "这就是模型的做法。"],
+  walk_is_trial: ["This is your experiment; the outlines show what the model does.", "这是你的实验；轮廓线表示模型的结果。"],
+  walk_no_temperature: ["Temperature cannot change here: the record does not say how \u201c{name}\u201d works. Choose another normalizer.",
+    "此处不能改变温度：记录没有说明“{name}”如何计算。请选择其他归一化。"],
+  walk_no_scale: ["The scale cannot change here: a function that is not in the record follows it.", "此处不能改变缩放：其后有一个记录中没有的函数。"],
+  walk_no_causal: ["A causal mask needs as many queries as keys.", "因果掩码要求查询与键一样多。"],
+  walk_row_title: ["Where {query} looks", "{query} 看向哪里"],
+  walk_column: ["{key}: {percent}", "{key}：{percent}"],
+  walk_column_truth: ["{key}: {percent}; the model: {truth}", "{key}：{percent}；模型：{truth}"],
+  walk_row_more: ["The {shown} largest of {all} words, in their order.", "{all} 个词元中权重最大的 {shown} 个，按原有顺序。"],
+  walk_print: ["The pair {query} \u2192 {key}", "词元对 {query} → {key}"],
+  walk_experiment: ["Not the model\u2019s own: {changes}", "并非模型自己的设置：{changes}"],
+  walk_step_mixes: ["\u00d7 values", "× 值"],
   // --- what a head does ---
   unit_tokens: ["token", "词元"],
   unit_grid: ["patch", "图块"],
@@ -619,6 +993,26 @@ class View {
   cache = null;
 
   sumCache = null;
+
+  /** Elements that it shows beside the canvas, or null; `update` brings them up to date after each picture. */
+  beside(_app) {
+    return /** @type {HTMLElement|null} */ (null);
+  }
+
+  update(_app) {}
+
+  /** What is said while nothing is pointed at; null: what is locked. */
+  said(_app) {
+    return /** @type {string|null} */ (null);
+  }
+
+  /** What is exported, where that is more than the canvas shows: {width, height, draw(pen)}; null: what is seen. */
+  sheet(_app) {
+    return /** @type {{width: number, height: number, draw: (pen: any) => void}|null} */ (null);
+  }
+
+  /** Makes the state fit the view. */
+  settle(_app) {}
 
   /** Gives up what was computed of records that have changed. */
   forget() {
@@ -889,22 +1283,41 @@ function mostReceived(byKey, chanceByKey, queries, { specialKeys, grid }) {
 
 // steps_data.js
 
-/** The steps of a calculation that have a number for each pair, with what each does. */
-const PAIR_STEPS = {
-  scores: "query \u00b7 key", scaled: "score \u00d7 scale", capped: "after the score's cap or function", biased: "+ bias",
-  masked: "\u2212\u221e where the mask hides a key", weights: "each row normalized",
-};
+/** The steps of a calculation that have a number for each pair, in their order. */
+const PAIR_STEPS = ["scores", "scaled", "capped", "biased", "masked", "weights"];
 
-/** One worked calculation of the payload. */
+/** The largest weight of a pair that is a good example: beyond it the other words have no part. */
+const CLEAR = 0.9;
+
+/** Whether a label is a mark of the model, such as [CLS] or <s>, or a piece of a word. */
+const isMark = (label) => /^(\[.*\]|<.*>|##.*)$/u.test(label) || !/[\p{L}\p{N}]/u.test(label);
+
+/** One worked calculation: of the payload, or one that is fetched when it is needed. */
 class StepsData {
-  constructor(entry) {
+  /**
+   * @param {any} entry an entry of the payload's `steps`; null: it is fetched
+   * @param {{record: number, head: number, name: string, ask: () => Promise<any>}|null} [source] where it comes from
+   */
+  constructor(entry, source = null) {
+    this.source = source;
+    this.ready = null;
+    this.decoded = false;
+    this.error = null; // why there are no numbers
+    this.take(entry ?? { name: source?.name ?? "", record: source?.record, head: source?.head, queries: [], keys: [], matrices: {} });
+  }
+
+  take(entry) {
     this.entry = entry;
     this.rows = entry.queries.length;
     this.columns = entry.keys.length;
     this.names = Object.keys(entry.matrices);
     this.matrices = {};
-    this.ready = null;
-    this.decoded = false;
+  }
+
+  /** Whether it is the calculation of a head of a record of the payload. */
+  belongsTo(record, head) {
+    const { entry, source } = this;
+    return (source ? source.record : entry.record ?? null) === record && (source ? source.head : entry.head) === head;
   }
 
   decode() {
@@ -913,12 +1326,20 @@ class StepsData {
   }
 
   async decodeAll() {
+    if (this.source) {
+      try {
+        this.take(await this.source.ask());
+      } catch (error) {
+        this.error = String(/** @type {any} */ (error)?.message ?? error);
+      }
+    }
     for (const name of this.names) this.matrices[name] = await decodeNumbers(this.entry.matrices[name]);
-    this.scale = this.findScale();
+    this.scale = this.entry.scale ?? this.findScale();
+    this.pair = this.findPair();
     this.decoded = true;
   }
 
-  /** What the scores were multiplied by, read off the largest of them. */
+  /** What the scores were multiplied by, read off the largest of them, where the record does not say it. */
   findScale() {
     const { scores, scaled } = this.matrices;
     if (!scaled) return 1;
@@ -929,17 +1350,42 @@ class StepsData {
     return scaled[best] / scores[best];
   }
 
+  /** The pair that is shown first: the largest weight, which is not almost 1, between two different words. */
+  findPair() {
+    const { queries, keys } = this.entry;
+    let [best, most] = [{ row: 0, column: 0 }, -Infinity];
+    for (let row = 0; row < this.rows; row += 1) {
+      for (let column = 0; column < this.columns; column += 1) {
+        const weight = this.at("weights", row, column);
+        const value = (weight <= CLEAR ? weight : 2 * CLEAR - weight) - (isMark(queries[row]) ? 4 : 0) - (isMark(keys[column]) ? 4 : 0)
+          - (queries[row] === keys[column] ? 2 : 0);
+        if (value > most) { most = value; best = { row, column }; }
+      }
+    }
+    return best;
+  }
+
   columnsOf(name) {
     return this.entry.matrices[name].shape[1];
   }
 
+  has(name) {
+    return this.names.includes(name);
+  }
+
   /** Whether the mask hides a pair. */
   hides(row, column) {
-    return this.names.includes("masked") && this.at("masked", row, column) === -Infinity;
+    return this.has("masked") && this.at("masked", row, column) === -Infinity;
   }
 
   at(name, row, column) {
     return this.matrices[name][row * this.columnsOf(name) + column];
+  }
+
+  /** One row of a matrix. */
+  rowOf(name, row) {
+    const columns = this.columnsOf(name);
+    return this.matrices[name].slice(row * columns, (row + 1) * columns);
   }
 }
 
@@ -1079,6 +1525,109 @@ function wrapText(text, width, style) {
   return lines;
 }
 
+// calculation.js
+
+/** @import { StepsData } from "./steps_data.js" */
+
+
+/** A head's calculation, as the model does it or with another temperature, scale, mask or normalizer. */
+class Calculation {
+  /**
+   * @param {StepsData} steps
+   * @param {{temperature?: number, scale?: number, mask?: string, normalizer?: string, alpha?: number}|null} trial what differs
+   */
+  constructor(steps, trial) {
+    const { entry } = steps;
+    this.steps = steps;
+    this.parameters = entry.parameters ?? {};
+    this.model = { temperature: this.parameters.temperature ?? 1, scale: steps.scale, mask: "model", normalizer: entry.normalizer,
+      alpha: this.parameters.alpha ?? 1.5 };
+    this.used = { ...this.model, ...trial };
+    if (!this.knows()) this.used.normalizer = this.model.normalizer;
+    if (!["model", "none", ...(this.isSquare ? ["causal"] : [])].includes(this.used.mask)) this.used.mask = "model";
+    this.isChanged = Object.keys(this.model).some((name) => this.differs(name));
+    this.cache = new Map();
+    this.maps = new Map();
+  }
+
+  differs(name) {
+    const counts = name !== "alpha" || this.used.normalizer === "entmax";
+    return counts && this.used[name] !== this.model[name];
+  }
+
+  /** Whether the weights of a normalizer can be computed. */
+  knows(normalizer = this.used.normalizer) {
+    return NORMALIZERS.includes(normalizer);
+  }
+
+  /** Whether the scores after another scale can be computed: a function of the score is not in the record. */
+  get scales() {
+    return Number.isFinite(this.model.scale) && (!this.steps.has("capped") || Number.isFinite(this.steps.entry.cap ?? NaN));
+  }
+
+  get isSquare() {
+    return this.steps.rows === this.steps.columns;
+  }
+
+  /** All steps of a query's row. */
+  row(query) {
+    if (!this.cache.has(query)) this.cache.set(query, this.compute(query));
+    return this.cache.get(query);
+  }
+
+  compute(query) {
+    const { steps, used, model } = this;
+    const given = (name, before) => (steps.has(name) ? steps.rowOf(name, query) : before);
+    const scores = steps.rowOf("scores", query);
+    const own = { scaled: given("scaled", scores) };
+    own.capped = given("capped", own.scaled);
+    own.biased = given("biased", own.capped);
+    own.masked = given("masked", own.biased);
+    const rescaled = this.differs("scale");
+    const scaled = rescaled ? scores.map((score) => score * used.scale) : own.scaled;
+    const { cap } = steps.entry;
+    const capped = !rescaled ? own.capped : steps.has("capped") ? scaled.map((score) => cap * Math.tanh(score / cap)) : scaled;
+    const biased = !rescaled ? own.biased : capped.map((score, key) => (own.biased[key] === -Infinity ? -Infinity
+      : steps.has("biased") ? score + (own.biased[key] - own.capped[key]) : score));
+    const hides = { model: (key) => own.masked[key] === -Infinity, none: () => false, causal: (key) => key > query }[used.mask];
+    const masked = biased.map((score, key) => (hides(key) ? -Infinity : score));
+    const tempered = used.temperature === 1 ? masked : masked.map((score) => score / used.temperature);
+    const truth = steps.rowOf("weights", query);
+    const parameters = { ...this.parameters, alpha: used.alpha };
+    const made = this.knows() ? normalized(used.normalizer, tempered, parameters) : { weights: truth };
+    const weights = this.isChanged ? made.weights : truth;
+    return { scores, scaled, capped, biased, masked, tempered, made, weights, truth, isModel: used.normalizer === model.normalizer };
+  }
+
+  /** weight × value of a key in one dimension of the output; a hidden key adds nothing, whatever its value is. */
+  product(query, key, dimension) {
+    const weight = this.row(query).weights[key];
+    return weight === 0 ? 0 : weight * this.steps.at("value", key, dimension);
+  }
+
+  /** The output of a query. */
+  output(query) {
+    const { steps } = this;
+    if (!this.isChanged) return steps.rowOf("output", query);
+    return Float64Array.from({ length: steps.columnsOf("value") }, (_, dimension) => {
+      let sum = 0;
+      for (let key = 0; key < steps.columns; key += 1) sum += this.product(query, key, dimension);
+      return sum;
+    });
+  }
+
+  /** The numbers of all pairs at a step. */
+  map(name) {
+    if (!this.maps.has(name)) {
+      const { rows, columns } = this.steps;
+      const numbers = new Float64Array(rows * columns);
+      for (let query = 0; query < rows; query += 1) numbers.set(this.row(query)[name], query * columns);
+      this.maps.set(name, numbers);
+    }
+    return this.maps.get(name);
+  }
+}
+
 // language.js
 
 const LANGUAGES = ["en", "zh"];
@@ -1175,53 +1724,6 @@ class BoundsPen {
     this.offset = [before[0] + x, before[1] + y];
     draw();
     this.offset = before;
-  }
-}
-
-// panel.js
-
-/** Lines and tables below each other; without a pen it only measures. */
-class Panel {
-  constructor(pen, theme, { x, y, width }) {
-    this.pen = pen;
-    this.theme = theme;
-    this.x = x;
-    this.y = y;
-    this.width = width;
-  }
-
-  heading(text) {
-    this.pen?.text(fitText(text, this.width, { size: 15, bold: true }), this.x, this.y + 10, { color: this.theme.text, size: 15, bold: true });
-    this.y += 28;
-  }
-
-  line(text) {
-    for (const part of wrapText(text, this.width, { size: 12, bold: true })) {
-      this.pen?.text(part, this.x, this.y + 8, { color: this.theme.text, size: 12, bold: true });
-      this.y += 17;
-    }
-    this.y += 4;
-  }
-
-  table(head, rows, foot, chosen = -1) {
-    const first = Math.min(110, this.width * 0.3);
-    const step = Math.min(96, (this.width - first) / (head.length - 1));
-    const line = (cells, style) => {
-      cells.forEach((text, number) => {
-        if (number) this.pen?.text(text, this.x + first + number * step - 4, this.y + 7, { size: 12, align: "end", ...style });
-        else this.pen?.text(fitText(text, first - 4, style), this.x + 4, this.y + 7, { size: 12, ...style });
-      });
-      this.y += 16;
-    };
-    line(head, { color: this.theme.muted, size: 11 });
-    rows.forEach((cells, number) => {
-      if (number === chosen) this.pen?.rect(this.x, this.y - 1, first + (head.length - 1) * step, 16, { fill: this.theme.highlight, radius: 2 });
-      line(cells, { color: this.theme.text, bold: number === chosen });
-    });
-    this.pen?.path([[this.x, this.y], [this.x + first + (head.length - 1) * step, this.y]], { color: this.theme.border });
-    this.y += 2;
-    line(foot, { color: this.theme.text, bold: true });
-    this.y += 12;
   }
 }
 
@@ -1871,6 +2373,312 @@ const rgb = (channels) => `rgb(${channels.join(",")})`;
 /** The background of a word for an amount from 0 to 1, and the text's colour on it. */
 const wordColors = (shade, theme) => ({ fill: rampColor(shade, theme), ink: inkOnRamp(shade, theme) });
 
+// stations.js
+
+/** @import { Calculation } from "./calculation.js" */
+
+
+/** How many lines of a table are shown before the others are asked for. */
+const FEW_DIMENSIONS = 6;
+
+const FEW_KEYS = 7;
+
+const TIMES = "\u00d7";
+
+/** A weight in percent. */
+function percentText(weight) {
+  if (Number.isNaN(weight)) return "NaN";
+  const percent = 100 * weight;
+  if (percent === 0) return "0\u00a0%";
+  if (percent < 0.1) return "< 0.1\u00a0%";
+  return `${percent < 10 || (percent >= 99.5 && percent < 100) ? percent.toFixed(1) : Math.round(percent)}\u00a0%`;
+}
+
+const sumOf = (numbers) => numbers.reduce((sum, one) => sum + one, 0);
+
+/** A number in a formula: a negative one behind a sign stands in brackets. */
+const inFormula = (value) => (value < 0 ? `(${formatNumber(value)})` : formatNumber(value));
+
+/** A number without zeros at its end. */
+const plainNumber = (value) => String(Number(value.toPrecision(4))).replace("-", "\u2212").replace("e\u2212", "e\u2212");
+
+/** The name of a normalizer for readers. */
+function normalizerName(name) {
+  const key = /** @type {any} */ (`walk_${name}`);
+  return ["softmax", "softmax_with_sink", "entmax", "sparsemax", "sigmoid", "hard"].includes(name) ? say(key) : shortText(name, 30);
+}
+
+/**
+ * A table that can be opened.
+ * @typedef {{head: string[], adds: boolean[], rows: {label: string, numbers: (number|null)[], muted?: boolean, chosen?: boolean,
+ *   side?: string}[], few: number[], foot: {label: string, numbers: (number|null)[]}}} Sum
+ *   `adds`: which columns have a meaning when they are added; `few`: the rows that are shown first
+ *
+ * A part of a station: a line of text, a formula, a list of numbers as cells, a table, the two words, or the way to the next layer.
+ * `moves` says which number comes from the station before ("in"), and which goes on ("out").
+ * @typedef {{kind: "line", text: string, isHint?: boolean} | {kind: "sum", name: string, sum: Sum}
+ *   | {kind: "formula", terms: {text: string, moves?: "in"|"out"}[]}
+ *   | {kind: "cells", name: string, label: string, side: string, values: Float64Array, largest?: number, open: ((dimension: number) => Sum)|null}
+ *   | {kind: "tokens"} | {kind: "layer", layer: number, record: number}} Part
+ *
+ * A station of the walk.
+ * @typedef {{id: string, title: string, sentence: string, operation: string|null, figure: string, parts: Part[]}} Station
+ *   `operation`: what leads to the next station; `figure`: its one number
+ */
+
+/** A number that comes in, what happens to it, and the number that goes on. */
+const formula = (before, operation, after) => /** @type {Part} */ ({ kind: "formula", terms: [{ text: before, moves: "in" }, { text: operation },
+  { text: "=" }, { text: after, moves: "out" }] });
+
+/** The stations of one pair, from the input to the output. */
+class Stations {
+  /**
+   * @param {Calculation} calculation
+   * @param {{row: number, column: number}} pair
+   * @param {{heads: number|null, next: {layer: number, record: number}|null}} around what is known of the model around the head
+   */
+  constructor(calculation, pair, around) {
+    this.calculation = calculation;
+    this.steps = calculation.steps;
+    this.entry = calculation.steps.entry;
+    this.pair = pair;
+    this.around = around;
+    this.row = calculation.row(pair.row);
+    this.query = quoted(this.entry.queries[pair.row]);
+    this.key = quoted(this.entry.keys[pair.column]);
+    this.count = this.steps.columns;
+  }
+
+  /** @returns {Station[]} */
+  all() {
+    return [this.input(), this.vectors(), this.score(), ...this.changes(), this.mask(), this.weights(), this.output(), this.then()];
+  }
+
+  input() {
+    const same = this.pair.row === this.pair.column && this.query === this.key;
+    /** @type {Part[]} */
+    const parts = [{ kind: "tokens" }];
+    for (const [name, side, row] of /** @type {[string, string, number][]} */ ([["query_input", "query", this.pair.row], ["key_input", "key", this.pair.column]])) {
+      if (!this.steps.has(name)) continue;
+      const word = side === "query" ? this.query : this.key;
+      parts.push({ kind: "cells", name, side, label: say("walk_of", { name: say("walk_input"), word }), values: this.steps.rowOf(name, row), open: null });
+    }
+    if (parts.length === 1) parts.push({ kind: "line", text: say("walk_no_input") });
+    return { id: "input", title: say("walk_input"), figure: `${shortText(this.entry.queries[this.pair.row], 10)} \u2192 ${shortText(this.entry.keys[this.pair.column], 10)}`,
+      sentence: say(same ? "walk_says_itself" : "walk_says_input", { query: this.query, key: this.key, count: this.count }),
+      operation: this.steps.has("w_query") ? "\u00b7 W" : "", parts };
+  }
+
+  vectors() {
+    const dims = { query: this.steps.columnsOf("query"), key: this.steps.columnsOf("key"), value: this.steps.columnsOf("value") };
+    const list = (name, side, row) => ({ kind: /** @type {const} */ ("cells"), name, side,
+      label: say("walk_of", { name: say(/** @type {any} */ (`walk_${name}`)), word: side === "query" ? this.query : this.key }),
+      values: this.steps.rowOf(name, row), open: this.projection(name, row) });
+    return { id: "vectors", title: say("walk_vectors"), figure: `3 ${TIMES} ${dims.query}`,
+      sentence: dims.query === dims.key ? say("walk_says_vectors", { dim: dims.query, value: dims.value }) : say("walk_says_vectors_each", dims),
+      operation: this.entry.score === "dot" ? "\u00b7" : "",
+      parts: [list("query", "query", this.pair.row), list("key", "key", this.pair.column), list("value", "key", this.pair.column)] };
+  }
+
+  /** The sum that makes a number of a query, key or value from the input, where the record has input and weights. */
+  projection(name, row) {
+    const input = `${name}_input`;
+    if (!this.steps.has(`w_${name}`) || !this.steps.has(input)) return null;
+    return (dimension) => {
+      const values = this.steps.rowOf(input, row);
+      const rows = Array.from(values, (value, place) => {
+        const factor = this.steps.at(`w_${name}`, place, dimension);
+        return { label: String(place), numbers: [value, factor, value * factor] };
+      });
+      return { head: [say("walk_dim"), say("walk_input_term"), say("walk_matrix_term"), say("walk_product")], adds: [false, false, true], rows,
+        few: rows.map((_, place) => place).slice(0, FEW_DIMENSIONS), foot: { label: say("walk_sum"), numbers: [null, null, this.steps.at(name, row, dimension)] } };
+    };
+  }
+
+  score() {
+    const { row, column } = this.pair;
+    const score = this.row.scores[column];
+    const common = { id: "score", figure: formatNumber(score), operation: this.scaleOperation() };
+    if (this.entry.score !== "dot") {
+      return { ...common, title: say("walk_score"), parts: [],
+        sentence: say("walk_says_score", { name: shortText(this.entry.score, 30), score: formatNumber(score) }) };
+    }
+    const [query, key] = [this.steps.rowOf("query", row), this.steps.rowOf("key", column)];
+    const rows = Array.from(query, (value, dimension) => ({ label: String(dimension), numbers: [value, key[dimension], value * key[dimension]] }));
+    /** @type {Sum} */
+    const sum = { head: [say("walk_dim"), say("walk_query"), say("walk_key"), say("walk_product")], adds: [false, false, true], rows,
+      few: rows.map((_, place) => place).slice(0, FEW_DIMENSIONS), foot: { label: say("walk_sum"), numbers: [null, null, score] } };
+    return { ...common, title: say("walk_dot"), sentence: say("walk_says_dot", { query: this.query, key: this.key, score: formatNumber(score) }),
+      parts: [{ kind: /** @type {const} */ ("sum"), name: "products", sum }] };
+  }
+
+  get usesRoot() {
+    const dim = this.steps.columnsOf("query");
+    return this.entry.score === "dot" && Math.abs(this.calculation.used.scale * Math.sqrt(dim) - 1) < 1e-6;
+  }
+
+  scaleOperation() {
+    const { scale } = this.calculation.used;
+    return this.usesRoot ? `\u00f7 \u221a${this.steps.columnsOf("query")}` : `${TIMES} ${plainNumber(scale)}`;
+  }
+
+  /** Scale, cap or function, and bias. */
+  changes() {
+    const { column } = this.pair;
+    const { used } = this.calculation;
+    const dim = this.steps.columnsOf("query");
+    let [before, after] = [this.row.scores[column], this.row.scaled[column]];
+    const values = { before: inFormula(before), after: formatNumber(after), dim, root: plainNumber(Math.sqrt(dim)), scale: plainNumber(used.scale) };
+    const stations = [{ id: "scale", title: say("walk_scale"), figure: formatNumber(after), operation: "",
+      parts: [formula(formatNumber(before), this.scaleOperation(), formatNumber(after))],
+      sentence: say(this.usesRoot ? "walk_says_root" : used.scale === 1 ? "walk_says_unscaled" : "walk_says_scale", values) }];
+    if (this.steps.has("capped")) {
+      [before, after] = [after, this.row.capped[column]];
+      const { cap } = this.entry;
+      stations[stations.length - 1].operation = cap ? say("walk_cap") : "f";
+      stations.push({ id: "cap", title: cap ? say("walk_cap") : this.entry.function ? shortText(this.entry.function, 20) : say("walk_function"),
+        figure: formatNumber(after), operation: "", parts: [formula(formatNumber(before), stations[0].operation, formatNumber(after))],
+        sentence: say(cap ? "walk_says_cap" : "walk_says_function", { cap: cap ? plainNumber(cap) : "", before: formatNumber(before), after: formatNumber(after) }) });
+    }
+    if (this.steps.has("biased")) {
+      [before, after] = [after, this.row.biased[column]];
+      stations[stations.length - 1].operation = `+ ${formatNumber(after - before)}`;
+      stations.push({ id: "bias", title: say("walk_bias"), figure: formatNumber(after), operation: "",
+        parts: [formula(formatNumber(before), `+ ${inFormula(after - before)}`, formatNumber(after))],
+        sentence: say("walk_says_bias", { before: formatNumber(before), bias: inFormula(after - before), after: formatNumber(after) }) });
+    }
+    stations[stations.length - 1].operation = "";
+    return stations;
+  }
+
+  mask() {
+    const { column } = this.pair;
+    const masked = this.row.masked[column];
+    const hidden = masked === -Infinity;
+    const seen = this.row.masked.filter((score) => score !== -Infinity).length;
+    const isMasked = this.calculation.used.mask === "causal" || (this.calculation.used.mask === "model" && this.steps.has("masked"));
+    const values = { query: this.query, key: this.key, after: formatNumber(masked), count: this.count };
+    /** @type {Part[]} */
+    const parts = [formula(formatNumber(this.row.biased[column]), hidden ? "+ (\u2212\u221e)" : "+ 0", formatNumber(masked))];
+    if (isMasked) parts.push({ kind: "line", text: say("walk_hidden_count", { query: this.query, all: this.count, seen }) });
+    return { id: "mask", title: say("walk_mask"), figure: formatNumber(masked), parts, operation: this.normalizes(),
+      sentence: say(hidden ? "walk_says_hidden" : isMasked ? "walk_says_visible" : "walk_says_unmasked", values) };
+  }
+
+  /** What the normalizer does, in a few signs. */
+  normalizes() {
+    const { normalizer } = this.calculation.used;
+    return normalizer === "softmax" ? "exp \u00f7 \u03a3" : normalizer === "sparsemax" || normalizer === "entmax" ? "\u2212 \u03c4" : "";
+  }
+
+  weights() {
+    const { column } = this.pair;
+    const { used } = this.calculation;
+    const { made, weights, tempered } = this.row;
+    const known = this.calculation.knows();
+    const values = { key: this.key, query: this.query, weight: formatNumber(weights[column]), percent: percentText(weights[column]), alpha: plainNumber(used.alpha),
+      name: normalizerName(used.normalizer), power: formatNumber(made.powers?.[column] ?? NaN), sum: formatNumber(made.sum ?? sumOf(weights)),
+      threshold: made.threshold === null || made.threshold === undefined ? "" : formatNumber(made.threshold) };
+    const says = !known ? "walk_says_normalizer" : made.powers ? (used.normalizer === "softmax_with_sink" ? "walk_says_sink" : "walk_says_softmax")
+      : used.normalizer === "sigmoid" ? "walk_says_sigmoid" : used.normalizer === "sparsemax" || used.alpha === 2 ? "walk_says_sparsemax" : "walk_says_entmax";
+    const blind = tempered.every((score) => score === -Infinity);
+    /** @type {Part[]} */
+    const parts = [];
+    if (made.powers && !blind) {
+      parts.push({ kind: "formula", terms: [{ text: "exp(" }, { text: formatNumber(tempered[column]), moves: "in" }, { text: `\u2212 ${inFormula(made.most)}) \u00f7 ${values.sum} =` },
+        { text: values.weight, moves: "out" }] });
+    } else {
+      parts.push({ kind: "formula", terms: [{ text: formatNumber(tempered[column]), moves: "in" }, { text: "\u2192" }, { text: values.weight, moves: "out" }] });
+    }
+    if (used.temperature !== 1) parts.push({ kind: "line", text: say("walk_divided", { temperature: plainNumber(used.temperature) }) });
+    if (made.powers && !blind) parts.push({ kind: "line", text: say("walk_maximum", { most: formatNumber(made.most) }) });
+    parts.push({ kind: "sum", name: "row", sum: this.rowSum(says) });
+    return { id: "weights", title: normalizerName(used.normalizer), figure: percentText(weights[column]), operation: say("walk_step_mixes"), parts,
+      sentence: say(blind ? "walk_says_none" : says, values) };
+  }
+
+  /** The table of a row: scores, what the normalizer makes of them, weights. */
+  rowSum(says) {
+    const { made, weights, tempered } = this.row;
+    const { alpha } = this.calculation.used;
+    const cuts = says === "walk_says_sparsemax" || says === "walk_says_entmax";
+    const factor = says === "walk_says_entmax" ? alpha - 1 : 1;
+    const middle = made.powers ? [say("walk_exp")] : cuts ? [say(factor === 1 ? "walk_above" : "walk_above_entmax")] : [];
+    const between = (key) => (made.powers ? [made.powers[key]] : cuts ? [factor * tempered[key] - made.threshold] : []);
+    const rows = this.keyRows((key) => [tempered[key], ...between(key), weights[key]],
+      (key) => tempered[key] === -Infinity || (cuts && weights[key] === 0));
+    // Of keys with the weight 0, those with the largest scores.
+    const order = Array.from(weights, (weight, key) => (weight === 0 ? -1 - 1 / (1 + Math.exp(tempered[key] / 100)) : weight));
+    const few = strongest(order, Math.min(FEW_KEYS, rows.length), this.pair.column);
+    if (says === "walk_says_sink") {
+      rows.push({ label: say("walk_sink"), numbers: [this.calculation.parameters.sink, made.sinkPower, null], muted: false, chosen: false, side: "" });
+      few.push(rows.length - 1);
+    }
+    const all = weights.filter((weight) => !Number.isNaN(weight));
+    return { head: [say("walk_word"), say("walk_name_scores"), ...middle, say("walk_weight")], adds: [false, ...middle.map(() => Boolean(made.powers)), true], rows, few,
+      foot: { label: say("walk_sum"), numbers: [null, ...middle.map(() => (made.powers ? made.sum : null)), all.length === weights.length ? sumOf(weights) : NaN] } };
+  }
+
+  keyRows(numbers, muted = (_) => false) {
+    return this.entry.keys.map((label, key) => ({ label: shortText(label, 18), numbers: numbers(key), muted: muted(key),
+      chosen: key === this.pair.column, side: key === this.pair.column ? "key" : "" }));
+  }
+
+  output() {
+    const { row, column } = this.pair;
+    const { weights } = this.row;
+    const output = this.calculation.output(row);
+    const strong = strongest(Array.from(weights), Math.min(2, this.count), column).filter((key) => weights[key] > 0);
+    const [first, second] = strong.map((key) => say("walk_part", { percent: percentText(weights[key]), key: quoted(this.entry.keys[key]) }));
+    const rest = sumOf(weights) - strong.reduce((sum, key) => sum + weights[key], 0);
+    const isWhole = !(rest > 5e-4);
+    const named = second === undefined ? first : isWhole ? say("walk_parts_both", { first, second }) : `${first}, ${second}`;
+    const parts = isWhole ? named : say("walk_parts_rest", { parts: named, percent: percentText(rest) });
+    const weight = formatNumber(weights[column]);
+    const largest = Math.max(...this.steps.rowOf("value", column).map(Math.abs), ...output.map(Math.abs));
+    const product = Float64Array.from(output, (_, dimension) => this.calculation.product(row, column, dimension));
+    return { id: "output", title: say("walk_output"), figure: say("walk_numbers", { count: output.length }), operation: "",
+      sentence: say(strong.length ? "walk_says_output" : "walk_says_none", { query: this.query, parts }),
+      parts: /** @type {Part[]} */ ([
+        { kind: "cells", name: "weighted", side: "key", label: `${weight} ${TIMES} ${say("walk_of", { name: say("walk_value"), word: this.key })}`, values: product, largest, open: null },
+        { kind: "cells", name: "output", side: "query", label: say("walk_of", { name: say("walk_output"), word: this.query }), values: output, largest, open: (dimension) => this.outputSum(dimension, output) },
+        { kind: "line", text: say("walk_open_hint"), isHint: true }]) };
+  }
+
+  /** The terms of one number of the output. */
+  outputSum(dimension, output) {
+    const { row, column } = this.pair;
+    const { weights } = this.row;
+    const product = (key) => this.calculation.product(row, key, dimension);
+    const rows = this.keyRows((key) => [weights[key], this.steps.at("value", key, dimension), product(key)], (key) => weights[key] === 0);
+    return { head: [say("walk_word"), say("walk_weight"), say("walk_value"), say("walk_product")], adds: [true, false, true], rows,
+      few: strongest(rows.map((_, key) => Math.abs(product(key))), Math.min(FEW_KEYS, rows.length), column),
+      foot: { label: say("walk_sum"), numbers: [sumOf(weights), null, output[dimension]] } };
+  }
+
+  then() {
+    const dim = this.steps.columnsOf("value");
+    const { heads, next } = this.around;
+    /** @type {Part[]} */
+    const parts = [
+      { kind: "line", text: heads !== null && heads > 1 ? say("walk_then_heads", { heads, dim, all: heads * dim }) : say("walk_then_one") },
+      { kind: "line", text: say("walk_then_next") },
+    ];
+    if (next) parts.push({ kind: "layer", ...next });
+    return { id: "then", title: say("walk_then"), figure: "\u2192", operation: null, sentence: say("walk_says_then", { dim, query: this.query }), parts };
+  }
+}
+
+/** The rows of a table that are shown, and one that adds up the others; and what stands below them. */
+function shownRows(sum, isOpen) {
+  const rows = isOpen ? sum.rows : [...sum.few].map((place) => sum.rows[place]);
+  const others = isOpen ? [] : sum.rows.filter((_, place) => !sum.few.includes(place));
+  const total = (column) => (sum.adds[column] ? sumOf(others.map((row) => row.numbers[column])) : null);
+  const rest = others.length ? { label: say("walk_more", { count: others.length }), numbers: sum.foot.numbers.map((_, column) => total(column)) } : null;
+  const label = others.length ? say("walk_sum_all", { count: sum.rows.length }) : sum.foot.label;
+  return { rows, rest, foot: { ...sum.foot, label } };
+}
+
 // views/grid_layout.js
 
 /** The heights of a caption, of a name above a map and of a group's heading, in pixels. */
@@ -2132,6 +2940,93 @@ function forcedStyle(head, theme) {
   const base = DASHES[head % DASHES.length];
   const stretch = 1 + Math.floor(head / DASHES.length);
   return { color: theme.heads[0], dash: base.length ? base.map((length) => length * stretch) : stretch > 1 ? [24 * stretch, 3] : [] };
+}
+
+// walk_sheet.js
+
+const COLUMN = 330;
+
+const SHEET_GAP = 24;
+
+/** A column of texts and tables with a pen; without one it only measures. */
+class Column {
+  constructor(pen, theme, x, y, width) {
+    this.pen = pen;
+    this.theme = theme;
+    this.x = x;
+    this.y = y;
+    this.width = width;
+  }
+
+  text(text, style) {
+    for (const line of wrapText(text, this.width, style)) {
+      this.pen?.text(line, this.x, this.y + 8, { color: this.theme.text, ...style });
+      this.y += style.size + 5;
+    }
+    this.y += 4;
+  }
+
+  station(station, number) {
+    this.text(`${number + 1}. ${station.title}`, { size: 13, bold: true });
+    this.text(station.sentence, { size: 12 });
+    for (const part of station.parts) this.part(part);
+    this.y += 16;
+  }
+
+  part(part) {
+    if (part.kind === "line" && !part.isHint) this.text(part.text, { size: 11, color: this.theme.muted });
+    else if (part.kind === "formula") this.text(part.terms.map((term) => term.text).join(" "), { size: 12, bold: true });
+    else if (part.kind === "cells") {
+      this.text(part.label, { size: 11, color: this.theme.muted });
+      this.text([...part.values].map((value) => formatNumber(value)).join("  "), { size: 11 });
+    } else if (part.kind === "sum") this.table(part.sum);
+  }
+
+  table(sum) {
+    const { rows, rest, foot } = shownRows(sum, false);
+    const first = this.width * 0.3;
+    const step = (this.width - first) / (sum.head.length - 1);
+    const line = (label, texts, style) => {
+      this.pen?.text(fitText(label, first - 4, style), this.x, this.y + 7, { size: 11, ...style });
+      texts.forEach((text, column) => this.pen?.text(text, this.x + first + (column + 1) * step, this.y + 7, { size: 11, align: "end", ...style }));
+      this.y += 15;
+    };
+    const texts = (numbers) => numbers.map((value) => (value === null || value === undefined ? "" : formatNumber(value)));
+    line(sum.head[0], sum.head.slice(1), { color: this.theme.muted });
+    for (const row of rows) line(row.label, texts(row.numbers), { color: row.muted ? this.theme.muted : this.theme.text, bold: row.chosen });
+    if (rest) line(rest.label, texts(rest.numbers), { color: this.theme.muted });
+    this.pen?.path([[this.x, this.y], [this.x + this.width, this.y]], { color: this.theme.border });
+    this.y += 2;
+    line(foot.label, texts(foot.numbers), { color: this.theme.text, bold: true });
+  }
+}
+
+/** The walk on paper: the map of all pairs, and the stations from left to right beside it. */
+function walkSheet(app, view, stations) {
+  // Of a map that is larger than its place, what is seen.
+  const win = app.window();
+  const [whole, area] = [view.size(app), { ...win, height: Math.max(win.height, 400) }];
+  const size = { width: Math.min(whole.width, area.width), height: Math.min(whole.height, area.height) };
+  const { queries, keys } = view.steps(app).entry;
+  const pair = view.chosen(app);
+  const heading = say("walk_print", { query: quoted(queries[pair.row]), key: quoted(keys[pair.column]) });
+  const per = Math.ceil(stations.length / 3);
+  const draw = (pen) => {
+    let bottom = size.height;
+    const left = size.width + SHEET_GAP;
+    pen?.text(heading, left, 12, { color: app.theme.text, size: 13, bold: true });
+    for (let start = 0; start < stations.length; start += per) {
+      const column = new Column(pen, app.theme, left + (start / per) * (COLUMN + SHEET_GAP), 32, COLUMN);
+      stations.slice(start, start + per).forEach((station, number) => column.station(station, start + number));
+      bottom = Math.max(bottom, column.y);
+    }
+    return bottom;
+  };
+  return { width: size.width + SHEET_GAP + 3 * (COLUMN + SHEET_GAP), height: draw(null),
+    draw: (pen) => {
+      pen.clip(0, 0, size.width, size.height, () => pen.shift(-area.x, -area.y, () => view.draw(app, pen, area)));
+      draw(pen);
+    } };
 }
 
 // canvas_pen.js
@@ -2648,7 +3543,8 @@ function make(tag, properties = {}, ...children) {
   const { text, on = {}, ...attributes } = properties;
   const element = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
-    if (value === true) element.setAttribute(name, "");
+    if (name === "style") element.style.cssText = value; // a style attribute would be against the page's policy
+    else if (value === true) element.setAttribute(name, "");
     else if (value !== false && value !== null && value !== undefined) element.setAttribute(name, value);
   }
   for (const [name, listener] of Object.entries(on)) element.addEventListener(name, listener);
@@ -3282,6 +4178,129 @@ function widest(table, side) {
   return table.widest[side];
 }
 
+// experiment.js
+
+const CHOICES = ["softmax", "entmax", "sparsemax", "sigmoid"];
+
+const MOST_COLUMNS = 32;
+
+/** How near to the model's own setting a slider snaps to it, in parts of a power of ten. */
+const SNAP = 0.02;
+
+/** The sliders and choices of the walk, and the weights of the row as columns, with the model's own as outlines. */
+class Experiment {
+  /** @param {(changes: object) => void} change takes new settings */
+  constructor(calculation, change, choosePair, restore) {
+    this.change = change;
+    this.choosePair = choosePair;
+    const { model, steps } = calculation;
+    this.temperature = this.slider("walk_temperature", "walk_temperature_note", model.temperature, (value) => change({ temperature: value }));
+    this.scale = this.slider("walk_scale_choice", "walk_scale_note", model.scale, (value) => change({ scale: value }));
+    this.alpha = this.alphaSlider(model.alpha);
+    const own = CHOICES.includes(model.normalizer) ? [] : [model.normalizer];
+    this.normalizer = this.choice("walk_normalizer", [...own, ...CHOICES].map((name) => [name,
+      name === model.normalizer ? say("walk_own_choice", { name: normalizerName(name) }) : normalizerName(name)]), (value) => change({ normalizer: value }));
+    const masks = [["model", say("walk_own_choice", { name: say(steps.has("masked") ? "walk_mask_model" : "walk_mask_nothing") })],
+      ...(steps.has("masked") ? [["none", say("walk_mask_nothing")]] : []), ...(calculation.isSquare ? [["causal", say("walk_mask_causal")]] : [])];
+    this.mask = this.choice("walk_mask", masks, (value) => change({ mask: value }));
+    this.restore = action(say("walk_restore"), say("walk_restore"), restore);
+    this.note = make("p", { class: "note" });
+    this.title = make("h3");
+    this.columns = make("div", { class: "columns", role: "group" });
+    this.more = make("p", { class: "note" });
+    this.element = make("section", { class: "try" },
+      make("div", { class: "settings" }, make("h3", { text: say("walk_try") }), this.normalizer.element, this.alpha.element, this.temperature.element,
+        this.scale.element, this.mask.element, make("div", { class: "restore" }, this.restore, this.note)),
+      make("div", { class: "walk-row" }, this.title, this.columns, this.more));
+  }
+
+  /** Brings it into sight. */
+  reach() {
+    this.element.scrollIntoView({ block: "nearest" });
+    this.element.querySelector("select")?.focus({ preventScroll: true });
+  }
+
+  /** A slider of powers of ten around the model's own setting. */
+  slider(name, note, own, change) {
+    const usable = own > 0 && Number.isFinite(own);
+    const at = usable ? Math.log10(own) : 0;
+    const [low, high] = name === "walk_temperature" ? [Math.min(-1, at), Math.max(1, at)] : [at - 1, at + 1];
+    const read = () => {
+      const value = Number(input.value);
+      change(Math.abs(value - at) < SNAP ? own : 10 ** value);
+    };
+    const input = make("input", { type: "range", min: low, max: high, step: 0.01, on: { input: read } });
+    const shown = make("output");
+    const mark = usable ? make("i", { class: "own", style: `left: calc(8px + (100% - 16px) * ${(at - low) / (high - low)})`, "aria-hidden": "true" }) : null;
+    const element = make("label", { class: "slider" }, make("span", { text: say(name) }), make("span", { class: "track" }, input, mark), shown);
+    const show = (value, enabled) => {
+      input.disabled = !(enabled && usable);
+      if (Math.abs(Number(input.value) - Math.log10(value)) > 0.006) input.value = String(Math.log10(value));
+      const text = `${say(/** @type {any} */ (note), { value: plainNumber(value) })}${value === own ? "" : ` (${say("walk_own", { value: plainNumber(own) })})`}`;
+      shown.textContent = text;
+      input.setAttribute("aria-valuetext", text);
+    };
+    return { element, show };
+  }
+
+  alphaSlider(own) {
+    const input = make("input", { type: "range", min: 1, max: 2, step: 0.05, on: { input: () => this.change({ alpha: Number(input.value) }) } });
+    const shown = make("output");
+    const element = make("label", { class: "slider" }, make("span", { text: say("walk_alpha") }), make("span", { class: "track" }, input), shown);
+    const show = (value, visible) => {
+      element.hidden = !visible;
+      input.value = String(value);
+      shown.textContent = `${plainNumber(value)} \u00b7 ${value === own ? say("walk_alpha_note") : say("walk_own", { value: plainNumber(own) })}`;
+      input.setAttribute("aria-valuetext", plainNumber(value));
+    };
+    return { element, show };
+  }
+
+  choice(name, options, change) {
+    const select = make("select", { on: { change: () => change(select.value) } });
+    for (const [value, text] of options) select.append(make("option", { value, text }));
+    return { element: make("label", {}, make("span", { text: say(name) }), select), show: (value) => { select.value = value; } };
+  }
+
+  /** Shows the settings of a calculation, and the row of a pair. */
+  show(calculation, pair) {
+    const { used, model } = calculation;
+    const known = calculation.knows();
+    this.normalizer.show(used.normalizer);
+    this.alpha.show(used.alpha, used.normalizer === "entmax");
+    this.temperature.show(used.temperature, known);
+    this.scale.show(used.scale, known && calculation.scales);
+    this.mask.show(used.mask);
+    const causal = calculation.isSquare ? "" : say("walk_no_causal");
+    const notes = [say(calculation.isChanged ? "walk_is_trial" : "walk_is_model"),
+      known ? "" : say("walk_no_temperature", { name: normalizerName(model.normalizer) }), calculation.scales ? "" : say("walk_no_scale"), causal];
+    this.note.textContent = notes.filter(Boolean).join(" ");
+    this.restore.disabled = !calculation.isChanged;
+    this.showRow(calculation, pair);
+  }
+
+  showRow(calculation, { row, column }) {
+    const { queries, keys } = calculation.steps.entry;
+    const { weights, truth } = calculation.row(row);
+    this.title.textContent = say("walk_row_title", { query: quoted(queries[row]) });
+    const shown = strongest(Array.from(weights), Math.min(MOST_COLUMNS, keys.length), column).sort((a, b) => a - b);
+    const highest = Math.max(1e-9, ...shown.flatMap((key) => [weights[key], calculation.isChanged ? truth[key] : 0]).filter(Number.isFinite));
+    const part = (weight) => `${(100 * (Number.isFinite(weight) ? weight : 0)) / highest}%`;
+    const focus = this.columns.contains(/** @type {any} */ (this.columns.getRootNode()).activeElement);
+    this.columns.replaceChildren(...shown.map((key) => {
+      const [percent, own] = [percentText(weights[key]), percentText(truth[key])];
+      const label = say(calculation.isChanged ? "walk_column_truth" : "walk_column", { key: quoted(keys[key]), percent, truth: own });
+      const ghost = calculation.isChanged && truth[key] > highest / 100 ? make("i", { class: "ghost", style: `height: ${part(truth[key])}` }) : null;
+      return make("button", { type: "button", class: "column", "aria-label": label, title: label, "aria-pressed": String(key === column),
+        on: { click: () => this.choosePair({ row, column: key }) } },
+      make("small", { text: weights[key] >= 5e-3 ? String(Math.round(100 * weights[key])) : "" }), make("span", { class: "bar-room" }, make("i", { class: "amount", style: `height: ${part(weights[key])}` }), ghost),
+      make("span", { class: "name", text: shortText(keys[key], 12), dir: "auto" }));
+    }));
+    if (focus) this.columns.querySelector("[aria-pressed=true]")?.focus();
+    this.more.textContent = shown.length < keys.length ? say("walk_row_more", { shown: shown.length, all: keys.length }) : "";
+  }
+}
+
 // frame.js
 
 /** The elements of the viewer: heading, tabs, controls, the canvas in its scrolled stage, tooltip, readout. */
@@ -3293,7 +4312,7 @@ class Frame {
   constructor(element, height) {
     this.root = element.shadowRoot ?? element.attachShadow({ mode: "open" });
     const sheet = new CSSStyleSheet();
-    sheet.replaceSync(STYLE);
+    sheet.replaceSync(STYLE + WALK_STYLE);
     this.root.adoptedStyleSheets = [sheet];
     this.title = make("h2");
     this.texts = make("p", { class: "texts" });
@@ -3305,7 +4324,8 @@ class Frame {
     this.canvas = make("canvas", { tabindex: "0", role: "application", "aria-roledescription": say("attentionView"), "aria-describedby": "sentence help" });
     this.space = make("div", { class: "space" });
     this.scroller = make("div", { class: "scroll" }, this.space, this.canvas);
-    this.stage = make("div", { class: "stage", role: "tabpanel", id: "stage", "aria-busy": "true" }, this.scroller);
+    this.beside = make("div", { class: "beside", hidden: true });
+    this.stage = make("div", { class: "stage", role: "tabpanel", id: "stage", "aria-busy": "true" }, this.scroller, this.beside);
     this.tip = make("div", { class: "tip", "aria-hidden": "true", hidden: true });
     this.sentence = make("p", { class: "sentence", id: "sentence" });
     this.shares = make("p", { class: "shares" });
@@ -3338,6 +4358,13 @@ class Frame {
       type: "button", role: "tab", id: `tab-${view.name}`, "aria-selected": String(view === current), "aria-controls": "stage",
       tabindex: view === current ? "0" : "-1", text: say(view.name), on: { click: () => choose(view.name) },
     })));
+  }
+
+  /** Elements of a view beside the canvas; null: none. */
+  showBeside(element) {
+    this.beside.hidden = element === null;
+    this.box.classList.toggle("walking", element !== null);
+    if (this.beside.firstChild !== element) this.beside.replaceChildren(...(element ? [element] : []));
   }
 
   /** What may have the focus, above the picture. */
@@ -3478,266 +4505,6 @@ function drawSample(pen, legend, [kind, text], x, width, theme) {
   return end;
 }
 
-// views/walk_view.js
-
-const MOST_TERMS = 12;
-
-const MOST_PRODUCTS = 6;
-
-/** The worked calculation of one head: a cell's dot product, scale, mask, normalization and output, with all numbers. */
-class WalkView extends View {
-  name = "walk";
-
-  quiet = true; // the calculation beside the map says more than a tooltip
-
-  title = "Walk";
-
-  controls = ["steps", "step"];
-
-  help = "Arrow keys move the cell; its calculation is beside the map. Enter keeps a cell, Esc gives it up.";
-
-  available(app) {
-    return app.steps.length > 0;
-  }
-
-  geometry(app) {
-    const steps = app.steps[app.state.steps];
-    const { width, height } = app.area;
-    const labels = (texts) => Math.max(20, ...texts.slice(0, 500).map((text) => textWidth(shortText(text, 16), { bold: true })));
-    const left = Math.min(labels(steps.entry.keys.length ? steps.entry.queries : [""]) + 14, width * 0.3);
-    const beside = width >= 720;
-    const room = (beside ? width * 0.48 : width) - left - 10;
-    const cell = clamp(room / Math.max(1, steps.columns), 12, 54);
-    const column = Math.min(90, labels(steps.entry.keys));
-    const flat = column + 8 <= cell;
-    const top = 40 + (flat ? 6 : column);
-    const tall = Math.min(cell, 34);
-    const bottom = top + steps.rows * tall;
-    const panel = beside ? { x: Math.max(left + steps.columns * cell + 28, 300), y: 10 } : { x: 12, y: bottom + 18 };
-    return { steps, left, top, cell, tall, flat, bottom, panel: { ...panel, width: Math.max(260, width - panel.x - 10) }, height };
-  }
-
-  size(app) {
-    const place = this.geometry(app);
-    const item = this.chosen(app);
-    const height = this.panelHeight(app, place, item);
-    return { width: Math.max(app.area.width, place.left + place.steps.columns * place.cell + 8, place.panel.x + place.panel.width),
-      height: Math.max(place.bottom + 12, place.panel.y + height + 12) };
-  }
-
-  /** The cell whose calculation is shown: the kept one, else the one under the mouse, else the first visible one. */
-  chosen(app) {
-    if (app.state.kept && this.has(app, app.state.kept)) return app.state.kept;
-    return app.active() ?? { row: 0, column: 0 };
-  }
-
-  draw(app, pen) {
-    const place = this.geometry(app);
-    const { steps, left, top, cell, tall } = place;
-    const name = steps.names.includes(app.state.step) ? app.state.step : "weights";
-    const matrix = steps.matrices[name];
-    const { theme } = app;
-    pen.text(name, left, 12, { color: theme.text, size: 13, bold: true });
-    pen.text(PAIR_STEPS[name], left + textWidth(name, { size: 13, bold: true }) + 8, 12, { color: theme.muted, size: 12 });
-    const range = finiteRange(matrix);
-    for (let row = 0; row < steps.rows; row += 1) {
-      for (let column = 0; column < steps.columns; column += 1) {
-        const hidden = name === "weights" && steps.hides(row, column);
-        this.drawCell(app, pen, place, hidden ? -Infinity : matrix[row * steps.columns + column], row, column, range, hidden);
-      }
-    }
-    this.drawLabels(app, pen, place);
-    const item = this.chosen(app);
-    ring(pen, left + item.column * cell, top + item.row * tall, cell, tall, app.state.kept ? theme.accent : theme.focus, theme);
-    const panel = new Panel(pen, theme, place.panel);
-    this.write(panel, steps, item);
-  }
-
-  drawCell(app, pen, place, value, row, column, range, hidden) {
-    const [x, y] = [place.left + column * place.cell, place.top + row * place.tall];
-    const { cell, tall } = place;
-    if (value === -Infinity) pen.hatch(x, y, cell - 1, tall - 1, app.theme);
-    else if (!Number.isFinite(value)) pen.cross(x, y, cell - 1, tall - 1, app.theme);
-    else {
-      const shade = range[1] > range[0] ? (value - range[0]) / (range[1] - range[0]) : 0.5;
-      pen.rect(x, y, cell - 1, tall - 1, { fill: rampColor(shade, app.theme) });
-      if (cell >= 34) {
-        pen.text(Math.abs(value) >= 100 ? value.toFixed(0) : value.toFixed(2).replace("-", "\u2212"), x + cell / 2 - 0.5, y + tall / 2,
-          { color: inkOnRamp(shade, app.theme), size: 11, align: "center" });
-      }
-    }
-    if (value === -Infinity && !hidden && cell >= 34) pen.text("\u2212\u221e", x + cell / 2, y + tall / 2, { color: app.theme.text, size: 11, align: "center" });
-  }
-
-  drawLabels(app, pen, place) {
-    const { steps, left, top, cell, tall, flat } = place;
-    const item = this.chosen(app);
-    const { theme } = app;
-    const rowStep = Math.ceil(12 / tall);
-    steps.entry.queries.forEach((text, row) => {
-      if (row % rowStep && row !== item.row) return;
-      pen.text(fitText(shortText(text, 16), left - 12, { bold: row === item.row }), left - 8, top + (row + 0.5) * tall,
-        { color: theme.text, align: "end", bold: row === item.row });
-    });
-    steps.entry.keys.forEach((text, column) => {
-      const style = { color: theme.text, bold: column === item.column };
-      const x = left + (column + 0.5) * cell;
-      if (flat) pen.text(shortText(text, 16), x, top - 10, { ...style, align: "center" });
-      else pen.text(fitText(shortText(text, 16), top - 42, style), x, top - 6, { ...style, angle: -90 });
-    });
-  }
-
-  panelHeight(app, place, item) {
-    const panel = new Panel(null, app.theme, place.panel);
-    this.write(panel, place.steps, item);
-    return panel.y - place.panel.y;
-  }
-
-  /** The calculation of a cell. */
-  write(panel, steps, { row, column }) {
-    panel.heading(`${shortText(steps.entry.queries[row], 24)} \u2192 ${shortText(steps.entry.keys[column], 24)}`);
-    this.writeScore(panel, steps, row, column);
-    this.writeChanges(panel, steps, row, column);
-    this.writeWeights(panel, steps, row, column);
-    this.writeOutput(panel, steps, row);
-  }
-
-  writeScore(panel, steps, row, column) {
-    const score = steps.at("scores", row, column);
-    if (steps.entry.score !== "dot") {
-      panel.line(`1. score (${shortText(steps.entry.score)}) = ${formatNumber(score)}`);
-      return;
-    }
-    panel.line("1. Score: the dot product of query and key");
-    const dim = steps.columnsOf("query");
-    const shown = dim > MOST_TERMS ? MOST_TERMS - 2 : dim;
-    const rows = [];
-    for (let d = 0; d < shown; d += 1) {
-      const [q, k] = [steps.at("query", row, d), steps.at("key", column, d)];
-      rows.push([String(d), formatNumber(q), formatNumber(k), formatNumber(q * k)]);
-    }
-    if (shown < dim) {
-      let rest = 0;
-      for (let d = shown; d < dim; d += 1) rest += steps.at("query", row, d) * steps.at("key", column, d);
-      rows.push([`${shown}\u2013${dim - 1}`, "", "", formatNumber(rest)]);
-    }
-    panel.table(["dim", "query", "key", "query \u00d7 key"], rows, ["sum", "", "", formatNumber(score)]);
-  }
-
-  writeChanges(panel, steps, row, column) {
-    let before = steps.at("scores", row, column);
-    let number = 2;
-    for (const name of ["scaled", "capped", "biased", "masked"]) {
-      if (!steps.names.includes(name)) continue;
-      const value = steps.at(name, row, column);
-      const texts = {
-        scaled: `Scale: ${formatNumber(before)} \u00d7 ${formatNumber(steps.scale)} = ${formatNumber(value)}`,
-        capped: `Cap or function of the score: ${formatNumber(before)} becomes ${formatNumber(value)}`,
-        biased: `Bias: ${formatNumber(before)} + ${formatNumber(value - before)} = ${formatNumber(value)}`,
-        masked: value === -Infinity ? "Mask: this key is hidden, its score is \u2212\u221e" : "Mask: this key is visible",
-      };
-      panel.line(`${number}. ${texts[name]}`);
-      number += 1;
-      before = value;
-    }
-    this.number = number;
-  }
-
-  writeWeights(panel, steps, row, column) {
-    const last = steps.names.filter((name) => name !== "weights" && name in PAIR_STEPS).at(-1);
-    const scores = Array.from({ length: steps.columns }, (_, key) => steps.at(last, row, key));
-    const weights = scores.map((_, key) => steps.at("weights", row, key));
-    const softmax = steps.entry.normalizer === "softmax";
-    const most = Math.max(...scores.filter((score) => !Number.isNaN(score)));
-    panel.line(softmax ? `${this.number}. Softmax: exp(score \u2212 ${formatNumber(most)}), divided by the sum over the row`
-      : `${this.number}. Weights: ${shortText(steps.entry.normalizer)} over the row`);
-    const exponentials = scores.map((score) => (score === -Infinity ? 0 : Math.exp(score - most)));
-    const sum = exponentials.reduce((a, b) => a + b, 0);
-    const total = weights.reduce((a, b) => a + b, 0);
-    const keys = strongest(weights, MOST_TERMS, column);
-    const rest = weights.map((_, key) => key).filter((key) => !keys.includes(key));
-    const add = (numbers, some) => some.reduce((part, key) => part + numbers[key], 0);
-    const rows = keys.map((key) => [shortText(steps.entry.keys[key], 14), formatNumber(scores[key]),
-      ...(softmax ? [formatNumber(exponentials[key])] : []), steps.hides(row, key) ? "masked" : formatNumber(weights[key])]);
-    if (rest.length) {
-      const chosen = strongest(weights, MOST_TERMS).includes(column) ? "" : " and the chosen one";
-      panel.line(`${keys.length} of ${steps.columns} keys shown: the strongest${chosen}`);
-      rows.push([`${rest.length} more`, "", ...(softmax ? [formatNumber(add(exponentials, rest))] : []), formatNumber(add(weights, rest))]);
-    }
-    const foot = [rest.length ? `sum of all ${steps.columns}` : "sum", "", ...(softmax ? [formatNumber(sum)] : []), formatNumber(total)];
-    panel.table(["key", "score", ...(softmax ? ["exp"] : []), "weight"], rows, foot, keys.indexOf(column));
-    this.number += 1;
-  }
-
-  writeOutput(panel, steps, row) {
-    const dims = Math.min(steps.columnsOf("value"), panel.width > 420 ? 4 : 3);
-    const rest = steps.columnsOf("value") - dims;
-    panel.line(`${this.number}. Output: the sum over keys of weight \u00d7 value${rest ? ` (the first ${dims} of ${rest + dims} dimensions)` : ""}`);
-    const all = Array.from({ length: steps.columns }, (_, key) => key);
-    const keys = strongest(all.map((key) => steps.at("weights", row, key)), MOST_PRODUCTS);
-    const others = all.filter((key) => !keys.includes(key));
-    const product = (key, d) => steps.at("weights", row, key) * steps.at("value", key, d);
-    const numbers = Array.from({ length: dims }, (_, d) => d);
-    const rows = keys.map((key) => [shortText(steps.entry.keys[key], 14), ...numbers.map((d) => formatNumber(product(key, d)))]);
-    if (others.length) {
-      rows.push([`${others.length} more`, ...numbers.map((d) => formatNumber(others.reduce((sum, key) => sum + product(key, d), 0)))]);
-    }
-    panel.table(["key", ...numbers.map((d) => `dim ${d}`)], rows, ["output", ...numbers.map((d) => formatNumber(steps.at("output", row, d)))]);
-  }
-
-  hit(app, x, y) {
-    const { steps, left, top, cell, tall } = this.geometry(app);
-    if (x < left || y < top) return null;
-    const [row, column] = [Math.floor((y - top) / tall), Math.floor((x - left) / cell)];
-    return row < steps.rows && column < steps.columns ? { row, column } : null;
-  }
-
-  place(app, item) {
-    const { left, top, cell, tall } = this.geometry(app);
-    return { x: left + item.column * cell, y: top + item.row * tall, width: cell, height: tall };
-  }
-
-  start() {
-    return { row: 0, column: 0 };
-  }
-
-  has(app, item) {
-    const steps = app.steps[app.state.steps];
-    return item.row < steps.rows && item.column < steps.columns;
-  }
-
-  move(app, item, dx, dy) {
-    const steps = app.steps[app.state.steps];
-    const moved = { row: clamp(item.row + dy, 0, steps.rows - 1), column: clamp(item.column + dx, 0, steps.columns - 1) };
-    if (app.state.kept) app.state.kept = moved;
-    return moved;
-  }
-
-  activate(app, item) {
-    const { kept } = app.state;
-    app.state.kept = kept && kept.row === item.row && kept.column === item.column ? null : { ...item };
-  }
-
-  describe(app, item) {
-    const steps = app.steps[app.state.steps];
-    const parts = steps.names.filter((name) => name in PAIR_STEPS).map((name) => {
-      const value = steps.at(name, item.row, item.column);
-      const masked = (name === "masked" && value === -Infinity) || (name === "weights" && steps.hides(item.row, item.column));
-      return `${name} ${formatNumber(value)}${masked ? " (masked)" : ""}`;
-    });
-    return `${quoted(steps.entry.queries[item.row])} \u2192 ${quoted(steps.entry.keys[item.column])}: ${parts.join(", ")}`;
-  }
-
-  legend(app) {
-    const steps = app.steps[app.state.steps];
-    const name = steps.names.includes(app.state.step) ? app.state.step : "weights";
-    const [low, high] = finiteRange(steps.matrices[name]);
-    const samples = steps.names.includes("masked") ? [[MASKED, "masked"]] : [];
-    if (steps.matrices[name].some((value) => !Number.isFinite(value) && value !== -Infinity)) samples.push([MISSING, "not finite"]);
-    return { ramp: null, samples, text: `${name}: from ${formatNumber(low)} (blue) to ${formatNumber(high)} (yellow), linear scale \u00b7 exact numbers (float64)` };
-  }
-}
-
 // attention_data.js
 
 /** One attention call of the payload. */
@@ -3833,6 +4600,7 @@ class Controls {
 
   record() {
     const { app } = this;
+    if (app.view.name === "walk" && !app.options.fetchSteps) return null;
     const shown = app.records.filter((record) => app.view.shows(record));
     const options = shown.map((record) => [record.number, recordName(record, app.records), `${record.label} \u00b7 ${record.entry.name}`]);
     return options.length > 1 ? choice(say("layer"), app.state.record, options, (value) => app.set({ record: Number(value), locked: [] })) : null;
@@ -3902,17 +4670,22 @@ class Controls {
     });
   }
 
-  steps() {
+  /** The head whose calculation is shown, where a server gives that of any head. */
+  stepsHead() {
     const { app } = this;
-    if (app.steps.length < 2) return null;
-    return choice(say("calculation"), app.state.steps, app.steps.map((steps, number) => [number, middleText(steps.entry.name, 40), steps.entry.name]),
-      (value) => app.set({ steps: Number(value), kept: null }));
+    if (!app.options.fetchSteps || !app.record || app.record.heads === 1) return null;
+    const options = Array.from({ length: app.record.heads }, (_, head) => [head, say("headNumber", { head })]);
+    return choice(say("head"), app.state.head, options, (value) => app.set({ head: Number(value), kept: null }));
   }
 
-  step() {
+  steps() {
     const { app } = this;
-    const names = app.steps[app.state.steps].names.filter((name) => name in PAIR_STEPS);
-    return choice(say("matrix"), app.state.step, names.map((name) => [name, name]), (value) => app.set({ step: value }));
+    if (app.steps.length < 2 || (app.options.fetchSteps && app.records.length)) return null;
+    return choice(say("calculation"), app.state.steps, app.steps.map((steps, number) => [number, middleText(steps.entry.name, 40), steps.entry.name]), (value) => {
+      app.state.steps = Number(value);
+      app.view.follow(app);
+      app.set({ kept: null });
+    });
   }
 }
 
@@ -5402,6 +6175,227 @@ class WordsView extends RecordView {
   }
 }
 
+// walk_panel.js
+
+/** @import { Calculation } from "./calculation.js" */
+
+
+const FEW_CELLS = 8;
+
+const MOST_ROWS = 600;
+
+/** A number in a cell: three digits at most. */
+function cellNumber(value) {
+  if (!Number.isFinite(value)) return formatNumber(value);
+  const size = Math.abs(value);
+  if (size >= 999.5) return formatNumber(value);
+  const text = size.toFixed(size < 9.995 ? 2 : size < 99.95 ? 1 : 0);
+  return value < 0 && Number(text) > 0 ? `\u2212${text}` : text;
+}
+
+/** The stations of the walk as elements: the overview, the experiment, and a card for each station. */
+class WalkPanel {
+  /** @param {{station: (place: number) => void, pair: (pair: object) => void, trial: (changes: object|null) => void, layer: (record: number) => void}} commands */
+  constructor(commands) {
+    this.commands = commands;
+    this.opened = new Map(); // which number of a list is open
+    this.unfolded = new Set(); // which lists and tables are shown whole
+    this.element = make("div", { class: "walk", role: "group", "aria-label": say("walk_region"), on: { keydown: (event) => this.keyPressed(event) } });
+    this.experiment = null;
+    this.carried = ""; // which calculations there are, where they are not all
+    this.steps = null;
+    this.pair = { row: 0, column: 0 };
+    /** @type {Calculation} */
+    this.calculation = /** @type {any} */ (null);
+    this.theme = null;
+    this.stations = [];
+    this.place = 0;
+  }
+
+  /** Shows a calculation; `place` is the number of the station. */
+  show(calculation, pair, stations, place, theme) {
+    const moved = this.stations.length === stations.length && this.place !== place ? this.place : null;
+    Object.assign(this, { calculation, pair, stations, place, theme });
+    if (this.steps !== calculation.steps) this.build(calculation);
+    this.experiment?.show(calculation, pair);
+    this.showHead();
+    const focus = this.focusName();
+    this.strip.replaceChildren(...stations.map((station, number) => this.node(station, number)));
+    this.cards.replaceChildren(...stations.map((station, number) => this.card(station, number)));
+    this.restoreFocus(focus);
+    if (moved !== null) this.arrive(moved);
+  }
+
+  /** Shows a text in place of the stations. */
+  say(text) {
+    this.steps = null;
+    this.element.replaceChildren(make("p", { class: "note", text }));
+  }
+
+  build(calculation) {
+    this.steps = calculation.steps;
+    this.opened.clear();
+    this.unfolded.clear();
+    const { queries, keys } = calculation.steps.entry;
+    const list = (name, labels, side) => {
+      const select = make("select", { class: side, "aria-label": say(name), on: { change: () => this.commands.pair({ ...this.pair, [side === "query" ? "row" : "column"]: Number(select.value) }) } });
+      labels.forEach((label, number) => select.append(make("option", { value: String(number), text: shortText(label, 24) })));
+      return select;
+    };
+    this.queryChoice = list("walk_query_choice", queries, "query");
+    this.keyChoice = list("walk_key_choice", keys, "key");
+    this.back = action(say("walk_back"), say("walk_back"), () => this.go(this.place - 1));
+    this.next = action(say("walk_next"), say("walk_next"), () => this.go(this.place + 1));
+    this.next.classList.add("primary");
+    this.counter = make("span", { class: "note" });
+    this.note = make("p", { class: "note" });
+    this.strip = make("ol", { class: "strip", "aria-label": say("walk_stations") });
+    this.cards = make("ol", { class: "stations" });
+    this.experiment = new Experiment(calculation, (changes) => this.commands.trial(changes), (pair) => this.commands.pair(pair), () => this.commands.trial(null));
+    this.element.replaceChildren(make("div", { class: "walk-head" },
+      make("span", { class: "walk-pair" }, this.queryChoice, make("span", { text: "\u2192", "aria-hidden": "true" }), this.keyChoice),
+      make("span", { class: "steps-buttons" }, action(say("walk_what_if"), say("walk_try"), () => this.experiment?.reach()), this.back, this.counter, this.next)), this.strip, this.cards, this.experiment.element, this.note);
+  }
+
+  showHead() {
+    this.queryChoice.value = String(this.pair.row);
+    this.keyChoice.value = String(this.pair.column);
+    this.back.disabled = this.place === 0;
+    this.next.disabled = this.place === this.stations.length - 1;
+    this.note.textContent = this.carried;
+    this.counter.textContent = say("walk_place", { here: this.place + 1, all: this.stations.length });
+  }
+
+  go(place) {
+    if (place < 0 || place >= this.stations.length) return;
+    this.commands.station(place);
+  }
+
+  keyPressed(event) {
+    const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+    const target = /** @type {HTMLElement} */ (event.target);
+    if (!step || event.ctrlKey || event.metaKey || event.altKey || target.matches("input, select")) return;
+    event.preventDefault();
+    this.go(this.place + step);
+  }
+
+  /** Brings the station into sight, and lets its numbers fly in. */
+  arrive(from) {
+    const card = this.cards.children[this.place];
+    const { left, width } = card.getBoundingClientRect();
+    const room = this.cards.getBoundingClientRect();
+    this.cards.scrollLeft += left + width / 2 - room.left - room.width / 2;
+    if (this.place > from) fly([...this.cards.children].slice(0, this.place), card);
+  }
+
+  // --- elements ---
+
+  node(station, number) {
+    const button = make("button", { type: "button", "data-name": `node ${number}`, "aria-current": number === this.place ? "step" : null, on: { click: () => this.go(number) } },
+      make("span", { text: station.title }), make("b", { text: station.figure, dir: "auto" }));
+    return make("li", {}, button, station.operation === null ? null : make("span", { class: "operation", text: station.operation }));
+  }
+
+  card(station, number) {
+    const here = number === this.place;
+    return make("li", { class: here ? "station here" : "station", "data-station": station.id },
+      make("article", {}, make("h3", { text: `${number + 1}. ${station.title}` }), make("p", { class: "says", text: station.sentence }),
+        ...station.parts.map((part) => this.part(part, station.id))),
+      station.operation === null ? null : make("span", { class: "operation", "aria-hidden": "true", text: station.operation }));
+  }
+
+  part(part, id) {
+    const { entry } = this.calculation.steps;
+    switch (part.kind) {
+      case "line": return make("p", { class: "note", text: part.text });
+      case "formula": return make("p", { class: "formula" }, ...part.terms.map(({ text, moves }) => make(moves ? "b" : "span",
+        { text, "data-in": moves === "in" ? "number" : null, "data-out": moves === "out" ? "number" : null })));
+      case "cells": return this.cells(part, `${id} ${part.name}`);
+      case "sum": return this.table(part.sum, `${id} ${part.name}`, null);
+      case "tokens": return make("p", { class: "tokens" }, make("span", { class: "token query", text: shortText(entry.queries[this.pair.row], 24), dir: "auto" }), make("span", { text: "\u2192" }),
+        make("span", { class: "token key", text: shortText(entry.keys[this.pair.column], 24), dir: "auto" }));
+      default: return action(say("walk_then_go", { layer: part.layer }), say("walk_then_go", { layer: part.layer }), () => this.commands.layer(part.record));
+    }
+  }
+
+  /** A list of numbers; beyond eight it is folded, and a number may be opened into its sum. */
+  cells(part, name) {
+    const { values } = part;
+    const whole = this.unfolded.has(name) || values.length <= FEW_CELLS;
+    const open = this.opened.get(name);
+    const largest = part.largest ?? Math.max(...values.map(Math.abs));
+    const shown = Array.from(whole ? values : values.slice(0, FEW_CELLS), (value, dimension) => {
+      const fill = divergingColor(largest && Number.isFinite(value) ? value / largest : 0, this.theme);
+      const common = { class: "cell", style: `background: ${fill}; color: ${inkOn(fill)}`, text: cellNumber(value), title: formatNumber(value),
+        "data-out": part.name === "weighted" ? null : `${part.name} ${dimension}`, "data-in": part.name === "weighted" ? `value ${dimension}` : null };
+      if (!part.open) return make("span", common);
+      return make("button", { ...common, type: "button", "data-name": `${name} ${dimension}`, "aria-expanded": String(open === dimension),
+        "aria-label": say("walk_open_cell", { name: part.label, dimension, value: formatNumber(value) }), on: { click: () => this.toggle(name, dimension) } });
+    });
+    if (values.length > FEW_CELLS) shown.push(this.folding(name, values.length, values.length - FEW_CELLS));
+    const detail = part.open && open !== undefined && open < values.length ? make("div", { class: "opened" },
+      make("p", { class: "note", text: say("walk_sum_of", { name: part.label, dimension: open, value: formatNumber(values[open]) }) }),
+      this.table(part.open(open), `${name} sum`, () => this.toggle(name, open))) : null;
+    return make("div", { class: `list ${part.side}` }, make("p", { class: "list-name", text: part.label }), make("div", { class: "numbers" }, ...shown), detail);
+  }
+
+  folding(name, all, more) {
+    const isOpen = this.unfolded.has(name);
+    const text = isOpen ? say("walk_show_fewer") : say("walk_more", { count: more });
+    return make("button", { type: "button", class: "fold", "data-name": `fold ${name}`, text, "aria-expanded": String(isOpen),
+      "aria-label": isOpen ? text : say("walk_show_all", { count: all }), on: { click: () => this.unfold(name) } });
+  }
+
+  /** A table that adds up; its other rows are shown on demand. */
+  table(sum, name, close) {
+    const isOpen = this.unfolded.has(name) && sum.rows.length <= MOST_ROWS;
+    const { rows, rest, foot } = shownRows(sum, isOpen);
+    const text = (value) => (value === null || value === undefined ? "" : formatNumber(value));
+    const line = (one, tag, style) => make("tr", { class: style }, make("th", { scope: "row", text: one.label, dir: "auto" }),
+      ...one.numbers.map((value, column) => make(tag, { text: text(value), "data-in": this.landing(name, one, column) })));
+    const body = rows.map((row) => line(row, "td", `${row.muted ? "muted" : ""} ${row.chosen ? "chosen" : ""}`.trim() || null));
+    if (rest) body.push(line(rest, "td", "rest"));
+    const table = make("table", {}, make("thead", {}, make("tr", {}, ...sum.head.map((head) => make("th", { scope: "col", text: head })))),
+      make("tbody", {}, ...body), make("tfoot", {}, line(foot, "td", null)));
+    if (name === "score products") table.querySelector("tfoot td:last-child").dataset.out = "number";
+    const more = sum.rows.length - sum.few.length;
+    return make("div", { class: "sum" }, table, make("p", { class: "sum-buttons" }, more > 0 && sum.rows.length <= MOST_ROWS ? this.folding(name, sum.rows.length, more) : null,
+      close ? make("button", { type: "button", class: "fold", "data-name": `close ${name}`, text: say("walk_close"), on: { click: close } }) : null));
+  }
+
+  /** The number that flies to a place of the table of products. */
+  landing(name, row, column) {
+    return name === "score products" && column < 2 ? `${column ? "key" : "query"} ${row.label}` : null;
+  }
+
+  toggle(name, dimension) {
+    if (this.opened.get(name) === dimension) this.opened.delete(name);
+    else this.opened.set(name, dimension);
+    this.again(`${name} ${dimension}`);
+  }
+
+  unfold(name) {
+    if (!this.unfolded.delete(name)) this.unfolded.add(name);
+    this.again();
+  }
+
+  again(focus = this.focusName()) {
+    this.cards.replaceChildren(...this.stations.map((station, number) => this.card(station, number)));
+    this.restoreFocus(focus);
+  }
+
+  focusName() {
+    return /** @type {any} */ (this.element.getRootNode()).activeElement?.dataset?.name ?? null;
+  }
+
+  restoreFocus(name) {
+    if (name === null) return;
+    const all = [...this.element.querySelectorAll("[data-name]")];
+    const station = name.startsWith("node ") ? `node ${this.place}` : name;
+    all.find((one) => one.dataset.name === station)?.focus({ preventScroll: true });
+  }
+}
+
 // picture.js
 
 /** The room above a view on the screen, in pixels: the controls above it say what it shows. */
@@ -5468,9 +6462,314 @@ function croppedPicture(app) {
   };
 }
 
-// views/all_views.js
+// views/walk_view.js
 
-const VIEW_CLASSES = [PatternView, LinesView, GridView, WalkView, WordsView, ImageView, SoundView, LongView];
+/** Which numbers of all pairs the map shows at a station. */
+const MAPS = { score: "scores", scale: "scaled", cap: "capped", bias: "biased", mask: "masked" };
+
+/** The worked calculation of one head: a map of all pairs, and beside it the stations from the input to the output. */
+class WalkView extends View {
+  name = "walk";
+
+  title = say("walk");
+
+  controls = ["record", "stepsHead", "steps"];
+
+  help = say("walk_help");
+
+  /** @type {WalkPanel|null} */
+  panel = null;
+
+  made = null; // the calculation that was made last
+
+  walked = null; // and its stations
+
+  shownKey = null; // what the elements show
+
+  shownSteps = null;
+
+  available(app) {
+    return app.steps.length > 0 || Boolean(app.options.fetchSteps && app.records.length);
+  }
+
+  /** Whether a record can be chosen: each that a server knows the calculation of. */
+  shows() {
+    return true;
+  }
+
+  /** Chooses the calculation of the head that is shown, or the head of a calculation that there is. */
+  settle(app) {
+    const { state, steps, records } = app;
+    const head = state.head ?? steps.find((one) => one.belongsTo(state.record, one.entry.head))?.entry.head ?? 0;
+    const found = steps.findIndex((one) => one.belongsTo(state.record, head));
+    const fetches = app.options.fetchSteps && records[state.record];
+    const usable = found >= 0 && steps[found].error === null;
+    if (fetches && !usable && head < records[state.record].heads) {
+      const place = found >= 0 ? found : steps.length;
+      steps[place] = app.fetchedSteps(state.record, head);
+      Object.assign(state, { steps: place, head });
+    } else if (usable) Object.assign(state, { steps: found, head });
+    else this.follow(app);
+  }
+
+  /** Makes the chosen layer and head those of the calculation. */
+  follow(app) {
+    const { state, steps } = app;
+    if (!(state.steps < steps.length)) state.steps = 0;
+    const { record, head } = steps[state.steps]?.entry ?? {};
+    if (app.records[record ?? -1] && head < app.records[record].heads) Object.assign(state, { record, head });
+  }
+
+  steps(app) {
+    return app.steps[app.state.steps];
+  }
+
+  calculation(app) {
+    const steps = this.steps(app);
+    const key = JSON.stringify(app.state.trial);
+    if (this.made?.steps !== steps || this.made.key !== key) this.made = { steps, key, calculation: new Calculation(steps, app.state.trial) };
+    return this.made.calculation;
+  }
+
+  forget() {
+    super.forget();
+    this.made = this.walked = null;
+  }
+
+  /** The pair whose calculation is shown. */
+  chosen(app) {
+    return app.state.kept && this.has(app, app.state.kept) ? app.state.kept : this.steps(app).pair;
+  }
+
+  stations(app) {
+    const steps = this.steps(app);
+    const key = JSON.stringify([this.chosen(app), app.state.trial, app.state.steps]);
+    if (this.walked?.key !== key || this.walked.steps !== steps) this.walked = { key, steps, stations: this.walk(app, steps) };
+    return this.walked.stations;
+  }
+
+  walk(app, steps) {
+    const record = app.records[steps.source?.record ?? steps.entry.record ?? -1];
+    const next = record && app.records.find((one) => one.entry.layer === record.entry.layer + 1 && one.entry.kind === record.entry.kind);
+    const canGo = next && (app.options.fetchSteps || app.steps.some((one) => one.belongsTo(next.number, one.entry.head)));
+    return new Stations(this.calculation(app), this.chosen(app),
+      { heads: record?.heads ?? null, next: canGo ? { layer: next.entry.layer, record: next.number } : null }).all();
+  }
+
+  placeOf(stations, app) {
+    return Math.max(0, stations.findIndex((one) => one.id === app.state.station));
+  }
+
+  // --- the stations beside the map ---
+
+  beside(app) {
+    this.panel ??= new WalkPanel({
+      station: (place) => { app.state.station = this.stations(app)[place].id; app.changed(); },
+      pair: (pair) => { app.state.kept = app.cursor = pair; app.changed(); },
+      trial: (changes) => { app.state.trial = this.trial(app, changes); app.changed(); },
+      layer: (record) => app.show("walk", { record, head: app.state.head }),
+    });
+    this.shownKey = null;
+    return this.panel.element;
+  }
+
+  /** The settings that differ from the model's. */
+  trial(app, changes) {
+    if (!changes) return null;
+    const { model } = this.calculation(app);
+    const all = { ...app.state.trial, ...changes };
+    if (all.normalizer === undefined && all.alpha !== undefined) all.normalizer = model.normalizer;
+    const differing = Object.entries(all).filter(([name, value]) => value !== model[name]);
+    return differing.length ? Object.fromEntries(differing) : null;
+  }
+
+  update(app) {
+    if (!this.panel) return;
+    const steps = this.steps(app);
+    if (steps.error !== null) { this.panel.say(say("walk_failed", { reason: steps.error })); return; }
+    const pair = this.chosen(app);
+    const key = JSON.stringify([app.state.steps, pair, app.state.trial, app.state.station, app.theme.name]);
+    if (this.shownKey === key && this.shownSteps === steps) return;
+    [this.shownKey, this.shownSteps] = [key, steps];
+    const stations = this.stations(app);
+    const { style } = app.frame.box;
+    style.setProperty("--asks", app.theme.heads[0]);
+    style.setProperty("--answers", app.theme.heads[1]);
+    this.panel.carried = app.options.fetchSteps || !app.records.length ? ""
+      : say("walk_carried", { names: app.steps.slice(0, 4).map((one) => shortText(one.entry.name, 40)).join(" \u00b7 ") + (app.steps.length > 4 ? " \u2026" : "") });
+    this.panel.show(this.calculation(app), pair, stations, this.placeOf(stations, app), app.theme);
+  }
+
+  /** What is said while nothing is pointed at. */
+  said(app) {
+    const { error } = this.steps(app);
+    if (error !== null) return say("walk_failed", { reason: error });
+    const stations = this.stations(app);
+    return stations[this.placeOf(stations, app)].sentence;
+  }
+
+  /** What is said of the station, or of the pair that is pointed at. */
+  sentence(app, item) {
+    return { text: item ? this.describe(app, item) : this.said(app), shares: "" };
+  }
+
+  /** What is exported: the map, and the stations below it. */
+  sheet(app) {
+    if (this.steps(app).error !== null) return null;
+    return walkSheet(app, this, this.stations(app));
+  }
+
+  // --- the map ---
+
+  mapName(app) {
+    const name = MAPS[app.state.station] ?? "weights";
+    return name === "masked" || name === "scores" || name === "weights" || this.steps(app).has(name) ? name : "scaled";
+  }
+
+  geometry(app) {
+    const steps = this.steps(app);
+    const { width } = app.area;
+    const labels = (texts) => Math.max(20, ...texts.slice(0, 500).map((text) => textWidth(shortText(text, 16), { bold: true })));
+    const left = Math.min(labels(steps.rows ? steps.entry.queries : [""]) + 14, width * 0.36);
+    const cell = clamp((width - left - 12) / Math.max(1, steps.columns), 10, 44);
+    const column = Math.min(90, labels(steps.entry.keys));
+    const flat = column + 8 <= cell;
+    const top = 40 + (flat ? 6 : column);
+    const tall = Math.min(cell, 30);
+    return { steps, left, top, cell, tall, flat, bottom: top + steps.rows * tall };
+  }
+
+  size(app) {
+    const place = this.geometry(app);
+    return { width: Math.max(app.area.width, place.left + place.steps.columns * place.cell + 8), height: place.bottom + 12 };
+  }
+
+  draw(app, pen, win) {
+    const place = this.geometry(app);
+    const { steps, left, top, cell, tall } = place;
+    const { theme } = app;
+    if (!steps.rows || !steps.columns) return;
+    const name = this.mapName(app);
+    const matrix = this.calculation(app).map(name);
+    pen.text(fitText(say(/** @type {any} */ (`walk_map_${name}`)), app.area.width - 20, { size: 13, bold: true }), 10, 12, { color: theme.text, size: 13, bold: true });
+    const [low, high] = finiteRange(matrix);
+    const largest = Math.max(Math.abs(low), Math.abs(high));
+    const [firstRow, firstColumn] = [Math.max(0, Math.floor((win.y - top) / tall)), Math.max(0, Math.floor((win.x - left) / cell))];
+    for (let row = firstRow; row < Math.min(steps.rows, Math.ceil((win.y + win.height - top) / tall)); row += 1) {
+      for (let column = firstColumn; column < Math.min(steps.columns, Math.ceil((win.x + win.width - left) / cell)); column += 1) {
+        const hidden = name === "weights" && this.calculation(app).row(row).masked[column] === -Infinity;
+        const value = hidden ? -Infinity : matrix[row * steps.columns + column];
+        this.drawCell(app, pen, place, value, row, column, largest ? value / largest : 0, name === "weights");
+      }
+    }
+    this.drawLabels(app, pen, place);
+    const item = this.chosen(app);
+    ring(pen, left + item.column * cell, top + item.row * tall, cell, tall, theme.accent, theme);
+  }
+
+  drawCell(app, pen, place, value, row, column, share, isAmount) {
+    const [x, y] = [place.left + column * place.cell, place.top + row * place.tall];
+    const { cell, tall } = place;
+    if (value === -Infinity) { pen.hatch(x, y, cell - 1, tall - 1, app.theme); return; }
+    if (!Number.isFinite(value)) { pen.cross(x, y, cell - 1, tall - 1, app.theme); return; }
+    const fill = (isAmount ? rampColor : divergingColor)(share, app.theme);
+    pen.rect(x, y, cell - 1, tall - 1, { fill });
+    if (cell >= 34 && tall >= 14) {
+      pen.text(Math.abs(value) >= 100 ? value.toFixed(0) : value.toFixed(2).replace("-", "\u2212"), x + cell / 2 - 0.5, y + tall / 2,
+        { color: inkOn(fill), size: 11, align: "center" });
+    }
+  }
+
+  drawLabels(app, pen, place) {
+    const { steps, left, top, cell, tall, flat } = place;
+    const item = this.chosen(app);
+    const { theme } = app;
+    const mark = (chosen, color) => ({ color: chosen ? color : theme.text, bold: chosen });
+    const rowStep = Math.ceil(12 / tall);
+    steps.entry.queries.forEach((text, row) => {
+      if (row !== item.row && (row % rowStep || Math.abs(row - item.row) < rowStep)) return;
+      const style = mark(row === item.row, theme.heads[0]);
+      pen.text(fitText(shortText(text, 16), left - 12, style), left - 8, top + (row + 0.5) * tall, { ...style, align: "end" });
+    });
+    const columnStep = Math.ceil(12 / cell);
+    steps.entry.keys.forEach((text, column) => {
+      if (column !== item.column && (column % columnStep || Math.abs(column - item.column) < columnStep)) return;
+      const style = mark(column === item.column, theme.heads[1]);
+      const x = left + (column + 0.5) * cell;
+      if (flat) pen.text(shortText(text, 16), x, top - 10, { ...style, align: "center" });
+      else pen.text(fitText(shortText(text, 16), top - 42, style), x, top - 6, { ...style, angle: -90 });
+    });
+  }
+
+  hit(app, x, y) {
+    const { steps, left, top, cell, tall } = this.geometry(app);
+    if (y < top) return null;
+    const row = Math.floor((y - top) / tall);
+    // A label of a row keeps the word that is looked at.
+    const column = x < left ? this.chosen(app).column : Math.floor((x - left) / cell);
+    return row < steps.rows && column < steps.columns ? { row, column } : null;
+  }
+
+  place(app, item) {
+    const { left, top, cell, tall } = this.geometry(app);
+    return { x: left + item.column * cell, y: top + item.row * tall, width: cell, height: tall };
+  }
+
+  start(app) {
+    return { ...this.chosen(app) };
+  }
+
+  has(app, item) {
+    const steps = this.steps(app);
+    return item.row < steps.rows && item.column < steps.columns;
+  }
+
+  move(app, item, dx, dy) {
+    const steps = this.steps(app);
+    const moved = { row: clamp(item.row + dy, 0, steps.rows - 1), column: clamp(item.column + dx, 0, steps.columns - 1) };
+    app.state.kept = moved;
+    return moved;
+  }
+
+  activate(app, item) {
+    app.state.kept = { ...item };
+  }
+
+  describe(app, item) {
+    const steps = this.steps(app);
+    const row = this.calculation(app).row(item.row);
+    const masked = row.masked[item.column] === -Infinity;
+    const parts = PAIR_STEPS.filter((name) => steps.has(name)).map((name) => {
+      const note = masked && (name === "masked" || name === "weights") ? ` (${say("walk_masked")})` : "";
+      return `${say(/** @type {any} */ (`walk_name_${name}`))} ${formatNumber(row[name][item.column])}${note}`;
+    });
+    if (this.calculation(app).isChanged) parts.push(say("walk_name_truth", { value: formatNumber(row.truth[item.column]) }));
+    return `${quoted(steps.entry.queries[item.row])} \u2192 ${quoted(steps.entry.keys[item.column])}: ${parts.join(", ")}`;
+  }
+
+  legend(app) {
+    const name = this.mapName(app);
+    const calculation = this.calculation(app);
+    const matrix = calculation.map(name);
+    const [low, high] = finiteRange(matrix);
+    const samples = [];
+    if (calculation.map("masked").includes(-Infinity) && (name === "masked" || name === "weights")) samples.push([MASKED, say("walk_masked")]);
+    if (matrix.some((value) => !Number.isFinite(value) && value !== -Infinity)) samples.push([MISSING, say("walk_not_finite")]);
+    const largest = plainNumber(Math.max(Math.abs(low), Math.abs(high)));
+    const text = name === "weights" ? say("walk_scale_amounts", { high: plainNumber(high) }) : say("walk_scale_signs", { low: `\u2212${largest}`, high: largest });
+    return { ramp: null, samples, text: [text, this.changesText(calculation)].filter(Boolean).join(" \u00b7 ") };
+  }
+
+  /** What is not as in the model, in words; "" where all is. */
+  changesText(calculation) {
+    if (!calculation.isChanged) return "";
+    const { used } = calculation;
+    const texts = { temperature: () => plainNumber(used.temperature), scale: () => plainNumber(used.scale), normalizer: () => normalizerName(used.normalizer),
+      alpha: () => plainNumber(used.alpha), mask: () => say(used.mask === "none" ? "walk_mask_nothing" : "walk_mask_causal") };
+    const changes = Object.entries(texts).filter(([name]) => calculation.differs(name)).map(([name, text]) => `${say(/** @type {any} */ (`walk_${name}`))} ${text()}`);
+    return say("walk_experiment", { changes: changes.join(" \u00b7 ") });
+  }
+}
 
 // cards.js
 
@@ -5686,40 +6985,6 @@ class Cards {
   }
 }
 
-// exports.js
-
-/** The picture as the text of an SVG file. */
-function svgOf(app) {
-  const picture = croppedPicture(app);
-  const pen = new SvgPen(picture);
-  picture.paint(pen);
-  return pen.toString(visibleText(app.payload.title), [app.heading(), app.selectionText(), app.frame.readout.textContent].filter(Boolean).join(" \u2014 "));
-}
-
-function saveSvg(app) {
-  download(app, new Blob([svgOf(app)], { type: "image/svg+xml" }), "svg");
-}
-
-function savePng(app) {
-  app.tables.frameStart = performance.now();
-  const picture = croppedPicture(app);
-  const scale = Math.max(2, globalThis.devicePixelRatio || 1);
-  const canvas = newCanvas(picture.width * scale, picture.height * scale);
-  const context = canvas.getContext("2d");
-  context.setTransform(scale, 0, 0, scale, 0, -picture.top * scale);
-  picture.paint(new CanvasPen(context));
-  canvas.toBlob((blob) => download(app, blob, "png"), "image/png");
-}
-
-function download(app, blob, suffix) {
-  const address = URL.createObjectURL(blob);
-  const link = make("a", { href: address, download: `attention-${app.view.name}.${suffix}` });
-  app.frame.root.append(link);
-  link.click();
-  link.remove();
-  setTimeout(() => URL.revokeObjectURL(address), 10000);
-}
-
 // input.js
 
 /** Pointer, wheel and keys on the viewer's elements. */
@@ -5879,6 +7144,66 @@ class Input {
     this.app.frame.tabs.querySelector("[aria-selected=\"true\"]").focus();
     event.preventDefault();
   }
+}
+
+// sheet_picture.js
+
+const LEGEND = 66;
+
+/** The picture that is saved of a view whose elements beside the canvas belong to it; null: of others, what is seen. */
+function sheetPicture(app) {
+  const sheet = app.view.sheet(app);
+  if (!sheet) return null;
+  const { theme } = app;
+  const { width } = sheet;
+  const height = Math.ceil(sheet.height) + HEADING + LEGEND;
+  return { width, height, top: 0, paint(pen) {
+    pen.rect(0, 0, width, height, { fill: theme.background });
+    pen.text(fitText(app.heading(), width - 20, { size: 13, bold: true }), 10, 14, { color: theme.text, size: 13, bold: true });
+    pen.shift(0, HEADING, () => sheet.draw(pen));
+    pen.shift(0, height - LEGEND + 2, () => drawLegend(pen, app.view.legend(app), width, theme));
+  } };
+}
+
+// views/all_views.js
+
+const VIEW_CLASSES = [PatternView, LinesView, GridView, WalkView, WordsView, ImageView, SoundView, LongView];
+
+// exports.js
+
+/** What is saved: all of a view that has a sheet, else what is seen. */
+const savedPicture = (app) => sheetPicture(app) ?? croppedPicture(app);
+
+/** The picture as the text of an SVG file. */
+function svgOf(app) {
+  const picture = savedPicture(app);
+  const pen = new SvgPen(picture);
+  picture.paint(pen);
+  return pen.toString(visibleText(app.payload.title), [app.heading(), app.selectionText(), app.frame.readout.textContent].filter(Boolean).join(" \u2014 "));
+}
+
+function saveSvg(app) {
+  download(app, new Blob([svgOf(app)], { type: "image/svg+xml" }), "svg");
+}
+
+function savePng(app) {
+  app.tables.frameStart = performance.now();
+  const picture = savedPicture(app);
+  const scale = Math.max(2, globalThis.devicePixelRatio || 1);
+  const canvas = newCanvas(picture.width * scale, picture.height * scale);
+  const context = canvas.getContext("2d");
+  context.setTransform(scale, 0, 0, scale, 0, -picture.top * scale);
+  picture.paint(new CanvasPen(context));
+  canvas.toBlob((blob) => download(app, blob, "png"), "image/png");
+}
+
+function download(app, blob, suffix) {
+  const address = URL.createObjectURL(blob);
+  const link = make("a", { href: address, download: `attention-${app.view.name}.${suffix}` });
+  app.frame.root.append(link);
+  link.click();
+  link.remove();
+  setTimeout(() => URL.revokeObjectURL(address), 10000);
 }
 
 // menu.js
@@ -6061,6 +7386,12 @@ class Viewer {
     this.decodeRest();
   }
 
+  /** The calculation of a head that a server gives. */
+  fetchedSteps(record, head) {
+    const name = `${this.recordText(this.records[record])} \u00b7 ${say("walk_head", { head })}`;
+    return new StepsData(null, { record, head, name, ask: () => this.options.fetchSteps(record, head) });
+  }
+
   /** Chooses the head that is shown first, of one record or of all, where none was chosen meanwhile. */
   async open(number) {
     const { records } = this;
@@ -6156,6 +7487,7 @@ class Viewer {
   set(changes) {
     Object.assign(this.state, changes);
     this.hover = null;
+    this.view?.settle(this);
     this.refresh();
   }
 
@@ -6260,6 +7592,7 @@ class Viewer {
     if (this.record && state.head !== null && !(state.head < this.record.heads)) state.head = 0;
     if (!(state.steps < this.steps.length)) state.steps = 0;
     if (!(state.scale in SCALES)) state.scale = "linear";
+    this.view?.settle(this);
   }
 
   toggleLocked(row) {
@@ -6360,11 +7693,13 @@ class Viewer {
 
   async prepare(focus) {
     await this.opening;
+    this.view.settle(this);
     const shown = this.current();
     await shown.decode();
     // Something else may have been chosen in the meantime.
     if (this.stopped.signal.aborted || this.current() !== shown) return;
     this.frame.bar.replaceChildren(...new Controls(this).build());
+    this.frame.showBeside(this.view.beside(this));
     this.menu.build();
     this.frame.restoreFocus(focus);
     this.frame.canvas.setAttribute("aria-label", `${say(/** @type {any} */ (this.view.name))}: ${this.heading()}`);
@@ -6414,6 +7749,7 @@ class Viewer {
   resize() {
     if (!this.ready || !this.view) return;
     this.frame.box.classList.toggle("narrow", this.frame.box.clientWidth < 480);
+    this.frame.box.classList.toggle("slim", this.frame.box.clientWidth < 760);
     const { clientWidth, clientHeight } = this.frame.scroller;
     if (!clientWidth || !clientHeight) return;
     const area = () => ({ width: clientWidth, height: Math.max(60, clientHeight - TOP - this.legendHeight) });
@@ -6443,6 +7779,7 @@ class Viewer {
     const ratio = this.frame.canvas.width / Math.max(1, this.area.width);
     this.frame.pen.context.setTransform(ratio, 0, 0, ratio, 0, 0);
     paint(this, this.frame.pen);
+    this.view.update(this);
     this.tell();
     this.cards.place();
     this.frame.stage.setAttribute("aria-busy", "false");
@@ -6472,8 +7809,10 @@ class Viewer {
   }
 
   selectionText() {
+    const said = this.view?.said(this) ?? null;
+    if (said !== null) return said;
     const { locked } = this.state;
-    if (!locked.length || !this.record || this.record.large || this.view.name === "grid" || this.view.name === "walk") return "";
+    if (!locked.length || !this.record || this.record.large || this.view.name === "grid") return "";
     const table = this.table();
     const names = locked.filter((row) => row < table.rows).map((row) => quoted(table.rowText(row)));
     return say("lockedRows", { names: names.join(", ") });
@@ -6502,7 +7841,9 @@ class Viewer {
  * @param {HTMLElement} element gets a shadow root; its height is filled
  * @param {object} payload what `regard.viewer.payload` gives
  * @param {{view?: string, selection?: object, theme?: "auto"|"light"|"dark", height?: number, language?: string, address?: boolean,
+ *   fetchSteps?: (record: number, head: number) => Promise<any>,
  *   fetchTile?: (record: number, q0: number, q1: number, k0: number, k1: number) => Promise<any>}} [options]
+ *   fetchSteps gives the worked calculation of a head, an entry of the payload's `steps`;
  *   fetchTile gives exact weights [heads, q1 - q0, k1 - k0]: {type, shape, data}, a typed array or nested lists
  *   language of all words ("en", "zh"); that of the element where it is not given
  *   address: whether the page's address holds what is shown

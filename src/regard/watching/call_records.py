@@ -119,8 +119,8 @@ def _fitting(call: AttentionCall, side: str, axis: Axis) -> Axis:
 class ProblemTiles:
     """A `regard.records.TileSource` of one batch row of a problem.
 
-    It keeps queries, keys, mask and bias on the CPU: memory is linear in queries and keys, unless the model itself made
-    a dense mask.
+    It keeps queries, keys, values, mask and bias on the CPU: memory is linear in queries and keys, unless the model
+    itself made a dense mask.
 
     Args:
         problem: of one batch row, on the CPU, with detached tensors.
@@ -128,7 +128,7 @@ class ProblemTiles:
     """
 
     def __init__(self, problem: Problem, chosen: tuple[int, ...]):
-        self._problem, self._chosen = problem, list(chosen)
+        self.problem, self.chosen = problem, list(chosen)
 
     @classmethod
     def of_batch(cls, call: Intercepted, chosen: tuple[int, ...]) -> tuple[TileSource, ...]:
@@ -144,19 +144,19 @@ class ProblemTiles:
 
     @property
     def heads(self) -> int:
-        return len(self._chosen)
+        return len(self.chosen)
 
     @property
     def queries(self) -> int:
-        return self._problem.grid.queries
+        return self.problem.grid.queries
 
     @property
     def keys(self) -> int:
-        return self._problem.grid.keys
+        return self.problem.grid.keys
 
     @torch.no_grad()
     def pooled(self, rows: int, columns: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        problem = self._problem
+        problem = self.problem
         gatherer = Gatherer(problem, Readings(pooled=(rows, columns)))
         choose_reader(problem).read(problem, gatherer)
         observed = gatherer.observed(problem.query.new_empty(0), problem)
@@ -169,7 +169,7 @@ class ProblemTiles:
         for name, (first, end), length in (("queries", queries, self.queries), ("keys", keys, self.keys)):
             if not 0 <= first < end <= length:
                 raise ArgumentError(f"{name} must be (first, end) with 0 ≤ first < end ≤ {length}; got {first, end}")
-        problem = self._problem
+        problem = self.problem
         step = max(1, ROW_ELEMENTS // max(problem.grid.heads * self.keys, 1))
         parts = []
         for first in range(queries[0], queries[1], step):
@@ -182,7 +182,7 @@ class ProblemTiles:
         return self._array(torch.cat(parts, dim=2))
 
     def _array(self, tensor: Tensor) -> NDArray[np.float32]:
-        return tensor[0, self._chosen].float().numpy()
+        return tensor[0, self.chosen].float().numpy()
 
 
 def module_on_host(module: ModuleT) -> ModuleT:
@@ -206,9 +206,8 @@ def _row(problem: Problem, row: int) -> Problem:
         mask = None if mask is None else _row_of_mask(mask, problem, row)
         if bias is not None:
             bias = TensorBias(bias(problem.query[row : row + 1], tile).detach().cpu())
-    # Weights do not depend on values: an empty tensor has the right sizes.
-    value = problem.value[row : row + 1, :, :, :0].detach().cpu().clone()
-    return replace(problem, query=cut(problem.query), key=cut(problem.key), value=value, mask=mask, bias=bias)
+    query, key, value = (cut(tensor) for tensor in (problem.query, problem.key, problem.value))
+    return replace(problem, query=query, key=key, value=value, mask=mask, bias=bias)
 
 
 def _row_of_mask(mask: Mask, problem: Problem, row: int) -> Mask:

@@ -383,8 +383,8 @@ def watch(
         read: the readings of each call; entropy, peak and received if not given.
         layers: the numbers of the layers, from 0; None: all.
         heads: the numbers of the query heads, from 0; None: all.
-        keep: whether to keep queries and keys (on the CPU), so that `AttentionCall.tiles` can compute exact tiles of
-            the weights and maps of any size later.
+        keep: whether to keep queries, keys and values (on the CPU), so that `AttentionCall.tiles` can compute exact
+            tiles of the weights and maps of any size later, and `regard.View` can show a head's calculation.
         norms: whether to read the norms of values after the output projection, for `AttentionCall.weighted_norms`.
         outputs: whether to keep each head's output, for `regard.watching.logit_contributions`.
 

@@ -34,6 +34,26 @@ export class View {
 
   sumCache = null;
 
+  /** Elements that it shows beside the canvas, or null; `update` brings them up to date after each picture. */
+  beside(_app) {
+    return /** @type {HTMLElement|null} */ (null);
+  }
+
+  update(_app) {}
+
+  /** What is said while nothing is pointed at; null: what is locked. */
+  said(_app) {
+    return /** @type {string|null} */ (null);
+  }
+
+  /** What is exported, where that is more than the canvas shows: {width, height, draw(pen)}; null: what is seen. */
+  sheet(_app) {
+    return /** @type {{width: number, height: number, draw: (pen: any) => void}|null} */ (null);
+  }
+
+  /** Makes the state fit the view. */
+  settle(_app) {}
+
   /** Gives up what was computed of records that have changed. */
   forget() {
     this.cache = this.sumCache = null;

@@ -1,224 +1,262 @@
 // @ts-check
 
 import { View } from "./view.js";
+import { Calculation } from "../calculation.js";
 import { ring } from "../drawing.js";
+import { say } from "../language.js";
 import { fitText, textWidth } from "../lettering.js";
-import { clamp, finiteRange, formatNumber, strongest } from "../numbers.js";
-import { inkOnRamp, rampColor } from "../palette.js";
-import { Panel } from "../panel.js";
+import { clamp, finiteRange, formatNumber } from "../numbers.js";
+import { divergingColor, inkOn, rampColor } from "../palette.js";
+import { normalizerName, plainNumber, Stations } from "../stations.js";
 import { PAIR_STEPS } from "../steps_data.js";
 import { MASKED, MISSING } from "../table.js";
 import { quoted, shortText } from "../text.js";
+import { WalkPanel } from "../walk_panel.js";
+import { walkSheet } from "../walk_sheet.js";
 
-const MOST_TERMS = 12;
+/** Which numbers of all pairs the map shows at a station. */
+const MAPS = { score: "scores", scale: "scaled", cap: "capped", bias: "biased", mask: "masked" };
 
-const MOST_PRODUCTS = 6;
-
-/** The worked calculation of one head: a cell's dot product, scale, mask, normalization and output, with all numbers. */
+/** The worked calculation of one head: a map of all pairs, and beside it the stations from the input to the output. */
 export class WalkView extends View {
   name = "walk";
 
-  quiet = true; // the calculation beside the map says more than a tooltip
+  title = say("walk");
 
-  title = "Walk";
+  controls = ["record", "stepsHead", "steps"];
 
-  controls = ["steps", "step"];
+  help = say("walk_help");
 
-  help = "Arrow keys move the cell; its calculation is beside the map. Enter keeps a cell, Esc gives it up.";
+  /** @type {WalkPanel|null} */
+  panel = null;
+
+  made = null; // the calculation that was made last
+
+  walked = null; // and its stations
+
+  shownKey = null; // what the elements show
+
+  shownSteps = null;
 
   available(app) {
-    return app.steps.length > 0;
+    return app.steps.length > 0 || Boolean(app.options.fetchSteps && app.records.length);
+  }
+
+  /** Whether a record can be chosen: each that a server knows the calculation of. */
+  shows() {
+    return true;
+  }
+
+  /** Chooses the calculation of the head that is shown, or the head of a calculation that there is. */
+  settle(app) {
+    const { state, steps, records } = app;
+    const head = state.head ?? steps.find((one) => one.belongsTo(state.record, one.entry.head))?.entry.head ?? 0;
+    const found = steps.findIndex((one) => one.belongsTo(state.record, head));
+    const fetches = app.options.fetchSteps && records[state.record];
+    const usable = found >= 0 && steps[found].error === null;
+    if (fetches && !usable && head < records[state.record].heads) {
+      const place = found >= 0 ? found : steps.length;
+      steps[place] = app.fetchedSteps(state.record, head);
+      Object.assign(state, { steps: place, head });
+    } else if (usable) Object.assign(state, { steps: found, head });
+    else this.follow(app);
+  }
+
+  /** Makes the chosen layer and head those of the calculation. */
+  follow(app) {
+    const { state, steps } = app;
+    if (!(state.steps < steps.length)) state.steps = 0;
+    const { record, head } = steps[state.steps]?.entry ?? {};
+    if (app.records[record ?? -1] && head < app.records[record].heads) Object.assign(state, { record, head });
+  }
+
+  steps(app) {
+    return app.steps[app.state.steps];
+  }
+
+  calculation(app) {
+    const steps = this.steps(app);
+    const key = JSON.stringify(app.state.trial);
+    if (this.made?.steps !== steps || this.made.key !== key) this.made = { steps, key, calculation: new Calculation(steps, app.state.trial) };
+    return this.made.calculation;
+  }
+
+  forget() {
+    super.forget();
+    this.made = this.walked = null;
+  }
+
+  /** The pair whose calculation is shown. */
+  chosen(app) {
+    return app.state.kept && this.has(app, app.state.kept) ? app.state.kept : this.steps(app).pair;
+  }
+
+  stations(app) {
+    const steps = this.steps(app);
+    const key = JSON.stringify([this.chosen(app), app.state.trial, app.state.steps]);
+    if (this.walked?.key !== key || this.walked.steps !== steps) this.walked = { key, steps, stations: this.walk(app, steps) };
+    return this.walked.stations;
+  }
+
+  walk(app, steps) {
+    const record = app.records[steps.source?.record ?? steps.entry.record ?? -1];
+    const next = record && app.records.find((one) => one.entry.layer === record.entry.layer + 1 && one.entry.kind === record.entry.kind);
+    const canGo = next && (app.options.fetchSteps || app.steps.some((one) => one.belongsTo(next.number, one.entry.head)));
+    return new Stations(this.calculation(app), this.chosen(app),
+      { heads: record?.heads ?? null, next: canGo ? { layer: next.entry.layer, record: next.number } : null }).all();
+  }
+
+  placeOf(stations, app) {
+    return Math.max(0, stations.findIndex((one) => one.id === app.state.station));
+  }
+
+  // --- the stations beside the map ---
+
+  beside(app) {
+    this.panel ??= new WalkPanel({
+      station: (place) => { app.state.station = this.stations(app)[place].id; app.changed(); },
+      pair: (pair) => { app.state.kept = app.cursor = pair; app.changed(); },
+      trial: (changes) => { app.state.trial = this.trial(app, changes); app.changed(); },
+      layer: (record) => app.show("walk", { record, head: app.state.head }),
+    });
+    this.shownKey = null;
+    return this.panel.element;
+  }
+
+  /** The settings that differ from the model's. */
+  trial(app, changes) {
+    if (!changes) return null;
+    const { model } = this.calculation(app);
+    const all = { ...app.state.trial, ...changes };
+    if (all.normalizer === undefined && all.alpha !== undefined) all.normalizer = model.normalizer;
+    const differing = Object.entries(all).filter(([name, value]) => value !== model[name]);
+    return differing.length ? Object.fromEntries(differing) : null;
+  }
+
+  update(app) {
+    if (!this.panel) return;
+    const steps = this.steps(app);
+    if (steps.error !== null) { this.panel.say(say("walk_failed", { reason: steps.error })); return; }
+    const pair = this.chosen(app);
+    const key = JSON.stringify([app.state.steps, pair, app.state.trial, app.state.station, app.theme.name]);
+    if (this.shownKey === key && this.shownSteps === steps) return;
+    [this.shownKey, this.shownSteps] = [key, steps];
+    const stations = this.stations(app);
+    const { style } = app.frame.box;
+    style.setProperty("--asks", app.theme.heads[0]);
+    style.setProperty("--answers", app.theme.heads[1]);
+    this.panel.carried = app.options.fetchSteps || !app.records.length ? ""
+      : say("walk_carried", { names: app.steps.slice(0, 4).map((one) => shortText(one.entry.name, 40)).join(" \u00b7 ") + (app.steps.length > 4 ? " \u2026" : "") });
+    this.panel.show(this.calculation(app), pair, stations, this.placeOf(stations, app), app.theme);
+  }
+
+  /** What is said while nothing is pointed at. */
+  said(app) {
+    const { error } = this.steps(app);
+    if (error !== null) return say("walk_failed", { reason: error });
+    const stations = this.stations(app);
+    return stations[this.placeOf(stations, app)].sentence;
+  }
+
+  /** What is said of the station, or of the pair that is pointed at. */
+  sentence(app, item) {
+    return { text: item ? this.describe(app, item) : this.said(app), shares: "" };
+  }
+
+  /** What is exported: the map, and the stations below it. */
+  sheet(app) {
+    if (this.steps(app).error !== null) return null;
+    return walkSheet(app, this, this.stations(app));
+  }
+
+  // --- the map ---
+
+  mapName(app) {
+    const name = MAPS[app.state.station] ?? "weights";
+    return name === "masked" || name === "scores" || name === "weights" || this.steps(app).has(name) ? name : "scaled";
   }
 
   geometry(app) {
-    const steps = app.steps[app.state.steps];
-    const { width, height } = app.area;
+    const steps = this.steps(app);
+    const { width } = app.area;
     const labels = (texts) => Math.max(20, ...texts.slice(0, 500).map((text) => textWidth(shortText(text, 16), { bold: true })));
-    const left = Math.min(labels(steps.entry.keys.length ? steps.entry.queries : [""]) + 14, width * 0.3);
-    const beside = width >= 720;
-    const room = (beside ? width * 0.48 : width) - left - 10;
-    const cell = clamp(room / Math.max(1, steps.columns), 12, 54);
+    const left = Math.min(labels(steps.rows ? steps.entry.queries : [""]) + 14, width * 0.36);
+    const cell = clamp((width - left - 12) / Math.max(1, steps.columns), 10, 44);
     const column = Math.min(90, labels(steps.entry.keys));
     const flat = column + 8 <= cell;
     const top = 40 + (flat ? 6 : column);
-    const tall = Math.min(cell, 34);
-    const bottom = top + steps.rows * tall;
-    const panel = beside ? { x: Math.max(left + steps.columns * cell + 28, 300), y: 10 } : { x: 12, y: bottom + 18 };
-    return { steps, left, top, cell, tall, flat, bottom, panel: { ...panel, width: Math.max(260, width - panel.x - 10) }, height };
+    const tall = Math.min(cell, 30);
+    return { steps, left, top, cell, tall, flat, bottom: top + steps.rows * tall };
   }
 
   size(app) {
     const place = this.geometry(app);
-    const item = this.chosen(app);
-    const height = this.panelHeight(app, place, item);
-    return { width: Math.max(app.area.width, place.left + place.steps.columns * place.cell + 8, place.panel.x + place.panel.width),
-      height: Math.max(place.bottom + 12, place.panel.y + height + 12) };
+    return { width: Math.max(app.area.width, place.left + place.steps.columns * place.cell + 8), height: place.bottom + 12 };
   }
 
-  /** The cell whose calculation is shown: the kept one, else the one under the mouse, else the first visible one. */
-  chosen(app) {
-    if (app.state.kept && this.has(app, app.state.kept)) return app.state.kept;
-    return app.active() ?? { row: 0, column: 0 };
-  }
-
-  draw(app, pen) {
+  draw(app, pen, win) {
     const place = this.geometry(app);
     const { steps, left, top, cell, tall } = place;
-    const name = steps.names.includes(app.state.step) ? app.state.step : "weights";
-    const matrix = steps.matrices[name];
     const { theme } = app;
-    pen.text(name, left, 12, { color: theme.text, size: 13, bold: true });
-    pen.text(PAIR_STEPS[name], left + textWidth(name, { size: 13, bold: true }) + 8, 12, { color: theme.muted, size: 12 });
-    const range = finiteRange(matrix);
-    for (let row = 0; row < steps.rows; row += 1) {
-      for (let column = 0; column < steps.columns; column += 1) {
-        const hidden = name === "weights" && steps.hides(row, column);
-        this.drawCell(app, pen, place, hidden ? -Infinity : matrix[row * steps.columns + column], row, column, range, hidden);
+    if (!steps.rows || !steps.columns) return;
+    const name = this.mapName(app);
+    const matrix = this.calculation(app).map(name);
+    pen.text(fitText(say(/** @type {any} */ (`walk_map_${name}`)), app.area.width - 20, { size: 13, bold: true }), 10, 12, { color: theme.text, size: 13, bold: true });
+    const [low, high] = finiteRange(matrix);
+    const largest = Math.max(Math.abs(low), Math.abs(high));
+    const [firstRow, firstColumn] = [Math.max(0, Math.floor((win.y - top) / tall)), Math.max(0, Math.floor((win.x - left) / cell))];
+    for (let row = firstRow; row < Math.min(steps.rows, Math.ceil((win.y + win.height - top) / tall)); row += 1) {
+      for (let column = firstColumn; column < Math.min(steps.columns, Math.ceil((win.x + win.width - left) / cell)); column += 1) {
+        const hidden = name === "weights" && this.calculation(app).row(row).masked[column] === -Infinity;
+        const value = hidden ? -Infinity : matrix[row * steps.columns + column];
+        this.drawCell(app, pen, place, value, row, column, largest ? value / largest : 0, name === "weights");
       }
     }
     this.drawLabels(app, pen, place);
     const item = this.chosen(app);
-    ring(pen, left + item.column * cell, top + item.row * tall, cell, tall, app.state.kept ? theme.accent : theme.focus, theme);
-    const panel = new Panel(pen, theme, place.panel);
-    this.write(panel, steps, item);
+    ring(pen, left + item.column * cell, top + item.row * tall, cell, tall, theme.accent, theme);
   }
 
-  drawCell(app, pen, place, value, row, column, range, hidden) {
+  drawCell(app, pen, place, value, row, column, share, isAmount) {
     const [x, y] = [place.left + column * place.cell, place.top + row * place.tall];
     const { cell, tall } = place;
-    if (value === -Infinity) pen.hatch(x, y, cell - 1, tall - 1, app.theme);
-    else if (!Number.isFinite(value)) pen.cross(x, y, cell - 1, tall - 1, app.theme);
-    else {
-      const shade = range[1] > range[0] ? (value - range[0]) / (range[1] - range[0]) : 0.5;
-      pen.rect(x, y, cell - 1, tall - 1, { fill: rampColor(shade, app.theme) });
-      if (cell >= 34) {
-        pen.text(Math.abs(value) >= 100 ? value.toFixed(0) : value.toFixed(2).replace("-", "\u2212"), x + cell / 2 - 0.5, y + tall / 2,
-          { color: inkOnRamp(shade, app.theme), size: 11, align: "center" });
-      }
+    if (value === -Infinity) { pen.hatch(x, y, cell - 1, tall - 1, app.theme); return; }
+    if (!Number.isFinite(value)) { pen.cross(x, y, cell - 1, tall - 1, app.theme); return; }
+    const fill = (isAmount ? rampColor : divergingColor)(share, app.theme);
+    pen.rect(x, y, cell - 1, tall - 1, { fill });
+    if (cell >= 34 && tall >= 14) {
+      pen.text(Math.abs(value) >= 100 ? value.toFixed(0) : value.toFixed(2).replace("-", "\u2212"), x + cell / 2 - 0.5, y + tall / 2,
+        { color: inkOn(fill), size: 11, align: "center" });
     }
-    if (value === -Infinity && !hidden && cell >= 34) pen.text("\u2212\u221e", x + cell / 2, y + tall / 2, { color: app.theme.text, size: 11, align: "center" });
   }
 
   drawLabels(app, pen, place) {
     const { steps, left, top, cell, tall, flat } = place;
     const item = this.chosen(app);
     const { theme } = app;
+    const mark = (chosen, color) => ({ color: chosen ? color : theme.text, bold: chosen });
     const rowStep = Math.ceil(12 / tall);
     steps.entry.queries.forEach((text, row) => {
-      if (row % rowStep && row !== item.row) return;
-      pen.text(fitText(shortText(text, 16), left - 12, { bold: row === item.row }), left - 8, top + (row + 0.5) * tall,
-        { color: theme.text, align: "end", bold: row === item.row });
+      if (row !== item.row && (row % rowStep || Math.abs(row - item.row) < rowStep)) return;
+      const style = mark(row === item.row, theme.heads[0]);
+      pen.text(fitText(shortText(text, 16), left - 12, style), left - 8, top + (row + 0.5) * tall, { ...style, align: "end" });
     });
+    const columnStep = Math.ceil(12 / cell);
     steps.entry.keys.forEach((text, column) => {
-      const style = { color: theme.text, bold: column === item.column };
+      if (column !== item.column && (column % columnStep || Math.abs(column - item.column) < columnStep)) return;
+      const style = mark(column === item.column, theme.heads[1]);
       const x = left + (column + 0.5) * cell;
       if (flat) pen.text(shortText(text, 16), x, top - 10, { ...style, align: "center" });
       else pen.text(fitText(shortText(text, 16), top - 42, style), x, top - 6, { ...style, angle: -90 });
     });
   }
 
-  panelHeight(app, place, item) {
-    const panel = new Panel(null, app.theme, place.panel);
-    this.write(panel, place.steps, item);
-    return panel.y - place.panel.y;
-  }
-
-  /** The calculation of a cell. */
-  write(panel, steps, { row, column }) {
-    panel.heading(`${shortText(steps.entry.queries[row], 24)} \u2192 ${shortText(steps.entry.keys[column], 24)}`);
-    this.writeScore(panel, steps, row, column);
-    this.writeChanges(panel, steps, row, column);
-    this.writeWeights(panel, steps, row, column);
-    this.writeOutput(panel, steps, row);
-  }
-
-  writeScore(panel, steps, row, column) {
-    const score = steps.at("scores", row, column);
-    if (steps.entry.score !== "dot") {
-      panel.line(`1. score (${shortText(steps.entry.score)}) = ${formatNumber(score)}`);
-      return;
-    }
-    panel.line("1. Score: the dot product of query and key");
-    const dim = steps.columnsOf("query");
-    const shown = dim > MOST_TERMS ? MOST_TERMS - 2 : dim;
-    const rows = [];
-    for (let d = 0; d < shown; d += 1) {
-      const [q, k] = [steps.at("query", row, d), steps.at("key", column, d)];
-      rows.push([String(d), formatNumber(q), formatNumber(k), formatNumber(q * k)]);
-    }
-    if (shown < dim) {
-      let rest = 0;
-      for (let d = shown; d < dim; d += 1) rest += steps.at("query", row, d) * steps.at("key", column, d);
-      rows.push([`${shown}\u2013${dim - 1}`, "", "", formatNumber(rest)]);
-    }
-    panel.table(["dim", "query", "key", "query \u00d7 key"], rows, ["sum", "", "", formatNumber(score)]);
-  }
-
-  writeChanges(panel, steps, row, column) {
-    let before = steps.at("scores", row, column);
-    let number = 2;
-    for (const name of ["scaled", "capped", "biased", "masked"]) {
-      if (!steps.names.includes(name)) continue;
-      const value = steps.at(name, row, column);
-      const texts = {
-        scaled: `Scale: ${formatNumber(before)} \u00d7 ${formatNumber(steps.scale)} = ${formatNumber(value)}`,
-        capped: `Cap or function of the score: ${formatNumber(before)} becomes ${formatNumber(value)}`,
-        biased: `Bias: ${formatNumber(before)} + ${formatNumber(value - before)} = ${formatNumber(value)}`,
-        masked: value === -Infinity ? "Mask: this key is hidden, its score is \u2212\u221e" : "Mask: this key is visible",
-      };
-      panel.line(`${number}. ${texts[name]}`);
-      number += 1;
-      before = value;
-    }
-    this.number = number;
-  }
-
-  writeWeights(panel, steps, row, column) {
-    const last = steps.names.filter((name) => name !== "weights" && name in PAIR_STEPS).at(-1);
-    const scores = Array.from({ length: steps.columns }, (_, key) => steps.at(last, row, key));
-    const weights = scores.map((_, key) => steps.at("weights", row, key));
-    const softmax = steps.entry.normalizer === "softmax";
-    const most = Math.max(...scores.filter((score) => !Number.isNaN(score)));
-    panel.line(softmax ? `${this.number}. Softmax: exp(score \u2212 ${formatNumber(most)}), divided by the sum over the row`
-      : `${this.number}. Weights: ${shortText(steps.entry.normalizer)} over the row`);
-    const exponentials = scores.map((score) => (score === -Infinity ? 0 : Math.exp(score - most)));
-    const sum = exponentials.reduce((a, b) => a + b, 0);
-    const total = weights.reduce((a, b) => a + b, 0);
-    const keys = strongest(weights, MOST_TERMS, column);
-    const rest = weights.map((_, key) => key).filter((key) => !keys.includes(key));
-    const add = (numbers, some) => some.reduce((part, key) => part + numbers[key], 0);
-    const rows = keys.map((key) => [shortText(steps.entry.keys[key], 14), formatNumber(scores[key]),
-      ...(softmax ? [formatNumber(exponentials[key])] : []), steps.hides(row, key) ? "masked" : formatNumber(weights[key])]);
-    if (rest.length) {
-      const chosen = strongest(weights, MOST_TERMS).includes(column) ? "" : " and the chosen one";
-      panel.line(`${keys.length} of ${steps.columns} keys shown: the strongest${chosen}`);
-      rows.push([`${rest.length} more`, "", ...(softmax ? [formatNumber(add(exponentials, rest))] : []), formatNumber(add(weights, rest))]);
-    }
-    const foot = [rest.length ? `sum of all ${steps.columns}` : "sum", "", ...(softmax ? [formatNumber(sum)] : []), formatNumber(total)];
-    panel.table(["key", "score", ...(softmax ? ["exp"] : []), "weight"], rows, foot, keys.indexOf(column));
-    this.number += 1;
-  }
-
-  writeOutput(panel, steps, row) {
-    const dims = Math.min(steps.columnsOf("value"), panel.width > 420 ? 4 : 3);
-    const rest = steps.columnsOf("value") - dims;
-    panel.line(`${this.number}. Output: the sum over keys of weight \u00d7 value${rest ? ` (the first ${dims} of ${rest + dims} dimensions)` : ""}`);
-    const all = Array.from({ length: steps.columns }, (_, key) => key);
-    const keys = strongest(all.map((key) => steps.at("weights", row, key)), MOST_PRODUCTS);
-    const others = all.filter((key) => !keys.includes(key));
-    const product = (key, d) => steps.at("weights", row, key) * steps.at("value", key, d);
-    const numbers = Array.from({ length: dims }, (_, d) => d);
-    const rows = keys.map((key) => [shortText(steps.entry.keys[key], 14), ...numbers.map((d) => formatNumber(product(key, d)))]);
-    if (others.length) {
-      rows.push([`${others.length} more`, ...numbers.map((d) => formatNumber(others.reduce((sum, key) => sum + product(key, d), 0)))]);
-    }
-    panel.table(["key", ...numbers.map((d) => `dim ${d}`)], rows, ["output", ...numbers.map((d) => formatNumber(steps.at("output", row, d)))]);
-  }
-
   hit(app, x, y) {
     const { steps, left, top, cell, tall } = this.geometry(app);
-    if (x < left || y < top) return null;
-    const [row, column] = [Math.floor((y - top) / tall), Math.floor((x - left) / cell)];
+    if (y < top) return null;
+    const row = Math.floor((y - top) / tall);
+    // A label of a row keeps the word that is looked at.
+    const column = x < left ? this.chosen(app).column : Math.floor((x - left) / cell);
     return row < steps.rows && column < steps.columns ? { row, column } : null;
   }
 
@@ -227,43 +265,58 @@ export class WalkView extends View {
     return { x: left + item.column * cell, y: top + item.row * tall, width: cell, height: tall };
   }
 
-  start() {
-    return { row: 0, column: 0 };
+  start(app) {
+    return { ...this.chosen(app) };
   }
 
   has(app, item) {
-    const steps = app.steps[app.state.steps];
+    const steps = this.steps(app);
     return item.row < steps.rows && item.column < steps.columns;
   }
 
   move(app, item, dx, dy) {
-    const steps = app.steps[app.state.steps];
+    const steps = this.steps(app);
     const moved = { row: clamp(item.row + dy, 0, steps.rows - 1), column: clamp(item.column + dx, 0, steps.columns - 1) };
-    if (app.state.kept) app.state.kept = moved;
+    app.state.kept = moved;
     return moved;
   }
 
   activate(app, item) {
-    const { kept } = app.state;
-    app.state.kept = kept && kept.row === item.row && kept.column === item.column ? null : { ...item };
+    app.state.kept = { ...item };
   }
 
   describe(app, item) {
-    const steps = app.steps[app.state.steps];
-    const parts = steps.names.filter((name) => name in PAIR_STEPS).map((name) => {
-      const value = steps.at(name, item.row, item.column);
-      const masked = (name === "masked" && value === -Infinity) || (name === "weights" && steps.hides(item.row, item.column));
-      return `${name} ${formatNumber(value)}${masked ? " (masked)" : ""}`;
+    const steps = this.steps(app);
+    const row = this.calculation(app).row(item.row);
+    const masked = row.masked[item.column] === -Infinity;
+    const parts = PAIR_STEPS.filter((name) => steps.has(name)).map((name) => {
+      const note = masked && (name === "masked" || name === "weights") ? ` (${say("walk_masked")})` : "";
+      return `${say(/** @type {any} */ (`walk_name_${name}`))} ${formatNumber(row[name][item.column])}${note}`;
     });
+    if (this.calculation(app).isChanged) parts.push(say("walk_name_truth", { value: formatNumber(row.truth[item.column]) }));
     return `${quoted(steps.entry.queries[item.row])} \u2192 ${quoted(steps.entry.keys[item.column])}: ${parts.join(", ")}`;
   }
 
   legend(app) {
-    const steps = app.steps[app.state.steps];
-    const name = steps.names.includes(app.state.step) ? app.state.step : "weights";
-    const [low, high] = finiteRange(steps.matrices[name]);
-    const samples = steps.names.includes("masked") ? [[MASKED, "masked"]] : [];
-    if (steps.matrices[name].some((value) => !Number.isFinite(value) && value !== -Infinity)) samples.push([MISSING, "not finite"]);
-    return { ramp: null, samples, text: `${name}: from ${formatNumber(low)} (blue) to ${formatNumber(high)} (yellow), linear scale \u00b7 exact numbers (float64)` };
+    const name = this.mapName(app);
+    const calculation = this.calculation(app);
+    const matrix = calculation.map(name);
+    const [low, high] = finiteRange(matrix);
+    const samples = [];
+    if (calculation.map("masked").includes(-Infinity) && (name === "masked" || name === "weights")) samples.push([MASKED, say("walk_masked")]);
+    if (matrix.some((value) => !Number.isFinite(value) && value !== -Infinity)) samples.push([MISSING, say("walk_not_finite")]);
+    const largest = plainNumber(Math.max(Math.abs(low), Math.abs(high)));
+    const text = name === "weights" ? say("walk_scale_amounts", { high: plainNumber(high) }) : say("walk_scale_signs", { low: `\u2212${largest}`, high: largest });
+    return { ramp: null, samples, text: [text, this.changesText(calculation)].filter(Boolean).join(" \u00b7 ") };
+  }
+
+  /** What is not as in the model, in words; "" where all is. */
+  changesText(calculation) {
+    if (!calculation.isChanged) return "";
+    const { used } = calculation;
+    const texts = { temperature: () => plainNumber(used.temperature), scale: () => plainNumber(used.scale), normalizer: () => normalizerName(used.normalizer),
+      alpha: () => plainNumber(used.alpha), mask: () => say(used.mask === "none" ? "walk_mask_nothing" : "walk_mask_causal") };
+    const changes = Object.entries(texts).filter(([name]) => calculation.differs(name)).map(([name, text]) => `${say(/** @type {any} */ (`walk_${name}`))} ${text()}`);
+    return say("walk_experiment", { changes: changes.join(" \u00b7 ") });
   }
 }

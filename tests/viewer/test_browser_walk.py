@@ -1,0 +1,203 @@
+"""The walk in a browser: its stations, sums that open, sliders, the keyboard, and calculations that are fetched."""
+
+import json
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+import torch
+
+import regard
+import viewer_documents as documents
+from regard import normalizers
+from regard.records import Document
+from regard.viewer import View, module_path, payload, steps_record
+from regard.viewer.view import views_of
+
+MODULE = Path(__file__).parents[2] / "viewer" / "modules" / "normalizers.js"
+
+
+def test_normalizers_are_those_of_regard(browser):
+    """Each normalizer of the walk against PyTorch's float64 of the package, with hidden keys and blind rows."""
+    generator = torch.Generator().manual_seed(0)
+    rows = 3 * torch.randn(40, 7, generator=generator, dtype=torch.float64)
+    rows[torch.rand(40, 7, generator=generator) < 0.3] = -torch.inf
+    rows[0] = -torch.inf
+    rows[1, :] = 0.5
+    rows[2] *= 200
+    cases = [
+        ("softmax", {}, normalizers.softmax),
+        ("softmax_with_sink", {"sink": 0.7}, normalizers.softmax_with_sink(0.7)),
+        ("sparsemax", {}, normalizers.sparsemax),
+        *(("entmax", {"alpha": alpha}, normalizers.entmax(alpha)) for alpha in (1.05, 1.3, 1.5, 1.9, 2.0)),
+        ("sigmoid", {"bias": -1.1}, normalizers.Sigmoid(-1.1)),
+    ]
+    page = browser.new_page()
+    found = page.evaluate(
+        """async ([text, cases, rows]) => {
+          const { normalized } = await import(`data:text/javascript,${encodeURIComponent(text)}`);
+          const numbers = rows.map((row) => Float64Array.from(row, (one) => (one === null ? -Infinity : one)));
+          const weights = (name, row, parameters) => [...normalized(name, row, parameters).weights];
+          return cases.map(([name, parameters]) => numbers.map((row) => weights(name, row, parameters)));
+        }""",
+        [
+            MODULE.read_text("utf-8"),
+            [case[:2] for case in cases],
+            [[None if one == -np.inf else one for one in row] for row in rows.tolist()],
+        ],
+    )
+    page.close()
+    for (name, parameters, normalizer), weights in zip(cases, found, strict=True):
+        error = (torch.tensor(weights, dtype=torch.float64) - normalizer(rows)).abs().max().item()
+        assert error < 1e-9, (name, parameters, error)
+
+
+def card(shown, station):
+    return shown.page.locator(f"[data-station={station}]")
+
+
+def weights_of_table(shown, numbers):
+    """The weights that the table of the row lists, by their labels."""
+    lines = [line.locator("th, td").all_inner_texts() for line in card(shown, "weights").locator("tbody tr").all()]
+    return {line[0]: numbers(line[-1].replace("0", "0.0", 1) if line[-1] == "0" else line[-1])[0] for line in lines}
+
+
+def slide(shown, name, value):
+    shown.page.get_by_label(name).evaluate(
+        "(one, value) => { one.value = value; one.dispatchEvent(new Event('input', { bubbles: true })); }", str(value)
+    )
+    shown.settle()
+
+
+def test_sliders_and_choices_compute_what_they_say(show, numbers):
+    record, explanation = documents.steps()
+    shown = show(View(record))
+    shown.click(row=3, column=1)
+    scores, value = explanation.scores[0, 0], explanation.value[0, 0]
+    causal = torch.ones(4, 4, dtype=torch.bool).tril()
+
+    def check(normalizer, scale=3**-0.5, temperature=1.0, visible=causal):
+        masked = (scores * scale).masked_fill(~visible, -torch.inf)
+        expected = normalizer(masked / temperature)
+        found = weights_of_table(shown, numbers)
+        assert [found[word] for word in ("This", "is", "a", "book")] == pytest.approx(expected[3].tolist(), abs=6e-5)
+        output = expected[3] @ value
+        cells = card(shown, "output").locator(".list.query .cell").evaluate_all("all => all.map((one) => one.title)")
+        assert numbers(" ".join(cells)) == pytest.approx(output.tolist(), abs=6e-5)
+
+    check(normalizers.softmax)
+    restore = shown.page.get_by_role("button", name="As the model does it")
+    assert restore.is_disabled()
+    slide(shown, "Temperature", 0.5)
+    check(normalizers.softmax, temperature=10**0.5)
+    assert shown.page.locator(".ghost").count() == 4
+    assert "Temperature 3.162" in shown.call("svg")
+    slide(shown, "Scale of the score", np.log10(3**-0.5) + 0.7)
+    check(normalizers.softmax, temperature=10**0.5, scale=3**-0.5 * 10**0.7)
+    restore.click()
+    shown.settle()
+    check(normalizers.softmax)
+    assert shown.page.locator(".ghost").count() == 0
+    for name, normalizer in (
+        ("sparsemax", normalizers.sparsemax),
+        ("sigmoid", normalizers.sigmoid),
+        ("entmax", normalizers.entmax(1.5)),
+    ):
+        shown.page.get_by_label("Normalizer").select_option(name)
+        shown.settle()
+        check(normalizer)
+    slide(shown, "Alpha", 1.25)
+    check(normalizers.entmax(1.25))
+    shown.page.get_by_label("Mask").select_option("none")
+    shown.settle()
+    shown.click(row=1, column=3)
+    expected = normalizers.entmax(1.25)(scores[1] * 3**-0.5)
+    found = weights_of_table(shown, numbers)
+    assert [found[word] for word in ("This", "is", "a", "book")] == pytest.approx(expected.tolist(), abs=6e-5)
+    assert shown.call("state")["trial"] == {"normalizer": "entmax", "alpha": 1.25, "mask": "none"}
+
+
+def test_every_number_opens_into_its_sum(show, numbers):
+    """By keyboard: components of the output into weight × value, of a query into input × W; both add up."""
+    generator = torch.Generator().manual_seed(2)
+    text, *weights = (torch.randn(*shape, generator=generator) for shape in [(3, 5)] + [(5, 3)] * 3)
+    one = regard.explain(text, w_query=weights[0], w_key=weights[1], w_value=weights[2])
+    shown = show(View(one, ["This", "is", "book"]))
+    for station, name, terms in (("output", "output", 3), ("vectors", "query", 5)):
+        cell = card(shown, station).get_by_role("button", name=f"{name} of “⁨").nth(1)
+        cell.focus()
+        shown.press("Enter")
+        assert cell.get_attribute("aria-expanded") == "true"
+        lines = [line.locator("td").last.inner_text() for line in card(shown, station).locator(".opened tr").all()[1:]]
+        products = [numbers(line)[0] for line in lines]
+        assert len(products) == terms + 1
+        assert sum(products[:-1]) == pytest.approx(products[-1], abs=2e-4)
+        assert products[-1] == pytest.approx(numbers(cell.get_attribute("title"))[0], abs=1e-4)
+        shown.press("Enter")
+        assert card(shown, station).locator(".opened").count() == 0
+
+
+def test_the_stations_by_keyboard(show):
+    shown = show(View(documents.steps()[0]), reduced_motion="reduce")
+    node = shown.page.locator(".strip button")
+    assert node.count() == 8
+    node.first.focus()
+    for place in range(1, 8):
+        shown.press("ArrowRight")
+        assert node.nth(place).get_attribute("aria-current") == "step"
+        assert shown.page.locator(".station.here .says").inner_text() == shown.readout
+    shown.press("ArrowRight", "ArrowLeft")
+    assert shown.call("state")["station"] == "output"
+    shown.page.get_by_label("Word that is looked at").select_option("3")
+    shown.settle()
+    assert shown.call("state")["kept"]["column"] == 3
+
+
+def test_a_calculation_is_fetched_for_the_head_that_is_chosen(browser):
+    """With fetchSteps the walk follows layer and head, asks once for each, and says why there is none."""
+    record, _ = documents.causal(heads=2)
+    assert "walk" not in views_of(Document("x", (record,)))
+    generator = torch.Generator().manual_seed(1)
+    query, key, value = (torch.randn(1, 2, len(record.queries), 4, generator=generator) for _ in range(3))
+    one = regard.explain(query, key, value, mask="causal").labelled(record.queries.labels, record.keys.labels)
+    asked = []
+
+    def steps(number, head):
+        asked.append((number, head))
+        if asked == [(0, 0), (0, 1)]:
+            raise ValueError("the text is gone")
+        return payload(Document("x", (), (steps_record(one, head=head, name=f"fetched {head}"),)))["steps"][0]
+
+    page = browser.new_page(viewport={"width": 1000, "height": 800})
+    page.expose_function("steps", steps)
+    page.set_content('<div id="viewer" style="height:700px"></div>')
+    given = json.dumps(payload(Document("x", (record,))))
+    options = "{ selection: { record: 0, head: 0 }, fetchSteps: (...head) => window.steps(...head) }"
+    start = f"mount(document.getElementById('viewer'), {given}, {options});"
+    page.add_script_tag(type="module", content=f"{module_path().read_text('utf-8')}\n{start}")
+    page.get_by_role("tab", name="Walk").click()
+    page.locator(".station").first.wait_for()
+    assert asked == [(0, 0)]
+    page.get_by_label("Head", exact=True).select_option("1")
+    page.get_by_text("could not be fetched").first.wait_for()
+    assert "the text is gone" in page.locator(".readout").text_content()
+    for head, calls in (("0", 2), ("1", 3), ("0", 3)):
+        page.get_by_label("Head", exact=True).select_option(head)
+        page.locator(f"canvas[aria-label*='fetched {head}']").wait_for()
+        assert len(asked) == calls
+    page.close()
+
+
+def test_hostile_words_stay_text(show):
+    names = list(documents.HOSTILE)
+    length = len(names)
+    query, key, value = torch.randn(3, 1, 1, length, 3, generator=torch.Generator().manual_seed(6))
+    shown = show(View(regard.explain(query, key, value), names))
+    shown.click(row=1, column=0)
+    slide(shown, "Temperature", -0.5)
+    root = "document.getElementById('viewer').shadowRoot"
+    assert shown.page.evaluate(f"[...{root}.querySelectorAll('script, img, iframe')].length") == 0
+    assert shown.page.title() != "run"
+    assert "onerror" in card(shown, "input").inner_text()
+    ElementTree.fromstring(shown.call("svg"))

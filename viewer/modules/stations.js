@@ -1,0 +1,308 @@
+// @ts-check
+
+/** @import { Calculation } from "./calculation.js" */
+
+import { say } from "./language.js";
+import { formatNumber, strongest } from "./numbers.js";
+import { quoted, shortText } from "./text.js";
+
+/** How many lines of a table are shown before the others are asked for. */
+const FEW_DIMENSIONS = 6;
+
+const FEW_KEYS = 7;
+
+const TIMES = "\u00d7";
+
+/** A weight in percent. */
+export function percentText(weight) {
+  if (Number.isNaN(weight)) return "NaN";
+  const percent = 100 * weight;
+  if (percent === 0) return "0\u00a0%";
+  if (percent < 0.1) return "< 0.1\u00a0%";
+  return `${percent < 10 || (percent >= 99.5 && percent < 100) ? percent.toFixed(1) : Math.round(percent)}\u00a0%`;
+}
+
+const sumOf = (numbers) => numbers.reduce((sum, one) => sum + one, 0);
+
+/** A number in a formula: a negative one behind a sign stands in brackets. */
+const inFormula = (value) => (value < 0 ? `(${formatNumber(value)})` : formatNumber(value));
+
+/** A number without zeros at its end. */
+export const plainNumber = (value) => String(Number(value.toPrecision(4))).replace("-", "\u2212").replace("e\u2212", "e\u2212");
+
+/** The name of a normalizer for readers. */
+export function normalizerName(name) {
+  const key = /** @type {any} */ (`walk_${name}`);
+  return ["softmax", "softmax_with_sink", "entmax", "sparsemax", "sigmoid", "hard"].includes(name) ? say(key) : shortText(name, 30);
+}
+
+/**
+ * A table that can be opened.
+ * @typedef {{head: string[], adds: boolean[], rows: {label: string, numbers: (number|null)[], muted?: boolean, chosen?: boolean,
+ *   side?: string}[], few: number[], foot: {label: string, numbers: (number|null)[]}}} Sum
+ *   `adds`: which columns have a meaning when they are added; `few`: the rows that are shown first
+ *
+ * A part of a station: a line of text, a formula, a list of numbers as cells, a table, the two words, or the way to the next layer.
+ * `moves` says which number comes from the station before ("in"), and which goes on ("out").
+ * @typedef {{kind: "line", text: string, isHint?: boolean} | {kind: "sum", name: string, sum: Sum}
+ *   | {kind: "formula", terms: {text: string, moves?: "in"|"out"}[]}
+ *   | {kind: "cells", name: string, label: string, side: string, values: Float64Array, largest?: number, open: ((dimension: number) => Sum)|null}
+ *   | {kind: "tokens"} | {kind: "layer", layer: number, record: number}} Part
+ *
+ * A station of the walk.
+ * @typedef {{id: string, title: string, sentence: string, operation: string|null, figure: string, parts: Part[]}} Station
+ *   `operation`: what leads to the next station; `figure`: its one number
+ */
+
+/** A number that comes in, what happens to it, and the number that goes on. */
+const formula = (before, operation, after) => /** @type {Part} */ ({ kind: "formula", terms: [{ text: before, moves: "in" }, { text: operation },
+  { text: "=" }, { text: after, moves: "out" }] });
+
+/** The stations of one pair, from the input to the output. */
+export class Stations {
+  /**
+   * @param {Calculation} calculation
+   * @param {{row: number, column: number}} pair
+   * @param {{heads: number|null, next: {layer: number, record: number}|null}} around what is known of the model around the head
+   */
+  constructor(calculation, pair, around) {
+    this.calculation = calculation;
+    this.steps = calculation.steps;
+    this.entry = calculation.steps.entry;
+    this.pair = pair;
+    this.around = around;
+    this.row = calculation.row(pair.row);
+    this.query = quoted(this.entry.queries[pair.row]);
+    this.key = quoted(this.entry.keys[pair.column]);
+    this.count = this.steps.columns;
+  }
+
+  /** @returns {Station[]} */
+  all() {
+    return [this.input(), this.vectors(), this.score(), ...this.changes(), this.mask(), this.weights(), this.output(), this.then()];
+  }
+
+  input() {
+    const same = this.pair.row === this.pair.column && this.query === this.key;
+    /** @type {Part[]} */
+    const parts = [{ kind: "tokens" }];
+    for (const [name, side, row] of /** @type {[string, string, number][]} */ ([["query_input", "query", this.pair.row], ["key_input", "key", this.pair.column]])) {
+      if (!this.steps.has(name)) continue;
+      const word = side === "query" ? this.query : this.key;
+      parts.push({ kind: "cells", name, side, label: say("walk_of", { name: say("walk_input"), word }), values: this.steps.rowOf(name, row), open: null });
+    }
+    if (parts.length === 1) parts.push({ kind: "line", text: say("walk_no_input") });
+    return { id: "input", title: say("walk_input"), figure: `${shortText(this.entry.queries[this.pair.row], 10)} \u2192 ${shortText(this.entry.keys[this.pair.column], 10)}`,
+      sentence: say(same ? "walk_says_itself" : "walk_says_input", { query: this.query, key: this.key, count: this.count }),
+      operation: this.steps.has("w_query") ? "\u00b7 W" : "", parts };
+  }
+
+  vectors() {
+    const dims = { query: this.steps.columnsOf("query"), key: this.steps.columnsOf("key"), value: this.steps.columnsOf("value") };
+    const list = (name, side, row) => ({ kind: /** @type {const} */ ("cells"), name, side,
+      label: say("walk_of", { name: say(/** @type {any} */ (`walk_${name}`)), word: side === "query" ? this.query : this.key }),
+      values: this.steps.rowOf(name, row), open: this.projection(name, row) });
+    return { id: "vectors", title: say("walk_vectors"), figure: `3 ${TIMES} ${dims.query}`,
+      sentence: dims.query === dims.key ? say("walk_says_vectors", { dim: dims.query, value: dims.value }) : say("walk_says_vectors_each", dims),
+      operation: this.entry.score === "dot" ? "\u00b7" : "",
+      parts: [list("query", "query", this.pair.row), list("key", "key", this.pair.column), list("value", "key", this.pair.column)] };
+  }
+
+  /** The sum that makes a number of a query, key or value from the input, where the record has input and weights. */
+  projection(name, row) {
+    const input = `${name}_input`;
+    if (!this.steps.has(`w_${name}`) || !this.steps.has(input)) return null;
+    return (dimension) => {
+      const values = this.steps.rowOf(input, row);
+      const rows = Array.from(values, (value, place) => {
+        const factor = this.steps.at(`w_${name}`, place, dimension);
+        return { label: String(place), numbers: [value, factor, value * factor] };
+      });
+      return { head: [say("walk_dim"), say("walk_input_term"), say("walk_matrix_term"), say("walk_product")], adds: [false, false, true], rows,
+        few: rows.map((_, place) => place).slice(0, FEW_DIMENSIONS), foot: { label: say("walk_sum"), numbers: [null, null, this.steps.at(name, row, dimension)] } };
+    };
+  }
+
+  score() {
+    const { row, column } = this.pair;
+    const score = this.row.scores[column];
+    const common = { id: "score", figure: formatNumber(score), operation: this.scaleOperation() };
+    if (this.entry.score !== "dot") {
+      return { ...common, title: say("walk_score"), parts: [],
+        sentence: say("walk_says_score", { name: shortText(this.entry.score, 30), score: formatNumber(score) }) };
+    }
+    const [query, key] = [this.steps.rowOf("query", row), this.steps.rowOf("key", column)];
+    const rows = Array.from(query, (value, dimension) => ({ label: String(dimension), numbers: [value, key[dimension], value * key[dimension]] }));
+    /** @type {Sum} */
+    const sum = { head: [say("walk_dim"), say("walk_query"), say("walk_key"), say("walk_product")], adds: [false, false, true], rows,
+      few: rows.map((_, place) => place).slice(0, FEW_DIMENSIONS), foot: { label: say("walk_sum"), numbers: [null, null, score] } };
+    return { ...common, title: say("walk_dot"), sentence: say("walk_says_dot", { query: this.query, key: this.key, score: formatNumber(score) }),
+      parts: [{ kind: /** @type {const} */ ("sum"), name: "products", sum }] };
+  }
+
+  get usesRoot() {
+    const dim = this.steps.columnsOf("query");
+    return this.entry.score === "dot" && Math.abs(this.calculation.used.scale * Math.sqrt(dim) - 1) < 1e-6;
+  }
+
+  scaleOperation() {
+    const { scale } = this.calculation.used;
+    return this.usesRoot ? `\u00f7 \u221a${this.steps.columnsOf("query")}` : `${TIMES} ${plainNumber(scale)}`;
+  }
+
+  /** Scale, cap or function, and bias. */
+  changes() {
+    const { column } = this.pair;
+    const { used } = this.calculation;
+    const dim = this.steps.columnsOf("query");
+    let [before, after] = [this.row.scores[column], this.row.scaled[column]];
+    const values = { before: inFormula(before), after: formatNumber(after), dim, root: plainNumber(Math.sqrt(dim)), scale: plainNumber(used.scale) };
+    const stations = [{ id: "scale", title: say("walk_scale"), figure: formatNumber(after), operation: "",
+      parts: [formula(formatNumber(before), this.scaleOperation(), formatNumber(after))],
+      sentence: say(this.usesRoot ? "walk_says_root" : used.scale === 1 ? "walk_says_unscaled" : "walk_says_scale", values) }];
+    if (this.steps.has("capped")) {
+      [before, after] = [after, this.row.capped[column]];
+      const { cap } = this.entry;
+      stations[stations.length - 1].operation = cap ? say("walk_cap") : "f";
+      stations.push({ id: "cap", title: cap ? say("walk_cap") : this.entry.function ? shortText(this.entry.function, 20) : say("walk_function"),
+        figure: formatNumber(after), operation: "", parts: [formula(formatNumber(before), stations[0].operation, formatNumber(after))],
+        sentence: say(cap ? "walk_says_cap" : "walk_says_function", { cap: cap ? plainNumber(cap) : "", before: formatNumber(before), after: formatNumber(after) }) });
+    }
+    if (this.steps.has("biased")) {
+      [before, after] = [after, this.row.biased[column]];
+      stations[stations.length - 1].operation = `+ ${formatNumber(after - before)}`;
+      stations.push({ id: "bias", title: say("walk_bias"), figure: formatNumber(after), operation: "",
+        parts: [formula(formatNumber(before), `+ ${inFormula(after - before)}`, formatNumber(after))],
+        sentence: say("walk_says_bias", { before: formatNumber(before), bias: inFormula(after - before), after: formatNumber(after) }) });
+    }
+    stations[stations.length - 1].operation = "";
+    return stations;
+  }
+
+  mask() {
+    const { column } = this.pair;
+    const masked = this.row.masked[column];
+    const hidden = masked === -Infinity;
+    const seen = this.row.masked.filter((score) => score !== -Infinity).length;
+    const isMasked = this.calculation.used.mask === "causal" || (this.calculation.used.mask === "model" && this.steps.has("masked"));
+    const values = { query: this.query, key: this.key, after: formatNumber(masked), count: this.count };
+    /** @type {Part[]} */
+    const parts = [formula(formatNumber(this.row.biased[column]), hidden ? "+ (\u2212\u221e)" : "+ 0", formatNumber(masked))];
+    if (isMasked) parts.push({ kind: "line", text: say("walk_hidden_count", { query: this.query, all: this.count, seen }) });
+    return { id: "mask", title: say("walk_mask"), figure: formatNumber(masked), parts, operation: this.normalizes(),
+      sentence: say(hidden ? "walk_says_hidden" : isMasked ? "walk_says_visible" : "walk_says_unmasked", values) };
+  }
+
+  /** What the normalizer does, in a few signs. */
+  normalizes() {
+    const { normalizer } = this.calculation.used;
+    return normalizer === "softmax" ? "exp \u00f7 \u03a3" : normalizer === "sparsemax" || normalizer === "entmax" ? "\u2212 \u03c4" : "";
+  }
+
+  weights() {
+    const { column } = this.pair;
+    const { used } = this.calculation;
+    const { made, weights, tempered } = this.row;
+    const known = this.calculation.knows();
+    const values = { key: this.key, query: this.query, weight: formatNumber(weights[column]), percent: percentText(weights[column]), alpha: plainNumber(used.alpha),
+      name: normalizerName(used.normalizer), power: formatNumber(made.powers?.[column] ?? NaN), sum: formatNumber(made.sum ?? sumOf(weights)),
+      threshold: made.threshold === null || made.threshold === undefined ? "" : formatNumber(made.threshold) };
+    const says = !known ? "walk_says_normalizer" : made.powers ? (used.normalizer === "softmax_with_sink" ? "walk_says_sink" : "walk_says_softmax")
+      : used.normalizer === "sigmoid" ? "walk_says_sigmoid" : used.normalizer === "sparsemax" || used.alpha === 2 ? "walk_says_sparsemax" : "walk_says_entmax";
+    const blind = tempered.every((score) => score === -Infinity);
+    /** @type {Part[]} */
+    const parts = [];
+    if (made.powers && !blind) {
+      parts.push({ kind: "formula", terms: [{ text: "exp(" }, { text: formatNumber(tempered[column]), moves: "in" }, { text: `\u2212 ${inFormula(made.most)}) \u00f7 ${values.sum} =` },
+        { text: values.weight, moves: "out" }] });
+    } else {
+      parts.push({ kind: "formula", terms: [{ text: formatNumber(tempered[column]), moves: "in" }, { text: "\u2192" }, { text: values.weight, moves: "out" }] });
+    }
+    if (used.temperature !== 1) parts.push({ kind: "line", text: say("walk_divided", { temperature: plainNumber(used.temperature) }) });
+    if (made.powers && !blind) parts.push({ kind: "line", text: say("walk_maximum", { most: formatNumber(made.most) }) });
+    parts.push({ kind: "sum", name: "row", sum: this.rowSum(says) });
+    return { id: "weights", title: normalizerName(used.normalizer), figure: percentText(weights[column]), operation: say("walk_step_mixes"), parts,
+      sentence: say(blind ? "walk_says_none" : says, values) };
+  }
+
+  /** The table of a row: scores, what the normalizer makes of them, weights. */
+  rowSum(says) {
+    const { made, weights, tempered } = this.row;
+    const { alpha } = this.calculation.used;
+    const cuts = says === "walk_says_sparsemax" || says === "walk_says_entmax";
+    const factor = says === "walk_says_entmax" ? alpha - 1 : 1;
+    const middle = made.powers ? [say("walk_exp")] : cuts ? [say(factor === 1 ? "walk_above" : "walk_above_entmax")] : [];
+    const between = (key) => (made.powers ? [made.powers[key]] : cuts ? [factor * tempered[key] - made.threshold] : []);
+    const rows = this.keyRows((key) => [tempered[key], ...between(key), weights[key]],
+      (key) => tempered[key] === -Infinity || (cuts && weights[key] === 0));
+    // Of keys with the weight 0, those with the largest scores.
+    const order = Array.from(weights, (weight, key) => (weight === 0 ? -1 - 1 / (1 + Math.exp(tempered[key] / 100)) : weight));
+    const few = strongest(order, Math.min(FEW_KEYS, rows.length), this.pair.column);
+    if (says === "walk_says_sink") {
+      rows.push({ label: say("walk_sink"), numbers: [this.calculation.parameters.sink, made.sinkPower, null], muted: false, chosen: false, side: "" });
+      few.push(rows.length - 1);
+    }
+    const all = weights.filter((weight) => !Number.isNaN(weight));
+    return { head: [say("walk_word"), say("walk_name_scores"), ...middle, say("walk_weight")], adds: [false, ...middle.map(() => Boolean(made.powers)), true], rows, few,
+      foot: { label: say("walk_sum"), numbers: [null, ...middle.map(() => (made.powers ? made.sum : null)), all.length === weights.length ? sumOf(weights) : NaN] } };
+  }
+
+  keyRows(numbers, muted = (_) => false) {
+    return this.entry.keys.map((label, key) => ({ label: shortText(label, 18), numbers: numbers(key), muted: muted(key),
+      chosen: key === this.pair.column, side: key === this.pair.column ? "key" : "" }));
+  }
+
+  output() {
+    const { row, column } = this.pair;
+    const { weights } = this.row;
+    const output = this.calculation.output(row);
+    const strong = strongest(Array.from(weights), Math.min(2, this.count), column).filter((key) => weights[key] > 0);
+    const [first, second] = strong.map((key) => say("walk_part", { percent: percentText(weights[key]), key: quoted(this.entry.keys[key]) }));
+    const rest = sumOf(weights) - strong.reduce((sum, key) => sum + weights[key], 0);
+    const isWhole = !(rest > 5e-4);
+    const named = second === undefined ? first : isWhole ? say("walk_parts_both", { first, second }) : `${first}, ${second}`;
+    const parts = isWhole ? named : say("walk_parts_rest", { parts: named, percent: percentText(rest) });
+    const weight = formatNumber(weights[column]);
+    const largest = Math.max(...this.steps.rowOf("value", column).map(Math.abs), ...output.map(Math.abs));
+    const product = Float64Array.from(output, (_, dimension) => this.calculation.product(row, column, dimension));
+    return { id: "output", title: say("walk_output"), figure: say("walk_numbers", { count: output.length }), operation: "",
+      sentence: say(strong.length ? "walk_says_output" : "walk_says_none", { query: this.query, parts }),
+      parts: /** @type {Part[]} */ ([
+        { kind: "cells", name: "weighted", side: "key", label: `${weight} ${TIMES} ${say("walk_of", { name: say("walk_value"), word: this.key })}`, values: product, largest, open: null },
+        { kind: "cells", name: "output", side: "query", label: say("walk_of", { name: say("walk_output"), word: this.query }), values: output, largest, open: (dimension) => this.outputSum(dimension, output) },
+        { kind: "line", text: say("walk_open_hint"), isHint: true }]) };
+  }
+
+  /** The terms of one number of the output. */
+  outputSum(dimension, output) {
+    const { row, column } = this.pair;
+    const { weights } = this.row;
+    const product = (key) => this.calculation.product(row, key, dimension);
+    const rows = this.keyRows((key) => [weights[key], this.steps.at("value", key, dimension), product(key)], (key) => weights[key] === 0);
+    return { head: [say("walk_word"), say("walk_weight"), say("walk_value"), say("walk_product")], adds: [true, false, true], rows,
+      few: strongest(rows.map((_, key) => Math.abs(product(key))), Math.min(FEW_KEYS, rows.length), column),
+      foot: { label: say("walk_sum"), numbers: [sumOf(weights), null, output[dimension]] } };
+  }
+
+  then() {
+    const dim = this.steps.columnsOf("value");
+    const { heads, next } = this.around;
+    /** @type {Part[]} */
+    const parts = [
+      { kind: "line", text: heads !== null && heads > 1 ? say("walk_then_heads", { heads, dim, all: heads * dim }) : say("walk_then_one") },
+      { kind: "line", text: say("walk_then_next") },
+    ];
+    if (next) parts.push({ kind: "layer", ...next });
+    return { id: "then", title: say("walk_then"), figure: "\u2192", operation: null, sentence: say("walk_says_then", { dim, query: this.query }), parts };
+  }
+}
+
+/** The rows of a table that are shown, and one that adds up the others; and what stands below them. */
+export function shownRows(sum, isOpen) {
+  const rows = isOpen ? sum.rows : [...sum.few].map((place) => sum.rows[place]);
+  const others = isOpen ? [] : sum.rows.filter((_, place) => !sum.few.includes(place));
+  const total = (column) => (sum.adds[column] ? sumOf(others.map((row) => row.numbers[column])) : null);
+  const rest = others.length ? { label: say("walk_more", { count: others.length }), numbers: sum.foot.numbers.map((_, column) => total(column)) } : null;
+  const label = others.length ? say("walk_sum_all", { count: sum.rows.length }) : sum.foot.label;
+  return { rows, rest, foot: { ...sum.foot, label } };
+}

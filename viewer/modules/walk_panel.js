@@ -1,0 +1,228 @@
+// @ts-check
+
+/** @import { Calculation } from "./calculation.js" */
+
+import { Experiment } from "./experiment.js";
+import { action, make } from "./elements.js";
+import { fly } from "./flight.js";
+import { say } from "./language.js";
+import { formatNumber } from "./numbers.js";
+import { divergingColor, inkOn } from "./palette.js";
+import { shownRows } from "./stations.js";
+import { shortText } from "./text.js";
+
+const FEW_CELLS = 8;
+
+const MOST_ROWS = 600;
+
+/** A number in a cell: three digits at most. */
+function cellNumber(value) {
+  if (!Number.isFinite(value)) return formatNumber(value);
+  const size = Math.abs(value);
+  if (size >= 999.5) return formatNumber(value);
+  const text = size.toFixed(size < 9.995 ? 2 : size < 99.95 ? 1 : 0);
+  return value < 0 && Number(text) > 0 ? `\u2212${text}` : text;
+}
+
+/** The stations of the walk as elements: the overview, the experiment, and a card for each station. */
+export class WalkPanel {
+  /** @param {{station: (place: number) => void, pair: (pair: object) => void, trial: (changes: object|null) => void, layer: (record: number) => void}} commands */
+  constructor(commands) {
+    this.commands = commands;
+    this.opened = new Map(); // which number of a list is open
+    this.unfolded = new Set(); // which lists and tables are shown whole
+    this.element = make("div", { class: "walk", role: "group", "aria-label": say("walk_region"), on: { keydown: (event) => this.keyPressed(event) } });
+    this.experiment = null;
+    this.carried = ""; // which calculations there are, where they are not all
+    this.steps = null;
+    this.pair = { row: 0, column: 0 };
+    /** @type {Calculation} */
+    this.calculation = /** @type {any} */ (null);
+    this.theme = null;
+    this.stations = [];
+    this.place = 0;
+  }
+
+  /** Shows a calculation; `place` is the number of the station. */
+  show(calculation, pair, stations, place, theme) {
+    const moved = this.stations.length === stations.length && this.place !== place ? this.place : null;
+    Object.assign(this, { calculation, pair, stations, place, theme });
+    if (this.steps !== calculation.steps) this.build(calculation);
+    this.experiment?.show(calculation, pair);
+    this.showHead();
+    const focus = this.focusName();
+    this.strip.replaceChildren(...stations.map((station, number) => this.node(station, number)));
+    this.cards.replaceChildren(...stations.map((station, number) => this.card(station, number)));
+    this.restoreFocus(focus);
+    if (moved !== null) this.arrive(moved);
+  }
+
+  /** Shows a text in place of the stations. */
+  say(text) {
+    this.steps = null;
+    this.element.replaceChildren(make("p", { class: "note", text }));
+  }
+
+  build(calculation) {
+    this.steps = calculation.steps;
+    this.opened.clear();
+    this.unfolded.clear();
+    const { queries, keys } = calculation.steps.entry;
+    const list = (name, labels, side) => {
+      const select = make("select", { class: side, "aria-label": say(name), on: { change: () => this.commands.pair({ ...this.pair, [side === "query" ? "row" : "column"]: Number(select.value) }) } });
+      labels.forEach((label, number) => select.append(make("option", { value: String(number), text: shortText(label, 24) })));
+      return select;
+    };
+    this.queryChoice = list("walk_query_choice", queries, "query");
+    this.keyChoice = list("walk_key_choice", keys, "key");
+    this.back = action(say("walk_back"), say("walk_back"), () => this.go(this.place - 1));
+    this.next = action(say("walk_next"), say("walk_next"), () => this.go(this.place + 1));
+    this.next.classList.add("primary");
+    this.counter = make("span", { class: "note" });
+    this.note = make("p", { class: "note" });
+    this.strip = make("ol", { class: "strip", "aria-label": say("walk_stations") });
+    this.cards = make("ol", { class: "stations" });
+    this.experiment = new Experiment(calculation, (changes) => this.commands.trial(changes), (pair) => this.commands.pair(pair), () => this.commands.trial(null));
+    this.element.replaceChildren(make("div", { class: "walk-head" },
+      make("span", { class: "walk-pair" }, this.queryChoice, make("span", { text: "\u2192", "aria-hidden": "true" }), this.keyChoice),
+      make("span", { class: "steps-buttons" }, action(say("walk_what_if"), say("walk_try"), () => this.experiment?.reach()), this.back, this.counter, this.next)), this.strip, this.cards, this.experiment.element, this.note);
+  }
+
+  showHead() {
+    this.queryChoice.value = String(this.pair.row);
+    this.keyChoice.value = String(this.pair.column);
+    this.back.disabled = this.place === 0;
+    this.next.disabled = this.place === this.stations.length - 1;
+    this.note.textContent = this.carried;
+    this.counter.textContent = say("walk_place", { here: this.place + 1, all: this.stations.length });
+  }
+
+  go(place) {
+    if (place < 0 || place >= this.stations.length) return;
+    this.commands.station(place);
+  }
+
+  keyPressed(event) {
+    const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+    const target = /** @type {HTMLElement} */ (event.target);
+    if (!step || event.ctrlKey || event.metaKey || event.altKey || target.matches("input, select")) return;
+    event.preventDefault();
+    this.go(this.place + step);
+  }
+
+  /** Brings the station into sight, and lets its numbers fly in. */
+  arrive(from) {
+    const card = this.cards.children[this.place];
+    const { left, width } = card.getBoundingClientRect();
+    const room = this.cards.getBoundingClientRect();
+    this.cards.scrollLeft += left + width / 2 - room.left - room.width / 2;
+    if (this.place > from) fly([...this.cards.children].slice(0, this.place), card);
+  }
+
+  // --- elements ---
+
+  node(station, number) {
+    const button = make("button", { type: "button", "data-name": `node ${number}`, "aria-current": number === this.place ? "step" : null, on: { click: () => this.go(number) } },
+      make("span", { text: station.title }), make("b", { text: station.figure, dir: "auto" }));
+    return make("li", {}, button, station.operation === null ? null : make("span", { class: "operation", text: station.operation }));
+  }
+
+  card(station, number) {
+    const here = number === this.place;
+    return make("li", { class: here ? "station here" : "station", "data-station": station.id },
+      make("article", {}, make("h3", { text: `${number + 1}. ${station.title}` }), make("p", { class: "says", text: station.sentence }),
+        ...station.parts.map((part) => this.part(part, station.id))),
+      station.operation === null ? null : make("span", { class: "operation", "aria-hidden": "true", text: station.operation }));
+  }
+
+  part(part, id) {
+    const { entry } = this.calculation.steps;
+    switch (part.kind) {
+      case "line": return make("p", { class: "note", text: part.text });
+      case "formula": return make("p", { class: "formula" }, ...part.terms.map(({ text, moves }) => make(moves ? "b" : "span",
+        { text, "data-in": moves === "in" ? "number" : null, "data-out": moves === "out" ? "number" : null })));
+      case "cells": return this.cells(part, `${id} ${part.name}`);
+      case "sum": return this.table(part.sum, `${id} ${part.name}`, null);
+      case "tokens": return make("p", { class: "tokens" }, make("span", { class: "token query", text: shortText(entry.queries[this.pair.row], 24), dir: "auto" }), make("span", { text: "\u2192" }),
+        make("span", { class: "token key", text: shortText(entry.keys[this.pair.column], 24), dir: "auto" }));
+      default: return action(say("walk_then_go", { layer: part.layer }), say("walk_then_go", { layer: part.layer }), () => this.commands.layer(part.record));
+    }
+  }
+
+  /** A list of numbers; beyond eight it is folded, and a number may be opened into its sum. */
+  cells(part, name) {
+    const { values } = part;
+    const whole = this.unfolded.has(name) || values.length <= FEW_CELLS;
+    const open = this.opened.get(name);
+    const largest = part.largest ?? Math.max(...values.map(Math.abs));
+    const shown = Array.from(whole ? values : values.slice(0, FEW_CELLS), (value, dimension) => {
+      const fill = divergingColor(largest && Number.isFinite(value) ? value / largest : 0, this.theme);
+      const common = { class: "cell", style: `background: ${fill}; color: ${inkOn(fill)}`, text: cellNumber(value), title: formatNumber(value),
+        "data-out": part.name === "weighted" ? null : `${part.name} ${dimension}`, "data-in": part.name === "weighted" ? `value ${dimension}` : null };
+      if (!part.open) return make("span", common);
+      return make("button", { ...common, type: "button", "data-name": `${name} ${dimension}`, "aria-expanded": String(open === dimension),
+        "aria-label": say("walk_open_cell", { name: part.label, dimension, value: formatNumber(value) }), on: { click: () => this.toggle(name, dimension) } });
+    });
+    if (values.length > FEW_CELLS) shown.push(this.folding(name, values.length, values.length - FEW_CELLS));
+    const detail = part.open && open !== undefined && open < values.length ? make("div", { class: "opened" },
+      make("p", { class: "note", text: say("walk_sum_of", { name: part.label, dimension: open, value: formatNumber(values[open]) }) }),
+      this.table(part.open(open), `${name} sum`, () => this.toggle(name, open))) : null;
+    return make("div", { class: `list ${part.side}` }, make("p", { class: "list-name", text: part.label }), make("div", { class: "numbers" }, ...shown), detail);
+  }
+
+  folding(name, all, more) {
+    const isOpen = this.unfolded.has(name);
+    const text = isOpen ? say("walk_show_fewer") : say("walk_more", { count: more });
+    return make("button", { type: "button", class: "fold", "data-name": `fold ${name}`, text, "aria-expanded": String(isOpen),
+      "aria-label": isOpen ? text : say("walk_show_all", { count: all }), on: { click: () => this.unfold(name) } });
+  }
+
+  /** A table that adds up; its other rows are shown on demand. */
+  table(sum, name, close) {
+    const isOpen = this.unfolded.has(name) && sum.rows.length <= MOST_ROWS;
+    const { rows, rest, foot } = shownRows(sum, isOpen);
+    const text = (value) => (value === null || value === undefined ? "" : formatNumber(value));
+    const line = (one, tag, style) => make("tr", { class: style }, make("th", { scope: "row", text: one.label, dir: "auto" }),
+      ...one.numbers.map((value, column) => make(tag, { text: text(value), "data-in": this.landing(name, one, column) })));
+    const body = rows.map((row) => line(row, "td", `${row.muted ? "muted" : ""} ${row.chosen ? "chosen" : ""}`.trim() || null));
+    if (rest) body.push(line(rest, "td", "rest"));
+    const table = make("table", {}, make("thead", {}, make("tr", {}, ...sum.head.map((head) => make("th", { scope: "col", text: head })))),
+      make("tbody", {}, ...body), make("tfoot", {}, line(foot, "td", null)));
+    if (name === "score products") table.querySelector("tfoot td:last-child").dataset.out = "number";
+    const more = sum.rows.length - sum.few.length;
+    return make("div", { class: "sum" }, table, make("p", { class: "sum-buttons" }, more > 0 && sum.rows.length <= MOST_ROWS ? this.folding(name, sum.rows.length, more) : null,
+      close ? make("button", { type: "button", class: "fold", "data-name": `close ${name}`, text: say("walk_close"), on: { click: close } }) : null));
+  }
+
+  /** The number that flies to a place of the table of products. */
+  landing(name, row, column) {
+    return name === "score products" && column < 2 ? `${column ? "key" : "query"} ${row.label}` : null;
+  }
+
+  toggle(name, dimension) {
+    if (this.opened.get(name) === dimension) this.opened.delete(name);
+    else this.opened.set(name, dimension);
+    this.again(`${name} ${dimension}`);
+  }
+
+  unfold(name) {
+    if (!this.unfolded.delete(name)) this.unfolded.add(name);
+    this.again();
+  }
+
+  again(focus = this.focusName()) {
+    this.cards.replaceChildren(...this.stations.map((station, number) => this.card(station, number)));
+    this.restoreFocus(focus);
+  }
+
+  focusName() {
+    return /** @type {any} */ (this.element.getRootNode()).activeElement?.dataset?.name ?? null;
+  }
+
+  restoreFocus(name) {
+    if (name === null) return;
+    const all = [...this.element.querySelectorAll("[data-name]")];
+    const station = name.startsWith("node ") ? `node ${this.place}` : name;
+    all.find((one) => one.dataset.name === station)?.focus({ preventScroll: true });
+  }
+}

@@ -1,0 +1,99 @@
+// @ts-check
+
+/** The look of the walk, beside the map of all pairs; in a narrow pane above it. */
+export const WALK_STYLE = `
+.beside { position: absolute; inset: 0 0 0 auto; width: calc(100% - var(--map)); overflow: auto; border-left: 1px solid var(--border); }
+.beside[hidden] { display: none; }
+.viewer { --map: 0px; }
+.walking { --map: clamp(240px, 26%, 340px); }
+.walking .scroll { inset: 0 auto 0 0; width: var(--map); }
+.walk { padding: 12px 16px 16px; font-size: 13px; }
+.walk h3 { margin: 0 0 4px; font-size: 13px; font-weight: 650; }
+.walk p { margin: 0; }
+.walk .note { color: var(--muted); font-size: 12px; }
+.walk-head { display: flex; flex-wrap: wrap; gap: 8px 16px; align-items: center; justify-content: space-between; margin-bottom: 8px; }
+.walk-pair, .steps-buttons { display: inline-flex; gap: 8px; align-items: center; min-width: 0; }
+.walk-pair select { font-weight: 650; max-width: min(14em, 36vw); }
+select.query, .token.query { border: 1px solid var(--asks); box-shadow: inset 0 -3px var(--asks); }
+select.key, .token.key { border: 1px solid var(--answers); box-shadow: inset 0 -3px var(--answers); }
+button.primary { background: var(--text); color: var(--background); border-color: var(--text); padding: 3px 16px; }
+.walk button:disabled { opacity: .5; cursor: default; }
+.strip, .stations { list-style: none; margin: 0; padding: 0; display: flex; }
+.strip { gap: 4px; flex-wrap: wrap; margin-bottom: 12px; }
+.strip li { display: inline-flex; align-items: center; gap: 4px; }
+.strip button { display: flex; flex-direction: column; align-items: flex-start; padding: 3px 8px; text-align: left; }
+.strip button span { font-size: 12px; color: var(--muted); }
+.strip button[aria-current] { border-color: var(--text); box-shadow: inset 0 -3px var(--text); }
+.operation { color: var(--muted); font-size: 12px; white-space: nowrap; }
+.strip .operation::after { content: "\\2192"; margin-left: 3px; }
+.try { display: grid; grid-template-columns: minmax(250px, 340px) minmax(0, 1fr); gap: 8px 24px; padding: 12px; margin-top: 8px; border: 1px solid var(--border);
+  border-radius: 6px; background: var(--surface); }
+.settings { display: grid; gap: 4px; align-content: start; }
+.settings label { display: grid; grid-template-columns: 8.5em minmax(0, 1fr); gap: 4px 8px; color: var(--text); }
+.settings label[hidden] { display: none; }
+.settings output { grid-column: 2; font-size: 12px; color: var(--muted); }
+.settings select { width: 100%; max-width: none; }
+.track { position: relative; display: block; }
+.track input { width: 100%; margin: 0; accent-color: var(--accent); }
+.own { position: absolute; bottom: -3px; width: 2px; height: 8px; margin-left: -1px; background: var(--text); }
+.restore { display: flex; flex-wrap: wrap; gap: 4px 8px; align-items: center; }
+.walk-row { min-width: 0; }
+.columns { display: flex; gap: 2px; align-items: stretch; height: 190px; }
+.columns .column { flex: 1 1 0; min-width: 0; max-width: 64px; display: flex; flex-direction: column; align-items: center; border: 0; background: none; padding: 0; gap: 2px; }
+.columns small { font-size: 11px; color: var(--muted); overflow: visible; white-space: nowrap; }
+.bar-room { position: relative; flex: 1 1 auto; width: 100%; max-width: 40px; border-bottom: 1px solid var(--border); }
+.bar-room i { position: absolute; left: 0; right: 0; bottom: 0; }
+.amount { background: var(--muted); }
+.column[aria-pressed="true"] .amount { background: var(--answers); }
+.column[aria-pressed="true"] .name { font-weight: 650; }
+.ghost { border: 2px dashed var(--text); border-bottom: 0; }
+.columns .name { writing-mode: vertical-rl; height: 72px; overflow: hidden; white-space: nowrap; font-size: 12px; }
+.stations { gap: 8px; overflow-x: auto; align-items: flex-start; padding: 4px 2px 8px; }
+.station { display: flex; align-items: flex-start; gap: 8px; flex: none; }
+.station article { width: 316px; padding: 12px; border: 1px solid var(--border); border-radius: 6px; background: var(--background); }
+.station.here article { border-color: var(--text); box-shadow: 0 0 0 1px var(--text); }
+.station > .operation { padding-top: 48px; font-size: 13px; }
+.station > .operation::after { content: "\\2192"; display: block; text-align: center; }
+.says { font-size: 13px; line-height: 1.45; margin-bottom: 8px !important; }
+.station article > * + * { margin-top: 8px; }
+.tokens { display: flex; gap: 8px; align-items: center; flex-wrap: wrap; }
+.token { padding: 3px 10px 5px; border-radius: 6px; font-size: 16px; overflow-wrap: anywhere; }
+.formula { display: flex; flex-wrap: wrap; gap: 4px 6px; align-items: center; font-variant-numeric: tabular-nums; }
+.formula b { padding: 2px 6px; border: 1px solid var(--border); border-radius: 4px; }
+.list-name { font-size: 12px; padding-left: 6px; margin-bottom: 3px !important; }
+.list.query .list-name { box-shadow: inset 3px 0 var(--asks); }
+.list.key .list-name { box-shadow: inset 3px 0 var(--answers); }
+.numbers { display: flex; flex-wrap: wrap; gap: 1px; }
+.numbers .cell { width: 35px; padding: 4px 0; min-height: 0; border: 0; border-radius: 0; font-size: 11px; line-height: 14px; text-align: center; font-variant-numeric: tabular-nums; }
+.numbers button.cell:hover, .numbers .cell[aria-expanded="true"] { outline: 2px solid var(--text); outline-offset: -2px; }
+.fold { border: 0; background: none; padding: 2px 4px; min-height: 22px; font-size: 12px; color: var(--text); text-decoration: underline; }
+.opened { margin-top: 6px; padding-left: 8px; border-left: 3px solid var(--text); }
+.walk table { border-collapse: collapse; width: 100%; font-size: 12px; font-variant-numeric: tabular-nums; }
+.walk th, .walk td { padding: 1px 4px; text-align: right; font-weight: 400; }
+.walk th[scope="row"], .walk thead th:first-child { text-align: left; max-width: 9em; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
+.walk thead th { color: var(--muted); border-bottom: 1px solid var(--border); }
+.walk tfoot th, .walk tfoot td { border-top: 1px solid var(--text); font-weight: 650; }
+.walk tr.muted > * { color: var(--muted); }
+.walk tr.rest > * { color: var(--muted); }
+.walk tr.chosen > * { font-weight: 650; background: var(--surface); }
+.walk tr.chosen > th { box-shadow: inset 3px 0 var(--answers); padding-left: 8px; }
+.walk { container-type: inline-size; }
+@container (max-width: 680px) { .try { grid-template-columns: minmax(0, 1fr); } }
+.walking.slim { height: auto; min-height: 100%; overflow: visible; }
+.walking.slim .stage { display: flex; flex-direction: column; }
+.walking.slim .beside { position: static; order: 1; width: auto; overflow: visible; border: 0; }
+.walking.slim .scroll { position: relative; order: 2; inset: auto; width: auto; height: 400px; border-top: 1px solid var(--border); }
+.slim .stations { flex-direction: column; align-items: stretch; overflow: visible; }
+.slim .station { flex-direction: column; align-items: stretch; gap: 4px; }
+.slim .station article { width: auto; }
+.slim .station > .operation { padding: 0; align-self: center; }
+.slim .station > .operation::after { content: "\\2193"; }
+.slim .columns { height: 170px; }
+@media (max-width: 400px) { .columns small { font-size: 9px; } .numbers .cell { width: 31px; font-size: 10px; } }
+@media (forced-colors: active) {
+  .walk .cell, .bar-room i { forced-color-adjust: none; }
+  .amount { background: CanvasText; }
+  .ghost { border-color: Highlight; }
+  .strip button[aria-current], .station.here article { border-color: Highlight; }
+}
+`;
