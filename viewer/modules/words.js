@@ -70,7 +70,7 @@ export const WORDS = {
   grid_layer: ["layer {layer}", "第 {layer} 层"],
   grid_head: ["layer {layer}, head {head}", "第 {layer} 层，头 {head}"],
   grid_group: ["{what} \u00b7 {count} {count:head|heads}", "{what} \u00b7 {count} 个头"],
-  grid_no_pattern: ["no clear pattern", "无明显模式"],
+  grid_no_pattern: ["no clear pattern, the sharpest first", "无明显模式，最集中的在前"],
   grid_by_entropy: ["the sharpest first; entropy as a part of even attention's", "最集中的在前；熵相对于均匀注意力"],
   grid_by_loss: ["those that the loss depends on most first", "对损失影响最大的在前"],
   grid_unknown: ["not known", "未知"],

@@ -433,7 +433,7 @@ const WORDS = {
   grid_layer: ["layer {layer}", "第 {layer} 层"],
   grid_head: ["layer {layer}, head {head}", "第 {layer} 层，头 {head}"],
   grid_group: ["{what} \u00b7 {count} {count:head|heads}", "{what} \u00b7 {count} 个头"],
-  grid_no_pattern: ["no clear pattern", "无明显模式"],
+  grid_no_pattern: ["no clear pattern, the sharpest first", "无明显模式，最集中的在前"],
   grid_by_entropy: ["the sharpest first; entropy as a part of even attention's", "最集中的在前；熵相对于均匀注意力"],
   grid_by_loss: ["those that the loss depends on most first", "对损失影响最大的在前"],
   grid_unknown: ["not known", "未知"],
@@ -2214,7 +2214,8 @@ function byPattern(heads) {
     groups.get(label?.name ?? "")?.push({ ...head, share: label?.share ?? 0 });
   }
   return [...groups].filter(([, members]) => members.length).map(([name, members]) => {
-    members.sort((a, b) => b.share - a.share);
+    if (name) members.sort((a, b) => b.share - a.share);
+    else members.sort((a, b) => (relativeEntropy(a.record, a.column) ?? 1) - (relativeEntropy(b.record, b.column) ?? 1)); // the sharpest first
     const what = name ? patternText(name, members[0].record) : say("grid_no_pattern");
     return { title: what, counted: say("grid_group", { what, count: members.length }), heads: members };
   });
@@ -4441,12 +4442,17 @@ class WordsView extends RecordView {
 
 const MOST_TABLES = 48;
 
+/** How long what heads do is looked for at a time, and the pause between, in milliseconds. */
+const [SLICE, PAUSE] = [24, 8];
+
 /** The tables and small maps that were made for what is shown; the oldest tables are given up. */
 class Tables {
   constructor(app) {
     this.app = app;
     this.tables = new Map();
     this.thumbnails = new Map();
+    this.readOf = null; // the records of which it is found what heads do, how many are done, when the last slice ended
+    this.read = this.readUntil = 0;
     this.frameStart = 0; // when the picture that is drawn was begun, in milliseconds
   }
 
@@ -4469,15 +4475,24 @@ class Tables {
     return table;
   }
 
-  /** Whether what every head does is known; else some more of it is found, as far as there is time in this frame. */
+  /** Whether what every head does is known; else some more of it is found, for a moment, and a new picture is asked for. */
   allRead() {
-    for (const record of this.app.records) {
+    const start = performance.now();
+    const { records } = this.app;
+    if (this.readOf !== records) [this.readOf, this.read, this.readUntil] = [records, 0, 0];
+    if (start - this.readUntil < PAUSE && this.read < records.length) return false;
+    for (; this.read < records.length; this.read += 1) {
+      const record = records[this.read];
       if (!record.decoded) {
         record.decode().then(() => this.app.changed());
         return false;
       }
       for (let head = 0; head < record.heads; head += 1) {
-        if (performance.now() - this.frameStart > 24) return false;
+        if (performance.now() - start > SLICE) {
+          this.readUntil = performance.now();
+          this.app.changed();
+          return false;
+        }
         statisticsOf(record, head);
       }
     }
@@ -4530,9 +4545,7 @@ class GridView extends View {
   /** The order that is shown: by layer until all records are read, which other orders need. */
   order(app) {
     const wanted = ordersOf(app.records).includes(app.state.order) ? app.state.order : "layer";
-    if (wanted === "layer" || app.tables.allRead()) return wanted;
-    app.changed();
-    return "layer";
+    return wanted === "layer" || app.tables.allRead() ? wanted : "layer";
   }
 
   geometry(app) {

@@ -37,9 +37,7 @@ export class GridView extends View {
   /** The order that is shown: by layer until all records are read, which other orders need. */
   order(app) {
     const wanted = ordersOf(app.records).includes(app.state.order) ? app.state.order : "layer";
-    if (wanted === "layer" || app.tables.allRead()) return wanted;
-    app.changed();
-    return "layer";
+    return wanted === "layer" || app.tables.allRead() ? wanted : "layer";
   }
 
   geometry(app) {
