@@ -14,7 +14,7 @@ export const POOLINGS = ["maximum", "mean"];
 export const poolingText = (pooling) => say(pooling === "mean" ? "pooling_mean" : "pooling_maximum");
 
 /** A share in percent: two digits. */
-const percent = (share) => `${Number((100 * share).toPrecision(2))}\u00a0%`;
+const inPercent = (share) => `${Number((100 * share).toPrecision(2))}\u00a0%`;
 
 /** What kind of cell a weight is (negative: masked), and its shade from 0 to 255. */
 export function shadeOf(value, limit, scale) {
@@ -193,18 +193,18 @@ export class LongMap {
     return [
       ...sinks.map((one) => {
         const { text, number } = named(keys, one.key);
-        return { text: say("found_sink", { head: one.head, key: text, number, share: percent(one.share) }), head: one.head, row: middle, column: one.key, kind: "sink" };
+        return { text: say("found_sink", { head: one.head, key: text, number, share: inPercent(one.share) }), head: one.head, row: middle, column: one.key, kind: "sink" };
       }),
       ...diagonals.map((one) => {
         const row = clamp(middle, Math.max(0, -one.offset), Math.min(queries.length - 1, keys.length - 1 - one.offset));
         const how = one.offset === 0 ? "found_own" : Math.abs(one.offset) === 1 ? (one.offset < 0 ? "found_previous" : "found_next")
           : one.offset < 0 ? "found_back" : "found_ahead";
-        const text = say(how, { head: one.head, distance: counted(Math.abs(one.offset)), share: percent(one.share) });
+        const text = say(how, { head: one.head, distance: counted(Math.abs(one.offset)), share: inPercent(one.share) });
         return { text, head: one.head, row, column: row + one.offset, kind: "diagonal" };
       }),
       ...spikes.map((one) => {
         const [query, key] = [named(queries, one.query), named(keys, one.key)];
-        const text = say("found_spike", { head: one.head, query: query.text, row: query.number, key: key.text, column: key.number, weight: percent(one.weight) });
+        const text = say("found_spike", { head: one.head, query: query.text, row: query.number, key: key.text, column: key.number, weight: inPercent(one.weight) });
         return { text, head: one.head, row: one.query, column: one.key, kind: "spike" };
       }),
     ];
