@@ -59,7 +59,8 @@ function byPattern(heads) {
     groups.get(label?.name ?? "")?.push({ ...head, share: label?.share ?? 0 });
   }
   return [...groups].filter(([, members]) => members.length).map(([name, members]) => {
-    members.sort((a, b) => b.share - a.share);
+    if (name) members.sort((a, b) => b.share - a.share);
+    else members.sort((a, b) => (relativeEntropy(a.record, a.column) ?? 1) - (relativeEntropy(b.record, b.column) ?? 1)); // the sharpest first
     const what = name ? patternText(name, members[0].record) : say("grid_no_pattern");
     return { title: what, counted: say("grid_group", { what, count: members.length }), heads: members };
   });

@@ -8,12 +8,17 @@ import { foldsOf } from "./views/grid_layout.js";
 
 const MOST_TABLES = 48;
 
+/** How long what heads do is looked for at a time, and the pause between, in milliseconds. */
+const [SLICE, PAUSE] = [24, 8];
+
 /** The tables and small maps that were made for what is shown; the oldest tables are given up. */
 export class Tables {
   constructor(app) {
     this.app = app;
     this.tables = new Map();
     this.thumbnails = new Map();
+    this.readOf = null; // the records of which it is found what heads do, how many are done, when the last slice ended
+    this.read = this.readUntil = 0;
     this.frameStart = 0; // when the picture that is drawn was begun, in milliseconds
   }
 
@@ -36,15 +41,24 @@ export class Tables {
     return table;
   }
 
-  /** Whether what every head does is known; else some more of it is found, as far as there is time in this frame. */
+  /** Whether what every head does is known; else some more of it is found, for a moment, and a new picture is asked for. */
   allRead() {
-    for (const record of this.app.records) {
+    const start = performance.now();
+    const { records } = this.app;
+    if (this.readOf !== records) [this.readOf, this.read, this.readUntil] = [records, 0, 0];
+    if (start - this.readUntil < PAUSE && this.read < records.length) return false;
+    for (; this.read < records.length; this.read += 1) {
+      const record = records[this.read];
       if (!record.decoded) {
         record.decode().then(() => this.app.changed());
         return false;
       }
       for (let head = 0; head < record.heads; head += 1) {
-        if (performance.now() - this.frameStart > 24) return false;
+        if (performance.now() - start > SLICE) {
+          this.readUntil = performance.now();
+          this.app.changed();
+          return false;
+        }
         statisticsOf(record, head);
       }
     }

@@ -5,7 +5,7 @@ import { CODE_VALUES, NAN_CODE } from "./decoding.js";
 import { mapCanvas } from "./map_canvas.js";
 import { clamp } from "./numbers.js";
 import { channelsOf } from "./palette.js";
-import { SCALES } from "./scales.js";
+import { SCALES, scaleEnd } from "./scales.js";
 import { MASKED, MISSING, WEIGHT, ZERO } from "./table.js";
 
 /** Most points of a small map along a side. */
@@ -31,7 +31,7 @@ export const largestOf = ({ entry }) => entry.codes?.maximum ?? entry.overview?.
 
 /**
  * A record's head as a small picture: the largest weight of each block of cells.
- * @param {number|null} most the weight of the last colour; null: the head's largest
+ * @param {number|null} most the weight of the last colour; null: the head's largest, or what `scaleEnd` gives
  */
 export function thumbnailOf(record, head, scale, theme, most = null) {
   const [queries, keys] = [record.queries.length, record.keys.length];
@@ -52,7 +52,8 @@ export function thumbnailOf(record, head, scale, theme, most = null) {
       if (code > largest && code !== NAN_CODE) largest = code;
     }
   }
-  const limit = (most === null ? CODE_VALUES[largest] : most / record.entry.codes.maximum) || 1;
+  const { maximum } = record.entry.codes;
+  const limit = ((most ?? scaleEnd(CODE_VALUES[largest] * maximum, keys)) / maximum) || 1;
   const shadesOf = CODE_VALUES.map((value) => Math.round(255 * clamp(SCALES[scale].shade(value / limit) || 0, 0, 1)));
   const kinds = new Uint8Array(rows * columns);
   for (let cell = 0; cell < kinds.length; cell += 1) {
@@ -86,7 +87,7 @@ export function receivedOf(record, head) {
 export function veilOf(record, head, scale, theme, most = null) {
   const { rows, columns, leading } = record.keys.entry;
   const received = receivedOf(record, head).subarray(leading);
-  const limit = most ?? received.reduce((largest, value) => Math.max(largest, value), 0);
+  const limit = most ?? scaleEnd(received.reduce((largest, value) => Math.max(largest, value), 0), record.keys.length);
   const paper = channelsOf(theme.background);
   return pixelCanvas(columns, rows, (data) => {
     for (let cell = 0; cell < rows * columns; cell += 1) {

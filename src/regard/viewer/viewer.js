@@ -541,8 +541,6 @@ const WORDS = {
   overlay_colours: ["colours", "颜色"],
   overlay_veil: ["veil", "遮罩"],
   overview: ["Overview", "概览"],
-  pooling_maximum: ["largest", "最大值"],
-  pooling_mean: ["mean", "平均值"],
   goTo: ["Go to", "转到"],
   findings: ["{count} {count:finding|findings}", "{count} 个发现"],
   calculation: ["Calculation", "计算"],
@@ -837,8 +835,6 @@ const WORDS = {
   kind_source: ["source", "源序列"],
   kind_image: ["image", "图像"],
   kind_sound: ["sound", "声音"],
-  record_label: ["layer {layer} \u00b7 {kind}", "第 {layer} 层 \u00b7 {kind}"],
-  head_number: ["head {head}", "头 {head}"],
   // --- the grid ---
   order: ["Order", "排序"],
   order_layer: ["by layer", "按层"],
@@ -849,10 +845,9 @@ const WORDS = {
   range_each: ["each map its own", "每幅图各自"],
   range_one: ["one scale for all", "全部同一标度"],
   grid_help: ["Arrow keys choose a head, Enter opens it.", "方向键选择头，回车键打开。"],
-  grid_layer: ["layer {layer}", "第 {layer} 层"],
-  grid_head: ["layer {layer}, head {head}", "第 {layer} 层，头 {head}"],
+  grid_head: ["layer {layer}, head {head}", "第 {layer} 层第 {head} 头"],
   grid_group: ["{what} \u00b7 {count} {count:head|heads}", "{what} \u00b7 {count} 个头"],
-  grid_no_pattern: ["no clear pattern", "无明显模式"],
+  grid_no_pattern: ["no clear pattern, the sharpest first", "无明显模式，最集中的在前"],
   grid_by_entropy: ["the sharpest first; entropy as a part of even attention's", "最集中的在前；熵相对于均匀注意力"],
   grid_by_loss: ["those that the loss depends on most first", "对损失影响最大的在前"],
   grid_unknown: ["not known", "未知"],
@@ -871,7 +866,7 @@ const WORDS = {
   grid_single: ["a point is one weight", "一个点是一个权重"],
   grid_reduced: ["a point is the largest of about {down} \u00d7 {across} pairs", "一个点是约 {down} \u00d7 {across} 对中的最大值"],
   grid_reduced_most: ["a point is the largest of up to {down} \u00d7 {across} pairs", "一个点是至多 {down} \u00d7 {across} 对中的最大值"],
-  grid_own_scale: ["each map in parts of its own largest weight", "每幅图按各自的最大权重"],
+  grid_own_scale: ["each map up to its own largest weight, at least {times} even shares", "每幅图至各自的最大权重，至少为均分的 {times} 倍"],
   grid_one_scale: ["one scale for all maps, up to {largest}", "所有图同一标度，最大 {largest}"],
   grid_folded: ["images are clear where the queries look, on average", "图像清晰处是查询平均所看之处"],
   grid_axes: ["queries downwards, keys to the right", "查询向下，键向右"],
@@ -914,6 +909,11 @@ const WORDS = {
   long_masked: ["masked", "被掩盖"],
   long_framed: ["framed: single weights", "带框处为单个权重"],
   long_keys: ["{count} keys", "{count} 个键"],
+
+  // --- names of records and of what a point of a large map is ---
+  record_label: ["layer {layer} \u00b7 {kind}", "第 {layer} 层\u00b7{kind}"],
+  pooling_maximum: ["largest", "最大值"],
+  pooling_mean: ["mean", "平均值"],
 };
 
 // scales.js
@@ -2280,7 +2280,8 @@ function byPattern(heads) {
     groups.get(label?.name ?? "")?.push({ ...head, share: label?.share ?? 0 });
   }
   return [...groups].filter(([, members]) => members.length).map(([name, members]) => {
-    members.sort((a, b) => b.share - a.share);
+    if (name) members.sort((a, b) => b.share - a.share);
+    else members.sort((a, b) => (relativeEntropy(a.record, a.column) ?? 1) - (relativeEntropy(b.record, b.column) ?? 1)); // the sharpest first
     const what = name ? patternText(name, members[0].record) : say("grid_no_pattern");
     return { title: what, counted: say("grid_group", { what, count: members.length }), heads: members };
   });
@@ -2682,10 +2683,10 @@ function shownRows(sum, isOpen) {
 // views/grid_layout.js
 
 /** The heights of a caption, of a name above a map and of a group's heading, in pixels. */
-const [CAPTION, NAME, GRID_TITLE] = [15, 15, 26];
+const [CAPTION_HEIGHT, NAME_HEIGHT, TITLE_HEIGHT] = [15, 15, 26];
 
 /** The room of the layers' names, between kinds of attention, and the most that is left between two maps. */
-const [LAYER, GRID_GAP, MOST_BETWEEN] = [72, 24, 44];
+const [LAYER_NAMES, KINDS_APART, MOST_APART] = [72, 24, 44];
 
 /** The least side of a map that has room for a caption. */
 const LEAST_CAPTIONED = 54;
@@ -2729,8 +2730,8 @@ function byLayer(records, area) {
   });
   const most = (some) => Math.max(...some.map((record) => record.heads));
   const widest = kinds.reduce((sum, kind) => sum + most(records.filter((record) => kindText(record) === kind)), 0);
-  const left = LAYER;
-  const fits = beside && area.width - left - GRID_GAP * kinds.length >= widest * (LEAST_CAPTIONED + 6);
+  const left = LAYER_NAMES;
+  const fits = beside && area.width - left - KINDS_APART * kinds.length >= widest * (LEAST_CAPTIONED + 6);
   return fits ? byKind(records, kinds, area) : inLines(records, area);
 }
 
@@ -2739,7 +2740,7 @@ function inLines(records, area) {
   const heads = Math.max(...records.map((record) => record.heads));
   const several = differInKind(records);
   const names = several ? records.map((record) => textWidth(kindText(record), { size: 11 })) : [];
-  const left = Math.min(Math.max(LAYER, area.width * 0.22), 24 + Math.max(LAYER - 24, ...names));
+  const left = Math.min(Math.max(LAYER_NAMES, area.width * 0.22), 24 + Math.max(LAYER_NAMES - 24, ...names));
   const lines = records.map((record) => ({ title: record.entry.layer, subtitle: several ? kindText(record) : "", records: [record] }));
   return placed(lines, [{ title: "", heads }], { left, top: 24 }, area);
 }
@@ -2750,22 +2751,22 @@ function byKind(records, kinds, area) {
   const of = (kind, layer) => records.find((record) => kindText(record) === kind && record.entry.layer === layer);
   const lines = layers.map((layer) => ({ title: layer, subtitle: "", records: kinds.map((kind) => of(kind, layer)) }));
   const blocks = kinds.map((kind) => ({ title: kind, heads: Math.max(...records.filter((record) => kindText(record) === kind).map((record) => record.heads)) }));
-  return placed(lines, blocks, { left: LAYER, top: 44 }, area);
+  return placed(lines, blocks, { left: LAYER_NAMES, top: 44 }, area);
 }
 
 /** Lines of blocks of heads, as large as all are seen at once. */
 function placed(lines, blocks, { left, top }, area) {
   const heads = blocks.reduce((sum, block) => sum + block.heads, 0);
-  const across = (area.width - left - GRID_GAP * blocks.length) / heads;
+  const across = (area.width - left - KINDS_APART * blocks.length) / heads;
   const down = (area.height - top) / lines.length - 8;
   const captioned = across - 6 >= LEAST_CAPTIONED;
-  const side = clamp(Math.min(across - 6, Math.max(down - (captioned ? CAPTION : 0), 68)), 28, 164);
-  const caption = side >= LEAST_CAPTIONED ? CAPTION : 0;
-  const pitch = clamp(across, side + 6, side + MOST_BETWEEN);
+  const side = clamp(Math.min(across - 6, Math.max(down - (captioned ? CAPTION_HEIGHT : 0), 68)), 28, 164);
+  const caption = side >= LEAST_CAPTIONED ? CAPTION_HEIGHT : 0;
+  const pitch = clamp(across, side + 6, side + MOST_APART);
   let x = left;
   const columns = blocks.map((block) => {
     const column = { ...block, x };
-    x += block.heads * pitch + GRID_GAP;
+    x += block.heads * pitch + KINDS_APART;
     return column;
   });
   const cells = [];
@@ -2783,7 +2784,7 @@ function placed(lines, blocks, { left, top }, area) {
     y += Math.max(28, height + caption) + 8;
     return row;
   });
-  return { order: "layer", left, top, cells, rows, titles: [], blocks: columns, side, pitch, width: x - GRID_GAP + 4, height: y };
+  return { order: "layer", left, top, cells, rows, titles: [], blocks: columns, side, pitch, width: x - KINDS_APART + 4, height: y };
 }
 
 /** Groups of heads below their headings; small groups share a line. */
@@ -2805,16 +2806,16 @@ function sorted(records, order, area) {
       line += 1;
     }
     const x = left + used * pitch;
-    titles.push({ texts: [group.counted, group.title].filter(Boolean), x, y: groupTop + GRID_TITLE / 2, room: count * pitch - 8 });
-    let bottom = groupTop + GRID_TITLE;
+    titles.push({ texts: [group.counted, group.title].filter(Boolean), x, y: groupTop + TITLE_HEIGHT / 2, room: count * pitch - 8 });
+    let bottom = groupTop + TITLE_HEIGHT;
     for (let first = 0; first < group.heads.length; first += count) {
       if (first) line += 1;
       const row = group.heads.slice(first, first + count).map(({ row: record, column }, number) => {
         const [width, height] = mapSize(records[record], side);
-        return { row: record, column, line, x: x + number * pitch, y: bottom + NAME, width, height, room: pitch - 6, caption: CAPTION, name: NAME };
+        return { row: record, column, line, x: x + number * pitch, y: bottom + NAME_HEIGHT, width, height, room: pitch - 6, caption: CAPTION_HEIGHT, name: NAME_HEIGHT };
       });
       cells.push(...row);
-      bottom += NAME + Math.max(...row.map((one) => one.height)) + CAPTION + 8;
+      bottom += NAME_HEIGHT + Math.max(...row.map((one) => one.height)) + CAPTION_HEIGHT + 8;
     }
     used += count;
     groupBottom = Math.max(groupBottom, bottom);
@@ -4030,7 +4031,7 @@ const largestOf = ({ entry }) => entry.codes?.maximum ?? entry.overview?.maximum
 
 /**
  * A record's head as a small picture: the largest weight of each block of cells.
- * @param {number|null} most the weight of the last colour; null: the head's largest
+ * @param {number|null} most the weight of the last colour; null: the head's largest, or what `scaleEnd` gives
  */
 function thumbnailOf(record, head, scale, theme, most = null) {
   const [queries, keys] = [record.queries.length, record.keys.length];
@@ -4051,7 +4052,8 @@ function thumbnailOf(record, head, scale, theme, most = null) {
       if (code > largest && code !== NAN_CODE) largest = code;
     }
   }
-  const limit = (most === null ? CODE_VALUES[largest] : most / record.entry.codes.maximum) || 1;
+  const { maximum } = record.entry.codes;
+  const limit = ((most ?? scaleEnd(CODE_VALUES[largest] * maximum, keys)) / maximum) || 1;
   const shadesOf = CODE_VALUES.map((value) => Math.round(255 * clamp(SCALES[scale].shade(value / limit) || 0, 0, 1)));
   const kinds = new Uint8Array(rows * columns);
   for (let cell = 0; cell < kinds.length; cell += 1) {
@@ -4085,7 +4087,7 @@ function receivedOf(record, head) {
 function veilOf(record, head, scale, theme, most = null) {
   const { rows, columns, leading } = record.keys.entry;
   const received = receivedOf(record, head).subarray(leading);
-  const limit = most ?? received.reduce((largest, value) => Math.max(largest, value), 0);
+  const limit = most ?? scaleEnd(received.reduce((largest, value) => Math.max(largest, value), 0), record.keys.length);
   const paper = channelsOf(theme.background);
   return pixelCanvas(columns, rows, (data) => {
     for (let cell = 0; cell < rows * columns; cell += 1) {
@@ -4774,12 +4776,17 @@ function explained(app) {
 
 const MOST_TABLES = 48;
 
+/** How long what heads do is looked for at a time, and the pause between, in milliseconds. */
+const [SLICE, PAUSE] = [24, 8];
+
 /** The tables and small maps that were made for what is shown; the oldest tables are given up. */
 class Tables {
   constructor(app) {
     this.app = app;
     this.tables = new Map();
     this.thumbnails = new Map();
+    this.readOf = null; // the records of which it is found what heads do, how many are done, when the last slice ended
+    this.read = this.readUntil = 0;
     this.frameStart = 0; // when the picture that is drawn was begun, in milliseconds
   }
 
@@ -4802,15 +4809,24 @@ class Tables {
     return table;
   }
 
-  /** Whether what every head does is known; else some more of it is found, as far as there is time in this frame. */
+  /** Whether what every head does is known; else some more of it is found, for a moment, and a new picture is asked for. */
   allRead() {
-    for (const record of this.app.records) {
+    const start = performance.now();
+    const { records } = this.app;
+    if (this.readOf !== records) [this.readOf, this.read, this.readUntil] = [records, 0, 0];
+    if (start - this.readUntil < PAUSE && this.read < records.length) return false;
+    for (; this.read < records.length; this.read += 1) {
+      const record = records[this.read];
       if (!record.decoded) {
         record.decode().then(() => this.app.changed());
         return false;
       }
       for (let head = 0; head < record.heads; head += 1) {
-        if (performance.now() - this.frameStart > 24) return false;
+        if (performance.now() - start > SLICE) {
+          this.readUntil = performance.now();
+          this.app.changed();
+          return false;
+        }
         statisticsOf(record, head);
       }
     }
@@ -4863,9 +4879,7 @@ class GridView extends View {
   /** The order that is shown: by layer until all records are read, which other orders need. */
   order(app) {
     const wanted = ordersOf(app.records).includes(app.state.order) ? app.state.order : "layer";
-    if (wanted === "layer" || app.tables.allRead()) return wanted;
-    app.changed();
-    return "layer";
+    return wanted === "layer" || app.tables.allRead() ? wanted : "layer";
   }
 
   geometry(app) {
@@ -4910,7 +4924,7 @@ class GridView extends View {
       const middle = y + height / 2;
       const below = subtitle ? wrapText(subtitle, left - 14, { size: 11 }).slice(0, 2) : [];
       const first = middle - 7 * below.length;
-      pen.text(say("grid_layer", { layer: title }), win.x + 10, first, { color: theme.text, size: 12, bold: chosen?.line === line });
+      pen.text(say("layerNumber", { layer: title }), win.x + 10, first, { color: theme.text, size: 12, bold: chosen?.line === line });
       below.forEach((text, number) => pen.text(fitText(text, left - 14, { size: 11 }), win.x + 10, first + 14 + 13 * number, { color: theme.muted, size: 11 }));
     });
     pen.rect(win.x, win.y, win.width, top - 4, { fill: theme.background });
@@ -4919,7 +4933,7 @@ class GridView extends View {
         if (title) pen.text(fitText(title, heads * pitch, { size: 12, bold: true }), x, win.y + 10, { color: theme.text, size: 12, bold: true });
         for (let head = 0; head < heads; head += 1) {
           const at = x + head * pitch;
-          pen.text(pitch > 58 ? say("head_number", { head }) : String(head), at + side / 2, win.y + top - 13,
+          pen.text(pitch > 58 ? say("headNumber", { head }) : String(head), at + side / 2, win.y + top - 13,
             { color: theme.text, size: 11, align: "center", bold: chosen?.column === head && chosen.x === at });
         }
       }
@@ -5065,7 +5079,7 @@ class GridView extends View {
     const shown = new Set(records.flatMap((record) => [...record.thumbnailKinds]));
     const samples = [[ZERO, "zero"], [MASKED, "masked"], [MISSING, "NaN"]].filter(([kind]) => shown.has(/** @type {number} */ (kind)));
     const most = records.length ? this.most(app, records[0]) : null;
-    const own = most === null ? say("grid_own_scale") : say("grid_one_scale", { largest: formatNumber(most) });
+    const own = most === null ? say("grid_own_scale", { times: EVEN_SHARES }) : say("grid_one_scale", { largest: formatNumber(most) });
     const surveyed = records.some((record) => record.entry.statistics);
     const folded = records.some(foldsOf) ? [say("grid_folded")] : [];
     const axes = records.every(foldsOf) ? [] : [say("grid_axes")];

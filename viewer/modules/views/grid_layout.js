@@ -6,10 +6,10 @@ import { clamp } from "../numbers.js";
 import { differInKind, kindText } from "../record_names.js";
 
 /** The heights of a caption, of a name above a map and of a group's heading, in pixels. */
-const [CAPTION, NAME, GRID_TITLE] = [15, 15, 26];
+const [CAPTION_HEIGHT, NAME_HEIGHT, TITLE_HEIGHT] = [15, 15, 26];
 
 /** The room of the layers' names, between kinds of attention, and the most that is left between two maps. */
-const [LAYER, GRID_GAP, MOST_BETWEEN] = [72, 24, 44];
+const [LAYER_NAMES, KINDS_APART, MOST_APART] = [72, 24, 44];
 
 /** The least side of a map that has room for a caption. */
 const LEAST_CAPTIONED = 54;
@@ -53,8 +53,8 @@ function byLayer(records, area) {
   });
   const most = (some) => Math.max(...some.map((record) => record.heads));
   const widest = kinds.reduce((sum, kind) => sum + most(records.filter((record) => kindText(record) === kind)), 0);
-  const left = LAYER;
-  const fits = beside && area.width - left - GRID_GAP * kinds.length >= widest * (LEAST_CAPTIONED + 6);
+  const left = LAYER_NAMES;
+  const fits = beside && area.width - left - KINDS_APART * kinds.length >= widest * (LEAST_CAPTIONED + 6);
   return fits ? byKind(records, kinds, area) : inLines(records, area);
 }
 
@@ -63,7 +63,7 @@ function inLines(records, area) {
   const heads = Math.max(...records.map((record) => record.heads));
   const several = differInKind(records);
   const names = several ? records.map((record) => textWidth(kindText(record), { size: 11 })) : [];
-  const left = Math.min(Math.max(LAYER, area.width * 0.22), 24 + Math.max(LAYER - 24, ...names));
+  const left = Math.min(Math.max(LAYER_NAMES, area.width * 0.22), 24 + Math.max(LAYER_NAMES - 24, ...names));
   const lines = records.map((record) => ({ title: record.entry.layer, subtitle: several ? kindText(record) : "", records: [record] }));
   return placed(lines, [{ title: "", heads }], { left, top: 24 }, area);
 }
@@ -74,22 +74,22 @@ function byKind(records, kinds, area) {
   const of = (kind, layer) => records.find((record) => kindText(record) === kind && record.entry.layer === layer);
   const lines = layers.map((layer) => ({ title: layer, subtitle: "", records: kinds.map((kind) => of(kind, layer)) }));
   const blocks = kinds.map((kind) => ({ title: kind, heads: Math.max(...records.filter((record) => kindText(record) === kind).map((record) => record.heads)) }));
-  return placed(lines, blocks, { left: LAYER, top: 44 }, area);
+  return placed(lines, blocks, { left: LAYER_NAMES, top: 44 }, area);
 }
 
 /** Lines of blocks of heads, as large as all are seen at once. */
 function placed(lines, blocks, { left, top }, area) {
   const heads = blocks.reduce((sum, block) => sum + block.heads, 0);
-  const across = (area.width - left - GRID_GAP * blocks.length) / heads;
+  const across = (area.width - left - KINDS_APART * blocks.length) / heads;
   const down = (area.height - top) / lines.length - 8;
   const captioned = across - 6 >= LEAST_CAPTIONED;
-  const side = clamp(Math.min(across - 6, Math.max(down - (captioned ? CAPTION : 0), 68)), 28, 164);
-  const caption = side >= LEAST_CAPTIONED ? CAPTION : 0;
-  const pitch = clamp(across, side + 6, side + MOST_BETWEEN);
+  const side = clamp(Math.min(across - 6, Math.max(down - (captioned ? CAPTION_HEIGHT : 0), 68)), 28, 164);
+  const caption = side >= LEAST_CAPTIONED ? CAPTION_HEIGHT : 0;
+  const pitch = clamp(across, side + 6, side + MOST_APART);
   let x = left;
   const columns = blocks.map((block) => {
     const column = { ...block, x };
-    x += block.heads * pitch + GRID_GAP;
+    x += block.heads * pitch + KINDS_APART;
     return column;
   });
   const cells = [];
@@ -107,7 +107,7 @@ function placed(lines, blocks, { left, top }, area) {
     y += Math.max(28, height + caption) + 8;
     return row;
   });
-  return { order: "layer", left, top, cells, rows, titles: [], blocks: columns, side, pitch, width: x - GRID_GAP + 4, height: y };
+  return { order: "layer", left, top, cells, rows, titles: [], blocks: columns, side, pitch, width: x - KINDS_APART + 4, height: y };
 }
 
 /** Groups of heads below their headings; small groups share a line. */
@@ -129,16 +129,16 @@ function sorted(records, order, area) {
       line += 1;
     }
     const x = left + used * pitch;
-    titles.push({ texts: [group.counted, group.title].filter(Boolean), x, y: groupTop + GRID_TITLE / 2, room: count * pitch - 8 });
-    let bottom = groupTop + GRID_TITLE;
+    titles.push({ texts: [group.counted, group.title].filter(Boolean), x, y: groupTop + TITLE_HEIGHT / 2, room: count * pitch - 8 });
+    let bottom = groupTop + TITLE_HEIGHT;
     for (let first = 0; first < group.heads.length; first += count) {
       if (first) line += 1;
       const row = group.heads.slice(first, first + count).map(({ row: record, column }, number) => {
         const [width, height] = mapSize(records[record], side);
-        return { row: record, column, line, x: x + number * pitch, y: bottom + NAME, width, height, room: pitch - 6, caption: CAPTION, name: NAME };
+        return { row: record, column, line, x: x + number * pitch, y: bottom + NAME_HEIGHT, width, height, room: pitch - 6, caption: CAPTION_HEIGHT, name: NAME_HEIGHT };
       });
       cells.push(...row);
-      bottom += NAME + Math.max(...row.map((one) => one.height)) + CAPTION + 8;
+      bottom += NAME_HEIGHT + Math.max(...row.map((one) => one.height)) + CAPTION_HEIGHT + 8;
     }
     used += count;
     groupBottom = Math.max(groupBottom, bottom);

@@ -9,7 +9,7 @@ import { say } from "../language.js";
 import { fitText, textWidth, wrapText } from "../lettering.js";
 import { clamp, formatNumber } from "../numbers.js";
 import { differInKind, kindText } from "../record_names.js";
-import { SCALES, withoutRows } from "../scales.js";
+import { EVEN_SHARES, SCALES, withoutRows } from "../scales.js";
 import { MASKED, MISSING, ZERO } from "../table.js";
 import { quoted, shortText } from "../text.js";
 import { largestOf, reduction } from "../thumbnails.js";
@@ -37,9 +37,7 @@ export class GridView extends View {
   /** The order that is shown: by layer until all records are read, which other orders need. */
   order(app) {
     const wanted = ordersOf(app.records).includes(app.state.order) ? app.state.order : "layer";
-    if (wanted === "layer" || app.tables.allRead()) return wanted;
-    app.changed();
-    return "layer";
+    return wanted === "layer" || app.tables.allRead() ? wanted : "layer";
   }
 
   geometry(app) {
@@ -84,7 +82,7 @@ export class GridView extends View {
       const middle = y + height / 2;
       const below = subtitle ? wrapText(subtitle, left - 14, { size: 11 }).slice(0, 2) : [];
       const first = middle - 7 * below.length;
-      pen.text(say("grid_layer", { layer: title }), win.x + 10, first, { color: theme.text, size: 12, bold: chosen?.line === line });
+      pen.text(say("layerNumber", { layer: title }), win.x + 10, first, { color: theme.text, size: 12, bold: chosen?.line === line });
       below.forEach((text, number) => pen.text(fitText(text, left - 14, { size: 11 }), win.x + 10, first + 14 + 13 * number, { color: theme.muted, size: 11 }));
     });
     pen.rect(win.x, win.y, win.width, top - 4, { fill: theme.background });
@@ -93,7 +91,7 @@ export class GridView extends View {
         if (title) pen.text(fitText(title, heads * pitch, { size: 12, bold: true }), x, win.y + 10, { color: theme.text, size: 12, bold: true });
         for (let head = 0; head < heads; head += 1) {
           const at = x + head * pitch;
-          pen.text(pitch > 58 ? say("head_number", { head }) : String(head), at + side / 2, win.y + top - 13,
+          pen.text(pitch > 58 ? say("headNumber", { head }) : String(head), at + side / 2, win.y + top - 13,
             { color: theme.text, size: 11, align: "center", bold: chosen?.column === head && chosen.x === at });
         }
       }
@@ -239,7 +237,7 @@ export class GridView extends View {
     const shown = new Set(records.flatMap((record) => [...record.thumbnailKinds]));
     const samples = [[ZERO, "zero"], [MASKED, "masked"], [MISSING, "NaN"]].filter(([kind]) => shown.has(/** @type {number} */ (kind)));
     const most = records.length ? this.most(app, records[0]) : null;
-    const own = most === null ? say("grid_own_scale") : say("grid_one_scale", { largest: formatNumber(most) });
+    const own = most === null ? say("grid_own_scale", { times: EVEN_SHARES }) : say("grid_one_scale", { largest: formatNumber(most) });
     const surveyed = records.some((record) => record.entry.statistics);
     const folded = records.some(foldsOf) ? [say("grid_folded")] : [];
     const axes = records.every(foldsOf) ? [] : [say("grid_axes")];
