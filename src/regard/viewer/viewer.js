@@ -1401,14 +1401,14 @@ footer { display: flex; align-items: flex-start; gap: 4px 16px; padding: 8px 16p
 // map_canvas.js
 
 /** What a cell of a map is; zero is blank, what the mask hides is hatched, NaN is crossed, at every size and with every pen. */
-const KINDS = { weight: 0, zero: 1, masked: 2, missing: 3 };
+const CELL_KINDS = { weight: 0, zero: 1, masked: 2, missing: 3 };
 
 /** Of maps: whether the mask hides a cell, the runs of NaN as [row, start, end], the theme. */
 const forms = new WeakMap();
 
 /**
  * A map as a picture, one pixel a cell: colours and blanks; `drawForms` adds hatches and crosses.
- * @param {Uint8Array} kinds of each cell, row by row, as in `KINDS`
+ * @param {Uint8Array} kinds of each cell, row by row, as in `CELL_KINDS`
  * @param {Uint8Array} shades from 0 to 255, of the cells that are weights
  */
 function mapCanvas(columns, rows, kinds, shades, theme) {
@@ -1418,14 +1418,14 @@ function mapCanvas(columns, rows, kinds, shades, theme) {
   const canvas = pixelCanvas(columns, rows, (data) => {
     for (let cell = 0; cell < rows * columns; cell += 1) {
       const kind = kinds[cell];
-      if (kind === KINDS.masked) { found.masked = true; continue; } // transparent
-      const colors = kind === KINDS.weight ? ramp : paper;
-      const first = kind === KINDS.weight ? 3 * shades[cell] : 0;
+      if (kind === CELL_KINDS.masked) { found.masked = true; continue; } // transparent
+      const colors = kind === CELL_KINDS.weight ? ramp : paper;
+      const first = kind === CELL_KINDS.weight ? 3 * shades[cell] : 0;
       data[4 * cell] = colors[first];
       data[4 * cell + 1] = colors[first + 1];
       data[4 * cell + 2] = colors[first + 2];
       data[4 * cell + 3] = 255;
-      if (kind === KINDS.missing) noteMissing(found.missing, Math.floor(cell / columns), cell % columns);
+      if (kind === CELL_KINDS.missing) noteMissing(found.missing, Math.floor(cell / columns), cell % columns);
     }
   });
   forms.set(canvas, found);
@@ -1923,7 +1923,7 @@ class SvgPen {
 // table.js
 
 /** Kinds of cells of a table. */
-const [WEIGHT, ZERO, MASKED, MISSING] = Object.values(KINDS);
+const [WEIGHT, ZERO, MASKED, MISSING] = Object.values(CELL_KINDS);
 
 /**
  * The weights of one head, or the mean of all, as they are shown: sub-words merged, special tokens hidden.
@@ -3030,8 +3030,8 @@ function drawLegend(pen, legend, width, theme, room = linesOf(legend, width)) {
   const lines = wrapText(legend.text ?? "", width - 32, SMALL);
   let x = 16;
   if (legend.ramp) x = drawRamp(pen, legend, x, width, theme);
-  for (const sample of legend.samples ?? []) x = drawSample(pen, legend, sample, x, width, theme);
-  if (legend.text) lines.slice(0, room).forEach((line, number) => {
+  for (const sample of legend.samples ?? []) x = drawSample(pen, sample, x, width, theme);
+  lines.slice(0, room).forEach((line, number) => {
     const last = number === room - 1 && lines.length > room;
     pen.text(last ? fitText(`${line} \u2026`, width - 32, SMALL) : line, 16, textTop(legend) + 6 + number * LINE, { color: theme.muted, ...SMALL });
   });
@@ -3066,13 +3066,12 @@ function drawRamp(pen, legend, start, width, theme) {
 /** Below this width the text of a legend has up to four lines, else two. */
 const NARROW = 640;
 
-function drawSample(pen, legend, [kind, text], x, width, theme) {
+function drawSample(pen, [kind, text], x, width, theme) {
   const end = x + 18 + textWidth(text, { size: 11 }) + 12;
   if (end > width) return x;
-  const y = legend.ramp ? 12 : 5;
-  drawKind(pen, kind, x, y, 12, 12, theme);
-  pen.rect(x, y, 12, 12, { stroke: theme.border });
-  pen.text(text, x + 18, y + 6, { color: theme.muted, size: 11 });
+  drawKind(pen, kind, x, 12, 12, 12, theme);
+  pen.rect(x, 12, 12, 12, { stroke: theme.border });
+  pen.text(text, x + 18, 18, { color: theme.muted, size: 11 });
   return end;
 }
 
