@@ -1390,6 +1390,15 @@ footer { display: flex; align-items: flex-start; gap: 4px 16px; padding: 8px 16p
 .narrow .sentence, .narrow .shares { white-space: normal; }
 .narrow .sentence { height: 48px; }
 .narrow .shares { height: 40px; }
+@media print {
+  :host { height: auto; overflow: visible; color-scheme: light; print-color-adjust: exact; }
+  .viewer { height: auto !important; min-height: 0; overflow: visible; break-inside: avoid; }
+  .row, .more, .menu, .tip, .help, .what, .cards { display: none !important; }
+  .texts, .readout { max-height: none; overflow: visible; }
+  .scroll { position: static; overflow: visible; }
+  .space { display: none; }
+  canvas { position: static; max-width: 100%; height: auto !important; }
+}
 @media (forced-colors: active) {
   .tabs button[aria-selected="true"] { border: 2px solid Highlight; }
   .cards .target, .cards .lead { stroke: Highlight; }
@@ -1497,7 +1506,7 @@ function forcedTheme(host) {
     border: system("CanvasText"), text: system("CanvasText"), muted: system("CanvasText"), accent: system("Highlight"),
     accentText: system("HighlightText"), highlight: system("Canvas"), focus: system("Highlight"),
     lines: system("Canvas"), heads: Array(8).fill(system("CanvasText")),
-    maskedFill: system("Canvas"), hatch: system("GrayText"), missingFill: system("Canvas"), missing: system("CanvasText"),
+    maskedFill: system("Canvas"), hatch: system("GrayText"), missingFill: system("Canvas"), missing: system("GrayText"),
   };
   probe.remove();
   return theme;
@@ -5202,6 +5211,12 @@ class Input {
       this.commandKey(event);
       if (event.key === "Escape" && event.target !== this.app.frame.canvas) this.app.unlock();
     });
+    // Ink is for paper: what is printed is light, and drawn before the page is taken.
+    on(globalThis, "beforeprint afterprint", (event) => {
+      this.app.printing = event.type === "beforeprint";
+      this.app.readTheme();
+      if (this.app.ready) this.app.draw();
+    });
     for (const text of ["(prefers-color-scheme: dark)", "(forced-colors: active)"]) {
       on(globalThis.matchMedia(text), "change", () => { this.app.readTheme(); this.app.refresh(); });
     }
@@ -5471,6 +5486,7 @@ class Viewer {
     this.cursor = null;
     this.elsewhere = null; // what another viewer points at
     this.keyboard = false;
+    this.printing = false;
     this.history = new History();
     this.listeners = new Set();
     this.views = VIEW_CLASSES.map((ViewClass) => new ViewClass());
@@ -5796,7 +5812,7 @@ class Viewer {
 
   readTheme() {
     const query = (text) => globalThis.matchMedia?.(text).matches ?? false;
-    const dark = this.state.theme === "auto" ? query("(prefers-color-scheme: dark)") : this.state.theme === "dark";
+    const dark = this.printing ? false : this.state.theme === "auto" ? query("(prefers-color-scheme: dark)") : this.state.theme === "dark";
     this.element.dataset.scheme = this.state.theme;
     this.theme = query("(forced-colors: active)") ? forcedTheme(this.frame.box) : dark ? DARK : LIGHT;
     this.frame.paintWith(this.theme);
