@@ -1,13 +1,13 @@
 // @ts-check
 
 import { CODE_ERRORS, CODE_VALUES } from "./decoding.js";
-import { KINDS, mapCanvas } from "./map_canvas.js";
+import { CELL_KINDS, mapCanvas } from "./map_canvas.js";
 import { clamp, counted, formatWeight } from "./numbers.js";
 import { SCALES, scaleEnd } from "./scales.js";
 import { quoted } from "./text.js";
 
 /** Kinds of cells of a table. */
-export const [WEIGHT, ZERO, MASKED, MISSING] = Object.values(KINDS);
+export const [WEIGHT, ZERO, MASKED, MISSING] = Object.values(CELL_KINDS);
 
 /**
  * The weights of one head, or the mean of all, as they are shown: sub-words merged, special tokens hidden.

@@ -1392,14 +1392,14 @@ footer { display: flex; align-items: flex-start; gap: 4px 16px; padding: 8px 16p
 // map_canvas.js
 
 /** What a cell of a map is; zero is blank, what the mask hides is hatched, NaN is crossed, at every size and with every pen. */
-const KINDS = { weight: 0, zero: 1, masked: 2, missing: 3 };
+const CELL_KINDS = { weight: 0, zero: 1, masked: 2, missing: 3 };
 
 /** Of maps: whether the mask hides a cell, the runs of NaN as [row, start, end], the theme. */
 const forms = new WeakMap();
 
 /**
  * A map as a picture, one pixel a cell: colours and blanks; `drawForms` adds hatches and crosses.
- * @param {Uint8Array} kinds of each cell, row by row, as in `KINDS`
+ * @param {Uint8Array} kinds of each cell, row by row, as in `CELL_KINDS`
  * @param {Uint8Array} shades from 0 to 255, of the cells that are weights
  */
 function mapCanvas(columns, rows, kinds, shades, theme) {
@@ -1409,14 +1409,14 @@ function mapCanvas(columns, rows, kinds, shades, theme) {
   const canvas = pixelCanvas(columns, rows, (data) => {
     for (let cell = 0; cell < rows * columns; cell += 1) {
       const kind = kinds[cell];
-      if (kind === KINDS.masked) { found.masked = true; continue; } // transparent
-      const colors = kind === KINDS.weight ? ramp : paper;
-      const first = kind === KINDS.weight ? 3 * shades[cell] : 0;
+      if (kind === CELL_KINDS.masked) { found.masked = true; continue; } // transparent
+      const colors = kind === CELL_KINDS.weight ? ramp : paper;
+      const first = kind === CELL_KINDS.weight ? 3 * shades[cell] : 0;
       data[4 * cell] = colors[first];
       data[4 * cell + 1] = colors[first + 1];
       data[4 * cell + 2] = colors[first + 2];
       data[4 * cell + 3] = 255;
-      if (kind === KINDS.missing) noteMissing(found.missing, Math.floor(cell / columns), cell % columns);
+      if (kind === CELL_KINDS.missing) noteMissing(found.missing, Math.floor(cell / columns), cell % columns);
     }
   });
   forms.set(canvas, found);
@@ -1914,7 +1914,7 @@ class SvgPen {
 // table.js
 
 /** Kinds of cells of a table. */
-const [WEIGHT, ZERO, MASKED, MISSING] = Object.values(KINDS);
+const [WEIGHT, ZERO, MASKED, MISSING] = Object.values(CELL_KINDS);
 
 /**
  * The weights of one head, or the mean of all, as they are shown: sub-words merged, special tokens hidden.
@@ -4741,23 +4741,24 @@ function drawRowBars(app, pen, table, row, { x, y }) {
   const most = table.value(row, order[0]);
   const title = { size: 13, bold: true };
   pen.text(fitText(say("looksAt", { query: `\u2068${shortText(table.rowText(row))}\u2069` }), BARS_ROOM.width, title), x, y, { color: theme.text, ...title });
+  const even = evenShare(table, row);
+  const marked = most > 0 && even <= most;
+  const at = x + name + (length * even) / most;
   const bar = (line, text, value, style) => {
     const middle = y + (line + 1.2) * BAR_STEP;
     pen.text(fitText(text, name - 8, { size: 12 }), x + name - 8, middle, { color: style.text, size: 12, align: "end" });
     const wide = most > 0 ? (length * Math.min(value, most)) / most : 0;
-    pen.rect(x + name, middle - 6, Math.max(1, wide), 12, { fill: style.fill, radius: 2 });
-    pen.text(shortWeight(value), x + name + Math.max(1, wide) + 6, middle, { color: style.text, size: 12 });
+    pen.rect(x + name, middle - 6, Math.max(1, wide), 12, { fill: style.fill, stroke: theme.border, radius: 2 });
+    pen.text(shortWeight(value), Math.max(x + name + wide, marked ? at : 0) + 6, middle, { color: style.text, size: 12 });
   };
   const first = order.slice(0, BARS);
-  first.forEach((column, line) => bar(line, shortText(table.columnText(column)), table.value(row, column), { text: theme.text, fill: theme.accent }));
+  first.forEach((column, line) => bar(line, shortText(table.columnText(column)), table.value(row, column), { text: theme.text, fill: rampColor(table.shade(row, column, app.state.scale), theme) }));
   const rest = order.slice(BARS);
   if (rest.length) {
     const sum = rest.reduce((total, column) => total + table.value(row, column), 0);
-    bar(first.length, say("others", { count: rest.length }), sum, { text: theme.muted, fill: theme.border });
+    bar(first.length, say("others", { count: rest.length }), sum, { text: theme.muted, fill: theme.surface });
   }
-  const even = evenShare(table, row);
-  if (!(most > 0) || even > most) return;
-  const at = x + name + (length * even) / most;
+  if (!marked) return;
   const foot = y + (first.length + (rest.length ? 1.8 : 0.8)) * BAR_STEP;
   pen.path([[at, y + 0.6 * BAR_STEP], [at, foot + 4]], { color: theme.text, lineWidth: 1, dash: [3, 3] });
   pen.text(say("evenMark", { weight: shortWeight(even) }), at, foot + 12, { color: theme.muted, size: 11 });
