@@ -47,6 +47,12 @@ class Shown:
         self.call("show", view, selection)
         self.settle()
 
+    def menu(self):
+        """The page with the menu of what is rare open."""
+        if self.page.locator(".menu").is_hidden():
+            self.page.get_by_role("button", name="More", exact=True).click()
+        return self.page
+
     def middle(self, item):
         place = self.call("locate", item)
         return place["x"] + place["width"] / 2, place["y"] + place["height"] / 2

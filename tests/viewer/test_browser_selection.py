@@ -92,7 +92,7 @@ def test_a_tour_by_keyboard(show):
 def test_controls_keep_the_focus(show):
     """A choice made by keyboard leaves the focus on the control that was used."""
     shown = show(View(documents.alignment()[0]))
-    scale = shown.page.get_by_label("Scale")
+    scale = shown.menu().get_by_label("Scale")
     scale.focus()
     shown.press("ArrowDown")
     assert shown.call("state")["scale"] == "root"
@@ -108,8 +108,17 @@ def test_zoom_keeps_the_cell_and_fits_again(show):
     shown.press("+", "+")
     zoomed = shown.call("locate", {"row": 30, "column": 30})
     assert zoomed["width"] > 2 * before["width"]
+    assert shown.page.get_by_role("button", name="Show the whole map").is_visible()
     shown.press("0")
-    assert shown.call("locate", {"row": 30, "column": 30})["width"] == pytest.approx(before["width"])
+    stage = shown.page.locator("#stage").bounding_box()
+    first, last = shown.call("locate", {"row": 0, "column": 0}), shown.call("locate", {"row": 60, "column": 52})
+    assert stage["x"] < first["x"] < last["x"] + last["width"] <= stage["x"] + stage["width"]
+    assert stage["y"] < first["y"] < last["y"] + last["height"] <= stage["y"] + stage["height"]
+
+
+def test_a_map_that_fits_has_no_zoom(show):
+    shown = show(View(documents.alignment()[0]))
+    assert shown.page.get_by_role("button", name="Show the whole map").is_hidden()
 
 
 @pytest.mark.parametrize("colors", ["light", "dark", "forced"])

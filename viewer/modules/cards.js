@@ -3,7 +3,7 @@
 import { action, make } from "./elements.js";
 import { explained } from "./explained.js";
 import { say } from "./language.js";
-import { HEADING } from "./picture.js";
+import { TOP } from "./picture.js";
 
 const NAMESPACE = "http://www.w3.org/2000/svg";
 
@@ -139,7 +139,7 @@ export class Cards {
     const win = this.app.window();
     const [x0, y0] = [Math.max(0, box.x - win.x), Math.max(0, box.y - win.y)];
     const [x1, y1] = [Math.min(area.width, box.x + box.width - win.x), Math.min(area.height, box.y + box.height - win.y)];
-    return { x: x0 + frame.stage.offsetLeft, y: y0 + HEADING + frame.stage.offsetTop, width: Math.max(8, x1 - x0), height: Math.max(8, y1 - y0) };
+    return { x: x0 + frame.stage.offsetLeft, y: y0 + TOP + frame.stage.offsetTop, width: Math.max(8, x1 - x0), height: Math.max(8, y1 - y0) };
   }
 
   /** Draws the cards where they belong in the picture as it is now. */
@@ -187,7 +187,7 @@ export class Cards {
     const { left = 0 } = app.view.geometry(app);
     const size = app.view.size(app);
     const x = app.view.name === "pattern" ? Math.max(0, left - 90) : 0;
-    return { x, y: app.frame.stage.offsetTop + HEADING, width: Math.min(app.area.width, size.width) - x, height: Math.min(app.area.height, size.height) };
+    return { x, y: app.frame.stage.offsetTop + TOP, width: Math.min(app.area.width, size.width) - x, height: Math.min(app.area.height, size.height) };
   }
 
   /** A veil with holes over the targets, their frames, and lines from the cards. */

@@ -1,6 +1,6 @@
 // @ts-check
 
-import { HEADING } from "./picture.js";
+import { TOP } from "./picture.js";
 import { clamp } from "./numbers.js";
 import { sameItem } from "./state.js";
 
@@ -44,7 +44,7 @@ export class Input {
 
   at(event) {
     const box = this.app.frame.canvas.getBoundingClientRect();
-    const [x, y] = [event.clientX - box.left, event.clientY - box.top - HEADING];
+    const [x, y] = [event.clientX - box.left, event.clientY - box.top - TOP];
     if (!this.app.ready || y < 0 || y >= this.app.area.height) return null;
     const win = this.app.window();
     return this.app.view.hit(this.app, x + win.x, y + win.y, win);
@@ -100,7 +100,7 @@ export class Input {
     if (!event.ctrlKey && !event.metaKey) return;
     event.preventDefault();
     const box = this.app.frame.canvas.getBoundingClientRect();
-    this.app.zoom(event.deltaY < 0 ? 1.25 : 0.8, { x: event.clientX - box.left, y: event.clientY - box.top - HEADING });
+    this.app.zoom(event.deltaY < 0 ? 1.25 : 0.8, { x: event.clientX - box.left, y: event.clientY - box.top - TOP });
   }
 
   keyPressed(event) {

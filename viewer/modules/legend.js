@@ -50,8 +50,8 @@ export function drawLegend(pen, legend, width, theme, room = linesOf(legend, wid
   const lines = wrapText(legend.text ?? "", width - 32, SMALL);
   let x = 16;
   if (legend.ramp) x = drawRamp(pen, legend, x, width, theme);
-  for (const sample of legend.samples ?? []) x = drawSample(pen, sample, x, width, theme);
-  lines.slice(0, room).forEach((line, number) => {
+  for (const sample of legend.samples ?? []) x = drawSample(pen, legend, sample, x, width, theme);
+  if (legend.text) lines.slice(0, room).forEach((line, number) => {
     const last = number === room - 1 && lines.length > room;
     pen.text(last ? fitText(`${line} \u2026`, width - 32, SMALL) : line, 16, textTop(legend) + 6 + number * LINE, { color: theme.muted, ...SMALL });
   });
@@ -86,11 +86,12 @@ function drawRamp(pen, legend, start, width, theme) {
 /** Below this width the text of a legend has up to four lines, else two. */
 export const NARROW = 640;
 
-function drawSample(pen, [kind, text], x, width, theme) {
+function drawSample(pen, legend, [kind, text], x, width, theme) {
   const end = x + 18 + textWidth(text, { size: 11 }) + 12;
   if (end > width) return x;
-  drawKind(pen, kind, x, 12, 12, 12, theme);
-  pen.rect(x, 12, 12, 12, { stroke: theme.border });
-  pen.text(text, x + 18, 18, { color: theme.muted, size: 11 });
+  const y = legend.ramp ? 12 : 5;
+  drawKind(pen, kind, x, y, 12, 12, theme);
+  pen.rect(x, y, 12, 12, { stroke: theme.border });
+  pen.text(text, x + 18, y + 6, { color: theme.muted, size: 11 });
   return end;
 }

@@ -5,8 +5,11 @@ import { drawLegend } from "./legend.js";
 import { fitMiddle, textWidth } from "./lettering.js";
 import { visibleText } from "./text.js";
 
-/** The height of the heading above a view, in pixels. */
-export const HEADING = 28;
+/** The room above a view on the screen, in pixels: the controls above it say what it shows. */
+export const TOP = 4;
+
+/** The height of the heading above a saved view. */
+const HEADING = 28;
 
 /** The height of the document's title, which a saved picture has above the heading. */
 const TITLE = 26;
@@ -21,23 +24,22 @@ const HEADING_STYLE = { size: 13, bold: true };
 
 const TITLE_STYLE = { size: 16, bold: true };
 
-/** The whole picture, heading and legend included, with any pen. */
+/** What is seen on the screen: the view and its legend. */
 export function paint(app, pen) {
   const { theme, area } = app;
-  pen.rect(0, 0, area.width, area.height + HEADING + app.legendHeight, { fill: theme.background });
-  paintPart(app, pen, { x: 0, y: 0, ...area }, undefined);
+  pen.rect(0, 0, area.width, area.height + TOP + app.legendHeight, { fill: theme.background });
+  paintPart(app, pen, { x: 0, y: 0, ...area }, TOP, undefined);
 }
 
-/** A part of the view that is seen, below the heading and above the legend. */
-function paintPart(app, pen, { x, y, width, height }, room) {
+/** A part of the view that is seen, below a place and above the legend, of whose text so many lines are shown. */
+function paintPart(app, pen, { x, y, width, height }, top, room) {
   const { theme } = app;
-  pen.text(fitMiddle(app.heading(), width - 20, HEADING_STYLE), 10, 14, { color: theme.text, ...HEADING_STYLE });
   const win = app.window();
-  pen.clip(0, HEADING, width, height, () => {
-    pen.shift(-win.x - x, HEADING - win.y - y, () => app.view.draw(app, pen, win));
+  pen.clip(0, top, width, height, () => {
+    pen.shift(-win.x - x, top - win.y - y, () => app.view.draw(app, pen, win));
   });
-  pen.path([[0, HEADING + height + 0.5], [width, HEADING + height + 0.5]], { color: theme.border });
-  pen.shift(0, HEADING + height + 2, () => drawLegend(pen, app.view.legend(app), width, theme, room));
+  pen.path([[0, top + height + 0.5], [width, top + height + 0.5]], { color: theme.border });
+  pen.shift(0, top + height + 2, () => drawLegend(pen, app.view.legend(app), width, theme, room));
 }
 
 /** The picture that is saved: what is seen without the empty rest around it, below the document's title. */
@@ -61,7 +63,8 @@ export function croppedPicture(app) {
     paint(pen) {
       pen.rect(0, -TITLE, width, Math.ceil(height), { fill: theme.background });
       pen.text(fitMiddle(title, width - 20, TITLE_STYLE), 10, -TITLE / 2 + 2, { color: theme.text, ...TITLE_STYLE });
-      paintPart(app, pen, part, Infinity);
+      pen.text(fitMiddle(app.heading(), width - 20, HEADING_STYLE), 10, 14, { color: theme.text, ...HEADING_STYLE });
+      paintPart(app, pen, part, HEADING, Infinity);
     },
   };
 }

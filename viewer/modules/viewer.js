@@ -13,7 +13,7 @@ import { Input } from "./input.js";
 import { legendHeight } from "./legend.js";
 import { clamp } from "./numbers.js";
 import { firstView } from "./opening.js";
-import { HEADING, paint } from "./picture.js";
+import { TOP, paint } from "./picture.js";
 import { factsOf, recordName } from "./record_names.js";
 import { SCALES } from "./scales.js";
 import { FIELDS, History, checkedState, initialState } from "./state.js";
@@ -356,8 +356,8 @@ export class Viewer {
 
   fit() {
     this.state.zoom = 1;
-    const { cell, whole } = this.view.geometry(this);
-    this.applyZoom(whole ? Math.min(1, whole / cell) : 1);
+    const { cell, width, whole } = this.view.geometry(this);
+    this.applyZoom(whole ? Math.min(1, whole / (cell ?? width)) : 1);
     this.frame.scroller.scrollTo(0, 0);
     this.changed();
   }
@@ -439,7 +439,7 @@ export class Viewer {
     this.frame.box.classList.toggle("narrow", this.frame.box.clientWidth < 480);
     const { clientWidth, clientHeight } = this.frame.scroller;
     if (!clientWidth || !clientHeight) return;
-    const area = () => ({ width: clientWidth, height: Math.max(60, clientHeight - HEADING - this.legendHeight) });
+    const area = () => ({ width: clientWidth, height: Math.max(60, clientHeight - TOP - this.legendHeight) });
     this.area = area();
     this.legendHeight = legendHeight(this.view.legend(this), clientWidth);
     this.area = area();
@@ -447,10 +447,10 @@ export class Viewer {
     const zoom = this.frame.bar.querySelector(".zoom");
     if (zoom) zoom.hidden = this.state.zoom === 1 && size.width <= this.area.width && size.height <= this.area.height;
     this.frame.space.style.width = `${Math.min(size.width, 3e7)}px`;
-    this.frame.space.style.height = `${Math.min(size.height + HEADING + this.legendHeight, 3e7)}px`;
+    this.frame.space.style.height = `${Math.min(size.height + TOP + this.legendHeight, 3e7)}px`;
     // Scroll bars that came or went changed the room.
     const [width, height] = [this.frame.scroller.clientWidth, this.frame.scroller.clientHeight];
-    this.area = { width, height: Math.max(60, height - HEADING - this.legendHeight) };
+    this.area = { width, height: Math.max(60, height - TOP - this.legendHeight) };
     const ratio = globalThis.devicePixelRatio || 1;
     if (this.frame.canvas.width !== Math.round(width * ratio) || this.frame.canvas.height !== Math.round(height * ratio)) {
       this.frame.canvas.width = Math.round(width * ratio);
@@ -491,7 +491,7 @@ export class Viewer {
     if (this.frame.tip.hidden) return;
     const box = this.view.place(this, item);
     const win = this.window();
-    this.frame.placeTip(text, { ...box, x: box.x - win.x, y: box.y - win.y + HEADING }, this.area.width);
+    this.frame.placeTip(text, { ...box, x: box.x - win.x, y: box.y - win.y + TOP }, this.area.width);
   }
 
   selectionText() {
@@ -507,7 +507,7 @@ export class Viewer {
     const box = this.view.place(this, item);
     const canvas = this.frame.canvas.getBoundingClientRect();
     const win = this.window();
-    return { x: canvas.left + box.x - win.x, y: canvas.top + HEADING + box.y - win.y, width: box.width, height: box.height };
+    return { x: canvas.left + box.x - win.x, y: canvas.top + TOP + box.y - win.y, width: box.width, height: box.height };
   }
 
   destroy() {

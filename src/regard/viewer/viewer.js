@@ -462,11 +462,13 @@ const WORDS = {
   lookedAt: ["\u201c{query}\u201d looks at \u201c{key}\u201d most: with {percent} of its attention.", "\u201c{query}\u201d看\u201c{key}\u201d最多：用了 {percent} 的注意力。"],
   seenByNobody: ["No word can look at \u201c{key}\u201d.", "没有词能看到\u201c{key}\u201d。"],
   moreKeys: ["{count} more {weight}", "其余 {count} 个 {weight}"],
+  looksAt: ["\u201c{query}\u201d looks at", "\u201c{query}\u201d在看"],
+  others: ["{count} more", "其余 {count} 个"],
   evenShare: ["uniform would be {weight}", "均匀分配时为 {weight}"],
   whatIsThis: ["What is this?", "这是什么？"],
   // --- the legend and the axes ---
   weightTitle: ["attention weight", "注意力权重"],
-  partOfRow: ["part of the row's largest", "占该行最大值的比例"],
+  partOfRow: ["part of the largest in its row", "占该行最大值的比例"],
   evenMark: ["uniform {weight}", "均匀 {weight}"],
   zero: ["zero", "零"],
   masked: ["masked", "被掩蔽"],
@@ -3039,8 +3041,8 @@ function drawLegend(pen, legend, width, theme, room = linesOf(legend, width)) {
   const lines = wrapText(legend.text ?? "", width - 32, SMALL);
   let x = 16;
   if (legend.ramp) x = drawRamp(pen, legend, x, width, theme);
-  for (const sample of legend.samples ?? []) x = drawSample(pen, sample, x, width, theme);
-  lines.slice(0, room).forEach((line, number) => {
+  for (const sample of legend.samples ?? []) x = drawSample(pen, legend, sample, x, width, theme);
+  if (legend.text) lines.slice(0, room).forEach((line, number) => {
     const last = number === room - 1 && lines.length > room;
     pen.text(last ? fitText(`${line} \u2026`, width - 32, SMALL) : line, 16, textTop(legend) + 6 + number * LINE, { color: theme.muted, ...SMALL });
   });
@@ -3075,12 +3077,13 @@ function drawRamp(pen, legend, start, width, theme) {
 /** Below this width the text of a legend has up to four lines, else two. */
 const NARROW = 640;
 
-function drawSample(pen, [kind, text], x, width, theme) {
+function drawSample(pen, legend, [kind, text], x, width, theme) {
   const end = x + 18 + textWidth(text, { size: 11 }) + 12;
   if (end > width) return x;
-  drawKind(pen, kind, x, 12, 12, 12, theme);
-  pen.rect(x, 12, 12, 12, { stroke: theme.border });
-  pen.text(text, x + 18, 18, { color: theme.muted, size: 11 });
+  const y = legend.ramp ? 12 : 5;
+  drawKind(pen, kind, x, y, 12, 12, theme);
+  pen.rect(x, y, 12, 12, { stroke: theme.border });
+  pen.text(text, x + 18, y + 6, { color: theme.muted, size: 11 });
   return end;
 }
 
@@ -4397,138 +4400,6 @@ class LongView extends RecordView {
   }
 }
 
-// views/pattern_view.js
-
-/** The height of the name of the keys above their tokens. */
-const AXIS = 16;
-
-/** A rectangular map with tokens on both sides. */
-class PatternView extends CellView {
-  name = "pattern";
-
-  controls = ["record", "head", "scale", "words", "special", "zoom"];
-
-  zooms = true;
-
-  help = say("patternHelp");
-
-  geometry(app) {
-    const table = app.table();
-    const { width, height } = app.area;
-    const rowWidth = Math.max(CORNER, Math.min(widest(table, "row") + 14, width * 0.32));
-    const room = Math.max(40, width - rowWidth - 6);
-    const across = room / Math.max(1, table.columns);
-    const label = Math.min(widest(table, "column"), 130);
-    const down = (height - label - AXIS - 18) / Math.max(1, table.rows);
-    const fit = Math.max(1, Math.min(across, Math.max(down, Math.min(across, 13)), 46));
-    const cell = fit * app.state.zoom;
-    const flat = label + 8 <= cell;
-    // A map that leaves room stands in the middle.
-    const spare = Math.max(0, width - rowWidth - table.columns * cell - 6);
-    return { table, left: rowWidth + Math.floor(spare / 2), top: AXIS + (flat ? 24 : label + 14), width: cell, height: cell, flat,
-      whole: Math.min(across, down, 46) };
-  }
-
-  size(app) {
-    const { table, left, top, width, height } = this.geometry(app);
-    return { width: left + table.columns * width + 6, height: top + table.rows * height + 4 };
-  }
-
-  draw(app, pen, win) {
-    const place = this.geometry(app);
-    const { table } = place;
-    const area = { x: win.x + place.left, y: win.y + place.top, width: win.width - place.left, height: win.height - place.top };
-    if (!table.rows || !table.columns) {
-      pen.text("No tokens are left to show.", win.x + 12, win.y + 24, { color: app.theme.muted, size: 13 });
-      return;
-    }
-    pen.clip(area.x, area.y, area.width, area.height, () => {
-      drawCells(pen, table, place, area, app.state.scale, app.theme);
-      this.drawSelection(app, pen, place);
-    });
-    this.drawRowLabels(app, pen, place, win);
-    this.drawColumnLabels(app, pen, place, win);
-  }
-
-  drawSelection(app, pen, place) {
-    const { table } = place;
-    const rowBox = (row, color) => pen.rect(place.left + 1, place.top + row * place.height, table.columns * place.width - 2,
-      place.height, { stroke: color, lineWidth: 2 });
-    for (const row of app.state.locked) if (row < table.rows) rowBox(row, app.theme.accent);
-    const spoken = app.featured();
-    const item = app.active() ?? spoken;
-    if (item) {
-      pen.rect(place.left, place.top + item.row * place.height, table.columns * place.width, place.height, { stroke: app.theme.accent });
-      ring(pen, place.left + item.column * place.width, place.top + item.row * place.height, place.width, place.height,
-        item === spoken ? app.theme.accent : app.theme.focus, app.theme);
-    }
-  }
-
-  drawRowLabels(app, pen, place, win) {
-    const { table } = place;
-    const step = Math.max(1, Math.ceil(12 / place.height));
-    const item = app.active() ?? app.featured();
-    const first = Math.max(0, Math.floor((win.y) / place.height) - 1);
-    const last = Math.min(table.rows, Math.ceil((win.y + win.height - place.top) / place.height) + 1);
-    pen.clip(win.x, win.y + place.top - 7, place.left - 2, win.height - place.top + 7, () => {
-      pen.rect(win.x, win.y + place.top - 7, place.left - 2, win.height, { fill: app.theme.background });
-      for (let row = first; row < last; row += 1) {
-        const chosen = item?.row === row || app.state.locked.includes(row);
-        if (row % step && !chosen) continue;
-        if (step > 1 && !chosen && item && Math.abs(item.row - row) < step) continue;
-        const y = place.top + (row + 0.5) * place.height;
-        this.drawLabel(app, pen, shortText(table.rowText(row)), win.x + place.left - 8, y, place.left - 12, chosen,
-          app.state.locked.includes(row));
-      }
-    });
-  }
-
-  drawLabel(app, pen, text, x, y, width, chosen, locked) {
-    const size = 12;
-    const shown = fitText(text, width, { size, bold: chosen });
-    if (locked) {
-      const wide = textWidth(shown, { size, bold: true });
-      pen.rect(x - wide - 4, y - 8, wide + 8, 16, { fill: app.theme.accent, radius: 3 });
-    }
-    pen.text(shown, x, y, { color: locked ? app.theme.accentText : app.theme.text, size, bold: chosen, align: "end" });
-  }
-
-  drawColumnLabels(app, pen, place, win) {
-    const { table } = place;
-    const step = Math.max(1, Math.ceil(13 / place.width));
-    const item = app.active() ?? app.featured();
-    const first = Math.max(0, Math.floor(win.x / place.width) - 1);
-    const last = Math.min(table.columns, Math.ceil((win.x + win.width - place.left) / place.width) + 1);
-    pen.rect(win.x, win.y, win.width, place.top - 7, { fill: app.theme.background });
-    const axis = { color: app.theme.muted, size: 11 };
-    const [asks, looked] = [say("axisQuery"), say("axisKey")];
-    pen.text(asks, Math.max(win.x + place.left - 8, win.x + textWidth(asks, axis) + 4), win.y + place.top - 14, { ...axis, align: "end" });
-    pen.text(looked, Math.min(win.x + place.left, win.x + win.width - textWidth(looked, axis) - 4), win.y + 8, axis);
-    pen.clip(win.x + place.left - 6, win.y, win.width - place.left + 6, place.top, () => {
-      for (let column = first; column < last; column += 1) {
-        const chosen = item?.column === column;
-        if (column % step && !chosen) continue;
-        if (step > 1 && !chosen && item && Math.abs(item.column - column) < step) continue;
-        const x = place.left + (column + 0.5) * place.width;
-        const shown = fitText(shortText(table.columnText(column)), place.flat ? place.width - 4 : place.top - AXIS - 14, { bold: chosen });
-        if (place.flat) pen.text(shown, x, win.y + place.top - 10, { color: app.theme.text, bold: chosen, align: "center" });
-        else pen.text(shown, x, win.y + place.top - 6, { color: app.theme.text, bold: chosen, angle: -90 });
-      }
-    });
-  }
-
-  hit(app, x, y, win) {
-    const place = this.geometry(app);
-    if (x < win.x + place.left || y < win.y + place.top) return null;
-    const [row, column] = cellAt(x, y, place);
-    return row < place.table.rows && column < place.table.columns ? { row, column } : null;
-  }
-
-  place(app, item) {
-    return placeOfCell(item, this.geometry(app));
-  }
-}
-
 // views/sound_view.js
 
 /** Weights in time, under the spectrogram whose frames are the keys. */
@@ -4788,6 +4659,9 @@ class WordsView extends RecordView {
 
 // explained.js
 
+/** The height of the axis name above the tokens of a map. */
+const AXIS_NAME = 18;
+
 /** The least box around boxes. */
 function around(...boxes) {
   const [left, top] = [Math.min(...boxes.map((box) => box.x)), Math.min(...boxes.map((box) => box.y))];
@@ -4812,7 +4686,7 @@ function ofMap(app, pair, names) {
   const first = at(row, 0);
   return [
     { title: say("cardQuery"), text: say("cardRow", names), box: grown(around(first, at(row, table.columns - 1)), { left: Math.min(90, first.x, left) }) },
-    { title: say("cardKey"), text: say("cardColumn", names), box: grown(around(at(0, column), at(table.rows - 1, column)), { top: Math.min(60, at(0, column).y, top) }) },
+    { title: say("cardKey"), text: say("cardColumn", names), box: grown(around(at(0, column), at(table.rows - 1, column)), { top: view.name === "pattern" ? top - AXIS_NAME : 0 }) },
     { title: say("cardWeight"), text: say("cardCell", names), box: at(row, column) },
   ];
 }
@@ -4867,9 +4741,55 @@ function explained(app) {
   return [...cards(app, known, names), ...ofHeads(app)];
 }
 
+// row_bars.js
+
+/** Keys that have a bar of their own. */
+const BARS = 5;
+
+const BAR_STEP = 22;
+
+/** The room that the bars of a row need beside a map, in pixels. */
+const BARS_ROOM = { width: 270, gap: 40, height: (BARS + 4) * BAR_STEP };
+
+/** Whom a query looks at, as bars: the strongest keys, the others together, and the mark of an even share. */
+function drawRowBars(app, pen, table, row, { x, y }) {
+  const { theme } = app;
+  const order = byWeight(table, row);
+  if (!order.length) return;
+  const name = 96;
+  const length = BARS_ROOM.width - name - 48;
+  const most = table.value(row, order[0]);
+  const title = { size: 13, bold: true };
+  pen.text(fitText(say("looksAt", { query: `\u2068${shortText(table.rowText(row))}\u2069` }), BARS_ROOM.width, title), x, y, { color: theme.text, ...title });
+  const even = evenShare(table, row);
+  const marked = most > 0 && even <= most;
+  const at = x + name + (length * even) / most;
+  const bar = (line, text, value, style) => {
+    const middle = y + (line + 1.2) * BAR_STEP;
+    pen.text(fitText(text, name - 8, { size: 12 }), x + name - 8, middle, { color: style.text, size: 12, align: "end" });
+    const wide = most > 0 ? (length * Math.min(value, most)) / most : 0;
+    pen.rect(x + name, middle - 6, Math.max(1, wide), 12, { fill: style.fill, stroke: theme.border, radius: 2 });
+    pen.text(shortWeight(value), Math.max(x + name + wide, marked ? at : 0) + 6, middle, { color: style.text, size: 12 });
+  };
+  const first = order.slice(0, BARS);
+  first.forEach((column, line) => bar(line, shortText(table.columnText(column)), table.value(row, column), { text: theme.text, fill: rampColor(table.shade(row, column, app.state.scale), theme) }));
+  const rest = order.slice(BARS);
+  if (rest.length) {
+    const sum = rest.reduce((total, column) => total + table.value(row, column), 0);
+    bar(first.length, say("others", { count: rest.length }), sum, { text: theme.muted, fill: theme.surface });
+  }
+  if (!marked) return;
+  const foot = y + (first.length + (rest.length ? 1.8 : 0.8)) * BAR_STEP;
+  pen.path([[at, y + 0.6 * BAR_STEP], [at, foot + 4]], { color: theme.text, lineWidth: 1, dash: [3, 3] });
+  pen.text(say("evenMark", { weight: shortWeight(even) }), at, foot + 12, { color: theme.muted, size: 11 });
+}
+
 // picture.js
 
-/** The height of the heading above a view, in pixels. */
+/** The room above a view on the screen, in pixels: the controls above it say what it shows. */
+const TOP = 4;
+
+/** The height of the heading above a saved view. */
 const HEADING = 28;
 
 /** The height of the document's title, which a saved picture has above the heading. */
@@ -4885,23 +4805,22 @@ const HEADING_STYLE = { size: 13, bold: true };
 
 const TITLE_STYLE = { size: 16, bold: true };
 
-/** The whole picture, heading and legend included, with any pen. */
+/** What is seen on the screen: the view and its legend. */
 function paint(app, pen) {
   const { theme, area } = app;
-  pen.rect(0, 0, area.width, area.height + HEADING + app.legendHeight, { fill: theme.background });
-  paintPart(app, pen, { x: 0, y: 0, ...area }, undefined);
+  pen.rect(0, 0, area.width, area.height + TOP + app.legendHeight, { fill: theme.background });
+  paintPart(app, pen, { x: 0, y: 0, ...area }, TOP, undefined);
 }
 
-/** A part of the view that is seen, below the heading and above the legend. */
-function paintPart(app, pen, { x, y, width, height }, room) {
+/** A part of the view that is seen, below a place and above the legend, of whose text so many lines are shown. */
+function paintPart(app, pen, { x, y, width, height }, top, room) {
   const { theme } = app;
-  pen.text(fitMiddle(app.heading(), width - 20, HEADING_STYLE), 10, 14, { color: theme.text, ...HEADING_STYLE });
   const win = app.window();
-  pen.clip(0, HEADING, width, height, () => {
-    pen.shift(-win.x - x, HEADING - win.y - y, () => app.view.draw(app, pen, win));
+  pen.clip(0, top, width, height, () => {
+    pen.shift(-win.x - x, top - win.y - y, () => app.view.draw(app, pen, win));
   });
-  pen.path([[0, HEADING + height + 0.5], [width, HEADING + height + 0.5]], { color: theme.border });
-  pen.shift(0, HEADING + height + 2, () => drawLegend(pen, app.view.legend(app), width, theme, room));
+  pen.path([[0, top + height + 0.5], [width, top + height + 0.5]], { color: theme.border });
+  pen.shift(0, top + height + 2, () => drawLegend(pen, app.view.legend(app), width, theme, room));
 }
 
 /** The picture that is saved: what is seen without the empty rest around it, below the document's title. */
@@ -4925,14 +4844,149 @@ function croppedPicture(app) {
     paint(pen) {
       pen.rect(0, -TITLE, width, Math.ceil(height), { fill: theme.background });
       pen.text(fitMiddle(title, width - 20, TITLE_STYLE), 10, -TITLE / 2 + 2, { color: theme.text, ...TITLE_STYLE });
-      paintPart(app, pen, part, Infinity);
+      pen.text(fitMiddle(app.heading(), width - 20, HEADING_STYLE), 10, 14, { color: theme.text, ...HEADING_STYLE });
+      paintPart(app, pen, part, HEADING, Infinity);
     },
   };
 }
 
-// views/all_views.js
+// views/pattern_view.js
 
-const VIEW_CLASSES = [PatternView, LinesView, GridView, WalkView, WordsView, ImageView, SoundView, LongView];
+/** The height of the name of the keys above their tokens. */
+const AXIS = 16;
+
+/** A rectangular map with tokens on both sides. */
+class PatternView extends CellView {
+  name = "pattern";
+
+  controls = ["record", "head", "scale", "words", "special", "zoom"];
+
+  zooms = true;
+
+  help = say("patternHelp");
+
+  geometry(app) {
+    const table = app.table();
+    const { width, height } = app.area;
+    const rowWidth = Math.max(CORNER, Math.min(widest(table, "row") + 14, width * 0.32));
+    const room = Math.max(40, width - rowWidth - 6);
+    const across = room / Math.max(1, table.columns);
+    const label = Math.min(widest(table, "column"), 130);
+    const down = (height - label - AXIS - 18) / Math.max(1, table.rows);
+    const fit = Math.max(1, Math.min(across, Math.max(down, Math.min(across, 13)), 46));
+    const cell = fit * app.state.zoom;
+    const flat = label + 8 <= cell;
+    // A map that leaves room stands in the middle.
+    const spare = Math.max(0, width - rowWidth - table.columns * cell - 6);
+    return { table, left: rowWidth + Math.floor(spare / 2), top: AXIS + (flat ? 24 : label + 14), width: cell, height: cell, flat,
+      whole: Math.min(across, down, 46), bars: spare / 2 >= BARS_ROOM.width + BARS_ROOM.gap && height >= BARS_ROOM.height };
+  }
+
+  size(app) {
+    const { table, left, top, width, height } = this.geometry(app);
+    return { width: left + table.columns * width + 6, height: top + table.rows * height + 4 };
+  }
+
+  draw(app, pen, win) {
+    const place = this.geometry(app);
+    const { table } = place;
+    const area = { x: win.x + place.left, y: win.y + place.top, width: win.width - place.left, height: win.height - place.top };
+    if (!table.rows || !table.columns) {
+      pen.text("No tokens are left to show.", win.x + 12, win.y + 24, { color: app.theme.muted, size: 13 });
+      return;
+    }
+    pen.clip(area.x, area.y, area.width, area.height, () => {
+      drawCells(pen, table, place, area, app.state.scale, app.theme);
+      this.drawSelection(app, pen, place);
+    });
+    this.drawRowLabels(app, pen, place, win);
+    this.drawColumnLabels(app, pen, place, win);
+    const row = (app.active() ?? app.featured())?.row;
+    if (place.bars && row !== undefined) {
+      const right = place.left + table.columns * place.width;
+      const middle = place.top + Math.min(table.rows * place.height, area.height) / 2;
+      drawRowBars(app, pen, table, row, { x: right + BARS_ROOM.gap, y: middle - BARS_ROOM.height / 2 });
+    }
+  }
+
+  drawSelection(app, pen, place) {
+    const { table } = place;
+    const rowBox = (row, color) => pen.rect(place.left + 1, place.top + row * place.height, table.columns * place.width - 2,
+      place.height, { stroke: color, lineWidth: 2 });
+    for (const row of app.state.locked) if (row < table.rows) rowBox(row, app.theme.accent);
+    const spoken = app.featured();
+    const item = app.active() ?? spoken;
+    if (item) {
+      pen.rect(place.left, place.top + item.row * place.height, table.columns * place.width, place.height, { stroke: app.theme.accent });
+      ring(pen, place.left + item.column * place.width, place.top + item.row * place.height, place.width, place.height,
+        item === spoken ? app.theme.accent : app.theme.focus, app.theme);
+    }
+  }
+
+  drawRowLabels(app, pen, place, win) {
+    const { table } = place;
+    const step = Math.max(1, Math.ceil(12 / place.height));
+    const item = app.active() ?? app.featured();
+    const first = Math.max(0, Math.floor((win.y) / place.height) - 1);
+    const last = Math.min(table.rows, Math.ceil((win.y + win.height - place.top) / place.height) + 1);
+    pen.clip(win.x, win.y + place.top - 7, place.left - 2, win.height - place.top + 7, () => {
+      pen.rect(win.x, win.y + place.top - 7, place.left - 2, win.height, { fill: app.theme.background });
+      for (let row = first; row < last; row += 1) {
+        const chosen = item?.row === row || app.state.locked.includes(row);
+        if (row % step && !chosen) continue;
+        if (step > 1 && !chosen && item && Math.abs(item.row - row) < step) continue;
+        const y = place.top + (row + 0.5) * place.height;
+        this.drawLabel(app, pen, shortText(table.rowText(row)), win.x + place.left - 8, y, place.left - 12, chosen,
+          app.state.locked.includes(row));
+      }
+    });
+  }
+
+  drawLabel(app, pen, text, x, y, width, chosen, locked) {
+    const size = 12;
+    const shown = fitText(text, width, { size, bold: chosen });
+    if (locked) {
+      const wide = textWidth(shown, { size, bold: true });
+      pen.rect(x - wide - 4, y - 8, wide + 8, 16, { fill: app.theme.accent, radius: 3 });
+    }
+    pen.text(shown, x, y, { color: locked ? app.theme.accentText : app.theme.text, size, bold: chosen, align: "end" });
+  }
+
+  drawColumnLabels(app, pen, place, win) {
+    const { table } = place;
+    const step = Math.max(1, Math.ceil(13 / place.width));
+    const item = app.active() ?? app.featured();
+    const first = Math.max(0, Math.floor(win.x / place.width) - 1);
+    const last = Math.min(table.columns, Math.ceil((win.x + win.width - place.left) / place.width) + 1);
+    pen.rect(win.x, win.y, win.width, place.top - 7, { fill: app.theme.background });
+    const axis = { color: app.theme.muted, size: 11 };
+    const [asks, looked] = [say("axisQuery"), say("axisKey")];
+    pen.text(asks, Math.max(win.x + place.left - 8, win.x + textWidth(asks, axis) + 4), win.y + place.top - 14, { ...axis, align: "end" });
+    pen.text(looked, Math.min(win.x + place.left, win.x + win.width - textWidth(looked, axis) - 4), win.y + 8, axis);
+    pen.clip(win.x + place.left - 6, win.y, win.width - place.left + 6, place.top, () => {
+      for (let column = first; column < last; column += 1) {
+        const chosen = item?.column === column;
+        if (column % step && !chosen) continue;
+        if (step > 1 && !chosen && item && Math.abs(item.column - column) < step) continue;
+        const x = place.left + (column + 0.5) * place.width;
+        const shown = fitText(shortText(table.columnText(column)), place.flat ? place.width - 4 : place.top - AXIS - 14, { bold: chosen });
+        if (place.flat) pen.text(shown, x, win.y + place.top - 10, { color: app.theme.text, bold: chosen, align: "center" });
+        else pen.text(shown, x, win.y + place.top - 6, { color: app.theme.text, bold: chosen, angle: -90 });
+      }
+    });
+  }
+
+  hit(app, x, y, win) {
+    const place = this.geometry(app);
+    if (x < win.x + place.left || y < win.y + place.top) return null;
+    const [row, column] = cellAt(x, y, place);
+    return row < place.table.rows && column < place.table.columns ? { row, column } : null;
+  }
+
+  place(app, item) {
+    return placeOfCell(item, this.geometry(app));
+  }
+}
 
 // cards.js
 
@@ -5070,7 +5124,7 @@ class Cards {
     const win = this.app.window();
     const [x0, y0] = [Math.max(0, box.x - win.x), Math.max(0, box.y - win.y)];
     const [x1, y1] = [Math.min(area.width, box.x + box.width - win.x), Math.min(area.height, box.y + box.height - win.y)];
-    return { x: x0 + frame.stage.offsetLeft, y: y0 + HEADING + frame.stage.offsetTop, width: Math.max(8, x1 - x0), height: Math.max(8, y1 - y0) };
+    return { x: x0 + frame.stage.offsetLeft, y: y0 + TOP + frame.stage.offsetTop, width: Math.max(8, x1 - x0), height: Math.max(8, y1 - y0) };
   }
 
   /** Draws the cards where they belong in the picture as it is now. */
@@ -5118,7 +5172,7 @@ class Cards {
     const { left = 0 } = app.view.geometry(app);
     const size = app.view.size(app);
     const x = app.view.name === "pattern" ? Math.max(0, left - 90) : 0;
-    return { x, y: app.frame.stage.offsetTop + HEADING, width: Math.min(app.area.width, size.width) - x, height: Math.min(app.area.height, size.height) };
+    return { x, y: app.frame.stage.offsetTop + TOP, width: Math.min(app.area.width, size.width) - x, height: Math.min(app.area.height, size.height) };
   }
 
   /** A veil with holes over the targets, their frames, and lines from the cards. */
@@ -5224,7 +5278,7 @@ class Input {
 
   at(event) {
     const box = this.app.frame.canvas.getBoundingClientRect();
-    const [x, y] = [event.clientX - box.left, event.clientY - box.top - HEADING];
+    const [x, y] = [event.clientX - box.left, event.clientY - box.top - TOP];
     if (!this.app.ready || y < 0 || y >= this.app.area.height) return null;
     const win = this.app.window();
     return this.app.view.hit(this.app, x + win.x, y + win.y, win);
@@ -5280,7 +5334,7 @@ class Input {
     if (!event.ctrlKey && !event.metaKey) return;
     event.preventDefault();
     const box = this.app.frame.canvas.getBoundingClientRect();
-    this.app.zoom(event.deltaY < 0 ? 1.25 : 0.8, { x: event.clientX - box.left, y: event.clientY - box.top - HEADING });
+    this.app.zoom(event.deltaY < 0 ? 1.25 : 0.8, { x: event.clientX - box.left, y: event.clientY - box.top - TOP });
   }
 
   keyPressed(event) {
@@ -5348,6 +5402,10 @@ class Input {
     event.preventDefault();
   }
 }
+
+// views/all_views.js
+
+const VIEW_CLASSES = [PatternView, LinesView, GridView, WalkView, WordsView, ImageView, SoundView, LongView];
 
 // menu.js
 
@@ -5802,8 +5860,8 @@ class Viewer {
 
   fit() {
     this.state.zoom = 1;
-    const { cell, whole } = this.view.geometry(this);
-    this.applyZoom(whole ? Math.min(1, whole / cell) : 1);
+    const { cell, width, whole } = this.view.geometry(this);
+    this.applyZoom(whole ? Math.min(1, whole / (cell ?? width)) : 1);
     this.frame.scroller.scrollTo(0, 0);
     this.changed();
   }
@@ -5885,7 +5943,7 @@ class Viewer {
     this.frame.box.classList.toggle("narrow", this.frame.box.clientWidth < 480);
     const { clientWidth, clientHeight } = this.frame.scroller;
     if (!clientWidth || !clientHeight) return;
-    const area = () => ({ width: clientWidth, height: Math.max(60, clientHeight - HEADING - this.legendHeight) });
+    const area = () => ({ width: clientWidth, height: Math.max(60, clientHeight - TOP - this.legendHeight) });
     this.area = area();
     this.legendHeight = legendHeight(this.view.legend(this), clientWidth);
     this.area = area();
@@ -5893,10 +5951,10 @@ class Viewer {
     const zoom = this.frame.bar.querySelector(".zoom");
     if (zoom) zoom.hidden = this.state.zoom === 1 && size.width <= this.area.width && size.height <= this.area.height;
     this.frame.space.style.width = `${Math.min(size.width, 3e7)}px`;
-    this.frame.space.style.height = `${Math.min(size.height + HEADING + this.legendHeight, 3e7)}px`;
+    this.frame.space.style.height = `${Math.min(size.height + TOP + this.legendHeight, 3e7)}px`;
     // Scroll bars that came or went changed the room.
     const [width, height] = [this.frame.scroller.clientWidth, this.frame.scroller.clientHeight];
-    this.area = { width, height: Math.max(60, height - HEADING - this.legendHeight) };
+    this.area = { width, height: Math.max(60, height - TOP - this.legendHeight) };
     const ratio = globalThis.devicePixelRatio || 1;
     if (this.frame.canvas.width !== Math.round(width * ratio) || this.frame.canvas.height !== Math.round(height * ratio)) {
       this.frame.canvas.width = Math.round(width * ratio);
@@ -5937,7 +5995,7 @@ class Viewer {
     if (this.frame.tip.hidden) return;
     const box = this.view.place(this, item);
     const win = this.window();
-    this.frame.placeTip(text, { ...box, x: box.x - win.x, y: box.y - win.y + HEADING }, this.area.width);
+    this.frame.placeTip(text, { ...box, x: box.x - win.x, y: box.y - win.y + TOP }, this.area.width);
   }
 
   selectionText() {
@@ -5953,7 +6011,7 @@ class Viewer {
     const box = this.view.place(this, item);
     const canvas = this.frame.canvas.getBoundingClientRect();
     const win = this.window();
-    return { x: canvas.left + box.x - win.x, y: canvas.top + HEADING + box.y - win.y, width: box.width, height: box.height };
+    return { x: canvas.left + box.x - win.x, y: canvas.top + TOP + box.y - win.y, width: box.width, height: box.height };
   }
 
   destroy() {
