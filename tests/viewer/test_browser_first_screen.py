@@ -47,7 +47,10 @@ def test_the_sentence_has_the_numbers_of_the_head_that_is_shown(show):
     for row, column in ((5, 2), (3, 2), (8, 0), (11, 10)):
         shown.hover(row=row, column=column)
         sentence, shares = told(shown)
-        assert sentence == f"“{WORDS[row]}” gives {100 * weights[1, row, column]:.0f} % of its attention to “{WORDS[column]}”."
+        assert (
+            sentence
+            == f"“{WORDS[row]}” gives {100 * weights[1, row, column]:.0f} % of its attention to “{WORDS[column]}”."
+        )
         order = np.argsort(-weights[1, row], kind="stable")
         first = re.findall(r"(\w+) (\d\.\d\d)", shares.partition("→")[2])[:3]
         assert [name for name, _ in first] == [WORDS[key] for key in order[:3]]
