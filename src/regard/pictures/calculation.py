@@ -252,7 +252,7 @@ def _draw(block: _Block, axes: Axes, lettering: Lettering) -> AxesImage | None:
 
 def _draw_scale(block: _Block, image: AxesImage) -> None:
     """Draw the scale of a panel whose cells have no numbers."""
-    figure = image.figure
+    figure = image.get_figure(root=True)
     assert figure is not None, "draw_cells drew the image on a sheet"
     block.scale = figure.add_axes((0.0, 0.0, 0.1, 0.1), label=f"scale of {block.panel.name}")
     bar = titled_bar(figure, image, "weight" if block.panel.kind == "weights" else "value", cax=block.scale)
