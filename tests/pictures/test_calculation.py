@@ -121,8 +121,9 @@ def test_large_matrices_say_that_their_numbers_are_not_written(shape):
     [
         (np.linspace(-1, 2, 75).reshape(3, 25), "heatmap", (-2, 2)),
         (np.linspace(0, 2, 75).reshape(3, 25), "heatmap", (0, 2)),
-        (np.linspace(0, 0.1, 75).reshape(3, 25), "weights", (0, 0.1)),
-        (np.zeros((3, 25)), "weights", (0, 1)),
+        (np.linspace(0, 0.1, 75).reshape(3, 25), "weights", (0, 0.16)),
+        (np.linspace(0, 0.9, 75).reshape(3, 25), "weights", (0, 0.9)),
+        (np.zeros((3, 25)), "weights", (0, 0.16)),
         (np.where(np.eye(49), 1.0, -np.inf), "heatmap", (0, 1)),
     ],
 )

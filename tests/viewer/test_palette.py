@@ -1,5 +1,6 @@
 """The colours: those of the viewer are those of Python; their steps are even, and letters on them are readable."""
 
+import json
 import re
 from pathlib import Path
 
@@ -60,6 +61,8 @@ def test_the_viewer_and_python_have_one_palette(scheme):
     if scheme == "light":
         colors = theme("light")
         assert tuple(colors["heads"]) == palette.HEADS
+        dashes = re.search(r"const DASHES = \[(.*)\];", (MODULES / "themes.js").read_text())[1]
+        assert tuple(map(tuple, json.loads(f"[{dashes}]"))) == palette.HEAD_DASHES
         names = ["background", "text", "muted", "border", "accent", "maskedFill", "hatch", "missing"]
         assert [colors[name] for name in names] == [
             palette.PAPER, palette.INK, palette.MUTED, palette.BORDER, palette.ACCENT, palette.MASKED, palette.HATCH,

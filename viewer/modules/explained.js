@@ -4,6 +4,9 @@ import { say } from "./language.js";
 import { mostSurprising, sayOfRow } from "./sentence.js";
 import { shortText } from "./text.js";
 
+/** The height of the axis name above the tokens of a map. */
+const AXIS_NAME = 18;
+
 /** The least box around boxes. */
 function around(...boxes) {
   const [left, top] = [Math.min(...boxes.map((box) => box.x)), Math.min(...boxes.map((box) => box.y))];
@@ -28,7 +31,7 @@ function ofMap(app, pair, names) {
   const first = at(row, 0);
   return [
     { title: say("cardQuery"), text: say("cardRow", names), box: grown(around(first, at(row, table.columns - 1)), { left: Math.min(90, first.x, left) }) },
-    { title: say("cardKey"), text: say("cardColumn", names), box: grown(around(at(0, column), at(table.rows - 1, column)), { top: Math.min(60, at(0, column).y, top) }) },
+    { title: say("cardKey"), text: say("cardColumn", names), box: grown(around(at(0, column), at(table.rows - 1, column)), { top: view.name === "pattern" ? top - AXIS_NAME : 0 }) },
     { title: say("cardWeight"), text: say("cardCell", names), box: at(row, column) },
   ];
 }

@@ -31,6 +31,12 @@ export class Input {
       this.commandKey(event);
       if (event.key === "Escape" && event.target !== this.app.frame.canvas) this.app.unlock();
     });
+    // Ink is for paper: what is printed is light, and drawn before the page is taken.
+    on(globalThis, "beforeprint afterprint", (event) => {
+      this.app.printing = event.type === "beforeprint";
+      this.app.readTheme();
+      if (this.app.ready) this.app.draw();
+    });
     for (const text of ["(prefers-color-scheme: dark)", "(forced-colors: active)"]) {
       on(globalThis.matchMedia(text), "change", () => { this.app.readTheme(); this.app.refresh(); });
     }

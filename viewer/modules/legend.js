@@ -30,8 +30,27 @@ const SMALL = { size: 11 };
 
 const LINE = 14;
 
+const TITLE_STYLE_OF_RAMP = { size: 12, bold: true };
+
+const rampTitle = (legend) => legend.title ?? say("weightTitle");
+
+/** Where the colours of a ramp begin, and their length. */
+const rampPlace = (legend, width) => ({ x: 16 + textWidth(rampTitle(legend), TITLE_STYLE_OF_RAMP) + 12, length: clamp(width * 0.28, 100, 240) });
+
+/** Where the samples are: beside the ramp, or in lines below it where they have no room. */
+function samplePlaces(legend, width) {
+  const ramp = rampPlace(legend, width);
+  let [x, y] = legend.ramp ? [ramp.x + ramp.length + 20, 12] : [16, 5];
+  return (legend.samples ?? []).map(([kind, text]) => {
+    const wide = 18 + textWidth(text, SMALL) + 12;
+    if (x > 16 && x + wide > width) [x, y] = [16, y === 12 ? 44 : y + 18];
+    x += wide;
+    return { kind, text, x: x - wide, y };
+  });
+}
+
 /** Above the lines of text. */
-const textTop = (legend) => (legend.ramp ? 46 : legend.samples?.length ? 26 : 8);
+const textTop = (legend, width) => Math.max(legend.ramp ? 46 : 8, ...samplePlaces(legend, width).map(({ y }) => y + (y === 12 ? 0 : 21)));
 
 /** Lines that a legend's text has. */
 function linesOf(legend, width) {
@@ -39,7 +58,7 @@ function linesOf(legend, width) {
 }
 
 /** The height that a legend needs, in pixels. */
-export const legendHeight = (legend, width) => textTop(legend) + LINE * linesOf(legend, width) + 2;
+export const legendHeight = (legend, width) => textTop(legend, width) + LINE * linesOf(legend, width) + 2;
 
 /**
  * The scale below a view: its title, a ramp with numbers and the mark of an even share, samples of what is not a weight, and a text.
@@ -48,22 +67,22 @@ export const legendHeight = (legend, width) => textTop(legend) + LINE * linesOf(
  */
 export function drawLegend(pen, legend, width, theme, room = linesOf(legend, width)) {
   const lines = wrapText(legend.text ?? "", width - 32, SMALL);
-  let x = 16;
-  if (legend.ramp) x = drawRamp(pen, legend, x, width, theme);
-  for (const sample of legend.samples ?? []) x = drawSample(pen, legend, sample, x, width, theme);
+  if (legend.ramp) drawRamp(pen, legend, width, theme);
+  for (const { kind, text, x, y } of samplePlaces(legend, width)) {
+    drawKind(pen, kind, x, y, 12, 12, theme);
+    pen.rect(x, y, 12, 12, { stroke: theme.border });
+    pen.text(text, x + 18, y + 6, { color: theme.muted, ...SMALL });
+  }
   if (legend.text) lines.slice(0, room).forEach((line, number) => {
     const last = number === room - 1 && lines.length > room;
-    pen.text(last ? fitText(`${line} \u2026`, width - 32, SMALL) : line, 16, textTop(legend) + 6 + number * LINE, { color: theme.muted, ...SMALL });
+    pen.text(last ? fitText(`${line} \u2026`, width - 32, SMALL) : line, 16, textTop(legend, width) + 6 + number * LINE, { color: theme.muted, ...SMALL });
   });
 }
 
-function drawRamp(pen, legend, start, width, theme) {
+function drawRamp(pen, legend, width, theme) {
   const { top, height, numbers, mark } = RAMP_PLACE;
-  const title = legend.title ?? say("weightTitle");
-  const style = { size: 12, bold: true };
-  pen.text(title, start, top + height / 2, { color: theme.text, ...style });
-  const x = start + textWidth(title, style) + 12;
-  const length = clamp(width * 0.28, 100, 240);
+  const { x, length } = rampPlace(legend, width);
+  pen.text(rampTitle(legend), 16, top + height / 2, { color: theme.text, ...TITLE_STYLE_OF_RAMP });
   for (let step = 0; step < LEGEND_STEPS; step += 1) {
     const shade = step / (LEGEND_STEPS - 1);
     const fill = rampColor(shade, theme);
@@ -80,18 +99,7 @@ function drawRamp(pen, legend, start, width, theme) {
     pen.path([[at, top - 4], [at, top + height + 3]], { color: theme.text, lineWidth: 2 });
     pen.text(say("evenMark", { weight: shortWeight(even) }), at + 4, mark, { color: theme.text, size: 11 });
   }
-  return x + length + 20;
 }
 
 /** Below this width the text of a legend has up to four lines, else two. */
 export const NARROW = 640;
-
-function drawSample(pen, legend, [kind, text], x, width, theme) {
-  const end = x + 18 + textWidth(text, { size: 11 }) + 12;
-  if (end > width) return x;
-  const y = legend.ramp ? 12 : 5;
-  drawKind(pen, kind, x, y, 12, 12, theme);
-  pen.rect(x, y, 12, 12, { stroke: theme.border });
-  pen.text(text, x + 18, y + 6, { color: theme.muted, size: 11 });
-  return end;
-}

@@ -44,7 +44,7 @@ function search(table) {
 }
 
 /** The keys of a row that are not masked, the largest weight first. */
-function byWeight(table, row) {
+export function byWeight(table, row) {
   const order = Array.from({ length: table.columns }, (_, column) => column).filter((column) => table.kind(row, column) !== MASKED);
   return order.sort((a, b) => table.value(row, b) - table.value(row, a));
 }

@@ -92,6 +92,15 @@ footer { display: flex; align-items: flex-start; gap: 4px 16px; padding: 8px 16p
 .narrow .sentence, .narrow .shares { white-space: normal; }
 .narrow .sentence { height: 48px; }
 .narrow .shares { height: 40px; }
+@media print {
+  :host { height: auto; overflow: visible; color-scheme: light; print-color-adjust: exact; }
+  .viewer { height: auto !important; min-height: 0; overflow: visible; break-inside: avoid; }
+  .row, .more, .menu, .tip, .help, .what, .cards { display: none !important; }
+  .texts, .readout { max-height: none; overflow: visible; }
+  .scroll { position: static; overflow: visible; }
+  .space { display: none; }
+  canvas { position: static; max-width: 100%; height: auto !important; }
+}
 @media (forced-colors: active) {
   .tabs button[aria-selected="true"] { border: 2px solid Highlight; }
   .cards .target, .cards .lead { stroke: Highlight; }

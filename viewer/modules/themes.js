@@ -38,7 +38,7 @@ export function forcedTheme(host) {
     border: system("CanvasText"), text: system("CanvasText"), muted: system("CanvasText"), accent: system("Highlight"),
     accentText: system("HighlightText"), highlight: system("Canvas"), focus: system("Highlight"),
     lines: system("Canvas"), heads: Array(8).fill(system("CanvasText")),
-    maskedFill: system("Canvas"), hatch: system("GrayText"), missingFill: system("Canvas"), missing: system("CanvasText"),
+    maskedFill: system("Canvas"), hatch: system("GrayText"), missingFill: system("Canvas"), missing: system("GrayText"),
   };
   probe.remove();
   return theme;

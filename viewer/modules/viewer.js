@@ -40,6 +40,7 @@ export class Viewer {
     this.cursor = null;
     this.elsewhere = null; // what another viewer points at
     this.keyboard = false;
+    this.printing = false;
     this.history = new History();
     this.listeners = new Set();
     this.views = VIEW_CLASSES.map((ViewClass) => new ViewClass());
@@ -373,7 +374,7 @@ export class Viewer {
 
   readTheme() {
     const query = (text) => globalThis.matchMedia?.(text).matches ?? false;
-    const dark = this.state.theme === "auto" ? query("(prefers-color-scheme: dark)") : this.state.theme === "dark";
+    const dark = this.printing ? false : this.state.theme === "auto" ? query("(prefers-color-scheme: dark)") : this.state.theme === "dark";
     this.element.dataset.scheme = this.state.theme;
     this.theme = query("(forced-colors: active)") ? forcedTheme(this.frame.box) : dark ? DARK : LIGHT;
     this.frame.paintWith(this.theme);

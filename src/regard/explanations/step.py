@@ -86,6 +86,7 @@ def step_figure(
         [
             Panel(
                 step.title, step.matrix, step.row_labels, step.column_labels, step.note,
+                "weights" if plain_name(step.name) == "weights" else "heatmap",
                 color_map=colors.get(plain_name(step.name)),
             )
             for step in steps

@@ -13,7 +13,7 @@ from regard.pictures.fonts import Lettering, visible, visible_token, wrapped
 from regard.pictures.heatmap import draw_cells, draw_lines, form_note, write_numbers
 from regard.pictures.numbers import Matrix, as_array, number_texts
 from regard.pictures.sheet import new_sheet, set_position, text_extent
-from regard.pictures.weight_scale import titled_bar
+from regard.pictures.weight_scale import LEAST_END, titled_bar
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -50,8 +50,8 @@ class Panel:
         row_labels: one for each row, or None.
         column_labels: one for each column, or None.
         note: the equation or a sentence, below the name.
-        kind: ``"heatmap"``: blue for more, and red for less than 0. ``"weights"``: from paper for 0 to ink for 1, as in
-            an alignment (for the largest weight if the panel has a scale). ``"table"``: no colours.
+        kind: ``"heatmap"``: blue for more, and red for less than 0. ``"weights"``: from paper for 0 to ink for the
+            largest weight, or for four times an even one. ``"table"``: no colours.
         color_map: of matplotlib, instead of the kind's; a table has none.
 
     Example:
@@ -252,7 +252,7 @@ def _draw(block: _Block, axes: Axes, lettering: Lettering) -> AxesImage | None:
 
 def _draw_scale(block: _Block, image: AxesImage) -> None:
     """Draw the scale of a panel whose cells have no numbers."""
-    figure = image.figure
+    figure = image.get_figure(root=True)
     assert figure is not None, "draw_cells drew the image on a sheet"
     block.scale = figure.add_axes((0.0, 0.0, 0.1, 0.1), label=f"scale of {block.panel.name}")
     bar = titled_bar(figure, image, "weight" if block.panel.kind == "weights" else "value", cax=block.scale)
@@ -266,14 +266,10 @@ def _colors(block: _Block) -> dict[str, Any]:
     low, high = float(finite.min(initial=0.0)), float(finite.max(initial=0.0))
     if block.panel.kind == "table":
         return {"colors": "Greys", "low": 2 * abs(high) + 1.0, "high": 2 * abs(high) + 2.0}
-    numbered = _numbered(block.matrix)
     if block.panel.kind == "weights":
-        # With a scale, the largest weight is ink: long rows have small weights.
-        return {
-            "colors": block.panel.color_map or "amount",
-            "low": min(low, 0.0),
-            "high": max(high, 1.0) if numbered else high or 1.0,
-        }
+        # As in `weight_scale`: weights that differ little look alike.
+        high = max(high, min(1.0, LEAST_END / block.matrix.shape[1]))
+        return {"colors": block.panel.color_map or "amount", "low": min(low, 0.0), "high": high}
     if low < 0:
         end = max(-low, high)
         return {"colors": block.panel.color_map or "sign", "low": -end, "high": end}

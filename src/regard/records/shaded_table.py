@@ -32,7 +32,7 @@ LONGEST_LINE = 300
 OPACITY = 0.6
 """The opacity of the largest magnitude: with it black and white letters are readable on either colour."""
 
-POSITIVE, NEGATIVE = (",".join(map(str, color_at(SIGN["light"], place / 16))) for place in (13, 3))
+POSITIVE, NEGATIVE = (",".join(map(str, color_at(SIGN["light"], share))) for share in (13 / 16, 3 / 16))
 """Red, green, blue of positive and negative numbers: blue and red, strong enough to be seen on light and on dark."""
 
 LINES = "rgba(128,128,128,.35) 0 1px,transparent 1px 5px"

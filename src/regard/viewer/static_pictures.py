@@ -316,5 +316,7 @@ def _steps(document: Document) -> Figure:
         features = name in ("query", "key", "value", "output")
         columns = [str(d) for d in range(matrix.shape[1])] if features else steps.key_labels
         rows = keyed.get(name, steps.query_labels)
-        panels.append(Panel(name, matrix, tuple(rows), tuple(columns)))
+        panels.append(
+            Panel(name, matrix, tuple(rows), tuple(columns), kind="weights" if name == "weights" else "heatmap")
+        )
     return calculation(panels, title=steps.name)

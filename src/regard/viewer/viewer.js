@@ -583,11 +583,13 @@ const WORDS = {
   lookedAt: ["\u201c{query}\u201d looks at \u201c{key}\u201d most: with {percent} of its attention.", "\u201c{query}\u201d看\u201c{key}\u201d最多：用了 {percent} 的注意力。"],
   seenByNobody: ["No word can look at \u201c{key}\u201d.", "没有词能看到\u201c{key}\u201d。"],
   moreKeys: ["{count} more {weight}", "其余 {count} 个 {weight}"],
+  looksAt: ["\u201c{query}\u201d looks at", "\u201c{query}\u201d在看"],
+  others: ["{count} more", "其余 {count} 个"],
   evenShare: ["uniform would be {weight}", "均匀分配时为 {weight}"],
   whatIsThis: ["What is this?", "这是什么？"],
   // --- the legend and the axes ---
   weightTitle: ["attention weight", "注意力权重"],
-  partOfRow: ["part of the row's largest", "占该行最大值的比例"],
+  partOfRow: ["part of the largest in its row", "占该行最大值的比例"],
   evenMark: ["uniform {weight}", "均匀 {weight}"],
   zero: ["zero", "零"],
   masked: ["masked", "被掩蔽"],
@@ -1819,6 +1821,15 @@ footer { display: flex; align-items: flex-start; gap: 4px 16px; padding: 8px 16p
 .narrow .sentence, .narrow .shares { white-space: normal; }
 .narrow .sentence { height: 48px; }
 .narrow .shares { height: 40px; }
+@media print {
+  :host { height: auto; overflow: visible; color-scheme: light; print-color-adjust: exact; }
+  .viewer { height: auto !important; min-height: 0; overflow: visible; break-inside: avoid; }
+  .row, .more, .menu, .tip, .help, .what, .cards { display: none !important; }
+  .texts, .readout { max-height: none; overflow: visible; }
+  .scroll { position: static; overflow: visible; }
+  .space { display: none; }
+  canvas { position: static; max-width: 100%; height: auto !important; }
+}
 @media (forced-colors: active) {
   .tabs button[aria-selected="true"] { border: 2px solid Highlight; }
   .cards .target, .cards .lead { stroke: Highlight; }
@@ -2930,7 +2941,7 @@ function forcedTheme(host) {
     border: system("CanvasText"), text: system("CanvasText"), muted: system("CanvasText"), accent: system("Highlight"),
     accentText: system("HighlightText"), highlight: system("Canvas"), focus: system("Highlight"),
     lines: system("Canvas"), heads: Array(8).fill(system("CanvasText")),
-    maskedFill: system("Canvas"), hatch: system("GrayText"), missingFill: system("Canvas"), missing: system("CanvasText"),
+    maskedFill: system("Canvas"), hatch: system("GrayText"), missingFill: system("Canvas"), missing: system("GrayText"),
   };
   probe.remove();
   return theme;
@@ -4441,8 +4452,27 @@ const SMALL = { size: 11 };
 
 const LINE = 14;
 
+const TITLE_STYLE_OF_RAMP = { size: 12, bold: true };
+
+const rampTitle = (legend) => legend.title ?? say("weightTitle");
+
+/** Where the colours of a ramp begin, and their length. */
+const rampPlace = (legend, width) => ({ x: 16 + textWidth(rampTitle(legend), TITLE_STYLE_OF_RAMP) + 12, length: clamp(width * 0.28, 100, 240) });
+
+/** Where the samples are: beside the ramp, or in lines below it where they have no room. */
+function samplePlaces(legend, width) {
+  const ramp = rampPlace(legend, width);
+  let [x, y] = legend.ramp ? [ramp.x + ramp.length + 20, 12] : [16, 5];
+  return (legend.samples ?? []).map(([kind, text]) => {
+    const wide = 18 + textWidth(text, SMALL) + 12;
+    if (x > 16 && x + wide > width) [x, y] = [16, y === 12 ? 44 : y + 18];
+    x += wide;
+    return { kind, text, x: x - wide, y };
+  });
+}
+
 /** Above the lines of text. */
-const textTop = (legend) => (legend.ramp ? 46 : legend.samples?.length ? 26 : 8);
+const textTop = (legend, width) => Math.max(legend.ramp ? 46 : 8, ...samplePlaces(legend, width).map(({ y }) => y + (y === 12 ? 0 : 21)));
 
 /** Lines that a legend's text has. */
 function linesOf(legend, width) {
@@ -4450,7 +4480,7 @@ function linesOf(legend, width) {
 }
 
 /** The height that a legend needs, in pixels. */
-const legendHeight = (legend, width) => textTop(legend) + LINE * linesOf(legend, width) + 2;
+const legendHeight = (legend, width) => textTop(legend, width) + LINE * linesOf(legend, width) + 2;
 
 /**
  * The scale below a view: its title, a ramp with numbers and the mark of an even share, samples of what is not a weight, and a text.
@@ -4459,22 +4489,22 @@ const legendHeight = (legend, width) => textTop(legend) + LINE * linesOf(legend,
  */
 function drawLegend(pen, legend, width, theme, room = linesOf(legend, width)) {
   const lines = wrapText(legend.text ?? "", width - 32, SMALL);
-  let x = 16;
-  if (legend.ramp) x = drawRamp(pen, legend, x, width, theme);
-  for (const sample of legend.samples ?? []) x = drawSample(pen, legend, sample, x, width, theme);
+  if (legend.ramp) drawRamp(pen, legend, width, theme);
+  for (const { kind, text, x, y } of samplePlaces(legend, width)) {
+    drawKind(pen, kind, x, y, 12, 12, theme);
+    pen.rect(x, y, 12, 12, { stroke: theme.border });
+    pen.text(text, x + 18, y + 6, { color: theme.muted, ...SMALL });
+  }
   if (legend.text) lines.slice(0, room).forEach((line, number) => {
     const last = number === room - 1 && lines.length > room;
-    pen.text(last ? fitText(`${line} \u2026`, width - 32, SMALL) : line, 16, textTop(legend) + 6 + number * LINE, { color: theme.muted, ...SMALL });
+    pen.text(last ? fitText(`${line} \u2026`, width - 32, SMALL) : line, 16, textTop(legend, width) + 6 + number * LINE, { color: theme.muted, ...SMALL });
   });
 }
 
-function drawRamp(pen, legend, start, width, theme) {
+function drawRamp(pen, legend, width, theme) {
   const { top, height, numbers, mark } = RAMP_PLACE;
-  const title = legend.title ?? say("weightTitle");
-  const style = { size: 12, bold: true };
-  pen.text(title, start, top + height / 2, { color: theme.text, ...style });
-  const x = start + textWidth(title, style) + 12;
-  const length = clamp(width * 0.28, 100, 240);
+  const { x, length } = rampPlace(legend, width);
+  pen.text(rampTitle(legend), 16, top + height / 2, { color: theme.text, ...TITLE_STYLE_OF_RAMP });
   for (let step = 0; step < LEGEND_STEPS; step += 1) {
     const shade = step / (LEGEND_STEPS - 1);
     const fill = rampColor(shade, theme);
@@ -4491,21 +4521,10 @@ function drawRamp(pen, legend, start, width, theme) {
     pen.path([[at, top - 4], [at, top + height + 3]], { color: theme.text, lineWidth: 2 });
     pen.text(say("evenMark", { weight: shortWeight(even) }), at + 4, mark, { color: theme.text, size: 11 });
   }
-  return x + length + 20;
 }
 
 /** Below this width the text of a legend has up to four lines, else two. */
 const NARROW = 640;
-
-function drawSample(pen, legend, [kind, text], x, width, theme) {
-  const end = x + 18 + textWidth(text, { size: 11 }) + 12;
-  if (end > width) return x;
-  const y = legend.ramp ? 12 : 5;
-  drawKind(pen, kind, x, y, 12, 12, theme);
-  pen.rect(x, y, 12, 12, { stroke: theme.border });
-  pen.text(text, x + 18, y + 6, { color: theme.muted, size: 11 });
-  return end;
-}
 
 // attention_data.js
 
@@ -4693,6 +4712,9 @@ class Controls {
 
 // explained.js
 
+/** The height of the axis name above the tokens of a map. */
+const AXIS_NAME = 18;
+
 /** The least box around boxes. */
 function around(...boxes) {
   const [left, top] = [Math.min(...boxes.map((box) => box.x)), Math.min(...boxes.map((box) => box.y))];
@@ -4717,7 +4739,7 @@ function ofMap(app, pair, names) {
   const first = at(row, 0);
   return [
     { title: say("cardQuery"), text: say("cardRow", names), box: grown(around(first, at(row, table.columns - 1)), { left: Math.min(90, first.x, left) }) },
-    { title: say("cardKey"), text: say("cardColumn", names), box: grown(around(at(0, column), at(table.rows - 1, column)), { top: Math.min(60, at(0, column).y, top) }) },
+    { title: say("cardKey"), text: say("cardColumn", names), box: grown(around(at(0, column), at(table.rows - 1, column)), { top: view.name === "pattern" ? top - AXIS_NAME : 0 }) },
     { title: say("cardWeight"), text: say("cardCell", names), box: at(row, column) },
   ];
 }
@@ -4770,6 +4792,49 @@ function explained(app) {
   const names = { query: `\u2068${shortText(table.rowText(known.row), 20)}\u2069`, key: `\u2068${shortText(table.columnText(known.column), 20)}\u2069`,
     sentence: sayOfRow(table, known.row, known.column).text };
   return [...cards(app, known, names), ...ofHeads(app)];
+}
+
+// row_bars.js
+
+/** Keys that have a bar of their own. */
+const BARS = 5;
+
+const BAR_STEP = 22;
+
+/** The room that the bars of a row need beside a map, in pixels. */
+const BARS_ROOM = { width: 270, gap: 40, height: (BARS + 4) * BAR_STEP };
+
+/** Whom a query looks at, as bars: the strongest keys, the others together, and the mark of an even share. */
+function drawRowBars(app, pen, table, row, { x, y }) {
+  const { theme } = app;
+  const order = byWeight(table, row);
+  if (!order.length) return;
+  const name = 96;
+  const length = BARS_ROOM.width - name - 48;
+  const most = table.value(row, order[0]);
+  const title = { size: 13, bold: true };
+  pen.text(fitText(say("looksAt", { query: `\u2068${shortText(table.rowText(row))}\u2069` }), BARS_ROOM.width, title), x, y, { color: theme.text, ...title });
+  const even = evenShare(table, row);
+  const marked = most > 0 && even <= most;
+  const at = x + name + (length * even) / most;
+  const bar = (line, text, value, style) => {
+    const middle = y + (line + 1.2) * BAR_STEP;
+    pen.text(fitText(text, name - 8, { size: 12 }), x + name - 8, middle, { color: style.text, size: 12, align: "end" });
+    const wide = most > 0 ? (length * Math.min(value, most)) / most : 0;
+    pen.rect(x + name, middle - 6, Math.max(1, wide), 12, { fill: style.fill, stroke: theme.border, radius: 2 });
+    pen.text(shortWeight(value), Math.max(x + name + wide, marked ? at : 0) + 6, middle, { color: style.text, size: 12 });
+  };
+  const first = order.slice(0, BARS);
+  first.forEach((column, line) => bar(line, shortText(table.columnText(column)), table.value(row, column), { text: theme.text, fill: rampColor(table.shade(row, column, app.state.scale), theme) }));
+  const rest = order.slice(BARS);
+  if (rest.length) {
+    const sum = rest.reduce((total, column) => total + table.value(row, column), 0);
+    bar(first.length, say("others", { count: rest.length }), sum, { text: theme.muted, fill: theme.surface });
+  }
+  if (!marked) return;
+  const foot = y + (first.length + (rest.length ? 1.8 : 0.8)) * BAR_STEP;
+  pen.path([[at, y + 0.6 * BAR_STEP], [at, foot + 4]], { color: theme.text, lineWidth: 1, dash: [3, 3] });
+  pen.text(say("evenMark", { weight: shortWeight(even) }), at, foot + 12, { color: theme.muted, size: 11 });
 }
 
 // tables.js
@@ -5800,138 +5865,6 @@ class LongView extends RecordView {
   }
 }
 
-// views/pattern_view.js
-
-/** The height of the name of the keys above their tokens. */
-const AXIS = 16;
-
-/** A rectangular map with tokens on both sides. */
-class PatternView extends CellView {
-  name = "pattern";
-
-  controls = ["record", "head", "scale", "words", "special", "zoom"];
-
-  zooms = true;
-
-  help = say("patternHelp");
-
-  geometry(app) {
-    const table = app.table();
-    const { width, height } = app.area;
-    const rowWidth = Math.max(CORNER, Math.min(widest(table, "row") + 14, width * 0.32));
-    const room = Math.max(40, width - rowWidth - 6);
-    const across = room / Math.max(1, table.columns);
-    const label = Math.min(widest(table, "column"), 130);
-    const down = (height - label - AXIS - 18) / Math.max(1, table.rows);
-    const fit = Math.max(1, Math.min(across, Math.max(down, Math.min(across, 13)), 46));
-    const cell = fit * app.state.zoom;
-    const flat = label + 8 <= cell;
-    // A map that leaves room stands in the middle.
-    const spare = Math.max(0, width - rowWidth - table.columns * cell - 6);
-    return { table, left: rowWidth + Math.floor(spare / 2), top: AXIS + (flat ? 24 : label + 14), width: cell, height: cell, flat,
-      whole: Math.min(across, down, 46) };
-  }
-
-  size(app) {
-    const { table, left, top, width, height } = this.geometry(app);
-    return { width: left + table.columns * width + 6, height: top + table.rows * height + 4 };
-  }
-
-  draw(app, pen, win) {
-    const place = this.geometry(app);
-    const { table } = place;
-    const area = { x: win.x + place.left, y: win.y + place.top, width: win.width - place.left, height: win.height - place.top };
-    if (!table.rows || !table.columns) {
-      pen.text("No tokens are left to show.", win.x + 12, win.y + 24, { color: app.theme.muted, size: 13 });
-      return;
-    }
-    pen.clip(area.x, area.y, area.width, area.height, () => {
-      drawCells(pen, table, place, area, app.state.scale, app.theme);
-      this.drawSelection(app, pen, place);
-    });
-    this.drawRowLabels(app, pen, place, win);
-    this.drawColumnLabels(app, pen, place, win);
-  }
-
-  drawSelection(app, pen, place) {
-    const { table } = place;
-    const rowBox = (row, color) => pen.rect(place.left + 1, place.top + row * place.height, table.columns * place.width - 2,
-      place.height, { stroke: color, lineWidth: 2 });
-    for (const row of app.state.locked) if (row < table.rows) rowBox(row, app.theme.accent);
-    const spoken = app.featured();
-    const item = app.active() ?? spoken;
-    if (item) {
-      pen.rect(place.left, place.top + item.row * place.height, table.columns * place.width, place.height, { stroke: app.theme.accent });
-      ring(pen, place.left + item.column * place.width, place.top + item.row * place.height, place.width, place.height,
-        item === spoken ? app.theme.accent : app.theme.focus, app.theme);
-    }
-  }
-
-  drawRowLabels(app, pen, place, win) {
-    const { table } = place;
-    const step = Math.max(1, Math.ceil(12 / place.height));
-    const item = app.active() ?? app.featured();
-    const first = Math.max(0, Math.floor((win.y) / place.height) - 1);
-    const last = Math.min(table.rows, Math.ceil((win.y + win.height - place.top) / place.height) + 1);
-    pen.clip(win.x, win.y + place.top - 7, place.left - 2, win.height - place.top + 7, () => {
-      pen.rect(win.x, win.y + place.top - 7, place.left - 2, win.height, { fill: app.theme.background });
-      for (let row = first; row < last; row += 1) {
-        const chosen = item?.row === row || app.state.locked.includes(row);
-        if (row % step && !chosen) continue;
-        if (step > 1 && !chosen && item && Math.abs(item.row - row) < step) continue;
-        const y = place.top + (row + 0.5) * place.height;
-        this.drawLabel(app, pen, shortText(table.rowText(row)), win.x + place.left - 8, y, place.left - 12, chosen,
-          app.state.locked.includes(row));
-      }
-    });
-  }
-
-  drawLabel(app, pen, text, x, y, width, chosen, locked) {
-    const size = 12;
-    const shown = fitText(text, width, { size, bold: chosen });
-    if (locked) {
-      const wide = textWidth(shown, { size, bold: true });
-      pen.rect(x - wide - 4, y - 8, wide + 8, 16, { fill: app.theme.accent, radius: 3 });
-    }
-    pen.text(shown, x, y, { color: locked ? app.theme.accentText : app.theme.text, size, bold: chosen, align: "end" });
-  }
-
-  drawColumnLabels(app, pen, place, win) {
-    const { table } = place;
-    const step = Math.max(1, Math.ceil(13 / place.width));
-    const item = app.active() ?? app.featured();
-    const first = Math.max(0, Math.floor(win.x / place.width) - 1);
-    const last = Math.min(table.columns, Math.ceil((win.x + win.width - place.left) / place.width) + 1);
-    pen.rect(win.x, win.y, win.width, place.top - 7, { fill: app.theme.background });
-    const axis = { color: app.theme.muted, size: 11 };
-    const [asks, looked] = [say("axisQuery"), say("axisKey")];
-    pen.text(asks, Math.max(win.x + place.left - 8, win.x + textWidth(asks, axis) + 4), win.y + place.top - 14, { ...axis, align: "end" });
-    pen.text(looked, Math.min(win.x + place.left, win.x + win.width - textWidth(looked, axis) - 4), win.y + 8, axis);
-    pen.clip(win.x + place.left - 6, win.y, win.width - place.left + 6, place.top, () => {
-      for (let column = first; column < last; column += 1) {
-        const chosen = item?.column === column;
-        if (column % step && !chosen) continue;
-        if (step > 1 && !chosen && item && Math.abs(item.column - column) < step) continue;
-        const x = place.left + (column + 0.5) * place.width;
-        const shown = fitText(shortText(table.columnText(column)), place.flat ? place.width - 4 : place.top - AXIS - 14, { bold: chosen });
-        if (place.flat) pen.text(shown, x, win.y + place.top - 10, { color: app.theme.text, bold: chosen, align: "center" });
-        else pen.text(shown, x, win.y + place.top - 6, { color: app.theme.text, bold: chosen, angle: -90 });
-      }
-    });
-  }
-
-  hit(app, x, y, win) {
-    const place = this.geometry(app);
-    if (x < win.x + place.left || y < win.y + place.top) return null;
-    const [row, column] = cellAt(x, y, place);
-    return row < place.table.rows && column < place.table.columns ? { row, column } : null;
-  }
-
-  place(app, item) {
-    return placeOfCell(item, this.geometry(app));
-  }
-}
-
 // views/sound_view.js
 
 /** Weights in time, under the spectrogram whose frames are the keys. */
@@ -6474,6 +6407,144 @@ function croppedPicture(app) {
       paintPart(app, pen, part, HEADING, Infinity);
     },
   };
+}
+
+// views/pattern_view.js
+
+/** The height of the name of the keys above their tokens. */
+const AXIS = 16;
+
+/** A rectangular map with tokens on both sides. */
+class PatternView extends CellView {
+  name = "pattern";
+
+  controls = ["record", "head", "scale", "words", "special", "zoom"];
+
+  zooms = true;
+
+  help = say("patternHelp");
+
+  geometry(app) {
+    const table = app.table();
+    const { width, height } = app.area;
+    const rowWidth = Math.max(CORNER, Math.min(widest(table, "row") + 14, width * 0.32));
+    const room = Math.max(40, width - rowWidth - 6);
+    const across = room / Math.max(1, table.columns);
+    const label = Math.min(widest(table, "column"), 130);
+    const down = (height - label - AXIS - 18) / Math.max(1, table.rows);
+    const fit = Math.max(1, Math.min(across, Math.max(down, Math.min(across, 13)), 46));
+    const cell = fit * app.state.zoom;
+    const flat = label + 8 <= cell;
+    // A map that leaves room stands in the middle.
+    const spare = Math.max(0, width - rowWidth - table.columns * cell - 6);
+    return { table, left: rowWidth + Math.floor(spare / 2), top: AXIS + (flat ? 24 : label + 14), width: cell, height: cell, flat,
+      whole: Math.min(across, down, 46), bars: spare / 2 >= BARS_ROOM.width + BARS_ROOM.gap && height >= BARS_ROOM.height };
+  }
+
+  size(app) {
+    const { table, left, top, width, height } = this.geometry(app);
+    return { width: left + table.columns * width + 6, height: top + table.rows * height + 4 };
+  }
+
+  draw(app, pen, win) {
+    const place = this.geometry(app);
+    const { table } = place;
+    const area = { x: win.x + place.left, y: win.y + place.top, width: win.width - place.left, height: win.height - place.top };
+    if (!table.rows || !table.columns) {
+      pen.text("No tokens are left to show.", win.x + 12, win.y + 24, { color: app.theme.muted, size: 13 });
+      return;
+    }
+    pen.clip(area.x, area.y, area.width, area.height, () => {
+      drawCells(pen, table, place, area, app.state.scale, app.theme);
+      this.drawSelection(app, pen, place);
+    });
+    this.drawRowLabels(app, pen, place, win);
+    this.drawColumnLabels(app, pen, place, win);
+    const row = (app.active() ?? app.featured())?.row;
+    if (place.bars && row !== undefined) {
+      const right = place.left + table.columns * place.width;
+      const middle = place.top + Math.min(table.rows * place.height, area.height) / 2;
+      drawRowBars(app, pen, table, row, { x: right + BARS_ROOM.gap, y: middle - BARS_ROOM.height / 2 });
+    }
+  }
+
+  drawSelection(app, pen, place) {
+    const { table } = place;
+    const rowBox = (row, color) => pen.rect(place.left + 1, place.top + row * place.height, table.columns * place.width - 2,
+      place.height, { stroke: color, lineWidth: 2 });
+    for (const row of app.state.locked) if (row < table.rows) rowBox(row, app.theme.accent);
+    const spoken = app.featured();
+    const item = app.active() ?? spoken;
+    if (item) {
+      pen.rect(place.left, place.top + item.row * place.height, table.columns * place.width, place.height, { stroke: app.theme.accent });
+      ring(pen, place.left + item.column * place.width, place.top + item.row * place.height, place.width, place.height,
+        item === spoken ? app.theme.accent : app.theme.focus, app.theme);
+    }
+  }
+
+  drawRowLabels(app, pen, place, win) {
+    const { table } = place;
+    const step = Math.max(1, Math.ceil(12 / place.height));
+    const item = app.active() ?? app.featured();
+    const first = Math.max(0, Math.floor((win.y) / place.height) - 1);
+    const last = Math.min(table.rows, Math.ceil((win.y + win.height - place.top) / place.height) + 1);
+    pen.clip(win.x, win.y + place.top - 7, place.left - 2, win.height - place.top + 7, () => {
+      pen.rect(win.x, win.y + place.top - 7, place.left - 2, win.height, { fill: app.theme.background });
+      for (let row = first; row < last; row += 1) {
+        const chosen = item?.row === row || app.state.locked.includes(row);
+        if (row % step && !chosen) continue;
+        if (step > 1 && !chosen && item && Math.abs(item.row - row) < step) continue;
+        const y = place.top + (row + 0.5) * place.height;
+        this.drawLabel(app, pen, shortText(table.rowText(row)), win.x + place.left - 8, y, place.left - 12, chosen,
+          app.state.locked.includes(row));
+      }
+    });
+  }
+
+  drawLabel(app, pen, text, x, y, width, chosen, locked) {
+    const size = 12;
+    const shown = fitText(text, width, { size, bold: chosen });
+    if (locked) {
+      const wide = textWidth(shown, { size, bold: true });
+      pen.rect(x - wide - 4, y - 8, wide + 8, 16, { fill: app.theme.accent, radius: 3 });
+    }
+    pen.text(shown, x, y, { color: locked ? app.theme.accentText : app.theme.text, size, bold: chosen, align: "end" });
+  }
+
+  drawColumnLabels(app, pen, place, win) {
+    const { table } = place;
+    const step = Math.max(1, Math.ceil(13 / place.width));
+    const item = app.active() ?? app.featured();
+    const first = Math.max(0, Math.floor(win.x / place.width) - 1);
+    const last = Math.min(table.columns, Math.ceil((win.x + win.width - place.left) / place.width) + 1);
+    pen.rect(win.x, win.y, win.width, place.top - 7, { fill: app.theme.background });
+    const axis = { color: app.theme.muted, size: 11 };
+    const [asks, looked] = [say("axisQuery"), say("axisKey")];
+    pen.text(asks, Math.max(win.x + place.left - 8, win.x + textWidth(asks, axis) + 4), win.y + place.top - 14, { ...axis, align: "end" });
+    pen.text(looked, Math.min(win.x + place.left, win.x + win.width - textWidth(looked, axis) - 4), win.y + 8, axis);
+    pen.clip(win.x + place.left - 6, win.y, win.width - place.left + 6, place.top, () => {
+      for (let column = first; column < last; column += 1) {
+        const chosen = item?.column === column;
+        if (column % step && !chosen) continue;
+        if (step > 1 && !chosen && item && Math.abs(item.column - column) < step) continue;
+        const x = place.left + (column + 0.5) * place.width;
+        const shown = fitText(shortText(table.columnText(column)), place.flat ? place.width - 4 : place.top - AXIS - 14, { bold: chosen });
+        if (place.flat) pen.text(shown, x, win.y + place.top - 10, { color: app.theme.text, bold: chosen, align: "center" });
+        else pen.text(shown, x, win.y + place.top - 6, { color: app.theme.text, bold: chosen, angle: -90 });
+      }
+    });
+  }
+
+  hit(app, x, y, win) {
+    const place = this.geometry(app);
+    if (x < win.x + place.left || y < win.y + place.top) return null;
+    const [row, column] = cellAt(x, y, place);
+    return row < place.table.rows && column < place.table.columns ? { row, column } : null;
+  }
+
+  place(app, item) {
+    return placeOfCell(item, this.geometry(app));
+  }
 }
 
 // views/walk_view.js
@@ -7028,6 +7099,12 @@ class Input {
       this.commandKey(event);
       if (event.key === "Escape" && event.target !== this.app.frame.canvas) this.app.unlock();
     });
+    // Ink is for paper: what is printed is light, and drawn before the page is taken.
+    on(globalThis, "beforeprint afterprint", (event) => {
+      this.app.printing = event.type === "beforeprint";
+      this.app.readTheme();
+      if (this.app.ready) this.app.draw();
+    });
     for (const text of ["(prefers-color-scheme: dark)", "(forced-colors: active)"]) {
       on(globalThis.matchMedia(text), "change", () => { this.app.readTheme(); this.app.refresh(); });
     }
@@ -7357,6 +7434,7 @@ class Viewer {
     this.cursor = null;
     this.elsewhere = null; // what another viewer points at
     this.keyboard = false;
+    this.printing = false;
     this.history = new History();
     this.listeners = new Set();
     this.views = VIEW_CLASSES.map((ViewClass) => new ViewClass());
@@ -7690,7 +7768,7 @@ class Viewer {
 
   readTheme() {
     const query = (text) => globalThis.matchMedia?.(text).matches ?? false;
-    const dark = this.state.theme === "auto" ? query("(prefers-color-scheme: dark)") : this.state.theme === "dark";
+    const dark = this.printing ? false : this.state.theme === "auto" ? query("(prefers-color-scheme: dark)") : this.state.theme === "dark";
     this.element.dataset.scheme = this.state.theme;
     this.theme = query("(forced-colors: active)") ? forcedTheme(this.frame.box) : dark ? DARK : LIGHT;
     this.frame.paintWith(this.theme);

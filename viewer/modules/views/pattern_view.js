@@ -3,6 +3,7 @@
 import { cellAt, drawCells, placeOfCell, ring } from "../drawing.js";
 import { say } from "../language.js";
 import { fitText, textWidth } from "../lettering.js";
+import { BARS_ROOM, drawRowBars } from "../row_bars.js";
 import { shortText } from "../text.js";
 import { CORNER, CellView, widest } from "./record_view.js";
 
@@ -33,7 +34,7 @@ export class PatternView extends CellView {
     // A map that leaves room stands in the middle.
     const spare = Math.max(0, width - rowWidth - table.columns * cell - 6);
     return { table, left: rowWidth + Math.floor(spare / 2), top: AXIS + (flat ? 24 : label + 14), width: cell, height: cell, flat,
-      whole: Math.min(across, down, 46) };
+      whole: Math.min(across, down, 46), bars: spare / 2 >= BARS_ROOM.width + BARS_ROOM.gap && height >= BARS_ROOM.height };
   }
 
   size(app) {
@@ -55,6 +56,12 @@ export class PatternView extends CellView {
     });
     this.drawRowLabels(app, pen, place, win);
     this.drawColumnLabels(app, pen, place, win);
+    const row = (app.active() ?? app.featured())?.row;
+    if (place.bars && row !== undefined) {
+      const right = place.left + table.columns * place.width;
+      const middle = place.top + Math.min(table.rows * place.height, area.height) / 2;
+      drawRowBars(app, pen, table, row, { x: right + BARS_ROOM.gap, y: middle - BARS_ROOM.height / 2 });
+    }
   }
 
   drawSelection(app, pen, place) {

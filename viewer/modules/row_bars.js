@@ -1,0 +1,49 @@
+// @ts-check
+
+import { say } from "./language.js";
+import { fitText } from "./lettering.js";
+import { shortWeight } from "./numbers.js";
+import { rampColor } from "./palette.js";
+import { byWeight, evenShare } from "./sentence.js";
+import { shortText } from "./text.js";
+
+/** Keys that have a bar of their own. */
+const BARS = 5;
+
+const BAR_STEP = 22;
+
+/** The room that the bars of a row need beside a map, in pixels. */
+export const BARS_ROOM = { width: 270, gap: 40, height: (BARS + 4) * BAR_STEP };
+
+/** Whom a query looks at, as bars: the strongest keys, the others together, and the mark of an even share. */
+export function drawRowBars(app, pen, table, row, { x, y }) {
+  const { theme } = app;
+  const order = byWeight(table, row);
+  if (!order.length) return;
+  const name = 96;
+  const length = BARS_ROOM.width - name - 48;
+  const most = table.value(row, order[0]);
+  const title = { size: 13, bold: true };
+  pen.text(fitText(say("looksAt", { query: `\u2068${shortText(table.rowText(row))}\u2069` }), BARS_ROOM.width, title), x, y, { color: theme.text, ...title });
+  const even = evenShare(table, row);
+  const marked = most > 0 && even <= most;
+  const at = x + name + (length * even) / most;
+  const bar = (line, text, value, style) => {
+    const middle = y + (line + 1.2) * BAR_STEP;
+    pen.text(fitText(text, name - 8, { size: 12 }), x + name - 8, middle, { color: style.text, size: 12, align: "end" });
+    const wide = most > 0 ? (length * Math.min(value, most)) / most : 0;
+    pen.rect(x + name, middle - 6, Math.max(1, wide), 12, { fill: style.fill, stroke: theme.border, radius: 2 });
+    pen.text(shortWeight(value), Math.max(x + name + wide, marked ? at : 0) + 6, middle, { color: style.text, size: 12 });
+  };
+  const first = order.slice(0, BARS);
+  first.forEach((column, line) => bar(line, shortText(table.columnText(column)), table.value(row, column), { text: theme.text, fill: rampColor(table.shade(row, column, app.state.scale), theme) }));
+  const rest = order.slice(BARS);
+  if (rest.length) {
+    const sum = rest.reduce((total, column) => total + table.value(row, column), 0);
+    bar(first.length, say("others", { count: rest.length }), sum, { text: theme.muted, fill: theme.surface });
+  }
+  if (!marked) return;
+  const foot = y + (first.length + (rest.length ? 1.8 : 0.8)) * BAR_STEP;
+  pen.path([[at, y + 0.6 * BAR_STEP], [at, foot + 4]], { color: theme.text, lineWidth: 1, dash: [3, 3] });
+  pen.text(say("evenMark", { weight: shortWeight(even) }), at, foot + 12, { color: theme.muted, size: 11 });
+}
