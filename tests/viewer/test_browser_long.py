@@ -58,9 +58,8 @@ def test_tiles_are_fetched_where_a_server_gives_them(browser):
     page.expose_function("tile", tile)
     page.set_content('<div id="viewer" style="height:600px"></div>')
     given = json.dumps(payload(as_document(record), budget_bytes=0))
-    start = (
-        f"\nmount(document.getElementById('viewer'), {given}, {{ selection: {{ head: null }}, fetchTile: (...place) => window.tile(...place) }});"
-    )
+    options = "{ selection: { head: null }, fetchTile: (...place) => window.tile(...place) }"
+    start = f"\nmount(document.getElementById('viewer'), {given}, {options});"
     page.add_script_tag(type="module", content=module_path().read_text(encoding="utf-8") + start)
     page.wait_for_selector("canvas")
     page.wait_for_timeout(200)
@@ -91,9 +90,8 @@ def test_exact_numbers_are_fetched_for_codes(browser):
     page.expose_function("tile", lambda number, q0, q1, k0, k1: tile_payload(record, (q0, q1), (k0, k1)))
     page.set_content('<div id="viewer" style="height:600px"></div>')
     given = json.dumps(payload(as_document(record), budget_bytes=0))
-    start = (
-        f"\nmount(document.getElementById('viewer'), {given}, {{ selection: {{ head: null }}, fetchTile: (...place) => window.tile(...place) }});"
-    )
+    options = "{ selection: { head: null }, fetchTile: (...place) => window.tile(...place) }"
+    start = f"\nmount(document.getElementById('viewer'), {given}, {options});"
     page.add_script_tag(type="module", content=module_path().read_text(encoding="utf-8") + start)
     page.locator("[role=tabpanel][aria-busy=false]").wait_for()
     page.wait_for_timeout(300)

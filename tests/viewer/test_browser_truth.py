@@ -34,7 +34,9 @@ def texts(svg):
 def legend(svg):
     """The ticks of the legend as (label, colour at the label), and its words."""
     part = svg.rpartition('<g transform="translate(0 ')[2]
-    cells = re.findall(r'<rect x="([\d.]+)" y="13" width="([\d.]+)" height="10" fill="rgb\((\d+),(\d+),(\d+)\)"/>', part)
+    cells = re.findall(
+        r'<rect x="([\d.]+)" y="13" width="([\d.]+)" height="10" fill="rgb\((\d+),(\d+),(\d+)\)"/>', part
+    )
     left = float(cells[0][0])
     step = (float(cells[-1][0]) - left) / (len(cells) - 1)
     labels = re.findall(r'<text x="([\d.]+)" y="32"[^>]*>([^<]*)</text>', part)
@@ -131,7 +133,12 @@ def test_heading_legend_and_readout_name_one_statistic(show):
         "image": (1, {"side": "key", "column": 7}), "sound": (2, {"row": 1, "column": 3}),
         "long": (3, {"row": 9, "column": 9}),
     }  # fmt: skip
-    names = {"linear": "attention weight", "root": "square-root scale", "log": "log scale", "row": "(?:part of the largest in its|per) row"}
+    names = {
+        "linear": "attention weight",
+        "root": "square-root scale",
+        "log": "log scale",
+        "row": "(?:part of the largest in its|per) row",
+    }
     for (view, (record, item)), head, scale in itertools.product(cases.items(), (None, 1), names):
         for pooling in ("maximum", "mean") if view == "long" else ("maximum",):
             shown.show(view, record=record, head=head, scale=scale, pooling=pooling)

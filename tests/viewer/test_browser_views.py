@@ -17,7 +17,9 @@ def test_a_file_needs_one_request_and_shows_a_picture(show, view):
     assert len(shown.requests) == 1
     assert shown.call("state")["view"] == view
     assert shown.colors > 12
-    assert shown.page.locator("[role=tab][aria-selected=true]").text_content() == {"long": "Overview"}.get(view, view.capitalize())
+    assert shown.page.locator("[role=tab][aria-selected=true]").text_content() == {"long": "Overview"}.get(
+        view, view.capitalize()
+    )
 
 
 def test_narrow_windows_lose_nothing(show):
@@ -101,7 +103,7 @@ def test_buttons_write_what_is_on_the_screen(show, tmp_path):
             tree = ET.parse(place).getroot()
             texts = [element.text for element in tree.iter("{http://www.w3.org/2000/svg}text")]
             assert texts[0] == "decoder.cross"
-            assert "query ↓  key →" in texts
+            assert {"asks (query) ↓", "looked at (key) →"} <= set(texts)
             assert [2 * int(tree.get(side)) for side in ("height", "width")] == list(picture.shape[:2])
 
 
