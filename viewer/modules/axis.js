@@ -2,6 +2,7 @@
 
 import { imageCanvas, spectrogramCanvas } from "./canvases.js";
 import { inflate } from "./decoding.js";
+import { say } from "./language.js";
 import { joinPieces } from "./text.js";
 
 /** One side of an attention: what its positions are. */
@@ -23,7 +24,8 @@ export class Axis {
       return `${(position * entry.seconds).toFixed(2)}\u2013${((position + 1) * entry.seconds).toFixed(2)} s`;
     }
     const cell = position - entry.leading;
-    return cell < 0 ? `[${position}]` : `row ${Math.floor(cell / entry.columns)}, column ${cell % entry.columns}`;
+    if (cell < 0) return say("beforePatches", { position });
+    return say("patch", { number: cell + 1, count: entry.rows * entry.columns, row: Math.floor(cell / entry.columns), column: cell % entry.columns });
   }
 
   /** The positions that are shown as one: words, or single positions. */

@@ -2,6 +2,7 @@
 
 import { action, checkbox, choice, headToggle, make } from "./elements.js";
 import { savePng, saveSvg } from "./exports.js";
+import { say } from "./language.js";
 import { POOLINGS } from "./long_map.js";
 import { PAIR_STEPS } from "./steps_data.js";
 import { shortText } from "./text.js";
@@ -56,11 +57,22 @@ export class Controls {
     const shown = app.shownHeads();
     const group = make("div", { class: "heads", role: "group", "aria-label": "Heads" });
     for (let head = 0; head < app.record.heads; head += 1) {
-      group.append(headToggle(head, shown.includes(head), app.theme, () => app.toggleHead(head)));
+      group.append(headToggle(head, shown.includes(head), app.theme,
+        (event) => (event.detail === 2 || event.shiftKey ? app.set({ head }) : app.toggleHead(head))));
     }
     const every = shown.length === app.record.heads;
-    if (app.record.heads > 1) group.append(action(every ? "None" : "All", every ? "Hide all heads" : "Show all heads", () => app.set({ heads: every ? [] : null })));
+    if (app.record.heads > 1) group.append(action(every ? "None" : "All", every ? "Hide all heads" : "Show all heads", () => app.set({ heads: every ? [] : Array.from({ length: app.record.heads }, (_, head) => head) })));
     return make("div", { class: "group" }, document.createTextNode("Heads"), group);
+  }
+
+  /** What is shown in place of weights, where a record carries it. */
+  measure() {
+    const { app } = this;
+    const names = Object.keys(app.record.measures);
+    if (!names.length) return null;
+    return choice(say("measure"), app.state.measure, 
+      ["weights", ...names].map((name) => [name, say({ norms: "measure_norms", contributions: "measure_contributions" }[name] ?? "measure_weights")]),
+      (value) => app.set({ measure: value }));
   }
 
   zoom() {

@@ -53,3 +53,24 @@ export function wordColors(shade, theme) {
   const bright = 0.2126 * luminance[0] + 0.7152 * luminance[1] + 0.0722 * luminance[2] > 0.179;
   return { fill: rgb(fill), ink: bright ? "#000000" : "#ffffff" };
 }
+
+/** Colours of signs: below zero, zero, above zero. */
+const SIGNS = { light: [[115, 17, 14], [242, 243, 246], [1, 57, 128]], dark: [[254, 192, 179], [37, 39, 40], [174, 213, 254]] };
+
+/** Red, green and blue of a part from -1 to 1. */
+export function divergingChannels(part, theme) {
+  const [below, zero, above] = SIGNS[theme.name.endsWith("dark") ? "dark" : "light"];
+  return mixed(zero, part < 0 ? below : above, clamp(Math.abs(part), 0, 1));
+}
+
+/** The colour of a part from -1 to 1. */
+export const divergingColor = (part, theme) => rgb(divergingChannels(part, theme));
+
+/** Black or white, whichever is read better on a colour. */
+export function inkOn(color) {
+  const [red, green, blue] = color.match(/\d+/g).map((channel) => (Number(channel) / 255) ** 2.2);
+  return 0.2126 * red + 0.7152 * green + 0.0722 * blue > 0.179 ? "#000000" : "#ffffff";
+}
+
+/** White paper under a black veil that is thinner for more. */
+export const veilColor = (shade) => rgb(Array(3).fill(Math.round(255 * (1 - 0.82 * (1 - clamp(shade, 0, 1))))));

@@ -2,8 +2,8 @@
 
 /** What a new viewer shows. */
 export const initialState = () => ({
-  view: "pattern", record: 0, head: null, scale: "linear", words: false, hideSpecial: false, overlay: "colours",
-  pooling: "maximum", zoom: 1, locked: [], heads: null, steps: 0, step: "weights", kept: null, theme: "auto",
+  view: "pattern", record: 0, head: null, scale: "linear", words: false, hideSpecial: false, overlay: "veil",
+  pooling: "maximum", zoom: 1, locked: [], heads: null, steps: 0, step: "weights", measure: "weights", kept: null, theme: "auto",
 });
 
 /** Whether two places of a view are the same. */

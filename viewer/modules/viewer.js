@@ -99,8 +99,8 @@ export class Viewer {
   }
 
   tableKey() {
-    const { record, head, words, hideSpecial } = this.state;
-    return `${record}|${head}|${words}|${hideSpecial}`;
+    const { record, head, words, hideSpecial, measure } = this.state;
+    return `${record}|${head}|${words}|${hideSpecial}|${measure}`;
   }
 
   /** The weights of a head as they are shown; null is the mean of all heads. */
@@ -126,10 +126,11 @@ export class Viewer {
     return [item.row];
   }
 
+  /** The heads of views that show several: those that were chosen there, else the one head that is chosen, else all. */
   shownHeads() {
-    const { heads } = this.state;
-    const all = Array.from({ length: this.record.heads }, (_, head) => head);
-    return heads === null ? all : all.filter((head) => heads.includes(head));
+    const { heads, head } = this.state;
+    const all = Array.from({ length: this.record.heads }, (_, one) => one);
+    return heads !== null ? all.filter((one) => heads.includes(one)) : head !== null ? [head] : all;
   }
 
   headText() {
@@ -145,6 +146,7 @@ export class Viewer {
   // --- commands ---
 
   set(changes) {
+    if ("head" in changes) this.state.heads = null;
     Object.assign(this.state, changes);
     this.hover = null;
     this.refresh();
@@ -158,7 +160,8 @@ export class Viewer {
     const { state } = this;
     if (state.view !== name) { state.zoom = 1; this.frame.scroller.scrollTo(0, 0); this.hover = this.cursor = null; }
     state.view = name;
-    for (const key of ["record", "head", "scale", "words", "hideSpecial", "heads", "steps", "step", "pooling", "overlay"]) {
+    if ("head" in selection) state.heads = null;
+    for (const key of ["record", "head", "scale", "words", "hideSpecial", "heads", "steps", "step", "pooling", "overlay", "measure"]) {
       if (key in selection) state[key] = selection[key];
     }
     if ("record" in selection) state.locked = [];
@@ -192,7 +195,7 @@ export class Viewer {
   toggleHead(head) {
     const shown = this.shownHeads();
     const next = shown.includes(head) ? shown.filter((one) => one !== head) : [...shown, head].sort((a, b) => a - b);
-    this.set({ heads: next.length === this.record.heads ? null : next });
+    this.set({ heads: next });
   }
 
   unlock() {

@@ -1,11 +1,12 @@
 // @ts-check
 
 import { View } from "./view.js";
+import { say } from "../language.js";
 import { textWidth } from "../lettering.js";
 import { clamp } from "../numbers.js";
 import { SCALES } from "../scales.js";
-import { MASKED, MISSING, ZERO, accuracy, hiddenText, mergedText } from "../table.js";
-import { quoted, shortText } from "../text.js";
+import { MASKED, MISSING, ZERO, accuracy, hiddenText, measureText, mergedText } from "../table.js";
+import { shortText } from "../text.js";
 
 /** What the views of one record have in common. */
 export class RecordView extends View {
@@ -20,16 +21,14 @@ export class RecordView extends View {
   /** @returns {Legend} */
   legend(app) {
     const table = app.table();
-    const samples = [[ZERO, "zero"]];
-    if (table.hasMasked) samples.push([MASKED, "masked"]);
-    if (table.hasMissing) samples.push([MISSING, "NaN"]);
-    return { ramp: "map", scale: app.state.scale, largest: app.state.scale === "row" ? null : table.largest,
-      samples: samples.filter(([kind]) => kind !== ZERO || table.hasZero), text: this.legendText(app, table) };
+    const kinds = [[ZERO, table.hasZero], [MASKED, table.hasMasked], [MISSING, table.hasMissing]].filter(([, has]) => has).map(([kind]) => kind);
+    return { ramp: table.signed ? "signed" : "map", scale: app.state.scale, largest: app.state.scale === "row" ? null : table.largest,
+      samples: samplesOf(kinds), text: this.legendText(app, table) };
   }
 
   legendText(app, table) {
-    const per = app.state.scale === "row" ? " (part of the row's largest)" : "";
-    return `attention weight, ${app.headText()}, ${SCALES[app.state.scale].label}${per}${mergedText(table)} \u00b7 `
+    const per = app.state.scale === "row" ? say("perRow") : "";
+    return `${measureText(table)}, ${app.headText()}, ${SCALES[app.state.scale].label}${per}${mergedText(table)} \u00b7 `
       + `${accuracy(table)}${hiddenText(table)}`;
   }
 
@@ -44,11 +43,13 @@ export class RecordView extends View {
   }
 }
 
+/** Samples of the legend, of kinds of cells that are no weights. */
+export const samplesOf = (kinds) => [[ZERO, say("zero")], [MASKED, say("masked")], [MISSING, "NaN"]].filter(([kind]) => kinds.includes(kind));
+
 /** Text of one cell of a table. */
 function describeCell(app, table, row, column) {
-  const head = app.headText();
-  return `${quoted(table.rowText(row))} \u2192 ${quoted(table.columnText(column))}: ${table.cell(row, column)} `
-    + `(${head}; query ${table.rowGroups[row][0]}, key ${table.columnGroups[column][0]}; ${table.rowSummary(row)})`;
+  return say("cell", { query: table.rowName(row), key: table.columnName(column), weight: table.cell(row, column),
+    head: app.headText(), row: table.rowGroups[row][0], column: table.columnGroups[column][0], sum: table.rowSummary(row) });
 }
 
 /** A record as cells with tokens on both sides. */
