@@ -65,6 +65,15 @@ export class Controls {
     return make("div", { class: "group" }, document.createTextNode("Heads"), group);
   }
 
+  /** Plays the sound that the keys are of, where the payload carries it. */
+  play() {
+    const { app } = this;
+    if (!app.record.keys.sound) return null;
+    const playing = app.player.plays(app.record.keys);
+    const text = say(playing ? "stopSound" : "playSound");
+    return action(`${playing ? "\u25a0" : "\u25b6"} ${text}`, text, () => app.view.toggle(app));
+  }
+
   /** What is shown in place of weights, where a record carries it. */
   measure() {
     const { app } = this;

@@ -5,7 +5,7 @@ const LARGEST = 40;
 
 /**
  * The size at which a position of a grid is shown by its own pixels.
- * @param {import("./axis.js").Axis} axis
+ * @param {any} axis an Axis
  * @param {number[]} group first position, and the one after the last
  * @param {number} height the room
  * @returns {{width: number, height: number} | null} null where there is no picture, or no room for it

@@ -9,6 +9,7 @@ import { Input } from "./input.js";
 import { NARROW } from "./legend.js";
 import { clamp } from "./numbers.js";
 import { HEADING, paint } from "./picture.js";
+import { Player } from "./player.js";
 import { SCALES } from "./scales.js";
 import { initialState } from "./state.js";
 import { StepsData } from "./steps_data.js";
@@ -35,6 +36,7 @@ export class Viewer {
     this.views = VIEW_CLASSES.map((ViewClass) => new ViewClass());
     this.tables = new Tables(this);
     this.stopped = new AbortController();
+    this.player = new Player(() => this.refresh());
     this.frame = new Frame(element, options.height);
     this.readTheme();
     this.input = new Input(this);
@@ -51,6 +53,7 @@ export class Viewer {
     const axes = payload.axes.map((entry) => new Axis(entry));
     this.records = payload.records.map((entry, number) => new AttentionData(entry, number, axes, payload.masks));
     this.steps = payload.steps.map((entry) => new StepsData(entry));
+    this.player.stop();
     this.tables.forget();
     for (const one of this.views) one.forget();
     this.hover = this.cursor = null;
@@ -158,7 +161,7 @@ export class Viewer {
     if (!view) throw new RangeError(`no view ${String(name)}; there are ${this.views.map((one) => one.name).join(", ")}`);
     if (!view.available(this)) throw new RangeError(`the view ${name} cannot show these records`);
     const { state } = this;
-    if (state.view !== name) { state.zoom = 1; this.frame.scroller.scrollTo(0, 0); this.hover = this.cursor = null; }
+    if (state.view !== name) { this.player.stop(); state.zoom = 1; this.frame.scroller.scrollTo(0, 0); this.hover = this.cursor = null; }
     state.view = name;
     if ("head" in selection) state.heads = null;
     for (const key of ["record", "head", "scale", "words", "hideSpecial", "heads", "steps", "step", "pooling", "overlay", "measure"]) {
@@ -397,6 +400,7 @@ export class Viewer {
 
   destroy() {
     this.stopped.abort();
+    this.player.destroy();
     this.observer.disconnect();
     if (this.request) cancelAnimationFrame(this.request);
     this.frame.root.replaceChildren();

@@ -83,6 +83,17 @@ export const WORDS = {
   imageColours: ["colours over the picture, {percent} % opaque", "图上着色，不透明度 {percent} %"],
   imageSigned: ["colours over the picture, by sign", "图上按正负着色"],
 
+  // --- the sound ---
+  soundHelp: ["Up and down choose a query, left and right move in time, Enter locks the query, Esc unlocks; where there is a sound, the space bar "
+    + "plays and stops it, and a click in the spectrogram plays from there.",
+  "上下键选择查询，左右键在时间上移动，Enter 锁定查询，Esc 解锁；有声音时，空格键播放或停止，点击语谱图从该处播放。"],
+  frequency: ["frequency ↑", "频率 ↑"],
+  seconds: ["{seconds} s", "{seconds} 秒"],
+  soundCurve: [" · curve: {what}, part of its largest", " · 曲线：{what}，占其最大值的比例"],
+  playSound: ["Play", "播放"],
+  stopSound: ["Stop", "停止"],
+  playFrom: ["play from {time}", "从 {time} 播放"],
+
   // --- the views' names ---
   pattern: ["Pattern", "图样"],
   lines: ["Lines", "连线"],

@@ -5,7 +5,8 @@ A `TileSource` stands for weights that are not stored as one matrix: it computes
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from html import escape
 from typing import Any, Literal, Protocol, get_args
 
@@ -17,6 +18,9 @@ from regard.records.axis import Axis, FrameAxis, GridAxis, TokenAxis, as_numbers
 from regard.records.shaded_table import shaded_table
 
 Kind = Literal["self", "causal", "cross"]
+
+MEASURES = ("norms", "contributions")
+"""What viewers offer in place of the weights: the weights times factors of a record."""
 
 
 class TileSource(Protocol):
@@ -136,12 +140,16 @@ class AttentionRecord:
         weights: float32 ``[heads, queries, keys]`` before dropout, at least 0 or NaN; None if there is a source.
         visible: bool ``[queries, keys]`` or ``[heads, queries, keys]``; False is masked. None: everything is visible.
         source: computes tiles of the weights if they are not stored.
+        measures: what the weights are multiplied by to see more than weights, ``[heads, keys]`` or ``[heads, queries,
+            keys]``. ``"norms"``: the norm of each value after the output projection; the product is
+            `AttentionCall.weighted_norms`. ``"contributions"``: what each value adds to a logit; the product is the
+            pair's contribution (`regard.watching.value_logits`). Viewers offer the products in place of the weights.
 
     Raises:
         ShapeError: shapes that do not match the axes.
-        ArgumentError: negative or infinite weights, or neither weights nor a source.
+        ArgumentError: negative or infinite weights or norms, or neither weights nor a source.
         KindError: an axis of another type, or ``visible`` is not boolean.
-        UnknownNameError: an unknown kind.
+        UnknownNameError: an unknown kind or measure.
 
     Example:
         >>> import regard
@@ -165,6 +173,7 @@ class AttentionRecord:
     weights: NDArray[np.float32] | Any
     visible: NDArray[np.bool_] | None = None
     source: TileSource | None = None
+    measures: Mapping[str, NDArray[np.float32]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.kind not in get_args(Kind):
@@ -196,6 +205,22 @@ class AttentionRecord:
                     f"its shape is {list(visible.shape)}"
                 )
             object.__setattr__(self, "visible", visible)
+        measures = {name: self._checked_measure(name, factors) for name, factors in self.measures.items()}
+        object.__setattr__(self, "measures", measures)
+
+    def _checked_measure(self, name: str, factors: NDArray[np.float32]) -> NDArray[np.float32]:
+        if name not in MEASURES:
+            raise UnknownNameError("measure", name, MEASURES)
+        array = as_numbers(f"measures[{name!r}]", factors).astype(np.float32, copy=False)
+        shapes = (self.heads, len(self.keys)), (self.heads, len(self.queries), len(self.keys))
+        if array.shape not in shapes:
+            raise ShapeError(
+                f"measures[{name!r}] must be [heads, keys] = {list(shapes[0])} or [heads, queries, keys] = "
+                f"{list(shapes[1])}; its shape is {list(array.shape)}"
+            )
+        if not np.isfinite(array).all() or (name == "norms" and (array < 0).any()):
+            raise ArgumentError(f"measures[{name!r}] must be finite{' and at least 0' if name == 'norms' else ''}")
+        return array
 
     @property
     def heads(self) -> int:

@@ -34,6 +34,17 @@ async function decodeNumbers(entry) {
   return size === 8 ? new Float64Array(bytes.buffer) : new Float32Array(bytes.buffer);
 }
 
+/** A sound, whose samples travel as differences, all low bytes first. */
+async function decodeSound({ rate, samples: count, data }) {
+  const bytes = await inflate(data);
+  const samples = new Int16Array(count);
+  for (let place = 0, before = 0; place < count; place += 1) {
+    before += bytes[place] | (bytes[count + place] << 8);
+    samples[place] = before;
+  }
+  return { samples, rate };
+}
+
 /** Booleans as bytes of 0 and 1. */
 async function decodeBits(entry) {
   const packed = await inflate(entry.data);
@@ -407,6 +418,17 @@ const WORDS = {
   imageColours: ["colours over the picture, {percent} % opaque", "图上着色，不透明度 {percent} %"],
   imageSigned: ["colours over the picture, by sign", "图上按正负着色"],
 
+  // --- the sound ---
+  soundHelp: ["Up and down choose a query, left and right move in time, Enter locks the query, Esc unlocks; where there is a sound, the space bar "
+    + "plays and stops it, and a click in the spectrogram plays from there.",
+  "上下键选择查询，左右键在时间上移动，Enter 锁定查询，Esc 解锁；有声音时，空格键播放或停止，点击语谱图从该处播放。"],
+  frequency: ["frequency ↑", "频率 ↑"],
+  seconds: ["{seconds} s", "{seconds} 秒"],
+  soundCurve: [" · curve: {what}, part of its largest", " · 曲线：{what}，占其最大值的比例"],
+  playSound: ["Play", "播放"],
+  stopSound: ["Stop", "停止"],
+  playFrom: ["play from {time}", "从 {time} 播放"],
+
   // --- the views' names ---
   pattern: ["Pattern", "图样"],
   lines: ["Lines", "连线"],
@@ -447,7 +469,7 @@ const LARGEST = 40;
 
 /**
  * The size at which a position of a grid is shown by its own pixels.
- * @param {import("./axis.js").Axis} axis
+ * @param {any} axis an Axis
  * @param {number[]} group first position, and the one after the last
  * @param {number} height the room
  * @returns {{width: number, height: number} | null} null where there is no picture, or no room for it
@@ -472,6 +494,67 @@ function pictureCut(axis, position) {
   const [width, height] = axis.entry.size;
   const [across, down] = [axis.picture.width / width, axis.picture.height / height];
   return [x0 * across, y0 * down, (x1 - x0) * across, (y1 - y0) * down];
+}
+
+// player.js
+
+/** Plays the sound of an axis by Web Audio, which needs no network: the samples come with the payload. */
+class Player {
+  /** @param {() => void} changed called when it starts and ends */
+  constructor(changed) {
+    this.changed = changed;
+    this.axis = null;
+    this.source = null;
+    this.offset = 0; // seconds of the sound at which it was started
+    this.begun = 0; // the clock of the context at that time
+    this.context = null;
+  }
+
+  get playing() {
+    return this.source !== null;
+  }
+
+  /** Whether the sound of an axis is being played. */
+  plays(axis) {
+    return this.playing && this.axis === axis;
+  }
+
+  /** The place in the sound, in seconds; null while nothing plays. */
+  get time() {
+    if (!this.source || !this.context) return null;
+    return Math.min(this.offset + this.context.currentTime - this.begun, this.axis.soundSeconds);
+  }
+
+  /** Plays from a time on. */
+  start(axis, seconds = 0) {
+    this.stop();
+    const { samples, rate } = axis.sound;
+    this.context ??= new AudioContext();
+    this.context.resume();
+    const buffer = this.context.createBuffer(1, samples.length, rate);
+    buffer.copyToChannel(Float32Array.from(samples, (sample) => sample / 32768), 0);
+    const source = this.context.createBufferSource();
+    source.buffer = buffer;
+    source.connect(this.context.destination);
+    source.onended = () => { if (this.source === source) this.stop(); };
+    Object.assign(this, { axis, source, offset: seconds, begun: this.context.currentTime });
+    source.start(0, seconds);
+    this.changed();
+  }
+
+  stop() {
+    const { source } = this;
+    this.source = null;
+    if (!source) return;
+    source.stop();
+    this.changed();
+  }
+
+  /** Gives up the audio device. */
+  destroy() {
+    this.stop();
+    this.context?.close();
+  }
 }
 
 // views/view.js
@@ -1206,6 +1289,7 @@ class Axis {
     this.special = new Set(entry.special ?? []);
     this.hasWords = (entry.words ?? []).length > 0 && entry.words.length < entry.length;
     this.picture = null; // a canvas, once decoded
+    this.sound = null; // {samples, rate}, once decoded; null where the payload has none
   }
 
   /** The text of a position. */
@@ -1254,6 +1338,12 @@ class Axis {
     const bytes = await inflate(part.data);
     this.picture = this.kind === "grid" ? imageCanvas(bytes, part.width, part.height)
       : spectrogramCanvas(bytes, part.bins, part.frames);
+    if (this.entry.sound) this.sound = await decodeSound(this.entry.sound);
+  }
+
+  /** The duration of the sound, in seconds, as far as the positions reach. */
+  get soundSeconds() {
+    return this.sound ? Math.min(this.sound.samples.length / this.sound.rate, this.length * this.entry.seconds) : 0;
   }
 }
 
@@ -3833,11 +3923,11 @@ class PatternView extends CellView {
 class SoundView extends CellView {
   name = "sound";
 
-  title = "Sound";
+  title = say("sound");
 
-  controls = ["record", "head", "scale", "words", "special"];
+  controls = ["play", "record", "head", "measure", "scale", "words", "special"];
 
-  help = "Up and down choose a query, left and right move in time, Enter locks the query, Esc unlocks.";
+  help = say("soundHelp");
 
   shows(record) {
     return !record.large && record.keys.kind === "frames";
@@ -3864,13 +3954,15 @@ class SoundView extends CellView {
     const { table, left, wide, picture, top } = place;
     const { theme } = app;
     if (table.record.keys.picture) pen.picture(table.record.keys.picture, left, 12, wide, picture, { smooth: true });
+    this.drawPadding(app, pen, place);
     pen.rect(left, 12, wide, picture, { stroke: theme.border });
-    pen.text("frequency \u2191", left - 8, 20, { color: theme.muted, size: 11, align: "end" });
+    pen.text(say("frequency"), left - 8, 20, { color: theme.muted, size: 11, align: "end" });
     this.drawCurve(app, pen, place);
     this.drawTime(app, pen, place);
     const geometry = { left, top, width: place.cellWidth, height: place.cellHeight };
     drawCells(pen, table, geometry, { x: left, y: top, width: wide, height: table.rows * place.cellHeight }, app.state.scale, theme);
     pen.rect(left, top, wide, table.rows * place.cellHeight, { stroke: theme.border });
+    this.drawCursor(app, pen, place);
     const item = app.active();
     for (let row = 0; row < table.rows; row += 1) {
       const locked = app.state.locked.includes(row);
@@ -3880,7 +3972,9 @@ class SoundView extends CellView {
       if (locked) pen.rect(left - 12 - size, y - 8, size + 8, 16, { fill: theme.accent, radius: 3 });
       pen.text(text, left - 8, y, { color: locked ? theme.accentText : theme.text, bold: locked || item?.row === row, align: "end" });
     }
-    if (item) {
+    if (item?.side === "time") {
+      pen.rect(left + item.column * place.cellWidth, 12, Math.max(1, place.cellWidth), picture, { stroke: theme.focus, lineWidth: 1.5 });
+    } else if (item) {
       ring(pen, left + item.column * place.cellWidth, top + item.row * place.cellHeight, place.cellWidth, place.cellHeight, theme.focus, theme);
       pen.rect(left + item.column * place.cellWidth, 12, Math.max(1, place.cellWidth), picture, { stroke: theme.focus, lineWidth: 1.5 });
     }
@@ -3888,8 +3982,63 @@ class SoundView extends CellView {
 
   legendText(app, table) {
     const rows = app.activeRows();
-    const curve = rows.length ? ` \u00b7 curve: ${sumText(table, rows)}, part of its largest` : "";
-    return super.legendText(app, table) + curve;
+    return super.legendText(app, table) + (rows.length ? say("soundCurve", { what: sumText(table, rows) }) : "");
+  }
+
+  /** The position after the last one that is heard: behind it is padding, which no query sees, or the sound has ended. */
+  heard(table) {
+    const { keys, queries, heads, visible } = table.record;
+    let end = keys.length;
+    if (keys.sound) end = Math.min(end, Math.ceil(keys.soundSeconds / keys.entry.seconds - 1e-6));
+    if (!visible) return end;
+    const seen = (key) => Array.from({ length: queries.length }, (_, query) => query)
+      .some((query) => Array.from({ length: heads }, (_, head) => head).some((head) => table.record.sees(head, query, key)));
+    while (end > 0 && !seen(end - 1)) end -= 1;
+    return end;
+  }
+
+  /** Padding is hatched: it is no sound. */
+  drawPadding(app, pen, { table, left, wide, picture }) {
+    if (this.padding?.record !== table.record) this.padding = { record: table.record, end: this.heard(table) };
+    const { end } = this.padding;
+    const { length } = table.record.keys;
+    if (end < length) pen.hatch(left + (wide * end) / length, 12, (wide * (length - end)) / length, picture, app.theme);
+  }
+
+  /** Where the sound is, in the spectrogram and the map, while it plays. */
+  drawCursor(app, pen, place) {
+    const { table, left, wide, picture, top, cellWidth, cellHeight } = place;
+    const { keys } = table.record;
+    if (!app.player.plays(keys)) return;
+    const { time } = app.player;
+    const x = left + (wide * time) / (keys.entry.seconds * keys.length);
+    const column = this.columnAt(table, time);
+    const { theme } = app;
+    pen.rect(left + column * cellWidth, top, cellWidth, table.rows * cellHeight, { stroke: theme.background, lineWidth: 4 });
+    pen.rect(left + column * cellWidth, top, cellWidth, table.rows * cellHeight, { stroke: theme.accent, lineWidth: 2 });
+    pen.path([[x, 12], [x, 12 + picture]], { color: "#ffffff", lineWidth: 4 });
+    pen.path([[x, 12], [x, 12 + picture]], { color: theme.name === "dark" ? "#c2410c" : theme.accent, lineWidth: 2 });
+    app.changed();
+  }
+
+  /** The column that is heard at a time. */
+  columnAt(table, time) {
+    return clamp(Math.floor(time / table.record.keys.entry.seconds + 1e-9), 0, table.columns - 1);
+  }
+
+  /** Starts at a time, or stops. */
+  toggle(app, seconds = 0) {
+    const { keys } = app.record;
+    if (!keys.sound) return;
+    if (app.player.plays(keys) && seconds === 0) app.player.stop();
+    else app.player.start(keys, Math.min(seconds, Math.max(0, keys.soundSeconds - 0.01)));
+  }
+
+  /** The space bar plays and stops. */
+  pressed(app, key) {
+    if (key !== " " || !app.record.keys.sound) return false;
+    this.toggle(app);
+    return true;
   }
 
   /** The weights of the chosen queries over the spectrogram: a band of colour and a curve. */
@@ -3918,7 +4067,7 @@ class SoundView extends CellView {
     for (let number = 0; number * step <= seconds * 1.0001; number += 1) {
       const x = left + (number * step * wide) / seconds;
       pen.path([[x, 12 + picture], [x, 17 + picture]], { color: app.theme.muted });
-      const text = `${Number((number * step).toPrecision(6))} s`;
+      const text = say("seconds", { seconds: Number((number * step).toPrecision(6)) });
       const last = x + textWidth(text, { size: 11 }) / 2 > left + wide + 10;
       pen.text(text, last ? left + wide + 10 : x, 26 + picture, { color: app.theme.muted, size: 11, align: last ? "end" : "center" });
     }
@@ -3926,6 +4075,9 @@ class SoundView extends CellView {
 
   hit(app, x, y) {
     const place = this.geometry(app);
+    if (x >= place.left && x < place.left + place.wide && y >= 12 && y < 12 + place.picture && place.table.record.keys.sound) {
+      return { side: "time", column: Math.floor((x - place.left) / place.cellWidth) };
+    }
     if (x < place.left || y < place.top) return x < place.left && y >= place.top ? this.at(place, 0, y) : null;
     return this.at(place, Math.floor((x - place.left) / place.cellWidth), y);
   }
@@ -3935,8 +4087,29 @@ class SoundView extends CellView {
     return row >= 0 && row < place.table.rows && column < place.table.columns ? { row, column } : null;
   }
 
+  activate(app, item) {
+    if (item.side === "time") this.toggle(app, item.column * app.record.keys.entry.seconds || 1e-9);
+    else super.activate(app, item);
+  }
+
+  describe(app, item) {
+    if (item.side !== "time") return super.describe(app, item);
+    const table = app.table();
+    return say("playFrom", { time: table.columnName(item.column) });
+  }
+
+  move(app, item, dx, dy) {
+    return super.move(app, { ...item, row: item.row ?? 0 }, dx, dy);
+  }
+
+  forget() {
+    super.forget();
+    this.padding = null;
+  }
+
   place(app, item) {
     const place = this.geometry(app);
+    if (item.side === "time") return { x: place.left + item.column * place.cellWidth, y: 12, width: place.cellWidth, height: place.picture };
     return { x: place.left + item.column * place.cellWidth, y: place.top + item.row * place.cellHeight, width: place.cellWidth, height: place.cellHeight };
   }
 }
@@ -4272,6 +4445,7 @@ class Input {
     if (!this.app.ready || event.ctrlKey || event.metaKey || event.altKey) return;
     const moves = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1], Home: [-1e9, 0], End: [1e9, 0], PageUp: [0, -10, -1], PageDown: [0, 10, 1] };
     if (event.key in moves) this.moveCursor(...moves[event.key]);
+    else if (this.app.view.pressed?.(this.app, event.key)) this.app.keyboard = true;
     else if (event.key === "Enter" || event.key === " ") {
       if (this.app.cursor && this.app.view.has(this.app, this.app.cursor)) this.app.view.activate(this.app, this.app.cursor);
     }
@@ -4382,6 +4556,15 @@ class Controls {
     return make("div", { class: "group" }, document.createTextNode("Heads"), group);
   }
 
+  /** Plays the sound that the keys are of, where the payload carries it. */
+  play() {
+    const { app } = this;
+    if (!app.record.keys.sound) return null;
+    const playing = app.player.plays(app.record.keys);
+    const text = say(playing ? "stopSound" : "playSound");
+    return action(`${playing ? "\u25a0" : "\u25b6"} ${text}`, text, () => app.view.toggle(app));
+  }
+
   /** What is shown in place of weights, where a record carries it. */
   measure() {
     const { app } = this;
@@ -4457,6 +4640,7 @@ class Viewer {
     this.views = VIEW_CLASSES.map((ViewClass) => new ViewClass());
     this.tables = new Tables(this);
     this.stopped = new AbortController();
+    this.player = new Player(() => this.refresh());
     this.frame = new Frame(element, options.height);
     this.readTheme();
     this.input = new Input(this);
@@ -4473,6 +4657,7 @@ class Viewer {
     const axes = payload.axes.map((entry) => new Axis(entry));
     this.records = payload.records.map((entry, number) => new AttentionData(entry, number, axes, payload.masks));
     this.steps = payload.steps.map((entry) => new StepsData(entry));
+    this.player.stop();
     this.tables.forget();
     for (const one of this.views) one.forget();
     this.hover = this.cursor = null;
@@ -4580,7 +4765,7 @@ class Viewer {
     if (!view) throw new RangeError(`no view ${String(name)}; there are ${this.views.map((one) => one.name).join(", ")}`);
     if (!view.available(this)) throw new RangeError(`the view ${name} cannot show these records`);
     const { state } = this;
-    if (state.view !== name) { state.zoom = 1; this.frame.scroller.scrollTo(0, 0); this.hover = this.cursor = null; }
+    if (state.view !== name) { this.player.stop(); state.zoom = 1; this.frame.scroller.scrollTo(0, 0); this.hover = this.cursor = null; }
     state.view = name;
     if ("head" in selection) state.heads = null;
     for (const key of ["record", "head", "scale", "words", "hideSpecial", "heads", "steps", "step", "pooling", "overlay", "measure"]) {
@@ -4819,6 +5004,7 @@ class Viewer {
 
   destroy() {
     this.stopped.abort();
+    this.player.destroy();
     this.observer.disconnect();
     if (this.request) cancelAnimationFrame(this.request);
     this.frame.root.replaceChildren();
