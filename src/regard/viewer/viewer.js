@@ -3800,7 +3800,7 @@ class PatternView extends CellView {
 
   title = "Pattern";
 
-  controls = ["record", "head", "scale", "words", "special", "zoom"];
+  controls = ["record", "head", "measure", "scale", "words", "special", "zoom"];
 
   zooms = true;
 

@@ -11,7 +11,7 @@ export class PatternView extends CellView {
 
   title = "Pattern";
 
-  controls = ["record", "head", "scale", "words", "special", "zoom"];
+  controls = ["record", "head", "measure", "scale", "words", "special", "zoom"];
 
   zooms = true;
 
