@@ -1,11 +1,10 @@
 // @ts-check
 
-import { drawMark } from "./drawing.js";
+import { drawKind } from "./drawing.js";
 import { fitText, textWidth, wrapText } from "./lettering.js";
 import { clamp, legendNumber } from "./numbers.js";
-import { divergingColor, rampColor, rgb, veilColor, wordColors } from "./palette.js";
+import { divergingColor, rampColor, veilColor } from "./palette.js";
 import { DECADES, scaleInverse } from "./scales.js";
-import { MASKED, ZERO } from "./table.js";
 
 /** Steps of a legend's ramp; odd, so that the numbers below its ends and its middle stand under their own colours. */
 const LEGEND_STEPS = 65;
@@ -40,8 +39,8 @@ export function drawLegend(pen, legend, width, theme) {
     const length = clamp(width * 0.32, 110, 220);
     for (let step = 0; step < LEGEND_STEPS; step += 1) {
       const shade = step / (LEGEND_STEPS - 1);
-      const fill = legend.ramp === "words" ? wordColors(shade, theme).fill : legend.ramp === "veil" ? veilColor(shade)
-        : legend.ramp === "signed" ? divergingColor(2 * shade - 1, theme) : rampColor(shade);
+      const fill = legend.ramp === "veil" ? veilColor(shade) : legend.ramp === "signed" ? divergingColor(2 * shade - 1, theme)
+        : rampColor(shade, theme);
       pen.rect(x + (step * length) / LEGEND_STEPS, 6, length / LEGEND_STEPS + 0.6, 10, { fill });
     }
     pen.rect(x, 6, length, 10, { stroke: theme.border });
@@ -68,10 +67,8 @@ export const NARROW = 640;
 function drawSample(pen, [kind, text], x, width, theme) {
   const end = x + 18 + textWidth(text, { size: 11 }) + 12;
   if (end > width) return x;
-  if (kind === MASKED) pen.hatch(x, 5, 12, 12, theme);
-  else pen.rect(x, 5, 12, 12, { fill: rgb(kind === ZERO ? theme.zeroPixel : theme.missingPixel) });
+  drawKind(pen, kind, x, 5, 12, 12, theme);
   pen.rect(x, 5, 12, 12, { stroke: theme.border });
-  if (kind !== MASKED) drawMark(pen, kind, x + 6, 11, 2.6);
   pen.text(text, x + 18, 11, { color: theme.muted, size: 11 });
   return end;
 }

@@ -30,8 +30,7 @@ export function formatNumber(value) {
 
 /** A weight in a cell: two decimals, no leading zero. */
 export function cellText(value) {
-  const text = value.toFixed(2);
-  return text.startsWith("0.") ? text.slice(1) : text;
+  return value.toFixed(2).replace(/^-?(?=0\.00)/, "").replace(/^(-?)0\./, "$1.").replace("-", "\u2212");
 }
 
 export const clamp = (value, low, high) => Math.min(high, Math.max(low, value));

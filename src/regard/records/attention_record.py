@@ -144,11 +144,14 @@ class AttentionRecord:
             keys]``. ``"norms"``: the norm of each value after the output projection; the product is
             `AttentionCall.weighted_norms`. ``"contributions"``: what each value adds to a logit; the product is the
             pair's contribution (`regard.watching.value_logits`). Viewers offer the products in place of the weights.
+        statistics: what each head does over a corpus, a dictionary for each, as in `HeadStatistics.values`:
+            ``"offset -1"`` is its share of weight on the previous token, and ``"loss"``, if it was measured, the change
+            of the loss without the head. NaN: unknown. None: there are none.
 
     Raises:
         ShapeError: shapes that do not match the axes.
-        ArgumentError: negative or infinite weights or norms, or neither weights nor a source.
-        KindError: an axis of another type, or ``visible`` is not boolean.
+        ArgumentError: negative or infinite weights or norms, neither weights nor a source, or an infinite statistic.
+        KindError: an axis of another type, ``visible`` is not boolean, or a statistic is no number.
         UnknownNameError: an unknown kind or measure.
 
     Example:
@@ -174,6 +177,7 @@ class AttentionRecord:
     visible: NDArray[np.bool_] | None = None
     source: TileSource | None = None
     measures: Mapping[str, NDArray[np.float32]] = field(default_factory=dict)
+    statistics: tuple[Mapping[str, float], ...] | None = None
 
     def __post_init__(self) -> None:
         if self.kind not in get_args(Kind):
@@ -207,6 +211,8 @@ class AttentionRecord:
             object.__setattr__(self, "visible", visible)
         measures = {name: self._checked_measure(name, factors) for name, factors in self.measures.items()}
         object.__setattr__(self, "measures", measures)
+        if self.statistics is not None:
+            object.__setattr__(self, "statistics", _checked_statistics(self.statistics, self.heads))
 
     def _checked_measure(self, name: str, factors: NDArray[np.float32]) -> NDArray[np.float32]:
         if name not in MEASURES:
@@ -269,3 +275,18 @@ def _checked_weights(weights: NDArray[np.float32], lengths: tuple[int, int]) -> 
         index = tuple(np.argwhere(wrong)[0].tolist())
         raise ArgumentError(f"weights must be finite and at least 0, or NaN; weights{list(index)} is {array[index]}")
     return array
+
+
+def _checked_statistics(statistics: Any, heads: int) -> tuple[dict[str, float], ...]:
+    entries = tuple(statistics)
+    if len(entries) != heads:
+        raise ShapeError(f"statistics must be {heads} dictionaries, one for each head; there are {len(entries)}")
+    for head, values in enumerate(entries):
+        if not isinstance(values, Mapping):
+            raise KindError(f"statistics[{head}] must be a dictionary; it is of type {type(values).__name__}")
+        for name, value in values.items():
+            if isinstance(value, bool) or not isinstance(value, (int, float, np.number)):
+                raise KindError(f"statistics[{head}][{name!r}] must be a number; it is of type {type(value).__name__}")
+            if np.isinf(value):
+                raise ArgumentError(f"statistics[{head}][{name!r}] must be finite, or NaN; it is {value}")
+    return tuple({str(name): float(value) for name, value in values.items()} for values in entries)

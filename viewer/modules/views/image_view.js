@@ -5,9 +5,9 @@ import { inside, ring } from "../drawing.js";
 import { say } from "../language.js";
 import { fitText, textWidth } from "../lettering.js";
 import { clamp, formatNumber, short } from "../numbers.js";
-import { divergingChannels, rampColor, rgb } from "../palette.js";
+import { channelsOf, divergingColor, rampColor } from "../palette.js";
 import { SCALES, withoutRows } from "../scales.js";
-import { MASKED, MISSING, WEIGHT, accuracy, activeSums, describeRow, largestSize, measureText, receivedText, shadeOf, sumText } from "../table.js";
+import { MASKED, MISSING, WEIGHT, ZERO, accuracy, activeSums, describeRow, largestSize, measureText, receivedText, shadeOf, sumText } from "../table.js";
 import { shortText } from "../text.js";
 import { wordAbove } from "../text_flow.js";
 import { RecordView, samplesOf } from "./record_view.js";
@@ -178,7 +178,7 @@ export class ImageView extends RecordView {
       const box = sums.kinds[column] === WEIGHT ? null : this.cell(place, column);
       if (!box) continue;
       if (sums.kinds[column] === MASKED) pen.hatch(box.x, box.y, box.width, box.height, app.theme);
-      if (sums.kinds[column] === MISSING) pen.rect(box.x, box.y, box.width, box.height, { fill: rgb(app.theme.missingPixel), alpha: 0.8 });
+      if (sums.kinds[column] === MISSING) pen.cross(box.x, box.y, box.width, box.height, app.theme);
     }
   }
 
@@ -244,7 +244,7 @@ export class ImageView extends RecordView {
     const outside = table.record.keys.entry.leading && table.measure === "weights" ? say("outside", { percent: (100 * sums.outside).toFixed(1) }) : "";
     const veil = app.state.overlay === "veil";
     return { ramp: table.signed ? "signed" : veil ? "veil" : "map", scale, largest: sums.largest / sums.divisor,
-      samples: samplesOf([MASKED, MISSING].filter((kind) => sums.kinds.includes(kind))),
+      samples: samplesOf([...new Set(sums.kinds)].filter((kind) => kind !== ZERO)),
       text: say("imageLegend", { measure: measureText(table), what: sumText(table, sums.rows), head: app.headText(), scale: SCALES[scale].label,
         largest: formatNumber(sums.largest / sums.divisor), how: table.signed ? say("imageSigned") : veil ? say("imageVeil")
           : say("imageColours", { percent: 100 * OPACITY }), outside, accuracy: accuracy(table) }) };
@@ -260,8 +260,8 @@ function patchCanvas(app, table, { values, kinds, largest }) {
     for (let cell = 0; cell < rows * columns; cell += 1) {
       if (kinds[leading + cell] === MISSING) continue;
       const shade = shadeOf(values[leading + cell], largest, scale);
-      const [channels, alpha] = table.signed ? [divergingChannels(shade, app.theme), 0.85 * Math.sqrt(Math.abs(shade))]
-        : veil ? [[0, 0, 0], VEIL * (1 - shade)] : [rampColor(shade).match(/\d+/g).map(Number), OPACITY];
+      const [channels, alpha] = table.signed ? [channelsOf(divergingColor(shade, app.theme)), 0.85 * Math.sqrt(Math.abs(shade))]
+        : veil ? [[0, 0, 0], VEIL * (1 - shade)] : [channelsOf(rampColor(shade, app.theme)), OPACITY];
       for (let channel = 0; channel < 3; channel += 1) data[4 * cell + channel] = channels[channel];
       data[4 * cell + 3] = Math.round(255 * alpha);
     }

@@ -457,7 +457,7 @@ export class LinesView extends RecordView {
   }
 }
 
-const isForced = (theme) => theme.name.startsWith("forced");
+const isForced = (theme) => theme.forced === true;
 
 /** How squares of so many heads fit beside a token: their distance and how many stand in a line. */
 function squareGrid(heads, step, room) {

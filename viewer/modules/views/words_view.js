@@ -1,12 +1,12 @@
 // @ts-check
 
-import { inside, ring } from "../drawing.js";
+import { drawKind, inside, ring } from "../drawing.js";
 import { say } from "../language.js";
 import { fitText, textWidth } from "../lettering.js";
 import { clamp } from "../numbers.js";
-import { divergingColor, inkOn, rgb, wordColors } from "../palette.js";
+import { divergingColor, inkOn, wordColors } from "../palette.js";
 import { SCALES, withoutRows } from "../scales.js";
-import { MASKED, MISSING, WEIGHT, accuracy, activeSums, describeRow, hiddenText, measureText, mergedText, receivedText, shadeOf, sumText } from "../table.js";
+import { WEIGHT, accuracy, activeSums, describeRow, hiddenText, measureText, mergedText, receivedText, shadeOf, sumText } from "../table.js";
 import { shortText } from "../text.js";
 import { flowText, flowTexts, wordAbove } from "../text_flow.js";
 import { RecordView, samplesOf } from "./record_view.js";
@@ -115,13 +115,11 @@ export class WordsView extends RecordView {
     const { theme } = app;
     const { size } = this.cache.place;
     const colors = weight?.kind === WEIGHT ? colorsOf(weight.shade, app) : { fill: null, ink: theme.text };
-    if (weight?.kind === MASKED) pen.hatch(box.x, box.y, box.width, box.height, theme);
-    else if (weight?.kind === MISSING) pen.rect(box.x, box.y, box.width, box.height, { fill: rgb(theme.missingPixel), radius: 3 });
+    if (weight && weight.kind !== WEIGHT) drawKind(pen, weight.kind, box.x, box.y, box.width, box.height, theme);
     else if (colors.fill) pen.rect(box.x, box.y, box.width, box.height, { fill: colors.fill, radius: 3 });
     const chosen = row !== null && app.activeRows().includes(row);
     if (chosen) pen.rect(box.x + 1, box.y + 1, box.width - 2, box.height - 2, { stroke: theme.accent, lineWidth: 2.5, radius: 3 });
-    const ink = weight?.kind === MASKED ? theme.text : weight?.kind === MISSING ? "#ffffff" : colors.ink;
-    pen.text(fitText(text.shown, box.width - 4, { size }), box.x + box.width / 2, box.y + box.height / 2, { color: ink, size, align: "center" });
+    pen.text(fitText(text.shown, box.width - 4, { size }), box.x + box.width / 2, box.y + box.height / 2, { color: colors.ink, size, align: "center" });
   }
 
   hit(app, x, y) {
@@ -174,8 +172,8 @@ export class WordsView extends RecordView {
     const sums = this.sums(app);
     const table = app.table();
     const scale = withoutRows(app.state.scale);
-    return { ramp: table.signed ? "signed" : "words", scale, largest: sums.largest / sums.divisor,
-      samples: samplesOf([MASKED, MISSING].filter((kind) => sums.kinds.includes(kind))),
+    return { ramp: table.signed ? "signed" : "map", scale, largest: sums.largest / sums.divisor,
+      samples: samplesOf([...new Set(sums.kinds)]),
       text: `${measureText(table)}, ${sumText(table, sums.rows)}, ${app.headText()}, ${SCALES[scale].label}${mergedText(table)} \u00b7 `
         + `${accuracy(table)}${hiddenText(table)}` };
   }
