@@ -27,7 +27,7 @@ export async function firstHead(records) {
     await record.decode();
     if (!record.codes) continue;
     for (let head = 0; head < record.heads; head += 1) {
-      const score = structure(record, head);
+      const score = structureOf(record, head);
       if (!best || score > best.score) best = { score, record: record.number, head };
     }
   }
@@ -36,7 +36,7 @@ export async function firstHead(records) {
 
 /** How clearly a head chooses, from 0 to 1: what its queries save of the entropy of an even share, where they look further than at a
  * neighbour, the first key or a special token. */
-function structure(record, head) {
+function structureOf(record, head) {
   const [queries, keys] = [record.queries.length, record.keys.length];
   const own = record.queries === record.keys;
   let [saved, plain, rows] = [0, 0, 0];

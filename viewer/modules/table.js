@@ -214,7 +214,7 @@ export class Table {
 
   /** A weight's place on a scale, from 0 to 1; from -1 where there is a sign. */
   shade(row, column, scale) {
-    return shadeOf(this.value(row, column), scale === "row" ? this.rowLargest[row] : this.largest, scale);
+    return signedShade(this.value(row, column), scale === "row" ? this.rowLargest[row] : this.largest, scale);
   }
 
   /** One pixel a cell. */
@@ -241,7 +241,7 @@ const named = (axis, text) => (axis.kind === "tokens" ? quoted(text) : `\u2068${
 export const largestSize = (values) => values.reduce((most, value) => (Math.abs(value) > most ? Math.abs(value) : most), 0);
 
 /** A number's place on a scale that ends at the largest, with its sign. */
-export const shadeOf = (value, largest, scale) =>
+export const signedShade = (value, largest, scale) =>
   (largest > 0 ? Math.sign(value) * SCALES[scale].shade(Math.abs(value) / largest) : 0);
 
 /** What is shown: weights, or weights times something. */

@@ -7,7 +7,7 @@ import { fitText, textWidth } from "../lettering.js";
 import { clamp, formatNumber, short } from "../numbers.js";
 import { channelsOf, divergingColor, rampColor } from "../palette.js";
 import { SCALES, withoutRows } from "../scales.js";
-import { MASKED, MISSING, WEIGHT, ZERO, accuracy, activeSums, describeRow, largestSize, measureText, receivedText, shadeOf, sumText } from "../table.js";
+import { MASKED, MISSING, WEIGHT, ZERO, accuracy, activeSums, describeRow, largestSize, measureText, receivedText, signedShade, sumText } from "../table.js";
 import { shortText } from "../text.js";
 import { wordAbove } from "../text_flow.js";
 import { RecordView, samplesOf } from "./record_view.js";
@@ -259,7 +259,7 @@ function patchCanvas(app, table, { values, kinds, largest }) {
   return pixelCanvas(columns, rows, (data) => {
     for (let cell = 0; cell < rows * columns; cell += 1) {
       if (kinds[leading + cell] === MISSING) continue;
-      const shade = shadeOf(values[leading + cell], largest, scale);
+      const shade = signedShade(values[leading + cell], largest, scale);
       const [channels, alpha] = table.signed ? [channelsOf(divergingColor(shade, app.theme)), 0.85 * Math.sqrt(Math.abs(shade))]
         : veil ? [[0, 0, 0], VEIL * (1 - shade)] : [channelsOf(rampColor(shade, app.theme)), OPACITY];
       for (let channel = 0; channel < 3; channel += 1) data[4 * cell + channel] = channels[channel];

@@ -20,7 +20,7 @@ const MOST_LINES_OF_ALL = 400;
 const LEAST = 0.01;
 
 /** How near to a line the pointer must be, in pixels. */
-const NEAR = 5;
+const NEAR_LINE = 5;
 
 /** How many numbers a tooltip lists. */
 const LISTED = 4;
@@ -334,7 +334,7 @@ export class LinesView extends RecordView {
     const { found } = locked.length ? this.lines(app, { rows: locked, column: null, head: null }) : this.background(app);
     const part = curvePart((x - place.left) / (place.right - place.left));
     let best = null;
-    let least = NEAR;
+    let least = NEAR_LINE;
     for (const [, head, row, column] of found) {
       const shift = this.shift(app, place, head);
       const [y0, y1] = [this.y(place, row) + shift, this.y(place, column) + shift];

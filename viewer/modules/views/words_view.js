@@ -6,7 +6,7 @@ import { fitText, textWidth } from "../lettering.js";
 import { clamp } from "../numbers.js";
 import { divergingColor, inkOn, wordColors } from "../palette.js";
 import { SCALES, withoutRows } from "../scales.js";
-import { WEIGHT, accuracy, activeSums, describeRow, hiddenText, measureText, mergedText, receivedText, shadeOf, sumText } from "../table.js";
+import { WEIGHT, accuracy, activeSums, describeRow, hiddenText, measureText, mergedText, receivedText, signedShade, sumText } from "../table.js";
 import { shortText } from "../text.js";
 import { flowText, flowTexts, wordAbove } from "../text_flow.js";
 import { RecordView, samplesOf } from "./record_view.js";
@@ -73,7 +73,7 @@ export class WordsView extends RecordView {
     this.drawHeading(app, pen, place, what, sumText(place.table, rows), place.top - 20, place.rtl.keys);
     place.keys.forEach((box, column) => {
       if (box.y > win.y + win.height || box.y + box.height < win.y) return;
-      const shade = shadeOf(sums.values[column], sums.largest, withoutRows(app.state.scale));
+      const shade = signedShade(sums.values[column], sums.largest, withoutRows(app.state.scale));
       this.drawWord(app, pen, box, place.texts.keys[column], { shade, kind: sums.kinds[column] }, this.single(app) ? column : null);
     });
     this.drawBoundary(app, pen, place, "keys");
