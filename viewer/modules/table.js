@@ -2,13 +2,13 @@
 
 import { CODE_ERRORS, CODE_VALUES } from "./decoding.js";
 import { say } from "./language.js";
-import { KINDS, mapCanvas } from "./map_canvas.js";
+import { CELL_KINDS, mapCanvas } from "./map_canvas.js";
 import { clamp, counted, formatWeight } from "./numbers.js";
-import { SCALES } from "./scales.js";
+import { SCALES, scaleEnd } from "./scales.js";
 import { quoted } from "./text.js";
 
 /** Kinds of cells of a table. */
-export const [WEIGHT, ZERO, MASKED, MISSING] = Object.values(KINDS);
+export const [WEIGHT, ZERO, MASKED, MISSING] = Object.values(CELL_KINDS);
 
 /**
  * The weights of one head, or the mean of all, as they are shown: sub-words merged, special tokens hidden.
@@ -135,6 +135,12 @@ export class Table {
       }
       if (this.rowLargest[row] > this.largest) this.largest = this.rowLargest[row];
     }
+    this.end = this.endOf(this.largest);
+  }
+
+  /** The number of a scale's last colour; weights end at several even shares at least. */
+  endOf(largest) {
+    return this.measure === "weights" && largest > 0 ? scaleEnd(largest, this.columns) : largest;
   }
 
   rowText(row) {
@@ -147,12 +153,12 @@ export class Table {
 
   /** A query in a sentence: tokens are quoted, places and times are not. */
   rowName(row) {
-    return named(this.record.queries, this.rowText(row));
+    return nameOn(this.record.queries, this.rowText(row));
   }
 
   /** A key in a sentence. */
   columnName(column) {
-    return named(this.record.keys, this.columnText(column));
+    return nameOn(this.record.keys, this.columnText(column));
   }
 
   kind(row, column) {
@@ -214,7 +220,7 @@ export class Table {
 
   /** A weight's place on a scale, from 0 to 1; from -1 where there is a sign. */
   shade(row, column, scale) {
-    return signedShade(this.value(row, column), scale === "row" ? this.rowLargest[row] : this.largest, scale);
+    return signedShade(this.value(row, column), scale === "row" ? this.rowLargest[row] : this.end, scale);
   }
 
   /** One pixel a cell. */
@@ -235,7 +241,7 @@ export class Table {
   }
 }
 
-const named = (axis, text) => (axis.kind === "tokens" ? quoted(text) : `\u2068${text}\u2069`);
+const nameOn = (axis, text) => (axis.kind === "tokens" ? quoted(text) : `\u2068${text}\u2069`);
 
 /** The largest size of some numbers; NaN is left out. */
 export const largestSize = (values) => values.reduce((most, value) => (Math.abs(value) > most ? Math.abs(value) : most), 0);
@@ -264,7 +270,9 @@ export function hiddenText(table) {
 export function activeSums(app, table) {
   const rows = app.activeRows();
   const all = rows.length ? rows : table.seeing;
-  return { ...table.sumRows(all), rows, divisor: rows.length ? 1 : Math.max(1, all.length) };
+  const divisor = rows.length ? 1 : Math.max(1, all.length);
+  const sums = table.sumRows(all);
+  return { ...sums, rows, divisor, end: divisor * table.endOf(sums.largest / divisor) };
 }
 
 /** What the sum of queries is, as headings, legends and tooltips say it. */

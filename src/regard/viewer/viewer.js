@@ -27,12 +27,13 @@ const FIELDS = {
   scale: ["linear", isName],
   words: [false, isFlag],
   hideSpecial: [false, isFlag],
-  overlay: ["colours", isName],
+  overlay: ["veil", isName],
   pooling: ["maximum", isName],
   locked: [[], areCounts], // the rows that stay chosen
-  heads: [null, orNull(areCounts)], // those with lines; null: all
+  heads: [null, orNull(areCounts)], // those with lines; null: the chosen one, or all
   steps: [0, isCount],
   step: ["weights", isName],
+  measure: ["weights", isName], // or weights times something that the record carries
   kept: [null, orNull(isCell)],
   zoom: [1, isNumber],
   theme: ["auto", isName],
@@ -281,6 +282,15 @@ function shortText(text, limit = LONGEST_LABEL) {
   return clusters.length > limit || text.length > 12 * limit ? `${clusters.slice(0, limit - 1).join("")}\u2026` : shown;
 }
 
+/** A name cut in its middle, since names of layers differ at their ends. */
+function middleText(text, limit) {
+  const shown = visibleText(text.length > 24 * limit ? `${text.slice(0, 12 * limit)}${text.slice(-12 * limit)}` : text);
+  const clusters = segmenter ? Array.from(segmenter.segment(shown), (part) => part.segment) : Array.from(shown);
+  if (clusters.length <= limit) return shown;
+  const behind = Math.ceil((limit - 1) / 2);
+  return `${clusters.slice(0, limit - 1 - behind).join("")}\u2026${clusters.slice(-behind).join("")}`;
+}
+
 /** A token inside a sentence: quoted, kept from changing the direction of the words around it, its marks named. */
 const quoted = (text) => `\u201c\u2068${visibleText(text)}\u2069\u201d${markNames(text)}`;
 
@@ -327,9 +337,12 @@ function formatNumber(value) {
 
 /** A weight in a cell: two decimals, no leading zero. */
 function cellText(value) {
-  const text = value.toFixed(2);
-  return text.startsWith("0.") ? text.slice(1) : text;
+  return value.toFixed(2).replace(/^-?(?=0\.00)/, "").replace(/^(-?)0\./, "$1.").replace("-", "\u2212");
 }
+
+/** A weight in a sentence: two decimals, one digit of small ones. */
+const shortWeight = (value) => (value === 0 ? "0" : value >= 0.01 ? value.toFixed(2)
+  : value >= 0.0001 ? String(Number(value.toPrecision(1))) : "<\u200a0.0001");
 
 const clamp = (value, low, high) => Math.min(high, Math.max(low, value));
 
@@ -370,79 +383,126 @@ function strongest(values, most, chosen = null) {
   return positions;
 }
 
-<<<<<<< HEAD
-// themes.js
-
-/** Dashes of heads, as lengths of strokes and gaps in pixels. */
-const DASHES = [[], [8, 3], [2, 3], [9, 3, 2, 3], [14, 4], [4, 2], [9, 3, 2, 3, 2, 3], [16, 3, 5, 3]];
-
-/** Colour and dash of a head: 64 heads have 64 different pairs; neighbours differ in both. */
-function headStyle(head, theme) {
-  if (theme.name === "forced") return forcedStyle(head, theme);
-  const colors = theme.heads;
-  const color = head % colors.length;
-  return { color: colors[color], dash: DASHES[(head + Math.floor(head / colors.length)) % DASHES.length] };
-}
-
-const LIGHT = {
-  name: "light", background: "#ffffff", surface: "#f4f5f7", border: "#c3c8d0", text: "#16181d", muted: "#565d69",
-  accent: "#c2410c", accentText: "#ffffff", highlight: "#ffe8d6", focus: "#0b57d0", lines: "#ffffff",
-  heads: ["#0060a8", "#b84a00", "#00795b", "#b0307a", "#6b5900", "#6a3fb5", "#8a4b2a", "#23272f"],
-  wordLow: [255, 255, 255], wordHigh: [240, 168, 0], maskedFill: "#e3e6ea", hatch: "#9aa1ac",
-  maskedPixel: [214, 218, 224], zeroPixel: [11, 13, 18], missingPixel: [214, 40, 74],
-};
-
-const DARK = {
-  name: "dark", background: "#14161a", surface: "#1e2127", border: "#454b56", text: "#eceef2", muted: "#a9b0bc",
-  accent: "#ff9a4d", accentText: "#14161a", highlight: "#4a2d14", focus: "#8ab4f8", lines: "#14161a",
-  heads: ["#56b4e9", "#ff9a4d", "#3ed6a5", "#f29bc8", "#e6d94a", "#b79cff", "#d9a27e", "#f2f2f2"],
-  wordLow: [30, 33, 39], wordHigh: [236, 178, 46], maskedFill: "#33373f", hatch: "#6b7280",
-  maskedPixel: [66, 71, 80], zeroPixel: [0, 0, 0], missingPixel: [235, 72, 104],
-};
-
-/** The system's own colours, where the user forces them. */
-function forcedTheme(host, dark) {
-  const probe = document.createElement("span");
-  host.append(probe);
-  const system = (name) => { probe.style.color = name; return getComputedStyle(probe).color; };
-  const theme = {
-    ...(dark ? DARK : LIGHT), name: "forced", background: system("Canvas"), surface: system("Canvas"),
-    border: system("CanvasText"), text: system("CanvasText"), muted: system("CanvasText"), accent: system("Highlight"),
-    accentText: system("HighlightText"), highlight: system("Canvas"), focus: system("Highlight"),
-    lines: system("Canvas"), heads: Array(8).fill(system("CanvasText")),
-    maskedFill: system("Canvas"), hatch: system("GrayText"),
-  };
-  probe.remove();
-  return theme;
-}
-
-/** Forced colours leave one colour for all heads: their dashes and numbers tell them apart, so more dashes are needed. */
-function forcedStyle(head, theme) {
-  const base = DASHES[head % DASHES.length];
-  const stretch = 1 + Math.floor(head / DASHES.length);
-  return { color: theme.heads[0], dash: base.length ? base.map((length) => length * stretch) : stretch > 1 ? [24 * stretch, 3] : [] };
-}
-
-// state.js
-
-/** What a new viewer shows. */
-const initialState = () => ({
-  view: "pattern", record: 0, head: null, scale: "linear", words: false, hideSpecial: false, overlay: "veil",
-  pooling: "maximum", zoom: 1, locked: [], heads: null, steps: 0, step: "weights", measure: "weights", kept: null, theme: "auto",
-});
-
-/** Whether two places of a view are the same. */
-const sameItem = (one, other) => JSON.stringify(one) === JSON.stringify(other);
-
-=======
->>>>>>> main
 // words.js
 
 /** Every word of the viewer, in English and Chinese: [English, 中文]. `{name}` is filled in; `{count:line|lines}` chooses by a number. */
 const WORDS = {
-  // --- weights in sentences ---
-  masked: ["masked", "被掩蔽"],
+  // --- the first screen ---
+  attentionWeights: ["Attention weights", "注意力权重"],
+  attentionView: ["attention view", "注意力视图"],
+  views: ["Views", "视图"],
+  settings: ["Settings", "设置"],
+  more: ["More", "更多"],
+  layer: ["Layer", "层"],
+  head: ["Head", "头"],
+  heads: ["Heads", "头"],
+  layerNumber: ["layer {layer}", "第 {layer} 层"],
+  headNumber: ["head {head}", "第 {head} 头"],
+  oneHead: ["one head", "单头"],
+  meanOfHeads: ["mean of {count} heads", "{count} 个头的平均"],
+  meanOfAll: ["mean of all", "所有头的平均"],
+  kind_self: ["self", "自注意力"],
+  kind_causal: ["causal", "因果自注意力"],
+  kind_cross: ["cross", "交叉注意力"],
+  layerCount: ["{count} {count:layer|layers}", "{count} 层"],
+  attentionCount: ["{count} attentions", "{count} 个注意力"],
+  headCount: ["{count} {count:head|heads}", "{count} 头"],
+  eachHead: ["every head of {what}", "{what}：每一个头"],
+  previousHead: ["Previous head ([)", "上一个头（[）"],
+  nextHead: ["Next head (])", "下一个头（]）"],
+  all: ["All", "全部"],
+  none: ["None", "全不"],
+  hideAllHeads: ["Hide all heads", "隐藏所有的头"],
+  showAllHeads: ["Show all heads", "显示所有的头"],
+  overlay: ["Overlay", "叠加"],
+  overlay_colours: ["colours", "颜色"],
+  overlay_veil: ["veil", "遮罩"],
+  overview: ["Overview", "概览"],
+  pooling_maximum: ["largest", "最大值"],
+  pooling_mean: ["mean", "平均值"],
+  goTo: ["Go to", "转到"],
+  findings: ["{count} {count:finding|findings}", "{count} 个发现"],
+  calculation: ["Calculation", "计算"],
+  matrix: ["Matrix", "矩阵"],
+  nothingToShow: ["There is no attention to show.", "没有可显示的注意力。"],
+  cannotBeShown: ["This view cannot be shown: {reason}", "无法显示此视图：{reason}"],
+  lockedRows: ["locked: {names}", "已锁定：{names}"],
+  // --- the menu ---
+  scale: ["Scale", "色阶"],
+  scale_linear: ["linear scale", "线性色阶"],
+  scale_root: ["square-root scale", "平方根色阶"],
+  scale_log: ["log scale, 4 decades", "对数色阶（4 个数量级）"],
+  scale_row: ["per row", "逐行"],
+  wholeWords: ["Whole words", "合并为整词"],
+  hideSpecial: ["Hide special tokens", "隐藏特殊词元"],
+  theme: ["Theme", "主题"],
+  theme_auto: ["auto", "自动"],
+  theme_light: ["light", "浅色"],
+  theme_dark: ["dark", "深色"],
+  zoomIn: ["Zoom in", "放大"],
+  zoomOut: ["Zoom out", "缩小"],
+  fit: ["Show the whole map", "显示整张图"],
+  fitText: ["Fit", "适应窗口"],
+  undo: ["Undo", "撤销"],
+  redo: ["Redo", "重做"],
+  undoKeys: ["Undo (Ctrl+Z)", "撤销（Ctrl+Z）"],
+  redoKeys: ["Redo (Ctrl+Shift+Z)", "重做（Ctrl+Shift+Z）"],
+  copyLink: ["Copy link", "复制链接"],
+  copyLinkLong: ["Copy a link that opens what is shown", "复制链接，打开后显示当前所见"],
+  linkCopied: ["Link copied", "已复制链接"],
+  linkNotCopied: ["Copy it from the address bar", "请从地址栏复制"],
+  savePng: ["Save the picture as PNG", "将图保存为 PNG"],
+  saveSvg: ["Save the picture as SVG", "将图保存为 SVG"],
+  // --- the sentence ---
+  gives: ["\u201c{query}\u201d gives {percent} of its attention to \u201c{key}\u201d.", "\u201c{query}\u201d把 {percent} 的注意力给了\u201c{key}\u201d。"],
+  givesWeight: ["\u201c{query}\u201d gives \u201c{key}\u201d the weight {weight}.", "\u201c{query}\u201d给\u201c{key}\u201d的权重是 {weight}。"],
+  mayNotSee: ["\u201c{query}\u201d cannot look at \u201c{key}\u201d: the mask hides it.", "\u201c{query}\u201d看不到\u201c{key}\u201d：它被掩码遮住了。"],
+  noNumber: ["The weight of \u201c{query}\u201d for \u201c{key}\u201d is no number (NaN).", "\u201c{query}\u201d对\u201c{key}\u201d的权重不是数（NaN）。"],
+  seesNothing: ["\u201c{query}\u201d cannot look at any word: the mask hides all.", "\u201c{query}\u201d看不到任何词：全部被掩码遮住。"],
+  lookedAt: ["\u201c{query}\u201d looks at \u201c{key}\u201d most: with {percent} of its attention.", "\u201c{query}\u201d看\u201c{key}\u201d最多：用了 {percent} 的注意力。"],
+  seenByNobody: ["No word can look at \u201c{key}\u201d.", "没有词能看到\u201c{key}\u201d。"],
+  moreKeys: ["{count} more {weight}", "其余 {count} 个 {weight}"],
+  evenShare: ["uniform would be {weight}", "均匀分配时为 {weight}"],
+  whatIsThis: ["What is this?", "这是什么？"],
+  // --- the legend and the axes ---
+  weightTitle: ["attention weight", "注意力权重"],
+  partOfRow: ["part of the row's largest", "占该行最大值的比例"],
+  evenMark: ["uniform {weight}", "均匀 {weight}"],
   zero: ["zero", "零"],
+  masked: ["masked", "被掩蔽"],
+  mergedWords: ["whole words (keys added, queries averaged)", "整词（键相加，查询取平均）"],
+  axisQuery: ["asks (query) \u2193", "发问（查询）\u2193"],
+  axisKey: ["looked at (key) \u2192", "被看（键）\u2192"],
+  patternHelp: ["Point at a cell, or move with the arrow keys. Click or Enter keeps a row, Esc lets go.", "指向一个格子，或用方向键移动。点击或回车键保留一行，Esc 取消。"],
+  // --- the cards ---
+  cardQuery: ["Who asks: the query", "谁在问：查询"],
+  cardKey: ["Who is looked at: the key", "谁被看：键"],
+  cardWeight: ["How much: the weight", "看多少：权重"],
+  cardHeads: ["Layers and heads", "层与头"],
+  cardHead: ["One head", "一个头"],
+  cardLayers: ["Layers", "层"],
+  cardSide: ["Heads", "头"],
+  cardRow: ["Each row is a word that asks. This row belongs to \u201c{query}\u201d.", "每一行是一个发问的词。这一行属于\u201c{query}\u201d。"],
+  cardColumn: ["Each column is a word that is looked at. This column belongs to \u201c{key}\u201d.", "每一列是一个被看的词。这一列属于\u201c{key}\u201d。"],
+  cardCell: ["{sentence} Each row adds up to 1.", "{sentence}每一行加起来等于 1。"],
+  cardLeft: ["On the left are the words that ask, such as \u201c{query}\u201d.", "左边是发问的词，例如\u201c{query}\u201d。"],
+  cardRight: ["On the right are the words that are looked at, such as \u201c{key}\u201d.", "右边是被看的词，例如\u201c{key}\u201d。"],
+  cardLine: ["A line is attention; a wider line is more of it. {sentence}", "一条线是注意力，线越宽注意力越多。{sentence}"],
+  cardPoint: ["Point at a word to let it ask, such as \u201c{query}\u201d. Click to keep it.", "指向一个词，让它发问，例如\u201c{query}\u201d。点击可保留。"],
+  cardShade: ["The stronger the colour, the more it is looked at. {sentence}", "颜色越强，被看得越多。{sentence}"],
+  cardHeadsText: ["Layers come one after another. In each, several heads look side by side, each in its own way. Choose another one here.", "层一层接一层；每层里有几个头同时各看各的。在这里选择另一个头。"],
+  cardThumbnail: ["Each small map is one head: its rows ask, its columns are looked at. Click to open it.", "每张小图是一个头：行发问，列被看。点击打开。"],
+  cardLayersText: ["Layers come one after another, from the top down: each works on what the one above it gave.", "层从上到下依次进行：每层处理上一层的结果。"],
+  cardSideText: ["Heads of one layer work side by side, each in its own way.", "同一层的头并排工作，各看各的。"],
+  cardWalk: ["This is the calculation of one head with its real numbers, step by step.", "这是一个头的逐步计算，使用真实的数。"],
+  cardLong: ["A map of a long text: rows ask, columns are looked at. Zoom in to see single weights.", "长文本的图：行发问，列被看。放大可看到单个权重。"],
+  cardOf: ["{number} of {count}", "第 {number} 张，共 {count} 张"],
+  previousCard: ["Previous card", "上一张"],
+  nextCard: ["Next card", "下一张"],
+  closeCards: ["Close", "关闭"],
+  closeCardsLong: ["Close (Esc)", "关闭（Esc）"],
+
+  // --- weights in sentences ---
   of_weights: ["attention weight", "注意力权重"],
   of_norms: ["weight × length of the value (after the output projection)", "权重 × 值的长度（经输出投影后）"],
   of_contributions: ["contribution to the logit", "对 logit 的贡献"],
@@ -463,12 +523,11 @@ const WORDS = {
   ofLocked: ["sum of {count} locked queries", "{count} 个锁定查询之和"],
   ofSeeing: ["mean over {seeing} {seeing:query|queries} ({blind} more see no key)", "{seeing} 个查询的平均（另有 {blind} 个看不到任何键）"],
   ofAllQueries: ["mean over all queries", "所有查询的平均"],
+  givesMeasure: ["“{query}” → “{key}”: {what} {value}.", "“{query}” → “{key}”：{what} {value}。"],
   moreTogether: ["{count} more {sum}", "其余 {count} 个共 {sum}"],
   looksAt: ["{query} looks at {keys} ({aside})", "{query} 看向 {keys}（{aside}）"],
   looksAtNothing: ["{query} looks at nothing: all keys are masked ({aside})", "{query} 什么也看不到：所有键都被掩蔽（{aside}）"],
   listed: [", ", "、"],
-  oneHead: ["one head", "一个头"],
-  headNumber: ["head {head}", "头 {head}"],
   allHeads: ["{count} heads", "{count} 个头"],
   someHeads: ["{shown} of {count} heads", "{count} 个头中的 {shown} 个"],
   queries: ["query", "查询"],
@@ -516,7 +575,7 @@ const WORDS = {
   pixels: [", pixels x {x0}–{x1}, y {y0}–{y1}", "，像素 x {x0}–{x1}，y {y0}–{y1}"],
   patchGets: ["{from} → {patch}{where}: {value} ({head})", "{from} → {patch}{where}：{value}（{head}）"],
   outside: [" · {percent} % on positions before the grid", " · 图块之前的位置占 {percent} %"],
-  imageLegend: ["{measure}, {what}, {head}, {scale}, largest {largest}; {how}{outside} · {accuracy}", "{measure}，{what}，{head}，{scale}，最大 {largest}；{how}{outside} · {accuracy}"],
+  imageLegend: ["{what}, {head}, {scale}, largest {largest}; {how}{outside} · {accuracy}", "{what}，{head}，{scale}，最大 {largest}；{how}{outside} · {accuracy}"],
   imageVeil: ["a black veil, thinner for more", "黑色面纱，越透明越大"],
   imageColours: ["colours over the picture, {percent} % opaque", "图上着色，不透明度 {percent} %"],
   imageSigned: ["colours over the picture, by sign", "图上按正负着色"],
@@ -541,6 +600,40 @@ const WORDS = {
   image: ["Image", "图像"],
   sound: ["Sound", "声音"],
   long: ["Overview", "概览"],
+
+  // --- what a head does ---
+  unit_tokens: ["token", "词元"],
+  unit_grid: ["patch", "图块"],
+  unit_frames: ["frame", "帧"],
+  does_previous: ["previous {unit}", "前一个{unit}"],
+  does_previous_brief: ["previous", "前一个"],
+  does_next: ["next {unit}", "后一个{unit}"],
+  does_next_brief: ["next", "后一个"],
+  does_own: ["its own {unit}", "自身{unit}"],
+  does_own_brief: ["itself", "自身"],
+  does_offset: ["{unit} at {away}", "相距 {away} 的{unit}"],
+  does_offset_brief: ["at {away}", "相距 {away}"],
+  does_near: ["nearby, at most 2 away", "附近（相距不超过 2）"],
+  does_near_brief: ["nearby", "附近"],
+  does_neighbours: ["neighbouring patches", "相邻图块"],
+  does_neighbours_brief: ["neighbours", "相邻"],
+  does_in_step: ["in step with the source", "与源序列同步"],
+  does_in_step_brief: ["in step", "同步"],
+  does_same_word: ["other parts of its word", "同一单词的其他部分"],
+  does_same_word_brief: ["same word", "同一单词"],
+  does_same_token: ["same token elsewhere", "别处的相同词元"],
+  does_same_token_brief: ["same token", "相同词元"],
+  does_induction: ["induction: what followed the same token", "归纳：相同词元之后的词元"],
+  does_induction_brief: ["induction", "归纳"],
+  does_first: ["first {unit}", "首个{unit}"],
+  does_first_brief: ["first", "首个"],
+  does_special: ["special tokens", "特殊词元"],
+  does_special_brief: ["special", "特殊"],
+  does_even: ["nearly even over all", "近乎均匀"],
+  does_even_brief: ["even", "均匀"],
+  names_here: ["a head is named if at least {excess} % of its weight ({sink} % for first and special tokens), beyond what uniform attention would give, goes there: {spreads} deviations more than pointing at random",
+    "命名标准：超出均匀注意力的部分至少占权重的 {excess} %（首个与特殊词元为 {sink} %），且高出随机指向 {spreads} 个标准差"],
+  names_survey: ["a head is named if at least {share} % of its weight over the surveyed texts goes there", "命名标准：在所统计的文本中至少占权重的 {share} %"],
 };
 
 // scales.js
@@ -555,6 +648,16 @@ const SCALES = {
   row: { label: "linear scale, per row", shade: (part) => part },
 };
 
+/** How many even shares the last colour of a scale is at least, so that weights that are nearly even look even. */
+const EVEN_SHARES = 4;
+
+/**
+ * The weight of a scale's last colour.
+ * @param {number} largest of the weights that are shown
+ * @param {number} keys that a query shares its weight among
+ */
+const scaleEnd = (largest, keys) => Math.max(largest, Math.min(1, EVEN_SHARES / Math.max(1, keys)));
+
 /** The weight of a shade from 0 to 1: the inverse of the scale, relative to the largest weight. */
 function scaleInverse(scale, shade) {
   if (scale === "root") return shade * shade;
@@ -565,7 +668,16 @@ function scaleInverse(scale, shade) {
 /** The scale of a view that has no rows to scale each by itself. */
 const withoutRows = (scale) => (scale === "row" ? "linear" : scale);
 
-<<<<<<< HEAD
+// opening.js
+
+/** The view that fits the first record best. */
+function firstView(app) {
+  const record = app.records[0];
+  const ofWords = record?.queries.length === 1 && record.keys.length > 1 ? "words" : "pattern";
+  const best = !record ? "walk" : record.large ? "long" : { grid: "image", frames: "sound" }[record.keys.kind] ?? ofWords;
+  return app.views.find((one) => one.name === best && one.available(app)) ?? app.views.find((one) => one.available(app));
+}
+
 // patches.js
 
 /** The largest patch of a label, in pixels. */
@@ -659,67 +771,6 @@ class Player {
     this.stop();
     this.context?.close();
   }
-=======
-// opening.js
-
-/** Most weights that are looked through before the first picture. */
-const MOST_WEIGHTS = 2 ** 22;
-
-/** The view that fits the first record best. */
-function firstView(app) {
-  const record = app.records[0];
-  const ofWords = record?.queries.length === 1 && record.keys.length > 1 ? "words" : "pattern";
-  const best = !record ? "walk" : record.large ? "long" : { grid: "image", frames: "sound" }[record.keys.kind] ?? ofWords;
-  return app.views.find((one) => one.name === best && one.available(app)) ?? app.views.find((one) => one.available(app));
-}
-
-/**
- * The record and the head that are shown first: those of the clearest structure that is not the first token, a special token
- * or a neighbour.
- * @param {any[]} records those to choose from
- * @returns {Promise<{record: number, head: number}|null>} null where there is nothing to choose from
- */
-async function firstHead(records) {
-  let left = MOST_WEIGHTS;
-  let best = null;
-  for (const record of records) {
-    const size = record.heads * record.queries.length * record.keys.length;
-    if (record.large || size > left) continue;
-    left -= size;
-    await record.decode();
-    if (!record.codes) continue;
-    for (let head = 0; head < record.heads; head += 1) {
-      const score = structure(record, head);
-      if (!best || score > best.score) best = { score, record: record.number, head };
-    }
-  }
-  return best && { record: best.record, head: best.head };
-}
-
-/** How clearly a head chooses, from 0 to 1: what its queries save of the entropy of an even share, where they look further than at a
- * neighbour, the first key or a special token. */
-function structure(record, head) {
-  const [queries, keys] = [record.queries.length, record.keys.length];
-  const own = record.queries === record.keys;
-  let [saved, plain, rows] = [0, 0, 0];
-  for (let query = 0; query < queries; query += 1) {
-    let [sum, logs, dull, seen] = [0, 0, 0, 0];
-    for (let key = 0; key < keys; key += 1) {
-      if (!record.sees(head, query, key)) continue;
-      seen += 1;
-      const value = record.weight(head, query, key);
-      if (!(value > 0)) continue;
-      sum += value;
-      logs += value * Math.log(value);
-      if ((own && (key === 0 || Math.abs(key - query) <= 1)) || record.keys.special.has(key)) dull += value;
-    }
-    if (seen < 2 || !(sum > 0)) continue;
-    rows += 1;
-    saved += 1 - (Math.log(sum) - logs / sum) / Math.log(seen);
-    plain += dull / sum;
-  }
-  return rows ? (saved / rows) * (1 - plain / rows) : 0;
->>>>>>> main
 }
 
 // views/view.js
@@ -727,7 +778,8 @@ function structure(record, head) {
 /**
  * One way to see records. Each view has: available(app), size(app), draw(app, pen, win), hit(app, x, y, win), place(app, item),
  * move(app, item, dx, dy, jump), start(app), has(app, item), describe(app, item), activate(app, item), legend(app). `app` is the
- * viewer; `win` is the part of the picture that is seen; an item is what can be pointed at.
+ * viewer; `win` is the part of the picture that is seen; an item is what can be pointed at. A view may have: sentence(app, item), the
+ * sentence {text, shares} of an item, or of all where it is null; explained(app), what the cards explain, see `explained`.
  */
 class View {
   name = "";
@@ -748,6 +800,9 @@ class View {
 
   /** Whether the view itself says what is pointed at, so that no tooltip is needed. */
   quiet = false;
+
+  /** Whether it shows the table of one head, of which the sentence below speaks. */
+  ofTables = false;
 
   /** What was computed for the last picture; see `forget`. */
   cache = null;
@@ -779,14 +834,14 @@ function parsed(text) {
 const written = (value) => (typeof value === "string" && !parsed(value) ? value : JSON.stringify(value));
 
 /** What need not be escaped in a fragment, and is easier to read so. */
-const PLAIN = { "%2C": ",", "%5B": "[", "%5D": "]", "%3A": ":" };
+const READABLE = { "%2C": ",", "%5B": "[", "%5D": "]", "%3A": ":" };
 
 /**
  * A state as the fragment of an address, without "#".
  * @param {object} state
  */
 const addressOf = (state) => Object.entries(lasting(state)).filter(([, value]) => value !== undefined).map(([name, value]) =>
-  `${name}=${encodeURIComponent(written(value)).replace(/%2C|%5B|%5D|%3A/g, (code) => PLAIN[code])}`).join("&");
+  `${name}=${encodeURIComponent(written(value)).replace(/%2C|%5B|%5D|%3A/g, (code) => READABLE[code])}`).join("&");
 
 /**
  * The state that a fragment names: the fields that it has with values that can be; nothing else, whatever it holds.
@@ -807,6 +862,200 @@ function stateOf(fragment) {
     }
   }
   return checkedState(found);
+}
+
+// head_statistics.js
+
+/** The largest distance whose share is taken, as of `regard.survey`. */
+const OFFSETS = 4;
+
+/** Keys at most so far from the query's own place are near it. */
+const NEAR = 2;
+
+/** What a head may do; the shares are those of `regard.watching.STATISTICS`, and two more. */
+const PATTERNS = [
+  "first", "special", "same_token", "induction",
+  ...Array.from({ length: 2 * OFFSETS + 1 }, (_, number) => offsetName(number - OFFSETS)), "same_word", "near",
+];
+
+/** Patterns whose mean is over those queries alone that have such a key. */
+const WHERE_ANY = new Set(["same_token", "induction", "same_word"]);
+
+/** Tokens that stand for no text, where a tokenizer did not say which do. */
+const SPECIAL = /^(?:\[(?:CLS|SEP|PAD|MASK|BOS|EOS|UNK)\]|<\/?s>|<(?:pad|bos|eos|unk|mask|cls|sep)>|<\|[^|]*\|>)$/i;
+
+/** A survey's name of an offset. */
+function offsetName(offset) {
+  return offset ? `offset ${offset > 0 ? "+" : "-"}${Math.abs(offset)}` : "offset 0";
+}
+
+/** Whether each position of an axis is a special token. */
+function specialPositions(axis) {
+  return Uint8Array.from({ length: axis.length }, (_, position) =>
+    Number(axis.special.has(position) || (axis.kind === "tokens" && SPECIAL.test(axis.entry.tokens[position]))));
+}
+
+/** The number of the word of each position. */
+function wordNumbers(axis) {
+  const numbers = new Int32Array(axis.length);
+  axis.groups(true).forEach(([start, stop], word) => numbers.fill(word, start, stop));
+  return numbers;
+}
+
+/** What the positions of a record are to each other; the same for all of its heads. */
+class Relations {
+  constructor(record) {
+    const { queries, keys } = record;
+    this.record = record;
+    this.positional = record.entry.kind !== "cross" && queries.kind === keys.kind;
+    this.shift = this.positional ? keys.length - queries.length : 0; // the last query stands at the last key
+    this.grid = keys.kind === "grid" ? keys.entry : null;
+    this.specialQueries = specialPositions(queries);
+    this.specialKeys = specialPositions(keys);
+    this.tokens = queries.kind === "tokens" && keys.kind === "tokens";
+    const numbers = new Map();
+    const numbered = (axis) => Int32Array.from({ length: axis.length }, (_, position) => {
+      const text = axis.entry.tokens[position];
+      if (!numbers.has(text)) numbers.set(text, numbers.size);
+      return numbers.get(text);
+    });
+    this.queryTokens = this.tokens ? numbered(queries) : null;
+    this.keyTokens = this.tokens ? numbered(keys) : null;
+    const words = this.positional && this.tokens && keys.hasWords;
+    this.words = words ? wordNumbers(keys) : null;
+    this.found = this.causal = /** @type {any} */ (null);
+  }
+
+  /** For each pair the patterns that it belongs to, as bits in the order of PATTERNS. */
+  get pairs() {
+    if (!this.found) {
+      const [queries, keys] = [this.record.queries.length, this.record.keys.length];
+      this.found = new Uint32Array(queries * keys);
+      for (let query = 0; query < queries; query += 1) {
+        for (let key = 0; key < keys; key += 1) this.found[query * keys + key] = this.of(query, key);
+      }
+    }
+    return this.found;
+  }
+
+  /** One byte a pair of a head, 1 where its mask lets the query see the key; null where all do. A causal record without a mask hides what comes later. */
+  seen(head) {
+    const { record } = this;
+    const size = record.queries.length * record.keys.length;
+    if (record.visible) return record.maskEntry.shape.length === 3 ? record.visible.subarray(head * size, (head + 1) * size) : record.visible;
+    if (record.entry.kind !== "causal") return null;
+    this.causal ??= Uint8Array.from({ length: size }, (_, pair) => Number(pair % record.keys.length <= Math.floor(pair / record.keys.length) + this.shift));
+    return this.causal;
+  }
+
+  /** The patterns that a pair belongs to, as bits. */
+  of(query, key) {
+    const { keyTokens, queryTokens, specialKeys, positional, words } = this;
+    const own = query + this.shift;
+    let bits = key === 0 && !this.grid ? FIRST : 0;
+    if (specialKeys[key]) return bits | SPECIAL_KEY;
+    if (keyTokens && queryTokens && keyTokens[key] === queryTokens[query] && !(positional && key === own)) bits |= SAME_TOKEN;
+    if (!positional) return this.inStep(query, key) ? bits | NEAR_KEY : bits;
+    const offset = key - own;
+    if (offset < 0 && key > 0 && keyTokens && queryTokens && keyTokens[key - 1] === queryTokens[query] && !specialKeys[key - 1]) bits |= INDUCTION;
+    if (offset >= -OFFSETS && offset <= OFFSETS && (!this.grid || offset === 0)) bits |= bit(offsetName(offset));
+    if (words && offset !== 0 && words[key] === words[own]) bits |= SAME_WORD;
+    return this.near(own, key) ? bits | NEAR_KEY : bits;
+  }
+
+  /** Whether a key is near a position: a few places away, or a neighbour in the image. */
+  near(own, key) {
+    if (!this.grid) return Math.abs(key - own) <= NEAR;
+    const { columns, leading } = this.grid;
+    const [a, b] = [own - leading, key - leading];
+    if (a < 0 || b < 0) return false;
+    return Math.abs(Math.floor(a / columns) - Math.floor(b / columns)) <= 1 && Math.abs((a % columns) - (b % columns)) <= 1;
+  }
+
+  /** Whether query and key of two sequences are equally far from their starts, within a tenth of the keys. */
+  inStep(query, key) {
+    const [queries, keys] = [this.record.queries.length, this.record.keys.length];
+    if (this.grid || queries < 2) return false;
+    return Math.abs(key - (query * (keys - 1)) / (queries - 1)) <= Math.max(1, keys / 20);
+  }
+}
+
+const bit = (name) => 1 << PATTERNS.indexOf(name);
+const [FIRST, SPECIAL_KEY, SAME_TOKEN, INDUCTION, SAME_WORD, NEAR_KEY] = ["first", "special", "same_token", "induction", "same_word", "near"].map(bit);
+
+const relationsOf = new WeakMap();
+
+/** The relations of a record, found once. */
+function relations(record) {
+  if (!relationsOf.has(record)) relationsOf.set(record, new Relations(record));
+  return relationsOf.get(record);
+}
+
+/** The weights of one head, [queries × keys]. */
+function headWeights(record, head, exact = record.exact) {
+  const size = record.queries.length * record.keys.length;
+  if (exact) return exact.subarray(head * size, (head + 1) * size);
+  const { codes } = record;
+  const { maximum } = record.entry.codes;
+  const weights = new Float64Array(size);
+  for (let pair = 0; pair < size; pair += 1) weights[pair] = CODE_VALUES[codes[head * size + pair]] * maximum;
+  return weights;
+}
+
+/**
+ * The statistics of a head of a record that is carried whole, each a mean over its counted queries: those that are not special
+ * and see a key. The share of a pattern is the part of a query's weight on its keys; chance is the share that uniform
+ * attention over the visible keys would give it, and spread is one standard deviation of the share of a head that
+ * gives each query's whole weight to one visible key at random.
+ * @returns {{queries: number, entropy: number, relativeEntropy: number, patterns: Record<string, {share: number, chance: number,
+ *   spread: number, queries: number}>}} entropy in nats; relative to ln(visible keys)
+ */
+function headStatistics(record, head) {
+  const related = relations(record);
+  const { pairs } = related;
+  const [weights, seen] = [headWeights(record, head), related.seen(head)];
+  const [queries, keys] = [record.queries.length, record.keys.length];
+  const size = PATTERNS.length;
+  const [totals, chances, variances, counts] = Array.from({ length: 4 }, () => new Float64Array(size));
+  const [shares, cells] = [new Float64Array(size), new Float64Array(size)];
+  let [counted, entropies, relative, several] = [0, 0, 0, 0];
+  for (let query = 0; query < queries; query += 1) {
+    if (related.specialQueries[query]) continue;
+    shares.fill(0);
+    cells.fill(0);
+    let [visible, sum, logs] = [0, 0, 0];
+    const base = query * keys;
+    for (let key = 0; key < keys; key += 1) {
+      if (seen && !seen[base + key]) continue;
+      visible += 1;
+      const value = weights[base + key];
+      if (value > 0) { sum += value; logs += value * Math.log(value); }
+      for (let bits = pairs[base + key]; bits; bits &= bits - 1) {
+        const number = 31 - Math.clz32(bits & -bits);
+        cells[number] += 1;
+        if (value > 0) shares[number] += value;
+      }
+    }
+    if (!(sum > 0)) continue;
+    counted += 1;
+    const entropy = Math.log(sum) - logs / sum;
+    entropies += entropy;
+    if (visible > 1) { relative += entropy / Math.log(visible); several += 1; }
+    for (let number = 0; number < size; number += 1) {
+      if (!cells[number] && WHERE_ANY.has(PATTERNS[number])) continue;
+      const chance = cells[number] / visible;
+      counts[number] += 1;
+      totals[number] += shares[number] / sum;
+      chances[number] += chance;
+      variances[number] += chance * (1 - chance);
+    }
+  }
+  const patterns = /** @type {Record<string, any>} */ ({});
+  PATTERNS.forEach((name, number) => {
+    const count = counts[number];
+    patterns[name] = { share: totals[number] / count, chance: chances[number] / count, spread: Math.sqrt(variances[number]) / count, queries: count };
+  });
+  return { queries: counted, entropy: entropies / counted, relativeEntropy: relative / several, patterns };
 }
 
 // steps_data.js
@@ -963,6 +1212,9 @@ const SIGNS = { light: makeRamp(POINTS.sign.light), dark: makeRamp(POINTS.sign.d
 /** The colours of the amount of attention on a theme: red, green, blue of `RAMP_SIZE` steps. */
 const rampOf = (theme) => RAMPS[theme.scheme];
 
+/** The colours of signed numbers on a theme, zero in the middle. */
+const signsOf = (theme) => SIGNS[theme.scheme];
+
 /** Where a shade from 0 to 1 is in a ramp. */
 const rampStep = (shade) => 3 * Math.round(clamp(shade, 0, 1) * (RAMP_SIZE - 1));
 
@@ -997,96 +1249,11 @@ function inkOnRamp(shade, theme) {
 
 const rgb = (channels) => `rgb(${channels.join(",")})`;
 
-<<<<<<< HEAD
-/** The background of a word for a shade from 0 to 1, and the text's colour on it. */
-function wordColors(shade, theme) {
-  const part = clamp(shade, 0, 1);
-  const fill = mixed(theme.wordLow, theme.wordHigh, part);
-  const luminance = fill.map((channel) => (channel / 255) ** 2.2);
-  const bright = 0.2126 * luminance[0] + 0.7152 * luminance[1] + 0.0722 * luminance[2] > 0.179;
-  return { fill: rgb(fill), ink: bright ? "#000000" : "#ffffff" };
-}
-
-/** Colours of signs: below zero, zero, above zero. */
-const SIGNS = { light: [[115, 17, 14], [242, 243, 246], [1, 57, 128]], dark: [[254, 192, 179], [37, 39, 40], [174, 213, 254]] };
-
-/** Red, green and blue of a part from -1 to 1. */
-function divergingChannels(part, theme) {
-  const [below, zero, above] = SIGNS[theme.name.endsWith("dark") ? "dark" : "light"];
-  return mixed(zero, part < 0 ? below : above, clamp(Math.abs(part), 0, 1));
-}
-
-/** The colour of a part from -1 to 1. */
-const divergingColor = (part, theme) => rgb(divergingChannels(part, theme));
-
-/** Black or white, whichever is read better on a colour. */
-function inkOn(color) {
-  const [red, green, blue] = color.match(/\d+/g).map((channel) => (Number(channel) / 255) ** 2.2);
-  return 0.2126 * red + 0.7152 * green + 0.0722 * blue > 0.179 ? "#000000" : "#ffffff";
-}
+/** The background of a word for an amount from 0 to 1, and the text's colour on it. */
+const wordColors = (shade, theme) => ({ fill: rampColor(shade, theme), ink: inkOnRamp(shade, theme) });
 
 /** White paper under a black veil that is thinner for more. */
 const veilColor = (shade) => rgb(Array(3).fill(Math.round(255 * (1 - 0.82 * (1 - clamp(shade, 0, 1))))));
-
-// elements.js
-
-/**
- * An element with properties, attributes and children; text is always text.
- * @param {string} tag
- * @param {Record<string, any>} [properties] `text`, `on` (listeners by event), and attributes
- * @returns {any}
- */
-function make(tag, properties = {}, ...children) {
-  const { text, on = {}, ...attributes } = properties;
-  const element = document.createElement(tag);
-  for (const [name, value] of Object.entries(attributes)) {
-    if (value === true) element.setAttribute(name, "");
-    else if (value !== false && value !== null && value !== undefined) element.setAttribute(name, value);
-  }
-  for (const [name, listener] of Object.entries(on)) element.addEventListener(name, listener);
-  if (text !== undefined) element.textContent = text;
-  element.append(...children.filter(Boolean));
-  return element;
-}
-
-/** A choice with its label. */
-function choice(name, value, options, change) {
-  const select = make("select", { "aria-label": name, on: { change: () => change(select.value) } });
-  for (const [key, text] of options) {
-    const option = make("option", { value: String(key), text });
-    option.selected = String(key) === String(value);
-    select.append(option);
-  }
-  return make("label", {}, document.createTextNode(name), select);
-}
-
-function checkbox(name, checked, change) {
-  const input = make("input", { type: "checkbox", on: { change: () => change(input.checked) } });
-  input.checked = checked;
-  return make("label", {}, input, document.createTextNode(name));
-}
-
-const action = (text, label, click) => make("button", { type: "button", text, "aria-label": label, title: label, on: { click } });
-
-/** The toggle of a head: a sample of its line, and its number. */
-function headToggle(head, shown, theme, click) {
-  const { color, dash } = headStyle(head, theme);
-  const namespace = "http://www.w3.org/2000/svg";
-  const svg = document.createElementNS(namespace, "svg");
-  const line = document.createElementNS(namespace, "line");
-  const set = (element, values) => Object.entries(values).forEach(([name, value]) => element.setAttribute(name, value));
-  set(svg, { width: 28, height: 8, "aria-hidden": "true" });
-  set(line, { x1: 0, y1: 4, x2: 28, y2: 4, stroke: color, "stroke-width": 2.5, "stroke-dasharray": dash.join(" ") || "none" });
-  svg.append(line);
-  return make("button", { type: "button", "aria-pressed": String(shown), "aria-label": `head ${head}`, "data-color": color,
-    "data-dash": dash.join(" ") || "none", on: { click } }, svg, document.createTextNode(String(head)));
-}
-
-const focusable = (parent) => [...parent.querySelectorAll("button, select, input")];
-=======
-/** The background of a word for an amount from 0 to 1, and the text's colour on it. */
-const wordColors = (shade, theme) => ({ fill: rampColor(shade, theme), ink: inkOnRamp(shade, theme) });
->>>>>>> main
 
 // language.js
 
@@ -1169,82 +1336,221 @@ const STYLE = `
 :host([data-scheme="dark"]) { color-scheme: dark; }
 * { box-sizing: border-box; }
 .viewer { display: flex; flex-direction: column; height: 100%; min-height: 560px; position: relative; overflow: hidden;
-  background: var(--background); color: var(--text); font: 14px/1.4 ${FONT}; }
-header { display: flex; flex-wrap: wrap; align-items: baseline; gap: 2px 16px; padding: 10px 12px 4px; min-width: 0; }
+  background: var(--background); color: var(--text); font: 13px/1.4 ${FONT}; }
+header { display: flex; flex-wrap: wrap; align-items: center; gap: 0 16px; padding: 8px 16px 4px; min-width: 0; }
 h2 { font-size: 16px; font-weight: 650; margin: 0; overflow-wrap: anywhere; max-height: 3em; overflow: hidden; }
-.texts { margin: 0; color: var(--muted); font-size: 13px; overflow-wrap: anywhere; max-height: 4.2em; overflow: auto; flex-basis: 100%; }
+.texts { margin: 0; color: var(--muted); font-size: 13px; overflow-wrap: anywhere; max-height: 4.2em; overflow: auto; min-width: 0; }
 .texts b { font-weight: 600; margin-right: 4px; }
-.texts span { margin-right: 14px; unicode-bidi: isolate; }
-.tabs { display: flex; flex-wrap: wrap; padding: 2px 8px 0; border-bottom: 1px solid var(--border); }
-.tabs button { border: 0; background: none; padding: 7px 10px 6px; border-bottom: 3px solid transparent; border-radius: 0; }
-.tabs button[aria-selected="true"] { border-bottom-color: var(--accent); font-weight: 650; }
-.bar { display: flex; flex-wrap: wrap; align-items: center; gap: 6px 12px; padding: 7px 12px; }
+.texts span { margin-right: 16px; unicode-bidi: isolate; }
+.facts { margin: 0 0 0 auto; color: var(--muted); font-size: 13px; white-space: nowrap; }
+.more { border-color: transparent; background: none; font-size: 20px; line-height: 1; padding: 0 8px; min-height: 32px; }
+.row { display: flex; flex-wrap: wrap; align-items: center; gap: 4px 16px; padding: 4px 16px 8px; }
+.bar { display: flex; flex-wrap: wrap; align-items: center; gap: 4px 8px; min-width: 0; }
 .bar:empty { display: none; }
-label, .group { display: inline-flex; align-items: center; gap: 5px; color: var(--muted); font-size: 13px; max-width: 100%; }
-button, select { font: inherit; color: var(--text); background: var(--surface); border: 1px solid var(--border); border-radius: 5px;
-  padding: 3px 8px; min-height: 28px; max-width: 100%; }
-select { max-width: min(22em, 70vw); }
+.tabs { display: inline-flex; flex-wrap: wrap; padding: 2px; gap: 2px; margin-left: auto; border-radius: 8px; background: var(--surface); }
+.tabs button { border: 1px solid transparent; background: none; padding: 2px 12px; min-height: 28px; color: var(--muted); }
+.tabs button:hover { color: var(--text); }
+.tabs button[aria-selected="true"] { background: var(--background); border-color: var(--border); color: var(--text); font-weight: 600; }
+label, .group { display: inline-flex; align-items: center; gap: 8px; color: var(--muted); font-size: 13px; max-width: 100%; }
+.pair { display: inline-flex; gap: 2px; }
+.pair[hidden] { display: none; }
+.pair button { min-width: 28px; padding: 2px 6px; }
+.label { color: var(--muted); font-size: 13px; white-space: nowrap; }
+button, select { font: inherit; font-size: 13px; color: var(--text); background: var(--surface); border: 1px solid var(--border); border-radius: 6px;
+  padding: 2px 8px; min-height: 30px; max-width: 100%; }
+select { max-width: min(20em, 70vw); }
 input[type="checkbox"] { accent-color: var(--accent); width: 16px; height: 16px; margin: 0; }
 button { cursor: pointer; }
-button:hover { border-color: var(--muted); }
+button:disabled { cursor: default; color: var(--muted); opacity: .6; }
+button:hover:enabled { border-color: var(--muted); }
 :focus-visible { outline: 3px solid var(--focus); outline-offset: 1px; }
-.heads { display: inline-flex; flex-wrap: wrap; gap: 3px; }
+.heads { display: inline-flex; flex-wrap: wrap; gap: 2px; }
 .heads button { display: inline-flex; align-items: center; gap: 4px; padding: 1px 6px; min-height: 26px; }
 .heads button[aria-pressed="false"] { opacity: .75; border-style: dashed; text-decoration: line-through; }
 .heads svg { display: block; }
-.push { margin-left: auto; display: inline-flex; flex-wrap: wrap; align-items: center; gap: 6px 8px; }
-.stage { position: relative; flex: 1 1 auto; min-height: 260px; border-top: 1px solid var(--border); }
+.menu { position: absolute; z-index: 5; right: 16px; top: 44px; display: flex; flex-direction: column; align-items: stretch; gap: 8px; padding: 12px;
+  width: max-content; min-width: 200px; max-width: calc(100% - 32px); max-height: calc(100% - 60px); overflow: auto; background: var(--background);
+  border: 1px solid var(--border); border-radius: 8px; box-shadow: 0 4px 24px rgb(0 0 0 / 18%); }
+.menu[hidden] { display: none; }
+.menu label { justify-content: space-between; }
+.menu label:has(input) { justify-content: flex-start; }
+.menu .group { gap: 4px; }
+.menu .group button { flex: 1; }
+.stage { position: relative; flex: 1 1 auto; min-height: 240px; }
 .scroll { position: absolute; inset: 0; overflow: auto; }
 .space { position: absolute; left: 0; top: 0; pointer-events: none; }
 canvas { position: sticky; display: block; left: 0; top: 0; touch-action: pan-x pan-y; }
 canvas:focus-visible { outline-offset: -3px; }
 canvas.grab { cursor: grabbing; }
-.tip { position: absolute; z-index: 3; left: 0; top: 0; max-width: min(30em, calc(100% - 16px)); max-height: 9em; overflow: hidden; padding: 5px 9px;
+.tip { position: absolute; z-index: 3; left: 0; top: 0; max-width: min(30em, calc(100% - 16px)); max-height: 9em; overflow: hidden; padding: 4px 8px;
   border: 1px solid var(--border); border-radius: 6px; background: var(--background); color: var(--text); font-size: 13px;
   box-shadow: 0 2px 10px rgb(0 0 0 / 25%); pointer-events: none; overflow-wrap: anywhere; }
 .tip[hidden] { display: none; }
-.readout { margin: 0; padding: 6px 12px 2px; min-height: 2em; max-height: 5.6em; overflow: auto; font-size: 13px; overflow-wrap: anywhere; border-top: 1px solid var(--border); }
-.help { margin: 0; padding: 0 12px 8px; color: var(--muted); font-size: 12px; }
+footer { display: flex; align-items: flex-start; gap: 4px 16px; padding: 8px 16px 12px; border-top: 1px solid var(--border); }
+.told { flex: 1 1 auto; min-width: 0; }
+.sentence { margin: 0; font-size: 16px; line-height: 24px; height: 24px; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
+.shares { margin: 0; font-size: 13px; line-height: 20px; height: 20px; overflow: hidden; text-overflow: ellipsis; white-space: nowrap;
+  font-variant-numeric: tabular-nums; }
+.help { margin: 0; color: var(--muted); font-size: 13px; line-height: 20px; }
+.what { flex: none; border-radius: 16px; padding: 4px 12px; min-height: 32px; background: var(--accent); border-color: var(--accent); color: var(--accentText); font-weight: 600; }
+.readout { position: absolute; width: 1px; height: 1px; margin: 0; overflow: hidden; clip-path: inset(50%); }
+.cards { position: absolute; inset: 0; z-index: 4; }
+.cards[hidden] { display: none; }
+.cards > svg { position: absolute; inset: 0; width: 100%; height: 100%; }
+.cards .veil { fill: var(--background); fill-opacity: .72; fill-rule: evenodd; }
+.cards .lead { stroke: var(--accent); stroke-width: 2; fill: none; }
+.cards .target { stroke: var(--accent); stroke-width: 2; fill: none; rx: 4; }
+.card { position: absolute; width: 224px; padding: 8px 12px; border: 2px solid var(--accent); border-radius: 8px; background: var(--background); color: var(--text);
+  font-size: 13px; line-height: 18px; box-shadow: 0 2px 12px rgb(0 0 0 / 18%); }
+.card b { display: block; font-size: 14px; margin-bottom: 2px; }
+.card[hidden] { display: none; }
+.card:focus { outline: 3px solid var(--focus); outline-offset: 2px; }
+.cardkeys { position: absolute; right: 12px; bottom: 36px; display: flex; gap: 8px; align-items: center; padding: 4px; border-radius: 8px; background: var(--background); }
 .error { padding: 16px; }
-.narrow { min-height: 780px; }
-.narrow .push { margin-left: 0; }
-.narrow .bar { gap: 5px 10px; }
-.narrow .tabs button { padding: 6px 7px 4px; }
+.narrow { min-height: 700px; }
+.narrow header, .narrow .row, .narrow footer { padding-left: 12px; padding-right: 12px; }
+.narrow .tabs { margin-left: 0; }
+.narrow .tabs button { padding: 2px 8px; }
+.narrow h2 { flex: 1 1 calc(100% - 64px); order: 1; }
+.narrow .more { order: 2; }
+.narrow .texts { order: 3; flex-basis: 100%; }
+.narrow .facts { order: 4; margin-left: 0; }
+.narrow footer { flex-direction: column; }
+.narrow .told { width: 100%; }
+.narrow .sentence, .narrow .shares { white-space: normal; }
+.narrow .sentence { height: 48px; }
+.narrow .shares { height: 40px; }
 @media (forced-colors: active) {
-  .tabs button[aria-selected="true"] { border-bottom-color: Highlight; }
+  .tabs button[aria-selected="true"] { border: 2px solid Highlight; }
+  .cards .target, .cards .lead { stroke: Highlight; }
   .heads button[aria-pressed="true"] { border: 2px solid Highlight; }
   canvas { forced-color-adjust: none; }
 }
 `;
 
+// text_flow.js
+
+/** Room at both sides of a token, between the pieces of a word, and between words, in pixels. */
+const [PADDING, WITHIN_WORD, BETWEEN_WORDS] = [2.5, 0.5, 4];
+
+const LEAST_WIDTH = 12;
+
+const RIGHT_TO_LEFT = /[\p{Script=Hebrew}\p{Script=Arabic}\p{Script=Syriac}\p{Script=Thaana}\p{Script=Nko}\p{Script=Adlam}]/u;
+
+/** Whether most words of a text begin with a letter of a script that is written from right to left. */
+function runsRightToLeft(text) {
+  const letters = text.split(/\s+/).map((word) => word.match(/\p{L}/u)?.[0]).filter((letter) => letter !== undefined);
+  return 2 * letters.filter((letter) => RIGHT_TO_LEFT.test(letter)).length > letters.length;
+}
+
+/**
+ * The tokens of a side of a table as they stand in a text: without the marks of their tokenizer where it is known which begin
+ * a word.
+ * @returns {{shown: string, starts: boolean}[]} the text of each, and whether a word begins with it
+ */
+function flowTexts(table, side) {
+  const [axis, groups] = side === "row" ? [table.record.queries, table.rowGroups] : [table.record.keys, table.columnGroups];
+  const texts = groups.map((_, number) => (side === "row" ? table.rowText(number) : table.columnText(number)));
+  if (axis.kind !== "tokens" || !axis.hasWords || table.words) return texts.map((text) => ({ shown: shortText(text, 60), starts: true }));
+  const starts = new Set(axis.entry.words);
+  return groups.map(([position], number) => {
+    const [before, after] = [starts.has(position), position + 1 >= axis.length || starts.has(position + 1)];
+    // A piece is joined with empty neighbours where the word goes on.
+    const piece = joinPieces([...(before ? [] : [""]), texts[number], ...(after ? [] : [""])]);
+    return { shown: shortText(piece || texts[number], 60), starts: before };
+  });
+}
+
+/**
+ * Places for the words of a text in lines. Words flow in the direction of the text, the pieces of a word in that of the word.
+ * @param {{shown: string, starts: boolean}[]} texts
+ * @param {number} left
+ * @param {number} top
+ * @param {number} width
+ * @param {{size: number, lineHeight: number}} style
+ * @returns {{places: {x: number, y: number, width: number, height: number}[], bottom: number, rtl: boolean}}
+ */
+function flowText(texts, left, top, width, { size, lineHeight }) {
+  const rtl = runsRightToLeft(texts.map((text) => text.shown).join(" "));
+  const places = texts.map(({ shown }) => ({ x: 0, y: 0, width: Math.max(LEAST_WIDTH, Math.min(textWidth(shown, { size }) + 2 * PADDING, width)),
+    height: lineHeight - 6 }));
+  let [x, y] = [0, top];
+  for (const [first, end] of wordsOf(texts)) {
+    const pieces = places.slice(first, end);
+    const whole = pieces.reduce((sum, piece) => sum + piece.width + WITHIN_WORD, -WITHIN_WORD);
+    if (x > 0 && x + whole > width) { x = 0; y += lineHeight; }
+    const reversed = (rtl && end - first === 1) || runsRightToLeft(texts.slice(first, end).map((text) => text.shown).join(""));
+    if (whole > width) {
+      // A word that is longer than a line is broken at its pieces.
+      for (const piece of pieces) {
+        if (x > 0 && x + piece.width > width) { x = 0; y += lineHeight; }
+        Object.assign(piece, { x: left + (rtl ? width - x - piece.width : x), y });
+        x += piece.width + WITHIN_WORD;
+      }
+    } else {
+      const begin = left + (rtl ? width - x - whole : x);
+      let offset = 0;
+      for (const piece of reversed ? [...pieces].reverse() : pieces) {
+        Object.assign(piece, { x: begin + offset, y });
+        offset += piece.width + WITHIN_WORD;
+      }
+      x += whole;
+    }
+    x += BETWEEN_WORDS;
+  }
+  return { places, bottom: y + lineHeight, rtl };
+}
+
+/** The ranges of the words of some texts: first, and the one after the last. */
+function wordsOf(texts) {
+  const starts = [...texts.keys()].filter((number) => number === 0 || texts[number].starts);
+  return starts.map((first, number) => [first, starts[number + 1] ?? texts.length]);
+}
+
+/** The nearest word above or below, for arrow keys. */
+function wordAbove(places, index, direction) {
+  const from = places[index];
+  const center = from.x + from.width / 2;
+  let best = index;
+  let distance = Infinity;
+  places.forEach((place, number) => {
+    const down = (place.y - from.y) * direction;
+    if (down <= 0) return;
+    const far = down * 4 + Math.abs(place.x + place.width / 2 - center);
+    if (far < distance) { distance = far; best = number; }
+  });
+  return best;
+}
+
 // map_canvas.js
 
 /** What a cell of a map is; zero is blank, what the mask hides is hatched, NaN is crossed, at every size and with every pen. */
-const KINDS = { weight: 0, zero: 1, masked: 2, missing: 3 };
+const CELL_KINDS = { weight: 0, zero: 1, masked: 2, missing: 3 };
 
 /** Of maps: whether the mask hides a cell, the runs of NaN as [row, start, end], the theme. */
 const forms = new WeakMap();
 
 /**
  * A map as a picture, one pixel a cell: colours and blanks; `drawForms` adds hatches and crosses.
- * @param {Uint8Array} kinds of each cell, row by row, as in `KINDS`
+ * @param {Uint8Array} kinds of each cell, row by row, as in `CELL_KINDS`
  * @param {Uint8Array} shades from 0 to 255, of the cells that are weights
+ * @param {boolean} [signed] whether the shades are those of signed numbers, zero in the middle
  */
-function mapCanvas(columns, rows, kinds, shades, theme) {
-  const ramp = rampOf(theme);
+function mapCanvas(columns, rows, kinds, shades, theme, signed = false) {
+  const ramp = signed ? signsOf(theme) : rampOf(theme);
   const paper = channelsOf(theme.background);
   const found = { masked: false, missing: /** @type {number[][]} */ ([]), theme };
   const canvas = pixelCanvas(columns, rows, (data) => {
     for (let cell = 0; cell < rows * columns; cell += 1) {
       const kind = kinds[cell];
-      if (kind === KINDS.masked) { found.masked = true; continue; } // transparent
-      const colors = kind === KINDS.weight ? ramp : paper;
-      const first = kind === KINDS.weight ? 3 * shades[cell] : 0;
+      if (kind === CELL_KINDS.masked) { found.masked = true; continue; } // transparent
+      const colors = kind === CELL_KINDS.weight ? ramp : paper;
+      const first = kind === CELL_KINDS.weight ? 3 * shades[cell] : 0;
       data[4 * cell] = colors[first];
       data[4 * cell + 1] = colors[first + 1];
       data[4 * cell + 2] = colors[first + 2];
       data[4 * cell + 3] = 255;
-      if (kind === KINDS.missing) noteMissing(found.missing, Math.floor(cell / columns), cell % columns);
+      if (kind === CELL_KINDS.missing) noteMissing(found.missing, Math.floor(cell / columns), cell % columns);
     }
   });
   forms.set(canvas, found);
@@ -1327,6 +1633,238 @@ function forcedStyle(head, theme) {
   const base = DASHES[head % DASHES.length];
   const stretch = 1 + Math.floor(head / DASHES.length);
   return { color: theme.heads[0], dash: base.length ? base.map((length) => length * stretch) : stretch > 1 ? [24 * stretch, 3] : [] };
+}
+
+// axis.js
+
+/** One side of an attention: what its positions are. */
+class Axis {
+  constructor(entry) {
+    this.entry = entry;
+    this.kind = entry.kind;
+    this.length = entry.length;
+    this.special = new Set(entry.special ?? []);
+    this.hasWords = (entry.words ?? []).length > 0 && entry.words.length < entry.length;
+    this.picture = null; // a canvas, once decoded
+    this.sound = null; // {samples, rate}, once decoded; null where the payload has none
+  }
+
+  /** The text of a position. */
+  text(position) {
+    const { entry } = this;
+    if (this.kind === "tokens") return entry.tokens[position];
+    if (this.kind === "frames") {
+      return `${(position * entry.seconds).toFixed(2)}\u2013${((position + 1) * entry.seconds).toFixed(2)} s`;
+    }
+    const cell = position - entry.leading;
+    if (cell < 0) return say("beforePatches", { position });
+    return say("patch", { number: cell + 1, count: entry.rows * entry.columns, row: Math.floor(cell / entry.columns), column: cell % entry.columns });
+  }
+
+  /** The positions that are shown as one: words, or single positions. */
+  groups(words) {
+    if (!words || !this.hasWords) return Array.from({ length: this.length }, (_, position) => [position, position + 1]);
+    return this.entry.words.map((start, number) => [start, this.entry.words[number + 1] ?? this.length]);
+  }
+
+  /** The text of a group: its pieces without the marks of their tokenizer. */
+  groupText([start, stop], words) {
+    if (this.kind !== "tokens" || !words || !this.hasWords) return this.text(start);
+    return joinPieces(this.entry.tokens.slice(start, stop));
+  }
+
+  isSpecial([start, stop]) {
+    for (let position = start; position < stop; position += 1) if (!this.special.has(position)) return false;
+    return true;
+  }
+
+  /** The pixels that a position of a grid covers, as [x0, y0, x1, y1]; null before the grid. */
+  pixels(position) {
+    const { rows, columns, leading, box } = this.entry;
+    const cell = position - leading;
+    if (cell < 0) return null;
+    const [width, height] = [(box[2] - box[0]) / columns, (box[3] - box[1]) / rows];
+    const [row, column] = [Math.floor(cell / columns), cell % columns];
+    return [box[0] + column * width, box[1] + row * height, box[0] + (column + 1) * width, box[1] + (row + 1) * height];
+  }
+
+  /** The image or spectrogram as a canvas. */
+  async decodePicture() {
+    if (this.picture || this.kind === "tokens") return;
+    const part = this.kind === "grid" ? this.entry.image : this.entry.spectrogram;
+    const bytes = await inflate(part.data);
+    this.picture = this.kind === "grid" ? imageCanvas(bytes, part.width, part.height)
+      : spectrogramCanvas(bytes, part.bins, part.frames);
+    if (this.entry.sound) this.sound = await decodeSound(this.entry.sound);
+  }
+
+  /** The duration of the sound, in seconds, as far as the positions reach. */
+  get soundSeconds() {
+    return this.sound ? Math.min(this.sound.samples.length / this.sound.rate, this.length * this.entry.seconds) : 0;
+  }
+}
+
+// head_labels.js
+
+/** The least part of the weight that uniform attention leaves to other keys, which a named pattern takes on top. */
+const LEAST_EXCESS = 0.3;
+
+/** The same of patterns that are in most heads of a trained model: the sinks. */
+const LEAST_SINK = 0.5;
+
+const SINKS = new Set(["first", "special"]);
+
+/** The least distance from uniform attention, in standard deviations of a head that points at random. */
+const LEAST_SPREADS = 4;
+
+/** The least queries that have a key of the pattern. */
+const LEAST_QUERIES = 4;
+
+/** The least entropy, as a part of the largest possible one, of a head that is called even. */
+const EVEN = 0.95;
+
+/** The least share of a survey that names a head, as `HeadStatistics.pattern` of regard.watching. */
+const SURVEY_SHARE = 0.5;
+
+/** How much more a pattern that contains another one must take to be named in its place. */
+const BROADER = 1.5;
+
+/** The patterns that are part of another one. */
+const PARTS = { near: [-2, -1, 0, 1, 2].map(offsetName), special: ["first"] };
+
+/** Patterns by which heads are grouped, in the order of the groups. */
+const LABEL_ORDER = [...PATTERNS.filter((name) => name.startsWith("offset")).sort(), "near", "same_word", "same_token", "induction", "first", "special", "even", ""];
+
+const labelled = new WeakMap();
+
+/**
+ * What a head does, the clearest first: {name, share, chance, queries}; [] where nothing is above the noise level.
+ * Of a record that is not carried whole it follows from its findings, which are exact; [] says nothing about such heads.
+ * @returns {{name: string, share: number, chance: number|null, queries: number|null}[]}
+ */
+function headLabels(record, head) {
+  if (!labelled.has(record)) labelled.set(record, []);
+  const known = labelled.get(record);
+  known[head] ??= record.large ? foundLabels(record, head) : labelsOf(statisticsOf(record, head));
+  return known[head];
+}
+
+const taken = new WeakMap();
+
+/** The statistics of a head, taken once; null of a record that is not carried whole. */
+function statisticsOf(record, head) {
+  if (record.large) return null;
+  if (!taken.has(record)) taken.set(record, []);
+  const known = taken.get(record);
+  known[head] ??= headStatistics(record, head);
+  return known[head];
+}
+
+/** Whether a pattern's share is above the noise level. */
+function isClear(name, { share, chance, spread, queries }) {
+  const least = SINKS.has(name) ? LEAST_SINK : LEAST_EXCESS;
+  return queries >= LEAST_QUERIES && share - chance >= least * (1 - chance) && share - chance >= LEAST_SPREADS * spread;
+}
+
+function labelsOf({ patterns, relativeEntropy, queries }) {
+  const clear = PATTERNS.filter((name) => isClear(name, patterns[name])).map((name) => ({ name, ...patterns[name] }));
+  const kept = clear.filter((one) => !clear.some((other) => other !== one && covers(one, other)));
+  kept.sort((a, b) => b.share - a.share);
+  if (!kept.length && relativeEntropy >= EVEN && queries >= LEAST_QUERIES) return [{ name: "even", share: relativeEntropy, chance: 1, queries }];
+  return kept.map(({ name, share, chance, queries: count }) => ({ name, share, chance, queries: count }));
+}
+
+/** Whether another pattern says what this one says, and says it better. */
+function covers(one, other) {
+  if (PARTS[one.name]?.includes(other.name)) return one.share < BROADER * other.share;
+  if (PARTS[other.name]?.includes(one.name)) return other.share >= BROADER * one.share;
+  return false;
+}
+
+/** What the findings of a pooled record say about a head. */
+function foundLabels(record, head) {
+  const findings = record.entry.overview?.findings;
+  if (!findings) return [];
+  const positional = record.entry.kind !== "cross";
+  const shift = record.keys.length - record.queries.length;
+  const labels = [
+    ...findings.sinks.filter((one) => one.head === head && (one.key === 0 || record.keys.special.has(one.key)))
+      .map((one) => ({ name: one.key === 0 ? "first" : "special", share: one.share })),
+    ...(positional ? findings.diagonals : []).filter((one) => one.head === head && PATTERNS.includes(offsetName(one.offset - shift)))
+      .map((one) => ({ name: offsetName(one.offset - shift), share: one.share })),
+  ];
+  return labels.filter((one) => one.share >= (SINKS.has(one.name) ? LEAST_SINK : LEAST_EXCESS)).sort((a, b) => b.share - a.share).map((one) => ({ ...one, chance: null, queries: null }));
+}
+
+/** What a survey says that a head does; null where no pattern takes half of its weight, or there is no survey. */
+function surveyLabel(record, head) {
+  const values = record.entry.statistics?.[head];
+  if (!values) return null;
+  const shares = Object.keys(values).filter((name) => PATTERNS.includes(name) && values[name] !== null);
+  const best = shares.reduce((most, name) => (most === null || values[name] > values[most] ? name : most), /** @type {string|null} */ (null));
+  return best !== null && values[best] >= SURVEY_SHARE ? { name: best, share: values[best] } : null;
+}
+
+/** The name under which a head is listed, and its share: a survey's where there is one, else this record's; null where none is clear. */
+function headLabel(record, head) {
+  const surveyed = record.entry.statistics?.[head];
+  const hasShares = surveyed && Object.keys(surveyed).some((name) => PATTERNS.includes(name));
+  return hasShares ? surveyLabel(record, head) : headLabels(record, head)[0] ?? null;
+}
+
+/** A pattern in a few letters, or in words. */
+function patternText(name, record, brief = false) {
+  if (name.startsWith("offset ")) {
+    const offset = Number(name.slice(7));
+    const unit = say(/** @type {any} */ (`unit_${record.keys.kind}`));
+    if (Math.abs(offset) > 1) {
+      const away = `${offset > 0 ? "+" : "\u2212"}${Math.abs(offset)}`;
+      return say(brief ? "does_offset_brief" : "does_offset", { unit, away });
+    }
+    const which = ["previous", "own", "next"][offset + 1];
+    return say(/** @type {any} */ (`does_${which}${brief ? "_brief" : ""}`), { unit });
+  }
+  const near = record.entry.kind === "cross" ? "in_step" : record.keys.kind === "grid" ? "neighbours" : "near";
+  const unit = say(/** @type {any} */ (`unit_${record.keys.kind}`));
+  return say(/** @type {any} */ (`does_${name === "near" ? near : name}${brief ? "_brief" : ""}`), { unit });
+}
+
+/** A label with its share, such as "previous token 71 %". */
+function labelText(label, record, brief = false) {
+  return `${patternText(label.name, record, brief)} ${Math.round(100 * label.share)}\u00a0%`;
+}
+
+/** When a head gets a name, in words. */
+function noiseText(surveyed) {
+  return surveyed ? say("names_survey", { share: Math.round(100 * SURVEY_SHARE) })
+    : say("names_here", { excess: Math.round(100 * LEAST_EXCESS), sink: Math.round(100 * LEAST_SINK), spreads: LEAST_SPREADS });
+}
+
+// record_names.js
+
+const KINDS = ["self", "causal", "cross"];
+
+/** What kind of attention a record is, in words. */
+const kindText = (kind) => (KINDS.includes(kind) ? say(`kind_${/** @type {"self"} */ (kind)}`) : kind);
+
+/** The short name of a record among others: its layer, its kind where there are several, its own name where those are alike. */
+function recordName(record, records) {
+  const layer = say("layerNumber", { layer: record.entry.layer });
+  const kinds = new Set(records.map((one) => one.entry.kind)).size > 1;
+  const parts = kinds ? [layer, kindText(record.entry.kind)] : [layer];
+  const alike = records.some((one) => one !== record && one.label === record.label);
+  if (alike && record.entry.name) parts.push(middleText(record.entry.name, 28));
+  return parts.join(language() === "zh" ? "\u00b7" : " \u00b7 ");
+}
+
+/** How many layers and heads a document has. */
+function factsOf(records) {
+  if (!records.length) return "";
+  const layers = new Set(records.map((record) => record.entry.layer)).size;
+  const heads = new Set(records.map((record) => record.heads));
+  const count = layers === records.length ? say("layerCount", { count: layers }) : say("attentionCount", { count: records.length });
+  const [most] = heads;
+  return heads.size > 1 ? count : `${count} \u00d7 ${say("headCount", { count: most })}`;
 }
 
 // canvas_pen.js
@@ -1572,173 +2110,10 @@ class SvgPen {
   }
 }
 
-// text_flow.js
-
-/** Room at both sides of a token, between the pieces of a word, and between words, in pixels. */
-const [PADDING, WITHIN_WORD, BETWEEN_WORDS] = [2.5, 0.5, 4];
-
-const LEAST_WIDTH = 12;
-
-const RIGHT_TO_LEFT = /[\p{Script=Hebrew}\p{Script=Arabic}\p{Script=Syriac}\p{Script=Thaana}\p{Script=Nko}\p{Script=Adlam}]/u;
-
-/** Whether most words of a text begin with a letter of a script that is written from right to left. */
-function runsRightToLeft(text) {
-  const letters = text.split(/\s+/).map((word) => word.match(/\p{L}/u)?.[0]).filter((letter) => letter !== undefined);
-  return 2 * letters.filter((letter) => RIGHT_TO_LEFT.test(letter)).length > letters.length;
-}
-
-/**
- * The tokens of a side of a table as they stand in a text: without the marks of their tokenizer where it is known which begin
- * a word.
- * @returns {{shown: string, starts: boolean}[]} the text of each, and whether a word begins with it
- */
-function flowTexts(table, side) {
-  const [axis, groups] = side === "row" ? [table.record.queries, table.rowGroups] : [table.record.keys, table.columnGroups];
-  const texts = groups.map((_, number) => (side === "row" ? table.rowText(number) : table.columnText(number)));
-  if (axis.kind !== "tokens" || !axis.hasWords || table.words) return texts.map((text) => ({ shown: shortText(text, 60), starts: true }));
-  const starts = new Set(axis.entry.words);
-  return groups.map(([position], number) => {
-    const [before, after] = [starts.has(position), position + 1 >= axis.length || starts.has(position + 1)];
-    // A piece is joined with empty neighbours where the word goes on.
-    const piece = joinPieces([...(before ? [] : [""]), texts[number], ...(after ? [] : [""])]);
-    return { shown: shortText(piece || texts[number], 60), starts: before };
-  });
-}
-
-/**
- * Places for the words of a text in lines. Words flow in the direction of the text, the pieces of a word in that of the word.
- * @param {{shown: string, starts: boolean}[]} texts
- * @param {number} left
- * @param {number} top
- * @param {number} width
- * @param {{size: number, lineHeight: number}} style
- * @returns {{places: {x: number, y: number, width: number, height: number}[], bottom: number, rtl: boolean}}
- */
-function flowText(texts, left, top, width, { size, lineHeight }) {
-  const rtl = runsRightToLeft(texts.map((text) => text.shown).join(" "));
-  const places = texts.map(({ shown }) => ({ x: 0, y: 0, width: Math.max(LEAST_WIDTH, Math.min(textWidth(shown, { size }) + 2 * PADDING, width)),
-    height: lineHeight - 6 }));
-  let [x, y] = [0, top];
-  for (const [first, end] of wordsOf(texts)) {
-    const pieces = places.slice(first, end);
-    const whole = pieces.reduce((sum, piece) => sum + piece.width + WITHIN_WORD, -WITHIN_WORD);
-    if (x > 0 && x + whole > width) { x = 0; y += lineHeight; }
-    const reversed = (rtl && end - first === 1) || runsRightToLeft(texts.slice(first, end).map((text) => text.shown).join(""));
-    if (whole > width) {
-      // A word that is longer than a line is broken at its pieces.
-      for (const piece of pieces) {
-        if (x > 0 && x + piece.width > width) { x = 0; y += lineHeight; }
-        Object.assign(piece, { x: left + (rtl ? width - x - piece.width : x), y });
-        x += piece.width + WITHIN_WORD;
-      }
-    } else {
-      const begin = left + (rtl ? width - x - whole : x);
-      let offset = 0;
-      for (const piece of reversed ? [...pieces].reverse() : pieces) {
-        Object.assign(piece, { x: begin + offset, y });
-        offset += piece.width + WITHIN_WORD;
-      }
-      x += whole;
-    }
-    x += BETWEEN_WORDS;
-  }
-  return { places, bottom: y + lineHeight, rtl };
-}
-
-/** The ranges of the words of some texts: first, and the one after the last. */
-function wordsOf(texts) {
-  const starts = [...texts.keys()].filter((number) => number === 0 || texts[number].starts);
-  return starts.map((first, number) => [first, starts[number + 1] ?? texts.length]);
-}
-
-/** The nearest word above or below, for arrow keys. */
-function wordAbove(places, index, direction) {
-  const from = places[index];
-  const center = from.x + from.width / 2;
-  let best = index;
-  let distance = Infinity;
-  places.forEach((place, number) => {
-    const down = (place.y - from.y) * direction;
-    if (down <= 0) return;
-    const far = down * 4 + Math.abs(place.x + place.width / 2 - center);
-    if (far < distance) { distance = far; best = number; }
-  });
-  return best;
-}
-
-// axis.js
-
-/** One side of an attention: what its positions are. */
-class Axis {
-  constructor(entry) {
-    this.entry = entry;
-    this.kind = entry.kind;
-    this.length = entry.length;
-    this.special = new Set(entry.special ?? []);
-    this.hasWords = (entry.words ?? []).length > 0 && entry.words.length < entry.length;
-    this.picture = null; // a canvas, once decoded
-    this.sound = null; // {samples, rate}, once decoded; null where the payload has none
-  }
-
-  /** The text of a position. */
-  text(position) {
-    const { entry } = this;
-    if (this.kind === "tokens") return entry.tokens[position];
-    if (this.kind === "frames") {
-      return `${(position * entry.seconds).toFixed(2)}\u2013${((position + 1) * entry.seconds).toFixed(2)} s`;
-    }
-    const cell = position - entry.leading;
-    if (cell < 0) return say("beforePatches", { position });
-    return say("patch", { number: cell + 1, count: entry.rows * entry.columns, row: Math.floor(cell / entry.columns), column: cell % entry.columns });
-  }
-
-  /** The positions that are shown as one: words, or single positions. */
-  groups(words) {
-    if (!words || !this.hasWords) return Array.from({ length: this.length }, (_, position) => [position, position + 1]);
-    return this.entry.words.map((start, number) => [start, this.entry.words[number + 1] ?? this.length]);
-  }
-
-  /** The text of a group: its pieces without the marks of their tokenizer. */
-  groupText([start, stop], words) {
-    if (this.kind !== "tokens" || !words || !this.hasWords) return this.text(start);
-    return joinPieces(this.entry.tokens.slice(start, stop));
-  }
-
-  isSpecial([start, stop]) {
-    for (let position = start; position < stop; position += 1) if (!this.special.has(position)) return false;
-    return true;
-  }
-
-  /** The pixels that a position of a grid covers, as [x0, y0, x1, y1]; null before the grid. */
-  pixels(position) {
-    const { rows, columns, leading, box } = this.entry;
-    const cell = position - leading;
-    if (cell < 0) return null;
-    const [width, height] = [(box[2] - box[0]) / columns, (box[3] - box[1]) / rows];
-    const [row, column] = [Math.floor(cell / columns), cell % columns];
-    return [box[0] + column * width, box[1] + row * height, box[0] + (column + 1) * width, box[1] + (row + 1) * height];
-  }
-
-  /** The image or spectrogram as a canvas. */
-  async decodePicture() {
-    if (this.picture || this.kind === "tokens") return;
-    const part = this.kind === "grid" ? this.entry.image : this.entry.spectrogram;
-    const bytes = await inflate(part.data);
-    this.picture = this.kind === "grid" ? imageCanvas(bytes, part.width, part.height)
-      : spectrogramCanvas(bytes, part.bins, part.frames);
-    if (this.entry.sound) this.sound = await decodeSound(this.entry.sound);
-  }
-
-  /** The duration of the sound, in seconds, as far as the positions reach. */
-  get soundSeconds() {
-    return this.sound ? Math.min(this.sound.samples.length / this.sound.rate, this.length * this.entry.seconds) : 0;
-  }
-}
-
 // table.js
 
 /** Kinds of cells of a table. */
-const [WEIGHT, ZERO, MASKED, MISSING] = Object.values(KINDS);
+const [WEIGHT, ZERO, MASKED, MISSING] = Object.values(CELL_KINDS);
 
 /**
  * The weights of one head, or the mean of all, as they are shown: sub-words merged, special tokens hidden.
@@ -1865,6 +2240,12 @@ class Table {
       }
       if (this.rowLargest[row] > this.largest) this.largest = this.rowLargest[row];
     }
+    this.end = this.endOf(this.largest);
+  }
+
+  /** The number of a scale's last colour; weights end at several even shares at least. */
+  endOf(largest) {
+    return this.measure === "weights" && largest > 0 ? scaleEnd(largest, this.columns) : largest;
   }
 
   rowText(row) {
@@ -1877,12 +2258,12 @@ class Table {
 
   /** A query in a sentence: tokens are quoted, places and times are not. */
   rowName(row) {
-    return named(this.record.queries, this.rowText(row));
+    return nameOn(this.record.queries, this.rowText(row));
   }
 
   /** A key in a sentence. */
   columnName(column) {
-    return named(this.record.keys, this.columnText(column));
+    return nameOn(this.record.keys, this.columnText(column));
   }
 
   kind(row, column) {
@@ -1944,7 +2325,7 @@ class Table {
 
   /** A weight's place on a scale, from 0 to 1; from -1 where there is a sign. */
   shade(row, column, scale) {
-    return shadeOf(this.value(row, column), scale === "row" ? this.rowLargest[row] : this.largest, scale);
+    return signedShade(this.value(row, column), scale === "row" ? this.rowLargest[row] : this.end, scale);
   }
 
   /** One pixel a cell. */
@@ -1954,42 +2335,24 @@ class Table {
       const shades = new Uint8Array(this.rows * this.columns);
       for (let row = 0; row < this.rows; row += 1) {
         for (let column = 0; column < this.columns; column += 1) {
-          if (this.kind(row, column) === WEIGHT) shades[row * this.columns + column] = Math.round(255 * clamp(this.shade(row, column, scale), 0, 1));
+          if (this.kind(row, column) !== WEIGHT) continue;
+          const shade = this.shade(row, column, scale);
+          shades[row * this.columns + column] = Math.round(255 * clamp(this.signed ? (shade + 1) / 2 : shade, 0, 1));
         }
       }
-      this.bitmaps.set(key, mapCanvas(this.columns, this.rows, this.kinds, shades, theme));
+      this.bitmaps.set(key, mapCanvas(this.columns, this.rows, this.kinds, shades, theme, this.signed));
     }
     return this.bitmaps.get(key);
   }
-<<<<<<< HEAD
-
-  paint(data, scale, theme) {
-    const flat = { [ZERO]: theme.zeroPixel, [MASKED]: theme.maskedPixel, [MISSING]: theme.missingPixel };
-    for (let row = 0; row < this.rows; row += 1) {
-      for (let column = 0; column < this.columns; column += 1) {
-        const cell = row * this.columns + column;
-        const kind = this.kinds[cell];
-        const shade = kind === WEIGHT ? this.shade(row, column, scale) : 0;
-        const step = 3 * Math.round(Math.max(0, shade) * (RAMP_SIZE - 1));
-        const signed = this.signed && kind === WEIGHT ? divergingChannels(shade, theme) : null;
-        for (let channel = 0; channel < 3; channel += 1) {
-          data[4 * cell + channel] = signed ? signed[channel] : kind === WEIGHT ? RAMP[step + channel] : flat[kind][channel];
-        }
-        data[4 * cell + 3] = 255;
-      }
-    }
-  }
-=======
->>>>>>> main
 }
 
-const named = (axis, text) => (axis.kind === "tokens" ? quoted(text) : `\u2068${text}\u2069`);
+const nameOn = (axis, text) => (axis.kind === "tokens" ? quoted(text) : `\u2068${text}\u2069`);
 
 /** The largest size of some numbers; NaN is left out. */
 const largestSize = (values) => values.reduce((most, value) => (Math.abs(value) > most ? Math.abs(value) : most), 0);
 
 /** A number's place on a scale that ends at the largest, with its sign. */
-const shadeOf = (value, largest, scale) =>
+const signedShade = (value, largest, scale) =>
   (largest > 0 ? Math.sign(value) * SCALES[scale].shade(Math.abs(value) / largest) : 0);
 
 /** What is shown: weights, or weights times something. */
@@ -2012,7 +2375,9 @@ function hiddenText(table) {
 function activeSums(app, table) {
   const rows = app.activeRows();
   const all = rows.length ? rows : table.seeing;
-  return { ...table.sumRows(all), rows, divisor: rows.length ? 1 : Math.max(1, all.length) };
+  const divisor = rows.length ? 1 : Math.max(1, all.length);
+  const sums = table.sumRows(all);
+  return { ...sums, rows, divisor, end: divisor * table.endOf(sums.largest / divisor) };
 }
 
 /** What the sum of queries is, as headings, legends and tooltips say it. */
@@ -2067,15 +2432,19 @@ function make(tag, properties = {}, ...children) {
   return element;
 }
 
-/** A choice with its label. */
-function choice(name, value, options, change) {
+/**
+ * A choice among options [value, text, title]; its name is a label before it only where that is asked for.
+ * @param {boolean} [labelled]
+ */
+function choice(name, value, options, change, labelled = false) {
   const select = make("select", { "aria-label": name, on: { change: () => change(select.value) } });
-  for (const [key, text] of options) {
-    const option = make("option", { value: String(key), text });
+  for (const [key, text, title] of options) {
+    const option = make("option", { value: String(key), text, title });
     option.selected = String(key) === String(value);
+    if (option.selected) select.title = title ?? name;
     select.append(option);
   }
-  return make("label", {}, document.createTextNode(name), select);
+  return labelled ? make("label", {}, document.createTextNode(name), select) : select;
 }
 
 function checkbox(name, checked, change) {
@@ -2101,6 +2470,119 @@ function headToggle(head, shown, theme, click) {
 }
 
 const focusable = (parent) => [...parent.querySelectorAll("button, select, input")];
+
+// first_head.js
+
+/** The most weights that are decoded to choose; of a larger document the first records that fit. */
+const MOST_READ_WEIGHTS = 2 ** 22;
+
+/** The least keys that a query sees for which one is a choice. */
+const LEAST_KEYS = 4;
+
+/** What a head may do and yet say little: such heads are chosen only where there are no others. */
+const UNREMARKABLE = new Set(["first", "special", "offset 0", "even"]);
+
+/** Letters that make a word, or one of a script that writes words without spaces: such a token says more than "a". */
+const WORDLIKE = /[\p{L}\p{M}]{2}|[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}\p{Script=Thai}]/u;
+
+const LETTERS = /[\p{L}\p{N}]/u;
+
+/**
+ * Decodes what a choice needs and makes it; see `firstChoice`.
+ * @returns {Promise<{record: number, head: number, row: number|null, column: number|null}|null>}
+ */
+async function chooseFirst(records) {
+  let left = MOST_READ_WEIGHTS;
+  const read = [];
+  for (const record of records) {
+    if (record.large) continue;
+    left -= record.heads * record.queries.length * record.keys.length;
+    if (left < 0 && read.length) break;
+    read.push(record);
+  }
+  await Promise.all(read.map((record) => record.decode()));
+  return firstChoice(read);
+}
+
+/**
+ * The head with the clearest structure, at the query whose target is the most surprising; of the records that are decoded.
+ * A target is surprising by its weight times what the weight has more than its position predicts: than the mean
+ * weight of other queries at the same distance, and of other queries on the same key. So heads that look at the first or at a
+ * special token, at themselves or at a fixed distance have little; and a head's structure is the mean over its
+ * queries of their most surprising target. Of a head's targets the one is chosen that is also far from its query (of two
+ * sequences: from the diagonal), where both are words.
+ * @returns {{record: number, head: number, row: number|null, column: number|null}|null} positions in `records` of the viewer;
+ *   row and column are null where no target stands out; null where there is no decoded record
+ */
+function firstChoice(records) {
+  const heads = records.filter((record) => !record.large && record.codes).flatMap((record) =>
+    Array.from({ length: record.heads }, (_, head) => ({ of: record, record: record.number, head, ...structure(record, head) })));
+  heads.sort((a, b) => b.score - a.score || a.record - b.record || a.head - b.head);
+  const best = heads.find((one) => one.score > 0 && !UNREMARKABLE.has(headLabel(one.of, one.head)?.name ?? "")) ?? heads[0];
+  return best ? { record: best.record, head: best.head, row: best.row, column: best.column } : null;
+}
+
+/** How much structure a head has, and its most surprising target. */
+function structure(record, head) {
+  const related = relations(record);
+  const weights = headWeights(record, head, null); // of the codes: the same before and after exact numbers come
+  const seen = related.seen(head);
+  const [queries, keys] = [record.queries.length, record.keys.length];
+  const { positional, shift, specialKeys, specialQueries, words } = related;
+  const byOffset = new Float64Array(queries + keys);
+  const offsetCounts = new Uint32Array(queries + keys);
+  const byKey = new Float64Array(keys);
+  const keyCounts = new Uint32Array(keys);
+  const visible = new Uint32Array(queries);
+  for (let query = 0; query < queries; query += 1) {
+    if (specialQueries[query]) continue;
+    const base = query * keys;
+    for (let key = 0; key < keys; key += 1) {
+      if (seen && !seen[base + key]) continue;
+      const value = weights[base + key] || 0;
+      visible[query] += 1;
+      byOffset[key - query + queries] += value;
+      offsetCounts[key - query + queries] += 1;
+      byKey[key] += value;
+      keyCounts[key] += 1;
+    }
+  }
+  const [asking, answering] = [weightOfTexts(record.queries), weightOfTexts(record.keys)];
+  const slope = queries > 1 ? (keys - 1) / (queries - 1) : 0;
+  let [total, counted, most, row, column] = [0, 0, 0, /** @type {number|null} */ (null), /** @type {number|null} */ (null)];
+  for (let query = 0; query < queries; query += 1) {
+    if (visible[query] < LEAST_KEYS) continue;
+    counted += 1;
+    const base = query * keys;
+    const own = positional ? query + shift : -1;
+    let clearest = 0;
+    for (let key = 0; key < keys; key += 1) {
+      const value = weights[base + key];
+      if (!(value * visible[query] > 2) || key === own || specialKeys[key] || !answering[key]) continue;
+      if (words && words[key] === words[own]) continue;
+      if (seen && !seen[base + key]) continue;
+      const offset = key - query + queries;
+      const alone = positional && offsetCounts[offset] > 1 ? (byOffset[offset] - value) / (offsetCounts[offset] - 1) : 0;
+      const onKey = keyCounts[key] > 1 ? (byKey[key] - value) / (keyCounts[key] - 1) : 0;
+      const surprise = value * (value - Math.max(alone, onKey, 1 / visible[query]));
+      if (surprise > clearest) clearest = surprise;
+      const distance = Math.abs(key - (positional ? own : query * slope));
+      const telling = surprise * asking[query] * answering[key] * (1 + distance / Math.max(queries, keys));
+      if (telling > most + 1e-9) [most, row, column] = [telling, query, key];
+    }
+    total += clearest;
+  }
+  return { score: counted ? total / counted : 0, row, column };
+}
+
+/** How much a position says: 0 for punctuation, 1 for a word, less for what is shorter. */
+function weightOfTexts(axis) {
+  return Float64Array.from({ length: axis.length }, (_, position) => {
+    if (axis.kind !== "tokens") return 1;
+    const text = axis.entry.tokens[position];
+    return WORDLIKE.test(text) ? 1 : LETTERS.test(text) ? 0.5 : 0;
+  });
+}
 
 // drawing.js
 
@@ -2155,10 +2637,13 @@ function drawNumbers(pen, table, place, first, last, scale, theme) {
     for (let column = first.column; column < last.column; column += 1) {
       if (table.kind(row, column) !== WEIGHT) continue;
       pen.text(cellText(table.value(row, column)), place.left + (column + 0.5) * place.width,
-        place.top + (row + 0.5) * place.height, { color: inkOnRamp(table.shade(row, column, scale), theme), size, align: "center" });
+        place.top + (row + 0.5) * place.height, { color: inkOf(table, table.shade(row, column, scale), theme), size, align: "center" });
     }
   }
 }
+
+/** The ink on the colour of a table's number. */
+const inkOf = (table, shade, theme) => (table.signed ? inkOn(divergingColor(shade, theme)) : inkOnRamp(shade, theme));
 
 const inside = (place, x, y) => x >= place.x && y >= place.y && x < place.x + place.width && y < place.y + place.height;
 
@@ -2420,6 +2905,8 @@ function thumbnailOf(record, head, scale, theme) {
 
 /** What the views of one record have in common. */
 class RecordView extends View {
+  ofTables = true;
+
   available(app) {
     return app.records.some((record) => this.shows(record));
   }
@@ -2432,14 +2919,17 @@ class RecordView extends View {
   legend(app) {
     const table = app.table();
     const kinds = [[ZERO, table.hasZero], [MASKED, table.hasMasked], [MISSING, table.hasMissing]].filter(([, has]) => has).map(([kind]) => kind);
-    return { ramp: table.signed ? "signed" : "map", scale: app.state.scale, largest: app.state.scale === "row" ? null : table.largest,
-      samples: samplesOf(kinds), text: this.legendText(app, table) };
+    const perRow = app.state.scale === "row";
+    return { ramp: table.signed ? "signed" : "map", scale: app.state.scale, title: perRow ? say("partOfRow") : measureText(table),
+      largest: perRow ? null : table.end, even: perRow || table.measure !== "weights" ? null : 1 / table.columns, samples: samplesOf(kinds),
+      text: this.legendText(app, table) };
   }
 
+  /** What was done to the weights that are shown. */
   legendText(app, table) {
-    const per = app.state.scale === "row" ? say("perRow") : "";
-    return `${measureText(table)}, ${app.headText()}, ${SCALES[app.state.scale].label}${per}${mergedText(table)} \u00b7 `
-      + `${accuracy(table)}${hiddenText(table)}`;
+    const { scale } = app.state;
+    return [scale === "root" || scale === "log" ? say(/** @type {any} */ (`scale_${scale}`)) : "", mergedText(table) && say("mergedWords"), hiddenText(table).replace(/^ \u00b7 /, "")]
+      .filter(Boolean).join(" \u00b7 ");
   }
 
   activate(app, item) {
@@ -2509,17 +2999,27 @@ class Frame {
     this.root.adoptedStyleSheets = [sheet];
     this.title = make("h2");
     this.texts = make("p", { class: "texts" });
-    this.tabs = make("div", { class: "tabs", role: "tablist", "aria-label": "Views" });
-    this.bar = make("div", { class: "bar", role: "group", "aria-label": "Settings" });
-    this.canvas = make("canvas", { tabindex: "0", role: "application", "aria-roledescription": "attention view", "aria-describedby": "help readout" });
+    this.facts = make("p", { class: "facts" });
+    this.more = make("button", { class: "more", type: "button", text: "\u22ef", "aria-label": say("more"), title: say("more"), "aria-expanded": "false", "aria-controls": "menu" });
+    this.menu = make("div", { class: "menu", id: "menu", role: "group", "aria-label": say("more"), hidden: true });
+    this.tabs = make("div", { class: "tabs", role: "tablist", "aria-label": say("views") });
+    this.bar = make("div", { class: "bar", role: "group", "aria-label": say("settings") });
+    this.canvas = make("canvas", { tabindex: "0", role: "application", "aria-roledescription": say("attentionView"), "aria-describedby": "sentence help" });
     this.space = make("div", { class: "space" });
     this.scroller = make("div", { class: "scroll" }, this.space, this.canvas);
     this.stage = make("div", { class: "stage", role: "tabpanel", id: "stage", "aria-busy": "true" }, this.scroller);
     this.tip = make("div", { class: "tip", "aria-hidden": "true", hidden: true });
+    this.sentence = make("p", { class: "sentence", id: "sentence" });
+    this.shares = make("p", { class: "shares" });
     this.readout = make("p", { class: "readout", id: "readout", role: "status", "aria-live": "polite" });
     this.help = make("p", { class: "help", id: "help" });
-    this.box = make("section", { class: "viewer", "aria-label": "Attention weights" },
-      make("header", {}, this.title, this.texts), this.tabs, this.bar, this.stage, this.tip, this.readout, this.help);
+    this.what = make("button", { class: "what", type: "button", text: say("whatIsThis"), "aria-pressed": "false" });
+    this.cards = make("div", { class: "cards", hidden: true });
+    this.box = make("section", { class: "viewer", "aria-label": say("attentionWeights") },
+      make("header", {}, this.title, this.texts, this.facts, this.more),
+      make("div", { class: "row" }, this.bar, this.tabs), this.stage,
+      make("footer", {}, make("div", { class: "told" }, this.sentence, this.shares, this.help), this.what),
+      this.readout, this.menu, this.tip, this.cards);
     if (height) this.box.style.height = `${height}px`;
     this.root.replaceChildren(this.box);
     this.pen = new CanvasPen(this.canvas.getContext("2d", { alpha: false }));
@@ -2530,20 +3030,21 @@ class Frame {
     this.texts.replaceChildren(...texts.map(([name, text]) =>
       make("span", {}, make("b", { text: visibleText(name) }), document.createTextNode(visibleText(text)))));
     this.texts.hidden = texts.length === 0;
-    this.texts.tabIndex = texts.length ? 0 : -1;
+    if (texts.length) this.texts.tabIndex = 0;
+    else this.texts.removeAttribute("tabindex");
   }
 
   /** A tab for each view; `choose` is called with its name. */
   showTabs(views, current, choose) {
     this.tabs.replaceChildren(...views.map((view) => make("button", {
       type: "button", role: "tab", id: `tab-${view.name}`, "aria-selected": String(view === current), "aria-controls": "stage",
-      tabindex: view === current ? "0" : "-1", text: view.title, on: { click: () => choose(view.name) },
+      tabindex: view === current ? "0" : "-1", text: say(view.name), on: { click: () => choose(view.name) },
     })));
   }
 
   /** What may have the focus, above the picture. */
   get controls() {
-    return [this.tabs, this.bar].flatMap((parent) => focusable(parent));
+    return [this.bar, this.tabs, this.menu].flatMap((parent) => focusable(parent));
   }
 
   /** Where the focus is, to give it back to what stands there after the controls were built again. */
@@ -2561,9 +3062,15 @@ class Frame {
     (same ?? all[Math.min(place, all.length - 1)])?.focus();
   }
 
+  /** What is highlighted, in a sentence and in numbers. */
+  tellSentence({ text, shares }) {
+    if (this.sentence.textContent !== text) this.sentence.textContent = this.sentence.title = text;
+    if (this.shares.textContent !== shares) this.shares.textContent = this.shares.title = shares;
+  }
+
   /** Colours of the elements around the canvas. */
   paintWith(theme) {
-    for (const name of ["background", "surface", "border", "text", "muted", "accent", "focus"]) {
+    for (const name of ["background", "surface", "border", "text", "muted", "accent", "accentText", "focus"]) {
       this.box.style.setProperty(`--${name}`, theme[name]);
     }
   }
@@ -2580,6 +3087,117 @@ class Frame {
       Math.max(0, below + offsetHeight > bottom ? top - offsetHeight - 10 : below)];
     this.tip.style.transform = `translate(${Math.round(right)}px, ${Math.round(down)}px)`;
   }
+}
+
+// sentence.js
+
+/** A token inside a sentence, kept from changing the direction of the words around it. */
+const named = (text) => `\u2068${shortText(text)}\u2069`;
+
+/** Keys of a row whose weights are named one by one. */
+const NAMED = 3;
+
+const found = new WeakMap();
+
+/**
+ * The query with the most surprising key of a table (see `structure`); where none stands out, the largest weight of tokens that are not special.
+ * @returns {{row: number, column: number}|null} null where no query sees a key
+ */
+function mostSurprising(table) {
+  if (!found.has(table)) found.set(table, search(table));
+  return found.get(table);
+}
+
+function search(table) {
+  const { rows, columns, record } = table;
+  if (table.head !== null) {
+    const best = structure(record, table.head);
+    const place = (groups, position) => groups.findIndex(([start, stop]) => position !== null && start <= position && position < stop);
+    const [row, column] = [place(table.rowGroups, best.row), place(table.columnGroups, best.column)];
+    if (row >= 0 && column >= 0) return { row, column };
+  }
+  let best = null;
+  for (let row = 0; row < rows; row += 1) {
+    for (let column = 0; column < columns; column += 1) {
+      if (!(table.value(row, column) > 0) || table.kind(row, column) === MASKED) continue;
+      const special = record.queries.isSpecial(table.rowGroups[row]) || record.keys.isSpecial(table.columnGroups[column]);
+      const score = table.value(row, column) - (special ? 1e6 : 0);
+      if (!best || score > best.score) best = { score, row, column };
+    }
+  }
+  return best && { row: best.row, column: best.column };
+}
+
+/** The keys of a row that are not masked, the largest weight first. */
+function byWeight(table, row) {
+  const order = Array.from({ length: table.columns }, (_, column) => column).filter((column) => table.kind(row, column) !== MASKED);
+  return order.sort((a, b) => Math.abs(table.value(row, b)) - Math.abs(table.value(row, a)));
+}
+
+/** A part as percent, in whole numbers. */
+function percent(part) {
+  const text = part > 0 && part < 0.005 ? "<\u00a01" : String(Math.round(100 * part));
+  return language() === "zh" ? `${text}%` : `${text}\u00a0%`;
+}
+
+/** What an even share of a row's weight would be, over the keys that it sees. */
+const evenShare = (table, row) => 1 / Math.max(1, byWeight(table, row).length);
+
+/**
+ * What a table says of a query, in numbers.
+ * @param {number|null} column the key that is spoken of; null: the one with the largest weight
+ * @returns {{text: string, shares: string}}
+ */
+function sayOfRow(table, row, column = null) {
+  const query = named(table.rowText(row));
+  const order = byWeight(table, row);
+  if (!order.length) return { text: say("seesNothing", { query }), shares: "" };
+  const of = column ?? order[0];
+  const key = named(table.columnText(of));
+  const value = table.value(row, of);
+  const whole = Math.abs(table.rowSums[row] + table.hidden[row] - 1) < 0.02;
+  const text = table.kind(row, of) === MASKED ? say("mayNotSee", { query, key })
+    : table.measure !== "weights" ? say("givesMeasure", { query, key, what: measureText(table), value: formatWeight(value, table.error(row, of)) })
+    : Number.isNaN(value) ? say("noNumber", { query, key })
+      : whole ? say("gives", { query, key, percent: percent(value) }) : say("givesWeight", { query, key, weight: shortWeight(value) });
+  const parts = order.slice(0, NAMED).map((one) => `${named(table.columnText(one))} ${shortWeight(table.value(row, one))}`);
+  const rest = order.slice(NAMED);
+  if (rest.length) parts.push(say("moreKeys", { count: rest.length, weight: shortWeight(rest.reduce((sum, one) => sum + table.value(row, one), 0)) }));
+  const even = table.measure === "weights" ? ` \u2014 ${say("evenShare", { weight: shortWeight(evenShare(table, row)) })}` : "";
+  return { text, shares: `${query} \u2192 ${parts.join(" \u00b7 ")}${even}` };
+}
+
+/** What a table says of a key: who looks at it most. */
+function sayOfColumn(table, column) {
+  let best = null;
+  for (let row = 0; row < table.rows; row += 1) {
+    if (table.kind(row, column) !== MASKED && (best === null || Math.abs(table.value(row, column)) > Math.abs(table.value(best, column)))) best = row;
+  }
+  const key = named(table.columnText(column));
+  if (best === null) return { text: say("seenByNobody", { key }), shares: "" };
+  if (table.measure !== "weights") return sayOfRow(table, best, column);
+  return { text: say("lookedAt", { key, query: named(table.rowText(best)), percent: percent(table.value(best, column)) }), shares: "" };
+}
+
+/** The pair that the sentence speaks of while nothing is pointed at: of the query that was locked last, else the most surprising one. */
+function featured(app) {
+  if (!app.record || app.record.large || !app.view.ofTables) return null;
+  const table = app.table();
+  const row = app.state.locked.at(-1);
+  if (row !== undefined && row < table.rows) return { row, column: byWeight(table, row)[0] ?? 0 };
+  return mostSurprising(table);
+}
+
+/** The sentence of what is shown, and the shares of its row. */
+function sentenceOf(app) {
+  const item = app.active();
+  if (app.view.sentence) return app.view.sentence(app, item);
+  if (!app.view.ofTables || app.record.large) return { text: item ? app.view.describe(app, item) : "", shares: "" };
+  const table = item?.head === undefined ? app.table() : app.table(item.head);
+  if (item?.side === "key") return sayOfColumn(table, item.column);
+  if (item?.row !== undefined) return sayOfRow(table, item.row, item.column ?? null);
+  const best = featured(app);
+  return best ? sayOfRow(table, best.row, app.state.locked.length ? null : best.column) : { text: "", shares: "" };
 }
 
 // legend.js
@@ -2606,52 +3224,77 @@ function tickText({ ramp, scale, largest, beyond }, shade) {
   return shade === 1 && beyond ? `\u2265 ${text}` : text;
 }
 
+/** Where the parts of the ramp are: the mark of an even share, the colours, the numbers below them. */
+const RAMP_PLACE = { mark: 6, top: 13, height: 10, numbers: 32 };
+
+const SMALL = { size: 11 };
+
+const LINE = 14;
+
+/** Above the lines of text. */
+const textTop = (legend) => (legend.ramp ? 46 : legend.samples?.length ? 26 : 8);
+
+/** Lines that a legend's text has. */
+function linesOf(legend, width) {
+  return legend.text ? Math.min(width < NARROW ? 4 : 2, wrapText(legend.text, width - 32, SMALL).length) : 0;
+}
+
+/** The height that a legend needs, in pixels. */
+const legendHeight = (legend, width) => textTop(legend) + LINE * linesOf(legend, width) + 2;
+
 /**
- * The scale below a view: a ramp with numbers and the scale's name, and samples of what is not a weight.
- * A legend has: ramp ("map", "words" or null), scale, largest (see `tickText`), beyond (whether something larger than
- * the largest is shown in its colour), samples, text.
+ * The scale below a view: its title, a ramp with numbers and the mark of an even share, samples of what is not a weight, and a text.
+ * A legend has: ramp ("map", "veil", "signed" or null), title, scale, largest (see `tickText`), even (the weight of an even share), beyond
+ * (whether something larger than the largest is shown in its colour), samples, text.
  */
 function drawLegend(pen, legend, width, theme) {
-  let x = 12;
-  if (legend.ramp) {
-    const length = clamp(width * 0.32, 110, 220);
-    for (let step = 0; step < LEGEND_STEPS; step += 1) {
-      const shade = step / (LEGEND_STEPS - 1);
-<<<<<<< HEAD
-      const fill = legend.ramp === "words" ? wordColors(shade, theme).fill : legend.ramp === "veil" ? veilColor(shade)
-        : legend.ramp === "signed" ? divergingColor(2 * shade - 1, theme) : rampColor(shade);
-=======
-      const fill = rampColor(shade, theme);
->>>>>>> main
-      pen.rect(x + (step * length) / LEGEND_STEPS, 6, length / LEGEND_STEPS + 0.6, 10, { fill });
-    }
-    pen.rect(x, 6, length, 10, { stroke: theme.border });
-    for (const shade of [0, 0.5, 1]) {
-      pen.text(tickText(legend, shade), x + shade * length, 25,
-        { color: theme.muted, size: 11, align: shade === 0 ? "start" : shade === 1 ? "end" : "center" });
-    }
-    x += length + 14;
-  }
+  const lines = wrapText(legend.text ?? "", width - 32, SMALL);
+  const room = linesOf(legend, width);
+  let x = 16;
+  if (legend.ramp) x = drawRamp(pen, legend, x, width, theme);
   for (const sample of legend.samples ?? []) x = drawSample(pen, sample, x, width, theme);
-  let y = legend.ramp ? 41 : legend.samples?.length ? 29 : 13;
-  const lines = wrapText(legend.text, width - 24, { size: 11 });
-  const room = width < NARROW ? 4 : 2;
   lines.slice(0, room).forEach((line, number) => {
     const last = number === room - 1 && lines.length > room;
-    pen.text(last ? fitText(`${line} \u2026`, width - 24, { size: 11 }) : line, 12, y, { color: theme.muted, size: 11 });
-    y += 14;
+    pen.text(last ? fitText(`${line} \u2026`, width - 32, SMALL) : line, 16, textTop(legend) + 6 + number * LINE, { color: theme.muted, ...SMALL });
   });
 }
 
-/** Below this width the legend has four lines, else two. */
+function drawRamp(pen, legend, start, width, theme) {
+  const { top, height, numbers, mark } = RAMP_PLACE;
+  const title = legend.title ?? say("weightTitle");
+  const style = { size: 12, bold: true };
+  pen.text(title, start, top + height / 2, { color: theme.text, ...style });
+  const x = start + textWidth(title, style) + 12;
+  const length = clamp(width * 0.28, 100, 240);
+  for (let step = 0; step < LEGEND_STEPS; step += 1) {
+    const shade = step / (LEGEND_STEPS - 1);
+    const fill = legend.ramp === "veil" ? veilColor(shade) : legend.ramp === "signed" ? divergingColor(2 * shade - 1, theme)
+      : rampColor(shade, theme);
+    pen.rect(x + (step * length) / LEGEND_STEPS, top, length / LEGEND_STEPS + 0.6, height, { fill });
+  }
+  pen.rect(x, top, length, height, { stroke: theme.border });
+  for (const shade of [0, 0.5, 1]) {
+    pen.text(tickText(legend, shade), x + shade * length, numbers,
+      { color: theme.muted, size: 11, align: shade === 0 ? "start" : shade === 1 ? "end" : "center" });
+  }
+  const { even, largest, scale } = legend;
+  if (even > 0 && largest > 0 && even <= largest) {
+    const at = x + SCALES[scale].shade(even / largest) * length;
+    pen.path([[at, top - 4], [at, top + height + 3]], { color: theme.text, lineWidth: 2 });
+    pen.text(say("evenMark", { weight: shortWeight(even) }), at + 4, mark, { color: theme.text, size: 11 });
+  }
+  return x + length + 20;
+}
+
+/** Below this width the text of a legend has up to four lines, else two. */
 const NARROW = 640;
 
 function drawSample(pen, [kind, text], x, width, theme) {
   const end = x + 18 + textWidth(text, { size: 11 }) + 12;
   if (end > width) return x;
-  drawKind(pen, kind, x, 5, 12, 12, theme);
-  pen.rect(x, 5, 12, 12, { stroke: theme.border });
-  pen.text(text, x + 18, 11, { color: theme.muted, size: 11 });
+  drawKind(pen, kind, x, 12, 12, 12, theme);
+  pen.rect(x, 12, 12, 12, { stroke: theme.border });
+  pen.text(text, x + 18, 18, { color: theme.muted, size: 11 });
   return end;
 }
 
@@ -2937,7 +3580,7 @@ class AttentionData {
   }
 
   get label() {
-    return `layer ${this.entry.layer} \u00b7 ${this.entry.kind}`;
+    return `${say("layerNumber", { layer: this.entry.layer })} \u00b7 ${kindText(this.entry.kind)}`;
   }
 
   get large() {
@@ -2979,12 +3622,6 @@ class AttentionData {
     return this.exact !== null;
   }
 
-  /** The weight of a pair: exact where that is here, else of its code. */
-  weight(head, query, key) {
-    const cell = (head * this.queries.length + query) * this.keys.length + key;
-    return this.exact ? this.exact[cell] : CODE_VALUES[this.codes[cell]] * this.entry.codes.maximum;
-  }
-
   /** Whether a pair is visible. */
   sees(head, query, key) {
     if (!this.visible) return true;
@@ -2998,6 +3635,114 @@ class AttentionData {
     const keys = this.keys.length;
     const base = ((this.maskEntry.shape.length === 3 ? head * this.queries.length : 0) + query) * keys;
     return this.visible.subarray(base, base + keys).includes(1);
+  }
+}
+
+// controls.js
+
+/** Controls that stand in the menu. */
+const RARE = ["scale", "words", "special"];
+
+/** The one row of controls that the current view needs. */
+class Controls {
+  constructor(app) {
+    this.app = app;
+  }
+
+  build() {
+    return this.app.view.controls.filter((part) => !RARE.includes(part)).flatMap((part) => this[part]() ?? []);
+  }
+
+  record() {
+    const { app } = this;
+    const shown = app.records.filter((record) => app.view.shows(record));
+    const options = shown.map((record) => [record.number, recordName(record, app.records), `${record.label} \u00b7 ${record.entry.name}`]);
+    return options.length > 1 ? choice(say("layer"), app.state.record, options, (value) => app.set({ record: Number(value), locked: [] })) : null;
+  }
+
+  head() {
+    const { app } = this;
+    if (app.record.heads === 1) return null;
+    const options = [...Array.from({ length: app.record.heads }, (_, head) => [head, say("headNumber", { head })]),
+      ["mean", say("meanOfAll")]];
+    const label = app.state.head === null ? null : headLabel(app.record, app.state.head);
+    return [choice(say("head"), app.state.head ?? "mean", options, (value) => app.set({ head: value === "mean" ? null : Number(value) })),
+      make("span", { class: "pair" }, action("\u25c2", say("previousHead"), () => app.nextHead(-1)), action("\u25b8", say("nextHead"), () => app.nextHead(1))),
+      label && make("span", { class: "label", text: labelText(label, app.record), title: noiseText(Boolean(app.record.entry.statistics)) })].filter(Boolean);
+  }
+
+  heads() {
+    const { app } = this;
+    const shown = app.shownHeads();
+    const group = make("div", { class: "heads", role: "group", "aria-label": say("heads") });
+    for (let head = 0; head < app.record.heads; head += 1) {
+      group.append(headToggle(head, shown.includes(head), app.theme,
+        (event) => (event.detail === 2 || event.shiftKey ? app.set({ head }) : app.toggleHead(head))));
+    }
+    const every = shown.length === app.record.heads;
+    if (app.record.heads > 1) {
+      group.append(action(say(every ? "none" : "all"), say(every ? "hideAllHeads" : "showAllHeads"),
+        () => app.set({ heads: every ? [] : Array.from({ length: app.record.heads }, (_, head) => head) })));
+    }
+    return group;
+  }
+
+  /** Plays the sound that the keys are of, where the payload carries it. */
+  play() {
+    const { app } = this;
+    if (!app.record.keys.sound) return null;
+    const playing = app.player.plays(app.record.keys);
+    const text = say(playing ? "stopSound" : "playSound");
+    return action(`${playing ? "\u25a0" : "\u25b6"} ${text}`, text, () => app.view.toggle(app));
+  }
+
+  /** What is shown in place of weights, where a record carries it. */
+  measure() {
+    const { app } = this;
+    const names = Object.keys(app.record.measures);
+    if (!names.length) return null;
+    return choice(say("measure"), app.state.measure,
+      ["weights", ...names].map((name) => [name, say({ norms: "measure_norms", contributions: "measure_contributions" }[name] ?? "measure_weights")]),
+      (value) => app.set({ measure: value }));
+  }
+
+  /** Only where a map is larger than its room; see `Viewer.resize`. */
+  zoom() {
+    const { app } = this;
+    return make("span", { class: "pair zoom", hidden: true }, action("\u2212", say("zoomOut"), () => app.zoom(1 / 1.5)),
+      action("+", say("zoomIn"), () => app.zoom(1.5)), action(say("fitText"), say("fit"), () => app.fit()));
+  }
+
+  overlay() {
+    const { app } = this;
+    return choice(say("overlay"), app.state.overlay, ["colours", "veil"].map((name) => [name, say(/** @type {any} */ (`overlay_${name}`))]), (value) => app.set({ overlay: value }));
+  }
+
+  pooling() {
+    const { app } = this;
+    return choice(say("overview"), app.state.pooling, Object.keys(POOLINGS).map((name) => [name, say(/** @type {any} */ (`pooling_${name}`))]), (value) => app.set({ pooling: value }));
+  }
+
+  findings() {
+    const { app } = this;
+    const found = app.record.overview?.places() ?? [];
+    if (!found.length) return null;
+    return choice(say("goTo"), "", [["", say("findings", { count: found.length })], ...found.map((one, number) => [number, one.text])], (value) => {
+      if (value !== "") app.goTo(found[Number(value)]);
+    });
+  }
+
+  steps() {
+    const { app } = this;
+    if (app.steps.length < 2) return null;
+    return choice(say("calculation"), app.state.steps, app.steps.map((steps, number) => [number, middleText(steps.entry.name, 40), steps.entry.name]),
+      (value) => app.set({ steps: Number(value), kept: null }));
+  }
+
+  step() {
+    const { app } = this;
+    const names = app.steps[app.state.steps].names.filter((name) => name in PAIR_STEPS);
+    return choice(say("matrix"), app.state.step, names.map((name) => [name, name]), (value) => app.set({ step: value }));
   }
 }
 
@@ -3288,7 +4033,8 @@ class ImageView extends RecordView {
     // What is before the grid (a class token) has no place on the picture and would hide the rest.
     const { leading } = table.record.keys.entry;
     const outside = sums.values.subarray(0, leading).reduce((sum, value) => sum + value, 0);
-    return { ...sums, largest: largestSize(sums.values.subarray(leading)), outside: outside / sums.divisor };
+    const largest = largestSize(sums.values.subarray(leading));
+    return { ...sums, largest, end: sums.divisor * table.endOf(largest / sums.divisor), outside: outside / sums.divisor };
   }
 
   draw(app, pen) {
@@ -3347,7 +4093,7 @@ class ImageView extends RecordView {
     if (!thumbnails.has(key)) {
       const values = Float64Array.from({ length: table.columns }, (_, column) => table.value(row, column));
       const kinds = Uint8Array.from({ length: table.columns }, (_, column) => table.kind(row, column));
-      thumbnails.set(key, patchCanvas(app, table, { values, kinds, largest: largestSize(values.subarray(table.record.keys.entry.leading)) }));
+      thumbnails.set(key, patchCanvas(app, table, { values, kinds, end: table.endOf(largestSize(values.subarray(table.record.keys.entry.leading))) }));
     }
     return thumbnails.get(key);
   }
@@ -3364,20 +4110,8 @@ class ImageView extends RecordView {
     for (let column = 0; column < table.columns; column += 1) {
       const box = sums.kinds[column] === WEIGHT ? null : this.cell(place, column);
       if (!box) continue;
-<<<<<<< HEAD
       if (sums.kinds[column] === MASKED) pen.hatch(box.x, box.y, box.width, box.height, app.theme);
-      if (sums.kinds[column] === MISSING) pen.rect(box.x, box.y, box.width, box.height, { fill: rgb(app.theme.missingPixel), alpha: 0.8 });
-=======
-      if (sums.kinds[column] === MASKED) { pen.hatch(box.x, box.y, box.width, box.height, app.theme); continue; }
-      if (sums.kinds[column] === MISSING) {
-        pen.cross(box.x, box.y, box.width, box.height, app.theme);
-        continue;
-      }
-      const shade = sums.largest > 0 ? SCALES[scale].shade(sums.values[column] / sums.largest) : 0;
-      // Neighbours overlap a little, since the picture would shine through the gaps that rounding leaves.
-      pen.rect(box.x, box.y, box.width + 0.3, box.height + 0.3,
-        app.state.overlay === "veil" ? { fill: "#000000", alpha: 0.82 * (1 - shade) } : { fill: rampColor(shade, app.theme), alpha: OPACITY });
->>>>>>> main
+      if (sums.kinds[column] === MISSING) pen.cross(box.x, box.y, box.width, box.height, app.theme);
     }
   }
 
@@ -3442,25 +4176,26 @@ class ImageView extends RecordView {
     const scale = withoutRows(app.state.scale);
     const outside = table.record.keys.entry.leading && table.measure === "weights" ? say("outside", { percent: (100 * sums.outside).toFixed(1) }) : "";
     const veil = app.state.overlay === "veil";
-    return { ramp: table.signed ? "signed" : veil ? "veil" : "map", scale, largest: sums.largest / sums.divisor,
-      samples: samplesOf([MASKED, MISSING].filter((kind) => sums.kinds.includes(kind))),
-      text: say("imageLegend", { measure: measureText(table), what: sumText(table, sums.rows), head: app.headText(), scale: SCALES[scale].label,
+    return { ramp: table.signed ? "signed" : veil ? "veil" : "map", title: measureText(table), scale, largest: sums.end / sums.divisor,
+      even: table.measure === "weights" ? 1 / table.columns : null,
+      samples: samplesOf([...new Set(sums.kinds)].filter((kind) => kind !== ZERO)),
+      text: say("imageLegend", { what: sumText(table, sums.rows), head: app.headText(), scale: SCALES[scale].label,
         largest: formatNumber(sums.largest / sums.divisor), how: table.signed ? say("imageSigned") : veil ? say("imageVeil")
           : say("imageColours", { percent: 100 * OPACITY }), outside, accuracy: accuracy(table) }) };
   }
 }
 
 /** What lies over the picture, a pixel for each patch: a veil, or colours. */
-function patchCanvas(app, table, { values, kinds, largest }) {
+function patchCanvas(app, table, { values, kinds, end }) {
   const { leading, rows, columns } = table.record.keys.entry;
   const scale = withoutRows(app.state.scale);
   const veil = app.state.overlay === "veil";
   return pixelCanvas(columns, rows, (data) => {
     for (let cell = 0; cell < rows * columns; cell += 1) {
       if (kinds[leading + cell] === MISSING) continue;
-      const shade = shadeOf(values[leading + cell], largest, scale);
-      const [channels, alpha] = table.signed ? [divergingChannels(shade, app.theme), 0.85 * Math.sqrt(Math.abs(shade))]
-        : veil ? [[0, 0, 0], VEIL * (1 - shade)] : [rampColor(shade).match(/\d+/g).map(Number), OPACITY];
+      const shade = signedShade(values[leading + cell], end, scale);
+      const [channels, alpha] = table.signed ? [channelsOf(divergingColor(shade, app.theme)), 0.85 * Math.sqrt(Math.abs(shade))]
+        : veil ? [[0, 0, 0], VEIL * (1 - shade)] : [channelsOf(rampColor(shade, app.theme)), OPACITY];
       for (let channel = 0; channel < 3; channel += 1) data[4 * cell + channel] = channels[channel];
       data[4 * cell + 3] = Math.round(255 * alpha);
     }
@@ -3478,7 +4213,7 @@ const MOST_LINES_OF_ALL = 400;
 const LEAST = 0.01;
 
 /** How near to a line the pointer must be, in pixels. */
-const NEAR = 5;
+const NEAR_LINE = 5;
 
 /** How many numbers a tooltip lists. */
 const LISTED = 4;
@@ -3792,7 +4527,7 @@ class LinesView extends RecordView {
     const { found } = locked.length ? this.lines(app, { rows: locked, column: null, head: null }) : this.background(app);
     const part = curvePart((x - place.left) / (place.right - place.left));
     let best = null;
-    let least = NEAR;
+    let least = NEAR_LINE;
     for (const [, head, row, column] of found) {
       const shift = this.shift(app, place, head);
       const [y0, y1] = [this.y(place, row) + shift, this.y(place, column) + shift];
@@ -3915,7 +4650,7 @@ class LinesView extends RecordView {
   }
 }
 
-const isForced = (theme) => theme.name.startsWith("forced");
+const isForced = (theme) => theme.forced === true;
 
 /** How squares of so many heads fit beside a token: their distance and how many stand in a line. */
 function squareGrid(heads, step, room) {
@@ -4232,17 +4967,18 @@ class LongView extends RecordView {
 
 // views/pattern_view.js
 
+/** The height of the name of the keys above their tokens. */
+const AXIS = 16;
+
 /** A rectangular map with tokens on both sides. */
 class PatternView extends CellView {
   name = "pattern";
-
-  title = "Pattern";
 
   controls = ["record", "head", "measure", "scale", "words", "special", "zoom"];
 
   zooms = true;
 
-  help = "Arrow keys move the cell, Enter locks its row, + and \u2212 zoom, 0 shows the whole map, Esc unlocks.";
+  help = say("patternHelp");
 
   geometry(app) {
     const table = app.table();
@@ -4251,13 +4987,14 @@ class PatternView extends CellView {
     const room = Math.max(40, width - rowWidth - 6);
     const across = room / Math.max(1, table.columns);
     const label = Math.min(widest(table, "column"), 130);
-    const down = (height - label - 16) / Math.max(1, table.rows);
-    const fit = Math.min(across, Math.max(down, Math.min(across, 13)), 46);
-    const cell = Math.max(fit, 1) * app.state.zoom;
+    const down = (height - label - AXIS - 18) / Math.max(1, table.rows);
+    const fit = Math.max(1, Math.min(across, Math.max(down, Math.min(across, 13)), 46));
+    const cell = fit * app.state.zoom;
     const flat = label + 8 <= cell;
     // A map that leaves room stands in the middle.
     const spare = Math.max(0, width - rowWidth - table.columns * cell - 6);
-    return { table, left: rowWidth + Math.floor(spare / 2), top: flat ? 24 : label + 14, width: cell, height: cell, flat };
+    return { table, left: rowWidth + Math.floor(spare / 2), top: AXIS + (flat ? 24 : label + 14), width: cell, height: cell, flat,
+      whole: Math.min(across, down, 46) };
   }
 
   size(app) {
@@ -4286,17 +5023,19 @@ class PatternView extends CellView {
     const rowBox = (row, color) => pen.rect(place.left + 1, place.top + row * place.height, table.columns * place.width - 2,
       place.height, { stroke: color, lineWidth: 2 });
     for (const row of app.state.locked) if (row < table.rows) rowBox(row, app.theme.accent);
-    const item = app.active();
+    const spoken = app.featured();
+    const item = app.active() ?? spoken;
     if (item) {
+      pen.rect(place.left, place.top + item.row * place.height, table.columns * place.width, place.height, { stroke: app.theme.accent });
       ring(pen, place.left + item.column * place.width, place.top + item.row * place.height, place.width, place.height,
-        app.theme.focus, app.theme);
+        item === spoken ? app.theme.accent : app.theme.focus, app.theme);
     }
   }
 
   drawRowLabels(app, pen, place, win) {
     const { table } = place;
     const step = Math.max(1, Math.ceil(12 / place.height));
-    const item = app.active();
+    const item = app.active() ?? app.featured();
     const first = Math.max(0, Math.floor((win.y) / place.height) - 1);
     const last = Math.min(table.rows, Math.ceil((win.y + win.height - place.top) / place.height) + 1);
     pen.clip(win.x, win.y + place.top - 7, place.left - 2, win.height - place.top + 7, () => {
@@ -4325,18 +5064,21 @@ class PatternView extends CellView {
   drawColumnLabels(app, pen, place, win) {
     const { table } = place;
     const step = Math.max(1, Math.ceil(13 / place.width));
-    const item = app.active();
+    const item = app.active() ?? app.featured();
     const first = Math.max(0, Math.floor(win.x / place.width) - 1);
     const last = Math.min(table.columns, Math.ceil((win.x + win.width - place.left) / place.width) + 1);
     pen.rect(win.x, win.y, win.width, place.top - 7, { fill: app.theme.background });
-    pen.text("query \u2193  key \u2192", win.x + place.left - 8, win.y + place.top - 14, { color: app.theme.muted, size: 11, align: "end" });
+    const axis = { color: app.theme.muted, size: 11 };
+    const [asks, looked] = [say("axisQuery"), say("axisKey")];
+    pen.text(asks, Math.max(win.x + place.left - 8, win.x + textWidth(asks, axis) + 4), win.y + place.top - 14, { ...axis, align: "end" });
+    pen.text(looked, Math.min(win.x + place.left, win.x + win.width - textWidth(looked, axis) - 4), win.y + 8, axis);
     pen.clip(win.x + place.left - 6, win.y, win.width - place.left + 6, place.top, () => {
       for (let column = first; column < last; column += 1) {
         const chosen = item?.column === column;
         if (column % step && !chosen) continue;
         if (step > 1 && !chosen && item && Math.abs(item.column - column) < step) continue;
         const x = place.left + (column + 0.5) * place.width;
-        const shown = fitText(shortText(table.columnText(column)), place.flat ? place.width - 4 : place.top - 14, { bold: chosen });
+        const shown = fitText(shortText(table.columnText(column)), place.flat ? place.width - 4 : place.top - AXIS - 14, { bold: chosen });
         if (place.flat) pen.text(shown, x, win.y + place.top - 10, { color: app.theme.text, bold: chosen, align: "center" });
         else pen.text(shown, x, win.y + place.top - 6, { color: app.theme.text, bold: chosen, angle: -90 });
       }
@@ -4616,7 +5358,7 @@ class WordsView extends RecordView {
     this.drawHeading(app, pen, place, what, sumText(place.table, rows), place.top - 20, place.rtl.keys);
     place.keys.forEach((box, column) => {
       if (box.y > win.y + win.height || box.y + box.height < win.y) return;
-      const shade = shadeOf(sums.values[column], sums.largest, withoutRows(app.state.scale));
+      const shade = signedShade(sums.values[column], sums.end, withoutRows(app.state.scale));
       this.drawWord(app, pen, box, place.texts.keys[column], { shade, kind: sums.kinds[column] }, this.single(app) ? column : null);
     });
     this.drawBoundary(app, pen, place, "keys");
@@ -4656,24 +5398,13 @@ class WordsView extends RecordView {
 
   drawWord(app, pen, box, text, weight, row) {
     const { theme } = app;
-<<<<<<< HEAD
-=======
-    const colors = weight && weight.kind === WEIGHT ? wordColors(weight.shade || 0, theme) : { fill: theme.background, ink: theme.text };
-    if (weight && weight.kind !== WEIGHT) drawKind(pen, weight.kind, box.x, box.y, box.width, box.height, theme);
-    else pen.rect(box.x, box.y, box.width, box.height, { fill: colors.fill, radius: 4 });
-    const chosen = row !== null && app.activeRows().includes(row);
-    if (chosen) pen.rect(box.x + 1, box.y + 1, box.width - 2, box.height - 2, { stroke: theme.accent, lineWidth: 2.5, radius: 4 });
-    const ink = weight && weight.kind !== WEIGHT ? theme.text : colors.ink;
->>>>>>> main
     const { size } = this.cache.place;
     const colors = weight?.kind === WEIGHT ? colorsOf(weight.shade, app) : { fill: null, ink: theme.text };
-    if (weight?.kind === MASKED) pen.hatch(box.x, box.y, box.width, box.height, theme);
-    else if (weight?.kind === MISSING) pen.rect(box.x, box.y, box.width, box.height, { fill: rgb(theme.missingPixel), radius: 3 });
+    if (weight && weight.kind !== WEIGHT) drawKind(pen, weight.kind, box.x, box.y, box.width, box.height, theme);
     else if (colors.fill) pen.rect(box.x, box.y, box.width, box.height, { fill: colors.fill, radius: 3 });
     const chosen = row !== null && app.activeRows().includes(row);
     if (chosen) pen.rect(box.x + 1, box.y + 1, box.width - 2, box.height - 2, { stroke: theme.accent, lineWidth: 2.5, radius: 3 });
-    const ink = weight?.kind === MASKED ? theme.text : weight?.kind === MISSING ? "#ffffff" : colors.ink;
-    pen.text(fitText(text.shown, box.width - 4, { size }), box.x + box.width / 2, box.y + box.height / 2, { color: ink, size, align: "center" });
+    pen.text(fitText(text.shown, box.width - 4, { size }), box.x + box.width / 2, box.y + box.height / 2, { color: colors.ink, size, align: "center" });
   }
 
   hit(app, x, y) {
@@ -4726,16 +5457,9 @@ class WordsView extends RecordView {
     const sums = this.sums(app);
     const table = app.table();
     const scale = withoutRows(app.state.scale);
-<<<<<<< HEAD
-    return { ramp: table.signed ? "signed" : "words", scale, largest: sums.largest / sums.divisor,
-      samples: samplesOf([MASKED, MISSING].filter((kind) => sums.kinds.includes(kind))),
-      text: `${measureText(table)}, ${sumText(table, sums.rows)}, ${app.headText()}, ${SCALES[scale].label}${mergedText(table)} \u00b7 `
-=======
-    return { ramp: "words", scale, largest: sums.largest / sums.divisor,
-      samples: [[ZERO, "zero"], [MASKED, "masked"], [MISSING, "NaN"]].filter(([kind]) => kinds.has(kind)),
-      text: `attention weight, ${sumText(table, sums.rows)}, ${app.headText()}, ${SCALES[scale].label}${mergedText(table)} \u00b7 `
->>>>>>> main
-        + `${accuracy(table)}${hiddenText(table)}` };
+    return { ramp: table.signed ? "signed" : "map", title: measureText(table), scale, largest: sums.end / sums.divisor,
+      even: table.measure === "weights" ? 1 / table.columns : null, samples: samplesOf([...new Set(sums.kinds)]),
+      text: `${sumText(table, sums.rows)}, ${app.headText()}, ${SCALES[scale].label}${mergedText(table)} \u00b7 ${accuracy(table)}${hiddenText(table)}` };
   }
 }
 
@@ -4743,6 +5467,87 @@ function colorsOf(shade, app) {
   if (!app.table().signed) return wordColors(shade || 0, app.theme);
   const fill = divergingColor(shade || 0, app.theme);
   return { fill, ink: inkOn(fill) };
+}
+
+// explained.js
+
+/** The least box around boxes. */
+function around(...boxes) {
+  const [left, top] = [Math.min(...boxes.map((box) => box.x)), Math.min(...boxes.map((box) => box.y))];
+  return { x: left, y: top, width: Math.max(...boxes.map((box) => box.x + box.width)) - left, height: Math.max(...boxes.map((box) => box.y + box.height)) - top };
+}
+
+const grown = (box, { left = 0, top = 0 }) => ({ x: box.x - left, y: box.y - top, width: box.width + left, height: box.height + top });
+
+/** The card of layers and heads, at their choices. */
+function ofHeads(app) {
+  if (app.records.length < 2 && app.record.heads < 2) return [];
+  return [{ title: say("cardHeads"), text: say("cardHeadsText"), element: app.frame.bar }];
+}
+
+/** A map: rows, columns, cells. */
+function ofMap(app, pair, names) {
+  const { view } = app;
+  const table = app.table();
+  const at = (row, column) => view.place(app, { row, column });
+  const { row, column } = pair;
+  const { left, top } = view.geometry(app);
+  const first = at(row, 0);
+  return [
+    { title: say("cardQuery"), text: say("cardRow", names), box: grown(around(first, at(row, table.columns - 1)), { left: Math.min(90, first.x, left) }) },
+    { title: say("cardKey"), text: say("cardColumn", names), box: grown(around(at(0, column), at(table.rows - 1, column)), { top: Math.min(60, at(0, column).y, top) }) },
+    { title: say("cardWeight"), text: say("cardCell", names), box: at(row, column) },
+  ];
+}
+
+/** Two columns with lines between them. */
+function ofLines(app, pair, names) {
+  const [query, key] = [app.view.place(app, { side: "query", row: pair.row }), app.view.place(app, { side: "key", column: pair.column })];
+  const [x, y] = [(query.x + query.width + key.x) / 2, (query.y + key.y + query.height) / 2];
+  return [
+    { title: say("cardQuery"), text: say("cardLeft", names), box: query },
+    { title: say("cardKey"), text: say("cardRight", names), box: key },
+    { title: say("cardWeight"), text: say("cardLine", names), box: { x: x - 16, y: y - 12, width: 32, height: 24 } },
+  ];
+}
+
+/** Words or patches that are shaded. */
+function ofShades(app, pair, names) {
+  const [query, key] = [app.view.place(app, { side: "query", row: pair.row }), app.view.place(app, { side: "key", column: pair.column })];
+  return [
+    { title: say("cardQuery"), text: say("cardPoint", names), box: query },
+    { title: say("cardWeight"), text: say("cardShade", names), box: key },
+  ];
+}
+
+function ofGrid(app) {
+  const at = (row, column) => app.view.place(app, { row, column });
+  const last = app.records.length - 1;
+  return [
+    { title: say("cardHead"), text: say("cardThumbnail"), box: at(0, 0) },
+    { title: say("cardLayers"), text: say("cardLayersText"), box: around(at(0, 0), at(last, 0)) },
+    { title: say("cardSide"), text: say("cardSideText"), box: around(at(0, 0), at(0, app.records[0].heads - 1)) },
+  ];
+}
+
+const OF_VIEWS = { pattern: ofMap, sound: ofMap, lines: ofLines, words: ofShades, image: ofShades };
+
+/**
+ * What the cards of a view explain: {title, text, and a box of the picture or an element of the frame}.
+ * @returns {{title: string, text: string, box?: any, element?: HTMLElement}[]}
+ */
+function explained(app) {
+  const { view } = app;
+  if (view.explained) return view.explained(app);
+  if (view.name === "grid") return ofGrid(app);
+  const cards = OF_VIEWS[view.name];
+  const pair = cards && !app.record.large ? app.featured() ?? app.active() : null;
+  if (!pair) return [{ title: say(view.name), text: say(view.name === "walk" ? "cardWalk" : "cardLong"), element: app.frame.tabs }, ...(view.name === "walk" ? [] : ofHeads(app))];
+  const table = app.table();
+  const known = { row: pair.row ?? mostSurprising(table)?.row ?? 0, column: pair.column ?? 0 };
+  const names = { query: `\u2068${shortText(table.rowText(known.row), 20)}\u2069`, key: `\u2068${shortText(table.columnText(known.column), 20)}\u2069`,
+    sentence: sayOfRow(table, known.row, known.column).text };
+  return [...cards(app, known, names), ...ofHeads(app)];
 }
 
 // picture.js
@@ -4767,6 +5572,220 @@ function paint(app, pen) {
 // views/all_views.js
 
 const VIEW_CLASSES = [PatternView, LinesView, GridView, WalkView, WordsView, ImageView, SoundView, LongView];
+
+// cards.js
+
+const NAMESPACE = "http://www.w3.org/2000/svg";
+
+/** Room between a card and what it must not cover. */
+const GAP = 10;
+
+/** Below this width one card is shown at a time. */
+const ROOM_FOR_ALL = 860;
+
+const overlap = (one, other, gap = 0) => one.x < other.x + other.width + gap && other.x < one.x + one.width + gap
+  && one.y < other.y + other.height + gap && other.y < one.y + one.height + gap;
+
+const middle = (box) => ({ x: box.x + box.width / 2, y: box.y + box.height / 2 });
+
+/** The point of a box that is nearest to a point. */
+const nearest = (box, { x, y }) => ({ x: Math.min(Math.max(x, box.x), box.x + box.width), y: Math.min(Math.max(y, box.y), box.y + box.height) });
+
+/** The area that two boxes share. */
+const shared = (one, other) => Math.max(0, Math.min(one.x + one.width, other.x + other.width) - Math.max(one.x, other.x))
+  * Math.max(0, Math.min(one.y + one.height, other.y + other.height) - Math.max(one.y, other.y));
+
+/** How many points of a line lie in boxes. */
+function crossings(start, end, boxes) {
+  let count = 0;
+  for (let part = 0.1; part < 0.95; part += 0.1) {
+    const [x, y] = [start.x + (end.x - start.x) * part, start.y + (end.y - start.y) * part];
+    if (boxes.some((box) => x > box.x && x < box.x + box.width && y > box.y && y < box.y + box.height)) count += 1;
+  }
+  return count;
+}
+
+/**
+ * A place for a card: as near to its target as it can be without covering a target or another card, where it covers little of what
+ * there is to see and its line crosses no target.
+ * @returns {{x: number, y: number, width: number, height: number}|null} null where there is no such place
+ */
+function placeFor(size, target, hard, soft, room) {
+  let best = null;
+  for (let y = 4; y + size.height <= room.height - 4; y += 8) {
+    for (let x = 8; x + size.width <= room.width - 8; x += 8) {
+      const box = { x, y, ...size };
+      const end = nearest(target, middle(box));
+      const start = nearest(box, end);
+      let cost = Math.hypot(end.x - start.x, end.y - start.y) + 0.1 * Math.abs(middle(box).x - middle(target).x);
+      if (best && cost >= best.cost) continue;
+      for (const one of soft) cost += shared(box, one) / 100;
+      if (best && cost >= best.cost) continue;
+      if (hard.some((one) => overlap(box, one, GAP))) continue;
+      cost += 60 * crossings(start, end, hard.filter((one) => one !== target));
+      if (!best || cost < best.cost) best = { cost, box };
+    }
+  }
+  return best?.box ?? null;
+}
+
+/** Boxes that cover the same as others, none over another. */
+function union(boxes) {
+  const cut = (values) => [...new Set(values)].sort((a, b) => a - b);
+  const columns = cut(boxes.flatMap((box) => [box.x, box.x + box.width]));
+  const rows = cut(boxes.flatMap((box) => [box.y, box.y + box.height]));
+  const found = [];
+  for (let row = 0; row + 1 < rows.length; row += 1) {
+    for (let column = 0; column + 1 < columns.length; column += 1) {
+      const box = { x: columns[column], y: rows[row], width: columns[column + 1] - columns[column], height: rows[row + 1] - rows[row] };
+      if (boxes.some((one) => overlap(one, box))) found.push(box);
+    }
+  }
+  return found;
+}
+
+/** "What is this?": short cards on the picture, each with a line to what it explains. */
+class Cards {
+  constructor(app) {
+    this.app = app;
+    this.current = 0;
+    this.cards = [];
+    const { frame, stopped: { signal } } = app;
+    frame.what.addEventListener("click", () => this.show(), { signal });
+    frame.cards.addEventListener("click", (event) => { if (!event.composedPath().some((one) => one.classList?.contains("card") || one.classList?.contains("cardkeys"))) this.close(); }, { signal });
+    frame.cards.addEventListener("keydown", (event) => this.key(event), { signal });
+  }
+
+  get open() {
+    return !this.app.frame.cards.hidden;
+  }
+
+  show() {
+    const { app } = this;
+    if (!app.view || !app.ready) return;
+    app.hover = null;
+    this.current = 0;
+    app.frame.cards.hidden = false;
+    app.frame.what.setAttribute("aria-pressed", "true");
+    this.place();
+    this.cards[0]?.element.focus();
+    app.changed();
+  }
+
+  close() {
+    if (!this.open) return;
+    this.app.frame.cards.hidden = true;
+    this.app.frame.cards.replaceChildren();
+    this.app.frame.what.setAttribute("aria-pressed", "false");
+    this.app.frame.what.focus();
+    this.app.changed();
+  }
+
+  key(event) {
+    const step = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
+    if (event.key === "Escape") this.close();
+    else if (step) this.go(step);
+    else return;
+    event.preventDefault();
+    event.stopPropagation();
+  }
+
+  go(step) {
+    this.current = (this.current + step + this.cards.length) % this.cards.length;
+    this.place();
+    this.cards[this.current].element.focus();
+  }
+
+  /**
+   * A target in pixels of the viewer, cut at the edge of the stage.
+   * @param {{box?: any, element?: HTMLElement}} where
+   */
+  target({ box, element }) {
+    const { frame, area } = this.app;
+    if (element) {
+      const [outer, inner] = [frame.box.getBoundingClientRect(), element.getBoundingClientRect()];
+      return { x: inner.left - outer.left, y: inner.top - outer.top, width: inner.width, height: inner.height };
+    }
+    const win = this.app.window();
+    const [x0, y0] = [Math.max(0, box.x - win.x), Math.max(0, box.y - win.y)];
+    const [x1, y1] = [Math.min(area.width, box.x + box.width - win.x), Math.min(area.height, box.y + box.height - win.y)];
+    return { x: x0 + frame.stage.offsetLeft, y: y0 + HEADING + frame.stage.offsetTop, width: Math.max(8, x1 - x0), height: Math.max(8, y1 - y0) };
+  }
+
+  /** Draws the cards where they belong in the picture as it is now. */
+  place() {
+    if (!this.open) return;
+    const { frame } = this.app;
+    const room = { width: frame.box.clientWidth, height: frame.box.clientHeight };
+    const focused = frame.cards.contains(frame.root.activeElement);
+    const wanted = explained(this.app);
+    this.cards = wanted.map(({ title, text, ...where }, number) => ({
+      target: this.target(where),
+      element: make("div", { class: "card", tabindex: "0", role: "group", "aria-label": say("cardOf", { number: number + 1, count: wanted.length }) },
+        make("b", { text: title }), make("span", { text })),
+    }));
+    this.current = Math.min(this.current, this.cards.length - 1);
+    frame.cards.replaceChildren(...this.cards.map((card) => card.element), this.keys(wanted.length));
+    const placed = (room.width >= ROOM_FOR_ALL && this.arrange(this.cards, room)) || this.arrange([this.cards[this.current]], room, true);
+    frame.cards.prepend(this.drawing(placed, room));
+    if (focused) this.cards[this.current].element.focus({ preventScroll: true });
+  }
+
+  /** Places cards; null where one of them finds no room (unless it must be shown: then at the foot). */
+  arrange(cards, room, must = false) {
+    const targets = cards.map((card) => card.target);
+    const { frame } = this.app;
+    const foot = { x: room.width - 240, y: room.height - 76, width: 240, height: 76 };
+    const seen = [this.pictureBox(), ...[frame.title, frame.texts, frame.bar, frame.tabs, frame.sentence].map((element) => this.target({ element })),
+      { x: 0, y: frame.stage.offsetTop + frame.stage.offsetHeight - this.app.legendHeight, width: 0.4 * room.width, height: this.app.legendHeight }];
+    const placed = [];
+    for (const card of cards) {
+      const size = { width: card.element.offsetWidth, height: card.element.offsetHeight };
+      const box = placeFor(size, card.target, [...targets, ...placed.map((one) => one.box), foot], seen, room)
+        ?? (must ? { x: 8, y: room.height - size.height - 56, ...size } : null);
+      if (!box) return null;
+      placed.push({ ...card, box });
+    }
+    for (const card of this.cards) card.element.hidden = !cards.includes(card);
+    for (const { element, box } of placed) Object.assign(element.style, { left: `${box.x}px`, top: `${box.y}px` });
+    return placed;
+  }
+
+  /** Where the picture has ink, in pixels of the viewer. */
+  pictureBox() {
+    const { app } = this;
+    const { left = 0 } = app.view.geometry(app);
+    const size = app.view.size(app);
+    const x = app.view.name === "pattern" ? Math.max(0, left - 90) : 0;
+    return { x, y: app.frame.stage.offsetTop + HEADING, width: Math.min(app.area.width, size.width) - x, height: Math.min(app.area.height, size.height) };
+  }
+
+  /** A veil with holes over the targets, their frames, and lines from the cards. */
+  drawing(placed, room) {
+    const svg = document.createElementNS(NAMESPACE, "svg");
+    svg.setAttribute("aria-hidden", "true");
+    const add = (name, values) => {
+      const element = document.createElementNS(NAMESPACE, name);
+      for (const [key, value] of Object.entries(values)) element.setAttribute(key, String(value));
+      svg.append(element);
+    };
+    const outline = ({ x, y, width, height }) => `M${x} ${y}h${width}v${height}h${-width}z`;
+    add("path", { class: "veil", d: outline({ x: 0, y: 0, ...room }) + union(placed.map((one) => one.target)).map(outline).join("") });
+    for (const { target } of placed) add("rect", { class: "target", x: target.x - 1, y: target.y - 1, width: target.width + 2, height: target.height + 2 });
+    for (const { target, box } of placed) {
+      const end = nearest(target, middle(box));
+      const start = nearest(box, end);
+      add("path", { class: "lead", d: `M${start.x} ${start.y}L${end.x} ${end.y}` });
+    }
+    return svg;
+  }
+
+  keys(count) {
+    const several = count > 1 ? [action("\u25c2", say("previousCard"), () => this.go(-1)),
+      make("span", { text: `${this.current + 1} / ${count}` }), action("\u25b8", say("nextCard"), () => this.go(1))] : [];
+    return make("div", { class: "cardkeys" }, ...several, action(say("closeCards"), say("closeCardsLong"), () => this.close()));
+  }
+}
 
 // exports.js
 
@@ -4826,6 +5845,7 @@ class Input {
     on(this.app.frame.scroller, "wheel", (event) => this.wheelTurned(event), { passive: false });
     on(this.app.frame.tabs, "keydown", (event) => this.tabKey(event));
     on(this.app.frame.box, "keydown", (event) => {
+      this.commandKey(event);
       if (event.key === "Escape" && event.target !== this.app.frame.canvas) this.app.unlock();
     });
     for (const text of ["(prefers-color-scheme: dark)", "(forced-colors: active)"]) {
@@ -4906,9 +5926,21 @@ class Input {
     else if (event.key === "+" || event.key === "=") this.zoomKey(1.5);
     else if (event.key === "-") this.zoomKey(1 / 1.5);
     else if (event.key === "0") this.app.fit();
+    else if (event.key === "[" || event.key === "]") this.app.nextHead(event.key === "[" ? -1 : 1);
     else return;
     event.preventDefault();
     this.app.changed();
+  }
+
+  /** Undo and redo, wherever the focus is. */
+  commandKey(event) {
+    if (!(event.ctrlKey || event.metaKey) || event.altKey) return;
+    const key = event.key.toLowerCase();
+    if (key === "z" && event.shiftKey) this.app.redo();
+    else if (key === "z") this.app.undo();
+    else if (key === "y") this.app.redo();
+    else return;
+    event.preventDefault();
   }
 
   zoomKey(factor) {
@@ -4949,127 +5981,122 @@ class Input {
   }
 }
 
-// controls.js
+// menu.js
 
-/** The controls that the current view needs. */
-class Controls {
+/** What is rarely changed, behind the button with three dots. */
+class Menu {
   constructor(app) {
     this.app = app;
+    const { frame, stopped: { signal } } = app;
+    frame.more.addEventListener("click", () => this.toggle(), { signal });
+    frame.root.addEventListener("pointerdown", (event) => {
+      const path = event.composedPath();
+      if (!path.includes(frame.menu) && !path.includes(frame.more)) this.close();
+    }, { signal });
+    frame.box.addEventListener("keydown", (event) => {
+      if (event.key !== "Escape" || frame.menu.hidden) return;
+      this.close();
+      frame.more.focus();
+      event.stopImmediatePropagation();
+    }, { signal });
   }
 
+  toggle() {
+    if (this.app.frame.menu.hidden) this.open();
+    else this.close();
+  }
+
+  open() {
+    const { frame } = this.app;
+    frame.menu.hidden = false;
+    frame.more.setAttribute("aria-expanded", "true");
+    this.build();
+  }
+
+  close() {
+    const { frame } = this.app;
+    if (frame.menu.hidden) return;
+    frame.menu.hidden = true;
+    frame.more.setAttribute("aria-expanded", "false");
+  }
+
+  /** What the view that is shown needs. */
   build() {
     const { app } = this;
-    return [...app.view.controls.map((part) => this[part]()), this.output()].filter(Boolean);
-  }
-
-  record() {
-    const { app } = this;
-    const options = app.records.filter((record) => app.view.shows(record)).map((record) => [record.number, app.recordText(record)]);
-    return options.length > 1 ? choice("Attention", app.state.record, options, (value) => app.set({ record: Number(value), locked: [] })) : null;
-  }
-
-  head() {
-    const { app } = this;
-    if (app.record.heads === 1) return null;
-    const options = [["mean", "mean of all"], ...Array.from({ length: app.record.heads }, (_, head) => [head, String(head)])];
-    return choice("Head", app.state.head ?? "mean", options, (value) => app.set({ head: value === "mean" ? null : Number(value) }));
+    if (app.frame.menu.hidden) return;
+    const { view } = app;
+    const parts = ["scale", "words", "special"].filter((part) => view?.controls.includes(part)).map((part) => this[part]());
+    if (view?.zooms) parts.push(this.zoom());
+    app.frame.menu.replaceChildren(...[...parts, this.theme(), this.steps(), this.link(), this.save()].filter(Boolean));
   }
 
   scale() {
     const { app } = this;
-    const noRows = !app.view.scalesRows;
-    const options = [["linear", "linear"], ["root", "square root"], ["log", "log"], ...(noRows ? [] : [["row", "per row"]])];
-    return choice("Scale", noRows && app.state.scale === "row" ? "linear" : app.state.scale, options, (value) => app.set({ scale: value }));
+    const names = Object.keys(SCALES).filter((name) => name !== "row" || app.view.scalesRows);
+    return choice(say("scale"), names.includes(app.state.scale) ? app.state.scale : "linear", names.map((name) => [name, say(/** @type {any} */ (`scale_${name}`))]),
+      (value) => app.set({ scale: value }), true);
   }
 
   words() {
     const { app } = this;
     const { queries, keys } = app.record;
     if (!queries.hasWords && !keys.hasWords) return null;
-    return checkbox("Whole words", app.state.words, (checked) => app.set({ words: checked, locked: [] }));
+    return checkbox(say("wholeWords"), app.state.words, (checked) => app.set({ words: checked, locked: [] }));
   }
 
   special() {
     const { app } = this;
     const { queries, keys } = app.record;
     if (!queries.special.size && !keys.special.size) return null;
-    return checkbox("Hide special tokens", app.state.hideSpecial, (checked) => app.set({ hideSpecial: checked, locked: [] }));
-  }
-
-  heads() {
-    const { app } = this;
-    const shown = app.shownHeads();
-    const group = make("div", { class: "heads", role: "group", "aria-label": "Heads" });
-    for (let head = 0; head < app.record.heads; head += 1) {
-      group.append(headToggle(head, shown.includes(head), app.theme,
-        (event) => (event.detail === 2 || event.shiftKey ? app.set({ head }) : app.toggleHead(head))));
-    }
-    const every = shown.length === app.record.heads;
-    if (app.record.heads > 1) group.append(action(every ? "None" : "All", every ? "Hide all heads" : "Show all heads", () => app.set({ heads: every ? [] : Array.from({ length: app.record.heads }, (_, head) => head) })));
-    return make("div", { class: "group" }, document.createTextNode("Heads"), group);
-  }
-
-  /** Plays the sound that the keys are of, where the payload carries it. */
-  play() {
-    const { app } = this;
-    if (!app.record.keys.sound) return null;
-    const playing = app.player.plays(app.record.keys);
-    const text = say(playing ? "stopSound" : "playSound");
-    return action(`${playing ? "\u25a0" : "\u25b6"} ${text}`, text, () => app.view.toggle(app));
-  }
-
-  /** What is shown in place of weights, where a record carries it. */
-  measure() {
-    const { app } = this;
-    const names = Object.keys(app.record.measures);
-    if (!names.length) return null;
-    return choice(say("measure"), app.state.measure, 
-      ["weights", ...names].map((name) => [name, say({ norms: "measure_norms", contributions: "measure_contributions" }[name] ?? "measure_weights")]),
-      (value) => app.set({ measure: value }));
+    return checkbox(say("hideSpecial"), app.state.hideSpecial, (checked) => app.set({ hideSpecial: checked, locked: [] }));
   }
 
   zoom() {
     const { app } = this;
-    return make("span", { class: "group" }, document.createTextNode("Zoom"), action("\u2212", "Zoom out", () => app.zoom(1 / 1.5)),
-      action("+", "Zoom in", () => app.zoom(1.5)), action("Fit", "Show the whole map", () => app.fit()));
+    return make("div", { class: "group" }, action("\u2212", say("zoomOut"), () => app.zoom(1 / 1.5)),
+      action("+", say("zoomIn"), () => app.zoom(1.5)), action(say("fitText"), say("fit"), () => app.fit()));
   }
 
-  overlay() {
+  theme() {
     const { app } = this;
-    return choice("Overlay", app.state.overlay, [["colours", "colours"], ["veil", "veil"]], (value) => app.set({ overlay: value }));
-  }
-
-  pooling() {
-    const { app } = this;
-    return choice("Overview", app.state.pooling, Object.entries(POOLINGS), (value) => app.set({ pooling: value }));
-  }
-
-  findings() {
-    const { app } = this;
-    const found = app.record.overview?.places() ?? [];
-    if (!found.length) return null;
-    return choice("Go to", "", [["", `${found.length} ${found.length === 1 ? "finding" : "findings"}`], ...found.map((one, number) => [number, one.text])], (value) => {
-      if (value !== "") app.goTo(found[Number(value)]);
-    });
+    return choice(say("theme"), app.state.theme, ["auto", "light", "dark"].map((name) => [name, say(/** @type {any} */ (`theme_${name}`))]), (value) => {
+      app.state.theme = value;
+      app.readTheme();
+      app.refresh();
+    }, true);
   }
 
   steps() {
     const { app } = this;
-    if (app.steps.length < 2) return null;
-    return choice("Calculation", app.state.steps, app.steps.map((steps, number) => [number, shortText(steps.entry.name, 60)]),
-      (value) => app.set({ steps: Number(value), kept: null }));
+    const [back, forth] = [action(say("undo"), say("undoKeys"), () => app.undo()), action(say("redo"), say("redoKeys"), () => app.redo())];
+    back.disabled = !app.history.past.length;
+    forth.disabled = !app.history.future.length;
+    return make("div", { class: "group" }, back, forth);
   }
 
-  step() {
+  link() {
     const { app } = this;
-    const names = app.steps[app.state.steps].names.filter((name) => name in PAIR_STEPS);
-    return choice("Matrix", app.state.step, names.map((name) => [name, name]), (value) => app.set({ step: value }));
+    if (!app.options.address || !/^(?:https?|file):$/.test(globalThis.location.protocol)) return null;
+    const button = action(say("copyLink"), say("copyLinkLong"), async () => {
+      button.textContent = say(await copied(app) ? "linkCopied" : "linkNotCopied");
+    });
+    return button;
   }
 
-  output() {
+  save() {
     const { app } = this;
-    return make("span", { class: "push" }, app.themeChoice(), action("PNG", "Save the picture as PNG", () => savePng(app)),
-      action("SVG", "Save the picture as SVG", () => saveSvg(app)));
+    return make("div", { class: "group" }, action("PNG", say("savePng"), () => savePng(app)), action("SVG", say("saveSvg"), () => saveSvg(app)));
+  }
+}
+
+/** Puts the address of what is shown on the clipboard; whether that was allowed. */
+async function copied(app) {
+  app.writeAddress();
+  try {
+    await navigator.clipboard.writeText(globalThis.location.href);
+    return true;
+  } catch {
+    return false;
   }
 }
 
@@ -5099,6 +6126,8 @@ class Viewer {
     this.player = new Player(() => this.refresh());
     this.frame = new Frame(element, options.height);
     this.readTheme();
+    this.menu = new Menu(this);
+    this.cards = new Cards(this);
     this.input = new Input(this);
     this.observer = new ResizeObserver(() => this.resize());
     this.observer.observe(this.frame.scroller);
@@ -5122,6 +6151,7 @@ class Viewer {
     Object.assign(this.state, { locked: [], kept: null, zoom: 1 });
     this.frame.title.textContent = visibleText(payload.title);
     this.frame.showTexts(payload.texts);
+    this.frame.facts.textContent = factsOf(this.records);
     const wanted = view ?? (this.started ? this.state.view : null);
     const first = this.views.find((one) => one.name === wanted && one.available(this)) ?? firstView(this);
     if (first) this.state.view = first.name;
@@ -5136,15 +6166,16 @@ class Viewer {
   /** Chooses the head that is shown first, of one record or of all, where none was chosen meanwhile. */
   async open(number) {
     const { records } = this;
-    const found = await firstHead(records.filter((record) => record.number === (number ?? record.number) && this.fits(record)));
-    if (found && !this.chosen && this.records === records) Object.assign(this.state, found);
+    const found = await chooseFirst(records.filter((record) => record.number === (number ?? record.number) && this.fits(record)));
+    if (!found || this.chosen || this.records !== records) return;
+    Object.assign(this.state, { record: found.record, head: found.head });
   }
 
   empty() {
     this.frame.showTabs(this.views.filter((view) => view.available(this)), this.view, (name) => this.show(name));
     this.frame.bar.replaceChildren();
     this.frame.canvas.hidden = true;
-    this.frame.help.textContent = "There is no attention to show.";
+    this.frame.tellSentence({ text: say("nothingToShow"), shares: "" });
   }
 
   async decodeRest() {
@@ -5215,12 +6246,12 @@ class Viewer {
 
   headText() {
     const { head } = this.state;
-    if (this.record.heads === 1) return "one head";
-    return head === null ? `mean of ${this.record.heads} heads` : `head ${head}`;
+    if (this.record.heads === 1) return say("oneHead");
+    return head === null ? say("meanOfHeads", { count: this.record.heads }) : say("headNumber", { head });
   }
 
   recordText(record) {
-    return `${record.label}${record.entry.name ? ` \u00b7 ${shortText(record.entry.name, 40)}` : ""}`;
+    return recordName(record, this.records);
   }
 
   // --- commands ---
@@ -5243,19 +6274,13 @@ class Viewer {
 
   turnTo(view, selection) {
     const { state } = this;
-<<<<<<< HEAD
-    if (state.view !== name) { this.player.stop(); state.zoom = 1; this.frame.scroller.scrollTo(0, 0); this.hover = this.cursor = null; }
-    state.view = name;
-    if ("head" in selection) state.heads = null;
-    for (const key of ["record", "head", "scale", "words", "hideSpecial", "heads", "steps", "step", "pooling", "overlay", "measure"]) {
-      if (key in selection) state[key] = selection[key];
-=======
     if (state.view !== view.name) {
+      this.player.stop();
       state.zoom = 1;
       this.frame.scroller.scrollTo(0, 0);
       this.hover = this.cursor = this.elsewhere = null;
->>>>>>> main
     }
+    if ("head" in selection) state.heads = null;
     for (const key of Object.keys(FIELDS)) if (key in selection) state[key] = selection[key];
     state.view = view.name;
     if ("record" in selection && !("locked" in selection)) state.locked = [];
@@ -5355,6 +6380,16 @@ class Viewer {
     this.set({ heads: next });
   }
 
+  /** The next head, in the next layer behind the last one; -1: the one before. */
+  nextHead(step) {
+    const { records, state } = this;
+    const shown = records.filter((record) => this.fits(record));
+    const head = (state.head ?? (step > 0 ? -1 : 0)) + step;
+    if (head >= 0 && head < this.record.heads) { this.set({ head }); return; }
+    const next = shown[(shown.indexOf(this.record) + step + shown.length) % shown.length];
+    this.set({ record: next.number, head: step > 0 ? 0 : next.heads - 1, locked: next.queries === this.record.queries ? state.locked : [] });
+  }
+
   unlock() {
     this.set({ locked: [], kept: null });
   }
@@ -5379,7 +6414,7 @@ class Viewer {
     const cell = fitted.cell ?? fitted.width;
     const longest = Math.max(this.record.queries.length, this.record.keys.length);
     const most = Math.max(1, Math.min(this.view.name === "long" ? 40 : 72, 1.6e7 / longest) / cell);
-    this.state.zoom = clamp(zoom, 1, most);
+    this.state.zoom = clamp(zoom, Math.min(1, (fitted.whole ?? cell) / cell), most);
     this.resize();
   }
 
@@ -5403,7 +6438,9 @@ class Viewer {
   }
 
   fit() {
-    this.applyZoom(1);
+    this.state.zoom = 1;
+    const { cell, whole } = this.view.geometry(this);
+    this.applyZoom(whole ? Math.min(1, whole / cell) : 1);
     this.frame.scroller.scrollTo(0, 0);
     this.changed();
   }
@@ -5434,8 +6471,9 @@ class Viewer {
     // Something else may have been chosen in the meantime.
     if (this.stopped.signal.aborted || this.current() !== shown) return;
     this.frame.bar.replaceChildren(...new Controls(this).build());
+    this.menu.build();
     this.frame.restoreFocus(focus);
-    this.frame.canvas.setAttribute("aria-label", `${this.view.title}: ${this.heading()}`);
+    this.frame.canvas.setAttribute("aria-label", `${say(/** @type {any} */ (this.view.name))}: ${this.heading()}`);
     this.frame.stage.setAttribute("aria-labelledby", `tab-${this.view.name}`);
     this.frame.help.textContent = this.view.help;
     this.ready = true;
@@ -5453,16 +6491,8 @@ class Viewer {
   }
 
   fail(error) {
-    this.frame.readout.textContent = `This view cannot be shown: ${String(error?.message ?? error)}`;
+    this.frame.tellSentence({ text: say("cannotBeShown", { reason: String(error?.message ?? error) }), shares: "" });
     throw error;
-  }
-
-  themeChoice() {
-    return choice("Theme", this.state.theme, [["auto", "auto"], ["light", "light"], ["dark", "dark"]], (value) => {
-      this.state.theme = value;
-      this.readTheme();
-      this.refresh();
-    });
   }
 
   /** What must be decoded before the view can be drawn. */
@@ -5472,10 +6502,7 @@ class Viewer {
 
   heading() {
     if (this.view.name === "walk") return shortText(this.steps[this.state.steps].entry.name, 80);
-    if (this.view.name === "grid") {
-      const [count, layers] = [this.records.length, new Set(this.records.map((record) => record.entry.layer)).size];
-      return count === layers ? `${count} ${count === 1 ? "layer" : "layers"}, each head` : `${count} attentions, each head`;
-    }
+    if (this.view.name === "grid") return say("eachHead", { what: factsOf(this.records) });
     return `${this.recordText(this.record)} \u00b7 ${this.view.headText(this)}`;
   }
 
@@ -5495,9 +6522,13 @@ class Viewer {
     this.frame.box.classList.toggle("narrow", this.frame.box.clientWidth < 480);
     const { clientWidth, clientHeight } = this.frame.scroller;
     if (!clientWidth || !clientHeight) return;
-    this.legendHeight = clientWidth < NARROW ? 94 : 66;
-    this.area = { width: clientWidth, height: Math.max(60, clientHeight - HEADING - this.legendHeight) };
+    const area = () => ({ width: clientWidth, height: Math.max(60, clientHeight - HEADING - this.legendHeight) });
+    this.area = area();
+    this.legendHeight = legendHeight(this.view.legend(this), clientWidth);
+    this.area = area();
     const size = this.view.size(this);
+    const zoom = this.frame.bar.querySelector(".zoom");
+    if (zoom) zoom.hidden = this.state.zoom === 1 && size.width <= this.area.width && size.height <= this.area.height;
     this.frame.space.style.width = `${Math.min(size.width, 3e7)}px`;
     this.frame.space.style.height = `${Math.min(size.height + HEADING + this.legendHeight, 3e7)}px`;
     // Scroll bars that came or went changed the room.
@@ -5519,8 +6550,14 @@ class Viewer {
     this.frame.pen.context.setTransform(ratio, 0, 0, ratio, 0, 0);
     paint(this, this.frame.pen);
     this.tell();
+    this.cards.place();
     this.frame.stage.setAttribute("aria-busy", "false");
     this.remember();
+  }
+
+  /** The pair that the sentence speaks of while nothing is pointed at; null where there is none. */
+  featured() {
+    return this.active() ? null : featured(this);
   }
 
   window() {
@@ -5532,7 +6569,8 @@ class Viewer {
     const item = this.active();
     const text = item ? this.view.describe(this, item) : this.selectionText();
     if (this.frame.readout.textContent !== text) this.frame.readout.textContent = text;
-    this.frame.tip.hidden = !item || this.view.quiet;
+    this.frame.tellSentence(sentenceOf(this));
+    this.frame.tip.hidden = !item || this.view.quiet || this.cards.open;
     if (this.frame.tip.hidden) return;
     const box = this.view.place(this, item);
     const win = this.window();
@@ -5544,7 +6582,7 @@ class Viewer {
     if (!locked.length || !this.record || this.record.large || this.view.name === "grid" || this.view.name === "walk") return "";
     const table = this.table();
     const names = locked.filter((row) => row < table.rows).map((row) => quoted(table.rowText(row)));
-    return `locked: ${names.join(", ")}`;
+    return say("lockedRows", { names: names.join(", ") });
   }
 
   /** Where an item is on the page, in pixels of the window. */

@@ -101,7 +101,8 @@ export class ImageView extends RecordView {
     // What is before the grid (a class token) has no place on the picture and would hide the rest.
     const { leading } = table.record.keys.entry;
     const outside = sums.values.subarray(0, leading).reduce((sum, value) => sum + value, 0);
-    return { ...sums, largest: largestSize(sums.values.subarray(leading)), outside: outside / sums.divisor };
+    const largest = largestSize(sums.values.subarray(leading));
+    return { ...sums, largest, end: sums.divisor * table.endOf(largest / sums.divisor), outside: outside / sums.divisor };
   }
 
   draw(app, pen) {
@@ -160,7 +161,7 @@ export class ImageView extends RecordView {
     if (!thumbnails.has(key)) {
       const values = Float64Array.from({ length: table.columns }, (_, column) => table.value(row, column));
       const kinds = Uint8Array.from({ length: table.columns }, (_, column) => table.kind(row, column));
-      thumbnails.set(key, patchCanvas(app, table, { values, kinds, largest: largestSize(values.subarray(table.record.keys.entry.leading)) }));
+      thumbnails.set(key, patchCanvas(app, table, { values, kinds, end: table.endOf(largestSize(values.subarray(table.record.keys.entry.leading))) }));
     }
     return thumbnails.get(key);
   }
@@ -243,23 +244,24 @@ export class ImageView extends RecordView {
     const scale = withoutRows(app.state.scale);
     const outside = table.record.keys.entry.leading && table.measure === "weights" ? say("outside", { percent: (100 * sums.outside).toFixed(1) }) : "";
     const veil = app.state.overlay === "veil";
-    return { ramp: table.signed ? "signed" : veil ? "veil" : "map", scale, largest: sums.largest / sums.divisor,
+    return { ramp: table.signed ? "signed" : veil ? "veil" : "map", title: measureText(table), scale, largest: sums.end / sums.divisor,
+      even: table.measure === "weights" ? 1 / table.columns : null,
       samples: samplesOf([...new Set(sums.kinds)].filter((kind) => kind !== ZERO)),
-      text: say("imageLegend", { measure: measureText(table), what: sumText(table, sums.rows), head: app.headText(), scale: SCALES[scale].label,
+      text: say("imageLegend", { what: sumText(table, sums.rows), head: app.headText(), scale: SCALES[scale].label,
         largest: formatNumber(sums.largest / sums.divisor), how: table.signed ? say("imageSigned") : veil ? say("imageVeil")
           : say("imageColours", { percent: 100 * OPACITY }), outside, accuracy: accuracy(table) }) };
   }
 }
 
 /** What lies over the picture, a pixel for each patch: a veil, or colours. */
-function patchCanvas(app, table, { values, kinds, largest }) {
+function patchCanvas(app, table, { values, kinds, end }) {
   const { leading, rows, columns } = table.record.keys.entry;
   const scale = withoutRows(app.state.scale);
   const veil = app.state.overlay === "veil";
   return pixelCanvas(columns, rows, (data) => {
     for (let cell = 0; cell < rows * columns; cell += 1) {
       if (kinds[leading + cell] === MISSING) continue;
-      const shade = signedShade(values[leading + cell], largest, scale);
+      const shade = signedShade(values[leading + cell], end, scale);
       const [channels, alpha] = table.signed ? [channelsOf(divergingColor(shade, app.theme)), 0.85 * Math.sqrt(Math.abs(shade))]
         : veil ? [[0, 0, 0], VEIL * (1 - shade)] : [channelsOf(rampColor(shade, app.theme)), OPACITY];
       for (let channel = 0; channel < 3; channel += 1) data[4 * cell + channel] = channels[channel];

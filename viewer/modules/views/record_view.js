@@ -4,12 +4,13 @@ import { View } from "./view.js";
 import { say } from "../language.js";
 import { textWidth } from "../lettering.js";
 import { clamp } from "../numbers.js";
-import { SCALES } from "../scales.js";
-import { MASKED, MISSING, ZERO, accuracy, hiddenText, measureText, mergedText } from "../table.js";
+import { MASKED, MISSING, ZERO, hiddenText, measureText, mergedText } from "../table.js";
 import { shortText } from "../text.js";
 
 /** What the views of one record have in common. */
 export class RecordView extends View {
+  ofTables = true;
+
   available(app) {
     return app.records.some((record) => this.shows(record));
   }
@@ -22,14 +23,17 @@ export class RecordView extends View {
   legend(app) {
     const table = app.table();
     const kinds = [[ZERO, table.hasZero], [MASKED, table.hasMasked], [MISSING, table.hasMissing]].filter(([, has]) => has).map(([kind]) => kind);
-    return { ramp: table.signed ? "signed" : "map", scale: app.state.scale, largest: app.state.scale === "row" ? null : table.largest,
-      samples: samplesOf(kinds), text: this.legendText(app, table) };
+    const perRow = app.state.scale === "row";
+    return { ramp: table.signed ? "signed" : "map", scale: app.state.scale, title: perRow ? say("partOfRow") : measureText(table),
+      largest: perRow ? null : table.end, even: perRow || table.measure !== "weights" ? null : 1 / table.columns, samples: samplesOf(kinds),
+      text: this.legendText(app, table) };
   }
 
+  /** What was done to the weights that are shown. */
   legendText(app, table) {
-    const per = app.state.scale === "row" ? say("perRow") : "";
-    return `${measureText(table)}, ${app.headText()}, ${SCALES[app.state.scale].label}${per}${mergedText(table)} \u00b7 `
-      + `${accuracy(table)}${hiddenText(table)}`;
+    const { scale } = app.state;
+    return [scale === "root" || scale === "log" ? say(/** @type {any} */ (`scale_${scale}`)) : "", mergedText(table) && say("mergedWords"), hiddenText(table).replace(/^ \u00b7 /, "")]
+      .filter(Boolean).join(" \u00b7 ");
   }
 
   activate(app, item) {

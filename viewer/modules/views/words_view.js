@@ -73,7 +73,7 @@ export class WordsView extends RecordView {
     this.drawHeading(app, pen, place, what, sumText(place.table, rows), place.top - 20, place.rtl.keys);
     place.keys.forEach((box, column) => {
       if (box.y > win.y + win.height || box.y + box.height < win.y) return;
-      const shade = signedShade(sums.values[column], sums.largest, withoutRows(app.state.scale));
+      const shade = signedShade(sums.values[column], sums.end, withoutRows(app.state.scale));
       this.drawWord(app, pen, box, place.texts.keys[column], { shade, kind: sums.kinds[column] }, this.single(app) ? column : null);
     });
     this.drawBoundary(app, pen, place, "keys");
@@ -172,10 +172,9 @@ export class WordsView extends RecordView {
     const sums = this.sums(app);
     const table = app.table();
     const scale = withoutRows(app.state.scale);
-    return { ramp: table.signed ? "signed" : "map", scale, largest: sums.largest / sums.divisor,
-      samples: samplesOf([...new Set(sums.kinds)]),
-      text: `${measureText(table)}, ${sumText(table, sums.rows)}, ${app.headText()}, ${SCALES[scale].label}${mergedText(table)} \u00b7 `
-        + `${accuracy(table)}${hiddenText(table)}` };
+    return { ramp: table.signed ? "signed" : "map", title: measureText(table), scale, largest: sums.end / sums.divisor,
+      even: table.measure === "weights" ? 1 / table.columns : null, samples: samplesOf([...new Set(sums.kinds)]),
+      text: `${sumText(table, sums.rows)}, ${app.headText()}, ${SCALES[scale].label}${mergedText(table)} \u00b7 ${accuracy(table)}${hiddenText(table)}` };
   }
 }
 
