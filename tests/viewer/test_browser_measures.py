@@ -81,7 +81,7 @@ def test_signs_have_two_colours_and_zero_is_in_the_middle(show, watched):
     assert positive[2] > positive[0]
     assert negative[0] > negative[2]
     assert zero.min() > 215
-    ticks = re.findall(r'<text x="[\d.]+" y="25"[^>]*>([^<]*)</text>', shown.call("svg"))
+    ticks = re.findall(r'<text x="[\d.]+" y="32"[^>]*>([^<]*)</text>', shown.call("svg"))
     assert ticks[1] == "0"
     assert ticks[0].replace("−", "") == ticks[2].replace("+", "")
     assert float(ticks[2]) == pytest.approx(table.abs().max().item(), rel=6e-3)

@@ -13,7 +13,7 @@ from regard.viewer.view import VIEWS, views_of
 def test_sixteen_heads_have_sixteen_lines(show, forced):
     """Pairs of colour and dash, in ordinary and in forced colours; each with its number."""
     record, _ = documents.causal(heads=16)
-    shown = show(View(record, view="lines"), forced_colors=forced)
+    shown = show(View(record, view="lines", head="mean"), forced_colors=forced)
     toggles = shown.page.locator(".heads button[data-color]")
     pairs = toggles.evaluate_all("all => all.map((one) => `${one.dataset.color} ${one.dataset.dash}`)")
     assert len(pairs) == len(set(pairs)) == 16
@@ -26,7 +26,7 @@ def test_sixteen_heads_have_sixteen_lines(show, forced):
 
 def test_locked_tokens_are_added_and_escape_unlocks(show):
     record, weights = documents.alignment(heads=2)
-    shown = show(View(record, view="lines"))
+    shown = show(View(record, view="lines", head="mean"))
     shown.click(side="query", row=0)
     shown.click(side="query", row=2)
     text = shown.hover(side="key", column=3)
@@ -136,7 +136,7 @@ def squares(svg):
 def test_squares_are_as_opaque_as_the_weights(show):
     """Beside each key, a square of each head's colour for what the pointed query gives; beside queries, for a key."""
     record, weights = documents.alignment(heads=3)
-    shown = show(View(record, view="lines", head=None))
+    shown = show(View(record, view="lines", head="mean"))
     for side, item, expected in (
         ("key", {"side": "query", "row": 1}, weights[:, 1].T),
         ("query", {"side": "key", "column": 4}, weights[..., 4].T),
@@ -158,7 +158,7 @@ def test_squares_are_as_opaque_as_the_weights(show):
 
 def test_tooltips_of_lines_list_the_strongest(show):
     record, weights = documents.alignment(heads=6, queries=4, keys=7)
-    shown = show(View(record, view="lines", head=None))
+    shown = show(View(record, view="lines", head="mean"))
     listed = r"“⁨(\w+)⁩” ([\d.]+) \(head (\d)\)"
     for text, table, names in (
         (shown.hover(side="query", row=2), weights[:, 2], "k"),
