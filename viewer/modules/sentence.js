@@ -7,7 +7,7 @@ import { MASKED, measureText } from "./table.js";
 import { shortText } from "./text.js";
 
 /** A token inside a sentence, kept from changing the direction of the words around it. */
-const named = (text) => `\u2068${shortText(text)}\u2069`;
+const named = (text) => `\u2068${shortText(text, 48)}\u2069`;
 
 /** Keys of a row whose weights are named one by one. */
 const NAMED = 3;

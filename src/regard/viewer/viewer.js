@@ -3092,7 +3092,7 @@ class Frame {
 // sentence.js
 
 /** A token inside a sentence, kept from changing the direction of the words around it. */
-const named = (text) => `\u2068${shortText(text)}\u2069`;
+const named = (text) => `\u2068${shortText(text, 48)}\u2069`;
 
 /** Keys of a row whose weights are named one by one. */
 const NAMED = 3;
@@ -4231,7 +4231,7 @@ class LinesView extends RecordView {
   geometry(app) {
     const table = app.table();
     const { width, height } = app.area;
-    const heads = app.record.heads;
+    const heads = app.record.heads > 1 ? app.shownHeads().length : 0;
     const step = clamp((height - 34) / Math.max(1, table.rows, table.columns), 18, 30);
     const squares = squareGrid(heads, step, clamp(width * 0.12, 26, 150));
     // Eight beside the lines, and room for a rounded width.
@@ -4364,10 +4364,21 @@ class LinesView extends RecordView {
       }
       return rows.includes(number) ? table.rowSums[number] : null;
     }
-    const from = rows.length ? rows : table.seeing;
-    const seen = from.filter((row) => table.kind(row, number) !== MASKED);
-    if (!seen.length) return null;
-    return seen.reduce((sum, row) => sum + table.value(row, number), 0) / (rows.length ? 1 : from.length);
+    const { values, kinds, divisor } = this.received(app, head, rows);
+    return kinds[number] === MASKED ? null : values[number] / divisor;
+  }
+
+  /** What each key gets from the chosen queries, or the sum over all and their number. */
+  received(app, head, rows) {
+    const key = `${rows}|${head}|${app.tableKey()}`;
+    this.receivedCache ??= new Map();
+    if (!this.receivedCache.has(key)) {
+      if (this.receivedCache.size > 500) this.receivedCache.clear();
+      const table = app.table(head);
+      const from = rows.length ? rows : table.seeing;
+      this.receivedCache.set(key, { ...table.sumRows(from), divisor: rows.length ? 1 : from.length });
+    }
+    return this.receivedCache.get(key);
   }
 
   /** The squares of all shown heads, computed once for what is pointed at. */
@@ -4399,6 +4410,7 @@ class LinesView extends RecordView {
     const { theme } = app;
     const { heads, values, largest } = this.squares(app, pointed);
     const forced = isForced(theme);
+    if (!place.squares.pitch) return;
     for (const side of ["query", "key"]) {
       const [first, last] = [Math.floor((win.y - place.top) / place.step) - 1, Math.ceil((win.y + win.height - place.top) / place.step)];
       for (let number = Math.max(0, first); number <= Math.min(last, values[side].length - 1); number += 1) {
@@ -4514,7 +4526,7 @@ class LinesView extends RecordView {
       const query = side === "query";
       if (number < 0 || number >= count || (query ? x > place.left - 2 : x < place.right + 2)) continue;
       const heads = app.shownHeads();
-      const order = heads.length > 1 ? heads.findIndex((_, at) => inside(this.squareBox(app, place, side, number, at), x, y)) : -1;
+      const order = place.squares.pitch ? heads.findIndex((_, at) => inside(this.squareBox(app, place, side, number, at), x, y)) : -1;
       const item = query ? { side, row: number } : { side, column: number };
       return order < 0 ? item : { ...item, head: heads[order] };
     }
@@ -4646,7 +4658,7 @@ class LinesView extends RecordView {
 
   forget() {
     super.forget();
-    this.squareCache = null;
+    this.squareCache = this.receivedCache = null;
   }
 }
 
@@ -4654,7 +4666,7 @@ const isForced = (theme) => theme.forced === true;
 
 /** How squares of so many heads fit beside a token: their distance and how many stand in a line. */
 function squareGrid(heads, step, room) {
-  if (heads <= 1) return { pitch: 0, columns: 1, width: 0 };
+  if (!heads) return { pitch: 0, columns: 1, width: 0 };
   for (let pitch = 11; pitch > 4; pitch -= 0.5) {
     const lines = Math.max(1, Math.floor((step - 2) / pitch));
     const columns = Math.ceil(heads / lines);
