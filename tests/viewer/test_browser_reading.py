@@ -87,3 +87,22 @@ def test_patches_are_labels(show):
     assert "patch 6 of 12 (row 1, column 1) gets" in shown.hover(side="key", column=6).replace("\u2068", "").replace(
         "\u2069", ""
     )
+
+
+def test_what_the_model_wrote_is_told_from_the_prompt(show):
+    """A mark stands before the first token that was written; a query's later tokens are hatched."""
+    axis = TokenAxis(("▁A", "▁cat", "▁sat", "▁down"), words=tuple(range(one, one + 1) for one in range(4)), generated=2)
+    visible = np.tril(np.ones((4, 4), np.bool_))
+    weights = documents.attention(2, 4, 4, visible=visible)
+    shown = show(View(AttentionRecord("x", 0, "causal", axis, axis, weights.numpy(), visible), view="words"))
+    box = shown.call("locate", {"side": "query", "row": 2})
+    shown.click(side="query", row=2)
+    svg = shown.call("svg")
+    mark = next(
+        one for one in ET.fromstring(svg).iter("{http://www.w3.org/2000/svg}text") if one.text == "written by the model"
+    )
+    left = box["x"] - shown.page.locator("canvas").bounding_box()["x"]
+    assert float(mark.get("x")) == pytest.approx(left - 1, abs=0.02)
+    assert "what “\u2068sat\u2069” looks at" in svg
+    last = shown.call("locate", {"side": "query", "row": 3})["x"] - shown.page.locator("canvas").bounding_box()["x"]
+    assert f'<rect x="{last:.2f}'.rstrip("0").rstrip(".") in svg.split("url(#hatch)")[0]

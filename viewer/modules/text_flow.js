@@ -24,7 +24,7 @@ export function runsRightToLeft(text) {
 export function flowTexts(table, side) {
   const [axis, groups] = side === "row" ? [table.record.queries, table.rowGroups] : [table.record.keys, table.columnGroups];
   const texts = groups.map((_, number) => (side === "row" ? table.rowText(number) : table.columnText(number)));
-  if (axis.kind !== "tokens" || !axis.hasWords || table.words) return texts.map((text) => ({ shown: shortText(text, 60), starts: true }));
+  if (axis.kind !== "tokens" || !axis.entry.words?.length || (table.words && axis.hasWords)) return texts.map((text) => ({ shown: shortText(text, 60), starts: true }));
   const starts = new Set(axis.entry.words);
   return groups.map(([position], number) => {
     const [before, after] = [starts.has(position), position + 1 >= axis.length || starts.has(position + 1)];

@@ -1451,7 +1451,7 @@ function runsRightToLeft(text) {
 function flowTexts(table, side) {
   const [axis, groups] = side === "row" ? [table.record.queries, table.rowGroups] : [table.record.keys, table.columnGroups];
   const texts = groups.map((_, number) => (side === "row" ? table.rowText(number) : table.columnText(number)));
-  if (axis.kind !== "tokens" || !axis.hasWords || table.words) return texts.map((text) => ({ shown: shortText(text, 60), starts: true }));
+  if (axis.kind !== "tokens" || !axis.entry.words?.length || (table.words && axis.hasWords)) return texts.map((text) => ({ shown: shortText(text, 60), starts: true }));
   const starts = new Set(axis.entry.words);
   return groups.map(([position], number) => {
     const [before, after] = [starts.has(position), position + 1 >= axis.length || starts.has(position + 1)];
@@ -5365,7 +5365,7 @@ class WordsView extends RecordView {
       this.drawBoundary(app, pen, place, "queries");
     }
     const { rows } = sums;
-    const what = rows.length === 1 ? say("whatOne", { query: `\u2068${shortText(place.table.rowText(rows[0]))}\u2069` })
+    const what = rows.length === 1 ? say("whatOne", { query: `\u2068${place.texts.queries[rows[0]].shown}\u2069` })
       : say(rows.length ? "whatSeveral" : "whatAll");
     this.drawHeading(app, pen, place, what, sumText(place.table, rows), place.top - 20, place.rtl.keys);
     place.keys.forEach((box, column) => {

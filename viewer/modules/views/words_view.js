@@ -7,7 +7,6 @@ import { clamp } from "../numbers.js";
 import { divergingColor, inkOn, wordColors } from "../palette.js";
 import { SCALES, withoutRows } from "../scales.js";
 import { WEIGHT, accuracy, activeSums, describeRow, hiddenText, measureText, mergedText, receivedText, signedShade, sumText } from "../table.js";
-import { shortText } from "../text.js";
 import { flowText, flowTexts, wordAbove } from "../text_flow.js";
 import { RecordView, samplesOf } from "./record_view.js";
 
@@ -68,7 +67,7 @@ export class WordsView extends RecordView {
       this.drawBoundary(app, pen, place, "queries");
     }
     const { rows } = sums;
-    const what = rows.length === 1 ? say("whatOne", { query: `\u2068${shortText(place.table.rowText(rows[0]))}\u2069` })
+    const what = rows.length === 1 ? say("whatOne", { query: `\u2068${place.texts.queries[rows[0]].shown}\u2069` })
       : say(rows.length ? "whatSeveral" : "whatAll");
     this.drawHeading(app, pen, place, what, sumText(place.table, rows), place.top - 20, place.rtl.keys);
     place.keys.forEach((box, column) => {

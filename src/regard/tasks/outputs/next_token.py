@@ -467,8 +467,8 @@ class TrainedNextTokens(TrainedRun):
         assert isinstance(prediction, Continuation)
         ids = prediction.ids[-self.model.config.context :]
         axis, new = token_axis(self.tokenizer, ids), self._new_tokens(prediction)
-        if 0 < new <= len(ids):
-            axis = replace(axis, generated=len(ids) - new)
+        if new > 0:
+            axis = replace(axis, generated=max(0, len(ids) - new))
         with torch.inference_mode(), recorded_calls() as calls:
             self.model(torch.tensor([ids], device=self.device))
         return [
