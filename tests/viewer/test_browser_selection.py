@@ -13,18 +13,20 @@ from regard.viewer.view import VIEWS, views_of
 def test_sixteen_heads_have_sixteen_lines(show, forced):
     """Pairs of colour and dash, in ordinary and in forced colours; each with its number."""
     record, _ = documents.causal(heads=16)
-    shown = show(View(record, view="lines"), forced_colors=forced)
+    shown = show(View(record, view="lines", head="mean"), forced_colors=forced)
     toggles = shown.page.locator(".heads button[data-color]")
     pairs = toggles.evaluate_all("all => all.map((one) => `${one.dataset.color} ${one.dataset.dash}`)")
     assert len(pairs) == len(set(pairs)) == 16
     assert [text.strip() for text in toggles.all_text_contents()] == [str(head) for head in range(16)]
+    shown.hover(side="query", row=5)
     line = r'C[^"]*" fill="none" stroke="([^"]+)" stroke-width="[^"]+"(?: stroke-dasharray="([^"]+)")?'
-    assert len(set(re.findall(line, shown.call("svg")))) == 16
+    svg = shown.call("svg")
+    assert set(pairs) <= {f"{color} {dash or 'none'}" for color, dash in re.findall(line, svg)}
 
 
 def test_locked_tokens_are_added_and_escape_unlocks(show):
     record, weights = documents.alignment(heads=2)
-    shown = show(View(record, view="lines"))
+    shown = show(View(record, view="lines", head="mean"))
     shown.click(side="query", row=0)
     shown.click(side="query", row=2)
     text = shown.hover(side="key", column=3)
@@ -132,3 +134,62 @@ def test_axe_finds_nothing_serious(show, colors):
         violations = Axe().run(shown.page).response["violations"]
         serious = [(one["id"], one["help"]) for one in violations if one["impact"] in ("serious", "critical")]
         assert not serious, (view, serious)
+
+
+def squares(svg):
+    """The opacities of the filled squares of lines, by (x, y) of their left upper corners."""
+    box = r'<rect x="([\d.]+)" y="([\d.]+)" width="9.5" height="9.5" fill="(#\w+)"(?: opacity="([\d.]+)")?/>'
+    return {(float(x), float(y)): (color, float(alpha or 1)) for x, y, color, alpha in re.findall(box, svg)}
+
+
+def test_squares_are_as_opaque_as_the_weights(show):
+    """Beside each key, a square of each head's colour for what the pointed query gives; beside queries, for a key."""
+    record, weights = documents.alignment(heads=3)
+    shown = show(View(record, view="lines", head="mean"))
+    for side, item, expected in (
+        ("key", {"side": "query", "row": 1}, weights[:, 1].T),
+        ("query", {"side": "key", "column": 4}, weights[..., 4].T),
+    ):
+        shown.hover(**item)
+        drawn = squares(shown.call("svg"))
+        middle = sum(x for x, _ in drawn) / len(drawn)
+        ours = {place: one for place, one in drawn.items() if (place[0] > 550) == (side == "key")}
+        rows = sorted({y for _, y in ours})
+        assert len(rows) == len(expected), middle
+        for y, of_heads in zip(rows, expected, strict=True):
+            one = [ours[place] for place in sorted(ours) if place[1] == y]
+            assert [alpha for _, alpha in one] == pytest.approx(of_heads.tolist(), abs=0.006)
+            assert len({color for color, _ in one}) == 3
+    text = shown.hover(side="key", column=4, head=2)
+    assert text.startswith("head 2: “⁨k4⁩” gets")
+    assert abs(float(re.search(r"gets ([\d.]+)", text)[1]) - weights[2, :, 4].mean().item()) <= 0.00005
+
+
+def test_tooltips_of_lines_list_the_strongest(show):
+    record, weights = documents.alignment(heads=6, queries=4, keys=7)
+    shown = show(View(record, view="lines", head="mean"))
+    listed = r"“⁨(\w+)⁩” ([\d.]+) \(head (\d)\)"
+    for text, table, names in (
+        (shown.hover(side="query", row=2), weights[:, 2], "k"),
+        (shown.hover(side="key", column=5), weights[..., 5], "q"),
+    ):
+        best = table.flatten().topk(4).indices.tolist()
+        expected = [(f"{names}{number % table.shape[1]}", number // table.shape[1]) for number in best]
+        assert [(token, int(head)) for token, _, head in re.findall(listed, text)] == expected
+        for token, value, head in re.findall(listed, text):
+            assert abs(float(value) - table[int(head), int(token[1:])].item()) <= 0.00005
+
+
+def test_lines_begin_with_the_chosen_head_and_a_line_is_found_by_the_pointer(show):
+    record, weights = documents.alignment(heads=3)
+    shown = show(View(record, view="lines", head=1))
+    pressed = shown.page.locator(".heads button[aria-pressed=true][data-color]").all_text_contents()
+    assert [text.strip() for text in pressed] == ["1"]
+    row, column = divmod(int(weights[1].argmax()), 5)
+    item = {"side": "line", "row": row, "column": column, "head": 1}
+    text = shown.hover(**item)
+    assert f"“⁨q{row}⁩” → “⁨k{column}⁩”: {weights[1].max().item():.4f} (head 1)" == text
+    shown.page.get_by_role("button", name="head 2").dblclick()
+    shown.settle()
+    assert shown.call("state")["head"] == 2
+    assert shown.page.locator(".heads button[aria-pressed=true][data-color]").count() == 1

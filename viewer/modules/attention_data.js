@@ -20,6 +20,7 @@ export class AttentionData {
     this.exact = null;
     this.visible = null;
     this.overview = null;
+    this.measures = {}; // factors of the weights, by what their product is
     this.thumbnailKinds = new Set(); // what the small maps show that is no weight
     this.ready = null;
     this.decoded = false;
@@ -46,6 +47,9 @@ export class AttentionData {
     if (this.maskEntry) this.visible = await (this.maskEntry.decoded ??= decodeBits(this.maskEntry));
     if (entry.codes) this.codes = await inflate(entry.codes.data);
     if (entry.exact) this.exact = await decodeNumbers(entry.exact);
+    for (const [name, measure] of Object.entries(entry.measures ?? {})) {
+      this.measures[name] = { shape: measure.shape, values: await decodeNumbers(measure) };
+    }
     if (entry.overview) this.overview = await LongMap.decode(this);
     this.decoded = true;
   }

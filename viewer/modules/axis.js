@@ -1,7 +1,8 @@
 // @ts-check
 
 import { imageCanvas, spectrogramCanvas } from "./canvases.js";
-import { inflate } from "./decoding.js";
+import { decodeSound, inflate } from "./decoding.js";
+import { say } from "./language.js";
 import { joinPieces } from "./text.js";
 
 /** One side of an attention: what its positions are. */
@@ -13,6 +14,7 @@ export class Axis {
     this.special = new Set(entry.special ?? []);
     this.hasWords = (entry.words ?? []).length > 0 && entry.words.length < entry.length;
     this.picture = null; // a canvas, once decoded
+    this.sound = null; // {samples, rate}, once decoded; null where the payload has none
   }
 
   /** The text of a position. */
@@ -23,7 +25,8 @@ export class Axis {
       return `${(position * entry.seconds).toFixed(2)}\u2013${((position + 1) * entry.seconds).toFixed(2)} s`;
     }
     const cell = position - entry.leading;
-    return cell < 0 ? `[${position}]` : `row ${Math.floor(cell / entry.columns)}, column ${cell % entry.columns}`;
+    if (cell < 0) return say("beforePatches", { position });
+    return say("patch", { number: cell + 1, count: entry.rows * entry.columns, row: Math.floor(cell / entry.columns), column: cell % entry.columns });
   }
 
   /** The positions that are shown as one: words, or single positions. */
@@ -60,5 +63,11 @@ export class Axis {
     const bytes = await inflate(part.data);
     this.picture = this.kind === "grid" ? imageCanvas(bytes, part.width, part.height)
       : spectrogramCanvas(bytes, part.bins, part.frames);
+    if (this.entry.sound) this.sound = await decodeSound(this.entry.sound);
+  }
+
+  /** The duration of the sound, in seconds, as far as the positions reach. */
+  get soundSeconds() {
+    return this.sound ? Math.min(this.sound.samples.length / this.sound.rate, this.length * this.entry.seconds) : 0;
   }
 }

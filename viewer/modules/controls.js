@@ -58,13 +58,34 @@ export class Controls {
     const shown = app.shownHeads();
     const group = make("div", { class: "heads", role: "group", "aria-label": say("heads") });
     for (let head = 0; head < app.record.heads; head += 1) {
-      group.append(headToggle(head, shown.includes(head), app.theme, () => app.toggleHead(head)));
+      group.append(headToggle(head, shown.includes(head), app.theme,
+        (event) => (event.detail === 2 || event.shiftKey ? app.set({ head }) : app.toggleHead(head))));
     }
     const every = shown.length === app.record.heads;
     if (app.record.heads > 1) {
-      group.append(action(say(every ? "none" : "all"), say(every ? "hideAllHeads" : "showAllHeads"), () => app.set({ heads: every ? [] : null })));
+      group.append(action(say(every ? "none" : "all"), say(every ? "hideAllHeads" : "showAllHeads"),
+        () => app.set({ heads: every ? [] : Array.from({ length: app.record.heads }, (_, head) => head) })));
     }
     return group;
+  }
+
+  /** Plays the sound that the keys are of, where the payload carries it. */
+  play() {
+    const { app } = this;
+    if (!app.record.keys.sound) return null;
+    const playing = app.player.plays(app.record.keys);
+    const text = say(playing ? "stopSound" : "playSound");
+    return action(`${playing ? "\u25a0" : "\u25b6"} ${text}`, text, () => app.view.toggle(app));
+  }
+
+  /** What is shown in place of weights, where a record carries it. */
+  measure() {
+    const { app } = this;
+    const names = Object.keys(app.record.measures);
+    if (!names.length) return null;
+    return choice(say("measure"), app.state.measure,
+      ["weights", ...names].map((name) => [name, say({ norms: "measure_norms", contributions: "measure_contributions" }[name] ?? "measure_weights")]),
+      (value) => app.set({ measure: value }));
   }
 
   /** Only where a map is larger than its room; see `Viewer.resize`. */

@@ -32,6 +32,17 @@ export async function decodeNumbers(entry) {
   return size === 8 ? new Float64Array(bytes.buffer) : new Float32Array(bytes.buffer);
 }
 
+/** A sound, whose samples travel as differences, all low bytes first. */
+export async function decodeSound({ rate, samples: count, data }) {
+  const bytes = await inflate(data);
+  const samples = new Int16Array(count);
+  for (let place = 0, before = 0; place < count; place += 1) {
+    before += bytes[place] | (bytes[count + place] << 8);
+    samples[place] = before;
+  }
+  return { samples, rate };
+}
+
 /** Booleans as bytes of 0 and 1. */
 export async function decodeBits(entry) {
   const packed = await inflate(entry.data);

@@ -1,8 +1,7 @@
 // @ts-check
 
-import { textWidth } from "./lettering.js";
 import { cellText, clamp } from "./numbers.js";
-import { inkOnRamp } from "./palette.js";
+import { divergingColor, inkOn, inkOnRamp } from "./palette.js";
 import { MASKED, MISSING, WEIGHT } from "./table.js";
 
 /** A ring that is seen on every colour. */
@@ -56,38 +55,13 @@ function drawNumbers(pen, table, place, first, last, scale, theme) {
     for (let column = first.column; column < last.column; column += 1) {
       if (table.kind(row, column) !== WEIGHT) continue;
       pen.text(cellText(table.value(row, column)), place.left + (column + 0.5) * place.width,
-        place.top + (row + 0.5) * place.height, { color: inkOnRamp(table.shade(row, column, scale), theme), size, align: "center" });
+        place.top + (row + 0.5) * place.height, { color: inkOf(table, table.shade(row, column, scale), theme), size, align: "center" });
     }
   }
 }
 
-/** Words that flow in lines: the place of each, and the height of all. */
-export function flowWords(texts, left, top, width, size, lineHeight) {
-  const places = [];
-  let [x, y] = [left, top];
-  for (const text of texts) {
-    const wide = Math.min(textWidth(text, { size }) + 10, width);
-    if (x > left && x + wide > left + width) { x = left; y += lineHeight; }
-    places.push({ x, y, width: wide, height: lineHeight - 5 });
-    x += wide + 3;
-  }
-  return { places, bottom: y + lineHeight };
-}
-
-/** The nearest word above or below, for arrow keys. */
-export function wordAbove(places, index, direction) {
-  const from = places[index];
-  const center = from.x + from.width / 2;
-  let best = index;
-  let distance = Infinity;
-  places.forEach((place, number) => {
-    const down = (place.y - from.y) * direction;
-    if (down <= 0) return;
-    const far = down * 4 + Math.abs(place.x + place.width / 2 - center);
-    if (far < distance) { distance = far; best = number; }
-  });
-  return best;
-}
+/** The ink on the colour of a table's number. */
+const inkOf = (table, shade, theme) => (table.signed ? inkOn(divergingColor(shade, theme)) : inkOnRamp(shade, theme));
 
 export const inside = (place, x, y) => x >= place.x && y >= place.y && x < place.x + place.width && y < place.y + place.height;
 

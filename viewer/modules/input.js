@@ -107,6 +107,7 @@ export class Input {
     if (!this.app.ready || event.ctrlKey || event.metaKey || event.altKey) return;
     const moves = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1], Home: [-1e9, 0], End: [1e9, 0], PageUp: [0, -10, -1], PageDown: [0, 10, 1] };
     if (event.key in moves) this.moveCursor(...moves[event.key]);
+    else if (this.app.view.pressed?.(this.app, event.key)) this.app.keyboard = true;
     else if (event.key === "Enter" || event.key === " ") {
       if (this.app.cursor && this.app.view.has(this.app, this.app.cursor)) this.app.view.activate(this.app, this.app.cursor);
     }

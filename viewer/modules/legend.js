@@ -4,7 +4,7 @@ import { drawKind } from "./drawing.js";
 import { say } from "./language.js";
 import { fitText, textWidth, wrapText } from "./lettering.js";
 import { clamp, legendNumber, shortWeight } from "./numbers.js";
-import { rampColor } from "./palette.js";
+import { divergingColor, rampColor, veilColor } from "./palette.js";
 import { DECADES, SCALES, scaleInverse } from "./scales.js";
 
 /** Steps of a legend's ramp; odd, so that the numbers below its ends and its middle stand under their own colours. */
@@ -12,11 +12,17 @@ const LEGEND_STEPS = 65;
 
 /**
  * The number below a place of a legend's ramp.
- * @param {{scale: string, largest: number|null, beyond?: boolean}} legend largest: the weight of the last colour; null: the
+ * @param {{ramp?: string|null, scale: string, largest: number|null, beyond?: boolean}} legend largest: the weight of the last colour; null: the
  *   numbers are percent of what differs from map to map
  * @param {number} shade
  */
-function tickText({ scale, largest, beyond }, shade) {
+function tickText({ ramp, scale, largest, beyond }, shade) {
+  if (ramp === "signed") {
+    // Zero stands in the middle, and the signs have the same scale.
+    if (shade === 0.5) return "0";
+    const end = largest === null ? "100 %" : legendNumber(largest);
+    return shade < 0.5 ? `\u2212${end}` : `+${end}`;
+  }
   const part = shade === 0 && scale === "log" ? 10 ** -DECADES : scaleInverse(scale, shade);
   const text = largest === null ? `${legendNumber(100 * part)} %` : legendNumber(part * largest);
   if (shade === 0 && scale === "log") return `\u2264 ${text}`;
@@ -62,7 +68,7 @@ export const legendHeight = (legend, width) => textTop(legend, width) + LINE * l
 
 /**
  * The scale below a view: its title, a ramp with numbers and the mark of an even share, samples of what is not a weight, and a text.
- * A legend has: ramp ("map", "words" or null), title, scale, largest (see `tickText`), even (the weight of an even share), beyond
+ * A legend has: ramp ("map", "veil", "signed" or null), title, scale, largest (see `tickText`), even (the weight of an even share), beyond
  * (whether something larger than the largest is shown in its colour), samples, text, of which `room` lines are shown.
  */
 export function drawLegend(pen, legend, width, theme, room = linesOf(legend, width)) {
@@ -85,7 +91,8 @@ function drawRamp(pen, legend, width, theme) {
   pen.text(rampTitle(legend), 16, top + height / 2, { color: theme.text, ...TITLE_STYLE_OF_RAMP });
   for (let step = 0; step < LEGEND_STEPS; step += 1) {
     const shade = step / (LEGEND_STEPS - 1);
-    const fill = rampColor(shade, theme);
+    const fill = legend.ramp === "veil" ? veilColor(shade) : legend.ramp === "signed" ? divergingColor(2 * shade - 1, theme)
+      : rampColor(shade, theme);
     pen.rect(x + (step * length) / LEGEND_STEPS, top, length / LEGEND_STEPS + 0.6, height, { fill });
   }
   pen.rect(x, top, length, height, { stroke: theme.border });

@@ -57,7 +57,7 @@ export function fitMiddle(text, width, style = {}) {
   return longest(parts.length, cut, width, style);
 }
 
-const RIGHT_TO_LEFT = /[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc\u{10800}-\u{10fff}\u{1e800}-\u{1eeff}]/u;
+export const RIGHT_TO_LEFT = /[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc\u{10800}-\u{10fff}\u{1e800}-\u{1eeff}]/u;
 
 /** The direction of a text: that of its first letter that is not in an isolate, as Unicode's algorithm has it (UAX 9, P2). */
 export function directionOf(text) {

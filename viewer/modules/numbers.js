@@ -32,7 +32,8 @@ export function formatNumber(value) {
 
 /** A weight in a cell: three decimals, no zero before the point; "" for one that rounds to 0. `cell_number` of Python has the same. */
 export function cellText(value) {
-  const text = Math.abs(value) >= 0.9995 ? legendNumber(value) : value.toFixed(3).replace("0.", ".").replace("-", "\u2212");
+  const size = Math.abs(value);
+  const text = size >= 0.9995 ? legendNumber(value).replace("-", "\u2212") : value.toFixed(3).replace("0.", ".").replace("-", "\u2212");
   return /[1-9]/.test(text) ? text : "";
 }
 

@@ -50,6 +50,9 @@ const SIGNS = { light: makeRamp(POINTS.sign.light), dark: makeRamp(POINTS.sign.d
 /** The colours of the amount of attention on a theme: red, green, blue of `RAMP_SIZE` steps. */
 export const rampOf = (theme) => RAMPS[theme.scheme];
 
+/** The colours of signed numbers on a theme, zero in the middle. */
+export const signsOf = (theme) => SIGNS[theme.scheme];
+
 /** Where a shade from 0 to 1 is in a ramp. */
 export const rampStep = (shade) => 3 * Math.round(clamp(shade, 0, 1) * (RAMP_SIZE - 1));
 
@@ -86,3 +89,6 @@ export const rgb = (channels) => `rgb(${channels.join(",")})`;
 
 /** The background of a word for an amount from 0 to 1, and the text's colour on it. */
 export const wordColors = (shade, theme) => ({ fill: rampColor(shade, theme), ink: inkOnRamp(shade, theme) });
+
+/** White paper under a black veil that is thinner for more. */
+export const veilColor = (shade) => rgb(Array(3).fill(Math.round(255 * (1 - 0.82 * (1 - clamp(shade, 0, 1))))));

@@ -2,12 +2,12 @@
 
 import { structure } from "./first_head.js";
 import { say } from "./language.js";
-import { percent, shortWeight } from "./numbers.js";
-import { MASKED } from "./table.js";
+import { formatWeight, percent, shortWeight } from "./numbers.js";
+import { MASKED, measureText } from "./table.js";
 import { shortText } from "./text.js";
 
 /** A token inside a sentence, kept from changing the direction of the words around it. */
-const named = (text) => `\u2068${shortText(text)}\u2069`;
+const named = (text) => `\u2068${shortText(text, 48)}\u2069`;
 
 /** Keys of a row whose weights are named one by one. */
 const NAMED = 3;
@@ -46,7 +46,7 @@ function search(table) {
 /** The keys of a row that are not masked, the largest weight first. */
 export function byWeight(table, row) {
   const order = Array.from({ length: table.columns }, (_, column) => column).filter((column) => table.kind(row, column) !== MASKED);
-  return order.sort((a, b) => table.value(row, b) - table.value(row, a));
+  return order.sort((a, b) => Math.abs(table.value(row, b)) - Math.abs(table.value(row, a)));
 }
 
 /** What an even share of a row's weight would be, over the keys that it sees. */
@@ -66,22 +66,25 @@ export function sayOfRow(table, row, column = null) {
   const value = table.value(row, of);
   const whole = Math.abs(table.rowSums[row] + table.hidden[row] - 1) < 0.02;
   const text = table.kind(row, of) === MASKED ? say("mayNotSee", { query, key })
+    : table.measure !== "weights" ? say("givesMeasure", { query, key, what: measureText(table), value: formatWeight(value, table.error(row, of)) })
     : Number.isNaN(value) ? say("noNumber", { query, key })
       : whole ? say("gives", { query, key, percent: percent(value) }) : say("givesWeight", { query, key, weight: shortWeight(value) });
   const parts = order.slice(0, NAMED).map((one) => `${named(table.columnText(one))} ${shortWeight(table.value(row, one))}`);
   const rest = order.slice(NAMED);
   if (rest.length) parts.push(say("moreKeys", { count: rest.length, weight: shortWeight(rest.reduce((sum, one) => sum + table.value(row, one), 0)) }));
-  return { text, shares: `${query} \u2192 ${parts.join(" \u00b7 ")} \u2014 ${say("evenShare", { weight: shortWeight(evenShare(table, row)) })}` };
+  const even = table.measure === "weights" ? ` \u2014 ${say("evenShare", { weight: shortWeight(evenShare(table, row)) })}` : "";
+  return { text, shares: `${query} \u2192 ${parts.join(" \u00b7 ")}${even}` };
 }
 
 /** What a table says of a key: who looks at it most. */
 function sayOfColumn(table, column) {
   let best = null;
   for (let row = 0; row < table.rows; row += 1) {
-    if (table.kind(row, column) !== MASKED && (best === null || table.value(row, column) > table.value(best, column))) best = row;
+    if (table.kind(row, column) !== MASKED && (best === null || Math.abs(table.value(row, column)) > Math.abs(table.value(best, column)))) best = row;
   }
   const key = named(table.columnText(column));
   if (best === null) return { text: say("seenByNobody", { key }), shares: "" };
+  if (table.measure !== "weights") return sayOfRow(table, best, column);
   return { text: say("lookedAt", { key, query: named(table.rowText(best)), percent: percent(table.value(best, column)) }), shares: "" };
 }
 
@@ -99,7 +102,7 @@ export function sentenceOf(app) {
   const item = app.active();
   if (app.view.sentence) return app.view.sentence(app, item);
   if (!app.view.ofTables || app.record.large) return { text: item ? app.view.describe(app, item) : "", shares: "" };
-  const table = app.table();
+  const table = item?.head === undefined ? app.table() : app.table(item.head);
   if (item?.side === "key") return sayOfColumn(table, item.column);
   if (item?.row !== undefined) return sayOfRow(table, item.row, item.column ?? null);
   const best = featured(app);

@@ -28,15 +28,16 @@ export const FIELDS = {
   scale: ["linear", isName],
   words: [false, isFlag],
   hideSpecial: [false, isFlag],
-  overlay: ["colours", isName],
+  overlay: ["veil", isName],
   pooling: ["maximum", isName],
   order: ["layer", isName], // of the grid's heads
   range: ["each", isName], // whether each map of the grid has its own scale, or all have "one"
   locked: [[], areCounts], // the rows that stay chosen
-  heads: [null, orNull(areCounts)], // those with lines; null: all
+  heads: [null, orNull(areCounts)], // those with lines; null: the chosen one, or all
   steps: [0, isCount],
   station: ["input", isName], // of the walk
   trial: [null, orNull(isTrial)], // what differs from the model in the walk; null: nothing
+  measure: ["weights", isName], // or weights times something that the record carries
   kept: [null, orNull(isCell)],
   zoom: [1, isNumber],
   theme: ["auto", isName],

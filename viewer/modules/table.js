@@ -1,6 +1,7 @@
 // @ts-check
 
 import { CODE_ERRORS, CODE_VALUES } from "./decoding.js";
+import { say } from "./language.js";
 import { CELL_KINDS, mapCanvas } from "./map_canvas.js";
 import { clamp, counted, formatWeight } from "./numbers.js";
 import { SCALES, scaleEnd } from "./scales.js";
@@ -25,6 +26,8 @@ export class Table {
     this.rows = this.rowGroups.length;
     this.columns = this.columnGroups.length;
     this.words = options.words;
+    this.measure = options.measure in record.measures ? options.measure : "weights";
+    this.signed = this.measure === "contributions";
     const cells = this.rows * this.columns;
     this.values = new Float64Array(cells);
     this.errors = this.exact ? null : new Float64Array(cells);
@@ -34,22 +37,32 @@ export class Table {
     this.bitmaps = new Map();
     this.widest = {};
     this.fill();
-    this.measure();
+    this.summarize();
+  }
+
+  /** What a weight is multiplied by: 1, unless something else than weights is shown. */
+  get factors() {
+    const { measures, queries, keys } = this.record;
+    const measure = measures[this.measure];
+    if (!measure) return null;
+    const perQuery = measure.shape.length === 3;
+    return (head, query, key) => measure.values[(perQuery ? head * queries.length + query : head) * keys.length + key];
   }
 
   fill() {
     const heads = this.head === null ? Array.from({ length: this.record.heads }, (_, head) => head) : [this.head];
+    const { factors } = this;
     for (let row = 0; row < this.rows; row += 1) {
       const [q0, q1] = this.rowGroups[row];
       for (const head of heads) {
         for (let query = q0; query < q1; query += 1) if (this.record.seesAny(head, query)) this.counts[row] += 1;
       }
-      for (let column = 0; column < this.columns; column += 1) this.fillCell(row, column, heads);
+      for (let column = 0; column < this.columns; column += 1) this.fillCell(row, column, heads, factors);
     }
-    if (this.columnGroups.length < this.record.keys.length) this.addHidden(heads);
+    if (this.columnGroups.length < this.record.keys.length) this.addHidden(heads, factors);
   }
 
-  fillCell(row, column, heads) {
+  fillCell(row, column, heads, factors) {
     const { record } = this;
     const [queries, keys] = [record.queries.length, record.keys.length];
     const [q0, q1] = this.rowGroups[row];
@@ -65,8 +78,9 @@ export class Table {
           seen = true;
           const code = codes[base + key];
           if (code !== 0) zero = false;
-          sum += exact ? exact[base + key] : CODE_VALUES[code] * maximum;
-          if (!exact) error += CODE_ERRORS[code] * maximum;
+          const factor = factors ? factors(head, query, key) : 1;
+          sum += factor * (exact ? exact[base + key] : CODE_VALUES[code] * maximum);
+          if (!exact) error += Math.abs(factor) * CODE_ERRORS[code] * maximum;
         }
       }
     }
@@ -80,7 +94,7 @@ export class Table {
   }
 
   /** What each row gives to columns that are hidden. */
-  addHidden(heads) {
+  addHidden(heads, factors) {
     const { record } = this;
     const [queries, keys] = [record.queries.length, record.keys.length];
     const shown = new Uint8Array(keys);
@@ -94,7 +108,8 @@ export class Table {
           const base = (head * queries + query) * keys;
           for (let key = 0; key < keys; key += 1) {
             if (shown[key] || !record.sees(head, query, key)) continue;
-            sum += record.exact ? record.exact[base + key] : CODE_VALUES[record.codes[base + key]] * maximum;
+            sum += (factors ? factors(head, query, key) : 1)
+              * (record.exact ? record.exact[base + key] : CODE_VALUES[record.codes[base + key]] * maximum);
           }
         }
       }
@@ -102,8 +117,8 @@ export class Table {
     }
   }
 
-  /** The largest weight of all and of each row, and the sums of the rows. */
-  measure() {
+  /** The largest size of all weights and of each row's, and the sums of the rows. */
+  summarize() {
     this.largest = 0;
     this.rowLargest = new Float64Array(this.rows);
     this.rowSums = new Float64Array(this.rows);
@@ -116,11 +131,16 @@ export class Table {
         else if (kind === MISSING) this.hasMissing = true;
         else if (kind === ZERO) this.hasZero = true;
         if (kind !== MASKED) this.rowSums[row] += value;
-        if (value > this.rowLargest[row]) this.rowLargest[row] = value;
+        if (Math.abs(value) > this.rowLargest[row]) this.rowLargest[row] = Math.abs(value);
       }
       if (this.rowLargest[row] > this.largest) this.largest = this.rowLargest[row];
     }
-    this.end = this.largest > 0 ? scaleEnd(this.largest, this.columns) : 0;
+    this.end = this.endOf(this.largest);
+  }
+
+  /** The number of a scale's last colour; weights end at several even shares at least. */
+  endOf(largest) {
+    return this.measure === "weights" && largest > 0 ? scaleEnd(largest, this.columns) : largest;
   }
 
   rowText(row) {
@@ -129,6 +149,16 @@ export class Table {
 
   columnText(column) {
     return this.record.keys.groupText(this.columnGroups[column], this.words);
+  }
+
+  /** A query in a sentence: tokens are quoted, places and times are not. */
+  rowName(row) {
+    return nameOn(this.record.queries, this.rowText(row));
+  }
+
+  /** A key in a sentence. */
+  columnName(column) {
+    return nameOn(this.record.keys, this.columnText(column));
   }
 
   kind(row, column) {
@@ -146,7 +176,7 @@ export class Table {
   /** A cell as text. */
   cell(row, column) {
     const kind = this.kind(row, column);
-    if (kind === MASKED) return "masked";
+    if (kind === MASKED) return say("masked");
     return formatWeight(this.value(row, column), this.error(row, column));
   }
 
@@ -154,9 +184,9 @@ export class Table {
   rowSummary(row) {
     let error = 0;
     for (let column = 0; column < this.columns; column += 1) error += this.error(row, column);
-    const sum = `row sum ${formatWeight(this.rowSums[row], error)}`;
+    const sum = say("rowSum", { sum: formatWeight(this.rowSums[row], error) });
     return this.columnGroups.length && this.hiddenColumns
-      ? `${sum}, hidden special tokens ${formatWeight(this.hidden[row], this.exact ? 0 : Math.max(error, 0.004))}` : sum;
+      ? `${sum}, ${say("rowHidden", { sum: formatWeight(this.hidden[row], this.exact ? 0 : Math.max(error, 0.004)) })}` : sum;
   }
 
   get hiddenColumns() {
@@ -185,13 +215,12 @@ export class Table {
         else if (kinds[column] === MASKED) kinds[column] = ZERO;
       }
     }
-    return { values, errors, kinds, largest: values.reduce((most, value) => (value > most ? value : most), 0) };
+    return { values, errors, kinds, largest: largestSize(values) };
   }
 
-  /** A weight's place on a scale, from 0 to 1. */
+  /** A weight's place on a scale, from 0 to 1; from -1 where there is a sign. */
   shade(row, column, scale) {
-    const largest = scale === "row" ? this.rowLargest[row] : this.end;
-    return largest > 0 ? SCALES[scale].shade(this.value(row, column) / largest) : 0;
+    return signedShade(this.value(row, column), scale === "row" ? this.rowLargest[row] : this.end, scale);
   }
 
   /** One pixel a cell. */
@@ -201,60 +230,78 @@ export class Table {
       const shades = new Uint8Array(this.rows * this.columns);
       for (let row = 0; row < this.rows; row += 1) {
         for (let column = 0; column < this.columns; column += 1) {
-          if (this.kind(row, column) === WEIGHT) shades[row * this.columns + column] = Math.round(255 * clamp(this.shade(row, column, scale), 0, 1));
+          if (this.kind(row, column) !== WEIGHT) continue;
+          const shade = this.shade(row, column, scale);
+          shades[row * this.columns + column] = Math.round(255 * clamp(this.signed ? (shade + 1) / 2 : shade, 0, 1));
         }
       }
-      this.bitmaps.set(key, mapCanvas(this.columns, this.rows, this.kinds, shades, theme));
+      this.bitmaps.set(key, mapCanvas(this.columns, this.rows, this.kinds, shades, theme, this.signed));
     }
     return this.bitmaps.get(key);
   }
 }
 
-export const accuracy = (table) => (table.exact ? "exact numbers" : "8-bit square roots, \u00b1 0.004 or better");
+const nameOn = (axis, text) => (axis.kind === "tokens" ? quoted(text) : `\u2068${text}\u2069`);
+
+/** The largest size of some numbers; NaN is left out. */
+export const largestSize = (values) => values.reduce((most, value) => (Math.abs(value) > most ? Math.abs(value) : most), 0);
+
+/** A number's place on a scale that ends at the largest, with its sign. */
+export const signedShade = (value, largest, scale) =>
+  (largest > 0 ? Math.sign(value) * SCALES[scale].shade(Math.abs(value) / largest) : 0);
+
+/** What is shown: weights, or weights times something. */
+export const measureText = (table) => say({ norms: "of_norms", contributions: "of_contributions" }[table.measure] ?? "of_weights");
+
+export const accuracy = (table) => say(table.exact ? "exact" : "coded");
 
 /** How the tokens of a word became one. */
-export const mergedText = (table) => (table.words && (table.record.queries.hasWords || table.record.keys.hasWords)
-  ? ", whole words (keys added, queries averaged)" : "");
+export const mergedText = (table) => (table.words && (table.record.queries.hasWords || table.record.keys.hasWords) ? say("merged") : "");
 
 /** What hidden special tokens have of the weights. */
 export function hiddenText(table) {
-  const hidden = table.hiddenColumns;
-  if (!hidden || !table.rows) return "";
+  const count = table.hiddenColumns;
+  if (!count || !table.rows) return "";
   const mean = table.hidden.reduce((sum, mass) => sum + mass, 0) / Math.max(1, table.seeing.length);
-  return ` \u00b7 ${hidden} special ${hidden === 1 ? "token" : "tokens"} hidden with ${(100 * mean).toFixed(1)} % of the weight`;
+  return ` \u00b7 ${table.measure === "weights" ? say("hiddenShare", { count, percent: (100 * mean).toFixed(1) }) : say("hiddenCount", { count })}`;
 }
 
 /** The sum of the locked queries or of the one under the pointer; of all that see a key, to be divided by their number, where there is none. */
 export function activeSums(app, table) {
   const rows = app.activeRows();
   const all = rows.length ? rows : table.seeing;
-  return { ...table.sumRows(all), rows, divisor: rows.length ? 1 : Math.max(1, all.length) };
+  const divisor = rows.length ? 1 : Math.max(1, all.length);
+  const sums = table.sumRows(all);
+  return { ...sums, rows, divisor, end: divisor * table.endOf(sums.largest / divisor) };
 }
 
 /** What the sum of queries is, as headings, legends and tooltips say it. */
 export function sumText(table, rows) {
-  if (rows.length === 1) return "weights of 1 query";
-  if (rows.length) return `sum of ${counted(rows.length)} locked queries`;
+  if (rows.length === 1) return say("ofOneQuery");
+  if (rows.length) return say("ofLocked", { count: counted(rows.length) });
   const seeing = table.seeing.length;
   const blind = table.rows - seeing;
-  return blind ? `mean over ${counted(seeing)} ${seeing === 1 ? "query" : "queries"} (${counted(blind)} more see no key)` : "mean over all queries";
+  return blind ? say("ofSeeing", { seeing, blind: counted(blind) }) : say("ofAllQueries");
 }
 
 /** What a key gets from the queries of a sum. */
 export function receivedText({ kinds, values, errors, divisor }, column) {
-  return kinds[column] === MASKED ? "masked" : formatWeight(values[column] / divisor, errors[column] / divisor);
+  return kinds[column] === MASKED ? say("masked") : formatWeight(values[column] / divisor, errors[column] / divisor);
 }
 
 /** The keys that a query attends to most. */
 export function describeRow(app, table, row) {
+  const size = (column) => Math.abs(table.value(row, column));
   const order = Array.from({ length: table.columns }, (_, column) => column).filter((column) => table.kind(row, column) !== MASKED);
-  order.sort((a, b) => table.value(row, b) - table.value(row, a));
-  const best = order.slice(0, 3).map((column) => `${quoted(table.columnText(column))} ${table.cell(row, column)}`);
+  order.sort((a, b) => size(b) - size(a));
+  const best = order.slice(0, 3).map((column) => `${table.columnName(column)} ${table.cell(row, column)}`);
   const rest = order.slice(3);
   if (rest.length) {
     const add = (part) => rest.reduce((sum, column) => sum + part(column), 0);
-    best.push(`${counted(rest.length)} more ${formatWeight(add((column) => table.value(row, column)), add((column) => table.error(row, column)))}`);
+    const sum = formatWeight(add((column) => table.value(row, column)), add((column) => table.error(row, column)));
+    best.push(say("moreTogether", { count: counted(rest.length), sum }));
   }
-  return `query ${quoted(table.rowText(row))} attends to ${best.join(", ") || "nothing: all keys are masked"} `
-    + `(${app.headText()}; ${table.rowSummary(row)})`;
+  const aside = `${app.headText()}; ${table.rowSummary(row)}`;
+  return best.length ? say("looksAt", { query: table.rowName(row), keys: best.join(say("listed")), aside })
+    : say("looksAtNothing", { query: table.rowName(row), aside });
 }

@@ -28,13 +28,13 @@ export class Tables {
   }
 
   /** The weights of a head as they are shown; null is the mean of all heads. */
-  of(head, record, { words, hideSpecial }) {
+  of(head, record, { words, hideSpecial, measure = "weights" }) {
     const used = record.heads === 1 ? 0 : head;
-    const key = `${record.number}|${used}|${words}|${hideSpecial}`;
+    const key = `${record.number}|${used}|${words}|${hideSpecial}|${measure}`;
     let table = this.tables.get(key);
     if (!table) {
       if (this.tables.size > MOST_TABLES) this.tables.delete(this.tables.keys().next().value);
-      table = new Table(record, used, { words, hideSpecial });
+      table = new Table(record, used, { words, hideSpecial, measure });
     }
     this.tables.delete(key);
     this.tables.set(key, table);

@@ -12,7 +12,7 @@ import { MASKED, MISSING, WEIGHT, ZERO } from "./table.js";
 export const THUMBNAIL = 160;
 
 /** The most of a picture that is veiled where nothing looks. */
-const VEIL = 0.88;
+export const VEIL = 0.85;
 
 /** Of how many queries and keys a point of a record's small maps is the largest weight. */
 export function reduction(record) {

@@ -14,6 +14,7 @@ import { legendHeight } from "./legend.js";
 import { clamp } from "./numbers.js";
 import { firstView } from "./opening.js";
 import { TOP, paint } from "./picture.js";
+import { Player } from "./player.js";
 import { factsOf, recordName } from "./record_names.js";
 import { SCALES } from "./scales.js";
 import { FIELDS, History, checkedState, initialState } from "./state.js";
@@ -46,6 +47,7 @@ export class Viewer {
     this.views = VIEW_CLASSES.map((ViewClass) => new ViewClass());
     this.tables = new Tables(this);
     this.stopped = new AbortController();
+    this.player = new Player(() => this.refresh());
     this.frame = new Frame(element, options.height);
     this.readTheme();
     this.menu = new Menu(this);
@@ -65,6 +67,7 @@ export class Viewer {
     const axes = payload.axes.map((entry) => new Axis(entry));
     this.records = payload.records.map((entry, number) => new AttentionData(entry, number, axes, payload.masks, payload.records));
     this.steps = payload.steps.map((entry) => new StepsData(entry));
+    this.player.stop();
     this.tables.forget();
     for (const one of this.views) one.forget();
     this.hover = this.cursor = this.elsewhere = null;
@@ -130,8 +133,8 @@ export class Viewer {
   }
 
   tableKey() {
-    const { record, head, words, hideSpecial } = this.state;
-    return `${record}|${head}|${words}|${hideSpecial}`;
+    const { record, head, words, hideSpecial, measure } = this.state;
+    return `${record}|${head}|${words}|${hideSpecial}|${measure}`;
   }
 
   /** The weights of a head as they are shown; null is the mean of all heads. */
@@ -164,10 +167,11 @@ export class Viewer {
     return [item.row];
   }
 
+  /** The heads of views that show several: those that were chosen there, else the one head that is chosen, else all. */
   shownHeads() {
-    const { heads } = this.state;
-    const all = Array.from({ length: this.record.heads }, (_, head) => head);
-    return heads === null ? all : all.filter((head) => heads.includes(head));
+    const { heads, head } = this.state;
+    const all = Array.from({ length: this.record.heads }, (_, one) => one);
+    return heads !== null ? all.filter((one) => heads.includes(one)) : head !== null ? [head] : all;
   }
 
   headText() {
@@ -183,6 +187,7 @@ export class Viewer {
   // --- commands ---
 
   set(changes) {
+    if ("head" in changes) this.state.heads = null;
     Object.assign(this.state, changes);
     this.hover = null;
     this.view?.settle(this);
@@ -201,10 +206,12 @@ export class Viewer {
   turnTo(view, selection) {
     const { state } = this;
     if (state.view !== view.name) {
+      this.player.stop();
       state.zoom = 1;
       this.frame.scroller.scrollTo(0, 0);
       this.hover = this.cursor = this.elsewhere = null;
     }
+    if ("head" in selection) state.heads = null;
     for (const key of Object.keys(FIELDS)) if (key in selection) state[key] = selection[key];
     state.view = view.name;
     if ("record" in selection && !("locked" in selection)) state.locked = [];
@@ -302,7 +309,7 @@ export class Viewer {
   toggleHead(head) {
     const shown = this.shownHeads();
     const next = shown.includes(head) ? shown.filter((one) => one !== head) : [...shown, head].sort((a, b) => a - b);
-    this.set({ heads: next.length === this.record.heads ? null : next });
+    this.set({ heads: next });
   }
 
   /** The next head, in the next layer behind the last one; -1: the one before. */
@@ -526,6 +533,7 @@ export class Viewer {
 
   destroy() {
     this.stopped.abort();
+    this.player.destroy();
     this.observer.disconnect();
     if (this.request) cancelAnimationFrame(this.request);
     this.frame.root.replaceChildren();

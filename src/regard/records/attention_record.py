@@ -6,7 +6,7 @@ A `TileSource` stands for weights that are not stored as one matrix: it computes
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from html import escape
 from typing import Any, Literal, Protocol, get_args
 
@@ -18,6 +18,9 @@ from regard.records.axis import Axis, FrameAxis, GridAxis, TokenAxis, as_numbers
 from regard.records.shaded_table import shaded_table
 
 Kind = Literal["self", "causal", "cross"]
+
+MEASURES = ("norms", "contributions")
+"""What viewers offer in place of the weights: the weights times factors of a record."""
 
 
 class TileSource(Protocol):
@@ -137,15 +140,19 @@ class AttentionRecord:
         weights: float32 ``[heads, queries, keys]`` before dropout, at least 0 or NaN; None if there is a source.
         visible: bool ``[queries, keys]`` or ``[heads, queries, keys]``; False is masked. None: everything is visible.
         source: computes tiles of the weights if they are not stored.
+        measures: what the weights are multiplied by to see more than weights, ``[heads, keys]`` or ``[heads, queries,
+            keys]``. ``"norms"``: the norm of each value after the output projection; the product is
+            `AttentionCall.weighted_norms`. ``"contributions"``: what each value adds to a logit; the product is the
+            pair's contribution (`regard.watching.value_logits`). Viewers offer the products in place of the weights.
         statistics: what each head does over a corpus, a dictionary for each, as in `HeadStatistics.values`:
             ``"offset -1"`` is its share of weight on the previous token, and ``"loss"``, if it was measured, the change
             of the loss without the head. NaN: unknown. None: there are none.
 
     Raises:
         ShapeError: shapes that do not match the axes.
-        ArgumentError: negative or infinite weights, neither weights nor a source, or an infinite statistic.
+        ArgumentError: negative or infinite weights or norms, neither weights nor a source, or an infinite statistic.
         KindError: an axis of another type, ``visible`` is not boolean, or a statistic is no number.
-        UnknownNameError: an unknown kind.
+        UnknownNameError: an unknown kind or measure.
 
     Example:
         >>> import regard
@@ -169,6 +176,7 @@ class AttentionRecord:
     weights: NDArray[np.float32] | Any
     visible: NDArray[np.bool_] | None = None
     source: TileSource | None = None
+    measures: Mapping[str, NDArray[np.float32]] = field(default_factory=dict)
     statistics: tuple[Mapping[str, float], ...] | None = None
 
     def __post_init__(self) -> None:
@@ -201,8 +209,24 @@ class AttentionRecord:
                     f"its shape is {list(visible.shape)}"
                 )
             object.__setattr__(self, "visible", visible)
+        measures = {name: self._checked_measure(name, factors) for name, factors in self.measures.items()}
+        object.__setattr__(self, "measures", measures)
         if self.statistics is not None:
             object.__setattr__(self, "statistics", _checked_statistics(self.statistics, self.heads))
+
+    def _checked_measure(self, name: str, factors: NDArray[np.float32]) -> NDArray[np.float32]:
+        if name not in MEASURES:
+            raise UnknownNameError("measure", name, MEASURES)
+        array = as_numbers(f"measures[{name!r}]", factors).astype(np.float32, copy=False)
+        shapes = (self.heads, len(self.keys)), (self.heads, len(self.queries), len(self.keys))
+        if array.shape not in shapes:
+            raise ShapeError(
+                f"measures[{name!r}] must be [heads, keys] = {list(shapes[0])} or [heads, queries, keys] = "
+                f"{list(shapes[1])}; its shape is {list(array.shape)}"
+            )
+        if not np.isfinite(array).all() or (name == "norms" and (array < 0).any()):
+            raise ArgumentError(f"measures[{name!r}] must be finite{' and at least 0' if name == 'norms' else ''}")
+        return array
 
     @property
     def heads(self) -> int:

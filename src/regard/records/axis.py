@@ -24,11 +24,13 @@ class TokenAxis:
         tokens: the text of each token, which is never interpreted.
         special: True for each token that stands for no text ([CLS], padding); () if unknown.
         words: the positions of each word, consecutive ranges from 0 to the end; () if unknown.
+        generated: the position of the first token that a model wrote after a prompt; None: there is none, or it is
+            unknown.
 
     Raises:
         KindError: a token is no text.
         ShapeError: ``special`` has another length than ``tokens``.
-        ArgumentError: ``words`` leave positions out, overlap or are empty.
+        ArgumentError: ``words`` leave positions out, overlap or are empty, or ``generated`` is no position.
 
     Example:
         >>> from regard import records
@@ -42,6 +44,7 @@ class TokenAxis:
     tokens: tuple[str, ...]
     special: tuple[bool, ...] = ()
     words: tuple[range, ...] = ()
+    generated: int | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.tokens, str):
@@ -64,6 +67,9 @@ class TokenAxis:
             end = word.stop
         if words and end != len(tokens):
             raise ArgumentError(f"words must follow one another from 0 to {len(tokens)}; they end at {end}")
+        first = self.generated
+        if first is not None and not (is_whole_number(first) and 0 <= first < len(tokens)):
+            raise ArgumentError(f"generated must be a position from 0 to {len(tokens) - 1}, or None; it is {first!r}")
         for name, value in (("tokens", tokens), ("special", special), ("words", words)):
             object.__setattr__(self, name, value)
 
@@ -110,7 +116,7 @@ class GridAxis:
     def __post_init__(self) -> None:
         for name, least in (("rows", 1), ("columns", 1), ("leading", 0)):
             count = getattr(self, name)
-            if isinstance(count, bool) or not isinstance(count, (int, np.integer)) or count < least:
+            if not is_whole_number(count) or count < least:
                 raise ShapeError(f"{name} must be an integer of at least {least}; it is {count!r}")
         image = as_numbers("image", self.image)
         if image.ndim != 3 or image.shape[2] != 3 or not image.size:
@@ -146,10 +152,14 @@ class FrameAxis:
             may be finer than they are.
         seconds: the duration of one position.
         positions: the number of positions; None: one for each frame of the spectrogram.
+        sound: int16 ``[samples]``, from the beginning of the first position, which viewers can play; None: unknown.
+        rate: samples a second of ``sound``.
 
     Raises:
-        ShapeError: the spectrogram has another shape, or ``positions`` is below 1.
-        ArgumentError: ``seconds`` is not above 0, or the spectrogram is not finite.
+        ShapeError: the spectrogram or the sound has another shape, or ``positions`` is below 1.
+        KindError: the sound is not int16.
+        ArgumentError: ``seconds`` is not above 0, the spectrogram is not finite, or the rate is not from 1,000 to
+            768,000.
 
     Example:
         >>> import numpy
@@ -162,6 +172,8 @@ class FrameAxis:
     spectrogram: NDArray[np.float32]
     seconds: float
     positions: int | None = None
+    sound: NDArray[np.int16] | None = None
+    rate: int = 16_000
 
     def __post_init__(self) -> None:
         spectrogram = as_numbers("spectrogram", self.spectrogram).astype(np.float32)
@@ -174,11 +186,20 @@ class FrameAxis:
         if not isinstance(self.seconds, (int, float)) or not (math.isfinite(self.seconds) and self.seconds > 0):
             raise ArgumentError(f"seconds must be the duration of one position, above 0; it is {self.seconds!r}")
         positions = spectrogram.shape[1] if self.positions is None else self.positions
-        if isinstance(positions, bool) or not isinstance(positions, (int, np.integer)) or positions < 1:
+        if not is_whole_number(positions) or positions < 1:
             raise ShapeError(f"positions must be an integer of at least 1; it is {positions!r}")
         object.__setattr__(self, "spectrogram", spectrogram)
         object.__setattr__(self, "seconds", float(self.seconds))
         object.__setattr__(self, "positions", int(positions))
+        if self.sound is not None:
+            sound = as_numbers("sound", self.sound)
+            if sound.ndim != 1 or not sound.size:
+                raise ShapeError(f"sound must be [samples] and not empty; its shape is {list(sound.shape)}")
+            if sound.dtype != np.int16:
+                raise KindError(f"sound must be int16; it is {sound.dtype}")
+            object.__setattr__(self, "sound", sound)
+        if not is_whole_number(self.rate) or not 1_000 <= self.rate <= 768_000:
+            raise ArgumentError(f"rate must be an integer from 1,000 to 768,000 samples a second; it is {self.rate!r}")
 
     def __len__(self) -> int:
         assert self.positions is not None, "set by __post_init__"
@@ -191,6 +212,11 @@ class FrameAxis:
 
 
 Axis = TokenAxis | GridAxis | FrameAxis
+
+
+def is_whole_number(value: object) -> bool:
+    """Whether a value is an integer, and no boolean."""
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
 
 
 def as_numbers(name: str, values: Any) -> NDArray[Any]:

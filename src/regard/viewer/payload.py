@@ -29,7 +29,8 @@ MOST_CELLS_TOGETHER = 2**25
 
 LONGEST_IMAGE_SIDE = 1024
 MOST_BINS, MOST_FRAMES = 256, 4096
-"""The largest image and the largest spectrogram of an axis; others are reduced to block means."""
+MOST_RATE, MOST_SAMPLES = 16_000, 2**20
+"""The largest image, spectrogram and sound of an axis; others are reduced to block means."""
 
 
 def payload(document: Document, *, budget_bytes: int = BUDGET) -> dict[str, Any]:
@@ -37,7 +38,8 @@ def payload(document: Document, *, budget_bytes: int = BUDGET) -> dict[str, Any]
 
     Records are carried whole as 8-bit square roots (an error of at most 0.004 of the largest weight, or of 1); exact
     weights are added, record by record, while codes and weights together stay within the budget. Records that are too
-    large for that carry pooled maps and some exact tiles. The viewer marks the weights that are exact.
+    large for that carry pooled maps and some exact tiles. The viewer marks the weights that are exact. Measures with a
+    number for each key are carried with records that are carried whole, those with one for each pair while they fit.
 
     Args:
         document: the document.
@@ -72,6 +74,8 @@ def payload(document: Document, *, budget_bytes: int = BUDGET) -> dict[str, Any]
     left = budget_bytes - sum(len(entry["codes"]["data"]) for entry in entries if entry["codes"])
     for number in sorted(whole):
         left -= _add_exact(entries[number], document.records[number], left)
+    for number in sorted(whole):
+        left -= _add_measures(entries[number], document.records[number], left)
     large = [number for number in range(len(entries)) if number not in whole]
     overviews = overview_payloads([document.records[number] for number in large], max(left, 0))
     for number, overview in zip(large, overviews, strict=True):
@@ -141,11 +145,24 @@ def _record(record: AttentionRecord, axes: _Shared, masks: _Shared, whole: bool)
         "visible": masks.number(record.visible) if has_mask and record.visible is not None else None,
         "overview": None,
         "statistics": None if record.statistics is None else [_without_nan(values) for values in record.statistics],
+        "measures": {},
     }
 
 
 def _without_nan(values: Mapping[str, float]) -> dict[str, float]:
     return {name: round(value, 6) for name, value in values.items() if not math.isnan(value)}
+
+
+def _add_measures(entry: dict[str, Any], record: AttentionRecord, left: int) -> int:
+    """Add a record's measures, those with a number for each pair if they fit, and return the bytes that these take."""
+    used = 0
+    for name, factors in record.measures.items():
+        numbers = packed_numbers(factors, "<f4")
+        size = len(numbers["data"]) if factors.ndim == 3 else 0
+        if size <= left - used:
+            entry["measures"][name] = numbers
+            used += size
+    return used
 
 
 def _add_exact(entry: dict[str, Any], record: AttentionRecord, left: int) -> int:
@@ -189,6 +206,7 @@ def axis_payload(axis: Axis) -> dict[str, Any]:
             "tokens": list(axis.tokens),
             "special": [position for position, flag in enumerate(axis.special) if flag],
             "words": [word.start for word in axis.words],
+            "generated": axis.generated,
         }
     return _grid(axis) if isinstance(axis, GridAxis) else _frames(axis)
 
@@ -222,7 +240,18 @@ def _frames(axis: FrameAxis) -> dict[str, Any]:
         "length": len(axis),
         "seconds": axis.seconds,
         "spectrogram": {"bins": shades.shape[0], "frames": shades.shape[1], "data": packed(shades)},
+        "sound": None if axis.sound is None else _sound(axis.sound, axis.rate),
     }
+
+
+def _sound(samples: NDArray[np.int16], rate: int) -> dict[str, Any]:
+    """A sound of at most `MOST_RATE` samples a second and `MOST_SAMPLES` in all: means of neighbours if it has more."""
+    step = max(-(-rate // MOST_RATE), -(-samples.size // MOST_SAMPLES))
+    fewer = np.rint(block_means(samples, step, 0)).astype("<i2")
+    # Differences of neighbours are small, and compress better than the samples.
+    changes = np.diff(fewer, prepend=fewer.dtype.type(0))
+    planes = changes.view(np.uint8).reshape(-1, 2).T
+    return {"rate": rate / step, "samples": fewer.size, "data": packed(planes)}
 
 
 def block_means(values: NDArray[Any], size: int, axis: int) -> NDArray[Any]:

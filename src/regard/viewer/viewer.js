@@ -30,15 +30,16 @@ const FIELDS = {
   scale: ["linear", isName],
   words: [false, isFlag],
   hideSpecial: [false, isFlag],
-  overlay: ["colours", isName],
+  overlay: ["veil", isName],
   pooling: ["maximum", isName],
   order: ["layer", isName], // of the grid's heads
   range: ["each", isName], // whether each map of the grid has its own scale, or all have "one"
   locked: [[], areCounts], // the rows that stay chosen
-  heads: [null, orNull(areCounts)], // those with lines; null: all
+  heads: [null, orNull(areCounts)], // those with lines; null: the chosen one, or all
   steps: [0, isCount],
   station: ["input", isName], // of the walk
   trial: [null, orNull(isTrial)], // what differs from the model in the walk; null: nothing
+  measure: ["weights", isName], // or weights times something that the record carries
   kept: [null, orNull(isCell)],
   zoom: [1, isNumber],
   theme: ["auto", isName],
@@ -138,6 +139,17 @@ async function decodeNumbers(entry) {
     for (let place = 0; place < count; place += 1) bytes[place * size + plane] = planes[plane * count + place];
   }
   return size === 8 ? new Float64Array(bytes.buffer) : new Float32Array(bytes.buffer);
+}
+
+/** A sound, whose samples travel as differences, all low bytes first. */
+async function decodeSound({ rate, samples: count, data }) {
+  const bytes = await inflate(data);
+  const samples = new Int16Array(count);
+  for (let place = 0, before = 0; place < count; place += 1) {
+    before += bytes[place] | (bytes[count + place] << 8);
+    samples[place] = before;
+  }
+  return { samples, rate };
 }
 
 /** Booleans as bytes of 0 and 1. */
@@ -583,7 +595,7 @@ const WORDS = {
   lookedAt: ["\u201c{query}\u201d looks at \u201c{key}\u201d most: with {percent} of its attention.", "\u201c{query}\u201d看\u201c{key}\u201d最多：用了 {percent} 的注意力。"],
   seenByNobody: ["No word can look at \u201c{key}\u201d.", "没有词能看到\u201c{key}\u201d。"],
   moreKeys: ["{count} more {weight}", "其余 {count} 个 {weight}"],
-  looksAt: ["\u201c{query}\u201d looks at", "\u201c{query}\u201d在看"],
+  looksAtTitle: ["\u201c{query}\u201d looks at", "\u201c{query}\u201d在看"],
   others: ["{count} more", "其余 {count} 个"],
   evenShare: ["uniform would be {weight}", "均匀分配时为 {weight}"],
   whatIsThis: ["What is this?", "这是什么？"],
@@ -624,6 +636,96 @@ const WORDS = {
   nextCard: ["Next card", "下一张"],
   closeCards: ["Close", "关闭"],
   closeCardsLong: ["Close (Esc)", "关闭（Esc）"],
+
+  // --- weights in sentences ---
+  of_weights: ["attention weight", "注意力权重"],
+  of_norms: ["weight × length of the value (after the output projection)", "权重 × 值的长度（经输出投影后）"],
+  of_contributions: ["contribution to the logit", "对 logit 的贡献"],
+  measure: ["Shows", "显示"],
+  measure_weights: ["weights", "权重"],
+  measure_norms: ["weights × ‖value‖", "权重 × ‖值‖"],
+  measure_contributions: ["contribution to the logits", "对 logit 的贡献"],
+  perRow: [" (part of the row's largest)", "（占该行最大值的比例）"],
+  cell: ["{query} → {key}: {weight} ({head}; query {row}, key {column}; {sum})", "{query} → {key}：{weight}（{head}；查询 {row}，键 {column}；{sum}）"],
+  rowSum: ["row sum {sum}", "行和 {sum}"],
+  rowHidden: ["hidden special tokens {sum}", "隐藏的特殊词元占 {sum}"],
+  exact: ["exact numbers", "精确数值"],
+  coded: ["8-bit square roots, ± 0.004 or better", "8 位平方根编码，误差不超过 ± 0.004"],
+  merged: [", whole words (keys added, queries averaged)", "，整词（键相加，查询取平均）"],
+  hiddenShare: ["{count} special {count:token|tokens} hidden with {percent} % of the weight", "隐藏了 {count} 个特殊词元，共占权重的 {percent} %"],
+  hiddenCount: ["{count} special {count:token|tokens} hidden", "隐藏了 {count} 个特殊词元"],
+  ofOneQuery: ["weights of 1 query", "1 个查询的权重"],
+  ofLocked: ["sum of {count} locked queries", "{count} 个锁定查询之和"],
+  ofSeeing: ["mean over {seeing} {seeing:query|queries} ({blind} more see no key)", "{seeing} 个查询的平均（另有 {blind} 个看不到任何键）"],
+  ofAllQueries: ["mean over all queries", "所有查询的平均"],
+  givesMeasure: ["“{query}” → “{key}”: {what} {value}.", "“{query}” → “{key}”：{what} {value}。"],
+  moreTogether: ["{count} more {sum}", "其余 {count} 个共 {sum}"],
+  looksAt: ["{query} looks at {keys} ({aside})", "{query} 看向 {keys}（{aside}）"],
+  looksAtNothing: ["{query} looks at nothing: all keys are masked ({aside})", "{query} 什么也看不到：所有键都被掩蔽（{aside}）"],
+  listed: [", ", "、"],
+  allHeads: ["{count} heads", "{count} 个头"],
+  someHeads: ["{shown} of {count} heads", "{count} 个头中的 {shown} 个"],
+  queries: ["query", "查询"],
+  keys: ["key", "键"],
+  patch: ["patch {number} of {count} (row {row}, column {column})", "第 {number} 块，共 {count} 块（行 {row}，列 {column}）"],
+  beforePatches: ["[{position}] before the patches", "图块之前的 [{position}]"],
+
+  // --- the lines ---
+  linesHelp: ["Point at a token, a square or a line. Up and down choose a query, left and right change sides, Enter locks it, several "
+    + "locked queries are added, Esc unlocks. Double-click a head to see it alone.",
+  "指向词元、方块或连线。上下键选择查询，左右键切换两侧，Enter 锁定，多个锁定的查询相加，Esc 解锁。双击某个头则只显示它。"],
+  sumOf: ["sum of {count}", "{count} 个之和"],
+  given: ["weight", "权重"],
+  onAverage: ["mean", "平均"],
+  linesCell: ["{query} → {key}: {weight} (head {head})", "{query} → {key}：{weight}（头 {head}）"],
+  squareOfQuery: ["head {head}: {text} gives {value}", "头 {head}：{text} 给出 {value}"],
+  squareOfKey: ["head {head}: {text} gets {value} ({what})", "头 {head}：{text} 得到 {value}（{what}）"],
+  keyGets: ["{key} gets: {value} ({what}; mean of {heads})", "{key} 得到：{value}（{what}；{heads}的平均）"],
+  strongOfHead: ["{token} {weight} (head {head})", "{token} {weight}（头 {head}）"],
+  strong: ["{token} {weight}", "{token} {weight}"],
+  fainter: [", and {count} weaker", "，以及 {count} 个更弱的"],
+  linesLooks: ["{text} looks most at {list} ({heads})", "{text} 最看重 {list}（{heads}）"],
+  linesBlind: ["{text} looks at nothing: all keys are masked", "{text} 什么也看不到：所有键都被掩蔽"],
+  linesGets: ["{text} gets: {mean} ({what}; mean of {heads}), most from {list}", "{text} 得到：{mean}（{what}；{heads}的平均），最多来自 {list}"],
+  strongestLines: ["the {shown} strongest of {total} lines", "{total} 条连线中最强的 {shown} 条"],
+  lineCount: ["{count} {count:line|lines}", "{count} 条连线"],
+  linesLegend: ["lines from 0.01, wider for more: {cut}; squares: a head each, {squares}", "连线从 0.01 起，越粗越大：{cut}；方块：每个头一个，{squares}"],
+  squaresFade: ["as opaque as the weight is large", "权重越大越不透明"],
+  squaresFilled: ["filled as far as the weight is large", "权重越大填得越满"],
+  squaresOfLargest: ["as opaque as the part of the largest", "按占最大值的比例决定不透明度"],
+  barsLegend: ["; bars: {what}, mean of {heads}", "；条形：{what}，{heads}的平均"],
+
+  // --- the words ---
+  wordsHelp: ["Arrow keys choose a word, Enter locks it, several locked words are added, Esc unlocks.", "方向键选择词，Enter 锁定，多个锁定的词相加，Esc 解锁。"],
+  wordsAsking: ["each of these words looks at the text below", "下面的文字被这些词看"],
+  whatOne: ["what “{query}” looks at", "“{query}”看向哪里"],
+  whatSeveral: ["what the chosen words look at", "所选的词看向哪里"],
+  whatAll: ["what all words look at", "所有的词看向哪里"],
+  wordGets: ["{key} gets: {value} ({what}; {head})", "{key} 得到：{value}（{what}；{head}）"],
+  written: ["written by the model", "模型写出"],
+
+  // --- the image ---
+  imageHelp: ["Left and right go from word to word, down goes to the picture, Enter locks a word, Esc unlocks.", "左右键逐词移动，向下进入图像，Enter 锁定一个词，Esc 解锁。"],
+  imageItself: ["the picture", "原图"],
+  pixels: [", pixels x {x0}–{x1}, y {y0}–{y1}", "，像素 x {x0}–{x1}，y {y0}–{y1}"],
+  patchGets: ["{from} → {patch}{where}: {value} ({head})", "{from} → {patch}{where}：{value}（{head}）"],
+  outside: [" · {percent} % on positions before the grid", " · 图块之前的位置占 {percent} %"],
+  imageLegend: ["{what}, {head}, {scale}, largest {largest}; {how}{outside} · {accuracy}", "{what}，{head}，{scale}，最大 {largest}；{how}{outside} · {accuracy}"],
+  imageVeil: ["a black veil, thinner for more", "黑色面纱，越透明越大"],
+  imageColours: ["colours over the picture, {percent} % opaque", "图上着色，不透明度 {percent} %"],
+  imageSigned: ["colours over the picture, by sign", "图上按正负着色"],
+
+  // --- the sound ---
+  soundHelp: ["Up and down choose a query, left and right move in time, Enter locks the query, Esc unlocks; where there is a sound, the space bar "
+    + "plays and stops it, and a click in the spectrogram plays from there.",
+  "上下键选择查询，左右键在时间上移动，Enter 锁定查询，Esc 解锁；有声音时，空格键播放或停止，点击语谱图从该处播放。"],
+  frequency: ["frequency ↑", "频率 ↑"],
+  seconds: ["{seconds} s", "{seconds} 秒"],
+  soundCurve: [" · curve: {what}, part of its largest", " · 曲线：{what}，占其最大值的比例"],
+  playSound: ["Play", "播放"],
+  stopSound: ["Stop", "停止"],
+  playFrom: ["play from {time}", "从 {time} 播放"],
+
   // --- the views' names ---
   pattern: ["Pattern", "图样"],
   lines: ["Lines", "连线"],
@@ -958,6 +1060,101 @@ function firstView(app) {
   const ofWords = record?.queries.length === 1 && record.keys.length > 1 ? "words" : "pattern";
   const best = !record ? "walk" : record.large ? "long" : { grid: "image", frames: "sound" }[record.keys.kind] ?? ofWords;
   return app.views.find((one) => one.name === best && one.available(app)) ?? app.views.find((one) => one.available(app));
+}
+
+// patches.js
+
+/** The largest patch of a label, in pixels. */
+const LARGEST = 40;
+
+/**
+ * The size at which a position of a grid is shown by its own pixels.
+ * @param {any} axis an Axis
+ * @param {number[]} group first position, and the one after the last
+ * @param {number} height the room
+ * @returns {{width: number, height: number} | null} null where there is no picture, or no room for it
+ */
+function patchSize(axis, [position], height) {
+  if (axis.kind !== "grid" || !axis.picture || height < 10) return null;
+  const pixels = axis.pixels(position);
+  if (!pixels) return null;
+  const high = Math.min(height, LARGEST);
+  return { width: Math.min(2 * high, Math.max(high / 2, (high * (pixels[2] - pixels[0])) / (pixels[3] - pixels[1]))), height: high };
+}
+
+/** The pixels of a position of a grid. */
+function drawPatch(pen, axis, position, x, y, { width, height }, theme) {
+  pen.picture(axis.picture, x, y, width, height, { smooth: true, cut: pictureCut(axis, position) });
+  pen.rect(x, y, width, height, { stroke: theme.border });
+}
+
+/** A position's part of the picture, which may have fewer pixels than the image had: x, y, width, height. */
+function pictureCut(axis, position) {
+  const [x0, y0, x1, y1] = axis.pixels(position);
+  const [width, height] = axis.entry.size;
+  const [across, down] = [axis.picture.width / width, axis.picture.height / height];
+  return [x0 * across, y0 * down, (x1 - x0) * across, (y1 - y0) * down];
+}
+
+// player.js
+
+/** Plays the sound of an axis by Web Audio, which needs no network: the samples come with the payload. */
+class Player {
+  /** @param {() => void} changed called when it starts and ends */
+  constructor(changed) {
+    this.changed = changed;
+    this.axis = null;
+    this.source = null;
+    this.offset = 0; // seconds of the sound at which it was started
+    this.begun = 0; // the clock of the context at that time
+    this.context = null;
+  }
+
+  get playing() {
+    return this.source !== null;
+  }
+
+  /** Whether the sound of an axis is being played. */
+  plays(axis) {
+    return this.playing && this.axis === axis;
+  }
+
+  /** The place in the sound, in seconds; null while nothing plays. */
+  get time() {
+    if (!this.source || !this.context) return null;
+    return Math.min(this.offset + this.context.currentTime - this.begun, this.axis.soundSeconds);
+  }
+
+  /** Plays from a time on. */
+  start(axis, seconds = 0) {
+    this.stop();
+    const { samples, rate } = axis.sound;
+    this.context ??= new AudioContext();
+    this.context.resume();
+    const buffer = this.context.createBuffer(1, samples.length, rate);
+    buffer.copyToChannel(Float32Array.from(samples, (sample) => sample / 32768), 0);
+    const source = this.context.createBufferSource();
+    source.buffer = buffer;
+    source.connect(this.context.destination);
+    source.onended = () => { if (this.source === source) this.stop(); };
+    Object.assign(this, { axis, source, offset: seconds, begun: this.context.currentTime });
+    source.start(0, seconds);
+    this.changed();
+  }
+
+  stop() {
+    const { source } = this;
+    this.source = null;
+    if (!source) return;
+    source.stop();
+    this.changed();
+  }
+
+  /** Gives up the audio device. */
+  destroy() {
+    this.stop();
+    this.context?.close();
+  }
 }
 
 // views/view.js
@@ -1391,67 +1588,6 @@ class StepsData {
   }
 }
 
-// axis.js
-
-/** One side of an attention: what its positions are. */
-class Axis {
-  constructor(entry) {
-    this.entry = entry;
-    this.kind = entry.kind;
-    this.length = entry.length;
-    this.special = new Set(entry.special ?? []);
-    this.hasWords = (entry.words ?? []).length > 0 && entry.words.length < entry.length;
-    this.picture = null; // a canvas, once decoded
-  }
-
-  /** The text of a position. */
-  text(position) {
-    const { entry } = this;
-    if (this.kind === "tokens") return entry.tokens[position];
-    if (this.kind === "frames") {
-      return `${(position * entry.seconds).toFixed(2)}\u2013${((position + 1) * entry.seconds).toFixed(2)} s`;
-    }
-    const cell = position - entry.leading;
-    return cell < 0 ? `[${position}]` : `row ${Math.floor(cell / entry.columns)}, column ${cell % entry.columns}`;
-  }
-
-  /** The positions that are shown as one: words, or single positions. */
-  groups(words) {
-    if (!words || !this.hasWords) return Array.from({ length: this.length }, (_, position) => [position, position + 1]);
-    return this.entry.words.map((start, number) => [start, this.entry.words[number + 1] ?? this.length]);
-  }
-
-  /** The text of a group: its pieces without the marks of their tokenizer. */
-  groupText([start, stop], words) {
-    if (this.kind !== "tokens" || !words || !this.hasWords) return this.text(start);
-    return joinPieces(this.entry.tokens.slice(start, stop));
-  }
-
-  isSpecial([start, stop]) {
-    for (let position = start; position < stop; position += 1) if (!this.special.has(position)) return false;
-    return true;
-  }
-
-  /** The pixels that a position of a grid covers, as [x0, y0, x1, y1]; null before the grid. */
-  pixels(position) {
-    const { rows, columns, leading, box } = this.entry;
-    const cell = position - leading;
-    if (cell < 0) return null;
-    const [width, height] = [(box[2] - box[0]) / columns, (box[3] - box[1]) / rows];
-    const [row, column] = [Math.floor(cell / columns), cell % columns];
-    return [box[0] + column * width, box[1] + row * height, box[0] + (column + 1) * width, box[1] + (row + 1) * height];
-  }
-
-  /** The image or spectrogram as a canvas. */
-  async decodePicture() {
-    if (this.picture || this.kind === "tokens") return;
-    const part = this.kind === "grid" ? this.entry.image : this.entry.spectrogram;
-    const bytes = await inflate(part.data);
-    this.picture = this.kind === "grid" ? imageCanvas(bytes, part.width, part.height)
-      : spectrogramCanvas(bytes, part.bins, part.frames);
-  }
-}
-
 // lettering.js
 
 const FONT = "system-ui, -apple-system, 'Segoe UI', 'Noto Sans', 'DejaVu Sans', sans-serif, "
@@ -1838,6 +1974,169 @@ footer { display: flex; align-items: flex-start; gap: 4px 16px; padding: 8px 16p
 }
 `;
 
+// text_flow.js
+
+/** Room at both sides of a token, between the pieces of a word, and between words, in pixels. */
+const [PADDING, WITHIN_WORD, BETWEEN_WORDS] = [2.5, 0.5, 4];
+
+const LEAST_WORD = 12;
+
+
+
+/** Whether most words of a text begin with a letter of a script that is written from right to left. */
+function runsRightToLeft(text) {
+  const letters = text.split(/\s+/).map((word) => word.match(/\p{L}/u)?.[0]).filter((letter) => letter !== undefined);
+  return 2 * letters.filter((letter) => RIGHT_TO_LEFT.test(letter)).length > letters.length;
+}
+
+/**
+ * The tokens of a side of a table as they stand in a text: without the marks of their tokenizer where it is known which begin
+ * a word.
+ * @returns {{shown: string, starts: boolean}[]} the text of each, and whether a word begins with it
+ */
+function flowTexts(table, side) {
+  const [axis, groups] = side === "row" ? [table.record.queries, table.rowGroups] : [table.record.keys, table.columnGroups];
+  const texts = groups.map((_, number) => (side === "row" ? table.rowText(number) : table.columnText(number)));
+  if (axis.kind !== "tokens" || !axis.entry.words?.length || (table.words && axis.hasWords)) return texts.map((text) => ({ shown: shortText(text, 60), starts: true }));
+  const starts = new Set(axis.entry.words);
+  return groups.map(([position], number) => {
+    const [before, after] = [starts.has(position), position + 1 >= axis.length || starts.has(position + 1)];
+    // A piece is joined with empty neighbours where the word goes on.
+    const piece = joinPieces([...(before ? [] : [""]), texts[number], ...(after ? [] : [""])]);
+    return { shown: shortText(piece || texts[number], 60), starts: before };
+  });
+}
+
+/**
+ * Places for the words of a text in lines. Words flow in the direction of the text, the pieces of a word in that of the word.
+ * @param {{shown: string, starts: boolean}[]} texts
+ * @param {number} left
+ * @param {number} top
+ * @param {number} width
+ * @param {{size: number, lineHeight: number}} style
+ * @returns {{places: {x: number, y: number, width: number, height: number}[], bottom: number, rtl: boolean}}
+ */
+function flowText(texts, left, top, width, { size, lineHeight }) {
+  const rtl = runsRightToLeft(texts.map((text) => text.shown).join(" "));
+  const places = texts.map(({ shown }) => ({ x: 0, y: 0, width: Math.max(LEAST_WORD, Math.min(textWidth(shown, { size }) + 2 * PADDING, width)),
+    height: lineHeight - 6 }));
+  let [x, y] = [0, top];
+  for (const [first, end] of wordsOf(texts)) {
+    const pieces = places.slice(first, end);
+    const whole = pieces.reduce((sum, piece) => sum + piece.width + WITHIN_WORD, -WITHIN_WORD);
+    if (x > 0 && x + whole > width) { x = 0; y += lineHeight; }
+    const reversed = (rtl && end - first === 1) || runsRightToLeft(texts.slice(first, end).map((text) => text.shown).join(""));
+    if (whole > width) {
+      // A word that is longer than a line is broken at its pieces.
+      for (const piece of pieces) {
+        if (x > 0 && x + piece.width > width) { x = 0; y += lineHeight; }
+        Object.assign(piece, { x: left + (rtl ? width - x - piece.width : x), y });
+        x += piece.width + WITHIN_WORD;
+      }
+    } else {
+      const begin = left + (rtl ? width - x - whole : x);
+      let offset = 0;
+      for (const piece of reversed ? [...pieces].reverse() : pieces) {
+        Object.assign(piece, { x: begin + offset, y });
+        offset += piece.width + WITHIN_WORD;
+      }
+      x += whole;
+    }
+    x += BETWEEN_WORDS;
+  }
+  return { places, bottom: y + lineHeight, rtl };
+}
+
+/** The ranges of the words of some texts: first, and the one after the last. */
+function wordsOf(texts) {
+  const starts = [...texts.keys()].filter((number) => number === 0 || texts[number].starts);
+  return starts.map((first, number) => [first, starts[number + 1] ?? texts.length]);
+}
+
+/** The nearest word above or below, for arrow keys. */
+function wordAbove(places, index, direction) {
+  const from = places[index];
+  const center = from.x + from.width / 2;
+  let best = index;
+  let distance = Infinity;
+  places.forEach((place, number) => {
+    const down = (place.y - from.y) * direction;
+    if (down <= 0) return;
+    const far = down * 4 + Math.abs(place.x + place.width / 2 - center);
+    if (far < distance) { distance = far; best = number; }
+  });
+  return best;
+}
+
+// axis.js
+
+/** One side of an attention: what its positions are. */
+class Axis {
+  constructor(entry) {
+    this.entry = entry;
+    this.kind = entry.kind;
+    this.length = entry.length;
+    this.special = new Set(entry.special ?? []);
+    this.hasWords = (entry.words ?? []).length > 0 && entry.words.length < entry.length;
+    this.picture = null; // a canvas, once decoded
+    this.sound = null; // {samples, rate}, once decoded; null where the payload has none
+  }
+
+  /** The text of a position. */
+  text(position) {
+    const { entry } = this;
+    if (this.kind === "tokens") return entry.tokens[position];
+    if (this.kind === "frames") {
+      return `${(position * entry.seconds).toFixed(2)}\u2013${((position + 1) * entry.seconds).toFixed(2)} s`;
+    }
+    const cell = position - entry.leading;
+    if (cell < 0) return say("beforePatches", { position });
+    return say("patch", { number: cell + 1, count: entry.rows * entry.columns, row: Math.floor(cell / entry.columns), column: cell % entry.columns });
+  }
+
+  /** The positions that are shown as one: words, or single positions. */
+  groups(words) {
+    if (!words || !this.hasWords) return Array.from({ length: this.length }, (_, position) => [position, position + 1]);
+    return this.entry.words.map((start, number) => [start, this.entry.words[number + 1] ?? this.length]);
+  }
+
+  /** The text of a group: its pieces without the marks of their tokenizer. */
+  groupText([start, stop], words) {
+    if (this.kind !== "tokens" || !words || !this.hasWords) return this.text(start);
+    return joinPieces(this.entry.tokens.slice(start, stop));
+  }
+
+  isSpecial([start, stop]) {
+    for (let position = start; position < stop; position += 1) if (!this.special.has(position)) return false;
+    return true;
+  }
+
+  /** The pixels that a position of a grid covers, as [x0, y0, x1, y1]; null before the grid. */
+  pixels(position) {
+    const { rows, columns, leading, box } = this.entry;
+    const cell = position - leading;
+    if (cell < 0) return null;
+    const [width, height] = [(box[2] - box[0]) / columns, (box[3] - box[1]) / rows];
+    const [row, column] = [Math.floor(cell / columns), cell % columns];
+    return [box[0] + column * width, box[1] + row * height, box[0] + (column + 1) * width, box[1] + (row + 1) * height];
+  }
+
+  /** The image or spectrogram as a canvas. */
+  async decodePicture() {
+    if (this.picture || this.kind === "tokens") return;
+    const part = this.kind === "grid" ? this.entry.image : this.entry.spectrogram;
+    const bytes = await inflate(part.data);
+    this.picture = this.kind === "grid" ? imageCanvas(bytes, part.width, part.height)
+      : spectrogramCanvas(bytes, part.bins, part.frames);
+    if (this.entry.sound) this.sound = await decodeSound(this.entry.sound);
+  }
+
+  /** The duration of the sound, in seconds, as far as the positions reach. */
+  get soundSeconds() {
+    return this.sound ? Math.min(this.sound.samples.length / this.sound.rate, this.length * this.entry.seconds) : 0;
+  }
+}
+
 // head_labels.js
 
 /** The least part of the weight that uniform attention leaves to other keys, which a named pattern takes on top. */
@@ -2011,7 +2310,8 @@ function formatNumber(value) {
 
 /** A weight in a cell: three decimals, no zero before the point; "" for one that rounds to 0. `cell_number` of Python has the same. */
 function cellText(value) {
-  const text = Math.abs(value) >= 0.9995 ? legendNumber(value) : value.toFixed(3).replace("0.", ".").replace("-", "\u2212");
+  const size = Math.abs(value);
+  const text = size >= 0.9995 ? legendNumber(value).replace("-", "\u2212") : value.toFixed(3).replace("0.", ".").replace("-", "\u2212");
   return /[1-9]/.test(text) ? text : "";
 }
 
@@ -2348,6 +2648,9 @@ const SIGNS = { light: makeRamp(POINTS.sign.light), dark: makeRamp(POINTS.sign.d
 /** The colours of the amount of attention on a theme: red, green, blue of `RAMP_SIZE` steps. */
 const rampOf = (theme) => RAMPS[theme.scheme];
 
+/** The colours of signed numbers on a theme, zero in the middle. */
+const signsOf = (theme) => SIGNS[theme.scheme];
+
 /** Where a shade from 0 to 1 is in a ramp. */
 const rampStep = (shade) => 3 * Math.round(clamp(shade, 0, 1) * (RAMP_SIZE - 1));
 
@@ -2384,6 +2687,9 @@ const rgb = (channels) => `rgb(${channels.join(",")})`;
 
 /** The background of a word for an amount from 0 to 1, and the text's colour on it. */
 const wordColors = (shade, theme) => ({ fill: rampColor(shade, theme), ink: inkOnRamp(shade, theme) });
+
+/** White paper under a black veil that is thinner for more. */
+const veilColor = (shade) => rgb(Array(3).fill(Math.round(255 * (1 - 0.82 * (1 - clamp(shade, 0, 1))))));
 
 // stations.js
 
@@ -2854,9 +3160,10 @@ const forms = new WeakMap();
  * A map as a picture, one pixel a cell: colours and blanks; `drawForms` adds hatches and crosses.
  * @param {Uint8Array} kinds of each cell, row by row, as in `CELL_KINDS`
  * @param {Uint8Array} shades from 0 to 255, of the cells that are weights
+ * @param {boolean} [signed] whether the shades are those of signed numbers, zero in the middle
  */
-function mapCanvas(columns, rows, kinds, shades, theme) {
-  const ramp = rampOf(theme);
+function mapCanvas(columns, rows, kinds, shades, theme, signed = false) {
+  const ramp = signed ? signsOf(theme) : rampOf(theme);
   const paper = channelsOf(theme.background);
   const found = { masked: false, missing: /** @type {number[][]} */ ([]), theme };
   const canvas = pixelCanvas(columns, rows, (data) => {
@@ -3309,6 +3616,8 @@ class Table {
     this.rows = this.rowGroups.length;
     this.columns = this.columnGroups.length;
     this.words = options.words;
+    this.measure = options.measure in record.measures ? options.measure : "weights";
+    this.signed = this.measure === "contributions";
     const cells = this.rows * this.columns;
     this.values = new Float64Array(cells);
     this.errors = this.exact ? null : new Float64Array(cells);
@@ -3318,22 +3627,32 @@ class Table {
     this.bitmaps = new Map();
     this.widest = {};
     this.fill();
-    this.measure();
+    this.summarize();
+  }
+
+  /** What a weight is multiplied by: 1, unless something else than weights is shown. */
+  get factors() {
+    const { measures, queries, keys } = this.record;
+    const measure = measures[this.measure];
+    if (!measure) return null;
+    const perQuery = measure.shape.length === 3;
+    return (head, query, key) => measure.values[(perQuery ? head * queries.length + query : head) * keys.length + key];
   }
 
   fill() {
     const heads = this.head === null ? Array.from({ length: this.record.heads }, (_, head) => head) : [this.head];
+    const { factors } = this;
     for (let row = 0; row < this.rows; row += 1) {
       const [q0, q1] = this.rowGroups[row];
       for (const head of heads) {
         for (let query = q0; query < q1; query += 1) if (this.record.seesAny(head, query)) this.counts[row] += 1;
       }
-      for (let column = 0; column < this.columns; column += 1) this.fillCell(row, column, heads);
+      for (let column = 0; column < this.columns; column += 1) this.fillCell(row, column, heads, factors);
     }
-    if (this.columnGroups.length < this.record.keys.length) this.addHidden(heads);
+    if (this.columnGroups.length < this.record.keys.length) this.addHidden(heads, factors);
   }
 
-  fillCell(row, column, heads) {
+  fillCell(row, column, heads, factors) {
     const { record } = this;
     const [queries, keys] = [record.queries.length, record.keys.length];
     const [q0, q1] = this.rowGroups[row];
@@ -3349,8 +3668,9 @@ class Table {
           seen = true;
           const code = codes[base + key];
           if (code !== 0) zero = false;
-          sum += exact ? exact[base + key] : CODE_VALUES[code] * maximum;
-          if (!exact) error += CODE_ERRORS[code] * maximum;
+          const factor = factors ? factors(head, query, key) : 1;
+          sum += factor * (exact ? exact[base + key] : CODE_VALUES[code] * maximum);
+          if (!exact) error += Math.abs(factor) * CODE_ERRORS[code] * maximum;
         }
       }
     }
@@ -3364,7 +3684,7 @@ class Table {
   }
 
   /** What each row gives to columns that are hidden. */
-  addHidden(heads) {
+  addHidden(heads, factors) {
     const { record } = this;
     const [queries, keys] = [record.queries.length, record.keys.length];
     const shown = new Uint8Array(keys);
@@ -3378,7 +3698,8 @@ class Table {
           const base = (head * queries + query) * keys;
           for (let key = 0; key < keys; key += 1) {
             if (shown[key] || !record.sees(head, query, key)) continue;
-            sum += record.exact ? record.exact[base + key] : CODE_VALUES[record.codes[base + key]] * maximum;
+            sum += (factors ? factors(head, query, key) : 1)
+              * (record.exact ? record.exact[base + key] : CODE_VALUES[record.codes[base + key]] * maximum);
           }
         }
       }
@@ -3386,8 +3707,8 @@ class Table {
     }
   }
 
-  /** The largest weight of all and of each row, and the sums of the rows. */
-  measure() {
+  /** The largest size of all weights and of each row's, and the sums of the rows. */
+  summarize() {
     this.largest = 0;
     this.rowLargest = new Float64Array(this.rows);
     this.rowSums = new Float64Array(this.rows);
@@ -3400,11 +3721,16 @@ class Table {
         else if (kind === MISSING) this.hasMissing = true;
         else if (kind === ZERO) this.hasZero = true;
         if (kind !== MASKED) this.rowSums[row] += value;
-        if (value > this.rowLargest[row]) this.rowLargest[row] = value;
+        if (Math.abs(value) > this.rowLargest[row]) this.rowLargest[row] = Math.abs(value);
       }
       if (this.rowLargest[row] > this.largest) this.largest = this.rowLargest[row];
     }
-    this.end = this.largest > 0 ? scaleEnd(this.largest, this.columns) : 0;
+    this.end = this.endOf(this.largest);
+  }
+
+  /** The number of a scale's last colour; weights end at several even shares at least. */
+  endOf(largest) {
+    return this.measure === "weights" && largest > 0 ? scaleEnd(largest, this.columns) : largest;
   }
 
   rowText(row) {
@@ -3413,6 +3739,16 @@ class Table {
 
   columnText(column) {
     return this.record.keys.groupText(this.columnGroups[column], this.words);
+  }
+
+  /** A query in a sentence: tokens are quoted, places and times are not. */
+  rowName(row) {
+    return nameOn(this.record.queries, this.rowText(row));
+  }
+
+  /** A key in a sentence. */
+  columnName(column) {
+    return nameOn(this.record.keys, this.columnText(column));
   }
 
   kind(row, column) {
@@ -3430,7 +3766,7 @@ class Table {
   /** A cell as text. */
   cell(row, column) {
     const kind = this.kind(row, column);
-    if (kind === MASKED) return "masked";
+    if (kind === MASKED) return say("masked");
     return formatWeight(this.value(row, column), this.error(row, column));
   }
 
@@ -3438,9 +3774,9 @@ class Table {
   rowSummary(row) {
     let error = 0;
     for (let column = 0; column < this.columns; column += 1) error += this.error(row, column);
-    const sum = `row sum ${formatWeight(this.rowSums[row], error)}`;
+    const sum = say("rowSum", { sum: formatWeight(this.rowSums[row], error) });
     return this.columnGroups.length && this.hiddenColumns
-      ? `${sum}, hidden special tokens ${formatWeight(this.hidden[row], this.exact ? 0 : Math.max(error, 0.004))}` : sum;
+      ? `${sum}, ${say("rowHidden", { sum: formatWeight(this.hidden[row], this.exact ? 0 : Math.max(error, 0.004)) })}` : sum;
   }
 
   get hiddenColumns() {
@@ -3469,13 +3805,12 @@ class Table {
         else if (kinds[column] === MASKED) kinds[column] = ZERO;
       }
     }
-    return { values, errors, kinds, largest: values.reduce((most, value) => (value > most ? value : most), 0) };
+    return { values, errors, kinds, largest: largestSize(values) };
   }
 
-  /** A weight's place on a scale, from 0 to 1. */
+  /** A weight's place on a scale, from 0 to 1; from -1 where there is a sign. */
   shade(row, column, scale) {
-    const largest = scale === "row" ? this.rowLargest[row] : this.end;
-    return largest > 0 ? SCALES[scale].shade(this.value(row, column) / largest) : 0;
+    return signedShade(this.value(row, column), scale === "row" ? this.rowLargest[row] : this.end, scale);
   }
 
   /** One pixel a cell. */
@@ -3485,62 +3820,80 @@ class Table {
       const shades = new Uint8Array(this.rows * this.columns);
       for (let row = 0; row < this.rows; row += 1) {
         for (let column = 0; column < this.columns; column += 1) {
-          if (this.kind(row, column) === WEIGHT) shades[row * this.columns + column] = Math.round(255 * clamp(this.shade(row, column, scale), 0, 1));
+          if (this.kind(row, column) !== WEIGHT) continue;
+          const shade = this.shade(row, column, scale);
+          shades[row * this.columns + column] = Math.round(255 * clamp(this.signed ? (shade + 1) / 2 : shade, 0, 1));
         }
       }
-      this.bitmaps.set(key, mapCanvas(this.columns, this.rows, this.kinds, shades, theme));
+      this.bitmaps.set(key, mapCanvas(this.columns, this.rows, this.kinds, shades, theme, this.signed));
     }
     return this.bitmaps.get(key);
   }
 }
 
-const accuracy = (table) => (table.exact ? "exact numbers" : "8-bit square roots, \u00b1 0.004 or better");
+const nameOn = (axis, text) => (axis.kind === "tokens" ? quoted(text) : `\u2068${text}\u2069`);
+
+/** The largest size of some numbers; NaN is left out. */
+const largestSize = (values) => values.reduce((most, value) => (Math.abs(value) > most ? Math.abs(value) : most), 0);
+
+/** A number's place on a scale that ends at the largest, with its sign. */
+const signedShade = (value, largest, scale) =>
+  (largest > 0 ? Math.sign(value) * SCALES[scale].shade(Math.abs(value) / largest) : 0);
+
+/** What is shown: weights, or weights times something. */
+const measureText = (table) => say({ norms: "of_norms", contributions: "of_contributions" }[table.measure] ?? "of_weights");
+
+const accuracy = (table) => say(table.exact ? "exact" : "coded");
 
 /** How the tokens of a word became one. */
-const mergedText = (table) => (table.words && (table.record.queries.hasWords || table.record.keys.hasWords)
-  ? ", whole words (keys added, queries averaged)" : "");
+const mergedText = (table) => (table.words && (table.record.queries.hasWords || table.record.keys.hasWords) ? say("merged") : "");
 
 /** What hidden special tokens have of the weights. */
 function hiddenText(table) {
-  const hidden = table.hiddenColumns;
-  if (!hidden || !table.rows) return "";
+  const count = table.hiddenColumns;
+  if (!count || !table.rows) return "";
   const mean = table.hidden.reduce((sum, mass) => sum + mass, 0) / Math.max(1, table.seeing.length);
-  return ` \u00b7 ${hidden} special ${hidden === 1 ? "token" : "tokens"} hidden with ${(100 * mean).toFixed(1)} % of the weight`;
+  return ` \u00b7 ${table.measure === "weights" ? say("hiddenShare", { count, percent: (100 * mean).toFixed(1) }) : say("hiddenCount", { count })}`;
 }
 
 /** The sum of the locked queries or of the one under the pointer; of all that see a key, to be divided by their number, where there is none. */
 function activeSums(app, table) {
   const rows = app.activeRows();
   const all = rows.length ? rows : table.seeing;
-  return { ...table.sumRows(all), rows, divisor: rows.length ? 1 : Math.max(1, all.length) };
+  const divisor = rows.length ? 1 : Math.max(1, all.length);
+  const sums = table.sumRows(all);
+  return { ...sums, rows, divisor, end: divisor * table.endOf(sums.largest / divisor) };
 }
 
 /** What the sum of queries is, as headings, legends and tooltips say it. */
 function sumText(table, rows) {
-  if (rows.length === 1) return "weights of 1 query";
-  if (rows.length) return `sum of ${counted(rows.length)} locked queries`;
+  if (rows.length === 1) return say("ofOneQuery");
+  if (rows.length) return say("ofLocked", { count: counted(rows.length) });
   const seeing = table.seeing.length;
   const blind = table.rows - seeing;
-  return blind ? `mean over ${counted(seeing)} ${seeing === 1 ? "query" : "queries"} (${counted(blind)} more see no key)` : "mean over all queries";
+  return blind ? say("ofSeeing", { seeing, blind: counted(blind) }) : say("ofAllQueries");
 }
 
 /** What a key gets from the queries of a sum. */
 function receivedText({ kinds, values, errors, divisor }, column) {
-  return kinds[column] === MASKED ? "masked" : formatWeight(values[column] / divisor, errors[column] / divisor);
+  return kinds[column] === MASKED ? say("masked") : formatWeight(values[column] / divisor, errors[column] / divisor);
 }
 
 /** The keys that a query attends to most. */
 function describeRow(app, table, row) {
+  const size = (column) => Math.abs(table.value(row, column));
   const order = Array.from({ length: table.columns }, (_, column) => column).filter((column) => table.kind(row, column) !== MASKED);
-  order.sort((a, b) => table.value(row, b) - table.value(row, a));
-  const best = order.slice(0, 3).map((column) => `${quoted(table.columnText(column))} ${table.cell(row, column)}`);
+  order.sort((a, b) => size(b) - size(a));
+  const best = order.slice(0, 3).map((column) => `${table.columnName(column)} ${table.cell(row, column)}`);
   const rest = order.slice(3);
   if (rest.length) {
     const add = (part) => rest.reduce((sum, column) => sum + part(column), 0);
-    best.push(`${counted(rest.length)} more ${formatWeight(add((column) => table.value(row, column)), add((column) => table.error(row, column)))}`);
+    const sum = formatWeight(add((column) => table.value(row, column)), add((column) => table.error(row, column)));
+    best.push(say("moreTogether", { count: counted(rest.length), sum }));
   }
-  return `query ${quoted(table.rowText(row))} attends to ${best.join(", ") || "nothing: all keys are masked"} `
-    + `(${app.headText()}; ${table.rowSummary(row)})`;
+  const aside = `${app.headText()}; ${table.rowSummary(row)}`;
+  return best.length ? say("looksAt", { query: table.rowName(row), keys: best.join(say("listed")), aside })
+    : say("looksAtNothing", { query: table.rowName(row), aside });
 }
 
 // elements.js
@@ -3657,38 +4010,13 @@ function drawNumbers(pen, table, place, first, last, scale, theme) {
     for (let column = first.column; column < last.column; column += 1) {
       if (table.kind(row, column) !== WEIGHT) continue;
       pen.text(cellText(table.value(row, column)), place.left + (column + 0.5) * place.width,
-        place.top + (row + 0.5) * place.height, { color: inkOnRamp(table.shade(row, column, scale), theme), size, align: "center" });
+        place.top + (row + 0.5) * place.height, { color: inkOf(table, table.shade(row, column, scale), theme), size, align: "center" });
     }
   }
 }
 
-/** Words that flow in lines: the place of each, and the height of all. */
-function flowWords(texts, left, top, width, size, lineHeight) {
-  const places = [];
-  let [x, y] = [left, top];
-  for (const text of texts) {
-    const wide = Math.min(textWidth(text, { size }) + 10, width);
-    if (x > left && x + wide > left + width) { x = left; y += lineHeight; }
-    places.push({ x, y, width: wide, height: lineHeight - 5 });
-    x += wide + 3;
-  }
-  return { places, bottom: y + lineHeight };
-}
-
-/** The nearest word above or below, for arrow keys. */
-function wordAbove(places, index, direction) {
-  const from = places[index];
-  const center = from.x + from.width / 2;
-  let best = index;
-  let distance = Infinity;
-  places.forEach((place, number) => {
-    const down = (place.y - from.y) * direction;
-    if (down <= 0) return;
-    const far = down * 4 + Math.abs(place.x + place.width / 2 - center);
-    if (far < distance) { distance = far; best = number; }
-  });
-  return best;
-}
+/** The ink on the colour of a table's number. */
+const inkOf = (table, shade, theme) => (table.signed ? inkOn(divergingColor(shade, theme)) : inkOnRamp(shade, theme));
 
 const inside = (place, x, y) => x >= place.x && y >= place.y && x < place.x + place.width && y < place.y + place.height;
 
@@ -3918,7 +4246,7 @@ class LongMap {
 // sentence.js
 
 /** A token inside a sentence, kept from changing the direction of the words around it. */
-const named = (text) => `\u2068${shortText(text)}\u2069`;
+const named = (text) => `\u2068${shortText(text, 48)}\u2069`;
 
 /** Keys of a row whose weights are named one by one. */
 const NAMED = 3;
@@ -3957,7 +4285,7 @@ function search(table) {
 /** The keys of a row that are not masked, the largest weight first. */
 function byWeight(table, row) {
   const order = Array.from({ length: table.columns }, (_, column) => column).filter((column) => table.kind(row, column) !== MASKED);
-  return order.sort((a, b) => table.value(row, b) - table.value(row, a));
+  return order.sort((a, b) => Math.abs(table.value(row, b)) - Math.abs(table.value(row, a)));
 }
 
 /** What an even share of a row's weight would be, over the keys that it sees. */
@@ -3977,22 +4305,25 @@ function sayOfRow(table, row, column = null) {
   const value = table.value(row, of);
   const whole = Math.abs(table.rowSums[row] + table.hidden[row] - 1) < 0.02;
   const text = table.kind(row, of) === MASKED ? say("mayNotSee", { query, key })
+    : table.measure !== "weights" ? say("givesMeasure", { query, key, what: measureText(table), value: formatWeight(value, table.error(row, of)) })
     : Number.isNaN(value) ? say("noNumber", { query, key })
       : whole ? say("gives", { query, key, percent: percent(value) }) : say("givesWeight", { query, key, weight: shortWeight(value) });
   const parts = order.slice(0, NAMED).map((one) => `${named(table.columnText(one))} ${shortWeight(table.value(row, one))}`);
   const rest = order.slice(NAMED);
   if (rest.length) parts.push(say("moreKeys", { count: rest.length, weight: shortWeight(rest.reduce((sum, one) => sum + table.value(row, one), 0)) }));
-  return { text, shares: `${query} \u2192 ${parts.join(" \u00b7 ")} \u2014 ${say("evenShare", { weight: shortWeight(evenShare(table, row)) })}` };
+  const even = table.measure === "weights" ? ` \u2014 ${say("evenShare", { weight: shortWeight(evenShare(table, row)) })}` : "";
+  return { text, shares: `${query} \u2192 ${parts.join(" \u00b7 ")}${even}` };
 }
 
 /** What a table says of a key: who looks at it most. */
 function sayOfColumn(table, column) {
   let best = null;
   for (let row = 0; row < table.rows; row += 1) {
-    if (table.kind(row, column) !== MASKED && (best === null || table.value(row, column) > table.value(best, column))) best = row;
+    if (table.kind(row, column) !== MASKED && (best === null || Math.abs(table.value(row, column)) > Math.abs(table.value(best, column)))) best = row;
   }
   const key = named(table.columnText(column));
   if (best === null) return { text: say("seenByNobody", { key }), shares: "" };
+  if (table.measure !== "weights") return sayOfRow(table, best, column);
   return { text: say("lookedAt", { key, query: named(table.rowText(best)), percent: percent(table.value(best, column)) }), shares: "" };
 }
 
@@ -4010,7 +4341,7 @@ function sentenceOf(app) {
   const item = app.active();
   if (app.view.sentence) return app.view.sentence(app, item);
   if (!app.view.ofTables || app.record.large) return { text: item ? app.view.describe(app, item) : "", shares: "" };
-  const table = app.table();
+  const table = item?.head === undefined ? app.table() : app.table(item.head);
   if (item?.side === "key") return sayOfColumn(table, item.column);
   if (item?.row !== undefined) return sayOfRow(table, item.row, item.column ?? null);
   const best = featured(app);
@@ -4023,7 +4354,7 @@ function sentenceOf(app) {
 const THUMBNAIL = 160;
 
 /** The most of a picture that is veiled where nothing looks. */
-const VEIL = 0.88;
+const VEIL = 0.85;
 
 /** Of how many queries and keys a point of a record's small maps is the largest weight. */
 function reduction(record) {
@@ -4126,12 +4457,11 @@ class RecordView extends View {
   /** @returns {Legend} */
   legend(app) {
     const table = app.table();
-    const samples = [[ZERO, say("zero")]];
-    if (table.hasMasked) samples.push([MASKED, say("masked")]);
-    if (table.hasMissing) samples.push([MISSING, "NaN"]);
+    const kinds = [[ZERO, table.hasZero], [MASKED, table.hasMasked], [MISSING, table.hasMissing]].filter(([, has]) => has).map(([kind]) => kind);
     const perRow = app.state.scale === "row";
-    return { ramp: "map", scale: app.state.scale, title: say(perRow ? "partOfRow" : "weightTitle"), largest: perRow ? null : table.end,
-      even: perRow ? null : 1 / table.columns, samples: samples.filter(([kind]) => kind !== ZERO || table.hasZero), text: this.legendText(app, table) };
+    return { ramp: table.signed ? "signed" : "map", scale: app.state.scale, title: perRow ? say("partOfRow") : measureText(table),
+      largest: perRow ? null : table.end, even: perRow || table.measure !== "weights" ? null : 1 / table.columns, samples: samplesOf(kinds),
+      text: this.legendText(app, table) };
   }
 
   /** What was done to the weights that are shown. */
@@ -4152,11 +4482,13 @@ class RecordView extends View {
   }
 }
 
+/** Samples of the legend, of kinds of cells that are no weights. */
+const samplesOf = (kinds) => [[ZERO, say("zero")], [MASKED, say("masked")], [MISSING, "NaN"]].filter(([kind]) => kinds.includes(kind));
+
 /** Text of one cell of a table. */
 function describeCell(app, table, row, column) {
-  const head = app.headText();
-  return `${quoted(table.rowText(row))} \u2192 ${quoted(table.columnText(column))}: ${table.cell(row, column)} `
-    + `(${head}; query ${table.rowGroups[row][0]}, key ${table.columnGroups[column][0]}; ${table.rowSummary(row)})`;
+  return say("cell", { query: table.rowName(row), key: table.columnName(column), weight: table.cell(row, column),
+    head: app.headText(), row: table.rowGroups[row][0], column: table.columnGroups[column][0], sum: table.rowSummary(row) });
 }
 
 /** A record as cells with tokens on both sides. */
@@ -4434,11 +4766,17 @@ const LEGEND_STEPS = 65;
 
 /**
  * The number below a place of a legend's ramp.
- * @param {{scale: string, largest: number|null, beyond?: boolean}} legend largest: the weight of the last colour; null: the
+ * @param {{ramp?: string|null, scale: string, largest: number|null, beyond?: boolean}} legend largest: the weight of the last colour; null: the
  *   numbers are percent of what differs from map to map
  * @param {number} shade
  */
-function tickText({ scale, largest, beyond }, shade) {
+function tickText({ ramp, scale, largest, beyond }, shade) {
+  if (ramp === "signed") {
+    // Zero stands in the middle, and the signs have the same scale.
+    if (shade === 0.5) return "0";
+    const end = largest === null ? "100 %" : legendNumber(largest);
+    return shade < 0.5 ? `\u2212${end}` : `+${end}`;
+  }
   const part = shade === 0 && scale === "log" ? 10 ** -DECADES : scaleInverse(scale, shade);
   const text = largest === null ? `${legendNumber(100 * part)} %` : legendNumber(part * largest);
   if (shade === 0 && scale === "log") return `\u2264 ${text}`;
@@ -4484,7 +4822,7 @@ const legendHeight = (legend, width) => textTop(legend, width) + LINE * linesOf(
 
 /**
  * The scale below a view: its title, a ramp with numbers and the mark of an even share, samples of what is not a weight, and a text.
- * A legend has: ramp ("map", "words" or null), title, scale, largest (see `tickText`), even (the weight of an even share), beyond
+ * A legend has: ramp ("map", "veil", "signed" or null), title, scale, largest (see `tickText`), even (the weight of an even share), beyond
  * (whether something larger than the largest is shown in its colour), samples, text, of which `room` lines are shown.
  */
 function drawLegend(pen, legend, width, theme, room = linesOf(legend, width)) {
@@ -4507,7 +4845,8 @@ function drawRamp(pen, legend, width, theme) {
   pen.text(rampTitle(legend), 16, top + height / 2, { color: theme.text, ...TITLE_STYLE_OF_RAMP });
   for (let step = 0; step < LEGEND_STEPS; step += 1) {
     const shade = step / (LEGEND_STEPS - 1);
-    const fill = rampColor(shade, theme);
+    const fill = legend.ramp === "veil" ? veilColor(shade) : legend.ramp === "signed" ? divergingColor(2 * shade - 1, theme)
+      : rampColor(shade, theme);
     pen.rect(x + (step * length) / LEGEND_STEPS, top, length / LEGEND_STEPS + 0.6, height, { fill });
   }
   pen.rect(x, top, length, height, { stroke: theme.border });
@@ -4543,6 +4882,7 @@ class AttentionData {
     this.exact = null;
     this.visible = null;
     this.overview = null;
+    this.measures = {}; // factors of the weights, by what their product is
     this.thumbnailKinds = new Set(); // what the small maps show that is no weight
     this.ready = null;
     this.decoded = false;
@@ -4569,6 +4909,9 @@ class AttentionData {
     if (this.maskEntry) this.visible = await (this.maskEntry.decoded ??= decodeBits(this.maskEntry));
     if (entry.codes) this.codes = await inflate(entry.codes.data);
     if (entry.exact) this.exact = await decodeNumbers(entry.exact);
+    for (const [name, measure] of Object.entries(entry.measures ?? {})) {
+      this.measures[name] = { shape: measure.shape, values: await decodeNumbers(measure) };
+    }
     if (entry.overview) this.overview = await LongMap.decode(this);
     this.decoded = true;
   }
@@ -4656,13 +4999,34 @@ class Controls {
     const shown = app.shownHeads();
     const group = make("div", { class: "heads", role: "group", "aria-label": say("heads") });
     for (let head = 0; head < app.record.heads; head += 1) {
-      group.append(headToggle(head, shown.includes(head), app.theme, () => app.toggleHead(head)));
+      group.append(headToggle(head, shown.includes(head), app.theme,
+        (event) => (event.detail === 2 || event.shiftKey ? app.set({ head }) : app.toggleHead(head))));
     }
     const every = shown.length === app.record.heads;
     if (app.record.heads > 1) {
-      group.append(action(say(every ? "none" : "all"), say(every ? "hideAllHeads" : "showAllHeads"), () => app.set({ heads: every ? [] : null })));
+      group.append(action(say(every ? "none" : "all"), say(every ? "hideAllHeads" : "showAllHeads"),
+        () => app.set({ heads: every ? [] : Array.from({ length: app.record.heads }, (_, head) => head) })));
     }
     return group;
+  }
+
+  /** Plays the sound that the keys are of, where the payload carries it. */
+  play() {
+    const { app } = this;
+    if (!app.record.keys.sound) return null;
+    const playing = app.player.plays(app.record.keys);
+    const text = say(playing ? "stopSound" : "playSound");
+    return action(`${playing ? "\u25a0" : "\u25b6"} ${text}`, text, () => app.view.toggle(app));
+  }
+
+  /** What is shown in place of weights, where a record carries it. */
+  measure() {
+    const { app } = this;
+    const names = Object.keys(app.record.measures);
+    if (!names.length) return null;
+    return choice(say("measure"), app.state.measure,
+      ["weights", ...names].map((name) => [name, say({ norms: "measure_norms", contributions: "measure_contributions" }[name] ?? "measure_weights")]),
+      (value) => app.set({ measure: value }));
   }
 
   /** Only where a map is larger than its room; see `Viewer.resize`. */
@@ -4813,7 +5177,7 @@ function drawRowBars(app, pen, table, row, { x, y }) {
   const length = BARS_ROOM.width - name - 48;
   const most = table.value(row, order[0]);
   const title = { size: 13, bold: true };
-  pen.text(fitText(say("looksAt", { query: `\u2068${shortText(table.rowText(row))}\u2069` }), BARS_ROOM.width, title), x, y, { color: theme.text, ...title });
+  pen.text(fitText(say("looksAtTitle", { query: `\u2068${shortText(table.rowText(row))}\u2069` }), BARS_ROOM.width, title), x, y, { color: theme.text, ...title });
   const even = evenShare(table, row);
   const marked = most > 0 && even <= most;
   const at = x + name + (length * even) / most;
@@ -4861,13 +5225,13 @@ class Tables {
   }
 
   /** The weights of a head as they are shown; null is the mean of all heads. */
-  of(head, record, { words, hideSpecial }) {
+  of(head, record, { words, hideSpecial, measure = "weights" }) {
     const used = record.heads === 1 ? 0 : head;
-    const key = `${record.number}|${used}|${words}|${hideSpecial}`;
+    const key = `${record.number}|${used}|${words}|${hideSpecial}|${measure}`;
     let table = this.tables.get(key);
     if (!table) {
       if (this.tables.size > MOST_TABLES) this.tables.delete(this.tables.keys().next().value);
-      table = new Table(record, used, { words, hideSpecial });
+      table = new Table(record, used, { words, hideSpecial, measure });
     }
     this.tables.delete(key);
     this.tables.set(key, table);
@@ -5163,17 +5527,23 @@ function sizeOfPoint(record) {
 /** Of colours over a picture. */
 const OPACITY = 0.68;
 
-/** Weights over the picture whose patches are the keys. */
+/** The heights of the small pictures above the words, the first that fits. */
+const THUMBNAIL_HEIGHTS = [56, 40, 28, 0];
+
+/** The most words that have a small picture each. */
+const MOST_THUMBNAILS = 120;
+
+/** The picture whose patches are the keys, and beside it where a word looks; above them each word with its own small picture. */
 class ImageView extends RecordView {
   name = "image";
 
-  title = "Image";
+  title = say("image");
 
-  controls = ["record", "head", "scale", "overlay", "words", "special"];
+  controls = ["record", "head", "measure", "scale", "overlay", "words", "special"];
 
   scalesRows = false;
 
-  help = "Arrow keys choose a word or a patch, Enter locks a query, Page Down goes from the words to the picture, Esc unlocks.";
+  help = say("imageHelp");
 
   shows(record) {
     return !record.large && record.keys.kind === "grid";
@@ -5182,91 +5552,146 @@ class ImageView extends RecordView {
   geometry(app) {
     const table = app.table();
     const { width, height } = app.area;
-    const { entry } = table.record.keys;
-    const own = table.record.queries.kind === "grid" && table.record.queries.length === table.record.keys.length;
-    const texts = Array.from({ length: own ? 0 : table.rows }, (_, row) => shortText(table.rowText(row), 40));
-    const flow = own ? { places: [], bottom: 6 } : flowWords(texts, 12, 26, width - 24, 14, 28);
-    const top = flow.bottom + 8;
-    const [imageWidth, imageHeight] = entry.size;
-    const scale = Math.min((width - 24) / imageWidth, Math.max(180, height - top - 8) / imageHeight);
-    const left = Math.max(12, (width - imageWidth * scale) / 2);
-    return { table, own, words: flow.places, top, left, scale, width: imageWidth * scale, height: imageHeight * scale };
+    const key = `${app.tableKey()}|${width}|${height}`;
+    if (this.cache?.key === key) return this.cache.place;
+    const { keys, queries } = table.record;
+    const own = queries.kind === "grid" && queries.length === keys.length;
+    const [imageWidth, imageHeight] = keys.entry.size;
+    const strip = own ? { places: [], bottom: 0, thumbnail: null } : this.strip(table, width, height, imageWidth / imageHeight);
+    const top = strip.bottom + 26;
+    const room = Math.max(150, height - top - 8);
+    const beside = Math.min((width - 36) / 2 / imageWidth, room / imageHeight);
+    const stacked = Math.min((width - 24) / imageWidth, Math.max(room - 28, 260) / 2 / imageHeight);
+    const side = beside >= stacked;
+    const scale = side ? beside : stacked;
+    const [wide, high] = [imageWidth * scale, imageHeight * scale];
+    const left = Math.max(12, (width - (side ? 2 * wide + 12 : wide)) / 2);
+    const original = { x: left, y: top };
+    const overlay = side ? { x: left + wide + 12, y: top } : { x: left, y: top + high + 28 };
+    const place = { table, own, words: strip.places, thumbnail: strip.thumbnail, scale, width: wide, height: high, original, overlay };
+    this.cache = { key, place, thumbnails: new Map() };
+    return place;
+  }
+
+  /** Places for the words, each below its small picture. */
+  strip(table, width, height, aspect) {
+    const texts = Array.from({ length: table.rows }, (_, row) => shortText(table.rowText(row), 24));
+    for (const high of THUMBNAIL_HEIGHTS) {
+      if (high && table.rows > MOST_THUMBNAILS) continue;
+      const thumbnail = high ? { width: clamp(high * aspect, high / 2, 2.2 * high), height: high } : null;
+      const places = [];
+      let [x, y] = [12, 8];
+      const tall = (thumbnail ? thumbnail.height + 4 : 0) + 22;
+      for (const text of texts) {
+        const wide = Math.min(Math.max((thumbnail?.width ?? 0) + 6, textWidth(text, { size: 14 }) + 10), width - 24);
+        if (x > 12 && x + wide > width - 12) { x = 12; y += tall + 6; }
+        places.push({ x, y, width: wide, height: tall });
+        x += wide + 3;
+      }
+      const bottom = y + tall;
+      if (bottom < height * 0.42 || !high) return { places, bottom, thumbnail };
+    }
+    return { places: [], bottom: 0, thumbnail: null };
   }
 
   size(app) {
     const place = this.geometry(app);
-    return { width: app.area.width, height: place.top + place.height + 8 };
+    return { width: app.area.width, height: place.overlay.y + place.height + 8 };
   }
 
-  /** Where a position of the keys is drawn. */
-  cell(place, position) {
+  /** Where a position of the keys is drawn over the picture, or in the picture itself. */
+  cell(place, position, corner = place.overlay) {
     const pixels = place.table.record.keys.pixels(position);
     if (!pixels) return null;
     const [x0, y0, x1, y1] = pixels.map((pixel) => pixel * place.scale);
-    return { x: place.left + x0, y: place.top + y0, width: x1 - x0, height: y1 - y0 };
+    return { x: corner.x + x0, y: corner.y + y0, width: x1 - x0, height: y1 - y0 };
   }
 
   sums(app) {
     const { table } = this.geometry(app);
     const sums = activeSums(app, table);
     // What is before the grid (a class token) has no place on the picture and would hide the rest.
-    const leading = table.record.keys.entry.leading;
-    const largest = sums.values.subarray(leading).reduce((most, value) => (value > most ? value : most), 0);
+    const { leading } = table.record.keys.entry;
     const outside = sums.values.subarray(0, leading).reduce((sum, value) => sum + value, 0);
-    return { ...sums, largest, outside: outside / sums.divisor };
+    const largest = largestSize(sums.values.subarray(leading));
+    return { ...sums, largest, end: sums.divisor * table.endOf(largest / sums.divisor), outside: outside / sums.divisor };
   }
 
   draw(app, pen) {
     const place = this.geometry(app);
-    const { table, left, top, width, height } = place;
+    const { table, width, height, original, overlay } = place;
     const { theme } = app;
-    const picture = table.record.keys.picture;
-    if (picture) pen.picture(picture, left, top, width, height, { smooth: true });
     const sums = this.sums(app);
-    this.drawOverlay(app, pen, place, sums);
-    pen.rect(left, top, width, height, { stroke: theme.border });
-    if (place.words.length) pen.text("query", 12, 13, { color: theme.muted, size: 11, bold: true });
     place.words.forEach((box, row) => this.drawQuery(app, pen, box, row, sums.rows));
+    const style = { color: theme.muted, size: 12, bold: true };
+    pen.text(fitText(say("imageItself"), width, style), original.x, original.y - 11, style);
+    pen.text(fitText(this.heading(table, sums.rows), width, style), overlay.x, overlay.y - 11, style);
+    const { picture } = table.record.keys;
+    for (const corner of [original, overlay]) if (picture) pen.picture(picture, corner.x, corner.y, width, height, { smooth: true });
+    this.drawOverlay(app, pen, place, sums);
+    for (const corner of [original, overlay]) pen.rect(corner.x, corner.y, width, height, { stroke: theme.border });
     const item = app.active();
-    if (item?.side === "key") {
-      const box = this.cell(place, item.column);
-      if (box) ring(pen, box.x, box.y, box.width, box.height, theme.focus, theme);
-    }
-    if (place.own) {
-      for (const row of sums.rows) {
-        const box = this.cell(place, row);
+    for (const corner of [original, overlay]) {
+      if (item?.side === "key") {
+        const box = this.cell(place, item.column, corner);
+        if (box) ring(pen, box.x, box.y, box.width, box.height, theme.focus, theme);
+      }
+      for (const row of place.own ? sums.rows : []) {
+        const box = this.cell(place, row, corner);
         if (box) ring(pen, box.x + 2, box.y + 2, box.width - 4, box.height - 4, theme.accent, theme);
       }
     }
   }
 
+  heading(table, rows) {
+    if (rows.length === 1) return say("whatOne", { query: `\u2068${shortText(table.rowText(rows[0]))}\u2069` });
+    return say(rows.length ? "whatSeveral" : "whatAll");
+  }
+
   drawQuery(app, pen, box, row, rows) {
     const { theme } = app;
+    const { table, thumbnail } = this.geometry(app);
     const locked = app.state.locked.includes(row);
     const chosen = locked || rows.includes(row);
-    pen.rect(box.x, box.y, box.width, box.height, { fill: locked ? theme.accent : chosen ? theme.highlight : theme.surface,
-      stroke: chosen ? theme.accent : null, radius: 4 });
+    pen.rect(box.x, box.y, box.width, box.height, { fill: locked ? theme.accent : chosen ? theme.highlight : null, stroke: chosen ? theme.accent : null, radius: 4 });
+    if (thumbnail && table.record.keys.picture) {
+      const [x, y] = [box.x + (box.width - thumbnail.width) / 2, box.y + 3];
+      pen.picture(table.record.keys.picture, x, y, thumbnail.width, thumbnail.height, { smooth: true });
+      this.drawVeil(pen, table, this.thumbnailOf(app, table, row), x, y, thumbnail.width / table.record.keys.entry.size[0],
+        thumbnail.height / table.record.keys.entry.size[1]);
+    }
     const item = app.active();
     if (app.keyboard && item?.side === "query" && item.row === row) ring(pen, box.x, box.y, box.width, box.height, theme.focus, theme);
-    pen.text(fitText(shortText(app.table().rowText(row), 40), box.width - 6, { size: 14 }), box.x + box.width / 2, box.y + box.height / 2,
-      { color: locked ? theme.accentText : theme.text, size: 14, align: "center" });
+    pen.text(fitText(shortText(table.rowText(row), 24), box.width - 6, { size: 14, bold: chosen }), box.x + box.width / 2, box.y + box.height - 11,
+      { color: locked ? theme.accentText : theme.text, size: 14, bold: chosen, align: "center" });
+  }
+
+  /** Where one query looks, as one pixel a patch. */
+  thumbnailOf(app, table, row) {
+    const key = `${row}|${withoutRows(app.state.scale)}|${app.state.overlay}|${app.theme.name}`;
+    const { thumbnails } = this.cache;
+    if (!thumbnails.has(key)) {
+      const values = Float64Array.from({ length: table.columns }, (_, column) => table.value(row, column));
+      const kinds = Uint8Array.from({ length: table.columns }, (_, column) => table.kind(row, column));
+      thumbnails.set(key, patchCanvas(app, table, { values, kinds, end: table.endOf(largestSize(values.subarray(table.record.keys.entry.leading))) }));
+    }
+    return thumbnails.get(key);
+  }
+
+  /** One pixel a patch, over the part of the picture that the grid covers. */
+  drawVeil(pen, table, canvas, x, y, across, down) {
+    const { box } = table.record.keys.entry;
+    pen.picture(canvas, x + box[0] * across, y + box[1] * down, (box[2] - box[0]) * across, (box[3] - box[1]) * down);
   }
 
   drawOverlay(app, pen, place, sums) {
-    const scale = withoutRows(app.state.scale);
-    const { table } = place;
+    const { table, overlay, scale } = place;
+    this.drawVeil(pen, table, patchCanvas(app, table, sums), overlay.x, overlay.y, scale, scale);
     for (let column = 0; column < table.columns; column += 1) {
-      const box = this.cell(place, column);
+      const box = sums.kinds[column] === WEIGHT ? null : this.cell(place, column);
       if (!box) continue;
-      if (sums.kinds[column] === MASKED) { pen.hatch(box.x, box.y, box.width, box.height, app.theme); continue; }
-      if (sums.kinds[column] === MISSING) {
-        pen.cross(box.x, box.y, box.width, box.height, app.theme);
-        continue;
-      }
-      const shade = sums.largest > 0 ? SCALES[scale].shade(sums.values[column] / sums.largest) : 0;
-      // Neighbours overlap a little, since the picture would shine through the gaps that rounding leaves.
-      pen.rect(box.x, box.y, box.width + 0.3, box.height + 0.3,
-        app.state.overlay === "veil" ? { fill: "#000000", alpha: 0.82 * (1 - shade) } : { fill: rampColor(shade, app.theme), alpha: OPACITY });
+      if (sums.kinds[column] === MASKED) pen.hatch(box.x, box.y, box.width, box.height, app.theme);
+      if (sums.kinds[column] === MISSING) pen.cross(box.x, box.y, box.width, box.height, app.theme);
     }
   }
 
@@ -5274,10 +5699,11 @@ class ImageView extends RecordView {
     const place = this.geometry(app);
     const row = place.words.findIndex((box) => inside(box, x, y));
     if (row >= 0) return { side: "query", row };
-    for (let column = 0; column < place.table.columns; column += 1) {
-      const box = this.cell(place, column);
-      if (!box || !inside(box, x, y)) continue;
-      return { side: "key", column };
+    const { entry } = place.table.record.keys;
+    for (const corner of [place.original, place.overlay]) {
+      const [column, line] = [((x - corner.x) / place.scale - entry.box[0]) / (entry.box[2] - entry.box[0]) * entry.columns,
+        ((y - corner.y) / place.scale - entry.box[1]) / (entry.box[3] - entry.box[1]) * entry.rows].map(Math.floor);
+      if (column >= 0 && column < entry.columns && line >= 0 && line < entry.rows) return { side: "key", column: entry.leading + line * entry.columns + column };
     }
     return null;
   }
@@ -5318,55 +5744,85 @@ class ImageView extends RecordView {
     const { table } = this.geometry(app);
     if (item.side === "query") return describeRow(app, table, item.row);
     const sums = this.sums(app);
-    const value = receivedText(sums, item.column);
     const pixels = table.record.keys.pixels(item.column);
-    const where = pixels ? `, pixels x ${short(pixels[0])}\u2013${short(pixels[2])}, y ${short(pixels[1])}\u2013${short(pixels[3])}` : "";
-    const from = sums.rows.length === 1 ? quoted(table.rowText(sums.rows[0])) : sumText(table, sums.rows);
-    return `${from} \u2192 ${table.columnText(item.column)}${where}: ${value} (${app.headText()})`;
+    const where = pixels ? say("pixels", { x0: short(pixels[0]), x1: short(pixels[2]), y0: short(pixels[1]), y1: short(pixels[3]) }) : "";
+    const from = sums.rows.length === 1 ? table.rowName(sums.rows[0]) : sumText(table, sums.rows);
+    return say("patchGets", { from, patch: table.columnText(item.column), where, value: receivedText(sums, item.column), head: app.headText() });
   }
 
   legend(app) {
     const sums = this.sums(app);
     const table = app.table();
     const scale = withoutRows(app.state.scale);
-    const kinds = new Set(sums.kinds);
-    const outside = table.record.keys.entry.leading ? ` \u00b7 ${(100 * sums.outside).toFixed(1)} % on positions before the grid` : "";
+    const outside = table.record.keys.entry.leading && table.measure === "weights" ? say("outside", { percent: (100 * sums.outside).toFixed(1) }) : "";
     const veil = app.state.overlay === "veil";
-    const how = veil ? "a black veil, thinner for more" : `colours over the picture, ${100 * OPACITY} % opaque`;
-    return { ramp: veil ? null : "map", scale, largest: sums.largest / sums.divisor,
-      samples: [[MASKED, "masked"], [MISSING, "NaN"]].filter(([kind]) => kinds.has(kind)),
-      text: `attention weight, ${sumText(table, sums.rows)}, ${app.headText()}, ${SCALES[scale].label}, largest ${formatNumber(sums.largest / sums.divisor)}; `
-        + `${how}${outside} \u00b7 ${accuracy(table)}` };
+    return { ramp: table.signed ? "signed" : veil ? "veil" : "map", title: measureText(table), scale, largest: sums.end / sums.divisor,
+      even: table.measure === "weights" ? 1 / table.columns : null,
+      samples: samplesOf([...new Set(sums.kinds)].filter((kind) => kind !== ZERO)),
+      text: say("imageLegend", { what: sumText(table, sums.rows), head: app.headText(), scale: SCALES[scale].label,
+        largest: formatNumber(sums.largest / sums.divisor), how: table.signed ? say("imageSigned") : veil ? say("imageVeil")
+          : say("imageColours", { percent: 100 * OPACITY }), outside, accuracy: accuracy(table) }) };
   }
+}
+
+/** What lies over the picture, a pixel for each patch: a veil, or colours. */
+function patchCanvas(app, table, { values, kinds, end }) {
+  const { leading, rows, columns } = table.record.keys.entry;
+  const scale = withoutRows(app.state.scale);
+  const veil = app.state.overlay === "veil";
+  return pixelCanvas(columns, rows, (data) => {
+    for (let cell = 0; cell < rows * columns; cell += 1) {
+      if (kinds[leading + cell] === MISSING) continue;
+      const shade = signedShade(values[leading + cell], end, scale);
+      const [channels, alpha] = table.signed ? [channelsOf(divergingColor(shade, app.theme)), 0.85 * Math.sqrt(Math.abs(shade))]
+        : veil ? [[0, 0, 0], VEIL * (1 - shade)] : [channelsOf(rampColor(shade, app.theme)), OPACITY];
+      for (let channel = 0; channel < 3; channel += 1) data[4 * cell + channel] = channels[channel];
+      data[4 * cell + 3] = Math.round(255 * alpha);
+    }
+  });
 }
 
 // views/lines_view.js
 
-/** Lines that are drawn for chosen tokens, and while none is chosen. */
+/** Lines that are drawn of what is pointed at, and behind it of all. */
 const MOST_LINES = 1500;
 
 const MOST_LINES_OF_ALL = 400;
 
-/** Two columns of tokens, and a line for each weight, by head. */
+/** The part of the largest number below which there is no line, and for weights the weight itself. */
+const LEAST = 0.01;
+
+/** How near to a line the pointer must be, in pixels. */
+const NEAR_LINE = 5;
+
+/** How many numbers a tooltip lists. */
+const LISTED = 4;
+
+/** Two columns of tokens, a line for each weight by head, and a square for each head beside each token. */
 class LinesView extends RecordView {
   name = "lines";
 
-  title = "Lines";
+  title = say("lines");
 
-  controls = ["record", "words", "special", "heads"];
+  controls = ["record", "measure", "words", "special", "heads"];
 
-  help = "Up and down choose a query, left and right change sides, Enter locks it, several locked queries are added, Esc unlocks.";
+  help = say("linesHelp");
 
   geometry(app) {
     const table = app.table();
     const { width, height } = app.area;
-    // Eight beside the lines, and room for a rounded width.
-    const label = Math.min(150, width * 0.27, Math.max(widest(table, "row"), widest(table, "column")) + 14);
+    const heads = app.record.heads > 1 ? app.shownHeads().length : 0;
     const step = clamp((height - 34) / Math.max(1, table.rows, table.columns), 18, 30);
-    const bars = clamp(width * 0.16, 30, 140);
-    const spread = Math.min(520, width - 2 * label - bars - 24);
-    const left = Math.max(8, (width - (2 * label + bars + spread + 24)) / 2);
-    return { table, step, label, top: 26, left: left + label, right: left + label + spread, bars };
+    const squares = squareGrid(heads, step, clamp(width * 0.12, 26, 150));
+    // Eight beside the lines, and room for a rounded width.
+    const label = Math.min(150, width * (width < 500 ? 0.22 : 0.27), Math.max(labelWidth(table, "row", step), labelWidth(table, "column", step)) + 14);
+    const bars = width < 560 ? 0 : clamp(width * 0.14, 64, 130);
+    const sides = 2 * (label + squares.width + 10) + bars + 16;
+    const spread = Math.max(40, Math.min(520, width - sides));
+    const left = Math.max(6, (width - sides - spread) / 2) + squares.width + 8 + label;
+    const right = left + spread;
+    return { table, step, label, squares, top: 26, left, right, bars, labels: { query: left - 8, key: right + 8 },
+      boxes: { query: left - label - 6 - squares.width, key: right + label + 6 }, bar: right + label + squares.width + 18 };
   }
 
   size(app) {
@@ -5380,54 +5836,180 @@ class LinesView extends RecordView {
 
   draw(app, pen, win) {
     const place = this.geometry(app);
-    const rows = app.activeRows();
-    const column = app.active()?.side === "key" ? app.active().column : null;
-    this.drawLines(app, pen, place, win, rows, column);
-    this.drawSums(app, pen, place, rows);
-    this.drawTokens(app, pen, place, win, rows, column);
+    const pointed = this.pointed(app);
+    this.drawLines(app, pen, place, win, pointed);
+    this.drawSquares(app, pen, place, win, pointed);
+    if (place.bars) this.drawSums(app, pen, place, pointed.rows);
+    this.drawTokens(app, pen, place, win, pointed);
     const style = { color: app.theme.muted, size: 11, bold: true };
-    pen.text("query", place.left - 8, 11, { ...style, align: "end" });
-    pen.text("key", place.right + 8, 11, style);
-    pen.text(rows.length > 1 ? `sum of ${rows.length}` : rows.length ? "weight" : "mean", place.right + place.label + 10, 11, style);
+    pen.text(say("queries"), place.labels.query, 11, { ...style, align: "end" });
+    pen.text(say("keys"), place.labels.key, 11, style);
+    const { rows } = pointed;
+    if (place.bars) pen.text(rows.length > 1 ? say("sumOf", { count: rows.length }) : say(rows.length ? "given" : "onAverage"), place.bar, 11, style);
   }
 
-  /** The strongest weights of the shown heads: those of chosen queries, or of all. */
-  lines(app, rows, column) {
-    const heads = app.shownHeads();
+  /** What is pointed at: queries (locked ones too), a key, a head; nothing of them where nothing is. */
+  pointed(app) {
+    const item = app.active();
+    const rows = app.activeRows();
+    const { locked } = app.state;
+    const head = item?.head ?? null;
+    if (item?.side === "line") return { rows: locked.length ? locked : [item.row], column: item.column, head, some: true };
+    const column = item?.side === "key" ? item.column : null;
+    return { rows, column, head, some: rows.length > 0 || column !== null };
+  }
+
+  /** The strongest numbers of the shown heads: those of chosen queries and of a key, or all. */
+  lines(app, { rows, column, head }) {
+    const heads = head === null ? app.shownHeads() : [head];
     const key = `${rows}|${column}|${heads}|${app.tableKey()}`;
-    if (this.cache?.key === key) return this.cache;
+    this.cache ??= new Map();
+    if (this.cache.has(key)) return this.cache.get(key);
+    const tables = heads.map((one) => app.table(one));
+    const whole = app.table();
+    const largest = tables.reduce((most, table) => Math.max(most, table.largest), 0);
+    const least = whole.measure === "weights" ? LEAST : LEAST * largest;
     const found = [];
-    let largest = 0;
-    for (const head of heads) {
-      const table = app.table(head);
+    let strongest = 0;
+    tables.forEach((table, number) => {
       const from = rows.length ? rows : Array.from({ length: table.rows }, (_, row) => row);
       for (const row of from) {
         for (let one = 0; one < table.columns; one += 1) {
           if (column !== null && one !== column) continue;
           const value = table.value(row, one);
-          if (table.kind(row, one) !== WEIGHT || value < 0.01) continue;
-          found.push([value, head, row, one]);
-          if (value > largest) largest = value;
+          const size = Math.abs(value);
+          if (table.kind(row, one) !== WEIGHT || !(size >= least) || size === 0) continue;
+          found.push([value, heads[number], row, one]);
+          if (size > strongest) strongest = size;
         }
       }
-    }
+    });
     const total = found.length;
+    found.sort((a, b) => Math.abs(b[0]) - Math.abs(a[0]));
     const most = rows.length || column !== null ? MOST_LINES : MOST_LINES_OF_ALL;
-    if (total > most) found.sort((a, b) => b[0] - a[0]).length = most;
-    this.cache = { key, found: found.reverse(), largest, total };
-    return this.cache;
+    if (total > most) found.length = most;
+    const lines = { found, largest: strongest, total };
+    if (this.cache.size > 60) this.cache.clear();
+    this.cache.set(key, lines);
+    return lines;
   }
 
-  drawLines(app, pen, place, win, rows, column) {
-    const { found, largest } = this.lines(app, rows, column);
-    const offset = (head) => (app.record.heads > 1 ? (head / (app.record.heads - 1) - 0.5) * Math.min(8, place.step * 0.4) : 0);
-    for (const [value, head, row, one] of found) {
-      const [y0, y1] = [this.y(place, row) + offset(head), this.y(place, one) + offset(head)];
+  /** All lines of the shown heads, faint behind what is pointed at. */
+  background(app) {
+    return this.lines(app, { rows: [], column: null, head: null });
+  }
+
+  /** How far the lines of a head are above or below the middle of a token. */
+  shift(app, place, head) {
+    const { heads } = app.record;
+    return heads > 1 && app.shownHeads().length > 1 ? (head / (heads - 1) - 0.5) * Math.min(8, place.step * 0.4) : 0;
+  }
+
+  drawLines(app, pen, place, win, pointed) {
+    const all = this.background(app);
+    const several = app.shownHeads().length > 1;
+    this.drawSome(app, pen, place, win, all, pointed.some ? 0.5 : several ? 1 : 0);
+    if (pointed.some) this.drawSome(app, pen, place, win, this.lines(app, pointed));
+  }
+
+  /** @param {number} faint how visible grey lines are; 0: lines have the colours of their heads */
+  drawSome(app, pen, place, win, { found, largest }, faint = 0) {
+    const { theme } = app;
+    const forced = isForced(theme);
+    for (let number = found.length - 1; number >= 0; number -= 1) {
+      const [value, head, row, one] = found[number];
+      const shift = this.shift(app, place, head);
+      const [y0, y1] = [this.y(place, row) + shift, this.y(place, one) + shift];
       if (Math.max(y0, y1) < win.y || Math.min(y0, y1) > win.y + win.height) continue;
-      const part = Math.sqrt(value / (largest || 1));
-      const { color, dash } = headStyle(head, app.theme);
-      pen.curve(place.left, y0, place.right, y1, { color, dash, lineWidth: 0.6 + 2.2 * part,
-        alpha: app.theme.name === "forced" ? 1 : 0.12 + 0.88 * part * part });
+      const part = Math.sqrt(Math.abs(value) / (largest || 1));
+      if (faint) {
+        pen.curve(place.left, y0, place.right, y1, { color: theme.muted, lineWidth: forced ? 0.5 : 0.5 + part, alpha: forced ? 0.3 : faint * (0.05 + 0.2 * part * part) });
+        continue;
+      }
+      const { color, dash } = headStyle(head, theme);
+      pen.curve(place.left, y0, place.right, y1, { color: place.table.signed && !forced ? divergingColor(Math.sign(value), theme) : color, dash,
+        lineWidth: 0.6 + 2.4 * part, alpha: forced ? 1 : 0.15 + 0.85 * part * part });
+    }
+  }
+
+  /**
+   * What the square of a head beside a token stands for. Beside a key: what the chosen queries give it, or all on average.
+   * Beside a query: what it gives to the key that is pointed at, or all that it gives.
+   */
+  square(app, side, number, head, { rows, column }) {
+    const table = app.table(head);
+    if (side === "query") {
+      if (column !== null && !(rows.length && !rows.includes(number))) {
+        return table.kind(number, column) === MASKED ? null : table.value(number, column);
+      }
+      return rows.includes(number) ? table.rowSums[number] : null;
+    }
+    const { values, kinds, divisor } = this.received(app, head, rows);
+    return kinds[number] === MASKED ? null : values[number] / divisor;
+  }
+
+  /** What each key gets from the chosen queries, or the sum over all and their number. */
+  received(app, head, rows) {
+    const key = `${rows}|${head}|${app.tableKey()}`;
+    this.receivedCache ??= new Map();
+    if (!this.receivedCache.has(key)) {
+      if (this.receivedCache.size > 500) this.receivedCache.clear();
+      const table = app.table(head);
+      const from = rows.length ? rows : table.seeing;
+      this.receivedCache.set(key, { ...table.sumRows(from), divisor: rows.length ? 1 : from.length });
+    }
+    return this.receivedCache.get(key);
+  }
+
+  /** The squares of all shown heads, computed once for what is pointed at. */
+  squares(app, pointed) {
+    const heads = app.shownHeads();
+    const key = `${pointed.rows}|${pointed.column}|${heads}|${app.tableKey()}`;
+    if (this.squareCache?.key === key) return this.squareCache;
+    const table = app.table();
+    const values = {};
+    for (const [side, count] of [["query", table.rows], ["key", table.columns]]) {
+      values[side] = Array.from({ length: count }, (_, number) => heads.map((head) => this.square(app, side, number, head, pointed)));
+    }
+    // A weight's opacity is the weight itself; other numbers have no end but their largest.
+    const largest = table.measure === "weights" ? 1
+      : Object.values(values).flat(2).reduce((most, value) => Math.max(most, Math.abs(value || 0)), 0);
+    this.squareCache = { key, heads, values, largest };
+    return this.squareCache;
+  }
+
+  squareBox(app, place, side, number, order) {
+    const { squares, step, top } = place;
+    const [column, row] = [order % squares.columns, Math.floor(order / squares.columns)];
+    const height = Math.ceil(app.shownHeads().length / squares.columns) * squares.pitch;
+    return { x: place.boxes[side] + column * squares.pitch, y: top + number * step + (step - height) / 2 + row * squares.pitch,
+      width: squares.pitch - 1.5, height: squares.pitch - 1.5 };
+  }
+
+  drawSquares(app, pen, place, win, pointed) {
+    const { theme } = app;
+    const { heads, values, largest } = this.squares(app, pointed);
+    const forced = isForced(theme);
+    if (!place.squares.pitch) return;
+    for (const side of ["query", "key"]) {
+      const [first, last] = [Math.floor((win.y - place.top) / place.step) - 1, Math.ceil((win.y + win.height - place.top) / place.step)];
+      for (let number = Math.max(0, first); number <= Math.min(last, values[side].length - 1); number += 1) {
+        values[side][number].forEach((value, order) => {
+          if (value === null) return;
+          const box = this.squareBox(app, place, side, number, order);
+          const color = place.table.signed && !forced ? divergingColor(Math.sign(value), theme) : headStyle(heads[order], theme).color;
+          const part = Math.min(1, Math.abs(value) / (largest || 1));
+          pen.rect(box.x, box.y, box.width, box.height, { stroke: theme.border, lineWidth: 0.6, alpha: forced ? 1 : 0.7 });
+          // Forced colours cannot fade: the filled part of the square says how much.
+          if (forced) pen.rect(box.x, box.y + box.height * (1 - part), box.width, box.height * part, { fill: color });
+          else pen.rect(box.x, box.y, box.width, box.height, { fill: color, alpha: part });
+        });
+      }
+    }
+    const item = app.active();
+    if (item?.head !== undefined && item.side !== "line") {
+      const box = this.squareBox(app, place, item.side, item.side === "query" ? item.row : item.column, heads.indexOf(item.head));
+      ring(pen, box.x, box.y, box.width, box.height, theme.focus, theme);
     }
   }
 
@@ -5459,67 +6041,104 @@ class LinesView extends RecordView {
       sums.values[column] /= Math.max(1, pairs);
       sums.errors[column] /= Math.max(1, pairs);
     }
-    sums.largest = sums.values.reduce((most, value) => Math.max(most, value || 0), 0);
+    sums.largest = sums.values.reduce((most, value) => Math.max(most, Math.abs(value) || 0), 0);
     this.sumCache = sums;
     return sums;
   }
 
   headText(app) {
-    return `${app.shownHeads().length} of ${app.record.heads} heads`;
+    const heads = app.shownHeads();
+    if (app.record.heads === 1) return say("oneHead");
+    if (heads.length === app.record.heads) return say("allHeads", { count: heads.length });
+    return heads.length === 1 ? say("headNumber", { head: heads[0] }) : say("someHeads", { shown: heads.length, count: app.record.heads });
   }
 
   drawSums(app, pen, place, rows) {
+    const { theme } = app;
     const sums = this.sums(app, rows);
-    const x = place.right + place.label + 10;
     const number = app.table().exact && place.bars > 70;
     const length = place.bars - (number ? 40 : 6);
     for (let column = 0; column < place.table.columns; column += 1) {
       const y = this.y(place, column);
       const value = sums.values[column];
-      if (sums.masked[column]) { pen.hatch(x, y - 4, 16, 8, app.theme); continue; }
-      pen.rect(x, y - 4, Math.max(1, (length * (value || 0)) / (sums.largest || 1)), 8, { fill: app.theme.accent, radius: 2 });
-      if (number) pen.text(Number.isNaN(value) ? "NaN" : value.toFixed(3), x + place.bars, y, { color: app.theme.muted, size: 11, align: "end" });
+      if (sums.masked[column]) { pen.hatch(place.bar, y - 4, 16, 8, theme); continue; }
+      pen.rect(place.bar, y - 4, Math.max(1, (length * Math.abs(value || 0)) / (sums.largest || 1)), 8,
+        { fill: place.table.signed ? divergingColor(Math.sign(value), theme) : theme.muted, radius: 2 });
+      if (number) {
+        const text = Number.isNaN(value) ? "NaN" : value.toFixed(3).replace("-", "\u2212");
+        pen.text(text, place.bar + place.bars, y, { color: theme.muted, size: 11, align: "end" });
+      }
     }
   }
 
-  drawTokens(app, pen, place, win, rows, column) {
+  drawTokens(app, pen, place, win, { rows, column }) {
     const { table } = place;
+    const { theme } = app;
     const item = app.active();
-    const one = (side, number, text, x, align) => {
+    const one = (side, number) => {
       const y = this.y(place, number);
       if (y < win.y - 20 || y > win.y + win.height + 20) return;
-      const locked = side === "query" && app.state.locked.includes(number);
-      const chosen = locked || (side === "query" ? rows.includes(number) : column === number);
+      const row = side === "query";
+      const [axis, group, text] = row ? [table.record.queries, table.rowGroups[number], table.rowText(number)]
+        : [table.record.keys, table.columnGroups[number], table.columnText(number)];
+      const locked = row && app.state.locked.includes(number);
+      const chosen = locked || (row ? rows.includes(number) : column === number);
+      const size = patchSize(axis, group, place.step - 2);
       const shown = fitText(shortText(text), place.label - 12, { bold: chosen });
-      const wide = textWidth(shown, { bold: chosen }) + 8;
-      const boxX = align === "end" ? x - wide + 4 : x - 4;
-      if (chosen) {
-        pen.rect(boxX, y - 9, wide, 18, { fill: locked ? app.theme.accent : app.theme.highlight, radius: 3,
-          stroke: app.theme.accent });
+      const wide = size ? size.width + 8 : textWidth(shown, { bold: chosen }) + 8;
+      const box = { x: row ? place.labels.query - wide + 4 : place.labels.key - 4, y: y - place.step / 2 + 0.5, width: wide, height: place.step - 1 };
+      if (chosen) pen.rect(box.x, box.y, box.width, box.height, { fill: locked ? theme.accent : theme.highlight, radius: 3, stroke: theme.accent });
+      if (item && item.side === side && item[row ? "row" : "column"] === number && app.keyboard) {
+        ring(pen, box.x, box.y, box.width, box.height, theme.focus, theme);
       }
-      if (item && item.side === side && item[side === "query" ? "row" : "column"] === number && app.keyboard) {
-        ring(pen, boxX, y - 9, wide, 18, app.theme.focus, app.theme);
-      }
-      pen.text(shown, x, y, { color: locked ? app.theme.accentText : app.theme.text, bold: chosen, align });
+      if (size) drawPatch(pen, axis, group[0], box.x + 4, y - size.height / 2, size, theme);
+      else pen.text(shown, place.labels[side], y, { color: locked ? theme.accentText : theme.text, bold: chosen, align: row ? "end" : "start" });
     };
-    for (let row = 0; row < table.rows; row += 1) one("query", row, table.rowText(row), place.left - 8, "end");
-    for (let key = 0; key < table.columns; key += 1) one("key", key, table.columnText(key), place.right + 8, "start");
+    for (let row = 0; row < table.rows; row += 1) one("query", row);
+    for (let key = 0; key < table.columns; key += 1) one("key", key);
   }
 
   hit(app, x, y) {
     const place = this.geometry(app);
     const number = Math.floor((y - place.top) / place.step);
-    if (number < 0) return null;
-    if (x <= place.left + 12 && number < place.table.rows) return { side: "query", row: number };
-    if (x >= place.right - 12 && number < place.table.columns) return { side: "key", column: number };
-    return null;
+    const { table } = place;
+    for (const [side, count] of [["query", table.rows], ["key", table.columns]]) {
+      const query = side === "query";
+      if (number < 0 || number >= count || (query ? x > place.left - 2 : x < place.right + 2)) continue;
+      const heads = app.shownHeads();
+      const order = place.squares.pitch ? heads.findIndex((_, at) => inside(this.squareBox(app, place, side, number, at), x, y)) : -1;
+      const item = query ? { side, row: number } : { side, column: number };
+      return order < 0 ? item : { ...item, head: heads[order] };
+    }
+    return x > place.left && x < place.right ? this.lineAt(app, place, x, y) : null;
+  }
+
+  /** The strongest line near a point: of the locked queries, or of all. */
+  lineAt(app, place, x, y) {
+    const { locked } = app.state;
+    const { found } = locked.length ? this.lines(app, { rows: locked, column: null, head: null }) : this.background(app);
+    const part = curvePart((x - place.left) / (place.right - place.left));
+    let best = null;
+    let least = NEAR_LINE;
+    for (const [, head, row, column] of found) {
+      const shift = this.shift(app, place, head);
+      const [y0, y1] = [this.y(place, row) + shift, this.y(place, column) + shift];
+      const far = Math.abs(y0 + (y1 - y0) * part - y);
+      if (far < least - 0.01) { least = far; best = { side: "line", row, column, head }; }
+    }
+    return best;
   }
 
   place(app, item) {
     const place = this.geometry(app);
-    const number = item.side === "query" ? item.row : item.column;
-    const x = item.side === "query" ? place.left - place.label : place.right;
-    return { x, y: place.top + number * place.step, width: place.label, height: place.step, frozenTop: 26 };
+    if (item.side === "line") {
+      const [y0, y1] = [this.y(place, item.row), this.y(place, item.column)];
+      return { x: (place.left + place.right) / 2 - 1, y: (y0 + y1) / 2 - 1, width: 2, height: 2, frozenTop: 26 };
+    }
+    const query = item.side === "query";
+    const number = query ? item.row : item.column;
+    if (item.head !== undefined) return { ...this.squareBox(app, place, item.side, number, app.shownHeads().indexOf(item.head)), frozenTop: 26 };
+    return { x: query ? place.left - place.label : place.right, y: place.top + number * place.step, width: place.label, height: place.step, frozenTop: 26 };
   }
 
   start() {
@@ -5528,47 +6147,133 @@ class LinesView extends RecordView {
 
   move(app, item, dx, dy) {
     const table = app.table();
-    const number = item.side === "query" ? item.row : item.column;
-    const side = dx < 0 ? "query" : dx > 0 ? "key" : item.side;
+    const number = item.side === "key" ? item.column : item.row;
+    const side = dx < 0 ? "query" : dx > 0 ? "key" : item.side === "line" ? "query" : item.side;
     const next = clamp(number + dy, 0, (side === "query" ? table.rows : table.columns) - 1);
     return side === "query" ? { side, row: next } : { side, column: next };
   }
 
+  has(app, item) {
+    return super.has(app, item) && (item.head === undefined || app.shownHeads().includes(item.head));
+  }
+
   activate(app, item) {
-    if (item.side === "query") app.toggleLocked(item.row);
+    if (item.side === "query" && item.head === undefined) app.toggleLocked(item.row);
+    else if (item.head !== undefined) app.set({ head: item.head });
   }
 
   describe(app, item) {
-    const heads = app.shownHeads();
-    if (item.side === "query") return this.describeQuery(app, item.row, heads);
-    const rows = app.activeRows();
-    const sums = this.sums(app, rows);
-    const value = sums.masked[item.column] ? "masked" : formatWeight(sums.values[item.column], sums.errors[item.column]);
-    return `key ${quoted(app.table().columnText(item.column))}: ${value} (${sumText(app.table(null), rows)}; mean of ${this.headText(app)})`;
+    const table = app.table();
+    if (item.side === "line") {
+      const one = app.table(item.head);
+      return say("linesCell", { query: table.rowName(item.row), key: table.columnName(item.column),
+        weight: one.cell(item.row, item.column), head: item.head });
+    }
+    const pointed = this.pointed(app);
+    if (item.head !== undefined) return this.describeSquare(app, item, pointed);
+    const [side, number] = item.side === "query" ? ["query", item.row] : ["key", item.column];
+    if (side === "key" && (app.state.locked.length || !this.strongest(app, side, number).length)) return this.describeSum(app, number, pointed.rows);
+    return this.describeStrongest(app, side, number, pointed.rows);
   }
 
-  describeQuery(app, row, heads) {
-    const table = app.table(heads.length === 1 ? heads[0] : null);
-    const best = heads.map((head) => {
-      const one = app.table(head);
-      let most = -1;
-      for (let column = 0; column < one.columns; column += 1) {
-        if (one.kind(row, column) !== MASKED && (most < 0 || one.value(row, column) > one.value(row, most))) most = column;
+  describeSquare(app, item, { rows, column }) {
+    const table = app.table(item.head);
+    const query = item.side === "query";
+    const text = query ? table.rowName(item.row) : table.columnName(item.column);
+    const value = this.square(app, item.side, query ? item.row : item.column, item.head, { rows, column });
+    const shown = value === null ? say("masked") : formatWeight(value, table.exact ? 0 : 0.004 * Math.max(1, rows.length));
+    return say(query ? "squareOfQuery" : "squareOfKey", { head: item.head, text, value: shown, what: sumText(table, rows) });
+  }
+
+  describeSum(app, column, rows) {
+    const sums = this.sums(app, rows);
+    const value = sums.masked[column] ? say("masked") : formatWeight(sums.values[column], sums.errors[column]);
+    return say("keyGets", { key: app.table().columnName(column), value, what: sumText(app.table(null), rows), heads: this.headText(app) });
+  }
+
+  /** All pairs of a token and each head, the strongest first: [size, text, value, error]. */
+  strongest(app, side, number) {
+    const found = [];
+    for (const head of app.shownHeads()) {
+      const table = app.table(head);
+      const count = side === "query" ? table.columns : table.rows;
+      for (let other = 0; other < count; other += 1) {
+        const [row, column] = side === "query" ? [number, other] : [other, number];
+        if (table.kind(row, column) === MASKED) continue;
+        const size = Math.abs(table.value(row, column));
+        found.push({ size: Number.isNaN(size) ? Infinity : size, head, row, column, table });
       }
-      return most < 0 ? null : [one.value(row, most), `head ${head} \u2192 ${quoted(one.columnText(most))} ${one.cell(row, most)}`];
-    }).filter(Boolean).sort((a, b) => (b[0] || 0) - (a[0] || 0)).map(([, text]) => text);
-    const more = best.length > 4 ? `; ${best.length - 4} more heads have less` : "";
-    return `query ${quoted(table.rowText(row))}: largest ${best.slice(0, 4).join("; ") || "none: all keys are masked"}${more}`;
+    }
+    return found.sort((a, b) => b.size - a.size);
+  }
+
+  describeStrongest(app, side, number, rows) {
+    const table = app.table();
+    const several = app.shownHeads().length > 1;
+    const all = this.strongest(app, side, number);
+    const best = all.slice(0, LISTED).map((one) => say(several ? "strongOfHead" : "strong", { head: one.head, weight: one.table.cell(one.row, one.column),
+      token: side === "query" ? one.table.columnName(one.column) : one.table.rowName(one.row) }));
+    const text = side === "query" ? table.rowName(number) : table.columnName(number);
+    const more = Math.max(0, all.length - LISTED);
+    const list = best.join(say("listed")) + (more ? say("fainter", { count: counted(more) }) : "");
+    if (side === "query") return best.length ? say("linesLooks", { text, list, heads: this.headText(app) }) : say("linesBlind", { text });
+    const sums = this.sums(app, rows);
+    const mean = formatWeight(sums.values[number], sums.errors[number]);
+    return say("linesGets", { text, list, mean, what: sumText(app.table(null), rows), heads: this.headText(app) });
   }
 
   legend(app) {
-    const rows = app.activeRows();
-    const { found, total } = this.lines(app, rows, app.active()?.side === "key" ? app.active().column : null);
-    const cut = found.length < total ? `the ${counted(found.length)} strongest of ${counted(total)} lines` : `${counted(total)} lines`;
+    const { found, total } = this.lines(app, this.pointed(app));
+    const cut = found.length < total ? say("strongestLines", { shown: counted(found.length), total: counted(total) }) : say("lineCount", { count: total });
     const table = app.table();
-    return { heads: true, text: `lines: weights of at least 0.01, wider for more; ${cut} \u00b7 bars: `
-      + `${sumText(app.table(null), rows)}, mean of ${this.headText(app)}${mergedText(table)} \u00b7 ${accuracy(table)}${hiddenText(table)}` };
+    const squares = say(table.measure !== "weights" ? "squaresOfLargest" : isForced(app.theme) ? "squaresFilled" : "squaresFade");
+    return { heads: true, text: `${measureText(table)} \u00b7 ${say("linesLegend", { cut, squares })}${this.barText(app)}${mergedText(table)} \u00b7 `
+      + `${accuracy(table)}${hiddenText(table)}` };
   }
+
+  barText(app) {
+    if (!this.geometry(app).bars) return "";
+    return say("barsLegend", { what: sumText(app.table(null), app.activeRows()), heads: this.headText(app) });
+  }
+
+  forget() {
+    super.forget();
+    this.squareCache = this.receivedCache = null;
+  }
+}
+
+const isForced = (theme) => theme.forced === true;
+
+/** How squares of so many heads fit beside a token: their distance and how many stand in a line. */
+function squareGrid(heads, step, room) {
+  if (!heads) return { pitch: 0, columns: 1, width: 0 };
+  for (let pitch = 11; pitch > 4; pitch -= 0.5) {
+    const lines = Math.max(1, Math.floor((step - 2) / pitch));
+    const columns = Math.ceil(heads / lines);
+    if (columns * pitch <= room) return { pitch, columns: Math.min(heads, Math.floor(room / pitch)), width: Math.min(heads, Math.floor(room / pitch)) * pitch };
+  }
+  const columns = Math.ceil(heads / Math.max(1, Math.floor((step - 2) / 4)));
+  return { pitch: 4, columns, width: 4 * columns };
+}
+
+/** The room for the labels of a side: pictures of patches, or text. */
+function labelWidth(table, side, step) {
+  const [axis, groups] = side === "row" ? [table.record.queries, table.rowGroups] : [table.record.keys, table.columnGroups];
+  const size = groups.length ? patchSize(axis, groups.at(-1), step - 2) : null;
+  return size ? Math.max(24, size.width) : widest(table, side);
+}
+
+/** How far down a curve has come at a part of its way across: the curve of `pen.curve`. */
+function curvePart(across) {
+  let [low, high] = [0, 1];
+  for (let round = 0; round < 24; round += 1) {
+    const t = (low + high) / 2;
+    const x = 1.5 * t * (1 - t) * (1 - t) + 1.5 * t * t * (1 - t) + t * t * t;
+    if (x < across) low = t;
+    else high = t;
+  }
+  const t = (low + high) / 2;
+  return 3 * t * t - 2 * t * t * t;
 }
 
 // views/long_view.js
@@ -5871,11 +6576,11 @@ class LongView extends RecordView {
 class SoundView extends CellView {
   name = "sound";
 
-  title = "Sound";
+  title = say("sound");
 
-  controls = ["record", "head", "scale", "words", "special"];
+  controls = ["play", "record", "head", "measure", "scale", "words", "special"];
 
-  help = "Up and down choose a query, left and right move in time, Enter locks the query, Esc unlocks.";
+  help = say("soundHelp");
 
   shows(record) {
     return !record.large && record.keys.kind === "frames";
@@ -5902,13 +6607,15 @@ class SoundView extends CellView {
     const { table, left, wide, picture, top } = place;
     const { theme } = app;
     if (table.record.keys.picture) pen.picture(table.record.keys.picture, left, 12, wide, picture, { smooth: true });
+    this.drawPadding(app, pen, place);
     pen.rect(left, 12, wide, picture, { stroke: theme.border });
-    pen.text("frequency \u2191", left - 8, 20, { color: theme.muted, size: 11, align: "end" });
+    pen.text(say("frequency"), left - 8, 20, { color: theme.muted, size: 11, align: "end" });
     this.drawCurve(app, pen, place);
     this.drawTime(app, pen, place);
     const geometry = { left, top, width: place.cellWidth, height: place.cellHeight };
     drawCells(pen, table, geometry, { x: left, y: top, width: wide, height: table.rows * place.cellHeight }, app.state.scale, theme);
     pen.rect(left, top, wide, table.rows * place.cellHeight, { stroke: theme.border });
+    this.drawCursor(app, pen, place);
     const item = app.active();
     for (let row = 0; row < table.rows; row += 1) {
       const locked = app.state.locked.includes(row);
@@ -5918,7 +6625,9 @@ class SoundView extends CellView {
       if (locked) pen.rect(left - 12 - size, y - 8, size + 8, 16, { fill: theme.accent, radius: 3 });
       pen.text(text, left - 8, y, { color: locked ? theme.accentText : theme.text, bold: locked || item?.row === row, align: "end" });
     }
-    if (item) {
+    if (item?.side === "time") {
+      pen.rect(left + item.column * place.cellWidth, 12, Math.max(1, place.cellWidth), picture, { stroke: theme.focus, lineWidth: 1.5 });
+    } else if (item) {
       ring(pen, left + item.column * place.cellWidth, top + item.row * place.cellHeight, place.cellWidth, place.cellHeight, theme.focus, theme);
       pen.rect(left + item.column * place.cellWidth, 12, Math.max(1, place.cellWidth), picture, { stroke: theme.focus, lineWidth: 1.5 });
     }
@@ -5926,8 +6635,63 @@ class SoundView extends CellView {
 
   legendText(app, table) {
     const rows = app.activeRows();
-    const curve = rows.length ? ` \u00b7 curve: ${sumText(table, rows)}, part of its largest` : "";
-    return super.legendText(app, table) + curve;
+    return super.legendText(app, table) + (rows.length ? say("soundCurve", { what: sumText(table, rows) }) : "");
+  }
+
+  /** The position after the last one that is heard: behind it is padding, which no query sees, or the sound has ended. */
+  heard(table) {
+    const { keys, queries, heads, visible } = table.record;
+    let end = keys.length;
+    if (keys.sound) end = Math.min(end, Math.ceil(keys.soundSeconds / keys.entry.seconds - 1e-6));
+    if (!visible) return end;
+    const seen = (key) => Array.from({ length: queries.length }, (_, query) => query)
+      .some((query) => Array.from({ length: heads }, (_, head) => head).some((head) => table.record.sees(head, query, key)));
+    while (end > 0 && !seen(end - 1)) end -= 1;
+    return end;
+  }
+
+  /** Padding is hatched: it is no sound. */
+  drawPadding(app, pen, { table, left, wide, picture }) {
+    if (this.padding?.record !== table.record) this.padding = { record: table.record, end: this.heard(table) };
+    const { end } = this.padding;
+    const { length } = table.record.keys;
+    if (end < length) pen.hatch(left + (wide * end) / length, 12, (wide * (length - end)) / length, picture, app.theme);
+  }
+
+  /** Where the sound is, in the spectrogram and the map, while it plays. */
+  drawCursor(app, pen, place) {
+    const { table, left, wide, picture, top, cellWidth, cellHeight } = place;
+    const { keys } = table.record;
+    if (!app.player.plays(keys)) return;
+    const { time } = app.player;
+    const x = left + (wide * time) / (keys.entry.seconds * keys.length);
+    const column = this.columnAt(table, time);
+    const { theme } = app;
+    pen.rect(left + column * cellWidth, top, cellWidth, table.rows * cellHeight, { stroke: theme.background, lineWidth: 4 });
+    pen.rect(left + column * cellWidth, top, cellWidth, table.rows * cellHeight, { stroke: theme.accent, lineWidth: 2 });
+    pen.path([[x, 12], [x, 12 + picture]], { color: "#ffffff", lineWidth: 4 });
+    pen.path([[x, 12], [x, 12 + picture]], { color: theme.name === "dark" ? "#c2410c" : theme.accent, lineWidth: 2 });
+    app.changed();
+  }
+
+  /** The column that is heard at a time. */
+  columnAt(table, time) {
+    return clamp(Math.floor(time / table.record.keys.entry.seconds + 1e-9), 0, table.columns - 1);
+  }
+
+  /** Starts at a time, or stops. */
+  toggle(app, seconds = 0) {
+    const { keys } = app.record;
+    if (!keys.sound) return;
+    if (app.player.plays(keys) && seconds === 0) app.player.stop();
+    else app.player.start(keys, Math.min(seconds, Math.max(0, keys.soundSeconds - 0.01)));
+  }
+
+  /** The space bar plays and stops. */
+  pressed(app, key) {
+    if (key !== " " || !app.record.keys.sound) return false;
+    this.toggle(app);
+    return true;
   }
 
   /** The weights of the chosen queries over the spectrogram: a band of colour and a curve. */
@@ -5956,7 +6720,7 @@ class SoundView extends CellView {
     for (let number = 0; number * step <= seconds * 1.0001; number += 1) {
       const x = left + (number * step * wide) / seconds;
       pen.path([[x, 12 + picture], [x, 17 + picture]], { color: app.theme.muted });
-      const text = `${Number((number * step).toPrecision(6))} s`;
+      const text = say("seconds", { seconds: Number((number * step).toPrecision(6)) });
       const last = x + textWidth(text, { size: 11 }) / 2 > left + wide + 10;
       pen.text(text, last ? left + wide + 10 : x, 26 + picture, { color: app.theme.muted, size: 11, align: last ? "end" : "center" });
     }
@@ -5964,6 +6728,9 @@ class SoundView extends CellView {
 
   hit(app, x, y) {
     const place = this.geometry(app);
+    if (x >= place.left && x < place.left + place.wide && y >= 12 && y < 12 + place.picture && place.table.record.keys.sound) {
+      return { side: "time", column: Math.floor((x - place.left) / place.cellWidth) };
+    }
     if (x < place.left || y < place.top) return x < place.left && y >= place.top ? this.at(place, 0, y) : null;
     return this.at(place, Math.floor((x - place.left) / place.cellWidth), y);
   }
@@ -5973,8 +6740,29 @@ class SoundView extends CellView {
     return row >= 0 && row < place.table.rows && column < place.table.columns ? { row, column } : null;
   }
 
+  activate(app, item) {
+    if (item.side === "time") this.toggle(app, item.column * app.record.keys.entry.seconds || 1e-9);
+    else super.activate(app, item);
+  }
+
+  describe(app, item) {
+    if (item.side !== "time") return super.describe(app, item);
+    const table = app.table();
+    return say("playFrom", { time: table.columnName(item.column) });
+  }
+
+  move(app, item, dx, dy) {
+    return super.move(app, { ...item, row: item.row ?? 0 }, dx, dy);
+  }
+
+  forget() {
+    super.forget();
+    this.padding = null;
+  }
+
   place(app, item) {
     const place = this.geometry(app);
+    if (item.side === "time") return { x: place.left + item.column * place.cellWidth, y: 12, width: place.cellWidth, height: place.picture };
     return { x: place.left + item.column * place.cellWidth, y: place.top + item.row * place.cellHeight, width: place.cellWidth, height: place.cellHeight };
   }
 }
@@ -5985,13 +6773,13 @@ class SoundView extends CellView {
 class WordsView extends RecordView {
   name = "words";
 
-  title = "Words";
+  title = say("words");
 
-  controls = ["record", "head", "scale", "words", "special"];
+  controls = ["record", "head", "measure", "scale", "words", "special"];
 
   scalesRows = false;
 
-  help = "Arrow keys choose a word as the query, Enter locks it, several locked words are added, Esc unlocks.";
+  help = say("wordsHelp");
 
   shows(record) {
     return !record.large && record.keys.kind === "tokens";
@@ -6006,15 +6794,16 @@ class WordsView extends RecordView {
     const { width } = app.area;
     const wide = Math.min(width - 24, 920);
     const left = Math.max(12, (width - wide) / 2);
-    const texts = (side) => Array.from({ length: side === "row" ? table.rows : table.columns }, (_, number) =>
-      shortText(side === "row" ? table.rowText(number) : table.columnText(number), 60));
     const key = `${app.tableKey()}|${wide}|${app.record.number}`;
     if (this.cache?.key === key) return this.cache.place;
-    const size = Math.max(table.rows, table.columns) < 60 && width > 500 ? 18 : 15;
-    const queries = this.single(app) ? null : flowWords(texts("row"), left, 34, wide, size, 2 * size + 2);
-    const top = queries ? queries.bottom + 38 : 34;
-    const keys = flowWords(texts("column"), left, top, wide, size, 2 * size + 2);
-    const place = { table, left, size, queries: queries?.places ?? keys.places, keys: keys.places, top, bottom: keys.bottom, wide };
+    const size = Math.max(table.rows, table.columns) < 60 && width > 500 ? 20 : 16;
+    const [keyTexts, queryTexts] = [flowTexts(table, "column"), this.single(app) ? null : flowTexts(table, "row")];
+    const style = { size, lineHeight: 2 * size + 2 };
+    const queries = queryTexts ? flowText(queryTexts, left, 40, wide, style) : null;
+    const top = queries ? queries.bottom + 44 : 40;
+    const keys = flowText(keyTexts, left, top, wide, style);
+    const place = { table, left, size, queries: queries?.places ?? keys.places, keys: keys.places, top, bottom: keys.bottom, wide,
+      texts: { keys: keyTexts, queries: queryTexts ?? keyTexts }, rtl: { keys: keys.rtl, queries: (queries ?? keys).rtl } };
     this.cache = { key, place };
     return place;
   }
@@ -6031,21 +6820,21 @@ class WordsView extends RecordView {
     const place = this.geometry(app);
     const sums = this.sums(app);
     const { theme } = app;
-    const heading = { color: theme.muted, size: 11, bold: true };
     if (!this.single(app)) {
-      pen.text("queries", place.left, 18, heading);
-      place.queries.forEach((box, row) => this.drawWord(app, pen, box, place.table.rowText(row), null, row));
+      this.drawHeading(app, pen, place, say("wordsAsking"), "", 20, place.rtl.queries);
+      place.queries.forEach((box, row) => this.drawWord(app, pen, box, place.texts.queries[row], null, row));
+      this.drawBoundary(app, pen, place, "queries");
     }
-    const what = sums.rows.length === 1 ? `what \u201c${shortText(place.table.rowText(sums.rows[0]))}\u201d attends to`
-      : sums.rows.length ? "what the chosen queries attend to" : "what all queries attend to";
-    pen.text(`${what}: ${sumText(place.table, sums.rows)}`, place.left, place.top - 16, heading);
-    const scale = withoutRows(app.state.scale);
+    const { rows } = sums;
+    const what = rows.length === 1 ? say("whatOne", { query: `\u2068${place.texts.queries[rows[0]].shown}\u2069` })
+      : say(rows.length ? "whatSeveral" : "whatAll");
+    this.drawHeading(app, pen, place, what, sumText(place.table, rows), place.top - 20, place.rtl.keys);
     place.keys.forEach((box, column) => {
       if (box.y > win.y + win.height || box.y + box.height < win.y) return;
-      const shade = sums.largest > 0 ? SCALES[scale].shade(sums.values[column] / sums.largest) : 0;
-      this.drawWord(app, pen, box, place.table.columnText(column), { shade, kind: sums.kinds[column] },
-        this.single(app) ? column : null);
+      const shade = signedShade(sums.values[column], sums.end, withoutRows(app.state.scale));
+      this.drawWord(app, pen, box, place.texts.keys[column], { shade, kind: sums.kinds[column] }, this.single(app) ? column : null);
     });
+    this.drawBoundary(app, pen, place, "keys");
     const item = app.active();
     if (item && app.keyboard) {
       const box = (item.side === "key" ? place.keys[item.column] : place.queries[item.row]);
@@ -6053,17 +6842,42 @@ class WordsView extends RecordView {
     }
   }
 
+  drawHeading(app, pen, place, text, aside, y, rtl) {
+    const { theme } = app;
+    const [x, align] = rtl ? [place.left + place.wide, "end"] : [place.left, "start"];
+    const style = { size: 13, bold: true };
+    const shown = fitText(text, place.wide, style);
+    pen.text(shown, x, y, { ...style, color: theme.text, align });
+    const used = textWidth(shown, style) + 10;
+    const room = place.wide - used;
+    if (aside && room > 60) {
+      pen.text(fitText(aside, room, { size: 11 }), rtl ? x - used : x + used, y, { color: theme.muted, size: 11, align });
+    }
+  }
+
+  /** A line before the first token that the model wrote itself. */
+  drawBoundary(app, pen, place, side) {
+    const { table } = place;
+    const [axis, groups] = side === "keys" ? [table.record.keys, table.columnGroups] : [table.record.queries, table.rowGroups];
+    const first = axis.entry.generated ?? null;
+    const number = first === null ? -1 : groups.findIndex(([start]) => start >= first);
+    if (number < 0) return;
+    const box = place[side][number];
+    const x = place.rtl[side] ? box.x + box.width + 1 : box.x - 1;
+    const { theme } = app;
+    pen.path([[x, box.y - 4], [x, box.y + box.height + 2]], { color: theme.accent, lineWidth: 2 });
+    pen.text(say("written"), x, box.y - 9, { color: theme.accent, size: 11, align: place.rtl[side] ? "end" : "start" });
+  }
+
   drawWord(app, pen, box, text, weight, row) {
     const { theme } = app;
-    const colors = weight && weight.kind === WEIGHT ? wordColors(weight.shade || 0, theme) : { fill: theme.background, ink: theme.text };
-    if (weight && weight.kind !== WEIGHT) drawKind(pen, weight.kind, box.x, box.y, box.width, box.height, theme);
-    else pen.rect(box.x, box.y, box.width, box.height, { fill: colors.fill, radius: 4 });
-    const chosen = row !== null && app.activeRows().includes(row);
-    if (chosen) pen.rect(box.x + 1, box.y + 1, box.width - 2, box.height - 2, { stroke: theme.accent, lineWidth: 2.5, radius: 4 });
-    const ink = weight && weight.kind !== WEIGHT ? theme.text : colors.ink;
     const { size } = this.cache.place;
-    pen.text(fitText(shortText(text, 60), box.width - 8, { size }), box.x + box.width / 2, box.y + box.height / 2,
-      { color: ink, size, align: "center" });
+    const colors = weight?.kind === WEIGHT ? colorsOf(weight.shade, app) : { fill: null, ink: theme.text };
+    if (weight && weight.kind !== WEIGHT) drawKind(pen, weight.kind, box.x, box.y, box.width, box.height, theme);
+    else if (colors.fill) pen.rect(box.x, box.y, box.width, box.height, { fill: colors.fill, radius: 3 });
+    const chosen = row !== null && app.activeRows().includes(row);
+    if (chosen) pen.rect(box.x + 1, box.y + 1, box.width - 2, box.height - 2, { stroke: theme.accent, lineWidth: 2.5, radius: 3 });
+    pen.text(fitText(text.shown, box.width - 4, { size }), box.x + box.width / 2, box.y + box.height / 2, { color: colors.ink, size, align: "center" });
   }
 
   hit(app, x, y) {
@@ -6090,7 +6904,8 @@ class WordsView extends RecordView {
     const place = this.geometry(app);
     const places = item.side === "key" ? place.keys : place.queries;
     const index = item.side === "key" ? item.column : item.row;
-    let next = dx ? clamp(index + dx, 0, places.length - 1) : wordAbove(places, index, dy);
+    const along = place.rtl[item.side === "key" ? "keys" : "queries"] && Math.abs(dx) === 1 ? -dx : dx;
+    let next = along ? clamp(index + along, 0, places.length - 1) : wordAbove(places, index, dy);
     let { side } = item;
     if (!this.single(app) && dy && next === index) {
       side = dy > 0 ? "key" : "query";
@@ -6107,19 +6922,24 @@ class WordsView extends RecordView {
     const table = app.table();
     if (item.side === "query") return describeRow(app, table, item.row);
     const sums = this.sums(app);
-    return `key ${quoted(table.columnText(item.column))}: ${receivedText(sums, item.column)} (${sumText(table, sums.rows)}; ${app.headText()})`;
+    return say("wordGets", { key: table.columnName(item.column), value: receivedText(sums, item.column), what: sumText(table, sums.rows),
+      head: app.headText() });
   }
 
   legend(app) {
     const sums = this.sums(app);
     const table = app.table();
-    const kinds = new Set(sums.kinds);
     const scale = withoutRows(app.state.scale);
-    return { ramp: "words", scale, largest: sums.largest / sums.divisor,
-      samples: [[ZERO, "zero"], [MASKED, "masked"], [MISSING, "NaN"]].filter(([kind]) => kinds.has(kind)),
-      text: `attention weight, ${sumText(table, sums.rows)}, ${app.headText()}, ${SCALES[scale].label}${mergedText(table)} \u00b7 `
-        + `${accuracy(table)}${hiddenText(table)}` };
+    return { ramp: table.signed ? "signed" : "map", title: measureText(table), scale, largest: sums.end / sums.divisor,
+      even: table.measure === "weights" ? 1 / table.columns : null, samples: samplesOf([...new Set(sums.kinds)]),
+      text: `${sumText(table, sums.rows)}, ${app.headText()}, ${SCALES[scale].label}${mergedText(table)} \u00b7 ${accuracy(table)}${hiddenText(table)}` };
   }
+}
+
+function colorsOf(shade, app) {
+  if (!app.table().signed) return wordColors(shade || 0, app.theme);
+  const fill = divergingColor(shade || 0, app.theme);
+  return { fill, ink: inkOn(fill) };
 }
 
 // walk_panel.js
@@ -6418,7 +7238,7 @@ const AXIS = 16;
 class PatternView extends CellView {
   name = "pattern";
 
-  controls = ["record", "head", "scale", "words", "special", "zoom"];
+  controls = ["record", "head", "measure", "scale", "words", "special", "zoom"];
 
   zooms = true;
 
@@ -7175,6 +7995,7 @@ class Input {
     if (!this.app.ready || event.ctrlKey || event.metaKey || event.altKey) return;
     const moves = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1], Home: [-1e9, 0], End: [1e9, 0], PageUp: [0, -10, -1], PageDown: [0, 10, 1] };
     if (event.key in moves) this.moveCursor(...moves[event.key]);
+    else if (this.app.view.pressed?.(this.app, event.key)) this.app.keyboard = true;
     else if (event.key === "Enter" || event.key === " ") {
       if (this.app.cursor && this.app.view.has(this.app, this.app.cursor)) this.app.view.activate(this.app, this.app.cursor);
     }
@@ -7440,6 +8261,7 @@ class Viewer {
     this.views = VIEW_CLASSES.map((ViewClass) => new ViewClass());
     this.tables = new Tables(this);
     this.stopped = new AbortController();
+    this.player = new Player(() => this.refresh());
     this.frame = new Frame(element, options.height);
     this.readTheme();
     this.menu = new Menu(this);
@@ -7459,6 +8281,7 @@ class Viewer {
     const axes = payload.axes.map((entry) => new Axis(entry));
     this.records = payload.records.map((entry, number) => new AttentionData(entry, number, axes, payload.masks, payload.records));
     this.steps = payload.steps.map((entry) => new StepsData(entry));
+    this.player.stop();
     this.tables.forget();
     for (const one of this.views) one.forget();
     this.hover = this.cursor = this.elsewhere = null;
@@ -7524,8 +8347,8 @@ class Viewer {
   }
 
   tableKey() {
-    const { record, head, words, hideSpecial } = this.state;
-    return `${record}|${head}|${words}|${hideSpecial}`;
+    const { record, head, words, hideSpecial, measure } = this.state;
+    return `${record}|${head}|${words}|${hideSpecial}|${measure}`;
   }
 
   /** The weights of a head as they are shown; null is the mean of all heads. */
@@ -7558,10 +8381,11 @@ class Viewer {
     return [item.row];
   }
 
+  /** The heads of views that show several: those that were chosen there, else the one head that is chosen, else all. */
   shownHeads() {
-    const { heads } = this.state;
-    const all = Array.from({ length: this.record.heads }, (_, head) => head);
-    return heads === null ? all : all.filter((head) => heads.includes(head));
+    const { heads, head } = this.state;
+    const all = Array.from({ length: this.record.heads }, (_, one) => one);
+    return heads !== null ? all.filter((one) => heads.includes(one)) : head !== null ? [head] : all;
   }
 
   headText() {
@@ -7577,6 +8401,7 @@ class Viewer {
   // --- commands ---
 
   set(changes) {
+    if ("head" in changes) this.state.heads = null;
     Object.assign(this.state, changes);
     this.hover = null;
     this.view?.settle(this);
@@ -7595,10 +8420,12 @@ class Viewer {
   turnTo(view, selection) {
     const { state } = this;
     if (state.view !== view.name) {
+      this.player.stop();
       state.zoom = 1;
       this.frame.scroller.scrollTo(0, 0);
       this.hover = this.cursor = this.elsewhere = null;
     }
+    if ("head" in selection) state.heads = null;
     for (const key of Object.keys(FIELDS)) if (key in selection) state[key] = selection[key];
     state.view = view.name;
     if ("record" in selection && !("locked" in selection)) state.locked = [];
@@ -7696,7 +8523,7 @@ class Viewer {
   toggleHead(head) {
     const shown = this.shownHeads();
     const next = shown.includes(head) ? shown.filter((one) => one !== head) : [...shown, head].sort((a, b) => a - b);
-    this.set({ heads: next.length === this.record.heads ? null : next });
+    this.set({ heads: next });
   }
 
   /** The next head, in the next layer behind the last one; -1: the one before. */
@@ -7920,6 +8747,7 @@ class Viewer {
 
   destroy() {
     this.stopped.abort();
+    this.player.destroy();
     this.observer.disconnect();
     if (this.request) cancelAnimationFrame(this.request);
     this.frame.root.replaceChildren();

@@ -23,7 +23,7 @@ regard an attention implementation of the models of transformers.
 from regard.lazy_names import public_names
 from regard.watching.ablation import ablate
 from regard.watching.attention_call import AttentionCall
-from regard.watching.contributions import logit_contributions
+from regard.watching.contributions import logit_contributions, value_logits
 from regard.watching.coverage import UnseenAttentionWarning
 from regard.watching.head_statistics import STATISTICS
 from regard.watching.head_survey import HeadStatistics, Prunable, Survey
@@ -47,6 +47,7 @@ __all__ = [
     "register_transformers",
     "rollout",
     "survey",
+    "value_logits",
 ]
 
 __dir__ = public_names(__name__)

@@ -71,6 +71,7 @@ class AttentionCall:
         value_norms: ``[batch, heads, keys]``: the norm of each value after the head's part of the output projection;
             None unless requested.
         head_output: ``[batch, heads, queries, value_dim]``: the weighted sum of values; None unless requested.
+        value: ``[batch, heads, keys, value_dim]``: the values; None unless outputs are requested.
         tiles: for each batch row, a source of exact tiles of the weights; None unless requested by ``keep``.
         visible_mask: the pairs that the call could see, if weights or tiles were requested; None: all.
 
@@ -125,6 +126,7 @@ class AttentionCall:
     shares: Requested[Tensor] = None
     value_norms: Requested[Tensor] = None
     head_output: Requested[Tensor] = None
+    value: Requested[Tensor] = None
     tiles: Requested[tuple[TileSource, ...]] = None
     visible_mask: Mask | None = None
 
@@ -212,7 +214,7 @@ class AttentionCall:
         return [(name, value) for name, value, default in attributes if value is not default and name != "visible_mask"]
 
 
-POSTPONED = (*READ, "value_norms", "head_output", "reach", "visible_mask")
+POSTPONED = (*READ, "value_norms", "head_output", "value", "reach", "visible_mask")
 """The attributes that may be delivered later, because they are on an accelerator."""
 
 for _name in POSTPONED:

@@ -1,6 +1,6 @@
 """Calls as plain records for viewers and pages, and the tiles of their weights, computed exactly on request."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from functools import reduce
@@ -39,8 +39,13 @@ def records_of(
     query_tokens: Sequence[str] | Axis,
     key_tokens: Sequence[str] | Axis | None,
     batch_row: int,
+    logits: Callable[[AttentionCall], Tensor] | None = None,
 ) -> list[AttentionRecord]:
-    """One plain record for each call that has weights or tiles: see `Watch.records`."""
+    """One plain record for each call that has weights or tiles: see `Watch.records`.
+
+    ``logits`` gives what each value adds to a logit, as `regard.watching.value_logits`; None: the records have no
+    contributions.
+    """
     own = _axis("query_tokens", query_tokens)
     other = own if key_tokens is None else _axis("key_tokens", key_tokens)
     records = []
@@ -57,7 +62,12 @@ def records_of(
             axes = other, other
         else:
             axes = _fitting(call, "queries", own), _fitting(call, "keys", own)
-        records.append(_record(call, *axes, batch_row))
+        record = _record(call, *axes, batch_row)
+        if logits is not None and record.weights is not None:
+            of_values = logits(call)[batch_row, :, : len(record.queries), : len(record.keys)].float().numpy()
+            factors = of_values[:, 0] if of_values.shape[1] == 1 else of_values
+            record = replace(record, measures={**record.measures, "contributions": factors})
+        records.append(record)
     if not records:
         raise ArgumentError(
             "there is no record with weights: watch with read=regard.Readings(weights=True); keep=True keeps those of "
@@ -87,7 +97,10 @@ def _record(call: AttentionCall, queries: Axis, keys: Axis, batch_row: int) -> A
     if call.visible_mask is not None and call.queries * call.keys <= PAIRS_LIMIT:
         visible = call.visible(batch_row)[:, : len(queries), : len(keys)].numpy()
         visible = np.ascontiguousarray(visible[0] if (visible == visible[:1]).all() else visible)
-    return AttentionRecord(call.name, call.layer, call.kind, queries, keys, weights, visible, source)
+    measures = {}
+    if weights is not None and call.value_norms is not None:
+        measures["norms"] = call.value_norms[batch_row, :, : len(keys)].float().numpy()
+    return AttentionRecord(call.name, call.layer, call.kind, queries, keys, weights, visible, source, measures)
 
 
 def _axis(name: str, tokens: Sequence[str] | Axis) -> Axis:
@@ -107,7 +120,8 @@ def _fitting(call: AttentionCall, side: str, axis: Axis) -> Axis:
         return axis
     if isinstance(axis, TokenAxis) and len(axis) == length + 1 and call.kind != "self":
         words = tuple(range(word.start, min(word.stop, length)) for word in axis.words if word.start < length)
-        return TokenAxis(axis.tokens[:length], axis.special[:length], words)
+        generated = None if axis.generated is None or axis.generated >= length else axis.generated
+        return TokenAxis(axis.tokens[:length], axis.special[:length], words, generated)
     one_axis = call.queries == call.keys and call.kind != "cross"
     tokens = f"{length} tokens" if one_axis else f"{call.queries} tokens of the queries, {call.keys} of the keys"
     raise ShapeError(

@@ -108,6 +108,65 @@ def logit_contributions(
     """
     if call.head_output is None:
         raise ArgumentError("call must have the heads' outputs: watch with outputs=True")
+    weight, rows = _unembedded(model, call, token_ids, unembedding, call.head_output.shape[-1])
+    added = torch.einsum("bhqd,hdo->bhqo", call.head_output.to(weight.dtype), weight)
+    if scale is not None:
+        added = added * _scales(call, scale, weight.shape[2])[:, None]
+    return added @ rows.t()
+
+
+@torch.no_grad()
+def value_logits(
+    model: nn.Module,
+    call: AttentionCall,
+    token_id: int,
+    *,
+    unembedding: Tensor | None = None,
+    scale: Tensor | None = None,
+) -> Tensor:
+    """What each value would add directly to one token's logit if it had the whole weight.
+
+    .. math:: l_{b,h,i,j} = \\big(v_{b,h,j} W_O^h\\big) \\cdot (s_{b,i} \\, u_t)
+
+    The weight of a pair times this is the pair's contribution to the logit. The contributions of a head's keys add up
+    to `logit_contributions`, whose reservations hold here too.
+
+    Args:
+        model, call, unembedding, scale: as for `logit_contributions`.
+        token_id: of the token.
+
+    Returns:
+        ``[batch, heads, queries, keys]``, or with one query, which stands for all, where there is no scale.
+
+    Raises:
+        ArgumentError: the call has no values, or the unembedding is not known.
+        KindError, ShapeError: as for `logit_contributions`.
+
+    Example:
+        >>> import torch
+        >>> import regard
+        >>> from regard import watching
+        >>> layer = torch.nn.MultiheadAttention(16, num_heads=2, bias=False, batch_first=True)
+        >>> unembedding, x = torch.randn(50, 16), torch.randn(1, 5, 16)
+        >>> with regard.watch(layer, read=regard.Readings(weights=True), outputs=True) as seen:
+        ...     output = layer(x, x, x)[0]
+        >>> call = seen.calls[0]
+        >>> of_pairs = call.weights * watching.value_logits(layer, call, 7, unembedding=unembedding)
+        >>> torch.allclose(of_pairs.sum((1, 3)), output @ unembedding[7], atol=1e-5)
+        True
+    """
+    if call.value is None:
+        raise ArgumentError("call must have its values: watch with outputs=True an attention that shows its values")
+    weight, rows = _unembedded(model, call, [token_id], unembedding, call.value.shape[-1])
+    one = rows if scale is None else rows * _scales(call, scale, weight.shape[2])
+    added = torch.einsum("bhkd,hdo->bhko", call.value.to(weight.dtype), weight)
+    return torch.einsum("bhko,bqo->bhqk", added, one.expand(len(added), *one.shape[-2:]))
+
+
+def _unembedded(
+    model: nn.Module, call: AttentionCall, token_ids: Sequence[int] | Tensor, unembedding: Tensor | None, value_dim: int
+) -> tuple[Tensor, Tensor]:
+    """The output projection of the call's heads, and the rows of the unembedding for some tokens."""
     ids = torch.as_tensor(token_ids)
     if ids.dim() != 1 or ids.is_floating_point() or ids.dtype == torch.bool:
         raise KindError(f"token_ids must be integers [tokens]; they have the shape {list(ids.shape)} of {ids.dtype}")
@@ -115,18 +174,21 @@ def logit_contributions(
     if ids.numel() and not 0 <= int(ids.min()) <= int(ids.max()) < matrix.shape[0]:
         raise ArgumentError(f"token_ids must be from 0 to {matrix.shape[0] - 1}")
     projection = output_projection(model, call.name)
-    weight = heads_of_projection(projection, call.heads, call.head_output.shape[-1], call.name).cpu()
+    weight = heads_of_projection(projection, call.heads, value_dim, call.name).cpu()
     if matrix.dim() != 2 or matrix.shape[1] != weight.shape[2]:
         raise ShapeError(f"unembedding must be [vocabulary, {weight.shape[2]}]; it has shape {list(matrix.shape)}")
     rows = matrix.detach().cpu()[ids.cpu()].to(weight.dtype)
-    added = torch.einsum("bhqd,hdo->bhqo", call.head_output.to(weight.dtype), weight[list(call.chosen_heads)])
-    if scale is not None:
-        try:
-            added = added * scale.detach().cpu()[(None,) * (3 - scale.dim())][:, None]
-        except RuntimeError as error:
-            shape = [call.batch, call.queries, weight.shape[2]]
-            raise ShapeError(f"scale must broadcast to [batch, queries, features] = {shape}") from error
-    return added @ rows.t()
+    return weight[list(call.chosen_heads)], rows
+
+
+def _scales(call: AttentionCall, scale: Tensor, features: int) -> Tensor:
+    """The scale of each feature, ``[batch or 1, queries or 1, features]``."""
+    shape = [call.batch, call.queries, features]
+    try:
+        torch.broadcast_shapes(scale.shape, shape)
+    except RuntimeError as error:
+        raise ShapeError(f"scale must broadcast to [batch, queries, features] = {shape}") from error
+    return scale.detach().cpu()[(None,) * (3 - scale.dim())]
 
 
 def _unembedding(model: nn.Module) -> Tensor:

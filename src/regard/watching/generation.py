@@ -81,6 +81,14 @@ def count_sequences(calls: Sequence[AttentionCall]) -> int:
     return max(map(len, _sequences(calls)), default=0)
 
 
+def prompt_length(calls: Sequence[AttentionCall]) -> int | None:
+    """How many tokens the last causal sequence had before its first new token; None where all came in one call."""
+    for sequences in _sequences(calls):
+        if sequences[-1][0].call.kind == "causal":
+            return sequences[-1][0].end if len(sequences[-1]) > 1 else None
+    return None
+
+
 def _sequences(calls: Sequence[AttentionCall]) -> list[list[_Sequence]]:
     """The sequences of each module."""
     modules: dict[tuple[str, int], list[_Sequence]] = {}
@@ -170,7 +178,7 @@ def _join(pieces: _Sequence, reorderings: Sequence[Reordering], beam_indices: Te
                 whole[:, :, piece.first_query - start : piece.end - start, span] = part[row][..., :width]
         return whole
 
-    weights, norms = over_keys("weights", (queries, keys)), last.call.value_norms
+    weights, norms, value = over_keys("weights", (queries, keys)), last.call.value_norms, last.call.value
     return replace(
         last.call,
         forward=first.call.forward,
@@ -185,6 +193,7 @@ def _join(pieces: _Sequence, reorderings: Sequence[Reordering], beam_indices: Te
         weights=weights,
         # A cache of a sliding window has not all values.
         value_norms=None if norms is None or last.first_key else norms[rows[-1]][..., :keys],
+        value=None if value is None or last.first_key else value[rows[-1]][:, :, :keys],
         **dict.fromkeys(("pooled_mean", "pooled_max", "rows", "tile", "tiles")),
         visible_mask=None if weights is None else keep(_visible(pieces, rows, queries, keys)),
     )

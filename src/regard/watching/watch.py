@@ -19,9 +19,9 @@ from regard.watching.attention_call import AttentionCall, Kind
 from regard.watching.call_problems import SameCall
 from regard.watching.call_reader import CallHistory, CallReader, KnownCall
 from regard.watching.call_records import ProblemTiles, records_of
-from regard.watching.contributions import heads_of_projection, output_projection
+from regard.watching.contributions import heads_of_projection, output_projection, value_logits
 from regard.watching.coverage import Coverage
-from regard.watching.generation import Reordering, stitch
+from regard.watching.generation import Reordering, prompt_length, stitch
 from regard.watching.intercepted import Intercepted
 from regard.watching.interception import begin, end
 from regard.watching.owners import Owner
@@ -226,6 +226,8 @@ class Watch(Observer):
             others["value_norms"] = self._value_norms(intercepted, name)
         if self._outputs:
             others["head_output"] = intercepted.output()
+            value = intercepted.value
+            others["value"] = None if value is None else spread_heads(value, grid.heads)
         self._reader.take(call, intercepted, same_call, intercepted.visible if wants_pairs else None, others)
         if self._keep:
             call.tiles = ProblemTiles.of_batch(intercepted, chosen)
@@ -281,7 +283,10 @@ class Watch(Observer):
             )
         ids, source = self._token_ids.of_sequence(self.stitched())
         queries = token_axis(tokenizer, ids[batch_row].tolist())
-        return queries, None if source is None else token_axis(tokenizer, source[batch_row].tolist())
+        if source is not None:
+            return queries, token_axis(tokenizer, source[batch_row].tolist())
+        prompt = prompt_length(self.calls)
+        return (queries if prompt is None or prompt >= len(queries) else replace(queries, generated=prompt)), None
 
     def records(
         self,
@@ -290,6 +295,7 @@ class Watch(Observer):
         *,
         batch_row: int = 0,
         sequence: int = -1,
+        logit: int | None = None,
     ) -> "list[AttentionRecord]":
         """Plain records of one batch row for `regard.viewer`, one for each call that has weights or a source of tiles.
 
@@ -300,12 +306,18 @@ class Watch(Observer):
                 the encoder; None: ``query_tokens``.
             batch_row: its number, from 0.
             sequence: as for `stitched`.
+            logit: a token's id: the records also carry what each pair contributes directly to its logit, without a
+                final normalization (`regard.watching.value_logits`; watch with ``outputs=True``); None: they do not.
+
+        The norms of weighted values are carried where they were read (``norms=True``).
 
         Raises:
             ArgumentError: no call has weights or tiles, or there is no such row.
             ShapeError: a call has another number of queries or keys than there are tokens.
         """
-        return records_of(self.stitched(sequence), query_tokens, key_tokens, batch_row)
+        calls = self.stitched(sequence)
+        factors = None if logit is None else (lambda call: value_logits(self.model, call, logit))
+        return records_of(calls, query_tokens, key_tokens, batch_row, factors)
 
     def document(
         self,
@@ -316,17 +328,18 @@ class Watch(Observer):
         texts: Sequence[tuple[str, str]] = (),
         batch_row: int = 0,
         sequence: int = -1,
+        logit: int | None = None,
     ) -> "Document":
         """The records as a `regard.records.Document`. Arguments and errors as for `records`.
 
         Args:
-            query_tokens, key_tokens, batch_row, sequence: as for `records`.
+            query_tokens, key_tokens, batch_row, sequence, logit: as for `records`.
             title: one line; the model's class if not given.
             texts: (name, text) to show with the attention.
         """
         from regard.records import Document
 
-        records = self.records(query_tokens, key_tokens, batch_row=batch_row, sequence=sequence)
+        records = self.records(query_tokens, key_tokens, batch_row=batch_row, sequence=sequence, logit=logit)
         return Document(title or type(self.model).__name__, tuple(records), texts=tuple(texts))
 
     def ablate(
@@ -386,7 +399,8 @@ def watch(
         keep: whether to keep queries, keys and values (on the CPU), so that `AttentionCall.tiles` can compute exact
             tiles of the weights and maps of any size later, and `regard.View` can show a head's calculation.
         norms: whether to read the norms of values after the output projection, for `AttentionCall.weighted_norms`.
-        outputs: whether to keep each head's output, for `regard.watching.logit_contributions`.
+        outputs: whether to keep each head's output and values, for `regard.watching.logit_contributions` and
+            `regard.watching.value_logits`.
 
     Returns:
         A context; `Watch.calls` has the records.

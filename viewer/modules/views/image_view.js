@@ -1,28 +1,38 @@
 // @ts-check
 
-import { flowWords, inside, ring, wordAbove } from "../drawing.js";
-import { fitText } from "../lettering.js";
+import { pixelCanvas } from "../canvases.js";
+import { inside, ring } from "../drawing.js";
+import { say } from "../language.js";
+import { fitText, textWidth } from "../lettering.js";
 import { clamp, formatNumber, short } from "../numbers.js";
-import { rampColor } from "../palette.js";
+import { channelsOf, divergingColor, rampColor } from "../palette.js";
 import { SCALES, withoutRows } from "../scales.js";
-import { MASKED, MISSING, accuracy, activeSums, describeRow, receivedText, sumText } from "../table.js";
-import { quoted, shortText } from "../text.js";
-import { RecordView } from "./record_view.js";
+import { MASKED, MISSING, WEIGHT, ZERO, accuracy, activeSums, describeRow, largestSize, measureText, receivedText, signedShade, sumText } from "../table.js";
+import { shortText } from "../text.js";
+import { wordAbove } from "../text_flow.js";
+import { VEIL } from "../thumbnails.js";
+import { RecordView, samplesOf } from "./record_view.js";
 
 /** Of colours over a picture. */
 const OPACITY = 0.68;
 
-/** Weights over the picture whose patches are the keys. */
+/** The heights of the small pictures above the words, the first that fits. */
+const THUMBNAIL_HEIGHTS = [56, 40, 28, 0];
+
+/** The most words that have a small picture each. */
+const MOST_THUMBNAILS = 120;
+
+/** The picture whose patches are the keys, and beside it where a word looks; above them each word with its own small picture. */
 export class ImageView extends RecordView {
   name = "image";
 
-  title = "Image";
+  title = say("image");
 
-  controls = ["record", "head", "scale", "overlay", "words", "special"];
+  controls = ["record", "head", "measure", "scale", "overlay", "words", "special"];
 
   scalesRows = false;
 
-  help = "Arrow keys choose a word or a patch, Enter locks a query, Page Down goes from the words to the picture, Esc unlocks.";
+  help = say("imageHelp");
 
   shows(record) {
     return !record.large && record.keys.kind === "grid";
@@ -31,91 +41,146 @@ export class ImageView extends RecordView {
   geometry(app) {
     const table = app.table();
     const { width, height } = app.area;
-    const { entry } = table.record.keys;
-    const own = table.record.queries.kind === "grid" && table.record.queries.length === table.record.keys.length;
-    const texts = Array.from({ length: own ? 0 : table.rows }, (_, row) => shortText(table.rowText(row), 40));
-    const flow = own ? { places: [], bottom: 6 } : flowWords(texts, 12, 26, width - 24, 14, 28);
-    const top = flow.bottom + 8;
-    const [imageWidth, imageHeight] = entry.size;
-    const scale = Math.min((width - 24) / imageWidth, Math.max(180, height - top - 8) / imageHeight);
-    const left = Math.max(12, (width - imageWidth * scale) / 2);
-    return { table, own, words: flow.places, top, left, scale, width: imageWidth * scale, height: imageHeight * scale };
+    const key = `${app.tableKey()}|${width}|${height}`;
+    if (this.cache?.key === key) return this.cache.place;
+    const { keys, queries } = table.record;
+    const own = queries.kind === "grid" && queries.length === keys.length;
+    const [imageWidth, imageHeight] = keys.entry.size;
+    const strip = own ? { places: [], bottom: 0, thumbnail: null } : this.strip(table, width, height, imageWidth / imageHeight);
+    const top = strip.bottom + 26;
+    const room = Math.max(150, height - top - 8);
+    const beside = Math.min((width - 36) / 2 / imageWidth, room / imageHeight);
+    const stacked = Math.min((width - 24) / imageWidth, Math.max(room - 28, 260) / 2 / imageHeight);
+    const side = beside >= stacked;
+    const scale = side ? beside : stacked;
+    const [wide, high] = [imageWidth * scale, imageHeight * scale];
+    const left = Math.max(12, (width - (side ? 2 * wide + 12 : wide)) / 2);
+    const original = { x: left, y: top };
+    const overlay = side ? { x: left + wide + 12, y: top } : { x: left, y: top + high + 28 };
+    const place = { table, own, words: strip.places, thumbnail: strip.thumbnail, scale, width: wide, height: high, original, overlay };
+    this.cache = { key, place, thumbnails: new Map() };
+    return place;
+  }
+
+  /** Places for the words, each below its small picture. */
+  strip(table, width, height, aspect) {
+    const texts = Array.from({ length: table.rows }, (_, row) => shortText(table.rowText(row), 24));
+    for (const high of THUMBNAIL_HEIGHTS) {
+      if (high && table.rows > MOST_THUMBNAILS) continue;
+      const thumbnail = high ? { width: clamp(high * aspect, high / 2, 2.2 * high), height: high } : null;
+      const places = [];
+      let [x, y] = [12, 8];
+      const tall = (thumbnail ? thumbnail.height + 4 : 0) + 22;
+      for (const text of texts) {
+        const wide = Math.min(Math.max((thumbnail?.width ?? 0) + 6, textWidth(text, { size: 14 }) + 10), width - 24);
+        if (x > 12 && x + wide > width - 12) { x = 12; y += tall + 6; }
+        places.push({ x, y, width: wide, height: tall });
+        x += wide + 3;
+      }
+      const bottom = y + tall;
+      if (bottom < height * 0.42 || !high) return { places, bottom, thumbnail };
+    }
+    return { places: [], bottom: 0, thumbnail: null };
   }
 
   size(app) {
     const place = this.geometry(app);
-    return { width: app.area.width, height: place.top + place.height + 8 };
+    return { width: app.area.width, height: place.overlay.y + place.height + 8 };
   }
 
-  /** Where a position of the keys is drawn. */
-  cell(place, position) {
+  /** Where a position of the keys is drawn over the picture, or in the picture itself. */
+  cell(place, position, corner = place.overlay) {
     const pixels = place.table.record.keys.pixels(position);
     if (!pixels) return null;
     const [x0, y0, x1, y1] = pixels.map((pixel) => pixel * place.scale);
-    return { x: place.left + x0, y: place.top + y0, width: x1 - x0, height: y1 - y0 };
+    return { x: corner.x + x0, y: corner.y + y0, width: x1 - x0, height: y1 - y0 };
   }
 
   sums(app) {
     const { table } = this.geometry(app);
     const sums = activeSums(app, table);
     // What is before the grid (a class token) has no place on the picture and would hide the rest.
-    const leading = table.record.keys.entry.leading;
-    const largest = sums.values.subarray(leading).reduce((most, value) => (value > most ? value : most), 0);
+    const { leading } = table.record.keys.entry;
     const outside = sums.values.subarray(0, leading).reduce((sum, value) => sum + value, 0);
-    return { ...sums, largest, outside: outside / sums.divisor };
+    const largest = largestSize(sums.values.subarray(leading));
+    return { ...sums, largest, end: sums.divisor * table.endOf(largest / sums.divisor), outside: outside / sums.divisor };
   }
 
   draw(app, pen) {
     const place = this.geometry(app);
-    const { table, left, top, width, height } = place;
+    const { table, width, height, original, overlay } = place;
     const { theme } = app;
-    const picture = table.record.keys.picture;
-    if (picture) pen.picture(picture, left, top, width, height, { smooth: true });
     const sums = this.sums(app);
-    this.drawOverlay(app, pen, place, sums);
-    pen.rect(left, top, width, height, { stroke: theme.border });
-    if (place.words.length) pen.text("query", 12, 13, { color: theme.muted, size: 11, bold: true });
     place.words.forEach((box, row) => this.drawQuery(app, pen, box, row, sums.rows));
+    const style = { color: theme.muted, size: 12, bold: true };
+    pen.text(fitText(say("imageItself"), width, style), original.x, original.y - 11, style);
+    pen.text(fitText(this.heading(table, sums.rows), width, style), overlay.x, overlay.y - 11, style);
+    const { picture } = table.record.keys;
+    for (const corner of [original, overlay]) if (picture) pen.picture(picture, corner.x, corner.y, width, height, { smooth: true });
+    this.drawOverlay(app, pen, place, sums);
+    for (const corner of [original, overlay]) pen.rect(corner.x, corner.y, width, height, { stroke: theme.border });
     const item = app.active();
-    if (item?.side === "key") {
-      const box = this.cell(place, item.column);
-      if (box) ring(pen, box.x, box.y, box.width, box.height, theme.focus, theme);
-    }
-    if (place.own) {
-      for (const row of sums.rows) {
-        const box = this.cell(place, row);
+    for (const corner of [original, overlay]) {
+      if (item?.side === "key") {
+        const box = this.cell(place, item.column, corner);
+        if (box) ring(pen, box.x, box.y, box.width, box.height, theme.focus, theme);
+      }
+      for (const row of place.own ? sums.rows : []) {
+        const box = this.cell(place, row, corner);
         if (box) ring(pen, box.x + 2, box.y + 2, box.width - 4, box.height - 4, theme.accent, theme);
       }
     }
   }
 
+  heading(table, rows) {
+    if (rows.length === 1) return say("whatOne", { query: `\u2068${shortText(table.rowText(rows[0]))}\u2069` });
+    return say(rows.length ? "whatSeveral" : "whatAll");
+  }
+
   drawQuery(app, pen, box, row, rows) {
     const { theme } = app;
+    const { table, thumbnail } = this.geometry(app);
     const locked = app.state.locked.includes(row);
     const chosen = locked || rows.includes(row);
-    pen.rect(box.x, box.y, box.width, box.height, { fill: locked ? theme.accent : chosen ? theme.highlight : theme.surface,
-      stroke: chosen ? theme.accent : null, radius: 4 });
+    pen.rect(box.x, box.y, box.width, box.height, { fill: locked ? theme.accent : chosen ? theme.highlight : null, stroke: chosen ? theme.accent : null, radius: 4 });
+    if (thumbnail && table.record.keys.picture) {
+      const [x, y] = [box.x + (box.width - thumbnail.width) / 2, box.y + 3];
+      pen.picture(table.record.keys.picture, x, y, thumbnail.width, thumbnail.height, { smooth: true });
+      this.drawVeil(pen, table, this.thumbnailOf(app, table, row), x, y, thumbnail.width / table.record.keys.entry.size[0],
+        thumbnail.height / table.record.keys.entry.size[1]);
+    }
     const item = app.active();
     if (app.keyboard && item?.side === "query" && item.row === row) ring(pen, box.x, box.y, box.width, box.height, theme.focus, theme);
-    pen.text(fitText(shortText(app.table().rowText(row), 40), box.width - 6, { size: 14 }), box.x + box.width / 2, box.y + box.height / 2,
-      { color: locked ? theme.accentText : theme.text, size: 14, align: "center" });
+    pen.text(fitText(shortText(table.rowText(row), 24), box.width - 6, { size: 14, bold: chosen }), box.x + box.width / 2, box.y + box.height - 11,
+      { color: locked ? theme.accentText : theme.text, size: 14, bold: chosen, align: "center" });
+  }
+
+  /** Where one query looks, as one pixel a patch. */
+  thumbnailOf(app, table, row) {
+    const key = `${row}|${withoutRows(app.state.scale)}|${app.state.overlay}|${app.theme.name}`;
+    const { thumbnails } = this.cache;
+    if (!thumbnails.has(key)) {
+      const values = Float64Array.from({ length: table.columns }, (_, column) => table.value(row, column));
+      const kinds = Uint8Array.from({ length: table.columns }, (_, column) => table.kind(row, column));
+      thumbnails.set(key, patchCanvas(app, table, { values, kinds, end: table.endOf(largestSize(values.subarray(table.record.keys.entry.leading))) }));
+    }
+    return thumbnails.get(key);
+  }
+
+  /** One pixel a patch, over the part of the picture that the grid covers. */
+  drawVeil(pen, table, canvas, x, y, across, down) {
+    const { box } = table.record.keys.entry;
+    pen.picture(canvas, x + box[0] * across, y + box[1] * down, (box[2] - box[0]) * across, (box[3] - box[1]) * down);
   }
 
   drawOverlay(app, pen, place, sums) {
-    const scale = withoutRows(app.state.scale);
-    const { table } = place;
+    const { table, overlay, scale } = place;
+    this.drawVeil(pen, table, patchCanvas(app, table, sums), overlay.x, overlay.y, scale, scale);
     for (let column = 0; column < table.columns; column += 1) {
-      const box = this.cell(place, column);
+      const box = sums.kinds[column] === WEIGHT ? null : this.cell(place, column);
       if (!box) continue;
-      if (sums.kinds[column] === MASKED) { pen.hatch(box.x, box.y, box.width, box.height, app.theme); continue; }
-      if (sums.kinds[column] === MISSING) {
-        pen.cross(box.x, box.y, box.width, box.height, app.theme);
-        continue;
-      }
-      const shade = sums.largest > 0 ? SCALES[scale].shade(sums.values[column] / sums.largest) : 0;
-      // Neighbours overlap a little, since the picture would shine through the gaps that rounding leaves.
-      pen.rect(box.x, box.y, box.width + 0.3, box.height + 0.3,
-        app.state.overlay === "veil" ? { fill: "#000000", alpha: 0.82 * (1 - shade) } : { fill: rampColor(shade, app.theme), alpha: OPACITY });
+      if (sums.kinds[column] === MASKED) pen.hatch(box.x, box.y, box.width, box.height, app.theme);
+      if (sums.kinds[column] === MISSING) pen.cross(box.x, box.y, box.width, box.height, app.theme);
     }
   }
 
@@ -123,10 +188,11 @@ export class ImageView extends RecordView {
     const place = this.geometry(app);
     const row = place.words.findIndex((box) => inside(box, x, y));
     if (row >= 0) return { side: "query", row };
-    for (let column = 0; column < place.table.columns; column += 1) {
-      const box = this.cell(place, column);
-      if (!box || !inside(box, x, y)) continue;
-      return { side: "key", column };
+    const { entry } = place.table.record.keys;
+    for (const corner of [place.original, place.overlay]) {
+      const [column, line] = [((x - corner.x) / place.scale - entry.box[0]) / (entry.box[2] - entry.box[0]) * entry.columns,
+        ((y - corner.y) / place.scale - entry.box[1]) / (entry.box[3] - entry.box[1]) * entry.rows].map(Math.floor);
+      if (column >= 0 && column < entry.columns && line >= 0 && line < entry.rows) return { side: "key", column: entry.leading + line * entry.columns + column };
     }
     return null;
   }
@@ -167,24 +233,40 @@ export class ImageView extends RecordView {
     const { table } = this.geometry(app);
     if (item.side === "query") return describeRow(app, table, item.row);
     const sums = this.sums(app);
-    const value = receivedText(sums, item.column);
     const pixels = table.record.keys.pixels(item.column);
-    const where = pixels ? `, pixels x ${short(pixels[0])}\u2013${short(pixels[2])}, y ${short(pixels[1])}\u2013${short(pixels[3])}` : "";
-    const from = sums.rows.length === 1 ? quoted(table.rowText(sums.rows[0])) : sumText(table, sums.rows);
-    return `${from} \u2192 ${table.columnText(item.column)}${where}: ${value} (${app.headText()})`;
+    const where = pixels ? say("pixels", { x0: short(pixels[0]), x1: short(pixels[2]), y0: short(pixels[1]), y1: short(pixels[3]) }) : "";
+    const from = sums.rows.length === 1 ? table.rowName(sums.rows[0]) : sumText(table, sums.rows);
+    return say("patchGets", { from, patch: table.columnText(item.column), where, value: receivedText(sums, item.column), head: app.headText() });
   }
 
   legend(app) {
     const sums = this.sums(app);
     const table = app.table();
     const scale = withoutRows(app.state.scale);
-    const kinds = new Set(sums.kinds);
-    const outside = table.record.keys.entry.leading ? ` \u00b7 ${(100 * sums.outside).toFixed(1)} % on positions before the grid` : "";
+    const outside = table.record.keys.entry.leading && table.measure === "weights" ? say("outside", { percent: (100 * sums.outside).toFixed(1) }) : "";
     const veil = app.state.overlay === "veil";
-    const how = veil ? "a black veil, thinner for more" : `colours over the picture, ${100 * OPACITY} % opaque`;
-    return { ramp: veil ? null : "map", scale, largest: sums.largest / sums.divisor,
-      samples: [[MASKED, "masked"], [MISSING, "NaN"]].filter(([kind]) => kinds.has(kind)),
-      text: `attention weight, ${sumText(table, sums.rows)}, ${app.headText()}, ${SCALES[scale].label}, largest ${formatNumber(sums.largest / sums.divisor)}; `
-        + `${how}${outside} \u00b7 ${accuracy(table)}` };
+    return { ramp: table.signed ? "signed" : veil ? "veil" : "map", title: measureText(table), scale, largest: sums.end / sums.divisor,
+      even: table.measure === "weights" ? 1 / table.columns : null,
+      samples: samplesOf([...new Set(sums.kinds)].filter((kind) => kind !== ZERO)),
+      text: say("imageLegend", { what: sumText(table, sums.rows), head: app.headText(), scale: SCALES[scale].label,
+        largest: formatNumber(sums.largest / sums.divisor), how: table.signed ? say("imageSigned") : veil ? say("imageVeil")
+          : say("imageColours", { percent: 100 * OPACITY }), outside, accuracy: accuracy(table) }) };
   }
+}
+
+/** What lies over the picture, a pixel for each patch: a veil, or colours. */
+function patchCanvas(app, table, { values, kinds, end }) {
+  const { leading, rows, columns } = table.record.keys.entry;
+  const scale = withoutRows(app.state.scale);
+  const veil = app.state.overlay === "veil";
+  return pixelCanvas(columns, rows, (data) => {
+    for (let cell = 0; cell < rows * columns; cell += 1) {
+      if (kinds[leading + cell] === MISSING) continue;
+      const shade = signedShade(values[leading + cell], end, scale);
+      const [channels, alpha] = table.signed ? [channelsOf(divergingColor(shade, app.theme)), 0.85 * Math.sqrt(Math.abs(shade))]
+        : veil ? [[0, 0, 0], VEIL * (1 - shade)] : [channelsOf(rampColor(shade, app.theme)), OPACITY];
+      for (let channel = 0; channel < 3; channel += 1) data[4 * cell + channel] = channels[channel];
+      data[4 * cell + 3] = Math.round(255 * alpha);
+    }
+  });
 }

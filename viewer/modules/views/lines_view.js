@@ -1,38 +1,55 @@
 // @ts-check
 
-import { ring } from "../drawing.js";
+import { inside, ring } from "../drawing.js";
+import { say } from "../language.js";
 import { fitText, textWidth } from "../lettering.js";
 import { clamp, counted, formatWeight } from "../numbers.js";
-import { MASKED, WEIGHT, accuracy, hiddenText, mergedText, sumText } from "../table.js";
-import { quoted, shortText } from "../text.js";
+import { divergingColor } from "../palette.js";
+import { drawPatch, patchSize } from "../patches.js";
+import { MASKED, WEIGHT, accuracy, hiddenText, measureText, mergedText, sumText } from "../table.js";
+import { shortText } from "../text.js";
 import { headStyle } from "../themes.js";
 import { RecordView, widest } from "./record_view.js";
 
-/** Lines that are drawn for chosen tokens, and while none is chosen. */
+/** Lines that are drawn of what is pointed at, and behind it of all. */
 const MOST_LINES = 1500;
 
 const MOST_LINES_OF_ALL = 400;
 
-/** Two columns of tokens, and a line for each weight, by head. */
+/** The part of the largest number below which there is no line, and for weights the weight itself. */
+const LEAST = 0.01;
+
+/** How near to a line the pointer must be, in pixels. */
+const NEAR_LINE = 5;
+
+/** How many numbers a tooltip lists. */
+const LISTED = 4;
+
+/** Two columns of tokens, a line for each weight by head, and a square for each head beside each token. */
 export class LinesView extends RecordView {
   name = "lines";
 
-  title = "Lines";
+  title = say("lines");
 
-  controls = ["record", "words", "special", "heads"];
+  controls = ["record", "measure", "words", "special", "heads"];
 
-  help = "Up and down choose a query, left and right change sides, Enter locks it, several locked queries are added, Esc unlocks.";
+  help = say("linesHelp");
 
   geometry(app) {
     const table = app.table();
     const { width, height } = app.area;
-    // Eight beside the lines, and room for a rounded width.
-    const label = Math.min(150, width * 0.27, Math.max(widest(table, "row"), widest(table, "column")) + 14);
+    const heads = app.record.heads > 1 ? app.shownHeads().length : 0;
     const step = clamp((height - 34) / Math.max(1, table.rows, table.columns), 18, 30);
-    const bars = clamp(width * 0.16, 30, 140);
-    const spread = Math.min(520, width - 2 * label - bars - 24);
-    const left = Math.max(8, (width - (2 * label + bars + spread + 24)) / 2);
-    return { table, step, label, top: 26, left: left + label, right: left + label + spread, bars };
+    const squares = squareGrid(heads, step, clamp(width * 0.12, 26, 150));
+    // Eight beside the lines, and room for a rounded width.
+    const label = Math.min(150, width * (width < 500 ? 0.22 : 0.27), Math.max(labelWidth(table, "row", step), labelWidth(table, "column", step)) + 14);
+    const bars = width < 560 ? 0 : clamp(width * 0.14, 64, 130);
+    const sides = 2 * (label + squares.width + 10) + bars + 16;
+    const spread = Math.max(40, Math.min(520, width - sides));
+    const left = Math.max(6, (width - sides - spread) / 2) + squares.width + 8 + label;
+    const right = left + spread;
+    return { table, step, label, squares, top: 26, left, right, bars, labels: { query: left - 8, key: right + 8 },
+      boxes: { query: left - label - 6 - squares.width, key: right + label + 6 }, bar: right + label + squares.width + 18 };
   }
 
   size(app) {
@@ -46,54 +63,180 @@ export class LinesView extends RecordView {
 
   draw(app, pen, win) {
     const place = this.geometry(app);
-    const rows = app.activeRows();
-    const column = app.active()?.side === "key" ? app.active().column : null;
-    this.drawLines(app, pen, place, win, rows, column);
-    this.drawSums(app, pen, place, rows);
-    this.drawTokens(app, pen, place, win, rows, column);
+    const pointed = this.pointed(app);
+    this.drawLines(app, pen, place, win, pointed);
+    this.drawSquares(app, pen, place, win, pointed);
+    if (place.bars) this.drawSums(app, pen, place, pointed.rows);
+    this.drawTokens(app, pen, place, win, pointed);
     const style = { color: app.theme.muted, size: 11, bold: true };
-    pen.text("query", place.left - 8, 11, { ...style, align: "end" });
-    pen.text("key", place.right + 8, 11, style);
-    pen.text(rows.length > 1 ? `sum of ${rows.length}` : rows.length ? "weight" : "mean", place.right + place.label + 10, 11, style);
+    pen.text(say("queries"), place.labels.query, 11, { ...style, align: "end" });
+    pen.text(say("keys"), place.labels.key, 11, style);
+    const { rows } = pointed;
+    if (place.bars) pen.text(rows.length > 1 ? say("sumOf", { count: rows.length }) : say(rows.length ? "given" : "onAverage"), place.bar, 11, style);
   }
 
-  /** The strongest weights of the shown heads: those of chosen queries, or of all. */
-  lines(app, rows, column) {
-    const heads = app.shownHeads();
+  /** What is pointed at: queries (locked ones too), a key, a head; nothing of them where nothing is. */
+  pointed(app) {
+    const item = app.active();
+    const rows = app.activeRows();
+    const { locked } = app.state;
+    const head = item?.head ?? null;
+    if (item?.side === "line") return { rows: locked.length ? locked : [item.row], column: item.column, head, some: true };
+    const column = item?.side === "key" ? item.column : null;
+    return { rows, column, head, some: rows.length > 0 || column !== null };
+  }
+
+  /** The strongest numbers of the shown heads: those of chosen queries and of a key, or all. */
+  lines(app, { rows, column, head }) {
+    const heads = head === null ? app.shownHeads() : [head];
     const key = `${rows}|${column}|${heads}|${app.tableKey()}`;
-    if (this.cache?.key === key) return this.cache;
+    this.cache ??= new Map();
+    if (this.cache.has(key)) return this.cache.get(key);
+    const tables = heads.map((one) => app.table(one));
+    const whole = app.table();
+    const largest = tables.reduce((most, table) => Math.max(most, table.largest), 0);
+    const least = whole.measure === "weights" ? LEAST : LEAST * largest;
     const found = [];
-    let largest = 0;
-    for (const head of heads) {
-      const table = app.table(head);
+    let strongest = 0;
+    tables.forEach((table, number) => {
       const from = rows.length ? rows : Array.from({ length: table.rows }, (_, row) => row);
       for (const row of from) {
         for (let one = 0; one < table.columns; one += 1) {
           if (column !== null && one !== column) continue;
           const value = table.value(row, one);
-          if (table.kind(row, one) !== WEIGHT || value < 0.01) continue;
-          found.push([value, head, row, one]);
-          if (value > largest) largest = value;
+          const size = Math.abs(value);
+          if (table.kind(row, one) !== WEIGHT || !(size >= least) || size === 0) continue;
+          found.push([value, heads[number], row, one]);
+          if (size > strongest) strongest = size;
         }
       }
-    }
+    });
     const total = found.length;
+    found.sort((a, b) => Math.abs(b[0]) - Math.abs(a[0]));
     const most = rows.length || column !== null ? MOST_LINES : MOST_LINES_OF_ALL;
-    if (total > most) found.sort((a, b) => b[0] - a[0]).length = most;
-    this.cache = { key, found: found.reverse(), largest, total };
-    return this.cache;
+    if (total > most) found.length = most;
+    const lines = { found, largest: strongest, total };
+    if (this.cache.size > 60) this.cache.clear();
+    this.cache.set(key, lines);
+    return lines;
   }
 
-  drawLines(app, pen, place, win, rows, column) {
-    const { found, largest } = this.lines(app, rows, column);
-    const offset = (head) => (app.record.heads > 1 ? (head / (app.record.heads - 1) - 0.5) * Math.min(8, place.step * 0.4) : 0);
-    for (const [value, head, row, one] of found) {
-      const [y0, y1] = [this.y(place, row) + offset(head), this.y(place, one) + offset(head)];
+  /** All lines of the shown heads, faint behind what is pointed at. */
+  background(app) {
+    return this.lines(app, { rows: [], column: null, head: null });
+  }
+
+  /** How far the lines of a head are above or below the middle of a token. */
+  shift(app, place, head) {
+    const { heads } = app.record;
+    return heads > 1 && app.shownHeads().length > 1 ? (head / (heads - 1) - 0.5) * Math.min(8, place.step * 0.4) : 0;
+  }
+
+  drawLines(app, pen, place, win, pointed) {
+    const all = this.background(app);
+    const several = app.shownHeads().length > 1;
+    this.drawSome(app, pen, place, win, all, pointed.some ? 0.5 : several ? 1 : 0);
+    if (pointed.some) this.drawSome(app, pen, place, win, this.lines(app, pointed));
+  }
+
+  /** @param {number} faint how visible grey lines are; 0: lines have the colours of their heads */
+  drawSome(app, pen, place, win, { found, largest }, faint = 0) {
+    const { theme } = app;
+    const forced = isForced(theme);
+    for (let number = found.length - 1; number >= 0; number -= 1) {
+      const [value, head, row, one] = found[number];
+      const shift = this.shift(app, place, head);
+      const [y0, y1] = [this.y(place, row) + shift, this.y(place, one) + shift];
       if (Math.max(y0, y1) < win.y || Math.min(y0, y1) > win.y + win.height) continue;
-      const part = Math.sqrt(value / (largest || 1));
-      const { color, dash } = headStyle(head, app.theme);
-      pen.curve(place.left, y0, place.right, y1, { color, dash, lineWidth: 0.6 + 2.2 * part,
-        alpha: app.theme.name === "forced" ? 1 : 0.12 + 0.88 * part * part });
+      const part = Math.sqrt(Math.abs(value) / (largest || 1));
+      if (faint) {
+        pen.curve(place.left, y0, place.right, y1, { color: theme.muted, lineWidth: forced ? 0.5 : 0.5 + part, alpha: forced ? 0.3 : faint * (0.05 + 0.2 * part * part) });
+        continue;
+      }
+      const { color, dash } = headStyle(head, theme);
+      pen.curve(place.left, y0, place.right, y1, { color: place.table.signed && !forced ? divergingColor(Math.sign(value), theme) : color, dash,
+        lineWidth: 0.6 + 2.4 * part, alpha: forced ? 1 : 0.15 + 0.85 * part * part });
+    }
+  }
+
+  /**
+   * What the square of a head beside a token stands for. Beside a key: what the chosen queries give it, or all on average.
+   * Beside a query: what it gives to the key that is pointed at, or all that it gives.
+   */
+  square(app, side, number, head, { rows, column }) {
+    const table = app.table(head);
+    if (side === "query") {
+      if (column !== null && !(rows.length && !rows.includes(number))) {
+        return table.kind(number, column) === MASKED ? null : table.value(number, column);
+      }
+      return rows.includes(number) ? table.rowSums[number] : null;
+    }
+    const { values, kinds, divisor } = this.received(app, head, rows);
+    return kinds[number] === MASKED ? null : values[number] / divisor;
+  }
+
+  /** What each key gets from the chosen queries, or the sum over all and their number. */
+  received(app, head, rows) {
+    const key = `${rows}|${head}|${app.tableKey()}`;
+    this.receivedCache ??= new Map();
+    if (!this.receivedCache.has(key)) {
+      if (this.receivedCache.size > 500) this.receivedCache.clear();
+      const table = app.table(head);
+      const from = rows.length ? rows : table.seeing;
+      this.receivedCache.set(key, { ...table.sumRows(from), divisor: rows.length ? 1 : from.length });
+    }
+    return this.receivedCache.get(key);
+  }
+
+  /** The squares of all shown heads, computed once for what is pointed at. */
+  squares(app, pointed) {
+    const heads = app.shownHeads();
+    const key = `${pointed.rows}|${pointed.column}|${heads}|${app.tableKey()}`;
+    if (this.squareCache?.key === key) return this.squareCache;
+    const table = app.table();
+    const values = {};
+    for (const [side, count] of [["query", table.rows], ["key", table.columns]]) {
+      values[side] = Array.from({ length: count }, (_, number) => heads.map((head) => this.square(app, side, number, head, pointed)));
+    }
+    // A weight's opacity is the weight itself; other numbers have no end but their largest.
+    const largest = table.measure === "weights" ? 1
+      : Object.values(values).flat(2).reduce((most, value) => Math.max(most, Math.abs(value || 0)), 0);
+    this.squareCache = { key, heads, values, largest };
+    return this.squareCache;
+  }
+
+  squareBox(app, place, side, number, order) {
+    const { squares, step, top } = place;
+    const [column, row] = [order % squares.columns, Math.floor(order / squares.columns)];
+    const height = Math.ceil(app.shownHeads().length / squares.columns) * squares.pitch;
+    return { x: place.boxes[side] + column * squares.pitch, y: top + number * step + (step - height) / 2 + row * squares.pitch,
+      width: squares.pitch - 1.5, height: squares.pitch - 1.5 };
+  }
+
+  drawSquares(app, pen, place, win, pointed) {
+    const { theme } = app;
+    const { heads, values, largest } = this.squares(app, pointed);
+    const forced = isForced(theme);
+    if (!place.squares.pitch) return;
+    for (const side of ["query", "key"]) {
+      const [first, last] = [Math.floor((win.y - place.top) / place.step) - 1, Math.ceil((win.y + win.height - place.top) / place.step)];
+      for (let number = Math.max(0, first); number <= Math.min(last, values[side].length - 1); number += 1) {
+        values[side][number].forEach((value, order) => {
+          if (value === null) return;
+          const box = this.squareBox(app, place, side, number, order);
+          const color = place.table.signed && !forced ? divergingColor(Math.sign(value), theme) : headStyle(heads[order], theme).color;
+          const part = Math.min(1, Math.abs(value) / (largest || 1));
+          pen.rect(box.x, box.y, box.width, box.height, { stroke: theme.border, lineWidth: 0.6, alpha: forced ? 1 : 0.7 });
+          // Forced colours cannot fade: the filled part of the square says how much.
+          if (forced) pen.rect(box.x, box.y + box.height * (1 - part), box.width, box.height * part, { fill: color });
+          else pen.rect(box.x, box.y, box.width, box.height, { fill: color, alpha: part });
+        });
+      }
+    }
+    const item = app.active();
+    if (item?.head !== undefined && item.side !== "line") {
+      const box = this.squareBox(app, place, item.side, item.side === "query" ? item.row : item.column, heads.indexOf(item.head));
+      ring(pen, box.x, box.y, box.width, box.height, theme.focus, theme);
     }
   }
 
@@ -125,67 +268,104 @@ export class LinesView extends RecordView {
       sums.values[column] /= Math.max(1, pairs);
       sums.errors[column] /= Math.max(1, pairs);
     }
-    sums.largest = sums.values.reduce((most, value) => Math.max(most, value || 0), 0);
+    sums.largest = sums.values.reduce((most, value) => Math.max(most, Math.abs(value) || 0), 0);
     this.sumCache = sums;
     return sums;
   }
 
   headText(app) {
-    return `${app.shownHeads().length} of ${app.record.heads} heads`;
+    const heads = app.shownHeads();
+    if (app.record.heads === 1) return say("oneHead");
+    if (heads.length === app.record.heads) return say("allHeads", { count: heads.length });
+    return heads.length === 1 ? say("headNumber", { head: heads[0] }) : say("someHeads", { shown: heads.length, count: app.record.heads });
   }
 
   drawSums(app, pen, place, rows) {
+    const { theme } = app;
     const sums = this.sums(app, rows);
-    const x = place.right + place.label + 10;
     const number = app.table().exact && place.bars > 70;
     const length = place.bars - (number ? 40 : 6);
     for (let column = 0; column < place.table.columns; column += 1) {
       const y = this.y(place, column);
       const value = sums.values[column];
-      if (sums.masked[column]) { pen.hatch(x, y - 4, 16, 8, app.theme); continue; }
-      pen.rect(x, y - 4, Math.max(1, (length * (value || 0)) / (sums.largest || 1)), 8, { fill: app.theme.accent, radius: 2 });
-      if (number) pen.text(Number.isNaN(value) ? "NaN" : value.toFixed(3), x + place.bars, y, { color: app.theme.muted, size: 11, align: "end" });
+      if (sums.masked[column]) { pen.hatch(place.bar, y - 4, 16, 8, theme); continue; }
+      pen.rect(place.bar, y - 4, Math.max(1, (length * Math.abs(value || 0)) / (sums.largest || 1)), 8,
+        { fill: place.table.signed ? divergingColor(Math.sign(value), theme) : theme.muted, radius: 2 });
+      if (number) {
+        const text = Number.isNaN(value) ? "NaN" : value.toFixed(3).replace("-", "\u2212");
+        pen.text(text, place.bar + place.bars, y, { color: theme.muted, size: 11, align: "end" });
+      }
     }
   }
 
-  drawTokens(app, pen, place, win, rows, column) {
+  drawTokens(app, pen, place, win, { rows, column }) {
     const { table } = place;
+    const { theme } = app;
     const item = app.active();
-    const one = (side, number, text, x, align) => {
+    const one = (side, number) => {
       const y = this.y(place, number);
       if (y < win.y - 20 || y > win.y + win.height + 20) return;
-      const locked = side === "query" && app.state.locked.includes(number);
-      const chosen = locked || (side === "query" ? rows.includes(number) : column === number);
+      const row = side === "query";
+      const [axis, group, text] = row ? [table.record.queries, table.rowGroups[number], table.rowText(number)]
+        : [table.record.keys, table.columnGroups[number], table.columnText(number)];
+      const locked = row && app.state.locked.includes(number);
+      const chosen = locked || (row ? rows.includes(number) : column === number);
+      const size = patchSize(axis, group, place.step - 2);
       const shown = fitText(shortText(text), place.label - 12, { bold: chosen });
-      const wide = textWidth(shown, { bold: chosen }) + 8;
-      const boxX = align === "end" ? x - wide + 4 : x - 4;
-      if (chosen) {
-        pen.rect(boxX, y - 9, wide, 18, { fill: locked ? app.theme.accent : app.theme.highlight, radius: 3,
-          stroke: app.theme.accent });
+      const wide = size ? size.width + 8 : textWidth(shown, { bold: chosen }) + 8;
+      const box = { x: row ? place.labels.query - wide + 4 : place.labels.key - 4, y: y - place.step / 2 + 0.5, width: wide, height: place.step - 1 };
+      if (chosen) pen.rect(box.x, box.y, box.width, box.height, { fill: locked ? theme.accent : theme.highlight, radius: 3, stroke: theme.accent });
+      if (item && item.side === side && item[row ? "row" : "column"] === number && app.keyboard) {
+        ring(pen, box.x, box.y, box.width, box.height, theme.focus, theme);
       }
-      if (item && item.side === side && item[side === "query" ? "row" : "column"] === number && app.keyboard) {
-        ring(pen, boxX, y - 9, wide, 18, app.theme.focus, app.theme);
-      }
-      pen.text(shown, x, y, { color: locked ? app.theme.accentText : app.theme.text, bold: chosen, align });
+      if (size) drawPatch(pen, axis, group[0], box.x + 4, y - size.height / 2, size, theme);
+      else pen.text(shown, place.labels[side], y, { color: locked ? theme.accentText : theme.text, bold: chosen, align: row ? "end" : "start" });
     };
-    for (let row = 0; row < table.rows; row += 1) one("query", row, table.rowText(row), place.left - 8, "end");
-    for (let key = 0; key < table.columns; key += 1) one("key", key, table.columnText(key), place.right + 8, "start");
+    for (let row = 0; row < table.rows; row += 1) one("query", row);
+    for (let key = 0; key < table.columns; key += 1) one("key", key);
   }
 
   hit(app, x, y) {
     const place = this.geometry(app);
     const number = Math.floor((y - place.top) / place.step);
-    if (number < 0) return null;
-    if (x <= place.left + 12 && number < place.table.rows) return { side: "query", row: number };
-    if (x >= place.right - 12 && number < place.table.columns) return { side: "key", column: number };
-    return null;
+    const { table } = place;
+    for (const [side, count] of [["query", table.rows], ["key", table.columns]]) {
+      const query = side === "query";
+      if (number < 0 || number >= count || (query ? x > place.left - 2 : x < place.right + 2)) continue;
+      const heads = app.shownHeads();
+      const order = place.squares.pitch ? heads.findIndex((_, at) => inside(this.squareBox(app, place, side, number, at), x, y)) : -1;
+      const item = query ? { side, row: number } : { side, column: number };
+      return order < 0 ? item : { ...item, head: heads[order] };
+    }
+    return x > place.left && x < place.right ? this.lineAt(app, place, x, y) : null;
+  }
+
+  /** The strongest line near a point: of the locked queries, or of all. */
+  lineAt(app, place, x, y) {
+    const { locked } = app.state;
+    const { found } = locked.length ? this.lines(app, { rows: locked, column: null, head: null }) : this.background(app);
+    const part = curvePart((x - place.left) / (place.right - place.left));
+    let best = null;
+    let least = NEAR_LINE;
+    for (const [, head, row, column] of found) {
+      const shift = this.shift(app, place, head);
+      const [y0, y1] = [this.y(place, row) + shift, this.y(place, column) + shift];
+      const far = Math.abs(y0 + (y1 - y0) * part - y);
+      if (far < least - 0.01) { least = far; best = { side: "line", row, column, head }; }
+    }
+    return best;
   }
 
   place(app, item) {
     const place = this.geometry(app);
-    const number = item.side === "query" ? item.row : item.column;
-    const x = item.side === "query" ? place.left - place.label : place.right;
-    return { x, y: place.top + number * place.step, width: place.label, height: place.step, frozenTop: 26 };
+    if (item.side === "line") {
+      const [y0, y1] = [this.y(place, item.row), this.y(place, item.column)];
+      return { x: (place.left + place.right) / 2 - 1, y: (y0 + y1) / 2 - 1, width: 2, height: 2, frozenTop: 26 };
+    }
+    const query = item.side === "query";
+    const number = query ? item.row : item.column;
+    if (item.head !== undefined) return { ...this.squareBox(app, place, item.side, number, app.shownHeads().indexOf(item.head)), frozenTop: 26 };
+    return { x: query ? place.left - place.label : place.right, y: place.top + number * place.step, width: place.label, height: place.step, frozenTop: 26 };
   }
 
   start() {
@@ -194,45 +374,131 @@ export class LinesView extends RecordView {
 
   move(app, item, dx, dy) {
     const table = app.table();
-    const number = item.side === "query" ? item.row : item.column;
-    const side = dx < 0 ? "query" : dx > 0 ? "key" : item.side;
+    const number = item.side === "key" ? item.column : item.row;
+    const side = dx < 0 ? "query" : dx > 0 ? "key" : item.side === "line" ? "query" : item.side;
     const next = clamp(number + dy, 0, (side === "query" ? table.rows : table.columns) - 1);
     return side === "query" ? { side, row: next } : { side, column: next };
   }
 
+  has(app, item) {
+    return super.has(app, item) && (item.head === undefined || app.shownHeads().includes(item.head));
+  }
+
   activate(app, item) {
-    if (item.side === "query") app.toggleLocked(item.row);
+    if (item.side === "query" && item.head === undefined) app.toggleLocked(item.row);
+    else if (item.head !== undefined) app.set({ head: item.head });
   }
 
   describe(app, item) {
-    const heads = app.shownHeads();
-    if (item.side === "query") return this.describeQuery(app, item.row, heads);
-    const rows = app.activeRows();
-    const sums = this.sums(app, rows);
-    const value = sums.masked[item.column] ? "masked" : formatWeight(sums.values[item.column], sums.errors[item.column]);
-    return `key ${quoted(app.table().columnText(item.column))}: ${value} (${sumText(app.table(null), rows)}; mean of ${this.headText(app)})`;
+    const table = app.table();
+    if (item.side === "line") {
+      const one = app.table(item.head);
+      return say("linesCell", { query: table.rowName(item.row), key: table.columnName(item.column),
+        weight: one.cell(item.row, item.column), head: item.head });
+    }
+    const pointed = this.pointed(app);
+    if (item.head !== undefined) return this.describeSquare(app, item, pointed);
+    const [side, number] = item.side === "query" ? ["query", item.row] : ["key", item.column];
+    if (side === "key" && (app.state.locked.length || !this.strongest(app, side, number).length)) return this.describeSum(app, number, pointed.rows);
+    return this.describeStrongest(app, side, number, pointed.rows);
   }
 
-  describeQuery(app, row, heads) {
-    const table = app.table(heads.length === 1 ? heads[0] : null);
-    const best = heads.map((head) => {
-      const one = app.table(head);
-      let most = -1;
-      for (let column = 0; column < one.columns; column += 1) {
-        if (one.kind(row, column) !== MASKED && (most < 0 || one.value(row, column) > one.value(row, most))) most = column;
+  describeSquare(app, item, { rows, column }) {
+    const table = app.table(item.head);
+    const query = item.side === "query";
+    const text = query ? table.rowName(item.row) : table.columnName(item.column);
+    const value = this.square(app, item.side, query ? item.row : item.column, item.head, { rows, column });
+    const shown = value === null ? say("masked") : formatWeight(value, table.exact ? 0 : 0.004 * Math.max(1, rows.length));
+    return say(query ? "squareOfQuery" : "squareOfKey", { head: item.head, text, value: shown, what: sumText(table, rows) });
+  }
+
+  describeSum(app, column, rows) {
+    const sums = this.sums(app, rows);
+    const value = sums.masked[column] ? say("masked") : formatWeight(sums.values[column], sums.errors[column]);
+    return say("keyGets", { key: app.table().columnName(column), value, what: sumText(app.table(null), rows), heads: this.headText(app) });
+  }
+
+  /** All pairs of a token and each head, the strongest first: [size, text, value, error]. */
+  strongest(app, side, number) {
+    const found = [];
+    for (const head of app.shownHeads()) {
+      const table = app.table(head);
+      const count = side === "query" ? table.columns : table.rows;
+      for (let other = 0; other < count; other += 1) {
+        const [row, column] = side === "query" ? [number, other] : [other, number];
+        if (table.kind(row, column) === MASKED) continue;
+        const size = Math.abs(table.value(row, column));
+        found.push({ size: Number.isNaN(size) ? Infinity : size, head, row, column, table });
       }
-      return most < 0 ? null : [one.value(row, most), `head ${head} \u2192 ${quoted(one.columnText(most))} ${one.cell(row, most)}`];
-    }).filter(Boolean).sort((a, b) => (b[0] || 0) - (a[0] || 0)).map(([, text]) => text);
-    const more = best.length > 4 ? `; ${best.length - 4} more heads have less` : "";
-    return `query ${quoted(table.rowText(row))}: largest ${best.slice(0, 4).join("; ") || "none: all keys are masked"}${more}`;
+    }
+    return found.sort((a, b) => b.size - a.size);
+  }
+
+  describeStrongest(app, side, number, rows) {
+    const table = app.table();
+    const several = app.shownHeads().length > 1;
+    const all = this.strongest(app, side, number);
+    const best = all.slice(0, LISTED).map((one) => say(several ? "strongOfHead" : "strong", { head: one.head, weight: one.table.cell(one.row, one.column),
+      token: side === "query" ? one.table.columnName(one.column) : one.table.rowName(one.row) }));
+    const text = side === "query" ? table.rowName(number) : table.columnName(number);
+    const more = Math.max(0, all.length - LISTED);
+    const list = best.join(say("listed")) + (more ? say("fainter", { count: counted(more) }) : "");
+    if (side === "query") return best.length ? say("linesLooks", { text, list, heads: this.headText(app) }) : say("linesBlind", { text });
+    const sums = this.sums(app, rows);
+    const mean = formatWeight(sums.values[number], sums.errors[number]);
+    return say("linesGets", { text, list, mean, what: sumText(app.table(null), rows), heads: this.headText(app) });
   }
 
   legend(app) {
-    const rows = app.activeRows();
-    const { found, total } = this.lines(app, rows, app.active()?.side === "key" ? app.active().column : null);
-    const cut = found.length < total ? `the ${counted(found.length)} strongest of ${counted(total)} lines` : `${counted(total)} lines`;
+    const { found, total } = this.lines(app, this.pointed(app));
+    const cut = found.length < total ? say("strongestLines", { shown: counted(found.length), total: counted(total) }) : say("lineCount", { count: total });
     const table = app.table();
-    return { heads: true, text: `lines: weights of at least 0.01, wider for more; ${cut} \u00b7 bars: `
-      + `${sumText(app.table(null), rows)}, mean of ${this.headText(app)}${mergedText(table)} \u00b7 ${accuracy(table)}${hiddenText(table)}` };
+    const squares = say(table.measure !== "weights" ? "squaresOfLargest" : isForced(app.theme) ? "squaresFilled" : "squaresFade");
+    return { heads: true, text: `${measureText(table)} \u00b7 ${say("linesLegend", { cut, squares })}${this.barText(app)}${mergedText(table)} \u00b7 `
+      + `${accuracy(table)}${hiddenText(table)}` };
   }
+
+  barText(app) {
+    if (!this.geometry(app).bars) return "";
+    return say("barsLegend", { what: sumText(app.table(null), app.activeRows()), heads: this.headText(app) });
+  }
+
+  forget() {
+    super.forget();
+    this.squareCache = this.receivedCache = null;
+  }
+}
+
+const isForced = (theme) => theme.forced === true;
+
+/** How squares of so many heads fit beside a token: their distance and how many stand in a line. */
+function squareGrid(heads, step, room) {
+  if (!heads) return { pitch: 0, columns: 1, width: 0 };
+  for (let pitch = 11; pitch > 4; pitch -= 0.5) {
+    const lines = Math.max(1, Math.floor((step - 2) / pitch));
+    const columns = Math.ceil(heads / lines);
+    if (columns * pitch <= room) return { pitch, columns: Math.min(heads, Math.floor(room / pitch)), width: Math.min(heads, Math.floor(room / pitch)) * pitch };
+  }
+  const columns = Math.ceil(heads / Math.max(1, Math.floor((step - 2) / 4)));
+  return { pitch: 4, columns, width: 4 * columns };
+}
+
+/** The room for the labels of a side: pictures of patches, or text. */
+function labelWidth(table, side, step) {
+  const [axis, groups] = side === "row" ? [table.record.queries, table.rowGroups] : [table.record.keys, table.columnGroups];
+  const size = groups.length ? patchSize(axis, groups.at(-1), step - 2) : null;
+  return size ? Math.max(24, size.width) : widest(table, side);
+}
+
+/** How far down a curve has come at a part of its way across: the curve of `pen.curve`. */
+export function curvePart(across) {
+  let [low, high] = [0, 1];
+  for (let round = 0; round < 24; round += 1) {
+    const t = (low + high) / 2;
+    const x = 1.5 * t * (1 - t) * (1 - t) + 1.5 * t * t * (1 - t) + t * t * t;
+    if (x < across) low = t;
+    else high = t;
+  }
+  const t = (low + high) / 2;
+  return 3 * t * t - 2 * t * t * t;
 }

@@ -14,7 +14,7 @@ const AXIS = 16;
 export class PatternView extends CellView {
   name = "pattern";
 
-  controls = ["record", "head", "scale", "words", "special", "zoom"];
+  controls = ["record", "head", "measure", "scale", "words", "special", "zoom"];
 
   zooms = true;
 

@@ -4,8 +4,8 @@ import { View } from "./view.js";
 import { say } from "../language.js";
 import { textWidth } from "../lettering.js";
 import { clamp } from "../numbers.js";
-import { MASKED, MISSING, ZERO, hiddenText, mergedText } from "../table.js";
-import { quoted, shortText } from "../text.js";
+import { MASKED, MISSING, ZERO, hiddenText, measureText, mergedText } from "../table.js";
+import { shortText } from "../text.js";
 
 /** What the views of one record have in common. */
 export class RecordView extends View {
@@ -22,12 +22,11 @@ export class RecordView extends View {
   /** @returns {Legend} */
   legend(app) {
     const table = app.table();
-    const samples = [[ZERO, say("zero")]];
-    if (table.hasMasked) samples.push([MASKED, say("masked")]);
-    if (table.hasMissing) samples.push([MISSING, "NaN"]);
+    const kinds = [[ZERO, table.hasZero], [MASKED, table.hasMasked], [MISSING, table.hasMissing]].filter(([, has]) => has).map(([kind]) => kind);
     const perRow = app.state.scale === "row";
-    return { ramp: "map", scale: app.state.scale, title: say(perRow ? "partOfRow" : "weightTitle"), largest: perRow ? null : table.end,
-      even: perRow ? null : 1 / table.columns, samples: samples.filter(([kind]) => kind !== ZERO || table.hasZero), text: this.legendText(app, table) };
+    return { ramp: table.signed ? "signed" : "map", scale: app.state.scale, title: perRow ? say("partOfRow") : measureText(table),
+      largest: perRow ? null : table.end, even: perRow || table.measure !== "weights" ? null : 1 / table.columns, samples: samplesOf(kinds),
+      text: this.legendText(app, table) };
   }
 
   /** What was done to the weights that are shown. */
@@ -48,11 +47,13 @@ export class RecordView extends View {
   }
 }
 
+/** Samples of the legend, of kinds of cells that are no weights. */
+export const samplesOf = (kinds) => [[ZERO, say("zero")], [MASKED, say("masked")], [MISSING, "NaN"]].filter(([kind]) => kinds.includes(kind));
+
 /** Text of one cell of a table. */
 function describeCell(app, table, row, column) {
-  const head = app.headText();
-  return `${quoted(table.rowText(row))} \u2192 ${quoted(table.columnText(column))}: ${table.cell(row, column)} `
-    + `(${head}; query ${table.rowGroups[row][0]}, key ${table.columnGroups[column][0]}; ${table.rowSummary(row)})`;
+  return say("cell", { query: table.rowName(row), key: table.columnName(column), weight: table.cell(row, column),
+    head: app.headText(), row: table.rowGroups[row][0], column: table.columnGroups[column][0], sum: table.rowSummary(row) });
 }
 
 /** A record as cells with tokens on both sides. */

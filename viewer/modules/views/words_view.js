@@ -1,25 +1,26 @@
 // @ts-check
 
-import { drawKind, flowWords, inside, ring, wordAbove } from "../drawing.js";
-import { fitText } from "../lettering.js";
+import { drawKind, inside, ring } from "../drawing.js";
+import { say } from "../language.js";
+import { fitText, textWidth } from "../lettering.js";
 import { clamp } from "../numbers.js";
-import { wordColors } from "../palette.js";
+import { divergingColor, inkOn, wordColors } from "../palette.js";
 import { SCALES, withoutRows } from "../scales.js";
-import { MASKED, MISSING, WEIGHT, ZERO, accuracy, activeSums, describeRow, hiddenText, mergedText, receivedText, sumText } from "../table.js";
-import { quoted, shortText } from "../text.js";
-import { RecordView } from "./record_view.js";
+import { WEIGHT, accuracy, activeSums, describeRow, hiddenText, measureText, mergedText, receivedText, signedShade, sumText } from "../table.js";
+import { flowText, flowTexts, wordAbove } from "../text_flow.js";
+import { RecordView, samplesOf } from "./record_view.js";
 
 /** The words of a text, shaded by their weight. */
 export class WordsView extends RecordView {
   name = "words";
 
-  title = "Words";
+  title = say("words");
 
-  controls = ["record", "head", "scale", "words", "special"];
+  controls = ["record", "head", "measure", "scale", "words", "special"];
 
   scalesRows = false;
 
-  help = "Arrow keys choose a word as the query, Enter locks it, several locked words are added, Esc unlocks.";
+  help = say("wordsHelp");
 
   shows(record) {
     return !record.large && record.keys.kind === "tokens";
@@ -34,15 +35,16 @@ export class WordsView extends RecordView {
     const { width } = app.area;
     const wide = Math.min(width - 24, 920);
     const left = Math.max(12, (width - wide) / 2);
-    const texts = (side) => Array.from({ length: side === "row" ? table.rows : table.columns }, (_, number) =>
-      shortText(side === "row" ? table.rowText(number) : table.columnText(number), 60));
     const key = `${app.tableKey()}|${wide}|${app.record.number}`;
     if (this.cache?.key === key) return this.cache.place;
-    const size = Math.max(table.rows, table.columns) < 60 && width > 500 ? 18 : 15;
-    const queries = this.single(app) ? null : flowWords(texts("row"), left, 34, wide, size, 2 * size + 2);
-    const top = queries ? queries.bottom + 38 : 34;
-    const keys = flowWords(texts("column"), left, top, wide, size, 2 * size + 2);
-    const place = { table, left, size, queries: queries?.places ?? keys.places, keys: keys.places, top, bottom: keys.bottom, wide };
+    const size = Math.max(table.rows, table.columns) < 60 && width > 500 ? 20 : 16;
+    const [keyTexts, queryTexts] = [flowTexts(table, "column"), this.single(app) ? null : flowTexts(table, "row")];
+    const style = { size, lineHeight: 2 * size + 2 };
+    const queries = queryTexts ? flowText(queryTexts, left, 40, wide, style) : null;
+    const top = queries ? queries.bottom + 44 : 40;
+    const keys = flowText(keyTexts, left, top, wide, style);
+    const place = { table, left, size, queries: queries?.places ?? keys.places, keys: keys.places, top, bottom: keys.bottom, wide,
+      texts: { keys: keyTexts, queries: queryTexts ?? keyTexts }, rtl: { keys: keys.rtl, queries: (queries ?? keys).rtl } };
     this.cache = { key, place };
     return place;
   }
@@ -59,21 +61,21 @@ export class WordsView extends RecordView {
     const place = this.geometry(app);
     const sums = this.sums(app);
     const { theme } = app;
-    const heading = { color: theme.muted, size: 11, bold: true };
     if (!this.single(app)) {
-      pen.text("queries", place.left, 18, heading);
-      place.queries.forEach((box, row) => this.drawWord(app, pen, box, place.table.rowText(row), null, row));
+      this.drawHeading(app, pen, place, say("wordsAsking"), "", 20, place.rtl.queries);
+      place.queries.forEach((box, row) => this.drawWord(app, pen, box, place.texts.queries[row], null, row));
+      this.drawBoundary(app, pen, place, "queries");
     }
-    const what = sums.rows.length === 1 ? `what \u201c${shortText(place.table.rowText(sums.rows[0]))}\u201d attends to`
-      : sums.rows.length ? "what the chosen queries attend to" : "what all queries attend to";
-    pen.text(`${what}: ${sumText(place.table, sums.rows)}`, place.left, place.top - 16, heading);
-    const scale = withoutRows(app.state.scale);
+    const { rows } = sums;
+    const what = rows.length === 1 ? say("whatOne", { query: `\u2068${place.texts.queries[rows[0]].shown}\u2069` })
+      : say(rows.length ? "whatSeveral" : "whatAll");
+    this.drawHeading(app, pen, place, what, sumText(place.table, rows), place.top - 20, place.rtl.keys);
     place.keys.forEach((box, column) => {
       if (box.y > win.y + win.height || box.y + box.height < win.y) return;
-      const shade = sums.largest > 0 ? SCALES[scale].shade(sums.values[column] / sums.largest) : 0;
-      this.drawWord(app, pen, box, place.table.columnText(column), { shade, kind: sums.kinds[column] },
-        this.single(app) ? column : null);
+      const shade = signedShade(sums.values[column], sums.end, withoutRows(app.state.scale));
+      this.drawWord(app, pen, box, place.texts.keys[column], { shade, kind: sums.kinds[column] }, this.single(app) ? column : null);
     });
+    this.drawBoundary(app, pen, place, "keys");
     const item = app.active();
     if (item && app.keyboard) {
       const box = (item.side === "key" ? place.keys[item.column] : place.queries[item.row]);
@@ -81,17 +83,42 @@ export class WordsView extends RecordView {
     }
   }
 
+  drawHeading(app, pen, place, text, aside, y, rtl) {
+    const { theme } = app;
+    const [x, align] = rtl ? [place.left + place.wide, "end"] : [place.left, "start"];
+    const style = { size: 13, bold: true };
+    const shown = fitText(text, place.wide, style);
+    pen.text(shown, x, y, { ...style, color: theme.text, align });
+    const used = textWidth(shown, style) + 10;
+    const room = place.wide - used;
+    if (aside && room > 60) {
+      pen.text(fitText(aside, room, { size: 11 }), rtl ? x - used : x + used, y, { color: theme.muted, size: 11, align });
+    }
+  }
+
+  /** A line before the first token that the model wrote itself. */
+  drawBoundary(app, pen, place, side) {
+    const { table } = place;
+    const [axis, groups] = side === "keys" ? [table.record.keys, table.columnGroups] : [table.record.queries, table.rowGroups];
+    const first = axis.entry.generated ?? null;
+    const number = first === null ? -1 : groups.findIndex(([start]) => start >= first);
+    if (number < 0) return;
+    const box = place[side][number];
+    const x = place.rtl[side] ? box.x + box.width + 1 : box.x - 1;
+    const { theme } = app;
+    pen.path([[x, box.y - 4], [x, box.y + box.height + 2]], { color: theme.accent, lineWidth: 2 });
+    pen.text(say("written"), x, box.y - 9, { color: theme.accent, size: 11, align: place.rtl[side] ? "end" : "start" });
+  }
+
   drawWord(app, pen, box, text, weight, row) {
     const { theme } = app;
-    const colors = weight && weight.kind === WEIGHT ? wordColors(weight.shade || 0, theme) : { fill: theme.background, ink: theme.text };
-    if (weight && weight.kind !== WEIGHT) drawKind(pen, weight.kind, box.x, box.y, box.width, box.height, theme);
-    else pen.rect(box.x, box.y, box.width, box.height, { fill: colors.fill, radius: 4 });
-    const chosen = row !== null && app.activeRows().includes(row);
-    if (chosen) pen.rect(box.x + 1, box.y + 1, box.width - 2, box.height - 2, { stroke: theme.accent, lineWidth: 2.5, radius: 4 });
-    const ink = weight && weight.kind !== WEIGHT ? theme.text : colors.ink;
     const { size } = this.cache.place;
-    pen.text(fitText(shortText(text, 60), box.width - 8, { size }), box.x + box.width / 2, box.y + box.height / 2,
-      { color: ink, size, align: "center" });
+    const colors = weight?.kind === WEIGHT ? colorsOf(weight.shade, app) : { fill: null, ink: theme.text };
+    if (weight && weight.kind !== WEIGHT) drawKind(pen, weight.kind, box.x, box.y, box.width, box.height, theme);
+    else if (colors.fill) pen.rect(box.x, box.y, box.width, box.height, { fill: colors.fill, radius: 3 });
+    const chosen = row !== null && app.activeRows().includes(row);
+    if (chosen) pen.rect(box.x + 1, box.y + 1, box.width - 2, box.height - 2, { stroke: theme.accent, lineWidth: 2.5, radius: 3 });
+    pen.text(fitText(text.shown, box.width - 4, { size }), box.x + box.width / 2, box.y + box.height / 2, { color: colors.ink, size, align: "center" });
   }
 
   hit(app, x, y) {
@@ -118,7 +145,8 @@ export class WordsView extends RecordView {
     const place = this.geometry(app);
     const places = item.side === "key" ? place.keys : place.queries;
     const index = item.side === "key" ? item.column : item.row;
-    let next = dx ? clamp(index + dx, 0, places.length - 1) : wordAbove(places, index, dy);
+    const along = place.rtl[item.side === "key" ? "keys" : "queries"] && Math.abs(dx) === 1 ? -dx : dx;
+    let next = along ? clamp(index + along, 0, places.length - 1) : wordAbove(places, index, dy);
     let { side } = item;
     if (!this.single(app) && dy && next === index) {
       side = dy > 0 ? "key" : "query";
@@ -135,17 +163,22 @@ export class WordsView extends RecordView {
     const table = app.table();
     if (item.side === "query") return describeRow(app, table, item.row);
     const sums = this.sums(app);
-    return `key ${quoted(table.columnText(item.column))}: ${receivedText(sums, item.column)} (${sumText(table, sums.rows)}; ${app.headText()})`;
+    return say("wordGets", { key: table.columnName(item.column), value: receivedText(sums, item.column), what: sumText(table, sums.rows),
+      head: app.headText() });
   }
 
   legend(app) {
     const sums = this.sums(app);
     const table = app.table();
-    const kinds = new Set(sums.kinds);
     const scale = withoutRows(app.state.scale);
-    return { ramp: "words", scale, largest: sums.largest / sums.divisor,
-      samples: [[ZERO, "zero"], [MASKED, "masked"], [MISSING, "NaN"]].filter(([kind]) => kinds.has(kind)),
-      text: `attention weight, ${sumText(table, sums.rows)}, ${app.headText()}, ${SCALES[scale].label}${mergedText(table)} \u00b7 `
-        + `${accuracy(table)}${hiddenText(table)}` };
+    return { ramp: table.signed ? "signed" : "map", title: measureText(table), scale, largest: sums.end / sums.divisor,
+      even: table.measure === "weights" ? 1 / table.columns : null, samples: samplesOf([...new Set(sums.kinds)]),
+      text: `${sumText(table, sums.rows)}, ${app.headText()}, ${SCALES[scale].label}${mergedText(table)} \u00b7 ${accuracy(table)}${hiddenText(table)}` };
   }
+}
+
+function colorsOf(shade, app) {
+  if (!app.table().signed) return wordColors(shade || 0, app.theme);
+  const fill = divergingColor(shade || 0, app.theme);
+  return { fill, ink: inkOn(fill) };
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from regard.data.batches import Batches
     from regard.data.speech.batches import SpeechBatch
     from regard.data.speech.log_mel import LogMel
+    from regard.data.speech.sounds import Sound
     from regard.data.speech.utterances import FeatureTable, Utterance
     from regard.records import FrameAxis
     from regard.training.run_folder import RunFolder
@@ -120,6 +121,7 @@ class HeardSound:
         frame_seconds: time between two frames.
         reduction: frames of an annotation.
         source: what the sound was read from.
+        sound: its samples; None where there are features alone.
     """
 
     name: str
@@ -127,6 +129,7 @@ class HeardSound:
     frame_seconds: float
     reduction: int
     source: Any = field(default=None, repr=False, compare=False)
+    sound: Sound | None = field(default=None, repr=False, compare=False)
 
     @property
     def duration(self) -> float:
@@ -147,7 +150,11 @@ class HeardSound:
         """The annotations in time, with the features as a spectrogram over exactly this time."""
         from regard.records import FrameAxis
 
-        return FrameAxis(self.spectrogram(), self.seconds, self.annotations)
+        axis = FrameAxis(self.spectrogram(), self.seconds, self.annotations)
+        if self.sound is None or not self.sound.samples.size:
+            return axis
+        samples = np.rint(32767 * np.clip(self.sound.samples, -1, 1)).astype(np.int16)
+        return replace(axis, sound=samples, rate=self.sound.rate)
 
     def spectrogram(self) -> NDArray[np.float32]:
         """``[width, annotations · reduction]``: the features, the lowest first; silence where the sound has ended."""
@@ -376,6 +383,7 @@ def heard(number: int, source: Any, data: SoundOptions, width: int, reduction: i
     from regard.data.speech.sounds import Sound, read_features, read_sound, resampled
     from regard.data.speech.utterances import FEATURES_SUFFIX
 
+    content: Sound | NDArray[np.float32]
     where, name = f"inputs[{number}]", "sound"
     if isinstance(source, HeardSound):
         return source
@@ -384,33 +392,32 @@ def heard(number: int, source: Any, data: SoundOptions, width: int, reduction: i
         path = Path(source)
         if not name.strip() or "\0" in name:
             raise DataError(f"inputs[{number}] names no file; give the path of a sound")
-        if path.suffix.lower() == FEATURES_SUFFIX:
-            features = read_features(path)
-        else:
-            features = data.front_end(read_sound(path, data.rate).samples)
+        has_features = path.suffix.lower() == FEATURES_SUFFIX
+        content = read_features(path) if has_features else read_sound(path, data.rate)
     elif isinstance(source, (bytes, bytearray)):
         if bytes(source[:6]) == b"\x93NUMPY":
-            features = _features_of_content(bytes(source), where)
+            content = _features_of_content(bytes(source), where)
         else:
-            features = data.front_end(read_sound(bytes(source), data.rate, where).samples)
+            content = read_sound(bytes(source), data.rate, where)
     elif isinstance(source, Sound):
         if source.samples.ndim != 1 or not source.samples.size or not np.isfinite(source.samples).all():
             raise ShapeError(f"{where} must have finite samples [samples], and some")
         samples = source.samples if source.rate == data.rate else resampled(source.samples, source.rate, data.rate)
-        features = data.front_end(samples)
+        content = Sound(samples, data.rate)
     elif isinstance(source, np.ndarray):
-        features = _checked_features(where, source)
+        content = _checked_features(where, source)
     else:
         raise KindError(
             f"{where} must be a path, the bytes of a sound file, a Sound or an array of features; it is a "
             f"{type(source).__name__}"
         )
+    sound, features = (content, data.front_end(content.samples)) if isinstance(content, Sound) else (None, content)
     if features.shape[1] != width:
         raise ShapeError(
             f"{where} has {features.shape[1]} features a frame, and the model reads {width}; was it trained on "
             f"{'feature files' if width != data.bands else 'sounds'}?"
         )
-    return HeardSound(name, features, data.hop_seconds, reduction, source)
+    return HeardSound(name, features, data.hop_seconds, reduction, source, sound)
 
 
 def _features_of_content(content: bytes, name: str) -> NDArray[np.float32]:

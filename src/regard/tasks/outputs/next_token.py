@@ -6,7 +6,7 @@ import itertools
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -466,13 +466,19 @@ class TrainedNextTokens(TrainedRun):
 
         assert isinstance(prediction, Continuation)
         ids = prediction.ids[-self.model.config.context :]
-        axis = token_axis(self.tokenizer, ids)
+        axis, new = token_axis(self.tokenizer, ids), self._new_tokens(prediction)
+        if new > 0:
+            axis = replace(axis, generated=max(0, len(ids) - new))
         with torch.inference_mode(), recorded_calls() as calls:
             self.model(torch.tensor([ids], device=self.device))
         return [
             ModelAttention(f"stack.layers.{layer}.self_attn", layer, "causal", axis, axis, [call])
             for layer, call in enumerate(calls)
         ]
+
+    def _new_tokens(self, prediction: Continuation) -> int:
+        """How many tokens the model wrote; the start comes before those of the prompt."""
+        return len(prediction.ids) - len(self.tokenizer.encode(prediction.source)) - 1
 
     def figure(self, prediction: Continuation) -> Any:
         from regard.pictures import alignment
@@ -495,7 +501,7 @@ class TrainedNextTokens(TrainedRun):
 
         tokenizer, last = self.tokenizer, self.model.config.layers - 1
         _, weights = self.attention(prediction.ids, last if prediction.layer is None else prediction.layer)
-        ids, new = prediction.ids[-len(weights) :], len(prediction.ids) - len(tokenizer.encode(prediction.source)) - 1
+        ids, new = prediction.ids[-len(weights) :], self._new_tokens(prediction)
         # A token is predicted in the row of the token before it.
         first = max(0, len(weights) - 1 - new)
         rows = weights[first : len(weights) - 1] if new and len(weights) > 1 else weights[-1:]

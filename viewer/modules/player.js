@@ -1,0 +1,60 @@
+// @ts-check
+
+/** Plays the sound of an axis by Web Audio, which needs no network: the samples come with the payload. */
+export class Player {
+  /** @param {() => void} changed called when it starts and ends */
+  constructor(changed) {
+    this.changed = changed;
+    this.axis = null;
+    this.source = null;
+    this.offset = 0; // seconds of the sound at which it was started
+    this.begun = 0; // the clock of the context at that time
+    this.context = null;
+  }
+
+  get playing() {
+    return this.source !== null;
+  }
+
+  /** Whether the sound of an axis is being played. */
+  plays(axis) {
+    return this.playing && this.axis === axis;
+  }
+
+  /** The place in the sound, in seconds; null while nothing plays. */
+  get time() {
+    if (!this.source || !this.context) return null;
+    return Math.min(this.offset + this.context.currentTime - this.begun, this.axis.soundSeconds);
+  }
+
+  /** Plays from a time on. */
+  start(axis, seconds = 0) {
+    this.stop();
+    const { samples, rate } = axis.sound;
+    this.context ??= new AudioContext();
+    this.context.resume();
+    const buffer = this.context.createBuffer(1, samples.length, rate);
+    buffer.copyToChannel(Float32Array.from(samples, (sample) => sample / 32768), 0);
+    const source = this.context.createBufferSource();
+    source.buffer = buffer;
+    source.connect(this.context.destination);
+    source.onended = () => { if (this.source === source) this.stop(); };
+    Object.assign(this, { axis, source, offset: seconds, begun: this.context.currentTime });
+    source.start(0, seconds);
+    this.changed();
+  }
+
+  stop() {
+    const { source } = this;
+    this.source = null;
+    if (!source) return;
+    source.stop();
+    this.changed();
+  }
+
+  /** Gives up the audio device. */
+  destroy() {
+    this.stop();
+    this.context?.close();
+  }
+}
