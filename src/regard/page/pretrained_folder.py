@@ -22,9 +22,41 @@ EXPERTS = ("eager", "batched_mm", "grouped_mm")
 DTYPES = ("auto", "float64", "float32", "float16", "bfloat16")
 """Types of weights that a configuration may name, with or without ``torch.`` in front."""
 
+HEADS = {
+    "ForSequenceClassification": ("AutoModelForSequenceClassification", "classify", "A text to classify"),
+    "ForConditionalGeneration": ("AutoModelForSeq2SeqLM", "generate", "A text"),
+    "ForCausalLM": ("AutoModelForCausalLM", "next token", "The beginning of a text"),
+    "LMHeadModel": ("AutoModelForCausalLM", "next token", "The beginning of a text"),
+    "ForMaskedLM": ("AutoModelForMaskedLM", "fill in", "A text with a masked word"),
+}
+"""End of an architecture's name → the class of transformers that loads it, its task, and the placeholder."""
+
 _WEIGHTS = "model.safetensors"
 _PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 _INDEX = f"{_WEIGHTS}.index.json"
+
+
+def head_of(architectures: Any) -> tuple[str, str, str]:
+    """The class of transformers for the architectures that a configuration names, the task, and the placeholder."""
+    for name in architectures if isinstance(architectures, list) else ():
+        for end, head in HEADS.items():
+            if isinstance(name, str) and name.endswith(end):
+                return head
+    return "AutoModel", "encode", "A text"
+
+
+def facts_of(kind: str, layers: Any, heads: Any) -> str:
+    """A model in a few words: ``"BertModel, 6 layers × 12 heads"``."""
+    known = all(isinstance(count, int) and count > 0 for count in (layers, heads))
+    return f"{kind}, {layers} layers × {heads} heads" if known else kind
+
+
+def name_of(path: Path) -> str:
+    """The name of a model: that of its folder, with the folder above if it is only ``model``; on the hub OWNER/NAME."""
+    folder = path.resolve()
+    if folder.parent.name == "snapshots" and folder.parents[1].name.startswith("models--"):
+        return folder.parents[1].name.removeprefix("models--").replace("--", "/")
+    return folder.name if folder.name != "model" else f"{folder.parent.name}/model"
 
 
 def check_pretrained(folder: Path) -> None:

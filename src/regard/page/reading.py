@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from regard.errors import ArgumentError
@@ -73,6 +74,22 @@ class Reading:
     attends: bool = True
 
 
+@dataclass(frozen=True)
+class Example:
+    """An input to try.
+
+    Attributes:
+        text: the text, or the name of the file.
+        shows: what its attention may show: ``"coreference"``, ``"repetition"`` or ``"agreement"``; "" for a sample of
+            the model's own data.
+        path: the file; None for a text.
+    """
+
+    text: str
+    shows: str = ""
+    path: Path | None = None
+
+
 class ServedModel(ABC):
     """A model of the page.
 
@@ -82,9 +99,11 @@ class ServedModel(ABC):
         task: one or two words, such as ``"translate"``.
         facts: a description in a few words, such as ``"Luong attention"``.
         placeholder: a hint in the empty input.
-        example: a text to try; "" if there is none.
+        examples: inputs to try.
         accepts: its input: ``"text"``, or the content of a file: ``"image"`` or ``"sound"``.
-        has_example_file: whether there is a file to try.
+        most_tokens: the most tokens of a text that the model reads; None if it states no limit.
+        loaded: whether the model is in memory.
+        offered: whether the model was found on this machine, and not named when the page was started.
     """
 
     name: str
@@ -92,14 +111,25 @@ class ServedModel(ABC):
     task: str
     facts: str
     placeholder: str
-    example: str = ""
+    examples: tuple[Example, ...] = ()
     accepts: InputKind = "text"
-    has_example_file: bool = False
+    most_tokens: int | None = None
+    loaded: bool = True
+    offered: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """The description of the model for the page."""
-        names = ("name", "task", "facts", "placeholder", "example", "accepts", "has_example_file")
-        return {name: getattr(self, name) for name in names}
+        names = ("name", "path", "task", "facts", "placeholder", "accepts", "most_tokens", "loaded", "offered")
+        examples = [{"text": one.text, "shows": one.shows} for one in self.examples]
+        return {name: getattr(self, name) for name in names} | {"examples": examples}
+
+    def load(self) -> "ServedModel":
+        """The model in memory.
+
+        Raises:
+            RunError: it cannot be loaded.
+        """
+        return self
 
     def read(self, text: str) -> Reading:
         """The answer and the attention for a text.
@@ -115,22 +145,20 @@ class ServedModel(ABC):
             )
         return self._read(text)
 
-    def read_file(self, content: bytes | None) -> Reading:
-        """The answer and the attention for the content of a file; None: the example file.
+    def read_file(self, content: bytes) -> Reading:
+        """The answer and the attention for the content of a file.
 
         Raises:
             RegardError: the model cannot read it.
         """
         if self.accepts == "text":
             raise ArgumentError(f"{self.name} reads texts, no files; type a text")
-        if content is None and not self.has_example_file:
-            raise ArgumentError(f"there is no file to try; choose a file with {A_FILE[self.accepts]}")
         return self._read_file(content)
 
     @abstractmethod
     def _read(self, text: str) -> Reading: ...
 
-    def _read_file(self, content: bytes | None) -> Reading:
+    def _read_file(self, content: bytes) -> Reading:
         raise NotImplementedError(f"{type(self).__name__} accepts {self.accepts!r} and has no _read_file")
 
 
