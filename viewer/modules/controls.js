@@ -1,7 +1,9 @@
 // @ts-check
 
+import { otherHeads } from "./difference.js";
 import { action, checkbox, choice, headToggle, make } from "./elements.js";
 import { savePng, saveSvg } from "./exports.js";
+import { say } from "./language.js";
 import { POOLINGS } from "./long_map.js";
 import { PAIR_STEPS } from "./steps_data.js";
 import { shortText } from "./text.js";
@@ -28,6 +30,20 @@ export class Controls {
     if (app.record.heads === 1) return null;
     const options = [["mean", "mean of all"], ...Array.from({ length: app.record.heads }, (_, head) => [head, String(head)])];
     return choice("Head", app.state.head ?? "mean", options, (value) => app.set({ head: value === "mean" ? null : Number(value) }));
+  }
+
+  /** The head that is taken away from the shown one. */
+  other() {
+    const { app } = this;
+    const chosen = app.view.other(app);
+    const several = app.records.length > 1;
+    const name = ({ record, head }) => {
+      const shown = head === null ? say("differenceMean") : say("differenceHead", { head });
+      return several ? `${app.recordText(app.records[record])} \u00b7 ${shown}` : shown;
+    };
+    const all = otherHeads(app, app.record);
+    return choice(say("differenceOther"), all.findIndex((one) => one.record === chosen.record && one.head === chosen.head),
+      all.map((one, place) => [place, name(one)]), (value) => app.set({ other: all[Number(value)] }));
   }
 
   scale() {

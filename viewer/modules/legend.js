@@ -3,7 +3,7 @@
 import { drawMark } from "./drawing.js";
 import { fitText, textWidth, wrapText } from "./lettering.js";
 import { clamp, legendNumber } from "./numbers.js";
-import { rampColor, rgb, wordColors } from "./palette.js";
+import { divergingColor, rampColor, rgb, wordColors } from "./palette.js";
 import { DECADES, scaleInverse } from "./scales.js";
 import { MASKED, ZERO } from "./table.js";
 
@@ -12,11 +12,15 @@ const LEGEND_STEPS = 65;
 
 /**
  * The number below a place of a legend's ramp.
- * @param {{scale: string, largest: number|null, beyond?: boolean}} legend largest: the weight of the last colour; null: the
+ * @param {{ramp: string, scale: string, largest: number|null, beyond?: boolean}} legend largest: the weight of the last colour; null: the
  *   numbers are percent of what differs from map to map
  * @param {number} shade
  */
-function tickText({ scale, largest, beyond }, shade) {
+function tickText({ ramp, scale, largest, beyond }, shade) {
+  if (ramp === "signed") {
+    const most = legendNumber(largest);
+    return shade === 0.5 ? "0" : `${shade === 0 ? "\u2212" : "+"}${most}`;
+  }
   const part = shade === 0 && scale === "log" ? 10 ** -DECADES : scaleInverse(scale, shade);
   const text = largest === null ? `${legendNumber(100 * part)} %` : legendNumber(part * largest);
   if (shade === 0 && scale === "log") return `\u2264 ${text}`;
@@ -25,7 +29,7 @@ function tickText({ scale, largest, beyond }, shade) {
 
 /**
  * The scale below a view: a ramp with numbers and the scale's name, and samples of what is not a weight.
- * A legend has: ramp ("map", "words" or null), scale, largest (see `tickText`), beyond (whether something larger than
+ * A legend has: ramp ("map", "words", "signed" with zero in the middle, or null), scale, largest (see `tickText`), beyond (whether something larger than
  * the largest is shown in its colour), samples, text.
  */
 export function drawLegend(pen, legend, width, theme) {
@@ -34,7 +38,8 @@ export function drawLegend(pen, legend, width, theme) {
     const length = clamp(width * 0.32, 110, 220);
     for (let step = 0; step < LEGEND_STEPS; step += 1) {
       const shade = step / (LEGEND_STEPS - 1);
-      const fill = legend.ramp === "words" ? wordColors(shade, theme).fill : rampColor(shade);
+      const fill = legend.ramp === "signed" ? divergingColor(2 * shade - 1, theme)
+        : legend.ramp === "words" ? wordColors(shade, theme).fill : rampColor(shade);
       pen.rect(x + (step * length) / LEGEND_STEPS, 6, length / LEGEND_STEPS + 0.6, 10, { fill });
     }
     pen.rect(x, 6, length, 10, { stroke: theme.border });

@@ -53,3 +53,15 @@ export function wordColors(shade, theme) {
   const bright = 0.2126 * luminance[0] + 0.7152 * luminance[1] + 0.0722 * luminance[2] > 0.179;
   return { fill: rgb(fill), ink: bright ? "#000000" : "#ffffff" };
 }
+
+/** Colours of signs: below zero, zero, above zero. */
+const SIGNS = { light: [[33, 102, 172], [255, 255, 255], [178, 66, 0]], dark: [[100, 176, 240], [20, 22, 26], [255, 150, 72]] };
+
+/** Red, green and blue of a part from -1 to 1. */
+export function divergingChannels(part, theme) {
+  const [below, zero, above] = SIGNS[theme.dark ?? theme.name === "dark" ? "dark" : "light"];
+  return mixed(zero, part < 0 ? below : above, clamp(Math.abs(part), 0, 1));
+}
+
+/** The colour of a part from -1 to 1. */
+export const divergingColor = (part, theme) => rgb(divergingChannels(part, theme));

@@ -122,8 +122,7 @@ class Page:
     async def upload(self, request: Request) -> Response:
         """The answer of a model to a file, and its attention.
 
-        The body is the content of the file; the address has ``model``, ``pane`` and ``number`` as the body of `read` has
-        them.
+        The body is the content of the file; the address has ``model``, ``pane`` and ``number``, as in `read`.
         """
         options = _numbers(request, "model", "number")
         model = self.models[_whole(options, "model", len(self.models))]

@@ -259,6 +259,28 @@ function strongest(values, most, chosen = null) {
   return positions;
 }
 
+// scales.js
+
+/** Decades that the logarithmic scale shows below the largest weight. */
+const DECADES = 4;
+
+const SCALES = {
+  linear: { label: "linear scale", shade: (part) => part },
+  root: { label: "square-root scale", shade: (part) => Math.sqrt(part) },
+  log: { label: `log scale, ${DECADES} decades`, shade: (part) => (part > 0 ? Math.max(0, 1 + Math.log10(part) / DECADES) : 0) },
+  row: { label: "linear scale, per row", shade: (part) => part },
+};
+
+/** The weight of a shade from 0 to 1: the inverse of the scale, relative to the largest weight. */
+function scaleInverse(scale, shade) {
+  if (scale === "root") return shade * shade;
+  if (scale === "log") return shade <= 0 ? 0 : 10 ** ((shade - 1) * DECADES);
+  return shade;
+}
+
+/** The scale of a view that has no rows to scale each by itself. */
+const withoutRows = (scale) => (scale === "row" ? "linear" : scale);
+
 // themes.js
 
 /** Dashes of heads, as lengths of strokes and gaps in pixels. */
@@ -316,7 +338,7 @@ function forcedStyle(head, theme) {
 /** What a new viewer shows. */
 const initialState = () => ({
   view: "pattern", record: 0, head: null, scale: "linear", words: false, hideSpecial: false, overlay: "colours",
-  pooling: "maximum", zoom: 1, locked: [], heads: null, steps: 0, step: "weights", kept: null, theme: "auto",
+  pooling: "maximum", zoom: 1, locked: [], heads: null, steps: 0, step: "weights", kept: null, other: null, theme: "auto",
 });
 
 /** Whether two places of a view are the same. */
@@ -335,29 +357,75 @@ const WORDS = {
   image: ["Image", "图像"],
   sound: ["Sound", "声音"],
   long: ["Overview", "概览"],
+
+  // --- the difference of two heads ---
+  difference: ["Difference", "差异"],
+  differenceHelp: ["Arrow keys move the cell, + and \u2212 zoom, 0 shows the whole map.", "方向键移动单元格，+ 和 \u2212 缩放，0 显示整张图。"],
+  differenceOf: ["{one} \u2212 {other}", "{one} \u2212 {other}"],
+  differenceBar: ["difference of attention weights ({one} minus {other}); the numbers of the bar: {most} on each side of 0",
+    "注意力权重之差（{one} 减 {other}）；色条以 0 为中心，两侧各到 {most}"],
+  differenceOther: ["minus", "减去"],
+  differenceCell: ["{query} \u2192 {key}: {one} \u2212 {other} = {difference}", "{query} \u2192 {key}：{one} \u2212 {other} = {difference}"],
+  differenceMean: ["mean of all", "全部平均"],
+  differenceHead: ["head {head}", "头 {head}"],
+  differenceLeftOut: ["only tokens that both have are compared; left out: {tokens}", "只比较双方都有的词元；未比较：{tokens}"],
+  differenceNone: ["There is no difference to show: fewer than half of the tokens are the same in both.", "无法显示差异：两边相同的词元不到一半。"],
+  differenceSize: ["There is no difference to show: the two maps have different sizes.", "无法显示差异：两张图的大小不同。"],
+  differenceEqual: ["equal", "相等"],
+  differenceLoading: ["The second head is being read \u2026", "正在读取第二个头 \u2026"],
+
+  // --- the page ---
+  pageWhat: ["See which words a model looks at while it reads.", "看模型阅读时在看哪些词。"],
+  pageText: ["Text", "文本"],
+  pageImage: ["Image", "图像"],
+  pageSound: ["Sound", "声音"],
+  pageFile: ["File", "文件"],
+  pageMost: ["at most {size}", "最大 {size}"],
+  pageTyped: ["{count} of {most} characters", "{count} / {most} 个字符"],
+  pageTooLong: ["The text has {count} characters, more than the {most} that are read; shorten it.",
+    "文本有 {count} 个字符，超过可读的 {most} 个；请缩短。"],
+  pageTooLarge: ["The file is larger than {size}; choose a smaller one.", "文件大于 {size}；请选择较小的文件。"],
+  pageTokens: ["reads up to {count} tokens", "最多读 {count} 个词元"],
+  pageStart: ["Type a text or click an example. The picture then shows, for each word, which words the model looks at.",
+    "输入文本或点击示例。图中会显示模型在处理每个词时看哪些词。"],
+  pageStartImage: ["Choose an image or click an example. The picture then shows which parts of it the model looks at.",
+    "选择图像或点击示例。图中会显示模型在看图像的哪些部分。"],
+  pageStartSound: ["Choose a sound or click an example. The picture then shows which moments of it the model listens to.",
+    "选择声音或点击示例。图中会显示模型在听哪些时刻。"],
+  pageTry: ["Try an example", "试试示例"],
+  pageReadFile: ["Read {name}", "读取 {name}"],
+  page_coreference: ["what the pronoun or name refers to", "代词或名字指的是谁"],
+  page_repetition: ["what came after the same word before", "同一个词之前后面是什么"],
+  page_agreement: ["subject and verb, far apart", "相隔很远的主语和动词"],
+  page_sample: ["from its validation data", "来自它的验证数据"],
+  pageModels: ["Models on this machine", "本机上的模型"],
+  pageModelsHelp: ["Click one to open it. It is loaded then, and stays on this machine.", "点击即可打开；此时才加载，且只在本机运行。"],
+  pageRuns: ["Runs of regard", "regard 的训练结果"],
+  pageDownloaded: ["Hugging Face models", "Hugging Face 模型"],
+  pageAll: ["All models", "全部模型"],
+  pageModel: ["Model {name}", "模型 {name}"],
+  pageOpenModel: ["Open {name}", "打开 {name}"],
+  pageLoading: ["Loading {name} \u2026", "正在加载 {name} \u2026"],
+  pageCompare: ["Compare", "比较"],
+  pageAdd: ["Add another", "再加一个"],
+  pageRemove: ["Remove", "移除"],
+  pageRemoveModel: ["Remove {name}", "移除 {name}"],
+  pageSameText: ["One text for all", "共用一段文本"],
+  pageSameInput: ["One input for all", "共用一个输入"],
+  pageLinked: ["Linked", "联动"],
+  pageLinkedHelp: ["The panes show the same view, layer, head and token.", "各窗格显示相同的视图、层、头和词元。"],
+  pageStale: ["Attention of: {text}", "以下注意力属于：{text}"],
+  pageDifference: ["Difference: A \u2212 B", "差异：A \u2212 B"],
+  pageDifferenceWait: ["When both panes show attention, their difference stands here.", "两个窗格都显示注意力后，这里显示它们的差异。"],
+  pageDifferenceLong: ["There is no difference to show: one of the texts is so long that only an overview of it is shown.",
+    "无法显示差异：其中一段文本太长，只能显示概览。"],
+  pageOthers: ["all others", "其余全部"],
+  pageNoServer: ["The server does not answer. Is the command still running?", "服务器没有响应。命令还在运行吗？"],
+  pageStatus: ["the server answered {status}", "服务器返回 {status}"],
+  pageNoStart: ["The page could not begin: {message}", "页面无法启动：{message}"],
+  pageSettings: ["Settings of the page", "页面设置"],
+  pageLanguage: ["Language", "语言"],
 };
-
-// scales.js
-
-/** Decades that the logarithmic scale shows below the largest weight. */
-const DECADES = 4;
-
-const SCALES = {
-  linear: { label: "linear scale", shade: (part) => part },
-  root: { label: "square-root scale", shade: (part) => Math.sqrt(part) },
-  log: { label: `log scale, ${DECADES} decades`, shade: (part) => (part > 0 ? Math.max(0, 1 + Math.log10(part) / DECADES) : 0) },
-  row: { label: "linear scale, per row", shade: (part) => part },
-};
-
-/** The weight of a shade from 0 to 1: the inverse of the scale, relative to the largest weight. */
-function scaleInverse(scale, shade) {
-  if (scale === "root") return shade * shade;
-  if (scale === "log") return shade <= 0 ? 0 : 10 ** ((shade - 1) * DECADES);
-  return shade;
-}
-
-/** The scale of a view that has no rows to scale each by itself. */
-const withoutRows = (scale) => (scale === "row" ? "linear" : scale);
 
 // views/view.js
 
@@ -619,6 +687,18 @@ function wordColors(shade, theme) {
   const bright = 0.2126 * luminance[0] + 0.7152 * luminance[1] + 0.0722 * luminance[2] > 0.179;
   return { fill: rgb(fill), ink: bright ? "#000000" : "#ffffff" };
 }
+
+/** Colours of signs: below zero, zero, above zero. */
+const SIGNS = { light: [[33, 102, 172], [255, 255, 255], [178, 66, 0]], dark: [[100, 176, 240], [20, 22, 26], [255, 150, 72]] };
+
+/** Red, green and blue of a part from -1 to 1. */
+function divergingChannels(part, theme) {
+  const [below, zero, above] = SIGNS[theme.dark ?? theme.name === "dark" ? "dark" : "light"];
+  return mixed(zero, part < 0 ? below : above, clamp(Math.abs(part), 0, 1));
+}
+
+/** The colour of a part from -1 to 1. */
+const divergingColor = (part, theme) => rgb(divergingChannels(part, theme));
 
 // elements.js
 
@@ -1327,6 +1407,7 @@ class Frame {
 
   /** A tab for each view; `choose` is called with its name. */
   showTabs(views, current, choose) {
+    this.tabs.hidden = views.length < 2;
     this.tabs.replaceChildren(...views.map((view) => make("button", {
       type: "button", role: "tab", id: `tab-${view.name}`, "aria-selected": String(view === current), "aria-controls": "stage",
       tabindex: view === current ? "0" : "-1", text: view.title, on: { click: () => choose(view.name) },
@@ -1373,6 +1454,165 @@ class Frame {
       Math.max(0, below + offsetHeight > bottom ? top - offsetHeight - 10 : below)];
     this.tip.style.transform = `translate(${Math.round(right)}px, ${Math.round(down)}px)`;
   }
+}
+
+// difference.js
+
+/** The most pairs of tokens that are looked through for equal ones. */
+const MOST_PAIRS = 4e6;
+
+/**
+ * The places of texts that both lists have, in the order of both: as many as possible.
+ * @param {string[]} one
+ * @param {string[]} other
+ * @returns {number[][]} pairs of places
+ */
+function commonPlaces(one, other) {
+  if (one.length === other.length && one.every((text, place) => text === other[place])) return one.map((_, place) => [place, place]);
+  if (one.length * other.length > MOST_PAIRS) return [];
+  const width = other.length + 1;
+  const longest = new Uint32Array((one.length + 1) * width); // of the rests from two places
+  for (let i = one.length - 1; i >= 0; i -= 1) {
+    for (let j = other.length - 1; j >= 0; j -= 1) {
+      longest[i * width + j] = one[i] === other[j] ? longest[(i + 1) * width + j + 1] + 1
+        : Math.max(longest[(i + 1) * width + j], longest[i * width + j + 1]);
+    }
+  }
+  const pairs = [];
+  let [i, j] = [0, 0];
+  while (i < one.length && j < other.length) {
+    if (one[i] === other[j]) pairs.push([i++, j++]);
+    else if (longest[(i + 1) * width + j] >= longest[i * width + j + 1]) i += 1;
+    else j += 1;
+  }
+  return pairs;
+}
+
+const texts = (count, text) => Array.from({ length: count }, (_, place) => text(place));
+
+/**
+ * The rows or columns that two tables have in common: equal tokens in their order; of images and sounds all, where both are of one size.
+ * @returns {number[][]|null} pairs of places; null where fewer than half are common
+ */
+function commonSide(one, other, side) {
+  const axis = side === "row" ? "queries" : "keys";
+  const [a, b] = [one, other].map((table) => ({ kind: table.record[axis].kind, count: side === "row" ? table.rows : table.columns,
+    text: (place) => (side === "row" ? table.rowText(place) : table.columnText(place)) }));
+  if (a.kind !== b.kind) return null;
+  if (a.kind !== "tokens") return a.count === b.count ? texts(a.count, (place) => [place, place]) : null;
+  const pairs = commonPlaces(texts(a.count, a.text), texts(b.count, b.text));
+  return pairs.length && 2 * pairs.length >= Math.max(a.count, b.count) ? pairs : null;
+}
+
+/** The weights of one table minus those of another, where both have the tokens; a weight that a mask hides counts as 0. */
+class Difference {
+  /**
+   * @param {any} one a table
+   * @param {any} other another one
+   * @param {any[]} rowPairs the rows that are compared
+   * @param {any[]} columnPairs the columns
+   */
+  constructor(one, other, rowPairs, columnPairs) {
+    this.one = one;
+    this.other = other;
+    this.rowPairs = rowPairs;
+    this.columnPairs = columnPairs;
+    this.rows = rowPairs.length;
+    this.columns = columnPairs.length;
+    this.record = one.record;
+    this.words = one.words;
+    this.exact = false; // the view itself writes numbers into cells
+    this.signed = true;
+    this.rowGroups = rowPairs.map(([row]) => one.rowGroups[row]);
+    this.columnGroups = columnPairs.map(([column]) => one.columnGroups[column]);
+    this.values = new Float64Array(this.rows * this.columns);
+    this.kinds = new Uint8Array(this.rows * this.columns);
+    this.bitmaps = new Map();
+    this.widest = {};
+    this.largest = 0;
+    this.hasMasked = this.hasMissing = this.hasZero = false;
+    rowPairs.forEach((row, r) => columnPairs.forEach((column, c) => this.fill(r * this.columns + c, row, column)));
+  }
+
+  fill(cell, [row, otherRow], [column, otherColumn]) {
+    const kinds = [this.one.kind(row, column), this.other.kind(otherRow, otherColumn)];
+    const [a, b] = [this.one.value(row, column), this.other.value(otherRow, otherColumn)].map((value, place) => (kinds[place] === MASKED ? 0 : value));
+    const value = a - b;
+    this.values[cell] = value;
+    if (kinds[0] === MASKED && kinds[1] === MASKED) { this.kinds[cell] = MASKED; this.hasMasked = true; }
+    else if (Number.isNaN(value)) { this.kinds[cell] = MISSING; this.hasMissing = true; }
+    else if (value === 0) { this.kinds[cell] = ZERO; this.hasZero = true; }
+    else { this.kinds[cell] = WEIGHT; this.largest = Math.max(this.largest, Math.abs(value)); }
+  }
+
+  /** The tokens of both that the other has not. */
+  leftOut() {
+    const rest = (count, text, pairs, place) => {
+      const used = new Set(pairs.map((pair) => pair[place]));
+      return texts(count, (number) => (used.has(number) ? null : text(number))).filter((found) => found !== null);
+    };
+    const found = [this.one, this.other].flatMap((table, place) => [
+      ...rest(table.rows, (row) => table.rowText(row), this.rowPairs, place),
+      ...rest(table.columns, (column) => table.columnText(column), this.columnPairs, place)]);
+    return [...new Set(found)];
+  }
+
+  rowText(row) {
+    return this.one.rowText(this.rowPairs[row][0]);
+  }
+
+  columnText(column) {
+    return this.one.columnText(this.columnPairs[column][0]);
+  }
+
+  kind(row, column) {
+    return this.kinds[row * this.columns + column];
+  }
+
+  value(row, column) {
+    return this.values[row * this.columns + column];
+  }
+
+  /** Both weights and their difference as texts. */
+  cellTexts(row, column) {
+    const [[a, b], [c, d]] = [this.rowPairs[row], this.columnPairs[column]];
+    const error = this.one.error(a, c) + this.other.error(b, d);
+    return { one: this.one.cell(a, c), other: this.other.cell(b, d), difference: formatWeight(this.value(row, column), error) };
+  }
+
+  /** A difference's place on a scale, from -1 to 1. */
+  shade(row, column, scale) {
+    const value = this.value(row, column);
+    return this.largest > 0 ? Math.sign(value) * SCALES[scale].shade(Math.abs(value) / this.largest) : 0;
+  }
+
+  /** One pixel a cell. */
+  bitmap(scale, theme) {
+    const key = `${scale} ${theme.name}`;
+    if (!this.bitmaps.has(key)) {
+      this.bitmaps.set(key, pixelCanvas(this.columns, this.rows, (data) => this.paint(data, scale, theme)));
+    }
+    return this.bitmaps.get(key);
+  }
+
+  paint(data, scale, theme) {
+    const ramp = Array.from({ length: 257 }, (_, step) => divergingColor(step / 128 - 1, theme).match(/\d+/g).map(Number));
+    const flat = { [MASKED]: theme.maskedPixel, [MISSING]: theme.missingPixel };
+    for (let cell = 0; cell < this.rows * this.columns; cell += 1) {
+      const [row, column] = [Math.floor(cell / this.columns), cell % this.columns];
+      const shade = this.kinds[cell] === WEIGHT ? this.shade(row, column, scale) : 0;
+      data.set([...(flat[this.kinds[cell]] ?? ramp[Math.round(128 * (shade + 1))]), 255], 4 * cell);
+    }
+  }
+}
+
+/** Heads whose maps can be subtracted from those of a record: its own, and those of records on the same axes or of one kind. */
+function otherHeads(app, record) {
+  const alike = app.records.filter((one) => !one.large && one.entry.kind === record.entry.kind
+    && one.queries.kind === record.queries.kind && one.keys.kind === record.keys.kind);
+  return alike.flatMap((one) => [...(one.heads > 1 ? [null] : []), ...Array.from({ length: one.heads }, (_, head) => head)]
+    .map((head) => ({ record: one.number, head })))
+    .filter((one) => one.record !== record.number || record.heads > 1);
 }
 
 // drawing.js
@@ -1835,11 +2075,15 @@ const LEGEND_STEPS = 65;
 
 /**
  * The number below a place of a legend's ramp.
- * @param {{scale: string, largest: number|null, beyond?: boolean}} legend largest: the weight of the last colour; null: the
+ * @param {{ramp: string, scale: string, largest: number|null, beyond?: boolean}} legend largest: the weight of the last colour; null: the
  *   numbers are percent of what differs from map to map
  * @param {number} shade
  */
-function tickText({ scale, largest, beyond }, shade) {
+function tickText({ ramp, scale, largest, beyond }, shade) {
+  if (ramp === "signed") {
+    const most = legendNumber(largest);
+    return shade === 0.5 ? "0" : `${shade === 0 ? "\u2212" : "+"}${most}`;
+  }
   const part = shade === 0 && scale === "log" ? 10 ** -DECADES : scaleInverse(scale, shade);
   const text = largest === null ? `${legendNumber(100 * part)} %` : legendNumber(part * largest);
   if (shade === 0 && scale === "log") return `\u2264 ${text}`;
@@ -1848,7 +2092,7 @@ function tickText({ scale, largest, beyond }, shade) {
 
 /**
  * The scale below a view: a ramp with numbers and the scale's name, and samples of what is not a weight.
- * A legend has: ramp ("map", "words" or null), scale, largest (see `tickText`), beyond (whether something larger than
+ * A legend has: ramp ("map", "words", "signed" with zero in the middle, or null), scale, largest (see `tickText`), beyond (whether something larger than
  * the largest is shown in its colour), samples, text.
  */
 function drawLegend(pen, legend, width, theme) {
@@ -1857,7 +2101,8 @@ function drawLegend(pen, legend, width, theme) {
     const length = clamp(width * 0.32, 110, 220);
     for (let step = 0; step < LEGEND_STEPS; step += 1) {
       const shade = step / (LEGEND_STEPS - 1);
-      const fill = legend.ramp === "words" ? wordColors(shade, theme).fill : rampColor(shade);
+      const fill = legend.ramp === "signed" ? divergingColor(2 * shade - 1, theme)
+        : legend.ramp === "words" ? wordColors(shade, theme).fill : rampColor(shade);
       pen.rect(x + (step * length) / LEGEND_STEPS, 6, length / LEGEND_STEPS + 0.6, 10, { fill });
     }
     pen.rect(x, 6, length, 10, { stroke: theme.border });
@@ -3522,9 +3767,157 @@ function paint(app, pen) {
   pen.shift(0, HEADING + area.height + 2, () => drawLegend(pen, app.view.legend(app), area.width, theme));
 }
 
-// views/all_views.js
+// views/difference_view.js
 
-const VIEW_CLASSES = [PatternView, LinesView, GridView, WalkView, WordsView, ImageView, SoundView, LongView];
+/** The most tokens that the legend names as left out. */
+const MOST_NAMED = 6;
+
+/** The map of one head minus that of another one: of the same record, or of one with the same tokens. */
+class DifferenceView extends PatternView {
+  name = "difference";
+
+  controls = ["record", "head", "other", "scale", "words", "special", "zoom"];
+
+  scalesRows = false;
+
+  title = say("difference");
+
+  help = say("differenceHelp");
+
+  available(app) {
+    return app.records.some((record) => this.shows(record) && otherHeads(app, record).length > 0);
+  }
+
+  /** The other head: the chosen one, or the next. */
+  other(app) {
+    const { other, record, head } = app.state;
+    const all = otherHeads(app, app.record);
+    const same = all.find((one) => one.record === other?.record && one.head === other?.head);
+    if (same) return same;
+    const heads = app.record.heads;
+    const next = { record, head: ((head ?? heads - 1) + 1) % heads };
+    return heads > 1 ? next : all.find((one) => one.record !== record) ?? all[0];
+  }
+
+  /** The two tables' difference; null while the second is read, or where too few tokens are the same. */
+  difference(app) {
+    const chosen = this.other(app);
+    const record = app.records[chosen.record];
+    if (!record.decoded) {
+      record.decode().then(() => app.changed());
+      return null;
+    }
+    app.makeExact(record);
+    const [one, other] = [app.table(), app.table(chosen.head, record)];
+    if (this.cache?.one !== one || this.cache?.other !== other) {
+      const [rows, columns] = [commonSide(one, other, "row"), commonSide(one, other, "column")];
+      this.cache = { one, other, found: rows && columns && new Difference(one, other, rows, columns) };
+    }
+    return this.cache.found;
+  }
+
+  /** The viewer with the difference in place of a head's weights; null where there is none. */
+  shown(app) {
+    const table = this.difference(app);
+    return table && Object.create(app, { table: { value: () => table }, state: { value: { ...app.state, scale: withoutRows(app.state.scale), locked: [] } } });
+  }
+
+  names(app) {
+    const chosen = this.other(app);
+    const name = (record, head) => `${app.recordText(record)} \u00b7 ${record.heads === 1 ? say("differenceHead", { head: 0 })
+      : head === null ? say("differenceMean") : say("differenceHead", { head })}`;
+    const [one, other] = [name(app.record, app.state.head), name(app.records[chosen.record], chosen.head)];
+    const same = app.records[chosen.record] === app.record;
+    return { one, other: same ? name(app.record, chosen.head).slice(app.recordText(app.record).length + 3) : other };
+  }
+
+  headText(app) {
+    const { one, other } = this.names(app);
+    return say("differenceOf", { one: one.slice(app.recordText(app.record).length + 3), other });
+  }
+
+  geometry(app) {
+    const shown = this.shown(app);
+    return shown ? super.geometry(shown) : { table: { rows: 0, columns: 0 }, left: 0, top: 0, width: 1, height: 1, flat: true };
+  }
+
+  size(app) {
+    const shown = this.shown(app);
+    return shown ? super.size(shown) : app.area;
+  }
+
+  draw(app, pen, win) {
+    const shown = this.shown(app);
+    if (!shown) {
+      pen.text(this.reason(app), win.x + 12, win.y + 24, { color: app.theme.muted, size: 13 });
+      return;
+    }
+    super.draw(shown, pen, win);
+    this.drawNumbers(shown, pen, win);
+  }
+
+  reason(app) {
+    const record = app.records[this.other(app).record];
+    if (!record.decoded) return say("differenceLoading");
+    return say(record.keys.kind === "tokens" ? "differenceNone" : "differenceSize");
+  }
+
+  /** Differences in large cells, in the ink that is read on their colour. */
+  drawNumbers(app, pen, win) {
+    const place = super.geometry(app);
+    if (place.width < 30 || place.height < 18) return;
+    const { table } = place;
+    const size = clamp(Math.floor(place.width / 3.4), 9, 12);
+    const strong = (row, column) => Math.abs(table.shade(row, column, app.state.scale)) > 0.55;
+    pen.clip(win.x + place.left, win.y + place.top, win.width - place.left, win.height - place.top, () => {
+      for (let row = 0; row < table.rows; row += 1) {
+        for (let column = 0; column < table.columns; column += 1) {
+          if (table.kind(row, column) !== WEIGHT) continue;
+          const value = table.value(row, column);
+          pen.text(`${value < 0 ? "\u2212" : "+"}${cellText(Math.abs(value))}`, place.left + (column + 0.5) * place.width,
+            place.top + (row + 0.5) * place.height,
+            { color: strong(row, column) === (app.theme.name === "dark") ? "#000000" : strong(row, column) ? "#ffffff" : app.theme.text, size, align: "center" });
+        }
+      }
+    });
+  }
+
+  hit(app, x, y, win) {
+    const shown = this.shown(app);
+    return shown && super.hit(shown, x, y, win);
+  }
+
+  move(app, item, dx, dy) {
+    const shown = this.shown(app);
+    return shown ? super.move(shown, item, dx, dy) : item;
+  }
+
+  has(app, item) {
+    const table = this.difference(app);
+    return Boolean(table) && (item.row ?? 0) < table.rows && (item.column ?? 0) < table.columns;
+  }
+
+  activate() { /* a row of differences has nothing to keep */ }
+
+  describe(app, item) {
+    const table = this.difference(app);
+    return say("differenceCell", { query: quoted(table.rowText(item.row)), key: quoted(table.columnText(item.column)),
+      ...table.cellTexts(item.row, item.column) });
+  }
+
+  legend(app) {
+    const table = this.difference(app);
+    if (!table) return { ramp: null, samples: [], text: "" };
+    const scale = withoutRows(app.state.scale);
+    const { one, other } = this.names(app);
+    const left = table.leftOut().slice(0, MOST_NAMED + 1).map((text) => shortText(text, 16));
+    const named = left.slice(0, MOST_NAMED).join(" ") + (left.length > MOST_NAMED ? " \u2026" : "");
+    const samples = [[MASKED, "masked", table.hasMasked], [MISSING, "NaN", table.hasMissing]].filter(([, , has]) => has);
+    const text = say("differenceBar", { one, other, most: legendNumber(table.largest) });
+    return { ramp: "signed", scale, largest: table.largest, samples,
+      text: `${text}, ${SCALES[scale].label}${named ? ` \u00b7 ${say("differenceLeftOut", { tokens: named })}` : ""}` };
+  }
+}
 
 // exports.js
 
@@ -3706,6 +4099,11 @@ class Input {
   }
 }
 
+// views/all_views.js
+
+const VIEW_CLASSES = [PatternView, LinesView, GridView, WalkView, WordsView, ImageView, SoundView, LongView,
+  DifferenceView];
+
 // controls.js
 
 /** The controls that the current view needs. */
@@ -3730,6 +4128,20 @@ class Controls {
     if (app.record.heads === 1) return null;
     const options = [["mean", "mean of all"], ...Array.from({ length: app.record.heads }, (_, head) => [head, String(head)])];
     return choice("Head", app.state.head ?? "mean", options, (value) => app.set({ head: value === "mean" ? null : Number(value) }));
+  }
+
+  /** The head that is taken away from the shown one. */
+  other() {
+    const { app } = this;
+    const chosen = app.view.other(app);
+    const several = app.records.length > 1;
+    const name = ({ record, head }) => {
+      const shown = head === null ? say("differenceMean") : say("differenceHead", { head });
+      return several ? `${app.recordText(app.records[record])} \u00b7 ${shown}` : shown;
+    };
+    const all = otherHeads(app, app.record);
+    return choice(say("differenceOther"), all.findIndex((one) => one.record === chosen.record && one.head === chosen.head),
+      all.map((one, place) => [place, name(one)]), (value) => app.set({ other: all[Number(value)] }));
   }
 
   scale() {
@@ -3827,7 +4239,7 @@ class Viewer {
     this.hover = null;
     this.cursor = null;
     this.keyboard = false;
-    this.views = VIEW_CLASSES.map((ViewClass) => new ViewClass());
+    this.views = VIEW_CLASSES.map((ViewClass) => new ViewClass()).filter((view) => !options.views || options.views.includes(view.name));
     this.tables = new Tables(this);
     this.stopped = new AbortController();
     this.frame = new Frame(element, options.height);
@@ -3953,7 +4365,7 @@ class Viewer {
     const { state } = this;
     if (state.view !== name) { state.zoom = 1; this.frame.scroller.scrollTo(0, 0); this.hover = this.cursor = null; }
     state.view = name;
-    for (const key of ["record", "head", "scale", "words", "hideSpecial", "heads", "steps", "step", "pooling", "overlay"]) {
+    for (const key of ["record", "head", "scale", "words", "hideSpecial", "heads", "steps", "step", "pooling", "overlay", "other"]) {
       if (key in selection) state[key] = selection[key];
     }
     if ("record" in selection) state.locked = [];
@@ -4201,9 +4613,10 @@ class Viewer {
  * Shows a payload inside of an element.
  * @param {HTMLElement} element gets a shadow root; its height is filled
  * @param {object} payload what `regard.viewer.payload` gives
- * @param {{view?: string, selection?: object, theme?: "auto"|"light"|"dark", height?: number,
+ * @param {{view?: string, selection?: object, theme?: "auto"|"light"|"dark", height?: number, views?: string[],
  *   fetchTile?: (record: number, q0: number, q1: number, k0: number, k1: number) => Promise<any>}} [options]
  *   fetchTile gives exact weights [heads, q1 - q0, k1 - k0]: {type, shape, data}, a typed array or nested lists
+ *   views: the names of those that are offered; all without it
  * @returns {{update(payload: object): void, show(view: string, selection?: object): void, destroy(): void,
  *   state(): object, locate(item: object): object, svg(): string}}
  */
@@ -4221,4 +4634,4 @@ function mount(element, payload, options = {}) {
   return handle;
 }
 
-export { mount };
+export { mount, say, speak };

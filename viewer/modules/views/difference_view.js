@@ -1,0 +1,159 @@
+// @ts-check
+
+import { PatternView } from "./pattern_view.js";
+import { Difference, commonSide, otherHeads } from "../difference.js";
+import { say } from "../language.js";
+import { clamp, cellText, legendNumber } from "../numbers.js";
+import { SCALES, withoutRows } from "../scales.js";
+import { MASKED, MISSING, WEIGHT } from "../table.js";
+import { quoted, shortText } from "../text.js";
+
+/** The most tokens that the legend names as left out. */
+const MOST_NAMED = 6;
+
+/** The map of one head minus that of another one: of the same record, or of one with the same tokens. */
+export class DifferenceView extends PatternView {
+  name = "difference";
+
+  controls = ["record", "head", "other", "scale", "words", "special", "zoom"];
+
+  scalesRows = false;
+
+  title = say("difference");
+
+  help = say("differenceHelp");
+
+  available(app) {
+    return app.records.some((record) => this.shows(record) && otherHeads(app, record).length > 0);
+  }
+
+  /** The other head: the chosen one, or the next. */
+  other(app) {
+    const { other, record, head } = app.state;
+    const all = otherHeads(app, app.record);
+    const same = all.find((one) => one.record === other?.record && one.head === other?.head);
+    if (same) return same;
+    const heads = app.record.heads;
+    const next = { record, head: ((head ?? heads - 1) + 1) % heads };
+    return heads > 1 ? next : all.find((one) => one.record !== record) ?? all[0];
+  }
+
+  /** The two tables' difference; null while the second is read, or where too few tokens are the same. */
+  difference(app) {
+    const chosen = this.other(app);
+    const record = app.records[chosen.record];
+    if (!record.decoded) {
+      record.decode().then(() => app.changed());
+      return null;
+    }
+    app.makeExact(record);
+    const [one, other] = [app.table(), app.table(chosen.head, record)];
+    if (this.cache?.one !== one || this.cache?.other !== other) {
+      const [rows, columns] = [commonSide(one, other, "row"), commonSide(one, other, "column")];
+      this.cache = { one, other, found: rows && columns && new Difference(one, other, rows, columns) };
+    }
+    return this.cache.found;
+  }
+
+  /** The viewer with the difference in place of a head's weights; null where there is none. */
+  shown(app) {
+    const table = this.difference(app);
+    return table && Object.create(app, { table: { value: () => table }, state: { value: { ...app.state, scale: withoutRows(app.state.scale), locked: [] } } });
+  }
+
+  names(app) {
+    const chosen = this.other(app);
+    const name = (record, head) => `${app.recordText(record)} \u00b7 ${record.heads === 1 ? say("differenceHead", { head: 0 })
+      : head === null ? say("differenceMean") : say("differenceHead", { head })}`;
+    const [one, other] = [name(app.record, app.state.head), name(app.records[chosen.record], chosen.head)];
+    const same = app.records[chosen.record] === app.record;
+    return { one, other: same ? name(app.record, chosen.head).slice(app.recordText(app.record).length + 3) : other };
+  }
+
+  headText(app) {
+    const { one, other } = this.names(app);
+    return say("differenceOf", { one: one.slice(app.recordText(app.record).length + 3), other });
+  }
+
+  geometry(app) {
+    const shown = this.shown(app);
+    return shown ? super.geometry(shown) : { table: { rows: 0, columns: 0 }, left: 0, top: 0, width: 1, height: 1, flat: true };
+  }
+
+  size(app) {
+    const shown = this.shown(app);
+    return shown ? super.size(shown) : app.area;
+  }
+
+  draw(app, pen, win) {
+    const shown = this.shown(app);
+    if (!shown) {
+      pen.text(this.reason(app), win.x + 12, win.y + 24, { color: app.theme.muted, size: 13 });
+      return;
+    }
+    super.draw(shown, pen, win);
+    this.drawNumbers(shown, pen, win);
+  }
+
+  reason(app) {
+    const record = app.records[this.other(app).record];
+    if (!record.decoded) return say("differenceLoading");
+    return say(record.keys.kind === "tokens" ? "differenceNone" : "differenceSize");
+  }
+
+  /** Differences in large cells, in the ink that is read on their colour. */
+  drawNumbers(app, pen, win) {
+    const place = super.geometry(app);
+    if (place.width < 30 || place.height < 18) return;
+    const { table } = place;
+    const size = clamp(Math.floor(place.width / 3.4), 9, 12);
+    const strong = (row, column) => Math.abs(table.shade(row, column, app.state.scale)) > 0.55;
+    pen.clip(win.x + place.left, win.y + place.top, win.width - place.left, win.height - place.top, () => {
+      for (let row = 0; row < table.rows; row += 1) {
+        for (let column = 0; column < table.columns; column += 1) {
+          if (table.kind(row, column) !== WEIGHT) continue;
+          const value = table.value(row, column);
+          pen.text(`${value < 0 ? "\u2212" : "+"}${cellText(Math.abs(value))}`, place.left + (column + 0.5) * place.width,
+            place.top + (row + 0.5) * place.height,
+            { color: strong(row, column) === (app.theme.name === "dark") ? "#000000" : strong(row, column) ? "#ffffff" : app.theme.text, size, align: "center" });
+        }
+      }
+    });
+  }
+
+  hit(app, x, y, win) {
+    const shown = this.shown(app);
+    return shown && super.hit(shown, x, y, win);
+  }
+
+  move(app, item, dx, dy) {
+    const shown = this.shown(app);
+    return shown ? super.move(shown, item, dx, dy) : item;
+  }
+
+  has(app, item) {
+    const table = this.difference(app);
+    return Boolean(table) && (item.row ?? 0) < table.rows && (item.column ?? 0) < table.columns;
+  }
+
+  activate() { /* a row of differences has nothing to keep */ }
+
+  describe(app, item) {
+    const table = this.difference(app);
+    return say("differenceCell", { query: quoted(table.rowText(item.row)), key: quoted(table.columnText(item.column)),
+      ...table.cellTexts(item.row, item.column) });
+  }
+
+  legend(app) {
+    const table = this.difference(app);
+    if (!table) return { ramp: null, samples: [], text: "" };
+    const scale = withoutRows(app.state.scale);
+    const { one, other } = this.names(app);
+    const left = table.leftOut().slice(0, MOST_NAMED + 1).map((text) => shortText(text, 16));
+    const named = left.slice(0, MOST_NAMED).join(" ") + (left.length > MOST_NAMED ? " \u2026" : "");
+    const samples = [[MASKED, "masked", table.hasMasked], [MISSING, "NaN", table.hasMissing]].filter(([, , has]) => has);
+    const text = say("differenceBar", { one, other, most: legendNumber(table.largest) });
+    return { ramp: "signed", scale, largest: table.largest, samples,
+      text: `${text}, ${SCALES[scale].label}${named ? ` \u00b7 ${say("differenceLeftOut", { tokens: named })}` : ""}` };
+  }
+}
