@@ -40,6 +40,7 @@ export class DifferenceView extends PatternView {
 
   /** The two tables' difference; null while the second is read, or where too few tokens are the same. */
   difference(app) {
+    if (app.differs) return app.table();
     const chosen = this.other(app);
     const record = app.records[chosen.record];
     if (!record.decoded) {
@@ -55,10 +56,12 @@ export class DifferenceView extends PatternView {
     return this.cache.found;
   }
 
-  /** The viewer with the difference in place of a head's weights; null where there is none. */
+  /** The viewer with the difference in place of a head's weights, for what maps have in common; null where there is none. */
   shown(app) {
+    if (app.differs) return app;
     const table = this.difference(app);
-    return table && Object.create(app, { table: { value: () => table }, state: { value: { ...app.state, scale: withoutRows(app.state.scale), locked: [] } } });
+    const state = { ...app.state, scale: withoutRows(app.state.scale), locked: [] };
+    return table && Object.create(app, { differs: { value: true }, table: { value: () => table }, state: { value: state } });
   }
 
   names(app) {
@@ -103,7 +106,7 @@ export class DifferenceView extends PatternView {
 
   /** Differences in large cells, in the ink that is read on their colour. */
   drawNumbers(app, pen, win) {
-    const place = super.geometry(app);
+    const place = this.geometry(app);
     if (place.width < 30 || place.height < 18) return;
     const { table } = place;
     const size = clamp(Math.floor(place.width / 3.4), 9, 12);
