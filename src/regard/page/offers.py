@@ -153,7 +153,7 @@ def _pretrained(model: OfferedModel, path: Path) -> str:
     if not any((path / name).is_file() for name in TOKENIZERS):
         return "it has no tokenizer, so that it reads no texts"
     config = read_json(path / "config.json")
-    model.name = name_of(path)
+    model.name, model.kind = name_of(path), "pretrained"
     _, model.task, model.placeholder = head_of(config.get("architectures"))
     named = config.get("architectures")
     kind = named[0] if isinstance(named, list) and named else config.get("model_type", "model")

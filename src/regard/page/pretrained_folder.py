@@ -78,7 +78,7 @@ def check_pretrained(folder: Path) -> None:
         raise RunError(f"{folder} holds an adapter, whose model is elsewhere; merge them, and save the whole model")
     for path in sorted(folder.glob("*.json")):
         if path.name.endswith("config.json"):
-            _check_settings(path, read_json(path))
+            _check_settings(path, _read_any(path))
     config = read_json(folder / "config.json")
     if "auto_map" in config:
         from transformers.models.auto.configuration_auto import CONFIG_MAPPING
@@ -97,19 +97,24 @@ def read_json(path: Path) -> dict[str, Any]:
     Raises:
         RunError: the file is not regular, too large, or no JSON object.
     """
-    try:
-        content = json.loads(read_bytes(path, LARGEST_TEXT))
-    except OSError as error:
-        raise RunError(f"{path}: cannot be read ({error.strerror}); check the file") from error
-    except (ValueError, RecursionError) as error:
-        reason = "nested too deeply" if isinstance(error, RecursionError) else error
-        raise RunError(f"{path} is not JSON ({reason})") from error
+    content = _read_any(path)
     if not isinstance(content, dict):
         raise RunError(f"{path} must hold a JSON object")
     return content
 
 
-def _check_settings(path: Path, content: Mapping[str, Any]) -> None:
+def _read_any(path: Path) -> Any:
+    """The content of a JSON file; not every file of settings holds an object."""
+    try:
+        return json.loads(read_bytes(path, LARGEST_TEXT))
+    except OSError as error:
+        raise RunError(f"{path}: cannot be read ({error.strerror}); check the file") from error
+    except (ValueError, RecursionError) as error:
+        reason = "nested too deeply" if isinstance(error, RecursionError) else error
+        raise RunError(f"{path} is not JSON ({reason})") from error
+
+
+def _check_settings(path: Path, content: Any) -> None:
     for name, value in _fields(content):
         field = name.removeprefix("_").removesuffix("_internal")
         if field in ("attn_implementation", "experts_implementation"):

@@ -47,6 +47,8 @@ class PretrainedModel(ServedModel):
             the folder.
     """
 
+    kind = "pretrained"
+
     def __init__(self, path: Path, device: str = "cpu"):
         try:
             import transformers
@@ -62,9 +64,9 @@ class PretrainedModel(ServedModel):
                 if not file.is_dir():
                     require_regular(file, LARGEST_DATA)
             config = transformers.AutoConfig.from_pretrained(path, **local)
-            kind, self.task, self.placeholder = head_of(config.architectures)
+            loader, self.task, self.placeholder = head_of(config.architectures)
             self.tokenizer: Any = transformers.AutoTokenizer.from_pretrained(path, **local)
-            self.model: Any = getattr(transformers, kind).from_pretrained(path, use_safetensors=True, **local).eval()
+            self.model: Any = getattr(transformers, loader).from_pretrained(path, use_safetensors=True, **local).eval()
         self.model = on_device(self.model, device)
         self.config: Any = self.model.config
         self.device = device

@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from regard.errors import ArgumentError
 from regard.pictures.fonts import visible_token
@@ -96,6 +96,7 @@ class ServedModel(ABC):
     Attributes:
         name: its name on the page.
         path: its folder.
+        kind: ``"run"`` of regard, or ``"pretrained"`` of Hugging Face.
         task: one or two words, such as ``"translate"``.
         facts: a description in a few words, such as ``"Luong attention"``.
         placeholder: a hint in the empty input.
@@ -111,6 +112,7 @@ class ServedModel(ABC):
     task: str
     facts: str
     placeholder: str
+    kind: Literal["run", "pretrained"] = "run"
     examples: tuple[Example, ...] = ()
     accepts: InputKind = "text"
     most_tokens: int | None = None
@@ -119,7 +121,7 @@ class ServedModel(ABC):
 
     def to_dict(self) -> dict[str, Any]:
         """The description of the model for the page."""
-        names = ("name", "path", "task", "facts", "placeholder", "accepts", "most_tokens", "loaded", "offered")
+        names = ("name", "path", "kind", "task", "facts", "placeholder", "accepts", "most_tokens", "loaded", "offered")
         examples = [{"text": one.text, "shows": one.shows} for one in self.examples]
         return {name: getattr(self, name) for name in names} | {"examples": examples}
 

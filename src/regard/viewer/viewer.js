@@ -362,8 +362,7 @@ const WORDS = {
   difference: ["Difference", "差异"],
   differenceHelp: ["Arrow keys move the cell, + and \u2212 zoom, 0 shows the whole map.", "方向键移动单元格，+ 和 \u2212 缩放，0 显示整张图。"],
   differenceOf: ["{one} \u2212 {other}", "{one} \u2212 {other}"],
-  differenceBar: ["difference of attention weights ({one} minus {other}); the numbers of the bar: {most} on each side of 0",
-    "注意力权重之差（{one} 减 {other}）；色条以 0 为中心，两侧各到 {most}"],
+  differenceBar: ["attention weight of {one} minus that of {other}", "{one} 的注意力权重减去 {other} 的"],
   differenceOther: ["minus", "减去"],
   differenceCell: ["{query} \u2192 {key}: {one} \u2212 {other} = {difference}", "{query} \u2192 {key}：{one} \u2212 {other} = {difference}"],
   differenceMean: ["mean of all", "全部平均"],
@@ -371,11 +370,12 @@ const WORDS = {
   differenceLeftOut: ["only tokens that both have are compared; left out: {tokens}", "只比较双方都有的词元；未比较：{tokens}"],
   differenceNone: ["There is no difference to show: fewer than half of the tokens are the same in both.", "无法显示差异：两边相同的词元不到一半。"],
   differenceSize: ["There is no difference to show: the two maps have different sizes.", "无法显示差异：两张图的大小不同。"],
-  differenceEqual: ["equal", "相等"],
+  differenceZero: ["zero everywhere: both are the same", "处处为零：两者相同"],
   differenceLoading: ["The second head is being read \u2026", "正在读取第二个头 \u2026"],
 
   // --- the page ---
   pageWhat: ["See which words a model looks at while it reads.", "看模型阅读时在看哪些词。"],
+  pageTitle: ["models", "模型"],
   pageText: ["Text", "文本"],
   pageImage: ["Image", "图像"],
   pageSound: ["Sound", "声音"],
@@ -414,11 +414,13 @@ const WORDS = {
   pageSameInput: ["One input for all", "共用一个输入"],
   pageLinked: ["Linked", "联动"],
   pageLinkedHelp: ["The panes show the same view, layer, head and token.", "各窗格显示相同的视图、层、头和词元。"],
+  pageAttention: ["Attention", "注意力"],
   pageStale: ["Attention of: {text}", "以下注意力属于：{text}"],
   pageDifference: ["Difference: A \u2212 B", "差异：A \u2212 B"],
   pageDifferenceWait: ["When both panes show attention, their difference stands here.", "两个窗格都显示注意力后，这里显示它们的差异。"],
   pageDifferenceLong: ["There is no difference to show: one of the texts is so long that only an overview of it is shown.",
     "无法显示差异：其中一段文本太长，只能显示概览。"],
+  pageDifferenceKinds: ["There is no difference to show: the panes show two kinds of attention.", "无法显示差异：两个窗格显示的是不同种类的注意力。"],
   pageOthers: ["all others", "其余全部"],
   pageNoServer: ["The server does not answer. Is the command still running?", "服务器没有响应。命令还在运行吗？"],
   pageStatus: ["the server answered {status}", "服务器返回 {status}"],
@@ -3916,7 +3918,7 @@ class DifferenceView extends PatternView {
     const left = table.leftOut().slice(0, MOST_NAMED + 1).map((text) => shortText(text, 16));
     const named = left.slice(0, MOST_NAMED).join(" ") + (left.length > MOST_NAMED ? " \u2026" : "");
     const samples = [[MASKED, "masked", table.hasMasked], [MISSING, "NaN", table.hasMissing]].filter(([, , has]) => has);
-    const text = say("differenceBar", { one, other, most: legendNumber(table.largest) });
+    const text = `${say("differenceBar", { one, other })}${table.largest ? "" : ` \u00b7 ${say("differenceZero")}`}`;
     return { ramp: "signed", scale, largest: table.largest, samples,
       text: `${text}, ${SCALES[scale].label}${named ? ` \u00b7 ${say("differenceLeftOut", { tokens: named })}` : ""}` };
   }

@@ -3,7 +3,7 @@
 import { PatternView } from "./pattern_view.js";
 import { Difference, commonSide, otherHeads } from "../difference.js";
 import { say } from "../language.js";
-import { clamp, cellText, legendNumber } from "../numbers.js";
+import { clamp, cellText } from "../numbers.js";
 import { SCALES, withoutRows } from "../scales.js";
 import { MASKED, MISSING, WEIGHT } from "../table.js";
 import { quoted, shortText } from "../text.js";
@@ -155,7 +155,7 @@ export class DifferenceView extends PatternView {
     const left = table.leftOut().slice(0, MOST_NAMED + 1).map((text) => shortText(text, 16));
     const named = left.slice(0, MOST_NAMED).join(" ") + (left.length > MOST_NAMED ? " \u2026" : "");
     const samples = [[MASKED, "masked", table.hasMasked], [MISSING, "NaN", table.hasMissing]].filter(([, , has]) => has);
-    const text = say("differenceBar", { one, other, most: legendNumber(table.largest) });
+    const text = `${say("differenceBar", { one, other })}${table.largest ? "" : ` \u00b7 ${say("differenceZero")}`}`;
     return { ramp: "signed", scale, largest: table.largest, samples,
       text: `${text}, ${SCALES[scale].label}${named ? ` \u00b7 ${say("differenceLeftOut", { tokens: named })}` : ""}` };
   }
