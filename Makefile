@@ -2,7 +2,8 @@
 # make test    install, and run all tests, grids of cases as samples in which each pair of values occurs
 # make test-all   the same with the full grids
 # make test-oldest, make test-newest   the same with the oldest and the newest versions that pyproject.toml allows
-# make check   format, lint, types
+# make check   format, lint, types; of the viewer's modules where Node.js is there
+# make viewer  join the viewer's modules into src/regard/viewer/viewer.js, after a change of one
 # make signatures   write src/regard/tasks/signatures.pyi anew, after a change of a task's options
 # make bench   measure regard and its peers: the numbers, page and pictures of docs/performance.md
 # make bench-train  speed of training the translator, against plain PyTorch (see bench/scripts/)
@@ -16,7 +17,7 @@ TEST_OPTIONS ?= -n 2 --dist worksteal
 BENCH_OPTIONS ?=
 CONSTRAINTS ?= constraints.txt
 
-.PHONY: demo test test-all test-oldest test-newest check format signatures bench bench-train clean
+.PHONY: demo test test-all test-oldest test-newest check format viewer signatures bench bench-train clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/installed
@@ -37,11 +38,15 @@ test-newest:
 check: $(VENV)/installed-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+	viewer/check
 	$(BIN)/pyright --pythonpath $(BIN)/python
 
 format: $(VENV)/installed-dev
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+viewer:
+	$(PYTHON) viewer/join.py
 
 signatures: $(VENV)/installed-dev
 	$(BIN)/python docs/make_signatures.py
@@ -55,7 +60,7 @@ bench-train: $(VENV)/installed-dev
 	$(BIN)/python -m bench.scripts.train_translate $(BENCH_OPTIONS)
 
 clean:
-	rm -rf $(VENV) .venv-oldest .venv-newest build dist .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-oldest .venv-newest build dist viewer/node_modules .pytest_cache .ruff_cache .hypothesis
 
 $(BIN)/pip:
 	$(PYTHON) -m venv $(VENV)

@@ -42,7 +42,7 @@ def test_every_cell_of_an_alignment_is_true_to_the_digits_shown(show, budget):
 
 def test_masked_cells_say_so_and_the_rest_is_the_mean_of_heads(show):
     record, weights = documents.causal()
-    shown = show(View(record))
+    shown = show(View(record, head="mean"))
     for row, column in ((0, 0), (0, 1), (3, 2), (4, 5), (5, 5)):
         text = shown.hover(row=row, column=column)
         if column > row:
@@ -56,7 +56,7 @@ def test_words_add_their_columns_and_average_their_rows(show):
     from regard.pictures import merge
 
     record, weights = documents.causal()
-    shown = show(View(record))
+    shown = show(View(record, head="mean"))
     shown.page.get_by_label("Whole words").check()
     shown.settle()
     merged = merge(weights.mean(0), record.queries.words, record.keys.words)
@@ -108,19 +108,19 @@ def test_the_third_row_and_fifth_column_are_where_they_are_drawn(show):
         assert abs(written(shown.readout)[0] - weights[0, row, column].item()) <= 0.00005
     shown.page.mouse.move(2, 2)
     shown.settle()
-    # The brightest cell on the screen is the largest weight.
+    # The darkest cell on light paper is the largest weight.
     brightness = {}
     for row in range(3):
         for column in range(5):
             x, y = shown.middle({"row": row, "column": column})
             brightness[row, column] = sum(shown.pixel(x - 16, y - 14))
-    assert max(brightness, key=brightness.get) == divmod(int(weights[0].argmax()), 5)
+    assert min(brightness, key=brightness.get) == divmod(int(weights[0].argmax()), 5)
 
 
 def test_patches_are_over_their_pixels(show):
     """14 × 21 patches: the mouse at row 2, column 4 names it, its pixels and the weight of the locked word."""
     record, weights = documents.patches()
-    shown = show(View(record))
+    shown = show(View(record, head="mean"))
     shown.click(side="query", row=1)
     corner = shown.call("locate", {"side": "key", "column": 1})
     place = {"x": corner["x"] + 4.5 * corner["width"], "y": corner["y"] + 2.5 * corner["height"]}
@@ -135,7 +135,7 @@ def test_patches_are_over_their_pixels(show):
 
 def test_frames_are_at_their_seconds(show):
     record, weights = documents.sound()
-    shown = show(View(record))
+    shown = show(View(record, head="mean"))
     text = shown.hover(row=2, column=4)
     assert "“⁨three⁩” → “⁨0.16–0.20 s⁩”" in text
     value, bound = written(text)

@@ -85,7 +85,7 @@ def test_a_new_payload_is_shown(page):
 
 def test_exact_tiles_come_from_the_kernel(page):
     record, weights = documents.tiled(length=300)
-    start(page, "one", record, budget_bytes=0)
+    start(page, "one", record, budget_bytes=0, head="mean")
     page.locator("#one canvas").focus()
     page.keyboard.press("ArrowDown")
     page.keyboard.press("Enter")

@@ -1,6 +1,6 @@
 // @ts-check
 
-import { decodeBits, decodeNumbers, decodeTile, inflate } from "./decoding.js";
+import { CODE_VALUES, decodeBits, decodeNumbers, decodeTile, inflate } from "./decoding.js";
 import { LongMap } from "./long_map.js";
 
 /** One attention call of the payload. */
@@ -59,6 +59,12 @@ export class AttentionData {
       this.exact = null;
     }
     return this.exact !== null;
+  }
+
+  /** The weight of a pair: exact where that is here, else of its code. */
+  weight(head, query, key) {
+    const cell = (head * this.queries.length + query) * this.keys.length + key;
+    return this.exact ? this.exact[cell] : CODE_VALUES[this.codes[cell]] * this.entry.codes.maximum;
   }
 
   /** Whether a pair is visible. */

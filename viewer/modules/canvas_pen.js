@@ -2,12 +2,13 @@
 
 import { newCanvas } from "./canvases.js";
 import { fontOf } from "./lettering.js";
+import { HATCH, drawForms, hatchPath } from "./map_canvas.js";
 
 /** Draws on a canvas. */
 export class CanvasPen {
   constructor(context) {
     this.context = context;
-    this.pattern = null;
+    this.patterns = new Map();
     context.direction = "ltr";
   }
 
@@ -74,28 +75,40 @@ export class CanvasPen {
     context.imageSmoothingEnabled = smooth;
     context.imageSmoothingQuality = "high";
     const [sx, sy, sw, sh] = cut ?? [0, 0, source.width, source.height];
-    context.drawImage(source, sx, sy, sw, sh, x, y, width, height);
+    drawForms(this, source, { x, y, width, height }, cut, () => context.drawImage(source, sx, sy, sw, sh, x, y, width, height));
     context.globalAlpha = 1;
   }
 
+  /** What the mask hides. */
   hatch(x, y, width, height, theme) {
-    const { context } = this;
-    context.fillStyle = theme.maskedFill;
-    context.fillRect(x, y, width, height);
-    this.pattern ??= this.hatchPattern(theme);
-    context.fillStyle = this.pattern;
-    context.fillRect(x, y, width, height);
+    this.fillTwice(x, y, width, height, theme.maskedFill, theme.hatch, false);
   }
 
-  hatchPattern(theme) {
-    const tile = newCanvas(6, 6);
+  /** What is no number. */
+  cross(x, y, width, height, theme) {
+    this.fillTwice(x, y, width, height, theme.missingFill, theme.missing, true);
+  }
+
+  fillTwice(x, y, width, height, ground, color, crossed) {
+    const { context } = this;
+    const key = `${color} ${crossed}`;
+    if (!this.patterns.has(key)) this.patterns.set(key, this.strokes(color, crossed));
+    for (const fill of [ground, this.patterns.get(key)]) {
+      context.fillStyle = fill;
+      context.fillRect(x, y, width, height);
+    }
+  }
+
+  /** A pattern of lines that rise to the right, and of others across them; twice as fine as the pixels, for sharp screens. */
+  strokes(color, crossed) {
+    const tile = newCanvas(2 * HATCH, 2 * HATCH);
     const context = tile.getContext("2d");
-    context.strokeStyle = theme.hatch;
-    context.lineWidth = 1;
-    context.beginPath();
-    for (const start of [-6, 0, 6]) { context.moveTo(start, 6); context.lineTo(start + 6, 0); }
-    context.stroke();
-    return this.context.createPattern(tile, "repeat");
+    context.scale(2, 2);
+    context.strokeStyle = color;
+    context.stroke(new Path2D(hatchPath(crossed)));
+    const pattern = this.context.createPattern(tile, "repeat");
+    pattern.setTransform(new DOMMatrix().scale(0.5));
+    return pattern;
   }
 
   clip(x, y, width, height, draw) {

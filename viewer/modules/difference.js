@@ -1,8 +1,8 @@
 // @ts-check
 
-import { pixelCanvas } from "./canvases.js";
+import { mapCanvas } from "./map_canvas.js";
 import { formatWeight } from "./numbers.js";
-import { divergingColor } from "./palette.js";
+import { signRampOf } from "./palette.js";
 import { SCALES } from "./scales.js";
 import { MASKED, MISSING, WEIGHT, ZERO } from "./table.js";
 
@@ -138,19 +138,11 @@ export class Difference {
   bitmap(scale, theme) {
     const key = `${scale} ${theme.name}`;
     if (!this.bitmaps.has(key)) {
-      this.bitmaps.set(key, pixelCanvas(this.columns, this.rows, (data) => this.paint(data, scale, theme)));
+      const shades = Uint8Array.from(this.kinds, (_, cell) =>
+        Math.round(127.5 * (1 + this.shade(Math.floor(cell / this.columns), cell % this.columns, scale))));
+      this.bitmaps.set(key, mapCanvas(this.columns, this.rows, this.kinds, shades, theme, signRampOf(theme)));
     }
     return this.bitmaps.get(key);
-  }
-
-  paint(data, scale, theme) {
-    const ramp = Array.from({ length: 257 }, (_, step) => divergingColor(step / 128 - 1, theme).match(/\d+/g).map(Number));
-    const flat = { [MASKED]: theme.maskedPixel, [MISSING]: theme.missingPixel };
-    for (let cell = 0; cell < this.rows * this.columns; cell += 1) {
-      const [row, column] = [Math.floor(cell / this.columns), cell % this.columns];
-      const shade = this.kinds[cell] === WEIGHT ? this.shade(row, column, scale) : 0;
-      data.set([...(flat[this.kinds[cell]] ?? ramp[Math.round(128 * (shade + 1))]), 255], 4 * cell);
-    }
   }
 }
 

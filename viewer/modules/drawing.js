@@ -25,40 +25,17 @@ export function drawCells(pen, table, place, area, scale, theme) {
   const [rows, columns] = [last.row - first.row, last.column - first.column];
   pen.picture(table.bitmap(scale, theme), place.left + first.column * place.width, place.top + first.row * place.height,
     columns * place.width, rows * place.height, { cut: [first.column, first.row, columns, rows] });
-  if (place.width >= 5 && place.height >= 5) drawKinds(pen, table, place, first, last, theme);
   if (place.width >= 9 && place.height >= 9) drawGaps(pen, place, first, last, theme);
-  if (place.width >= 30 && place.height >= 18 && table.exact) drawNumbers(pen, table, place, first, last, scale);
+  pen.rect(place.left + first.column * place.width, place.top + first.row * place.height, columns * place.width, rows * place.height,
+    { stroke: theme.border });
+  if (place.width >= 30 && place.height >= 18 && table.exact) drawNumbers(pen, table, place, first, last, scale, theme);
 }
 
-/** Hatches over masked cells, a cross on NaN, a dash on exact zeros. */
-function drawKinds(pen, table, place, first, last, theme) {
-  if (!table.hasMasked && !table.hasMissing && !table.hasZero) return;
-  const mark = Math.min(place.width, place.height);
-  for (let row = first.row; row < last.row; row += 1) {
-    const y = place.top + row * place.height;
-    for (let column = first.column; column < last.column; column += 1) {
-      const kind = table.kind(row, column);
-      if (kind === WEIGHT) continue;
-      const x = place.left + column * place.width;
-      if (kind === MASKED) {
-        let end = column;
-        while (end < last.column && table.kind(row, end) === MASKED) end += 1;
-        pen.hatch(x, y, (end - column) * place.width, place.height, theme);
-        column = end - 1;
-      } else if (mark >= 9) {
-        drawMark(pen, kind, x + place.width / 2, y + place.height / 2, mark * 0.2);
-      }
-    }
-  }
-}
-
-export function drawMark(pen, kind, x, y, size) {
-  if (kind === MISSING) {
-    pen.path([[x - size, y - size], [x + size, y + size]], { color: "#ffffff", lineWidth: 1.5 });
-    pen.path([[x - size, y + size], [x + size, y - size]], { color: "#ffffff", lineWidth: 1.5 });
-  } else {
-    pen.path([[x - size * 0.6, y], [x + size * 0.6, y]], { color: "#aab0bb", lineWidth: 1.2 });
-  }
+/** A box that is blank, hatched or crossed, as a cell of a kind is. */
+export function drawKind(pen, kind, x, y, width, height, theme) {
+  if (kind === MASKED) pen.hatch(x, y, width, height, theme);
+  else if (kind === MISSING) pen.cross(x, y, width, height, theme);
+  else pen.rect(x, y, width, height, { fill: theme.background });
 }
 
 function drawGaps(pen, place, first, last, theme) {
@@ -73,13 +50,13 @@ function drawGaps(pen, place, first, last, theme) {
   }
 }
 
-function drawNumbers(pen, table, place, first, last, scale) {
+function drawNumbers(pen, table, place, first, last, scale, theme) {
   const size = clamp(Math.floor(place.width / 3.1), 9, 12);
   for (let row = first.row; row < last.row; row += 1) {
     for (let column = first.column; column < last.column; column += 1) {
       if (table.kind(row, column) !== WEIGHT) continue;
       pen.text(cellText(table.value(row, column)), place.left + (column + 0.5) * place.width,
-        place.top + (row + 0.5) * place.height, { color: inkOnRamp(table.shade(row, column, scale)), size, align: "center" });
+        place.top + (row + 0.5) * place.height, { color: inkOnRamp(table.shade(row, column, scale), theme), size, align: "center" });
     }
   }
 }

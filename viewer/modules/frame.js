@@ -76,7 +76,6 @@ export class Frame {
     for (const name of ["background", "surface", "border", "text", "muted", "accent", "focus"]) {
       this.box.style.setProperty(`--${name}`, theme[name]);
     }
-    this.pen.pattern = null;
   }
 
   /** Puts the tooltip beside a box of the canvas, in its pixels, and inside of the stage. */

@@ -1,11 +1,10 @@
 // @ts-check
 
-import { drawMark } from "./drawing.js";
+import { drawKind } from "./drawing.js";
 import { fitText, textWidth, wrapText } from "./lettering.js";
 import { clamp, legendNumber } from "./numbers.js";
-import { divergingColor, rampColor, rgb, wordColors } from "./palette.js";
+import { divergingColor, rampColor } from "./palette.js";
 import { DECADES, scaleInverse } from "./scales.js";
-import { MASKED, ZERO } from "./table.js";
 
 /** Steps of a legend's ramp; odd, so that the numbers below its ends and its middle stand under their own colours. */
 const LEGEND_STEPS = 65;
@@ -17,10 +16,7 @@ const LEGEND_STEPS = 65;
  * @param {number} shade
  */
 function tickText({ ramp, scale, largest, beyond }, shade) {
-  if (ramp === "signed") {
-    const most = legendNumber(largest);
-    return shade === 0.5 ? "0" : `${shade === 0 ? "\u2212" : "+"}${most}`;
-  }
+  if (ramp === "signed") return shade === 0.5 ? "0" : `${shade === 0 ? "\u2212" : "+"}${legendNumber(largest)}`;
   const part = shade === 0 && scale === "log" ? 10 ** -DECADES : scaleInverse(scale, shade);
   const text = largest === null ? `${legendNumber(100 * part)} %` : legendNumber(part * largest);
   if (shade === 0 && scale === "log") return `\u2264 ${text}`;
@@ -38,8 +34,7 @@ export function drawLegend(pen, legend, width, theme) {
     const length = clamp(width * 0.32, 110, 220);
     for (let step = 0; step < LEGEND_STEPS; step += 1) {
       const shade = step / (LEGEND_STEPS - 1);
-      const fill = legend.ramp === "signed" ? divergingColor(2 * shade - 1, theme)
-        : legend.ramp === "words" ? wordColors(shade, theme).fill : rampColor(shade);
+      const fill = legend.ramp === "signed" ? divergingColor(2 * shade - 1, theme) : rampColor(shade, theme);
       pen.rect(x + (step * length) / LEGEND_STEPS, 6, length / LEGEND_STEPS + 0.6, 10, { fill });
     }
     pen.rect(x, 6, length, 10, { stroke: theme.border });
@@ -66,10 +61,8 @@ export const NARROW = 640;
 function drawSample(pen, [kind, text], x, width, theme) {
   const end = x + 18 + textWidth(text, { size: 11 }) + 12;
   if (end > width) return x;
-  if (kind === MASKED) pen.hatch(x, 5, 12, 12, theme);
-  else pen.rect(x, 5, 12, 12, { fill: rgb(kind === ZERO ? theme.zeroPixel : theme.missingPixel) });
+  drawKind(pen, kind, x, 5, 12, 12, theme);
   pen.rect(x, 5, 12, 12, { stroke: theme.border });
-  if (kind !== MASKED) drawMark(pen, kind, x + 6, 11, 2.6);
   pen.text(text, x + 18, 11, { color: theme.muted, size: 11 });
   return end;
 }

@@ -5,7 +5,7 @@ import { segmenter } from "./text.js";
 
 export const FONT = "system-ui, -apple-system, 'Segoe UI', 'Noto Sans', 'DejaVu Sans', sans-serif";
 
-const measureContext = newCanvas(1, 1).getContext("2d");
+let measureContext = null;
 
 const widths = new Map();
 
@@ -18,6 +18,7 @@ export function textWidth(text, style = {}) {
   let width = widths.get(key);
   if (width === undefined) {
     if (widths.size > 20000) widths.clear();
+    measureContext ??= newCanvas(1, 1).getContext("2d");
     measureContext.font = font;
     width = measureContext.measureText(text).width;
     widths.set(key, width);

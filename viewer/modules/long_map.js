@@ -1,22 +1,20 @@
 // @ts-check
 
-import { pixelCanvas } from "./canvases.js";
 import { CODE_ERRORS, CODE_VALUES, decodeNumbers, decodeTile, inflate } from "./decoding.js";
+import { mapCanvas } from "./map_canvas.js";
 import { clamp, counted, formatNumber } from "./numbers.js";
-import { RAMP, RAMP_SIZE } from "./palette.js";
 import { SCALES } from "./scales.js";
 import { MASKED, MISSING, WEIGHT, ZERO } from "./table.js";
 
 /** The statistics of a pooled map, in words. */
 export const POOLINGS = { maximum: "largest", mean: "mean" };
 
-/** The colour of a weight, and what kind it is; negative: masked. */
-export function pixelOf(value, limit, scale, theme) {
-  if (value < 0) return { color: theme.maskedPixel, kind: MASKED };
-  if (Number.isNaN(value)) return { color: theme.missingPixel, kind: MISSING };
-  if (value === 0) return { color: theme.zeroPixel, kind: ZERO };
-  const step = 3 * Math.round(clamp(SCALES[scale].shade(value / (limit || 1)), 0, 1) * (RAMP_SIZE - 1));
-  return { color: RAMP.subarray(step, step + 3), kind: WEIGHT };
+/** What kind of cell a weight is (negative: masked), and its shade from 0 to 255. */
+export function shadeOf(value, limit, scale) {
+  if (value < 0) return { kind: MASKED, shade: 0 };
+  if (Number.isNaN(value)) return { kind: MISSING, shade: 0 };
+  if (value === 0) return { kind: ZERO, shade: 0 };
+  return { kind: WEIGHT, shade: Math.round(255 * clamp(SCALES[scale].shade(value / (limit || 1)), 0, 1)) };
 }
 
 /** A record that is too large to carry whole: pooled maps, findings, and exact tiles that are carried or fetched. */
@@ -170,16 +168,10 @@ export class LongMap {
     const largest = (part) => part.reduce((most, value) => (value > most ? value : most), 0);
     const limits = new Float64Array(rows).fill(largest(values));
     if (scale === "row") for (let row = 0; row < rows; row += 1) limits[row] = largest(values.subarray(row * columns, (row + 1) * columns));
-    const kinds = new Set();
-    const canvas = pixelCanvas(columns, rows, (data) => {
-      for (let cell = 0; cell < rows * columns; cell += 1) {
-        const { color, kind } = pixelOf(values[cell], limits[Math.floor(cell / columns)], scale, theme);
-        kinds.add(kind);
-        for (let channel = 0; channel < 3; channel += 1) data[4 * cell + channel] = color[channel];
-        data[4 * cell + 3] = 255;
-      }
-    });
-    return { canvas, limits, kinds };
+    const kinds = new Uint8Array(rows * columns);
+    const shades = new Uint8Array(rows * columns);
+    values.forEach((value, cell) => { ({ kind: kinds[cell], shade: shades[cell] } = shadeOf(value, limits[Math.floor(cell / columns)], scale)); });
+    return { canvas: mapCanvas(columns, rows, kinds, shades, theme), limits, kinds: new Set(kinds) };
   }
 
   /** What was found in the map: {text, head, row, column}. */

@@ -1,25 +1,36 @@
 // @ts-check
 
 import { svgOf } from "./exports.js";
+import { speak } from "./language.js";
 import { Viewer } from "./viewer.js";
 
 /**
  * Shows a payload inside of an element.
  * @param {HTMLElement} element gets a shadow root; its height is filled
  * @param {object} payload what `regard.viewer.payload` gives
- * @param {{view?: string, selection?: object, theme?: "auto"|"light"|"dark", height?: number, views?: string[],
+ * @param {{view?: string, selection?: object, theme?: "auto"|"light"|"dark", height?: number, language?: string, address?: boolean,
+ *   views?: string[],
  *   fetchTile?: (record: number, q0: number, q1: number, k0: number, k1: number) => Promise<any>}} [options]
  *   fetchTile gives exact weights [heads, q1 - q0, k1 - k0]: {type, shape, data}, a typed array or nested lists
- *   views: the names of those that are offered; all without it
+ *   language of all words ("en", "zh"); that of the element where it is not given
+ *   views: the names of those that are offered; all where they are not given
+ *   address: whether the page's address holds what is shown
  * @returns {{update(payload: object): void, show(view: string, selection?: object): void, destroy(): void,
- *   state(): object, locate(item: object): object, svg(): string}}
+ *   set(state: object): void, point(item: object|null): void, onChange(listener: (state: object, item: object|null) => void): () => void,
+ *   undo(): void, redo(): void, state(): object, locate(item: object): object, svg(): string}}
  */
 export function mount(element, payload, options = {}) {
+  speak(options?.language ?? /** @type {HTMLElement|null} */ (element.closest("[lang]"))?.lang);
   const viewer = new Viewer(element, payload, options ?? {});
   const handle = {
     update: (next) => viewer.load(next),
     show: (view, selection) => viewer.show(view, selection),
     destroy: () => viewer.destroy(),
+    set: (state) => viewer.applyQuietly(state),
+    point: (item) => viewer.point(item),
+    onChange: (listener) => viewer.onChange(listener),
+    undo: () => viewer.undo(),
+    redo: () => viewer.redo(),
     state: () => structuredClone(viewer.state),
     locate: (item) => viewer.locate(item),
     svg: () => svgOf(viewer),

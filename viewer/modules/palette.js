@@ -2,66 +2,90 @@
 
 import { clamp } from "./numbers.js";
 
-/** Cividis (Nuñez, Anderton and Renslow, 2018) at 33 points: seen alike with every kind of colour vision. */
-const CIVIDIS = ("00224e 00285b 002e6a 053371 1a386f 273e6e 32436d 3b496c 434e6c 4b546c 535a6d 5a5f6e 61656f 686a71 "
-  + "6f7073 767676 7d7c78 848279 8c8878 938e78 9b9476 a39a74 aba072 b4a76f bcae6c c4b468 cdbb63 d5c25e dec958 e7d150 "
-  + "f0d846 f9e03a fee838").split(" ").map((hex) => [0, 2, 4].map((place) => parseInt(hex.slice(place, place + 2), 16)));
+/**
+ * The colours of numbers; regard/palette.py has the same. Points of even steps of lightness (OKLCH), so that equal steps of a
+ * number look alike with every kind of colour vision, and in grey.
+ */
+const POINTS = {
+  // The amount of attention: from paper to ink. The first colour differs from the paper, which stands for exactly zero.
+  amount: {
+    light: "e8f2f7 cce6f4 b2daf0 99cdec 83bfe6 6eb1df 5ca2d7 4c94ce 3f85c3 3476b7 2c68aa 255a9b 214c8b 1d3f7b 193369 152757 111d44",
+    dark: "232a3c 263452 283f68 294b7d 295891 2865a3 2873b3 2a82c1 3090ce 3b9fd9 4aaee2 5dbcea 74caf0 8dd7f4 a9e3f8 c7effb e7f9fe",
+  },
+  // Sign: negative is red and left, zero is paper in the middle, positive is blue and right.
+  sign: {
+    light: "73110e 8f2721 ab3b32 c65247 d37468 df948a e8b3ac f0d3ce f2f3f6 cddcf1 a9c4eb 86ace5 6294dd 3d7bd4 2964b9 164e9c 013980",
+    dark: "fec0b3 fd9b88 e7826e cf6a57 ab5c4d 884f43 674139 47332f 252728 2d3a48 354f69 3b648d 417ab2 4690d8 5fa7ef 80bfff aed5fe",
+  },
+};
 
 export const RAMP_SIZE = 256;
 
-export const RAMP = makeRamp();
-
-/** Red, green and blue of every step of the palette. */
-function makeRamp() {
+/** Red, green and blue of the steps of a ramp, the points evenly spread. */
+function makeRamp(points) {
+  const colors = points.split(" ").map(channelsOf);
   const ramp = new Uint8ClampedArray(3 * RAMP_SIZE);
   for (let step = 0; step < RAMP_SIZE; step += 1) {
-    const place = (step / (RAMP_SIZE - 1)) * (CIVIDIS.length - 1);
-    const low = Math.min(Math.floor(place), CIVIDIS.length - 2);
+    const place = (step / (RAMP_SIZE - 1)) * (colors.length - 1);
+    const low = Math.min(Math.floor(place), colors.length - 2);
     for (let channel = 0; channel < 3; channel += 1) {
-      const [a, b] = [CIVIDIS[low][channel], CIVIDIS[low + 1][channel]];
+      const [a, b] = [colors[low][channel], colors[low + 1][channel]];
       ramp[3 * step + channel] = a + (b - a) * (place - low);
     }
   }
   return ramp;
 }
 
-/** The palette's colour for a shade from 0 to 1. */
-export function rampColor(shade) {
-  const step = 3 * Math.round(clamp(shade, 0, 1) * (RAMP_SIZE - 1));
-  return `rgb(${RAMP[step]},${RAMP[step + 1]},${RAMP[step + 2]})`;
+/** Red, green and blue of "#rrggbb", "rrggbb", or "rgb(r, g, b)". */
+export function channelsOf(color) {
+  if (color.startsWith("rgb")) return color.match(/[\d.]+/g).slice(0, 3).map(Number);
+  const hex = color.replace("#", "");
+  return [0, 2, 4].map((place) => parseInt(hex.slice(place, place + 2), 16));
 }
 
-/** Black or white, whichever is read better on the palette's colour (WCAG's relative luminance). */
-export function inkOnRamp(shade) {
-  const step = 3 * Math.round(clamp(shade, 0, 1) * (RAMP_SIZE - 1));
-  const linear = [0, 1, 2].map((channel) => {
-    const part = RAMP[step + channel] / 255;
+const RAMPS = { light: makeRamp(POINTS.amount.light), dark: makeRamp(POINTS.amount.dark) };
+
+const SIGNS = { light: makeRamp(POINTS.sign.light), dark: makeRamp(POINTS.sign.dark) };
+
+/** The colours of the amount of attention on a theme: red, green, blue of `RAMP_SIZE` steps. */
+export const rampOf = (theme) => RAMPS[theme.scheme];
+
+/** The same of signed numbers: zero in the middle. */
+export const signRampOf = (theme) => SIGNS[theme.scheme];
+
+/** Where a shade from 0 to 1 is in a ramp. */
+export const rampStep = (shade) => 3 * Math.round(clamp(shade, 0, 1) * (RAMP_SIZE - 1));
+
+const colorAt = (ramp, step) => `rgb(${ramp[step]},${ramp[step + 1]},${ramp[step + 2]})`;
+
+/** The colour of an amount of attention, from 0 (almost paper) to 1 (ink). */
+export const rampColor = (shade, theme) => colorAt(rampOf(theme), rampStep(shade));
+
+/** The colour of a signed number, from −1 (red) over 0 (paper) to 1 (blue). */
+export const divergingColor = (part, theme) => colorAt(SIGNS[theme.scheme], rampStep((clamp(part, -1, 1) + 1) / 2));
+
+/** Relative luminance of red, green and blue (WCAG 2). */
+export function luminance(channels) {
+  const [red, green, blue] = channels.map((channel) => {
+    const part = channel / 255;
     return part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4;
   });
-  return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2] > 0.179 ? "#000000" : "#ffffff";
+  return 0.2126 * red + 0.7152 * green + 0.0722 * blue;
 }
 
-const mixed = (low, high, part) => low.map((channel, place) => Math.round(channel + (high[place] - channel) * part));
+/** Black or white, whichever is read better on a colour: they have the same contrast at a luminance of 0.179. */
+export const inkOn = (color) => (luminance(channelsOf(color)) > 0.179 ? "#000000" : "#ffffff");
+
+const inks = new Map();
+
+/** The ink on the colour of an amount. */
+export function inkOnRamp(shade, theme) {
+  const key = `${theme.scheme} ${rampStep(shade)}`;
+  if (!inks.has(key)) inks.set(key, inkOn(rampColor(shade, theme)));
+  return inks.get(key);
+}
 
 export const rgb = (channels) => `rgb(${channels.join(",")})`;
 
-/** The background of a word for a shade from 0 to 1, and the text's colour on it. */
-export function wordColors(shade, theme) {
-  const part = clamp(shade, 0, 1);
-  const fill = mixed(theme.wordLow, theme.wordHigh, part);
-  const luminance = fill.map((channel) => (channel / 255) ** 2.2);
-  const bright = 0.2126 * luminance[0] + 0.7152 * luminance[1] + 0.0722 * luminance[2] > 0.179;
-  return { fill: rgb(fill), ink: bright ? "#000000" : "#ffffff" };
-}
-
-/** Colours of signs: below zero, zero, above zero. */
-const SIGNS = { light: [[33, 102, 172], [255, 255, 255], [178, 66, 0]], dark: [[100, 176, 240], [20, 22, 26], [255, 150, 72]] };
-
-/** Red, green and blue of a part from -1 to 1. */
-export function divergingChannels(part, theme) {
-  const [below, zero, above] = SIGNS[theme.dark ?? theme.name === "dark" ? "dark" : "light"];
-  return mixed(zero, part < 0 ? below : above, clamp(Math.abs(part), 0, 1));
-}
-
-/** The colour of a part from -1 to 1. */
-export const divergingColor = (part, theme) => rgb(divergingChannels(part, theme));
+/** The background of a word for an amount from 0 to 1, and the text's colour on it. */
+export const wordColors = (shade, theme) => ({ fill: rampColor(shade, theme), ink: inkOnRamp(shade, theme) });

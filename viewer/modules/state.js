@@ -1,10 +1,102 @@
 // @ts-check
 
-/** What a new viewer shows. */
-export const initialState = () => ({
-  view: "pattern", record: 0, head: null, scale: "linear", words: false, hideSpecial: false, overlay: "colours",
-  pooling: "maximum", zoom: 1, locked: [], heads: null, steps: 0, step: "weights", kept: null, other: null, theme: "auto",
-});
+const isCount = (value) => Number.isSafeInteger(value) && value >= 0;
+
+const isName = (value) => typeof value === "string" && /^[\w -]{1,40}$/.test(value);
+
+const isFlag = (value) => typeof value === "boolean";
+
+const isNumber = (value) => Number.isFinite(value);
+
+const areCounts = (value) => Array.isArray(value) && value.length <= 4096 && value.every(isCount);
+
+const isCell = (value) => isCount(value?.row) && isCount(value?.column) && Object.keys(value).length === 2;
+
+const orNull = (check) => (value) => value === null || check(value);
+
+const isHead = (value) => isCount(value?.record) && (value.head === null || isCount(value.head)) && Object.keys(value).length === 2;
+
+/**
+ * All that a viewer's state is: the value that it starts with, and what a value from elsewhere must be.
+ * @type {Record<string, [any, (value: any) => boolean]>}
+ */
+export const FIELDS = {
+  view: ["pattern", isName],
+  record: [0, isCount],
+  head: [0, orNull(isCount)], // null: the mean of all
+  scale: ["linear", isName],
+  words: [false, isFlag],
+  hideSpecial: [false, isFlag],
+  overlay: ["colours", isName],
+  pooling: ["maximum", isName],
+  locked: [[], areCounts], // the rows that stay chosen
+  heads: [null, orNull(areCounts)], // those with lines; null: all
+  steps: [0, isCount],
+  step: ["weights", isName],
+  kept: [null, orNull(isCell)],
+  other: [null, orNull(isHead)], // what the view of differences takes away
+  zoom: [1, isNumber],
+  theme: ["auto", isName],
+};
+
+/** What the place where it is shown decides: no step of undo, and not in the address. */
+const PASSING = ["zoom", "theme"];
+
+/** @returns {any} what a new viewer shows */
+export const initialState = () => Object.fromEntries(Object.entries(FIELDS).map(([name, [value]]) => [name, structuredClone(value)]));
+
+/** The fields of a state that another viewer or the same one later can show again. */
+export const lasting = (state) => Object.fromEntries(Object.keys(FIELDS).filter((name) => !PASSING.includes(name)).map((name) => [name, state[name]]));
+
+/** The fields of something from elsewhere that a state has, where their values can be. */
+export const checkedState = (given) => Object.fromEntries(Object.keys(FIELDS).filter((name) => name in given && FIELDS[name][1](given[name]))
+  .map((name) => [name, structuredClone(given[name])]));
 
 /** Whether two places of a view are the same. */
 export const sameItem = (one, other) => JSON.stringify(one) === JSON.stringify(other);
+
+/** Most steps that can be taken back. */
+const MOST_STEPS = 200;
+
+/** The states that were shown, to go back and forth. */
+export class History {
+  constructor() {
+    this.forget();
+  }
+
+  forget() {
+    this.past = [];
+    this.future = [];
+    this.now = null;
+  }
+
+  /** Remembers what is shown; whether it is another state than before. */
+  note(state) {
+    const text = JSON.stringify(lasting(state));
+    if (text === this.now) return false;
+    if (this.now !== null) {
+      this.past.push(this.now);
+      if (this.past.length > MOST_STEPS) this.past.shift();
+      this.future = [];
+    }
+    this.now = text;
+    return true;
+  }
+
+  /** The state before; null where there is none. */
+  undo() {
+    return this.step(this.past, this.future);
+  }
+
+  /** The state that the last undo left. */
+  redo() {
+    return this.step(this.future, this.past);
+  }
+
+  step(from, to) {
+    if (!from.length) return null;
+    to.push(this.now);
+    this.now = from.pop();
+    return JSON.parse(this.now);
+  }
+}

@@ -2,6 +2,7 @@
 
 import { newCanvas } from "./canvases.js";
 import { FONT } from "./lettering.js";
+import { HATCH, drawForms, hatchPath } from "./map_canvas.js";
 import { short } from "./numbers.js";
 
 const XML_ESCAPES = { "&": "&amp;", "<": "&lt;", ">": "&gt;", "\"": "&quot;", "'": "&apos;" };
@@ -19,6 +20,7 @@ export class SvgPen {
     this.size = [width, height];
     this.parts = [];
     this.clips = 0;
+    this.patterns = new Map();
   }
 
   /** @param {Drawn} [style] */
@@ -71,14 +73,24 @@ export class SvgPen {
       used.getContext("2d").drawImage(source, cut[0], cut[1], cut[2], cut[3], 0, 0, used.width, used.height);
     }
     const crisp = smooth ? "" : " style=\"image-rendering:pixelated\"";
-    this.parts.push(`<image x="${short(x)}" y="${short(y)}" width="${short(width)}" height="${short(height)}" `
-      + `preserveAspectRatio="none"${crisp}${this.fade(alpha)} href="${used.toDataURL("image/png")}"/>`);
+    drawForms(this, source, { x, y, width, height }, cut, () => this.parts.push(`<image x="${short(x)}" y="${short(y)}" width="${short(width)}" height="${short(height)}" `
+      + `preserveAspectRatio="none"${crisp}${this.fade(alpha)} href="${used.toDataURL("image/png")}"/>`));
   }
 
+  /** What the mask hides. */
   hatch(x, y, width, height, theme) {
-    this.theme = theme;
+    this.fillTwice(x, y, width, height, theme.maskedFill, theme.hatch, "hatch");
+  }
+
+  /** What is no number. */
+  cross(x, y, width, height, theme) {
+    this.fillTwice(x, y, width, height, theme.missingFill, theme.missing, "cross");
+  }
+
+  fillTwice(x, y, width, height, ground, color, name) {
+    this.patterns.set(name, color);
     const place = `x="${short(x)}" y="${short(y)}" width="${short(width)}" height="${short(height)}"`;
-    this.parts.push(`<rect ${place} fill="${theme.maskedFill}"/><rect ${place} fill="url(#hatch)"/>`);
+    this.parts.push(`<rect ${place} fill="${ground}"/><rect ${place} fill="url(#${name})"/>`);
   }
 
   clip(x, y, width, height, draw) {
@@ -99,10 +111,10 @@ export class SvgPen {
   /** The file. */
   toString(title, description) {
     const [width, height] = this.size;
-    const hatch = this.theme ? "<pattern id=\"hatch\" width=\"6\" height=\"6\" patternUnits=\"userSpaceOnUse\">"
-      + `<path d="M-6 6L0 0M0 6L6 0M6 6L12 0" stroke="${this.theme.hatch}" fill="none"/></pattern>` : "";
+    const patterns = Array.from(this.patterns, ([name, stroke]) => `<pattern id="${name}" width="${HATCH}" height="${HATCH}" `
+      + `patternUnits="userSpaceOnUse"><path d="${hatchPath(name === "cross")}" stroke="${stroke}" fill="none"/></pattern>`).join("");
     return `<svg xmlns="http://www.w3.org/2000/svg" width="${width}" height="${height}" viewBox="0 0 ${width} ${height}" `
       + `font-family="${xml(FONT)}" role="img"><title>${xml(title)}</title><desc>${xml(description)}</desc>`
-      + `<defs>${hatch}</defs>${this.parts.join("\n")}</svg>\n`;
+      + `<defs>${patterns}</defs>${this.parts.join("\n")}</svg>\n`;
   }
 }

@@ -1,14 +1,13 @@
 // @ts-check
 
-import { pixelCanvas } from "./canvases.js";
 import { CODE_ERRORS, CODE_VALUES } from "./decoding.js";
-import { counted, formatWeight } from "./numbers.js";
-import { RAMP, RAMP_SIZE } from "./palette.js";
+import { KINDS, mapCanvas } from "./map_canvas.js";
+import { clamp, counted, formatWeight } from "./numbers.js";
 import { SCALES } from "./scales.js";
 import { quoted } from "./text.js";
 
 /** Kinds of cells of a table. */
-export const [WEIGHT, ZERO, MASKED, MISSING] = [0, 1, 2, 3];
+export const [WEIGHT, ZERO, MASKED, MISSING] = Object.values(KINDS);
 
 /**
  * The weights of one head, or the mean of all, as they are shown: sub-words merged, special tokens hidden.
@@ -169,7 +168,7 @@ export class Table {
     return Array.from(this.counts.keys()).filter((row) => this.counts[row] > 0);
   }
 
-  /** Sums of several rows: {values, errors, kinds} by column; NaN stays, masked only where every row is masked. */
+  /** Sums of several rows: {values, errors, kinds} by column; NaN stays, masked or zero only where every row is. */
   sumRows(rows) {
     const values = new Float64Array(this.columns);
     const errors = new Float64Array(this.columns);
@@ -180,7 +179,9 @@ export class Table {
         if (kind === MASKED) continue;
         values[column] += this.value(row, column);
         errors[column] += this.error(row, column);
-        kinds[column] = Number.isNaN(values[column]) ? MISSING : WEIGHT;
+        if (Number.isNaN(values[column])) kinds[column] = MISSING;
+        else if (kind !== ZERO) kinds[column] = WEIGHT;
+        else if (kinds[column] === MASKED) kinds[column] = ZERO;
       }
     }
     return { values, errors, kinds, largest: values.reduce((most, value) => (value > most ? value : most), 0) };
@@ -196,24 +197,15 @@ export class Table {
   bitmap(scale, theme) {
     const key = `${scale} ${theme.name}`;
     if (!this.bitmaps.has(key)) {
-      this.bitmaps.set(key, pixelCanvas(this.columns, this.rows, (data) => this.paint(data, scale, theme)));
+      const shades = new Uint8Array(this.rows * this.columns);
+      for (let row = 0; row < this.rows; row += 1) {
+        for (let column = 0; column < this.columns; column += 1) {
+          if (this.kind(row, column) === WEIGHT) shades[row * this.columns + column] = Math.round(255 * clamp(this.shade(row, column, scale), 0, 1));
+        }
+      }
+      this.bitmaps.set(key, mapCanvas(this.columns, this.rows, this.kinds, shades, theme));
     }
     return this.bitmaps.get(key);
-  }
-
-  paint(data, scale, theme) {
-    const flat = { [ZERO]: theme.zeroPixel, [MASKED]: theme.maskedPixel, [MISSING]: theme.missingPixel };
-    for (let row = 0; row < this.rows; row += 1) {
-      for (let column = 0; column < this.columns; column += 1) {
-        const cell = row * this.columns + column;
-        const kind = this.kinds[cell];
-        const step = kind === WEIGHT ? 3 * Math.round(this.shade(row, column, scale) * (RAMP_SIZE - 1)) : 0;
-        for (let channel = 0; channel < 3; channel += 1) {
-          data[4 * cell + channel] = kind === WEIGHT ? RAMP[step + channel] : flat[kind][channel];
-        }
-        data[4 * cell + 3] = 255;
-      }
-    }
   }
 }
 

@@ -1,43 +1,44 @@
 // @ts-check
 
+import { channelsOf, luminance } from "./palette.js";
+
 /** Dashes of heads, as lengths of strokes and gaps in pixels. */
 const DASHES = [[], [8, 3], [2, 3], [9, 3, 2, 3], [14, 4], [4, 2], [9, 3, 2, 3, 2, 3], [16, 3, 5, 3]];
 
 /** Colour and dash of a head: 64 heads have 64 different pairs; neighbours differ in both. */
 export function headStyle(head, theme) {
-  if (theme.name === "forced") return forcedStyle(head, theme);
+  if (theme.forced) return forcedStyle(head, theme);
   const colors = theme.heads;
   const color = head % colors.length;
   return { color: colors[color], dash: DASHES[(head + Math.floor(head / colors.length)) % DASHES.length] };
 }
 
 export const LIGHT = {
-  name: "light", background: "#ffffff", surface: "#f4f5f7", border: "#c3c8d0", text: "#16181d", muted: "#565d69",
+  name: "light", scheme: "light", background: "#ffffff", surface: "#f4f5f7", border: "#c3c8d0", text: "#16181d", muted: "#565d69",
   accent: "#c2410c", accentText: "#ffffff", highlight: "#ffe8d6", focus: "#0b57d0", lines: "#ffffff",
   heads: ["#0060a8", "#b84a00", "#00795b", "#b0307a", "#6b5900", "#6a3fb5", "#8a4b2a", "#23272f"],
-  wordLow: [255, 255, 255], wordHigh: [240, 168, 0], maskedFill: "#e3e6ea", hatch: "#9aa1ac",
-  maskedPixel: [214, 218, 224], zeroPixel: [11, 13, 18], missingPixel: [214, 40, 74],
+  maskedFill: "#f4f5f7", hatch: "#a3abb8", missingFill: "#fdeef2", missing: "#d0607f",
 };
 
 export const DARK = {
-  name: "dark", background: "#14161a", surface: "#1e2127", border: "#454b56", text: "#eceef2", muted: "#a9b0bc",
+  name: "dark", scheme: "dark", background: "#14161a", surface: "#1e2127", border: "#454b56", text: "#eceef2", muted: "#a9b0bc",
   accent: "#ff9a4d", accentText: "#14161a", highlight: "#4a2d14", focus: "#8ab4f8", lines: "#14161a",
   heads: ["#56b4e9", "#ff9a4d", "#3ed6a5", "#f29bc8", "#e6d94a", "#b79cff", "#d9a27e", "#f2f2f2"],
-  wordLow: [30, 33, 39], wordHigh: [236, 178, 46], maskedFill: "#33373f", hatch: "#6b7280",
-  maskedPixel: [66, 71, 80], zeroPixel: [0, 0, 0], missingPixel: [235, 72, 104],
+  maskedFill: "#1e2127", hatch: "#5f6876", missingFill: "#3a1420", missing: "#a8415f",
 };
 
 /** The system's own colours, where the user forces them. */
-export function forcedTheme(host, dark) {
+export function forcedTheme(host) {
   const probe = document.createElement("span");
   host.append(probe);
   const system = (name) => { probe.style.color = name; return getComputedStyle(probe).color; };
+  const dark = luminance(channelsOf(system("Canvas"))) < 0.18;
   const theme = {
-    ...(dark ? DARK : LIGHT), name: "forced", background: system("Canvas"), surface: system("Canvas"),
+    ...(dark ? DARK : LIGHT), name: `forced ${dark ? "dark" : "light"}`, forced: true, background: system("Canvas"), surface: system("Canvas"),
     border: system("CanvasText"), text: system("CanvasText"), muted: system("CanvasText"), accent: system("Highlight"),
     accentText: system("HighlightText"), highlight: system("Canvas"), focus: system("Highlight"),
     lines: system("Canvas"), heads: Array(8).fill(system("CanvasText")),
-    maskedFill: system("Canvas"), hatch: system("GrayText"),
+    maskedFill: system("Canvas"), hatch: system("GrayText"), missingFill: system("Canvas"), missing: system("CanvasText"),
   };
   probe.remove();
   return theme;

@@ -1,9 +1,8 @@
 // @ts-check
 
-import { pixelCanvas } from "./canvases.js";
 import { CODE_VALUES, NAN_CODE } from "./decoding.js";
+import { mapCanvas } from "./map_canvas.js";
 import { clamp } from "./numbers.js";
-import { RAMP, RAMP_SIZE } from "./palette.js";
 import { SCALES } from "./scales.js";
 import { MASKED, MISSING, WEIGHT, ZERO } from "./table.js";
 
@@ -40,14 +39,11 @@ export function thumbnailOf(record, head, scale, theme) {
     }
   }
   const most = CODE_VALUES[largest] || 1;
-  const steps = CODE_VALUES.map((value) => 3 * Math.round(clamp(SCALES[scale].shade(value / most) || 0, 0, 1) * (RAMP_SIZE - 1)));
-  const flat = { [ZERO]: theme.zeroPixel, [MASKED]: theme.maskedPixel, [MISSING]: theme.missingPixel };
-  return pixelCanvas(columns, rows, (data) => {
-    for (let cell = 0; cell < rows * columns; cell += 1) {
-      const kind = masked[cell] ? MASKED : best[cell] === NAN_CODE ? MISSING : best[cell] === 0 ? ZERO : WEIGHT;
-      if (kind !== WEIGHT) record.thumbnailKinds.add(kind);
-      for (let channel = 0; channel < 3; channel += 1) data[4 * cell + channel] = kind !== WEIGHT ? flat[kind][channel] : RAMP[steps[best[cell]] + channel];
-      data[4 * cell + 3] = 255;
-    }
-  });
+  const shadesOf = CODE_VALUES.map((value) => Math.round(255 * clamp(SCALES[scale].shade(value / most) || 0, 0, 1)));
+  const kinds = new Uint8Array(rows * columns);
+  for (let cell = 0; cell < kinds.length; cell += 1) {
+    kinds[cell] = masked[cell] ? MASKED : best[cell] === NAN_CODE ? MISSING : best[cell] === 0 ? ZERO : WEIGHT;
+    if (kinds[cell] !== WEIGHT) record.thumbnailKinds.add(kinds[cell]);
+  }
+  return mapCanvas(columns, rows, kinds, best.map((code) => shadesOf[code]), theme);
 }

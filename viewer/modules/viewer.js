@@ -1,5 +1,6 @@
 // @ts-check
 
+import { addressOf, stateOf } from "./address.js";
 import { AttentionData } from "./attention_data.js";
 import { Axis } from "./axis.js";
 import { Controls } from "./controls.js";
@@ -8,9 +9,10 @@ import { Frame } from "./frame.js";
 import { Input } from "./input.js";
 import { NARROW } from "./legend.js";
 import { clamp } from "./numbers.js";
+import { firstHead, firstView } from "./opening.js";
 import { HEADING, paint } from "./picture.js";
 import { SCALES } from "./scales.js";
-import { initialState } from "./state.js";
+import { FIELDS, History, checkedState, initialState } from "./state.js";
 import { StepsData } from "./steps_data.js";
 import { Tables } from "./tables.js";
 import { quoted, shortText, visibleText } from "./text.js";
@@ -31,7 +33,10 @@ export class Viewer {
     this.legendHeight = 66;
     this.hover = null;
     this.cursor = null;
+    this.elsewhere = null; // what another viewer points at
     this.keyboard = false;
+    this.history = new History();
+    this.listeners = new Set();
     this.views = VIEW_CLASSES.map((ViewClass) => new ViewClass()).filter((view) => !options.views || options.views.includes(view.name));
     this.tables = new Tables(this);
     this.stopped = new AbortController();
@@ -40,7 +45,8 @@ export class Viewer {
     this.input = new Input(this);
     this.observer = new ResizeObserver(() => this.resize());
     this.observer.observe(this.frame.scroller);
-    this.load(payload, options.view, options.selection);
+    const linked = options.address ? stateOf(globalThis.location.hash) : {};
+    this.load(payload, linked.view ?? options.view, { ...options.selection, ...linked });
   }
 
   // --- data ---
@@ -53,24 +59,27 @@ export class Viewer {
     this.steps = payload.steps.map((entry) => new StepsData(entry));
     this.tables.forget();
     for (const one of this.views) one.forget();
-    this.hover = this.cursor = null;
+    this.hover = this.cursor = this.elsewhere = null;
+    this.history.forget();
     Object.assign(this.state, { locked: [], kept: null, zoom: 1 });
     this.frame.title.textContent = visibleText(payload.title);
     this.frame.showTexts(payload.texts);
     const wanted = view ?? (this.started ? this.state.view : null);
+    const first = this.views.find((one) => one.name === wanted && one.available(this)) ?? firstView(this);
+    if (first) this.state.view = first.name;
+    this.chosen = this.started || selection?.head !== undefined;
+    this.opening = this.chosen ? Promise.resolve() : this.open(selection?.record);
     this.started = true;
-    const first = this.views.find((one) => one.name === wanted && one.available(this)) ?? this.firstView();
-    if (first) this.show(first.name, selection ?? {});
+    if (first) this.turnTo(first, selection ?? {});
     else this.empty();
     this.decodeRest();
   }
 
-  /** The view that fits the first record best. */
-  firstView() {
-    const record = this.records[0];
-    const ofWords = record?.queries.length === 1 && record.keys.length > 1 ? "words" : "pattern";
-    const best = !record ? "walk" : record.large ? "long" : { grid: "image", frames: "sound" }[record.keys.kind] ?? ofWords;
-    return this.views.find((one) => one.name === best && one.available(this)) ?? this.views.find((one) => one.available(this));
+  /** Chooses the head that is shown first, of one record or of all, where none was chosen meanwhile. */
+  async open(number) {
+    const { records } = this;
+    const found = await firstHead(records.filter((record) => record.number === (number ?? record.number) && this.fits(record)));
+    if (found && !this.chosen && this.records === records) Object.assign(this.state, found);
   }
 
   empty() {
@@ -98,6 +107,12 @@ export class Viewer {
     return this.views.find((view) => view.name === this.state.view);
   }
 
+  /** Whether the view shows a record. */
+  fits(record) {
+    const view = /** @type {any} */ (this.view);
+    return !view?.shows || view.shows(record);
+  }
+
   tableKey() {
     const { record, head, words, hideSpecial } = this.state;
     return `${record}|${head}|${words}|${hideSpecial}`;
@@ -110,9 +125,16 @@ export class Viewer {
 
   // --- what is chosen ---
 
-  active() {
+  /** What is pointed at here, by the mouse or the keyboard. */
+  pointed() {
     const item = this.hover ?? (this.frame.root.activeElement === this.frame.canvas ? this.cursor : null);
-    return item && this.view.has(this, item) ? item : null;
+    return item && this.view?.has(this, item) ? item : null;
+  }
+
+  /** What is pointed at, here or in another viewer. */
+  active() {
+    const item = this.elsewhere;
+    return this.pointed() ?? (item && this.view.has(this, item) ? item : null);
   }
 
   /** The queries that views of rows show: the locked ones, or the one that is pointed at. */
@@ -150,35 +172,105 @@ export class Viewer {
     this.refresh();
   }
 
-  /** Shows a view; a selection may have record, head, queries (locked rows), row and column, words, hideSpecial, scale. */
+  /** Shows a view; a selection may have the fields of a state, queries (locked rows), row and column. */
   show(name, selection = {}) {
     const view = this.views.find((one) => one.name === name);
     if (!view) throw new RangeError(`no view ${String(name)}; there are ${this.views.map((one) => one.name).join(", ")}`);
     if (!view.available(this)) throw new RangeError(`the view ${name} cannot show these records`);
+    if ("record" in selection || "head" in selection) this.chosen = true;
+    this.turnTo(view, selection);
+  }
+
+  turnTo(view, selection) {
     const { state } = this;
-    if (state.view !== name) { state.zoom = 1; this.frame.scroller.scrollTo(0, 0); this.hover = this.cursor = null; }
-    state.view = name;
-    for (const key of ["record", "head", "scale", "words", "hideSpecial", "heads", "steps", "step", "pooling", "overlay", "other"]) {
-      if (key in selection) state[key] = selection[key];
+    if (state.view !== view.name) {
+      state.zoom = 1;
+      this.frame.scroller.scrollTo(0, 0);
+      this.hover = this.cursor = this.elsewhere = null;
     }
-    if ("record" in selection) state.locked = [];
+    for (const key of Object.keys(FIELDS)) if (key in selection) state[key] = selection[key];
+    state.view = view.name;
+    if ("record" in selection && !("locked" in selection)) state.locked = [];
     if (Array.isArray(selection.queries)) state.locked = [...selection.queries];
-    this.settle(view);
+    this.settle();
     if (selection.row !== undefined || selection.column !== undefined) {
       this.cursor = { row: selection.row ?? 0, column: selection.column ?? 0 };
     }
     this.refresh();
   }
 
+  /** Shows a state of another viewer, of an address or of before, as far as these records have it. */
+  apply(given) {
+    const changes = checkedState(given);
+    const view = this.views.find((one) => one.name === changes.view && one.available(this)) ?? this.view;
+    if (!view) return;
+    this.chosen = true;
+    this.turnTo(view, changes);
+    this.readTheme();
+  }
+
+  /** As `apply`, without telling the listeners. */
+  applyQuietly(given) {
+    this.apply(given);
+    this.told = this.telling();
+  }
+
+  undo() {
+    const before = this.history.undo();
+    if (before) this.apply(before);
+  }
+
+  redo() {
+    const after = this.history.redo();
+    if (after) this.apply(after);
+  }
+
+  /** Shows what another viewer points at; null: nothing. */
+  point(item) {
+    this.elsewhere = item ?? null;
+    this.changed();
+  }
+
+  /** Calls a listener with the state and with what is pointed at (or null) after each change; gives what ends that. */
+  onChange(listener) {
+    this.listeners.add(listener);
+    return () => { this.listeners.delete(listener); };
+  }
+
+  telling() {
+    return JSON.stringify([this.state, this.pointed()]);
+  }
+
+  /** After a picture: the state goes into the history and the address, and the listeners hear of it. */
+  remember() {
+    if (this.history.note(this.state) && this.options.address) this.writeAddress();
+    const telling = this.telling();
+    const first = this.told === undefined;
+    if (telling === this.told) return;
+    this.told = telling;
+    if (first) return;
+    for (const listener of this.listeners) listener(structuredClone(this.state), structuredClone(this.pointed()));
+  }
+
+  writeAddress() {
+    try {
+      globalThis.history.replaceState(globalThis.history.state, "", `#${addressOf(this.state)}`);
+    } catch {
+      this.options = { ...this.options, address: false }; // a page without an address of its own
+    }
+  }
+
   /** Makes the state fit the records and the view. */
-  settle(view) {
+  settle() {
     const { state } = this;
-    if (!(this.records[state.record] && (!view.shows || view.shows(this.record)))) {
-      const found = this.records.findIndex((record) => !view.shows || view.shows(record));
+    if (!this.record || !this.fits(this.record)) {
+      const found = this.records.findIndex((record) => this.fits(record));
       state.record = Math.max(0, found);
       state.locked = [];
     }
-    if (this.record && state.head !== null && !(state.head < this.record.heads)) state.head = null;
+    const rows = this.record?.queries.length ?? 0;
+    if (state.locked.some((row) => row >= rows)) state.locked = state.locked.filter((row) => row < rows);
+    if (this.record && state.head !== null && !(state.head < this.record.heads)) state.head = 0;
     if (!(state.steps < this.steps.length)) state.steps = 0;
     if (!(state.scale in SCALES)) state.scale = "linear";
   }
@@ -254,7 +346,7 @@ export class Viewer {
     const query = (text) => globalThis.matchMedia?.(text).matches ?? false;
     const dark = this.state.theme === "auto" ? query("(prefers-color-scheme: dark)") : this.state.theme === "dark";
     this.element.dataset.scheme = this.state.theme;
-    this.theme = query("(forced-colors: active)") ? forcedTheme(this.frame.box, dark) : dark ? DARK : LIGHT;
+    this.theme = query("(forced-colors: active)") ? forcedTheme(this.frame.box) : dark ? DARK : LIGHT;
     this.frame.paintWith(this.theme);
   }
 
@@ -262,23 +354,25 @@ export class Viewer {
   refresh() {
     const focus = this.frame.focusPlace();
     this.frame.showTabs(this.views.filter((view) => view.available(this)), this.view, (name) => this.show(name));
+    this.frame.stage.setAttribute("aria-busy", "true");
+    if (!this.current().decoded) this.ready = false;
+    this.prepare(focus).catch((error) => this.fail(error));
+  }
+
+  async prepare(focus) {
+    await this.opening;
     const shown = this.current();
-    if (!shown.decoded) {
-      this.ready = false;
-      this.frame.stage.setAttribute("aria-busy", "true");
-    }
-    shown.decode().then(() => {
-      // Something else may have been chosen in the meantime.
-      if (this.stopped.signal.aborted || this.current() !== shown) return;
-      this.frame.bar.replaceChildren(...new Controls(this).build());
-      this.frame.restoreFocus(focus);
-      this.ready = true;
-      this.resize();
-      if (shown instanceof AttentionData) this.makeExact(shown);
-    }).catch((error) => this.fail(error));
+    await shown.decode();
+    // Something else may have been chosen in the meantime.
+    if (this.stopped.signal.aborted || this.current() !== shown) return;
+    this.frame.bar.replaceChildren(...new Controls(this).build());
+    this.frame.restoreFocus(focus);
     this.frame.canvas.setAttribute("aria-label", `${this.view.title}: ${this.heading()}`);
     this.frame.stage.setAttribute("aria-labelledby", `tab-${this.view.name}`);
     this.frame.help.textContent = this.view.help;
+    this.ready = true;
+    this.resize();
+    if (shown instanceof AttentionData) this.makeExact(shown);
   }
 
   /** Replaces a record's codes by exact numbers, where a server gives them. */
@@ -358,6 +452,7 @@ export class Viewer {
     paint(this, this.frame.pen);
     this.tell();
     this.frame.stage.setAttribute("aria-busy", "false");
+    this.remember();
   }
 
   window() {

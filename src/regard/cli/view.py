@@ -35,7 +35,11 @@ AttentionNumber = Annotated[
     ),
 ]
 Head = Annotated[
-    int | None, Parameter(validator=between(0, 10_000), help="The first head that is shown, from 0. Default: the mean.")
+    int | None,
+    Parameter(
+        validator=between(0, 10_000),
+        help="The first head that is shown, from 0. Default: the clearest; in PNG and SVG the mean.",
+    ),
 ]
 Steps = Annotated[bool, Parameter(help="Add the worked steps of --head (the first one by default) in --attention.")]
 

@@ -5,6 +5,7 @@ A `TileSource` stands for weights that are not stored as one matrix: it computes
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from html import escape
 from typing import Any, Literal, Protocol, get_args
@@ -136,11 +137,14 @@ class AttentionRecord:
         weights: float32 ``[heads, queries, keys]`` before dropout, at least 0 or NaN; None if there is a source.
         visible: bool ``[queries, keys]`` or ``[heads, queries, keys]``; False is masked. None: everything is visible.
         source: computes tiles of the weights if they are not stored.
+        statistics: what each head does over a corpus, a dictionary for each, as in `HeadStatistics.values`:
+            ``"offset -1"`` is its share of weight on the previous token, and ``"loss"``, if it was measured, the change
+            of the loss without the head. NaN: unknown. None: there are none.
 
     Raises:
         ShapeError: shapes that do not match the axes.
-        ArgumentError: negative or infinite weights, or neither weights nor a source.
-        KindError: an axis of another type, or ``visible`` is not boolean.
+        ArgumentError: negative or infinite weights, neither weights nor a source, or an infinite statistic.
+        KindError: an axis of another type, ``visible`` is not boolean, or a statistic is no number.
         UnknownNameError: an unknown kind.
 
     Example:
@@ -165,6 +169,7 @@ class AttentionRecord:
     weights: NDArray[np.float32] | Any
     visible: NDArray[np.bool_] | None = None
     source: TileSource | None = None
+    statistics: tuple[Mapping[str, float], ...] | None = None
 
     def __post_init__(self) -> None:
         if self.kind not in get_args(Kind):
@@ -196,6 +201,8 @@ class AttentionRecord:
                     f"its shape is {list(visible.shape)}"
                 )
             object.__setattr__(self, "visible", visible)
+        if self.statistics is not None:
+            object.__setattr__(self, "statistics", _checked_statistics(self.statistics, self.heads))
 
     @property
     def heads(self) -> int:
@@ -244,3 +251,18 @@ def _checked_weights(weights: NDArray[np.float32], lengths: tuple[int, int]) -> 
         index = tuple(np.argwhere(wrong)[0].tolist())
         raise ArgumentError(f"weights must be finite and at least 0, or NaN; weights{list(index)} is {array[index]}")
     return array
+
+
+def _checked_statistics(statistics: Any, heads: int) -> tuple[dict[str, float], ...]:
+    entries = tuple(statistics)
+    if len(entries) != heads:
+        raise ShapeError(f"statistics must be {heads} dictionaries, one for each head; there are {len(entries)}")
+    for head, values in enumerate(entries):
+        if not isinstance(values, Mapping):
+            raise KindError(f"statistics[{head}] must be a dictionary; it is of type {type(values).__name__}")
+        for name, value in values.items():
+            if isinstance(value, bool) or not isinstance(value, (int, float, np.number)):
+                raise KindError(f"statistics[{head}][{name!r}] must be a number; it is of type {type(value).__name__}")
+            if np.isinf(value):
+                raise ArgumentError(f"statistics[{head}][{name!r}] must be finite, or NaN; it is {value}")
+    return tuple({str(name): float(value) for name, value in values.items()} for values in entries)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -138,7 +140,12 @@ def _record(record: AttentionRecord, axes: _Shared, masks: _Shared, whole: bool)
         "exact": None,
         "visible": masks.number(record.visible) if has_mask and record.visible is not None else None,
         "overview": None,
+        "statistics": None if record.statistics is None else [_without_nan(values) for values in record.statistics],
     }
+
+
+def _without_nan(values: Mapping[str, float]) -> dict[str, float]:
+    return {name: round(value, 6) for name, value in values.items() if not math.isnan(value)}
 
 
 def _add_exact(entry: dict[str, Any], record: AttentionRecord, left: int) -> int:

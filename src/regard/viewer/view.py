@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
@@ -16,6 +17,8 @@ from regard.records import Document, FrameAxis, GridAxis, TokenAxis
 from regard.viewer.contents import Labels, as_document
 from regard.viewer.html_file import html_page, iframe
 from regard.viewer.payload import BUDGET, carried_whole, payload
+from regard.viewer.surveyed import with_survey
+from regard.watching import HeadStatistics, Survey
 
 ViewName = Literal["pattern", "lines", "grid", "walk", "words", "image", "sound", "long"]
 VIEWS = get_args(ViewName)
@@ -24,6 +27,8 @@ FORMER = {"alignment": "pattern", "heads": "lines", "model": "grid", "steps": "w
 
 Theme = Literal["auto", "light", "dark"]
 THEMES = get_args(Theme)
+Language = Literal["en", "zh"]
+LANGUAGES = get_args(Language)
 HEIGHT = 640
 SUFFIXES = (".html", ".png", ".svg", ".json")
 
@@ -69,14 +74,17 @@ class View:
         view: one of ``"pattern"`` (a matrix), ``"lines"`` (two columns), ``"words"`` (the text, shaded), ``"grid"``
             (all heads), ``"walk"`` (the calculation), ``"image"``, ``"sound"``, ``"long"``; None: the one that suits
             the first record.
-        layer: the index of the record that is shown first, from 0.
-        head: from 0; None: the mean over all heads.
+        layer: the index of the record that is shown first, from 0; None: that of the head below.
+        head: from 0, or ``"mean"`` of all heads; None: the head of the clearest structure (pictures: the mean).
+        survey: what heads do over a corpus, by which the viewer names and sorts them: the result of `regard.survey`, or
+            `HeadStatistics`. A statistic ``"loss"`` in their ``values`` is the change of the loss without the head.
         theme: ``"auto"`` (as the system is), ``"light"`` or ``"dark"``.
+        language: of every word of the viewer, ``"en"`` or ``"zh"``; None: English.
         height: of the notebook's frame in pixels; None: 640.
         budget_bytes: the most bytes of exact weights in the file (see `payload`).
 
     Raises:
-        UnknownNameError: an unknown view or theme.
+        UnknownNameError: an unknown view, theme or language.
         ArgumentError: weights or tokens are missing or ambiguous, with the line to write; the view cannot show the
             document, or a number is out of its range.
         ShapeError: a wrong number of axes or tokens.
@@ -105,18 +113,24 @@ class View:
         example: int | None = None,
         title: str | None = None,
         view: ViewName | None = None,
-        layer: int = 0,
-        head: int | None = None,
+        layer: int | None = None,
+        head: int | Literal["mean"] | None = None,
+        survey: Survey | Iterable[HeadStatistics] | None = None,
         theme: Theme = "auto",
+        language: Language | None = None,
         height: int | None = None,
         budget_bytes: int = BUDGET,
     ):
         self.document = as_document(content, Labels(tokens, rows, columns, example), title)
+        if survey is not None:
+            self.document = with_survey(self.document, survey)
         view = cast("ViewName | None", FORMER.get(view or "", view))
         if view is not None and view not in VIEWS:
             raise UnknownNameError("view", view, VIEWS)
         if theme not in THEMES:
             raise UnknownNameError("theme", theme, THEMES)
+        if language is not None and language not in LANGUAGES:
+            raise UnknownNameError("language", language, LANGUAGES)
         if height is not None and (isinstance(height, bool) or not isinstance(height, int) or height < 200):
             raise ArgumentError(f"height must be an integer of at least 200 pixels; it is {height!r}")
         known = views_of(self.document)
@@ -124,6 +138,7 @@ class View:
             raise ArgumentError(f"view {view!r} cannot show this document; it can be shown as {', '.join(known)}")
         _check_selection(self.document, layer, head)
         self.view, self.theme, self.height, self.budget_bytes = view, theme, height, budget_bytes
+        self.language: Language = language or "en"
         self.layer, self.head = layer, head
         self._payload: dict[str, Any] | None = None
 
@@ -135,10 +150,12 @@ class View:
 
     def options(self) -> dict[str, Any]:
         """The options of the module's ``mount`` for this view."""
-        selection: dict[str, Any] = {"head": self.head}
-        if self.document.records:
+        selection: dict[str, Any] = {}
+        if self.head is not None:
+            selection["head"] = None if self.head == "mean" else self.head
+        if self.layer is not None and self.document.records:
             selection["record"] = self.layer
-        return {"view": self.view, "theme": self.theme, "selection": selection}
+        return {"view": self.view, "theme": self.theme, "language": self.language, "selection": selection}
 
     def to_html(self) -> str:
         """One page that needs nothing else, with a content security policy that lets it load nothing."""
@@ -170,7 +187,8 @@ class View:
             from regard.pictures import save
             from regard.viewer.static_pictures import figure
 
-            drawn = figure(self.document, self.view or views_of(self.document)[0], self.layer, self.head)
+            head = None if self.head == "mean" else self.head
+            drawn = figure(self.document, self.view or views_of(self.document)[0], self.layer or 0, head)
             save(drawn, target)
         return target
 
@@ -206,12 +224,12 @@ def views_of(document: Document) -> list[str]:
     return sorted((name for name in possible if possible[name]), key=lambda name: name != best)
 
 
-def _check_selection(document: Document, layer: int, head: int | None) -> None:
+def _check_selection(document: Document, layer: Any, head: Any) -> None:
     count = max(1, len(document.records))
-    if isinstance(layer, bool) or not isinstance(layer, int) or not 0 <= layer < count:
+    if layer is not None and (isinstance(layer, bool) or not isinstance(layer, int) or not 0 <= layer < count):
         raise ArgumentError(f"layer must be the position of a record, from 0 to {count - 1}; it is {layer!r}")
-    if head is None:
+    if head is None or head == "mean":
         return
-    heads = document.records[layer].heads if document.records else 1
+    heads = document.records[layer or 0].heads if document.records else 1
     if isinstance(head, bool) or not isinstance(head, int) or not 0 <= head < heads:
-        raise ArgumentError(f"head must be from 0 to {heads - 1}, or None for the mean; it is {head!r}")
+        raise ArgumentError(f'head must be from 0 to {heads - 1}, "mean", or None; it is {head!r}')

@@ -1,5 +1,105 @@
 // The viewer, joined from the modules in viewer/modules by viewer/join.py: change those.
 
+// state.js
+
+const isCount = (value) => Number.isSafeInteger(value) && value >= 0;
+
+const isName = (value) => typeof value === "string" && /^[\w -]{1,40}$/.test(value);
+
+const isFlag = (value) => typeof value === "boolean";
+
+const isNumber = (value) => Number.isFinite(value);
+
+const areCounts = (value) => Array.isArray(value) && value.length <= 4096 && value.every(isCount);
+
+const isCell = (value) => isCount(value?.row) && isCount(value?.column) && Object.keys(value).length === 2;
+
+const orNull = (check) => (value) => value === null || check(value);
+
+/**
+ * All that a viewer's state is: the value that it starts with, and what a value from elsewhere must be.
+ * @type {Record<string, [any, (value: any) => boolean]>}
+ */
+const FIELDS = {
+  view: ["pattern", isName],
+  record: [0, isCount],
+  head: [0, orNull(isCount)], // null: the mean of all
+  scale: ["linear", isName],
+  words: [false, isFlag],
+  hideSpecial: [false, isFlag],
+  overlay: ["colours", isName],
+  pooling: ["maximum", isName],
+  locked: [[], areCounts], // the rows that stay chosen
+  heads: [null, orNull(areCounts)], // those with lines; null: all
+  steps: [0, isCount],
+  step: ["weights", isName],
+  kept: [null, orNull(isCell)],
+  zoom: [1, isNumber],
+  theme: ["auto", isName],
+};
+
+/** What the place where it is shown decides: no step of undo, and not in the address. */
+const PASSING = ["zoom", "theme"];
+
+/** @returns {any} what a new viewer shows */
+const initialState = () => Object.fromEntries(Object.entries(FIELDS).map(([name, [value]]) => [name, structuredClone(value)]));
+
+/** The fields of a state that another viewer or the same one later can show again. */
+const lasting = (state) => Object.fromEntries(Object.keys(FIELDS).filter((name) => !PASSING.includes(name)).map((name) => [name, state[name]]));
+
+/** The fields of something from elsewhere that a state has, where their values can be. */
+const checkedState = (given) => Object.fromEntries(Object.keys(FIELDS).filter((name) => name in given && FIELDS[name][1](given[name]))
+  .map((name) => [name, structuredClone(given[name])]));
+
+/** Whether two places of a view are the same. */
+const sameItem = (one, other) => JSON.stringify(one) === JSON.stringify(other);
+
+/** Most steps that can be taken back. */
+const MOST_STEPS = 200;
+
+/** The states that were shown, to go back and forth. */
+class History {
+  constructor() {
+    this.forget();
+  }
+
+  forget() {
+    this.past = [];
+    this.future = [];
+    this.now = null;
+  }
+
+  /** Remembers what is shown; whether it is another state than before. */
+  note(state) {
+    const text = JSON.stringify(lasting(state));
+    if (text === this.now) return false;
+    if (this.now !== null) {
+      this.past.push(this.now);
+      if (this.past.length > MOST_STEPS) this.past.shift();
+      this.future = [];
+    }
+    this.now = text;
+    return true;
+  }
+
+  /** The state before; null where there is none. */
+  undo() {
+    return this.step(this.past, this.future);
+  }
+
+  /** The state that the last undo left. */
+  redo() {
+    return this.step(this.future, this.past);
+  }
+
+  step(from, to) {
+    if (!from.length) return null;
+    to.push(this.now);
+    this.now = from.pop();
+    return JSON.parse(this.now);
+  }
+}
+
 // decoding.js
 
 const ROOT_STEPS = 253;
@@ -259,6 +359,21 @@ function strongest(values, most, chosen = null) {
   return positions;
 }
 
+// words.js
+
+/** Every word of the viewer, in English and Chinese: [English, 中文]. `{name}` is filled in; `{count:line|lines}` chooses by a number. */
+const WORDS = {
+  // --- the views' names ---
+  pattern: ["Pattern", "图样"],
+  lines: ["Lines", "连线"],
+  words: ["Words", "文字"],
+  grid: ["Grid", "网格"],
+  walk: ["Walk", "逐步计算"],
+  image: ["Image", "图像"],
+  sound: ["Sound", "声音"],
+  long: ["Overview", "概览"],
+};
+
 // scales.js
 
 /** Decades that the logarithmic scale shows below the largest weight. */
@@ -281,153 +396,66 @@ function scaleInverse(scale, shade) {
 /** The scale of a view that has no rows to scale each by itself. */
 const withoutRows = (scale) => (scale === "row" ? "linear" : scale);
 
-// themes.js
+// opening.js
 
-/** Dashes of heads, as lengths of strokes and gaps in pixels. */
-const DASHES = [[], [8, 3], [2, 3], [9, 3, 2, 3], [14, 4], [4, 2], [9, 3, 2, 3, 2, 3], [16, 3, 5, 3]];
+/** Most weights that are looked through before the first picture. */
+const MOST_WEIGHTS = 2 ** 22;
 
-/** Colour and dash of a head: 64 heads have 64 different pairs; neighbours differ in both. */
-function headStyle(head, theme) {
-  if (theme.name === "forced") return forcedStyle(head, theme);
-  const colors = theme.heads;
-  const color = head % colors.length;
-  return { color: colors[color], dash: DASHES[(head + Math.floor(head / colors.length)) % DASHES.length] };
+/** The view that fits the first record best. */
+function firstView(app) {
+  const record = app.records[0];
+  const ofWords = record?.queries.length === 1 && record.keys.length > 1 ? "words" : "pattern";
+  const best = !record ? "walk" : record.large ? "long" : { grid: "image", frames: "sound" }[record.keys.kind] ?? ofWords;
+  return app.views.find((one) => one.name === best && one.available(app)) ?? app.views.find((one) => one.available(app));
 }
 
-const LIGHT = {
-  name: "light", background: "#ffffff", surface: "#f4f5f7", border: "#c3c8d0", text: "#16181d", muted: "#565d69",
-  accent: "#c2410c", accentText: "#ffffff", highlight: "#ffe8d6", focus: "#0b57d0", lines: "#ffffff",
-  heads: ["#0060a8", "#b84a00", "#00795b", "#b0307a", "#6b5900", "#6a3fb5", "#8a4b2a", "#23272f"],
-  wordLow: [255, 255, 255], wordHigh: [240, 168, 0], maskedFill: "#e3e6ea", hatch: "#9aa1ac",
-  maskedPixel: [214, 218, 224], zeroPixel: [11, 13, 18], missingPixel: [214, 40, 74],
-};
-
-const DARK = {
-  name: "dark", background: "#14161a", surface: "#1e2127", border: "#454b56", text: "#eceef2", muted: "#a9b0bc",
-  accent: "#ff9a4d", accentText: "#14161a", highlight: "#4a2d14", focus: "#8ab4f8", lines: "#14161a",
-  heads: ["#56b4e9", "#ff9a4d", "#3ed6a5", "#f29bc8", "#e6d94a", "#b79cff", "#d9a27e", "#f2f2f2"],
-  wordLow: [30, 33, 39], wordHigh: [236, 178, 46], maskedFill: "#33373f", hatch: "#6b7280",
-  maskedPixel: [66, 71, 80], zeroPixel: [0, 0, 0], missingPixel: [235, 72, 104],
-};
-
-/** The system's own colours, where the user forces them. */
-function forcedTheme(host, dark) {
-  const probe = document.createElement("span");
-  host.append(probe);
-  const system = (name) => { probe.style.color = name; return getComputedStyle(probe).color; };
-  const theme = {
-    ...(dark ? DARK : LIGHT), name: "forced", background: system("Canvas"), surface: system("Canvas"),
-    border: system("CanvasText"), text: system("CanvasText"), muted: system("CanvasText"), accent: system("Highlight"),
-    accentText: system("HighlightText"), highlight: system("Canvas"), focus: system("Highlight"),
-    lines: system("Canvas"), heads: Array(8).fill(system("CanvasText")),
-    maskedFill: system("Canvas"), hatch: system("GrayText"),
-  };
-  probe.remove();
-  return theme;
+/**
+ * The record and the head that are shown first: those of the clearest structure that is not the first token, a special token
+ * or a neighbour.
+ * @param {any[]} records those to choose from
+ * @returns {Promise<{record: number, head: number}|null>} null where there is nothing to choose from
+ */
+async function firstHead(records) {
+  let left = MOST_WEIGHTS;
+  let best = null;
+  for (const record of records) {
+    const size = record.heads * record.queries.length * record.keys.length;
+    if (record.large || size > left) continue;
+    left -= size;
+    await record.decode();
+    if (!record.codes) continue;
+    for (let head = 0; head < record.heads; head += 1) {
+      const score = structure(record, head);
+      if (!best || score > best.score) best = { score, record: record.number, head };
+    }
+  }
+  return best && { record: best.record, head: best.head };
 }
 
-/** Forced colours leave one colour for all heads: their dashes and numbers tell them apart, so more dashes are needed. */
-function forcedStyle(head, theme) {
-  const base = DASHES[head % DASHES.length];
-  const stretch = 1 + Math.floor(head / DASHES.length);
-  return { color: theme.heads[0], dash: base.length ? base.map((length) => length * stretch) : stretch > 1 ? [24 * stretch, 3] : [] };
+/** How clearly a head chooses, from 0 to 1: what its queries save of the entropy of an even share, where they look further than at a
+ * neighbour, the first key or a special token. */
+function structure(record, head) {
+  const [queries, keys] = [record.queries.length, record.keys.length];
+  const own = record.queries === record.keys;
+  let [saved, plain, rows] = [0, 0, 0];
+  for (let query = 0; query < queries; query += 1) {
+    let [sum, logs, dull, seen] = [0, 0, 0, 0];
+    for (let key = 0; key < keys; key += 1) {
+      if (!record.sees(head, query, key)) continue;
+      seen += 1;
+      const value = record.weight(head, query, key);
+      if (!(value > 0)) continue;
+      sum += value;
+      logs += value * Math.log(value);
+      if ((own && (key === 0 || Math.abs(key - query) <= 1)) || record.keys.special.has(key)) dull += value;
+    }
+    if (seen < 2 || !(sum > 0)) continue;
+    rows += 1;
+    saved += 1 - (Math.log(sum) - logs / sum) / Math.log(seen);
+    plain += dull / sum;
+  }
+  return rows ? (saved / rows) * (1 - plain / rows) : 0;
 }
-
-// state.js
-
-/** What a new viewer shows. */
-const initialState = () => ({
-  view: "pattern", record: 0, head: null, scale: "linear", words: false, hideSpecial: false, overlay: "colours",
-  pooling: "maximum", zoom: 1, locked: [], heads: null, steps: 0, step: "weights", kept: null, other: null, theme: "auto",
-});
-
-/** Whether two places of a view are the same. */
-const sameItem = (one, other) => JSON.stringify(one) === JSON.stringify(other);
-
-// words.js
-
-/** Every word of the viewer, in English and Chinese: [English, 中文]. `{name}` is filled in; `{count:line|lines}` chooses by a number. */
-const WORDS = {
-  // --- the views' names ---
-  pattern: ["Pattern", "图样"],
-  lines: ["Lines", "连线"],
-  words: ["Words", "文字"],
-  grid: ["Grid", "网格"],
-  walk: ["Walk", "逐步计算"],
-  image: ["Image", "图像"],
-  sound: ["Sound", "声音"],
-  long: ["Overview", "概览"],
-
-  // --- the difference of two heads ---
-  difference: ["Difference", "差异"],
-  differenceHelp: ["Arrow keys move the cell, + and \u2212 zoom, 0 shows the whole map.", "方向键移动单元格，+ 和 \u2212 缩放，0 显示整张图。"],
-  differenceOf: ["{one} \u2212 {other}", "{one} \u2212 {other}"],
-  differenceBar: ["attention weight of {one} minus that of {other}", "{one} 的注意力权重减去 {other} 的"],
-  differenceOther: ["minus", "减去"],
-  differenceCell: ["{query} \u2192 {key}: {one} \u2212 {other} = {difference}", "{query} \u2192 {key}：{one} \u2212 {other} = {difference}"],
-  differenceMean: ["mean of all", "全部平均"],
-  differenceHead: ["head {head}", "头 {head}"],
-  differenceLeftOut: ["only tokens that both have are compared; left out: {tokens}", "只比较双方都有的词元；未比较：{tokens}"],
-  differenceNone: ["There is no difference to show: fewer than half of the tokens are the same in both.", "无法显示差异：两边相同的词元不到一半。"],
-  differenceSize: ["There is no difference to show: the two maps have different sizes.", "无法显示差异：两张图的大小不同。"],
-  differenceZero: ["zero everywhere: both are the same", "处处为零：两者相同"],
-  differenceLoading: ["The second head is being read \u2026", "正在读取第二个头 \u2026"],
-
-  // --- the page ---
-  pageWhat: ["See which words a model looks at while it reads.", "看模型阅读时在看哪些词。"],
-  pageTitle: ["models", "模型"],
-  pageText: ["Text", "文本"],
-  pageImage: ["Image", "图像"],
-  pageSound: ["Sound", "声音"],
-  pageFile: ["File", "文件"],
-  pageMost: ["at most {size}", "最大 {size}"],
-  pageTyped: ["{count} of {most} characters", "{count} / {most} 个字符"],
-  pageTooLong: ["The text has {count} characters, more than the {most} that are read; shorten it.",
-    "文本有 {count} 个字符，超过可读的 {most} 个；请缩短。"],
-  pageTooLarge: ["The file is larger than {size}; choose a smaller one.", "文件大于 {size}；请选择较小的文件。"],
-  pageTokens: ["reads up to {count} tokens", "最多读 {count} 个词元"],
-  pageStart: ["Type a text or click an example. The picture then shows, for each word, which words the model looks at.",
-    "输入文本或点击示例。图中会显示模型在处理每个词时看哪些词。"],
-  pageStartImage: ["Choose an image or click an example. The picture then shows which parts of it the model looks at.",
-    "选择图像或点击示例。图中会显示模型在看图像的哪些部分。"],
-  pageStartSound: ["Choose a sound or click an example. The picture then shows which moments of it the model listens to.",
-    "选择声音或点击示例。图中会显示模型在听哪些时刻。"],
-  pageTry: ["Try an example", "试试示例"],
-  pageReadFile: ["Read {name}", "读取 {name}"],
-  page_coreference: ["what the pronoun or name refers to", "代词或名字指的是谁"],
-  page_repetition: ["what came after the same word before", "同一个词之前后面是什么"],
-  page_agreement: ["subject and verb, far apart", "相隔很远的主语和动词"],
-  page_sample: ["from its validation data", "来自它的验证数据"],
-  pageModels: ["Models on this machine", "本机上的模型"],
-  pageModelsHelp: ["Click one to open it. It is loaded then, and stays on this machine.", "点击即可打开；此时才加载，且只在本机运行。"],
-  pageRuns: ["Runs of regard", "regard 的训练结果"],
-  pageDownloaded: ["Hugging Face models", "Hugging Face 模型"],
-  pageAll: ["All models", "全部模型"],
-  pageModel: ["Model {name}", "模型 {name}"],
-  pageOpenModel: ["Open {name}", "打开 {name}"],
-  pageLoading: ["Loading {name} \u2026", "正在加载 {name} \u2026"],
-  pageCompare: ["Compare", "比较"],
-  pageAdd: ["Add another", "再加一个"],
-  pageRemove: ["Remove", "移除"],
-  pageRemoveModel: ["Remove {name}", "移除 {name}"],
-  pageSameText: ["One text for all", "共用一段文本"],
-  pageSameInput: ["One input for all", "共用一个输入"],
-  pageLinked: ["Linked", "联动"],
-  pageLinkedHelp: ["The panes show the same view, layer, head and token.", "各窗格显示相同的视图、层、头和词元。"],
-  pageAttention: ["Attention", "注意力"],
-  pageStale: ["Attention of: {text}", "以下注意力属于：{text}"],
-  pageDifference: ["Difference: A \u2212 B", "差异：A \u2212 B"],
-  pageDifferenceWait: ["When both panes show attention, their difference stands here.", "两个窗格都显示注意力后，这里显示它们的差异。"],
-  pageDifferenceLong: ["There is no difference to show: one of the texts is so long that only an overview of it is shown.",
-    "无法显示差异：其中一段文本太长，只能显示概览。"],
-  pageDifferenceKinds: ["There is no difference to show: the panes show two kinds of attention.", "无法显示差异：两个窗格显示的是不同种类的注意力。"],
-  pageOthers: ["all others", "其余全部"],
-  pageNoServer: ["The server does not answer. Is the command still running?", "服务器没有响应。命令还在运行吗？"],
-  pageStatus: ["the server answered {status}", "服务器返回 {status}"],
-  pageNoStart: ["The page could not begin: {message}", "页面无法启动：{message}"],
-  pageSettings: ["Settings of the page", "页面设置"],
-  pageLanguage: ["Language", "语言"],
-};
 
 // views/view.js
 
@@ -470,6 +498,50 @@ class View {
   headText(app) {
     return app.headText();
   }
+}
+
+// address.js
+
+function parsed(text) {
+  try {
+    return { value: JSON.parse(text) };
+  } catch {
+    return null;
+  }
+}
+
+/** A value as text: JSON, and a word as it is where that is no JSON. */
+const written = (value) => (typeof value === "string" && !parsed(value) ? value : JSON.stringify(value));
+
+/** What need not be escaped in a fragment, and is easier to read so. */
+const PLAIN = { "%2C": ",", "%5B": "[", "%5D": "]", "%3A": ":" };
+
+/**
+ * A state as the fragment of an address, without "#".
+ * @param {object} state
+ */
+const addressOf = (state) => Object.entries(lasting(state)).filter(([, value]) => value !== undefined).map(([name, value]) =>
+  `${name}=${encodeURIComponent(written(value)).replace(/%2C|%5B|%5D|%3A/g, (code) => PLAIN[code])}`).join("&");
+
+/**
+ * The state that a fragment names: the fields that it has with values that can be; nothing else, whatever it holds.
+ * @param {string} fragment with or without "#"
+ * @returns {Record<string, any>}
+ */
+function stateOf(fragment) {
+  const found = {};
+  for (const part of fragment.replace(/^#/, "").split("&")) {
+    const at = part.indexOf("=");
+    if (at < 1) continue;
+    try {
+      const text = decodeURIComponent(part.slice(at + 1));
+      const json = parsed(text);
+      Object.defineProperty(found, part.slice(0, at), { value: json ? json.value : text, enumerable: true, configurable: true });
+    } catch {
+      continue; // no escape of UTF-8
+    }
+  }
+  return checkedState(found);
 }
 
 // steps_data.js
@@ -593,7 +665,7 @@ class Axis {
 
 const FONT = "system-ui, -apple-system, 'Segoe UI', 'Noto Sans', 'DejaVu Sans', sans-serif";
 
-const measureContext = newCanvas(1, 1).getContext("2d");
+let measureContext = null;
 
 const widths = new Map();
 
@@ -606,6 +678,7 @@ function textWidth(text, style = {}) {
   let width = widths.get(key);
   if (width === undefined) {
     if (widths.size > 20000) widths.clear();
+    measureContext ??= newCanvas(1, 1).getContext("2d");
     measureContext.font = font;
     width = measureContext.measureText(text).width;
     widths.set(key, width);
@@ -638,125 +711,90 @@ function wrapText(text, width, style) {
 
 // palette.js
 
-/** Cividis (Nuñez, Anderton and Renslow, 2018) at 33 points: seen alike with every kind of colour vision. */
-const CIVIDIS = ("00224e 00285b 002e6a 053371 1a386f 273e6e 32436d 3b496c 434e6c 4b546c 535a6d 5a5f6e 61656f 686a71 "
-  + "6f7073 767676 7d7c78 848279 8c8878 938e78 9b9476 a39a74 aba072 b4a76f bcae6c c4b468 cdbb63 d5c25e dec958 e7d150 "
-  + "f0d846 f9e03a fee838").split(" ").map((hex) => [0, 2, 4].map((place) => parseInt(hex.slice(place, place + 2), 16)));
+/**
+ * The colours of numbers; regard/palette.py has the same. Points of even steps of lightness (OKLCH), so that equal steps of a
+ * number look alike with every kind of colour vision, and in grey.
+ */
+const POINTS = {
+  // The amount of attention: from paper to ink. The first colour differs from the paper, which stands for exactly zero.
+  amount: {
+    light: "e8f2f7 cce6f4 b2daf0 99cdec 83bfe6 6eb1df 5ca2d7 4c94ce 3f85c3 3476b7 2c68aa 255a9b 214c8b 1d3f7b 193369 152757 111d44",
+    dark: "232a3c 263452 283f68 294b7d 295891 2865a3 2873b3 2a82c1 3090ce 3b9fd9 4aaee2 5dbcea 74caf0 8dd7f4 a9e3f8 c7effb e7f9fe",
+  },
+  // Sign: negative is red and left, zero is paper in the middle, positive is blue and right.
+  sign: {
+    light: "73110e 8f2721 ab3b32 c65247 d37468 df948a e8b3ac f0d3ce f2f3f6 cddcf1 a9c4eb 86ace5 6294dd 3d7bd4 2964b9 164e9c 013980",
+    dark: "fec0b3 fd9b88 e7826e cf6a57 ab5c4d 884f43 674139 47332f 252728 2d3a48 354f69 3b648d 417ab2 4690d8 5fa7ef 80bfff aed5fe",
+  },
+};
 
 const RAMP_SIZE = 256;
 
-const RAMP = makeRamp();
-
-/** Red, green and blue of every step of the palette. */
-function makeRamp() {
+/** Red, green and blue of the steps of a ramp, the points evenly spread. */
+function makeRamp(points) {
+  const colors = points.split(" ").map(channelsOf);
   const ramp = new Uint8ClampedArray(3 * RAMP_SIZE);
   for (let step = 0; step < RAMP_SIZE; step += 1) {
-    const place = (step / (RAMP_SIZE - 1)) * (CIVIDIS.length - 1);
-    const low = Math.min(Math.floor(place), CIVIDIS.length - 2);
+    const place = (step / (RAMP_SIZE - 1)) * (colors.length - 1);
+    const low = Math.min(Math.floor(place), colors.length - 2);
     for (let channel = 0; channel < 3; channel += 1) {
-      const [a, b] = [CIVIDIS[low][channel], CIVIDIS[low + 1][channel]];
+      const [a, b] = [colors[low][channel], colors[low + 1][channel]];
       ramp[3 * step + channel] = a + (b - a) * (place - low);
     }
   }
   return ramp;
 }
 
-/** The palette's colour for a shade from 0 to 1. */
-function rampColor(shade) {
-  const step = 3 * Math.round(clamp(shade, 0, 1) * (RAMP_SIZE - 1));
-  return `rgb(${RAMP[step]},${RAMP[step + 1]},${RAMP[step + 2]})`;
+/** Red, green and blue of "#rrggbb", "rrggbb", or "rgb(r, g, b)". */
+function channelsOf(color) {
+  if (color.startsWith("rgb")) return color.match(/[\d.]+/g).slice(0, 3).map(Number);
+  const hex = color.replace("#", "");
+  return [0, 2, 4].map((place) => parseInt(hex.slice(place, place + 2), 16));
 }
 
-/** Black or white, whichever is read better on the palette's colour (WCAG's relative luminance). */
-function inkOnRamp(shade) {
-  const step = 3 * Math.round(clamp(shade, 0, 1) * (RAMP_SIZE - 1));
-  const linear = [0, 1, 2].map((channel) => {
-    const part = RAMP[step + channel] / 255;
+const RAMPS = { light: makeRamp(POINTS.amount.light), dark: makeRamp(POINTS.amount.dark) };
+
+const SIGNS = { light: makeRamp(POINTS.sign.light), dark: makeRamp(POINTS.sign.dark) };
+
+/** The colours of the amount of attention on a theme: red, green, blue of `RAMP_SIZE` steps. */
+const rampOf = (theme) => RAMPS[theme.scheme];
+
+/** Where a shade from 0 to 1 is in a ramp. */
+const rampStep = (shade) => 3 * Math.round(clamp(shade, 0, 1) * (RAMP_SIZE - 1));
+
+const colorAt = (ramp, step) => `rgb(${ramp[step]},${ramp[step + 1]},${ramp[step + 2]})`;
+
+/** The colour of an amount of attention, from 0 (almost paper) to 1 (ink). */
+const rampColor = (shade, theme) => colorAt(rampOf(theme), rampStep(shade));
+
+/** The colour of a signed number, from −1 (red) over 0 (paper) to 1 (blue). */
+const divergingColor = (part, theme) => colorAt(SIGNS[theme.scheme], rampStep((clamp(part, -1, 1) + 1) / 2));
+
+/** Relative luminance of red, green and blue (WCAG 2). */
+function luminance(channels) {
+  const [red, green, blue] = channels.map((channel) => {
+    const part = channel / 255;
     return part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4;
   });
-  return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2] > 0.179 ? "#000000" : "#ffffff";
+  return 0.2126 * red + 0.7152 * green + 0.0722 * blue;
 }
 
-const mixed = (low, high, part) => low.map((channel, place) => Math.round(channel + (high[place] - channel) * part));
+/** Black or white, whichever is read better on a colour: they have the same contrast at a luminance of 0.179. */
+const inkOn = (color) => (luminance(channelsOf(color)) > 0.179 ? "#000000" : "#ffffff");
+
+const inks = new Map();
+
+/** The ink on the colour of an amount. */
+function inkOnRamp(shade, theme) {
+  const key = `${theme.scheme} ${rampStep(shade)}`;
+  if (!inks.has(key)) inks.set(key, inkOn(rampColor(shade, theme)));
+  return inks.get(key);
+}
 
 const rgb = (channels) => `rgb(${channels.join(",")})`;
 
-/** The background of a word for a shade from 0 to 1, and the text's colour on it. */
-function wordColors(shade, theme) {
-  const part = clamp(shade, 0, 1);
-  const fill = mixed(theme.wordLow, theme.wordHigh, part);
-  const luminance = fill.map((channel) => (channel / 255) ** 2.2);
-  const bright = 0.2126 * luminance[0] + 0.7152 * luminance[1] + 0.0722 * luminance[2] > 0.179;
-  return { fill: rgb(fill), ink: bright ? "#000000" : "#ffffff" };
-}
-
-/** Colours of signs: below zero, zero, above zero. */
-const SIGNS = { light: [[33, 102, 172], [255, 255, 255], [178, 66, 0]], dark: [[100, 176, 240], [20, 22, 26], [255, 150, 72]] };
-
-/** Red, green and blue of a part from -1 to 1. */
-function divergingChannels(part, theme) {
-  const [below, zero, above] = SIGNS[theme.dark ?? theme.name === "dark" ? "dark" : "light"];
-  return mixed(zero, part < 0 ? below : above, clamp(Math.abs(part), 0, 1));
-}
-
-/** The colour of a part from -1 to 1. */
-const divergingColor = (part, theme) => rgb(divergingChannels(part, theme));
-
-// elements.js
-
-/**
- * An element with properties, attributes and children; text is always text.
- * @param {string} tag
- * @param {Record<string, any>} [properties] `text`, `on` (listeners by event), and attributes
- * @returns {any}
- */
-function make(tag, properties = {}, ...children) {
-  const { text, on = {}, ...attributes } = properties;
-  const element = document.createElement(tag);
-  for (const [name, value] of Object.entries(attributes)) {
-    if (value === true) element.setAttribute(name, "");
-    else if (value !== false && value !== null && value !== undefined) element.setAttribute(name, value);
-  }
-  for (const [name, listener] of Object.entries(on)) element.addEventListener(name, listener);
-  if (text !== undefined) element.textContent = text;
-  element.append(...children.filter(Boolean));
-  return element;
-}
-
-/** A choice with its label. */
-function choice(name, value, options, change) {
-  const select = make("select", { "aria-label": name, on: { change: () => change(select.value) } });
-  for (const [key, text] of options) {
-    const option = make("option", { value: String(key), text });
-    option.selected = String(key) === String(value);
-    select.append(option);
-  }
-  return make("label", {}, document.createTextNode(name), select);
-}
-
-function checkbox(name, checked, change) {
-  const input = make("input", { type: "checkbox", on: { change: () => change(input.checked) } });
-  input.checked = checked;
-  return make("label", {}, input, document.createTextNode(name));
-}
-
-const action = (text, label, click) => make("button", { type: "button", text, "aria-label": label, title: label, on: { click } });
-
-/** The toggle of a head: a sample of its line, and its number. */
-function headToggle(head, shown, theme, click) {
-  const { color, dash } = headStyle(head, theme);
-  const namespace = "http://www.w3.org/2000/svg";
-  const svg = document.createElementNS(namespace, "svg");
-  const line = document.createElementNS(namespace, "line");
-  const set = (element, values) => Object.entries(values).forEach(([name, value]) => element.setAttribute(name, value));
-  set(svg, { width: 28, height: 8, "aria-hidden": "true" });
-  set(line, { x1: 0, y1: 4, x2: 28, y2: 4, stroke: color, "stroke-width": 2.5, "stroke-dasharray": dash.join(" ") || "none" });
-  svg.append(line);
-  return make("button", { type: "button", "aria-pressed": String(shown), "aria-label": `head ${head}`, "data-color": color,
-    "data-dash": dash.join(" ") || "none", on: { click } }, svg, document.createTextNode(String(head)));
-}
-
-const focusable = (parent) => [...parent.querySelectorAll("button, select, input")];
+/** The background of a word for an amount from 0 to 1, and the text's colour on it. */
+const wordColors = (shade, theme) => ({ fill: rampColor(shade, theme), ink: inkOnRamp(shade, theme) });
 
 // language.js
 
@@ -782,121 +820,6 @@ const language = () => LANGUAGES[column];
 function say(key, values = {}) {
   return WORDS[key][column].replace(/\{(\w+)(?::([^|}]*)\|([^}]*))?\}/g, (_, name, one, many) =>
     (many === undefined ? String(values[name]) : Number(values[name]) === 1 ? one : many));
-}
-
-// canvas_pen.js
-
-/** Draws on a canvas. */
-class CanvasPen {
-  constructor(context) {
-    this.context = context;
-    this.pattern = null;
-    context.direction = "ltr";
-  }
-
-  /** @param {Drawn} [style] */
-  rect(x, y, width, height, style = {}) {
-    const { fill, stroke, lineWidth = 1, alpha = 1, radius = 0 } = style;
-    const { context } = this;
-    context.globalAlpha = alpha;
-    context.beginPath();
-    if (radius) context.roundRect(x, y, width, height, radius);
-    else context.rect(x, y, width, height);
-    if (fill) { context.fillStyle = fill; context.fill(); }
-    if (stroke) { context.strokeStyle = stroke; context.lineWidth = lineWidth; context.setLineDash([]); context.stroke(); }
-    context.globalAlpha = 1;
-  }
-
-  /** @param {Drawn} [style] */
-  path(points, style = {}) {
-    const { color, lineWidth = 1, dash = [], alpha = 1, fill = null } = style;
-    const { context } = this;
-    context.globalAlpha = alpha;
-    context.beginPath();
-    points.forEach(([x, y], number) => (number ? context.lineTo(x, y) : context.moveTo(x, y)));
-    if (fill) { context.fillStyle = fill; context.fill(); }
-    if (color) { context.strokeStyle = color; context.lineWidth = lineWidth; context.setLineDash(dash); context.stroke(); }
-    context.globalAlpha = 1;
-  }
-
-  curve(x0, y0, x1, y1, { color, lineWidth = 1, dash = [], alpha = 1 }) {
-    const { context } = this;
-    const middle = (x0 + x1) / 2;
-    context.globalAlpha = alpha;
-    context.strokeStyle = color;
-    context.lineWidth = lineWidth;
-    context.setLineDash(dash);
-    context.beginPath();
-    context.moveTo(x0, y0);
-    context.bezierCurveTo(middle, y0, middle, y1, x1, y1);
-    context.stroke();
-    context.globalAlpha = 1;
-  }
-
-  /** @param {Lettered} [style] */
-  text(text, x, y, style = {}) {
-    const { color, size = 12, bold = false, align = "start", angle = 0 } = style;
-    const { context } = this;
-    context.font = fontOf({ size, bold });
-    context.fillStyle = color;
-    context.textAlign = align === "start" ? "left" : align === "end" ? "right" : "center";
-    context.textBaseline = "middle";
-    if (!angle) { context.fillText(text, x, y); return; }
-    context.save();
-    context.translate(x, y);
-    context.rotate((angle * Math.PI) / 180);
-    context.fillText(text, 0, 0);
-    context.restore();
-  }
-
-  /** @param {Pictured} [style] */
-  picture(source, x, y, width, height, style = {}) {
-    const { smooth = false, alpha = 1, cut = null } = style;
-    const { context } = this;
-    context.globalAlpha = alpha;
-    context.imageSmoothingEnabled = smooth;
-    context.imageSmoothingQuality = "high";
-    const [sx, sy, sw, sh] = cut ?? [0, 0, source.width, source.height];
-    context.drawImage(source, sx, sy, sw, sh, x, y, width, height);
-    context.globalAlpha = 1;
-  }
-
-  hatch(x, y, width, height, theme) {
-    const { context } = this;
-    context.fillStyle = theme.maskedFill;
-    context.fillRect(x, y, width, height);
-    this.pattern ??= this.hatchPattern(theme);
-    context.fillStyle = this.pattern;
-    context.fillRect(x, y, width, height);
-  }
-
-  hatchPattern(theme) {
-    const tile = newCanvas(6, 6);
-    const context = tile.getContext("2d");
-    context.strokeStyle = theme.hatch;
-    context.lineWidth = 1;
-    context.beginPath();
-    for (const start of [-6, 0, 6]) { context.moveTo(start, 6); context.lineTo(start + 6, 0); }
-    context.stroke();
-    return this.context.createPattern(tile, "repeat");
-  }
-
-  clip(x, y, width, height, draw) {
-    const { context } = this;
-    context.save();
-    context.beginPath();
-    context.rect(x, y, width, height);
-    context.clip();
-    draw();
-    context.restore();
-  }
-
-  shift(x, y, draw) {
-    this.context.save();
-    this.context.translate(x, y);
-    draw();
-    this.context.restore();
-  }
 }
 
 // panel.js
@@ -1002,6 +925,245 @@ canvas.grab { cursor: grabbing; }
 }
 `;
 
+// map_canvas.js
+
+/** What a cell of a map is; zero is blank, what the mask hides is hatched, NaN is crossed, at every size and with every pen. */
+const KINDS = { weight: 0, zero: 1, masked: 2, missing: 3 };
+
+/** Of maps: whether the mask hides a cell, the runs of NaN as [row, start, end], the theme. */
+const forms = new WeakMap();
+
+/**
+ * A map as a picture, one pixel a cell: colours and blanks; `drawForms` adds hatches and crosses.
+ * @param {Uint8Array} kinds of each cell, row by row, as in `KINDS`
+ * @param {Uint8Array} shades from 0 to 255, of the cells that are weights
+ */
+function mapCanvas(columns, rows, kinds, shades, theme) {
+  const ramp = rampOf(theme);
+  const paper = channelsOf(theme.background);
+  const found = { masked: false, missing: /** @type {number[][]} */ ([]), theme };
+  const canvas = pixelCanvas(columns, rows, (data) => {
+    for (let cell = 0; cell < rows * columns; cell += 1) {
+      const kind = kinds[cell];
+      if (kind === KINDS.masked) { found.masked = true; continue; } // transparent
+      const colors = kind === KINDS.weight ? ramp : paper;
+      const first = kind === KINDS.weight ? 3 * shades[cell] : 0;
+      data[4 * cell] = colors[first];
+      data[4 * cell + 1] = colors[first + 1];
+      data[4 * cell + 2] = colors[first + 2];
+      data[4 * cell + 3] = 255;
+      if (kind === KINDS.missing) noteMissing(found.missing, Math.floor(cell / columns), cell % columns);
+    }
+  });
+  forms.set(canvas, found);
+  return canvas;
+}
+
+function noteMissing(runs, row, column) {
+  const last = runs.at(-1);
+  if (last && last[0] === row && last[2] === column) last[2] += 1;
+  else runs.push([row, column, column + 1]);
+}
+
+/** Draws a picture with a pen: `draw` between the hatches below and the crosses above it, where it is a map. */
+function drawForms(pen, source, { x, y, width, height }, cut, draw) {
+  const found = forms.get(source);
+  if (found?.masked) pen.hatch(x, y, width, height, found.theme);
+  draw();
+  if (!found?.missing.length) return;
+  const [left, top, columns, rows] = cut ?? [0, 0, source.width, source.height];
+  const [across, down] = [width / columns, height / rows];
+  for (const [row, start, end] of found.missing) {
+    const [from, to] = [Math.max(start, left), Math.min(end, left + columns)];
+    if (row >= top && row < top + rows && from < to) pen.cross(x + (from - left) * across, y + (row - top) * down, (to - from) * across, down, found.theme);
+  }
+}
+
+/** The distance of the lines of hatches, in pixels. */
+const HATCH = 6;
+
+/** The lines of a square of hatches, or of crosses, as SVG writes a path. */
+const hatchPath = (crossed) => `M-1 1L1 -1M0 ${HATCH}L${HATCH} 0M${HATCH - 1} ${HATCH + 1}L${HATCH + 1} ${HATCH - 1}`
+  + `${crossed ? `M-1 ${HATCH - 1}L1 ${HATCH + 1}M0 0L${HATCH} ${HATCH}M${HATCH - 1} -1L${HATCH + 1} 1` : ""}`;
+
+// themes.js
+
+/** Dashes of heads, as lengths of strokes and gaps in pixels. */
+const DASHES = [[], [8, 3], [2, 3], [9, 3, 2, 3], [14, 4], [4, 2], [9, 3, 2, 3, 2, 3], [16, 3, 5, 3]];
+
+/** Colour and dash of a head: 64 heads have 64 different pairs; neighbours differ in both. */
+function headStyle(head, theme) {
+  if (theme.forced) return forcedStyle(head, theme);
+  const colors = theme.heads;
+  const color = head % colors.length;
+  return { color: colors[color], dash: DASHES[(head + Math.floor(head / colors.length)) % DASHES.length] };
+}
+
+const LIGHT = {
+  name: "light", scheme: "light", background: "#ffffff", surface: "#f4f5f7", border: "#c3c8d0", text: "#16181d", muted: "#565d69",
+  accent: "#c2410c", accentText: "#ffffff", highlight: "#ffe8d6", focus: "#0b57d0", lines: "#ffffff",
+  heads: ["#0060a8", "#b84a00", "#00795b", "#b0307a", "#6b5900", "#6a3fb5", "#8a4b2a", "#23272f"],
+  maskedFill: "#f4f5f7", hatch: "#a3abb8", missingFill: "#fdeef2", missing: "#d0607f",
+};
+
+const DARK = {
+  name: "dark", scheme: "dark", background: "#14161a", surface: "#1e2127", border: "#454b56", text: "#eceef2", muted: "#a9b0bc",
+  accent: "#ff9a4d", accentText: "#14161a", highlight: "#4a2d14", focus: "#8ab4f8", lines: "#14161a",
+  heads: ["#56b4e9", "#ff9a4d", "#3ed6a5", "#f29bc8", "#e6d94a", "#b79cff", "#d9a27e", "#f2f2f2"],
+  maskedFill: "#1e2127", hatch: "#5f6876", missingFill: "#3a1420", missing: "#a8415f",
+};
+
+/** The system's own colours, where the user forces them. */
+function forcedTheme(host) {
+  const probe = document.createElement("span");
+  host.append(probe);
+  const system = (name) => { probe.style.color = name; return getComputedStyle(probe).color; };
+  const dark = luminance(channelsOf(system("Canvas"))) < 0.18;
+  const theme = {
+    ...(dark ? DARK : LIGHT), name: `forced ${dark ? "dark" : "light"}`, forced: true, background: system("Canvas"), surface: system("Canvas"),
+    border: system("CanvasText"), text: system("CanvasText"), muted: system("CanvasText"), accent: system("Highlight"),
+    accentText: system("HighlightText"), highlight: system("Canvas"), focus: system("Highlight"),
+    lines: system("Canvas"), heads: Array(8).fill(system("CanvasText")),
+    maskedFill: system("Canvas"), hatch: system("GrayText"), missingFill: system("Canvas"), missing: system("CanvasText"),
+  };
+  probe.remove();
+  return theme;
+}
+
+/** Forced colours leave one colour for all heads: their dashes and numbers tell them apart, so more dashes are needed. */
+function forcedStyle(head, theme) {
+  const base = DASHES[head % DASHES.length];
+  const stretch = 1 + Math.floor(head / DASHES.length);
+  return { color: theme.heads[0], dash: base.length ? base.map((length) => length * stretch) : stretch > 1 ? [24 * stretch, 3] : [] };
+}
+
+// canvas_pen.js
+
+/** Draws on a canvas. */
+class CanvasPen {
+  constructor(context) {
+    this.context = context;
+    this.patterns = new Map();
+    context.direction = "ltr";
+  }
+
+  /** @param {Drawn} [style] */
+  rect(x, y, width, height, style = {}) {
+    const { fill, stroke, lineWidth = 1, alpha = 1, radius = 0 } = style;
+    const { context } = this;
+    context.globalAlpha = alpha;
+    context.beginPath();
+    if (radius) context.roundRect(x, y, width, height, radius);
+    else context.rect(x, y, width, height);
+    if (fill) { context.fillStyle = fill; context.fill(); }
+    if (stroke) { context.strokeStyle = stroke; context.lineWidth = lineWidth; context.setLineDash([]); context.stroke(); }
+    context.globalAlpha = 1;
+  }
+
+  /** @param {Drawn} [style] */
+  path(points, style = {}) {
+    const { color, lineWidth = 1, dash = [], alpha = 1, fill = null } = style;
+    const { context } = this;
+    context.globalAlpha = alpha;
+    context.beginPath();
+    points.forEach(([x, y], number) => (number ? context.lineTo(x, y) : context.moveTo(x, y)));
+    if (fill) { context.fillStyle = fill; context.fill(); }
+    if (color) { context.strokeStyle = color; context.lineWidth = lineWidth; context.setLineDash(dash); context.stroke(); }
+    context.globalAlpha = 1;
+  }
+
+  curve(x0, y0, x1, y1, { color, lineWidth = 1, dash = [], alpha = 1 }) {
+    const { context } = this;
+    const middle = (x0 + x1) / 2;
+    context.globalAlpha = alpha;
+    context.strokeStyle = color;
+    context.lineWidth = lineWidth;
+    context.setLineDash(dash);
+    context.beginPath();
+    context.moveTo(x0, y0);
+    context.bezierCurveTo(middle, y0, middle, y1, x1, y1);
+    context.stroke();
+    context.globalAlpha = 1;
+  }
+
+  /** @param {Lettered} [style] */
+  text(text, x, y, style = {}) {
+    const { color, size = 12, bold = false, align = "start", angle = 0 } = style;
+    const { context } = this;
+    context.font = fontOf({ size, bold });
+    context.fillStyle = color;
+    context.textAlign = align === "start" ? "left" : align === "end" ? "right" : "center";
+    context.textBaseline = "middle";
+    if (!angle) { context.fillText(text, x, y); return; }
+    context.save();
+    context.translate(x, y);
+    context.rotate((angle * Math.PI) / 180);
+    context.fillText(text, 0, 0);
+    context.restore();
+  }
+
+  /** @param {Pictured} [style] */
+  picture(source, x, y, width, height, style = {}) {
+    const { smooth = false, alpha = 1, cut = null } = style;
+    const { context } = this;
+    context.globalAlpha = alpha;
+    context.imageSmoothingEnabled = smooth;
+    context.imageSmoothingQuality = "high";
+    const [sx, sy, sw, sh] = cut ?? [0, 0, source.width, source.height];
+    drawForms(this, source, { x, y, width, height }, cut, () => context.drawImage(source, sx, sy, sw, sh, x, y, width, height));
+    context.globalAlpha = 1;
+  }
+
+  /** What the mask hides. */
+  hatch(x, y, width, height, theme) {
+    this.fillTwice(x, y, width, height, theme.maskedFill, theme.hatch, false);
+  }
+
+  /** What is no number. */
+  cross(x, y, width, height, theme) {
+    this.fillTwice(x, y, width, height, theme.missingFill, theme.missing, true);
+  }
+
+  fillTwice(x, y, width, height, ground, color, crossed) {
+    const { context } = this;
+    const key = `${color} ${crossed}`;
+    if (!this.patterns.has(key)) this.patterns.set(key, this.strokes(color, crossed));
+    for (const fill of [ground, this.patterns.get(key)]) {
+      context.fillStyle = fill;
+      context.fillRect(x, y, width, height);
+    }
+  }
+
+  /** A pattern of lines that rise to the right, and of others across them; twice as fine as the pixels, for sharp screens. */
+  strokes(color, crossed) {
+    const tile = newCanvas(2 * HATCH, 2 * HATCH);
+    const context = tile.getContext("2d");
+    context.scale(2, 2);
+    context.strokeStyle = color;
+    context.stroke(new Path2D(hatchPath(crossed)));
+    const pattern = this.context.createPattern(tile, "repeat");
+    pattern.setTransform(new DOMMatrix().scale(0.5));
+    return pattern;
+  }
+
+  clip(x, y, width, height, draw) {
+    const { context } = this;
+    context.save();
+    context.beginPath();
+    context.rect(x, y, width, height);
+    context.clip();
+    draw();
+    context.restore();
+  }
+
+  shift(x, y, draw) {
+    this.context.save();
+    this.context.translate(x, y);
+    draw();
+    this.context.restore();
+  }
+}
+
 // svg_pen.js
 
 const XML_ESCAPES = { "&": "&amp;", "<": "&lt;", ">": "&gt;", "\"": "&quot;", "'": "&apos;" };
@@ -1019,6 +1181,7 @@ class SvgPen {
     this.size = [width, height];
     this.parts = [];
     this.clips = 0;
+    this.patterns = new Map();
   }
 
   /** @param {Drawn} [style] */
@@ -1071,14 +1234,24 @@ class SvgPen {
       used.getContext("2d").drawImage(source, cut[0], cut[1], cut[2], cut[3], 0, 0, used.width, used.height);
     }
     const crisp = smooth ? "" : " style=\"image-rendering:pixelated\"";
-    this.parts.push(`<image x="${short(x)}" y="${short(y)}" width="${short(width)}" height="${short(height)}" `
-      + `preserveAspectRatio="none"${crisp}${this.fade(alpha)} href="${used.toDataURL("image/png")}"/>`);
+    drawForms(this, source, { x, y, width, height }, cut, () => this.parts.push(`<image x="${short(x)}" y="${short(y)}" width="${short(width)}" height="${short(height)}" `
+      + `preserveAspectRatio="none"${crisp}${this.fade(alpha)} href="${used.toDataURL("image/png")}"/>`));
   }
 
+  /** What the mask hides. */
   hatch(x, y, width, height, theme) {
-    this.theme = theme;
+    this.fillTwice(x, y, width, height, theme.maskedFill, theme.hatch, "hatch");
+  }
+
+  /** What is no number. */
+  cross(x, y, width, height, theme) {
+    this.fillTwice(x, y, width, height, theme.missingFill, theme.missing, "cross");
+  }
+
+  fillTwice(x, y, width, height, ground, color, name) {
+    this.patterns.set(name, color);
     const place = `x="${short(x)}" y="${short(y)}" width="${short(width)}" height="${short(height)}"`;
-    this.parts.push(`<rect ${place} fill="${theme.maskedFill}"/><rect ${place} fill="url(#hatch)"/>`);
+    this.parts.push(`<rect ${place} fill="${ground}"/><rect ${place} fill="url(#${name})"/>`);
   }
 
   clip(x, y, width, height, draw) {
@@ -1099,18 +1272,18 @@ class SvgPen {
   /** The file. */
   toString(title, description) {
     const [width, height] = this.size;
-    const hatch = this.theme ? "<pattern id=\"hatch\" width=\"6\" height=\"6\" patternUnits=\"userSpaceOnUse\">"
-      + `<path d="M-6 6L0 0M0 6L6 0M6 6L12 0" stroke="${this.theme.hatch}" fill="none"/></pattern>` : "";
+    const patterns = Array.from(this.patterns, ([name, stroke]) => `<pattern id="${name}" width="${HATCH}" height="${HATCH}" `
+      + `patternUnits="userSpaceOnUse"><path d="${hatchPath(name === "cross")}" stroke="${stroke}" fill="none"/></pattern>`).join("");
     return `<svg xmlns="http://www.w3.org/2000/svg" width="${width}" height="${height}" viewBox="0 0 ${width} ${height}" `
       + `font-family="${xml(FONT)}" role="img"><title>${xml(title)}</title><desc>${xml(description)}</desc>`
-      + `<defs>${hatch}</defs>${this.parts.join("\n")}</svg>\n`;
+      + `<defs>${patterns}</defs>${this.parts.join("\n")}</svg>\n`;
   }
 }
 
 // table.js
 
 /** Kinds of cells of a table. */
-const [WEIGHT, ZERO, MASKED, MISSING] = [0, 1, 2, 3];
+const [WEIGHT, ZERO, MASKED, MISSING] = Object.values(KINDS);
 
 /**
  * The weights of one head, or the mean of all, as they are shown: sub-words merged, special tokens hidden.
@@ -1271,7 +1444,7 @@ class Table {
     return Array.from(this.counts.keys()).filter((row) => this.counts[row] > 0);
   }
 
-  /** Sums of several rows: {values, errors, kinds} by column; NaN stays, masked only where every row is masked. */
+  /** Sums of several rows: {values, errors, kinds} by column; NaN stays, masked or zero only where every row is. */
   sumRows(rows) {
     const values = new Float64Array(this.columns);
     const errors = new Float64Array(this.columns);
@@ -1282,7 +1455,9 @@ class Table {
         if (kind === MASKED) continue;
         values[column] += this.value(row, column);
         errors[column] += this.error(row, column);
-        kinds[column] = Number.isNaN(values[column]) ? MISSING : WEIGHT;
+        if (Number.isNaN(values[column])) kinds[column] = MISSING;
+        else if (kind !== ZERO) kinds[column] = WEIGHT;
+        else if (kinds[column] === MASKED) kinds[column] = ZERO;
       }
     }
     return { values, errors, kinds, largest: values.reduce((most, value) => (value > most ? value : most), 0) };
@@ -1298,24 +1473,15 @@ class Table {
   bitmap(scale, theme) {
     const key = `${scale} ${theme.name}`;
     if (!this.bitmaps.has(key)) {
-      this.bitmaps.set(key, pixelCanvas(this.columns, this.rows, (data) => this.paint(data, scale, theme)));
+      const shades = new Uint8Array(this.rows * this.columns);
+      for (let row = 0; row < this.rows; row += 1) {
+        for (let column = 0; column < this.columns; column += 1) {
+          if (this.kind(row, column) === WEIGHT) shades[row * this.columns + column] = Math.round(255 * clamp(this.shade(row, column, scale), 0, 1));
+        }
+      }
+      this.bitmaps.set(key, mapCanvas(this.columns, this.rows, this.kinds, shades, theme));
     }
     return this.bitmaps.get(key);
-  }
-
-  paint(data, scale, theme) {
-    const flat = { [ZERO]: theme.zeroPixel, [MASKED]: theme.maskedPixel, [MISSING]: theme.missingPixel };
-    for (let row = 0; row < this.rows; row += 1) {
-      for (let column = 0; column < this.columns; column += 1) {
-        const cell = row * this.columns + column;
-        const kind = this.kinds[cell];
-        const step = kind === WEIGHT ? 3 * Math.round(this.shade(row, column, scale) * (RAMP_SIZE - 1)) : 0;
-        for (let channel = 0; channel < 3; channel += 1) {
-          data[4 * cell + channel] = kind === WEIGHT ? RAMP[step + channel] : flat[kind][channel];
-        }
-        data[4 * cell + 3] = 255;
-      }
-    }
   }
 }
 
@@ -1368,254 +1534,61 @@ function describeRow(app, table, row) {
     + `(${app.headText()}; ${table.rowSummary(row)})`;
 }
 
-// frame.js
-
-/** The elements of the viewer: heading, tabs, controls, the canvas in its scrolled stage, tooltip, readout. */
-class Frame {
-  /**
-   * @param {HTMLElement} element gets a shadow root
-   * @param {number|undefined} height in pixels; as high as the element without one
-   */
-  constructor(element, height) {
-    this.root = element.shadowRoot ?? element.attachShadow({ mode: "open" });
-    const sheet = new CSSStyleSheet();
-    sheet.replaceSync(STYLE);
-    this.root.adoptedStyleSheets = [sheet];
-    this.title = make("h2");
-    this.texts = make("p", { class: "texts" });
-    this.tabs = make("div", { class: "tabs", role: "tablist", "aria-label": "Views" });
-    this.bar = make("div", { class: "bar", role: "group", "aria-label": "Settings" });
-    this.canvas = make("canvas", { tabindex: "0", role: "application", "aria-roledescription": "attention view", "aria-describedby": "help readout" });
-    this.space = make("div", { class: "space" });
-    this.scroller = make("div", { class: "scroll" }, this.space, this.canvas);
-    this.stage = make("div", { class: "stage", role: "tabpanel", id: "stage", "aria-busy": "true" }, this.scroller);
-    this.tip = make("div", { class: "tip", "aria-hidden": "true", hidden: true });
-    this.readout = make("p", { class: "readout", id: "readout", role: "status", "aria-live": "polite" });
-    this.help = make("p", { class: "help", id: "help" });
-    this.box = make("section", { class: "viewer", "aria-label": "Attention weights" },
-      make("header", {}, this.title, this.texts), this.tabs, this.bar, this.stage, this.tip, this.readout, this.help);
-    if (height) this.box.style.height = `${height}px`;
-    this.root.replaceChildren(this.box);
-    this.pen = new CanvasPen(this.canvas.getContext("2d", { alpha: false }));
-  }
-
-  /** What the document says beside the attention: (name, text). */
-  showTexts(texts) {
-    this.texts.replaceChildren(...texts.map(([name, text]) =>
-      make("span", {}, make("b", { text: visibleText(name) }), document.createTextNode(visibleText(text)))));
-    this.texts.hidden = texts.length === 0;
-    this.texts.tabIndex = texts.length ? 0 : -1;
-  }
-
-  /** A tab for each view; `choose` is called with its name. */
-  showTabs(views, current, choose) {
-    this.tabs.hidden = views.length < 2;
-    this.tabs.replaceChildren(...views.map((view) => make("button", {
-      type: "button", role: "tab", id: `tab-${view.name}`, "aria-selected": String(view === current), "aria-controls": "stage",
-      tabindex: view === current ? "0" : "-1", text: view.title, on: { click: () => choose(view.name) },
-    })));
-  }
-
-  /** What may have the focus, above the picture. */
-  get controls() {
-    return [this.tabs, this.bar].flatMap((parent) => focusable(parent));
-  }
-
-  /** Where the focus is, to give it back to what stands there after the controls were built again. */
-  focusPlace() {
-    const focused = /** @type {any} */ (this.root.activeElement);
-    return { place: this.controls.indexOf(focused),
-      named: focused?.getAttribute?.("aria-label") ?? focused?.closest?.("label")?.textContent };
-  }
-
-  restoreFocus({ place, named }) {
-    if (place < 0) return;
-    if (this.root.activeElement) return; // the focus was moved on purpose meanwhile
-    const all = this.controls;
-    const same = all.find((one) => (one.getAttribute("aria-label") ?? one.closest("label")?.textContent) === named && named);
-    (same ?? all[Math.min(place, all.length - 1)])?.focus();
-  }
-
-  /** Colours of the elements around the canvas. */
-  paintWith(theme) {
-    for (const name of ["background", "surface", "border", "text", "muted", "accent", "focus"]) {
-      this.box.style.setProperty(`--${name}`, theme[name]);
-    }
-    this.pen.pattern = null;
-  }
-
-  /** Puts the tooltip beside a box of the canvas, in its pixels, and inside of the stage. */
-  placeTip(text, { x, y, width, height }, room) {
-    if (this.tip.textContent !== text) this.tip.textContent = text;
-    const { offsetWidth, offsetHeight } = this.tip;
-    const [left, top] = [x, y + this.stage.offsetTop];
-    const beside = left + width + 12 + offsetWidth > room ? left - offsetWidth - 12 : left + width + 12;
-    const below = top + height + 10;
-    const bottom = this.stage.offsetTop + this.stage.offsetHeight;
-    const [right, down] = [Math.min(Math.max(8, room - offsetWidth - 8), Math.max(8, beside)),
-      Math.max(0, below + offsetHeight > bottom ? top - offsetHeight - 10 : below)];
-    this.tip.style.transform = `translate(${Math.round(right)}px, ${Math.round(down)}px)`;
-  }
-}
-
-// difference.js
-
-/** The most pairs of tokens that are looked through for equal ones. */
-const MOST_PAIRS = 4e6;
+// elements.js
 
 /**
- * The places of texts that both lists have, in the order of both: as many as possible.
- * @param {string[]} one
- * @param {string[]} other
- * @returns {number[][]} pairs of places
+ * An element with properties, attributes and children; text is always text.
+ * @param {string} tag
+ * @param {Record<string, any>} [properties] `text`, `on` (listeners by event), and attributes
+ * @returns {any}
  */
-function commonPlaces(one, other) {
-  if (one.length === other.length && one.every((text, place) => text === other[place])) return one.map((_, place) => [place, place]);
-  if (one.length * other.length > MOST_PAIRS) return [];
-  const width = other.length + 1;
-  const longest = new Uint32Array((one.length + 1) * width); // of the rests from two places
-  for (let i = one.length - 1; i >= 0; i -= 1) {
-    for (let j = other.length - 1; j >= 0; j -= 1) {
-      longest[i * width + j] = one[i] === other[j] ? longest[(i + 1) * width + j + 1] + 1
-        : Math.max(longest[(i + 1) * width + j], longest[i * width + j + 1]);
-    }
+function make(tag, properties = {}, ...children) {
+  const { text, on = {}, ...attributes } = properties;
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (value === true) element.setAttribute(name, "");
+    else if (value !== false && value !== null && value !== undefined) element.setAttribute(name, value);
   }
-  const pairs = [];
-  let [i, j] = [0, 0];
-  while (i < one.length && j < other.length) {
-    if (one[i] === other[j]) pairs.push([i++, j++]);
-    else if (longest[(i + 1) * width + j] >= longest[i * width + j + 1]) i += 1;
-    else j += 1;
-  }
-  return pairs;
+  for (const [name, listener] of Object.entries(on)) element.addEventListener(name, listener);
+  if (text !== undefined) element.textContent = text;
+  element.append(...children.filter(Boolean));
+  return element;
 }
 
-const texts = (count, text) => Array.from({ length: count }, (_, place) => text(place));
-
-/**
- * The rows or columns that two tables have in common: equal tokens in their order; of images and sounds all, where both are of one size.
- * @returns {number[][]|null} pairs of places; null where fewer than half are common
- */
-function commonSide(one, other, side) {
-  const axis = side === "row" ? "queries" : "keys";
-  const [a, b] = [one, other].map((table) => ({ kind: table.record[axis].kind, count: side === "row" ? table.rows : table.columns,
-    text: (place) => (side === "row" ? table.rowText(place) : table.columnText(place)) }));
-  if (a.kind !== b.kind) return null;
-  if (a.kind !== "tokens") return a.count === b.count ? texts(a.count, (place) => [place, place]) : null;
-  const pairs = commonPlaces(texts(a.count, a.text), texts(b.count, b.text));
-  return pairs.length && 2 * pairs.length >= Math.max(a.count, b.count) ? pairs : null;
+/** A choice with its label. */
+function choice(name, value, options, change) {
+  const select = make("select", { "aria-label": name, on: { change: () => change(select.value) } });
+  for (const [key, text] of options) {
+    const option = make("option", { value: String(key), text });
+    option.selected = String(key) === String(value);
+    select.append(option);
+  }
+  return make("label", {}, document.createTextNode(name), select);
 }
 
-/** The weights of one table minus those of another, where both have the tokens; a weight that a mask hides counts as 0. */
-class Difference {
-  /**
-   * @param {any} one a table
-   * @param {any} other another one
-   * @param {any[]} rowPairs the rows that are compared
-   * @param {any[]} columnPairs the columns
-   */
-  constructor(one, other, rowPairs, columnPairs) {
-    this.one = one;
-    this.other = other;
-    this.rowPairs = rowPairs;
-    this.columnPairs = columnPairs;
-    this.rows = rowPairs.length;
-    this.columns = columnPairs.length;
-    this.record = one.record;
-    this.words = one.words;
-    this.exact = false; // the view itself writes numbers into cells
-    this.signed = true;
-    this.rowGroups = rowPairs.map(([row]) => one.rowGroups[row]);
-    this.columnGroups = columnPairs.map(([column]) => one.columnGroups[column]);
-    this.values = new Float64Array(this.rows * this.columns);
-    this.kinds = new Uint8Array(this.rows * this.columns);
-    this.bitmaps = new Map();
-    this.widest = {};
-    this.largest = 0;
-    this.hasMasked = this.hasMissing = this.hasZero = false;
-    rowPairs.forEach((row, r) => columnPairs.forEach((column, c) => this.fill(r * this.columns + c, row, column)));
-  }
-
-  fill(cell, [row, otherRow], [column, otherColumn]) {
-    const kinds = [this.one.kind(row, column), this.other.kind(otherRow, otherColumn)];
-    const [a, b] = [this.one.value(row, column), this.other.value(otherRow, otherColumn)].map((value, place) => (kinds[place] === MASKED ? 0 : value));
-    const value = a - b;
-    this.values[cell] = value;
-    if (kinds[0] === MASKED && kinds[1] === MASKED) { this.kinds[cell] = MASKED; this.hasMasked = true; }
-    else if (Number.isNaN(value)) { this.kinds[cell] = MISSING; this.hasMissing = true; }
-    else if (value === 0) { this.kinds[cell] = ZERO; this.hasZero = true; }
-    else { this.kinds[cell] = WEIGHT; this.largest = Math.max(this.largest, Math.abs(value)); }
-  }
-
-  /** The tokens of both that the other has not. */
-  leftOut() {
-    const rest = (count, text, pairs, place) => {
-      const used = new Set(pairs.map((pair) => pair[place]));
-      return texts(count, (number) => (used.has(number) ? null : text(number))).filter((found) => found !== null);
-    };
-    const found = [this.one, this.other].flatMap((table, place) => [
-      ...rest(table.rows, (row) => table.rowText(row), this.rowPairs, place),
-      ...rest(table.columns, (column) => table.columnText(column), this.columnPairs, place)]);
-    return [...new Set(found)];
-  }
-
-  rowText(row) {
-    return this.one.rowText(this.rowPairs[row][0]);
-  }
-
-  columnText(column) {
-    return this.one.columnText(this.columnPairs[column][0]);
-  }
-
-  kind(row, column) {
-    return this.kinds[row * this.columns + column];
-  }
-
-  value(row, column) {
-    return this.values[row * this.columns + column];
-  }
-
-  /** Both weights and their difference as texts. */
-  cellTexts(row, column) {
-    const [[a, b], [c, d]] = [this.rowPairs[row], this.columnPairs[column]];
-    const error = this.one.error(a, c) + this.other.error(b, d);
-    return { one: this.one.cell(a, c), other: this.other.cell(b, d), difference: formatWeight(this.value(row, column), error) };
-  }
-
-  /** A difference's place on a scale, from -1 to 1. */
-  shade(row, column, scale) {
-    const value = this.value(row, column);
-    return this.largest > 0 ? Math.sign(value) * SCALES[scale].shade(Math.abs(value) / this.largest) : 0;
-  }
-
-  /** One pixel a cell. */
-  bitmap(scale, theme) {
-    const key = `${scale} ${theme.name}`;
-    if (!this.bitmaps.has(key)) {
-      this.bitmaps.set(key, pixelCanvas(this.columns, this.rows, (data) => this.paint(data, scale, theme)));
-    }
-    return this.bitmaps.get(key);
-  }
-
-  paint(data, scale, theme) {
-    const ramp = Array.from({ length: 257 }, (_, step) => divergingColor(step / 128 - 1, theme).match(/\d+/g).map(Number));
-    const flat = { [MASKED]: theme.maskedPixel, [MISSING]: theme.missingPixel };
-    for (let cell = 0; cell < this.rows * this.columns; cell += 1) {
-      const [row, column] = [Math.floor(cell / this.columns), cell % this.columns];
-      const shade = this.kinds[cell] === WEIGHT ? this.shade(row, column, scale) : 0;
-      data.set([...(flat[this.kinds[cell]] ?? ramp[Math.round(128 * (shade + 1))]), 255], 4 * cell);
-    }
-  }
+function checkbox(name, checked, change) {
+  const input = make("input", { type: "checkbox", on: { change: () => change(input.checked) } });
+  input.checked = checked;
+  return make("label", {}, input, document.createTextNode(name));
 }
 
-/** Heads whose maps can be subtracted from those of a record: its own, and those of records on the same axes or of one kind. */
-function otherHeads(app, record) {
-  const alike = app.records.filter((one) => !one.large && one.entry.kind === record.entry.kind
-    && one.queries.kind === record.queries.kind && one.keys.kind === record.keys.kind);
-  return alike.flatMap((one) => [...(one.heads > 1 ? [null] : []), ...Array.from({ length: one.heads }, (_, head) => head)]
-    .map((head) => ({ record: one.number, head })))
-    .filter((one) => one.record !== record.number || record.heads > 1);
+const action = (text, label, click) => make("button", { type: "button", text, "aria-label": label, title: label, on: { click } });
+
+/** The toggle of a head: a sample of its line, and its number. */
+function headToggle(head, shown, theme, click) {
+  const { color, dash } = headStyle(head, theme);
+  const namespace = "http://www.w3.org/2000/svg";
+  const svg = document.createElementNS(namespace, "svg");
+  const line = document.createElementNS(namespace, "line");
+  const set = (element, values) => Object.entries(values).forEach(([name, value]) => element.setAttribute(name, value));
+  set(svg, { width: 28, height: 8, "aria-hidden": "true" });
+  set(line, { x1: 0, y1: 4, x2: 28, y2: 4, stroke: color, "stroke-width": 2.5, "stroke-dasharray": dash.join(" ") || "none" });
+  svg.append(line);
+  return make("button", { type: "button", "aria-pressed": String(shown), "aria-label": `head ${head}`, "data-color": color,
+    "data-dash": dash.join(" ") || "none", on: { click } }, svg, document.createTextNode(String(head)));
 }
+
+const focusable = (parent) => [...parent.querySelectorAll("button, select, input")];
 
 // drawing.js
 
@@ -1639,40 +1612,17 @@ function drawCells(pen, table, place, area, scale, theme) {
   const [rows, columns] = [last.row - first.row, last.column - first.column];
   pen.picture(table.bitmap(scale, theme), place.left + first.column * place.width, place.top + first.row * place.height,
     columns * place.width, rows * place.height, { cut: [first.column, first.row, columns, rows] });
-  if (place.width >= 5 && place.height >= 5) drawKinds(pen, table, place, first, last, theme);
   if (place.width >= 9 && place.height >= 9) drawGaps(pen, place, first, last, theme);
-  if (place.width >= 30 && place.height >= 18 && table.exact) drawNumbers(pen, table, place, first, last, scale);
+  pen.rect(place.left + first.column * place.width, place.top + first.row * place.height, columns * place.width, rows * place.height,
+    { stroke: theme.border });
+  if (place.width >= 30 && place.height >= 18 && table.exact) drawNumbers(pen, table, place, first, last, scale, theme);
 }
 
-/** Hatches over masked cells, a cross on NaN, a dash on exact zeros. */
-function drawKinds(pen, table, place, first, last, theme) {
-  if (!table.hasMasked && !table.hasMissing && !table.hasZero) return;
-  const mark = Math.min(place.width, place.height);
-  for (let row = first.row; row < last.row; row += 1) {
-    const y = place.top + row * place.height;
-    for (let column = first.column; column < last.column; column += 1) {
-      const kind = table.kind(row, column);
-      if (kind === WEIGHT) continue;
-      const x = place.left + column * place.width;
-      if (kind === MASKED) {
-        let end = column;
-        while (end < last.column && table.kind(row, end) === MASKED) end += 1;
-        pen.hatch(x, y, (end - column) * place.width, place.height, theme);
-        column = end - 1;
-      } else if (mark >= 9) {
-        drawMark(pen, kind, x + place.width / 2, y + place.height / 2, mark * 0.2);
-      }
-    }
-  }
-}
-
-function drawMark(pen, kind, x, y, size) {
-  if (kind === MISSING) {
-    pen.path([[x - size, y - size], [x + size, y + size]], { color: "#ffffff", lineWidth: 1.5 });
-    pen.path([[x - size, y + size], [x + size, y - size]], { color: "#ffffff", lineWidth: 1.5 });
-  } else {
-    pen.path([[x - size * 0.6, y], [x + size * 0.6, y]], { color: "#aab0bb", lineWidth: 1.2 });
-  }
+/** A box that is blank, hatched or crossed, as a cell of a kind is. */
+function drawKind(pen, kind, x, y, width, height, theme) {
+  if (kind === MASKED) pen.hatch(x, y, width, height, theme);
+  else if (kind === MISSING) pen.cross(x, y, width, height, theme);
+  else pen.rect(x, y, width, height, { fill: theme.background });
 }
 
 function drawGaps(pen, place, first, last, theme) {
@@ -1687,13 +1637,13 @@ function drawGaps(pen, place, first, last, theme) {
   }
 }
 
-function drawNumbers(pen, table, place, first, last, scale) {
+function drawNumbers(pen, table, place, first, last, scale, theme) {
   const size = clamp(Math.floor(place.width / 3.1), 9, 12);
   for (let row = first.row; row < last.row; row += 1) {
     for (let column = first.column; column < last.column; column += 1) {
       if (table.kind(row, column) !== WEIGHT) continue;
       pen.text(cellText(table.value(row, column)), place.left + (column + 0.5) * place.width,
-        place.top + (row + 0.5) * place.height, { color: inkOnRamp(table.shade(row, column, scale)), size, align: "center" });
+        place.top + (row + 0.5) * place.height, { color: inkOnRamp(table.shade(row, column, scale), theme), size, align: "center" });
     }
   }
 }
@@ -1740,13 +1690,12 @@ const placeOfCell = ({ row, column }, { left, top, width, height }) => ({ x: lef
 /** The statistics of a pooled map, in words. */
 const POOLINGS = { maximum: "largest", mean: "mean" };
 
-/** The colour of a weight, and what kind it is; negative: masked. */
-function pixelOf(value, limit, scale, theme) {
-  if (value < 0) return { color: theme.maskedPixel, kind: MASKED };
-  if (Number.isNaN(value)) return { color: theme.missingPixel, kind: MISSING };
-  if (value === 0) return { color: theme.zeroPixel, kind: ZERO };
-  const step = 3 * Math.round(clamp(SCALES[scale].shade(value / (limit || 1)), 0, 1) * (RAMP_SIZE - 1));
-  return { color: RAMP.subarray(step, step + 3), kind: WEIGHT };
+/** What kind of cell a weight is (negative: masked), and its shade from 0 to 255. */
+function shadeOf(value, limit, scale) {
+  if (value < 0) return { kind: MASKED, shade: 0 };
+  if (Number.isNaN(value)) return { kind: MISSING, shade: 0 };
+  if (value === 0) return { kind: ZERO, shade: 0 };
+  return { kind: WEIGHT, shade: Math.round(255 * clamp(SCALES[scale].shade(value / (limit || 1)), 0, 1)) };
 }
 
 /** A record that is too large to carry whole: pooled maps, findings, and exact tiles that are carried or fetched. */
@@ -1900,16 +1849,10 @@ class LongMap {
     const largest = (part) => part.reduce((most, value) => (value > most ? value : most), 0);
     const limits = new Float64Array(rows).fill(largest(values));
     if (scale === "row") for (let row = 0; row < rows; row += 1) limits[row] = largest(values.subarray(row * columns, (row + 1) * columns));
-    const kinds = new Set();
-    const canvas = pixelCanvas(columns, rows, (data) => {
-      for (let cell = 0; cell < rows * columns; cell += 1) {
-        const { color, kind } = pixelOf(values[cell], limits[Math.floor(cell / columns)], scale, theme);
-        kinds.add(kind);
-        for (let channel = 0; channel < 3; channel += 1) data[4 * cell + channel] = color[channel];
-        data[4 * cell + 3] = 255;
-      }
-    });
-    return { canvas, limits, kinds };
+    const kinds = new Uint8Array(rows * columns);
+    const shades = new Uint8Array(rows * columns);
+    values.forEach((value, cell) => { ({ kind: kinds[cell], shade: shades[cell] } = shadeOf(value, limits[Math.floor(cell / columns)], scale)); });
+    return { canvas: mapCanvas(columns, rows, kinds, shades, theme), limits, kinds: new Set(kinds) };
   }
 
   /** What was found in the map: {text, head, row, column}. */
@@ -1980,16 +1923,13 @@ function thumbnailOf(record, head, scale, theme) {
     }
   }
   const most = CODE_VALUES[largest] || 1;
-  const steps = CODE_VALUES.map((value) => 3 * Math.round(clamp(SCALES[scale].shade(value / most) || 0, 0, 1) * (RAMP_SIZE - 1)));
-  const flat = { [ZERO]: theme.zeroPixel, [MASKED]: theme.maskedPixel, [MISSING]: theme.missingPixel };
-  return pixelCanvas(columns, rows, (data) => {
-    for (let cell = 0; cell < rows * columns; cell += 1) {
-      const kind = masked[cell] ? MASKED : best[cell] === NAN_CODE ? MISSING : best[cell] === 0 ? ZERO : WEIGHT;
-      if (kind !== WEIGHT) record.thumbnailKinds.add(kind);
-      for (let channel = 0; channel < 3; channel += 1) data[4 * cell + channel] = kind !== WEIGHT ? flat[kind][channel] : RAMP[steps[best[cell]] + channel];
-      data[4 * cell + 3] = 255;
-    }
-  });
+  const shadesOf = CODE_VALUES.map((value) => Math.round(255 * clamp(SCALES[scale].shade(value / most) || 0, 0, 1)));
+  const kinds = new Uint8Array(rows * columns);
+  for (let cell = 0; cell < kinds.length; cell += 1) {
+    kinds[cell] = masked[cell] ? MASKED : best[cell] === NAN_CODE ? MISSING : best[cell] === 0 ? ZERO : WEIGHT;
+    if (kinds[cell] !== WEIGHT) record.thumbnailKinds.add(kinds[cell]);
+  }
+  return mapCanvas(columns, rows, kinds, best.map((code) => shadesOf[code]), theme);
 }
 
 // views/record_view.js
@@ -2070,6 +2010,94 @@ function widest(table, side) {
   return table.widest[side];
 }
 
+// frame.js
+
+/** The elements of the viewer: heading, tabs, controls, the canvas in its scrolled stage, tooltip, readout. */
+class Frame {
+  /**
+   * @param {HTMLElement} element gets a shadow root
+   * @param {number|undefined} height in pixels; as high as the element without one
+   */
+  constructor(element, height) {
+    this.root = element.shadowRoot ?? element.attachShadow({ mode: "open" });
+    const sheet = new CSSStyleSheet();
+    sheet.replaceSync(STYLE);
+    this.root.adoptedStyleSheets = [sheet];
+    this.title = make("h2");
+    this.texts = make("p", { class: "texts" });
+    this.tabs = make("div", { class: "tabs", role: "tablist", "aria-label": "Views" });
+    this.bar = make("div", { class: "bar", role: "group", "aria-label": "Settings" });
+    this.canvas = make("canvas", { tabindex: "0", role: "application", "aria-roledescription": "attention view", "aria-describedby": "help readout" });
+    this.space = make("div", { class: "space" });
+    this.scroller = make("div", { class: "scroll" }, this.space, this.canvas);
+    this.stage = make("div", { class: "stage", role: "tabpanel", id: "stage", "aria-busy": "true" }, this.scroller);
+    this.tip = make("div", { class: "tip", "aria-hidden": "true", hidden: true });
+    this.readout = make("p", { class: "readout", id: "readout", role: "status", "aria-live": "polite" });
+    this.help = make("p", { class: "help", id: "help" });
+    this.box = make("section", { class: "viewer", "aria-label": "Attention weights" },
+      make("header", {}, this.title, this.texts), this.tabs, this.bar, this.stage, this.tip, this.readout, this.help);
+    if (height) this.box.style.height = `${height}px`;
+    this.root.replaceChildren(this.box);
+    this.pen = new CanvasPen(this.canvas.getContext("2d", { alpha: false }));
+  }
+
+  /** What the document says beside the attention: (name, text). */
+  showTexts(texts) {
+    this.texts.replaceChildren(...texts.map(([name, text]) =>
+      make("span", {}, make("b", { text: visibleText(name) }), document.createTextNode(visibleText(text)))));
+    this.texts.hidden = texts.length === 0;
+    this.texts.tabIndex = texts.length ? 0 : -1;
+  }
+
+  /** A tab for each view; `choose` is called with its name. */
+  showTabs(views, current, choose) {
+    this.tabs.replaceChildren(...views.map((view) => make("button", {
+      type: "button", role: "tab", id: `tab-${view.name}`, "aria-selected": String(view === current), "aria-controls": "stage",
+      tabindex: view === current ? "0" : "-1", text: view.title, on: { click: () => choose(view.name) },
+    })));
+  }
+
+  /** What may have the focus, above the picture. */
+  get controls() {
+    return [this.tabs, this.bar].flatMap((parent) => focusable(parent));
+  }
+
+  /** Where the focus is, to give it back to what stands there after the controls were built again. */
+  focusPlace() {
+    const focused = /** @type {any} */ (this.root.activeElement);
+    return { place: this.controls.indexOf(focused),
+      named: focused?.getAttribute?.("aria-label") ?? focused?.closest?.("label")?.textContent };
+  }
+
+  restoreFocus({ place, named }) {
+    if (place < 0) return;
+    if (this.root.activeElement) return; // the focus was moved on purpose meanwhile
+    const all = this.controls;
+    const same = all.find((one) => (one.getAttribute("aria-label") ?? one.closest("label")?.textContent) === named && named);
+    (same ?? all[Math.min(place, all.length - 1)])?.focus();
+  }
+
+  /** Colours of the elements around the canvas. */
+  paintWith(theme) {
+    for (const name of ["background", "surface", "border", "text", "muted", "accent", "focus"]) {
+      this.box.style.setProperty(`--${name}`, theme[name]);
+    }
+  }
+
+  /** Puts the tooltip beside a box of the canvas, in its pixels, and inside of the stage. */
+  placeTip(text, { x, y, width, height }, room) {
+    if (this.tip.textContent !== text) this.tip.textContent = text;
+    const { offsetWidth, offsetHeight } = this.tip;
+    const [left, top] = [x, y + this.stage.offsetTop];
+    const beside = left + width + 12 + offsetWidth > room ? left - offsetWidth - 12 : left + width + 12;
+    const below = top + height + 10;
+    const bottom = this.stage.offsetTop + this.stage.offsetHeight;
+    const [right, down] = [Math.min(Math.max(8, room - offsetWidth - 8), Math.max(8, beside)),
+      Math.max(0, below + offsetHeight > bottom ? top - offsetHeight - 10 : below)];
+    this.tip.style.transform = `translate(${Math.round(right)}px, ${Math.round(down)}px)`;
+  }
+}
+
 // legend.js
 
 /** Steps of a legend's ramp; odd, so that the numbers below its ends and its middle stand under their own colours. */
@@ -2077,15 +2105,11 @@ const LEGEND_STEPS = 65;
 
 /**
  * The number below a place of a legend's ramp.
- * @param {{ramp: string, scale: string, largest: number|null, beyond?: boolean}} legend largest: the weight of the last colour; null: the
+ * @param {{scale: string, largest: number|null, beyond?: boolean}} legend largest: the weight of the last colour; null: the
  *   numbers are percent of what differs from map to map
  * @param {number} shade
  */
-function tickText({ ramp, scale, largest, beyond }, shade) {
-  if (ramp === "signed") {
-    const most = legendNumber(largest);
-    return shade === 0.5 ? "0" : `${shade === 0 ? "\u2212" : "+"}${most}`;
-  }
+function tickText({ scale, largest, beyond }, shade) {
   const part = shade === 0 && scale === "log" ? 10 ** -DECADES : scaleInverse(scale, shade);
   const text = largest === null ? `${legendNumber(100 * part)} %` : legendNumber(part * largest);
   if (shade === 0 && scale === "log") return `\u2264 ${text}`;
@@ -2094,7 +2118,7 @@ function tickText({ ramp, scale, largest, beyond }, shade) {
 
 /**
  * The scale below a view: a ramp with numbers and the scale's name, and samples of what is not a weight.
- * A legend has: ramp ("map", "words", "signed" with zero in the middle, or null), scale, largest (see `tickText`), beyond (whether something larger than
+ * A legend has: ramp ("map", "words" or null), scale, largest (see `tickText`), beyond (whether something larger than
  * the largest is shown in its colour), samples, text.
  */
 function drawLegend(pen, legend, width, theme) {
@@ -2103,8 +2127,7 @@ function drawLegend(pen, legend, width, theme) {
     const length = clamp(width * 0.32, 110, 220);
     for (let step = 0; step < LEGEND_STEPS; step += 1) {
       const shade = step / (LEGEND_STEPS - 1);
-      const fill = legend.ramp === "signed" ? divergingColor(2 * shade - 1, theme)
-        : legend.ramp === "words" ? wordColors(shade, theme).fill : rampColor(shade);
+      const fill = rampColor(shade, theme);
       pen.rect(x + (step * length) / LEGEND_STEPS, 6, length / LEGEND_STEPS + 0.6, 10, { fill });
     }
     pen.rect(x, 6, length, 10, { stroke: theme.border });
@@ -2131,10 +2154,8 @@ const NARROW = 640;
 function drawSample(pen, [kind, text], x, width, theme) {
   const end = x + 18 + textWidth(text, { size: 11 }) + 12;
   if (end > width) return x;
-  if (kind === MASKED) pen.hatch(x, 5, 12, 12, theme);
-  else pen.rect(x, 5, 12, 12, { fill: rgb(kind === ZERO ? theme.zeroPixel : theme.missingPixel) });
+  drawKind(pen, kind, x, 5, 12, 12, theme);
   pen.rect(x, 5, 12, 12, { stroke: theme.border });
-  if (kind !== MASKED) drawMark(pen, kind, x + 6, 11, 2.6);
   pen.text(text, x + 18, 11, { color: theme.muted, size: 11 });
   return end;
 }
@@ -2218,13 +2239,13 @@ class WalkView extends View {
     const [x, y] = [place.left + column * place.cell, place.top + row * place.tall];
     const { cell, tall } = place;
     if (value === -Infinity) pen.hatch(x, y, cell - 1, tall - 1, app.theme);
-    else if (!Number.isFinite(value)) pen.rect(x, y, cell - 1, tall - 1, { fill: rgb(app.theme.missingPixel) });
+    else if (!Number.isFinite(value)) pen.cross(x, y, cell - 1, tall - 1, app.theme);
     else {
       const shade = range[1] > range[0] ? (value - range[0]) / (range[1] - range[0]) : 0.5;
-      pen.rect(x, y, cell - 1, tall - 1, { fill: rampColor(shade) });
+      pen.rect(x, y, cell - 1, tall - 1, { fill: rampColor(shade, app.theme) });
       if (cell >= 34) {
         pen.text(Math.abs(value) >= 100 ? value.toFixed(0) : value.toFixed(2).replace("-", "\u2212"), x + cell / 2 - 0.5, y + tall / 2,
-          { color: inkOnRamp(shade), size: 11, align: "center" });
+          { color: inkOnRamp(shade, app.theme), size: 11, align: "center" });
       }
     }
     if (value === -Infinity && !hidden && cell >= 34) pen.text("\u2212\u221e", x + cell / 2, y + tall / 2, { color: app.theme.text, size: 11, align: "center" });
@@ -2457,6 +2478,12 @@ class AttentionData {
       this.exact = null;
     }
     return this.exact !== null;
+  }
+
+  /** The weight of a pair: exact where that is here, else of its code. */
+  weight(head, query, key) {
+    const cell = (head * this.queries.length + query) * this.keys.length + key;
+    return this.exact ? this.exact[cell] : CODE_VALUES[this.codes[cell]] * this.entry.codes.maximum;
   }
 
   /** Whether a pair is visible. */
@@ -2773,13 +2800,13 @@ class ImageView extends RecordView {
       if (!box) continue;
       if (sums.kinds[column] === MASKED) { pen.hatch(box.x, box.y, box.width, box.height, app.theme); continue; }
       if (sums.kinds[column] === MISSING) {
-        pen.rect(box.x, box.y, box.width, box.height, { fill: rgb(app.theme.missingPixel), alpha: 0.8 });
+        pen.cross(box.x, box.y, box.width, box.height, app.theme);
         continue;
       }
       const shade = sums.largest > 0 ? SCALES[scale].shade(sums.values[column] / sums.largest) : 0;
       // Neighbours overlap a little, since the picture would shine through the gaps that rounding leaves.
       pen.rect(box.x, box.y, box.width + 0.3, box.height + 0.3,
-        app.state.overlay === "veil" ? { fill: "#000000", alpha: 0.82 * (1 - shade) } : { fill: rampColor(shade), alpha: OPACITY });
+        app.state.overlay === "veil" ? { fill: "#000000", alpha: 0.82 * (1 - shade) } : { fill: rampColor(shade, app.theme), alpha: OPACITY });
     }
   }
 
@@ -3229,20 +3256,17 @@ class LongView extends RecordView {
     const { limits } = this.bitmap(app, place);
     const [q0, k0] = [row * map.side, column * map.side];
     const [height, width] = [Math.min(map.side, queries - q0), Math.min(map.side, keys - k0)];
-    Object.assign(tile, { key, kinds: new Set(), beyond: false });
-    tile.image = pixelCanvas(width, height, (data) => {
-      for (let cell = 0; cell < width * height; cell += 1) {
-        const query = q0 + Math.floor(cell / width);
-        const value = map.exact(app.state.head, query, k0 + (cell % width));
-        const limit = limits[Math.floor(map.bin(query, 0)[0] / block)];
-        const { color, kind } = pixelOf(value, limit, app.state.scale, app.theme);
-        tile.kinds.add(kind);
-        // The limit is a code, and may be a little less than the weight it stands for.
-        if (value > 1.01 * limit) tile.beyond = true;
-        for (let channel = 0; channel < 3; channel += 1) data[4 * cell + channel] = color[channel];
-        data[4 * cell + 3] = 255;
-      }
-    });
+    const [kinds, shades] = [new Uint8Array(height * width), new Uint8Array(height * width)];
+    tile.beyond = false;
+    for (let cell = 0; cell < width * height; cell += 1) {
+      const query = q0 + Math.floor(cell / width);
+      const value = map.exact(app.state.head, query, k0 + (cell % width));
+      const limit = limits[Math.floor(map.bin(query, 0)[0] / block)];
+      ({ kind: kinds[cell], shade: shades[cell] } = shadeOf(value, limit, app.state.scale));
+      // The limit is a code, and may be a little less than the weight it stands for.
+      if (value > 1.01 * limit) tile.beyond = true;
+    }
+    Object.assign(tile, { key, kinds: new Set(kinds), image: mapCanvas(width, height, kinds, shades, app.theme) });
     return tile;
   }
 
@@ -3569,7 +3593,7 @@ class SoundView extends CellView {
     for (let column = 0; column < table.columns; column += 1) {
       const part = (sums.values[column] || 0) / sums.largest;
       const x = left + column * place.cellWidth;
-      if (part > 0.02) pen.rect(x, 12, place.cellWidth, picture, { fill: app.theme.wordHigh ? rgb(app.theme.wordHigh) : "#f0a800", alpha: 0.55 * part });
+      if (part > 0.02) pen.rect(x, 12, place.cellWidth, picture, { fill: app.theme.accent, alpha: 0.55 * part });
       const y = 12 + picture - 4 - part * (picture - 12);
       points.push([x, y], [x + place.cellWidth, y]);
     }
@@ -3684,11 +3708,11 @@ class WordsView extends RecordView {
   drawWord(app, pen, box, text, weight, row) {
     const { theme } = app;
     const colors = weight && weight.kind === WEIGHT ? wordColors(weight.shade || 0, theme) : { fill: theme.background, ink: theme.text };
-    if (weight?.kind === MASKED) pen.hatch(box.x, box.y, box.width, box.height, theme);
-    else pen.rect(box.x, box.y, box.width, box.height, { fill: weight?.kind === MISSING ? rgb(theme.missingPixel) : colors.fill, radius: 4 });
+    if (weight && weight.kind !== WEIGHT) drawKind(pen, weight.kind, box.x, box.y, box.width, box.height, theme);
+    else pen.rect(box.x, box.y, box.width, box.height, { fill: colors.fill, radius: 4 });
     const chosen = row !== null && app.activeRows().includes(row);
     if (chosen) pen.rect(box.x + 1, box.y + 1, box.width - 2, box.height - 2, { stroke: theme.accent, lineWidth: 2.5, radius: 4 });
-    const ink = weight?.kind === MASKED ? theme.text : weight?.kind === MISSING ? "#ffffff" : colors.ink;
+    const ink = weight && weight.kind !== WEIGHT ? theme.text : colors.ink;
     const { size } = this.cache.place;
     pen.text(fitText(shortText(text, 60), box.width - 8, { size }), box.x + box.width / 2, box.y + box.height / 2,
       { color: ink, size, align: "center" });
@@ -3744,7 +3768,7 @@ class WordsView extends RecordView {
     const kinds = new Set(sums.kinds);
     const scale = withoutRows(app.state.scale);
     return { ramp: "words", scale, largest: sums.largest / sums.divisor,
-      samples: [[MASKED, "masked"], [MISSING, "NaN"]].filter(([kind]) => kinds.has(kind)),
+      samples: [[ZERO, "zero"], [MASKED, "masked"], [MISSING, "NaN"]].filter(([kind]) => kinds.has(kind)),
       text: `attention weight, ${sumText(table, sums.rows)}, ${app.headText()}, ${SCALES[scale].label}${mergedText(table)} \u00b7 `
         + `${accuracy(table)}${hiddenText(table)}` };
   }
@@ -3769,160 +3793,9 @@ function paint(app, pen) {
   pen.shift(0, HEADING + area.height + 2, () => drawLegend(pen, app.view.legend(app), area.width, theme));
 }
 
-// views/difference_view.js
+// views/all_views.js
 
-/** The most tokens that the legend names as left out. */
-const MOST_NAMED = 6;
-
-/** The map of one head minus that of another one: of the same record, or of one with the same tokens. */
-class DifferenceView extends PatternView {
-  name = "difference";
-
-  controls = ["record", "head", "other", "scale", "words", "special", "zoom"];
-
-  scalesRows = false;
-
-  title = say("difference");
-
-  help = say("differenceHelp");
-
-  available(app) {
-    return app.records.some((record) => this.shows(record) && otherHeads(app, record).length > 0);
-  }
-
-  /** The other head: the chosen one, or the next. */
-  other(app) {
-    const { other, record, head } = app.state;
-    const all = otherHeads(app, app.record);
-    const same = all.find((one) => one.record === other?.record && one.head === other?.head);
-    if (same) return same;
-    const heads = app.record.heads;
-    const next = { record, head: ((head ?? heads - 1) + 1) % heads };
-    return heads > 1 ? next : all.find((one) => one.record !== record) ?? all[0];
-  }
-
-  /** The two tables' difference; null while the second is read, or where too few tokens are the same. */
-  difference(app) {
-    if (app.differs) return app.table();
-    const chosen = this.other(app);
-    const record = app.records[chosen.record];
-    if (!record.decoded) {
-      record.decode().then(() => app.changed());
-      return null;
-    }
-    app.makeExact(record);
-    const [one, other] = [app.table(), app.table(chosen.head, record)];
-    if (this.cache?.one !== one || this.cache?.other !== other) {
-      const [rows, columns] = [commonSide(one, other, "row"), commonSide(one, other, "column")];
-      this.cache = { one, other, found: rows && columns && new Difference(one, other, rows, columns) };
-    }
-    return this.cache.found;
-  }
-
-  /** The viewer with the difference in place of a head's weights, for what maps have in common; null where there is none. */
-  shown(app) {
-    if (app.differs) return app;
-    const table = this.difference(app);
-    const state = { ...app.state, scale: withoutRows(app.state.scale), locked: [] };
-    return table && Object.create(app, { differs: { value: true }, table: { value: () => table }, state: { value: state } });
-  }
-
-  names(app) {
-    const chosen = this.other(app);
-    const name = (record, head) => `${app.recordText(record)} \u00b7 ${record.heads === 1 ? say("differenceHead", { head: 0 })
-      : head === null ? say("differenceMean") : say("differenceHead", { head })}`;
-    const [one, other] = [name(app.record, app.state.head), name(app.records[chosen.record], chosen.head)];
-    const same = app.records[chosen.record] === app.record;
-    return { one, other: same ? name(app.record, chosen.head).slice(app.recordText(app.record).length + 3) : other };
-  }
-
-  headText(app) {
-    const { one, other } = this.names(app);
-    return say("differenceOf", { one: one.slice(app.recordText(app.record).length + 3), other });
-  }
-
-  geometry(app) {
-    const shown = this.shown(app);
-    return shown ? super.geometry(shown) : { table: { rows: 0, columns: 0 }, left: 0, top: 0, width: 1, height: 1, flat: true };
-  }
-
-  size(app) {
-    const shown = this.shown(app);
-    return shown ? super.size(shown) : app.area;
-  }
-
-  draw(app, pen, win) {
-    const shown = this.shown(app);
-    if (!shown) {
-      pen.text(this.reason(app), win.x + 12, win.y + 24, { color: app.theme.muted, size: 13 });
-      return;
-    }
-    super.draw(shown, pen, win);
-    this.drawNumbers(shown, pen, win);
-  }
-
-  reason(app) {
-    const record = app.records[this.other(app).record];
-    if (!record.decoded) return say("differenceLoading");
-    return say(record.keys.kind === "tokens" ? "differenceNone" : "differenceSize");
-  }
-
-  /** Differences in large cells, in the ink that is read on their colour. */
-  drawNumbers(app, pen, win) {
-    const place = this.geometry(app);
-    if (place.width < 30 || place.height < 18) return;
-    const { table } = place;
-    const size = clamp(Math.floor(place.width / 3.4), 9, 12);
-    const strong = (row, column) => Math.abs(table.shade(row, column, app.state.scale)) > 0.55;
-    pen.clip(win.x + place.left, win.y + place.top, win.width - place.left, win.height - place.top, () => {
-      for (let row = 0; row < table.rows; row += 1) {
-        for (let column = 0; column < table.columns; column += 1) {
-          if (table.kind(row, column) !== WEIGHT) continue;
-          const value = table.value(row, column);
-          pen.text(`${value < 0 ? "\u2212" : "+"}${cellText(Math.abs(value))}`, place.left + (column + 0.5) * place.width,
-            place.top + (row + 0.5) * place.height,
-            { color: strong(row, column) === (app.theme.name === "dark") ? "#000000" : strong(row, column) ? "#ffffff" : app.theme.text, size, align: "center" });
-        }
-      }
-    });
-  }
-
-  hit(app, x, y, win) {
-    const shown = this.shown(app);
-    return shown && super.hit(shown, x, y, win);
-  }
-
-  move(app, item, dx, dy) {
-    const shown = this.shown(app);
-    return shown ? super.move(shown, item, dx, dy) : item;
-  }
-
-  has(app, item) {
-    const table = this.difference(app);
-    return Boolean(table) && (item.row ?? 0) < table.rows && (item.column ?? 0) < table.columns;
-  }
-
-  activate() { /* a row of differences has nothing to keep */ }
-
-  describe(app, item) {
-    const table = this.difference(app);
-    return say("differenceCell", { query: quoted(table.rowText(item.row)), key: quoted(table.columnText(item.column)),
-      ...table.cellTexts(item.row, item.column) });
-  }
-
-  legend(app) {
-    const table = this.difference(app);
-    if (!table) return { ramp: null, samples: [], text: "" };
-    const scale = withoutRows(app.state.scale);
-    const { one, other } = this.names(app);
-    const left = table.leftOut().slice(0, MOST_NAMED + 1).map((text) => shortText(text, 16));
-    const named = left.slice(0, MOST_NAMED).join(" ") + (left.length > MOST_NAMED ? " \u2026" : "");
-    const samples = [[MASKED, "masked", table.hasMasked], [MISSING, "NaN", table.hasMissing]].filter(([, , has]) => has);
-    const text = `${say("differenceBar", { one, other })}${table.largest ? "" : ` \u00b7 ${say("differenceZero")}`}`;
-    return { ramp: "signed", scale, largest: table.largest, samples,
-      text: `${text}, ${SCALES[scale].label}${named ? ` \u00b7 ${say("differenceLeftOut", { tokens: named })}` : ""}` };
-  }
-}
+const VIEW_CLASSES = [PatternView, LinesView, GridView, WalkView, WordsView, ImageView, SoundView, LongView];
 
 // exports.js
 
@@ -4104,11 +3977,6 @@ class Input {
   }
 }
 
-// views/all_views.js
-
-const VIEW_CLASSES = [PatternView, LinesView, GridView, WalkView, WordsView, ImageView, SoundView, LongView,
-  DifferenceView];
-
 // controls.js
 
 /** The controls that the current view needs. */
@@ -4133,20 +4001,6 @@ class Controls {
     if (app.record.heads === 1) return null;
     const options = [["mean", "mean of all"], ...Array.from({ length: app.record.heads }, (_, head) => [head, String(head)])];
     return choice("Head", app.state.head ?? "mean", options, (value) => app.set({ head: value === "mean" ? null : Number(value) }));
-  }
-
-  /** The head that is taken away from the shown one. */
-  other() {
-    const { app } = this;
-    const chosen = app.view.other(app);
-    const several = app.records.length > 1;
-    const name = ({ record, head }) => {
-      const shown = head === null ? say("differenceMean") : say("differenceHead", { head });
-      return several ? `${app.recordText(app.records[record])} \u00b7 ${shown}` : shown;
-    };
-    const all = otherHeads(app, app.record);
-    return choice(say("differenceOther"), all.findIndex((one) => one.record === chosen.record && one.head === chosen.head),
-      all.map((one, place) => [place, name(one)]), (value) => app.set({ other: all[Number(value)] }));
   }
 
   scale() {
@@ -4243,8 +4097,11 @@ class Viewer {
     this.legendHeight = 66;
     this.hover = null;
     this.cursor = null;
+    this.elsewhere = null; // what another viewer points at
     this.keyboard = false;
-    this.views = VIEW_CLASSES.map((ViewClass) => new ViewClass()).filter((view) => !options.views || options.views.includes(view.name));
+    this.history = new History();
+    this.listeners = new Set();
+    this.views = VIEW_CLASSES.map((ViewClass) => new ViewClass());
     this.tables = new Tables(this);
     this.stopped = new AbortController();
     this.frame = new Frame(element, options.height);
@@ -4252,7 +4109,8 @@ class Viewer {
     this.input = new Input(this);
     this.observer = new ResizeObserver(() => this.resize());
     this.observer.observe(this.frame.scroller);
-    this.load(payload, options.view, options.selection);
+    const linked = options.address ? stateOf(globalThis.location.hash) : {};
+    this.load(payload, linked.view ?? options.view, { ...options.selection, ...linked });
   }
 
   // --- data ---
@@ -4265,24 +4123,27 @@ class Viewer {
     this.steps = payload.steps.map((entry) => new StepsData(entry));
     this.tables.forget();
     for (const one of this.views) one.forget();
-    this.hover = this.cursor = null;
+    this.hover = this.cursor = this.elsewhere = null;
+    this.history.forget();
     Object.assign(this.state, { locked: [], kept: null, zoom: 1 });
     this.frame.title.textContent = visibleText(payload.title);
     this.frame.showTexts(payload.texts);
     const wanted = view ?? (this.started ? this.state.view : null);
+    const first = this.views.find((one) => one.name === wanted && one.available(this)) ?? firstView(this);
+    if (first) this.state.view = first.name;
+    this.chosen = this.started || selection?.head !== undefined;
+    this.opening = this.chosen ? Promise.resolve() : this.open(selection?.record);
     this.started = true;
-    const first = this.views.find((one) => one.name === wanted && one.available(this)) ?? this.firstView();
-    if (first) this.show(first.name, selection ?? {});
+    if (first) this.turnTo(first, selection ?? {});
     else this.empty();
     this.decodeRest();
   }
 
-  /** The view that fits the first record best. */
-  firstView() {
-    const record = this.records[0];
-    const ofWords = record?.queries.length === 1 && record.keys.length > 1 ? "words" : "pattern";
-    const best = !record ? "walk" : record.large ? "long" : { grid: "image", frames: "sound" }[record.keys.kind] ?? ofWords;
-    return this.views.find((one) => one.name === best && one.available(this)) ?? this.views.find((one) => one.available(this));
+  /** Chooses the head that is shown first, of one record or of all, where none was chosen meanwhile. */
+  async open(number) {
+    const { records } = this;
+    const found = await firstHead(records.filter((record) => record.number === (number ?? record.number) && this.fits(record)));
+    if (found && !this.chosen && this.records === records) Object.assign(this.state, found);
   }
 
   empty() {
@@ -4310,6 +4171,12 @@ class Viewer {
     return this.views.find((view) => view.name === this.state.view);
   }
 
+  /** Whether the view shows a record. */
+  fits(record) {
+    const view = /** @type {any} */ (this.view);
+    return !view?.shows || view.shows(record);
+  }
+
   tableKey() {
     const { record, head, words, hideSpecial } = this.state;
     return `${record}|${head}|${words}|${hideSpecial}`;
@@ -4322,9 +4189,16 @@ class Viewer {
 
   // --- what is chosen ---
 
-  active() {
+  /** What is pointed at here, by the mouse or the keyboard. */
+  pointed() {
     const item = this.hover ?? (this.frame.root.activeElement === this.frame.canvas ? this.cursor : null);
-    return item && this.view.has(this, item) ? item : null;
+    return item && this.view?.has(this, item) ? item : null;
+  }
+
+  /** What is pointed at, here or in another viewer. */
+  active() {
+    const item = this.elsewhere;
+    return this.pointed() ?? (item && this.view.has(this, item) ? item : null);
   }
 
   /** The queries that views of rows show: the locked ones, or the one that is pointed at. */
@@ -4362,35 +4236,105 @@ class Viewer {
     this.refresh();
   }
 
-  /** Shows a view; a selection may have record, head, queries (locked rows), row and column, words, hideSpecial, scale. */
+  /** Shows a view; a selection may have the fields of a state, queries (locked rows), row and column. */
   show(name, selection = {}) {
     const view = this.views.find((one) => one.name === name);
     if (!view) throw new RangeError(`no view ${String(name)}; there are ${this.views.map((one) => one.name).join(", ")}`);
     if (!view.available(this)) throw new RangeError(`the view ${name} cannot show these records`);
+    if ("record" in selection || "head" in selection) this.chosen = true;
+    this.turnTo(view, selection);
+  }
+
+  turnTo(view, selection) {
     const { state } = this;
-    if (state.view !== name) { state.zoom = 1; this.frame.scroller.scrollTo(0, 0); this.hover = this.cursor = null; }
-    state.view = name;
-    for (const key of ["record", "head", "scale", "words", "hideSpecial", "heads", "steps", "step", "pooling", "overlay", "other"]) {
-      if (key in selection) state[key] = selection[key];
+    if (state.view !== view.name) {
+      state.zoom = 1;
+      this.frame.scroller.scrollTo(0, 0);
+      this.hover = this.cursor = this.elsewhere = null;
     }
-    if ("record" in selection) state.locked = [];
+    for (const key of Object.keys(FIELDS)) if (key in selection) state[key] = selection[key];
+    state.view = view.name;
+    if ("record" in selection && !("locked" in selection)) state.locked = [];
     if (Array.isArray(selection.queries)) state.locked = [...selection.queries];
-    this.settle(view);
+    this.settle();
     if (selection.row !== undefined || selection.column !== undefined) {
       this.cursor = { row: selection.row ?? 0, column: selection.column ?? 0 };
     }
     this.refresh();
   }
 
+  /** Shows a state of another viewer, of an address or of before, as far as these records have it. */
+  apply(given) {
+    const changes = checkedState(given);
+    const view = this.views.find((one) => one.name === changes.view && one.available(this)) ?? this.view;
+    if (!view) return;
+    this.chosen = true;
+    this.turnTo(view, changes);
+    this.readTheme();
+  }
+
+  /** As `apply`, without telling the listeners. */
+  applyQuietly(given) {
+    this.apply(given);
+    this.told = this.telling();
+  }
+
+  undo() {
+    const before = this.history.undo();
+    if (before) this.apply(before);
+  }
+
+  redo() {
+    const after = this.history.redo();
+    if (after) this.apply(after);
+  }
+
+  /** Shows what another viewer points at; null: nothing. */
+  point(item) {
+    this.elsewhere = item ?? null;
+    this.changed();
+  }
+
+  /** Calls a listener with the state and with what is pointed at (or null) after each change; gives what ends that. */
+  onChange(listener) {
+    this.listeners.add(listener);
+    return () => { this.listeners.delete(listener); };
+  }
+
+  telling() {
+    return JSON.stringify([this.state, this.pointed()]);
+  }
+
+  /** After a picture: the state goes into the history and the address, and the listeners hear of it. */
+  remember() {
+    if (this.history.note(this.state) && this.options.address) this.writeAddress();
+    const telling = this.telling();
+    const first = this.told === undefined;
+    if (telling === this.told) return;
+    this.told = telling;
+    if (first) return;
+    for (const listener of this.listeners) listener(structuredClone(this.state), structuredClone(this.pointed()));
+  }
+
+  writeAddress() {
+    try {
+      globalThis.history.replaceState(globalThis.history.state, "", `#${addressOf(this.state)}`);
+    } catch {
+      this.options = { ...this.options, address: false }; // a page without an address of its own
+    }
+  }
+
   /** Makes the state fit the records and the view. */
-  settle(view) {
+  settle() {
     const { state } = this;
-    if (!(this.records[state.record] && (!view.shows || view.shows(this.record)))) {
-      const found = this.records.findIndex((record) => !view.shows || view.shows(record));
+    if (!this.record || !this.fits(this.record)) {
+      const found = this.records.findIndex((record) => this.fits(record));
       state.record = Math.max(0, found);
       state.locked = [];
     }
-    if (this.record && state.head !== null && !(state.head < this.record.heads)) state.head = null;
+    const rows = this.record?.queries.length ?? 0;
+    if (state.locked.some((row) => row >= rows)) state.locked = state.locked.filter((row) => row < rows);
+    if (this.record && state.head !== null && !(state.head < this.record.heads)) state.head = 0;
     if (!(state.steps < this.steps.length)) state.steps = 0;
     if (!(state.scale in SCALES)) state.scale = "linear";
   }
@@ -4466,7 +4410,7 @@ class Viewer {
     const query = (text) => globalThis.matchMedia?.(text).matches ?? false;
     const dark = this.state.theme === "auto" ? query("(prefers-color-scheme: dark)") : this.state.theme === "dark";
     this.element.dataset.scheme = this.state.theme;
-    this.theme = query("(forced-colors: active)") ? forcedTheme(this.frame.box, dark) : dark ? DARK : LIGHT;
+    this.theme = query("(forced-colors: active)") ? forcedTheme(this.frame.box) : dark ? DARK : LIGHT;
     this.frame.paintWith(this.theme);
   }
 
@@ -4474,23 +4418,25 @@ class Viewer {
   refresh() {
     const focus = this.frame.focusPlace();
     this.frame.showTabs(this.views.filter((view) => view.available(this)), this.view, (name) => this.show(name));
+    this.frame.stage.setAttribute("aria-busy", "true");
+    if (!this.current().decoded) this.ready = false;
+    this.prepare(focus).catch((error) => this.fail(error));
+  }
+
+  async prepare(focus) {
+    await this.opening;
     const shown = this.current();
-    if (!shown.decoded) {
-      this.ready = false;
-      this.frame.stage.setAttribute("aria-busy", "true");
-    }
-    shown.decode().then(() => {
-      // Something else may have been chosen in the meantime.
-      if (this.stopped.signal.aborted || this.current() !== shown) return;
-      this.frame.bar.replaceChildren(...new Controls(this).build());
-      this.frame.restoreFocus(focus);
-      this.ready = true;
-      this.resize();
-      if (shown instanceof AttentionData) this.makeExact(shown);
-    }).catch((error) => this.fail(error));
+    await shown.decode();
+    // Something else may have been chosen in the meantime.
+    if (this.stopped.signal.aborted || this.current() !== shown) return;
+    this.frame.bar.replaceChildren(...new Controls(this).build());
+    this.frame.restoreFocus(focus);
     this.frame.canvas.setAttribute("aria-label", `${this.view.title}: ${this.heading()}`);
     this.frame.stage.setAttribute("aria-labelledby", `tab-${this.view.name}`);
     this.frame.help.textContent = this.view.help;
+    this.ready = true;
+    this.resize();
+    if (shown instanceof AttentionData) this.makeExact(shown);
   }
 
   /** Replaces a record's codes by exact numbers, where a server gives them. */
@@ -4570,6 +4516,7 @@ class Viewer {
     paint(this, this.frame.pen);
     this.tell();
     this.frame.stage.setAttribute("aria-busy", "false");
+    this.remember();
   }
 
   window() {
@@ -4618,19 +4565,27 @@ class Viewer {
  * Shows a payload inside of an element.
  * @param {HTMLElement} element gets a shadow root; its height is filled
  * @param {object} payload what `regard.viewer.payload` gives
- * @param {{view?: string, selection?: object, theme?: "auto"|"light"|"dark", height?: number, views?: string[],
+ * @param {{view?: string, selection?: object, theme?: "auto"|"light"|"dark", height?: number, language?: string, address?: boolean,
  *   fetchTile?: (record: number, q0: number, q1: number, k0: number, k1: number) => Promise<any>}} [options]
  *   fetchTile gives exact weights [heads, q1 - q0, k1 - k0]: {type, shape, data}, a typed array or nested lists
- *   views: the names of those that are offered; all without it
+ *   language of all words ("en", "zh"); that of the element where it is not given
+ *   address: whether the page's address holds what is shown
  * @returns {{update(payload: object): void, show(view: string, selection?: object): void, destroy(): void,
- *   state(): object, locate(item: object): object, svg(): string}}
+ *   set(state: object): void, point(item: object|null): void, onChange(listener: (state: object, item: object|null) => void): () => void,
+ *   undo(): void, redo(): void, state(): object, locate(item: object): object, svg(): string}}
  */
 function mount(element, payload, options = {}) {
+  speak(options?.language ?? /** @type {HTMLElement|null} */ (element.closest("[lang]"))?.lang);
   const viewer = new Viewer(element, payload, options ?? {});
   const handle = {
     update: (next) => viewer.load(next),
     show: (view, selection) => viewer.show(view, selection),
     destroy: () => viewer.destroy(),
+    set: (state) => viewer.applyQuietly(state),
+    point: (item) => viewer.point(item),
+    onChange: (listener) => viewer.onChange(listener),
+    undo: () => viewer.undo(),
+    redo: () => viewer.redo(),
     state: () => structuredClone(viewer.state),
     locate: (item) => viewer.locate(item),
     svg: () => svgOf(viewer),
@@ -4639,4 +4594,4 @@ function mount(element, payload, options = {}) {
   return handle;
 }
 
-export { mount, say, speak };
+export { mount };

@@ -4,6 +4,7 @@ import { PatternView } from "./pattern_view.js";
 import { Difference, commonSide, otherHeads } from "../difference.js";
 import { say } from "../language.js";
 import { clamp, cellText } from "../numbers.js";
+import { divergingColor, inkOn } from "../palette.js";
 import { SCALES, withoutRows } from "../scales.js";
 import { MASKED, MISSING, WEIGHT } from "../table.js";
 import { quoted, shortText } from "../text.js";
@@ -110,15 +111,14 @@ export class DifferenceView extends PatternView {
     if (place.width < 30 || place.height < 18) return;
     const { table } = place;
     const size = clamp(Math.floor(place.width / 3.4), 9, 12);
-    const strong = (row, column) => Math.abs(table.shade(row, column, app.state.scale)) > 0.55;
     pen.clip(win.x + place.left, win.y + place.top, win.width - place.left, win.height - place.top, () => {
       for (let row = 0; row < table.rows; row += 1) {
         for (let column = 0; column < table.columns; column += 1) {
           if (table.kind(row, column) !== WEIGHT) continue;
           const value = table.value(row, column);
+          const color = inkOn(divergingColor(table.shade(row, column, app.state.scale), app.theme));
           pen.text(`${value < 0 ? "\u2212" : "+"}${cellText(Math.abs(value))}`, place.left + (column + 0.5) * place.width,
-            place.top + (row + 0.5) * place.height,
-            { color: strong(row, column) === (app.theme.name === "dark") ? "#000000" : strong(row, column) ? "#ffffff" : app.theme.text, size, align: "center" });
+            place.top + (row + 0.5) * place.height, { color, size, align: "center" });
         }
       }
     });

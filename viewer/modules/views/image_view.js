@@ -3,7 +3,7 @@
 import { flowWords, inside, ring, wordAbove } from "../drawing.js";
 import { fitText } from "../lettering.js";
 import { clamp, formatNumber, short } from "../numbers.js";
-import { rampColor, rgb } from "../palette.js";
+import { rampColor } from "../palette.js";
 import { SCALES, withoutRows } from "../scales.js";
 import { MASKED, MISSING, accuracy, activeSums, describeRow, receivedText, sumText } from "../table.js";
 import { quoted, shortText } from "../text.js";
@@ -109,13 +109,13 @@ export class ImageView extends RecordView {
       if (!box) continue;
       if (sums.kinds[column] === MASKED) { pen.hatch(box.x, box.y, box.width, box.height, app.theme); continue; }
       if (sums.kinds[column] === MISSING) {
-        pen.rect(box.x, box.y, box.width, box.height, { fill: rgb(app.theme.missingPixel), alpha: 0.8 });
+        pen.cross(box.x, box.y, box.width, box.height, app.theme);
         continue;
       }
       const shade = sums.largest > 0 ? SCALES[scale].shade(sums.values[column] / sums.largest) : 0;
       // Neighbours overlap a little, since the picture would shine through the gaps that rounding leaves.
       pen.rect(box.x, box.y, box.width + 0.3, box.height + 0.3,
-        app.state.overlay === "veil" ? { fill: "#000000", alpha: 0.82 * (1 - shade) } : { fill: rampColor(shade), alpha: OPACITY });
+        app.state.overlay === "veil" ? { fill: "#000000", alpha: 0.82 * (1 - shade) } : { fill: rampColor(shade, app.theme), alpha: OPACITY });
     }
   }
 

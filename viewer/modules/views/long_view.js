@@ -1,9 +1,9 @@
 // @ts-check
 
-import { pixelCanvas } from "../canvases.js";
 import { cellAt, inside, placeOfCell, ring } from "../drawing.js";
 import { fitText, textWidth } from "../lettering.js";
-import { POOLINGS, pixelOf } from "../long_map.js";
+import { POOLINGS, shadeOf } from "../long_map.js";
+import { mapCanvas } from "../map_canvas.js";
 import { clamp, counted, formatNumber, formatWeight, niceStep } from "../numbers.js";
 import { SCALES } from "../scales.js";
 import { MASKED, MISSING, ZERO } from "../table.js";
@@ -153,20 +153,17 @@ export class LongView extends RecordView {
     const { limits } = this.bitmap(app, place);
     const [q0, k0] = [row * map.side, column * map.side];
     const [height, width] = [Math.min(map.side, queries - q0), Math.min(map.side, keys - k0)];
-    Object.assign(tile, { key, kinds: new Set(), beyond: false });
-    tile.image = pixelCanvas(width, height, (data) => {
-      for (let cell = 0; cell < width * height; cell += 1) {
-        const query = q0 + Math.floor(cell / width);
-        const value = map.exact(app.state.head, query, k0 + (cell % width));
-        const limit = limits[Math.floor(map.bin(query, 0)[0] / block)];
-        const { color, kind } = pixelOf(value, limit, app.state.scale, app.theme);
-        tile.kinds.add(kind);
-        // The limit is a code, and may be a little less than the weight it stands for.
-        if (value > 1.01 * limit) tile.beyond = true;
-        for (let channel = 0; channel < 3; channel += 1) data[4 * cell + channel] = color[channel];
-        data[4 * cell + 3] = 255;
-      }
-    });
+    const [kinds, shades] = [new Uint8Array(height * width), new Uint8Array(height * width)];
+    tile.beyond = false;
+    for (let cell = 0; cell < width * height; cell += 1) {
+      const query = q0 + Math.floor(cell / width);
+      const value = map.exact(app.state.head, query, k0 + (cell % width));
+      const limit = limits[Math.floor(map.bin(query, 0)[0] / block)];
+      ({ kind: kinds[cell], shade: shades[cell] } = shadeOf(value, limit, app.state.scale));
+      // The limit is a code, and may be a little less than the weight it stands for.
+      if (value > 1.01 * limit) tile.beyond = true;
+    }
+    Object.assign(tile, { key, kinds: new Set(kinds), image: mapCanvas(width, height, kinds, shades, app.theme) });
     return tile;
   }
 

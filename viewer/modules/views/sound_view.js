@@ -3,7 +3,6 @@
 import { drawCells, ring } from "../drawing.js";
 import { fitText, textWidth } from "../lettering.js";
 import { clamp, secondsStep } from "../numbers.js";
-import { rgb } from "../palette.js";
 import { sumText } from "../table.js";
 import { shortText } from "../text.js";
 import { CORNER, CellView, widest } from "./record_view.js";
@@ -82,7 +81,7 @@ export class SoundView extends CellView {
     for (let column = 0; column < table.columns; column += 1) {
       const part = (sums.values[column] || 0) / sums.largest;
       const x = left + column * place.cellWidth;
-      if (part > 0.02) pen.rect(x, 12, place.cellWidth, picture, { fill: app.theme.wordHigh ? rgb(app.theme.wordHigh) : "#f0a800", alpha: 0.55 * part });
+      if (part > 0.02) pen.rect(x, 12, place.cellWidth, picture, { fill: app.theme.accent, alpha: 0.55 * part });
       const y = 12 + picture - 4 - part * (picture - 12);
       points.push([x, y], [x + place.cellWidth, y]);
     }

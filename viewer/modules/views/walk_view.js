@@ -4,7 +4,7 @@ import { View } from "./view.js";
 import { ring } from "../drawing.js";
 import { fitText, textWidth } from "../lettering.js";
 import { clamp, finiteRange, formatNumber, strongest } from "../numbers.js";
-import { inkOnRamp, rampColor, rgb } from "../palette.js";
+import { inkOnRamp, rampColor } from "../palette.js";
 import { Panel } from "../panel.js";
 import { PAIR_STEPS } from "../steps_data.js";
 import { MASKED, MISSING } from "../table.js";
@@ -87,13 +87,13 @@ export class WalkView extends View {
     const [x, y] = [place.left + column * place.cell, place.top + row * place.tall];
     const { cell, tall } = place;
     if (value === -Infinity) pen.hatch(x, y, cell - 1, tall - 1, app.theme);
-    else if (!Number.isFinite(value)) pen.rect(x, y, cell - 1, tall - 1, { fill: rgb(app.theme.missingPixel) });
+    else if (!Number.isFinite(value)) pen.cross(x, y, cell - 1, tall - 1, app.theme);
     else {
       const shade = range[1] > range[0] ? (value - range[0]) / (range[1] - range[0]) : 0.5;
-      pen.rect(x, y, cell - 1, tall - 1, { fill: rampColor(shade) });
+      pen.rect(x, y, cell - 1, tall - 1, { fill: rampColor(shade, app.theme) });
       if (cell >= 34) {
         pen.text(Math.abs(value) >= 100 ? value.toFixed(0) : value.toFixed(2).replace("-", "\u2212"), x + cell / 2 - 0.5, y + tall / 2,
-          { color: inkOnRamp(shade), size: 11, align: "center" });
+          { color: inkOnRamp(shade, app.theme), size: 11, align: "center" });
       }
     }
     if (value === -Infinity && !hidden && cell >= 34) pen.text("\u2212\u221e", x + cell / 2, y + tall / 2, { color: app.theme.text, size: 11, align: "center" });

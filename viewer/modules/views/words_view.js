@@ -1,11 +1,11 @@
 // @ts-check
 
-import { flowWords, inside, ring, wordAbove } from "../drawing.js";
+import { drawKind, flowWords, inside, ring, wordAbove } from "../drawing.js";
 import { fitText } from "../lettering.js";
 import { clamp } from "../numbers.js";
-import { rgb, wordColors } from "../palette.js";
+import { wordColors } from "../palette.js";
 import { SCALES, withoutRows } from "../scales.js";
-import { MASKED, MISSING, WEIGHT, accuracy, activeSums, describeRow, hiddenText, mergedText, receivedText, sumText } from "../table.js";
+import { MASKED, MISSING, WEIGHT, ZERO, accuracy, activeSums, describeRow, hiddenText, mergedText, receivedText, sumText } from "../table.js";
 import { quoted, shortText } from "../text.js";
 import { RecordView } from "./record_view.js";
 
@@ -84,11 +84,11 @@ export class WordsView extends RecordView {
   drawWord(app, pen, box, text, weight, row) {
     const { theme } = app;
     const colors = weight && weight.kind === WEIGHT ? wordColors(weight.shade || 0, theme) : { fill: theme.background, ink: theme.text };
-    if (weight?.kind === MASKED) pen.hatch(box.x, box.y, box.width, box.height, theme);
-    else pen.rect(box.x, box.y, box.width, box.height, { fill: weight?.kind === MISSING ? rgb(theme.missingPixel) : colors.fill, radius: 4 });
+    if (weight && weight.kind !== WEIGHT) drawKind(pen, weight.kind, box.x, box.y, box.width, box.height, theme);
+    else pen.rect(box.x, box.y, box.width, box.height, { fill: colors.fill, radius: 4 });
     const chosen = row !== null && app.activeRows().includes(row);
     if (chosen) pen.rect(box.x + 1, box.y + 1, box.width - 2, box.height - 2, { stroke: theme.accent, lineWidth: 2.5, radius: 4 });
-    const ink = weight?.kind === MASKED ? theme.text : weight?.kind === MISSING ? "#ffffff" : colors.ink;
+    const ink = weight && weight.kind !== WEIGHT ? theme.text : colors.ink;
     const { size } = this.cache.place;
     pen.text(fitText(shortText(text, 60), box.width - 8, { size }), box.x + box.width / 2, box.y + box.height / 2,
       { color: ink, size, align: "center" });
@@ -144,7 +144,7 @@ export class WordsView extends RecordView {
     const kinds = new Set(sums.kinds);
     const scale = withoutRows(app.state.scale);
     return { ramp: "words", scale, largest: sums.largest / sums.divisor,
-      samples: [[MASKED, "masked"], [MISSING, "NaN"]].filter(([kind]) => kinds.has(kind)),
+      samples: [[ZERO, "zero"], [MASKED, "masked"], [MISSING, "NaN"]].filter(([kind]) => kinds.has(kind)),
       text: `attention weight, ${sumText(table, sums.rows)}, ${app.headText()}, ${SCALES[scale].label}${mergedText(table)} \u00b7 `
         + `${accuracy(table)}${hiddenText(table)}` };
   }

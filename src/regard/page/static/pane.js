@@ -281,7 +281,7 @@ export class Pane {
     this.view.replaceChildren(place);
     this.viewer = mount(place, this.payload, { view, selection: locked ? { ...selection, queries: locked } : selection,
       fetchTile: (...tile) => this.fetchTile(...tile), fetchSteps: (record, head) => this.fetchSteps(record, head) });
-    this.viewer.onChange?.((state, item) => this.page.seen(this, state, item));
+    this.viewer.onChange((state, item) => this.page.seen(this, state, item));
   }
 
   /** What the viewer shows, for the address; null where there is none. */

@@ -1,0 +1,115 @@
+// @ts-check
+
+import { headLabel } from "./head_labels.js";
+import { headWeights, relations } from "./head_statistics.js";
+
+/** The most weights that are decoded to choose; of a larger document the first records that fit. */
+const MOST_WEIGHTS = 2 ** 22;
+
+/** The least keys that a query sees for which one is a choice. */
+const LEAST_KEYS = 4;
+
+/** What a head may do and yet say little: such heads are chosen only where there are no others. */
+const PLAIN = new Set(["first", "special", "offset 0", "even"]);
+
+/** Letters that make a word, or one of a script that writes words without spaces: such a token says more than "a". */
+const WORDLIKE = /[\p{L}\p{M}]{2}|[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}\p{Script=Thai}]/u;
+
+const LETTERS = /[\p{L}\p{N}]/u;
+
+/**
+ * Decodes what a choice needs and makes it; see `firstChoice`.
+ * @returns {Promise<{record: number, head: number, row: number|null, column: number|null}|null>}
+ */
+export async function chooseFirst(records) {
+  let left = MOST_WEIGHTS;
+  const read = [];
+  for (const record of records) {
+    if (record.large) continue;
+    left -= record.heads * record.queries.length * record.keys.length;
+    if (left < 0 && read.length) break;
+    read.push(record);
+  }
+  await Promise.all(read.map((record) => record.decode()));
+  return firstChoice(read);
+}
+
+/**
+ * The head with the clearest structure, at the query whose target is the most surprising; of the records that are decoded.
+ * A target is surprising by its weight times what the weight has more than its position predicts: than the mean
+ * weight of other queries at the same distance, and of other queries on the same key. So heads that look at the first or at a
+ * special token, at themselves or at a fixed distance have little; and a head's structure is the mean over its
+ * queries of their most surprising target. Of a head's targets the one is chosen that is also far from its query (of two
+ * sequences: from the diagonal), where both are words.
+ * @returns {{record: number, head: number, row: number|null, column: number|null}|null} positions in `records` of the viewer;
+ *   row and column are null where no target stands out; null where there is no decoded record
+ */
+export function firstChoice(records) {
+  const heads = records.filter((record) => !record.large && record.codes).flatMap((record) =>
+    Array.from({ length: record.heads }, (_, head) => ({ of: record, record: record.number, head, ...structure(record, head) })));
+  heads.sort((a, b) => b.score - a.score || a.record - b.record || a.head - b.head);
+  const best = heads.find((one) => one.score > 0 && !PLAIN.has(headLabel(one.of, one.head)?.name ?? "")) ?? heads[0];
+  return best ? { record: best.record, head: best.head, row: best.row, column: best.column } : null;
+}
+
+/** How much structure a head has, and its most surprising target. */
+export function structure(record, head) {
+  const related = relations(record);
+  const weights = headWeights(record, head, null); // of the codes: the same before and after exact numbers come
+  const seen = related.seen(head);
+  const [queries, keys] = [record.queries.length, record.keys.length];
+  const { positional, shift, specialKeys, specialQueries, words } = related;
+  const byOffset = new Float64Array(queries + keys);
+  const offsetCounts = new Uint32Array(queries + keys);
+  const byKey = new Float64Array(keys);
+  const keyCounts = new Uint32Array(keys);
+  const visible = new Uint32Array(queries);
+  for (let query = 0; query < queries; query += 1) {
+    if (specialQueries[query]) continue;
+    const base = query * keys;
+    for (let key = 0; key < keys; key += 1) {
+      if (seen && !seen[base + key]) continue;
+      const value = weights[base + key] || 0;
+      visible[query] += 1;
+      byOffset[key - query + queries] += value;
+      offsetCounts[key - query + queries] += 1;
+      byKey[key] += value;
+      keyCounts[key] += 1;
+    }
+  }
+  const [asking, answering] = [weightOfTexts(record.queries), weightOfTexts(record.keys)];
+  const slope = queries > 1 ? (keys - 1) / (queries - 1) : 0;
+  let [total, counted, most, row, column] = [0, 0, 0, /** @type {number|null} */ (null), /** @type {number|null} */ (null)];
+  for (let query = 0; query < queries; query += 1) {
+    if (visible[query] < LEAST_KEYS) continue;
+    counted += 1;
+    const base = query * keys;
+    const own = positional ? query + shift : -1;
+    let clearest = 0;
+    for (let key = 0; key < keys; key += 1) {
+      const value = weights[base + key];
+      if (!(value * visible[query] > 2) || key === own || specialKeys[key] || !answering[key]) continue;
+      if (words && words[key] === words[own]) continue;
+      if (seen && !seen[base + key]) continue;
+      const offset = key - query + queries;
+      const alone = positional && offsetCounts[offset] > 1 ? (byOffset[offset] - value) / (offsetCounts[offset] - 1) : 0;
+      const onKey = keyCounts[key] > 1 ? (byKey[key] - value) / (keyCounts[key] - 1) : 0;
+      const surprise = value * (value - Math.max(alone, onKey, 1 / visible[query]));
+      if (surprise > clearest) clearest = surprise;
+      const distance = Math.abs(key - (positional ? own : query * slope));
+      const telling = surprise * asking[query] * answering[key] * (1 + distance / Math.max(queries, keys));
+      if (telling > most + 1e-9) [most, row, column] = [telling, query, key];
+    }
+    total += clearest;
+  }
+  return { score: counted ? total / counted : 0, row, column };
+}
+
+/** How much a position says: 0 for punctuation, 1 for a word, less for what is shorter. */
+function weightOfTexts(axis) {
+  return Float64Array.from({ length: axis.length }, (_, position) => {
+    if (axis.kind !== "tokens") return 1;
+    const text = axis.entry.tokens[position];
+    return WORDLIKE.test(text) ? 1 : LETTERS.test(text) ? 0.5 : 0;
+  });
+}
