@@ -14,14 +14,14 @@ function parsed(text) {
 const written = (value) => (typeof value === "string" && !parsed(value) ? value : JSON.stringify(value));
 
 /** What need not be escaped in a fragment, and is easier to read so. */
-const PLAIN = { "%2C": ",", "%5B": "[", "%5D": "]", "%3A": ":" };
+const READABLE = { "%2C": ",", "%5B": "[", "%5D": "]", "%3A": ":" };
 
 /**
  * A state as the fragment of an address, without "#".
  * @param {object} state
  */
 export const addressOf = (state) => Object.entries(lasting(state)).filter(([, value]) => value !== undefined).map(([name, value]) =>
-  `${name}=${encodeURIComponent(written(value)).replace(/%2C|%5B|%5D|%3A/g, (code) => PLAIN[code])}`).join("&");
+  `${name}=${encodeURIComponent(written(value)).replace(/%2C|%5B|%5D|%3A/g, (code) => READABLE[code])}`).join("&");
 
 /**
  * The state that a fragment names: the fields that it has with values that can be; nothing else, whatever it holds.

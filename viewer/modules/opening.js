@@ -1,7 +1,7 @@
 // @ts-check
 
 /** Most weights that are looked through before the first picture. */
-const MOST_WEIGHTS = 2 ** 22;
+const MOST_OPENED = 2 ** 22;
 
 /** The view that fits the first record best. */
 export function firstView(app) {
@@ -12,13 +12,13 @@ export function firstView(app) {
 }
 
 /**
- * The record and the head that are shown first: those of the clearest structure that is not the first token, a special token
+ * The record and the head that are shown first: those of the clearest clearness that is not the first token, a special token
  * or a neighbour.
  * @param {any[]} records those to choose from
  * @returns {Promise<{record: number, head: number}|null>} null where there is nothing to choose from
  */
 export async function firstHead(records) {
-  let left = MOST_WEIGHTS;
+  let left = MOST_OPENED;
   let best = null;
   for (const record of records) {
     const size = record.heads * record.queries.length * record.keys.length;
@@ -27,7 +27,7 @@ export async function firstHead(records) {
     await record.decode();
     if (!record.codes) continue;
     for (let head = 0; head < record.heads; head += 1) {
-      const score = structure(record, head);
+      const score = clearness(record, head);
       if (!best || score > best.score) best = { score, record: record.number, head };
     }
   }
@@ -36,7 +36,7 @@ export async function firstHead(records) {
 
 /** How clearly a head chooses, from 0 to 1: what its queries save of the entropy of an even share, where they look further than at a
  * neighbour, the first key or a special token. */
-function structure(record, head) {
+function clearness(record, head) {
   const [queries, keys] = [record.queries.length, record.keys.length];
   const own = record.queries === record.keys;
   let [saved, plain, rows] = [0, 0, 0];

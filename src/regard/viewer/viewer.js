@@ -16,6 +16,8 @@ const isCell = (value) => isCount(value?.row) && isCount(value?.column) && Objec
 
 const orNull = (check) => (value) => value === null || check(value);
 
+const isHead = (value) => isCount(value?.record) && (value.head === null || isCount(value.head)) && Object.keys(value).length === 2;
+
 /**
  * All that a viewer's state is: the value that it starts with, and what a value from elsewhere must be.
  * @type {Record<string, [any, (value: any) => boolean]>}
@@ -34,6 +36,7 @@ const FIELDS = {
   steps: [0, isCount],
   step: ["weights", isName],
   kept: [null, orNull(isCell)],
+  other: [null, orNull(isHead)], // what the view of differences takes away
   zoom: [1, isNumber],
   theme: ["auto", isName],
 };
@@ -359,21 +362,6 @@ function strongest(values, most, chosen = null) {
   return positions;
 }
 
-// words.js
-
-/** Every word of the viewer, in English and Chinese: [English, 中文]. `{name}` is filled in; `{count:line|lines}` chooses by a number. */
-const WORDS = {
-  // --- the views' names ---
-  pattern: ["Pattern", "图样"],
-  lines: ["Lines", "连线"],
-  words: ["Words", "文字"],
-  grid: ["Grid", "网格"],
-  walk: ["Walk", "逐步计算"],
-  image: ["Image", "图像"],
-  sound: ["Sound", "声音"],
-  long: ["Overview", "概览"],
-};
-
 // scales.js
 
 /** Decades that the logarithmic scale shows below the largest weight. */
@@ -396,10 +384,129 @@ function scaleInverse(scale, shade) {
 /** The scale of a view that has no rows to scale each by itself. */
 const withoutRows = (scale) => (scale === "row" ? "linear" : scale);
 
+// words.js
+
+/** Every word of the viewer, in English and Chinese: [English, 中文]. `{name}` is filled in; `{count:line|lines}` chooses by a number. */
+const WORDS = {
+  // --- the views' names ---
+  pattern: ["Pattern", "图样"],
+  lines: ["Lines", "连线"],
+  words: ["Words", "文字"],
+  grid: ["Grid", "网格"],
+  walk: ["Walk", "逐步计算"],
+  image: ["Image", "图像"],
+  sound: ["Sound", "声音"],
+  long: ["Overview", "概览"],
+
+  // --- what a head does ---
+  unit_tokens: ["token", "词元"],
+  unit_grid: ["patch", "图块"],
+  unit_frames: ["frame", "帧"],
+  does_previous: ["previous {unit}", "前一个{unit}"],
+  does_previous_brief: ["previous", "前一个"],
+  does_next: ["next {unit}", "后一个{unit}"],
+  does_next_brief: ["next", "后一个"],
+  does_own: ["its own {unit}", "自身{unit}"],
+  does_own_brief: ["itself", "自身"],
+  does_offset: ["{unit} at {away}", "相距 {away} 的{unit}"],
+  does_offset_brief: ["at {away}", "相距 {away}"],
+  does_near: ["nearby, at most 2 away", "附近（相距不超过 2）"],
+  does_near_brief: ["nearby", "附近"],
+  does_neighbours: ["neighbouring patches", "相邻图块"],
+  does_neighbours_brief: ["neighbours", "相邻"],
+  does_in_step: ["in step with the source", "与源序列同步"],
+  does_in_step_brief: ["in step", "同步"],
+  does_same_word: ["other parts of its word", "同一单词的其他部分"],
+  does_same_word_brief: ["same word", "同一单词"],
+  does_same_token: ["same token elsewhere", "别处的相同词元"],
+  does_same_token_brief: ["same token", "相同词元"],
+  does_induction: ["induction: what followed the same token", "归纳：相同词元之后的词元"],
+  does_induction_brief: ["induction", "归纳"],
+  does_first: ["first {unit}", "首个{unit}"],
+  does_first_brief: ["first", "首个"],
+  does_special: ["special tokens", "特殊词元"],
+  does_special_brief: ["special", "特殊"],
+  does_even: ["nearly even over all", "近乎均匀"],
+  does_even_brief: ["even", "均匀"],
+  names_here: ["a head is named if at least {excess} % of its weight ({sink} % for first and special tokens), beyond what uniform attention would give, goes there: {spreads} deviations more than pointing at random",
+    "命名标准：超出均匀注意力的部分至少占权重的 {excess} %（首个与特殊词元为 {sink} %），且高出随机指向 {spreads} 个标准差"],
+  names_survey: ["a head is named if at least {share} % of its weight over the surveyed texts goes there", "命名标准：在所统计的文本中至少占权重的 {share} %"],
+
+  // --- the difference of two heads ---
+  difference: ["Difference", "差异"],
+  differenceHelp: ["Arrow keys move the cell, + and \u2212 zoom, 0 shows the whole map.", "方向键移动单元格，+ 和 \u2212 缩放，0 显示整张图。"],
+  differenceOf: ["{one} \u2212 {other}", "{one} \u2212 {other}"],
+  differenceBar: ["attention weight of {one} minus that of {other}", "{one} 的注意力权重减去 {other} 的"],
+  differenceOther: ["minus", "减去"],
+  differenceCell: ["{query} \u2192 {key}: {one} \u2212 {other} = {difference}", "{query} \u2192 {key}：{one} \u2212 {other} = {difference}"],
+  differenceMean: ["mean of all", "全部平均"],
+  differenceHead: ["head {head}", "头 {head}"],
+  differenceLeftOut: ["only tokens that both have are compared; left out: {tokens}", "只比较双方都有的词元；未比较：{tokens}"],
+  differenceNone: ["There is no difference to show: fewer than half of the tokens are the same in both.", "无法显示差异：两边相同的词元不到一半。"],
+  differenceSize: ["There is no difference to show: the two maps have different sizes.", "无法显示差异：两张图的大小不同。"],
+  differenceZero: ["zero everywhere: both are the same", "处处为零：两者相同"],
+  differenceLoading: ["The second head is being read \u2026", "正在读取第二个头 \u2026"],
+
+  // --- the page ---
+  pageWhat: ["See which words a model looks at while it reads.", "看模型阅读时在看哪些词。"],
+  pageTitle: ["models", "模型"],
+  pageText: ["Text", "文本"],
+  pageImage: ["Image", "图像"],
+  pageSound: ["Sound", "声音"],
+  pageFile: ["File", "文件"],
+  pageMost: ["at most {size}", "最大 {size}"],
+  pageTyped: ["{count} of {most} characters", "{count} / {most} 个字符"],
+  pageTooLong: ["The text has {count} characters, more than the {most} that are read; shorten it.",
+    "文本有 {count} 个字符，超过可读的 {most} 个；请缩短。"],
+  pageTooLarge: ["The file is larger than {size}; choose a smaller one.", "文件大于 {size}；请选择较小的文件。"],
+  pageTokens: ["reads up to {count} tokens", "最多读 {count} 个词元"],
+  pageStart: ["Type a text or click an example. The picture then shows, for each word, which words the model looks at.",
+    "输入文本或点击示例。图中会显示模型在处理每个词时看哪些词。"],
+  pageStartImage: ["Choose an image or click an example. The picture then shows which parts of it the model looks at.",
+    "选择图像或点击示例。图中会显示模型在看图像的哪些部分。"],
+  pageStartSound: ["Choose a sound or click an example. The picture then shows which moments of it the model listens to.",
+    "选择声音或点击示例。图中会显示模型在听哪些时刻。"],
+  pageTry: ["Try an example", "试试示例"],
+  pageReadFile: ["Read {name}", "读取 {name}"],
+  page_coreference: ["what the pronoun or name refers to", "代词或名字指的是谁"],
+  page_repetition: ["what came after the same word before", "同一个词之前后面是什么"],
+  page_agreement: ["subject and verb, far apart", "相隔很远的主语和动词"],
+  page_sample: ["from its validation data", "来自它的验证数据"],
+  pageModels: ["Models on this machine", "本机上的模型"],
+  pageModelsHelp: ["Click one to open it. It is loaded then, and stays on this machine.", "点击即可打开；此时才加载，且只在本机运行。"],
+  pageRuns: ["Runs of regard", "regard 的训练结果"],
+  pageDownloaded: ["Hugging Face models", "Hugging Face 模型"],
+  pageAll: ["All models", "全部模型"],
+  pageModel: ["Model {name}", "模型 {name}"],
+  pageOpenModel: ["Open {name}", "打开 {name}"],
+  pageLoading: ["Loading {name} \u2026", "正在加载 {name} \u2026"],
+  pageCompare: ["Compare", "比较"],
+  pageAdd: ["Add another", "再加一个"],
+  pageRemove: ["Remove", "移除"],
+  pageRemoveModel: ["Remove {name}", "移除 {name}"],
+  pageSameText: ["One text for all", "共用一段文本"],
+  pageSameInput: ["One input for all", "共用一个输入"],
+  pageLinked: ["Linked", "联动"],
+  pageLinkedHelp: ["The panes show the same view, layer, head and token.", "各窗格显示相同的视图、层、头和词元。"],
+  pageAttention: ["Attention", "注意力"],
+  pageStale: ["Attention of: {text}", "以下注意力属于：{text}"],
+  pageDifference: ["Difference: A \u2212 B", "差异：A \u2212 B"],
+  pageDifferenceWait: ["When both panes show attention, their difference stands here.", "两个窗格都显示注意力后，这里显示它们的差异。"],
+  pageDifferenceLong: ["There is no difference to show: one of the texts is so long that only an overview of it is shown.",
+    "无法显示差异：其中一段文本太长，只能显示概览。"],
+  pageDifferenceKinds: ["There is no difference to show: the panes show two kinds of attention.", "无法显示差异：两个窗格显示的是不同种类的注意力。"],
+  pageOthers: ["all others", "其余全部"],
+  pageNoServer: ["The server does not answer. Is the command still running?", "服务器没有响应。命令还在运行吗？"],
+  pageStatus: ["the server answered {status}", "服务器返回 {status}"],
+  pageNoStart: ["The page could not begin: {message}", "页面无法启动：{message}"],
+  pageSettings: ["Settings of the page", "页面设置"],
+  pageLanguage: ["Language", "语言"],
+};
+
 // opening.js
 
 /** Most weights that are looked through before the first picture. */
-const MOST_WEIGHTS = 2 ** 22;
+const MOST_OPENED = 2 ** 22;
 
 /** The view that fits the first record best. */
 function firstView(app) {
@@ -410,13 +517,13 @@ function firstView(app) {
 }
 
 /**
- * The record and the head that are shown first: those of the clearest structure that is not the first token, a special token
+ * The record and the head that are shown first: those of the clearest clearness that is not the first token, a special token
  * or a neighbour.
  * @param {any[]} records those to choose from
  * @returns {Promise<{record: number, head: number}|null>} null where there is nothing to choose from
  */
 async function firstHead(records) {
-  let left = MOST_WEIGHTS;
+  let left = MOST_OPENED;
   let best = null;
   for (const record of records) {
     const size = record.heads * record.queries.length * record.keys.length;
@@ -425,7 +532,7 @@ async function firstHead(records) {
     await record.decode();
     if (!record.codes) continue;
     for (let head = 0; head < record.heads; head += 1) {
-      const score = structure(record, head);
+      const score = clearness(record, head);
       if (!best || score > best.score) best = { score, record: record.number, head };
     }
   }
@@ -434,7 +541,7 @@ async function firstHead(records) {
 
 /** How clearly a head chooses, from 0 to 1: what its queries save of the entropy of an even share, where they look further than at a
  * neighbour, the first key or a special token. */
-function structure(record, head) {
+function clearness(record, head) {
   const [queries, keys] = [record.queries.length, record.keys.length];
   const own = record.queries === record.keys;
   let [saved, plain, rows] = [0, 0, 0];
@@ -514,14 +621,14 @@ function parsed(text) {
 const written = (value) => (typeof value === "string" && !parsed(value) ? value : JSON.stringify(value));
 
 /** What need not be escaped in a fragment, and is easier to read so. */
-const PLAIN = { "%2C": ",", "%5B": "[", "%5D": "]", "%3A": ":" };
+const READABLE = { "%2C": ",", "%5B": "[", "%5D": "]", "%3A": ":" };
 
 /**
  * A state as the fragment of an address, without "#".
  * @param {object} state
  */
 const addressOf = (state) => Object.entries(lasting(state)).filter(([, value]) => value !== undefined).map(([name, value]) =>
-  `${name}=${encodeURIComponent(written(value)).replace(/%2C|%5B|%5D|%3A/g, (code) => PLAIN[code])}`).join("&");
+  `${name}=${encodeURIComponent(written(value)).replace(/%2C|%5B|%5D|%3A/g, (code) => READABLE[code])}`).join("&");
 
 /**
  * The state that a fragment names: the fields that it has with values that can be; nothing else, whatever it holds.
@@ -542,6 +649,200 @@ function stateOf(fragment) {
     }
   }
   return checkedState(found);
+}
+
+// head_statistics.js
+
+/** The largest distance whose share is taken, as of `regard.survey`. */
+const OFFSETS = 4;
+
+/** Keys at most so far from the query's own place are near it. */
+const NEAR = 2;
+
+/** What a head may do; the shares are those of `regard.watching.STATISTICS`, and two more. */
+const PATTERNS = [
+  "first", "special", "same_token", "induction",
+  ...Array.from({ length: 2 * OFFSETS + 1 }, (_, number) => offsetName(number - OFFSETS)), "same_word", "near",
+];
+
+/** Patterns whose mean is over those queries alone that have such a key. */
+const WHERE_ANY = new Set(["same_token", "induction", "same_word"]);
+
+/** Tokens that stand for no text, where a tokenizer did not say which do. */
+const SPECIAL = /^(?:\[(?:CLS|SEP|PAD|MASK|BOS|EOS|UNK)\]|<\/?s>|<(?:pad|bos|eos|unk|mask|cls|sep)>|<\|[^|]*\|>)$/i;
+
+/** A survey's name of an offset. */
+function offsetName(offset) {
+  return offset ? `offset ${offset > 0 ? "+" : "-"}${Math.abs(offset)}` : "offset 0";
+}
+
+/** Whether each position of an axis is a special token. */
+function specialPositions(axis) {
+  return Uint8Array.from({ length: axis.length }, (_, position) =>
+    Number(axis.special.has(position) || (axis.kind === "tokens" && SPECIAL.test(axis.entry.tokens[position]))));
+}
+
+/** The number of the word of each position. */
+function wordNumbers(axis) {
+  const numbers = new Int32Array(axis.length);
+  axis.groups(true).forEach(([start, stop], word) => numbers.fill(word, start, stop));
+  return numbers;
+}
+
+/** What the positions of a record are to each other; the same for all of its heads. */
+class Relations {
+  constructor(record) {
+    const { queries, keys } = record;
+    this.record = record;
+    this.positional = record.entry.kind !== "cross" && queries.kind === keys.kind;
+    this.shift = this.positional ? keys.length - queries.length : 0; // the last query stands at the last key
+    this.grid = keys.kind === "grid" ? keys.entry : null;
+    this.specialQueries = specialPositions(queries);
+    this.specialKeys = specialPositions(keys);
+    this.tokens = queries.kind === "tokens" && keys.kind === "tokens";
+    const numbers = new Map();
+    const numbered = (axis) => Int32Array.from({ length: axis.length }, (_, position) => {
+      const text = axis.entry.tokens[position];
+      if (!numbers.has(text)) numbers.set(text, numbers.size);
+      return numbers.get(text);
+    });
+    this.queryTokens = this.tokens ? numbered(queries) : null;
+    this.keyTokens = this.tokens ? numbered(keys) : null;
+    const words = this.positional && this.tokens && keys.hasWords;
+    this.words = words ? wordNumbers(keys) : null;
+    this.found = this.causal = /** @type {any} */ (null);
+  }
+
+  /** For each pair the patterns that it belongs to, as bits in the order of PATTERNS. */
+  get pairs() {
+    if (!this.found) {
+      const [queries, keys] = [this.record.queries.length, this.record.keys.length];
+      this.found = new Uint32Array(queries * keys);
+      for (let query = 0; query < queries; query += 1) {
+        for (let key = 0; key < keys; key += 1) this.found[query * keys + key] = this.of(query, key);
+      }
+    }
+    return this.found;
+  }
+
+  /** One byte a pair of a head, 1 where its mask lets the query see the key; null where all do. A causal record without a mask hides what comes later. */
+  seen(head) {
+    const { record } = this;
+    const size = record.queries.length * record.keys.length;
+    if (record.visible) return record.maskEntry.shape.length === 3 ? record.visible.subarray(head * size, (head + 1) * size) : record.visible;
+    if (record.entry.kind !== "causal") return null;
+    this.causal ??= Uint8Array.from({ length: size }, (_, pair) => Number(pair % record.keys.length <= Math.floor(pair / record.keys.length) + this.shift));
+    return this.causal;
+  }
+
+  /** The patterns that a pair belongs to, as bits. */
+  of(query, key) {
+    const { keyTokens, queryTokens, specialKeys, positional, words } = this;
+    const own = query + this.shift;
+    let bits = key === 0 && !this.grid ? FIRST : 0;
+    if (specialKeys[key]) return bits | SPECIAL_KEY;
+    if (keyTokens && queryTokens && keyTokens[key] === queryTokens[query] && !(positional && key === own)) bits |= SAME_TOKEN;
+    if (!positional) return this.inStep(query, key) ? bits | NEAR_KEY : bits;
+    const offset = key - own;
+    if (offset < 0 && key > 0 && keyTokens && queryTokens && keyTokens[key - 1] === queryTokens[query] && !specialKeys[key - 1]) bits |= INDUCTION;
+    if (offset >= -OFFSETS && offset <= OFFSETS && (!this.grid || offset === 0)) bits |= bit(offsetName(offset));
+    if (words && offset !== 0 && words[key] === words[own]) bits |= SAME_WORD;
+    return this.near(own, key) ? bits | NEAR_KEY : bits;
+  }
+
+  /** Whether a key is near a position: a few places away, or a neighbour in the image. */
+  near(own, key) {
+    if (!this.grid) return Math.abs(key - own) <= NEAR;
+    const { columns, leading } = this.grid;
+    const [a, b] = [own - leading, key - leading];
+    if (a < 0 || b < 0) return false;
+    return Math.abs(Math.floor(a / columns) - Math.floor(b / columns)) <= 1 && Math.abs((a % columns) - (b % columns)) <= 1;
+  }
+
+  /** Whether query and key of two sequences are equally far from their starts, within a tenth of the keys. */
+  inStep(query, key) {
+    const [queries, keys] = [this.record.queries.length, this.record.keys.length];
+    if (this.grid || queries < 2) return false;
+    return Math.abs(key - (query * (keys - 1)) / (queries - 1)) <= Math.max(1, keys / 20);
+  }
+}
+
+const bit = (name) => 1 << PATTERNS.indexOf(name);
+const [FIRST, SPECIAL_KEY, SAME_TOKEN, INDUCTION, SAME_WORD, NEAR_KEY] = ["first", "special", "same_token", "induction", "same_word", "near"].map(bit);
+
+const relationsOf = new WeakMap();
+
+/** The relations of a record, found once. */
+function relations(record) {
+  if (!relationsOf.has(record)) relationsOf.set(record, new Relations(record));
+  return relationsOf.get(record);
+}
+
+/** The weights of one head, [queries × keys]. */
+function headWeights(record, head, exact = record.exact) {
+  const size = record.queries.length * record.keys.length;
+  if (exact) return exact.subarray(head * size, (head + 1) * size);
+  const { codes } = record;
+  const { maximum } = record.entry.codes;
+  const weights = new Float64Array(size);
+  for (let pair = 0; pair < size; pair += 1) weights[pair] = CODE_VALUES[codes[head * size + pair]] * maximum;
+  return weights;
+}
+
+/**
+ * The statistics of a head of a record that is carried whole, each a mean over its counted queries: those that are not special
+ * and see a key. The share of a pattern is the part of a query's weight on its keys; chance is the share that uniform
+ * attention over the visible keys would give it, and spread is one standard deviation of the share of a head that
+ * gives each query's whole weight to one visible key at random.
+ * @returns {{queries: number, entropy: number, relativeEntropy: number, patterns: Record<string, {share: number, chance: number,
+ *   spread: number, queries: number}>}} entropy in nats; relative to ln(visible keys)
+ */
+function headStatistics(record, head) {
+  const related = relations(record);
+  const { pairs } = related;
+  const [weights, seen] = [headWeights(record, head), related.seen(head)];
+  const [queries, keys] = [record.queries.length, record.keys.length];
+  const size = PATTERNS.length;
+  const [totals, chances, variances, counts] = Array.from({ length: 4 }, () => new Float64Array(size));
+  const [shares, cells] = [new Float64Array(size), new Float64Array(size)];
+  let [counted, entropies, relative, several] = [0, 0, 0, 0];
+  for (let query = 0; query < queries; query += 1) {
+    if (related.specialQueries[query]) continue;
+    shares.fill(0);
+    cells.fill(0);
+    let [visible, sum, logs] = [0, 0, 0];
+    const base = query * keys;
+    for (let key = 0; key < keys; key += 1) {
+      if (seen && !seen[base + key]) continue;
+      visible += 1;
+      const value = weights[base + key];
+      if (value > 0) { sum += value; logs += value * Math.log(value); }
+      for (let bits = pairs[base + key]; bits; bits &= bits - 1) {
+        const number = 31 - Math.clz32(bits & -bits);
+        cells[number] += 1;
+        if (value > 0) shares[number] += value;
+      }
+    }
+    if (!(sum > 0)) continue;
+    counted += 1;
+    const entropy = Math.log(sum) - logs / sum;
+    entropies += entropy;
+    if (visible > 1) { relative += entropy / Math.log(visible); several += 1; }
+    for (let number = 0; number < size; number += 1) {
+      if (!cells[number] && WHERE_ANY.has(PATTERNS[number])) continue;
+      const chance = cells[number] / visible;
+      counts[number] += 1;
+      totals[number] += shares[number] / sum;
+      chances[number] += chance;
+      variances[number] += chance * (1 - chance);
+    }
+  }
+  const patterns = /** @type {Record<string, any>} */ ({});
+  PATTERNS.forEach((name, number) => {
+    const count = counts[number];
+    patterns[name] = { share: totals[number] / count, chance: chances[number] / count, spread: Math.sqrt(variances[number]) / count, queries: count };
+  });
+  return { queries: counted, entropy: entropies / counted, relativeEntropy: relative / several, patterns };
 }
 
 // steps_data.js
@@ -759,6 +1060,9 @@ const SIGNS = { light: makeRamp(POINTS.sign.light), dark: makeRamp(POINTS.sign.d
 /** The colours of the amount of attention on a theme: red, green, blue of `RAMP_SIZE` steps. */
 const rampOf = (theme) => RAMPS[theme.scheme];
 
+/** The same of signed numbers: zero in the middle. */
+const signRampOf = (theme) => SIGNS[theme.scheme];
+
 /** Where a shade from 0 to 1 is in a ramp. */
 const rampStep = (shade) => 3 * Math.round(clamp(shade, 0, 1) * (RAMP_SIZE - 1));
 
@@ -937,9 +1241,9 @@ const forms = new WeakMap();
  * A map as a picture, one pixel a cell: colours and blanks; `drawForms` adds hatches and crosses.
  * @param {Uint8Array} kinds of each cell, row by row, as in `KINDS`
  * @param {Uint8Array} shades from 0 to 255, of the cells that are weights
+ * @param {Uint8ClampedArray} ramp the colours of the shades
  */
-function mapCanvas(columns, rows, kinds, shades, theme) {
-  const ramp = rampOf(theme);
+function mapCanvas(columns, rows, kinds, shades, theme, ramp = rampOf(theme)) {
   const paper = channelsOf(theme.background);
   const found = { masked: false, missing: /** @type {number[][]} */ ([]), theme };
   const canvas = pixelCanvas(columns, rows, (data) => {
@@ -1035,6 +1339,142 @@ function forcedStyle(head, theme) {
   const base = DASHES[head % DASHES.length];
   const stretch = 1 + Math.floor(head / DASHES.length);
   return { color: theme.heads[0], dash: base.length ? base.map((length) => length * stretch) : stretch > 1 ? [24 * stretch, 3] : [] };
+}
+
+// head_labels.js
+
+/** The least part of the weight that uniform attention leaves to other keys, which a named pattern takes on top. */
+const LEAST_EXCESS = 0.3;
+
+/** The same of patterns that are in most heads of a trained model: the sinks. */
+const LEAST_SINK = 0.5;
+
+const SINKS = new Set(["first", "special"]);
+
+/** The least distance from uniform attention, in standard deviations of a head that points at random. */
+const LEAST_SPREADS = 4;
+
+/** The least queries that have a key of the pattern. */
+const LEAST_QUERIES = 4;
+
+/** The least entropy, as a part of the largest possible one, of a head that is called even. */
+const EVEN = 0.95;
+
+/** The least share of a survey that names a head, as `HeadStatistics.pattern` of regard.watching. */
+const SURVEY_SHARE = 0.5;
+
+/** How much more a pattern that contains another one must take to be named in its place. */
+const BROADER = 1.5;
+
+/** The patterns that are part of another one. */
+const PARTS = { near: [-2, -1, 0, 1, 2].map(offsetName), special: ["first"] };
+
+/** Patterns by which heads are grouped, in the order of the groups. */
+const LABEL_ORDER = [...PATTERNS.filter((name) => name.startsWith("offset")).sort(), "near", "same_word", "same_token", "induction", "first", "special", "even", ""];
+
+const labelled = new WeakMap();
+
+/**
+ * What a head does, the clearest first: {name, share, chance, queries}; [] where nothing is above the noise level.
+ * Of a record that is not carried whole it follows from its findings, which are exact; [] says nothing about such heads.
+ * @returns {{name: string, share: number, chance: number|null, queries: number|null}[]}
+ */
+function headLabels(record, head) {
+  if (!labelled.has(record)) labelled.set(record, []);
+  const known = labelled.get(record);
+  known[head] ??= record.large ? foundLabels(record, head) : labelsOf(statisticsOf(record, head));
+  return known[head];
+}
+
+const taken = new WeakMap();
+
+/** The statistics of a head, taken once; null of a record that is not carried whole. */
+function statisticsOf(record, head) {
+  if (record.large) return null;
+  if (!taken.has(record)) taken.set(record, []);
+  const known = taken.get(record);
+  known[head] ??= headStatistics(record, head);
+  return known[head];
+}
+
+/** Whether a pattern's share is above the noise level. */
+function isClear(name, { share, chance, spread, queries }) {
+  const least = SINKS.has(name) ? LEAST_SINK : LEAST_EXCESS;
+  return queries >= LEAST_QUERIES && share - chance >= least * (1 - chance) && share - chance >= LEAST_SPREADS * spread;
+}
+
+function labelsOf({ patterns, relativeEntropy, queries }) {
+  const clear = PATTERNS.filter((name) => isClear(name, patterns[name])).map((name) => ({ name, ...patterns[name] }));
+  const kept = clear.filter((one) => !clear.some((other) => other !== one && covers(one, other)));
+  kept.sort((a, b) => b.share - a.share);
+  if (!kept.length && relativeEntropy >= EVEN && queries >= LEAST_QUERIES) return [{ name: "even", share: relativeEntropy, chance: 1, queries }];
+  return kept.map(({ name, share, chance, queries: count }) => ({ name, share, chance, queries: count }));
+}
+
+/** Whether another pattern says what this one says, and says it better. */
+function covers(one, other) {
+  if (PARTS[one.name]?.includes(other.name)) return one.share < BROADER * other.share;
+  if (PARTS[other.name]?.includes(one.name)) return other.share >= BROADER * one.share;
+  return false;
+}
+
+/** What the findings of a pooled record say about a head. */
+function foundLabels(record, head) {
+  const findings = record.entry.overview?.findings;
+  if (!findings) return [];
+  const positional = record.entry.kind !== "cross";
+  const shift = record.keys.length - record.queries.length;
+  const labels = [
+    ...findings.sinks.filter((one) => one.head === head && (one.key === 0 || record.keys.special.has(one.key)))
+      .map((one) => ({ name: one.key === 0 ? "first" : "special", share: one.share })),
+    ...(positional ? findings.diagonals : []).filter((one) => one.head === head && PATTERNS.includes(offsetName(one.offset - shift)))
+      .map((one) => ({ name: offsetName(one.offset - shift), share: one.share })),
+  ];
+  return labels.filter((one) => one.share >= (SINKS.has(one.name) ? LEAST_SINK : LEAST_EXCESS)).sort((a, b) => b.share - a.share).map((one) => ({ ...one, chance: null, queries: null }));
+}
+
+/** What a survey says that a head does; null where no pattern takes half of its weight, or there is no survey. */
+function surveyLabel(record, head) {
+  const values = record.entry.statistics?.[head];
+  if (!values) return null;
+  const shares = Object.keys(values).filter((name) => PATTERNS.includes(name) && values[name] !== null);
+  const best = shares.reduce((most, name) => (most === null || values[name] > values[most] ? name : most), /** @type {string|null} */ (null));
+  return best !== null && values[best] >= SURVEY_SHARE ? { name: best, share: values[best] } : null;
+}
+
+/** The name under which a head is listed, and its share: a survey's where there is one, else this record's; null where none is clear. */
+function headLabel(record, head) {
+  const surveyed = record.entry.statistics?.[head];
+  const hasShares = surveyed && Object.keys(surveyed).some((name) => PATTERNS.includes(name));
+  return hasShares ? surveyLabel(record, head) : headLabels(record, head)[0] ?? null;
+}
+
+/** A pattern in a few letters, or in words. */
+function patternText(name, record, brief = false) {
+  if (name.startsWith("offset ")) {
+    const offset = Number(name.slice(7));
+    const unit = say(/** @type {any} */ (`unit_${record.keys.kind}`));
+    if (Math.abs(offset) > 1) {
+      const away = `${offset > 0 ? "+" : "\u2212"}${Math.abs(offset)}`;
+      return say(brief ? "does_offset_brief" : "does_offset", { unit, away });
+    }
+    const which = ["previous", "own", "next"][offset + 1];
+    return say(/** @type {any} */ (`does_${which}${brief ? "_brief" : ""}`), { unit });
+  }
+  const near = record.entry.kind === "cross" ? "in_step" : record.keys.kind === "grid" ? "neighbours" : "near";
+  const unit = say(/** @type {any} */ (`unit_${record.keys.kind}`));
+  return say(/** @type {any} */ (`does_${name === "near" ? near : name}${brief ? "_brief" : ""}`), { unit });
+}
+
+/** A label with its share, such as "previous token 71 %". */
+function labelText(label, record, brief = false) {
+  return `${patternText(label.name, record, brief)} ${Math.round(100 * label.share)}\u00a0%`;
+}
+
+/** When a head gets a name, in words. */
+function noiseText(surveyed) {
+  return surveyed ? say("names_survey", { share: Math.round(100 * SURVEY_SHARE) })
+    : say("names_here", { excess: Math.round(100 * LEAST_EXCESS), sink: Math.round(100 * LEAST_SINK), spreads: LEAST_SPREADS });
 }
 
 // canvas_pen.js
@@ -1590,6 +2030,270 @@ function headToggle(head, shown, theme, click) {
 
 const focusable = (parent) => [...parent.querySelectorAll("button, select, input")];
 
+// first_head.js
+
+/** The most weights that are decoded to choose; of a larger document the first records that fit. */
+const MOST_WEIGHTS = 2 ** 22;
+
+/** The least keys that a query sees for which one is a choice. */
+const LEAST_KEYS = 4;
+
+/** What a head may do and yet say little: such heads are chosen only where there are no others. */
+const PLAIN = new Set(["first", "special", "offset 0", "even"]);
+
+/** Letters that make a word, or one of a script that writes words without spaces: such a token says more than "a". */
+const WORDLIKE = /[\p{L}\p{M}]{2}|[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}\p{Script=Thai}]/u;
+
+const LETTERS = /[\p{L}\p{N}]/u;
+
+/**
+ * Decodes what a choice needs and makes it; see `firstChoice`.
+ * @returns {Promise<{record: number, head: number, row: number|null, column: number|null}|null>}
+ */
+async function chooseFirst(records) {
+  let left = MOST_WEIGHTS;
+  const read = [];
+  for (const record of records) {
+    if (record.large) continue;
+    left -= record.heads * record.queries.length * record.keys.length;
+    if (left < 0 && read.length) break;
+    read.push(record);
+  }
+  await Promise.all(read.map((record) => record.decode()));
+  return firstChoice(read);
+}
+
+/**
+ * The head with the clearest structure, at the query whose target is the most surprising; of the records that are decoded.
+ * A target is surprising by its weight times what the weight has more than its position predicts: than the mean
+ * weight of other queries at the same distance, and of other queries on the same key. So heads that look at the first or at a
+ * special token, at themselves or at a fixed distance have little; and a head's structure is the mean over its
+ * queries of their most surprising target. Of a head's targets the one is chosen that is also far from its query (of two
+ * sequences: from the diagonal), where both are words.
+ * @returns {{record: number, head: number, row: number|null, column: number|null}|null} positions in `records` of the viewer;
+ *   row and column are null where no target stands out; null where there is no decoded record
+ */
+function firstChoice(records) {
+  const heads = records.filter((record) => !record.large && record.codes).flatMap((record) =>
+    Array.from({ length: record.heads }, (_, head) => ({ of: record, record: record.number, head, ...structure(record, head) })));
+  heads.sort((a, b) => b.score - a.score || a.record - b.record || a.head - b.head);
+  const best = heads.find((one) => one.score > 0 && !PLAIN.has(headLabel(one.of, one.head)?.name ?? "")) ?? heads[0];
+  return best ? { record: best.record, head: best.head, row: best.row, column: best.column } : null;
+}
+
+/** How much structure a head has, and its most surprising target. */
+function structure(record, head) {
+  const related = relations(record);
+  const weights = headWeights(record, head, null); // of the codes: the same before and after exact numbers come
+  const seen = related.seen(head);
+  const [queries, keys] = [record.queries.length, record.keys.length];
+  const { positional, shift, specialKeys, specialQueries, words } = related;
+  const byOffset = new Float64Array(queries + keys);
+  const offsetCounts = new Uint32Array(queries + keys);
+  const byKey = new Float64Array(keys);
+  const keyCounts = new Uint32Array(keys);
+  const visible = new Uint32Array(queries);
+  for (let query = 0; query < queries; query += 1) {
+    if (specialQueries[query]) continue;
+    const base = query * keys;
+    for (let key = 0; key < keys; key += 1) {
+      if (seen && !seen[base + key]) continue;
+      const value = weights[base + key] || 0;
+      visible[query] += 1;
+      byOffset[key - query + queries] += value;
+      offsetCounts[key - query + queries] += 1;
+      byKey[key] += value;
+      keyCounts[key] += 1;
+    }
+  }
+  const [asking, answering] = [weightOfTexts(record.queries), weightOfTexts(record.keys)];
+  const slope = queries > 1 ? (keys - 1) / (queries - 1) : 0;
+  let [total, counted, most, row, column] = [0, 0, 0, /** @type {number|null} */ (null), /** @type {number|null} */ (null)];
+  for (let query = 0; query < queries; query += 1) {
+    if (visible[query] < LEAST_KEYS) continue;
+    counted += 1;
+    const base = query * keys;
+    const own = positional ? query + shift : -1;
+    let clearest = 0;
+    for (let key = 0; key < keys; key += 1) {
+      const value = weights[base + key];
+      if (!(value * visible[query] > 2) || key === own || specialKeys[key] || !answering[key]) continue;
+      if (words && words[key] === words[own]) continue;
+      if (seen && !seen[base + key]) continue;
+      const offset = key - query + queries;
+      const alone = positional && offsetCounts[offset] > 1 ? (byOffset[offset] - value) / (offsetCounts[offset] - 1) : 0;
+      const onKey = keyCounts[key] > 1 ? (byKey[key] - value) / (keyCounts[key] - 1) : 0;
+      const surprise = value * (value - Math.max(alone, onKey, 1 / visible[query]));
+      if (surprise > clearest) clearest = surprise;
+      const distance = Math.abs(key - (positional ? own : query * slope));
+      const telling = surprise * asking[query] * answering[key] * (1 + distance / Math.max(queries, keys));
+      if (telling > most + 1e-9) [most, row, column] = [telling, query, key];
+    }
+    total += clearest;
+  }
+  return { score: counted ? total / counted : 0, row, column };
+}
+
+/** How much a position says: 0 for punctuation, 1 for a word, less for what is shorter. */
+function weightOfTexts(axis) {
+  return Float64Array.from({ length: axis.length }, (_, position) => {
+    if (axis.kind !== "tokens") return 1;
+    const text = axis.entry.tokens[position];
+    return WORDLIKE.test(text) ? 1 : LETTERS.test(text) ? 0.5 : 0;
+  });
+}
+
+// difference.js
+
+/** The most pairs of tokens that are looked through for equal ones. */
+const MOST_PAIRS = 4e6;
+
+/**
+ * The places of texts that both lists have, in the order of both: as many as possible.
+ * @param {string[]} one
+ * @param {string[]} other
+ * @returns {number[][]} pairs of places
+ */
+function commonPlaces(one, other) {
+  if (one.length === other.length && one.every((text, place) => text === other[place])) return one.map((_, place) => [place, place]);
+  if (one.length * other.length > MOST_PAIRS) return [];
+  const width = other.length + 1;
+  const longest = new Uint32Array((one.length + 1) * width); // of the rests from two places
+  for (let i = one.length - 1; i >= 0; i -= 1) {
+    for (let j = other.length - 1; j >= 0; j -= 1) {
+      longest[i * width + j] = one[i] === other[j] ? longest[(i + 1) * width + j + 1] + 1
+        : Math.max(longest[(i + 1) * width + j], longest[i * width + j + 1]);
+    }
+  }
+  const pairs = [];
+  let [i, j] = [0, 0];
+  while (i < one.length && j < other.length) {
+    if (one[i] === other[j]) pairs.push([i++, j++]);
+    else if (longest[(i + 1) * width + j] >= longest[i * width + j + 1]) i += 1;
+    else j += 1;
+  }
+  return pairs;
+}
+
+const texts = (count, text) => Array.from({ length: count }, (_, place) => text(place));
+
+/**
+ * The rows or columns that two tables have in common: equal tokens in their order; of images and sounds all, where both are of one size.
+ * @returns {number[][]|null} pairs of places; null where fewer than half are common
+ */
+function commonSide(one, other, side) {
+  const axis = side === "row" ? "queries" : "keys";
+  const [a, b] = [one, other].map((table) => ({ kind: table.record[axis].kind, count: side === "row" ? table.rows : table.columns,
+    text: (place) => (side === "row" ? table.rowText(place) : table.columnText(place)) }));
+  if (a.kind !== b.kind) return null;
+  if (a.kind !== "tokens") return a.count === b.count ? texts(a.count, (place) => [place, place]) : null;
+  const pairs = commonPlaces(texts(a.count, a.text), texts(b.count, b.text));
+  return pairs.length && 2 * pairs.length >= Math.max(a.count, b.count) ? pairs : null;
+}
+
+/** The weights of one table minus those of another, where both have the tokens; a weight that a mask hides counts as 0. */
+class Difference {
+  /**
+   * @param {any} one a table
+   * @param {any} other another one
+   * @param {any[]} rowPairs the rows that are compared
+   * @param {any[]} columnPairs the columns
+   */
+  constructor(one, other, rowPairs, columnPairs) {
+    this.one = one;
+    this.other = other;
+    this.rowPairs = rowPairs;
+    this.columnPairs = columnPairs;
+    this.rows = rowPairs.length;
+    this.columns = columnPairs.length;
+    this.record = one.record;
+    this.words = one.words;
+    this.exact = false; // the view itself writes numbers into cells
+    this.signed = true;
+    this.rowGroups = rowPairs.map(([row]) => one.rowGroups[row]);
+    this.columnGroups = columnPairs.map(([column]) => one.columnGroups[column]);
+    this.values = new Float64Array(this.rows * this.columns);
+    this.kinds = new Uint8Array(this.rows * this.columns);
+    this.bitmaps = new Map();
+    this.widest = {};
+    this.largest = 0;
+    this.hasMasked = this.hasMissing = this.hasZero = false;
+    rowPairs.forEach((row, r) => columnPairs.forEach((column, c) => this.fill(r * this.columns + c, row, column)));
+  }
+
+  fill(cell, [row, otherRow], [column, otherColumn]) {
+    const kinds = [this.one.kind(row, column), this.other.kind(otherRow, otherColumn)];
+    const [a, b] = [this.one.value(row, column), this.other.value(otherRow, otherColumn)].map((value, place) => (kinds[place] === MASKED ? 0 : value));
+    const value = a - b;
+    this.values[cell] = value;
+    if (kinds[0] === MASKED && kinds[1] === MASKED) { this.kinds[cell] = MASKED; this.hasMasked = true; }
+    else if (Number.isNaN(value)) { this.kinds[cell] = MISSING; this.hasMissing = true; }
+    else if (value === 0) { this.kinds[cell] = ZERO; this.hasZero = true; }
+    else { this.kinds[cell] = WEIGHT; this.largest = Math.max(this.largest, Math.abs(value)); }
+  }
+
+  /** The tokens of both that the other has not. */
+  leftOut() {
+    const rest = (count, text, pairs, place) => {
+      const used = new Set(pairs.map((pair) => pair[place]));
+      return texts(count, (number) => (used.has(number) ? null : text(number))).filter((found) => found !== null);
+    };
+    const found = [this.one, this.other].flatMap((table, place) => [
+      ...rest(table.rows, (row) => table.rowText(row), this.rowPairs, place),
+      ...rest(table.columns, (column) => table.columnText(column), this.columnPairs, place)]);
+    return [...new Set(found)];
+  }
+
+  rowText(row) {
+    return this.one.rowText(this.rowPairs[row][0]);
+  }
+
+  columnText(column) {
+    return this.one.columnText(this.columnPairs[column][0]);
+  }
+
+  kind(row, column) {
+    return this.kinds[row * this.columns + column];
+  }
+
+  value(row, column) {
+    return this.values[row * this.columns + column];
+  }
+
+  /** Both weights and their difference as texts. */
+  cellTexts(row, column) {
+    const [[a, b], [c, d]] = [this.rowPairs[row], this.columnPairs[column]];
+    const error = this.one.error(a, c) + this.other.error(b, d);
+    return { one: this.one.cell(a, c), other: this.other.cell(b, d), difference: formatWeight(this.value(row, column), error) };
+  }
+
+  /** A difference's place on a scale, from -1 to 1. */
+  shade(row, column, scale) {
+    const value = this.value(row, column);
+    return this.largest > 0 ? Math.sign(value) * SCALES[scale].shade(Math.abs(value) / this.largest) : 0;
+  }
+
+  /** One pixel a cell. */
+  bitmap(scale, theme) {
+    const key = `${scale} ${theme.name}`;
+    if (!this.bitmaps.has(key)) {
+      const shades = Uint8Array.from(this.kinds, (_, cell) =>
+        Math.round(127.5 * (1 + this.shade(Math.floor(cell / this.columns), cell % this.columns, scale))));
+      this.bitmaps.set(key, mapCanvas(this.columns, this.rows, this.kinds, shades, theme, signRampOf(theme)));
+    }
+    return this.bitmaps.get(key);
+  }
+}
+
+/** Heads whose maps can be subtracted from those of a record: its own, and those of records on the same axes or of one kind. */
+function otherHeads(app, record) {
+  const alike = app.records.filter((one) => !one.large && one.entry.kind === record.entry.kind
+    && one.queries.kind === record.queries.kind && one.keys.kind === record.keys.kind);
+  return alike.flatMap((one) => [...(one.heads > 1 ? [null] : []), ...Array.from({ length: one.heads }, (_, head) => head)]
+    .map((head) => ({ record: one.number, head })))
+    .filter((one) => one.record !== record.number || record.heads > 1);
+}
+
 // drawing.js
 
 /** A ring that is seen on every colour. */
@@ -2051,6 +2755,7 @@ class Frame {
 
   /** A tab for each view; `choose` is called with its name. */
   showTabs(views, current, choose) {
+    this.tabs.hidden = views.length < 2;
     this.tabs.replaceChildren(...views.map((view) => make("button", {
       type: "button", role: "tab", id: `tab-${view.name}`, "aria-selected": String(view === current), "aria-controls": "stage",
       tabindex: view === current ? "0" : "-1", text: view.title, on: { click: () => choose(view.name) },
@@ -2105,11 +2810,12 @@ const LEGEND_STEPS = 65;
 
 /**
  * The number below a place of a legend's ramp.
- * @param {{scale: string, largest: number|null, beyond?: boolean}} legend largest: the weight of the last colour; null: the
+ * @param {{ramp: string, scale: string, largest: number|null, beyond?: boolean}} legend largest: the weight of the last colour; null: the
  *   numbers are percent of what differs from map to map
  * @param {number} shade
  */
-function tickText({ scale, largest, beyond }, shade) {
+function tickText({ ramp, scale, largest, beyond }, shade) {
+  if (ramp === "signed") return shade === 0.5 ? "0" : `${shade === 0 ? "\u2212" : "+"}${legendNumber(largest)}`;
   const part = shade === 0 && scale === "log" ? 10 ** -DECADES : scaleInverse(scale, shade);
   const text = largest === null ? `${legendNumber(100 * part)} %` : legendNumber(part * largest);
   if (shade === 0 && scale === "log") return `\u2264 ${text}`;
@@ -2118,7 +2824,7 @@ function tickText({ scale, largest, beyond }, shade) {
 
 /**
  * The scale below a view: a ramp with numbers and the scale's name, and samples of what is not a weight.
- * A legend has: ramp ("map", "words" or null), scale, largest (see `tickText`), beyond (whether something larger than
+ * A legend has: ramp ("map", "words", "signed" with zero in the middle, or null), scale, largest (see `tickText`), beyond (whether something larger than
  * the largest is shown in its colour), samples, text.
  */
 function drawLegend(pen, legend, width, theme) {
@@ -2127,7 +2833,7 @@ function drawLegend(pen, legend, width, theme) {
     const length = clamp(width * 0.32, 110, 220);
     for (let step = 0; step < LEGEND_STEPS; step += 1) {
       const shade = step / (LEGEND_STEPS - 1);
-      const fill = rampColor(shade, theme);
+      const fill = legend.ramp === "signed" ? divergingColor(2 * shade - 1, theme) : rampColor(shade, theme);
       pen.rect(x + (step * length) / LEGEND_STEPS, 6, length / LEGEND_STEPS + 0.6, 10, { fill });
     }
     pen.rect(x, 6, length, 10, { stroke: theme.border });
@@ -3793,9 +4499,159 @@ function paint(app, pen) {
   pen.shift(0, HEADING + area.height + 2, () => drawLegend(pen, app.view.legend(app), area.width, theme));
 }
 
-// views/all_views.js
+// views/difference_view.js
 
-const VIEW_CLASSES = [PatternView, LinesView, GridView, WalkView, WordsView, ImageView, SoundView, LongView];
+/** The most tokens that the legend names as left out. */
+const MOST_NAMED = 6;
+
+/** The map of one head minus that of another one: of the same record, or of one with the same tokens. */
+class DifferenceView extends PatternView {
+  name = "difference";
+
+  controls = ["record", "head", "other", "scale", "words", "special", "zoom"];
+
+  scalesRows = false;
+
+  title = say("difference");
+
+  help = say("differenceHelp");
+
+  available(app) {
+    return app.records.some((record) => this.shows(record) && otherHeads(app, record).length > 0);
+  }
+
+  /** The other head: the chosen one, or the next. */
+  other(app) {
+    const { other, record, head } = app.state;
+    const all = otherHeads(app, app.record);
+    const same = all.find((one) => one.record === other?.record && one.head === other?.head);
+    if (same) return same;
+    const heads = app.record.heads;
+    const next = { record, head: ((head ?? heads - 1) + 1) % heads };
+    return heads > 1 ? next : all.find((one) => one.record !== record) ?? all[0];
+  }
+
+  /** The two tables' difference; null while the second is read, or where too few tokens are the same. */
+  difference(app) {
+    if (app.differs) return app.table();
+    const chosen = this.other(app);
+    const record = app.records[chosen.record];
+    if (!record.decoded) {
+      record.decode().then(() => app.changed());
+      return null;
+    }
+    app.makeExact(record);
+    const [one, other] = [app.table(), app.table(chosen.head, record)];
+    if (this.cache?.one !== one || this.cache?.other !== other) {
+      const [rows, columns] = [commonSide(one, other, "row"), commonSide(one, other, "column")];
+      this.cache = { one, other, found: rows && columns && new Difference(one, other, rows, columns) };
+    }
+    return this.cache.found;
+  }
+
+  /** The viewer with the difference in place of a head's weights, for what maps have in common; null where there is none. */
+  shown(app) {
+    if (app.differs) return app;
+    const table = this.difference(app);
+    const state = { ...app.state, scale: withoutRows(app.state.scale), locked: [] };
+    return table && Object.create(app, { differs: { value: true }, table: { value: () => table }, state: { value: state } });
+  }
+
+  names(app) {
+    const chosen = this.other(app);
+    const name = (record, head) => `${app.recordText(record)} \u00b7 ${record.heads === 1 ? say("differenceHead", { head: 0 })
+      : head === null ? say("differenceMean") : say("differenceHead", { head })}`;
+    const [one, other] = [name(app.record, app.state.head), name(app.records[chosen.record], chosen.head)];
+    const same = app.records[chosen.record] === app.record;
+    return { one, other: same ? name(app.record, chosen.head).slice(app.recordText(app.record).length + 3) : other };
+  }
+
+  headText(app) {
+    const { one, other } = this.names(app);
+    return say("differenceOf", { one: one.slice(app.recordText(app.record).length + 3), other });
+  }
+
+  geometry(app) {
+    const shown = this.shown(app);
+    return shown ? super.geometry(shown) : { table: { rows: 0, columns: 0 }, left: 0, top: 0, width: 1, height: 1, flat: true };
+  }
+
+  size(app) {
+    const shown = this.shown(app);
+    return shown ? super.size(shown) : app.area;
+  }
+
+  draw(app, pen, win) {
+    const shown = this.shown(app);
+    if (!shown) {
+      pen.text(this.reason(app), win.x + 12, win.y + 24, { color: app.theme.muted, size: 13 });
+      return;
+    }
+    super.draw(shown, pen, win);
+    this.drawNumbers(shown, pen, win);
+  }
+
+  reason(app) {
+    const record = app.records[this.other(app).record];
+    if (!record.decoded) return say("differenceLoading");
+    return say(record.keys.kind === "tokens" ? "differenceNone" : "differenceSize");
+  }
+
+  /** Differences in large cells, in the ink that is read on their colour. */
+  drawNumbers(app, pen, win) {
+    const place = this.geometry(app);
+    if (place.width < 30 || place.height < 18) return;
+    const { table } = place;
+    const size = clamp(Math.floor(place.width / 3.4), 9, 12);
+    pen.clip(win.x + place.left, win.y + place.top, win.width - place.left, win.height - place.top, () => {
+      for (let row = 0; row < table.rows; row += 1) {
+        for (let column = 0; column < table.columns; column += 1) {
+          if (table.kind(row, column) !== WEIGHT) continue;
+          const value = table.value(row, column);
+          const color = inkOn(divergingColor(table.shade(row, column, app.state.scale), app.theme));
+          pen.text(`${value < 0 ? "\u2212" : "+"}${cellText(Math.abs(value))}`, place.left + (column + 0.5) * place.width,
+            place.top + (row + 0.5) * place.height, { color, size, align: "center" });
+        }
+      }
+    });
+  }
+
+  hit(app, x, y, win) {
+    const shown = this.shown(app);
+    return shown && super.hit(shown, x, y, win);
+  }
+
+  move(app, item, dx, dy) {
+    const shown = this.shown(app);
+    return shown ? super.move(shown, item, dx, dy) : item;
+  }
+
+  has(app, item) {
+    const table = this.difference(app);
+    return Boolean(table) && (item.row ?? 0) < table.rows && (item.column ?? 0) < table.columns;
+  }
+
+  activate() { /* a row of differences has nothing to keep */ }
+
+  describe(app, item) {
+    const table = this.difference(app);
+    return say("differenceCell", { query: quoted(table.rowText(item.row)), key: quoted(table.columnText(item.column)),
+      ...table.cellTexts(item.row, item.column) });
+  }
+
+  legend(app) {
+    const table = this.difference(app);
+    if (!table) return { ramp: null, samples: [], text: "" };
+    const scale = withoutRows(app.state.scale);
+    const { one, other } = this.names(app);
+    const left = table.leftOut().slice(0, MOST_NAMED + 1).map((text) => shortText(text, 16));
+    const named = left.slice(0, MOST_NAMED).join(" ") + (left.length > MOST_NAMED ? " \u2026" : "");
+    const samples = [[MASKED, "masked", table.hasMasked], [MISSING, "NaN", table.hasMissing]].filter(([, , has]) => has);
+    const text = `${say("differenceBar", { one, other })}${table.largest ? "" : ` \u00b7 ${say("differenceZero")}`}`;
+    return { ramp: "signed", scale, largest: table.largest, samples,
+      text: `${text}, ${SCALES[scale].label}${named ? ` \u00b7 ${say("differenceLeftOut", { tokens: named })}` : ""}` };
+  }
+}
 
 // exports.js
 
@@ -3977,6 +4833,11 @@ class Input {
   }
 }
 
+// views/all_views.js
+
+const VIEW_CLASSES = [PatternView, LinesView, GridView, WalkView, WordsView, ImageView, SoundView, LongView,
+  DifferenceView];
+
 // controls.js
 
 /** The controls that the current view needs. */
@@ -4001,6 +4862,20 @@ class Controls {
     if (app.record.heads === 1) return null;
     const options = [["mean", "mean of all"], ...Array.from({ length: app.record.heads }, (_, head) => [head, String(head)])];
     return choice("Head", app.state.head ?? "mean", options, (value) => app.set({ head: value === "mean" ? null : Number(value) }));
+  }
+
+  /** The head that is taken away from the shown one. */
+  other() {
+    const { app } = this;
+    const chosen = app.view.other(app);
+    const several = app.records.length > 1;
+    const name = ({ record, head }) => {
+      const shown = head === null ? say("differenceMean") : say("differenceHead", { head });
+      return several ? `${app.recordText(app.records[record])} \u00b7 ${shown}` : shown;
+    };
+    const all = otherHeads(app, app.record);
+    return choice(say("differenceOther"), all.findIndex((one) => one.record === chosen.record && one.head === chosen.head),
+      all.map((one, place) => [place, name(one)]), (value) => app.set({ other: all[Number(value)] }));
   }
 
   scale() {
@@ -4101,7 +4976,7 @@ class Viewer {
     this.keyboard = false;
     this.history = new History();
     this.listeners = new Set();
-    this.views = VIEW_CLASSES.map((ViewClass) => new ViewClass());
+    this.views = VIEW_CLASSES.map((ViewClass) => new ViewClass()).filter((view) => !options.views || options.views.includes(view.name));
     this.tables = new Tables(this);
     this.stopped = new AbortController();
     this.frame = new Frame(element, options.height);
@@ -4566,9 +5441,11 @@ class Viewer {
  * @param {HTMLElement} element gets a shadow root; its height is filled
  * @param {object} payload what `regard.viewer.payload` gives
  * @param {{view?: string, selection?: object, theme?: "auto"|"light"|"dark", height?: number, language?: string, address?: boolean,
+ *   views?: string[],
  *   fetchTile?: (record: number, q0: number, q1: number, k0: number, k1: number) => Promise<any>}} [options]
  *   fetchTile gives exact weights [heads, q1 - q0, k1 - k0]: {type, shape, data}, a typed array or nested lists
  *   language of all words ("en", "zh"); that of the element where it is not given
+ *   views: the names of those that are offered; all where they are not given
  *   address: whether the page's address holds what is shown
  * @returns {{update(payload: object): void, show(view: string, selection?: object): void, destroy(): void,
  *   set(state: object): void, point(item: object|null): void, onChange(listener: (state: object, item: object|null) => void): () => void,
@@ -4594,4 +5471,4 @@ function mount(element, payload, options = {}) {
   return handle;
 }
 
-export { mount };
+export { mount, say, speak };
