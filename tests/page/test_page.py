@@ -177,37 +177,18 @@ def test_one_model_reads_two_texts(open_tab):
         tab.wait_for("both", 1)
 
 
-def test_worked_steps_of_the_head_that_is_chosen(open_tab, run_of, expected):
-    with serving(*open_models([run_of("transformer")])) as client:
-        tab = open_tab(client)
-        page = tab.page
-        page.fill("#text", SENTENCE)
-        tab.wait_for(expected("transformer").text)
-
-        def state():
-            return page.evaluate("() => document.querySelector('.view > div').regardView.state()")
-
-        assert state()["record"] == 5
-        page.get_by_role("button", name="Worked steps").click()
-        page.wait_for_function("() => document.querySelector('.view > div').regardView.state().view === 'walk'")
-        page.get_by_label("Head of the worked steps").select_option("1")
-        steps = page.evaluate_handle("() => document.querySelector('.view > div').shadowRoot")
-        page.wait_for_function(
-            "root => root.querySelector('canvas').getAttribute('aria-label').includes('head 1')", arg=steps
-        )
-        # Another text keeps the steps open.
-        page.fill("#text", "My sister.")
-        page.wait_for_timeout(300)
-        tab.settle()
-        page.wait_for_function("() => document.querySelector('.view > div').regardView.state().view === 'walk'")
-
-
 def test_an_example_can_be_tried(open_tab, run_of):
     with serving(*open_models([run_of("bahdanau")])) as client:
         tab = open_tab(client)
-        tab.page.get_by_role("button", name="Try an example").click()
+        (model,) = client.ask("models").json["models"]
+        examples = [one["text"] for one in model["examples"]]
+        assert tab.page.locator("#examples .example-text").all_inner_texts() == examples
+        tab.page.locator("#examples button").nth(1).click()
         tab.page.locator(".answer-text").wait_for()
-        assert tab.page.input_value("#text") == client.ask("models").json["models"][0]["example"]
+        assert tab.page.input_value("#text") == examples[1]
+        assert tab.page.locator("#examples button").nth(1).get_attribute("aria-pressed") == "true"
+        tab.page.fill("#text", "Something else.")
+        tab.page.locator("#examples").wait_for(state="hidden")
 
 
 def test_hostile_text_is_only_shown(open_tab, run_of):
@@ -253,9 +234,6 @@ def test_the_keyboard_alone_does_everything(open_tab, run_of, expected):
         press("Enter")
         state = page.evaluate("() => document.querySelector('.view > div').regardView.state().view")
         assert state == "lines"
-        tab_to("Worked steps")
-        press("Enter")
-        page.wait_for_function("() => document.querySelector('.view > div').regardView.state().view === 'walk'")
         for _ in range(60):
             if focused() == "Compare":
                 break
@@ -290,12 +268,10 @@ def test_axe_finds_nothing_serious(open_tab, run_of, expected, look):
         page.fill("#text", SENTENCE)
         tab.wait_for(expected("transformer").text, 2)
         check("answers")
-        page.get_by_role("button", name="Worked steps").last.click()
-        page.wait_for_timeout(300)
         page.get_by_label("One text for all").uncheck()
         page.locator(".pane textarea").first.fill("fail")
         page.get_by_role("alert").filter(has_text="the model failed").wait_for()
-        check("steps, own texts, an error")
+        check("own texts, an error")
         tab.errors[:] = [error for error in tab.errors if "status of 500" not in error]
 
 
@@ -307,8 +283,6 @@ def test_narrow_windows_and_large_text(open_tab, run_of, expected, width):
         page = tab.page
         page.fill("#text", SENTENCE)
         tab.wait_for(expected("transformer").text)
-        page.get_by_role("button", name="Worked steps").first.click()
-        page.wait_for_timeout(300)
         assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
@@ -345,7 +319,8 @@ def test_an_image_is_chosen_tried_and_read(open_tab, image_run):
         assert not page.locator("#input").is_visible()
         assert page.evaluate("document.activeElement.id") == "file"
         assert page.locator("#input-file label").inner_text() == "Image"
-        assert "Choose a file (image)" in page.locator(".message").inner_text()
+        assert "Choose an image" in page.locator(".message").inner_text()
+        assert page.locator("#examples img").count() == 4
         page.set_input_files("#file", path / "corpus" / "test-3.png")
         tab.wait_for(trained.predict([path / "corpus" / "test-3.png"])[0].answer_text)
         assert page.locator(".view canvas").count()
@@ -360,7 +335,8 @@ def test_a_model_of_texts_and_one_of_images_side_by_side(open_tab, run_of, image
         page = tab.page
         assert page.locator("#input").is_visible()
         assert page.locator("#input-file").is_visible()
-        page.get_by_role("button", name="Try an example").click()
+        page.locator("#examples .thumbnail").first.click()
+        page.locator("#examples .example-text").first.click()
         found = regard.load(image_run("images-vit")).predict([image_run("images-vit") / "corpus" / "test-1.png"])[0]
         tab.wait_for(found.answer_text, pane=1)
         page.locator(".pane").nth(0).locator(".answer-text").wait_for(timeout=60_000)

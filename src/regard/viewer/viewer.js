@@ -448,7 +448,7 @@ const WORDS = {
   differenceLoading: ["The second head is being read \u2026", "正在读取第二个头 \u2026"],
 
   // --- the page ---
-  pageWhat: ["See which words a model looks at while it reads.", "看模型阅读时在看哪些词。"],
+  pageWhat: ["See what a model looks at while it reads.", "看模型阅读时在看什么。"],
   pageTitle: ["models", "模型"],
   pageText: ["Text", "文本"],
   pageImage: ["Image", "图像"],
@@ -467,18 +467,17 @@ const WORDS = {
   pageStartSound: ["Choose a sound or click an example. The picture then shows which moments of it the model listens to.",
     "选择声音或点击示例。图中会显示模型在听哪些时刻。"],
   pageTry: ["Try an example", "试试示例"],
+  pageTrySample: ["Try an example of its validation data", "试试验证数据中的示例"],
   pageReadFile: ["Read {name}", "读取 {name}"],
   page_coreference: ["what the pronoun or name refers to", "代词或名字指的是谁"],
   page_repetition: ["what came after the same word before", "同一个词之前后面是什么"],
   page_agreement: ["subject and verb, far apart", "相隔很远的主语和动词"],
-  page_sample: ["from its validation data", "来自它的验证数据"],
   pageModels: ["Models on this machine", "本机上的模型"],
   pageModelsHelp: ["Click one to open it. It is loaded then, and stays on this machine.", "点击即可打开；此时才加载，且只在本机运行。"],
   pageRuns: ["Runs of regard", "regard 的训练结果"],
   pageDownloaded: ["Hugging Face models", "Hugging Face 模型"],
   pageAll: ["All models", "全部模型"],
   pageModel: ["Model {name}", "模型 {name}"],
-  pageOpenModel: ["Open {name}", "打开 {name}"],
   pageLoading: ["Loading {name} \u2026", "正在加载 {name} \u2026"],
   pageCompare: ["Compare", "比较"],
   pageAdd: ["Add another", "再加一个"],
@@ -499,8 +498,6 @@ const WORDS = {
   pageNoServer: ["The server does not answer. Is the command still running?", "服务器没有响应。命令还在运行吗？"],
   pageStatus: ["the server answered {status}", "服务器返回 {status}"],
   pageNoStart: ["The page could not begin: {message}", "页面无法启动：{message}"],
-  pageSettings: ["Settings of the page", "页面设置"],
-  pageLanguage: ["Language", "语言"],
 };
 
 // opening.js

@@ -25,7 +25,7 @@ export class Comparison {
     this.title = make("h2", "");
     this.message = make("p", "message");
     this.view = make("div", "view");
-    this.element = make("section", "pane difference", this.title, this.message, this.view);
+    this.element = make("section", "difference", make("div", "pane-top", this.title, this.message), make("div"), this.view);
     this.element.setAttribute("aria-label", "A \u2212 B");
     this.viewer = null;
     this.shown = "";
@@ -37,6 +37,7 @@ export class Comparison {
     const reason = this.reason(one, other);
     this.message.textContent = reason;
     this.message.hidden = !reason;
+    this.title.hidden = !reason; // else it stands in the viewer
     this.element.classList.toggle("stale", one.isStale || other.isStale);
     if (reason) {
       this.unmount();
@@ -54,7 +55,7 @@ export class Comparison {
     this.shown = records;
     const place = make("div");
     this.view.replaceChildren(place);
-    const payload = joinedPayload(one.payload, a.record, other.payload, b.record, [`A: ${one.name}`, `B: ${other.name}`]);
+    const payload = joinedPayload(one.payload, a.record, other.payload, b.record, ["A", "B"]);
     this.viewer = mount(place, payload, { view: "difference", views: ["difference"], selection: { record: 0, ...chosen },
       fetchTile: (record, ...range) => (record ? other.fetchTile(b.record, ...range) : one.fetchTile(a.record, ...range)) });
   }

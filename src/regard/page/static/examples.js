@@ -23,7 +23,7 @@ function sentence({ text, shows }, click) {
   const words = make("span", "example-text", text);
   words.dir = "auto";
   const chosen = button("", click);
-  chosen.replaceChildren(words, make("span", "facts", say(/** @type {any} */ (`page_${shows || "sample"}`))));
+  chosen.replaceChildren(words, ...(shows ? [make("span", "facts", say(/** @type {any} */ (`page_${shows}`)))] : []));
   return make("li", "", chosen);
 }
 

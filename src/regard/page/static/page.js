@@ -361,7 +361,7 @@ class Page {
     byId("input").hidden = !this.isShared || !kinds.has("text");
     byId("input-file").hidden = !this.isShared || !fileKinds.length;
     byId("input-file").querySelector("label").textContent = fileLabel(fileKinds.length === 1 ? fileKinds[0] : "file");
-    byId("most").textContent = say("pageMost", { size: sizeText(this.limits.upload) });
+    byId("most").textContent = `(${say("pageMost", { size: sizeText(this.limits.upload) })})`;
     file.accept = fileKinds.map((kind) => FILES[kind]).join(",");
     byId("same-choice").hidden = byId("linked-choice").hidden = panes.length < 2;
     byId("same-choice").lastElementChild.textContent = say(fileKinds.length ? "pageSameInput" : "pageSameText");
@@ -399,6 +399,9 @@ class Page {
     const pressed = shown.flatMap((one) => one.pressed);
     list.querySelectorAll("button").forEach((chosen, number) => chosen.setAttribute("aria-pressed", String(pressed[number])));
     byId("examples").hidden = !pressed.length;
+    byId("examples").classList.toggle("compact", pressed.includes(true));
+    const samples = shown.some(({ model }) => model.kind === "run");
+    byId("examples-title").textContent = say(samples ? "pageTrySample" : "pageTry");
     const count = Array.from(text.value).length;
     const most = this.limits.characters;
     byId("count").textContent = count > 0.8 * most ? say("pageTyped", { count: counted(count), most: counted(most) }) : "";
