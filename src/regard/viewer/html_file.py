@@ -55,7 +55,8 @@ def html_page(payload: dict[str, Any], options: dict[str, Any]) -> str:
         "img-src data:; base-uri 'none'; form-action 'none'"
     )
     return (
-        f'<!DOCTYPE html>\n<html lang="{LANGUAGE_TAGS[options.get("language", "en")]}">\n<head>\n<meta charset="utf-8">\n'
+        f'<!DOCTYPE html>\n<html lang="{LANGUAGE_TAGS[options.get("language", "en")]}">\n<head>\n'
+        '<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<meta name="color-scheme" content="light dark">\n'
