@@ -62,12 +62,12 @@ def sentences_for(task: str, mask: str | None) -> tuple[Example, ...]:
 
 def examples_of(folder: RunFolder, accepts: InputKind) -> tuple[Example, ...]:
     """What a run read when it was last validated; for a run that reads files, those that are still there."""
-    found: dict[str, Example] = {}
+    inputs: dict[str, Example] = {}
     for example in _texts(folder) if accepts == "text" else _files(folder, accepts):
-        found.setdefault(str(example.path or example.text), example)
-        if len(found) == MOST_EXAMPLES:
+        inputs.setdefault(str(example.path or example.text), example)
+        if len(inputs) == MOST_EXAMPLES:
             break
-    return tuple(found.values())
+    return tuple(inputs.values())
 
 
 def _texts(folder: RunFolder) -> Iterator[Example]:

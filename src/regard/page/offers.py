@@ -11,6 +11,7 @@ from regard.page.examples import examples_of, sentences_for
 from regard.page.models import open_model, tell_apart
 from regard.page.pretrained_folder import facts_of, head_of, name_of, read_json
 from regard.page.reading import Reading, ServedModel
+from regard.regular_file import LARGEST_TEXT, read_text
 from regard.tasks import registry
 from regard.training.run_folder import RunFolder
 
@@ -103,20 +104,23 @@ def find_offers(runs: Path, cache: Path, device: str = "cpu") -> Offers:
 
 
 def _runs_in(folder: Path) -> list[Path]:
-    found = [path for path in _folders(folder) if (path / "config.yaml").is_file()]
-    return sorted(found, key=lambda path: (-(path / "config.yaml").stat().st_mtime, path.name))
+    runs = [path for path in _folders(folder) if (path / "config.yaml").is_file()]
+    return sorted(runs, key=lambda path: (-(path / "config.yaml").stat().st_mtime, path.name))
 
 
 def _snapshots_in(cache: Path) -> Iterator[Path]:
-    """Of each model of a cache the revision that its name means, or the newest."""
+    """The folder of each model of a cache: the revision that its name means, or the newest."""
     for model in sorted(path for path in _folders(cache) if path.name.startswith("models--")):
         revisions = [path for path in _folders(model / "snapshots") if (path / "config.json").is_file()]
-        main = model / "refs" / "main"
-        named = main.read_text("utf-8", "replace").strip()[:100] if main.is_file() else ""
-        chosen = [path for path in revisions if path.name == named] or sorted(
-            revisions, key=lambda path: path.stat().st_mtime, reverse=True
-        )
-        yield from chosen[:1]
+        named = _main_revision(model)
+        yield from sorted(revisions, key=lambda path: (path.name == named, path.stat().st_mtime), reverse=True)[:1]
+
+
+def _main_revision(model: Path) -> str:
+    try:
+        return read_text(model / "refs" / "main", LARGEST_TEXT).strip()
+    except (OSError, ValueError):  # the name is not stored, or not readable
+        return ""
 
 
 def _folders(folder: Path) -> list[Path]:

@@ -2030,13 +2030,13 @@ const focusable = (parent) => [...parent.querySelectorAll("button, select, input
 // first_head.js
 
 /** The most weights that are decoded to choose; of a larger document the first records that fit. */
-const MOST_WEIGHTS = 2 ** 22;
+const MOST_READ_WEIGHTS = 2 ** 22;
 
 /** The least keys that a query sees for which one is a choice. */
 const LEAST_KEYS = 4;
 
 /** What a head may do and yet say little: such heads are chosen only where there are no others. */
-const PLAIN = new Set(["first", "special", "offset 0", "even"]);
+const UNREMARKABLE = new Set(["first", "special", "offset 0", "even"]);
 
 /** Letters that make a word, or one of a script that writes words without spaces: such a token says more than "a". */
 const WORDLIKE = /[\p{L}\p{M}]{2}|[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}\p{Script=Thai}]/u;
@@ -2048,7 +2048,7 @@ const LETTERS = /[\p{L}\p{N}]/u;
  * @returns {Promise<{record: number, head: number, row: number|null, column: number|null}|null>}
  */
 async function chooseFirst(records) {
-  let left = MOST_WEIGHTS;
+  let left = MOST_READ_WEIGHTS;
   const read = [];
   for (const record of records) {
     if (record.large) continue;
@@ -2074,7 +2074,7 @@ function firstChoice(records) {
   const heads = records.filter((record) => !record.large && record.codes).flatMap((record) =>
     Array.from({ length: record.heads }, (_, head) => ({ of: record, record: record.number, head, ...structure(record, head) })));
   heads.sort((a, b) => b.score - a.score || a.record - b.record || a.head - b.head);
-  const best = heads.find((one) => one.score > 0 && !PLAIN.has(headLabel(one.of, one.head)?.name ?? "")) ?? heads[0];
+  const best = heads.find((one) => one.score > 0 && !UNREMARKABLE.has(headLabel(one.of, one.head)?.name ?? "")) ?? heads[0];
   return best ? { record: best.record, head: best.head, row: best.row, column: best.column } : null;
 }
 
