@@ -334,8 +334,10 @@ export class Pane {
   /** The worked calculation of a head, as an entry of a payload's steps. */
   async fetchSteps(record, head) {
     this.stepsNumber = (this.stepsNumber ?? 0) + 1;
-    const found = await ask("steps", { reading: this.found.reading, record, head, pane: this.id, number: this.stepsNumber });
-    return found?.payload.steps[0] ?? null;
+    // Calculations of two heads do not replace each other.
+    const pane = `${this.id} ${record} ${head}`;
+    const found = await ask("steps", { reading: this.found.reading, record, head, pane, number: this.stepsNumber });
+    return found.payload.steps[0];
   }
 
   async fetchTile(record, q0, q1, k0, k1) {
