@@ -1,4 +1,4 @@
-"""What ``regard serve`` offers without arguments: runs and downloaded models, described by their files, loaded when chosen."""
+"""What ``regard serve`` offers without arguments: runs and downloaded models, each loaded when it is chosen."""
 
 import shutil
 from pathlib import Path
@@ -17,7 +17,7 @@ transformers = pytest.importorskip("transformers")
 
 @pytest.fixture
 def machine(run_of, tmp_path):
-    """A folder of runs, one without a model yet, and a cache of the hub with a model, one without a tokenizer, one pickled."""
+    """A folder of runs, one unfinished, and a cache with a model, one without a tokenizer, one without safetensors."""
     runs, cache = tmp_path / "runs", tmp_path / "hub"
     for name in ("bahdanau", "classify"):
         shutil.copytree(run_of(name), runs / name)

@@ -369,7 +369,7 @@ def test_linked_panes_share_and_their_difference_is_a_minus_b(open_tab, run_of):
         # The tokens that both have: all but the fifth.
         kept = [place for place in range(weights[0].shape[0]) if place != 4]
         largest = abs(weights[0][kept][:, kept] - weights[1][kept][:, kept]).max()
-        ends = [float(number) for number in re.findall(r">\+([\d.]+)<", legend)]
+        ends = [float(number) for number in re.findall(r">\+(0\.\d+)<", legend)]
         assert ends == [pytest.approx(float(largest), rel=0.006)]
         page.get_by_label("Linked").uncheck()
         set_first(record=1, head=0)
@@ -404,8 +404,11 @@ def test_an_address_opens_what_was_seen_and_back_undoes(open_tab, run_of, expect
 
 @pytest.mark.parametrize(
     "fragment",
-    ["#model=x&text=%FF%00&see=pattern.-1.9e9.linear", "#see=%3Cimg%3E.0.0.linear&text=<img src=x onerror=alert(1)>",
-     "#model=transformer&see=constructor.99999.99999.toString.5&text=My%20sister.&example=99", "#" + "&" * 9000, "#text=%u1"],
+    [
+        "#model=x&text=%FF%00&see=pattern.-1.9e9.linear", "#see=%3Cimg%3E.0.0.linear&text=<img src=x onerror=alert(1)>",
+        "#model=transformer&see=constructor.99999.99999.valueof.5&text=My%20sister.&example=99", "#" + "&" * 9000,
+        "#text=%u1",
+    ],
 )  # fmt: skip
 def test_hostile_addresses_do_nothing(open_tab, run_of, fragment):
     with serving(*open_models([run_of("transformer")])) as client:
@@ -419,6 +422,7 @@ def test_hostile_addresses_do_nothing(open_tab, run_of, fragment):
         assert tab.page.locator("#failure").is_hidden()
         tab.page.fill("#text", "My sister gives the book.")
         tab.page.locator(".view canvas").wait_for(timeout=60_000)
+        tab.page.wait_for_load_state("networkidle")
 
 
 def test_offered_models_are_listed_and_opened_by_a_click(open_tab, run_of, tmp_path):
@@ -449,7 +453,8 @@ def test_the_page_speaks_chinese_where_the_browser_does(open_tab, run_of):
         tab.settle()
         assert page.evaluate("document.documentElement.lang") == "zh"
         own = page.locator("header p, label[for=text], #add, .remove, #tools label").all_inner_texts()
-        assert own and all(re.search("[\u4e00-\u9fff]", text) for text in own if text.strip()), own
+        assert len(own) == 8
+        assert all(re.search("[\u4e00-\u9fff]", text) for text in own if text), own
         page.get_by_role("button", name="English").click()
         assert page.locator("#add").inner_text() == "Add another"
         assert page.locator(".view canvas").first.is_visible()

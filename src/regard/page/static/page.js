@@ -7,6 +7,7 @@ import { exampleElements } from "./examples.js";
 import { sharedItem, sharedState } from "./link.js";
 import { modelElements } from "./model_list.js";
 import { FILES, Pane, counted, fileLabel, sizeText } from "./pane.js";
+import { ask } from "./server.js";
 import { say, speak } from "./viewer.js";
 
 const MOST_PANES = 4;
@@ -44,6 +45,7 @@ class Page {
     this.shownFile = null; // the file that all panes read
     this.example = null; // its number among the examples of the first pane that reads files
     this.comparison = null;
+    this.opening = {}; // by the number of a model that is being loaded
     this.pushes = false; // whether the next address is a new step of the history
     this.typed = 0;
     this.examples = ""; // which are listed
@@ -248,8 +250,15 @@ class Page {
     this.remember();
   }
 
-  /** A model was loaded, so that more is known of it. */
-  opened() {
+  /** Has the server load a model; several callers wait for one answer. */
+  async openModel(number) {
+    this.opening[number] ??= ask("open", { model: number, pane: crypto.randomUUID(), number: 1 });
+    try {
+      const found = await this.opening[number];
+      this.models[number] = { ...found, name: this.models[number].name };
+    } finally {
+      delete this.opening[number];
+    }
     this.arrange();
   }
 

@@ -211,11 +211,9 @@ export class Pane {
     const { models } = this.page;
     if (!models[model].loaded) {
       if (!this.viewer) this.say(say("pageLoading", { name: this.name }));
-      const found = await ask("open", { model, pane: this.id, number });
-      if (found) models[model] = { ...found, name: models[model].name };
+      await this.page.openModel(model);
       if (number !== this.number) return false;
       this.describe();
-      this.page.opened(this);
     }
     return number === this.number;
   }
