@@ -32,6 +32,8 @@ interface HTMLElement {
 /** What stands below a view; see `drawLegend`. */
 interface Legend {
   ramp?: string | null;
+  title?: string;
+  even?: number | null;
   scale?: string;
   largest?: number | null;
   beyond?: boolean;

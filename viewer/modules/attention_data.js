@@ -1,7 +1,9 @@
 // @ts-check
 
-import { CODE_VALUES, decodeBits, decodeNumbers, decodeTile, inflate } from "./decoding.js";
+import { decodeBits, decodeNumbers, decodeTile, inflate } from "./decoding.js";
+import { say } from "./language.js";
 import { LongMap } from "./long_map.js";
+import { kindText } from "./record_names.js";
 
 /** One attention call of the payload. */
 export class AttentionData {
@@ -22,7 +24,7 @@ export class AttentionData {
   }
 
   get label() {
-    return `layer ${this.entry.layer} \u00b7 ${this.entry.kind}`;
+    return `${say("layerNumber", { layer: this.entry.layer })} \u00b7 ${kindText(this.entry.kind)}`;
   }
 
   get large() {
@@ -59,12 +61,6 @@ export class AttentionData {
       this.exact = null;
     }
     return this.exact !== null;
-  }
-
-  /** The weight of a pair: exact where that is here, else of its code. */
-  weight(head, query, key) {
-    const cell = (head * this.queries.length + query) * this.keys.length + key;
-    return this.exact ? this.exact[cell] : CODE_VALUES[this.codes[cell]] * this.entry.codes.maximum;
   }
 
   /** Whether a pair is visible. */

@@ -21,15 +21,19 @@ export function make(tag, properties = {}, ...children) {
   return element;
 }
 
-/** A choice with its label. */
-export function choice(name, value, options, change) {
+/**
+ * A choice among options [value, text, title]; its name is a label before it only where that is asked for.
+ * @param {boolean} [labelled]
+ */
+export function choice(name, value, options, change, labelled = false) {
   const select = make("select", { "aria-label": name, on: { change: () => change(select.value) } });
-  for (const [key, text] of options) {
-    const option = make("option", { value: String(key), text });
+  for (const [key, text, title] of options) {
+    const option = make("option", { value: String(key), text, title });
     option.selected = String(key) === String(value);
+    if (option.selected) select.title = title ?? name;
     select.append(option);
   }
-  return make("label", {}, document.createTextNode(name), select);
+  return labelled ? make("label", {}, document.createTextNode(name), select) : select;
 }
 
 export function checkbox(name, checked, change) {

@@ -2,6 +2,7 @@
 
 import { CanvasPen } from "./canvas_pen.js";
 import { focusable, make } from "./elements.js";
+import { say } from "./language.js";
 import { STYLE } from "./style.js";
 import { visibleText } from "./text.js";
 
@@ -18,17 +19,27 @@ export class Frame {
     this.root.adoptedStyleSheets = [sheet];
     this.title = make("h2");
     this.texts = make("p", { class: "texts" });
-    this.tabs = make("div", { class: "tabs", role: "tablist", "aria-label": "Views" });
-    this.bar = make("div", { class: "bar", role: "group", "aria-label": "Settings" });
-    this.canvas = make("canvas", { tabindex: "0", role: "application", "aria-roledescription": "attention view", "aria-describedby": "help readout" });
+    this.facts = make("p", { class: "facts" });
+    this.more = make("button", { class: "more", type: "button", text: "\u22ef", "aria-label": say("more"), title: say("more"), "aria-expanded": "false", "aria-controls": "menu" });
+    this.menu = make("div", { class: "menu", id: "menu", role: "group", "aria-label": say("more"), hidden: true });
+    this.tabs = make("div", { class: "tabs", role: "tablist", "aria-label": say("views") });
+    this.bar = make("div", { class: "bar", role: "group", "aria-label": say("settings") });
+    this.canvas = make("canvas", { tabindex: "0", role: "application", "aria-roledescription": say("attentionView"), "aria-describedby": "sentence help" });
     this.space = make("div", { class: "space" });
     this.scroller = make("div", { class: "scroll" }, this.space, this.canvas);
     this.stage = make("div", { class: "stage", role: "tabpanel", id: "stage", "aria-busy": "true" }, this.scroller);
     this.tip = make("div", { class: "tip", "aria-hidden": "true", hidden: true });
+    this.sentence = make("p", { class: "sentence", id: "sentence" });
+    this.shares = make("p", { class: "shares" });
     this.readout = make("p", { class: "readout", id: "readout", role: "status", "aria-live": "polite" });
     this.help = make("p", { class: "help", id: "help" });
-    this.box = make("section", { class: "viewer", "aria-label": "Attention weights" },
-      make("header", {}, this.title, this.texts), this.tabs, this.bar, this.stage, this.tip, this.readout, this.help);
+    this.what = make("button", { class: "what", type: "button", text: say("whatIsThis"), "aria-pressed": "false" });
+    this.cards = make("div", { class: "cards", hidden: true });
+    this.box = make("section", { class: "viewer", "aria-label": say("attentionWeights") },
+      make("header", {}, this.title, this.texts, this.facts, this.more),
+      make("div", { class: "row" }, this.bar, this.tabs), this.stage,
+      make("footer", {}, make("div", { class: "told" }, this.sentence, this.shares, this.help), this.what),
+      this.readout, this.menu, this.tip, this.cards);
     if (height) this.box.style.height = `${height}px`;
     this.root.replaceChildren(this.box);
     this.pen = new CanvasPen(this.canvas.getContext("2d", { alpha: false }));
@@ -39,7 +50,8 @@ export class Frame {
     this.texts.replaceChildren(...texts.map(([name, text]) =>
       make("span", {}, make("b", { text: visibleText(name) }), document.createTextNode(visibleText(text)))));
     this.texts.hidden = texts.length === 0;
-    this.texts.tabIndex = texts.length ? 0 : -1;
+    if (texts.length) this.texts.tabIndex = 0;
+    else this.texts.removeAttribute("tabindex");
   }
 
   /** A tab for each view; `choose` is called with its name. */
@@ -47,13 +59,13 @@ export class Frame {
     this.tabs.hidden = views.length < 2;
     this.tabs.replaceChildren(...views.map((view) => make("button", {
       type: "button", role: "tab", id: `tab-${view.name}`, "aria-selected": String(view === current), "aria-controls": "stage",
-      tabindex: view === current ? "0" : "-1", text: view.title, on: { click: () => choose(view.name) },
+      tabindex: view === current ? "0" : "-1", text: say(view.name), on: { click: () => choose(view.name) },
     })));
   }
 
   /** What may have the focus, above the picture. */
   get controls() {
-    return [this.tabs, this.bar].flatMap((parent) => focusable(parent));
+    return [this.bar, this.tabs, this.menu].flatMap((parent) => focusable(parent));
   }
 
   /** Where the focus is, to give it back to what stands there after the controls were built again. */
@@ -71,9 +83,15 @@ export class Frame {
     (same ?? all[Math.min(place, all.length - 1)])?.focus();
   }
 
+  /** What is highlighted, in a sentence and in numbers. */
+  tellSentence({ text, shares }) {
+    if (this.sentence.textContent !== text) this.sentence.textContent = this.sentence.title = text;
+    if (this.shares.textContent !== shares) this.shares.textContent = this.shares.title = shares;
+  }
+
   /** Colours of the elements around the canvas. */
   paintWith(theme) {
-    for (const name of ["background", "surface", "border", "text", "muted", "accent", "focus"]) {
+    for (const name of ["background", "surface", "border", "text", "muted", "accent", "accentText", "focus"]) {
       this.box.style.setProperty(`--${name}`, theme[name]);
     }
   }

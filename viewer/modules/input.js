@@ -28,6 +28,7 @@ export class Input {
     on(this.app.frame.scroller, "wheel", (event) => this.wheelTurned(event), { passive: false });
     on(this.app.frame.tabs, "keydown", (event) => this.tabKey(event));
     on(this.app.frame.box, "keydown", (event) => {
+      this.commandKey(event);
       if (event.key === "Escape" && event.target !== this.app.frame.canvas) this.app.unlock();
     });
     for (const text of ["(prefers-color-scheme: dark)", "(forced-colors: active)"]) {
@@ -107,9 +108,21 @@ export class Input {
     else if (event.key === "+" || event.key === "=") this.zoomKey(1.5);
     else if (event.key === "-") this.zoomKey(1 / 1.5);
     else if (event.key === "0") this.app.fit();
+    else if (event.key === "[" || event.key === "]") this.app.nextHead(event.key === "[" ? -1 : 1);
     else return;
     event.preventDefault();
     this.app.changed();
+  }
+
+  /** Undo and redo, wherever the focus is. */
+  commandKey(event) {
+    if (!(event.ctrlKey || event.metaKey) || event.altKey) return;
+    const key = event.key.toLowerCase();
+    if (key === "z" && event.shiftKey) this.app.redo();
+    else if (key === "z") this.app.undo();
+    else if (key === "y") this.app.redo();
+    else return;
+    event.preventDefault();
   }
 
   zoomKey(factor) {

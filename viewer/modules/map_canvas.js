@@ -4,14 +4,14 @@ import { pixelCanvas } from "./canvases.js";
 import { channelsOf, rampOf } from "./palette.js";
 
 /** What a cell of a map is; zero is blank, what the mask hides is hatched, NaN is crossed, at every size and with every pen. */
-export const KINDS = { weight: 0, zero: 1, masked: 2, missing: 3 };
+export const CELL_KINDS = { weight: 0, zero: 1, masked: 2, missing: 3 };
 
 /** Of maps: whether the mask hides a cell, the runs of NaN as [row, start, end], the theme. */
 const forms = new WeakMap();
 
 /**
  * A map as a picture, one pixel a cell: colours and blanks; `drawForms` adds hatches and crosses.
- * @param {Uint8Array} kinds of each cell, row by row, as in `KINDS`
+ * @param {Uint8Array} kinds of each cell, row by row, as in `CELL_KINDS`
  * @param {Uint8Array} shades from 0 to 255, of the cells that are weights
  * @param {Uint8ClampedArray} ramp the colours of the shades
  */
@@ -21,14 +21,14 @@ export function mapCanvas(columns, rows, kinds, shades, theme, ramp = rampOf(the
   const canvas = pixelCanvas(columns, rows, (data) => {
     for (let cell = 0; cell < rows * columns; cell += 1) {
       const kind = kinds[cell];
-      if (kind === KINDS.masked) { found.masked = true; continue; } // transparent
-      const colors = kind === KINDS.weight ? ramp : paper;
-      const first = kind === KINDS.weight ? 3 * shades[cell] : 0;
+      if (kind === CELL_KINDS.masked) { found.masked = true; continue; } // transparent
+      const colors = kind === CELL_KINDS.weight ? ramp : paper;
+      const first = kind === CELL_KINDS.weight ? 3 * shades[cell] : 0;
       data[4 * cell] = colors[first];
       data[4 * cell + 1] = colors[first + 1];
       data[4 * cell + 2] = colors[first + 2];
       data[4 * cell + 3] = 255;
-      if (kind === KINDS.missing) noteMissing(found.missing, Math.floor(cell / columns), cell % columns);
+      if (kind === CELL_KINDS.missing) noteMissing(found.missing, Math.floor(cell / columns), cell % columns);
     }
   });
   forms.set(canvas, found);

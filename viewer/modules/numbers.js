@@ -34,6 +34,10 @@ export function cellText(value) {
   return text.startsWith("0.") ? text.slice(1) : text;
 }
 
+/** A weight in a sentence: two decimals, one digit of small ones. */
+export const shortWeight = (value) => (value === 0 ? "0" : value >= 0.01 ? value.toFixed(2)
+  : value >= 0.0001 ? String(Number(value.toPrecision(1))) : "<\u200a0.0001");
+
 export const clamp = (value, low, high) => Math.min(high, Math.max(low, value));
 
 export const short = (value) => String(Math.round(value * 100) / 100);

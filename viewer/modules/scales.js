@@ -10,6 +10,16 @@ export const SCALES = {
   row: { label: "linear scale, per row", shade: (part) => part },
 };
 
+/** How many even shares the last colour of a scale is at least, so that weights that are nearly even look even. */
+export const EVEN_SHARES = 4;
+
+/**
+ * The weight of a scale's last colour.
+ * @param {number} largest of the weights that are shown
+ * @param {number} keys that a query shares its weight among
+ */
+export const scaleEnd = (largest, keys) => Math.max(largest, Math.min(1, EVEN_SHARES / Math.max(1, keys)));
+
 /** The weight of a shade from 0 to 1: the inverse of the scale, relative to the largest weight. */
 export function scaleInverse(scale, shade) {
   if (scale === "root") return shade * shade;

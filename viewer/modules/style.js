@@ -8,49 +8,93 @@ export const STYLE = `
 :host([data-scheme="dark"]) { color-scheme: dark; }
 * { box-sizing: border-box; }
 .viewer { display: flex; flex-direction: column; height: 100%; min-height: 560px; position: relative; overflow: hidden;
-  background: var(--background); color: var(--text); font: 14px/1.4 ${FONT}; }
-header { display: flex; flex-wrap: wrap; align-items: baseline; gap: 2px 16px; padding: 10px 12px 4px; min-width: 0; }
+  background: var(--background); color: var(--text); font: 13px/1.4 ${FONT}; }
+header { display: flex; flex-wrap: wrap; align-items: center; gap: 0 16px; padding: 8px 16px 4px; min-width: 0; }
 h2 { font-size: 16px; font-weight: 650; margin: 0; overflow-wrap: anywhere; max-height: 3em; overflow: hidden; }
-.texts { margin: 0; color: var(--muted); font-size: 13px; overflow-wrap: anywhere; max-height: 4.2em; overflow: auto; flex-basis: 100%; }
+.texts { margin: 0; color: var(--muted); font-size: 13px; overflow-wrap: anywhere; max-height: 4.2em; overflow: auto; min-width: 0; }
 .texts b { font-weight: 600; margin-right: 4px; }
-.texts span { margin-right: 14px; unicode-bidi: isolate; }
-.tabs { display: flex; flex-wrap: wrap; padding: 2px 8px 0; border-bottom: 1px solid var(--border); }
-.tabs button { border: 0; background: none; padding: 7px 10px 6px; border-bottom: 3px solid transparent; border-radius: 0; }
-.tabs button[aria-selected="true"] { border-bottom-color: var(--accent); font-weight: 650; }
-.bar { display: flex; flex-wrap: wrap; align-items: center; gap: 6px 12px; padding: 7px 12px; }
+.texts span { margin-right: 16px; unicode-bidi: isolate; }
+.facts { margin: 0 0 0 auto; color: var(--muted); font-size: 13px; white-space: nowrap; }
+.more { border-color: transparent; background: none; font-size: 20px; line-height: 1; padding: 0 8px; min-height: 32px; }
+.row { display: flex; flex-wrap: wrap; align-items: center; gap: 4px 16px; padding: 4px 16px 8px; }
+.bar { display: flex; flex-wrap: wrap; align-items: center; gap: 4px 8px; min-width: 0; }
 .bar:empty { display: none; }
-label, .group { display: inline-flex; align-items: center; gap: 5px; color: var(--muted); font-size: 13px; max-width: 100%; }
-button, select { font: inherit; color: var(--text); background: var(--surface); border: 1px solid var(--border); border-radius: 5px;
-  padding: 3px 8px; min-height: 28px; max-width: 100%; }
-select { max-width: min(22em, 70vw); }
+.tabs { display: inline-flex; flex-wrap: wrap; padding: 2px; gap: 2px; margin-left: auto; border-radius: 8px; background: var(--surface); }
+.tabs button { border: 1px solid transparent; background: none; padding: 2px 12px; min-height: 28px; color: var(--muted); }
+.tabs button:hover { color: var(--text); }
+.tabs button[aria-selected="true"] { background: var(--background); border-color: var(--border); color: var(--text); font-weight: 600; }
+label, .group { display: inline-flex; align-items: center; gap: 8px; color: var(--muted); font-size: 13px; max-width: 100%; }
+.pair { display: inline-flex; gap: 2px; }
+.pair[hidden] { display: none; }
+.pair button { min-width: 28px; padding: 2px 6px; }
+.label { color: var(--muted); font-size: 13px; white-space: nowrap; }
+button, select { font: inherit; font-size: 13px; color: var(--text); background: var(--surface); border: 1px solid var(--border); border-radius: 6px;
+  padding: 2px 8px; min-height: 30px; max-width: 100%; }
+select { max-width: min(20em, 70vw); }
 input[type="checkbox"] { accent-color: var(--accent); width: 16px; height: 16px; margin: 0; }
 button { cursor: pointer; }
-button:hover { border-color: var(--muted); }
+button:disabled { cursor: default; color: var(--muted); opacity: .6; }
+button:hover:enabled { border-color: var(--muted); }
 :focus-visible { outline: 3px solid var(--focus); outline-offset: 1px; }
-.heads { display: inline-flex; flex-wrap: wrap; gap: 3px; }
+.heads { display: inline-flex; flex-wrap: wrap; gap: 2px; }
 .heads button { display: inline-flex; align-items: center; gap: 4px; padding: 1px 6px; min-height: 26px; }
 .heads button[aria-pressed="false"] { opacity: .75; border-style: dashed; text-decoration: line-through; }
 .heads svg { display: block; }
-.push { margin-left: auto; display: inline-flex; flex-wrap: wrap; align-items: center; gap: 6px 8px; }
-.stage { position: relative; flex: 1 1 auto; min-height: 260px; border-top: 1px solid var(--border); }
+.menu { position: absolute; z-index: 5; right: 16px; top: 44px; display: flex; flex-direction: column; align-items: stretch; gap: 8px; padding: 12px;
+  width: max-content; min-width: 200px; max-width: calc(100% - 32px); max-height: calc(100% - 60px); overflow: auto; background: var(--background);
+  border: 1px solid var(--border); border-radius: 8px; box-shadow: 0 4px 24px rgb(0 0 0 / 18%); }
+.menu[hidden] { display: none; }
+.menu label { justify-content: space-between; }
+.menu label:has(input) { justify-content: flex-start; }
+.menu .group { gap: 4px; }
+.menu .group button { flex: 1; }
+.stage { position: relative; flex: 1 1 auto; min-height: 240px; }
 .scroll { position: absolute; inset: 0; overflow: auto; }
 .space { position: absolute; left: 0; top: 0; pointer-events: none; }
 canvas { position: sticky; display: block; left: 0; top: 0; touch-action: pan-x pan-y; }
 canvas:focus-visible { outline-offset: -3px; }
 canvas.grab { cursor: grabbing; }
-.tip { position: absolute; z-index: 3; left: 0; top: 0; max-width: min(30em, calc(100% - 16px)); max-height: 9em; overflow: hidden; padding: 5px 9px;
+.tip { position: absolute; z-index: 3; left: 0; top: 0; max-width: min(30em, calc(100% - 16px)); max-height: 9em; overflow: hidden; padding: 4px 8px;
   border: 1px solid var(--border); border-radius: 6px; background: var(--background); color: var(--text); font-size: 13px;
   box-shadow: 0 2px 10px rgb(0 0 0 / 25%); pointer-events: none; overflow-wrap: anywhere; }
 .tip[hidden] { display: none; }
-.readout { margin: 0; padding: 6px 12px 2px; min-height: 2em; max-height: 5.6em; overflow: auto; font-size: 13px; overflow-wrap: anywhere; border-top: 1px solid var(--border); }
-.help { margin: 0; padding: 0 12px 8px; color: var(--muted); font-size: 12px; }
+footer { display: flex; align-items: flex-start; gap: 4px 16px; padding: 8px 16px 12px; border-top: 1px solid var(--border); }
+.told { flex: 1 1 auto; min-width: 0; }
+.sentence { margin: 0; font-size: 16px; line-height: 24px; height: 24px; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
+.shares { margin: 0; font-size: 13px; line-height: 20px; height: 20px; overflow: hidden; text-overflow: ellipsis; white-space: nowrap;
+  font-variant-numeric: tabular-nums; }
+.help { margin: 0; color: var(--muted); font-size: 13px; line-height: 20px; }
+.what { flex: none; border-radius: 16px; padding: 4px 12px; min-height: 32px; background: var(--accent); border-color: var(--accent); color: var(--accentText); font-weight: 600; }
+.readout { position: absolute; width: 1px; height: 1px; margin: 0; overflow: hidden; clip-path: inset(50%); }
+.cards { position: absolute; inset: 0; z-index: 4; }
+.cards[hidden] { display: none; }
+.cards > svg { position: absolute; inset: 0; width: 100%; height: 100%; }
+.cards .veil { fill: var(--background); fill-opacity: .72; fill-rule: evenodd; }
+.cards .lead { stroke: var(--accent); stroke-width: 2; fill: none; }
+.cards .target { stroke: var(--accent); stroke-width: 2; fill: none; rx: 4; }
+.card { position: absolute; width: 224px; padding: 8px 12px; border: 2px solid var(--accent); border-radius: 8px; background: var(--background); color: var(--text);
+  font-size: 13px; line-height: 18px; box-shadow: 0 2px 12px rgb(0 0 0 / 18%); }
+.card b { display: block; font-size: 14px; margin-bottom: 2px; }
+.card[hidden] { display: none; }
+.card:focus { outline: 3px solid var(--focus); outline-offset: 2px; }
+.cardkeys { position: absolute; right: 12px; bottom: 36px; display: flex; gap: 8px; align-items: center; padding: 4px; border-radius: 8px; background: var(--background); }
 .error { padding: 16px; }
-.narrow { min-height: 780px; }
-.narrow .push { margin-left: 0; }
-.narrow .bar { gap: 5px 10px; }
-.narrow .tabs button { padding: 6px 7px 4px; }
+.narrow { min-height: 700px; }
+.narrow header, .narrow .row, .narrow footer { padding-left: 12px; padding-right: 12px; }
+.narrow .tabs { margin-left: 0; }
+.narrow .tabs button { padding: 2px 8px; }
+.narrow h2 { flex: 1 1 calc(100% - 64px); order: 1; }
+.narrow .more { order: 2; }
+.narrow .texts { order: 3; flex-basis: 100%; }
+.narrow .facts { order: 4; margin-left: 0; }
+.narrow footer { flex-direction: column; }
+.narrow .told { width: 100%; }
+.narrow .sentence, .narrow .shares { white-space: normal; }
+.narrow .sentence { height: 48px; }
+.narrow .shares { height: 40px; }
 @media (forced-colors: active) {
-  .tabs button[aria-selected="true"] { border-bottom-color: Highlight; }
+  .tabs button[aria-selected="true"] { border: 2px solid Highlight; }
+  .cards .target, .cards .lead { stroke: Highlight; }
   .heads button[aria-pressed="true"] { border: 2px solid Highlight; }
   canvas { forced-color-adjust: none; }
 }

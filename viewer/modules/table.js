@@ -1,13 +1,13 @@
 // @ts-check
 
 import { CODE_ERRORS, CODE_VALUES } from "./decoding.js";
-import { KINDS, mapCanvas } from "./map_canvas.js";
+import { CELL_KINDS, mapCanvas } from "./map_canvas.js";
 import { clamp, counted, formatWeight } from "./numbers.js";
-import { SCALES } from "./scales.js";
+import { SCALES, scaleEnd } from "./scales.js";
 import { quoted } from "./text.js";
 
 /** Kinds of cells of a table. */
-export const [WEIGHT, ZERO, MASKED, MISSING] = Object.values(KINDS);
+export const [WEIGHT, ZERO, MASKED, MISSING] = Object.values(CELL_KINDS);
 
 /**
  * The weights of one head, or the mean of all, as they are shown: sub-words merged, special tokens hidden.
@@ -120,6 +120,7 @@ export class Table {
       }
       if (this.rowLargest[row] > this.largest) this.largest = this.rowLargest[row];
     }
+    this.end = this.largest > 0 ? scaleEnd(this.largest, this.columns) : 0;
   }
 
   rowText(row) {
@@ -189,7 +190,7 @@ export class Table {
 
   /** A weight's place on a scale, from 0 to 1. */
   shade(row, column, scale) {
-    const largest = scale === "row" ? this.rowLargest[row] : this.largest;
+    const largest = scale === "row" ? this.rowLargest[row] : this.end;
     return largest > 0 ? SCALES[scale].shade(this.value(row, column) / largest) : 0;
   }
 

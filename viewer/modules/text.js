@@ -75,6 +75,15 @@ export function shortText(text, limit = LONGEST_LABEL) {
   return clusters.length > limit || text.length > 12 * limit ? `${clusters.slice(0, limit - 1).join("")}\u2026` : shown;
 }
 
+/** A name cut in its middle, since names of layers differ at their ends. */
+export function middleText(text, limit) {
+  const shown = visibleText(text.length > 24 * limit ? `${text.slice(0, 12 * limit)}${text.slice(-12 * limit)}` : text);
+  const clusters = segmenter ? Array.from(segmenter.segment(shown), (part) => part.segment) : Array.from(shown);
+  if (clusters.length <= limit) return shown;
+  const behind = Math.ceil((limit - 1) / 2);
+  return `${clusters.slice(0, limit - 1 - behind).join("")}\u2026${clusters.slice(-behind).join("")}`;
+}
+
 /** A token inside a sentence: quoted, kept from changing the direction of the words around it, its marks named. */
 export const quoted = (text) => `\u201c\u2068${visibleText(text)}\u2069\u201d${markNames(text)}`;
 

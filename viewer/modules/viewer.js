@@ -4,15 +4,20 @@ import { addressOf, stateOf } from "./address.js";
 import { AttentionData } from "./attention_data.js";
 import { Axis } from "./axis.js";
 import { Controls } from "./controls.js";
-import { choice } from "./elements.js";
+import { say } from "./language.js";
+import { chooseFirst } from "./first_head.js";
 import { Frame } from "./frame.js";
+import { Cards } from "./cards.js";
+import { Menu } from "./menu.js";
 import { Input } from "./input.js";
-import { NARROW } from "./legend.js";
+import { legendHeight } from "./legend.js";
 import { clamp } from "./numbers.js";
-import { firstHead, firstView } from "./opening.js";
+import { firstView } from "./opening.js";
 import { HEADING, paint } from "./picture.js";
+import { factsOf, recordName } from "./record_names.js";
 import { SCALES } from "./scales.js";
 import { FIELDS, History, checkedState, initialState } from "./state.js";
+import { featured, sentenceOf } from "./sentence.js";
 import { StepsData } from "./steps_data.js";
 import { Tables } from "./tables.js";
 import { quoted, shortText, visibleText } from "./text.js";
@@ -42,6 +47,8 @@ export class Viewer {
     this.stopped = new AbortController();
     this.frame = new Frame(element, options.height);
     this.readTheme();
+    this.menu = new Menu(this);
+    this.cards = new Cards(this);
     this.input = new Input(this);
     this.observer = new ResizeObserver(() => this.resize());
     this.observer.observe(this.frame.scroller);
@@ -64,6 +71,7 @@ export class Viewer {
     Object.assign(this.state, { locked: [], kept: null, zoom: 1 });
     this.frame.title.textContent = visibleText(payload.title);
     this.frame.showTexts(payload.texts);
+    this.frame.facts.textContent = factsOf(this.records);
     const wanted = view ?? (this.started ? this.state.view : null);
     const first = this.views.find((one) => one.name === wanted && one.available(this)) ?? firstView(this);
     if (first) this.state.view = first.name;
@@ -78,15 +86,16 @@ export class Viewer {
   /** Chooses the head that is shown first, of one record or of all, where none was chosen meanwhile. */
   async open(number) {
     const { records } = this;
-    const found = await firstHead(records.filter((record) => record.number === (number ?? record.number) && this.fits(record)));
-    if (found && !this.chosen && this.records === records) Object.assign(this.state, found);
+    const found = await chooseFirst(records.filter((record) => record.number === (number ?? record.number) && this.fits(record)));
+    if (!found || this.chosen || this.records !== records) return;
+    Object.assign(this.state, { record: found.record, head: found.head });
   }
 
   empty() {
     this.frame.showTabs(this.views.filter((view) => view.available(this)), this.view, (name) => this.show(name));
     this.frame.bar.replaceChildren();
     this.frame.canvas.hidden = true;
-    this.frame.help.textContent = "There is no attention to show.";
+    this.frame.tellSentence({ text: say("nothingToShow"), shares: "" });
   }
 
   async decodeRest() {
@@ -156,12 +165,12 @@ export class Viewer {
 
   headText() {
     const { head } = this.state;
-    if (this.record.heads === 1) return "one head";
-    return head === null ? `mean of ${this.record.heads} heads` : `head ${head}`;
+    if (this.record.heads === 1) return say("oneHead");
+    return head === null ? say("meanOfHeads", { count: this.record.heads }) : say("headNumber", { head });
   }
 
   recordText(record) {
-    return `${record.label}${record.entry.name ? ` \u00b7 ${shortText(record.entry.name, 40)}` : ""}`;
+    return recordName(record, this.records);
   }
 
   // --- commands ---
@@ -287,6 +296,16 @@ export class Viewer {
     this.set({ heads: next.length === this.record.heads ? null : next });
   }
 
+  /** The next head, in the next layer behind the last one; -1: the one before. */
+  nextHead(step) {
+    const { records, state } = this;
+    const shown = records.filter((record) => this.fits(record));
+    const head = (state.head ?? (step > 0 ? -1 : 0)) + step;
+    if (head >= 0 && head < this.record.heads) { this.set({ head }); return; }
+    const next = shown[(shown.indexOf(this.record) + step + shown.length) % shown.length];
+    this.set({ record: next.number, head: step > 0 ? 0 : next.heads - 1, locked: next.queries === this.record.queries ? state.locked : [] });
+  }
+
   unlock() {
     this.set({ locked: [], kept: null });
   }
@@ -311,7 +330,7 @@ export class Viewer {
     const cell = fitted.cell ?? fitted.width;
     const longest = Math.max(this.record.queries.length, this.record.keys.length);
     const most = Math.max(1, Math.min(this.view.name === "long" ? 40 : 72, 1.6e7 / longest) / cell);
-    this.state.zoom = clamp(zoom, 1, most);
+    this.state.zoom = clamp(zoom, Math.min(1, (fitted.whole ?? cell) / cell), most);
     this.resize();
   }
 
@@ -335,7 +354,9 @@ export class Viewer {
   }
 
   fit() {
-    this.applyZoom(1);
+    this.state.zoom = 1;
+    const { cell, whole } = this.view.geometry(this);
+    this.applyZoom(whole ? Math.min(1, whole / cell) : 1);
     this.frame.scroller.scrollTo(0, 0);
     this.changed();
   }
@@ -366,8 +387,9 @@ export class Viewer {
     // Something else may have been chosen in the meantime.
     if (this.stopped.signal.aborted || this.current() !== shown) return;
     this.frame.bar.replaceChildren(...new Controls(this).build());
+    this.menu.build();
     this.frame.restoreFocus(focus);
-    this.frame.canvas.setAttribute("aria-label", `${this.view.title}: ${this.heading()}`);
+    this.frame.canvas.setAttribute("aria-label", `${say(/** @type {any} */ (this.view.name))}: ${this.heading()}`);
     this.frame.stage.setAttribute("aria-labelledby", `tab-${this.view.name}`);
     this.frame.help.textContent = this.view.help;
     this.ready = true;
@@ -385,16 +407,8 @@ export class Viewer {
   }
 
   fail(error) {
-    this.frame.readout.textContent = `This view cannot be shown: ${String(error?.message ?? error)}`;
+    this.frame.tellSentence({ text: say("cannotBeShown", { reason: String(error?.message ?? error) }), shares: "" });
     throw error;
-  }
-
-  themeChoice() {
-    return choice("Theme", this.state.theme, [["auto", "auto"], ["light", "light"], ["dark", "dark"]], (value) => {
-      this.state.theme = value;
-      this.readTheme();
-      this.refresh();
-    });
   }
 
   /** What must be decoded before the view can be drawn. */
@@ -404,10 +418,7 @@ export class Viewer {
 
   heading() {
     if (this.view.name === "walk") return shortText(this.steps[this.state.steps].entry.name, 80);
-    if (this.view.name === "grid") {
-      const [count, layers] = [this.records.length, new Set(this.records.map((record) => record.entry.layer)).size];
-      return count === layers ? `${count} ${count === 1 ? "layer" : "layers"}, each head` : `${count} attentions, each head`;
-    }
+    if (this.view.name === "grid") return say("eachHead", { what: factsOf(this.records) });
     return `${this.recordText(this.record)} \u00b7 ${this.view.headText(this)}`;
   }
 
@@ -427,9 +438,13 @@ export class Viewer {
     this.frame.box.classList.toggle("narrow", this.frame.box.clientWidth < 480);
     const { clientWidth, clientHeight } = this.frame.scroller;
     if (!clientWidth || !clientHeight) return;
-    this.legendHeight = clientWidth < NARROW ? 94 : 66;
-    this.area = { width: clientWidth, height: Math.max(60, clientHeight - HEADING - this.legendHeight) };
+    const area = () => ({ width: clientWidth, height: Math.max(60, clientHeight - HEADING - this.legendHeight) });
+    this.area = area();
+    this.legendHeight = legendHeight(this.view.legend(this), clientWidth);
+    this.area = area();
     const size = this.view.size(this);
+    const zoom = this.frame.bar.querySelector(".zoom");
+    if (zoom) zoom.hidden = this.state.zoom === 1 && size.width <= this.area.width && size.height <= this.area.height;
     this.frame.space.style.width = `${Math.min(size.width, 3e7)}px`;
     this.frame.space.style.height = `${Math.min(size.height + HEADING + this.legendHeight, 3e7)}px`;
     // Scroll bars that came or went changed the room.
@@ -451,8 +466,14 @@ export class Viewer {
     this.frame.pen.context.setTransform(ratio, 0, 0, ratio, 0, 0);
     paint(this, this.frame.pen);
     this.tell();
+    this.cards.place();
     this.frame.stage.setAttribute("aria-busy", "false");
     this.remember();
+  }
+
+  /** The pair that the sentence speaks of while nothing is pointed at; null where there is none. */
+  featured() {
+    return this.active() ? null : featured(this);
   }
 
   window() {
@@ -464,7 +485,8 @@ export class Viewer {
     const item = this.active();
     const text = item ? this.view.describe(this, item) : this.selectionText();
     if (this.frame.readout.textContent !== text) this.frame.readout.textContent = text;
-    this.frame.tip.hidden = !item || this.view.quiet;
+    this.frame.tellSentence(sentenceOf(this));
+    this.frame.tip.hidden = !item || this.view.quiet || this.cards.open;
     if (this.frame.tip.hidden) return;
     const box = this.view.place(this, item);
     const win = this.window();
@@ -476,7 +498,7 @@ export class Viewer {
     if (!locked.length || !this.record || this.record.large || this.view.name === "grid" || this.view.name === "walk") return "";
     const table = this.table();
     const names = locked.filter((row) => row < table.rows).map((row) => quoted(table.rowText(row)));
-    return `locked: ${names.join(", ")}`;
+    return say("lockedRows", { names: names.join(", ") });
   }
 
   /** Where an item is on the page, in pixels of the window. */

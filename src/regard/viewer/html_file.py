@@ -49,14 +49,14 @@ def html_page(payload: dict[str, Any], options: dict[str, Any]) -> str:
     run only if they have the hash that the policy names, and nothing can be loaded.
     """
     script = "\n" + module_text() + START
+    tag = LANGUAGE_TAGS[options.get("language", "en")]
     title = _plain(str(payload["title"]))[:200] or "regard"
     policy = (
         f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(STYLE)}'; "
         "img-src data:; base-uri 'none'; form-action 'none'"
     )
     return (
-        f'<!DOCTYPE html>\n<html lang="{LANGUAGE_TAGS[options.get("language", "en")]}">\n<head>\n'
-        '<meta charset="utf-8">\n'
+        f'<!DOCTYPE html>\n<html lang="{tag}">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<meta name="color-scheme" content="light dark">\n'

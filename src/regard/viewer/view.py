@@ -187,7 +187,7 @@ class View:
             from regard.pictures import save
             from regard.viewer.static_pictures import figure
 
-            head = None if self.head == "mean" else self.head
+            head = self.head if isinstance(self.head, int) else None
             drawn = figure(self.document, self.view or views_of(self.document)[0], self.layer or 0, head)
             save(drawn, target)
         return target

@@ -273,6 +273,15 @@ function shortText(text, limit = LONGEST_LABEL) {
   return clusters.length > limit || text.length > 12 * limit ? `${clusters.slice(0, limit - 1).join("")}\u2026` : shown;
 }
 
+/** A name cut in its middle, since names of layers differ at their ends. */
+function middleText(text, limit) {
+  const shown = visibleText(text.length > 24 * limit ? `${text.slice(0, 12 * limit)}${text.slice(-12 * limit)}` : text);
+  const clusters = segmenter ? Array.from(segmenter.segment(shown), (part) => part.segment) : Array.from(shown);
+  if (clusters.length <= limit) return shown;
+  const behind = Math.ceil((limit - 1) / 2);
+  return `${clusters.slice(0, limit - 1 - behind).join("")}\u2026${clusters.slice(-behind).join("")}`;
+}
+
 /** A token inside a sentence: quoted, kept from changing the direction of the words around it, its marks named. */
 const quoted = (text) => `\u201c\u2068${visibleText(text)}\u2069\u201d${markNames(text)}`;
 
@@ -322,6 +331,10 @@ function cellText(value) {
   const text = value.toFixed(2);
   return text.startsWith("0.") ? text.slice(1) : text;
 }
+
+/** A weight in a sentence: two decimals, one digit of small ones. */
+const shortWeight = (value) => (value === 0 ? "0" : value >= 0.01 ? value.toFixed(2)
+  : value >= 0.0001 ? String(Number(value.toPrecision(1))) : "<\u200a0.0001");
 
 const clamp = (value, low, high) => Math.min(high, Math.max(low, value));
 
@@ -374,6 +387,16 @@ const SCALES = {
   row: { label: "linear scale, per row", shade: (part) => part },
 };
 
+/** How many even shares the last colour of a scale is at least, so that weights that are nearly even look even. */
+const EVEN_SHARES = 4;
+
+/**
+ * The weight of a scale's last colour.
+ * @param {number} largest of the weights that are shown
+ * @param {number} keys that a query shares its weight among
+ */
+const scaleEnd = (largest, keys) => Math.max(largest, Math.min(1, EVEN_SHARES / Math.max(1, keys)));
+
 /** The weight of a shade from 0 to 1: the inverse of the scale, relative to the largest weight. */
 function scaleInverse(scale, shade) {
   if (scale === "root") return shade * shade;
@@ -388,6 +411,120 @@ const withoutRows = (scale) => (scale === "row" ? "linear" : scale);
 
 /** Every word of the viewer, in English and Chinese: [English, 中文]. `{name}` is filled in; `{count:line|lines}` chooses by a number. */
 const WORDS = {
+  // --- the first screen ---
+  attentionWeights: ["Attention weights", "注意力权重"],
+  attentionView: ["attention view", "注意力视图"],
+  views: ["Views", "视图"],
+  settings: ["Settings", "设置"],
+  more: ["More", "更多"],
+  layer: ["Layer", "层"],
+  head: ["Head", "头"],
+  heads: ["Heads", "头"],
+  layerNumber: ["layer {layer}", "第 {layer} 层"],
+  headNumber: ["head {head}", "第 {head} 头"],
+  oneHead: ["one head", "单头"],
+  meanOfHeads: ["mean of {count} heads", "{count} 个头的平均"],
+  meanOfAll: ["mean of all", "所有头的平均"],
+  kind_self: ["self", "自注意力"],
+  kind_causal: ["causal", "因果自注意力"],
+  kind_cross: ["cross", "交叉注意力"],
+  layerCount: ["{count} {count:layer|layers}", "{count} 层"],
+  attentionCount: ["{count} attentions", "{count} 个注意力"],
+  headCount: ["{count} {count:head|heads}", "{count} 头"],
+  eachHead: ["every head of {what}", "{what}：每一个头"],
+  previousHead: ["Previous head ([)", "上一个头（[）"],
+  nextHead: ["Next head (])", "下一个头（]）"],
+  all: ["All", "全部"],
+  none: ["None", "全不"],
+  hideAllHeads: ["Hide all heads", "隐藏所有的头"],
+  showAllHeads: ["Show all heads", "显示所有的头"],
+  overlay: ["Overlay", "叠加"],
+  overlay_colours: ["colours", "颜色"],
+  overlay_veil: ["veil", "遮罩"],
+  overview: ["Overview", "概览"],
+  pooling_maximum: ["largest", "最大值"],
+  pooling_mean: ["mean", "平均值"],
+  goTo: ["Go to", "转到"],
+  findings: ["{count} {count:finding|findings}", "{count} 个发现"],
+  calculation: ["Calculation", "计算"],
+  matrix: ["Matrix", "矩阵"],
+  nothingToShow: ["There is no attention to show.", "没有可显示的注意力。"],
+  cannotBeShown: ["This view cannot be shown: {reason}", "无法显示此视图：{reason}"],
+  lockedRows: ["locked: {names}", "已锁定：{names}"],
+  // --- the menu ---
+  scale: ["Scale", "色阶"],
+  scale_linear: ["linear scale", "线性色阶"],
+  scale_root: ["square-root scale", "平方根色阶"],
+  scale_log: ["log scale, 4 decades", "对数色阶（4 个数量级）"],
+  scale_row: ["per row", "逐行"],
+  wholeWords: ["Whole words", "合并为整词"],
+  hideSpecial: ["Hide special tokens", "隐藏特殊词元"],
+  theme: ["Theme", "主题"],
+  theme_auto: ["auto", "自动"],
+  theme_light: ["light", "浅色"],
+  theme_dark: ["dark", "深色"],
+  zoomIn: ["Zoom in", "放大"],
+  zoomOut: ["Zoom out", "缩小"],
+  fit: ["Show the whole map", "显示整张图"],
+  fitText: ["Fit", "适应窗口"],
+  undo: ["Undo", "撤销"],
+  redo: ["Redo", "重做"],
+  undoKeys: ["Undo (Ctrl+Z)", "撤销（Ctrl+Z）"],
+  redoKeys: ["Redo (Ctrl+Shift+Z)", "重做（Ctrl+Shift+Z）"],
+  copyLink: ["Copy link", "复制链接"],
+  copyLinkLong: ["Copy a link that opens what is shown", "复制链接，打开后显示当前所见"],
+  linkCopied: ["Link copied", "已复制链接"],
+  linkNotCopied: ["Copy it from the address bar", "请从地址栏复制"],
+  savePng: ["Save the picture as PNG", "将图保存为 PNG"],
+  saveSvg: ["Save the picture as SVG", "将图保存为 SVG"],
+  // --- the sentence ---
+  gives: ["\u201c{query}\u201d gives {percent} of its attention to \u201c{key}\u201d.", "\u201c{query}\u201d把 {percent} 的注意力给了\u201c{key}\u201d。"],
+  givesWeight: ["\u201c{query}\u201d gives \u201c{key}\u201d the weight {weight}.", "\u201c{query}\u201d给\u201c{key}\u201d的权重是 {weight}。"],
+  mayNotSee: ["\u201c{query}\u201d cannot look at \u201c{key}\u201d: the mask hides it.", "\u201c{query}\u201d看不到\u201c{key}\u201d：它被掩码遮住了。"],
+  noNumber: ["The weight of \u201c{query}\u201d for \u201c{key}\u201d is no number (NaN).", "\u201c{query}\u201d对\u201c{key}\u201d的权重不是数（NaN）。"],
+  seesNothing: ["\u201c{query}\u201d cannot look at any word: the mask hides all.", "\u201c{query}\u201d看不到任何词：全部被掩码遮住。"],
+  lookedAt: ["\u201c{query}\u201d looks at \u201c{key}\u201d most: with {percent} of its attention.", "\u201c{query}\u201d看\u201c{key}\u201d最多：用了 {percent} 的注意力。"],
+  seenByNobody: ["No word can look at \u201c{key}\u201d.", "没有词能看到\u201c{key}\u201d。"],
+  moreKeys: ["{count} more {weight}", "其余 {count} 个 {weight}"],
+  evenShare: ["uniform would be {weight}", "均匀分配时为 {weight}"],
+  whatIsThis: ["What is this?", "这是什么？"],
+  // --- the legend and the axes ---
+  weightTitle: ["attention weight", "注意力权重"],
+  partOfRow: ["part of the row's largest", "占该行最大值的比例"],
+  evenMark: ["uniform {weight}", "均匀 {weight}"],
+  zero: ["zero", "零"],
+  masked: ["masked", "被掩蔽"],
+  mergedWords: ["whole words (keys added, queries averaged)", "整词（键相加，查询取平均）"],
+  axisQuery: ["asks (query) \u2193", "发问（查询）\u2193"],
+  axisKey: ["looked at (key) \u2192", "被看（键）\u2192"],
+  patternHelp: ["Point at a cell, or move with the arrow keys. Click or Enter keeps a row, Esc lets go.", "指向一个格子，或用方向键移动。点击或回车键保留一行，Esc 取消。"],
+  // --- the cards ---
+  cardQuery: ["Who asks: the query", "谁在问：查询"],
+  cardKey: ["Who is looked at: the key", "谁被看：键"],
+  cardWeight: ["How much: the weight", "看多少：权重"],
+  cardHeads: ["Layers and heads", "层与头"],
+  cardHead: ["One head", "一个头"],
+  cardLayers: ["Layers", "层"],
+  cardSide: ["Heads", "头"],
+  cardRow: ["Each row is a word that asks. This row belongs to \u201c{query}\u201d.", "每一行是一个发问的词。这一行属于\u201c{query}\u201d。"],
+  cardColumn: ["Each column is a word that is looked at. This column belongs to \u201c{key}\u201d.", "每一列是一个被看的词。这一列属于\u201c{key}\u201d。"],
+  cardCell: ["{sentence} Each row adds up to 1.", "{sentence}每一行加起来等于 1。"],
+  cardLeft: ["On the left are the words that ask, such as \u201c{query}\u201d.", "左边是发问的词，例如\u201c{query}\u201d。"],
+  cardRight: ["On the right are the words that are looked at, such as \u201c{key}\u201d.", "右边是被看的词，例如\u201c{key}\u201d。"],
+  cardLine: ["A line is attention; a wider line is more of it. {sentence}", "一条线是注意力，线越宽注意力越多。{sentence}"],
+  cardPoint: ["Point at a word to let it ask, such as \u201c{query}\u201d. Click to keep it.", "指向一个词，让它发问，例如\u201c{query}\u201d。点击可保留。"],
+  cardShade: ["The stronger the colour, the more it is looked at. {sentence}", "颜色越强，被看得越多。{sentence}"],
+  cardHeadsText: ["Layers come one after another. In each, several heads look side by side, each in its own way. Choose another one here.", "层一层接一层；每层里有几个头同时各看各的。在这里选择另一个头。"],
+  cardThumbnail: ["Each small map is one head: its rows ask, its columns are looked at. Click to open it.", "每张小图是一个头：行发问，列被看。点击打开。"],
+  cardLayersText: ["Layers come one after another, from the top down: each works on what the one above it gave.", "层从上到下依次进行：每层处理上一层的结果。"],
+  cardSideText: ["Heads of one layer work side by side, each in its own way.", "同一层的头并排工作，各看各的。"],
+  cardWalk: ["This is the calculation of one head with its real numbers, step by step.", "这是一个头的逐步计算，使用真实的数。"],
+  cardLong: ["A map of a long text: rows ask, columns are looked at. Zoom in to see single weights.", "长文本的图：行发问，列被看。放大可看到单个权重。"],
+  cardOf: ["{number} of {count}", "第 {number} 张，共 {count} 张"],
+  previousCard: ["Previous card", "上一张"],
+  nextCard: ["Next card", "下一张"],
+  closeCards: ["Close", "关闭"],
+  closeCardsLong: ["Close (Esc)", "关闭（Esc）"],
   // --- the views' names ---
   pattern: ["Pattern", "图样"],
   lines: ["Lines", "连线"],
@@ -436,11 +573,9 @@ const WORDS = {
   difference: ["Difference", "差异"],
   differenceHelp: ["Arrow keys move the cell, + and \u2212 zoom, 0 shows the whole map.", "方向键移动单元格，+ 和 \u2212 缩放，0 显示整张图。"],
   differenceOf: ["{one} \u2212 {other}", "{one} \u2212 {other}"],
-  differenceBar: ["attention weight of {one} minus that of {other}", "{one} 的注意力权重减去 {other} 的"],
+  differenceBar: ["difference of weights", "权重之差"],
   differenceOther: ["minus", "减去"],
   differenceCell: ["{query} \u2192 {key}: {one} \u2212 {other} = {difference}", "{query} \u2192 {key}：{one} \u2212 {other} = {difference}"],
-  differenceMean: ["mean of all", "全部平均"],
-  differenceHead: ["head {head}", "头 {head}"],
   differenceLeftOut: ["only tokens that both have are compared; left out: {tokens}", "只比较双方都有的词元；未比较：{tokens}"],
   differenceNone: ["There is no difference to show: fewer than half of the tokens are the same in both.", "无法显示差异：两边相同的词元不到一半。"],
   differenceSize: ["There is no difference to show: the two maps have different sizes.", "无法显示差异：两张图的大小不同。"],
@@ -487,7 +622,6 @@ const WORDS = {
   pageSameInput: ["One input for all", "共用一个输入"],
   pageLinked: ["Linked", "联动"],
   pageLinkedHelp: ["The panes show the same view, layer, head and token.", "各窗格显示相同的视图、层、头和词元。"],
-  pageAttention: ["Attention", "注意力"],
   pageStale: ["Attention of: {text}", "以下注意力属于：{text}"],
   pageDifference: ["Difference: A \u2212 B", "差异：A \u2212 B"],
   pageDifferenceWait: ["When both panes show attention, their difference stands here.", "两个窗格都显示注意力后，这里显示它们的差异。"],
@@ -502,9 +636,6 @@ const WORDS = {
 
 // opening.js
 
-/** Most weights that are looked through before the first picture. */
-const MOST_OPENED = 2 ** 22;
-
 /** The view that fits the first record best. */
 function firstView(app) {
   const record = app.records[0];
@@ -513,60 +644,13 @@ function firstView(app) {
   return app.views.find((one) => one.name === best && one.available(app)) ?? app.views.find((one) => one.available(app));
 }
 
-/**
- * The record and the head that are shown first: those of the clearest clearness that is not the first token, a special token
- * or a neighbour.
- * @param {any[]} records those to choose from
- * @returns {Promise<{record: number, head: number}|null>} null where there is nothing to choose from
- */
-async function firstHead(records) {
-  let left = MOST_OPENED;
-  let best = null;
-  for (const record of records) {
-    const size = record.heads * record.queries.length * record.keys.length;
-    if (record.large || size > left) continue;
-    left -= size;
-    await record.decode();
-    if (!record.codes) continue;
-    for (let head = 0; head < record.heads; head += 1) {
-      const score = clearness(record, head);
-      if (!best || score > best.score) best = { score, record: record.number, head };
-    }
-  }
-  return best && { record: best.record, head: best.head };
-}
-
-/** How clearly a head chooses, from 0 to 1: what its queries save of the entropy of an even share, where they look further than at a
- * neighbour, the first key or a special token. */
-function clearness(record, head) {
-  const [queries, keys] = [record.queries.length, record.keys.length];
-  const own = record.queries === record.keys;
-  let [saved, plain, rows] = [0, 0, 0];
-  for (let query = 0; query < queries; query += 1) {
-    let [sum, logs, dull, seen] = [0, 0, 0, 0];
-    for (let key = 0; key < keys; key += 1) {
-      if (!record.sees(head, query, key)) continue;
-      seen += 1;
-      const value = record.weight(head, query, key);
-      if (!(value > 0)) continue;
-      sum += value;
-      logs += value * Math.log(value);
-      if ((own && (key === 0 || Math.abs(key - query) <= 1)) || record.keys.special.has(key)) dull += value;
-    }
-    if (seen < 2 || !(sum > 0)) continue;
-    rows += 1;
-    saved += 1 - (Math.log(sum) - logs / sum) / Math.log(seen);
-    plain += dull / sum;
-  }
-  return rows ? (saved / rows) * (1 - plain / rows) : 0;
-}
-
 // views/view.js
 
 /**
  * One way to see records. Each view has: available(app), size(app), draw(app, pen, win), hit(app, x, y, win), place(app, item),
  * move(app, item, dx, dy, jump), start(app), has(app, item), describe(app, item), activate(app, item), legend(app). `app` is the
- * viewer; `win` is the part of the picture that is seen; an item is what can be pointed at.
+ * viewer; `win` is the part of the picture that is seen; an item is what can be pointed at. A view may have: sentence(app, item), the
+ * sentence {text, shares} of an item, or of all where it is null; explained(app), what the cards explain, see `explained`.
  */
 class View {
   name = "";
@@ -587,6 +671,9 @@ class View {
 
   /** Whether the view itself says what is pointed at, so that no tooltip is needed. */
   quiet = false;
+
+  /** Whether it shows the table of one head, of which the sentence below speaks. */
+  ofTables = false;
 
   /** What was computed for the last picture; see `forget`. */
   cache = null;
@@ -1178,49 +1265,93 @@ const STYLE = `
 :host([data-scheme="dark"]) { color-scheme: dark; }
 * { box-sizing: border-box; }
 .viewer { display: flex; flex-direction: column; height: 100%; min-height: 560px; position: relative; overflow: hidden;
-  background: var(--background); color: var(--text); font: 14px/1.4 ${FONT}; }
-header { display: flex; flex-wrap: wrap; align-items: baseline; gap: 2px 16px; padding: 10px 12px 4px; min-width: 0; }
+  background: var(--background); color: var(--text); font: 13px/1.4 ${FONT}; }
+header { display: flex; flex-wrap: wrap; align-items: center; gap: 0 16px; padding: 8px 16px 4px; min-width: 0; }
 h2 { font-size: 16px; font-weight: 650; margin: 0; overflow-wrap: anywhere; max-height: 3em; overflow: hidden; }
-.texts { margin: 0; color: var(--muted); font-size: 13px; overflow-wrap: anywhere; max-height: 4.2em; overflow: auto; flex-basis: 100%; }
+.texts { margin: 0; color: var(--muted); font-size: 13px; overflow-wrap: anywhere; max-height: 4.2em; overflow: auto; min-width: 0; }
 .texts b { font-weight: 600; margin-right: 4px; }
-.texts span { margin-right: 14px; unicode-bidi: isolate; }
-.tabs { display: flex; flex-wrap: wrap; padding: 2px 8px 0; border-bottom: 1px solid var(--border); }
-.tabs button { border: 0; background: none; padding: 7px 10px 6px; border-bottom: 3px solid transparent; border-radius: 0; }
-.tabs button[aria-selected="true"] { border-bottom-color: var(--accent); font-weight: 650; }
-.bar { display: flex; flex-wrap: wrap; align-items: center; gap: 6px 12px; padding: 7px 12px; }
+.texts span { margin-right: 16px; unicode-bidi: isolate; }
+.facts { margin: 0 0 0 auto; color: var(--muted); font-size: 13px; white-space: nowrap; }
+.more { border-color: transparent; background: none; font-size: 20px; line-height: 1; padding: 0 8px; min-height: 32px; }
+.row { display: flex; flex-wrap: wrap; align-items: center; gap: 4px 16px; padding: 4px 16px 8px; }
+.bar { display: flex; flex-wrap: wrap; align-items: center; gap: 4px 8px; min-width: 0; }
 .bar:empty { display: none; }
-label, .group { display: inline-flex; align-items: center; gap: 5px; color: var(--muted); font-size: 13px; max-width: 100%; }
-button, select { font: inherit; color: var(--text); background: var(--surface); border: 1px solid var(--border); border-radius: 5px;
-  padding: 3px 8px; min-height: 28px; max-width: 100%; }
-select { max-width: min(22em, 70vw); }
+.tabs { display: inline-flex; flex-wrap: wrap; padding: 2px; gap: 2px; margin-left: auto; border-radius: 8px; background: var(--surface); }
+.tabs button { border: 1px solid transparent; background: none; padding: 2px 12px; min-height: 28px; color: var(--muted); }
+.tabs button:hover { color: var(--text); }
+.tabs button[aria-selected="true"] { background: var(--background); border-color: var(--border); color: var(--text); font-weight: 600; }
+label, .group { display: inline-flex; align-items: center; gap: 8px; color: var(--muted); font-size: 13px; max-width: 100%; }
+.pair { display: inline-flex; gap: 2px; }
+.pair[hidden] { display: none; }
+.pair button { min-width: 28px; padding: 2px 6px; }
+.label { color: var(--muted); font-size: 13px; white-space: nowrap; }
+button, select { font: inherit; font-size: 13px; color: var(--text); background: var(--surface); border: 1px solid var(--border); border-radius: 6px;
+  padding: 2px 8px; min-height: 30px; max-width: 100%; }
+select { max-width: min(20em, 70vw); }
 input[type="checkbox"] { accent-color: var(--accent); width: 16px; height: 16px; margin: 0; }
 button { cursor: pointer; }
-button:hover { border-color: var(--muted); }
+button:disabled { cursor: default; color: var(--muted); opacity: .6; }
+button:hover:enabled { border-color: var(--muted); }
 :focus-visible { outline: 3px solid var(--focus); outline-offset: 1px; }
-.heads { display: inline-flex; flex-wrap: wrap; gap: 3px; }
+.heads { display: inline-flex; flex-wrap: wrap; gap: 2px; }
 .heads button { display: inline-flex; align-items: center; gap: 4px; padding: 1px 6px; min-height: 26px; }
 .heads button[aria-pressed="false"] { opacity: .75; border-style: dashed; text-decoration: line-through; }
 .heads svg { display: block; }
-.push { margin-left: auto; display: inline-flex; flex-wrap: wrap; align-items: center; gap: 6px 8px; }
-.stage { position: relative; flex: 1 1 auto; min-height: 260px; border-top: 1px solid var(--border); }
+.menu { position: absolute; z-index: 5; right: 16px; top: 44px; display: flex; flex-direction: column; align-items: stretch; gap: 8px; padding: 12px;
+  width: max-content; min-width: 200px; max-width: calc(100% - 32px); max-height: calc(100% - 60px); overflow: auto; background: var(--background);
+  border: 1px solid var(--border); border-radius: 8px; box-shadow: 0 4px 24px rgb(0 0 0 / 18%); }
+.menu[hidden] { display: none; }
+.menu label { justify-content: space-between; }
+.menu label:has(input) { justify-content: flex-start; }
+.menu .group { gap: 4px; }
+.menu .group button { flex: 1; }
+.stage { position: relative; flex: 1 1 auto; min-height: 240px; }
 .scroll { position: absolute; inset: 0; overflow: auto; }
 .space { position: absolute; left: 0; top: 0; pointer-events: none; }
 canvas { position: sticky; display: block; left: 0; top: 0; touch-action: pan-x pan-y; }
 canvas:focus-visible { outline-offset: -3px; }
 canvas.grab { cursor: grabbing; }
-.tip { position: absolute; z-index: 3; left: 0; top: 0; max-width: min(30em, calc(100% - 16px)); max-height: 9em; overflow: hidden; padding: 5px 9px;
+.tip { position: absolute; z-index: 3; left: 0; top: 0; max-width: min(30em, calc(100% - 16px)); max-height: 9em; overflow: hidden; padding: 4px 8px;
   border: 1px solid var(--border); border-radius: 6px; background: var(--background); color: var(--text); font-size: 13px;
   box-shadow: 0 2px 10px rgb(0 0 0 / 25%); pointer-events: none; overflow-wrap: anywhere; }
 .tip[hidden] { display: none; }
-.readout { margin: 0; padding: 6px 12px 2px; min-height: 2em; max-height: 5.6em; overflow: auto; font-size: 13px; overflow-wrap: anywhere; border-top: 1px solid var(--border); }
-.help { margin: 0; padding: 0 12px 8px; color: var(--muted); font-size: 12px; }
+footer { display: flex; align-items: flex-start; gap: 4px 16px; padding: 8px 16px 12px; border-top: 1px solid var(--border); }
+.told { flex: 1 1 auto; min-width: 0; }
+.sentence { margin: 0; font-size: 16px; line-height: 24px; height: 24px; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
+.shares { margin: 0; font-size: 13px; line-height: 20px; height: 20px; overflow: hidden; text-overflow: ellipsis; white-space: nowrap;
+  font-variant-numeric: tabular-nums; }
+.help { margin: 0; color: var(--muted); font-size: 13px; line-height: 20px; }
+.what { flex: none; border-radius: 16px; padding: 4px 12px; min-height: 32px; background: var(--accent); border-color: var(--accent); color: var(--accentText); font-weight: 600; }
+.readout { position: absolute; width: 1px; height: 1px; margin: 0; overflow: hidden; clip-path: inset(50%); }
+.cards { position: absolute; inset: 0; z-index: 4; }
+.cards[hidden] { display: none; }
+.cards > svg { position: absolute; inset: 0; width: 100%; height: 100%; }
+.cards .veil { fill: var(--background); fill-opacity: .72; fill-rule: evenodd; }
+.cards .lead { stroke: var(--accent); stroke-width: 2; fill: none; }
+.cards .target { stroke: var(--accent); stroke-width: 2; fill: none; rx: 4; }
+.card { position: absolute; width: 224px; padding: 8px 12px; border: 2px solid var(--accent); border-radius: 8px; background: var(--background); color: var(--text);
+  font-size: 13px; line-height: 18px; box-shadow: 0 2px 12px rgb(0 0 0 / 18%); }
+.card b { display: block; font-size: 14px; margin-bottom: 2px; }
+.card[hidden] { display: none; }
+.card:focus { outline: 3px solid var(--focus); outline-offset: 2px; }
+.cardkeys { position: absolute; right: 12px; bottom: 36px; display: flex; gap: 8px; align-items: center; padding: 4px; border-radius: 8px; background: var(--background); }
 .error { padding: 16px; }
-.narrow { min-height: 780px; }
-.narrow .push { margin-left: 0; }
-.narrow .bar { gap: 5px 10px; }
-.narrow .tabs button { padding: 6px 7px 4px; }
+.narrow { min-height: 700px; }
+.narrow header, .narrow .row, .narrow footer { padding-left: 12px; padding-right: 12px; }
+.narrow .tabs { margin-left: 0; }
+.narrow .tabs button { padding: 2px 8px; }
+.narrow h2 { flex: 1 1 calc(100% - 64px); order: 1; }
+.narrow .more { order: 2; }
+.narrow .texts { order: 3; flex-basis: 100%; }
+.narrow .facts { order: 4; margin-left: 0; }
+.narrow footer { flex-direction: column; }
+.narrow .told { width: 100%; }
+.narrow .sentence, .narrow .shares { white-space: normal; }
+.narrow .sentence { height: 48px; }
+.narrow .shares { height: 40px; }
 @media (forced-colors: active) {
-  .tabs button[aria-selected="true"] { border-bottom-color: Highlight; }
+  .tabs button[aria-selected="true"] { border: 2px solid Highlight; }
+  .cards .target, .cards .lead { stroke: Highlight; }
   .heads button[aria-pressed="true"] { border: 2px solid Highlight; }
   canvas { forced-color-adjust: none; }
 }
@@ -1229,14 +1360,14 @@ canvas.grab { cursor: grabbing; }
 // map_canvas.js
 
 /** What a cell of a map is; zero is blank, what the mask hides is hatched, NaN is crossed, at every size and with every pen. */
-const KINDS = { weight: 0, zero: 1, masked: 2, missing: 3 };
+const CELL_KINDS = { weight: 0, zero: 1, masked: 2, missing: 3 };
 
 /** Of maps: whether the mask hides a cell, the runs of NaN as [row, start, end], the theme. */
 const forms = new WeakMap();
 
 /**
  * A map as a picture, one pixel a cell: colours and blanks; `drawForms` adds hatches and crosses.
- * @param {Uint8Array} kinds of each cell, row by row, as in `KINDS`
+ * @param {Uint8Array} kinds of each cell, row by row, as in `CELL_KINDS`
  * @param {Uint8Array} shades from 0 to 255, of the cells that are weights
  * @param {Uint8ClampedArray} ramp the colours of the shades
  */
@@ -1246,14 +1377,14 @@ function mapCanvas(columns, rows, kinds, shades, theme, ramp = rampOf(theme)) {
   const canvas = pixelCanvas(columns, rows, (data) => {
     for (let cell = 0; cell < rows * columns; cell += 1) {
       const kind = kinds[cell];
-      if (kind === KINDS.masked) { found.masked = true; continue; } // transparent
-      const colors = kind === KINDS.weight ? ramp : paper;
-      const first = kind === KINDS.weight ? 3 * shades[cell] : 0;
+      if (kind === CELL_KINDS.masked) { found.masked = true; continue; } // transparent
+      const colors = kind === CELL_KINDS.weight ? ramp : paper;
+      const first = kind === CELL_KINDS.weight ? 3 * shades[cell] : 0;
       data[4 * cell] = colors[first];
       data[4 * cell + 1] = colors[first + 1];
       data[4 * cell + 2] = colors[first + 2];
       data[4 * cell + 3] = 255;
-      if (kind === KINDS.missing) noteMissing(found.missing, Math.floor(cell / columns), cell % columns);
+      if (kind === CELL_KINDS.missing) noteMissing(found.missing, Math.floor(cell / columns), cell % columns);
     }
   });
   forms.set(canvas, found);
@@ -1472,6 +1603,33 @@ function labelText(label, record, brief = false) {
 function noiseText(surveyed) {
   return surveyed ? say("names_survey", { share: Math.round(100 * SURVEY_SHARE) })
     : say("names_here", { excess: Math.round(100 * LEAST_EXCESS), sink: Math.round(100 * LEAST_SINK), spreads: LEAST_SPREADS });
+}
+
+// record_names.js
+
+const KINDS = ["self", "causal", "cross"];
+
+/** What kind of attention a record is, in words. */
+const kindText = (kind) => (KINDS.includes(kind) ? say(`kind_${/** @type {"self"} */ (kind)}`) : kind);
+
+/** The short name of a record among others: its layer, its kind where there are several, its own name where those are alike. */
+function recordName(record, records) {
+  const layer = say("layerNumber", { layer: record.entry.layer });
+  const kinds = new Set(records.map((one) => one.entry.kind)).size > 1;
+  const parts = kinds ? [layer, kindText(record.entry.kind)] : [layer];
+  const alike = records.some((one) => one !== record && one.label === record.label);
+  if (alike && record.entry.name) parts.push(middleText(record.entry.name, 28));
+  return parts.join(language() === "zh" ? "\u00b7" : " \u00b7 ");
+}
+
+/** How many layers and heads a document has. */
+function factsOf(records) {
+  if (!records.length) return "";
+  const layers = new Set(records.map((record) => record.entry.layer)).size;
+  const heads = new Set(records.map((record) => record.heads));
+  const count = layers === records.length ? say("layerCount", { count: layers }) : say("attentionCount", { count: records.length });
+  const [most] = heads;
+  return heads.size > 1 ? count : `${count} \u00d7 ${say("headCount", { count: most })}`;
 }
 
 // canvas_pen.js
@@ -1720,7 +1878,7 @@ class SvgPen {
 // table.js
 
 /** Kinds of cells of a table. */
-const [WEIGHT, ZERO, MASKED, MISSING] = Object.values(KINDS);
+const [WEIGHT, ZERO, MASKED, MISSING] = Object.values(CELL_KINDS);
 
 /**
  * The weights of one head, or the mean of all, as they are shown: sub-words merged, special tokens hidden.
@@ -1833,6 +1991,7 @@ class Table {
       }
       if (this.rowLargest[row] > this.largest) this.largest = this.rowLargest[row];
     }
+    this.end = this.largest > 0 ? scaleEnd(this.largest, this.columns) : 0;
   }
 
   rowText(row) {
@@ -1902,7 +2061,7 @@ class Table {
 
   /** A weight's place on a scale, from 0 to 1. */
   shade(row, column, scale) {
-    const largest = scale === "row" ? this.rowLargest[row] : this.largest;
+    const largest = scale === "row" ? this.rowLargest[row] : this.end;
     return largest > 0 ? SCALES[scale].shade(this.value(row, column) / largest) : 0;
   }
 
@@ -1992,15 +2151,19 @@ function make(tag, properties = {}, ...children) {
   return element;
 }
 
-/** A choice with its label. */
-function choice(name, value, options, change) {
+/**
+ * A choice among options [value, text, title]; its name is a label before it only where that is asked for.
+ * @param {boolean} [labelled]
+ */
+function choice(name, value, options, change, labelled = false) {
   const select = make("select", { "aria-label": name, on: { change: () => change(select.value) } });
-  for (const [key, text] of options) {
-    const option = make("option", { value: String(key), text });
+  for (const [key, text, title] of options) {
+    const option = make("option", { value: String(key), text, title });
     option.selected = String(key) === String(value);
+    if (option.selected) select.title = title ?? name;
     select.append(option);
   }
-  return make("label", {}, document.createTextNode(name), select);
+  return labelled ? make("label", {}, document.createTextNode(name), select) : select;
 }
 
 function checkbox(name, checked, change) {
@@ -2637,6 +2800,8 @@ function thumbnailOf(record, head, scale, theme) {
 
 /** What the views of one record have in common. */
 class RecordView extends View {
+  ofTables = true;
+
   available(app) {
     return app.records.some((record) => this.shows(record));
   }
@@ -2648,17 +2813,19 @@ class RecordView extends View {
   /** @returns {Legend} */
   legend(app) {
     const table = app.table();
-    const samples = [[ZERO, "zero"]];
-    if (table.hasMasked) samples.push([MASKED, "masked"]);
+    const samples = [[ZERO, say("zero")]];
+    if (table.hasMasked) samples.push([MASKED, say("masked")]);
     if (table.hasMissing) samples.push([MISSING, "NaN"]);
-    return { ramp: "map", scale: app.state.scale, largest: app.state.scale === "row" ? null : table.largest,
-      samples: samples.filter(([kind]) => kind !== ZERO || table.hasZero), text: this.legendText(app, table) };
+    const perRow = app.state.scale === "row";
+    return { ramp: "map", scale: app.state.scale, title: say(perRow ? "partOfRow" : "weightTitle"), largest: perRow ? null : table.end,
+      even: perRow ? null : 1 / table.columns, samples: samples.filter(([kind]) => kind !== ZERO || table.hasZero), text: this.legendText(app, table) };
   }
 
+  /** What was done to the weights that are shown. */
   legendText(app, table) {
-    const per = app.state.scale === "row" ? " (part of the row's largest)" : "";
-    return `attention weight, ${app.headText()}, ${SCALES[app.state.scale].label}${per}${mergedText(table)} \u00b7 `
-      + `${accuracy(table)}${hiddenText(table)}`;
+    const { scale } = app.state;
+    return [scale === "root" || scale === "log" ? say(/** @type {any} */ (`scale_${scale}`)) : "", mergedText(table) && say("mergedWords"), hiddenText(table).replace(/^ \u00b7 /, "")]
+      .filter(Boolean).join(" \u00b7 ");
   }
 
   activate(app, item) {
@@ -2726,17 +2893,27 @@ class Frame {
     this.root.adoptedStyleSheets = [sheet];
     this.title = make("h2");
     this.texts = make("p", { class: "texts" });
-    this.tabs = make("div", { class: "tabs", role: "tablist", "aria-label": "Views" });
-    this.bar = make("div", { class: "bar", role: "group", "aria-label": "Settings" });
-    this.canvas = make("canvas", { tabindex: "0", role: "application", "aria-roledescription": "attention view", "aria-describedby": "help readout" });
+    this.facts = make("p", { class: "facts" });
+    this.more = make("button", { class: "more", type: "button", text: "\u22ef", "aria-label": say("more"), title: say("more"), "aria-expanded": "false", "aria-controls": "menu" });
+    this.menu = make("div", { class: "menu", id: "menu", role: "group", "aria-label": say("more"), hidden: true });
+    this.tabs = make("div", { class: "tabs", role: "tablist", "aria-label": say("views") });
+    this.bar = make("div", { class: "bar", role: "group", "aria-label": say("settings") });
+    this.canvas = make("canvas", { tabindex: "0", role: "application", "aria-roledescription": say("attentionView"), "aria-describedby": "sentence help" });
     this.space = make("div", { class: "space" });
     this.scroller = make("div", { class: "scroll" }, this.space, this.canvas);
     this.stage = make("div", { class: "stage", role: "tabpanel", id: "stage", "aria-busy": "true" }, this.scroller);
     this.tip = make("div", { class: "tip", "aria-hidden": "true", hidden: true });
+    this.sentence = make("p", { class: "sentence", id: "sentence" });
+    this.shares = make("p", { class: "shares" });
     this.readout = make("p", { class: "readout", id: "readout", role: "status", "aria-live": "polite" });
     this.help = make("p", { class: "help", id: "help" });
-    this.box = make("section", { class: "viewer", "aria-label": "Attention weights" },
-      make("header", {}, this.title, this.texts), this.tabs, this.bar, this.stage, this.tip, this.readout, this.help);
+    this.what = make("button", { class: "what", type: "button", text: say("whatIsThis"), "aria-pressed": "false" });
+    this.cards = make("div", { class: "cards", hidden: true });
+    this.box = make("section", { class: "viewer", "aria-label": say("attentionWeights") },
+      make("header", {}, this.title, this.texts, this.facts, this.more),
+      make("div", { class: "row" }, this.bar, this.tabs), this.stage,
+      make("footer", {}, make("div", { class: "told" }, this.sentence, this.shares, this.help), this.what),
+      this.readout, this.menu, this.tip, this.cards);
     if (height) this.box.style.height = `${height}px`;
     this.root.replaceChildren(this.box);
     this.pen = new CanvasPen(this.canvas.getContext("2d", { alpha: false }));
@@ -2747,7 +2924,8 @@ class Frame {
     this.texts.replaceChildren(...texts.map(([name, text]) =>
       make("span", {}, make("b", { text: visibleText(name) }), document.createTextNode(visibleText(text)))));
     this.texts.hidden = texts.length === 0;
-    this.texts.tabIndex = texts.length ? 0 : -1;
+    if (texts.length) this.texts.tabIndex = 0;
+    else this.texts.removeAttribute("tabindex");
   }
 
   /** A tab for each view; `choose` is called with its name. */
@@ -2755,13 +2933,13 @@ class Frame {
     this.tabs.hidden = views.length < 2;
     this.tabs.replaceChildren(...views.map((view) => make("button", {
       type: "button", role: "tab", id: `tab-${view.name}`, "aria-selected": String(view === current), "aria-controls": "stage",
-      tabindex: view === current ? "0" : "-1", text: view.title, on: { click: () => choose(view.name) },
+      tabindex: view === current ? "0" : "-1", text: say(view.name), on: { click: () => choose(view.name) },
     })));
   }
 
   /** What may have the focus, above the picture. */
   get controls() {
-    return [this.tabs, this.bar].flatMap((parent) => focusable(parent));
+    return [this.bar, this.tabs, this.menu].flatMap((parent) => focusable(parent));
   }
 
   /** Where the focus is, to give it back to what stands there after the controls were built again. */
@@ -2779,9 +2957,15 @@ class Frame {
     (same ?? all[Math.min(place, all.length - 1)])?.focus();
   }
 
+  /** What is highlighted, in a sentence and in numbers. */
+  tellSentence({ text, shares }) {
+    if (this.sentence.textContent !== text) this.sentence.textContent = this.sentence.title = text;
+    if (this.shares.textContent !== shares) this.shares.textContent = this.shares.title = shares;
+  }
+
   /** Colours of the elements around the canvas. */
   paintWith(theme) {
-    for (const name of ["background", "surface", "border", "text", "muted", "accent", "focus"]) {
+    for (const name of ["background", "surface", "border", "text", "muted", "accent", "accentText", "focus"]) {
       this.box.style.setProperty(`--${name}`, theme[name]);
     }
   }
@@ -2798,6 +2982,114 @@ class Frame {
       Math.max(0, below + offsetHeight > bottom ? top - offsetHeight - 10 : below)];
     this.tip.style.transform = `translate(${Math.round(right)}px, ${Math.round(down)}px)`;
   }
+}
+
+// sentence.js
+
+/** A token inside a sentence, kept from changing the direction of the words around it. */
+const named = (text) => `\u2068${shortText(text)}\u2069`;
+
+/** Keys of a row whose weights are named one by one. */
+const NAMED = 3;
+
+const found = new WeakMap();
+
+/**
+ * The query with the most surprising key of a table (see `structure`); where none stands out, the largest weight of tokens that are not special.
+ * @returns {{row: number, column: number}|null} null where no query sees a key
+ */
+function mostSurprising(table) {
+  if (!found.has(table)) found.set(table, search(table));
+  return found.get(table);
+}
+
+function search(table) {
+  const { rows, columns, record } = table;
+  if (table.head !== null) {
+    const best = structure(record, table.head);
+    const place = (groups, position) => groups.findIndex(([start, stop]) => position !== null && start <= position && position < stop);
+    const [row, column] = [place(table.rowGroups, best.row), place(table.columnGroups, best.column)];
+    if (row >= 0 && column >= 0) return { row, column };
+  }
+  let best = null;
+  for (let row = 0; row < rows; row += 1) {
+    for (let column = 0; column < columns; column += 1) {
+      if (!(table.value(row, column) > 0) || table.kind(row, column) === MASKED) continue;
+      const special = record.queries.isSpecial(table.rowGroups[row]) || record.keys.isSpecial(table.columnGroups[column]);
+      const score = table.value(row, column) - (special ? 1e6 : 0);
+      if (!best || score > best.score) best = { score, row, column };
+    }
+  }
+  return best && { row: best.row, column: best.column };
+}
+
+/** The keys of a row that are not masked, the largest weight first. */
+function byWeight(table, row) {
+  const order = Array.from({ length: table.columns }, (_, column) => column).filter((column) => table.kind(row, column) !== MASKED);
+  return order.sort((a, b) => table.value(row, b) - table.value(row, a));
+}
+
+/** A part as percent, in whole numbers. */
+function percent(part) {
+  const text = part > 0 && part < 0.005 ? "<\u00a01" : String(Math.round(100 * part));
+  return language() === "zh" ? `${text}%` : `${text}\u00a0%`;
+}
+
+/** What an even share of a row's weight would be, over the keys that it sees. */
+const evenShare = (table, row) => 1 / Math.max(1, byWeight(table, row).length);
+
+/**
+ * What a table says of a query, in numbers.
+ * @param {number|null} column the key that is spoken of; null: the one with the largest weight
+ * @returns {{text: string, shares: string}}
+ */
+function sayOfRow(table, row, column = null) {
+  const query = named(table.rowText(row));
+  const order = byWeight(table, row);
+  if (!order.length) return { text: say("seesNothing", { query }), shares: "" };
+  const of = column ?? order[0];
+  const key = named(table.columnText(of));
+  const value = table.value(row, of);
+  const whole = Math.abs(table.rowSums[row] + table.hidden[row] - 1) < 0.02;
+  const text = table.kind(row, of) === MASKED ? say("mayNotSee", { query, key })
+    : Number.isNaN(value) ? say("noNumber", { query, key })
+      : whole ? say("gives", { query, key, percent: percent(value) }) : say("givesWeight", { query, key, weight: shortWeight(value) });
+  const parts = order.slice(0, NAMED).map((one) => `${named(table.columnText(one))} ${shortWeight(table.value(row, one))}`);
+  const rest = order.slice(NAMED);
+  if (rest.length) parts.push(say("moreKeys", { count: rest.length, weight: shortWeight(rest.reduce((sum, one) => sum + table.value(row, one), 0)) }));
+  return { text, shares: `${query} \u2192 ${parts.join(" \u00b7 ")} \u2014 ${say("evenShare", { weight: shortWeight(evenShare(table, row)) })}` };
+}
+
+/** What a table says of a key: who looks at it most. */
+function sayOfColumn(table, column) {
+  let best = null;
+  for (let row = 0; row < table.rows; row += 1) {
+    if (table.kind(row, column) !== MASKED && (best === null || table.value(row, column) > table.value(best, column))) best = row;
+  }
+  const key = named(table.columnText(column));
+  if (best === null) return { text: say("seenByNobody", { key }), shares: "" };
+  return { text: say("lookedAt", { key, query: named(table.rowText(best)), percent: percent(table.value(best, column)) }), shares: "" };
+}
+
+/** The pair that the sentence speaks of while nothing is pointed at: of the query that was locked last, else the most surprising one. */
+function featured(app) {
+  if (!app.record || app.record.large || !app.view.ofTables) return null;
+  const table = app.table();
+  const row = app.state.locked.at(-1);
+  if (row !== undefined && row < table.rows) return { row, column: byWeight(table, row)[0] ?? 0 };
+  return mostSurprising(table);
+}
+
+/** The sentence of what is shown, and the shares of its row. */
+function sentenceOf(app) {
+  const item = app.active();
+  if (app.view.sentence) return app.view.sentence(app, item);
+  if (!app.view.ofTables || app.record.large) return { text: item ? app.view.describe(app, item) : "", shares: "" };
+  const table = app.table();
+  if (item?.side === "key") return sayOfColumn(table, item.column);
+  if (item?.row !== undefined) return sayOfRow(table, item.row, item.column ?? null);
+  const best = featured(app);
+  return best ? sayOfRow(table, best.row, app.state.locked.length ? null : best.column) : { text: "", shares: "" };
 }
 
 // legend.js
@@ -2819,47 +3111,76 @@ function tickText({ ramp, scale, largest, beyond }, shade) {
   return shade === 1 && beyond ? `\u2265 ${text}` : text;
 }
 
+/** Where the parts of the ramp are: the mark of an even share, the colours, the numbers below them. */
+const RAMP_PLACE = { mark: 6, top: 13, height: 10, numbers: 32 };
+
+const SMALL = { size: 11 };
+
+const LINE = 14;
+
+/** Above the lines of text. */
+const textTop = (legend) => (legend.ramp ? 46 : legend.samples?.length ? 26 : 8);
+
+/** Lines that a legend's text has. */
+function linesOf(legend, width) {
+  return legend.text ? Math.min(width < NARROW ? 4 : 2, wrapText(legend.text, width - 32, SMALL).length) : 0;
+}
+
+/** The height that a legend needs, in pixels. */
+const legendHeight = (legend, width) => textTop(legend) + LINE * linesOf(legend, width) + 2;
+
 /**
- * The scale below a view: a ramp with numbers and the scale's name, and samples of what is not a weight.
- * A legend has: ramp ("map", "words", "signed" with zero in the middle, or null), scale, largest (see `tickText`), beyond (whether something larger than
- * the largest is shown in its colour), samples, text.
+ * The scale below a view: its title, a ramp with numbers and the mark of an even share, samples of what is not a weight, and a text.
+ * A legend has: ramp ("map", "words", "signed" or null), title, scale, largest (see `tickText`), even (the weight of an even share), beyond
+ * (whether something larger than the largest is shown in its colour), samples, text.
  */
 function drawLegend(pen, legend, width, theme) {
-  let x = 12;
-  if (legend.ramp) {
-    const length = clamp(width * 0.32, 110, 220);
-    for (let step = 0; step < LEGEND_STEPS; step += 1) {
-      const shade = step / (LEGEND_STEPS - 1);
-      const fill = legend.ramp === "signed" ? divergingColor(2 * shade - 1, theme) : rampColor(shade, theme);
-      pen.rect(x + (step * length) / LEGEND_STEPS, 6, length / LEGEND_STEPS + 0.6, 10, { fill });
-    }
-    pen.rect(x, 6, length, 10, { stroke: theme.border });
-    for (const shade of [0, 0.5, 1]) {
-      pen.text(tickText(legend, shade), x + shade * length, 25,
-        { color: theme.muted, size: 11, align: shade === 0 ? "start" : shade === 1 ? "end" : "center" });
-    }
-    x += length + 14;
-  }
+  const lines = wrapText(legend.text ?? "", width - 32, SMALL);
+  const room = linesOf(legend, width);
+  let x = 16;
+  if (legend.ramp) x = drawRamp(pen, legend, x, width, theme);
   for (const sample of legend.samples ?? []) x = drawSample(pen, sample, x, width, theme);
-  let y = legend.ramp ? 41 : legend.samples?.length ? 29 : 13;
-  const lines = wrapText(legend.text, width - 24, { size: 11 });
-  const room = width < NARROW ? 4 : 2;
   lines.slice(0, room).forEach((line, number) => {
     const last = number === room - 1 && lines.length > room;
-    pen.text(last ? fitText(`${line} \u2026`, width - 24, { size: 11 }) : line, 12, y, { color: theme.muted, size: 11 });
-    y += 14;
+    pen.text(last ? fitText(`${line} \u2026`, width - 32, SMALL) : line, 16, textTop(legend) + 6 + number * LINE, { color: theme.muted, ...SMALL });
   });
 }
 
-/** Below this width the legend has four lines, else two. */
+function drawRamp(pen, legend, start, width, theme) {
+  const { top, height, numbers, mark } = RAMP_PLACE;
+  const title = legend.title ?? say("weightTitle");
+  const style = { size: 12, bold: true };
+  pen.text(title, start, top + height / 2, { color: theme.text, ...style });
+  const x = start + textWidth(title, style) + 12;
+  const length = clamp(width * 0.28, 100, 240);
+  for (let step = 0; step < LEGEND_STEPS; step += 1) {
+    const shade = step / (LEGEND_STEPS - 1);
+    const fill = legend.ramp === "signed" ? divergingColor(2 * shade - 1, theme) : rampColor(shade, theme);
+    pen.rect(x + (step * length) / LEGEND_STEPS, top, length / LEGEND_STEPS + 0.6, height, { fill });
+  }
+  pen.rect(x, top, length, height, { stroke: theme.border });
+  for (const shade of [0, 0.5, 1]) {
+    pen.text(tickText(legend, shade), x + shade * length, numbers,
+      { color: theme.muted, size: 11, align: shade === 0 ? "start" : shade === 1 ? "end" : "center" });
+  }
+  const { even, largest, scale } = legend;
+  if (even > 0 && largest > 0 && even <= largest) {
+    const at = x + SCALES[scale].shade(even / largest) * length;
+    pen.path([[at, top - 4], [at, top + height + 3]], { color: theme.text, lineWidth: 2 });
+    pen.text(say("evenMark", { weight: shortWeight(even) }), at + 4, mark, { color: theme.text, size: 11 });
+  }
+  return x + length + 20;
+}
+
+/** Below this width the text of a legend has up to four lines, else two. */
 const NARROW = 640;
 
 function drawSample(pen, [kind, text], x, width, theme) {
   const end = x + 18 + textWidth(text, { size: 11 }) + 12;
   if (end > width) return x;
-  drawKind(pen, kind, x, 5, 12, 12, theme);
-  pen.rect(x, 5, 12, 12, { stroke: theme.border });
-  pen.text(text, x + 18, 11, { color: theme.muted, size: 11 });
+  drawKind(pen, kind, x, 12, 12, 12, theme);
+  pen.rect(x, 12, 12, 12, { stroke: theme.border });
+  pen.text(text, x + 18, 18, { color: theme.muted, size: 11 });
   return end;
 }
 
@@ -3144,7 +3465,7 @@ class AttentionData {
   }
 
   get label() {
-    return `layer ${this.entry.layer} \u00b7 ${this.entry.kind}`;
+    return `${say("layerNumber", { layer: this.entry.layer })} \u00b7 ${kindText(this.entry.kind)}`;
   }
 
   get large() {
@@ -3183,12 +3504,6 @@ class AttentionData {
     return this.exact !== null;
   }
 
-  /** The weight of a pair: exact where that is here, else of its code. */
-  weight(head, query, key) {
-    const cell = (head * this.queries.length + query) * this.keys.length + key;
-    return this.exact ? this.exact[cell] : CODE_VALUES[this.codes[cell]] * this.entry.codes.maximum;
-  }
-
   /** Whether a pair is visible. */
   sees(head, query, key) {
     if (!this.visible) return true;
@@ -3202,6 +3517,103 @@ class AttentionData {
     const keys = this.keys.length;
     const base = ((this.maskEntry.shape.length === 3 ? head * this.queries.length : 0) + query) * keys;
     return this.visible.subarray(base, base + keys).includes(1);
+  }
+}
+
+// controls.js
+
+/** Controls that stand in the menu. */
+const RARE = ["scale", "words", "special"];
+
+/** The one row of controls that the current view needs. */
+class Controls {
+  constructor(app) {
+    this.app = app;
+  }
+
+  build() {
+    const wanted = this.app.options.controls ?? this.app.view.controls;
+    return this.app.view.controls.filter((part) => !RARE.includes(part) && wanted.includes(part)).flatMap((part) => this[part]() ?? []);
+  }
+
+  record() {
+    const { app } = this;
+    const shown = app.records.filter((record) => app.view.shows(record));
+    const options = shown.map((record) => [record.number, recordName(record, app.records), `${record.label} \u00b7 ${record.entry.name}`]);
+    return options.length > 1 ? choice(say("layer"), app.state.record, options, (value) => app.set({ record: Number(value), locked: [] })) : null;
+  }
+
+  head() {
+    const { app } = this;
+    if (app.record.heads === 1) return null;
+    const options = [...Array.from({ length: app.record.heads }, (_, head) => [head, say("headNumber", { head })]),
+      ["mean", say("meanOfAll")]];
+    const label = app.state.head === null ? null : headLabel(app.record, app.state.head);
+    return [choice(say("head"), app.state.head ?? "mean", options, (value) => app.set({ head: value === "mean" ? null : Number(value) })),
+      make("span", { class: "pair" }, action("\u25c2", say("previousHead"), () => app.nextHead(-1)), action("\u25b8", say("nextHead"), () => app.nextHead(1))),
+      label && make("span", { class: "label", text: labelText(label, app.record), title: noiseText(Boolean(app.record.entry.statistics)) })].filter(Boolean);
+  }
+
+  /** The head that is taken away from the shown one. */
+  other() {
+    const { app } = this;
+    const chosen = app.view.other(app);
+    const all = otherHeads(app, app.record);
+    return choice(say("differenceOther"), all.findIndex((one) => one.record === chosen.record && one.head === chosen.head),
+      all.map((one, place) => [place, app.view.nameOf(app, one)]), (value) => app.set({ other: all[Number(value)] }));
+  }
+
+  heads() {
+    const { app } = this;
+    const shown = app.shownHeads();
+    const group = make("div", { class: "heads", role: "group", "aria-label": say("heads") });
+    for (let head = 0; head < app.record.heads; head += 1) {
+      group.append(headToggle(head, shown.includes(head), app.theme, () => app.toggleHead(head)));
+    }
+    const every = shown.length === app.record.heads;
+    if (app.record.heads > 1) {
+      group.append(action(say(every ? "none" : "all"), say(every ? "hideAllHeads" : "showAllHeads"), () => app.set({ heads: every ? [] : null })));
+    }
+    return group;
+  }
+
+  /** Only where a map is larger than its room; see `Viewer.resize`. */
+  zoom() {
+    const { app } = this;
+    return make("span", { class: "pair zoom", hidden: true }, action("\u2212", say("zoomOut"), () => app.zoom(1 / 1.5)),
+      action("+", say("zoomIn"), () => app.zoom(1.5)), action(say("fitText"), say("fit"), () => app.fit()));
+  }
+
+  overlay() {
+    const { app } = this;
+    return choice(say("overlay"), app.state.overlay, ["colours", "veil"].map((name) => [name, say(/** @type {any} */ (`overlay_${name}`))]), (value) => app.set({ overlay: value }));
+  }
+
+  pooling() {
+    const { app } = this;
+    return choice(say("overview"), app.state.pooling, Object.keys(POOLINGS).map((name) => [name, say(/** @type {any} */ (`pooling_${name}`))]), (value) => app.set({ pooling: value }));
+  }
+
+  findings() {
+    const { app } = this;
+    const found = app.record.overview?.places() ?? [];
+    if (!found.length) return null;
+    return choice(say("goTo"), "", [["", say("findings", { count: found.length })], ...found.map((one, number) => [number, one.text])], (value) => {
+      if (value !== "") app.goTo(found[Number(value)]);
+    });
+  }
+
+  steps() {
+    const { app } = this;
+    if (app.steps.length < 2) return null;
+    return choice(say("calculation"), app.state.steps, app.steps.map((steps, number) => [number, middleText(steps.entry.name, 40), steps.entry.name]),
+      (value) => app.set({ steps: Number(value), kept: null }));
+  }
+
+  step() {
+    const { app } = this;
+    const names = app.steps[app.state.steps].names.filter((name) => name in PAIR_STEPS);
+    return choice(say("matrix"), app.state.step, names.map((name) => [name, name]), (value) => app.set({ step: value }));
   }
 }
 
@@ -4097,17 +4509,18 @@ class LongView extends RecordView {
 
 // views/pattern_view.js
 
+/** The height of the name of the keys above their tokens. */
+const AXIS = 16;
+
 /** A rectangular map with tokens on both sides. */
 class PatternView extends CellView {
   name = "pattern";
-
-  title = "Pattern";
 
   controls = ["record", "head", "scale", "words", "special", "zoom"];
 
   zooms = true;
 
-  help = "Arrow keys move the cell, Enter locks its row, + and \u2212 zoom, 0 shows the whole map, Esc unlocks.";
+  help = say("patternHelp");
 
   geometry(app) {
     const table = app.table();
@@ -4116,13 +4529,14 @@ class PatternView extends CellView {
     const room = Math.max(40, width - rowWidth - 6);
     const across = room / Math.max(1, table.columns);
     const label = Math.min(widest(table, "column"), 130);
-    const down = (height - label - 16) / Math.max(1, table.rows);
-    const fit = Math.min(across, Math.max(down, Math.min(across, 13)), 46);
-    const cell = Math.max(fit, 1) * app.state.zoom;
+    const down = (height - label - AXIS - 18) / Math.max(1, table.rows);
+    const fit = Math.max(1, Math.min(across, Math.max(down, Math.min(across, 13)), 46));
+    const cell = fit * app.state.zoom;
     const flat = label + 8 <= cell;
     // A map that leaves room stands in the middle.
     const spare = Math.max(0, width - rowWidth - table.columns * cell - 6);
-    return { table, left: rowWidth + Math.floor(spare / 2), top: flat ? 24 : label + 14, width: cell, height: cell, flat };
+    return { table, left: rowWidth + Math.floor(spare / 2), top: AXIS + (flat ? 24 : label + 14), width: cell, height: cell, flat,
+      whole: Math.min(across, down, 46) };
   }
 
   size(app) {
@@ -4151,17 +4565,19 @@ class PatternView extends CellView {
     const rowBox = (row, color) => pen.rect(place.left + 1, place.top + row * place.height, table.columns * place.width - 2,
       place.height, { stroke: color, lineWidth: 2 });
     for (const row of app.state.locked) if (row < table.rows) rowBox(row, app.theme.accent);
-    const item = app.active();
+    const spoken = app.featured();
+    const item = app.active() ?? spoken;
     if (item) {
+      pen.rect(place.left, place.top + item.row * place.height, table.columns * place.width, place.height, { stroke: app.theme.accent });
       ring(pen, place.left + item.column * place.width, place.top + item.row * place.height, place.width, place.height,
-        app.theme.focus, app.theme);
+        item === spoken ? app.theme.accent : app.theme.focus, app.theme);
     }
   }
 
   drawRowLabels(app, pen, place, win) {
     const { table } = place;
     const step = Math.max(1, Math.ceil(12 / place.height));
-    const item = app.active();
+    const item = app.active() ?? app.featured();
     const first = Math.max(0, Math.floor((win.y) / place.height) - 1);
     const last = Math.min(table.rows, Math.ceil((win.y + win.height - place.top) / place.height) + 1);
     pen.clip(win.x, win.y + place.top - 7, place.left - 2, win.height - place.top + 7, () => {
@@ -4190,18 +4606,21 @@ class PatternView extends CellView {
   drawColumnLabels(app, pen, place, win) {
     const { table } = place;
     const step = Math.max(1, Math.ceil(13 / place.width));
-    const item = app.active();
+    const item = app.active() ?? app.featured();
     const first = Math.max(0, Math.floor(win.x / place.width) - 1);
     const last = Math.min(table.columns, Math.ceil((win.x + win.width - place.left) / place.width) + 1);
     pen.rect(win.x, win.y, win.width, place.top - 7, { fill: app.theme.background });
-    pen.text("query \u2193  key \u2192", win.x + place.left - 8, win.y + place.top - 14, { color: app.theme.muted, size: 11, align: "end" });
+    const axis = { color: app.theme.muted, size: 11 };
+    const [asks, looked] = [say("axisQuery"), say("axisKey")];
+    pen.text(asks, Math.max(win.x + place.left - 8, win.x + textWidth(asks, axis) + 4), win.y + place.top - 14, { ...axis, align: "end" });
+    pen.text(looked, Math.min(win.x + place.left, win.x + win.width - textWidth(looked, axis) - 4), win.y + 8, axis);
     pen.clip(win.x + place.left - 6, win.y, win.width - place.left + 6, place.top, () => {
       for (let column = first; column < last; column += 1) {
         const chosen = item?.column === column;
         if (column % step && !chosen) continue;
         if (step > 1 && !chosen && item && Math.abs(item.column - column) < step) continue;
         const x = place.left + (column + 0.5) * place.width;
-        const shown = fitText(shortText(table.columnText(column)), place.flat ? place.width - 4 : place.top - 14, { bold: chosen });
+        const shown = fitText(shortText(table.columnText(column)), place.flat ? place.width - 4 : place.top - AXIS - 14, { bold: chosen });
         if (place.flat) pen.text(shown, x, win.y + place.top - 10, { color: app.theme.text, bold: chosen, align: "center" });
         else pen.text(shown, x, win.y + place.top - 6, { color: app.theme.text, bold: chosen, angle: -90 });
       }
@@ -4477,6 +4896,87 @@ class WordsView extends RecordView {
   }
 }
 
+// explained.js
+
+/** The least box around boxes. */
+function around(...boxes) {
+  const [left, top] = [Math.min(...boxes.map((box) => box.x)), Math.min(...boxes.map((box) => box.y))];
+  return { x: left, y: top, width: Math.max(...boxes.map((box) => box.x + box.width)) - left, height: Math.max(...boxes.map((box) => box.y + box.height)) - top };
+}
+
+const grown = (box, { left = 0, top = 0 }) => ({ x: box.x - left, y: box.y - top, width: box.width + left, height: box.height + top });
+
+/** The card of layers and heads, at their choices. */
+function ofHeads(app) {
+  if (app.records.length < 2 && app.record.heads < 2) return [];
+  return [{ title: say("cardHeads"), text: say("cardHeadsText"), element: app.frame.bar }];
+}
+
+/** A map: rows, columns, cells. */
+function ofMap(app, pair, names) {
+  const { view } = app;
+  const table = app.table();
+  const at = (row, column) => view.place(app, { row, column });
+  const { row, column } = pair;
+  const { left, top } = view.geometry(app);
+  const first = at(row, 0);
+  return [
+    { title: say("cardQuery"), text: say("cardRow", names), box: grown(around(first, at(row, table.columns - 1)), { left: Math.min(90, first.x, left) }) },
+    { title: say("cardKey"), text: say("cardColumn", names), box: grown(around(at(0, column), at(table.rows - 1, column)), { top: Math.min(60, at(0, column).y, top) }) },
+    { title: say("cardWeight"), text: say("cardCell", names), box: at(row, column) },
+  ];
+}
+
+/** Two columns with lines between them. */
+function ofLines(app, pair, names) {
+  const [query, key] = [app.view.place(app, { side: "query", row: pair.row }), app.view.place(app, { side: "key", column: pair.column })];
+  const [x, y] = [(query.x + query.width + key.x) / 2, (query.y + key.y + query.height) / 2];
+  return [
+    { title: say("cardQuery"), text: say("cardLeft", names), box: query },
+    { title: say("cardKey"), text: say("cardRight", names), box: key },
+    { title: say("cardWeight"), text: say("cardLine", names), box: { x: x - 16, y: y - 12, width: 32, height: 24 } },
+  ];
+}
+
+/** Words or patches that are shaded. */
+function ofShades(app, pair, names) {
+  const [query, key] = [app.view.place(app, { side: "query", row: pair.row }), app.view.place(app, { side: "key", column: pair.column })];
+  return [
+    { title: say("cardQuery"), text: say("cardPoint", names), box: query },
+    { title: say("cardWeight"), text: say("cardShade", names), box: key },
+  ];
+}
+
+function ofGrid(app) {
+  const at = (row, column) => app.view.place(app, { row, column });
+  const last = app.records.length - 1;
+  return [
+    { title: say("cardHead"), text: say("cardThumbnail"), box: at(0, 0) },
+    { title: say("cardLayers"), text: say("cardLayersText"), box: around(at(0, 0), at(last, 0)) },
+    { title: say("cardSide"), text: say("cardSideText"), box: around(at(0, 0), at(0, app.records[0].heads - 1)) },
+  ];
+}
+
+const OF_VIEWS = { pattern: ofMap, sound: ofMap, lines: ofLines, words: ofShades, image: ofShades };
+
+/**
+ * What the cards of a view explain: {title, text, and a box of the picture or an element of the frame}.
+ * @returns {{title: string, text: string, box?: any, element?: HTMLElement}[]}
+ */
+function explained(app) {
+  const { view } = app;
+  if (view.explained) return view.explained(app);
+  if (view.name === "grid") return ofGrid(app);
+  const cards = OF_VIEWS[view.name];
+  const pair = cards && !app.record.large ? app.featured() ?? app.active() : null;
+  if (!pair) return [{ title: say(view.name), text: say(view.name === "walk" ? "cardWalk" : "cardLong"), element: app.frame.tabs }, ...(view.name === "walk" ? [] : ofHeads(app))];
+  const table = app.table();
+  const known = { row: pair.row ?? mostSurprising(table)?.row ?? 0, column: pair.column ?? 0 };
+  const names = { query: `\u2068${shortText(table.rowText(known.row), 20)}\u2069`, key: `\u2068${shortText(table.columnText(known.column), 20)}\u2069`,
+    sentence: sayOfRow(table, known.row, known.column).text };
+  return [...cards(app, known, names), ...ofHeads(app)];
+}
+
 // picture.js
 
 /** The height of the heading above a view, in pixels. */
@@ -4509,7 +5009,7 @@ class DifferenceView extends PatternView {
 
   scalesRows = false;
 
-  title = say("difference");
+  ofTables = false;
 
   help = say("differenceHelp");
 
@@ -4554,23 +5054,22 @@ class DifferenceView extends PatternView {
     return table && Object.create(app, { differs: { value: true }, table: { value: () => table }, state: { value: state } });
   }
 
-  names(app) {
-    const chosen = this.other(app);
-    const name = (record, head) => `${app.recordText(record)} \u00b7 ${record.heads === 1 ? say("differenceHead", { head: 0 })
-      : head === null ? say("differenceMean") : say("differenceHead", { head })}`;
-    const [one, other] = [name(app.record, app.state.head), name(app.records[chosen.record], chosen.head)];
-    const same = app.records[chosen.record] === app.record;
-    return { one, other: same ? name(app.record, chosen.head).slice(app.recordText(app.record).length + 3) : other };
+  /** The name of a head of a record, without the record where that is the shown one. */
+  nameOf(app, { record, head }) {
+    const { heads } = app.records[record];
+    const parts = record === app.state.record ? [] : [app.recordText(app.records[record])];
+    if (heads > 1) parts.push(head === null ? say("meanOfAll") : say("headNumber", { head }));
+    return parts.join(" \u00b7 ");
   }
 
   headText(app) {
-    const { one, other } = this.names(app);
-    return say("differenceOf", { one: one.slice(app.recordText(app.record).length + 3), other });
+    const one = app.record.heads > 1 ? this.nameOf(app, app.state) : "";
+    return say("differenceOf", { one, other: this.nameOf(app, this.other(app)) }).trim();
   }
 
   geometry(app) {
     const shown = this.shown(app);
-    return shown ? super.geometry(shown) : { table: { rows: 0, columns: 0 }, left: 0, top: 0, width: 1, height: 1, flat: true };
+    return shown ? super.geometry(shown) : { table: { rows: 0, columns: 0 }, left: 0, top: 0, width: 1, height: 1, flat: true, whole: 1 };
   }
 
   size(app) {
@@ -4640,13 +5139,226 @@ class DifferenceView extends PatternView {
     const table = this.difference(app);
     if (!table) return { ramp: null, samples: [], text: "" };
     const scale = withoutRows(app.state.scale);
-    const { one, other } = this.names(app);
     const left = table.leftOut().slice(0, MOST_NAMED + 1).map((text) => shortText(text, 16));
-    const named = left.slice(0, MOST_NAMED).join(" ") + (left.length > MOST_NAMED ? " \u2026" : "");
-    const samples = [[MASKED, "masked", table.hasMasked], [MISSING, "NaN", table.hasMissing]].filter(([, , has]) => has);
-    const text = `${say("differenceBar", { one, other })}${table.largest ? "" : ` \u00b7 ${say("differenceZero")}`}`;
-    return { ramp: "signed", scale, largest: table.largest, samples,
-      text: `${text}, ${SCALES[scale].label}${named ? ` \u00b7 ${say("differenceLeftOut", { tokens: named })}` : ""}` };
+    const tokens = left.slice(0, MOST_NAMED).join(" ") + (left.length > MOST_NAMED ? " \u2026" : "");
+    const samples = [[MASKED, say("masked"), table.hasMasked], [MISSING, "NaN", table.hasMissing]].filter(([, , has]) => has);
+    const notes = [table.largest ? "" : say("differenceZero"),
+      scale === "linear" ? "" : say(/** @type {any} */ (`scale_${scale}`)), tokens && say("differenceLeftOut", { tokens })];
+    return { ramp: "signed", title: say("differenceBar"), scale, largest: table.largest, samples, text: notes.filter(Boolean).join(" \u00b7 ") };
+  }
+}
+
+// cards.js
+
+const NAMESPACE = "http://www.w3.org/2000/svg";
+
+/** Room between a card and what it must not cover. */
+const GAP = 10;
+
+/** Below this width one card is shown at a time. */
+const ROOM_FOR_ALL = 860;
+
+const overlap = (one, other, gap = 0) => one.x < other.x + other.width + gap && other.x < one.x + one.width + gap
+  && one.y < other.y + other.height + gap && other.y < one.y + one.height + gap;
+
+const middle = (box) => ({ x: box.x + box.width / 2, y: box.y + box.height / 2 });
+
+/** The point of a box that is nearest to a point. */
+const nearest = (box, { x, y }) => ({ x: Math.min(Math.max(x, box.x), box.x + box.width), y: Math.min(Math.max(y, box.y), box.y + box.height) });
+
+/** The area that two boxes share. */
+const shared = (one, other) => Math.max(0, Math.min(one.x + one.width, other.x + other.width) - Math.max(one.x, other.x))
+  * Math.max(0, Math.min(one.y + one.height, other.y + other.height) - Math.max(one.y, other.y));
+
+/** How many points of a line lie in boxes. */
+function crossings(start, end, boxes) {
+  let count = 0;
+  for (let part = 0.1; part < 0.95; part += 0.1) {
+    const [x, y] = [start.x + (end.x - start.x) * part, start.y + (end.y - start.y) * part];
+    if (boxes.some((box) => x > box.x && x < box.x + box.width && y > box.y && y < box.y + box.height)) count += 1;
+  }
+  return count;
+}
+
+/**
+ * A place for a card: as near to its target as it can be without covering a target or another card, where it covers little of what
+ * there is to see and its line crosses no target.
+ * @returns {{x: number, y: number, width: number, height: number}|null} null where there is no such place
+ */
+function placeFor(size, target, hard, soft, room) {
+  let best = null;
+  for (let y = 4; y + size.height <= room.height - 4; y += 8) {
+    for (let x = 8; x + size.width <= room.width - 8; x += 8) {
+      const box = { x, y, ...size };
+      const end = nearest(target, middle(box));
+      const start = nearest(box, end);
+      let cost = Math.hypot(end.x - start.x, end.y - start.y) + 0.1 * Math.abs(middle(box).x - middle(target).x);
+      if (best && cost >= best.cost) continue;
+      for (const one of soft) cost += shared(box, one) / 100;
+      if (best && cost >= best.cost) continue;
+      if (hard.some((one) => overlap(box, one, GAP))) continue;
+      cost += 60 * crossings(start, end, hard.filter((one) => one !== target));
+      if (!best || cost < best.cost) best = { cost, box };
+    }
+  }
+  return best?.box ?? null;
+}
+
+/** Boxes that cover the same as others, none over another. */
+function union(boxes) {
+  const cut = (values) => [...new Set(values)].sort((a, b) => a - b);
+  const columns = cut(boxes.flatMap((box) => [box.x, box.x + box.width]));
+  const rows = cut(boxes.flatMap((box) => [box.y, box.y + box.height]));
+  const found = [];
+  for (let row = 0; row + 1 < rows.length; row += 1) {
+    for (let column = 0; column + 1 < columns.length; column += 1) {
+      const box = { x: columns[column], y: rows[row], width: columns[column + 1] - columns[column], height: rows[row + 1] - rows[row] };
+      if (boxes.some((one) => overlap(one, box))) found.push(box);
+    }
+  }
+  return found;
+}
+
+/** "What is this?": short cards on the picture, each with a line to what it explains. */
+class Cards {
+  constructor(app) {
+    this.app = app;
+    this.current = 0;
+    this.cards = [];
+    const { frame, stopped: { signal } } = app;
+    frame.what.addEventListener("click", () => this.show(), { signal });
+    frame.cards.addEventListener("click", (event) => { if (!event.composedPath().some((one) => one.classList?.contains("card") || one.classList?.contains("cardkeys"))) this.close(); }, { signal });
+    frame.cards.addEventListener("keydown", (event) => this.key(event), { signal });
+  }
+
+  get open() {
+    return !this.app.frame.cards.hidden;
+  }
+
+  show() {
+    const { app } = this;
+    if (!app.view || !app.ready) return;
+    app.hover = null;
+    this.current = 0;
+    app.frame.cards.hidden = false;
+    app.frame.what.setAttribute("aria-pressed", "true");
+    this.place();
+    this.cards[0]?.element.focus();
+    app.changed();
+  }
+
+  close() {
+    if (!this.open) return;
+    this.app.frame.cards.hidden = true;
+    this.app.frame.cards.replaceChildren();
+    this.app.frame.what.setAttribute("aria-pressed", "false");
+    this.app.frame.what.focus();
+    this.app.changed();
+  }
+
+  key(event) {
+    const step = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
+    if (event.key === "Escape") this.close();
+    else if (step) this.go(step);
+    else return;
+    event.preventDefault();
+    event.stopPropagation();
+  }
+
+  go(step) {
+    this.current = (this.current + step + this.cards.length) % this.cards.length;
+    this.place();
+    this.cards[this.current].element.focus();
+  }
+
+  /**
+   * A target in pixels of the viewer, cut at the edge of the stage.
+   * @param {{box?: any, element?: HTMLElement}} where
+   */
+  target({ box, element }) {
+    const { frame, area } = this.app;
+    if (element) {
+      const [outer, inner] = [frame.box.getBoundingClientRect(), element.getBoundingClientRect()];
+      return { x: inner.left - outer.left, y: inner.top - outer.top, width: inner.width, height: inner.height };
+    }
+    const win = this.app.window();
+    const [x0, y0] = [Math.max(0, box.x - win.x), Math.max(0, box.y - win.y)];
+    const [x1, y1] = [Math.min(area.width, box.x + box.width - win.x), Math.min(area.height, box.y + box.height - win.y)];
+    return { x: x0 + frame.stage.offsetLeft, y: y0 + HEADING + frame.stage.offsetTop, width: Math.max(8, x1 - x0), height: Math.max(8, y1 - y0) };
+  }
+
+  /** Draws the cards where they belong in the picture as it is now. */
+  place() {
+    if (!this.open) return;
+    const { frame } = this.app;
+    const room = { width: frame.box.clientWidth, height: frame.box.clientHeight };
+    const focused = frame.cards.contains(frame.root.activeElement);
+    const wanted = explained(this.app);
+    this.cards = wanted.map(({ title, text, ...where }, number) => ({
+      target: this.target(where),
+      element: make("div", { class: "card", tabindex: "0", role: "group", "aria-label": say("cardOf", { number: number + 1, count: wanted.length }) },
+        make("b", { text: title }), make("span", { text })),
+    }));
+    this.current = Math.min(this.current, this.cards.length - 1);
+    frame.cards.replaceChildren(...this.cards.map((card) => card.element), this.keys(wanted.length));
+    const placed = (room.width >= ROOM_FOR_ALL && this.arrange(this.cards, room)) || this.arrange([this.cards[this.current]], room, true);
+    frame.cards.prepend(this.drawing(placed, room));
+    if (focused) this.cards[this.current].element.focus({ preventScroll: true });
+  }
+
+  /** Places cards; null where one of them finds no room (unless it must be shown: then at the foot). */
+  arrange(cards, room, must = false) {
+    const targets = cards.map((card) => card.target);
+    const { frame } = this.app;
+    const foot = { x: room.width - 240, y: room.height - 76, width: 240, height: 76 };
+    const seen = [this.pictureBox(), ...[frame.title, frame.texts, frame.bar, frame.tabs, frame.sentence].map((element) => this.target({ element })),
+      { x: 0, y: frame.stage.offsetTop + frame.stage.offsetHeight - this.app.legendHeight, width: 0.4 * room.width, height: this.app.legendHeight }];
+    const placed = [];
+    for (const card of cards) {
+      const size = { width: card.element.offsetWidth, height: card.element.offsetHeight };
+      const box = placeFor(size, card.target, [...targets, ...placed.map((one) => one.box), foot], seen, room)
+        ?? (must ? { x: 8, y: room.height - size.height - 56, ...size } : null);
+      if (!box) return null;
+      placed.push({ ...card, box });
+    }
+    for (const card of this.cards) card.element.hidden = !cards.includes(card);
+    for (const { element, box } of placed) Object.assign(element.style, { left: `${box.x}px`, top: `${box.y}px` });
+    return placed;
+  }
+
+  /** Where the picture has ink, in pixels of the viewer. */
+  pictureBox() {
+    const { app } = this;
+    const { left = 0 } = app.view.geometry(app);
+    const size = app.view.size(app);
+    const x = app.view.name === "pattern" ? Math.max(0, left - 90) : 0;
+    return { x, y: app.frame.stage.offsetTop + HEADING, width: Math.min(app.area.width, size.width) - x, height: Math.min(app.area.height, size.height) };
+  }
+
+  /** A veil with holes over the targets, their frames, and lines from the cards. */
+  drawing(placed, room) {
+    const svg = document.createElementNS(NAMESPACE, "svg");
+    svg.setAttribute("aria-hidden", "true");
+    const add = (name, values) => {
+      const element = document.createElementNS(NAMESPACE, name);
+      for (const [key, value] of Object.entries(values)) element.setAttribute(key, String(value));
+      svg.append(element);
+    };
+    const outline = ({ x, y, width, height }) => `M${x} ${y}h${width}v${height}h${-width}z`;
+    add("path", { class: "veil", d: outline({ x: 0, y: 0, ...room }) + union(placed.map((one) => one.target)).map(outline).join("") });
+    for (const { target } of placed) add("rect", { class: "target", x: target.x - 1, y: target.y - 1, width: target.width + 2, height: target.height + 2 });
+    for (const { target, box } of placed) {
+      const end = nearest(target, middle(box));
+      const start = nearest(box, end);
+      add("path", { class: "lead", d: `M${start.x} ${start.y}L${end.x} ${end.y}` });
+    }
+    return svg;
+  }
+
+  keys(count) {
+    const several = count > 1 ? [action("\u25c2", say("previousCard"), () => this.go(-1)),
+      make("span", { text: `${this.current + 1} / ${count}` }), action("\u25b8", say("nextCard"), () => this.go(1))] : [];
+    return make("div", { class: "cardkeys" }, ...several, action(say("closeCards"), say("closeCardsLong"), () => this.close()));
   }
 }
 
@@ -4708,6 +5420,7 @@ class Input {
     on(this.app.frame.scroller, "wheel", (event) => this.wheelTurned(event), { passive: false });
     on(this.app.frame.tabs, "keydown", (event) => this.tabKey(event));
     on(this.app.frame.box, "keydown", (event) => {
+      this.commandKey(event);
       if (event.key === "Escape" && event.target !== this.app.frame.canvas) this.app.unlock();
     });
     for (const text of ["(prefers-color-scheme: dark)", "(forced-colors: active)"]) {
@@ -4787,9 +5500,21 @@ class Input {
     else if (event.key === "+" || event.key === "=") this.zoomKey(1.5);
     else if (event.key === "-") this.zoomKey(1 / 1.5);
     else if (event.key === "0") this.app.fit();
+    else if (event.key === "[" || event.key === "]") this.app.nextHead(event.key === "[" ? -1 : 1);
     else return;
     event.preventDefault();
     this.app.changed();
+  }
+
+  /** Undo and redo, wherever the focus is. */
+  commandKey(event) {
+    if (!(event.ctrlKey || event.metaKey) || event.altKey) return;
+    const key = event.key.toLowerCase();
+    if (key === "z" && event.shiftKey) this.app.redo();
+    else if (key === "z") this.app.undo();
+    else if (key === "y") this.app.redo();
+    else return;
+    event.preventDefault();
   }
 
   zoomKey(factor) {
@@ -4835,121 +5560,122 @@ class Input {
 const VIEW_CLASSES = [PatternView, LinesView, GridView, WalkView, WordsView, ImageView, SoundView, LongView,
   DifferenceView];
 
-// controls.js
+// menu.js
 
-/** The controls that the current view needs. */
-class Controls {
+/** What is rarely changed, behind the button with three dots. */
+class Menu {
   constructor(app) {
     this.app = app;
+    const { frame, stopped: { signal } } = app;
+    frame.more.addEventListener("click", () => this.toggle(), { signal });
+    frame.root.addEventListener("pointerdown", (event) => {
+      const path = event.composedPath();
+      if (!path.includes(frame.menu) && !path.includes(frame.more)) this.close();
+    }, { signal });
+    frame.box.addEventListener("keydown", (event) => {
+      if (event.key !== "Escape" || frame.menu.hidden) return;
+      this.close();
+      frame.more.focus();
+      event.stopImmediatePropagation();
+    }, { signal });
   }
 
+  toggle() {
+    if (this.app.frame.menu.hidden) this.open();
+    else this.close();
+  }
+
+  open() {
+    const { frame } = this.app;
+    frame.menu.hidden = false;
+    frame.more.setAttribute("aria-expanded", "true");
+    this.build();
+  }
+
+  close() {
+    const { frame } = this.app;
+    if (frame.menu.hidden) return;
+    frame.menu.hidden = true;
+    frame.more.setAttribute("aria-expanded", "false");
+  }
+
+  /** What the view that is shown needs. */
   build() {
     const { app } = this;
-    return [...app.view.controls.map((part) => this[part]()), this.output()].filter(Boolean);
-  }
-
-  record() {
-    const { app } = this;
-    const options = app.records.filter((record) => app.view.shows(record)).map((record) => [record.number, app.recordText(record)]);
-    return options.length > 1 ? choice("Attention", app.state.record, options, (value) => app.set({ record: Number(value), locked: [] })) : null;
-  }
-
-  head() {
-    const { app } = this;
-    if (app.record.heads === 1) return null;
-    const options = [["mean", "mean of all"], ...Array.from({ length: app.record.heads }, (_, head) => [head, String(head)])];
-    return choice("Head", app.state.head ?? "mean", options, (value) => app.set({ head: value === "mean" ? null : Number(value) }));
-  }
-
-  /** The head that is taken away from the shown one. */
-  other() {
-    const { app } = this;
-    const chosen = app.view.other(app);
-    const several = app.records.length > 1;
-    const name = ({ record, head }) => {
-      const shown = head === null ? say("differenceMean") : say("differenceHead", { head });
-      return several ? `${app.recordText(app.records[record])} \u00b7 ${shown}` : shown;
-    };
-    const all = otherHeads(app, app.record);
-    return choice(say("differenceOther"), all.findIndex((one) => one.record === chosen.record && one.head === chosen.head),
-      all.map((one, place) => [place, name(one)]), (value) => app.set({ other: all[Number(value)] }));
+    if (app.frame.menu.hidden) return;
+    const { view } = app;
+    const parts = ["scale", "words", "special"].filter((part) => view?.controls.includes(part)).map((part) => this[part]());
+    if (view?.zooms) parts.push(this.zoom());
+    app.frame.menu.replaceChildren(...[...parts, this.theme(), this.steps(), this.link(), this.save()].filter(Boolean));
   }
 
   scale() {
     const { app } = this;
-    const noRows = !app.view.scalesRows;
-    const options = [["linear", "linear"], ["root", "square root"], ["log", "log"], ...(noRows ? [] : [["row", "per row"]])];
-    return choice("Scale", noRows && app.state.scale === "row" ? "linear" : app.state.scale, options, (value) => app.set({ scale: value }));
+    const names = Object.keys(SCALES).filter((name) => name !== "row" || app.view.scalesRows);
+    return choice(say("scale"), names.includes(app.state.scale) ? app.state.scale : "linear", names.map((name) => [name, say(/** @type {any} */ (`scale_${name}`))]),
+      (value) => app.set({ scale: value }), true);
   }
 
   words() {
     const { app } = this;
     const { queries, keys } = app.record;
     if (!queries.hasWords && !keys.hasWords) return null;
-    return checkbox("Whole words", app.state.words, (checked) => app.set({ words: checked, locked: [] }));
+    return checkbox(say("wholeWords"), app.state.words, (checked) => app.set({ words: checked, locked: [] }));
   }
 
   special() {
     const { app } = this;
     const { queries, keys } = app.record;
     if (!queries.special.size && !keys.special.size) return null;
-    return checkbox("Hide special tokens", app.state.hideSpecial, (checked) => app.set({ hideSpecial: checked, locked: [] }));
-  }
-
-  heads() {
-    const { app } = this;
-    const shown = app.shownHeads();
-    const group = make("div", { class: "heads", role: "group", "aria-label": "Heads" });
-    for (let head = 0; head < app.record.heads; head += 1) {
-      group.append(headToggle(head, shown.includes(head), app.theme, () => app.toggleHead(head)));
-    }
-    const every = shown.length === app.record.heads;
-    if (app.record.heads > 1) group.append(action(every ? "None" : "All", every ? "Hide all heads" : "Show all heads", () => app.set({ heads: every ? [] : null })));
-    return make("div", { class: "group" }, document.createTextNode("Heads"), group);
+    return checkbox(say("hideSpecial"), app.state.hideSpecial, (checked) => app.set({ hideSpecial: checked, locked: [] }));
   }
 
   zoom() {
     const { app } = this;
-    return make("span", { class: "group" }, document.createTextNode("Zoom"), action("\u2212", "Zoom out", () => app.zoom(1 / 1.5)),
-      action("+", "Zoom in", () => app.zoom(1.5)), action("Fit", "Show the whole map", () => app.fit()));
+    return make("div", { class: "group" }, action("\u2212", say("zoomOut"), () => app.zoom(1 / 1.5)),
+      action("+", say("zoomIn"), () => app.zoom(1.5)), action(say("fitText"), say("fit"), () => app.fit()));
   }
 
-  overlay() {
+  theme() {
     const { app } = this;
-    return choice("Overlay", app.state.overlay, [["colours", "colours"], ["veil", "veil"]], (value) => app.set({ overlay: value }));
-  }
-
-  pooling() {
-    const { app } = this;
-    return choice("Overview", app.state.pooling, Object.entries(POOLINGS), (value) => app.set({ pooling: value }));
-  }
-
-  findings() {
-    const { app } = this;
-    const found = app.record.overview?.places() ?? [];
-    if (!found.length) return null;
-    return choice("Go to", "", [["", `${found.length} ${found.length === 1 ? "finding" : "findings"}`], ...found.map((one, number) => [number, one.text])], (value) => {
-      if (value !== "") app.goTo(found[Number(value)]);
-    });
+    return choice(say("theme"), app.state.theme, ["auto", "light", "dark"].map((name) => [name, say(/** @type {any} */ (`theme_${name}`))]), (value) => {
+      app.state.theme = value;
+      app.readTheme();
+      app.refresh();
+    }, true);
   }
 
   steps() {
     const { app } = this;
-    if (app.steps.length < 2) return null;
-    return choice("Calculation", app.state.steps, app.steps.map((steps, number) => [number, shortText(steps.entry.name, 60)]),
-      (value) => app.set({ steps: Number(value), kept: null }));
+    const [back, forth] = [action(say("undo"), say("undoKeys"), () => app.undo()), action(say("redo"), say("redoKeys"), () => app.redo())];
+    back.disabled = !app.history.past.length;
+    forth.disabled = !app.history.future.length;
+    return make("div", { class: "group" }, back, forth);
   }
 
-  step() {
+  link() {
     const { app } = this;
-    const names = app.steps[app.state.steps].names.filter((name) => name in PAIR_STEPS);
-    return choice("Matrix", app.state.step, names.map((name) => [name, name]), (value) => app.set({ step: value }));
+    if (!app.options.address || !/^(?:https?|file):$/.test(globalThis.location.protocol)) return null;
+    const button = action(say("copyLink"), say("copyLinkLong"), async () => {
+      button.textContent = say(await copied(app) ? "linkCopied" : "linkNotCopied");
+    });
+    return button;
   }
 
-  output() {
+  save() {
     const { app } = this;
-    return make("span", { class: "push" }, app.themeChoice(), action("PNG", "Save the picture as PNG", () => savePng(app)),
-      action("SVG", "Save the picture as SVG", () => saveSvg(app)));
+    return make("div", { class: "group" }, action("PNG", say("savePng"), () => savePng(app)), action("SVG", say("saveSvg"), () => saveSvg(app)));
+  }
+}
+
+/** Puts the address of what is shown on the clipboard; whether that was allowed. */
+async function copied(app) {
+  app.writeAddress();
+  try {
+    await navigator.clipboard.writeText(globalThis.location.href);
+    return true;
+  } catch {
+    return false;
   }
 }
 
@@ -4978,6 +5704,8 @@ class Viewer {
     this.stopped = new AbortController();
     this.frame = new Frame(element, options.height);
     this.readTheme();
+    this.menu = new Menu(this);
+    this.cards = new Cards(this);
     this.input = new Input(this);
     this.observer = new ResizeObserver(() => this.resize());
     this.observer.observe(this.frame.scroller);
@@ -5000,6 +5728,7 @@ class Viewer {
     Object.assign(this.state, { locked: [], kept: null, zoom: 1 });
     this.frame.title.textContent = visibleText(payload.title);
     this.frame.showTexts(payload.texts);
+    this.frame.facts.textContent = factsOf(this.records);
     const wanted = view ?? (this.started ? this.state.view : null);
     const first = this.views.find((one) => one.name === wanted && one.available(this)) ?? firstView(this);
     if (first) this.state.view = first.name;
@@ -5014,15 +5743,16 @@ class Viewer {
   /** Chooses the head that is shown first, of one record or of all, where none was chosen meanwhile. */
   async open(number) {
     const { records } = this;
-    const found = await firstHead(records.filter((record) => record.number === (number ?? record.number) && this.fits(record)));
-    if (found && !this.chosen && this.records === records) Object.assign(this.state, found);
+    const found = await chooseFirst(records.filter((record) => record.number === (number ?? record.number) && this.fits(record)));
+    if (!found || this.chosen || this.records !== records) return;
+    Object.assign(this.state, { record: found.record, head: found.head });
   }
 
   empty() {
     this.frame.showTabs(this.views.filter((view) => view.available(this)), this.view, (name) => this.show(name));
     this.frame.bar.replaceChildren();
     this.frame.canvas.hidden = true;
-    this.frame.help.textContent = "There is no attention to show.";
+    this.frame.tellSentence({ text: say("nothingToShow"), shares: "" });
   }
 
   async decodeRest() {
@@ -5092,12 +5822,12 @@ class Viewer {
 
   headText() {
     const { head } = this.state;
-    if (this.record.heads === 1) return "one head";
-    return head === null ? `mean of ${this.record.heads} heads` : `head ${head}`;
+    if (this.record.heads === 1) return say("oneHead");
+    return head === null ? say("meanOfHeads", { count: this.record.heads }) : say("headNumber", { head });
   }
 
   recordText(record) {
-    return `${record.label}${record.entry.name ? ` \u00b7 ${shortText(record.entry.name, 40)}` : ""}`;
+    return recordName(record, this.records);
   }
 
   // --- commands ---
@@ -5223,6 +5953,16 @@ class Viewer {
     this.set({ heads: next.length === this.record.heads ? null : next });
   }
 
+  /** The next head, in the next layer behind the last one; -1: the one before. */
+  nextHead(step) {
+    const { records, state } = this;
+    const shown = records.filter((record) => this.fits(record));
+    const head = (state.head ?? (step > 0 ? -1 : 0)) + step;
+    if (head >= 0 && head < this.record.heads) { this.set({ head }); return; }
+    const next = shown[(shown.indexOf(this.record) + step + shown.length) % shown.length];
+    this.set({ record: next.number, head: step > 0 ? 0 : next.heads - 1, locked: next.queries === this.record.queries ? state.locked : [] });
+  }
+
   unlock() {
     this.set({ locked: [], kept: null });
   }
@@ -5247,7 +5987,7 @@ class Viewer {
     const cell = fitted.cell ?? fitted.width;
     const longest = Math.max(this.record.queries.length, this.record.keys.length);
     const most = Math.max(1, Math.min(this.view.name === "long" ? 40 : 72, 1.6e7 / longest) / cell);
-    this.state.zoom = clamp(zoom, 1, most);
+    this.state.zoom = clamp(zoom, Math.min(1, (fitted.whole ?? cell) / cell), most);
     this.resize();
   }
 
@@ -5271,7 +6011,9 @@ class Viewer {
   }
 
   fit() {
-    this.applyZoom(1);
+    this.state.zoom = 1;
+    const { cell, whole } = this.view.geometry(this);
+    this.applyZoom(whole ? Math.min(1, whole / cell) : 1);
     this.frame.scroller.scrollTo(0, 0);
     this.changed();
   }
@@ -5302,8 +6044,9 @@ class Viewer {
     // Something else may have been chosen in the meantime.
     if (this.stopped.signal.aborted || this.current() !== shown) return;
     this.frame.bar.replaceChildren(...new Controls(this).build());
+    this.menu.build();
     this.frame.restoreFocus(focus);
-    this.frame.canvas.setAttribute("aria-label", `${this.view.title}: ${this.heading()}`);
+    this.frame.canvas.setAttribute("aria-label", `${say(/** @type {any} */ (this.view.name))}: ${this.heading()}`);
     this.frame.stage.setAttribute("aria-labelledby", `tab-${this.view.name}`);
     this.frame.help.textContent = this.view.help;
     this.ready = true;
@@ -5321,16 +6064,8 @@ class Viewer {
   }
 
   fail(error) {
-    this.frame.readout.textContent = `This view cannot be shown: ${String(error?.message ?? error)}`;
+    this.frame.tellSentence({ text: say("cannotBeShown", { reason: String(error?.message ?? error) }), shares: "" });
     throw error;
-  }
-
-  themeChoice() {
-    return choice("Theme", this.state.theme, [["auto", "auto"], ["light", "light"], ["dark", "dark"]], (value) => {
-      this.state.theme = value;
-      this.readTheme();
-      this.refresh();
-    });
   }
 
   /** What must be decoded before the view can be drawn. */
@@ -5340,10 +6075,7 @@ class Viewer {
 
   heading() {
     if (this.view.name === "walk") return shortText(this.steps[this.state.steps].entry.name, 80);
-    if (this.view.name === "grid") {
-      const [count, layers] = [this.records.length, new Set(this.records.map((record) => record.entry.layer)).size];
-      return count === layers ? `${count} ${count === 1 ? "layer" : "layers"}, each head` : `${count} attentions, each head`;
-    }
+    if (this.view.name === "grid") return say("eachHead", { what: factsOf(this.records) });
     return `${this.recordText(this.record)} \u00b7 ${this.view.headText(this)}`;
   }
 
@@ -5363,9 +6095,13 @@ class Viewer {
     this.frame.box.classList.toggle("narrow", this.frame.box.clientWidth < 480);
     const { clientWidth, clientHeight } = this.frame.scroller;
     if (!clientWidth || !clientHeight) return;
-    this.legendHeight = clientWidth < NARROW ? 94 : 66;
-    this.area = { width: clientWidth, height: Math.max(60, clientHeight - HEADING - this.legendHeight) };
+    const area = () => ({ width: clientWidth, height: Math.max(60, clientHeight - HEADING - this.legendHeight) });
+    this.area = area();
+    this.legendHeight = legendHeight(this.view.legend(this), clientWidth);
+    this.area = area();
     const size = this.view.size(this);
+    const zoom = this.frame.bar.querySelector(".zoom");
+    if (zoom) zoom.hidden = this.state.zoom === 1 && size.width <= this.area.width && size.height <= this.area.height;
     this.frame.space.style.width = `${Math.min(size.width, 3e7)}px`;
     this.frame.space.style.height = `${Math.min(size.height + HEADING + this.legendHeight, 3e7)}px`;
     // Scroll bars that came or went changed the room.
@@ -5387,8 +6123,14 @@ class Viewer {
     this.frame.pen.context.setTransform(ratio, 0, 0, ratio, 0, 0);
     paint(this, this.frame.pen);
     this.tell();
+    this.cards.place();
     this.frame.stage.setAttribute("aria-busy", "false");
     this.remember();
+  }
+
+  /** The pair that the sentence speaks of while nothing is pointed at; null where there is none. */
+  featured() {
+    return this.active() ? null : featured(this);
   }
 
   window() {
@@ -5400,7 +6142,8 @@ class Viewer {
     const item = this.active();
     const text = item ? this.view.describe(this, item) : this.selectionText();
     if (this.frame.readout.textContent !== text) this.frame.readout.textContent = text;
-    this.frame.tip.hidden = !item || this.view.quiet;
+    this.frame.tellSentence(sentenceOf(this));
+    this.frame.tip.hidden = !item || this.view.quiet || this.cards.open;
     if (this.frame.tip.hidden) return;
     const box = this.view.place(this, item);
     const win = this.window();
@@ -5412,7 +6155,7 @@ class Viewer {
     if (!locked.length || !this.record || this.record.large || this.view.name === "grid" || this.view.name === "walk") return "";
     const table = this.table();
     const names = locked.filter((row) => row < table.rows).map((row) => quoted(table.rowText(row)));
-    return `locked: ${names.join(", ")}`;
+    return say("lockedRows", { names: names.join(", ") });
   }
 
   /** Where an item is on the page, in pixels of the window. */
@@ -5438,11 +6181,12 @@ class Viewer {
  * @param {HTMLElement} element gets a shadow root; its height is filled
  * @param {object} payload what `regard.viewer.payload` gives
  * @param {{view?: string, selection?: object, theme?: "auto"|"light"|"dark", height?: number, language?: string, address?: boolean,
- *   views?: string[],
+ *   views?: string[], controls?: string[],
  *   fetchTile?: (record: number, q0: number, q1: number, k0: number, k1: number) => Promise<any>}} [options]
  *   fetchTile gives exact weights [heads, q1 - q0, k1 - k0]: {type, shape, data}, a typed array or nested lists
  *   language of all words ("en", "zh"); that of the element where it is not given
  *   views: the names of those that are offered; all where they are not given
+ *   controls: the same of the controls
  *   address: whether the page's address holds what is shown
  * @returns {{update(payload: object): void, show(view: string, selection?: object): void, destroy(): void,
  *   set(state: object): void, point(item: object|null): void, onChange(listener: (state: object, item: object|null) => void): () => void,

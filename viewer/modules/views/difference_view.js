@@ -5,7 +5,7 @@ import { Difference, commonSide, otherHeads } from "../difference.js";
 import { say } from "../language.js";
 import { clamp, cellText } from "../numbers.js";
 import { divergingColor, inkOn } from "../palette.js";
-import { SCALES, withoutRows } from "../scales.js";
+import { withoutRows } from "../scales.js";
 import { MASKED, MISSING, WEIGHT } from "../table.js";
 import { quoted, shortText } from "../text.js";
 
@@ -20,7 +20,7 @@ export class DifferenceView extends PatternView {
 
   scalesRows = false;
 
-  title = say("difference");
+  ofTables = false;
 
   help = say("differenceHelp");
 
@@ -65,23 +65,22 @@ export class DifferenceView extends PatternView {
     return table && Object.create(app, { differs: { value: true }, table: { value: () => table }, state: { value: state } });
   }
 
-  names(app) {
-    const chosen = this.other(app);
-    const name = (record, head) => `${app.recordText(record)} \u00b7 ${record.heads === 1 ? say("differenceHead", { head: 0 })
-      : head === null ? say("differenceMean") : say("differenceHead", { head })}`;
-    const [one, other] = [name(app.record, app.state.head), name(app.records[chosen.record], chosen.head)];
-    const same = app.records[chosen.record] === app.record;
-    return { one, other: same ? name(app.record, chosen.head).slice(app.recordText(app.record).length + 3) : other };
+  /** The name of a head of a record, without the record where that is the shown one. */
+  nameOf(app, { record, head }) {
+    const { heads } = app.records[record];
+    const parts = record === app.state.record ? [] : [app.recordText(app.records[record])];
+    if (heads > 1) parts.push(head === null ? say("meanOfAll") : say("headNumber", { head }));
+    return parts.join(" \u00b7 ");
   }
 
   headText(app) {
-    const { one, other } = this.names(app);
-    return say("differenceOf", { one: one.slice(app.recordText(app.record).length + 3), other });
+    const one = app.record.heads > 1 ? this.nameOf(app, app.state) : "";
+    return say("differenceOf", { one, other: this.nameOf(app, this.other(app)) }).trim();
   }
 
   geometry(app) {
     const shown = this.shown(app);
-    return shown ? super.geometry(shown) : { table: { rows: 0, columns: 0 }, left: 0, top: 0, width: 1, height: 1, flat: true };
+    return shown ? super.geometry(shown) : { table: { rows: 0, columns: 0 }, left: 0, top: 0, width: 1, height: 1, flat: true, whole: 1 };
   }
 
   size(app) {
@@ -151,12 +150,11 @@ export class DifferenceView extends PatternView {
     const table = this.difference(app);
     if (!table) return { ramp: null, samples: [], text: "" };
     const scale = withoutRows(app.state.scale);
-    const { one, other } = this.names(app);
     const left = table.leftOut().slice(0, MOST_NAMED + 1).map((text) => shortText(text, 16));
-    const named = left.slice(0, MOST_NAMED).join(" ") + (left.length > MOST_NAMED ? " \u2026" : "");
-    const samples = [[MASKED, "masked", table.hasMasked], [MISSING, "NaN", table.hasMissing]].filter(([, , has]) => has);
-    const text = `${say("differenceBar", { one, other })}${table.largest ? "" : ` \u00b7 ${say("differenceZero")}`}`;
-    return { ramp: "signed", scale, largest: table.largest, samples,
-      text: `${text}, ${SCALES[scale].label}${named ? ` \u00b7 ${say("differenceLeftOut", { tokens: named })}` : ""}` };
+    const tokens = left.slice(0, MOST_NAMED).join(" ") + (left.length > MOST_NAMED ? " \u2026" : "");
+    const samples = [[MASKED, say("masked"), table.hasMasked], [MISSING, "NaN", table.hasMissing]].filter(([, , has]) => has);
+    const notes = [table.largest ? "" : say("differenceZero"),
+      scale === "linear" ? "" : say(/** @type {any} */ (`scale_${scale}`)), tokens && say("differenceLeftOut", { tokens })];
+    return { ramp: "signed", title: say("differenceBar"), scale, largest: table.largest, samples, text: notes.filter(Boolean).join(" \u00b7 ") };
   }
 }

@@ -1,21 +1,23 @@
 // @ts-check
 
 import { cellAt, drawCells, placeOfCell, ring } from "../drawing.js";
+import { say } from "../language.js";
 import { fitText, textWidth } from "../lettering.js";
 import { shortText } from "../text.js";
 import { CORNER, CellView, widest } from "./record_view.js";
+
+/** The height of the name of the keys above their tokens. */
+const AXIS = 16;
 
 /** A rectangular map with tokens on both sides. */
 export class PatternView extends CellView {
   name = "pattern";
 
-  title = "Pattern";
-
   controls = ["record", "head", "scale", "words", "special", "zoom"];
 
   zooms = true;
 
-  help = "Arrow keys move the cell, Enter locks its row, + and \u2212 zoom, 0 shows the whole map, Esc unlocks.";
+  help = say("patternHelp");
 
   geometry(app) {
     const table = app.table();
@@ -24,13 +26,14 @@ export class PatternView extends CellView {
     const room = Math.max(40, width - rowWidth - 6);
     const across = room / Math.max(1, table.columns);
     const label = Math.min(widest(table, "column"), 130);
-    const down = (height - label - 16) / Math.max(1, table.rows);
-    const fit = Math.min(across, Math.max(down, Math.min(across, 13)), 46);
-    const cell = Math.max(fit, 1) * app.state.zoom;
+    const down = (height - label - AXIS - 18) / Math.max(1, table.rows);
+    const fit = Math.max(1, Math.min(across, Math.max(down, Math.min(across, 13)), 46));
+    const cell = fit * app.state.zoom;
     const flat = label + 8 <= cell;
     // A map that leaves room stands in the middle.
     const spare = Math.max(0, width - rowWidth - table.columns * cell - 6);
-    return { table, left: rowWidth + Math.floor(spare / 2), top: flat ? 24 : label + 14, width: cell, height: cell, flat };
+    return { table, left: rowWidth + Math.floor(spare / 2), top: AXIS + (flat ? 24 : label + 14), width: cell, height: cell, flat,
+      whole: Math.min(across, down, 46) };
   }
 
   size(app) {
@@ -59,17 +62,19 @@ export class PatternView extends CellView {
     const rowBox = (row, color) => pen.rect(place.left + 1, place.top + row * place.height, table.columns * place.width - 2,
       place.height, { stroke: color, lineWidth: 2 });
     for (const row of app.state.locked) if (row < table.rows) rowBox(row, app.theme.accent);
-    const item = app.active();
+    const spoken = app.featured();
+    const item = app.active() ?? spoken;
     if (item) {
+      pen.rect(place.left, place.top + item.row * place.height, table.columns * place.width, place.height, { stroke: app.theme.accent });
       ring(pen, place.left + item.column * place.width, place.top + item.row * place.height, place.width, place.height,
-        app.theme.focus, app.theme);
+        item === spoken ? app.theme.accent : app.theme.focus, app.theme);
     }
   }
 
   drawRowLabels(app, pen, place, win) {
     const { table } = place;
     const step = Math.max(1, Math.ceil(12 / place.height));
-    const item = app.active();
+    const item = app.active() ?? app.featured();
     const first = Math.max(0, Math.floor((win.y) / place.height) - 1);
     const last = Math.min(table.rows, Math.ceil((win.y + win.height - place.top) / place.height) + 1);
     pen.clip(win.x, win.y + place.top - 7, place.left - 2, win.height - place.top + 7, () => {
@@ -98,18 +103,21 @@ export class PatternView extends CellView {
   drawColumnLabels(app, pen, place, win) {
     const { table } = place;
     const step = Math.max(1, Math.ceil(13 / place.width));
-    const item = app.active();
+    const item = app.active() ?? app.featured();
     const first = Math.max(0, Math.floor(win.x / place.width) - 1);
     const last = Math.min(table.columns, Math.ceil((win.x + win.width - place.left) / place.width) + 1);
     pen.rect(win.x, win.y, win.width, place.top - 7, { fill: app.theme.background });
-    pen.text("query \u2193  key \u2192", win.x + place.left - 8, win.y + place.top - 14, { color: app.theme.muted, size: 11, align: "end" });
+    const axis = { color: app.theme.muted, size: 11 };
+    const [asks, looked] = [say("axisQuery"), say("axisKey")];
+    pen.text(asks, Math.max(win.x + place.left - 8, win.x + textWidth(asks, axis) + 4), win.y + place.top - 14, { ...axis, align: "end" });
+    pen.text(looked, Math.min(win.x + place.left, win.x + win.width - textWidth(looked, axis) - 4), win.y + 8, axis);
     pen.clip(win.x + place.left - 6, win.y, win.width - place.left + 6, place.top, () => {
       for (let column = first; column < last; column += 1) {
         const chosen = item?.column === column;
         if (column % step && !chosen) continue;
         if (step > 1 && !chosen && item && Math.abs(item.column - column) < step) continue;
         const x = place.left + (column + 0.5) * place.width;
-        const shown = fitText(shortText(table.columnText(column)), place.flat ? place.width - 4 : place.top - 14, { bold: chosen });
+        const shown = fitText(shortText(table.columnText(column)), place.flat ? place.width - 4 : place.top - AXIS - 14, { bold: chosen });
         if (place.flat) pen.text(shown, x, win.y + place.top - 10, { color: app.theme.text, bold: chosen, align: "center" });
         else pen.text(shown, x, win.y + place.top - 6, { color: app.theme.text, bold: chosen, angle: -90 });
       }

@@ -1,14 +1,16 @@
 // @ts-check
 
 import { View } from "./view.js";
+import { say } from "../language.js";
 import { textWidth } from "../lettering.js";
 import { clamp } from "../numbers.js";
-import { SCALES } from "../scales.js";
-import { MASKED, MISSING, ZERO, accuracy, hiddenText, mergedText } from "../table.js";
+import { MASKED, MISSING, ZERO, hiddenText, mergedText } from "../table.js";
 import { quoted, shortText } from "../text.js";
 
 /** What the views of one record have in common. */
 export class RecordView extends View {
+  ofTables = true;
+
   available(app) {
     return app.records.some((record) => this.shows(record));
   }
@@ -20,17 +22,19 @@ export class RecordView extends View {
   /** @returns {Legend} */
   legend(app) {
     const table = app.table();
-    const samples = [[ZERO, "zero"]];
-    if (table.hasMasked) samples.push([MASKED, "masked"]);
+    const samples = [[ZERO, say("zero")]];
+    if (table.hasMasked) samples.push([MASKED, say("masked")]);
     if (table.hasMissing) samples.push([MISSING, "NaN"]);
-    return { ramp: "map", scale: app.state.scale, largest: app.state.scale === "row" ? null : table.largest,
-      samples: samples.filter(([kind]) => kind !== ZERO || table.hasZero), text: this.legendText(app, table) };
+    const perRow = app.state.scale === "row";
+    return { ramp: "map", scale: app.state.scale, title: say(perRow ? "partOfRow" : "weightTitle"), largest: perRow ? null : table.end,
+      even: perRow ? null : 1 / table.columns, samples: samples.filter(([kind]) => kind !== ZERO || table.hasZero), text: this.legendText(app, table) };
   }
 
+  /** What was done to the weights that are shown. */
   legendText(app, table) {
-    const per = app.state.scale === "row" ? " (part of the row's largest)" : "";
-    return `attention weight, ${app.headText()}, ${SCALES[app.state.scale].label}${per}${mergedText(table)} \u00b7 `
-      + `${accuracy(table)}${hiddenText(table)}`;
+    const { scale } = app.state;
+    return [scale === "root" || scale === "log" ? say(/** @type {any} */ (`scale_${scale}`)) : "", mergedText(table) && say("mergedWords"), hiddenText(table).replace(/^ \u00b7 /, "")]
+      .filter(Boolean).join(" \u00b7 ");
   }
 
   activate(app, item) {

@@ -3,7 +3,8 @@
 /**
  * One way to see records. Each view has: available(app), size(app), draw(app, pen, win), hit(app, x, y, win), place(app, item),
  * move(app, item, dx, dy, jump), start(app), has(app, item), describe(app, item), activate(app, item), legend(app). `app` is the
- * viewer; `win` is the part of the picture that is seen; an item is what can be pointed at.
+ * viewer; `win` is the part of the picture that is seen; an item is what can be pointed at. A view may have: sentence(app, item), the
+ * sentence {text, shares} of an item, or of all where it is null; explained(app), what the cards explain, see `explained`.
  */
 export class View {
   name = "";
@@ -24,6 +25,9 @@ export class View {
 
   /** Whether the view itself says what is pointed at, so that no tooltip is needed. */
   quiet = false;
+
+  /** Whether it shows the table of one head, of which the sentence below speaks. */
+  ofTables = false;
 
   /** What was computed for the last picture; see `forget`. */
   cache = null;

@@ -56,7 +56,7 @@ export class Comparison {
     const place = make("div");
     this.view.replaceChildren(place);
     const payload = joinedPayload(one.payload, a.record, other.payload, b.record, ["A", "B"]);
-    this.viewer = mount(place, payload, { view: "difference", views: ["difference"], selection: { record: 0, ...chosen },
+    this.viewer = mount(place, payload, { view: "difference", views: ["difference"], controls: ["zoom"], selection: { record: 0, ...chosen },
       fetchTile: (record, ...range) => (record ? other.fetchTile(b.record, ...range) : one.fetchTile(a.record, ...range)) });
   }
 

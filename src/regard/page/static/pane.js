@@ -253,8 +253,8 @@ export class Pane {
       this.unmount();
       return;
     }
-    // Above the view the page shows the title and the texts already.
-    this.payload = { ...found.payload, title: say("pageAttention"), texts: [] };
+    // Above the view the page shows the model and its answer already.
+    this.payload = { ...found.payload, title: input, texts: [] };
     if (this.viewer) this.viewer.update(this.payload);
     else this.mountViewer(this.wanted ?? { view: found.view, record: found.first });
     this.see(this.wanted);

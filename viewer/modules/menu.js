@@ -1,0 +1,123 @@
+// @ts-check
+
+import { action, checkbox, choice, make } from "./elements.js";
+import { savePng, saveSvg } from "./exports.js";
+import { say } from "./language.js";
+import { SCALES } from "./scales.js";
+
+/** What is rarely changed, behind the button with three dots. */
+export class Menu {
+  constructor(app) {
+    this.app = app;
+    const { frame, stopped: { signal } } = app;
+    frame.more.addEventListener("click", () => this.toggle(), { signal });
+    frame.root.addEventListener("pointerdown", (event) => {
+      const path = event.composedPath();
+      if (!path.includes(frame.menu) && !path.includes(frame.more)) this.close();
+    }, { signal });
+    frame.box.addEventListener("keydown", (event) => {
+      if (event.key !== "Escape" || frame.menu.hidden) return;
+      this.close();
+      frame.more.focus();
+      event.stopImmediatePropagation();
+    }, { signal });
+  }
+
+  toggle() {
+    if (this.app.frame.menu.hidden) this.open();
+    else this.close();
+  }
+
+  open() {
+    const { frame } = this.app;
+    frame.menu.hidden = false;
+    frame.more.setAttribute("aria-expanded", "true");
+    this.build();
+  }
+
+  close() {
+    const { frame } = this.app;
+    if (frame.menu.hidden) return;
+    frame.menu.hidden = true;
+    frame.more.setAttribute("aria-expanded", "false");
+  }
+
+  /** What the view that is shown needs. */
+  build() {
+    const { app } = this;
+    if (app.frame.menu.hidden) return;
+    const { view } = app;
+    const parts = ["scale", "words", "special"].filter((part) => view?.controls.includes(part)).map((part) => this[part]());
+    if (view?.zooms) parts.push(this.zoom());
+    app.frame.menu.replaceChildren(...[...parts, this.theme(), this.steps(), this.link(), this.save()].filter(Boolean));
+  }
+
+  scale() {
+    const { app } = this;
+    const names = Object.keys(SCALES).filter((name) => name !== "row" || app.view.scalesRows);
+    return choice(say("scale"), names.includes(app.state.scale) ? app.state.scale : "linear", names.map((name) => [name, say(/** @type {any} */ (`scale_${name}`))]),
+      (value) => app.set({ scale: value }), true);
+  }
+
+  words() {
+    const { app } = this;
+    const { queries, keys } = app.record;
+    if (!queries.hasWords && !keys.hasWords) return null;
+    return checkbox(say("wholeWords"), app.state.words, (checked) => app.set({ words: checked, locked: [] }));
+  }
+
+  special() {
+    const { app } = this;
+    const { queries, keys } = app.record;
+    if (!queries.special.size && !keys.special.size) return null;
+    return checkbox(say("hideSpecial"), app.state.hideSpecial, (checked) => app.set({ hideSpecial: checked, locked: [] }));
+  }
+
+  zoom() {
+    const { app } = this;
+    return make("div", { class: "group" }, action("\u2212", say("zoomOut"), () => app.zoom(1 / 1.5)),
+      action("+", say("zoomIn"), () => app.zoom(1.5)), action(say("fitText"), say("fit"), () => app.fit()));
+  }
+
+  theme() {
+    const { app } = this;
+    return choice(say("theme"), app.state.theme, ["auto", "light", "dark"].map((name) => [name, say(/** @type {any} */ (`theme_${name}`))]), (value) => {
+      app.state.theme = value;
+      app.readTheme();
+      app.refresh();
+    }, true);
+  }
+
+  steps() {
+    const { app } = this;
+    const [back, forth] = [action(say("undo"), say("undoKeys"), () => app.undo()), action(say("redo"), say("redoKeys"), () => app.redo())];
+    back.disabled = !app.history.past.length;
+    forth.disabled = !app.history.future.length;
+    return make("div", { class: "group" }, back, forth);
+  }
+
+  link() {
+    const { app } = this;
+    if (!app.options.address || !/^(?:https?|file):$/.test(globalThis.location.protocol)) return null;
+    const button = action(say("copyLink"), say("copyLinkLong"), async () => {
+      button.textContent = say(await copied(app) ? "linkCopied" : "linkNotCopied");
+    });
+    return button;
+  }
+
+  save() {
+    const { app } = this;
+    return make("div", { class: "group" }, action("PNG", say("savePng"), () => savePng(app)), action("SVG", say("saveSvg"), () => saveSvg(app)));
+  }
+}
+
+/** Puts the address of what is shown on the clipboard; whether that was allowed. */
+async function copied(app) {
+  app.writeAddress();
+  try {
+    await navigator.clipboard.writeText(globalThis.location.href);
+    return true;
+  } catch {
+    return false;
+  }
+}

@@ -1,0 +1,113 @@
+// @ts-check
+
+import { structure } from "./first_head.js";
+import { language, say } from "./language.js";
+import { shortWeight } from "./numbers.js";
+import { MASKED } from "./table.js";
+import { shortText } from "./text.js";
+
+/** A token inside a sentence, kept from changing the direction of the words around it. */
+const named = (text) => `\u2068${shortText(text)}\u2069`;
+
+/** Keys of a row whose weights are named one by one. */
+const NAMED = 3;
+
+const found = new WeakMap();
+
+/**
+ * The query with the most surprising key of a table (see `structure`); where none stands out, the largest weight of tokens that are not special.
+ * @returns {{row: number, column: number}|null} null where no query sees a key
+ */
+export function mostSurprising(table) {
+  if (!found.has(table)) found.set(table, search(table));
+  return found.get(table);
+}
+
+function search(table) {
+  const { rows, columns, record } = table;
+  if (table.head !== null) {
+    const best = structure(record, table.head);
+    const place = (groups, position) => groups.findIndex(([start, stop]) => position !== null && start <= position && position < stop);
+    const [row, column] = [place(table.rowGroups, best.row), place(table.columnGroups, best.column)];
+    if (row >= 0 && column >= 0) return { row, column };
+  }
+  let best = null;
+  for (let row = 0; row < rows; row += 1) {
+    for (let column = 0; column < columns; column += 1) {
+      if (!(table.value(row, column) > 0) || table.kind(row, column) === MASKED) continue;
+      const special = record.queries.isSpecial(table.rowGroups[row]) || record.keys.isSpecial(table.columnGroups[column]);
+      const score = table.value(row, column) - (special ? 1e6 : 0);
+      if (!best || score > best.score) best = { score, row, column };
+    }
+  }
+  return best && { row: best.row, column: best.column };
+}
+
+/** The keys of a row that are not masked, the largest weight first. */
+function byWeight(table, row) {
+  const order = Array.from({ length: table.columns }, (_, column) => column).filter((column) => table.kind(row, column) !== MASKED);
+  return order.sort((a, b) => table.value(row, b) - table.value(row, a));
+}
+
+/** A part as percent, in whole numbers. */
+function percent(part) {
+  const text = part > 0 && part < 0.005 ? "<\u00a01" : String(Math.round(100 * part));
+  return language() === "zh" ? `${text}%` : `${text}\u00a0%`;
+}
+
+/** What an even share of a row's weight would be, over the keys that it sees. */
+export const evenShare = (table, row) => 1 / Math.max(1, byWeight(table, row).length);
+
+/**
+ * What a table says of a query, in numbers.
+ * @param {number|null} column the key that is spoken of; null: the one with the largest weight
+ * @returns {{text: string, shares: string}}
+ */
+export function sayOfRow(table, row, column = null) {
+  const query = named(table.rowText(row));
+  const order = byWeight(table, row);
+  if (!order.length) return { text: say("seesNothing", { query }), shares: "" };
+  const of = column ?? order[0];
+  const key = named(table.columnText(of));
+  const value = table.value(row, of);
+  const whole = Math.abs(table.rowSums[row] + table.hidden[row] - 1) < 0.02;
+  const text = table.kind(row, of) === MASKED ? say("mayNotSee", { query, key })
+    : Number.isNaN(value) ? say("noNumber", { query, key })
+      : whole ? say("gives", { query, key, percent: percent(value) }) : say("givesWeight", { query, key, weight: shortWeight(value) });
+  const parts = order.slice(0, NAMED).map((one) => `${named(table.columnText(one))} ${shortWeight(table.value(row, one))}`);
+  const rest = order.slice(NAMED);
+  if (rest.length) parts.push(say("moreKeys", { count: rest.length, weight: shortWeight(rest.reduce((sum, one) => sum + table.value(row, one), 0)) }));
+  return { text, shares: `${query} \u2192 ${parts.join(" \u00b7 ")} \u2014 ${say("evenShare", { weight: shortWeight(evenShare(table, row)) })}` };
+}
+
+/** What a table says of a key: who looks at it most. */
+function sayOfColumn(table, column) {
+  let best = null;
+  for (let row = 0; row < table.rows; row += 1) {
+    if (table.kind(row, column) !== MASKED && (best === null || table.value(row, column) > table.value(best, column))) best = row;
+  }
+  const key = named(table.columnText(column));
+  if (best === null) return { text: say("seenByNobody", { key }), shares: "" };
+  return { text: say("lookedAt", { key, query: named(table.rowText(best)), percent: percent(table.value(best, column)) }), shares: "" };
+}
+
+/** The pair that the sentence speaks of while nothing is pointed at: of the query that was locked last, else the most surprising one. */
+export function featured(app) {
+  if (!app.record || app.record.large || !app.view.ofTables) return null;
+  const table = app.table();
+  const row = app.state.locked.at(-1);
+  if (row !== undefined && row < table.rows) return { row, column: byWeight(table, row)[0] ?? 0 };
+  return mostSurprising(table);
+}
+
+/** The sentence of what is shown, and the shares of its row. */
+export function sentenceOf(app) {
+  const item = app.active();
+  if (app.view.sentence) return app.view.sentence(app, item);
+  if (!app.view.ofTables || app.record.large) return { text: item ? app.view.describe(app, item) : "", shares: "" };
+  const table = app.table();
+  if (item?.side === "key") return sayOfColumn(table, item.column);
+  if (item?.row !== undefined) return sayOfRow(table, item.row, item.column ?? null);
+  const best = featured(app);
+  return best ? sayOfRow(table, best.row, app.state.locked.length ? null : best.column) : { text: "", shares: "" };
+}
