@@ -10,6 +10,7 @@ import { say } from "./viewer.js";
  */
 export function modelElements(models, open) {
   const numbered = models.map((model, place) => ({ model, place }));
+  /** @type {[string, typeof numbered][]} */
   const groups = [["pageRuns", numbered.filter(({ model }) => model.kind === "run")],
     ["pageDownloaded", numbered.filter(({ model }) => model.kind !== "run")]];
   return groups.filter(([, group]) => group.length).map(([title, group]) => {
