@@ -66,7 +66,8 @@ def open_tab(chromium):
     yield make
     for tab in tabs:
         tab.context.close()
-        assert not tab.errors
+        # The server ends before its tabs, whose last requests it may not answer.
+        assert not [error for error in tab.errors if "ERR_CONNECTION" not in error]
         assert all(url.startswith((tab.client.address, "blob:", "data:")) for url in tab.requests), tab.requests
 
 
@@ -142,7 +143,6 @@ def test_a_server_that_has_ended_is_told(open_tab):
         tab.wait_for("Hello")
     tab.page.fill("#text", "after")
     tab.page.get_by_role("alert").filter(has_text="does not answer").wait_for()
-    tab.errors[:] = [error for error in tab.errors if "ERR_CONNECTION" not in error]
 
 
 def test_two_models_read_one_text(open_tab, run_of, expected):
@@ -422,8 +422,6 @@ def test_hostile_addresses_do_nothing(open_tab, run_of, fragment):
         assert tab.page.locator("#failure").is_hidden()
         tab.page.fill("#text", "My sister gives the book.")
         tab.page.locator(".view canvas").wait_for(timeout=60_000)
-        tab.settle()
-        tab.page.wait_for_timeout(500)  # for exact weights
 
 
 def test_offered_models_are_listed_and_opened_by_a_click(open_tab, run_of, tmp_path):
@@ -434,8 +432,13 @@ def test_offered_models_are_listed_and_opened_by_a_click(open_tab, run_of, tmp_p
         tab = open_tab(client, ready="#model-list button")
         page = tab.page
         assert [model.loaded for model in offers.models] == [False, False]
+        page.evaluate("""() => new MutationObserver(() => {
+          const told = document.querySelector('.message')?.innerText;
+          if (told === 'Loading bahdanau …') document.body.dataset.told = 'loading';
+        }).observe(document.querySelector('#panes'), {childList: true, subtree: true, characterData: true})""")
         page.locator("#model-list button", has_text="bahdanau").first.click()
         page.locator("#examples button").first.click()
+        page.wait_for_function("document.body.dataset.told === 'loading'")
         page.locator(".view canvas").wait_for(timeout=60_000)
         assert [model.name for model in offers.models if model.loaded] == ["bahdanau"]
         tab.settle()

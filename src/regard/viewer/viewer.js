@@ -5035,7 +5035,7 @@ class DifferenceView extends PatternView {
     const chosen = this.other(app);
     const record = app.records[chosen.record];
     if (!record.decoded) {
-      record.decode().then(() => app.changed());
+      record.decode().then(() => app.resize()); // the legend has another height then
       return null;
     }
     app.makeExact(record);

@@ -38,6 +38,7 @@ export class Pane {
     this.found = null;
     this.viewer = null;
     this.payload = null;
+    this.loading = null; // the model that the server loads
     this.wanted = null; // what the viewer is to show first, of a link
     this.input = ""; // what the attention that is shown belongs to
     this.waiting = null;
@@ -111,7 +112,8 @@ export class Pane {
       this.ownFileName.textContent = `${fileLabel(this.accepts)} (${say("pageMost", { size: sizeText(this.page.limits.upload) })})`;
       this.fileInput.accept = FILES[this.accepts];
     }
-    if (!this.hasInput) this.clear(say(MESSAGES[this.accepts]));
+    if (this.loading === this.model) this.say(say("pageLoading", { name: this.name }));
+    else if (!this.hasInput) this.clear(say(MESSAGES[this.accepts]));
     if (this.found) this.answer.replaceChildren(...answerElements(this.found.answer));
     this.nameStale();
   }
@@ -210,9 +212,15 @@ export class Pane {
     const { model } = this;
     const { models } = this.page;
     if (!models[model].loaded) {
-      if (!this.viewer) this.say(say("pageLoading", { name: this.name }));
-      await this.page.openModel(model);
+      this.loading = model;
+      this.describe();
+      try {
+        await this.page.openModel(model);
+      } finally {
+        if (this.loading === model) this.loading = null;
+      }
       if (number !== this.number) return false;
+      this.say("");
       this.describe();
     }
     return number === this.number;
