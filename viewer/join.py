@@ -1,7 +1,7 @@
 """Joins the viewer's modules into the one file that the package ships: ``python viewer/join.py``.
 
 The modules use named imports alone, their names differ, and their imports make no circle. So they are joined by writing
-each one below those that it imports, without its lines of import and its words ``export``; ``mount`` is exported.
+each one below those that it imports, without its lines of import and its words ``export``; `EXPORTED` is exported.
 """
 
 import re
@@ -18,6 +18,10 @@ EXPORT = re.compile(r"^export (?=(?:async )?(?:const|let|function|class) )", re.
 NAMES = re.compile(
     r"^(?:export )?(?:async )?(?:const|let|function|class) (?:\[([^\]]+)\]|\{([^}]+)\}|([\w$]+))", re.MULTILINE
 )
+
+
+EXPORTED = ("mount", "say", "speak")
+"""What the shipped file exports: the viewer, and the words of it and of the page."""
 
 
 def read_modules() -> dict[Path, str]:
@@ -58,7 +62,7 @@ def joined() -> str:
             raise ValueError(f'{path.name} must import as import {{ name }} from "./module.js"; on one line or several')
         body = EXPORT.sub(lambda found: "", body)
         parts.append(f"// {path.relative_to(MODULES.resolve()).as_posix()}\n\n{body.strip()}\n")
-    return HEAD + "\n" + "\n".join(parts) + "\nexport { mount };\n"
+    return HEAD + "\n" + "\n".join(parts) + f"\nexport {{ {', '.join(EXPORTED)} }};\n"
 
 
 if __name__ == "__main__":

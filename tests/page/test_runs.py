@@ -118,7 +118,7 @@ def test_several_models_answer_one_text(run_of):
             "LSTM, no attention", "LSTM, Bahdanau attention", "LSTM, Luong attention",
             "Transformer, 2 + 3 layers × 2 heads",
         ]  # fmt: skip
-        assert all(model["example"] for model in told)
+        assert all(model["examples"] for model in told)
         for place, name in enumerate(names):
             expected = regard.load(run_of(name)).predict([SENTENCE])[0].text
             assert client.read(SENTENCE, model=place, pane=name).json["answer"]["text"] == expected

@@ -28,9 +28,11 @@ def test_an_uploaded_image_gives_what_the_run_predicts(image_run, name, first):
     with serving(open_model(image_run(name))) as client:
         (model,) = client.ask("models").json["models"]
         assert model["accepts"] == "image"
-        assert model["has_example_file"] is True
+        assert [one["text"] for one in model["examples"]] == [f"test-{number}.png" for number in (1, 2, 3, 4)]
+        reply = client.ask("example?model=0&example=1")
+        assert (reply.status, reply.headers["content-type"], reply.body) == (200, "image/png", path.read_bytes())
+        assert client.ask("example?model=0&example=4").status == 400
         found = upload(client, path.read_bytes()).json
-        example = upload(client, b"", "model=0&pane=b&number=2&example=1").json
         steps = {"reading": found["reading"], "record": 0, "head": 0, "pane": "a", "number": 1}
         assert client.ask("steps", steps).status == 200
     assert found["answer"]["text"] == expected.answer_text
@@ -38,7 +40,6 @@ def test_an_uploaded_image_gives_what_the_run_predicts(image_run, name, first):
     assert found["first"] == first
     records, axes = found["payload"]["records"], found["payload"]["axes"]
     assert axes[records[first]["keys"]]["kind"] == "grid"
-    assert example["answer"]["text"] == trained.predict([path.with_name("test-1.png")])[0].answer_text
 
 
 def test_what_cannot_be_read_is_said(image_run):

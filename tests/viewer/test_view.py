@@ -96,7 +96,7 @@ def test_the_module_imports_nothing_and_ends_no_block():
     )
     assert "</script" not in source
     assert "<!--" not in source
-    assert source.endswith("\nexport { mount };\n")
+    assert source.endswith("\nexport { mount, say, speak };\n")
 
 
 def test_the_frame_of_a_notebook():

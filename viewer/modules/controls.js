@@ -1,5 +1,6 @@
 // @ts-check
 
+import { otherHeads } from "./difference.js";
 import { action, choice, headToggle, make } from "./elements.js";
 import { headLabel, labelText, noiseText } from "./head_labels.js";
 import { say } from "./language.js";
@@ -18,7 +19,8 @@ export class Controls {
   }
 
   build() {
-    return this.app.view.controls.filter((part) => !RARE.includes(part)).flatMap((part) => this[part]() ?? []);
+    const wanted = this.app.options.controls ?? this.app.view.controls;
+    return this.app.view.controls.filter((part) => !RARE.includes(part) && wanted.includes(part)).flatMap((part) => this[part]() ?? []);
   }
 
   record() {
@@ -51,6 +53,15 @@ export class Controls {
   range() {
     const { app } = this;
     return choice(say("range"), app.state.range, [["each", say("range_each")], ["one", say("range_one")]], (value) => app.set({ range: value }));
+  }
+
+  /** The head that is taken away from the shown one. */
+  other() {
+    const { app } = this;
+    const chosen = app.view.other(app);
+    const all = otherHeads(app, app.record);
+    return choice(say("differenceOther"), all.findIndex((one) => one.record === chosen.record && one.head === chosen.head),
+      all.map((one, place) => [place, app.view.nameOf(app, one)]), (value) => app.set({ other: all[Number(value)] }));
   }
 
   heads() {

@@ -58,6 +58,7 @@ export class Frame {
 
   /** A tab for each view; `choose` is called with its name. */
   showTabs(views, current, choose) {
+    this.tabs.hidden = views.length < 2;
     this.tabs.replaceChildren(...views.map((view) => make("button", {
       type: "button", role: "tab", id: `tab-${view.name}`, "aria-selected": String(view === current), "aria-controls": "stage",
       tabindex: view === current ? "0" : "-1", text: say(view.name), on: { click: () => choose(view.name) },

@@ -1,7 +1,7 @@
 // @ts-check
 
 import { pixelCanvas } from "./canvases.js";
-import { channelsOf, rampOf, signsOf } from "./palette.js";
+import { channelsOf, rampOf } from "./palette.js";
 
 /** What a cell of a map is; zero is blank, what the mask hides is hatched, NaN is crossed, at every size and with every pen. */
 export const CELL_KINDS = { weight: 0, zero: 1, masked: 2, missing: 3 };
@@ -13,10 +13,9 @@ const forms = new WeakMap();
  * A map as a picture, one pixel a cell: colours and blanks; `drawForms` adds hatches and crosses.
  * @param {Uint8Array} kinds of each cell, row by row, as in `CELL_KINDS`
  * @param {Uint8Array} shades from 0 to 255, of the cells that are weights
- * @param {boolean} [signed] whether the shades are those of signed numbers, zero in the middle
+ * @param {Uint8ClampedArray} [ramp] the colours of the shades
  */
-export function mapCanvas(columns, rows, kinds, shades, theme, signed = false) {
-  const ramp = signed ? signsOf(theme) : rampOf(theme);
+export function mapCanvas(columns, rows, kinds, shades, theme, ramp = rampOf(theme)) {
   const paper = channelsOf(theme.background);
   const found = { masked: false, missing: /** @type {number[][]} */ ([]), theme };
   const canvas = pixelCanvas(columns, rows, (data) => {

@@ -9,11 +9,14 @@ import { Viewer } from "./viewer.js";
  * @param {HTMLElement} element gets a shadow root; its height is filled
  * @param {object} payload what `regard.viewer.payload` gives
  * @param {{view?: string, selection?: object, theme?: "auto"|"light"|"dark", height?: number, language?: string, address?: boolean,
+ *   views?: string[], controls?: string[],
  *   fetchSteps?: (record: number, head: number) => Promise<any>,
  *   fetchTile?: (record: number, q0: number, q1: number, k0: number, k1: number) => Promise<any>}} [options]
  *   fetchSteps gives the worked calculation of a head, an entry of the payload's `steps`;
  *   fetchTile gives exact weights [heads, q1 - q0, k1 - k0]: {type, shape, data}, a typed array or nested lists
  *   language of all words ("en", "zh"); that of the element where it is not given
+ *   views: the names of those that are offered; all where they are not given
+ *   controls: the same of the controls
  *   address: whether the page's address holds what is shown
  * @returns {{update(payload: object): void, show(view: string, selection?: object): void, destroy(): void,
  *   set(state: object): void, point(item: object|null): void, onChange(listener: (state: object, item: object|null) => void): () => void,

@@ -17,6 +17,8 @@ const isTrial = (value) => typeof value === "object" && Object.entries(value).ev
 
 const orNull = (check) => (value) => value === null || check(value);
 
+const isHead = (value) => isCount(value?.record) && (value.head === null || isCount(value.head)) && Object.keys(value).length === 2;
+
 /**
  * All that a viewer's state is: the value that it starts with, and what a value from elsewhere must be.
  * @type {Record<string, [any, (value: any) => boolean]>}
@@ -39,6 +41,7 @@ export const FIELDS = {
   trial: [null, orNull(isTrial)], // what differs from the model in the walk; null: nothing
   measure: ["weights", isName], // or weights times something that the record carries
   kept: [null, orNull(isCell)],
+  other: [null, orNull(isHead)], // what the view of differences takes away
   zoom: [1, isNumber],
   theme: ["auto", isName],
 };

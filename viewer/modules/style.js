@@ -20,6 +20,7 @@ h2 { font-size: 16px; font-weight: 650; margin: 0; overflow-wrap: anywhere; max-
 .bar { display: flex; flex-wrap: wrap; align-items: center; gap: 4px 8px; min-width: 0; }
 .bar:empty { display: none; }
 .tabs { display: inline-flex; flex-wrap: wrap; padding: 2px; gap: 2px; margin-left: auto; border-radius: 8px; background: var(--surface); }
+.tabs[hidden] { display: none; }
 .tabs button { border: 1px solid transparent; background: none; padding: 2px 12px; min-height: 28px; color: var(--muted); }
 .tabs button:hover { color: var(--text); }
 .tabs button[aria-selected="true"] { background: var(--background); border-color: var(--border); color: var(--text); font-weight: 600; }

@@ -4,6 +4,7 @@ import { CODE_ERRORS, CODE_VALUES } from "./decoding.js";
 import { say } from "./language.js";
 import { CELL_KINDS, mapCanvas } from "./map_canvas.js";
 import { clamp, counted, formatWeight } from "./numbers.js";
+import { signsOf } from "./palette.js";
 import { SCALES, scaleEnd } from "./scales.js";
 import { quoted } from "./text.js";
 
@@ -235,7 +236,7 @@ export class Table {
           shades[row * this.columns + column] = Math.round(255 * clamp(this.signed ? (shade + 1) / 2 : shade, 0, 1));
         }
       }
-      this.bitmaps.set(key, mapCanvas(this.columns, this.rows, this.kinds, shades, theme, this.signed));
+      this.bitmaps.set(key, mapCanvas(this.columns, this.rows, this.kinds, shades, theme, this.signed ? signsOf(theme) : undefined));
     }
     return this.bitmaps.get(key);
   }

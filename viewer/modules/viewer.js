@@ -44,7 +44,7 @@ export class Viewer {
     this.printing = false;
     this.history = new History();
     this.listeners = new Set();
-    this.views = VIEW_CLASSES.map((ViewClass) => new ViewClass());
+    this.views = VIEW_CLASSES.map((ViewClass) => new ViewClass()).filter((view) => !options.views || options.views.includes(view.name));
     this.tables = new Tables(this);
     this.stopped = new AbortController();
     this.player = new Player(() => this.refresh());

@@ -3,21 +3,28 @@
 import os
 import sys
 from contextlib import closing
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
 from regard.cli.option_types import Device, ModelThreads, between, use_threads
+from regard.counted import counted
+
+if TYPE_CHECKING:
+    from regard.page.reading import ServedModel
 
 PORT = 8765
 
 Models = Annotated[
-    list[str],
+    list[str] | None,
     Parameter(
-        help="Run folders, hf://OWNER/NAME of runs, or folders of Hugging Face models; several are compared.",
+        help="Run folders, hf://OWNER/NAME of runs, or folders of Hugging Face models; several are compared. Default: "
+        "the runs in --runs and the models in the Hugging Face cache, each of which is loaded when it is chosen.",
         negative=(),
     ),
 ]
+Runs = Annotated[Path, Parameter(help="Folder whose runs are offered if no model is named.")]
 Port = Annotated[int, Parameter(validator=between(0, 65535), help="Port on this machine; 0: any that is free.")]
 Open = Annotated[
     bool | None,
@@ -30,9 +37,10 @@ Open = Annotated[
 
 
 def command(
-    models: Models,
+    models: Models = None,
     /,
     *,
+    runs: Runs = Path("runs"),
     port: Port = PORT,
     open_page: Open = None,
     threads: ModelThreads = 0,
@@ -41,6 +49,8 @@ def command(
     """Serve a local page: type a text, and see the models' answers and their attention.
 
     The page can be opened only on this machine. Its address, with a secret token, is printed; Ctrl-C ends it.
+
+    regard serve
 
     regard serve runs/demo
 
@@ -56,7 +66,7 @@ def command(
         from regard.page.models import open_models
 
         with options_named({"device": "--device"}):
-            opened = open_models(models, device)
+            opened = open_models(models, device) if models else offered_models(runs, device)
         server = PageServer(opened, listening)
 
         def ready() -> None:
@@ -72,6 +82,28 @@ def command(
         # A computation cannot be stopped, and PyTorch's threads must not outlive the interpreter.
         sys.stdout.flush()
         os._exit(0)
+
+
+def offered_models(runs: Path, device: str) -> "list[ServedModel]":
+    """The models on this machine; says what was found. Without any it says what to do, and ends the command."""
+    from regard.page.offers import find_offers, hub_cache
+
+    cache = hub_cache()
+    found = find_offers(runs, cache, device)
+    for line in found.left_out:
+        print(f"regard: not offered: {line}", file=sys.stderr)
+    if not found.models:
+        lines = (
+            f"there is no model to show: no finished run in {runs}, and none with safetensors in {cache}",
+            "to train a small translator (some minutes):   regard demo",
+            "to open a folder of a model:                  regard serve path/to/folder",
+            "to download one, which is then offered here:  hf download sentence-transformers/all-MiniLM-L6-v2",
+        )
+        for line in lines:
+            print(f"regard: {line}", file=sys.stderr)
+        sys.exit(2)
+    print(f"regard: {counted(len(found.models), 'model')} found; each is loaded when it is chosen")
+    return [*found.models]
 
 
 def has_desktop() -> bool:

@@ -15,19 +15,16 @@ from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.routing import Route
 
 from regard.errors import ArgumentError, RegardError
-from regard.page.access import UPLOAD
+from regard.page.access import MOST_UPLOADED, UPLOAD
+from regard.page.examples import FILE_TYPES
 from regard.page.newest_first import NewestFirst, ReplacedError
-from regard.page.reading import Reading, ServedModel
+from regard.page.reading import MOST_CHARACTERS, Reading, ServedModel
 from regard.records import Document
 
 STATIC = Path(__file__).parent / "static"
 
-FILES = {
-    "page.js": "text/javascript",
-    "pane.js": "text/javascript",
-    "answer.js": "text/javascript",
-    "page.css": "text/css",
-}
+FILES = {path.name: {".js": "text/javascript", ".css": "text/css"}[path.suffix]
+         for path in STATIC.iterdir() if path.suffix in (".js", ".css")}  # fmt: skip
 """The files besides ``index.html``, with their types."""
 
 MOST_READINGS = 16
@@ -73,18 +70,42 @@ class Page:
             return FileResponse(STATIC / name, media_type=FILES[name])
 
         async def models(request: Request) -> Response:
-            return AsciiJSON({"models": [model.to_dict() for model in self.models]})
+            limits = {"characters": MOST_CHARACTERS, "upload": MOST_UPLOADED}
+            return AsciiJSON({"models": [model.to_dict() for model in self.models], "limits": limits})
 
         routes = [
             Route("/", index),
             Route("/static/{name}", file),
             Route("/models", models),
+            Route("/open", self.open, methods=["POST"]),
+            Route("/example", self.example),
             Route("/read", self.read, methods=["POST"]),
             Route(UPLOAD, self.upload, methods=["POST"]),
             Route("/steps", self.steps, methods=["POST"]),
             Route("/tile", self.tile, methods=["POST"]),
         ]
         return Starlette(routes=routes, exception_handlers={HTTPException: _refused, Exception: _failed})
+
+    async def open(self, request: Request) -> Response:
+        """The description of a model, once it is loaded; the body has ``model``, ``pane`` and ``number``."""
+        body = await _body(request)
+        model = self.models[_whole(body, "model", len(self.models))]
+        pane, count = _text(body, "pane"), _whole(body, "number")
+
+        def load() -> dict[str, Any]:
+            model.load()
+            return model.to_dict()
+
+        return await self._answer(f"{pane[:80]} open", count, load, model)
+
+    async def example(self, request: Request) -> Response:
+        """The file of an example; the address has ``model`` and ``example``, its number."""
+        options = _numbers(request, "model", "example")
+        examples = self.models[_whole(options, "model", len(self.models))].examples
+        path = examples[_whole(options, "example", len(examples))].path
+        if path is None or not path.is_file():
+            raise HTTPException(404, "there is no such file any more")
+        return FileResponse(path, media_type=FILE_TYPES[path.suffix.lower()])
 
     async def read(self, request: Request) -> Response:
         """The answer of a model to a text, and its attention.
@@ -101,17 +122,12 @@ class Page:
     async def upload(self, request: Request) -> Response:
         """The answer of a model to a file, and its attention.
 
-        The body is the content of the file, or empty for the model's own example; the address has ``model``, ``pane``
-        and ``number`` as the body of `read` has them, and ``example=1`` for the example.
+        The body is the content of the file; the address has ``model``, ``pane`` and ``number``, as in `read`.
         """
-        options: dict[str, Any] = dict(request.query_params)
-        for name in ("model", "number"):
-            text = str(options.get(name, ""))
-            options[name] = int(text) if text.isdecimal() and len(text) <= 16 else None  # no number is longer
-        number = _whole(options, "model", len(self.models))
+        options = _numbers(request, "model", "number")
+        model = self.models[_whole(options, "model", len(self.models))]
         pane, count = _text(options, "pane"), _whole(options, "number")
-        model = self.models[number]
-        content = None if options.get("example") == "1" else await request.body()
+        content = await request.body()
         return await self._answer(pane[:80], count, lambda: self._shown(model.read_file(content)), model)
 
     async def steps(self, request: Request) -> Response:
@@ -194,6 +210,15 @@ async def _body(request: Request) -> dict[str, Any]:
     if not isinstance(body, dict):
         raise HTTPException(400, "the body must be an object of JSON")
     return body
+
+
+def _numbers(request: Request, *names: str) -> dict[str, Any]:
+    """The options of an address, those with these names as numbers; None where one is none."""
+    options: dict[str, Any] = dict(request.query_params)
+    for name in set(names) & options.keys():
+        text = options[name]
+        options[name] = int(text) if text.isascii() and text.isdecimal() and len(text) <= 16 else None
+    return options
 
 
 def _text(body: dict[str, Any], name: str) -> str:

@@ -48,8 +48,13 @@ def open_models(paths: Sequence[str | Path], device: str = "cpu") -> list[Served
         RunError: as `open_model`.
     """
     models = [open_model(path, device) for path in dict.fromkeys(map(str, paths))]
+    tell_apart(models)
+    return models
+
+
+def tell_apart(models: Sequence[ServedModel]) -> None:
+    """Give models of one name the names of their folders."""
     names = Counter(model.name for model in models)
     for model in models:
         if names[model.name] > 1:
             model.name = model.path
-    return models

@@ -22,9 +22,41 @@ EXPERTS = ("eager", "batched_mm", "grouped_mm")
 DTYPES = ("auto", "float64", "float32", "float16", "bfloat16")
 """Types of weights that a configuration may name, with or without ``torch.`` in front."""
 
+HEADS = {
+    "ForSequenceClassification": ("AutoModelForSequenceClassification", "classify", "A text to classify"),
+    "ForConditionalGeneration": ("AutoModelForSeq2SeqLM", "generate", "A text"),
+    "ForCausalLM": ("AutoModelForCausalLM", "next token", "The beginning of a text"),
+    "LMHeadModel": ("AutoModelForCausalLM", "next token", "The beginning of a text"),
+    "ForMaskedLM": ("AutoModelForMaskedLM", "fill in", "A text with a masked word"),
+}
+"""End of an architecture's name → the class of transformers that loads it, its task, and the placeholder."""
+
 _WEIGHTS = "model.safetensors"
 _PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 _INDEX = f"{_WEIGHTS}.index.json"
+
+
+def head_of(architectures: Any) -> tuple[str, str, str]:
+    """The class of transformers for the architectures that a configuration names, the task, and the placeholder."""
+    for name in architectures if isinstance(architectures, list) else ():
+        for end, head in HEADS.items():
+            if isinstance(name, str) and name.endswith(end):
+                return head
+    return "AutoModel", "encode", "A text"
+
+
+def facts_of(kind: str, layers: Any, heads: Any) -> str:
+    """A model in a few words: ``"BertModel, 6 layers × 12 heads"``."""
+    known = all(isinstance(count, int) and count > 0 for count in (layers, heads))
+    return f"{kind}, {layers} layers × {heads} heads" if known else kind
+
+
+def name_of(path: Path) -> str:
+    """The name of a model: that of its folder, with the folder above if it is only ``model``; on the hub OWNER/NAME."""
+    folder = path.resolve()
+    if folder.parent.name == "snapshots" and folder.parents[1].name.startswith("models--"):
+        return folder.parents[1].name.removeprefix("models--").replace("--", "/")
+    return folder.name if folder.name != "model" else f"{folder.parent.name}/model"
 
 
 def check_pretrained(folder: Path) -> None:
@@ -46,7 +78,7 @@ def check_pretrained(folder: Path) -> None:
         raise RunError(f"{folder} holds an adapter, whose model is elsewhere; merge them, and save the whole model")
     for path in sorted(folder.glob("*.json")):
         if path.name.endswith("config.json"):
-            _check_settings(path, read_json(path))
+            _check_settings(path, _read_any(path))
     config = read_json(folder / "config.json")
     if "auto_map" in config:
         from transformers.models.auto.configuration_auto import CONFIG_MAPPING
@@ -65,19 +97,24 @@ def read_json(path: Path) -> dict[str, Any]:
     Raises:
         RunError: the file is not regular, too large, or no JSON object.
     """
-    try:
-        content = json.loads(read_bytes(path, LARGEST_TEXT))
-    except OSError as error:
-        raise RunError(f"{path}: cannot be read ({error.strerror}); check the file") from error
-    except (ValueError, RecursionError) as error:
-        reason = "nested too deeply" if isinstance(error, RecursionError) else error
-        raise RunError(f"{path} is not JSON ({reason})") from error
+    content = _read_any(path)
     if not isinstance(content, dict):
         raise RunError(f"{path} must hold a JSON object")
     return content
 
 
-def _check_settings(path: Path, content: Mapping[str, Any]) -> None:
+def _read_any(path: Path) -> Any:
+    """The content of a JSON file; not every file of settings holds an object."""
+    try:
+        return json.loads(read_bytes(path, LARGEST_TEXT))
+    except OSError as error:
+        raise RunError(f"{path}: cannot be read ({error.strerror}); check the file") from error
+    except (ValueError, RecursionError) as error:
+        reason = "nested too deeply" if isinstance(error, RecursionError) else error
+        raise RunError(f"{path} is not JSON ({reason})") from error
+
+
+def _check_settings(path: Path, content: Any) -> None:
     for name, value in _fields(content):
         field = name.removeprefix("_").removesuffix("_internal")
         if field in ("attn_implementation", "experts_implementation"):

@@ -12,7 +12,8 @@ from regard.attention import Problem, Readings
 from regard.attention.execution import RecordedCall
 from regard.errors import ArgumentError, RunError
 from regard.explanations.model_attention import ModelAttention
-from regard.page.pretrained_folder import check_pretrained
+from regard.page.examples import sentences_for
+from regard.page.pretrained_folder import check_pretrained, facts_of, head_of, name_of
 from regard.page.reading import Answer, Reading, ServedModel, check_weights, rest_of
 from regard.records import AttentionRecord, Document, StepsRecord, TokenAxis
 from regard.regular_file import LARGEST_DATA, require_regular
@@ -23,15 +24,6 @@ from regard.watching.intercepted import Intercepted
 from regard.watching.owners import Owner
 from regard.watching.thread_state import is_like_no_other
 from regard.watching.token_ids import token_axis
-
-HEADS = {
-    "ForSequenceClassification": ("AutoModelForSequenceClassification", "classify", "A text to classify"),
-    "ForConditionalGeneration": ("AutoModelForSeq2SeqLM", "generate", "A text"),
-    "ForCausalLM": ("AutoModelForCausalLM", "next token", "The beginning of a text"),
-    "LMHeadModel": ("AutoModelForCausalLM", "next token", "The beginning of a text"),
-    "ForMaskedLM": ("AutoModelForMaskedLM", "fill in", "A text with a masked word"),
-}
-"""End of an architecture's name → the class of transformers that loads it, its task, and the placeholder."""
 
 MOST_NEW_TOKENS = 64
 """The most tokens that an encoder-decoder generates."""
@@ -55,6 +47,8 @@ class PretrainedModel(ServedModel):
             the folder.
     """
 
+    kind = "pretrained"
+
     def __init__(self, path: Path, device: str = "cpu"):
         try:
             import transformers
@@ -70,19 +64,18 @@ class PretrainedModel(ServedModel):
                 if not file.is_dir():
                     require_regular(file, LARGEST_DATA)
             config = transformers.AutoConfig.from_pretrained(path, **local)
-            kind, self.task, self.placeholder = _head(config)
+            loader, self.task, self.placeholder = head_of(config.architectures)
             self.tokenizer: Any = transformers.AutoTokenizer.from_pretrained(path, **local)
-            self.model: Any = getattr(transformers, kind).from_pretrained(path, use_safetensors=True, **local).eval()
+            self.model: Any = getattr(transformers, loader).from_pretrained(path, use_safetensors=True, **local).eval()
         self.model = on_device(self.model, device)
         self.config: Any = self.model.config
         self.device = device
         self.path = str(path)
-        folder = path.resolve()
-        self.name = folder.name if folder.name != "model" else f"{folder.parent.name}/model"
-        self.facts = _facts(self.model, self.config)
-        self.example = "The quick brown fox jumps over the lazy dog."
-        if self.task == "fill in" and self.tokenizer.mask_token:
-            self.example = f"The quick brown fox {self.tokenizer.mask_token} over the lazy dog."
+        self.name = name_of(path)
+        layers, heads = (getattr(self.config, name, None) for name in ("num_hidden_layers", "num_attention_heads"))
+        self.facts = facts_of(type(self.model).__name__, layers, heads)
+        self.most_tokens = self._most_tokens()
+        self.examples = sentences_for(self.task, self.tokenizer.mask_token)
 
     def _read(self, text: str) -> Reading:
         encoded = self.tokenizer(text, return_tensors="pt")
@@ -172,12 +165,16 @@ class PretrainedModel(ServedModel):
         labels = [self.tokenizer.decode([token]) for token in top.indices]
         return tuple(zip(labels, top.values.tolist(), strict=True))
 
-    def _check_length(self, tokens: int) -> None:
-        """Raise ArgumentError if a text has more tokens than the model can read."""
+    def _most_tokens(self) -> int:
+        """The most tokens of a text that the model reads: its own limit, or `MOST_TOKENS` if it states none."""
         names = ("max_position_embeddings", "n_positions", "max_sequence_length", "seq_length")
         limits = [getattr(self.config, name, None) for name in names] + [self.tokenizer.model_max_length]
-        limit = min([limit for limit in limits if isinstance(limit, int) and limit > 0] + [2**40])
-        limit = MOST_TOKENS if limit == 2**40 else limit
+        stated = [limit for limit in limits if isinstance(limit, int) and 0 < limit < 2**40]
+        return min(stated, default=MOST_TOKENS)
+
+    def _check_length(self, tokens: int) -> None:
+        """Raise ArgumentError if a text has more tokens than the model can read."""
+        limit = self._most_tokens()
         if tokens > limit:
             raise ArgumentError(f"the text has {tokens:,} tokens, and {self.name} reads at most {limit:,}; shorten it")
         layers, heads = getattr(self.config, "num_hidden_layers", 1), getattr(self.config, "num_attention_heads", 1)
@@ -212,21 +209,6 @@ class _ProblemWatch(Watch):
         super().take(owner, keep)
         if len(self.calls) > before:
             self.problems.append(intercepted[-1].problem)
-
-
-def _head(config: Any) -> tuple[str, str, str]:
-    """The class of transformers for a configuration, the task, and the placeholder."""
-    for name in config.architectures or ():
-        for end, head in HEADS.items():
-            if name.endswith(end):
-                return head
-    return "AutoModel", "encode", "A text"
-
-
-def _facts(model: Any, config: Any) -> str:
-    layers, heads = getattr(config, "num_hidden_layers", None), getattr(config, "num_attention_heads", None)
-    sizes = f", {layers} layers × {heads} heads" if layers and heads else ""
-    return f"{type(model).__name__}{sizes}"
 
 
 @contextmanager

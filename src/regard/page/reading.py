@@ -3,7 +3,8 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
 from regard.errors import ArgumentError
 from regard.pictures.fonts import visible_token
@@ -73,18 +74,37 @@ class Reading:
     attends: bool = True
 
 
+@dataclass(frozen=True)
+class Example:
+    """An input to try.
+
+    Attributes:
+        text: the text, or the name of the file.
+        shows: what its attention may show: ``"coreference"``, ``"repetition"`` or ``"agreement"``; "" for a sample of
+            the model's own data.
+        path: the file; None for a text.
+    """
+
+    text: str
+    shows: str = ""
+    path: Path | None = None
+
+
 class ServedModel(ABC):
     """A model of the page.
 
     Attributes:
         name: its name on the page.
         path: its folder.
+        kind: ``"run"`` of regard, or ``"pretrained"`` of Hugging Face.
         task: one or two words, such as ``"translate"``.
         facts: a description in a few words, such as ``"Luong attention"``.
         placeholder: a hint in the empty input.
-        example: a text to try; "" if there is none.
+        examples: inputs to try.
         accepts: its input: ``"text"``, or the content of a file: ``"image"`` or ``"sound"``.
-        has_example_file: whether there is a file to try.
+        most_tokens: the most tokens of a text that the model reads; None if it states no limit.
+        loaded: whether the model is in memory.
+        offered: whether the model was found on this machine, and not named when the page was started.
     """
 
     name: str
@@ -92,14 +112,26 @@ class ServedModel(ABC):
     task: str
     facts: str
     placeholder: str
-    example: str = ""
+    kind: Literal["run", "pretrained"] = "run"
+    examples: tuple[Example, ...] = ()
     accepts: InputKind = "text"
-    has_example_file: bool = False
+    most_tokens: int | None = None
+    loaded: bool = True
+    offered: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """The description of the model for the page."""
-        names = ("name", "task", "facts", "placeholder", "example", "accepts", "has_example_file")
-        return {name: getattr(self, name) for name in names}
+        names = ("name", "path", "kind", "task", "facts", "placeholder", "accepts", "most_tokens", "loaded", "offered")
+        examples = [{"text": one.text, "shows": one.shows} for one in self.examples]
+        return {name: getattr(self, name) for name in names} | {"examples": examples}
+
+    def load(self) -> "ServedModel":
+        """The model in memory.
+
+        Raises:
+            RunError: it cannot be loaded.
+        """
+        return self
 
     def read(self, text: str) -> Reading:
         """The answer and the attention for a text.
@@ -115,22 +147,20 @@ class ServedModel(ABC):
             )
         return self._read(text)
 
-    def read_file(self, content: bytes | None) -> Reading:
-        """The answer and the attention for the content of a file; None: the example file.
+    def read_file(self, content: bytes) -> Reading:
+        """The answer and the attention for the content of a file.
 
         Raises:
             RegardError: the model cannot read it.
         """
         if self.accepts == "text":
             raise ArgumentError(f"{self.name} reads texts, no files; type a text")
-        if content is None and not self.has_example_file:
-            raise ArgumentError(f"there is no file to try; choose a file with {A_FILE[self.accepts]}")
         return self._read_file(content)
 
     @abstractmethod
     def _read(self, text: str) -> Reading: ...
 
-    def _read_file(self, content: bytes | None) -> Reading:
+    def _read_file(self, content: bytes) -> Reading:
         raise NotImplementedError(f"{type(self).__name__} accepts {self.accepts!r} and has no _read_file")
 
 

@@ -5,9 +5,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from regard.errors import ArgumentError, RunError
+from regard.errors import ArgumentError
 from regard.explanations.model_attention import ModelAttention
-from regard.page.reading import MOST_CHARACTERS, Answer, Reading, ServedModel, check_weights, rest_of
+from regard.page.examples import examples_of
+from regard.page.reading import Answer, Reading, ServedModel, check_weights, rest_of
 from regard.records import AttentionRecord, StepsRecord
 from regard.tasks import registry
 from regard.training.task import Trained
@@ -32,16 +33,13 @@ class RunModel(ServedModel):
         self.facts = self.trained.facts()
         self.placeholder = self.trained.task.input_hint
         self.accepts = self.trained.task.input_kind
-        self.example = _example(self.trained) if self.accepts == "text" else ""
-        self.example_file = None if self.accepts == "text" else _example_file(self.trained)
-        self.has_example_file = self.example_file is not None
+        self.examples = examples_of(self.trained.folder, self.accepts)
 
     def _read(self, text: str) -> Reading:
         return self._reading(text, bool(text.strip()))
 
-    def _read_file(self, content: bytes | None) -> Reading:
-        source = str(self.example_file) if content is None else content
-        return self._reading(source, True)
+    def _read_file(self, content: bytes) -> Reading:
+        return self._reading(content, True)
 
     def _reading(self, source: Any, has_content: bool) -> Reading:
         trained = self.trained
@@ -86,36 +84,3 @@ def _first(trained: Trained, records: Sequence[AttentionRecord]) -> int:
     model = getattr(trained.model, "translator", trained.model)
     layer = getattr(model, "aligned_layer", 0)
     return crossing[min(int(layer), len(crossing) - 1)] if crossing else 0
-
-
-def _example(trained: Trained) -> str:
-    """The first input that the run translated, or the like, when it was validated; "" where none is recorded."""
-    try:
-        samples = trained.folder.read_samples()
-    except RunError:
-        return ""
-    for sample in samples[:1]:
-        for name in ("source", "article", "text"):
-            if isinstance(sample.get(name), str):
-                return sample[name][:MOST_CHARACTERS]
-    return ""
-
-
-EXAMPLE_FILES = ("corpus/test-1.png", "corpus/test-1.wav")
-"""In a run on a generated corpus: an example of its test part."""
-
-
-def _example_file(trained: Trained) -> Path | None:
-    """A file to try: of the generated corpus, or the first that the run predicted when it was validated; or None."""
-    for name in EXAMPLE_FILES:
-        if (path := trained.folder.file(name)).is_file():
-            return path
-    try:
-        samples = trained.folder.read_samples()
-    except RunError:
-        return None
-    for sample in samples[:1]:
-        path = sample.get(trained.task.input_kind)
-        if isinstance(path, str) and Path(path).is_file():
-            return Path(path)
-    return None

@@ -60,6 +60,8 @@ def figure(document: Document, view: str, layer: int = 0, head: int | None = Non
         ArgumentError: the record is too long for the view.
         MissingPartError: matplotlib is not installed.
     """
+    if view == "difference":
+        raise ArgumentError("a difference is drawn by the viewer alone; save it as .html, or choose another view")
     if view == "walk":
         return _steps(document)
     if view == "grid":

@@ -13,14 +13,14 @@ from regard.atomic_file import write_atomically
 from regard.counted import counted
 from regard.errors import ArgumentError, UnknownNameError
 from regard.missing_names import hinted
-from regard.records import Document, FrameAxis, GridAxis, TokenAxis
+from regard.records import AttentionRecord, Document, FrameAxis, GridAxis, TokenAxis
 from regard.viewer.contents import Labels, as_document
 from regard.viewer.html_file import html_page, iframe
 from regard.viewer.payload import BUDGET, carried_whole, payload
 from regard.viewer.surveyed import with_survey
 from regard.watching import HeadStatistics, Survey
 
-ViewName = Literal["pattern", "lines", "grid", "walk", "words", "image", "sound", "long"]
+ViewName = Literal["pattern", "lines", "grid", "walk", "words", "image", "sound", "long", "difference"]
 VIEWS = get_args(ViewName)
 FORMER = {"alignment": "pattern", "heads": "lines", "model": "grid", "steps": "walk", "text": "words"}
 """What views were called in earlier versions; both names are taken."""
@@ -73,7 +73,8 @@ class View:
         example: the number in a batch of several, from 0.
         title: one line; None: the one that the content has.
         view: one of ``"pattern"`` (a matrix), ``"lines"`` (two columns), ``"words"`` (the text, shaded), ``"grid"``
-            (all heads), ``"walk"`` (the calculation), ``"image"``, ``"sound"``, ``"long"``; None: the one that suits
+            (all heads), ``"walk"`` (the calculation), ``"image"``, ``"sound"``, ``"long"``, ``"difference"`` (one
+            head minus another); None: the one that suits
             the first record.
         layer: the index of the record that is shown first, from 0; None: that of the head below.
         head: from 0, or ``"mean"`` of all heads; None: the head of the clearest structure (pictures: the mean).
@@ -214,6 +215,7 @@ def views_of(document: Document) -> list[str]:
         "words": TokenAxis in kinds,
         "long": len(whole) < len(document.records),
         "walk": bool(document.steps),
+        "difference": _can_differ(records),
     }
     # As in the module: the first record decides which view comes first.
     first = document.records[0] if document.records else None
@@ -226,6 +228,12 @@ def views_of(document: Document) -> list[str]:
         of_words = "words" if len(first.queries) == 1 < len(first.keys) else "pattern"
         best = {GridAxis: "image", FrameAxis: "sound"}.get(type(first.keys), of_words)
     return sorted((name for name in possible if possible[name]), key=lambda name: name != best)
+
+
+def _can_differ(records: Sequence[AttentionRecord]) -> bool:
+    """Whether two heads can be subtracted: of one record, or of two records of one kind."""
+    kinds = [(record.kind, type(record.queries), type(record.keys)) for record in records]
+    return len(kinds) > len(set(kinds)) or any(record.heads > 1 for record in records)
 
 
 def _check_selection(document: Document, layer: Any, head: Any) -> None:

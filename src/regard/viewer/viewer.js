@@ -19,6 +19,8 @@ const isTrial = (value) => typeof value === "object" && Object.entries(value).ev
 
 const orNull = (check) => (value) => value === null || check(value);
 
+const isHead = (value) => isCount(value?.record) && (value.head === null || isCount(value.head)) && Object.keys(value).length === 2;
+
 /**
  * All that a viewer's state is: the value that it starts with, and what a value from elsewhere must be.
  * @type {Record<string, [any, (value: any) => boolean]>}
@@ -41,6 +43,7 @@ const FIELDS = {
   trial: [null, orNull(isTrial)], // what differs from the model in the walk; null: nothing
   measure: ["weights", isName], // or weights times something that the record carries
   kept: [null, orNull(isCell)],
+  other: [null, orNull(isHead)], // what the view of differences takes away
   zoom: [1, isNumber],
   theme: ["auto", isName],
 };
@@ -400,6 +403,38 @@ function normalized(name, scores, parameters = {}) {
   if (name === "sigmoid") return sigmoidOf(scores, parameters.bias ?? 0);
   return softmaxOf(scores);
 }
+
+// scales.js
+
+/** Decades that the logarithmic scale shows below the largest weight. */
+const DECADES = 4;
+
+const SCALES = {
+  linear: { label: "linear scale", shade: (part) => part },
+  root: { label: "square-root scale", shade: (part) => Math.sqrt(part) },
+  log: { label: `log scale, ${DECADES} decades`, shade: (part) => (part > 0 ? Math.max(0, 1 + Math.log10(part) / DECADES) : 0) },
+  row: { label: "linear scale, per row", shade: (part) => part },
+};
+
+/** How many even shares the last colour of a scale is at least, so that weights that are nearly even look even. */
+const EVEN_SHARES = 4;
+
+/**
+ * The weight of a scale's last colour.
+ * @param {number} largest of the weights that are shown
+ * @param {number} keys that a query shares its weight among
+ */
+const scaleEnd = (largest, keys) => Math.max(largest, Math.min(1, EVEN_SHARES / Math.max(1, keys)));
+
+/** The weight of a shade from 0 to 1: the inverse of the scale, relative to the largest weight. */
+function scaleInverse(scale, shade) {
+  if (scale === "root") return shade * shade;
+  if (scale === "log") return shade <= 0 ? 0 : 10 ** ((shade - 1) * DECADES);
+  return shade;
+}
+
+/** The scale of a view that has no rows to scale each by itself. */
+const withoutRows = (scale) => (scale === "row" ? "linear" : scale);
 
 // flight.js
 
@@ -1018,39 +1053,70 @@ const WORDS = {
   record_label: ["layer {layer} \u00b7 {kind}", "第 {layer} 层\u00b7{kind}"],
   pooling_maximum: ["largest", "最大值"],
   pooling_mean: ["mean", "平均值"],
+  // --- the difference of two heads ---
+  difference: ["Difference", "差异"],
+  differenceHelp: ["Arrow keys move the cell, + and \u2212 zoom, 0 shows the whole map.", "方向键移动单元格，+ 和 \u2212 缩放，0 显示整张图。"],
+  differenceOf: ["{one} \u2212 {other}", "{one} \u2212 {other}"],
+  differenceBar: ["difference of weights", "权重之差"],
+  differenceOther: ["minus", "减去"],
+  differenceCell: ["{query} \u2192 {key}: {one} \u2212 {other} = {difference}", "{query} \u2192 {key}：{one} \u2212 {other} = {difference}"],
+  differenceLeftOut: ["only tokens that both have are compared; left out: {tokens}", "只比较双方都有的词元；未比较：{tokens}"],
+  differenceNone: ["There is no difference to show: fewer than half of the tokens are the same in both.", "无法显示差异：两边相同的词元不到一半。"],
+  differenceSize: ["There is no difference to show: the two maps have different sizes.", "无法显示差异：两张图的大小不同。"],
+  differenceZero: ["zero everywhere: both are the same", "处处为零：两者相同"],
+  differenceLoading: ["The second head is being read \u2026", "正在读取第二个头 \u2026"],
+
+  // --- the page ---
+  pageWhat: ["See what a model looks at while it reads.", "看模型阅读时在看什么。"],
+  pageTitle: ["models", "模型"],
+  pageText: ["Text", "文本"],
+  pageImage: ["Image", "图像"],
+  pageSound: ["Sound", "声音"],
+  pageFile: ["File", "文件"],
+  pageMost: ["at most {size}", "最大 {size}"],
+  pageTyped: ["{count} of {most} characters", "{count} / {most} 个字符"],
+  pageTooLong: ["The text has {count} characters, more than the {most} that are read; shorten it.",
+    "文本有 {count} 个字符，超过可读的 {most} 个；请缩短。"],
+  pageTooLarge: ["The file is larger than {size}; choose a smaller one.", "文件大于 {size}；请选择较小的文件。"],
+  pageTokens: ["reads up to {count} tokens", "最多读 {count} 个词元"],
+  pageStart: ["Type a text or click an example. The picture then shows, for each word, which words the model looks at.",
+    "输入文本或点击示例。图中会显示模型在处理每个词时看哪些词。"],
+  pageStartImage: ["Choose an image or click an example. The picture then shows which parts of it the model looks at.",
+    "选择图像或点击示例。图中会显示模型在看图像的哪些部分。"],
+  pageStartSound: ["Choose a sound or click an example. The picture then shows which moments of it the model listens to.",
+    "选择声音或点击示例。图中会显示模型在听哪些时刻。"],
+  pageTry: ["Try an example", "试试示例"],
+  pageTrySample: ["Try an example of its validation data", "试试验证数据中的示例"],
+  pageReadFile: ["Read {name}", "读取 {name}"],
+  page_coreference: ["what the pronoun or name refers to", "代词或名字指的是谁"],
+  page_repetition: ["what came after the same word before", "同一个词之前后面是什么"],
+  page_agreement: ["subject and verb, far apart", "相隔很远的主语和动词"],
+  pageModels: ["Models on this machine", "本机上的模型"],
+  pageModelsHelp: ["Click one to open it. It is loaded then, and stays on this machine.", "点击即可打开；此时才加载，且只在本机运行。"],
+  pageRuns: ["Runs of regard", "regard 的训练结果"],
+  pageDownloaded: ["Hugging Face models", "Hugging Face 模型"],
+  pageAll: ["All models", "全部模型"],
+  pageModel: ["Model {name}", "模型 {name}"],
+  pageLoading: ["Loading {name} \u2026", "正在加载 {name} \u2026"],
+  pageCompare: ["Compare", "比较"],
+  pageAdd: ["Add another", "再加一个"],
+  pageRemove: ["Remove", "移除"],
+  pageRemoveModel: ["Remove {name}", "移除 {name}"],
+  pageSameText: ["One text for all", "共用一段文本"],
+  pageSameInput: ["One input for all", "共用一个输入"],
+  pageLinked: ["Linked", "联动"],
+  pageLinkedHelp: ["The panes show the same view, layer, head and token.", "各窗格显示相同的视图、层、头和词元。"],
+  pageStale: ["Attention of: {text}", "以下注意力属于：{text}"],
+  pageDifference: ["Difference: A \u2212 B", "差异：A \u2212 B"],
+  pageDifferenceWait: ["When both panes show attention, their difference stands here.", "两个窗格都显示注意力后，这里显示它们的差异。"],
+  pageDifferenceLong: ["There is no difference to show: one of the texts is so long that only an overview of it is shown.",
+    "无法显示差异：其中一段文本太长，只能显示概览。"],
+  pageDifferenceKinds: ["There is no difference to show: the panes show two kinds of attention.", "无法显示差异：两个窗格显示的是不同种类的注意力。"],
+  pageOthers: ["all others", "其余全部"],
+  pageNoServer: ["The server does not answer. Is the command still running?", "服务器没有响应。命令还在运行吗？"],
+  pageStatus: ["the server answered {status}", "服务器返回 {status}"],
+  pageNoStart: ["The page could not begin: {message}", "页面无法启动：{message}"],
 };
-
-// scales.js
-
-/** Decades that the logarithmic scale shows below the largest weight. */
-const DECADES = 4;
-
-const SCALES = {
-  linear: { label: "linear scale", shade: (part) => part },
-  root: { label: "square-root scale", shade: (part) => Math.sqrt(part) },
-  log: { label: `log scale, ${DECADES} decades`, shade: (part) => (part > 0 ? Math.max(0, 1 + Math.log10(part) / DECADES) : 0) },
-  row: { label: "linear scale, per row", shade: (part) => part },
-};
-
-/** How many even shares the last colour of a scale is at least, so that weights that are nearly even look even. */
-const EVEN_SHARES = 4;
-
-/**
- * The weight of a scale's last colour.
- * @param {number} largest of the weights that are shown
- * @param {number} keys that a query shares its weight among
- */
-const scaleEnd = (largest, keys) => Math.max(largest, Math.min(1, EVEN_SHARES / Math.max(1, keys)));
-
-/** The weight of a shade from 0 to 1: the inverse of the scale, relative to the largest weight. */
-function scaleInverse(scale, shade) {
-  if (scale === "root") return shade * shade;
-  if (scale === "log") return shade <= 0 ? 0 : 10 ** ((shade - 1) * DECADES);
-  return shade;
-}
-
-/** The scale of a view that has no rows to scale each by itself. */
-const withoutRows = (scale) => (scale === "row" ? "linear" : scale);
 
 // opening.js
 
@@ -1885,6 +1951,7 @@ h2 { font-size: 16px; font-weight: 650; margin: 0; overflow-wrap: anywhere; max-
 .bar { display: flex; flex-wrap: wrap; align-items: center; gap: 4px 8px; min-width: 0; }
 .bar:empty { display: none; }
 .tabs { display: inline-flex; flex-wrap: wrap; padding: 2px; gap: 2px; margin-left: auto; border-radius: 8px; background: var(--surface); }
+.tabs[hidden] { display: none; }
 .tabs button { border: 1px solid transparent; background: none; padding: 2px 12px; min-height: 28px; color: var(--muted); }
 .tabs button:hover { color: var(--text); }
 .tabs button[aria-selected="true"] { background: var(--background); border-color: var(--border); color: var(--text); font-weight: 600; }
@@ -3160,10 +3227,9 @@ const forms = new WeakMap();
  * A map as a picture, one pixel a cell: colours and blanks; `drawForms` adds hatches and crosses.
  * @param {Uint8Array} kinds of each cell, row by row, as in `CELL_KINDS`
  * @param {Uint8Array} shades from 0 to 255, of the cells that are weights
- * @param {boolean} [signed] whether the shades are those of signed numbers, zero in the middle
+ * @param {Uint8ClampedArray} [ramp] the colours of the shades
  */
-function mapCanvas(columns, rows, kinds, shades, theme, signed = false) {
-  const ramp = signed ? signsOf(theme) : rampOf(theme);
+function mapCanvas(columns, rows, kinds, shades, theme, ramp = rampOf(theme)) {
   const paper = channelsOf(theme.background);
   const found = { masked: false, missing: /** @type {number[][]} */ ([]), theme };
   const canvas = pixelCanvas(columns, rows, (data) => {
@@ -3825,7 +3891,7 @@ class Table {
           shades[row * this.columns + column] = Math.round(255 * clamp(this.signed ? (shade + 1) / 2 : shade, 0, 1));
         }
       }
-      this.bitmaps.set(key, mapCanvas(this.columns, this.rows, this.kinds, shades, theme, this.signed));
+      this.bitmaps.set(key, mapCanvas(this.columns, this.rows, this.kinds, shades, theme, this.signed ? signsOf(theme) : undefined));
     }
     return this.bitmaps.get(key);
   }
@@ -3956,6 +4022,157 @@ function headToggle(head, shown, theme, click) {
 }
 
 const focusable = (parent) => [...parent.querySelectorAll("button, select, input")];
+
+// difference.js
+
+/** The most pairs of tokens that are looked through for equal ones. */
+const MOST_PAIRS = 4e6;
+
+/**
+ * The places of texts that both lists have, in the order of both: as many as possible.
+ * @param {string[]} one
+ * @param {string[]} other
+ * @returns {number[][]} pairs of places
+ */
+function commonPlaces(one, other) {
+  if (one.length === other.length && one.every((text, place) => text === other[place])) return one.map((_, place) => [place, place]);
+  if (one.length * other.length > MOST_PAIRS) return [];
+  const width = other.length + 1;
+  const longest = new Uint32Array((one.length + 1) * width); // of the rests from two places
+  for (let i = one.length - 1; i >= 0; i -= 1) {
+    for (let j = other.length - 1; j >= 0; j -= 1) {
+      longest[i * width + j] = one[i] === other[j] ? longest[(i + 1) * width + j + 1] + 1
+        : Math.max(longest[(i + 1) * width + j], longest[i * width + j + 1]);
+    }
+  }
+  const pairs = [];
+  let [i, j] = [0, 0];
+  while (i < one.length && j < other.length) {
+    if (one[i] === other[j]) pairs.push([i++, j++]);
+    else if (longest[(i + 1) * width + j] >= longest[i * width + j + 1]) i += 1;
+    else j += 1;
+  }
+  return pairs;
+}
+
+const texts = (count, text) => Array.from({ length: count }, (_, place) => text(place));
+
+/**
+ * The rows or columns that two tables have in common: equal tokens in their order; of images and sounds all, where both are of one size.
+ * @returns {number[][]|null} pairs of places; null where fewer than half are common
+ */
+function commonSide(one, other, side) {
+  const axis = side === "row" ? "queries" : "keys";
+  const [a, b] = [one, other].map((table) => ({ kind: table.record[axis].kind, count: side === "row" ? table.rows : table.columns,
+    text: (place) => (side === "row" ? table.rowText(place) : table.columnText(place)) }));
+  if (a.kind !== b.kind) return null;
+  if (a.kind !== "tokens") return a.count === b.count ? texts(a.count, (place) => [place, place]) : null;
+  const pairs = commonPlaces(texts(a.count, a.text), texts(b.count, b.text));
+  return pairs.length && 2 * pairs.length >= Math.max(a.count, b.count) ? pairs : null;
+}
+
+/** The weights of one table minus those of another, where both have the tokens; a weight that a mask hides counts as 0. */
+class Difference {
+  /**
+   * @param {any} one a table
+   * @param {any} other another one
+   * @param {any[]} rowPairs the rows that are compared
+   * @param {any[]} columnPairs the columns
+   */
+  constructor(one, other, rowPairs, columnPairs) {
+    this.one = one;
+    this.other = other;
+    this.rowPairs = rowPairs;
+    this.columnPairs = columnPairs;
+    this.rows = rowPairs.length;
+    this.columns = columnPairs.length;
+    this.record = one.record;
+    this.words = one.words;
+    this.exact = false; // the view itself writes numbers into cells
+    this.signed = true;
+    this.rowGroups = rowPairs.map(([row]) => one.rowGroups[row]);
+    this.columnGroups = columnPairs.map(([column]) => one.columnGroups[column]);
+    this.values = new Float64Array(this.rows * this.columns);
+    this.kinds = new Uint8Array(this.rows * this.columns);
+    this.bitmaps = new Map();
+    this.widest = {};
+    this.largest = 0;
+    this.hasMasked = this.hasMissing = this.hasZero = false;
+    rowPairs.forEach((row, r) => columnPairs.forEach((column, c) => this.fill(r * this.columns + c, row, column)));
+  }
+
+  fill(cell, [row, otherRow], [column, otherColumn]) {
+    const kinds = [this.one.kind(row, column), this.other.kind(otherRow, otherColumn)];
+    const [a, b] = [this.one.value(row, column), this.other.value(otherRow, otherColumn)].map((value, place) => (kinds[place] === MASKED ? 0 : value));
+    const value = a - b;
+    this.values[cell] = value;
+    if (kinds[0] === MASKED && kinds[1] === MASKED) { this.kinds[cell] = MASKED; this.hasMasked = true; }
+    else if (Number.isNaN(value)) { this.kinds[cell] = MISSING; this.hasMissing = true; }
+    else if (value === 0) { this.kinds[cell] = ZERO; this.hasZero = true; }
+    else { this.kinds[cell] = WEIGHT; this.largest = Math.max(this.largest, Math.abs(value)); }
+  }
+
+  /** The tokens of both that the other has not. */
+  leftOut() {
+    const rest = (count, text, pairs, place) => {
+      const used = new Set(pairs.map((pair) => pair[place]));
+      return texts(count, (number) => (used.has(number) ? null : text(number))).filter((found) => found !== null);
+    };
+    const found = [this.one, this.other].flatMap((table, place) => [
+      ...rest(table.rows, (row) => table.rowText(row), this.rowPairs, place),
+      ...rest(table.columns, (column) => table.columnText(column), this.columnPairs, place)]);
+    return [...new Set(found)];
+  }
+
+  rowText(row) {
+    return this.one.rowText(this.rowPairs[row][0]);
+  }
+
+  columnText(column) {
+    return this.one.columnText(this.columnPairs[column][0]);
+  }
+
+  kind(row, column) {
+    return this.kinds[row * this.columns + column];
+  }
+
+  value(row, column) {
+    return this.values[row * this.columns + column];
+  }
+
+  /** Both weights and their difference as texts. */
+  cellTexts(row, column) {
+    const [[a, b], [c, d]] = [this.rowPairs[row], this.columnPairs[column]];
+    const error = this.one.error(a, c) + this.other.error(b, d);
+    return { one: this.one.cell(a, c), other: this.other.cell(b, d), difference: formatWeight(this.value(row, column), error) };
+  }
+
+  /** A difference's place on a scale, from -1 to 1. */
+  shade(row, column, scale) {
+    const value = this.value(row, column);
+    return this.largest > 0 ? Math.sign(value) * SCALES[scale].shade(Math.abs(value) / this.largest) : 0;
+  }
+
+  /** One pixel a cell. */
+  bitmap(scale, theme) {
+    const key = `${scale} ${theme.name}`;
+    if (!this.bitmaps.has(key)) {
+      const shades = Uint8Array.from(this.kinds, (_, cell) =>
+        Math.round(127.5 * (1 + this.shade(Math.floor(cell / this.columns), cell % this.columns, scale))));
+      this.bitmaps.set(key, mapCanvas(this.columns, this.rows, this.kinds, shades, theme, signsOf(theme)));
+    }
+    return this.bitmaps.get(key);
+  }
+}
+
+/** Heads whose maps can be subtracted from those of a record: its own, and those of records on the same axes or of one kind. */
+function otherHeads(app, record) {
+  const alike = app.records.filter((one) => !one.large && one.entry.kind === record.entry.kind
+    && one.queries.kind === record.queries.kind && one.keys.kind === record.keys.kind);
+  return alike.flatMap((one) => [...(one.heads > 1 ? [null] : []), ...Array.from({ length: one.heads }, (_, head) => head)]
+    .map((head) => ({ record: one.number, head })))
+    .filter((one) => one.record !== record.number || record.heads > 1);
+}
 
 // drawing.js
 
@@ -4699,6 +4916,7 @@ class Frame {
 
   /** A tab for each view; `choose` is called with its name. */
   showTabs(views, current, choose) {
+    this.tabs.hidden = views.length < 2;
     this.tabs.replaceChildren(...views.map((view) => make("button", {
       type: "button", role: "tab", id: `tab-${view.name}`, "aria-selected": String(view === current), "aria-controls": "stage",
       tabindex: view === current ? "0" : "-1", text: say(view.name), on: { click: () => choose(view.name) },
@@ -4959,7 +5177,8 @@ class Controls {
   }
 
   build() {
-    return this.app.view.controls.filter((part) => !RARE.includes(part)).flatMap((part) => this[part]() ?? []);
+    const wanted = this.app.options.controls ?? this.app.view.controls;
+    return this.app.view.controls.filter((part) => !RARE.includes(part) && wanted.includes(part)).flatMap((part) => this[part]() ?? []);
   }
 
   record() {
@@ -4992,6 +5211,15 @@ class Controls {
   range() {
     const { app } = this;
     return choice(say("range"), app.state.range, [["each", say("range_each")], ["one", say("range_one")]], (value) => app.set({ range: value }));
+  }
+
+  /** The head that is taken away from the shown one. */
+  other() {
+    const { app } = this;
+    const chosen = app.view.other(app);
+    const all = otherHeads(app, app.record);
+    return choice(say("differenceOther"), all.findIndex((one) => one.record === chosen.record && one.head === chosen.head),
+      all.map((one, place) => [place, app.view.nameOf(app, one)]), (value) => app.set({ other: all[Number(value)] }));
   }
 
   heads() {
@@ -8077,9 +8305,157 @@ function sheetPicture(app) {
   } };
 }
 
-// views/all_views.js
+// views/difference_view.js
 
-const VIEW_CLASSES = [PatternView, LinesView, GridView, WalkView, WordsView, ImageView, SoundView, LongView];
+/** The most tokens that the legend names as left out. */
+const MOST_NAMED = 6;
+
+/** The map of one head minus that of another one: of the same record, or of one with the same tokens. */
+class DifferenceView extends PatternView {
+  name = "difference";
+
+  controls = ["record", "head", "other", "scale", "words", "special", "zoom"];
+
+  scalesRows = false;
+
+  ofTables = false;
+
+  help = say("differenceHelp");
+
+  available(app) {
+    return app.records.some((record) => this.shows(record) && otherHeads(app, record).length > 0);
+  }
+
+  /** The other head: the chosen one, or the next. */
+  other(app) {
+    const { other, record, head } = app.state;
+    const all = otherHeads(app, app.record);
+    const same = all.find((one) => one.record === other?.record && one.head === other?.head);
+    if (same) return same;
+    const heads = app.record.heads;
+    const next = { record, head: ((head ?? heads - 1) + 1) % heads };
+    return heads > 1 ? next : all.find((one) => one.record !== record) ?? all[0];
+  }
+
+  /** The two tables' difference; null while the second is read, or where too few tokens are the same. */
+  difference(app) {
+    if (app.differs) return app.table();
+    const chosen = this.other(app);
+    const record = app.records[chosen.record];
+    if (!record.decoded) {
+      record.decode().then(() => app.resize()); // the legend has another height then
+      return null;
+    }
+    app.makeExact(record);
+    const [one, other] = [app.table(), app.table(chosen.head, record)];
+    if (this.cache?.one !== one || this.cache?.other !== other) {
+      const [rows, columns] = [commonSide(one, other, "row"), commonSide(one, other, "column")];
+      this.cache = { one, other, found: rows && columns && new Difference(one, other, rows, columns) };
+    }
+    return this.cache.found;
+  }
+
+  /** The viewer with the difference in place of a head's weights, for what maps have in common; null where there is none. */
+  shown(app) {
+    if (app.differs) return app;
+    const table = this.difference(app);
+    const state = { ...app.state, scale: withoutRows(app.state.scale), locked: [] };
+    return table && Object.create(app, { differs: { value: true }, table: { value: () => table }, state: { value: state } });
+  }
+
+  /** The name of a head of a record, without the record where that is the shown one. */
+  nameOf(app, { record, head }) {
+    const { heads } = app.records[record];
+    const parts = record === app.state.record ? [] : [app.recordText(app.records[record])];
+    if (heads > 1) parts.push(head === null ? say("meanOfAll") : say("headNumber", { head }));
+    return parts.join(" \u00b7 ");
+  }
+
+  headText(app) {
+    const one = app.record.heads > 1 ? this.nameOf(app, app.state) : "";
+    return say("differenceOf", { one, other: this.nameOf(app, this.other(app)) }).trim();
+  }
+
+  geometry(app) {
+    const shown = this.shown(app);
+    return shown ? super.geometry(shown) : { table: { rows: 0, columns: 0 }, left: 0, top: 0, width: 1, height: 1, flat: true, whole: 1, bars: false };
+  }
+
+  size(app) {
+    const shown = this.shown(app);
+    return shown ? super.size(shown) : app.area;
+  }
+
+  draw(app, pen, win) {
+    const shown = this.shown(app);
+    if (!shown) {
+      pen.text(this.reason(app), win.x + 12, win.y + 24, { color: app.theme.muted, size: 13 });
+      return;
+    }
+    super.draw(shown, pen, win);
+    this.drawNumbers(shown, pen, win);
+  }
+
+  reason(app) {
+    const record = app.records[this.other(app).record];
+    if (!record.decoded) return say("differenceLoading");
+    return say(record.keys.kind === "tokens" ? "differenceNone" : "differenceSize");
+  }
+
+  /** Differences in large cells, in the ink that is read on their colour. */
+  drawNumbers(app, pen, win) {
+    const place = this.geometry(app);
+    if (place.width < 30 || place.height < 18) return;
+    const { table } = place;
+    const size = clamp(Math.floor(place.width / 3.4), 9, 12);
+    pen.clip(win.x + place.left, win.y + place.top, win.width - place.left, win.height - place.top, () => {
+      for (let row = 0; row < table.rows; row += 1) {
+        for (let column = 0; column < table.columns; column += 1) {
+          if (table.kind(row, column) !== WEIGHT) continue;
+          const value = table.value(row, column);
+          const color = inkOn(divergingColor(table.shade(row, column, app.state.scale), app.theme));
+          pen.text(`${value < 0 ? "\u2212" : "+"}${cellText(Math.abs(value))}`, place.left + (column + 0.5) * place.width,
+            place.top + (row + 0.5) * place.height, { color, size, align: "center" });
+        }
+      }
+    });
+  }
+
+  hit(app, x, y, win) {
+    const shown = this.shown(app);
+    return shown && super.hit(shown, x, y, win);
+  }
+
+  move(app, item, dx, dy) {
+    const shown = this.shown(app);
+    return shown ? super.move(shown, item, dx, dy) : item;
+  }
+
+  has(app, item) {
+    const table = this.difference(app);
+    return Boolean(table) && (item.row ?? 0) < table.rows && (item.column ?? 0) < table.columns;
+  }
+
+  activate() { /* a row of differences has nothing to keep */ }
+
+  describe(app, item) {
+    const table = this.difference(app);
+    return say("differenceCell", { query: quoted(table.rowText(item.row)), key: quoted(table.columnText(item.column)),
+      ...table.cellTexts(item.row, item.column) });
+  }
+
+  legend(app) {
+    const table = this.difference(app);
+    if (!table) return { ramp: null, samples: [], text: "" };
+    const scale = withoutRows(app.state.scale);
+    const left = table.leftOut().slice(0, MOST_NAMED + 1).map((text) => shortText(text, 16));
+    const tokens = left.slice(0, MOST_NAMED).join(" ") + (left.length > MOST_NAMED ? " \u2026" : "");
+    const samples = [[MASKED, say("masked"), table.hasMasked], [MISSING, "NaN", table.hasMissing]].filter(([, , has]) => has);
+    const notes = [table.largest ? "" : say("differenceZero"),
+      scale === "linear" ? "" : say(/** @type {any} */ (`scale_${scale}`)), tokens && say("differenceLeftOut", { tokens })];
+    return { ramp: "signed", title: say("differenceBar"), scale, largest: table.largest, samples, text: notes.filter(Boolean).join(" \u00b7 ") };
+  }
+}
 
 // exports.js
 
@@ -8117,6 +8493,11 @@ function download(app, blob, suffix) {
   link.remove();
   setTimeout(() => URL.revokeObjectURL(address), 10000);
 }
+
+// views/all_views.js
+
+const VIEW_CLASSES = [PatternView, LinesView, GridView, WalkView, WordsView, ImageView, SoundView, LongView,
+  DifferenceView];
 
 // menu.js
 
@@ -8258,7 +8639,7 @@ class Viewer {
     this.printing = false;
     this.history = new History();
     this.listeners = new Set();
-    this.views = VIEW_CLASSES.map((ViewClass) => new ViewClass());
+    this.views = VIEW_CLASSES.map((ViewClass) => new ViewClass()).filter((view) => !options.views || options.views.includes(view.name));
     this.tables = new Tables(this);
     this.stopped = new AbortController();
     this.player = new Player(() => this.refresh());
@@ -8761,11 +9142,14 @@ class Viewer {
  * @param {HTMLElement} element gets a shadow root; its height is filled
  * @param {object} payload what `regard.viewer.payload` gives
  * @param {{view?: string, selection?: object, theme?: "auto"|"light"|"dark", height?: number, language?: string, address?: boolean,
+ *   views?: string[], controls?: string[],
  *   fetchSteps?: (record: number, head: number) => Promise<any>,
  *   fetchTile?: (record: number, q0: number, q1: number, k0: number, k1: number) => Promise<any>}} [options]
  *   fetchSteps gives the worked calculation of a head, an entry of the payload's `steps`;
  *   fetchTile gives exact weights [heads, q1 - q0, k1 - k0]: {type, shape, data}, a typed array or nested lists
  *   language of all words ("en", "zh"); that of the element where it is not given
+ *   views: the names of those that are offered; all where they are not given
+ *   controls: the same of the controls
  *   address: whether the page's address holds what is shown
  * @returns {{update(payload: object): void, show(view: string, selection?: object): void, destroy(): void,
  *   set(state: object): void, point(item: object|null): void, onChange(listener: (state: object, item: object|null) => void): () => void,
@@ -8791,4 +9175,4 @@ function mount(element, payload, options = {}) {
   return handle;
 }
 
-export { mount };
+export { mount, say, speak };

@@ -1,10 +1,24 @@
+// @ts-check
 // A model's answer as elements: text that is only shown, probabilities as bars with their numbers.
 
-/** An element with a class and children; texts become text nodes, never markup. */
+import { say } from "./viewer.js";
+
+/**
+ * An element with a class and children; texts become text nodes, never markup.
+ * @returns {any}
+ */
 export function make(tag, className = "", ...children) {
   const element = document.createElement(tag);
   if (className) element.className = className;
   element.append(...children);
+  return element;
+}
+
+/** A button. */
+export function button(text, click, className = "") {
+  const element = make("button", className, text);
+  element.type = "button";
+  element.addEventListener("click", click);
   return element;
 }
 
@@ -33,7 +47,7 @@ function rankedList(ranked, rest) {
     list.append(make("li", "", choice, bar(probability), make("span", "probability", percent(probability))));
   }
   if (rest >= 0.0005) {
-    const others = make("span", "choice rest", "all others");
+    const others = make("span", "choice rest", say("pageOthers"));
     list.append(make("li", "", others, bar(rest), make("span", "probability", percent(rest))));
   }
   return list;

@@ -1,94 +1,74 @@
-// One model on the page: what it answers to a text, its attention, and the worked steps of a head.
+// @ts-check
+// One model on the page: what it answers to an input, and its attention.
 
-import { answerElements, make } from "./answer.js";
-import { mount } from "./viewer.js";
+import { answerElements, button, make } from "./answer.js";
+import { ask, post } from "./server.js";
+import { mount, say } from "./viewer.js";
 
 const DELAY = 200; // milliseconds without a key before a text is read
 
-const UPLOAD_LIMIT = 32 * 1024 * 1024; // bytes, as the server has it
+/** What a file input takes. */
+export const FILES = { image: "image/*", sound: "audio/*,.wav,.flac,.npy" };
 
-/** What a file input says and takes. */
-export const FILES = {
-  image: { label: "Image", accept: "image/*" },
-  sound: { label: "Sound", accept: "audio/*,.wav,.flac,.npy" },
-};
+/** What a file input is called, by what it takes. */
+const KINDS = { image: "pageImage", sound: "pageSound" };
 
-/** Stands for the file that the server has as an example of a model. */
-export const EXAMPLE = Symbol("example");
+/** @param {string} kind */
+export const fileLabel = (kind) => say(KINDS[kind] ?? "pageFile");
 
-let panes = 0;
+const MESSAGES = { text: "pageStart", image: "pageStartImage", sound: "pageStartSound" };
 
-/** What the server answers to a body; throws an Error with its message. */
-function ask(path, body, signal) {
-  return post(path, "application/json", JSON.stringify(body), signal);
-}
+/** Bytes as a reader counts them. */
+export const sizeText = (bytes) => `${Math.round(bytes / 2 ** 20)} MiB`;
 
-async function post(path, type, body, signal) {
-  let response;
-  try {
-    response = await fetch(path, { method: "POST", headers: { "Content-Type": type }, body, signal });
-  } catch (error) {
-    if (signal?.aborted) return null;
-    throw new Error("The server does not answer. Is the command still running?");
-  }
-  const found = await response.json().catch(() => ({ error: `the server answered ${response.status}` }));
-  if (found.replaced) return null;
-  if (!response.ok) throw new Error(found.error ?? `the server answered ${response.status}`);
-  return found;
-}
+export const counted = (count) => count.toLocaleString("en-US");
 
 export class Pane {
   /**
-   * @param {object[]} models what the server has
+   * @param {any} page has models and limits, and is told of changes: remove(pane), chosen(pane), painted(pane), seen(pane, state, item)
    * @param {number} model the place of the one to begin with
-   * @param {(pane: Pane) => void} onRemove
-   * @param {() => void} onChoose called when the pane shows another model
    */
-  constructor(models, model, onRemove, onChoose = () => {}) {
-    this.models = models;
+  constructor(page, model) {
+    this.page = page;
     this.model = model;
     this.id = `${crypto.randomUUID()}`;
     this.number = 0;
     this.text = "";
     this.file = null;
-    this.onChoose = onChoose;
     this.found = null;
     this.viewer = null;
+    this.payload = null;
+    this.loading = null; // the model that the server loads
+    this.wanted = null; // what the viewer is to show first, of a link
+    this.input = ""; // what the attention that is shown belongs to
     this.waiting = null;
     this.controller = null;
-    this.element = this.build(++panes, onRemove);
+    this.element = this.build();
+    this.describe();
   }
 
-  build(number, onRemove) {
-    const heading = make("h2");
+  build() {
+    this.letter = make("span", "letter");
+    this.heading = make("h2");
     this.facts = make("p", "facts");
-    const head = make("div", "pane-head", heading, this.facts);
-    this.heading = heading;
-    if (this.models.length > 1) {
-      const choice = make("select", "", ...this.models.map((model, place) => new Option(model.name, String(place))));
-      choice.setAttribute("aria-label", `Model ${number}`);
-      choice.value = String(this.model);
-      choice.addEventListener("change", () => this.choose(Number(choice.value)));
-      heading.classList.add("visually-hidden");
-      head.insertBefore(choice, this.facts);
-    }
-    this.removeButton = make("button", "remove", "Remove");
-    this.removeButton.type = "button";
-    this.removeButton.addEventListener("click", () => onRemove(this));
-    head.append(this.removeButton);
+    this.choice = make("select");
+    this.choice.addEventListener("change", () => this.choose(Number(this.choice.value)));
+    this.removeButton = button("", () => this.page.remove(this), "remove");
+    const head = make("div", "pane-head", this.letter, this.heading, this.choice, this.facts, this.removeButton);
 
     this.area = make("textarea");
     this.area.rows = 2;
     this.area.dir = "auto";
     this.area.spellcheck = false;
     this.area.addEventListener("input", () => this.type(this.area.value));
-    this.ownText = make("label", "own-text", "Text", this.area);
+    this.ownTextName = make("span");
+    this.ownText = make("label", "own-text", this.ownTextName, this.area);
     this.fileInput = make("input");
     this.fileInput.type = "file";
     this.fileInput.addEventListener("change", () => {
       if (this.fileInput.files.length) this.send(this.fileInput.files[0]);
     });
-    this.ownFileName = make("span", "", "File");
+    this.ownFileName = make("span");
     this.ownFile = make("label", "own-file", this.ownFileName, this.fileInput);
     this.own = make("div", "own", this.ownText, this.ownFile);
     this.own.hidden = true;
@@ -99,71 +79,74 @@ export class Pane {
     this.error.hidden = true;
     this.answer = make("div", "answer");
     this.answer.setAttribute("aria-live", "polite");
+    this.stale = make("p", "stale-note");
+    this.stale.dir = "auto";
+    this.stale.hidden = true;
     this.view = make("div", "view");
-    this.worked = this.buildWorked();
-    const element = make("section", "pane", make("div", "progress"), head, this.own, this.message, this.error);
-    element.append(this.answer, this.view, this.worked);
-    this.element = element;
-    this.describe();
-    return element;
+    const top = make("div", "pane-top", make("div", "progress"), head, this.own, this.message, this.error, this.stale);
+    return make("section", "pane", top, this.answer, this.view);
   }
 
-  buildWorked() {
-    this.stepsButton = make("button", "", "Worked steps");
-    this.stepsButton.type = "button";
-    this.stepsButton.addEventListener("click", () => this.openSteps());
-    this.record = make("select");
-    this.head = make("select");
-    this.record.setAttribute("aria-label", "Worked steps of");
-    this.head.setAttribute("aria-label", "Head of the worked steps");
-    this.record.addEventListener("change", () => {
-      this.listHeads();
-      this.showSteps();
-    });
-    this.head.addEventListener("change", () => this.showSteps());
-    this.headChoice = make("label", "", "Head", this.head);
-    this.choices = make("div", "choices", make("label", "", "Worked steps of", this.record), this.headChoice);
-    this.choices.hidden = true;
-    const worked = make("div", "worked", this.stepsButton, this.choices);
-    worked.hidden = true;
-    return worked;
-  }
-
+  /** Writes all words that stand beside the attention, in the chosen language. */
   describe() {
-    const model = this.models[this.model];
+    const model = this.page.models[this.model];
+    const several = this.page.models.length > 1;
     this.heading.textContent = model.name;
-    this.element.setAttribute("aria-label", model.name);
-    this.facts.textContent = model.facts;
-    this.area.placeholder = model.placeholder;
-    const files = FILES[this.accepts];
-    this.ownText.hidden = Boolean(files);
-    this.ownFile.hidden = !files;
-    if (files) {
-      this.ownFileName.textContent = files.label;
-      this.fileInput.accept = files.accept;
+    this.heading.classList.toggle("visually-hidden", several);
+    this.choice.hidden = !several;
+    if (several && this.choice.options.length !== this.page.models.length) {
+      this.choice.replaceChildren(...this.page.models.map((one, place) => new Option(one.name, String(place))));
     }
-    const what = files ? `Choose a file (${files.label.toLowerCase()})` : "Type a text";
-    if (!this.hasInput) this.clear(`${what} to see what ${model.name} makes of it.`);
+    this.choice.value = String(this.model);
+    this.choice.setAttribute("aria-label", say("pageModel", { name: this.letter.textContent || "A" }));
+    this.element.setAttribute("aria-label", model.name);
+    this.facts.textContent = model.most_tokens ? `${model.facts} \u00b7 ${say("pageTokens", { count: counted(model.most_tokens) })}` : model.facts;
+    this.area.placeholder = model.placeholder;
+    this.removeButton.textContent = say("pageRemove");
+    this.removeButton.setAttribute("aria-label", say("pageRemoveModel", { name: model.name }));
+    this.ownTextName.textContent = say("pageText");
+    const isFile = this.accepts !== "text";
+    this.ownText.hidden = isFile;
+    this.ownFile.hidden = !isFile;
+    if (isFile) {
+      this.ownFileName.textContent = `${fileLabel(this.accepts)} (${say("pageMost", { size: sizeText(this.page.limits.upload) })})`;
+      this.fileInput.accept = FILES[this.accepts];
+    }
+    if (this.loading === this.model) this.say(say("pageLoading", { name: this.name }));
+    else if (!this.hasInput) this.clear(say(MESSAGES[this.accepts]));
+    if (this.found) this.answer.replaceChildren(...answerElements(this.found.answer));
+    this.nameStale();
+  }
+
+  /** The name of the model. */
+  get name() {
+    return this.page.models[this.model].name;
   }
 
   /** "text", "image" or "sound". */
   get accepts() {
-    return this.models[this.model].accepts;
-  }
-
-  get hasExampleFile() {
-    return this.models[this.model].has_example_file;
+    return this.page.models[this.model].accepts;
   }
 
   get hasInput() {
     return this.accepts === "text" ? Boolean(this.text.trim()) : this.file !== null;
   }
 
+  /** The text, or the name of the file. */
+  get shownInput() {
+    return this.accepts === "text" ? this.text : this.file?.name ?? "";
+  }
+
+  /** Whether the attention that is shown belongs to an earlier input. */
+  get isStale() {
+    return this.viewer !== null && this.input !== this.shownInput;
+  }
+
   choose(model) {
     this.model = model;
     this.clear("");
     this.describe();
-    this.onChoose();
+    this.page.chosen(this);
     this.read();
   }
 
@@ -173,15 +156,29 @@ export class Pane {
     if (this.accepts !== "text") this.read();
   }
 
-  /** Read a text when no key was typed for a moment. */
-  type(text) {
+  /** Read a text: at once, or when no key was typed for a moment. */
+  type(text, atOnce = false) {
     this.text = text;
     if (this.accepts !== "text") return;
     this.number += 1; // no earlier answer is painted from now on
     this.controller?.abort();
     clearTimeout(this.waiting);
-    this.element.setAttribute("aria-busy", String(Boolean(text.trim())));
-    this.waiting = setTimeout(() => this.read(), DELAY);
+    this.busy(Boolean(text.trim()));
+    if (atOnce) this.read();
+    else this.waiting = setTimeout(() => this.read(), DELAY);
+  }
+
+  busy(is) {
+    this.element.setAttribute("aria-busy", String(is));
+    this.nameStale();
+  }
+
+  /** Dims and names attention that belongs to an earlier input. */
+  nameStale() {
+    const stale = this.isStale && this.hasInput;
+    this.element.classList.toggle("stale", stale);
+    this.stale.hidden = !stale;
+    this.stale.textContent = stale ? say("pageStale", { text: this.input }) : "";
   }
 
   async read() {
@@ -189,32 +186,74 @@ export class Pane {
     this.controller?.abort();
     const number = ++this.number;
     if (!this.hasInput) {
-      this.element.setAttribute("aria-busy", "false");
+      this.busy(false);
       this.describe();
+      this.page.painted(this);
       return;
     }
     this.controller = new AbortController();
-    this.element.setAttribute("aria-busy", "true");
+    this.busy(true);
+    const input = this.shownInput;
     try {
+      if (!await this.open(number)) return;
       const found = await this.ask(number, this.controller.signal);
-      if (found && number === this.number) this.paint(found);
+      if (found && number === this.number) this.paint(found, input);
     } catch (error) {
       if (number === this.number) this.fail(error);
     }
-    if (number === this.number) this.element.setAttribute("aria-busy", "false");
+    if (number === this.number) {
+      this.busy(false);
+      this.page.painted(this);
+    }
+  }
+
+  /** Has the server load the model, if it is not in memory; whether this input still counts. */
+  async open(number) {
+    const { model } = this;
+    const { models } = this.page;
+    if (!models[model].loaded) {
+      this.loading = model;
+      this.describe();
+      try {
+        await this.page.openModel(model);
+      } finally {
+        if (this.loading === model) this.loading = null;
+      }
+      if (number !== this.number) return false;
+      this.say("");
+      this.describe();
+    }
+    return number === this.number;
+  }
+
+  /** Loads the model without an input, so that its examples and limits are known. */
+  async load() {
+    if (this.page.models[this.model].loaded) return;
+    const number = ++this.number;
+    this.busy(true);
+    try {
+      await this.open(number);
+    } catch (error) {
+      if (number === this.number) this.fail(error);
+    }
+    if (number === this.number) this.busy(false);
   }
 
   ask(number, signal) {
     const asked = { model: this.model, pane: this.id, number };
-    if (this.accepts === "text") return ask("read", { ...asked, text: this.text }, signal);
-    const isExample = this.file === EXAMPLE;
-    if (!isExample && this.file.size > UPLOAD_LIMIT) throw new Error("The file has more than 32 MB; choose a smaller one.");
-    const query = new URLSearchParams({ ...asked, ...(isExample ? { example: 1 } : {}) });
-    return post(`upload?${query}`, "application/octet-stream", isExample ? "" : this.file, signal);
+    const { limits } = this.page;
+    if (this.accepts === "text") {
+      const count = Array.from(this.text).length;
+      if (count > limits.characters) throw new Error(say("pageTooLong", { count: counted(count), most: counted(limits.characters) }));
+      return ask("read", { ...asked, text: this.text }, signal);
+    }
+    if (this.file.size > limits.upload) throw new Error(say("pageTooLarge", { size: sizeText(limits.upload) }));
+    return post(`upload?${new URLSearchParams(/** @type {any} */ (asked))}`, "application/octet-stream", this.file, signal);
   }
 
-  paint(found) {
+  paint(found, input) {
     this.found = found;
+    this.input = input;
     this.error.hidden = true;
     this.message.hidden = true;
     this.answer.replaceChildren(...answerElements(found.answer));
@@ -222,28 +261,47 @@ export class Pane {
       this.unmount();
       return;
     }
-    // Above the view the page shows the title and the texts already.
-    this.payload = { ...found.payload, title: "Attention", texts: [] };
-    const wantsSteps = this.viewer?.state().view === "walk";
+    // Above the view the page shows the model and its answer already.
+    this.payload = { ...found.payload, title: input, texts: [] };
     if (this.viewer) this.viewer.update(this.payload);
-    else this.mountViewer(found);
-    this.worked.hidden = !found.steps;
-    if (wantsSteps && found.steps) {
-      this.listRecords(Number(this.record.value), Number(this.head.value));
-      this.showSteps();
-    } else {
-      this.closeSteps();
-    }
+    else this.mountViewer(this.wanted ?? { view: found.view, record: found.first });
+    this.see(this.wanted);
   }
 
-  mountViewer(found) {
+  /** Shows what an address names, now or when there is attention to show. */
+  see(seen) {
+    this.wanted = seen;
+    if (!seen || !this.viewer || this.isStale) return;
+    this.wanted = null;
+    const { view, locked, ...selection } = seen;
+    const rows = this.payload.axes[this.payload.records[seen.record]?.queries]?.length ?? 0;
+    try {
+      this.viewer.show(view, { ...selection, queries: locked.filter((row) => row < rows) });
+    } catch { /* the address names a view that this attention has not */ }
+  }
+
+  /** Shows the attention; what a viewer showed before can be shown again. */
+  mountViewer({ view, locked = null, ...selection }) {
+    this.viewer?.destroy();
     const place = make("div");
     this.view.replaceChildren(place);
-    this.viewer = mount(place, this.payload, {
-      view: found.view,
-      selection: { record: found.first },
-      fetchTile: (...tile) => this.fetchTile(...tile),
-    });
+    this.viewer = mount(place, this.payload, { view, selection: locked ? { ...selection, queries: locked } : selection,
+      fetchTile: (...tile) => this.fetchTile(...tile), fetchSteps: (record, head) => this.fetchSteps(record, head) });
+    this.viewer.onChange((state, item) => this.page.seen(this, state, item));
+  }
+
+  /** What the viewer shows, for the address; null where there is none. */
+  seen() {
+    if (!this.viewer) return this.wanted;
+    const { view, record, head, scale, locked } = this.viewer.state();
+    return { view, record, head, scale, locked };
+  }
+
+  /** Shows the attention again, with words of the language that is now chosen. */
+  speak() {
+    const seen = this.viewer ? this.seen() : null;
+    if (seen) this.mountViewer(seen);
+    this.describe();
   }
 
   fail(error) {
@@ -252,12 +310,16 @@ export class Pane {
     this.error.hidden = false;
   }
 
+  say(message) {
+    this.message.textContent = message;
+    this.message.hidden = !message;
+  }
+
   clear(message) {
     this.found = null;
     this.answer.replaceChildren();
     this.error.hidden = true;
-    this.message.textContent = message;
-    this.message.hidden = !message;
+    this.say(message);
     this.unmount();
   }
 
@@ -265,58 +327,23 @@ export class Pane {
     this.viewer?.destroy();
     this.viewer = null;
     this.view.replaceChildren();
-    this.worked.hidden = true;
+    this.nameStale();
   }
 
-  /** The worked steps of what the view shows now; of a mean over heads, those of the first head. */
-  openSteps() {
-    const { record, head } = this.viewer.state();
-    this.listRecords(record, head ?? 0);
-    this.choices.hidden = false;
-    this.stepsButton.hidden = true;
-    this.record.focus();
-    this.showSteps();
+  remove() {
+    this.type("");
+    this.unmount();
+    clearTimeout(this.waiting);
+    this.element.remove();
   }
 
-  closeSteps() {
-    this.choices.hidden = true;
-    this.stepsButton.hidden = false;
-  }
-
-  listRecords(record, head) {
-    const { records } = this.found.payload;
-    const labels = records.map((one) => `layer ${one.layer} \u00b7 ${one.kind} \u00b7 ${one.name}`);
-    this.record.replaceChildren(...labels.map((label, place) => new Option(label, String(place))));
-    this.record.value = String(record < records.length ? record : 0);
-    this.listHeads(head);
-  }
-
-  listHeads(head = 0) {
-    const { heads } = this.found.payload.records[Number(this.record.value)];
-    this.head.replaceChildren(...Array.from({ length: heads }, (_, one) => new Option(String(one), String(one))));
-    this.head.value = String(head < heads ? head : 0);
-    this.headChoice.hidden = heads === 1;
-  }
-
-  async showSteps() {
-    const number = this.number;
-    const body = {
-      reading: this.found.reading,
-      record: Number(this.record.value),
-      head: Number(this.head.value),
-      pane: this.id,
-      number: (this.stepsNumber = (this.stepsNumber ?? 0) + 1),
-    };
-    try {
-      const found = await ask("steps", body);
-      if (!found || number !== this.number || !this.viewer) return;
-      this.viewer.update({ ...this.payload, steps: found.payload.steps });
-      this.viewer.show("walk");
-    } catch (error) {
-      if (number !== this.number) return;
-      this.error.textContent = error.message;
-      this.error.hidden = false;
-    }
+  /** The worked calculation of a head, as an entry of a payload's steps. */
+  async fetchSteps(record, head) {
+    this.stepsNumber = (this.stepsNumber ?? 0) + 1;
+    // Calculations of two heads do not replace each other.
+    const pane = `${this.id} ${record} ${head}`;
+    const found = await ask("steps", { reading: this.found.reading, record, head, pane, number: this.stepsNumber });
+    return found.payload.steps[0];
   }
 
   async fetchTile(record, q0, q1, k0, k1) {

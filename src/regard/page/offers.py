@@ -1,0 +1,176 @@
+"""The models on this machine: runs in a folder, and the Hugging Face cache. None is loaded until it is used."""
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from regard.errors import RegardError
+from regard.page.examples import examples_of, sentences_for
+from regard.page.models import open_model, tell_apart
+from regard.page.pretrained_folder import facts_of, head_of, name_of, read_json
+from regard.page.reading import Reading, ServedModel
+from regard.regular_file import LARGEST_TEXT, read_text
+from regard.tasks import registry
+from regard.training.run_folder import RunFolder
+
+TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json", "spiece.model", "tokenizer.model")
+"""Files one of which a model that reads texts has."""
+
+LAYERS = ("num_hidden_layers", "n_layer", "num_layers", "n_layers", "encoder_layers")
+"""Names of the number of layers in a configuration of transformers."""
+
+HEADS = ("num_attention_heads", "n_head", "num_heads", "n_heads", "encoder_attention_heads")
+"""Names of the number of heads in a configuration of transformers."""
+
+
+class OfferedModel(ServedModel):
+    """A model that is loaded when it is first used; until then its files describe it.
+
+    Args:
+        path: its folder.
+        device: PyTorch device of the model.
+    """
+
+    offered = True
+    loaded = False
+
+    def __init__(self, path: Path, device: str = "cpu"):
+        self.path = str(path)
+        self.device = device
+        self.model: ServedModel | None = None
+
+    def load(self) -> ServedModel:
+        if self.model is None:
+            self.model = open_model(self.path, self.device)
+            self.loaded = True
+            for name in ("task", "facts", "placeholder", "accepts", "examples", "most_tokens"):
+                setattr(self, name, getattr(self.model, name))
+        return self.model
+
+    def _read(self, text: str) -> Reading:
+        return self.load().read(text)
+
+    def _read_file(self, content: bytes) -> Reading:
+        return self.load().read_file(content)
+
+
+@dataclass(frozen=True)
+class Offers:
+    """The models that were found.
+
+    Attributes:
+        models: the runs, the newest first, and the models of the cache by name.
+        left_out: a line for each folder that holds no model that can be opened: its name, and why.
+    """
+
+    models: list[OfferedModel]
+    left_out: list[str]
+
+
+def hub_cache() -> Path:
+    """The folder in which Hugging Face keeps downloaded models; it need not exist."""
+    try:
+        from huggingface_hub.constants import HF_HUB_CACHE
+    except ImportError:
+        return Path.home() / ".cache" / "huggingface" / "hub"
+    return Path(HF_HUB_CACHE)
+
+
+def find_offers(runs: Path, cache: Path, device: str = "cpu") -> Offers:
+    """The models on this machine, described by their files. Nothing is written, and no weights are read.
+
+    Args:
+        runs: a folder of run folders; it need not exist.
+        cache: a folder of the Hugging Face hub's form, ``models--OWNER--NAME/snapshots/REVISION``; it need not exist.
+        device: PyTorch device of the models.
+    """
+    models: list[OfferedModel] = []
+    left_out: list[str] = []
+    for describe, folders in ((_run, _runs_in(runs)), (_pretrained, _snapshots_in(cache))):
+        for folder in folders:
+            model = OfferedModel(folder, device)
+            try:
+                reason = describe(model, folder)
+            except (RegardError, OSError) as error:
+                reason = " ".join(str(error).split())[:300]
+            if reason:
+                left_out.append(f"{folder}: {reason}")
+            else:
+                models.append(model)
+    tell_apart(models)
+    return Offers(models, left_out)
+
+
+def _runs_in(folder: Path) -> list[Path]:
+    runs = [path for path in _folders(folder) if (path / "config.yaml").is_file()]
+    return sorted(runs, key=lambda path: (-(path / "config.yaml").stat().st_mtime, path.name))
+
+
+def _snapshots_in(cache: Path) -> Iterator[Path]:
+    """The folder of each model of a cache: the revision that its name means, or the newest."""
+    for model in sorted(path for path in _folders(cache) if path.name.startswith("models--")):
+        revisions = [path for path in _folders(model / "snapshots") if (path / "config.json").is_file()]
+        named = _main_revision(model)
+        yield from sorted(revisions, key=lambda path: (path.name == named, path.stat().st_mtime), reverse=True)[:1]
+
+
+def _main_revision(model: Path) -> str:
+    try:
+        return read_text(model / "refs" / "main", LARGEST_TEXT).strip()
+    except (OSError, ValueError):  # the name is not stored, or not readable
+        return ""
+
+
+def _folders(folder: Path) -> list[Path]:
+    try:
+        return [path for path in folder.iterdir() if path.is_dir() and not path.name.startswith(".")]
+    except OSError:  # there is none, or it may not be read
+        return []
+
+
+def _run(model: OfferedModel, path: Path) -> str:
+    """Describe a run; returns why it is no model yet, or ""."""
+    folder = RunFolder(path)
+    sections = folder.read_sections()
+    if not folder.model.is_file():
+        return "its training has not come to a validation, so that there is no model yet"
+    task = registry.find(sections["task"])
+    model.name, model.task = path.resolve().name, task.name
+    model.accepts, model.placeholder = task.input_kind, task.input_hint
+    options = sections.get("model", {})
+    kinds = [options.get("architecture")]
+    if kinds != ["transformer"]:  # which has no other attention
+        kinds.append(options.get("attention"))
+    shown = [task.name, *(kind for kind in kinds if isinstance(kind, str) and kind != "none")]
+    model.facts = f"{', '.join(shown)} · {_size([folder.model])}"
+    model.examples = examples_of(folder, model.accepts)
+    return ""
+
+
+def _pretrained(model: OfferedModel, path: Path) -> str:
+    """Describe a Hugging Face model; returns why it cannot be opened, or ""."""
+    weights = sorted(path.glob("*.safetensors"))
+    if not weights:
+        return "it has no safetensors, and other weights are not read"
+    if not any((path / name).is_file() for name in TOKENIZERS):
+        return "it has no tokenizer, so that it reads no texts"
+    config = read_json(path / "config.json")
+    model.name, model.kind = name_of(path), "pretrained"
+    _, model.task, model.placeholder = head_of(config.get("architectures"))
+    named = config.get("architectures")
+    kind = named[0] if isinstance(named, list) and named else config.get("model_type", "model")
+    model.facts = f"{facts_of(str(kind)[:80], _first(config, LAYERS), _first(config, HEADS))} · {_size(weights)}"
+    model.examples = sentences_for(model.task, None)
+    return ""
+
+
+def _first(config: dict[str, Any], names: tuple[str, ...]) -> Any:
+    return next((config[name] for name in names if name in config), None)
+
+
+def _size(files: list[Path]) -> str:
+    """The size of files in words: ``"87 MB"``."""
+    size = sum(os.stat(path).st_size for path in files)
+    return f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{max(1, round(size / 1e6))} MB"

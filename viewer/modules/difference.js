@@ -1,0 +1,156 @@
+// @ts-check
+
+import { mapCanvas } from "./map_canvas.js";
+import { formatWeight } from "./numbers.js";
+import { signsOf } from "./palette.js";
+import { SCALES } from "./scales.js";
+import { MASKED, MISSING, WEIGHT, ZERO } from "./table.js";
+
+/** The most pairs of tokens that are looked through for equal ones. */
+const MOST_PAIRS = 4e6;
+
+/**
+ * The places of texts that both lists have, in the order of both: as many as possible.
+ * @param {string[]} one
+ * @param {string[]} other
+ * @returns {number[][]} pairs of places
+ */
+export function commonPlaces(one, other) {
+  if (one.length === other.length && one.every((text, place) => text === other[place])) return one.map((_, place) => [place, place]);
+  if (one.length * other.length > MOST_PAIRS) return [];
+  const width = other.length + 1;
+  const longest = new Uint32Array((one.length + 1) * width); // of the rests from two places
+  for (let i = one.length - 1; i >= 0; i -= 1) {
+    for (let j = other.length - 1; j >= 0; j -= 1) {
+      longest[i * width + j] = one[i] === other[j] ? longest[(i + 1) * width + j + 1] + 1
+        : Math.max(longest[(i + 1) * width + j], longest[i * width + j + 1]);
+    }
+  }
+  const pairs = [];
+  let [i, j] = [0, 0];
+  while (i < one.length && j < other.length) {
+    if (one[i] === other[j]) pairs.push([i++, j++]);
+    else if (longest[(i + 1) * width + j] >= longest[i * width + j + 1]) i += 1;
+    else j += 1;
+  }
+  return pairs;
+}
+
+const texts = (count, text) => Array.from({ length: count }, (_, place) => text(place));
+
+/**
+ * The rows or columns that two tables have in common: equal tokens in their order; of images and sounds all, where both are of one size.
+ * @returns {number[][]|null} pairs of places; null where fewer than half are common
+ */
+export function commonSide(one, other, side) {
+  const axis = side === "row" ? "queries" : "keys";
+  const [a, b] = [one, other].map((table) => ({ kind: table.record[axis].kind, count: side === "row" ? table.rows : table.columns,
+    text: (place) => (side === "row" ? table.rowText(place) : table.columnText(place)) }));
+  if (a.kind !== b.kind) return null;
+  if (a.kind !== "tokens") return a.count === b.count ? texts(a.count, (place) => [place, place]) : null;
+  const pairs = commonPlaces(texts(a.count, a.text), texts(b.count, b.text));
+  return pairs.length && 2 * pairs.length >= Math.max(a.count, b.count) ? pairs : null;
+}
+
+/** The weights of one table minus those of another, where both have the tokens; a weight that a mask hides counts as 0. */
+export class Difference {
+  /**
+   * @param {any} one a table
+   * @param {any} other another one
+   * @param {any[]} rowPairs the rows that are compared
+   * @param {any[]} columnPairs the columns
+   */
+  constructor(one, other, rowPairs, columnPairs) {
+    this.one = one;
+    this.other = other;
+    this.rowPairs = rowPairs;
+    this.columnPairs = columnPairs;
+    this.rows = rowPairs.length;
+    this.columns = columnPairs.length;
+    this.record = one.record;
+    this.words = one.words;
+    this.exact = false; // the view itself writes numbers into cells
+    this.signed = true;
+    this.rowGroups = rowPairs.map(([row]) => one.rowGroups[row]);
+    this.columnGroups = columnPairs.map(([column]) => one.columnGroups[column]);
+    this.values = new Float64Array(this.rows * this.columns);
+    this.kinds = new Uint8Array(this.rows * this.columns);
+    this.bitmaps = new Map();
+    this.widest = {};
+    this.largest = 0;
+    this.hasMasked = this.hasMissing = this.hasZero = false;
+    rowPairs.forEach((row, r) => columnPairs.forEach((column, c) => this.fill(r * this.columns + c, row, column)));
+  }
+
+  fill(cell, [row, otherRow], [column, otherColumn]) {
+    const kinds = [this.one.kind(row, column), this.other.kind(otherRow, otherColumn)];
+    const [a, b] = [this.one.value(row, column), this.other.value(otherRow, otherColumn)].map((value, place) => (kinds[place] === MASKED ? 0 : value));
+    const value = a - b;
+    this.values[cell] = value;
+    if (kinds[0] === MASKED && kinds[1] === MASKED) { this.kinds[cell] = MASKED; this.hasMasked = true; }
+    else if (Number.isNaN(value)) { this.kinds[cell] = MISSING; this.hasMissing = true; }
+    else if (value === 0) { this.kinds[cell] = ZERO; this.hasZero = true; }
+    else { this.kinds[cell] = WEIGHT; this.largest = Math.max(this.largest, Math.abs(value)); }
+  }
+
+  /** The tokens of both that the other has not. */
+  leftOut() {
+    const rest = (count, text, pairs, place) => {
+      const used = new Set(pairs.map((pair) => pair[place]));
+      return texts(count, (number) => (used.has(number) ? null : text(number))).filter((found) => found !== null);
+    };
+    const found = [this.one, this.other].flatMap((table, place) => [
+      ...rest(table.rows, (row) => table.rowText(row), this.rowPairs, place),
+      ...rest(table.columns, (column) => table.columnText(column), this.columnPairs, place)]);
+    return [...new Set(found)];
+  }
+
+  rowText(row) {
+    return this.one.rowText(this.rowPairs[row][0]);
+  }
+
+  columnText(column) {
+    return this.one.columnText(this.columnPairs[column][0]);
+  }
+
+  kind(row, column) {
+    return this.kinds[row * this.columns + column];
+  }
+
+  value(row, column) {
+    return this.values[row * this.columns + column];
+  }
+
+  /** Both weights and their difference as texts. */
+  cellTexts(row, column) {
+    const [[a, b], [c, d]] = [this.rowPairs[row], this.columnPairs[column]];
+    const error = this.one.error(a, c) + this.other.error(b, d);
+    return { one: this.one.cell(a, c), other: this.other.cell(b, d), difference: formatWeight(this.value(row, column), error) };
+  }
+
+  /** A difference's place on a scale, from -1 to 1. */
+  shade(row, column, scale) {
+    const value = this.value(row, column);
+    return this.largest > 0 ? Math.sign(value) * SCALES[scale].shade(Math.abs(value) / this.largest) : 0;
+  }
+
+  /** One pixel a cell. */
+  bitmap(scale, theme) {
+    const key = `${scale} ${theme.name}`;
+    if (!this.bitmaps.has(key)) {
+      const shades = Uint8Array.from(this.kinds, (_, cell) =>
+        Math.round(127.5 * (1 + this.shade(Math.floor(cell / this.columns), cell % this.columns, scale))));
+      this.bitmaps.set(key, mapCanvas(this.columns, this.rows, this.kinds, shades, theme, signsOf(theme)));
+    }
+    return this.bitmaps.get(key);
+  }
+}
+
+/** Heads whose maps can be subtracted from those of a record: its own, and those of records on the same axes or of one kind. */
+export function otherHeads(app, record) {
+  const alike = app.records.filter((one) => !one.large && one.entry.kind === record.entry.kind
+    && one.queries.kind === record.queries.kind && one.keys.kind === record.keys.kind);
+  return alike.flatMap((one) => [...(one.heads > 1 ? [null] : []), ...Array.from({ length: one.heads }, (_, head) => head)]
+    .map((head) => ({ record: one.number, head })))
+    .filter((one) => one.record !== record.number || record.heads > 1);
+}

@@ -1,0 +1,160 @@
+// @ts-check
+
+import { PatternView } from "./pattern_view.js";
+import { Difference, commonSide, otherHeads } from "../difference.js";
+import { say } from "../language.js";
+import { clamp, cellText } from "../numbers.js";
+import { divergingColor, inkOn } from "../palette.js";
+import { withoutRows } from "../scales.js";
+import { MASKED, MISSING, WEIGHT } from "../table.js";
+import { quoted, shortText } from "../text.js";
+
+/** The most tokens that the legend names as left out. */
+const MOST_NAMED = 6;
+
+/** The map of one head minus that of another one: of the same record, or of one with the same tokens. */
+export class DifferenceView extends PatternView {
+  name = "difference";
+
+  controls = ["record", "head", "other", "scale", "words", "special", "zoom"];
+
+  scalesRows = false;
+
+  ofTables = false;
+
+  help = say("differenceHelp");
+
+  available(app) {
+    return app.records.some((record) => this.shows(record) && otherHeads(app, record).length > 0);
+  }
+
+  /** The other head: the chosen one, or the next. */
+  other(app) {
+    const { other, record, head } = app.state;
+    const all = otherHeads(app, app.record);
+    const same = all.find((one) => one.record === other?.record && one.head === other?.head);
+    if (same) return same;
+    const heads = app.record.heads;
+    const next = { record, head: ((head ?? heads - 1) + 1) % heads };
+    return heads > 1 ? next : all.find((one) => one.record !== record) ?? all[0];
+  }
+
+  /** The two tables' difference; null while the second is read, or where too few tokens are the same. */
+  difference(app) {
+    if (app.differs) return app.table();
+    const chosen = this.other(app);
+    const record = app.records[chosen.record];
+    if (!record.decoded) {
+      record.decode().then(() => app.resize()); // the legend has another height then
+      return null;
+    }
+    app.makeExact(record);
+    const [one, other] = [app.table(), app.table(chosen.head, record)];
+    if (this.cache?.one !== one || this.cache?.other !== other) {
+      const [rows, columns] = [commonSide(one, other, "row"), commonSide(one, other, "column")];
+      this.cache = { one, other, found: rows && columns && new Difference(one, other, rows, columns) };
+    }
+    return this.cache.found;
+  }
+
+  /** The viewer with the difference in place of a head's weights, for what maps have in common; null where there is none. */
+  shown(app) {
+    if (app.differs) return app;
+    const table = this.difference(app);
+    const state = { ...app.state, scale: withoutRows(app.state.scale), locked: [] };
+    return table && Object.create(app, { differs: { value: true }, table: { value: () => table }, state: { value: state } });
+  }
+
+  /** The name of a head of a record, without the record where that is the shown one. */
+  nameOf(app, { record, head }) {
+    const { heads } = app.records[record];
+    const parts = record === app.state.record ? [] : [app.recordText(app.records[record])];
+    if (heads > 1) parts.push(head === null ? say("meanOfAll") : say("headNumber", { head }));
+    return parts.join(" \u00b7 ");
+  }
+
+  headText(app) {
+    const one = app.record.heads > 1 ? this.nameOf(app, app.state) : "";
+    return say("differenceOf", { one, other: this.nameOf(app, this.other(app)) }).trim();
+  }
+
+  geometry(app) {
+    const shown = this.shown(app);
+    return shown ? super.geometry(shown) : { table: { rows: 0, columns: 0 }, left: 0, top: 0, width: 1, height: 1, flat: true, whole: 1, bars: false };
+  }
+
+  size(app) {
+    const shown = this.shown(app);
+    return shown ? super.size(shown) : app.area;
+  }
+
+  draw(app, pen, win) {
+    const shown = this.shown(app);
+    if (!shown) {
+      pen.text(this.reason(app), win.x + 12, win.y + 24, { color: app.theme.muted, size: 13 });
+      return;
+    }
+    super.draw(shown, pen, win);
+    this.drawNumbers(shown, pen, win);
+  }
+
+  reason(app) {
+    const record = app.records[this.other(app).record];
+    if (!record.decoded) return say("differenceLoading");
+    return say(record.keys.kind === "tokens" ? "differenceNone" : "differenceSize");
+  }
+
+  /** Differences in large cells, in the ink that is read on their colour. */
+  drawNumbers(app, pen, win) {
+    const place = this.geometry(app);
+    if (place.width < 30 || place.height < 18) return;
+    const { table } = place;
+    const size = clamp(Math.floor(place.width / 3.4), 9, 12);
+    pen.clip(win.x + place.left, win.y + place.top, win.width - place.left, win.height - place.top, () => {
+      for (let row = 0; row < table.rows; row += 1) {
+        for (let column = 0; column < table.columns; column += 1) {
+          if (table.kind(row, column) !== WEIGHT) continue;
+          const value = table.value(row, column);
+          const color = inkOn(divergingColor(table.shade(row, column, app.state.scale), app.theme));
+          pen.text(`${value < 0 ? "\u2212" : "+"}${cellText(Math.abs(value))}`, place.left + (column + 0.5) * place.width,
+            place.top + (row + 0.5) * place.height, { color, size, align: "center" });
+        }
+      }
+    });
+  }
+
+  hit(app, x, y, win) {
+    const shown = this.shown(app);
+    return shown && super.hit(shown, x, y, win);
+  }
+
+  move(app, item, dx, dy) {
+    const shown = this.shown(app);
+    return shown ? super.move(shown, item, dx, dy) : item;
+  }
+
+  has(app, item) {
+    const table = this.difference(app);
+    return Boolean(table) && (item.row ?? 0) < table.rows && (item.column ?? 0) < table.columns;
+  }
+
+  activate() { /* a row of differences has nothing to keep */ }
+
+  describe(app, item) {
+    const table = this.difference(app);
+    return say("differenceCell", { query: quoted(table.rowText(item.row)), key: quoted(table.columnText(item.column)),
+      ...table.cellTexts(item.row, item.column) });
+  }
+
+  legend(app) {
+    const table = this.difference(app);
+    if (!table) return { ramp: null, samples: [], text: "" };
+    const scale = withoutRows(app.state.scale);
+    const left = table.leftOut().slice(0, MOST_NAMED + 1).map((text) => shortText(text, 16));
+    const tokens = left.slice(0, MOST_NAMED).join(" ") + (left.length > MOST_NAMED ? " \u2026" : "");
+    const samples = [[MASKED, say("masked"), table.hasMasked], [MISSING, "NaN", table.hasMissing]].filter(([, , has]) => has);
+    const notes = [table.largest ? "" : say("differenceZero"),
+      scale === "linear" ? "" : say(/** @type {any} */ (`scale_${scale}`)), tokens && say("differenceLeftOut", { tokens })];
+    return { ramp: "signed", title: say("differenceBar"), scale, largest: table.largest, samples, text: notes.filter(Boolean).join(" \u00b7 ") };
+  }
+}
