@@ -30,11 +30,11 @@ export function formatNumber(value) {
   return sign + (size >= 1000 ? size.toFixed(2) : size.toFixed(4));
 }
 
-/** A weight in a cell: three decimals, no zero before the point; "" for one that rounds to 0. `cell_number` of Python has the same. */
+/** A weight in a cell: two decimals, no zero before the point; "" for one that rounds to 0. `cell_number` of Python has the same. */
 export function cellText(value) {
   const size = Math.abs(value);
-  const text = size >= 0.9995 ? legendNumber(value).replace("-", "\u2212") : value.toFixed(3).replace("0.", ".").replace("-", "\u2212");
-  return /[1-9]/.test(text) ? text : "";
+  const text = size < 1.005 ? size.toFixed(2).replace("1.00", "1").replace("0.", ".") : legendNumber(size);
+  return /[1-9]/.test(text) ? (value < 0 ? "\u2212" : "") + text : "";
 }
 
 /** A weight in a sentence: two decimals, one digit of small ones. */

@@ -88,9 +88,19 @@ function sayOfColumn(table, column) {
   return { text: say("lookedAt", { key, query: named(table.rowText(best)), percent: percent(table.value(best, column)) }), shares: "" };
 }
 
+/** What a table says of all its queries together. */
+function sayOfAll(table) {
+  const { values } = table.sumRows(table.seeing);
+  const count = Math.max(1, table.seeing.length);
+  const best = values.reduce((most, value, column) => (Math.abs(value) > Math.abs(values[most]) ? column : most), 0);
+  if (!table.columns) return { text: "", shares: "" };
+  const weight = values[best] / count;
+  return { text: say("averageOver", { key: named(table.columnText(best)), weight: table.measure === "weights" ? percent(weight) : shortWeight(weight) }), shares: "" };
+}
+
 /** The pair that the sentence speaks of while nothing is pointed at: of the query that was locked last, else the most surprising one. */
 export function featured(app) {
-  if (!app.record || app.record.large || !app.view.ofTables) return null;
+  if (!app.record || app.record.large || !app.view.ofTables || (app.state.overall && !app.state.locked.length)) return null;
   const table = app.table();
   const row = app.state.locked.at(-1);
   if (row !== undefined && row < table.rows) return { row, column: byWeight(table, row)[0] ?? 0 };
@@ -106,5 +116,6 @@ export function sentenceOf(app) {
   if (item?.side === "key") return sayOfColumn(table, item.column);
   if (item?.row !== undefined) return sayOfRow(table, item.row, item.column ?? null);
   const best = featured(app);
+  if (!best && app.state.overall) return sayOfAll(table);
   return best ? sayOfRow(table, best.row, app.state.locked.length ? null : best.column) : { text: "", shares: "" };
 }

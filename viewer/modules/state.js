@@ -35,6 +35,7 @@ export const FIELDS = {
   order: ["layer", isName], // of the grid's heads
   range: ["each", isName], // whether each map of the grid has its own scale, or all have "one"
   locked: [[], areCounts], // the rows that stay chosen
+  overall: [false, isFlag], // whether all rows are shown together while none is chosen; else the one that the sentence speaks of
   heads: [null, orNull(areCounts)], // those with lines; null: the chosen one, or all
   steps: [0, isCount],
   station: ["input", isName], // of the walk

@@ -162,7 +162,9 @@ export class Viewer {
     if (locked.length) return locked;
     const item = this.active();
     if (!item || item.row === undefined || item.side === "key") {
-      return item?.side === "key" && this.view.name === "image" && this.view.geometry(this).own ? [item.column] : [];
+      if (item?.side === "key" && this.view.name === "image" && this.view.geometry(this).own) return [item.column];
+      const spoken = item ? null : this.featured();
+      return spoken ? [spoken.row] : [];
     }
     return [item.row];
   }
@@ -322,8 +324,10 @@ export class Viewer {
     this.set({ record: next.number, head: step > 0 ? 0 : next.heads - 1, locked: next.queries === this.record.queries ? state.locked : [] });
   }
 
+  /** Gives up what is locked; where nothing is, shows all rows together, or again the one that the sentence speaks of. */
   unlock() {
-    this.set({ locked: [], kept: null });
+    const { locked, kept, overall } = this.state;
+    this.set({ locked: [], kept: null, overall: !locked.length && !kept && !overall });
   }
 
   zoom(factor, anchor = null) {

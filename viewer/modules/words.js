@@ -69,6 +69,7 @@ export const WORDS = {
   mayNotSee: ["\u201c{query}\u201d cannot look at \u201c{key}\u201d: the mask hides it.", "\u201c{query}\u201d看不到\u201c{key}\u201d：它被掩码遮住了。"],
   noNumber: ["The weight of \u201c{query}\u201d for \u201c{key}\u201d is no number (NaN).", "\u201c{query}\u201d对\u201c{key}\u201d的权重不是数（NaN）。"],
   seesNothing: ["\u201c{query}\u201d cannot look at any word: the mask hides all.", "\u201c{query}\u201d看不到任何词：全部被掩码遮住。"],
+  averageOver: ["On average over all queries, \u201c{key}\u201d gets most: {weight}.", "对所有查询取平均，\u201c{key}\u201d得到最多：{weight}。"],
   lookedAt: ["\u201c{query}\u201d looks at \u201c{key}\u201d most: with {percent} of its attention.", "\u201c{query}\u201d看\u201c{key}\u201d最多：用了 {percent} 的注意力。"],
   seenByNobody: ["No word can look at \u201c{key}\u201d.", "没有词能看到\u201c{key}\u201d。"],
   moreKeys: ["{count} more {weight}", "其余 {count} 个 {weight}"],

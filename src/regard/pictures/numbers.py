@@ -122,9 +122,10 @@ def short_numbers(matrix: Matrix) -> list[list[str]]:
 
 
 def cell_number(weight: float) -> str:
-    """A weight in a cell: three decimals, without the zero before the point; "" for one that rounds to 0.
+    """A weight in a cell: two decimals, without the zero before the point; "" for one that rounds to 0.
 
     The viewer's cells have the same.
     """
-    text = short_number(weight) if abs(weight) >= 0.9995 else f"{weight:.3f}".replace("0.", ".", 1).replace("-", "−")
-    return "" if text.strip("−.0") == "" else text
+    size = abs(weight)
+    text = f"{size:.2f}".replace("1.00", "1").replace("0.", ".", 1) if size < 1.005 else short_number(size)
+    return "" if text.strip(".0") == "" else ("−" if weight < 0 else "") + text

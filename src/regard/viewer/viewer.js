@@ -37,6 +37,7 @@ const FIELDS = {
   order: ["layer", isName], // of the grid's heads
   range: ["each", isName], // whether each map of the grid has its own scale, or all have "one"
   locked: [[], areCounts], // the rows that stay chosen
+  overall: [false, isFlag], // whether all rows are shown together while none is chosen; else the one that the sentence speaks of
   heads: [null, orNull(areCounts)], // those with lines; null: the chosen one, or all
   steps: [0, isCount],
   station: ["input", isName], // of the walk
@@ -627,6 +628,7 @@ const WORDS = {
   mayNotSee: ["\u201c{query}\u201d cannot look at \u201c{key}\u201d: the mask hides it.", "\u201c{query}\u201d看不到\u201c{key}\u201d：它被掩码遮住了。"],
   noNumber: ["The weight of \u201c{query}\u201d for \u201c{key}\u201d is no number (NaN).", "\u201c{query}\u201d对\u201c{key}\u201d的权重不是数（NaN）。"],
   seesNothing: ["\u201c{query}\u201d cannot look at any word: the mask hides all.", "\u201c{query}\u201d看不到任何词：全部被掩码遮住。"],
+  averageOver: ["On average over all queries, \u201c{key}\u201d gets most: {weight}.", "对所有查询取平均，\u201c{key}\u201d得到最多：{weight}。"],
   lookedAt: ["\u201c{query}\u201d looks at \u201c{key}\u201d most: with {percent} of its attention.", "\u201c{query}\u201d看\u201c{key}\u201d最多：用了 {percent} 的注意力。"],
   seenByNobody: ["No word can look at \u201c{key}\u201d.", "没有词能看到\u201c{key}\u201d。"],
   moreKeys: ["{count} more {weight}", "其余 {count} 个 {weight}"],
@@ -2375,11 +2377,11 @@ function formatNumber(value) {
   return sign + (size >= 1000 ? size.toFixed(2) : size.toFixed(4));
 }
 
-/** A weight in a cell: three decimals, no zero before the point; "" for one that rounds to 0. `cell_number` of Python has the same. */
+/** A weight in a cell: two decimals, no zero before the point; "" for one that rounds to 0. `cell_number` of Python has the same. */
 function cellText(value) {
   const size = Math.abs(value);
-  const text = size >= 0.9995 ? legendNumber(value).replace("-", "\u2212") : value.toFixed(3).replace("0.", ".").replace("-", "\u2212");
-  return /[1-9]/.test(text) ? text : "";
+  const text = size < 1.005 ? size.toFixed(2).replace("1.00", "1").replace("0.", ".") : legendNumber(size);
+  return /[1-9]/.test(text) ? (value < 0 ? "\u2212" : "") + text : "";
 }
 
 /** A weight in a sentence: two decimals, one digit of small ones. */
@@ -4544,9 +4546,19 @@ function sayOfColumn(table, column) {
   return { text: say("lookedAt", { key, query: named(table.rowText(best)), percent: percent(table.value(best, column)) }), shares: "" };
 }
 
+/** What a table says of all its queries together. */
+function sayOfAll(table) {
+  const { values } = table.sumRows(table.seeing);
+  const count = Math.max(1, table.seeing.length);
+  const best = values.reduce((most, value, column) => (Math.abs(value) > Math.abs(values[most]) ? column : most), 0);
+  if (!table.columns) return { text: "", shares: "" };
+  const weight = values[best] / count;
+  return { text: say("averageOver", { key: named(table.columnText(best)), weight: table.measure === "weights" ? percent(weight) : shortWeight(weight) }), shares: "" };
+}
+
 /** The pair that the sentence speaks of while nothing is pointed at: of the query that was locked last, else the most surprising one. */
 function featured(app) {
-  if (!app.record || app.record.large || !app.view.ofTables) return null;
+  if (!app.record || app.record.large || !app.view.ofTables || (app.state.overall && !app.state.locked.length)) return null;
   const table = app.table();
   const row = app.state.locked.at(-1);
   if (row !== undefined && row < table.rows) return { row, column: byWeight(table, row)[0] ?? 0 };
@@ -4562,6 +4574,7 @@ function sentenceOf(app) {
   if (item?.side === "key") return sayOfColumn(table, item.column);
   if (item?.row !== undefined) return sayOfRow(table, item.row, item.column ?? null);
   const best = featured(app);
+  if (!best && app.state.overall) return sayOfAll(table);
   return best ? sayOfRow(table, best.row, app.state.locked.length ? null : best.column) : { text: "", shares: "" };
 }
 
@@ -8757,7 +8770,9 @@ class Viewer {
     if (locked.length) return locked;
     const item = this.active();
     if (!item || item.row === undefined || item.side === "key") {
-      return item?.side === "key" && this.view.name === "image" && this.view.geometry(this).own ? [item.column] : [];
+      if (item?.side === "key" && this.view.name === "image" && this.view.geometry(this).own) return [item.column];
+      const spoken = item ? null : this.featured();
+      return spoken ? [spoken.row] : [];
     }
     return [item.row];
   }
@@ -8917,8 +8932,10 @@ class Viewer {
     this.set({ record: next.number, head: step > 0 ? 0 : next.heads - 1, locked: next.queries === this.record.queries ? state.locked : [] });
   }
 
+  /** Gives up what is locked; where nothing is, shows all rows together, or again the one that the sentence speaks of. */
   unlock() {
-    this.set({ locked: [], kept: null });
+    const { locked, kept, overall } = this.state;
+    this.set({ locked: [], kept: null, overall: !locked.length && !kept && !overall });
   }
 
   zoom(factor, anchor = null) {
