@@ -139,7 +139,7 @@ def test_links_are_marked_where_they_are():
 
 def test_numbers_on_demand_and_no_bar_on_demand():
     figure = alignment([[0.254, 0.0, -0.746, 1.0]], "abcd", "x", annotate=True, color_bar=False)
-    assert [text.get_text() for text in figure.axes[0].texts] == [".254", "", "−.746", "1"]
+    assert [text.get_text() for text in figure.axes[0].texts] == [".25", "", "−.75", "1"]
     assert len(figure.axes) == 1
 
 

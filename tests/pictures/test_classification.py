@@ -37,12 +37,12 @@ def test_each_weight_stands_below_its_word(tmp_path):
     figure = word_weights(words, weights, title="negative 0.900")
     drawn = texts_of(figure)
     assert drawn.count("bad") == 30
-    assert {"negative 0.900", ".250", ".500", "head 0", "head 1"} <= set(drawn)
+    assert {"negative 0.900", ".25", ".50", "head 0", "head 1"} <= set(drawn)
     width, height = figure.get_size_inches()
     assert width <= 9.2
     assert height > 2  # several lines
     axes = figure.axes[0]
-    (last,) = [text for text in axes.texts if text.get_text() == ".250"]
+    (last,) = [text for text in axes.texts if text.get_text() == ".25"]
     word = [text for text in figure.texts if text.get_text() == "bad"][-1]
     assert last.get_position()[0] == pytest.approx(word.get_position()[0] * width, abs=1e-6)
     assert last.get_position()[1] > (1 - word.get_position()[1]) * height

@@ -26,7 +26,7 @@ def inside(browser):
     page = browser.new_page()
 
     def run(document, names, function):
-        text = module_path().read_text(encoding="utf-8").replace("export { mount };", f"export {{ {names}, mount }};")
+        text = module_path().read_text(encoding="utf-8").replace("\nexport { ", f"\nexport {{ {names}, ")
         source = f"data:text/javascript;base64,{base64.b64encode(text.encode()).decode()}"
         return page.evaluate(
             f"""async ([source, given]) => {{

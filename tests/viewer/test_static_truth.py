@@ -38,7 +38,7 @@ def test_means_leave_out_queries_that_see_no_key():
     told = words(figure(Document("x", (record,)), "words"))
     assert "mean of 2 heads; mean over 4 queries (2 more see no key)" in told
     for key in range(6):
-        assert f"{of_heads.sum(0)[key].item() / 4:.3f}".removeprefix("0") in told
+        assert f"{of_heads.sum(0)[key].item() / 4:.2f}".removeprefix("0") in told
 
 
 def test_a_map_whose_bins_are_single_pairs_is_the_plain_map():
@@ -112,7 +112,7 @@ def test_one_query_is_the_words_with_their_weights():
     view = View([[0.1, 0.6, 0.3]], rows=["bad"], columns=["a", "dull", "film"])
     assert views_of(view.document)[0] == "words"
     told = words(figure(view.document, "words"))
-    assert all(part in told for part in ("dull", ".600", "one head"))
+    assert all(part in told for part in ("dull", ".60", "one head"))
     assert "mean over" not in told
 
 

@@ -40,12 +40,17 @@ def test_options_are_checked(options, error, named):
         View(documents.alignment()[0], **options).payload()
 
 
+def test_a_difference_needs_a_browser(tmp_path):
+    with pytest.raises(ArgumentError, match="drawn by the viewer alone"):
+        View(documents.everything(), view="difference").save(tmp_path / "x.png")
+
+
 def test_nothing_is_refused():
     with pytest.raises(ArgumentError):
         View([])
 
 
-@pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize("view", [view for view in VIEWS if view != "difference"])
 @pytest.mark.parametrize("suffix", ["png", "svg"])
 def test_pictures_without_a_browser(view, suffix, tmp_path):
     place = View(documents.everything(), view=view).save(tmp_path / f"x.{suffix}")
