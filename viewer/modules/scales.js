@@ -1,14 +1,19 @@
 // @ts-check
 
+import { say } from "./language.js";
+
 /** Decades that the logarithmic scale shows below the largest weight. */
 export const DECADES = 4;
 
 export const SCALES = {
-  linear: { label: "linear scale", shade: (part) => part },
-  root: { label: "square-root scale", shade: (part) => Math.sqrt(part) },
-  log: { label: `log scale, ${DECADES} decades`, shade: (part) => (part > 0 ? Math.max(0, 1 + Math.log10(part) / DECADES) : 0) },
-  row: { label: "linear scale, per row", shade: (part) => part },
+  linear: { shade: (part) => part },
+  root: { shade: (part) => Math.sqrt(part) },
+  log: { shade: (part) => (part > 0 ? Math.max(0, 1 + Math.log10(part) / DECADES) : 0) },
+  row: { shade: (part) => part },
 };
+
+/** A scale in words. */
+export const scaleText = (scale) => say(/** @type {"scale_linear"} */ (`scale_${scale}`), { decades: DECADES });
 
 /** How many even shares the last colour of a scale is at least, so that weights that are nearly even look even. */
 export const EVEN_SHARES = 4;

@@ -41,7 +41,7 @@ export const WORDS = {
   scale: ["Scale", "色阶"],
   scale_linear: ["linear scale", "线性色阶"],
   scale_root: ["square-root scale", "平方根色阶"],
-  scale_log: ["log scale, 4 decades", "对数色阶（4 个数量级）"],
+  scale_log: ["log scale, {decades} decades", "对数色阶（{decades} 个数量级）"],
   scale_row: ["per row", "逐行"],
   wholeWords: ["Whole words", "合并为整词"],
   hideSpecial: ["Hide special tokens", "隐藏特殊词元"],
@@ -255,7 +255,6 @@ export const WORDS = {
     "点击格子选择词元对。行是提问的词元，列是被看的词元。"],
   walk_scale_amounts: ["0 to {high}, linear \u00b7 exact numbers (float64)", "从 0 到 {high}，线性 · 精确数字（float64）"],
   walk_scale_signs: ["{low} to {high}, linear, 0 in the middle \u00b7 exact numbers (float64)", "从 {low} 到 {high}，线性，0 居中 · 精确数字（float64）"],
-  walk_masked: ["masked", "被掩码隐藏"],
   walk_not_finite: ["not finite", "非有限数"],
   walk_name_scores: ["score", "分数"],
   walk_name_scaled: ["scaled", "缩放后"],
@@ -488,7 +487,6 @@ export const WORDS = {
   long_per_row: [" (part of the row's largest)", "（相对于该行最大值）"],
   long_zero: ["zero", "零"],
   long_zero_hidden: ["zero or hidden", "零或被隐藏"],
-  long_masked: ["masked", "被掩盖"],
   long_framed: ["framed: single weights", "带框处为单个权重"],
   long_keys: ["{count} keys", "{count} 个键"],
 
@@ -559,4 +557,23 @@ export const WORDS = {
   pageNoServer: ["The server does not answer. Is the command still running?", "服务器没有响应。命令还在运行吗？"],
   pageStatus: ["the server answered {status}", "服务器返回 {status}"],
   pageNoStart: ["The page could not begin: {message}", "页面无法启动：{message}"],
+
+  // --- scales ---
+
+  // --- characters that are not seen ---
+  char_space: ["space", "空格"],
+  char_tab: ["tab", "制表符"],
+  char_newline: ["newline", "换行符"],
+  char_carriage_return: ["carriage return", "回车符"],
+  char_no_break_space: ["no-break space", "不间断空格"],
+  char_soft_hyphen: ["soft hyphen", "软连字符"],
+  char_zero_width_space: ["zero-width space", "零宽空格"],
+  char_zero_width_non_joiner: ["zero-width non-joiner", "零宽不连字符"],
+  char_zero_width_joiner: ["zero-width joiner", "零宽连字符"],
+  char_left_to_right_mark: ["left-to-right mark", "从左至右标记"],
+  char_right_to_left_mark: ["right-to-left mark", "从右至左标记"],
+  char_ideographic_space: ["ideographic space", "全角空格"],
+  char_byte_order_mark: ["byte order mark", "字节顺序标记"],
+  emptyToken: ["empty token", "空词元"],
+  noTokens: ["No tokens are left to show.", "没有可显示的词元。"],
 };

@@ -6,7 +6,7 @@ import { say } from "../language.js";
 import { fitText, textWidth } from "../lettering.js";
 import { clamp, formatNumber, short } from "../numbers.js";
 import { channelsOf, divergingColor, rampColor } from "../palette.js";
-import { SCALES, withoutRows } from "../scales.js";
+import { scaleText, withoutRows } from "../scales.js";
 import { MASKED, MISSING, WEIGHT, ZERO, accuracy, activeSums, describeRow, largestSize, measureText, receivedText, signedShade, sumText } from "../table.js";
 import { shortText } from "../text.js";
 import { wordAbove } from "../text_flow.js";
@@ -248,7 +248,7 @@ export class ImageView extends RecordView {
     return { ramp: table.signed ? "signed" : veil ? "veil" : "map", title: measureText(table), scale, largest: sums.end / sums.divisor,
       even: table.measure === "weights" ? 1 / table.columns : null,
       samples: samplesOf([...new Set(sums.kinds)].filter((kind) => kind !== ZERO)),
-      text: say("imageLegend", { what: sumText(table, sums.rows), head: app.headText(), scale: SCALES[scale].label,
+      text: say("imageLegend", { what: sumText(table, sums.rows), head: app.headText(), scale: scaleText(scale),
         largest: formatNumber(sums.largest / sums.divisor), how: table.signed ? say("imageSigned") : veil ? say("imageVeil")
           : say("imageColours", { percent: 100 * OPACITY }), outside, accuracy: accuracy(table) }) };
   }

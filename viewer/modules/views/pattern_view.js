@@ -47,7 +47,7 @@ export class PatternView extends CellView {
     const { table } = place;
     const area = { x: win.x + place.left, y: win.y + place.top, width: win.width - place.left, height: win.height - place.top };
     if (!table.rows || !table.columns) {
-      pen.text("No tokens are left to show.", win.x + 12, win.y + 24, { color: app.theme.muted, size: 13 });
+      pen.text(say("noTokens"), win.x + 12, win.y + 24, { color: app.theme.muted, size: 13 });
       return;
     }
     pen.clip(area.x, area.y, area.width, area.height, () => {

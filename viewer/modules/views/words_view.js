@@ -5,7 +5,7 @@ import { say } from "../language.js";
 import { fitText, textWidth } from "../lettering.js";
 import { clamp } from "../numbers.js";
 import { divergingColor, inkOn, wordColors } from "../palette.js";
-import { SCALES, withoutRows } from "../scales.js";
+import { scaleText, withoutRows } from "../scales.js";
 import { WEIGHT, accuracy, activeSums, describeRow, hiddenText, measureText, mergedText, receivedText, signedShade, sumText } from "../table.js";
 import { flowText, flowTexts, wordAbove } from "../text_flow.js";
 import { RecordView, samplesOf } from "./record_view.js";
@@ -173,7 +173,7 @@ export class WordsView extends RecordView {
     const scale = withoutRows(app.state.scale);
     return { ramp: table.signed ? "signed" : "map", title: measureText(table), scale, largest: sums.end / sums.divisor,
       even: table.measure === "weights" ? 1 / table.columns : null, samples: samplesOf([...new Set(sums.kinds)]),
-      text: `${sumText(table, sums.rows)}, ${app.headText()}, ${SCALES[scale].label}${mergedText(table)} \u00b7 ${accuracy(table)}${hiddenText(table)}` };
+      text: `${sumText(table, sums.rows)}, ${app.headText()}, ${scaleText(scale)}${mergedText(table)} \u00b7 ${accuracy(table)}${hiddenText(table)}` };
   }
 }
 
