@@ -497,19 +497,24 @@ const WORDS = {
   noNumber: ["The weight of \u201c{query}\u201d for \u201c{key}\u201d is no number (NaN).", "\u201c{query}\u201d对\u201c{key}\u201d的权重不是数（NaN）。"],
   seesNothing: ["\u201c{query}\u201d cannot look at any word: the mask hides all.", "\u201c{query}\u201d看不到任何词：全部被掩码遮住。"],
   averageOver: ["On average over all queries, \u201c{key}\u201d gets most: {weight}.", "对所有查询取平均，\u201c{key}\u201d得到最多：{weight}。"],
+  givesPatches: ["\u201c{query}\u201d gives {percent} of its attention to {count} of {all} patches of the picture.", "\u201c{query}\u201d把 {percent} 的注意力给了图像 {all} 块中的 {count} 块。"],
+  givesFrames: ["\u201c{query}\u201d gives {percent} of its attention to {count} of {all} moments of the sound.", "\u201c{query}\u201d把 {percent} 的注意力给了声音 {all} 个时刻中的 {count} 个。"],
+  partsShown: ["those with more than twice an equal share ({weight})", "即超过均分（{weight}）两倍者"],
   lookedAt: ["\u201c{query}\u201d looks at \u201c{key}\u201d most: with {percent} of its attention.", "\u201c{query}\u201d看\u201c{key}\u201d最多：用了 {percent} 的注意力。"],
   seenByNobody: ["No word can look at \u201c{key}\u201d.", "没有词能看到\u201c{key}\u201d。"],
   moreKeys: ["{count} more {weight}", "其余 {count} 个 {weight}"],
   looksAtTitle: ["\u201c{query}\u201d looks at", "\u201c{query}\u201d在看"],
   others: ["{count} more", "其余 {count} 个"],
-  evenShare: ["uniform would be {weight}", "均匀分配时为 {weight}"],
+  evenShare: ["shared equally, each would get {weight}", "若平均分配，各得 {weight}"],
   whatIsThis: ["What is this?", "这是什么？"],
   // --- the legend and the axes ---
   weightTitle: ["attention weight", "注意力权重"],
   partOfRow: ["part of the largest in its row", "占该行最大值的比例"],
-  evenMark: ["uniform {weight}", "均匀 {weight}"],
+  evenMark: ["equal share {weight}", "均分 {weight}"],
   zero: ["zero", "零"],
   masked: ["masked", "被掩蔽"],
+  specialNote: ["{tokens}: marks that the model adds", "{tokens}：模型添加的标记"],
+  blankNote: ["no number: below 0.005", "无数字：小于 0.005"],
   mergedWords: ["whole words (keys added, queries averaged)", "整词（键相加，查询取平均）"],
   axisQuery: ["asks (query) \u2193", "发问（查询）\u2193"],
   axisKey: ["looked at (key) \u2192", "被看（键）\u2192"],
@@ -572,7 +577,7 @@ const WORDS = {
   someHeads: ["{shown} of {count} heads", "{count} 个头中的 {shown} 个"],
   queries: ["query", "查询"],
   keys: ["key", "键"],
-  patch: ["patch {number} of {count} (row {row}, column {column})", "第 {number} 块，共 {count} 块（行 {row}，列 {column}）"],
+  patch: ["patch {number} (row {row}, column {column})", "第 {number} 块（第 {row} 行第 {column} 列）"],
   beforePatches: ["[{position}] before the patches", "图块之前的 [{position}]"],
 
   // --- the lines ---
@@ -592,13 +597,15 @@ const WORDS = {
   linesLooks: ["{text} looks most at {list} ({heads})", "{text} 最看重 {list}（{heads}）"],
   linesBlind: ["{text} looks at nothing: all keys are masked", "{text} 什么也看不到：所有键都被掩蔽"],
   linesGets: ["{text} gets: {mean} ({what}; mean of {heads}), most from {list}", "{text} 得到：{mean}（{what}；{heads}的平均），最多来自 {list}"],
-  strongestLines: ["the {shown} strongest of {total} lines", "{total} 条连线中最强的 {shown} 条"],
-  lineCount: ["{count} {count:line|lines}", "{count} 条连线"],
-  linesLegend: ["lines from 0.01, wider for more: {cut}; squares: a head each, {squares}", "连线从 0.01 起，越粗越大：{cut}；方块：每个头一个，{squares}"],
+  strongestLines: [", the {shown} strongest of {total}", "，{total} 条中最强的 {shown} 条"],
+  linesLegend: ["a thicker line is more attention; from {least} on{cut}", "线越粗注意力越多；从 {least} 起{cut}"],
+  linesSquares: ["squares: one a head, {squares}", "方块：每个头一个，{squares}"],
+  linesFaint: ["grey: the other queries", "灰色：其他查询"],
   squaresFade: ["as opaque as the weight is large", "权重越大越不透明"],
   squaresFilled: ["filled as far as the weight is large", "权重越大填得越满"],
   squaresOfLargest: ["as opaque as the part of the largest", "按占最大值的比例决定不透明度"],
-  barsLegend: ["; bars: {what}, mean of {heads}", "；条形：{what}，{heads}的平均"],
+  barsLegend: ["bars: {what}", "条形：{what}"],
+  barsMean: [", mean of {heads}", "，{heads}的平均"],
 
   // --- the words ---
   wordsHelp: ["Arrow keys choose a word, Enter locks it, several locked words are added, Esc unlocks.", "方向键选择词，Enter 锁定，多个锁定的词相加，Esc 解锁。"],
@@ -700,7 +707,7 @@ const WORDS = {
     "该头由每个词元得到三组数：{dim} 个用来提问（查询），{dim} 个用来被找到（键），{value} 个用来交出（值）。"],
   walk_says_vectors_each: ["From each word the head makes three lists: {query} {query:number|numbers} to ask with (query), {key} to be found by (key), {value} to hand over (value).",
     "该头由每个词元得到三组数：{query} 个用来提问（查询），{key} 个用来被找到（键），{value} 个用来交出（值）。"],
-  walk_says_dot: ["Multiply the query of {query} by the key of {key}, number by number, and add: {score}. The more alike they are, the larger it is.",
+  walk_says_dot: ["Multiply the query of {query} by the key of {key}, number by number, and add: {score}. It is large where both point the same way, and where they are long.",
     "把 {query} 的查询与 {key} 的键逐个数相乘再相加：{score}。两者越相似，结果越大。"],
   walk_says_score: ["This head compares query and key by its score \u201c{name}\u201d: {score}. How it gets there is not in the record.",
     "该头用评分函数“{name}”比较查询与键：{score}。记录中没有其中间过程。"],
@@ -832,8 +839,7 @@ const WORDS = {
   does_one_key_of: ["all look at {key}", "都看 {key}"],
   does_even: ["nearly even over all", "近乎均匀"],
   does_even_brief: ["even", "均匀"],
-  names_here: ["names: {excess} % of the weight or more (first, special or one token: {sink} %) beyond what even attention gives, and {spreads} deviations above pointing at random",
-    "命名标准：比均匀注意力多占权重的 {excess} % 以上（首个、特殊或同一词元为 {sink} %），且高出随机指向 {spreads} 个标准差"],
+  names_here: ["a name: at least {excess} % of the weight beyond an equal share ({sink} % for the first token), far more than chance", "命名标准：超出均分的权重至少 {excess} %（首个词元为 {sink} %），远高于偶然"],
   names_survey: ["names: {share} % or more of the weight over the surveyed texts", "命名标准：在所统计的文本中至少占权重的 {share} %"],
   // --- what a record is ---
   kind_self: ["encoder", "编码器"],
@@ -852,6 +858,9 @@ const WORDS = {
   range: ["Colours", "颜色"],
   range_each: ["each map its own", "每幅图各自"],
   range_one: ["one scale for all", "全部同一标度"],
+  grid_sentence: ["{heads} heads read the same text, each in its own way: a small map for each. Click one to open it.", "{heads} 个头各以自己的方式读同一段文本：每个头一幅小图。点击即可打开。"],
+  grid_reading: ["A dark left edge: all look at the first token. A diagonal: each looks at a neighbour. A dark column: all look at one token.", "左缘深色：都看首个词元。斜线：各看相邻词元。深色竖列：都看同一个词元。"],
+  grid_part: ["part of each map\u2019s own largest weight", "占每幅图最大权重的比例"],
   grid_help: ["Arrow keys choose a head, Enter opens it.", "方向键选择头，回车键打开。"],
   grid_head: ["layer {layer}, head {head}", "第 {layer} 层第 {head} 头"],
   grid_group: ["{what} \u00b7 {count} {count:head|heads}", "{what} \u00b7 {count} 个头"],
@@ -874,7 +883,7 @@ const WORDS = {
   grid_single: ["a point is one weight", "一个点是一个权重"],
   grid_reduced: ["a point is the largest of about {down} \u00d7 {across} pairs", "一个点是约 {down} \u00d7 {across} 对中的最大值"],
   grid_reduced_most: ["a point is the largest of up to {down} \u00d7 {across} pairs", "一个点是至多 {down} \u00d7 {across} 对中的最大值"],
-  grid_own_scale: ["each map up to its own largest weight, at least {times} even shares", "每幅图至各自的最大权重，至少为均分的 {times} 倍"],
+  grid_own_scale: ["each map has its own scale; one scale for all is a choice above", "每幅图有各自的标度；上方可选统一标度"],
   grid_one_scale: ["one scale for all maps, up to {largest}", "所有图同一标度，最大 {largest}"],
   grid_folded: ["images are clear where the queries look, on average", "图像清晰处是查询平均所看之处"],
   grid_axes: ["queries downwards, keys to the right", "查询向下，键向右"],
@@ -1786,11 +1795,16 @@ const scaleText = (scale) => say(/** @type {"scale_linear"} */ (`scale_${scale}`
 const EVEN_SHARES = 4;
 
 /**
- * The weight of a scale's last colour.
+ * The weight of a scale's last colour: a round number, so that most heads have the same.
  * @param {number} largest of the weights that are shown
  * @param {number} keys that a query shares its weight among
  */
-const scaleEnd = (largest, keys) => Math.max(largest, Math.min(1, EVEN_SHARES / Math.max(1, keys)));
+function scaleEnd(largest, keys) {
+  const least = Math.max(largest, Math.min(1, EVEN_SHARES / Math.max(1, keys)));
+  const power = 10 ** Math.floor(Math.log10(least || 1));
+  const step = [1, 2, 5, 10].find((one) => one * power >= least * (1 - 1e-6)) ?? 10;
+  return Math.max(largest, Number((step * power).toPrecision(6)));
+}
 
 /** The weight of a shade from 0 to 1: the inverse of the scale, relative to the largest weight. */
 function scaleInverse(scale, shade) {
@@ -2019,7 +2033,7 @@ class Axis {
     }
     const cell = position - entry.leading;
     if (cell < 0) return say("beforePatches", { position });
-    return say("patch", { number: cell + 1, count: entry.rows * entry.columns, row: Math.floor(cell / entry.columns), column: cell % entry.columns });
+    return say("patch", { number: cell, row: Math.floor(cell / entry.columns), column: cell % entry.columns });
   }
 
   /** The positions that are shown as one: words, or single positions. */
@@ -2689,11 +2703,11 @@ const hatchPath = (crossed) => `M-1 1L1 -1M0 ${HATCH}L${HATCH} 0M${HATCH - 1} ${
 const DASHES = [[], [8, 3], [2, 3], [9, 3, 2, 3], [14, 4], [4, 2], [9, 3, 2, 3, 2, 3], [16, 3, 5, 3]];
 
 /** Colour and dash of a head: 64 heads have 64 different pairs; neighbours differ in both. */
-function headStyle(head, theme) {
+function headStyle(head, theme, dashed = true) {
   if (theme.forced) return forcedStyle(head, theme);
   const colors = theme.heads;
   const color = head % colors.length;
-  return { color: colors[color], dash: DASHES[(head + Math.floor(head / colors.length)) % DASHES.length] };
+  return { color: colors[color], dash: !dashed ? [] : DASHES[(head + Math.floor(head / colors.length)) % DASHES.length] };
 }
 
 const LIGHT = {
@@ -3034,7 +3048,9 @@ button:hover:enabled { border-color: var(--muted); }
 :focus-visible { outline: 3px solid var(--focus); outline-offset: 1px; }
 .heads { display: inline-flex; flex-wrap: wrap; gap: 2px; }
 .heads button { display: inline-flex; align-items: center; gap: 4px; padding: 1px 6px; min-height: 26px; }
-.heads button[aria-pressed="false"] { opacity: .75; border-style: dashed; text-decoration: line-through; }
+.heads button[aria-pressed="false"] { color: var(--muted); background: none; border-color: transparent; }
+.heads button[aria-pressed="false"] svg { opacity: .45; }
+.heads .name { align-self: center; margin-right: 4px; color: var(--muted); }
 .heads svg { display: block; }
 .menu { position: absolute; z-index: 5; right: 16px; top: 44px; display: flex; flex-direction: column; align-items: stretch; gap: 8px; padding: 12px;
   width: max-content; min-width: 200px; max-width: calc(100% - 32px); max-height: calc(100% - 60px); overflow: auto; background: var(--background);
@@ -3054,7 +3070,8 @@ canvas.grab { cursor: grabbing; }
   border: 1px solid var(--border); border-radius: 6px; background: var(--background); color: var(--text); font-size: 13px;
   box-shadow: 0 2px 10px rgb(0 0 0 / 25%); pointer-events: none; overflow-wrap: anywhere; }
 .tip[hidden] { display: none; }
-footer { display: flex; align-items: flex-start; gap: 4px 16px; padding: 8px 16px 12px; border-top: 1px solid var(--border); }
+.says { display: flex; align-items: flex-start; gap: 4px 16px; padding: 4px 16px 8px; }
+footer { padding: 4px 16px 8px; border-top: 1px solid var(--border); }
 .told { flex: 1 1 auto; min-width: 0; }
 .sentence { margin: 0; font-size: 16px; line-height: 24px; height: 24px; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
 .shares { margin: 0; font-size: 13px; line-height: 20px; height: 20px; overflow: hidden; text-overflow: ellipsis; white-space: nowrap;
@@ -3076,14 +3093,13 @@ footer { display: flex; align-items: flex-start; gap: 4px 16px; padding: 8px 16p
 .cardkeys { position: absolute; right: 12px; bottom: 36px; display: flex; gap: 8px; align-items: center; padding: 4px; border-radius: 8px; background: var(--background); }
 .error { padding: 16px; }
 .narrow { min-height: 700px; }
-.narrow header, .narrow .row, .narrow footer { padding-left: 12px; padding-right: 12px; }
+.narrow header, .narrow .row, .narrow .says, .narrow footer { padding-left: 12px; padding-right: 12px; }
 .narrow .tabs { margin-left: 0; }
 .narrow .tabs button { padding: 2px 8px; }
 .narrow h2 { flex: 1 1 calc(100% - 64px); order: 1; }
 .narrow .more { order: 2; }
 .narrow .texts { order: 3; flex-basis: 100%; }
 .narrow .facts { order: 4; margin-left: 0; }
-.narrow footer { flex-direction: column; }
 .narrow .told { width: 100%; }
 .narrow .sentence, .narrow .shares { white-space: normal; }
 .narrow .sentence { height: 48px; }
@@ -4489,7 +4505,7 @@ class LongMap {
 const named = (text) => `\u2068${shortText(text, 48)}\u2069`;
 
 /** Keys of a row whose weights are named one by one. */
-const NAMED = 3;
+const NAMED = 4;
 
 const found = new WeakMap();
 
@@ -4555,6 +4571,15 @@ function sayOfRow(table, row, column = null) {
   return { text, shares: `${query} \u2192 ${parts.join(" \u00b7 ")}${even}` };
 }
 
+/** What a table says of a query whose keys are the parts of a picture or of a sound: how few parts have how much. */
+function sayOfParts(table, row) {
+  const even = evenShare(table, row);
+  const parts = byWeight(table, row).filter((column) => table.value(row, column) > 2 * even);
+  const share = parts.reduce((sum, column) => sum + table.value(row, column), 0);
+  return { text: say(table.record.keys.kind === "grid" ? "givesPatches" : "givesFrames", { query: named(table.rowText(row)), count: parts.length,
+    all: table.columns, percent: percent(share) }), shares: say("partsShown", { weight: shortWeight(even) }) };
+}
+
 /** What a table says of a key: who looks at it most. */
 function sayOfColumn(table, column) {
   let best = null;
@@ -4593,9 +4618,11 @@ function sentenceOf(app) {
   if (!app.view.ofTables || app.record.large) return { text: item ? app.view.describe(app, item) : "", shares: "" };
   const table = item?.head === undefined ? app.table() : app.table(item.head);
   if (item?.side === "key") return sayOfColumn(table, item.column);
+  if (item?.row !== undefined && item.column === undefined && table.measure === "weights" && table.record.keys.kind !== "tokens") return sayOfParts(table, item.row);
   if (item?.row !== undefined) return sayOfRow(table, item.row, item.column ?? null);
   const best = featured(app);
   if (!best && app.state.overall) return sayOfAll(table);
+  if (best && table.measure === "weights" && table.record.keys.kind !== "tokens" && byWeight(table, best.row).length > 8) return sayOfParts(table, best.row);
   return best ? sayOfRow(table, best.row, app.state.locked.length ? null : best.column) : { text: "", shares: "" };
 }
 
@@ -4718,8 +4745,8 @@ class RecordView extends View {
   /** What was done to the weights that are shown. */
   legendText(app, table) {
     const { scale } = app.state;
-    return [scale === "root" || scale === "log" ? say(/** @type {any} */ (`scale_${scale}`)) : "", mergedText(table) && say("mergedWords"), hiddenText(table).replace(/^ \u00b7 /, "")]
-      .filter(Boolean).join(" \u00b7 ");
+    return [scale === "root" || scale === "log" ? say(/** @type {any} */ (`scale_${scale}`)) : "", mergedText(table) && say("mergedWords"), hiddenText(table).replace(/^ \u00b7 /, ""),
+      specialText(table)].filter(Boolean).join(" \u00b7 ");
   }
 
   activate(app, item) {
@@ -4731,6 +4758,14 @@ class RecordView extends View {
     const table = app.table();
     return (item.row ?? 0) < table.rows && (item.column ?? 0) < table.columns;
   }
+}
+
+/** What the shown special tokens are, such as [CLS] and [SEP]. */
+function specialText(table) {
+  const { keys } = table.record;
+  const shown = table.columnGroups.filter((group) => keys.isSpecial(group)).map(([start]) => shortText(keys.text(start), 12));
+  const tokens = [...new Set(shown)].slice(0, 4).join(", ");
+  return tokens && keys.kind === "tokens" ? say("specialNote", { tokens }) : "";
 }
 
 /** Samples of the legend, of kinds of cells that are no weights. */
@@ -4931,9 +4966,9 @@ class Frame {
     this.cards = make("div", { class: "cards", hidden: true });
     this.box = make("section", { class: "viewer", "aria-label": say("attentionWeights") },
       make("header", {}, this.title, this.texts, this.facts, this.more),
-      make("div", { class: "row" }, this.bar, this.tabs), this.stage,
-      make("footer", {}, make("div", { class: "told" }, this.sentence, this.shares, this.help), this.what),
-      this.readout, this.menu, this.tip, this.cards);
+      make("div", { class: "row" }, this.bar, this.tabs),
+      make("div", { class: "says" }, make("div", { class: "told" }, this.sentence, this.shares), this.what),
+      this.stage, make("footer", {}, this.help), this.readout, this.menu, this.tip, this.cards);
     if (height) this.box.style.height = `${height}px`;
     this.root.replaceChildren(this.box);
     this.pen = new CanvasPen(this.canvas.getContext("2d", { alpha: false }));
@@ -5259,7 +5294,7 @@ class Controls {
   heads() {
     const { app } = this;
     const shown = app.shownHeads();
-    const group = make("div", { class: "heads", role: "group", "aria-label": say("heads") });
+    const group = make("div", { class: "heads", role: "group", "aria-label": say("heads") }, make("span", { class: "name", text: say("heads") }));
     for (let head = 0; head < app.record.heads; head += 1) {
       group.append(headToggle(head, shown.includes(head), app.theme,
         (event) => (event.detail === 2 || event.shiftKey ? app.set({ head }) : app.toggleHead(head))));
@@ -5422,13 +5457,10 @@ function explained(app) {
 
 // row_bars.js
 
-/** Keys that have a bar of their own. */
-const BARS = 5;
-
 const BAR_STEP = 22;
 
 /** The room that the bars of a row need beside a map, in pixels. */
-const BARS_ROOM = { width: 270, gap: 40, height: (BARS + 4) * BAR_STEP };
+const BARS_ROOM = { width: 270, gap: 40, height: (NAMED + 4) * BAR_STEP };
 
 /** Whom a query looks at, as bars: the strongest keys, the others together, and the mark of an even share. */
 function drawRowBars(app, pen, table, row, { x, y }) {
@@ -5450,9 +5482,9 @@ function drawRowBars(app, pen, table, row, { x, y }) {
     pen.rect(x + name, middle - 6, Math.max(1, wide), 12, { fill: style.fill, stroke: theme.border, radius: 2 });
     pen.text(shortWeight(value), Math.max(x + name + wide, marked ? at : 0) + 6, middle, { color: style.text, size: 12 });
   };
-  const first = order.slice(0, BARS);
+  const first = order.slice(0, NAMED);
   first.forEach((column, line) => bar(line, shortText(table.columnText(column)), table.value(row, column), { text: theme.text, fill: rampColor(table.shade(row, column, app.state.scale), theme) }));
-  const rest = order.slice(BARS);
+  const rest = order.slice(NAMED);
   if (rest.length) {
     const sum = rest.reduce((total, column) => total + table.value(row, column), 0);
     bar(first.length, say("others", { count: rest.length }), sum, { text: theme.muted, fill: theme.surface });
@@ -5764,6 +5796,11 @@ class GridView extends View {
     return say(alike ? "grid_reduced" : "grid_reduced_most", { down, across });
   }
 
+  sentence(app, item) {
+    const heads = app.records.reduce((sum, record) => sum + record.heads, 0);
+    return { text: item ? this.describe(app, item) : say("grid_sentence", { heads }), shares: item ? "" : say("grid_reading") };
+  }
+
   legend(app) {
     const scale = withoutRows(app.state.scale);
     const { records } = app;
@@ -5774,8 +5811,9 @@ class GridView extends View {
     const surveyed = records.some((record) => record.entry.statistics);
     const folded = records.some(foldsOf) ? [say("grid_folded")] : [];
     const axes = records.every(foldsOf) ? [] : [say("grid_axes")];
-    return { ramp: "map", scale, largest: most, samples,
-      text: [`${own}, ${scaleText(scale)}`, this.reductionText(records), ...folded, ...axes, noiseText(surveyed)].join(" \u00b7 ") };
+    const named = records.some((record) => !foldsOf(record)) ? [noiseText(surveyed)] : [];
+    return { ramp: "map", title: most === null ? say("grid_part") : undefined, scale, largest: most, samples,
+      text: [own, scale === "linear" ? "" : scaleText(scale), this.reductionText(records), ...folded, ...axes, ...named].filter(Boolean).join(" \u00b7 ") };
   }
 }
 
@@ -5876,7 +5914,7 @@ class ImageView extends RecordView {
     const { leading } = table.record.keys.entry;
     const outside = sums.values.subarray(0, leading).reduce((sum, value) => sum + value, 0);
     const largest = largestSize(sums.values.subarray(leading));
-    return { ...sums, largest, end: sums.divisor * table.endOf(largest / sums.divisor), outside: outside / sums.divisor };
+    return { ...sums, largest, end: Math.max(largest, table.measure === "weights" ? (sums.divisor * EVEN_SHARES) / table.columns : 0), outside: outside / sums.divisor };
   }
 
   draw(app, pen) {
@@ -6176,6 +6214,7 @@ class LinesView extends RecordView {
 
   /** @param {number} faint how visible grey lines are; 0: lines have the colours of their heads */
   drawSome(app, pen, place, win, { found, largest }, faint = 0) {
+    const several = app.shownHeads().length > 1;
     const { theme } = app;
     const forced = isForced(theme);
     for (let number = found.length - 1; number >= 0; number -= 1) {
@@ -6188,7 +6227,7 @@ class LinesView extends RecordView {
         pen.curve(place.left, y0, place.right, y1, { color: theme.muted, lineWidth: forced ? 0.5 : 0.5 + part, alpha: forced ? 0.3 : faint * (0.05 + 0.2 * part * part) });
         continue;
       }
-      const { color, dash } = headStyle(head, theme);
+      const { color, dash } = headStyle(head, theme, several);
       pen.curve(place.left, y0, place.right, y1, { color: place.table.signed && !forced ? divergingColor(Math.sign(value), theme) : color, dash,
         lineWidth: 0.6 + 2.4 * part, alpha: forced ? 1 : 0.15 + 0.85 * part * part });
     }
@@ -6223,6 +6262,11 @@ class LinesView extends RecordView {
     return this.receivedCache.get(key);
   }
 
+  /** One head has its lines alone; several are told apart by a square each. */
+  squaresShown(app) {
+    return app.shownHeads().length > 1;
+  }
+
   /** The squares of all shown heads, computed once for what is pointed at. */
   squares(app, pointed) {
     const heads = app.shownHeads();
@@ -6252,7 +6296,7 @@ class LinesView extends RecordView {
     const { theme } = app;
     const { heads, values, largest } = this.squares(app, pointed);
     const forced = isForced(theme);
-    if (!place.squares.pitch) return;
+    if (!place.squares.pitch || !this.squaresShown(app)) return;
     for (const side of ["query", "key"]) {
       const [first, last] = [Math.floor((win.y - place.top) / place.step) - 1, Math.ceil((win.y + win.height - place.top) / place.step)];
       for (let number = Math.max(0, first); number <= Math.min(last, values[side].length - 1); number += 1) {
@@ -6368,7 +6412,7 @@ class LinesView extends RecordView {
       const query = side === "query";
       if (number < 0 || number >= count || (query ? x > place.left - 2 : x < place.right + 2)) continue;
       const heads = app.shownHeads();
-      const order = place.squares.pitch ? heads.findIndex((_, at) => inside(this.squareBox(app, place, side, number, at), x, y)) : -1;
+      const order = place.squares.pitch && this.squaresShown(app) ? heads.findIndex((_, at) => inside(this.squareBox(app, place, side, number, at), x, y)) : -1;
       const item = query ? { side, row: number } : { side, column: number };
       return order < 0 ? item : { ...item, head: heads[order] };
     }
@@ -6486,16 +6530,18 @@ class LinesView extends RecordView {
 
   legend(app) {
     const { found, total } = this.lines(app, this.pointed(app));
-    const cut = found.length < total ? say("strongestLines", { shown: counted(found.length), total: counted(total) }) : say("lineCount", { count: total });
+    const cut = found.length < total ? say("strongestLines", { shown: counted(found.length), total: counted(total) }) : "";
     const table = app.table();
     const squares = say(table.measure !== "weights" ? "squaresOfLargest" : isForced(app.theme) ? "squaresFilled" : "squaresFade");
-    return { heads: true, text: `${measureText(table)} \u00b7 ${say("linesLegend", { cut, squares })}${this.barText(app)}${mergedText(table)} \u00b7 `
-      + `${accuracy(table)}${hiddenText(table)}` };
+    const parts = [table.measure === "weights" ? "" : measureText(table), say("linesLegend", { cut, least: LEAST }), this.pointed(app).some ? say("linesFaint") : "",
+      this.squaresShown(app) ? say("linesSquares", { squares }) : "", this.barText(app)].filter(Boolean);
+    return { heads: true, text: `${parts.join(" \u00b7 ")}${mergedText(table)}${hiddenText(table)}` };
   }
 
   barText(app) {
     if (!this.geometry(app).bars) return "";
-    return say("barsLegend", { what: sumText(app.table(null), app.activeRows()), heads: this.headText(app) });
+    const mean = app.shownHeads().length > 1 ? say("barsMean", { heads: this.headText(app) }) : "";
+    return say("barsLegend", { what: sumText(app.table(null), app.activeRows()) }) + mean;
   }
 
   forget() {
@@ -7058,7 +7104,8 @@ class WordsView extends RecordView {
     const left = Math.max(12, (width - wide) / 2);
     const key = `${app.tableKey()}|${wide}|${app.record.number}`;
     if (this.cache?.key === key) return this.cache.place;
-    const size = Math.max(table.rows, table.columns) < 60 && width > 500 ? 20 : 16;
+    const most = Math.max(table.rows, table.columns);
+    const size = width < 500 || most > 120 ? 16 : most > 40 || width < 900 ? 20 : 28;
     const [keyTexts, queryTexts] = [flowTexts(table, "column"), this.single(app) ? null : flowTexts(table, "row")];
     const style = { size, lineHeight: 2 * size + 2 };
     const queries = queryTexts ? flowText(queryTexts, left, 40, wide, style) : null;
@@ -7615,6 +7662,12 @@ class PatternView extends CellView {
         else pen.text(shown, x, win.y + place.top - 6, { color: app.theme.text, bold: chosen, angle: -90 });
       }
     });
+  }
+
+  legendText(app, table) {
+    const place = this.geometry(app);
+    const numbers = place.width >= 30 && place.height >= 18 && table.exact && !table.signed;
+    return [super.legendText(app, table), numbers ? say("blankNote") : ""].filter(Boolean).join(" \u00b7 ");
   }
 
   hit(app, x, y, win) {

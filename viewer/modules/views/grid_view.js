@@ -232,6 +232,11 @@ export class GridView extends View {
     return say(alike ? "grid_reduced" : "grid_reduced_most", { down, across });
   }
 
+  sentence(app, item) {
+    const heads = app.records.reduce((sum, record) => sum + record.heads, 0);
+    return { text: item ? this.describe(app, item) : say("grid_sentence", { heads }), shares: item ? "" : say("grid_reading") };
+  }
+
   legend(app) {
     const scale = withoutRows(app.state.scale);
     const { records } = app;
@@ -242,8 +247,9 @@ export class GridView extends View {
     const surveyed = records.some((record) => record.entry.statistics);
     const folded = records.some(foldsOf) ? [say("grid_folded")] : [];
     const axes = records.every(foldsOf) ? [] : [say("grid_axes")];
-    return { ramp: "map", scale, largest: most, samples,
-      text: [`${own}, ${scaleText(scale)}`, this.reductionText(records), ...folded, ...axes, noiseText(surveyed)].join(" \u00b7 ") };
+    const named = records.some((record) => !foldsOf(record)) ? [noiseText(surveyed)] : [];
+    return { ramp: "map", title: most === null ? say("grid_part") : undefined, scale, largest: most, samples,
+      text: [own, scale === "linear" ? "" : scaleText(scale), this.reductionText(records), ...folded, ...axes, ...named].filter(Boolean).join(" \u00b7 ") };
   }
 }
 

@@ -6,7 +6,7 @@ import { say } from "../language.js";
 import { fitText, textWidth } from "../lettering.js";
 import { clamp, formatNumber, short } from "../numbers.js";
 import { channelsOf, divergingColor, rampColor } from "../palette.js";
-import { scaleText, withoutRows } from "../scales.js";
+import { EVEN_SHARES, scaleText, withoutRows } from "../scales.js";
 import { MASKED, MISSING, WEIGHT, ZERO, accuracy, activeSums, describeRow, largestSize, measureText, receivedText, signedShade, sumText } from "../table.js";
 import { shortText } from "../text.js";
 import { wordAbove } from "../text_flow.js";
@@ -103,7 +103,7 @@ export class ImageView extends RecordView {
     const { leading } = table.record.keys.entry;
     const outside = sums.values.subarray(0, leading).reduce((sum, value) => sum + value, 0);
     const largest = largestSize(sums.values.subarray(leading));
-    return { ...sums, largest, end: sums.divisor * table.endOf(largest / sums.divisor), outside: outside / sums.divisor };
+    return { ...sums, largest, end: Math.max(largest, table.measure === "weights" ? (sums.divisor * EVEN_SHARES) / table.columns : 0), outside: outside / sums.divisor };
   }
 
   draw(app, pen) {

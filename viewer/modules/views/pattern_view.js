@@ -131,6 +131,12 @@ export class PatternView extends CellView {
     });
   }
 
+  legendText(app, table) {
+    const place = this.geometry(app);
+    const numbers = place.width >= 30 && place.height >= 18 && table.exact && !table.signed;
+    return [super.legendText(app, table), numbers ? say("blankNote") : ""].filter(Boolean).join(" \u00b7 ");
+  }
+
   hit(app, x, y, win) {
     const place = this.geometry(app);
     if (x < win.x + place.left || y < win.y + place.top) return null;

@@ -37,7 +37,8 @@ export class WordsView extends RecordView {
     const left = Math.max(12, (width - wide) / 2);
     const key = `${app.tableKey()}|${wide}|${app.record.number}`;
     if (this.cache?.key === key) return this.cache.place;
-    const size = Math.max(table.rows, table.columns) < 60 && width > 500 ? 20 : 16;
+    const most = Math.max(table.rows, table.columns);
+    const size = width < 500 || most > 120 ? 16 : most > 40 || width < 900 ? 20 : 28;
     const [keyTexts, queryTexts] = [flowTexts(table, "column"), this.single(app) ? null : flowTexts(table, "row")];
     const style = { size, lineHeight: 2 * size + 2 };
     const queries = queryTexts ? flowText(queryTexts, left, 40, wide, style) : null;
