@@ -132,7 +132,6 @@ export const WORDS = {
   cell: ["{query} → {key}: {weight} ({head}; query {row}, key {column}; {sum})", "{query} → {key}：{weight}（{head}；查询 {row}，键 {column}；{sum}）"],
   rowSum: ["row sum {sum}", "行和 {sum}"],
   rowHidden: ["hidden special tokens {sum}", "隐藏的特殊词元占 {sum}"],
-  exact: ["exact numbers", "精确数值"],
   coded: ["8-bit square roots, ± 0.004 or better", "8 位平方根编码，误差不超过 ± 0.004"],
   merged: [", whole words (keys added, queries averaged)", "，整词（键相加，查询取平均）"],
   hiddenShare: ["{count} special {count:token|tokens} hidden with {percent} % of the weight", "隐藏了 {count} 个特殊词元，共占权重的 {percent} %"],
@@ -195,8 +194,8 @@ export const WORDS = {
   pixels: [", pixels x {x0}–{x1}, y {y0}–{y1}", "，像素 x {x0}–{x1}，y {y0}–{y1}"],
   patchGets: ["{from} → {patch}{where}: {value} ({head})", "{from} → {patch}{where}：{value}（{head}）"],
   outside: [" · {percent} % on positions before the grid", " · 图块之前的位置占 {percent} %"],
-  imageLegend: ["{what}, {head}, {scale}, largest {largest}; {how}{outside} · {accuracy}", "{what}，{head}，{scale}，最大 {largest}；{how}{outside} · {accuracy}"],
-  imageVeil: ["a black veil, thinner for more", "黑色面纱，越透明越大"],
+  imageLegend: ["{how} \u00b7 {what}, {head}{scale}{outside}", "{how} \u00b7 {what}，{head}{scale}{outside}"],
+  imageVeil: ["brighter: more attention", "越亮注意力越多"],
   imageColours: ["colours over the picture, {percent} % opaque", "图上着色，不透明度 {percent} %"],
   imageSigned: ["colours over the picture, by sign", "图上按正负着色"],
 

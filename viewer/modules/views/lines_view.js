@@ -3,7 +3,7 @@
 import { inside, ring } from "../drawing.js";
 import { say } from "../language.js";
 import { fitText, textWidth } from "../lettering.js";
-import { clamp, counted, formatWeight } from "../numbers.js";
+import { cellText, clamp, counted, formatWeight } from "../numbers.js";
 import { divergingColor } from "../palette.js";
 import { drawPatch, patchSize } from "../patches.js";
 import { MASKED, WEIGHT, hiddenText, measureText, mergedText, sumText } from "../table.js";
@@ -298,7 +298,7 @@ export class LinesView extends RecordView {
       pen.rect(place.bar, y - 4, Math.max(1, (length * Math.abs(value || 0)) / (sums.largest || 1)), 8,
         { fill: place.table.signed ? divergingColor(Math.sign(value), theme) : theme.muted, radius: 2 });
       if (number) {
-        const text = Number.isNaN(value) ? "NaN" : value.toFixed(3).replace("-", "\u2212");
+        const text = Number.isNaN(value) ? "NaN" : cellText(value);
         pen.text(text, place.bar + place.bars, y, { color: theme.muted, size: 11, align: "end" });
       }
     }

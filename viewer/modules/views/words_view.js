@@ -5,10 +5,11 @@ import { say } from "../language.js";
 import { fitText, textWidth } from "../lettering.js";
 import { clamp } from "../numbers.js";
 import { divergingColor, inkOn, wordColors } from "../palette.js";
+import { BARS_ROOM, drawRowBars } from "../row_bars.js";
 import { scaleText, withoutRows } from "../scales.js";
 import { WEIGHT, accuracy, activeSums, describeRow, hiddenText, measureText, mergedText, receivedText, signedShade, sumText } from "../table.js";
 import { flowText, flowTexts, wordAbove } from "../text_flow.js";
-import { RecordView, samplesOf } from "./record_view.js";
+import { RecordView, samplesOf, specialText } from "./record_view.js";
 
 /** The words of a text, shaded by their weight. */
 export class WordsView extends RecordView {
@@ -77,6 +78,9 @@ export class WordsView extends RecordView {
       this.drawWord(app, pen, box, place.texts.keys[column], { shade, kind: sums.kinds[column] }, this.single(app) ? column : null);
     });
     this.drawBoundary(app, pen, place, "keys");
+    if (rows.length === 1 && place.bottom + BARS_ROOM.height + 24 <= app.area.height) {
+      drawRowBars(app, pen, place.table, rows[0], { x: place.left, y: place.bottom + 40 });
+    }
     const item = app.active();
     if (item && app.keyboard) {
       const box = (item.side === "key" ? place.keys[item.column] : place.queries[item.row]);
@@ -174,7 +178,8 @@ export class WordsView extends RecordView {
     const scale = withoutRows(app.state.scale);
     return { ramp: table.signed ? "signed" : "map", title: measureText(table), scale, largest: sums.end / sums.divisor,
       even: table.measure === "weights" ? 1 / table.columns : null, samples: samplesOf([...new Set(sums.kinds)]),
-      text: `${sumText(table, sums.rows)}, ${app.headText()}, ${scaleText(scale)}${mergedText(table)} \u00b7 ${accuracy(table)}${hiddenText(table)}` };
+      text: [`${sumText(table, sums.rows)}, ${app.headText()}`, scale === "linear" ? "" : scaleText(scale), accuracy(table), specialText(table)].filter(Boolean).join(" \u00b7 ")
+        + mergedText(table) + hiddenText(table) };
   }
 }
 
