@@ -87,21 +87,39 @@ def eager(model):
     return model.eval()
 
 
+def continued(model, ids):
+    """Twelve more tokens, or those up to the end: the most likely ones, each of a forward pass over all before it."""
+    ids = dict(ids)
+    for _ in range(12):
+        with torch.inference_mode():
+            best = model(**ids).logits[:, -1:].argmax(-1)
+        ids = {name: torch.cat([one, one[:, -1:]], 1) for name, one in ids.items()}
+        ids["input_ids"][:, -1:] = best
+        if best == model.generation_config.eos_token_id:
+            break
+    return ids
+
+
 @pytest.mark.parametrize("kind", ["classify", "fill in", "encode", "next token"])
 def test_attention_is_that_of_a_forward_pass(folder_of, tokenizer, kind):
     opened = open_model(folder_of(kind))
     assert opened.task == kind
     reading = opened.read(TEXT)
     ids = tokenizer(TEXT, return_tensors="pt")
+    axis = reading.document.records[0].queries
+    if kind == "next token":
+        ids = continued(opened.model, ids)
+        assert axis.generated == 12
+        assert reading.answer.text == tokenizer.decode(ids["input_ids"][0, 12:], skip_special_tokens=True)
     with torch.inference_mode():
         expected = eager(opened.model)(**ids, output_attentions=True).attentions
     assert len(reading.document.records) == 2
     for record, weights in zip(reading.document.records, expected, strict=True):
         np.testing.assert_allclose(record.weights, weights[0].numpy(), atol=1e-6)
         assert record.kind == ("causal" if kind == "next token" else "self")
-        assert record.queries.special == (True, *[False] * 10, True)
+        assert record.queries.special[:12] == (True, *[False] * 10, True)
         assert record.queries.tokens[1:4] == ("the", "quick", "brown")
-    assert len(reading.document.records[0].queries.words) == 12
+    assert [word for word in axis.words if word.start < 12] == [range(place, place + 1) for place in range(12)]
 
 
 def test_labels_with_probabilities(folder_of, tokenizer):
