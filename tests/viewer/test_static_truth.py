@@ -151,5 +151,5 @@ def test_words_that_are_masked_or_missing_are_marked():
     record = AttentionRecord("x", 0, "cross", TokenAxis(("dog",)), TokenAxis(("ein", "Hund", ".")), weights, visible)
     drawn = figure(Document("x", (record,)), "words")
     assert sorted(one.get_hatch()[0] for one in drawn.axes[0].collections) == ["/", "x"]
-    assert [text.get_text() for text in drawn.axes[0].texts] == [".500"]
+    assert [text.get_text() for text in drawn.axes[0].texts] == [".50"]
     assert "hatched: masked, crossed: NaN" in words(drawn)
