@@ -306,6 +306,86 @@ def shown(page, pane=0):
     return page.evaluate("pane => document.querySelectorAll('.pane .view > div')[pane].regardView.state()", pane)
 
 
+def shadow(page, element, pane=0):
+    """An element of the viewer of a pane."""
+    return page.locator(".pane .view > div").nth(pane).locator(element)
+
+
+@pytest.mark.parametrize("kind", ["run", "pretrained"])
+def test_the_walk_fetches_the_calculation_of_the_head_that_is_shown(open_tab, run_of, folder_of, kind):
+    """Its weights are those of the record, whatever layer, head and text; sliders work; an error is a text."""
+    (model,) = open_models([run_of("transformer") if kind == "run" else folder_of("next token")])
+    text, other = ("My sister gives the book.", "My sister sees it.") if kind == "run" else ("the quick fox", "a dog .")
+    with serving(model) as client:
+        tab = open_tab(client)
+        page = tab.page
+        page.fill("#text", text)
+        shadow(page, "canvas").wait_for(timeout=60_000)
+        page.get_by_role("tab", name="Walk").click()
+
+        def check(text, layer, head):
+            name = f"of the weights of layer {layer}, head {head}"
+            shadow(page, ".stations").wait_for(timeout=60_000)
+            records = model.read(text).document.records
+            record = shown(page)["record"]
+            query = len(records[record].queries) - 1
+            shadow(page, ".walk-pair select.query").select_option(str(query))
+            page.wait_for_function(
+                "row => document.querySelector('.pane .view > div').regardView.state().kept?.row === row", arg=query
+            )
+            page.wait_for_timeout(200)
+            assert (records[record].layer, shown(page)["head"]) == (layer, head), name
+            columns = shadow(page, ".columns .column").evaluate_all("all => all.map((one) => one.ariaLabel)")
+            found = [float(label.split()[-2]) / 100 for label in columns]
+            assert found == pytest.approx(records[record].weights[head, query].tolist(), abs=0.006), name
+
+        page.get_by_label("Layer", exact=True).select_option(index=1)
+        page.get_by_label("Head", exact=True).select_option("1")
+        check(text, 1, 1)
+        page.get_by_label("Head", exact=True).select_option("0")
+        check(text, 1, 0)
+        page.fill("#text", other)
+        page.wait_for_timeout(300)
+        tab.settle()
+        check(other, 1, 0)
+        before = shadow(page, "[data-station=weights] tbody").inner_text()
+        page.get_by_label("Temperature").evaluate(
+            "(one) => { one.value = 0.7; one.dispatchEvent(new Event('input', { bubbles: true })); }"
+        )
+        page.wait_for_timeout(200)
+        assert shadow(page, "[data-station=weights] tbody").inner_text() != before
+        page.route("**/steps", lambda route: route.fulfill(status=422, json={"error": "no <b>steps</b> here"}))
+        page.get_by_label("Head", exact=True).select_option("1")
+        shadow(page, ".walk").get_by_text("no <b>steps</b> here").wait_for()
+        tab.errors[:] = [error for error in tab.errors if "status of 422" not in error]
+
+
+@pytest.mark.parametrize("kind", ["run", "pretrained"])
+def test_a_written_token_is_marked_and_shows_what_it_attended_to(open_tab, run_of, folder_of, kind):
+    (model,) = open_models([run_of("language-char") if kind == "run" else folder_of("next token")])
+    text = "the fox"
+    document = model.read(text).document
+    axis = document.records[1].queries
+    assert 0 < axis.generated < len(axis) - 1
+    with serving(model) as client:
+        tab = open_tab(client)
+        page = tab.page
+        page.fill("#text", text)
+        shadow(page, "canvas").wait_for(timeout=60_000)
+        page.evaluate("""() => document.querySelector('.view > div').regardView
+            .show('words', {record: 1, head: 1, words: false, hideSpecial: false})""")
+        page.wait_for_timeout(500)
+        view = "document.querySelector('.view > div').regardView"
+        assert "written by the model" in page.evaluate(f"() => {view}.svg()")
+        box = page.evaluate(f"row => {view}.locate({{side: 'query', row}})", axis.generated + 1)
+        page.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+        page.wait_for_timeout(300)
+        assert shown(page)["locked"] == [axis.generated + 1]
+        weights = document.records[1].weights[1, axis.generated + 1]
+        told = re.sub("[\u2066-\u2069]", "", shadow(page, ".shares").inner_text())
+        assert f"{axis.tokens[weights.argmax()]} {weights.max():.2f}" in told
+
+
 def test_old_attention_is_named_and_not_taken_for_the_new_texts(open_tab, run_of):
     class Slow(ServedModel):
         task, facts, placeholder, release = "slow", "a run that waits", "A text", threading.Event()

@@ -8,77 +8,12 @@ import pytest
 import torch
 
 from page_servers import serving
+from pretrained_folders import TEXT
 from regard.errors import ArgumentError, RunError
 from regard.page.models import open_model
 from regard.page.reading import Answer
 
 transformers = pytest.importorskip("transformers")
-
-WORDS = ["the", "quick", "brown", "fox", "jumps", "over", "a", "lazy", "dog", ".", "unlike", "##ly", "café"]
-TEXT = "The quick brown fox jumps over the lazy dog."
-SIZES = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 20}
-
-
-@pytest.fixture(scope="module")
-def tokenizer(tmp_path_factory):
-    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
-
-    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    backend = Tokenizer(models.WordPiece({word: id for id, word in enumerate(special + WORDS)}, unk_token="[UNK]"))
-    backend.normalizer = normalizers.Lowercase()
-    backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    backend.post_processor = processors.TemplateProcessing(
-        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
-    )
-    return transformers.PreTrainedTokenizerFast(
-        tokenizer_object=backend, pad_token="[PAD]", unk_token="[UNK]", cls_token="[CLS]", sep_token="[SEP]",
-        mask_token="[MASK]", model_max_length=32,
-    )  # fmt: skip
-
-
-def tiny(kind):
-    vocabulary = 5 + len(WORDS)
-    bert = transformers.BertConfig(
-        vocab_size=vocabulary, max_position_embeddings=32, id2label={0: "bad", 1: "fair", 2: "good"},
-        label2id={"bad": 0, "fair": 1, "good": 2}, **SIZES,
-    )  # fmt: skip
-    if kind == "classify":
-        return transformers.BertForSequenceClassification(bert)
-    if kind == "fill in":
-        return transformers.BertForMaskedLM(bert)
-    if kind == "encode":
-        return transformers.BertModel(bert)
-    if kind == "next token":
-        return transformers.GPT2LMHeadModel(
-            transformers.GPT2Config(vocab_size=vocabulary, n_positions=32, n_embd=16, n_layer=2, n_head=2)
-        )
-    return transformers.T5ForConditionalGeneration(
-        transformers.T5Config(
-            vocab_size=vocabulary,
-            d_model=16,
-            d_kv=8,
-            d_ff=20,
-            num_layers=2,
-            num_heads=2,
-            decoder_start_token_id=0,
-            eos_token_id=3,
-            pad_token_id=0,
-        )
-    )
-
-
-@pytest.fixture(scope="module")
-def folder_of(tokenizer, tmp_path_factory):
-    made = {}
-
-    def make(kind):
-        if kind not in made:
-            made[kind] = tmp_path_factory.mktemp("pretrained") / kind.replace(" ", "-")
-            tiny(kind).save_pretrained(made[kind])
-            tokenizer.save_pretrained(made[kind])
-        return made[kind]
-
-    return make
 
 
 def eager(model):
@@ -87,21 +22,39 @@ def eager(model):
     return model.eval()
 
 
+def continued(model, ids):
+    """Twelve more tokens, or those up to the end: the most likely ones, each of a forward pass over all before it."""
+    ids = dict(ids)
+    for _ in range(12):
+        with torch.inference_mode():
+            best = model(**ids).logits[:, -1:].argmax(-1)
+        ids = {name: torch.cat([one, one[:, -1:]], 1) for name, one in ids.items()}
+        ids["input_ids"][:, -1:] = best
+        if best == model.generation_config.eos_token_id:
+            break
+    return ids
+
+
 @pytest.mark.parametrize("kind", ["classify", "fill in", "encode", "next token"])
 def test_attention_is_that_of_a_forward_pass(folder_of, tokenizer, kind):
     opened = open_model(folder_of(kind))
     assert opened.task == kind
     reading = opened.read(TEXT)
     ids = tokenizer(TEXT, return_tensors="pt")
+    axis = reading.document.records[0].queries
+    if kind == "next token":
+        ids = continued(opened.model, ids)
+        assert axis.generated == 12
+        assert reading.answer.text == tokenizer.decode(ids["input_ids"][0, 12:], skip_special_tokens=True)
     with torch.inference_mode():
         expected = eager(opened.model)(**ids, output_attentions=True).attentions
     assert len(reading.document.records) == 2
     for record, weights in zip(reading.document.records, expected, strict=True):
         np.testing.assert_allclose(record.weights, weights[0].numpy(), atol=1e-6)
         assert record.kind == ("causal" if kind == "next token" else "self")
-        assert record.queries.special == (True, *[False] * 10, True)
+        assert record.queries.special[:12] == (True, *[False] * 10, True)
         assert record.queries.tokens[1:4] == ("the", "quick", "brown")
-    assert len(reading.document.records[0].queries.words) == 12
+    assert [word for word in axis.words if word.start < 12] == [range(place, place + 1) for place in range(12)]
 
 
 def test_labels_with_probabilities(folder_of, tokenizer):

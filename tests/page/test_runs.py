@@ -22,13 +22,12 @@ def exact(found, record):
 @pytest.mark.parametrize("name", NAMES)
 def test_a_typed_text_gives_what_the_run_predicts(run_of, name):
     trained = regard.load(run_of(name))
-    options = {"tokens": 0, "next": 8} if name.startswith("language") else {}
+    options = {"tokens": 12, "temperature": 0, "next": 8} if name.startswith("language") else {}
     (expected,) = trained.predict([SENTENCE], **options)
     document = trained.document(expected)
     with serving(open_model(run_of(name))) as client:
         found = client.read(SENTENCE).json
-    if not name.startswith("language"):
-        assert found["answer"]["text"] == expected.answer
+    assert found["answer"]["text"] == expected.answer
     ranked = [(one["label"], one["probability"]) for one in found["answer"]["ranked"]]
     assert ranked == list(expected.ranked())
     assert bool(ranked) == (trained.task.name in ("classify", "language"))
@@ -68,7 +67,30 @@ def test_next_tokens_are_those_of_a_forward_pass(run_of):
     best = probabilities.topk(8)
     assert [one["label"] for one in found["ranked"]] == trained.tokenizer.labels(best.indices.tolist())
     np.testing.assert_allclose([one["probability"] for one in found["ranked"]], best.values.numpy(), rtol=1e-5)
-    assert found["text"] == ""
+    assert (found["choice"], found["label"]) == ("Next token", "Continuation")
+
+
+def test_a_continuation_and_its_attention_are_those_of_a_forward_pass(run_of):
+    """What was written is known, and the model's most likely tokens, one after the other."""
+    trained = regard.load(run_of("language-char"))
+    prompt = [trained.tokenizer.END, *trained.tokenizer.encode("the more")]
+    ids = list(prompt)
+    with torch.inference_mode():
+        for _ in range(12):
+            logits = trained.model(torch.tensor([ids]))[0, -1]
+            logits[trained.tokenizer.UNK] = -torch.inf
+            ids.append(int(logits.argmax()))
+            if ids[-1] == trained.tokenizer.END:
+                break
+        weights = trained.model.attention_weights(torch.tensor([ids]), 1)[0]
+    with serving(open_model(run_of("language-char"))) as client:
+        found = client.read("the more").json
+    end = -1 if ids[-1] == trained.tokenizer.END else None
+    assert found["answer"]["text"] == trained.tokenizer.decode(ids[len(prompt) : end])
+    (axis,) = found["payload"]["axes"]
+    assert axis["generated"] == len(prompt)
+    shown = axis["length"]
+    np.testing.assert_allclose(exact(found, 1).mean(0), weights[:shown, :shown].numpy(), atol=1e-6)
 
 
 def test_worked_steps_of_any_head(run_of):

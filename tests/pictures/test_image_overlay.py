@@ -80,3 +80,24 @@ def test_what_does_not_fit_is_refused():
         overlay(image, np.zeros(6), 2, 3, (3, 0, 3, 5))
     with pytest.raises(ShapeError, match="a row for each of"):
         image_overlays(image, np.zeros((2, 6)), ["one"], (2, 3))
+
+
+@pytest.mark.parametrize("box", [None, (7.0, 5.0, 31.0, 23.0)])
+def test_masked_and_missing_cells_differ_in_form(box):
+    """Hatched and crossed exactly over their cells, and said above; they have no part in the scale."""
+    image = np.full((30, 42, 3), 200, np.uint8)
+    weights = np.full((2, 6), 0.25)
+    weights[1, 1], weights[1, 5] = -np.inf, np.nan
+    figure = image_overlays(image, weights, ["one", "two"], (2, 3), box=box)
+    _, plain, marked = figure.axes[:3]
+    assert not plain.collections
+    shapes = {one.get_hatch()[0]: one.get_paths()[0].get_extents().extents for one in marked.collections}
+    x0, y0, x1, y1 = box or (0, 0, 42, 30)
+    wide, tall = (x1 - x0) / 3, (y1 - y0) / 2
+    for hatch, row, column in (("/", 0, 1), ("x", 1, 2)):
+        left, top = x0 + column * wide - 0.5, y0 + row * tall - 0.5
+        np.testing.assert_allclose(shapes.pop(hatch), [left, top, left + wide, top + tall])
+    assert not shapes
+    assert "hatched: masked, crossed: NaN" in figure._suptitle.get_text().replace("\n", " ")
+    with pytest.raises(ArgumentError, match="at least 0"):
+        image_overlays(image, -np.ones((1, 6)), ["one"], (2, 3))

@@ -6,7 +6,7 @@ import torch
 
 import viewer_documents as documents
 from regard.pictures import HeadMap, Panel, alignment, calculation, head_grid, position_table, sound_alignment
-from regard.records import AttentionRecord, DenseTiles, Document, TokenAxis
+from regard.records import AttentionRecord, DenseTiles, Document, GridAxis, TokenAxis
 from regard.viewer import static_pictures
 from regard.viewer.static_pictures import figure
 from regard.viewer.view import View, views_of
@@ -133,3 +133,23 @@ def test_the_title_of_a_model_is_never_cut(heads):
     assert words(drawn).endswith("a point is one weight")
     box = drawn._suptitle.get_window_extent()
     assert 0 <= box.x0 < box.x1 <= drawn.bbox.width
+
+
+def test_patches_of_an_image_that_are_masked_or_missing_are_marked():
+    image = np.full((12, 18, 3), 200, np.uint8)
+    weights, visible = np.full((1, 1, 6), 0.2, np.float32), np.ones((1, 6), np.bool_)
+    weights[0, 0, 2], weights[0, 0, 4], visible[0, 4] = np.nan, 0, False
+    record = AttentionRecord("x", 0, "cross", TokenAxis(("dog",)), GridAxis(2, 3, image), weights, visible)
+    drawn = figure(Document("x", (record,)), "image")
+    assert [one.get_hatch()[0] for one in drawn.axes[1].collections] == ["/", "x"]
+    assert "hatched: masked, crossed: NaN" in words(drawn)
+
+
+def test_words_that_are_masked_or_missing_are_marked():
+    weights = np.array([[[0.5, np.nan, 0.0]]], np.float32)
+    visible = np.array([[True, True, False]])
+    record = AttentionRecord("x", 0, "cross", TokenAxis(("dog",)), TokenAxis(("ein", "Hund", ".")), weights, visible)
+    drawn = figure(Document("x", (record,)), "words")
+    assert sorted(one.get_hatch()[0] for one in drawn.axes[0].collections) == ["/", "x"]
+    assert [text.get_text() for text in drawn.axes[0].texts] == [".50"]
+    assert "hatched: masked, crossed: NaN" in words(drawn)

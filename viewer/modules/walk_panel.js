@@ -113,9 +113,7 @@ export class WalkPanel {
   /** Brings the station into sight, and lets its numbers fly in. */
   arrive(from) {
     const card = this.cards.children[this.place];
-    const { left, width } = card.getBoundingClientRect();
-    const room = this.cards.getBoundingClientRect();
-    this.cards.scrollLeft += left + width / 2 - room.left - room.width / 2;
+    card.scrollIntoView({ block: "nearest" });
     if (this.place > from) fly([...this.cards.children].slice(0, this.place), card);
   }
 
@@ -129,10 +127,11 @@ export class WalkPanel {
 
   card(station, number) {
     const here = number === this.place;
+    const operation = this.stations[number - 1]?.operation ?? null; // what leads here
     return make("li", { class: here ? "station here" : "station", "data-station": station.id },
+      operation === null ? null : make("span", { class: "operation", "aria-hidden": "true", text: operation }),
       make("article", {}, make("h3", { text: `${number + 1}. ${station.title}` }), make("p", { class: "says", text: station.sentence }),
-        ...station.parts.map((part) => this.part(part, station.id))),
-      station.operation === null ? null : make("span", { class: "operation", "aria-hidden": "true", text: station.operation }));
+        ...station.parts.map((part) => this.part(part, station.id))));
   }
 
   part(part, id) {

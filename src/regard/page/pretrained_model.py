@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from regard.errors import ArgumentError, RunError
 from regard.explanations.model_attention import ModelAttention
 from regard.page.examples import sentences_for
 from regard.page.pretrained_folder import check_pretrained, facts_of, head_of, name_of
-from regard.page.reading import Answer, Reading, ServedModel, check_weights, rest_of
+from regard.page.reading import MOST_WEIGHTS, Answer, Reading, ServedModel, check_weights, rest_of
 from regard.records import AttentionRecord, Document, StepsRecord, TokenAxis
 from regard.regular_file import LARGEST_DATA, require_regular
 from regard.tasks.trained_run import on_device
@@ -27,6 +28,9 @@ from regard.watching.token_ids import token_axis
 
 MOST_NEW_TOKENS = 64
 """The most tokens that an encoder-decoder generates."""
+
+MOST_CONTINUED = 12
+"""The most tokens that a model of the next token writes after a text, for each text that is typed."""
 
 MOST_TOKENS = 1024
 """The most tokens of a text if the model states no limit."""
@@ -92,6 +96,11 @@ class PretrainedModel(ServedModel):
                 start, tokens = self._generate(inputs)
                 inputs["decoder_input_ids"] = start
                 written = token_axis(self.tokenizer, start[0].tolist())
+            elif self.task == "next token":
+                tokens = self._continue(inputs)
+                if tokens:
+                    inputs = _lengthened(inputs, tokens)
+                    axis = _joined(axis, token_axis(self.tokenizer, tokens))
             with watch(self.model, read=Readings(weights=True)) as seen:
                 output = self.model(**inputs)
         both = (axis,) if written is None else (written, axis)
@@ -100,6 +109,9 @@ class PretrainedModel(ServedModel):
             answer = Answer("Output", self.tokenizer.decode(tokens, skip_special_tokens=True))
         else:
             answer = self._answer(output, ids[0])
+            if tokens:
+                continuation = self.tokenizer.decode(tokens, skip_special_tokens=True)
+                answer = replace(answer, label="Continuation", text=continuation, choice="Next token")
         texts = (("input", text), *((("output", answer.text),) if answer.text else ()))
         document = Document(self.name, records, texts=texts)
         crossing = [index for index, record in enumerate(records) if record.kind == "cross"]
@@ -131,6 +143,28 @@ class PretrainedModel(ServedModel):
         # No step reads the last token.
         return (tokens[:, :-1] if tokens.shape[1] > 1 else tokens), tokens[0].tolist()
 
+    def _continue(self, inputs: dict[str, Tensor]) -> list[int]:
+        """The most likely tokens after a text; [] if the model has no room for them."""
+        length = inputs["input_ids"].shape[1]
+        room = min(MOST_CONTINUED, self._most_tokens() - length)
+        if room < 1 or self._weights(length + room) > MOST_WEIGHTS or not self.model.can_generate():
+            return []
+        end = self.model.generation_config.eos_token_id
+        padding = end[0] if isinstance(end, list) else end
+        found = self.model.generate(
+            **inputs,
+            max_new_tokens=room,
+            do_sample=False,
+            num_beams=1,
+            pad_token_id=self.tokenizer.pad_token_id or padding,
+        )
+        return found[0, length:].tolist()
+
+    def _weights(self, tokens: int) -> int:
+        """How many weights all layers and heads have for a text of so many tokens."""
+        layers, heads = getattr(self.config, "num_hidden_layers", 1), getattr(self.config, "num_attention_heads", 1)
+        return layers * heads * tokens**2
+
     def _answer(self, output: Any, ids: Tensor) -> Answer:
         logits = output.get("logits")
         match self.task:
@@ -147,7 +181,7 @@ class PretrainedModel(ServedModel):
                     return Answer("Labels", ranked=ranked)
                 return Answer("Label", ranked[0][0], ranked, rest=rest_of(ranked))
             case "next token":
-                ranked = self._likely(logits[0, -1])
+                ranked = self._likely(logits[0, len(ids) - 1])
                 return Answer("Next token", ranked=ranked, rest=rest_of(ranked))
             case "fill in":
                 masks = (ids == self.tokenizer.mask_token_id).nonzero()[:, 0].tolist()
@@ -177,8 +211,27 @@ class PretrainedModel(ServedModel):
         limit = self._most_tokens()
         if tokens > limit:
             raise ArgumentError(f"the text has {tokens:,} tokens, and {self.name} reads at most {limit:,}; shorten it")
-        layers, heads = getattr(self.config, "num_hidden_layers", 1), getattr(self.config, "num_attention_heads", 1)
-        check_weights(tokens, layers * heads * tokens**2)
+        check_weights(tokens, self._weights(tokens))
+
+
+def _lengthened(inputs: dict[str, Tensor], tokens: list[int]) -> dict[str, Tensor]:
+    """The inputs of a text with more tokens; what belongs to each token is that of the last one."""
+    longer = {name: torch.cat([one, one[:, -1:].expand(-1, len(tokens))], 1) for name, one in inputs.items()}
+    longer["input_ids"][:, -len(tokens) :] = torch.tensor(tokens, device=longer["input_ids"].device)
+    return longer
+
+
+def _joined(prompt: TokenAxis, written: TokenAxis) -> TokenAxis:
+    """The axis of a text and of what the model wrote after it."""
+    length = len(prompt)
+    words = written.words or [range(place, place + 1) for place in range(len(written))]
+    later = tuple(range(word.start + length, word.stop + length) for word in words)
+    return TokenAxis(
+        prompt.tokens + written.tokens,
+        prompt.special + written.special,
+        prompt.words + later if prompt.words else (),
+        generated=length,
+    )
 
 
 class _ProblemWatch(Watch):

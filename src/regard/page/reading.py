@@ -34,6 +34,7 @@ class Answer:
         ranked: the model's choices with their probabilities in [0, 1], the most likely first.
         notes: remarks for the reader, a line each.
         rest: the total probability of all choices that are not in ``ranked``.
+        choice: the kind of the choices; "" if it is that of the answer.
     """
 
     label: str
@@ -41,6 +42,7 @@ class Answer:
     ranked: tuple[tuple[str, float], ...] = ()
     notes: tuple[str, ...] = ()
     rest: float = 0.0
+    choice: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """The answer as plain values; spaces and other invisible characters are visible in the labels."""

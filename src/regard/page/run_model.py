@@ -59,7 +59,8 @@ class RunModel(ServedModel):
         if has_content and not attends:
             notes += ("This model has no attention.",)
         ranked = prediction.ranked()
-        answer = Answer(trained.task.answer_name, prediction.answer_text, ranked, notes, rest_of(ranked))
+        task = trained.task
+        answer = Answer(task.answer_name, prediction.answer_text, ranked, notes, rest_of(ranked), task.choice_name)
         return Reading(
             answer,
             document,

@@ -231,26 +231,31 @@ def colored(matrix: Matrix, colors: str) -> np.ma.MaskedArray[Any, Any]:
 
 
 def draw_forms(
-    axes: Axes, hidden: NDArray[np.bool_], missing: NDArray[np.bool_], extent: tuple[float, float] | None = None
+    axes: Axes,
+    hidden: NDArray[np.bool_],
+    missing: NDArray[np.bool_],
+    extent: tuple[float, float, float, float] | None = None,
 ) -> None:
     """Hatch the cells that a mask hides, and cross those that are no number; cell (row, column) is around its centre.
 
     Args:
         axes: those of the cells.
         hidden, missing: ``[rows, columns]``.
-        extent: the x of the first cell's left and of the last one's right edge; None: a column is 1 wide, around its
-            number.
+        extent: the x of the first cell's left and of the last one's right edge, and the y of the first cell's top and
+            of the last one's bottom edge; None: a cell is 1 wide and 1 high, around its numbers.
     """
     from matplotlib.collections import PolyCollection
 
-    first, last = (-0.5, hidden.shape[1] - 0.5) if extent is None else extent
-    width = (last - first) / max(1, hidden.shape[1])
+    down, across = hidden.shape
+    first, last, top_edge, bottom_edge = (-0.5, across - 0.5, -0.5, down - 0.5) if extent is None else extent
+    width, height = (last - first) / max(1, across), (bottom_edge - top_edge) / max(1, down)
     for cells, hatch, ground, color in ((hidden, "//////", MASKED, HATCH), (missing, "xxxxxx", PAPER, MISSING)):
         padded = np.pad(cells, ((0, 0), (1, 1))).astype(np.int8)
         (rows, starts), (_, ends) = (np.nonzero(np.diff(padded) == change) for change in (1, -1))
         if not len(rows):
             continue
-        left, right, top, bottom = first + width * starts, first + width * ends, rows - 0.5, rows + 0.5
+        left, right = first + width * starts, first + width * ends
+        top, bottom = top_edge + height * rows, top_edge + height * (rows + 1)
         sides = (left, top), (right, top), (right, bottom), (left, bottom)
         corners = np.stack([np.stack(pair, -1) for pair in sides], 1)
         axes.add_collection(

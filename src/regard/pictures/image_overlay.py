@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from regard.errors import ArgumentError, ShapeError
 from regard.pictures.fonts import LONGEST_LABEL, Lettering, titled, visible_token
+from regard.pictures.heatmap import draw_forms, form_note
 from regard.pictures.numbers import as_array, as_image
 from regard.pictures.sheet import fit_width, new_sheet
 from regard.pictures.weight_scale import WeightScale, draw_bar, weight_scale
@@ -141,7 +142,7 @@ def image_overlays(
 
     Args:
         image: uint8 ``[height, width, 3]``.
-        weights: ``[words, rows · columns]``, at least 0.
+        weights: ``[words, rows · columns]``, at least 0; −inf (masked) is hatched, NaN and inf are crossed.
         labels: one for each row of the weights.
         grid: rows and columns.
         box: as for `spread`.
@@ -153,7 +154,7 @@ def image_overlays(
     Raises:
         ShapeError: the shapes do not match, or there is no word, or more than `MOST_PANELS`.
         KindError: the image is not uint8.
-        ArgumentError: a weight is negative or not finite.
+        ArgumentError: a weight is negative.
         MissingPartError: matplotlib is not installed.
 
     Example:
@@ -170,11 +171,14 @@ def image_overlays(
             f"weights must have a row for each of 1 to {MOST_PANELS} labels; there are {len(labels)} labels, and "
             f"weights have shape {list(matrix.shape)}"
         )
+    hidden, missing = np.isneginf(matrix), ~np.isfinite(matrix) & ~np.isneginf(matrix)
+    matrix = np.where(hidden | missing, 0.0, matrix)
     scale = weight_scale(matrix)._replace(root=False)  # brightness is linear
     panels = [image, *(overlay(image, row, *grid, box, maximum=scale.high) for row in matrix)]
     shown = ["image", *(visible_token(label, LONGEST_LABEL) for label in labels)]
     across = min(COLUMNS, len(panels))
-    heading = titled(title, 22 * across, scale.note)
+    forms = form_note(False, bool(hidden.any()), bool(missing.any()))
+    heading = titled(title, 22 * across, scale.note, forms)
     down = -(-len(panels) // across)
     height, width = image.shape[:2]
     tall = PANEL * min(max(height / width, 0.25), 4.0)
@@ -189,6 +193,10 @@ def image_overlays(
     for axes, panel, label in zip(every, panels, shown, strict=False):
         axes.imshow(panel, interpolation="nearest", aspect="equal")
         fit_width(lettering.letter(axes.set_title("", fontsize=9), label), PANEL - 0.1)
+    x0, y0, x1, y1 = box or (0, 0, image.shape[1], image.shape[0])
+    edges = x0 - 0.5, x1 - 0.5, y0 - 0.5, y1 - 0.5  # a pixel is around its numbers
+    for axes, *cells in zip(every[1:], hidden, missing, strict=False):
+        draw_forms(axes, *(one.reshape(grid) for one in cells), extent=edges)
     draw_bar(
         sheet, brightness(scale), scale, label=f"brightness: {scale.label}", ax=list(every), orientation="horizontal",
         shrink=min(1.0, BAR_LENGTH / width), aspect=BAR_LENGTH / BAR_HEIGHT,

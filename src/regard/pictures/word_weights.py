@@ -10,7 +10,7 @@ import numpy as np
 from regard.errors import ShapeError
 from regard.pictures.fonts import LONGEST_LABEL, Lettering, titled, visible_token
 from regard.pictures.heatmap import color_map as named_colors
-from regard.pictures.heatmap import colored, ink_on
+from regard.pictures.heatmap import colored, draw_forms, form_note, ink_on
 from regard.pictures.numbers import as_array, cell_number
 from regard.pictures.sheet import new_sheet, set_position, text_extent
 from regard.pictures.weight_scale import draw_bar, weight_scale
@@ -41,7 +41,7 @@ def word_weights(
 
     Args:
         words: the words.
-        weights: ``[heads, words]``, finite and at least 0.
+        weights: ``[heads, words]``, at least 0; −inf (masked) is hatched, NaN and inf are crossed.
         title: above the text.
         width: the most inches of a line.
         color_map: ``"amount"``, from paper to ink, or one of matplotlib.
@@ -50,7 +50,7 @@ def word_weights(
         A figure; its height is what the lines need.
 
     Raises:
-        ShapeError: ``weights`` do not match the words, or are not finite; or there are more than `MOST_WORDS`.
+        ShapeError: ``weights`` do not match the words; or there are more than `MOST_WORDS`.
         UnknownNameError: no such colour map.
         MissingPartError: matplotlib is not installed.
 
@@ -67,14 +67,14 @@ def word_weights(
             f"weights must have a column for each of 1 to {MOST_WORDS:,} words; there are {len(words):,} words, and "
             f"weights have shape {list(matrix.shape)}"
         )
-    if not np.isfinite(matrix).all():
-        raise ShapeError("weights must be finite")
+    hidden, missing = np.isneginf(matrix), ~np.isfinite(matrix) & ~np.isneginf(matrix)
+    matrix = np.where(hidden | missing, 0.0, matrix)
     from matplotlib.cm import ScalarMappable
 
     colors = named_colors(color_map)
     shown = [visible_token(word, LONGEST_LABEL) for word in words]
     scale = weight_scale(matrix)
-    heading = titled(title, 90, scale.note)
+    heading = titled(title, 90, scale.note, form_note(False, bool(hidden.any()), bool(missing.any())))
     lettering = Lettering([*shown, heading])
     figure = new_sheet(width, 1.0)
 
@@ -116,6 +116,10 @@ def word_weights(
         text.set_position(((x + one / 2) / full_width, 1 - (y + WORD_HEIGHT / 2) / height))
         for head in range(heads):
             cell_top = y + WORD_HEIGHT + head * CELL_HEIGHT
+            if hidden[head, number] or missing[head, number]:
+                form = [np.array([[cells[head, number]]]) for cells in (hidden, missing)]
+                draw_forms(axes, *form, extent=(x, x + one, cell_top, cell_top + CELL_HEIGHT * 0.92))
+                continue
             axes.bar(
                 x + one / 2, CELL_HEIGHT * 0.92, one, cell_top, color=filled[head, number], edgecolor="#b0b0b0",
                 linewidth=0.4,

@@ -332,6 +332,7 @@ class Task(ABC):
             a file.
         input_hint: what to type or to choose, for a viewer.
         answer_name: what a prediction is, for a viewer: ``"Translation"``.
+        choice_name: what the ranked choices of a prediction are, if they are something else: ``"Next token"``.
         typing_options: options of `Trained.predict` for a text that is read while somebody types it.
         summary: one line for the help.
         hub_task: the Hugging Face hub's name of the task, for the model card; empty: it has none.
@@ -351,6 +352,7 @@ class Task(ABC):
     input_kind: ClassVar[InputKind] = "text"
     input_hint: ClassVar[str] = "A text"
     answer_name: ClassVar[str] = "Output"
+    choice_name: ClassVar[str] = ""
     typing_options: ClassVar[Mapping[str, Any]] = {}
     summary: ClassVar[str]
     hub_task: ClassVar[str] = ""

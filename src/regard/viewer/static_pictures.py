@@ -247,7 +247,8 @@ def _words(record: AttentionRecord, head: int | None, title: str) -> Figure:
     assert record.weights is not None, "checked by _fitting"
     matrix, hidden = _matrix(record, head)
     seeing = np.logical_not(hidden.all(axis=1)).reshape(-1)
-    received = np.nan_to_num(matrix.sum(axis=0, keepdims=True) / max(1, int(seeing.sum())))
+    received = matrix.sum(axis=0, keepdims=True) / max(1, int(seeing.sum()))
+    received = np.where(hidden.all(axis=0), -np.inf, received)
     blind = len(seeing) - int(seeing.sum())
     over = f"; mean over {counted(int(seeing.sum()), 'query')}" + (f" ({blind:,} more see no key)" if blind else "")
     title = title if len(seeing) == 1 else f"{title}{over}"
@@ -259,7 +260,7 @@ def _image(record: AttentionRecord, head: int | None, title: str) -> Figure:
     grid = record.keys
     assert isinstance(grid, GridAxis), "checked by _fitting"
     matrix, hidden = _matrix(record, head)
-    matrix = np.where(hidden, 0.0, np.nan_to_num(matrix))
+    matrix = np.where(hidden, -np.inf, matrix)
     names = [visible_token(text) for text in record.queries.labels]
     shown = range(min(MOST_IMAGES, len(names)))
     part = f"; the first {len(shown)} of {len(names):,} queries" if len(shown) < len(names) else ""
@@ -278,7 +279,9 @@ def _sound(record: AttentionRecord, head: int | None, title: str) -> Figure:
     drawn = sound_alignment(
         np.nan_to_num(matrix), frames.spectrogram, record.queries.labels, frames.seconds, title=title
     )
-    draw_forms(drawn.axes[1], hidden, np.isnan(matrix), extent=(0.0, len(frames) * frames.seconds))
+    draw_forms(
+        drawn.axes[1], hidden, np.isnan(matrix), extent=(0.0, len(frames) * frames.seconds, -0.5, len(matrix) - 0.5)
+    )
     return drawn
 
 

@@ -330,11 +330,12 @@ function fly(before, to) {
 /** The look of the walk, beside the map of all pairs; in a narrow pane above it. */
 const WALK_STYLE = `
 .beside { position: absolute; inset: 0 0 0 auto; width: calc(100% - var(--map)); overflow: auto; border-left: 1px solid var(--border); }
+.beside::after { content: ""; display: block; position: sticky; bottom: 0; height: 16px; background: linear-gradient(transparent, var(--background)); pointer-events: none; }
 .beside[hidden] { display: none; }
 .viewer { --map: 0px; }
 .walking { --map: clamp(240px, 26%, 340px); }
 .walking .scroll { inset: 0 auto 0 0; width: var(--map); }
-.walk { padding: 12px 16px 16px; font-size: 13px; }
+.walk { padding: 12px 16px 0; font-size: 13px; }
 .walk h3 { margin: 0 0 4px; font-size: 13px; font-weight: 650; }
 .walk p { margin: 0; }
 .walk .note { color: var(--muted); font-size: 12px; }
@@ -345,8 +346,8 @@ select.query, .token.query { border: 1px solid var(--asks); box-shadow: inset 0 
 select.key, .token.key { border: 1px solid var(--answers); box-shadow: inset 0 -3px var(--answers); }
 button.primary { background: var(--text); color: var(--background); border-color: var(--text); padding: 3px 16px; }
 .walk button:disabled { opacity: .5; cursor: default; }
-.strip, .stations { list-style: none; margin: 0; padding: 0; display: flex; }
-.strip { gap: 4px; flex-wrap: wrap; margin-bottom: 12px; }
+.strip, .stations { list-style: none; margin: 0; padding: 0; }
+.strip { display: flex; gap: 4px; flex-wrap: wrap; margin-bottom: 12px; }
 .strip li { display: inline-flex; align-items: center; gap: 4px; }
 .strip button { display: flex; flex-direction: column; align-items: flex-start; padding: 3px 8px; text-align: left; }
 .strip button span { font-size: 12px; color: var(--muted); }
@@ -375,12 +376,12 @@ button.primary { background: var(--text); color: var(--background); border-color
 .column[aria-pressed="true"] .name { font-weight: 650; }
 .ghost { border: 2px dashed var(--text); border-bottom: 0; }
 .columns .name { writing-mode: vertical-rl; height: 72px; overflow: hidden; white-space: nowrap; font-size: 12px; }
-.stations { gap: 8px; overflow-x: auto; align-items: flex-start; padding: 4px 2px 8px; }
-.station { display: flex; align-items: flex-start; gap: 8px; flex: none; }
-.station article { width: 316px; padding: 12px; border: 1px solid var(--border); border-radius: 6px; background: var(--background); }
+.stations { display: block; columns: 300px; column-gap: 16px; padding: 2px; }
+.station { display: flex; flex-direction: column; gap: 2px; break-inside: avoid; padding: 1px 1px 6px; }
+.station article { padding: 12px; border: 1px solid var(--border); border-radius: 6px; background: var(--background); }
 .station.here article { border-color: var(--text); box-shadow: 0 0 0 1px var(--text); }
-.station > .operation { padding-top: 48px; font-size: 13px; }
-.station > .operation::after { content: "\\2192"; display: block; text-align: center; }
+.station > .operation { align-self: center; min-height: 18px; }
+.station > .operation::after { content: "\\2193"; margin-left: 4px; }
 .says { font-size: 13px; line-height: 1.45; margin-bottom: 8px !important; }
 .station article > * + * { margin-top: 8px; }
 .tokens { display: flex; gap: 8px; align-items: center; flex-wrap: wrap; }
@@ -410,11 +411,6 @@ button.primary { background: var(--text); color: var(--background); border-color
 .walking.slim .stage { display: flex; flex-direction: column; }
 .walking.slim .beside { position: static; order: 1; width: auto; overflow: visible; border: 0; }
 .walking.slim .scroll { position: relative; order: 2; inset: auto; width: auto; height: 400px; border-top: 1px solid var(--border); }
-.slim .stations { flex-direction: column; align-items: stretch; overflow: visible; }
-.slim .station { flex-direction: column; align-items: stretch; gap: 4px; }
-.slim .station article { width: auto; }
-.slim .station > .operation { padding: 0; align-self: center; }
-.slim .station > .operation::after { content: "\\2193"; }
 .slim .columns { height: 170px; }
 @media (max-width: 400px) { .columns small { font-size: 9px; } .numbers .cell { width: 31px; font-size: 10px; } }
 @media (forced-colors: active) {
@@ -7180,9 +7176,7 @@ class WalkPanel {
   /** Brings the station into sight, and lets its numbers fly in. */
   arrive(from) {
     const card = this.cards.children[this.place];
-    const { left, width } = card.getBoundingClientRect();
-    const room = this.cards.getBoundingClientRect();
-    this.cards.scrollLeft += left + width / 2 - room.left - room.width / 2;
+    card.scrollIntoView({ block: "nearest" });
     if (this.place > from) fly([...this.cards.children].slice(0, this.place), card);
   }
 
@@ -7196,10 +7190,11 @@ class WalkPanel {
 
   card(station, number) {
     const here = number === this.place;
+    const operation = this.stations[number - 1]?.operation ?? null; // what leads here
     return make("li", { class: here ? "station here" : "station", "data-station": station.id },
+      operation === null ? null : make("span", { class: "operation", "aria-hidden": "true", text: operation }),
       make("article", {}, make("h3", { text: `${number + 1}. ${station.title}` }), make("p", { class: "says", text: station.sentence }),
-        ...station.parts.map((part) => this.part(part, station.id))),
-      station.operation === null ? null : make("span", { class: "operation", "aria-hidden": "true", text: station.operation }));
+        ...station.parts.map((part) => this.part(part, station.id))));
   }
 
   part(part, id) {

@@ -56,12 +56,13 @@ function rankedList(ranked, rest) {
 /** The children of an answer. */
 export function answerElements(answer) {
   const parts = [];
-  if (answer.text || answer.ranked.length) parts.push(make("h3", "", answer.label));
+  if (answer.text || (answer.ranked.length && !answer.choice)) parts.push(make("h3", "", answer.label));
   if (answer.text) {
     const text = make("p", "answer-text", answer.text);
     text.dir = "auto";
     parts.push(text);
   }
+  if (answer.ranked.length && answer.choice) parts.push(make("h3", "", answer.choice));
   if (answer.ranked.length) parts.push(rankedList(answer.ranked, answer.rest ?? 0));
   parts.push(...answer.notes.map((note) => make("p", "note", note)));
   return parts;

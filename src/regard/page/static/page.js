@@ -212,8 +212,8 @@ class Page {
 
   addAnother() {
     const used = new Set(this.panes.map((pane) => pane.model));
-    const kinds = new Set(this.panes.map((pane) => pane.accepts));
-    const free = this.models.findIndex((model, place) => !used.has(place) && (!model.offered || (model.loaded && kinds.has(model.accepts))));
+    // Of models that nobody named, none is the obvious one to compare with.
+    const free = this.models.findIndex((model, place) => !used.has(place) && !model.offered);
     // A model that is there already is compared on another text.
     if (free < 0 && this.panes.length === 1) same.checked = false;
     this.pushes = true;

@@ -587,8 +587,9 @@ class NextTokenTask(TableTask):
     )
     prediction_config = ContinuationOptions
     evaluation_config = TextLossOptions
-    answer_name = "Next token"
-    typing_options = {"tokens": 0, "next": 8}  # noqa: RUF012 (a mapping that never changes)
+    answer_name = "Continuation"
+    choice_name = "Next token"
+    typing_options = {"tokens": 12, "temperature": 0, "next": 8}  # noqa: RUF012 (a mapping that never changes)
     experiment = NextTokenExperiment
     trained = TrainedNextTokens
     picture_prefix = "attention"
