@@ -40,7 +40,7 @@ export class Frame {
     this.box = make("section", { class: "viewer", "aria-label": say("attentionWeights") },
       make("header", {}, this.title, this.texts, this.facts, this.more),
       make("div", { class: "row" }, this.bar, this.tabs),
-      make("div", { class: "says" }, make("div", { class: "told" }, this.sentence, this.shares), this.what),
+      make("div", { class: "telling" }, make("div", { class: "told" }, this.sentence, this.shares), this.what),
       this.stage, make("footer", {}, this.help), this.readout, this.menu, this.tip, this.cards);
     if (height) this.box.style.height = `${height}px`;
     this.root.replaceChildren(this.box);

@@ -189,7 +189,7 @@ export class Stations {
     /** @type {Part[]} */
     const parts = [formula(formatNumber(this.row.biased[column]), hidden ? "+ (\u2212\u221e)" : "+ 0", formatNumber(masked))];
     if (isMasked) parts.push({ kind: "line", text: say("walk_hidden_count", { query: this.query, all: this.count, seen }) });
-    return { id: "mask", title: say("walk_mask"), figure: formatNumber(masked), parts, operation: this.normalizes(),
+    return { id: "mask", title: say("walk_mask"), figure: isMasked ? formatNumber(masked) : say("walk_no_mask"), parts, operation: this.normalizes(),
       sentence: say(hidden ? "walk_says_hidden" : isMasked ? "walk_says_visible" : "walk_says_unmasked", values) };
   }
 

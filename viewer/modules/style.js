@@ -61,7 +61,7 @@ canvas.grab { cursor: grabbing; }
   border: 1px solid var(--border); border-radius: 6px; background: var(--background); color: var(--text); font-size: 13px;
   box-shadow: 0 2px 10px rgb(0 0 0 / 25%); pointer-events: none; overflow-wrap: anywhere; }
 .tip[hidden] { display: none; }
-.says { display: flex; align-items: flex-start; gap: 4px 16px; padding: 4px 16px 8px; }
+.telling { display: flex; align-items: flex-start; gap: 4px 16px; padding: 4px 16px 8px; }
 footer { padding: 4px 16px 8px; border-top: 1px solid var(--border); }
 .told { flex: 1 1 auto; min-width: 0; }
 .sentence { margin: 0; font-size: 16px; line-height: 24px; height: 24px; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
@@ -84,13 +84,14 @@ footer { padding: 4px 16px 8px; border-top: 1px solid var(--border); }
 .cardkeys { position: absolute; right: 12px; bottom: 36px; display: flex; gap: 8px; align-items: center; padding: 4px; border-radius: 8px; background: var(--background); }
 .error { padding: 16px; }
 .narrow { min-height: 700px; }
-.narrow header, .narrow .row, .narrow .says, .narrow footer { padding-left: 12px; padding-right: 12px; }
+.narrow header, .narrow .row, .narrow .telling, .narrow footer { padding-left: 12px; padding-right: 12px; }
 .narrow .tabs { margin-left: 0; }
 .narrow .tabs button { padding: 2px 8px; }
 .narrow h2 { flex: 1 1 calc(100% - 64px); order: 1; }
 .narrow .more { order: 2; }
 .narrow .texts { order: 3; flex-basis: 100%; }
 .narrow .facts { order: 4; margin-left: 0; }
+.narrow .telling { flex-direction: column; }
 .narrow .told { width: 100%; }
 .narrow .sentence, .narrow .shares { white-space: normal; }
 .narrow .sentence { height: 48px; }

@@ -83,7 +83,7 @@ export class WalkPanel {
     this.strip = make("ol", { class: "strip", "aria-label": say("walk_stations") });
     this.cards = make("ol", { class: "stations" });
     this.experiment = new Experiment(calculation, (changes) => this.commands.trial(changes), (pair) => this.commands.pair(pair), () => this.commands.trial(null));
-    this.element.replaceChildren(make("div", { class: "walk-head" },
+    this.element.replaceChildren(make("div", { class: "walk-head" }, make("b", { text: shortText(calculation.steps.entry.name, 48) }),
       make("span", { class: "walk-pair" }, this.queryChoice, make("span", { text: "\u2192", "aria-hidden": "true" }), this.keyChoice),
       make("span", { class: "steps-buttons" }, action(say("walk_what_if"), say("walk_try"), () => this.experiment?.reach()), this.back, this.counter, this.next)), this.strip, this.cards, this.experiment.element, this.note);
   }

@@ -692,7 +692,8 @@ const WORDS = {
   walk_name_masked: ["after the mask", "掩码后"],
   walk_name_weights: ["weight", "权重"],
   walk_name_truth: ["the model\u2019s weight {value}", "模型的权重 {value}"],
-  walk_says_input: ["{query} asks. {key} is one of {count} words. How much will {query} take from {key}?",
+  walk_no_mask: ["none", "无"],
+  walk_says_input: ["{query} asks. {key} is one of {count} tokens. How much will {query} take from {key}?",
     "{query} 提问。{key} 是 {count} 个词元之一。{query} 会从 {key} 取多少？"],
   walk_says_itself: ["{query} asks. Here it looks at itself, one of {count} words. How much will it take from it?",
     "{query} 提问，并且在这里看它自己（{count} 个词元之一）。它会从中取多少？"],
@@ -2513,7 +2514,7 @@ class Stations {
     /** @type {Part[]} */
     const parts = [formula(formatNumber(this.row.biased[column]), hidden ? "+ (\u2212\u221e)" : "+ 0", formatNumber(masked))];
     if (isMasked) parts.push({ kind: "line", text: say("walk_hidden_count", { query: this.query, all: this.count, seen }) });
-    return { id: "mask", title: say("walk_mask"), figure: formatNumber(masked), parts, operation: this.normalizes(),
+    return { id: "mask", title: say("walk_mask"), figure: isMasked ? formatNumber(masked) : say("walk_no_mask"), parts, operation: this.normalizes(),
       sentence: say(hidden ? "walk_says_hidden" : isMasked ? "walk_says_visible" : "walk_says_unmasked", values) };
   }
 
@@ -3065,7 +3066,7 @@ canvas.grab { cursor: grabbing; }
   border: 1px solid var(--border); border-radius: 6px; background: var(--background); color: var(--text); font-size: 13px;
   box-shadow: 0 2px 10px rgb(0 0 0 / 25%); pointer-events: none; overflow-wrap: anywhere; }
 .tip[hidden] { display: none; }
-.says { display: flex; align-items: flex-start; gap: 4px 16px; padding: 4px 16px 8px; }
+.telling { display: flex; align-items: flex-start; gap: 4px 16px; padding: 4px 16px 8px; }
 footer { padding: 4px 16px 8px; border-top: 1px solid var(--border); }
 .told { flex: 1 1 auto; min-width: 0; }
 .sentence { margin: 0; font-size: 16px; line-height: 24px; height: 24px; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
@@ -3088,13 +3089,14 @@ footer { padding: 4px 16px 8px; border-top: 1px solid var(--border); }
 .cardkeys { position: absolute; right: 12px; bottom: 36px; display: flex; gap: 8px; align-items: center; padding: 4px; border-radius: 8px; background: var(--background); }
 .error { padding: 16px; }
 .narrow { min-height: 700px; }
-.narrow header, .narrow .row, .narrow .says, .narrow footer { padding-left: 12px; padding-right: 12px; }
+.narrow header, .narrow .row, .narrow .telling, .narrow footer { padding-left: 12px; padding-right: 12px; }
 .narrow .tabs { margin-left: 0; }
 .narrow .tabs button { padding: 2px 8px; }
 .narrow h2 { flex: 1 1 calc(100% - 64px); order: 1; }
 .narrow .more { order: 2; }
 .narrow .texts { order: 3; flex-basis: 100%; }
 .narrow .facts { order: 4; margin-left: 0; }
+.narrow .telling { flex-direction: column; }
 .narrow .told { width: 100%; }
 .narrow .sentence, .narrow .shares { white-space: normal; }
 .narrow .sentence { height: 48px; }
@@ -4962,7 +4964,7 @@ class Frame {
     this.box = make("section", { class: "viewer", "aria-label": say("attentionWeights") },
       make("header", {}, this.title, this.texts, this.facts, this.more),
       make("div", { class: "row" }, this.bar, this.tabs),
-      make("div", { class: "says" }, make("div", { class: "told" }, this.sentence, this.shares), this.what),
+      make("div", { class: "telling" }, make("div", { class: "told" }, this.sentence, this.shares), this.what),
       this.stage, make("footer", {}, this.help), this.readout, this.menu, this.tip, this.cards);
     if (height) this.box.style.height = `${height}px`;
     this.root.replaceChildren(this.box);
@@ -7146,7 +7148,7 @@ class WalkPanel {
     this.strip = make("ol", { class: "strip", "aria-label": say("walk_stations") });
     this.cards = make("ol", { class: "stations" });
     this.experiment = new Experiment(calculation, (changes) => this.commands.trial(changes), (pair) => this.commands.pair(pair), () => this.commands.trial(null));
-    this.element.replaceChildren(make("div", { class: "walk-head" },
+    this.element.replaceChildren(make("div", { class: "walk-head" }, make("b", { text: shortText(calculation.steps.entry.name, 48) }),
       make("span", { class: "walk-pair" }, this.queryChoice, make("span", { text: "\u2192", "aria-hidden": "true" }), this.keyChoice),
       make("span", { class: "steps-buttons" }, action(say("walk_what_if"), say("walk_try"), () => this.experiment?.reach()), this.back, this.counter, this.next)), this.strip, this.cards, this.experiment.element, this.note);
   }
