@@ -434,6 +434,11 @@ def test_linked_panes_share_and_their_difference_is_a_minus_b(open_tab, run_of):
 
         set_first(record=1, head=1, scale="root")
         assert [shown(page, 1)[name] for name in ("view", "record", "head", "scale")] == ["lines", 1, 1, "root"]
+        set_first(view="walk", kept={"row": 2, "column": 1})
+        page.locator(".pane .view .stations").nth(1).wait_for(timeout=60_000)
+        assert shown(page, 1)["kept"] == {"row": 2, "column": 1}
+        boxes = [page.locator(".pane .more").nth(pane).bounding_box() for pane in (0, 1)]
+        assert boxes[0]["y"] == boxes[1]["y"]  # a menu never stands in a line of its own
         found = page.evaluate("""() => {
           const view = document.querySelector('.difference .view > div').regardView;
           view.show('difference', {row: 2, column: 1});
