@@ -3,6 +3,7 @@
 import re
 import shutil
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -433,6 +434,11 @@ def test_linked_panes_share_and_their_difference_is_a_minus_b(open_tab, run_of):
 
         set_first(record=1, head=1, scale="root")
         assert [shown(page, 1)[name] for name in ("view", "record", "head", "scale")] == ["lines", 1, 1, "root"]
+        set_first(view="walk", kept={"row": 2, "column": 1})
+        page.locator(".pane .view .stations").nth(1).wait_for(timeout=60_000)
+        assert shown(page, 1)["kept"] == {"row": 2, "column": 1}
+        boxes = [page.locator(".pane .more").nth(pane).bounding_box() for pane in (0, 1)]
+        assert boxes[0]["y"] == boxes[1]["y"]  # a menu never stands in a line of its own
         found = page.evaluate("""() => {
           const view = document.querySelector('.difference .view > div').regardView;
           view.show('difference', {row: 2, column: 1});
@@ -525,6 +531,50 @@ def test_offered_models_are_listed_and_opened_by_a_click(open_tab, run_of, tmp_p
         page.get_by_role("button", name="All models").click()
         page.locator("#model-list button").first.wait_for()
         assert page.locator(".pane").count() == 0
+
+
+def test_a_model_that_was_offered_is_compared_with_itself_on_another_text(open_tab, run_of, tmp_path):
+    """Whatever else is in memory: nobody chose it here."""
+    for name in ("bahdanau", "transformer"):
+        shutil.copytree(run_of(name), tmp_path / name)
+    offers = find_offers(tmp_path, tmp_path / "none")
+    for model in offers.models:
+        model.load()
+    with serving(*offers.models) as client:
+        tab = open_tab(client, ready="#model-list button")
+        page = tab.page
+        page.locator("#model-list button", has_text="bahdanau").first.click()
+        page.fill("#text", "My sister.")
+        page.locator(".view canvas").wait_for(timeout=60_000)
+        page.locator("#add").click()
+        assert page.locator(".pane textarea").first.input_value() == "My sister."
+        page.locator(".pane textarea:visible").nth(1).fill("My brother.")
+        page.locator(".pane .view canvas").nth(1).wait_for(timeout=60_000)
+        assert page.locator(".pane-head select").evaluate_all(
+            "all => all.map((one) => one.selectedOptions[0].text)"
+        ) == ["bahdanau", "bahdanau"]
+
+
+def test_every_name_of_an_answer_is_in_both_languages(open_tab):
+    """Those of all tasks and of models of Hugging Face."""
+    from regard.page import pretrained_model
+    from regard.tasks import registry
+
+    names = set(re.findall(r'Answer\("([^"]+)"', Path(pretrained_model.__file__).read_text("utf-8")))
+    names |= set(re.findall(r'(?:label|choice)="([^"]+)"', Path(pretrained_model.__file__).read_text("utf-8")))
+    for task in map(registry.find, registry.BUILT_IN):
+        names |= {task.answer_name, task.choice_name} - {""}
+    with serving(Echo()) as client:
+        tab = open_tab(client, locale="zh-CN")
+        shown = tab.page.evaluate(
+            """async (names) => {
+              const { answerElements } = await import('./static/answer.js');
+              return names.map((label) => answerElements({ label, text: 'x', ranked: [], notes: [] })[0].innerText);
+            }""",
+            sorted(names),
+        )
+    assert len(names) > 8
+    assert all(re.search("[\u4e00-\u9fff]", text) for text in shown), dict(zip(sorted(names), shown, strict=True))
 
 
 def test_the_page_speaks_chinese_where_the_browser_does(open_tab, run_of):

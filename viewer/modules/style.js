@@ -9,13 +9,13 @@ export const STYLE = `
 * { box-sizing: border-box; }
 .viewer { display: flex; flex-direction: column; height: 100%; min-height: 560px; position: relative; overflow: hidden;
   background: var(--background); color: var(--text); font: 13px/1.4 ${FONT}; }
-header { display: flex; flex-wrap: wrap; align-items: center; gap: 0 16px; padding: 8px 16px 4px; min-width: 0; }
+header { display: flex; flex-wrap: wrap; align-items: center; gap: 0 16px; padding: 8px 64px 4px 16px; min-width: 0; position: relative; min-height: 40px; }
 h2 { font-size: 16px; font-weight: 650; margin: 0; overflow-wrap: anywhere; max-height: 3em; overflow: hidden; }
 .texts { margin: 0; color: var(--muted); font-size: 13px; overflow-wrap: anywhere; max-height: 4.2em; overflow: auto; min-width: 0; }
 .texts b { font-weight: 600; margin-right: 4px; }
 .texts span { margin-right: 16px; unicode-bidi: isolate; }
 .facts { margin: 0 0 0 auto; color: var(--muted); font-size: 13px; white-space: nowrap; }
-.more { border-color: transparent; background: none; font-size: 20px; line-height: 1; padding: 0 8px; min-height: 32px; }
+.more { position: absolute; top: 4px; right: 16px; border-color: transparent; background: none; font-size: 20px; line-height: 1; padding: 0 8px; min-height: 32px; }
 .row { display: flex; flex-wrap: wrap; align-items: center; gap: 4px 16px; padding: 4px 16px 8px; }
 .bar { display: flex; flex-wrap: wrap; align-items: center; gap: 4px 8px; min-width: 0; }
 .bar:empty { display: none; }
@@ -85,6 +85,8 @@ footer { padding: 4px 16px 8px; border-top: 1px solid var(--border); }
 .error { padding: 16px; }
 .narrow { min-height: 700px; }
 .narrow header, .narrow .row, .narrow .telling, .narrow footer { padding-left: 12px; padding-right: 12px; }
+.narrow header, .narrow .row, .narrow footer { padding-left: 12px; padding-right: 12px; }
+.narrow header { padding-right: 60px; }
 .narrow .tabs { margin-left: 0; }
 .narrow .tabs button { padding: 2px 8px; }
 .narrow h2 { flex: 1 1 calc(100% - 64px); order: 1; }

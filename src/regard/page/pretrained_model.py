@@ -151,14 +151,14 @@ class PretrainedModel(ServedModel):
             return []
         end = self.model.generation_config.eos_token_id
         padding = end[0] if isinstance(end, list) else end
-        found = self.model.generate(
+        sequences = self.model.generate(
             **inputs,
             max_new_tokens=room,
             do_sample=False,
             num_beams=1,
             pad_token_id=self.tokenizer.pad_token_id or padding,
         )
-        return found[0, length:].tolist()
+        return sequences[0, length:].tolist()
 
     def _weights(self, tokens: int) -> int:
         """How many weights all layers and heads have for a text of so many tokens."""
@@ -224,7 +224,7 @@ def _lengthened(inputs: dict[str, Tensor], tokens: list[int]) -> dict[str, Tenso
 def _joined(prompt: TokenAxis, written: TokenAxis) -> TokenAxis:
     """The axis of a text and of what the model wrote after it."""
     length = len(prompt)
-    words = written.words or [range(place, place + 1) for place in range(len(written))]
+    words = written.words or [range(position, position + 1) for position in range(len(written))]
     later = tuple(range(word.start + length, word.stop + length) for word in words)
     return TokenAxis(
         prompt.tokens + written.tokens,

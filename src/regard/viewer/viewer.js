@@ -986,6 +986,18 @@ const WORDS = {
     "无法显示差异：其中一段文本太长，只能显示概览。"],
   pageDifferenceKinds: ["There is no difference to show: the panes show two kinds of attention.", "无法显示差异：两个窗格显示的是不同种类的注意力。"],
   pageOthers: ["all others", "其余全部"],
+  pageAnswer_Output: ["Output", "输出"],
+  pageAnswer_Translation: ["Translation", "译文"],
+  pageAnswer_Summary: ["Summary", "摘要"],
+  pageAnswer_Caption: ["Caption", "图像描述"],
+  pageAnswer_Transcription: ["Transcription", "转写"],
+  pageAnswer_Continuation: ["Continuation", "续写"],
+  "pageAnswer_Next token": ["Next token", "下一个词元"],
+  "pageAnswer_Filled in": ["Filled in", "填空"],
+  pageAnswer_Label: ["Label", "标签"],
+  pageAnswer_Labels: ["Labels", "标签"],
+  pageAnswer_Classes: ["Classes", "类别"],
+  pageAnswer_Score: ["Score", "分数"],
   pageNoServer: ["The server does not answer. Is the command still running?", "服务器没有响应。命令还在运行吗？"],
   pageStatus: ["the server answered {status}", "服务器返回 {status}"],
   pageNoStart: ["The page could not begin: {message}", "页面无法启动：{message}"],
@@ -3014,13 +3026,13 @@ const STYLE = `
 * { box-sizing: border-box; }
 .viewer { display: flex; flex-direction: column; height: 100%; min-height: 560px; position: relative; overflow: hidden;
   background: var(--background); color: var(--text); font: 13px/1.4 ${FONT}; }
-header { display: flex; flex-wrap: wrap; align-items: center; gap: 0 16px; padding: 8px 16px 4px; min-width: 0; }
+header { display: flex; flex-wrap: wrap; align-items: center; gap: 0 16px; padding: 8px 64px 4px 16px; min-width: 0; position: relative; min-height: 40px; }
 h2 { font-size: 16px; font-weight: 650; margin: 0; overflow-wrap: anywhere; max-height: 3em; overflow: hidden; }
 .texts { margin: 0; color: var(--muted); font-size: 13px; overflow-wrap: anywhere; max-height: 4.2em; overflow: auto; min-width: 0; }
 .texts b { font-weight: 600; margin-right: 4px; }
 .texts span { margin-right: 16px; unicode-bidi: isolate; }
 .facts { margin: 0 0 0 auto; color: var(--muted); font-size: 13px; white-space: nowrap; }
-.more { border-color: transparent; background: none; font-size: 20px; line-height: 1; padding: 0 8px; min-height: 32px; }
+.more { position: absolute; top: 4px; right: 16px; border-color: transparent; background: none; font-size: 20px; line-height: 1; padding: 0 8px; min-height: 32px; }
 .row { display: flex; flex-wrap: wrap; align-items: center; gap: 4px 16px; padding: 4px 16px 8px; }
 .bar { display: flex; flex-wrap: wrap; align-items: center; gap: 4px 8px; min-width: 0; }
 .bar:empty { display: none; }
@@ -3090,6 +3102,8 @@ footer { padding: 4px 16px 8px; border-top: 1px solid var(--border); }
 .error { padding: 16px; }
 .narrow { min-height: 700px; }
 .narrow header, .narrow .row, .narrow .telling, .narrow footer { padding-left: 12px; padding-right: 12px; }
+.narrow header, .narrow .row, .narrow footer { padding-left: 12px; padding-right: 12px; }
+.narrow header { padding-right: 60px; }
 .narrow .tabs { margin-left: 0; }
 .narrow .tabs button { padding: 2px 8px; }
 .narrow h2 { flex: 1 1 calc(100% - 64px); order: 1; }

@@ -53,16 +53,25 @@ function rankedList(ranked, rest) {
   return list;
 }
 
+/** What an answer is called, in the chosen language; a name that the table has not stays as it is. */
+function answerName(label) {
+  try {
+    return say(/** @type {any} */ (`pageAnswer_${label}`));
+  } catch { // a task of somebody else
+    return label;
+  }
+}
+
 /** The children of an answer. */
 export function answerElements(answer) {
   const parts = [];
-  if (answer.text || (answer.ranked.length && !answer.choice)) parts.push(make("h3", "", answer.label));
+  if (answer.text || (answer.ranked.length && !answer.choice)) parts.push(make("h3", "", answerName(answer.label)));
   if (answer.text) {
     const text = make("p", "answer-text", answer.text);
     text.dir = "auto";
     parts.push(text);
   }
-  if (answer.ranked.length && answer.choice) parts.push(make("h3", "", answer.choice));
+  if (answer.ranked.length && answer.choice) parts.push(make("h3", "", answerName(answer.choice)));
   if (answer.ranked.length) parts.push(rankedList(answer.ranked, answer.rest ?? 0));
   parts.push(...answer.notes.map((note) => make("p", "note", note)));
   return parts;

@@ -2,7 +2,7 @@
 // What panes share: the state of a viewer, and what it points at, in terms of another pane's attention.
 
 /** What each viewer has of its own. */
-const OWN = ["zoom", "theme", "steps", "kept"];
+const OWN = ["zoom", "theme", "steps"];
 
 const same = (one, other) => one.length === other.length && one.every((token, place) => token === other[place]);
 
@@ -52,6 +52,7 @@ export function sharedState(state, from, to) {
   const equal = rows.kind === otherRows.kind && (rows.kind !== "tokens" || same(rows.tokens, otherRows.tokens));
   const locked = equal ? state.locked : regrouped(state) ? [] : state.locked.map((row) => samePlace(rows, otherRows, row));
   const { heads } = to.records[record];
+  shared.kept = state.kept && sharedItem(state.kept, state, from, to); // the pair of a walk
   return { ...shared, record, head: state.head !== null && state.head < heads ? state.head : null, locked: locked.filter((row) => row !== null) };
 }
 
