@@ -4,7 +4,7 @@ import { structure } from "./first_head.js";
 import { say } from "./language.js";
 import { formatWeight, percent, shortWeight } from "./numbers.js";
 import { MASKED, measureText } from "./table.js";
-import { shortText } from "./text.js";
+import { quoted, shortText } from "./text.js";
 
 /** A token inside a sentence, kept from changing the direction of the words around it. */
 const named = (text) => `\u2068${shortText(text, 48)}\u2069`;
@@ -118,4 +118,13 @@ export function sentenceOf(app) {
   const best = featured(app);
   if (!best && app.state.overall) return sayOfAll(table);
   return best ? sayOfRow(table, best.row, app.state.locked.length ? null : best.column) : { text: "", shares: "" };
+}
+
+/** Which rows are locked, for screen readers; "" where that is not to be said. */
+export function lockedText(app) {
+  const { locked } = app.state;
+  if (!locked.length || !app.record || app.record.large || app.view.name === "grid") return "";
+  const table = app.table();
+  const names = locked.filter((row) => row < table.rows).map((row) => quoted(table.rowText(row)));
+  return say("lockedRows", { names: names.join(", ") });
 }
