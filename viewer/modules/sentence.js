@@ -120,8 +120,10 @@ export function sentenceOf(app) {
   return best ? sayOfRow(table, best.row, app.state.locked.length ? null : best.column) : { text: "", shares: "" };
 }
 
-/** Which rows are locked, for screen readers; "" where that is not to be said. */
-export function lockedText(app) {
+/** What is said to screen readers while nothing is pointed at: of the view, or which rows are locked. */
+export function selectionText(app) {
+  const said = app.view?.said(app) ?? null;
+  if (said !== null) return said;
   const { locked } = app.state;
   if (!locked.length || !app.record || app.record.large || app.view.name === "grid") return "";
   const table = app.table();

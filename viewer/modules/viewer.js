@@ -19,7 +19,7 @@ import { factsOf, recordName } from "./record_names.js";
 import { SCALES } from "./scales.js";
 import { FIELDS, checkedState, initialState } from "./state.js";
 import { Selection } from "./selection.js";
-import { featured, lockedText, sentenceOf } from "./sentence.js";
+import { featured, selectionText, sentenceOf } from "./sentence.js";
 import { StepsData } from "./steps_data.js";
 import { Tables } from "./tables.js";
 import { shortText, visibleText } from "./text.js";
@@ -375,7 +375,7 @@ export class Viewer {
   /** The tooltip, and the same text for screen readers. */
   tell(win) {
     const item = this.active();
-    const text = item ? this.view.describe(this, item) : this.view.said(this) ?? lockedText(this);
+    const text = item ? this.view.describe(this, item) : selectionText(this);
     if (this.frame.readout.textContent !== text) this.frame.readout.textContent = text;
     this.frame.tellSentence(sentenceOf(this));
     this.frame.tip.hidden = !item || this.view.quiet || this.cards.open;

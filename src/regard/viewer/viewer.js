@@ -4789,8 +4789,10 @@ function sentenceOf(app) {
   return best ? sayOfRow(table, best.row, app.state.locked.length ? null : best.column) : { text: "", shares: "" };
 }
 
-/** Which rows are locked, for screen readers; "" where that is not to be said. */
-function lockedText(app) {
+/** What is said to screen readers while nothing is pointed at: of the view, or which rows are locked. */
+function selectionText(app) {
+  const said = app.view?.said(app) ?? null;
+  if (said !== null) return said;
   const { locked } = app.state;
   if (!locked.length || !app.record || app.record.large || app.view.name === "grid") return "";
   const table = app.table();
@@ -8749,7 +8751,7 @@ function svgOf(app) {
   const picture = savedPicture(app);
   const pen = new SvgPen(picture);
   picture.paint(pen);
-  return pen.toString(visibleText(app.payload.title), [app.heading(), app.selectionText(), app.frame.readout.textContent].filter(Boolean).join(" \u2014 "));
+  return pen.toString(visibleText(app.payload.title), [app.heading(), selectionText(app), app.frame.readout.textContent].filter(Boolean).join(" \u2014 "));
 }
 
 function saveSvg(app) {
@@ -9250,7 +9252,7 @@ class Viewer {
   /** The tooltip, and the same text for screen readers. */
   tell(win) {
     const item = this.active();
-    const text = item ? this.view.describe(this, item) : this.view.said(this) ?? lockedText(this);
+    const text = item ? this.view.describe(this, item) : selectionText(this);
     if (this.frame.readout.textContent !== text) this.frame.readout.textContent = text;
     this.frame.tellSentence(sentenceOf(this));
     this.frame.tip.hidden = !item || this.view.quiet || this.cards.open;
