@@ -49,19 +49,19 @@ def encoder() -> Document:
         AttentionRecord(f"encoder.layer.{layer}", layer, "self", axis, axis, weights[0].numpy())
         for layer, weights in enumerate(outputs.attentions)
     )
-    worked = worked_head(model.encoder.layer[0].attention.self, outputs.hidden_states[0], tokens)
+    worked = worked_head(model.encoder.layer[2].attention.self, outputs.hidden_states[2], tokens)
     return Document("all-MiniLM-L6-v2 reads a sentence", records, (worked,), (("input", SENTENCE),))
 
 
 def worked_head(attention: torch.nn.Module, hidden: torch.Tensor, tokens: tuple[str, ...]) -> Any:
-    """Head 2 of the first layer, from the model's own projections."""
+    """Head 8 of the third layer, from the model's own projections."""
     heads = attention.num_attention_heads
     with torch.no_grad():
         query, key, value = (
-            part(hidden).unflatten(-1, (heads, -1)).transpose(1, 2)[:, 2:3]
+            part(hidden).unflatten(-1, (heads, -1)).transpose(1, 2)[:, 8:9]
             for part in (attention.query, attention.key, attention.value)
         )
-    steps = steps_record(regard.explain(query, key, value).labelled(tokens, tokens), name="layer 0, head 2")
+    steps = steps_record(regard.explain(query, key, value).labelled(tokens, tokens), name="layer 2, head 8")
     return replace(steps, layer=0, head=2, attention="encoder.layer.0")
 
 

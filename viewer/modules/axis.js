@@ -26,7 +26,7 @@ export class Axis {
     }
     const cell = position - entry.leading;
     if (cell < 0) return say("beforePatches", { position });
-    return say("patch", { number: cell + 1, count: entry.rows * entry.columns, row: Math.floor(cell / entry.columns), column: cell % entry.columns });
+    return say("patch", { number: cell, row: Math.floor(cell / entry.columns), column: cell % entry.columns });
   }
 
   /** The positions that are shown as one: words, or single positions. */

@@ -67,7 +67,7 @@ export class Controls {
   heads() {
     const { app } = this;
     const shown = app.shownHeads();
-    const group = make("div", { class: "heads", role: "group", "aria-label": say("heads") });
+    const group = make("div", { class: "heads", role: "group", "aria-label": say("heads") }, make("span", { class: "name", text: say("heads") }));
     for (let head = 0; head < app.record.heads; head += 1) {
       group.append(headToggle(head, shown.includes(head), app.theme,
         (event) => (event.detail === 2 || event.shiftKey ? app.set({ head }) : app.selection.toggleHead(head))));

@@ -39,9 +39,9 @@ export class Frame {
     this.cards = make("div", { class: "cards", hidden: true });
     this.box = make("section", { class: "viewer", "aria-label": say("attentionWeights") },
       make("header", {}, this.title, this.texts, this.facts, this.more),
-      make("div", { class: "row" }, this.bar, this.tabs), this.stage,
-      make("footer", {}, make("div", { class: "told" }, this.sentence, this.shares, this.help), this.what),
-      this.readout, this.menu, this.tip, this.cards);
+      make("div", { class: "row" }, this.bar, this.tabs),
+      make("div", { class: "says" }, make("div", { class: "told" }, this.sentence, this.shares), this.what),
+      this.stage, make("footer", {}, this.help), this.readout, this.menu, this.tip, this.cards);
     if (height) this.box.style.height = `${height}px`;
     this.root.replaceChildren(this.box);
     this.pen = new CanvasPen(this.canvas.getContext("2d", { alpha: false }));

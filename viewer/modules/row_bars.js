@@ -4,16 +4,13 @@ import { say } from "./language.js";
 import { fitText } from "./lettering.js";
 import { shortWeight } from "./numbers.js";
 import { rampColor } from "./palette.js";
-import { byWeight, evenShare } from "./sentence.js";
+import { NAMED, byWeight, evenShare } from "./sentence.js";
 import { shortText } from "./text.js";
-
-/** Keys that have a bar of their own. */
-const BARS = 5;
 
 const BAR_STEP = 22;
 
 /** The room that the bars of a row need beside a map, in pixels. */
-export const BARS_ROOM = { width: 270, gap: 40, height: (BARS + 4) * BAR_STEP };
+export const BARS_ROOM = { width: 270, gap: 40, height: (NAMED + 4) * BAR_STEP };
 
 /** Whom a query looks at, as bars: the strongest keys, the others together, and the mark of an even share. */
 export function drawRowBars(app, pen, table, row, { x, y }) {
@@ -35,9 +32,9 @@ export function drawRowBars(app, pen, table, row, { x, y }) {
     pen.rect(x + name, middle - 6, Math.max(1, wide), 12, { fill: style.fill, stroke: theme.border, radius: 2 });
     pen.text(shortWeight(value), Math.max(x + name + wide, marked ? at : 0) + 6, middle, { color: style.text, size: 12 });
   };
-  const first = order.slice(0, BARS);
+  const first = order.slice(0, NAMED);
   first.forEach((column, line) => bar(line, shortText(table.columnText(column)), table.value(row, column), { text: theme.text, fill: rampColor(table.shade(row, column, app.state.scale), theme) }));
-  const rest = order.slice(BARS);
+  const rest = order.slice(NAMED);
   if (rest.length) {
     const sum = rest.reduce((total, column) => total + table.value(row, column), 0);
     bar(first.length, say("others", { count: rest.length }), sum, { text: theme.muted, fill: theme.surface });

@@ -10,7 +10,7 @@ import { quoted, shortText } from "./text.js";
 const named = (text) => `\u2068${shortText(text, 48)}\u2069`;
 
 /** Keys of a row whose weights are named one by one. */
-const NAMED = 3;
+export const NAMED = 4;
 
 const found = new WeakMap();
 
@@ -76,6 +76,15 @@ export function sayOfRow(table, row, column = null) {
   return { text, shares: `${query} \u2192 ${parts.join(" \u00b7 ")}${even}` };
 }
 
+/** What a table says of a query whose keys are the parts of a picture or of a sound: how few parts have how much. */
+function sayOfParts(table, row) {
+  const even = evenShare(table, row);
+  const parts = byWeight(table, row).filter((column) => table.value(row, column) > 2 * even);
+  const share = parts.reduce((sum, column) => sum + table.value(row, column), 0);
+  return { text: say(table.record.keys.kind === "grid" ? "givesPatches" : "givesFrames", { query: named(table.rowText(row)), count: parts.length,
+    all: table.columns, percent: percent(share) }), shares: say("partsShown", { weight: shortWeight(even) }) };
+}
+
 /** What a table says of a key: who looks at it most. */
 function sayOfColumn(table, column) {
   let best = null;
@@ -114,9 +123,11 @@ export function sentenceOf(app) {
   if (!app.view.ofTables || app.record.large) return { text: item ? app.view.describe(app, item) : "", shares: "" };
   const table = item?.head === undefined ? app.table() : app.table(item.head);
   if (item?.side === "key") return sayOfColumn(table, item.column);
+  if (item?.row !== undefined && item.column === undefined && table.measure === "weights" && table.record.keys.kind !== "tokens") return sayOfParts(table, item.row);
   if (item?.row !== undefined) return sayOfRow(table, item.row, item.column ?? null);
   const best = featured(app);
   if (!best && app.state.overall) return sayOfAll(table);
+  if (best && table.measure === "weights" && table.record.keys.kind !== "tokens" && byWeight(table, best.row).length > 8) return sayOfParts(table, best.row);
   return best ? sayOfRow(table, best.row, app.state.locked.length ? null : best.column) : { text: "", shares: "" };
 }
 

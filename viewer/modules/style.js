@@ -39,7 +39,9 @@ button:hover:enabled { border-color: var(--muted); }
 :focus-visible { outline: 3px solid var(--focus); outline-offset: 1px; }
 .heads { display: inline-flex; flex-wrap: wrap; gap: 2px; }
 .heads button { display: inline-flex; align-items: center; gap: 4px; padding: 1px 6px; min-height: 26px; }
-.heads button[aria-pressed="false"] { opacity: .75; border-style: dashed; text-decoration: line-through; }
+.heads button[aria-pressed="false"] { color: var(--muted); background: none; border-color: transparent; }
+.heads button[aria-pressed="false"] svg { opacity: .45; }
+.heads .name { align-self: center; margin-right: 4px; color: var(--muted); }
 .heads svg { display: block; }
 .menu { position: absolute; z-index: 5; right: 16px; top: 44px; display: flex; flex-direction: column; align-items: stretch; gap: 8px; padding: 12px;
   width: max-content; min-width: 200px; max-width: calc(100% - 32px); max-height: calc(100% - 60px); overflow: auto; background: var(--background);
@@ -59,7 +61,8 @@ canvas.grab { cursor: grabbing; }
   border: 1px solid var(--border); border-radius: 6px; background: var(--background); color: var(--text); font-size: 13px;
   box-shadow: 0 2px 10px rgb(0 0 0 / 25%); pointer-events: none; overflow-wrap: anywhere; }
 .tip[hidden] { display: none; }
-footer { display: flex; align-items: flex-start; gap: 4px 16px; padding: 8px 16px 12px; border-top: 1px solid var(--border); }
+.says { display: flex; align-items: flex-start; gap: 4px 16px; padding: 4px 16px 8px; }
+footer { padding: 4px 16px 8px; border-top: 1px solid var(--border); }
 .told { flex: 1 1 auto; min-width: 0; }
 .sentence { margin: 0; font-size: 16px; line-height: 24px; height: 24px; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
 .shares { margin: 0; font-size: 13px; line-height: 20px; height: 20px; overflow: hidden; text-overflow: ellipsis; white-space: nowrap;
@@ -81,14 +84,13 @@ footer { display: flex; align-items: flex-start; gap: 4px 16px; padding: 8px 16p
 .cardkeys { position: absolute; right: 12px; bottom: 36px; display: flex; gap: 8px; align-items: center; padding: 4px; border-radius: 8px; background: var(--background); }
 .error { padding: 16px; }
 .narrow { min-height: 700px; }
-.narrow header, .narrow .row, .narrow footer { padding-left: 12px; padding-right: 12px; }
+.narrow header, .narrow .row, .narrow .says, .narrow footer { padding-left: 12px; padding-right: 12px; }
 .narrow .tabs { margin-left: 0; }
 .narrow .tabs button { padding: 2px 8px; }
 .narrow h2 { flex: 1 1 calc(100% - 64px); order: 1; }
 .narrow .more { order: 2; }
 .narrow .texts { order: 3; flex-basis: 100%; }
 .narrow .facts { order: 4; margin-left: 0; }
-.narrow footer { flex-direction: column; }
 .narrow .told { width: 100%; }
 .narrow .sentence, .narrow .shares { white-space: normal; }
 .narrow .sentence { height: 48px; }

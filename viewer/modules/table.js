@@ -254,7 +254,7 @@ export const signedShade = (value, largest, scale) =>
 /** What is shown: weights, or weights times something. */
 export const measureText = (table) => say({ norms: "of_norms", contributions: "of_contributions" }[table.measure] ?? "of_weights");
 
-export const accuracy = (table) => say(table.exact ? "exact" : "coded");
+export const accuracy = (table) => (table.exact ? "" : say("coded"));
 
 /** How the tokens of a word became one. */
 export const mergedText = (table) => (table.words && (table.record.queries.hasWords || table.record.keys.hasWords) ? say("merged") : "");

@@ -1,5 +1,7 @@
 // @ts-check
 
+import { say } from "./language.js";
+
 const LONGEST_LABEL = 28;
 
 export const segmenter = typeof Intl !== "undefined" && Intl.Segmenter ? new Intl.Segmenter() : null;
@@ -7,9 +9,10 @@ export const segmenter = typeof Intl !== "undefined" && Intl.Segmenter ? new Int
 /** What stands for characters that have no shape of their own; `visible` of regard.pictures.fonts has the same. */
 const MARKS = { " ": "\u2423", "\t": "\u21e5", "\n": "\u21b5", "\u007f": "\u2421" };
 
-const CHARACTER_NAMES = { " ": "space", "\t": "tab", "\n": "newline", "\r": "carriage return", "\u00a0": "no-break space",
-  "\u00ad": "soft hyphen", "\u200b": "zero-width space", "\u200c": "zero-width non-joiner", "\u200d": "zero-width joiner",
-  "\u200e": "left-to-right mark", "\u200f": "right-to-left mark", "\u3000": "ideographic space", "\ufeff": "byte order mark" };
+/** The names of characters in the table of words. @type {Record<string, any>} */
+const CHARACTER_NAMES = { " ": "char_space", "\t": "char_tab", "\n": "char_newline", "\r": "char_carriage_return", "\u00a0": "char_no_break_space",
+  "\u00ad": "char_soft_hyphen", "\u200b": "char_zero_width_space", "\u200c": "char_zero_width_non_joiner", "\u200d": "char_zero_width_joiner",
+  "\u200e": "char_left_to_right_mark", "\u200f": "char_right_to_left_mark", "\u3000": "char_ideographic_space", "\ufeff": "char_byte_order_mark" };
 
 /** Characters without ink: controls, formats, halves, separators, fillers. */
 // eslint-disable-next-line no-misleading-character-class
@@ -60,11 +63,11 @@ function markNames(text) {
   const characters = Array.from(text.slice(0, 200));
   const names = characters.filter((character, place) => /[\p{Co}\p{Cn}]/u.test(character)
     || mark(character, characters[place - 1], characters[place + 1]) !== null)
-    .map((character) => CHARACTER_NAMES[character] ?? `U+${character.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}`);
+    .map((character) => (CHARACTER_NAMES[character] && say(CHARACTER_NAMES[character])) ?? `U+${character.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}`);
   const counts = new Map();
   for (const name of names) counts.set(name, (counts.get(name) ?? 0) + 1);
   const texts = [...counts].map(([name, count]) => (count > 1 ? `${count} \u00d7 ${name}` : name));
-  if (text === "") return " (empty token)";
+  if (text === "") return ` (${say("emptyToken")})`;
   return texts.length ? ` (${texts.slice(0, 4).join(", ")}${texts.length > 4 ? ", \u2026" : ""})` : "";
 }
 

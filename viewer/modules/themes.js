@@ -6,11 +6,11 @@ import { channelsOf, luminance } from "./palette.js";
 const DASHES = [[], [8, 3], [2, 3], [9, 3, 2, 3], [14, 4], [4, 2], [9, 3, 2, 3, 2, 3], [16, 3, 5, 3]];
 
 /** Colour and dash of a head: 64 heads have 64 different pairs; neighbours differ in both. */
-export function headStyle(head, theme) {
+export function headStyle(head, theme, dashed = true) {
   if (theme.forced) return forcedStyle(head, theme);
   const colors = theme.heads;
   const color = head % colors.length;
-  return { color: colors[color], dash: DASHES[(head + Math.floor(head / colors.length)) % DASHES.length] };
+  return { color: colors[color], dash: !dashed ? [] : DASHES[(head + Math.floor(head / colors.length)) % DASHES.length] };
 }
 
 export const LIGHT = {

@@ -215,122 +215,6 @@ function spectrogramCanvas(bytes, bins, frames) {
   });
 }
 
-// text.js
-
-const LONGEST_LABEL = 28;
-
-const segmenter = typeof Intl !== "undefined" && Intl.Segmenter ? new Intl.Segmenter() : null;
-
-/** What stands for characters that have no shape of their own; `visible` of regard.pictures.fonts has the same. */
-const MARKS = { " ": "\u2423", "\t": "\u21e5", "\n": "\u21b5", "\u007f": "\u2421" };
-
-const CHARACTER_NAMES = { " ": "space", "\t": "tab", "\n": "newline", "\r": "carriage return", "\u00a0": "no-break space",
-  "\u00ad": "soft hyphen", "\u200b": "zero-width space", "\u200c": "zero-width non-joiner", "\u200d": "zero-width joiner",
-  "\u200e": "left-to-right mark", "\u200f": "right-to-left mark", "\u3000": "ideographic space", "\ufeff": "byte order mark" };
-
-/** Characters without ink: controls, formats, halves, separators, fillers. */
-// eslint-disable-next-line no-misleading-character-class
-const INKLESS = /[\p{Cc}\p{Cf}\p{Cs}\p{Z}\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0]/u;
-
-const MARK = /\p{M}/u;
-
-const SELECTOR = /[\u180b-\u180d\u180f\ufe00-\ufe0f\u{e0100}-\u{e01ef}]/u;
-
-/** Whether a joiner or selector does something to the character before it: it does in emoji and in scripts that join. */
-const shapes = (before) => before !== undefined && before >= "\u0590" && !INKLESS.test(before);
-
-/** A character as it is shown, between two others; null where it is shown as it is. */
-function mark(character, before, after) {
-  if (character === "\u200c" || character === "\u200d") {
-    if (shapes(before) && shapes(after)) return null;
-  } else if (SELECTOR.test(character)) {
-    if (shapes(before) || /[#*0-9\u00a9\u00ae]/.test(before ?? "")) return null;
-  } else if (character === " ") {
-    return before !== undefined && after !== undefined && before !== " " && after !== " " ? null : MARKS[" "];
-  } else if (!INKLESS.test(character)) {
-    return null;
-  }
-  return MARKS[character] ?? (character < " " ? String.fromCodePoint(0x2400 + character.codePointAt(0)) : escaped(character));
-}
-
-function escaped(character) {
-  const code = character.codePointAt(0).toString(16);
-  return code.length > 4 ? `\\U${code.padStart(8, "0")}` : code.length > 2 ? `\\u${code.padStart(4, "0")}` : `\\x${code.padStart(2, "0")}`;
-}
-
-/** A whole token as text that is seen: different tokens look different. */
-function visibleText(text) {
-  if (text === "") return "\u2205";
-  const characters = Array.from(text);
-  let marked = true; // a combining mark needs a letter that is shown
-  return characters.map((character, place) => {
-    const shown = mark(character, characters[place - 1], characters[place + 1]);
-    if (shown !== null) { marked = true; return shown; }
-    const alone = marked && MARK.test(character);
-    marked = false;
-    return alone ? `\u25cc${character}` : character;
-  }).join("");
-}
-
-/** The names of the characters of a token that are shown by marks or by no font, in brackets; "" where there is none. */
-function markNames(text) {
-  const characters = Array.from(text.slice(0, 200));
-  const names = characters.filter((character, place) => /[\p{Co}\p{Cn}]/u.test(character)
-    || mark(character, characters[place - 1], characters[place + 1]) !== null)
-    .map((character) => CHARACTER_NAMES[character] ?? `U+${character.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}`);
-  const counts = new Map();
-  for (const name of names) counts.set(name, (counts.get(name) ?? 0) + 1);
-  const texts = [...counts].map(([name, count]) => (count > 1 ? `${count} \u00d7 ${name}` : name));
-  if (text === "") return " (empty token)";
-  return texts.length ? ` (${texts.slice(0, 4).join(", ")}${texts.length > 4 ? ", \u2026" : ""})` : "";
-}
-
-/** Most labels that are kept. */
-const MOST_LABELS = 20000;
-
-const labels = new Map();
-
-/** A token as a short label: visible, and cut after a number of characters as a reader counts them. */
-function shortText(text, limit = LONGEST_LABEL) {
-  const key = `${limit} ${text}`;
-  let label = labels.get(key);
-  if (label === undefined) {
-    if (labels.size >= MOST_LABELS) labels.clear();
-    label = cutText(text, limit);
-    labels.set(key, label);
-  }
-  return label;
-}
-
-function cutText(text, limit) {
-  const shown = visibleText(text.length > 12 * limit ? text.slice(0, 12 * limit) : text);
-  const clusters = segmenter ? Array.from(segmenter.segment(shown), (part) => part.segment) : Array.from(shown);
-  return clusters.length > limit || text.length > 12 * limit ? `${clusters.slice(0, limit - 1).join("")}\u2026` : shown;
-}
-
-/** A name cut in its middle, since names of layers differ at their ends. */
-function middleText(text, limit) {
-  const shown = visibleText(text.length > 24 * limit ? `${text.slice(0, 12 * limit)}${text.slice(-12 * limit)}` : text);
-  const clusters = segmenter ? Array.from(segmenter.segment(shown), (part) => part.segment) : Array.from(shown);
-  if (clusters.length <= limit) return shown;
-  const behind = Math.ceil((limit - 1) / 2);
-  return `${clusters.slice(0, limit - 1 - behind).join("")}\u2026${clusters.slice(-behind).join("")}`;
-}
-
-/** A token inside a sentence: quoted, kept from changing the direction of the words around it, its marks named. */
-const quoted = (text) => `\u201c\u2068${visibleText(text)}\u2069\u201d${markNames(text)}`;
-
-/** Sub-words joined, without the marks "##", "·" (within), "▁", "Ġ", " " (before) and "@@" (behind). */
-function joinPieces(pieces) {
-  const several = pieces.length > 1;
-  return pieces.map((piece, number) => {
-    let text = piece;
-    if (number === 0 && (several || piece.length > 1)) text = piece.replace(/^(?:\u2581|\u0120| )/u, "");
-    if (number > 0) text = piece.replace(/^(?:##|\u00b7)/u, "");
-    return number < pieces.length - 1 ? text.replace(/@@$/u, "") : text;
-  }).join("");
-}
-
 // normalizers.js
 
 /** What turns a row of scores into weights: its weights, and what they came from. A hidden key has the score −∞ and the weight 0. */
@@ -420,38 +304,6 @@ function normalized(name, scores, parameters = {}) {
   if (name === "sigmoid") return sigmoidOf(scores, parameters.bias ?? 0);
   return softmaxOf(scores);
 }
-
-// scales.js
-
-/** Decades that the logarithmic scale shows below the largest weight. */
-const DECADES = 4;
-
-const SCALES = {
-  linear: { label: "linear scale", shade: (part) => part },
-  root: { label: "square-root scale", shade: (part) => Math.sqrt(part) },
-  log: { label: `log scale, ${DECADES} decades`, shade: (part) => (part > 0 ? Math.max(0, 1 + Math.log10(part) / DECADES) : 0) },
-  row: { label: "linear scale, per row", shade: (part) => part },
-};
-
-/** How many even shares the last colour of a scale is at least, so that weights that are nearly even look even. */
-const EVEN_SHARES = 4;
-
-/**
- * The weight of a scale's last colour.
- * @param {number} largest of the weights that are shown
- * @param {number} keys that a query shares its weight among
- */
-const scaleEnd = (largest, keys) => Math.max(largest, Math.min(1, EVEN_SHARES / Math.max(1, keys)));
-
-/** The weight of a shade from 0 to 1: the inverse of the scale, relative to the largest weight. */
-function scaleInverse(scale, shade) {
-  if (scale === "root") return shade * shade;
-  if (scale === "log") return shade <= 0 ? 0 : 10 ** ((shade - 1) * DECADES);
-  return shade;
-}
-
-/** The scale of a view that has no rows to scale each by itself. */
-const withoutRows = (scale) => (scale === "row" ? "linear" : scale);
 
 // flight.js
 
@@ -616,7 +468,7 @@ const WORDS = {
   scale: ["Scale", "色阶"],
   scale_linear: ["linear scale", "线性色阶"],
   scale_root: ["square-root scale", "平方根色阶"],
-  scale_log: ["log scale, 4 decades", "对数色阶（4 个数量级）"],
+  scale_log: ["log scale, {decades} decades", "对数色阶（{decades} 个数量级）"],
   scale_row: ["per row", "逐行"],
   wholeWords: ["Whole words", "合并为整词"],
   hideSpecial: ["Hide special tokens", "隐藏特殊词元"],
@@ -645,19 +497,24 @@ const WORDS = {
   noNumber: ["The weight of \u201c{query}\u201d for \u201c{key}\u201d is no number (NaN).", "\u201c{query}\u201d对\u201c{key}\u201d的权重不是数（NaN）。"],
   seesNothing: ["\u201c{query}\u201d cannot look at any word: the mask hides all.", "\u201c{query}\u201d看不到任何词：全部被掩码遮住。"],
   averageOver: ["On average over all queries, \u201c{key}\u201d gets most: {weight}.", "对所有查询取平均，\u201c{key}\u201d得到最多：{weight}。"],
+  givesPatches: ["\u201c{query}\u201d gives {percent} of its attention to {count} of {all} patches of the picture.", "\u201c{query}\u201d把 {percent} 的注意力给了图像 {all} 块中的 {count} 块。"],
+  givesFrames: ["\u201c{query}\u201d gives {percent} of its attention to {count} of {all} moments of the sound.", "\u201c{query}\u201d把 {percent} 的注意力给了声音 {all} 个时刻中的 {count} 个。"],
+  partsShown: ["those with more than twice an equal share ({weight})", "即超过均分（{weight}）两倍者"],
   lookedAt: ["\u201c{query}\u201d looks at \u201c{key}\u201d most: with {percent} of its attention.", "\u201c{query}\u201d看\u201c{key}\u201d最多：用了 {percent} 的注意力。"],
   seenByNobody: ["No word can look at \u201c{key}\u201d.", "没有词能看到\u201c{key}\u201d。"],
   moreKeys: ["{count} more {weight}", "其余 {count} 个 {weight}"],
   looksAtTitle: ["\u201c{query}\u201d looks at", "\u201c{query}\u201d在看"],
   others: ["{count} more", "其余 {count} 个"],
-  evenShare: ["uniform would be {weight}", "均匀分配时为 {weight}"],
+  evenShare: ["shared equally, each would get {weight}", "若平均分配，各得 {weight}"],
   whatIsThis: ["What is this?", "这是什么？"],
   // --- the legend and the axes ---
   weightTitle: ["attention weight", "注意力权重"],
   partOfRow: ["part of the largest in its row", "占该行最大值的比例"],
-  evenMark: ["uniform {weight}", "均匀 {weight}"],
+  evenMark: ["equal share {weight}", "均分 {weight}"],
   zero: ["zero", "零"],
   masked: ["masked", "被掩蔽"],
+  specialNote: ["{tokens}: marks that the model adds", "{tokens}：模型添加的标记"],
+  blankNote: ["no number: below 0.005", "无数字：小于 0.005"],
   mergedWords: ["whole words (keys added, queries averaged)", "整词（键相加，查询取平均）"],
   axisQuery: ["asks (query) \u2193", "发问（查询）\u2193"],
   axisKey: ["looked at (key) \u2192", "被看（键）\u2192"],
@@ -702,7 +559,6 @@ const WORDS = {
   cell: ["{query} → {key}: {weight} ({head}; query {row}, key {column}; {sum})", "{query} → {key}：{weight}（{head}；查询 {row}，键 {column}；{sum}）"],
   rowSum: ["row sum {sum}", "行和 {sum}"],
   rowHidden: ["hidden special tokens {sum}", "隐藏的特殊词元占 {sum}"],
-  exact: ["exact numbers", "精确数值"],
   coded: ["8-bit square roots, ± 0.004 or better", "8 位平方根编码，误差不超过 ± 0.004"],
   merged: [", whole words (keys added, queries averaged)", "，整词（键相加，查询取平均）"],
   hiddenShare: ["{count} special {count:token|tokens} hidden with {percent} % of the weight", "隐藏了 {count} 个特殊词元，共占权重的 {percent} %"],
@@ -720,7 +576,7 @@ const WORDS = {
   someHeads: ["{shown} of {count} heads", "{count} 个头中的 {shown} 个"],
   queries: ["query", "查询"],
   keys: ["key", "键"],
-  patch: ["patch {number} of {count} (row {row}, column {column})", "第 {number} 块，共 {count} 块（行 {row}，列 {column}）"],
+  patch: ["patch {number} (row {row}, column {column})", "第 {number} 块（第 {row} 行第 {column} 列）"],
   beforePatches: ["[{position}] before the patches", "图块之前的 [{position}]"],
 
   // --- the lines ---
@@ -740,13 +596,15 @@ const WORDS = {
   linesLooks: ["{text} looks most at {list} ({heads})", "{text} 最看重 {list}（{heads}）"],
   linesBlind: ["{text} looks at nothing: all keys are masked", "{text} 什么也看不到：所有键都被掩蔽"],
   linesGets: ["{text} gets: {mean} ({what}; mean of {heads}), most from {list}", "{text} 得到：{mean}（{what}；{heads}的平均），最多来自 {list}"],
-  strongestLines: ["the {shown} strongest of {total} lines", "{total} 条连线中最强的 {shown} 条"],
-  lineCount: ["{count} {count:line|lines}", "{count} 条连线"],
-  linesLegend: ["lines from 0.01, wider for more: {cut}; squares: a head each, {squares}", "连线从 0.01 起，越粗越大：{cut}；方块：每个头一个，{squares}"],
+  strongestLines: [", the {shown} strongest of {total}", "，{total} 条中最强的 {shown} 条"],
+  linesLegend: ["a thicker line is more attention; from {least} on{cut}", "线越粗注意力越多；从 {least} 起{cut}"],
+  linesSquares: ["squares: one a head, {squares}", "方块：每个头一个，{squares}"],
+  linesFaint: ["grey: the other queries", "灰色：其他查询"],
   squaresFade: ["as opaque as the weight is large", "权重越大越不透明"],
   squaresFilled: ["filled as far as the weight is large", "权重越大填得越满"],
   squaresOfLargest: ["as opaque as the part of the largest", "按占最大值的比例决定不透明度"],
-  barsLegend: ["; bars: {what}, mean of {heads}", "；条形：{what}，{heads}的平均"],
+  barsLegend: ["bars: {what}", "条形：{what}"],
+  barsMean: [", mean of {heads}", "，{heads}的平均"],
 
   // --- the words ---
   wordsHelp: ["Arrow keys choose a word, Enter locks it, several locked words are added, Esc unlocks.", "方向键选择词，Enter 锁定，多个锁定的词相加，Esc 解锁。"],
@@ -763,8 +621,8 @@ const WORDS = {
   pixels: [", pixels x {x0}–{x1}, y {y0}–{y1}", "，像素 x {x0}–{x1}，y {y0}–{y1}"],
   patchGets: ["{from} → {patch}{where}: {value} ({head})", "{from} → {patch}{where}：{value}（{head}）"],
   outside: [" · {percent} % on positions before the grid", " · 图块之前的位置占 {percent} %"],
-  imageLegend: ["{what}, {head}, {scale}, largest {largest}; {how}{outside} · {accuracy}", "{what}，{head}，{scale}，最大 {largest}；{how}{outside} · {accuracy}"],
-  imageVeil: ["a black veil, thinner for more", "黑色面纱，越透明越大"],
+  imageLegend: ["{how} \u00b7 {what}, {head}{scale}{outside}", "{how} \u00b7 {what}，{head}{scale}{outside}"],
+  imageVeil: ["brighter: more attention", "越亮注意力越多"],
   imageColours: ["colours over the picture, {percent} % opaque", "图上着色，不透明度 {percent} %"],
   imageSigned: ["colours over the picture, by sign", "图上按正负着色"],
 
@@ -830,7 +688,6 @@ const WORDS = {
     "点击格子选择词元对。行是提问的词元，列是被看的词元。"],
   walk_scale_amounts: ["0 to {high}, linear \u00b7 exact numbers (float64)", "从 0 到 {high}，线性 · 精确数字（float64）"],
   walk_scale_signs: ["{low} to {high}, linear, 0 in the middle \u00b7 exact numbers (float64)", "从 {low} 到 {high}，线性，0 居中 · 精确数字（float64）"],
-  walk_masked: ["masked", "被掩码隐藏"],
   walk_not_finite: ["not finite", "非有限数"],
   walk_name_scores: ["score", "分数"],
   walk_name_scaled: ["scaled", "缩放后"],
@@ -849,7 +706,7 @@ const WORDS = {
     "该头由每个词元得到三组数：{dim} 个用来提问（查询），{dim} 个用来被找到（键），{value} 个用来交出（值）。"],
   walk_says_vectors_each: ["From each word the head makes three lists: {query} {query:number|numbers} to ask with (query), {key} to be found by (key), {value} to hand over (value).",
     "该头由每个词元得到三组数：{query} 个用来提问（查询），{key} 个用来被找到（键），{value} 个用来交出（值）。"],
-  walk_says_dot: ["Multiply the query of {query} by the key of {key}, number by number, and add: {score}. The more alike they are, the larger it is.",
+  walk_says_dot: ["Multiply the query of {query} by the key of {key}, number by number, and add: {score}. It is large where both point the same way, and where they are long.",
     "把 {query} 的查询与 {key} 的键逐个数相乘再相加：{score}。两者越相似，结果越大。"],
   walk_says_score: ["This head compares query and key by its score \u201c{name}\u201d: {score}. How it gets there is not in the record.",
     "该头用评分函数“{name}”比较查询与键：{score}。记录中没有其中间过程。"],
@@ -981,8 +838,7 @@ const WORDS = {
   does_one_key_of: ["all look at {key}", "都看 {key}"],
   does_even: ["nearly even over all", "近乎均匀"],
   does_even_brief: ["even", "均匀"],
-  names_here: ["names: {excess} % of the weight or more (first, special or one token: {sink} %) beyond what even attention gives, and {spreads} deviations above pointing at random",
-    "命名标准：比均匀注意力多占权重的 {excess} % 以上（首个、特殊或同一词元为 {sink} %），且高出随机指向 {spreads} 个标准差"],
+  names_here: ["a name: at least {excess} % of the weight beyond an equal share ({sink} % for the first token), far more than chance", "命名标准：超出均分的权重至少 {excess} %（首个词元为 {sink} %），远高于偶然"],
   names_survey: ["names: {share} % or more of the weight over the surveyed texts", "命名标准：在所统计的文本中至少占权重的 {share} %"],
   // --- what a record is ---
   kind_self: ["encoder", "编码器"],
@@ -1001,6 +857,9 @@ const WORDS = {
   range: ["Colours", "颜色"],
   range_each: ["each map its own", "每幅图各自"],
   range_one: ["one scale for all", "全部同一标度"],
+  grid_sentence: ["{heads} heads read the same text, each in its own way: a small map for each. Click one to open it.", "{heads} 个头各以自己的方式读同一段文本：每个头一幅小图。点击即可打开。"],
+  grid_reading: ["A dark left edge: all look at the first token. A diagonal: each looks at a neighbour. A dark column: all look at one token.", "左缘深色：都看首个词元。斜线：各看相邻词元。深色竖列：都看同一个词元。"],
+  grid_part: ["part of each map\u2019s own largest weight", "占每幅图最大权重的比例"],
   grid_help: ["Arrow keys choose a head, Enter opens it.", "方向键选择头，回车键打开。"],
   grid_head: ["layer {layer}, head {head}", "第 {layer} 层第 {head} 头"],
   grid_group: ["{what} \u00b7 {count} {count:head|heads}", "{what} \u00b7 {count} 个头"],
@@ -1023,7 +882,7 @@ const WORDS = {
   grid_single: ["a point is one weight", "一个点是一个权重"],
   grid_reduced: ["a point is the largest of about {down} \u00d7 {across} pairs", "一个点是约 {down} \u00d7 {across} 对中的最大值"],
   grid_reduced_most: ["a point is the largest of up to {down} \u00d7 {across} pairs", "一个点是至多 {down} \u00d7 {across} 对中的最大值"],
-  grid_own_scale: ["each map up to its own largest weight, at least {times} even shares", "每幅图至各自的最大权重，至少为均分的 {times} 倍"],
+  grid_own_scale: ["each map has its own scale; one scale for all is a choice above", "每幅图有各自的标度；上方可选统一标度"],
   grid_one_scale: ["one scale for all maps, up to {largest}", "所有图同一标度，最大 {largest}"],
   grid_folded: ["images are clear where the queries look, on average", "图像清晰处是查询平均所看之处"],
   grid_axes: ["queries downwards, keys to the right", "查询向下，键向右"],
@@ -1063,7 +922,6 @@ const WORDS = {
   long_per_row: [" (part of the row's largest)", "（相对于该行最大值）"],
   long_zero: ["zero", "零"],
   long_zero_hidden: ["zero or hidden", "零或被隐藏"],
-  long_masked: ["masked", "被掩盖"],
   long_framed: ["framed: single weights", "带框处为单个权重"],
   long_keys: ["{count} keys", "{count} 个键"],
 
@@ -1134,6 +992,25 @@ const WORDS = {
   pageNoServer: ["The server does not answer. Is the command still running?", "服务器没有响应。命令还在运行吗？"],
   pageStatus: ["the server answered {status}", "服务器返回 {status}"],
   pageNoStart: ["The page could not begin: {message}", "页面无法启动：{message}"],
+
+  // --- scales ---
+
+  // --- characters that are not seen ---
+  char_space: ["space", "空格"],
+  char_tab: ["tab", "制表符"],
+  char_newline: ["newline", "换行符"],
+  char_carriage_return: ["carriage return", "回车符"],
+  char_no_break_space: ["no-break space", "不间断空格"],
+  char_soft_hyphen: ["soft hyphen", "软连字符"],
+  char_zero_width_space: ["zero-width space", "零宽空格"],
+  char_zero_width_non_joiner: ["zero-width non-joiner", "零宽不连字符"],
+  char_zero_width_joiner: ["zero-width joiner", "零宽连字符"],
+  char_left_to_right_mark: ["left-to-right mark", "从左至右标记"],
+  char_right_to_left_mark: ["right-to-left mark", "从右至左标记"],
+  char_ideographic_space: ["ideographic space", "全角空格"],
+  char_byte_order_mark: ["byte order mark", "字节顺序标记"],
+  emptyToken: ["empty token", "空词元"],
+  noTokens: ["No tokens are left to show.", "没有可显示的词元。"],
 };
 
 // opening.js
@@ -1710,98 +1587,6 @@ class StepsData {
   }
 }
 
-// lettering.js
-
-const FONT = "system-ui, -apple-system, 'Segoe UI', 'Noto Sans', 'DejaVu Sans', sans-serif, "
-  + "'Apple Color Emoji', 'Segoe UI Emoji', 'Noto Color Emoji', 'Noto Emoji'";
-
-let measureContext = null;
-
-const widths = new Map();
-
-const fontOf = ({ size = 12, bold = false }) => `${bold ? 600 : 400} ${size}px ${FONT}`;
-
-/** The width of a text in pixels. */
-function textWidth(text, style = {}) {
-  const font = fontOf(style);
-  const key = `${font}|${text}`;
-  let width = widths.get(key);
-  if (width === undefined) {
-    if (widths.size > 20000) widths.clear();
-    measureContext ??= newCanvas(1, 1).getContext("2d");
-    measureContext.font = font;
-    width = measureContext.measureText(text).width;
-    widths.set(key, width);
-  }
-  return width;
-}
-
-const ELLIPSIS = "\u2026";
-
-const clustersOf = (text) => (segmenter ? Array.from(segmenter.segment(text), (part) => part.segment) : Array.from(text));
-
-/** The most of a text, as `cut(count)` gives it with so many of its letters, that is no wider than `width`; "" for none. */
-function longest(count, cut, width, style) {
-  let [low, high] = [0, count];
-  while (low < high) {
-    const middle = (low + high + 1) >> 1;
-    if (textWidth(cut(middle), style) <= width) low = middle;
-    else high = middle - 1;
-  }
-  return low ? cut(low) : "";
-}
-
-/** A text cut to a width. */
-function fitText(text, width, style = {}) {
-  if (textWidth(text, style) <= width) return text;
-  const parts = clustersOf(text);
-  return longest(parts.length, (count) => parts.slice(0, count).join("") + ELLIPSIS, width, style);
-}
-
-/** A text cut to a width in its middle: names of layers differ at their ends. */
-function fitMiddle(text, width, style = {}) {
-  if (textWidth(text, style) <= width) return text;
-  const parts = clustersOf(text);
-  const cut = (count) => parts.slice(0, Math.floor(count / 2)).join("") + ELLIPSIS + parts.slice(parts.length - Math.ceil(count / 2)).join("");
-  return longest(parts.length, cut, width, style);
-}
-
-const RIGHT_TO_LEFT = /[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc\u{10800}-\u{10fff}\u{1e800}-\u{1eeff}]/u;
-
-/** The direction of a text: that of its first letter that is not in an isolate, as Unicode's algorithm has it (UAX 9, P2). */
-function directionOf(text) {
-  if (!RIGHT_TO_LEFT.test(text)) return "ltr";
-  const letter = text.replace(/\u2068[^\u2069]*\u2069/g, "").match(/\p{L}/u);
-  return letter && RIGHT_TO_LEFT.test(letter[0]) ? "rtl" : "ltr";
-}
-
-/** Most texts whose lines are kept. */
-const MOST_WRAPPED = 1000;
-
-const wrapped = new Map();
-
-/** The lines of a text that are no wider than a width, but for single words. */
-function wrapText(text, width, style = {}) {
-  const key = `${fontOf(style)}|${width}|${text}`;
-  let lines = wrapped.get(key);
-  if (!lines) {
-    if (wrapped.size >= MOST_WRAPPED) wrapped.clear();
-    lines = linesOfText(text, width, style);
-    wrapped.set(key, lines);
-  }
-  return lines;
-}
-
-function linesOfText(text, width, style) {
-  const lines = [""];
-  for (const word of text.split(" ")) {
-    const longer = lines.at(-1) ? `${lines.at(-1)} ${word}` : word;
-    if (lines.at(-1) && textWidth(longer, style) > width) lines.push(word);
-    else lines[lines.length - 1] = longer;
-  }
-  return lines;
-}
-
 // calculation.js
 
 /** @import { StepsData } from "./steps_data.js" */
@@ -2010,281 +1795,429 @@ class Journal {
   }
 }
 
-// bounds_pen.js
+// numbers.js
 
-/** Draws nothing, and remembers the box of all that would be seen on the background. */
-class BoundsPen {
-  constructor(background) {
-    this.background = background;
-    this.offset = [0, 0];
-    this.seen = [-Infinity, -Infinity, Infinity, Infinity];
-    this.box = { left: Infinity, top: Infinity, right: -Infinity, bottom: -Infinity };
-  }
+const counted = (count) => count.toLocaleString("en-US");
 
-  add(x0, y0, x1, y1) {
-    const [dx, dy] = this.offset;
-    const [left, top, right, bottom] = this.seen;
-    const [a, b, c, d] = [Math.max(left, x0 + dx), Math.max(top, y0 + dy), Math.min(right, x1 + dx), Math.min(bottom, y1 + dy)];
-    if (a > c || b > d) return;
-    const { box } = this;
-    this.box = { left: Math.min(box.left, a), top: Math.min(box.top, b), right: Math.max(box.right, c), bottom: Math.max(box.bottom, d) };
+/**
+ * A weight as text with no more digits than are known.
+ * @param {number} value
+ * @param {number} error the largest distance from the true number; 0 for exact numbers
+ */
+function formatWeight(value, error = 0) {
+  if (Number.isNaN(value)) return "NaN";
+  if (error > 0) {
+    const digits = Math.min(8, Math.max(0, Math.ceil(-Math.log10(error))));
+    const bound = Math.ceil((error + 0.5 * 10 ** -digits) * 10 ** digits) / 10 ** digits;
+    return `${value.toFixed(digits)} \u00b1 ${bound.toFixed(digits)}`;
   }
-
-  /** @param {Drawn} [style] */
-  rect(x, y, width, height, style = {}) {
-    if (style.stroke || (style.fill && style.fill !== this.background)) this.add(x, y, x + width, y + height);
-  }
-
-  path(points) {
-    const [across, down] = [0, 1].map((side) => points.map((point) => point[side]));
-    if (points.length) this.add(Math.min(...across), Math.min(...down), Math.max(...across), Math.max(...down));
-  }
-
-  curve(x0, y0, x1, y1) {
-    this.add(Math.min(x0, x1), Math.min(y0, y1), Math.max(x0, x1), Math.max(y0, y1));
-  }
-
-  /** @param {Lettered} [style] */
-  text(text, x, y, style = {}) {
-    const { size = 12, bold = false, align = "start", angle = 0 } = style;
-    const width = textWidth(text, { size, bold });
-    const before = { start: 0, center: width / 2, end: width }[align];
-    // The corners of the text's box, turned around its place.
-    const [sine, cosine] = [Math.sin((angle * Math.PI) / 180), Math.cos((angle * Math.PI) / 180)];
-    this.path([-before, width - before].flatMap((a) => [-size / 2, size / 2].map((b) => [x + a * cosine - b * sine, y + a * sine + b * cosine])));
-  }
-
-  picture(_, x, y, width, height) {
-    this.add(x, y, x + width, y + height);
-  }
-
-  hatch(x, y, width, height) {
-    this.add(x, y, x + width, y + height);
-  }
-
-  cross(x, y, width, height) {
-    this.add(x, y, x + width, y + height);
-  }
-
-  clip(x, y, width, height, draw) {
-    const before = this.seen;
-    const [dx, dy] = this.offset;
-    const [left, top, right, bottom] = before;
-    this.seen = [Math.max(left, x + dx), Math.max(top, y + dy), Math.min(right, x + dx + width), Math.min(bottom, y + dy + height)];
-    draw();
-    this.seen = before;
-  }
-
-  shift(x, y, draw) {
-    const before = this.offset;
-    this.offset = [before[0] + x, before[1] + y];
-    draw();
-    this.offset = before;
-  }
+  return formatNumber(value);
 }
 
-// style.js
-
-const STYLE = `
-:host { display: block; height: 100%; overflow: auto; color-scheme: light dark; }
-:host([data-scheme="light"]) { color-scheme: light; }
-:host([data-scheme="dark"]) { color-scheme: dark; }
-* { box-sizing: border-box; }
-.viewer { display: flex; flex-direction: column; height: 100%; min-height: 560px; position: relative; overflow: hidden;
-  background: var(--background); color: var(--text); font: 13px/1.4 ${FONT}; }
-header { display: flex; flex-wrap: wrap; align-items: center; gap: 0 16px; padding: 8px 16px 4px; min-width: 0; }
-h2 { font-size: 16px; font-weight: 650; margin: 0; overflow-wrap: anywhere; max-height: 3em; overflow: hidden; }
-.texts { margin: 0; color: var(--muted); font-size: 13px; overflow-wrap: anywhere; max-height: 4.2em; overflow: auto; min-width: 0; }
-.texts b { font-weight: 600; margin-right: 4px; }
-.texts span { margin-right: 16px; unicode-bidi: isolate; }
-.facts { margin: 0 0 0 auto; color: var(--muted); font-size: 13px; white-space: nowrap; }
-.more { border-color: transparent; background: none; font-size: 20px; line-height: 1; padding: 0 8px; min-height: 32px; }
-.row { display: flex; flex-wrap: wrap; align-items: center; gap: 4px 16px; padding: 4px 16px 8px; }
-.bar { display: flex; flex-wrap: wrap; align-items: center; gap: 4px 8px; min-width: 0; }
-.bar:empty { display: none; }
-.tabs { display: inline-flex; flex-wrap: wrap; padding: 2px; gap: 2px; margin-left: auto; border-radius: 8px; background: var(--surface); }
-.tabs[hidden] { display: none; }
-.tabs button { border: 1px solid transparent; background: none; padding: 2px 12px; min-height: 28px; color: var(--muted); }
-.tabs button:hover { color: var(--text); }
-.tabs button[aria-selected="true"] { background: var(--background); border-color: var(--border); color: var(--text); font-weight: 600; }
-label, .group { display: inline-flex; align-items: center; gap: 8px; color: var(--muted); font-size: 13px; max-width: 100%; }
-.pair { display: inline-flex; gap: 2px; }
-.pair[hidden] { display: none; }
-.pair button { min-width: 28px; padding: 2px 6px; }
-.label { color: var(--muted); font-size: 13px; white-space: nowrap; }
-button, select { font: inherit; font-size: 13px; color: var(--text); background: var(--surface); border: 1px solid var(--border); border-radius: 6px;
-  padding: 2px 8px; min-height: 30px; max-width: 100%; }
-select { max-width: min(20em, 70vw); }
-input[type="checkbox"] { accent-color: var(--accent); width: 16px; height: 16px; margin: 0; }
-button { cursor: pointer; }
-button:disabled { cursor: default; color: var(--muted); opacity: .6; }
-button:hover:enabled { border-color: var(--muted); }
-:focus-visible { outline: 3px solid var(--focus); outline-offset: 1px; }
-.heads { display: inline-flex; flex-wrap: wrap; gap: 2px; }
-.heads button { display: inline-flex; align-items: center; gap: 4px; padding: 1px 6px; min-height: 26px; }
-.heads button[aria-pressed="false"] { opacity: .75; border-style: dashed; text-decoration: line-through; }
-.heads svg { display: block; }
-.menu { position: absolute; z-index: 5; right: 16px; top: 44px; display: flex; flex-direction: column; align-items: stretch; gap: 8px; padding: 12px;
-  width: max-content; min-width: 200px; max-width: calc(100% - 32px); max-height: calc(100% - 60px); overflow: auto; background: var(--background);
-  border: 1px solid var(--border); border-radius: 8px; box-shadow: 0 4px 24px rgb(0 0 0 / 18%); }
-.menu[hidden] { display: none; }
-.menu label { justify-content: space-between; }
-.menu label:has(input) { justify-content: flex-start; }
-.menu .group { gap: 4px; }
-.menu .group button { flex: 1; }
-.stage { position: relative; flex: 1 1 auto; min-height: 240px; }
-.scroll { position: absolute; inset: 0; overflow: auto; }
-.space { position: absolute; left: 0; top: 0; pointer-events: none; }
-canvas { position: sticky; display: block; left: 0; top: 0; touch-action: pan-x pan-y; }
-canvas:focus-visible { outline-offset: -3px; }
-canvas.grab { cursor: grabbing; }
-.tip { position: absolute; z-index: 3; left: 0; top: 0; max-width: min(30em, calc(100% - 16px)); max-height: 9em; overflow: hidden; padding: 4px 8px;
-  border: 1px solid var(--border); border-radius: 6px; background: var(--background); color: var(--text); font-size: 13px;
-  box-shadow: 0 2px 10px rgb(0 0 0 / 25%); pointer-events: none; overflow-wrap: anywhere; }
-.tip[hidden] { display: none; }
-footer { display: flex; align-items: flex-start; gap: 4px 16px; padding: 8px 16px 12px; border-top: 1px solid var(--border); }
-.told { flex: 1 1 auto; min-width: 0; }
-.sentence { margin: 0; font-size: 16px; line-height: 24px; height: 24px; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
-.shares { margin: 0; font-size: 13px; line-height: 20px; height: 20px; overflow: hidden; text-overflow: ellipsis; white-space: nowrap;
-  font-variant-numeric: tabular-nums; }
-.help { margin: 0; color: var(--muted); font-size: 13px; line-height: 20px; }
-.what { flex: none; border-radius: 16px; padding: 4px 12px; min-height: 32px; background: var(--accent); border-color: var(--accent); color: var(--accentText); font-weight: 600; }
-.readout { position: absolute; width: 1px; height: 1px; margin: 0; overflow: hidden; clip-path: inset(50%); }
-.cards { position: absolute; inset: 0; z-index: 4; }
-.cards[hidden] { display: none; }
-.cards > svg { position: absolute; inset: 0; width: 100%; height: 100%; }
-.cards .veil { fill: var(--background); fill-opacity: .72; fill-rule: evenodd; }
-.cards .lead { stroke: var(--accent); stroke-width: 2; fill: none; }
-.cards .target { stroke: var(--accent); stroke-width: 2; fill: none; rx: 4; }
-.card { position: absolute; width: 224px; padding: 8px 12px; border: 2px solid var(--accent); border-radius: 8px; background: var(--background); color: var(--text);
-  font-size: 13px; line-height: 18px; box-shadow: 0 2px 12px rgb(0 0 0 / 18%); }
-.card b { display: block; font-size: 14px; margin-bottom: 2px; }
-.card[hidden] { display: none; }
-.card:focus { outline: 3px solid var(--focus); outline-offset: 2px; }
-.cardkeys { position: absolute; right: 12px; bottom: 36px; display: flex; gap: 8px; align-items: center; padding: 4px; border-radius: 8px; background: var(--background); }
-.error { padding: 16px; }
-.narrow { min-height: 700px; }
-.narrow header, .narrow .row, .narrow footer { padding-left: 12px; padding-right: 12px; }
-.narrow .tabs { margin-left: 0; }
-.narrow .tabs button { padding: 2px 8px; }
-.narrow h2 { flex: 1 1 calc(100% - 64px); order: 1; }
-.narrow .more { order: 2; }
-.narrow .texts { order: 3; flex-basis: 100%; }
-.narrow .facts { order: 4; margin-left: 0; }
-.narrow footer { flex-direction: column; }
-.narrow .told { width: 100%; }
-.narrow .sentence, .narrow .shares { white-space: normal; }
-.narrow .sentence { height: 48px; }
-.narrow .shares { height: 40px; }
-@media print {
-  :host { height: auto; overflow: visible; color-scheme: light; print-color-adjust: exact; }
-  .viewer { height: auto !important; min-height: 0; overflow: visible; break-inside: avoid; }
-  .row, .more, .menu, .tip, .help, .what, .cards { display: none !important; }
-  .texts, .readout { max-height: none; overflow: visible; }
-  .scroll { position: static; overflow: visible; }
-  .space { display: none; }
-  canvas { position: static; max-width: 100%; height: auto !important; }
+/** An exact number: four decimals, more for small ones. */
+function formatNumber(value) {
+  if (Number.isNaN(value)) return "NaN";
+  if (!Number.isFinite(value)) return value > 0 ? "\u221e" : "\u2212\u221e";
+  const size = Math.abs(value);
+  if (size === 0) return "0";
+  const sign = value < 0 ? "\u2212" : "";
+  if (size < 0.001 || size >= 1e6) return sign + size.toExponential(3).replace("e-", "e\u2212").replace("e+", "e");
+  return sign + (size >= 1000 ? size.toFixed(2) : size.toFixed(4));
 }
-@media (forced-colors: active) {
-  .tabs button[aria-selected="true"] { border: 2px solid Highlight; }
-  .cards .target, .cards .lead { stroke: Highlight; }
-  .heads button[aria-pressed="true"] { border: 2px solid Highlight; }
-  canvas { forced-color-adjust: none; }
+
+/** A weight in a cell: two decimals, no zero before the point; "" for one that rounds to 0. `cell_number` of Python has the same. */
+function cellText(value) {
+  const size = Math.abs(value);
+  const text = size < 1.005 ? size.toFixed(2).replace("1.00", "1").replace("0.", ".") : legendNumber(size);
+  return /[1-9]/.test(text) ? (value < 0 ? "\u2212" : "") + text : "";
 }
-`;
 
-// text_flow.js
+/** A weight in a sentence: two decimals, one digit of small ones. */
+const shortWeight = (value) => (value === 0 ? "0" : value >= 0.01 ? value.toFixed(2)
+  : value >= 0.0001 ? String(Number(value.toPrecision(1))) : "<\u200a0.0001");
 
-/** Room at both sides of a token, between the pieces of a word, and between words, in pixels. */
-const [PADDING, WITHIN_WORD, BETWEEN_WORDS] = [2.5, 0.5, 4];
+const clamp = (value, low, high) => Math.min(high, Math.max(low, value));
 
-const LEAST_WORD = 12;
+const short = (value) => String(Math.round(value * 100) / 100);
 
-
-
-/** Whether most words of a text begin with a letter of a script that is written from right to left. */
-function runsRightToLeft(text) {
-  const letters = text.split(/\s+/).map((word) => word.match(/\p{L}/u)?.[0]).filter((letter) => letter !== undefined);
-  return 2 * letters.filter((letter) => RIGHT_TO_LEFT.test(letter)).length > letters.length;
+/** A grid of tick positions in seconds that do not crowd. */
+function secondsStep(seconds, width) {
+  const most = Math.max(2, Math.floor(width / 64));
+  const rough = seconds / most;
+  const power = 10 ** Math.floor(Math.log10(rough));
+  return [1, 2, 5, 10].map((factor) => factor * power).find((step) => step >= rough);
 }
 
 /**
- * The tokens of a side of a table as they stand in a text: without the marks of their tokenizer where it is known which begin
- * a word.
- * @returns {{shown: string, starts: boolean}[]} the text of each, and whether a word begins with it
+ * Three digits, since a colour that is seen differs by more, and all of a whole number; `short_number` of Python has the same.
+ * @param {number} value
  */
-function flowTexts(table, side) {
-  const [axis, groups] = side === "row" ? [table.record.queries, table.rowGroups] : [table.record.keys, table.columnGroups];
-  const texts = groups.map((_, number) => (side === "row" ? table.rowText(number) : table.columnText(number)));
-  if (axis.kind !== "tokens" || !axis.entry.words?.length || (table.words && axis.hasWords)) return texts.map((text) => ({ shown: shortText(text, 60), starts: true }));
-  const starts = new Set(axis.entry.words);
-  return groups.map(([position], number) => {
-    const [before, after] = [starts.has(position), position + 1 >= axis.length || starts.has(position + 1)];
-    // A piece is joined with empty neighbours where the word goes on.
-    const piece = joinPieces([...(before ? [] : [""]), texts[number], ...(after ? [] : [""])]);
-    return { shown: shortText(piece || texts[number], 60), starts: before };
-  });
+function legendNumber(value) {
+  if (Number.isNaN(value)) return "NaN";
+  const size = Math.abs(value);
+  const sign = value < 0 ? "\u2212" : "";
+  if (size === Infinity) return `${sign}\u221e`;
+  if (size === 0) return "0";
+  if (size >= 999.5 && size < 1e9) return sign + Math.round(size).toLocaleString("en-US");
+  const short3 = Number(size.toPrecision(3));
+  return sign + (size < 1e-4 || size >= 1e9 ? short3.toExponential().replace("e-", "e\u2212").replace("e+", "e") : String(short3));
 }
 
+function niceStep(rough) {
+  const power = 10 ** Math.floor(Math.log10(Math.max(rough, 1)));
+  return Math.max(1, [1, 2, 5, 10].map((factor) => factor * power).find((step) => step >= rough) ?? 1);
+}
+
+/** The least and the largest finite number. */
+function finiteRange(matrix) {
+  let [low, high] = [Infinity, -Infinity];
+  for (const value of matrix) {
+    if (Number.isFinite(value)) { low = Math.min(low, value); high = Math.max(high, value); }
+  }
+  return low <= high ? [low, high] : [0, 0];
+}
+
+/** The positions of the largest numbers, the largest first (NaN before all); with a chosen one among them or behind them. */
+function strongest(values, most, chosen = null) {
+  const size = (position) => (Number.isNaN(values[position]) ? Infinity : values[position]);
+  const order = Array.from(values.keys()).sort((a, b) => size(b) - size(a) || a - b);
+  const positions = order.slice(0, most);
+  if (chosen !== null && !positions.includes(chosen)) positions[positions.length - 1] = chosen;
+  return positions;
+}
+
+/** A part as percent, in whole numbers. */
+function percent(part) {
+  const text = part > 0 && part < 0.005 ? "<\u00a01" : String(Math.round(100 * part));
+  return language() === "zh" ? `${text}%` : `${text}\u00a0%`;
+}
+
+// scales.js
+
+/** Decades that the logarithmic scale shows below the largest weight. */
+const DECADES = 4;
+
+const SCALES = {
+  linear: { shade: (part) => part },
+  root: { shade: (part) => Math.sqrt(part) },
+  log: { shade: (part) => (part > 0 ? Math.max(0, 1 + Math.log10(part) / DECADES) : 0) },
+  row: { shade: (part) => part },
+};
+
+/** A scale in words. */
+const scaleText = (scale) => say(/** @type {"scale_linear"} */ (`scale_${scale}`), { decades: DECADES });
+
+/** How many even shares the last colour of a scale is at least, so that weights that are nearly even look even. */
+const EVEN_SHARES = 4;
+
 /**
- * Places for the words of a text in lines. Words flow in the direction of the text, the pieces of a word in that of the word.
- * @param {{shown: string, starts: boolean}[]} texts
- * @param {number} left
- * @param {number} top
- * @param {number} width
- * @param {{size: number, lineHeight: number}} style
- * @returns {{places: {x: number, y: number, width: number, height: number}[], bottom: number, rtl: boolean}}
+ * The weight of a scale's last colour: a round number, so that most heads have the same.
+ * @param {number} largest of the weights that are shown
+ * @param {number} keys that a query shares its weight among
  */
-function flowText(texts, left, top, width, { size, lineHeight }) {
-  const rtl = runsRightToLeft(texts.map((text) => text.shown).join(" "));
-  const places = texts.map(({ shown }) => ({ x: 0, y: 0, width: Math.max(LEAST_WORD, Math.min(textWidth(shown, { size }) + 2 * PADDING, width)),
-    height: lineHeight - 6 }));
-  let [x, y] = [0, top];
-  for (const [first, end] of wordsOf(texts)) {
-    const pieces = places.slice(first, end);
-    const whole = pieces.reduce((sum, piece) => sum + piece.width + WITHIN_WORD, -WITHIN_WORD);
-    if (x > 0 && x + whole > width) { x = 0; y += lineHeight; }
-    const reversed = (rtl && end - first === 1) || runsRightToLeft(texts.slice(first, end).map((text) => text.shown).join(""));
-    if (whole > width) {
-      // A word that is longer than a line is broken at its pieces.
-      for (const piece of pieces) {
-        if (x > 0 && x + piece.width > width) { x = 0; y += lineHeight; }
-        Object.assign(piece, { x: left + (rtl ? width - x - piece.width : x), y });
-        x += piece.width + WITHIN_WORD;
-      }
-    } else {
-      const begin = left + (rtl ? width - x - whole : x);
-      let offset = 0;
-      for (const piece of reversed ? [...pieces].reverse() : pieces) {
-        Object.assign(piece, { x: begin + offset, y });
-        offset += piece.width + WITHIN_WORD;
-      }
-      x += whole;
+function scaleEnd(largest, keys) {
+  const least = Math.max(largest, Math.min(1, EVEN_SHARES / Math.max(1, keys)));
+  const power = 10 ** Math.floor(Math.log10(least || 1));
+  const step = [1, 2, 5, 10].find((one) => one * power >= least * (1 - 1e-6)) ?? 10;
+  return Math.max(largest, Number((step * power).toPrecision(6)));
+}
+
+/** The weight of a shade from 0 to 1: the inverse of the scale, relative to the largest weight. */
+function scaleInverse(scale, shade) {
+  if (scale === "root") return shade * shade;
+  if (scale === "log") return shade <= 0 ? 0 : 10 ** ((shade - 1) * DECADES);
+  return shade;
+}
+
+/** The scale of a view that has no rows to scale each by itself. */
+const withoutRows = (scale) => (scale === "row" ? "linear" : scale);
+
+// text.js
+
+const LONGEST_LABEL = 28;
+
+const segmenter = typeof Intl !== "undefined" && Intl.Segmenter ? new Intl.Segmenter() : null;
+
+/** What stands for characters that have no shape of their own; `visible` of regard.pictures.fonts has the same. */
+const MARKS = { " ": "\u2423", "\t": "\u21e5", "\n": "\u21b5", "\u007f": "\u2421" };
+
+/** The names of characters in the table of words. @type {Record<string, any>} */
+const CHARACTER_NAMES = { " ": "char_space", "\t": "char_tab", "\n": "char_newline", "\r": "char_carriage_return", "\u00a0": "char_no_break_space",
+  "\u00ad": "char_soft_hyphen", "\u200b": "char_zero_width_space", "\u200c": "char_zero_width_non_joiner", "\u200d": "char_zero_width_joiner",
+  "\u200e": "char_left_to_right_mark", "\u200f": "char_right_to_left_mark", "\u3000": "char_ideographic_space", "\ufeff": "char_byte_order_mark" };
+
+/** Characters without ink: controls, formats, halves, separators, fillers. */
+// eslint-disable-next-line no-misleading-character-class
+const INKLESS = /[\p{Cc}\p{Cf}\p{Cs}\p{Z}\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0]/u;
+
+const MARK = /\p{M}/u;
+
+const SELECTOR = /[\u180b-\u180d\u180f\ufe00-\ufe0f\u{e0100}-\u{e01ef}]/u;
+
+/** Whether a joiner or selector does something to the character before it: it does in emoji and in scripts that join. */
+const shapes = (before) => before !== undefined && before >= "\u0590" && !INKLESS.test(before);
+
+/** A character as it is shown, between two others; null where it is shown as it is. */
+function mark(character, before, after) {
+  if (character === "\u200c" || character === "\u200d") {
+    if (shapes(before) && shapes(after)) return null;
+  } else if (SELECTOR.test(character)) {
+    if (shapes(before) || /[#*0-9\u00a9\u00ae]/.test(before ?? "")) return null;
+  } else if (character === " ") {
+    return before !== undefined && after !== undefined && before !== " " && after !== " " ? null : MARKS[" "];
+  } else if (!INKLESS.test(character)) {
+    return null;
+  }
+  return MARKS[character] ?? (character < " " ? String.fromCodePoint(0x2400 + character.codePointAt(0)) : escaped(character));
+}
+
+function escaped(character) {
+  const code = character.codePointAt(0).toString(16);
+  return code.length > 4 ? `\\U${code.padStart(8, "0")}` : code.length > 2 ? `\\u${code.padStart(4, "0")}` : `\\x${code.padStart(2, "0")}`;
+}
+
+/** A whole token as text that is seen: different tokens look different. */
+function visibleText(text) {
+  if (text === "") return "\u2205";
+  const characters = Array.from(text);
+  let marked = true; // a combining mark needs a letter that is shown
+  return characters.map((character, place) => {
+    const shown = mark(character, characters[place - 1], characters[place + 1]);
+    if (shown !== null) { marked = true; return shown; }
+    const alone = marked && MARK.test(character);
+    marked = false;
+    return alone ? `\u25cc${character}` : character;
+  }).join("");
+}
+
+/** The names of the characters of a token that are shown by marks or by no font, in brackets; "" where there is none. */
+function markNames(text) {
+  const characters = Array.from(text.slice(0, 200));
+  const names = characters.filter((character, place) => /[\p{Co}\p{Cn}]/u.test(character)
+    || mark(character, characters[place - 1], characters[place + 1]) !== null)
+    .map((character) => (CHARACTER_NAMES[character] && say(CHARACTER_NAMES[character])) ?? `U+${character.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}`);
+  const counts = new Map();
+  for (const name of names) counts.set(name, (counts.get(name) ?? 0) + 1);
+  const texts = [...counts].map(([name, count]) => (count > 1 ? `${count} \u00d7 ${name}` : name));
+  if (text === "") return ` (${say("emptyToken")})`;
+  return texts.length ? ` (${texts.slice(0, 4).join(", ")}${texts.length > 4 ? ", \u2026" : ""})` : "";
+}
+
+/** Most labels that are kept. */
+const MOST_LABELS = 20000;
+
+const labels = new Map();
+
+/** A token as a short label: visible, and cut after a number of characters as a reader counts them. */
+function shortText(text, limit = LONGEST_LABEL) {
+  const key = `${limit} ${text}`;
+  let label = labels.get(key);
+  if (label === undefined) {
+    if (labels.size >= MOST_LABELS) labels.clear();
+    label = cutText(text, limit);
+    labels.set(key, label);
+  }
+  return label;
+}
+
+function cutText(text, limit) {
+  const shown = visibleText(text.length > 12 * limit ? text.slice(0, 12 * limit) : text);
+  const clusters = segmenter ? Array.from(segmenter.segment(shown), (part) => part.segment) : Array.from(shown);
+  return clusters.length > limit || text.length > 12 * limit ? `${clusters.slice(0, limit - 1).join("")}\u2026` : shown;
+}
+
+/** A name cut in its middle, since names of layers differ at their ends. */
+function middleText(text, limit) {
+  const shown = visibleText(text.length > 24 * limit ? `${text.slice(0, 12 * limit)}${text.slice(-12 * limit)}` : text);
+  const clusters = segmenter ? Array.from(segmenter.segment(shown), (part) => part.segment) : Array.from(shown);
+  if (clusters.length <= limit) return shown;
+  const behind = Math.ceil((limit - 1) / 2);
+  return `${clusters.slice(0, limit - 1 - behind).join("")}\u2026${clusters.slice(-behind).join("")}`;
+}
+
+/** A token inside a sentence: quoted, kept from changing the direction of the words around it, its marks named. */
+const quoted = (text) => `\u201c\u2068${visibleText(text)}\u2069\u201d${markNames(text)}`;
+
+/** Sub-words joined, without the marks "##", "·" (within), "▁", "Ġ", " " (before) and "@@" (behind). */
+function joinPieces(pieces) {
+  const several = pieces.length > 1;
+  return pieces.map((piece, number) => {
+    let text = piece;
+    if (number === 0 && (several || piece.length > 1)) text = piece.replace(/^(?:\u2581|\u0120| )/u, "");
+    if (number > 0) text = piece.replace(/^(?:##|\u00b7)/u, "");
+    return number < pieces.length - 1 ? text.replace(/@@$/u, "") : text;
+  }).join("");
+}
+
+// palette.js
+
+/**
+ * The colours of numbers; regard/palette.py has the same. Points of even steps of lightness (OKLCH), so that equal steps of a
+ * number look alike with every kind of colour vision, and in grey.
+ */
+const POINTS = {
+  // The amount of attention: from paper to ink. The first colour differs from the paper, which stands for exactly zero.
+  amount: {
+    light: "e8f2f7 cce6f4 b2daf0 99cdec 83bfe6 6eb1df 5ca2d7 4c94ce 3f85c3 3476b7 2c68aa 255a9b 214c8b 1d3f7b 193369 152757 111d44",
+    dark: "232a3c 263452 283f68 294b7d 295891 2865a3 2873b3 2a82c1 3090ce 3b9fd9 4aaee2 5dbcea 74caf0 8dd7f4 a9e3f8 c7effb e7f9fe",
+  },
+  // Sign: negative is red and left, zero is paper in the middle, positive is blue and right.
+  sign: {
+    light: "73110e 8f2721 ab3b32 c65247 d37468 df948a e8b3ac f0d3ce f2f3f6 cddcf1 a9c4eb 86ace5 6294dd 3d7bd4 2964b9 164e9c 013980",
+    dark: "fec0b3 fd9b88 e7826e cf6a57 ab5c4d 884f43 674139 47332f 252728 2d3a48 354f69 3b648d 417ab2 4690d8 5fa7ef 80bfff aed5fe",
+  },
+};
+
+const RAMP_SIZE = 256;
+
+/** Red, green and blue of the steps of a ramp, the points evenly spread. */
+function makeRamp(points) {
+  const colors = points.split(" ").map(channelsOf);
+  const ramp = new Uint8ClampedArray(3 * RAMP_SIZE);
+  for (let step = 0; step < RAMP_SIZE; step += 1) {
+    const place = (step / (RAMP_SIZE - 1)) * (colors.length - 1);
+    const low = Math.min(Math.floor(place), colors.length - 2);
+    for (let channel = 0; channel < 3; channel += 1) {
+      const [a, b] = [colors[low][channel], colors[low + 1][channel]];
+      ramp[3 * step + channel] = a + (b - a) * (place - low);
     }
-    x += BETWEEN_WORDS;
   }
-  return { places, bottom: y + lineHeight, rtl };
+  return ramp;
 }
 
-/** The ranges of the words of some texts: first, and the one after the last. */
-function wordsOf(texts) {
-  const starts = [...texts.keys()].filter((number) => number === 0 || texts[number].starts);
-  return starts.map((first, number) => [first, starts[number + 1] ?? texts.length]);
+/** Red, green and blue of "#rrggbb", "rrggbb", or "rgb(r, g, b)". */
+function channelsOf(color) {
+  if (color.startsWith("rgb")) return color.match(/[\d.]+/g).slice(0, 3).map(Number);
+  const hex = color.replace("#", "");
+  return [0, 2, 4].map((place) => parseInt(hex.slice(place, place + 2), 16));
 }
 
-/** The nearest word above or below, for arrow keys. */
-function wordAbove(places, index, direction) {
-  const from = places[index];
-  const center = from.x + from.width / 2;
-  let best = index;
-  let distance = Infinity;
-  places.forEach((place, number) => {
-    const down = (place.y - from.y) * direction;
-    if (down <= 0) return;
-    const far = down * 4 + Math.abs(place.x + place.width / 2 - center);
-    if (far < distance) { distance = far; best = number; }
+const RAMPS = { light: makeRamp(POINTS.amount.light), dark: makeRamp(POINTS.amount.dark) };
+
+const SIGNS = { light: makeRamp(POINTS.sign.light), dark: makeRamp(POINTS.sign.dark) };
+
+/** The colours of the amount of attention on a theme: red, green, blue of `RAMP_SIZE` steps. */
+const rampOf = (theme) => RAMPS[theme.scheme];
+
+/** The colours of signed numbers on a theme, zero in the middle. */
+const signsOf = (theme) => SIGNS[theme.scheme];
+
+/** Where a shade from 0 to 1 is in a ramp. */
+const rampStep = (shade) => 3 * Math.round(clamp(shade, 0, 1) * (RAMP_SIZE - 1));
+
+const colorAt = (ramp, step) => `rgb(${ramp[step]},${ramp[step + 1]},${ramp[step + 2]})`;
+
+/** The colour of an amount of attention, from 0 (almost paper) to 1 (ink). */
+const rampColor = (shade, theme) => colorAt(rampOf(theme), rampStep(shade));
+
+/** The colour of a signed number, from −1 (red) over 0 (paper) to 1 (blue). */
+const divergingColor = (part, theme) => colorAt(SIGNS[theme.scheme], rampStep((clamp(part, -1, 1) + 1) / 2));
+
+/** Relative luminance of red, green and blue (WCAG 2). */
+function luminance(channels) {
+  const [red, green, blue] = channels.map((channel) => {
+    const part = channel / 255;
+    return part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4;
   });
-  return best;
+  return 0.2126 * red + 0.7152 * green + 0.0722 * blue;
+}
+
+/** Black or white, whichever is read better on a colour: they have the same contrast at a luminance of 0.179. */
+const inkOn = (color) => (luminance(channelsOf(color)) > 0.179 ? "#000000" : "#ffffff");
+
+const inks = new Map();
+
+/** The ink on the colour of an amount. */
+function inkOnRamp(shade, theme) {
+  const key = `${theme.scheme} ${rampStep(shade)}`;
+  if (!inks.has(key)) inks.set(key, inkOn(rampColor(shade, theme)));
+  return inks.get(key);
+}
+
+const rgb = (channels) => `rgb(${channels.join(",")})`;
+
+/** The background of a word for an amount from 0 to 1, and the text's colour on it. */
+const wordColors = (shade, theme) => ({ fill: rampColor(shade, theme), ink: inkOnRamp(shade, theme) });
+
+/** White paper under a black veil that is thinner for more. */
+const veilColor = (shade) => rgb(Array(3).fill(Math.round(255 * (1 - 0.82 * (1 - clamp(shade, 0, 1))))));
+
+// zoom.js
+
+/** The largest cell in pixels, of a map and of a long one, and the longest side of a map. */
+const [MOST_CELL, MOST_LONG_CELL, MOST_SIDE] = [72, 40, 1.6e7];
+
+/** The size of a cell to which a finding or a place of a long map is enlarged. */
+const CLOSE = 16;
+
+/** How large the map of the view is shown. */
+class Zoom {
+  constructor(app) {
+    this.app = app;
+  }
+
+  /** The size of a cell, or what stands for one. */
+  get cell() {
+    const { cell, width } = this.app.view.geometry(this.app);
+    return cell ?? width;
+  }
+
+  /** Enlarges by a factor; a point of the window, or its middle, stays where it is. */
+  by(factor, anchor = null) {
+    const { app } = this;
+    if (!app.view.zooms) return;
+    const { area, frame: { scroller } } = app;
+    const before = app.view.geometry(app);
+    const at = anchor ?? { x: area.width / 2, y: area.height / 2 };
+    const cell = this.cell;
+    const [column, row] = [(scroller.scrollLeft + at.x - before.left) / cell, (scroller.scrollTop + at.y - before.top) / cell];
+    this.apply(app.state.zoom * factor);
+    const after = app.view.geometry(app);
+    const next = this.cell;
+    scroller.scrollTo(after.left + column * next - at.x, after.top + row * next - at.y);
+    app.changed();
+  }
+
+  apply(zoom) {
+    const { app } = this;
+    app.state.zoom = 1;
+    const { whole } = app.view.geometry(app);
+    const cell = this.cell;
+    const longest = Math.max(app.record.queries.length, app.record.keys.length);
+    const most = Math.max(1, Math.min(app.view.name === "long" ? MOST_LONG_CELL : MOST_CELL, MOST_SIDE / longest) / cell);
+    app.state.zoom = clamp(zoom, Math.min(1, (whole ?? cell) / cell), most);
+    app.resize();
+  }
+
+  /** Shows a place closely, in the middle, with the focus on it. */
+  to(item) {
+    const { app } = this;
+    app.state.zoom = 1;
+    this.apply(CLOSE / this.cell);
+    app.cursor = item;
+    const { area, frame } = app;
+    const box = app.view.place(app, item);
+    frame.scroller.scrollTo(box.x - (area.width + (box.frozenLeft ?? 0)) / 2, box.y - (area.height + (box.frozenTop ?? 0)) / 2);
+    frame.canvas.focus({ preventScroll: true });
+    app.keyboard = true;
+    app.changed();
+  }
+
+  /** Shows a finding of a long map closely. */
+  toFinding({ head, row, column }) {
+    this.app.set({ head });
+    this.to({ row, column });
+  }
+
+  /** Shows the whole map. */
+  fit() {
+    const { app } = this;
+    app.state.zoom = 1;
+    const { whole } = app.view.geometry(app);
+    this.apply(whole ? Math.min(1, whole / this.cell) : 1);
+    app.frame.scroller.scrollTo(0, 0);
+    app.changed();
+  }
 }
 
 // axis.js
@@ -2310,7 +2243,7 @@ class Axis {
     }
     const cell = position - entry.leading;
     if (cell < 0) return say("beforePatches", { position });
-    return say("patch", { number: cell + 1, count: entry.rows * entry.columns, row: Math.floor(cell / entry.columns), column: cell % entry.columns });
+    return say("patch", { number: cell, row: Math.floor(cell / entry.columns), column: cell % entry.columns });
   }
 
   /** The positions that are shown as one: words, or single positions. */
@@ -2497,101 +2430,96 @@ function noiseText(surveyed) {
     : say("names_here", { excess: Math.round(100 * LEAST_EXCESS), sink: Math.round(100 * LEAST_SINK), spreads: LEAST_SPREADS });
 }
 
-// numbers.js
+// lettering.js
 
-const counted = (count) => count.toLocaleString("en-US");
+const FONT = "system-ui, -apple-system, 'Segoe UI', 'Noto Sans', 'DejaVu Sans', sans-serif, "
+  + "'Apple Color Emoji', 'Segoe UI Emoji', 'Noto Color Emoji', 'Noto Emoji'";
 
-/**
- * A weight as text with no more digits than are known.
- * @param {number} value
- * @param {number} error the largest distance from the true number; 0 for exact numbers
- */
-function formatWeight(value, error = 0) {
-  if (Number.isNaN(value)) return "NaN";
-  if (error > 0) {
-    const digits = Math.min(8, Math.max(0, Math.ceil(-Math.log10(error))));
-    const bound = Math.ceil((error + 0.5 * 10 ** -digits) * 10 ** digits) / 10 ** digits;
-    return `${value.toFixed(digits)} \u00b1 ${bound.toFixed(digits)}`;
+let measureContext = null;
+
+const widths = new Map();
+
+const fontOf = ({ size = 12, bold = false }) => `${bold ? 600 : 400} ${size}px ${FONT}`;
+
+/** The width of a text in pixels. */
+function textWidth(text, style = {}) {
+  const font = fontOf(style);
+  const key = `${font}|${text}`;
+  let width = widths.get(key);
+  if (width === undefined) {
+    if (widths.size > 20000) widths.clear();
+    measureContext ??= newCanvas(1, 1).getContext("2d");
+    measureContext.font = font;
+    width = measureContext.measureText(text).width;
+    widths.set(key, width);
   }
-  return formatNumber(value);
+  return width;
 }
 
-/** An exact number: four decimals, more for small ones. */
-function formatNumber(value) {
-  if (Number.isNaN(value)) return "NaN";
-  if (!Number.isFinite(value)) return value > 0 ? "\u221e" : "\u2212\u221e";
-  const size = Math.abs(value);
-  if (size === 0) return "0";
-  const sign = value < 0 ? "\u2212" : "";
-  if (size < 0.001 || size >= 1e6) return sign + size.toExponential(3).replace("e-", "e\u2212").replace("e+", "e");
-  return sign + (size >= 1000 ? size.toFixed(2) : size.toFixed(4));
-}
+const ELLIPSIS = "\u2026";
 
-/** A weight in a cell: two decimals, no zero before the point; "" for one that rounds to 0. `cell_number` of Python has the same. */
-function cellText(value) {
-  const size = Math.abs(value);
-  const text = size < 1.005 ? size.toFixed(2).replace("1.00", "1").replace("0.", ".") : legendNumber(size);
-  return /[1-9]/.test(text) ? (value < 0 ? "\u2212" : "") + text : "";
-}
+const clustersOf = (text) => (segmenter ? Array.from(segmenter.segment(text), (part) => part.segment) : Array.from(text));
 
-/** A weight in a sentence: two decimals, one digit of small ones. */
-const shortWeight = (value) => (value === 0 ? "0" : value >= 0.01 ? value.toFixed(2)
-  : value >= 0.0001 ? String(Number(value.toPrecision(1))) : "<\u200a0.0001");
-
-const clamp = (value, low, high) => Math.min(high, Math.max(low, value));
-
-const short = (value) => String(Math.round(value * 100) / 100);
-
-/** A grid of tick positions in seconds that do not crowd. */
-function secondsStep(seconds, width) {
-  const most = Math.max(2, Math.floor(width / 64));
-  const rough = seconds / most;
-  const power = 10 ** Math.floor(Math.log10(rough));
-  return [1, 2, 5, 10].map((factor) => factor * power).find((step) => step >= rough);
-}
-
-/**
- * Three digits, since a colour that is seen differs by more, and all of a whole number; `short_number` of Python has the same.
- * @param {number} value
- */
-function legendNumber(value) {
-  if (Number.isNaN(value)) return "NaN";
-  const size = Math.abs(value);
-  const sign = value < 0 ? "\u2212" : "";
-  if (size === Infinity) return `${sign}\u221e`;
-  if (size === 0) return "0";
-  if (size >= 999.5 && size < 1e9) return sign + Math.round(size).toLocaleString("en-US");
-  const short3 = Number(size.toPrecision(3));
-  return sign + (size < 1e-4 || size >= 1e9 ? short3.toExponential().replace("e-", "e\u2212").replace("e+", "e") : String(short3));
-}
-
-function niceStep(rough) {
-  const power = 10 ** Math.floor(Math.log10(Math.max(rough, 1)));
-  return Math.max(1, [1, 2, 5, 10].map((factor) => factor * power).find((step) => step >= rough) ?? 1);
-}
-
-/** The least and the largest finite number. */
-function finiteRange(matrix) {
-  let [low, high] = [Infinity, -Infinity];
-  for (const value of matrix) {
-    if (Number.isFinite(value)) { low = Math.min(low, value); high = Math.max(high, value); }
+/** The most of a text, as `cut(count)` gives it with so many of its letters, that is no wider than `width`; "" for none. */
+function longest(count, cut, width, style) {
+  let [low, high] = [0, count];
+  while (low < high) {
+    const middle = (low + high + 1) >> 1;
+    if (textWidth(cut(middle), style) <= width) low = middle;
+    else high = middle - 1;
   }
-  return low <= high ? [low, high] : [0, 0];
+  return low ? cut(low) : "";
 }
 
-/** The positions of the largest numbers, the largest first (NaN before all); with a chosen one among them or behind them. */
-function strongest(values, most, chosen = null) {
-  const size = (position) => (Number.isNaN(values[position]) ? Infinity : values[position]);
-  const order = Array.from(values.keys()).sort((a, b) => size(b) - size(a) || a - b);
-  const positions = order.slice(0, most);
-  if (chosen !== null && !positions.includes(chosen)) positions[positions.length - 1] = chosen;
-  return positions;
+/** A text cut to a width. */
+function fitText(text, width, style = {}) {
+  if (textWidth(text, style) <= width) return text;
+  const parts = clustersOf(text);
+  return longest(parts.length, (count) => parts.slice(0, count).join("") + ELLIPSIS, width, style);
 }
 
-/** A part as percent, in whole numbers. */
-function percent(part) {
-  const text = part > 0 && part < 0.005 ? "<\u00a01" : String(Math.round(100 * part));
-  return language() === "zh" ? `${text}%` : `${text}\u00a0%`;
+/** A text cut to a width in its middle: names of layers differ at their ends. */
+function fitMiddle(text, width, style = {}) {
+  if (textWidth(text, style) <= width) return text;
+  const parts = clustersOf(text);
+  const cut = (count) => parts.slice(0, Math.floor(count / 2)).join("") + ELLIPSIS + parts.slice(parts.length - Math.ceil(count / 2)).join("");
+  return longest(parts.length, cut, width, style);
+}
+
+const RIGHT_TO_LEFT = /[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc\u{10800}-\u{10fff}\u{1e800}-\u{1eeff}]/u;
+
+/** The direction of a text: that of its first letter that is not in an isolate, as Unicode's algorithm has it (UAX 9, P2). */
+function directionOf(text) {
+  if (!RIGHT_TO_LEFT.test(text)) return "ltr";
+  const letter = text.replace(/\u2068[^\u2069]*\u2069/g, "").match(/\p{L}/u);
+  return letter && RIGHT_TO_LEFT.test(letter[0]) ? "rtl" : "ltr";
+}
+
+/** Most texts whose lines are kept. */
+const MOST_WRAPPED = 1000;
+
+const wrapped = new Map();
+
+/** The lines of a text that are no wider than a width, but for single words. */
+function wrapText(text, width, style = {}) {
+  const key = `${fontOf(style)}|${width}|${text}`;
+  let lines = wrapped.get(key);
+  if (!lines) {
+    if (wrapped.size >= MOST_WRAPPED) wrapped.clear();
+    lines = linesOfText(text, width, style);
+    wrapped.set(key, lines);
+  }
+  return lines;
+}
+
+function linesOfText(text, width, style) {
+  const lines = [""];
+  for (const word of text.split(" ")) {
+    const longer = lines.at(-1) ? `${lines.at(-1)} ${word}` : word;
+    if (lines.at(-1) && textWidth(longer, style) > width) lines.push(word);
+    else lines[lines.length - 1] = longer;
+  }
+  return lines;
 }
 
 // record_names.js
@@ -2628,287 +2556,6 @@ function factsOf(records) {
   const [most] = heads;
   return heads.size > 1 ? count : `${count} \u00d7 ${say("headCount", { count: most })}`;
 }
-
-// first_head.js
-
-/** The most weights that are decoded to choose; of a larger document the first records that fit. */
-const MOST_READ_WEIGHTS = 2 ** 22;
-
-/** The least keys that a query sees for which one is a choice. */
-const LEAST_KEYS = 4;
-
-/** What a head may do and yet say little: such heads are chosen only where there are no others. */
-const UNREMARKABLE = new Set(["first", "special", "one_key", "offset 0", "even"]);
-
-/** Letters that make a word, or one of a script that writes words without spaces: such a token says more than "a". */
-const WORDLIKE = /[\p{L}\p{M}]{2}|[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}\p{Script=Thai}]/u;
-
-const LETTERS = /[\p{L}\p{N}]/u;
-
-/**
- * Decodes what a choice needs and makes it; see `firstChoice`.
- * @returns {Promise<{record: number, head: number, row: number|null, column: number|null}|null>}
- */
-async function chooseFirst(records) {
-  let left = MOST_READ_WEIGHTS;
-  const read = [];
-  for (const record of records) {
-    if (record.large) { read.push(record); continue; }
-    left -= record.heads * record.queries.length * record.keys.length;
-    if (left < 0 && read.some((one) => !one.large)) break;
-    read.push(record);
-  }
-  await Promise.all(read.map((record) => (record.large ? null : record.decode())));
-  return firstChoice(read);
-}
-
-/**
- * The head with the clearest structure, at the query whose target is the most surprising; of the records that are decoded.
- * A target is surprising by its weight times what the weight has more than its position predicts: than the mean
- * weight of other queries at the same distance, and of other queries on the same key. So heads that look at the first or at a
- * special token, at themselves or at a fixed distance have little; and a head's structure is the mean over its
- * queries of their most surprising target. Of a head's targets the one is chosen that is also far from its query (of two
- * sequences: from the diagonal), where both are words.
- * @returns {{record: number, head: number, row: number|null, column: number|null}|null} positions in `records` of the viewer;
- *   row and column are null where no target stands out; null where there is no decoded record
- */
-function firstChoice(records) {
-  const heads = records.filter((record) => !record.large && record.codes).flatMap((record) =>
-    Array.from({ length: record.heads }, (_, head) => ({ of: record, record: record.number, head, ...structure(record, head) })));
-  heads.sort((a, b) => b.score - a.score || a.record - b.record || a.head - b.head);
-  const best = heads.find((one) => one.score > 0 && !UNREMARKABLE.has(headLabel(one.of, one.head)?.name ?? "")) ?? heads[0];
-  return best ? { record: best.record, head: best.head, row: best.row, column: best.column } : firstFinding(records);
-}
-
-/** Of records that are not carried whole: what was found in one, a single large weight before a diagonal before a sink. */
-function firstFinding(records) {
-  for (const record of records) {
-    const { spikes = [], diagonals = [], sinks = [] } = record.entry.overview?.findings ?? {};
-    if (spikes.length) return { record: record.number, head: spikes[0].head, row: spikes[0].query, column: spikes[0].key };
-    const [found] = [...diagonals, ...sinks];
-    if (found) return { record: record.number, head: found.head, row: null, column: found.key ?? null };
-  }
-  return null;
-}
-
-/** How much structure a head has, and its most surprising target. */
-function structure(record, head) {
-  const related = relations(record);
-  const weights = headWeights(record, head, null); // of the codes: the same before and after exact numbers come
-  const seen = related.seen(head);
-  const [queries, keys] = [record.queries.length, record.keys.length];
-  const { positional, shift, specialKeys, specialQueries, words } = related;
-  const byOffset = new Float64Array(queries + keys);
-  const offsetCounts = new Uint32Array(queries + keys);
-  const byKey = new Float64Array(keys);
-  const keyCounts = new Uint32Array(keys);
-  const visible = new Uint32Array(queries);
-  for (let query = 0; query < queries; query += 1) {
-    if (specialQueries[query]) continue;
-    const base = query * keys;
-    for (let key = 0; key < keys; key += 1) {
-      if (seen && !seen[base + key]) continue;
-      const value = weights[base + key] || 0;
-      visible[query] += 1;
-      byOffset[key - query + queries] += value;
-      offsetCounts[key - query + queries] += 1;
-      byKey[key] += value;
-      keyCounts[key] += 1;
-    }
-  }
-  const [asking, answering] = [weightOfTexts(record.queries), weightOfTexts(record.keys)];
-  const slope = queries > 1 ? (keys - 1) / (queries - 1) : 0;
-  let [total, counted, most, row, column] = [0, 0, 0, /** @type {number|null} */ (null), /** @type {number|null} */ (null)];
-  for (let query = 0; query < queries; query += 1) {
-    if (visible[query] < LEAST_KEYS) continue;
-    counted += 1;
-    const base = query * keys;
-    const own = positional ? query + shift : -1;
-    let clearest = 0;
-    for (let key = 0; key < keys; key += 1) {
-      const value = weights[base + key];
-      if (!(value * visible[query] > 2) || key === own || specialKeys[key] || !answering[key]) continue;
-      if (words && words[key] === words[own]) continue;
-      if (seen && !seen[base + key]) continue;
-      const offset = key - query + queries;
-      const alone = positional && offsetCounts[offset] > 1 ? (byOffset[offset] - value) / (offsetCounts[offset] - 1) : 0;
-      const onKey = keyCounts[key] > 1 ? (byKey[key] - value) / (keyCounts[key] - 1) : 0;
-      const surprise = value * (value - Math.max(alone, onKey, 1 / visible[query]));
-      if (surprise > clearest) clearest = surprise;
-      const distance = Math.abs(key - (positional ? own : query * slope));
-      const telling = surprise * asking[query] * answering[key] * (1 + distance / Math.max(queries, keys));
-      if (telling > most + 1e-9) [most, row, column] = [telling, query, key];
-    }
-    total += clearest;
-  }
-  return { score: counted ? total / counted : 0, row, column };
-}
-
-/** How much a position says: 0 for punctuation, 1 for a word, less for what is shorter. */
-function weightOfTexts(axis) {
-  return Float64Array.from({ length: axis.length }, (_, position) => {
-    if (axis.kind !== "tokens") return 1;
-    const text = axis.entry.tokens[position];
-    return WORDLIKE.test(text) ? 1 : LETTERS.test(text) ? 0.5 : 0;
-  });
-}
-
-// head_order.js
-
-/** In what order the grid can show heads; the change of the loss where it was measured. */
-function ordersOf(records) {
-  const measured = records.some((record) => record.entry.statistics?.some((values) => values.loss !== undefined));
-  return ["layer", "does", "entropy", ...(measured ? ["loss"] : [])];
-}
-
-/** The entropy of a head relative to even attention, of a survey where there is one; null where it is not known. */
-function relativeEntropy(record, head) {
-  const surveyed = record.entry.statistics?.[head]?.relative_entropy;
-  const value = surveyed ?? statisticsOf(record, head)?.relativeEntropy ?? null;
-  return Number.isNaN(value) ? null : value;
-}
-
-/** The change of the loss without a head; null where it was not measured. */
-const lossChange = (record, head) => record.entry.statistics?.[head]?.loss ?? null;
-
-/** A number with its sign. */
-const signed = (value) => (value > 0 ? `+${formatNumber(value)}` : formatNumber(value));
-
-/** What is written below a small map: what the head does, or the number that it is sorted by; "" for nothing. */
-function captionOf(record, head, order, brief) {
-  if (order === "entropy") {
-    const value = relativeEntropy(record, head);
-    return value === null ? "" : say("grid_entropy", { percent: Math.round(100 * value) });
-  }
-  if (order === "loss") {
-    const value = lossChange(record, head);
-    return value === null ? "" : say("grid_loss", { change: signed(value) });
-  }
-  const label = headLabel(record, head);
-  return label ? labelText(label, record, brief) : "";
-}
-
-/**
- * All heads in an order, in groups: {title, counted (the title with their number), heads: [{row, column}]}; row is the record's number, column the head.
- * Of decoded records.
- */
-function headGroups(records, order) {
-  const heads = records.flatMap((record, row) => Array.from({ length: record.heads }, (_, column) => ({ row, column, record })));
-  if (order === "does") return byPattern(heads);
-  const [valueOf, ascending] = order === "loss" ? [lossChange, -1] : [relativeEntropy, 1];
-  const valued = heads.map((head) => ({ ...head, value: valueOf(head.record, head.column) }));
-  const known = valued.filter((head) => head.value !== null).sort((a, b) => ascending * (Number(a.value) - Number(b.value)) || a.row - b.row || a.column - b.column);
-  const unknown = valued.filter((head) => head.value === null);
-  return [{ title: say(order === "loss" ? "grid_by_loss" : "grid_by_entropy"), heads: known }, { title: say("grid_unknown"), heads: unknown }]
-    .filter((group) => group.heads.length);
-}
-
-function byPattern(heads) {
-  const groups = new Map(LABEL_ORDER.map((name) => [name, /** @type {any[]} */ ([])]));
-  for (const head of heads) {
-    const label = headLabel(head.record, head.column);
-    groups.get(label?.name ?? "")?.push({ ...head, share: label?.share ?? 0 });
-  }
-  return [...groups].filter(([, members]) => members.length).map(([name, members]) => {
-    if (name) members.sort((a, b) => b.share - a.share);
-    else members.sort((a, b) => (relativeEntropy(a.record, a.column) ?? 1) - (relativeEntropy(b.record, b.column) ?? 1)); // the sharpest first
-    const what = name ? patternText(name, members[0].record) : say("grid_no_pattern");
-    return { title: what, counted: say("grid_group", { what, count: members.length }), heads: members };
-  });
-}
-
-// palette.js
-
-/**
- * The colours of numbers; regard/palette.py has the same. Points of even steps of lightness (OKLCH), so that equal steps of a
- * number look alike with every kind of colour vision, and in grey.
- */
-const POINTS = {
-  // The amount of attention: from paper to ink. The first colour differs from the paper, which stands for exactly zero.
-  amount: {
-    light: "e8f2f7 cce6f4 b2daf0 99cdec 83bfe6 6eb1df 5ca2d7 4c94ce 3f85c3 3476b7 2c68aa 255a9b 214c8b 1d3f7b 193369 152757 111d44",
-    dark: "232a3c 263452 283f68 294b7d 295891 2865a3 2873b3 2a82c1 3090ce 3b9fd9 4aaee2 5dbcea 74caf0 8dd7f4 a9e3f8 c7effb e7f9fe",
-  },
-  // Sign: negative is red and left, zero is paper in the middle, positive is blue and right.
-  sign: {
-    light: "73110e 8f2721 ab3b32 c65247 d37468 df948a e8b3ac f0d3ce f2f3f6 cddcf1 a9c4eb 86ace5 6294dd 3d7bd4 2964b9 164e9c 013980",
-    dark: "fec0b3 fd9b88 e7826e cf6a57 ab5c4d 884f43 674139 47332f 252728 2d3a48 354f69 3b648d 417ab2 4690d8 5fa7ef 80bfff aed5fe",
-  },
-};
-
-const RAMP_SIZE = 256;
-
-/** Red, green and blue of the steps of a ramp, the points evenly spread. */
-function makeRamp(points) {
-  const colors = points.split(" ").map(channelsOf);
-  const ramp = new Uint8ClampedArray(3 * RAMP_SIZE);
-  for (let step = 0; step < RAMP_SIZE; step += 1) {
-    const place = (step / (RAMP_SIZE - 1)) * (colors.length - 1);
-    const low = Math.min(Math.floor(place), colors.length - 2);
-    for (let channel = 0; channel < 3; channel += 1) {
-      const [a, b] = [colors[low][channel], colors[low + 1][channel]];
-      ramp[3 * step + channel] = a + (b - a) * (place - low);
-    }
-  }
-  return ramp;
-}
-
-/** Red, green and blue of "#rrggbb", "rrggbb", or "rgb(r, g, b)". */
-function channelsOf(color) {
-  if (color.startsWith("rgb")) return color.match(/[\d.]+/g).slice(0, 3).map(Number);
-  const hex = color.replace("#", "");
-  return [0, 2, 4].map((place) => parseInt(hex.slice(place, place + 2), 16));
-}
-
-const RAMPS = { light: makeRamp(POINTS.amount.light), dark: makeRamp(POINTS.amount.dark) };
-
-const SIGNS = { light: makeRamp(POINTS.sign.light), dark: makeRamp(POINTS.sign.dark) };
-
-/** The colours of the amount of attention on a theme: red, green, blue of `RAMP_SIZE` steps. */
-const rampOf = (theme) => RAMPS[theme.scheme];
-
-/** The colours of signed numbers on a theme, zero in the middle. */
-const signsOf = (theme) => SIGNS[theme.scheme];
-
-/** Where a shade from 0 to 1 is in a ramp. */
-const rampStep = (shade) => 3 * Math.round(clamp(shade, 0, 1) * (RAMP_SIZE - 1));
-
-const colorAt = (ramp, step) => `rgb(${ramp[step]},${ramp[step + 1]},${ramp[step + 2]})`;
-
-/** The colour of an amount of attention, from 0 (almost paper) to 1 (ink). */
-const rampColor = (shade, theme) => colorAt(rampOf(theme), rampStep(shade));
-
-/** The colour of a signed number, from −1 (red) over 0 (paper) to 1 (blue). */
-const divergingColor = (part, theme) => colorAt(SIGNS[theme.scheme], rampStep((clamp(part, -1, 1) + 1) / 2));
-
-/** Relative luminance of red, green and blue (WCAG 2). */
-function luminance(channels) {
-  const [red, green, blue] = channels.map((channel) => {
-    const part = channel / 255;
-    return part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4;
-  });
-  return 0.2126 * red + 0.7152 * green + 0.0722 * blue;
-}
-
-/** Black or white, whichever is read better on a colour: they have the same contrast at a luminance of 0.179. */
-const inkOn = (color) => (luminance(channelsOf(color)) > 0.179 ? "#000000" : "#ffffff");
-
-const inks = new Map();
-
-/** The ink on the colour of an amount. */
-function inkOnRamp(shade, theme) {
-  const key = `${theme.scheme} ${rampStep(shade)}`;
-  if (!inks.has(key)) inks.set(key, inkOn(rampColor(shade, theme)));
-  return inks.get(key);
-}
-
-const rgb = (channels) => `rgb(${channels.join(",")})`;
-
-/** The background of a word for an amount from 0 to 1, and the text's colour on it. */
-const wordColors = (shade, theme) => ({ fill: rampColor(shade, theme), ink: inkOnRamp(shade, theme) });
-
-/** White paper under a black veil that is thinner for more. */
-const veilColor = (shade) => rgb(Array(3).fill(Math.round(255 * (1 - 0.82 * (1 - clamp(shade, 0, 1))))));
 
 // stations.js
 
@@ -3216,235 +2863,6 @@ function shownRows(sum, isOpen) {
   return { rows, rest, foot: { ...sum.foot, label } };
 }
 
-// zoom.js
-
-/** The largest cell in pixels, of a map and of a long one, and the longest side of a map. */
-const [MOST_CELL, MOST_LONG_CELL, MOST_SIDE] = [72, 40, 1.6e7];
-
-/** The size of a cell to which a finding or a place of a long map is enlarged. */
-const CLOSE = 16;
-
-/** How large the map of the view is shown. */
-class Zoom {
-  constructor(app) {
-    this.app = app;
-  }
-
-  /** The size of a cell, or what stands for one. */
-  get cell() {
-    const { cell, width } = this.app.view.geometry(this.app);
-    return cell ?? width;
-  }
-
-  /** Enlarges by a factor; a point of the window, or its middle, stays where it is. */
-  by(factor, anchor = null) {
-    const { app } = this;
-    if (!app.view.zooms) return;
-    const { area, frame: { scroller } } = app;
-    const before = app.view.geometry(app);
-    const at = anchor ?? { x: area.width / 2, y: area.height / 2 };
-    const cell = this.cell;
-    const [column, row] = [(scroller.scrollLeft + at.x - before.left) / cell, (scroller.scrollTop + at.y - before.top) / cell];
-    this.apply(app.state.zoom * factor);
-    const after = app.view.geometry(app);
-    const next = this.cell;
-    scroller.scrollTo(after.left + column * next - at.x, after.top + row * next - at.y);
-    app.changed();
-  }
-
-  apply(zoom) {
-    const { app } = this;
-    app.state.zoom = 1;
-    const { whole } = app.view.geometry(app);
-    const cell = this.cell;
-    const longest = Math.max(app.record.queries.length, app.record.keys.length);
-    const most = Math.max(1, Math.min(app.view.name === "long" ? MOST_LONG_CELL : MOST_CELL, MOST_SIDE / longest) / cell);
-    app.state.zoom = clamp(zoom, Math.min(1, (whole ?? cell) / cell), most);
-    app.resize();
-  }
-
-  /** Shows a place closely, in the middle, with the focus on it. */
-  to(item) {
-    const { app } = this;
-    app.state.zoom = 1;
-    this.apply(CLOSE / this.cell);
-    app.cursor = item;
-    const { area, frame } = app;
-    const box = app.view.place(app, item);
-    frame.scroller.scrollTo(box.x - (area.width + (box.frozenLeft ?? 0)) / 2, box.y - (area.height + (box.frozenTop ?? 0)) / 2);
-    frame.canvas.focus({ preventScroll: true });
-    app.keyboard = true;
-    app.changed();
-  }
-
-  /** Shows a finding of a long map closely. */
-  toFinding({ head, row, column }) {
-    this.app.set({ head });
-    this.to({ row, column });
-  }
-
-  /** Shows the whole map. */
-  fit() {
-    const { app } = this;
-    app.state.zoom = 1;
-    const { whole } = app.view.geometry(app);
-    this.apply(whole ? Math.min(1, whole / this.cell) : 1);
-    app.frame.scroller.scrollTo(0, 0);
-    app.changed();
-  }
-}
-
-// views/grid_layout.js
-
-/** The heights of a caption, of a name above a map and of a group's heading, in pixels. */
-const [CAPTION_HEIGHT, NAME_HEIGHT, TITLE_HEIGHT] = [15, 15, 26];
-
-/** The room of the layers' names, between kinds of attention, and the most that is left between two maps. */
-const [LAYER_NAMES, KINDS_APART, MOST_APART] = [72, 24, 44];
-
-/** The least side of a map that has room for a caption. */
-const LEAST_CAPTIONED = 54;
-
-/** A map is stretched to at most this ratio of its sides. */
-const MOST_STRETCH = 2;
-
-/** The size of a record's maps in a square: in their own proportions, unless they are much wider than high or the reverse. */
-function mapSize(record, side) {
-  let [height, width] = [record.queries.length, record.keys.length];
-  if (foldsOf(record)) {
-    const [x0, y0, x1, y1] = record.keys.entry.box;
-    [height, width] = [y1 - y0, x1 - x0];
-  }
-  const ratio = clamp(width / height, 1 / MOST_STRETCH, MOST_STRETCH);
-  return ratio >= 1 ? [side, side / ratio] : [side * ratio, side];
-}
-
-/** Whether a record's maps are laid on the image that its keys are. */
-const foldsOf = (record) => record.keys.kind === "grid" && record.queries.kind !== "grid" && !record.large;
-
-/**
- * Where the heads stand: layers × heads, or sorted in lines below headings.
- * @param {any[]} records
- * @param {string} order see `ordersOf`
- * @param {{width: number, height: number}} area
- */
-function gridLayout(records, order, area) {
-  return order === "layer" ? byLayer(records, area) : sorted(records, order, area);
-}
-
-/**
- * Layers downwards, heads to the right. What has several kinds of attention, as encoder and decoder, has them side by side
- * where there is room, else below each other.
- */
-function byLayer(records, area) {
-  const kinds = [...new Set(records.map((record) => kindText(record)))];
-  const beside = kinds.length > 1 && kinds.every((kind) => {
-    const layers = records.filter((record) => kindText(record) === kind).map((record) => record.entry.layer);
-    return new Set(layers).size === layers.length;
-  });
-  const most = (some) => Math.max(...some.map((record) => record.heads));
-  const widest = kinds.reduce((sum, kind) => sum + most(records.filter((record) => kindText(record) === kind)), 0);
-  const left = LAYER_NAMES;
-  const fits = beside && area.width - left - KINDS_APART * kinds.length >= widest * (LEAST_CAPTIONED + 6);
-  return fits ? byKind(records, kinds, area) : inLines(records, area);
-}
-
-/** Each record a line. */
-function inLines(records, area) {
-  const heads = Math.max(...records.map((record) => record.heads));
-  const several = differInKind(records);
-  const names = several ? records.map((record) => textWidth(kindText(record), { size: 11 })) : [];
-  const left = Math.min(Math.max(LAYER_NAMES, area.width * 0.22), 24 + Math.max(LAYER_NAMES - 24, ...names));
-  const lines = records.map((record) => ({ title: record.entry.layer, subtitle: several ? kindText(record) : "", records: [record] }));
-  return placed(lines, [{ title: "", heads }], { left, top: 24 }, area);
-}
-
-/** Each layer a line, the kinds of attention beside each other. */
-function byKind(records, kinds, area) {
-  const layers = [...new Set(records.map((record) => record.entry.layer))].sort((a, b) => a - b);
-  const of = (kind, layer) => records.find((record) => kindText(record) === kind && record.entry.layer === layer);
-  const lines = layers.map((layer) => ({ title: layer, subtitle: "", records: kinds.map((kind) => of(kind, layer)) }));
-  const blocks = kinds.map((kind) => ({ title: kind, heads: Math.max(...records.filter((record) => kindText(record) === kind).map((record) => record.heads)) }));
-  return placed(lines, blocks, { left: LAYER_NAMES, top: 44 }, area);
-}
-
-/** Lines of blocks of heads, as large as all are seen at once. */
-function placed(lines, blocks, { left, top }, area) {
-  const heads = blocks.reduce((sum, block) => sum + block.heads, 0);
-  const across = (area.width - left - KINDS_APART * blocks.length) / heads;
-  const down = (area.height - top) / lines.length - 8;
-  const captioned = across - 6 >= LEAST_CAPTIONED;
-  const side = clamp(Math.min(across - 6, Math.max(down - (captioned ? CAPTION_HEIGHT : 0), 68)), 28, 164);
-  const caption = side >= LEAST_CAPTIONED ? CAPTION_HEIGHT : 0;
-  const pitch = clamp(across, side + 6, side + MOST_APART);
-  let x = left;
-  const columns = blocks.map((block) => {
-    const column = { ...block, x };
-    x += block.heads * pitch + KINDS_APART;
-    return column;
-  });
-  const cells = [];
-  let y = top;
-  const rows = lines.map((line, number) => {
-    const there = line.records.filter(Boolean);
-    const height = Math.max(...there.map((record) => mapSize(record, side)[1]));
-    line.records.forEach((record, block) => {
-      for (let head = 0; head < (record?.heads ?? 0); head += 1) {
-        const [width, high] = mapSize(record, side);
-        cells.push({ row: record.number, column: head, line: number, x: columns[block].x + head * pitch, y, width, height: high, room: pitch - 4, caption, name: 0 });
-      }
-    });
-    const row = { title: line.title, subtitle: line.subtitle, y, height };
-    y += Math.max(28, height + caption) + 8;
-    return row;
-  });
-  return { order: "layer", left, top, cells, rows, titles: [], blocks: columns, side, pitch, width: x - KINDS_APART + 4, height: y };
-}
-
-/** Groups of heads below their headings; small groups share a line. */
-function sorted(records, order, area) {
-  const left = 10;
-  const columns = Math.max(1, Math.floor((area.width - 2 * left) / 108));
-  const pitch = Math.min(150, (area.width - 2 * left) / columns);
-  const side = Math.min(pitch - 10, 130);
-  const cells = [];
-  const titles = [];
-  let [y, line] = [4, 0];
-  let used = columns; // of the line of groups
-  let [groupTop, groupBottom] = [y, y];
-  for (const group of headGroups(records, order)) {
-    const count = Math.min(columns, group.heads.length);
-    if (used + count > columns) {
-      [used, y] = [0, groupBottom];
-      groupTop = y;
-      line += 1;
-    }
-    const x = left + used * pitch;
-    titles.push({ texts: [group.counted, group.title].filter(Boolean), x, y: groupTop + TITLE_HEIGHT / 2, room: count * pitch - 8 });
-    let bottom = groupTop + TITLE_HEIGHT;
-    for (let first = 0; first < group.heads.length; first += count) {
-      if (first) line += 1;
-      const row = group.heads.slice(first, first + count).map(({ row: record, column }, number) => {
-        const [width, height] = mapSize(records[record], side);
-        return { row: record, column, line, x: x + number * pitch, y: bottom + NAME_HEIGHT, width, height, room: pitch - 6, caption: CAPTION_HEIGHT, name: NAME_HEIGHT };
-      });
-      cells.push(...row);
-      bottom += NAME_HEIGHT + Math.max(...row.map((one) => one.height)) + CAPTION_HEIGHT + 8;
-    }
-    used += count;
-    groupBottom = Math.max(groupBottom, bottom);
-  }
-  return { order, left, top: 0, cells, rows: [], titles, blocks: [], side, pitch, width: area.width, height: groupBottom + 4 };
-}
-
-/** The head above or below another one. */
-function neighbour(cells, from, direction) {
-  const beyond = cells.filter((one) => (one.y - from.y) * direction > 1);
-  if (!beyond.length) return from;
-  const y = beyond.reduce((best, one) => ((one.y - best) * direction < 0 ? one.y : best), beyond[0].y);
-  return beyond.filter((one) => Math.abs(one.y - y) < 1).reduce((best, one) => (Math.abs(one.x - from.x) < Math.abs(best.x - from.x) ? one : best));
-}
-
 // map_canvas.js
 
 /** What a cell of a map is; zero is blank, what the mask hides is hatched, NaN is crossed, at every size and with every pen. */
@@ -3512,11 +2930,11 @@ const hatchPath = (crossed) => `M-1 1L1 -1M0 ${HATCH}L${HATCH} 0M${HATCH - 1} ${
 const DASHES = [[], [8, 3], [2, 3], [9, 3, 2, 3], [14, 4], [4, 2], [9, 3, 2, 3, 2, 3], [16, 3, 5, 3]];
 
 /** Colour and dash of a head: 64 heads have 64 different pairs; neighbours differ in both. */
-function headStyle(head, theme) {
+function headStyle(head, theme, dashed = true) {
   if (theme.forced) return forcedStyle(head, theme);
   const colors = theme.heads;
   const color = head % colors.length;
-  return { color: colors[color], dash: DASHES[(head + Math.floor(head / colors.length)) % DASHES.length] };
+  return { color: colors[color], dash: !dashed ? [] : DASHES[(head + Math.floor(head / colors.length)) % DASHES.length] };
 }
 
 const LIGHT = {
@@ -3555,6 +2973,473 @@ function forcedStyle(head, theme) {
   const base = DASHES[head % DASHES.length];
   const stretch = 1 + Math.floor(head / DASHES.length);
   return { color: theme.heads[0], dash: base.length ? base.map((length) => length * stretch) : stretch > 1 ? [24 * stretch, 3] : [] };
+}
+
+// first_head.js
+
+/** The most weights that are decoded to choose; of a larger document the first records that fit. */
+const MOST_READ_WEIGHTS = 2 ** 22;
+
+/** The least keys that a query sees for which one is a choice. */
+const LEAST_KEYS = 4;
+
+/** What a head may do and yet say little: such heads are chosen only where there are no others. */
+const UNREMARKABLE = new Set(["first", "special", "one_key", "offset 0", "even"]);
+
+/** Letters that make a word, or one of a script that writes words without spaces: such a token says more than "a". */
+const WORDLIKE = /[\p{L}\p{M}]{2}|[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}\p{Script=Thai}]/u;
+
+const LETTERS = /[\p{L}\p{N}]/u;
+
+/**
+ * Decodes what a choice needs and makes it; see `firstChoice`.
+ * @returns {Promise<{record: number, head: number, row: number|null, column: number|null}|null>}
+ */
+async function chooseFirst(records) {
+  let left = MOST_READ_WEIGHTS;
+  const read = [];
+  for (const record of records) {
+    if (record.large) { read.push(record); continue; }
+    left -= record.heads * record.queries.length * record.keys.length;
+    if (left < 0 && read.some((one) => !one.large)) break;
+    read.push(record);
+  }
+  await Promise.all(read.map((record) => (record.large ? null : record.decode())));
+  return firstChoice(read);
+}
+
+/**
+ * The head with the clearest structure, at the query whose target is the most surprising; of the records that are decoded.
+ * A target is surprising by its weight times what the weight has more than its position predicts: than the mean
+ * weight of other queries at the same distance, and of other queries on the same key. So heads that look at the first or at a
+ * special token, at themselves or at a fixed distance have little; and a head's structure is the mean over its
+ * queries of their most surprising target. Of a head's targets the one is chosen that is also far from its query (of two
+ * sequences: from the diagonal), where both are words.
+ * @returns {{record: number, head: number, row: number|null, column: number|null}|null} positions in `records` of the viewer;
+ *   row and column are null where no target stands out; null where there is no decoded record
+ */
+function firstChoice(records) {
+  const heads = records.filter((record) => !record.large && record.codes).flatMap((record) =>
+    Array.from({ length: record.heads }, (_, head) => ({ of: record, record: record.number, head, ...structure(record, head) })));
+  heads.sort((a, b) => b.score - a.score || a.record - b.record || a.head - b.head);
+  const best = heads.find((one) => one.score > 0 && !UNREMARKABLE.has(headLabel(one.of, one.head)?.name ?? "")) ?? heads[0];
+  return best ? { record: best.record, head: best.head, row: best.row, column: best.column } : firstFinding(records);
+}
+
+/** Of records that are not carried whole: what was found in one, a single large weight before a diagonal before a sink. */
+function firstFinding(records) {
+  for (const record of records) {
+    const { spikes = [], diagonals = [], sinks = [] } = record.entry.overview?.findings ?? {};
+    if (spikes.length) return { record: record.number, head: spikes[0].head, row: spikes[0].query, column: spikes[0].key };
+    const [found] = [...diagonals, ...sinks];
+    if (found) return { record: record.number, head: found.head, row: null, column: found.key ?? null };
+  }
+  return null;
+}
+
+/** How much structure a head has, and its most surprising target. */
+function structure(record, head) {
+  const related = relations(record);
+  const weights = headWeights(record, head, null); // of the codes: the same before and after exact numbers come
+  const seen = related.seen(head);
+  const [queries, keys] = [record.queries.length, record.keys.length];
+  const { positional, shift, specialKeys, specialQueries, words } = related;
+  const byOffset = new Float64Array(queries + keys);
+  const offsetCounts = new Uint32Array(queries + keys);
+  const byKey = new Float64Array(keys);
+  const keyCounts = new Uint32Array(keys);
+  const visible = new Uint32Array(queries);
+  for (let query = 0; query < queries; query += 1) {
+    if (specialQueries[query]) continue;
+    const base = query * keys;
+    for (let key = 0; key < keys; key += 1) {
+      if (seen && !seen[base + key]) continue;
+      const value = weights[base + key] || 0;
+      visible[query] += 1;
+      byOffset[key - query + queries] += value;
+      offsetCounts[key - query + queries] += 1;
+      byKey[key] += value;
+      keyCounts[key] += 1;
+    }
+  }
+  const [asking, answering] = [weightOfTexts(record.queries), weightOfTexts(record.keys)];
+  const slope = queries > 1 ? (keys - 1) / (queries - 1) : 0;
+  let [total, counted, most, row, column] = [0, 0, 0, /** @type {number|null} */ (null), /** @type {number|null} */ (null)];
+  for (let query = 0; query < queries; query += 1) {
+    if (visible[query] < LEAST_KEYS) continue;
+    counted += 1;
+    const base = query * keys;
+    const own = positional ? query + shift : -1;
+    let clearest = 0;
+    for (let key = 0; key < keys; key += 1) {
+      const value = weights[base + key];
+      if (!(value * visible[query] > 2) || key === own || specialKeys[key] || !answering[key]) continue;
+      if (words && words[key] === words[own]) continue;
+      if (seen && !seen[base + key]) continue;
+      const offset = key - query + queries;
+      const alone = positional && offsetCounts[offset] > 1 ? (byOffset[offset] - value) / (offsetCounts[offset] - 1) : 0;
+      const onKey = keyCounts[key] > 1 ? (byKey[key] - value) / (keyCounts[key] - 1) : 0;
+      const surprise = value * (value - Math.max(alone, onKey, 1 / visible[query]));
+      if (surprise > clearest) clearest = surprise;
+      const distance = Math.abs(key - (positional ? own : query * slope));
+      const telling = surprise * asking[query] * answering[key] * (1 + distance / Math.max(queries, keys));
+      if (telling > most + 1e-9) [most, row, column] = [telling, query, key];
+    }
+    total += clearest;
+  }
+  return { score: counted ? total / counted : 0, row, column };
+}
+
+/** How much a position says: 0 for punctuation, 1 for a word, less for what is shorter. */
+function weightOfTexts(axis) {
+  return Float64Array.from({ length: axis.length }, (_, position) => {
+    if (axis.kind !== "tokens") return 1;
+    const text = axis.entry.tokens[position];
+    return WORDLIKE.test(text) ? 1 : LETTERS.test(text) ? 0.5 : 0;
+  });
+}
+
+// head_order.js
+
+/** In what order the grid can show heads; the change of the loss where it was measured. */
+function ordersOf(records) {
+  const measured = records.some((record) => record.entry.statistics?.some((values) => values.loss !== undefined));
+  return ["layer", "does", "entropy", ...(measured ? ["loss"] : [])];
+}
+
+/** The entropy of a head relative to even attention, of a survey where there is one; null where it is not known. */
+function relativeEntropy(record, head) {
+  const surveyed = record.entry.statistics?.[head]?.relative_entropy;
+  const value = surveyed ?? statisticsOf(record, head)?.relativeEntropy ?? null;
+  return Number.isNaN(value) ? null : value;
+}
+
+/** The change of the loss without a head; null where it was not measured. */
+const lossChange = (record, head) => record.entry.statistics?.[head]?.loss ?? null;
+
+/** A number with its sign. */
+const signed = (value) => (value > 0 ? `+${formatNumber(value)}` : formatNumber(value));
+
+/** What is written below a small map: what the head does, or the number that it is sorted by; "" for nothing. */
+function captionOf(record, head, order, brief) {
+  if (order === "entropy") {
+    const value = relativeEntropy(record, head);
+    return value === null ? "" : say("grid_entropy", { percent: Math.round(100 * value) });
+  }
+  if (order === "loss") {
+    const value = lossChange(record, head);
+    return value === null ? "" : say("grid_loss", { change: signed(value) });
+  }
+  const label = headLabel(record, head);
+  return label ? labelText(label, record, brief) : "";
+}
+
+/**
+ * All heads in an order, in groups: {title, counted (the title with their number), heads: [{row, column}]}; row is the record's number, column the head.
+ * Of decoded records.
+ */
+function headGroups(records, order) {
+  const heads = records.flatMap((record, row) => Array.from({ length: record.heads }, (_, column) => ({ row, column, record })));
+  if (order === "does") return byPattern(heads);
+  const [valueOf, ascending] = order === "loss" ? [lossChange, -1] : [relativeEntropy, 1];
+  const valued = heads.map((head) => ({ ...head, value: valueOf(head.record, head.column) }));
+  const known = valued.filter((head) => head.value !== null).sort((a, b) => ascending * (Number(a.value) - Number(b.value)) || a.row - b.row || a.column - b.column);
+  const unknown = valued.filter((head) => head.value === null);
+  return [{ title: say(order === "loss" ? "grid_by_loss" : "grid_by_entropy"), heads: known }, { title: say("grid_unknown"), heads: unknown }]
+    .filter((group) => group.heads.length);
+}
+
+function byPattern(heads) {
+  const groups = new Map(LABEL_ORDER.map((name) => [name, /** @type {any[]} */ ([])]));
+  for (const head of heads) {
+    const label = headLabel(head.record, head.column);
+    groups.get(label?.name ?? "")?.push({ ...head, share: label?.share ?? 0 });
+  }
+  return [...groups].filter(([, members]) => members.length).map(([name, members]) => {
+    if (name) members.sort((a, b) => b.share - a.share);
+    else members.sort((a, b) => (relativeEntropy(a.record, a.column) ?? 1) - (relativeEntropy(b.record, b.column) ?? 1)); // the sharpest first
+    const what = name ? patternText(name, members[0].record) : say("grid_no_pattern");
+    return { title: what, counted: say("grid_group", { what, count: members.length }), heads: members };
+  });
+}
+
+// bounds_pen.js
+
+/** Draws nothing, and remembers the box of all that would be seen on the background. */
+class BoundsPen {
+  constructor(background) {
+    this.background = background;
+    this.offset = [0, 0];
+    this.seen = [-Infinity, -Infinity, Infinity, Infinity];
+    this.box = { left: Infinity, top: Infinity, right: -Infinity, bottom: -Infinity };
+  }
+
+  add(x0, y0, x1, y1) {
+    const [dx, dy] = this.offset;
+    const [left, top, right, bottom] = this.seen;
+    const [a, b, c, d] = [Math.max(left, x0 + dx), Math.max(top, y0 + dy), Math.min(right, x1 + dx), Math.min(bottom, y1 + dy)];
+    if (a > c || b > d) return;
+    const { box } = this;
+    this.box = { left: Math.min(box.left, a), top: Math.min(box.top, b), right: Math.max(box.right, c), bottom: Math.max(box.bottom, d) };
+  }
+
+  /** @param {Drawn} [style] */
+  rect(x, y, width, height, style = {}) {
+    if (style.stroke || (style.fill && style.fill !== this.background)) this.add(x, y, x + width, y + height);
+  }
+
+  path(points) {
+    const [across, down] = [0, 1].map((side) => points.map((point) => point[side]));
+    if (points.length) this.add(Math.min(...across), Math.min(...down), Math.max(...across), Math.max(...down));
+  }
+
+  curve(x0, y0, x1, y1) {
+    this.add(Math.min(x0, x1), Math.min(y0, y1), Math.max(x0, x1), Math.max(y0, y1));
+  }
+
+  /** @param {Lettered} [style] */
+  text(text, x, y, style = {}) {
+    const { size = 12, bold = false, align = "start", angle = 0 } = style;
+    const width = textWidth(text, { size, bold });
+    const before = { start: 0, center: width / 2, end: width }[align];
+    // The corners of the text's box, turned around its place.
+    const [sine, cosine] = [Math.sin((angle * Math.PI) / 180), Math.cos((angle * Math.PI) / 180)];
+    this.path([-before, width - before].flatMap((a) => [-size / 2, size / 2].map((b) => [x + a * cosine - b * sine, y + a * sine + b * cosine])));
+  }
+
+  picture(_, x, y, width, height) {
+    this.add(x, y, x + width, y + height);
+  }
+
+  hatch(x, y, width, height) {
+    this.add(x, y, x + width, y + height);
+  }
+
+  cross(x, y, width, height) {
+    this.add(x, y, x + width, y + height);
+  }
+
+  clip(x, y, width, height, draw) {
+    const before = this.seen;
+    const [dx, dy] = this.offset;
+    const [left, top, right, bottom] = before;
+    this.seen = [Math.max(left, x + dx), Math.max(top, y + dy), Math.min(right, x + dx + width), Math.min(bottom, y + dy + height)];
+    draw();
+    this.seen = before;
+  }
+
+  shift(x, y, draw) {
+    const before = this.offset;
+    this.offset = [before[0] + x, before[1] + y];
+    draw();
+    this.offset = before;
+  }
+}
+
+// style.js
+
+const STYLE = `
+:host { display: block; height: 100%; overflow: auto; color-scheme: light dark; }
+:host([data-scheme="light"]) { color-scheme: light; }
+:host([data-scheme="dark"]) { color-scheme: dark; }
+* { box-sizing: border-box; }
+.viewer { display: flex; flex-direction: column; height: 100%; min-height: 560px; position: relative; overflow: hidden;
+  background: var(--background); color: var(--text); font: 13px/1.4 ${FONT}; }
+header { display: flex; flex-wrap: wrap; align-items: center; gap: 0 16px; padding: 8px 16px 4px; min-width: 0; }
+h2 { font-size: 16px; font-weight: 650; margin: 0; overflow-wrap: anywhere; max-height: 3em; overflow: hidden; }
+.texts { margin: 0; color: var(--muted); font-size: 13px; overflow-wrap: anywhere; max-height: 4.2em; overflow: auto; min-width: 0; }
+.texts b { font-weight: 600; margin-right: 4px; }
+.texts span { margin-right: 16px; unicode-bidi: isolate; }
+.facts { margin: 0 0 0 auto; color: var(--muted); font-size: 13px; white-space: nowrap; }
+.more { border-color: transparent; background: none; font-size: 20px; line-height: 1; padding: 0 8px; min-height: 32px; }
+.row { display: flex; flex-wrap: wrap; align-items: center; gap: 4px 16px; padding: 4px 16px 8px; }
+.bar { display: flex; flex-wrap: wrap; align-items: center; gap: 4px 8px; min-width: 0; }
+.bar:empty { display: none; }
+.tabs { display: inline-flex; flex-wrap: wrap; padding: 2px; gap: 2px; margin-left: auto; border-radius: 8px; background: var(--surface); }
+.tabs[hidden] { display: none; }
+.tabs button { border: 1px solid transparent; background: none; padding: 2px 12px; min-height: 28px; color: var(--muted); }
+.tabs button:hover { color: var(--text); }
+.tabs button[aria-selected="true"] { background: var(--background); border-color: var(--border); color: var(--text); font-weight: 600; }
+label, .group { display: inline-flex; align-items: center; gap: 8px; color: var(--muted); font-size: 13px; max-width: 100%; }
+.pair { display: inline-flex; gap: 2px; }
+.pair[hidden] { display: none; }
+.pair button { min-width: 28px; padding: 2px 6px; }
+.label { color: var(--muted); font-size: 13px; white-space: nowrap; }
+button, select { font: inherit; font-size: 13px; color: var(--text); background: var(--surface); border: 1px solid var(--border); border-radius: 6px;
+  padding: 2px 8px; min-height: 30px; max-width: 100%; }
+select { max-width: min(20em, 70vw); }
+input[type="checkbox"] { accent-color: var(--accent); width: 16px; height: 16px; margin: 0; }
+button { cursor: pointer; }
+button:disabled { cursor: default; color: var(--muted); opacity: .6; }
+button:hover:enabled { border-color: var(--muted); }
+:focus-visible { outline: 3px solid var(--focus); outline-offset: 1px; }
+.heads { display: inline-flex; flex-wrap: wrap; gap: 2px; }
+.heads button { display: inline-flex; align-items: center; gap: 4px; padding: 1px 6px; min-height: 26px; }
+.heads button[aria-pressed="false"] { color: var(--muted); background: none; border-color: transparent; }
+.heads button[aria-pressed="false"] svg { opacity: .45; }
+.heads .name { align-self: center; margin-right: 4px; color: var(--muted); }
+.heads svg { display: block; }
+.menu { position: absolute; z-index: 5; right: 16px; top: 44px; display: flex; flex-direction: column; align-items: stretch; gap: 8px; padding: 12px;
+  width: max-content; min-width: 200px; max-width: calc(100% - 32px); max-height: calc(100% - 60px); overflow: auto; background: var(--background);
+  border: 1px solid var(--border); border-radius: 8px; box-shadow: 0 4px 24px rgb(0 0 0 / 18%); }
+.menu[hidden] { display: none; }
+.menu label { justify-content: space-between; }
+.menu label:has(input) { justify-content: flex-start; }
+.menu .group { gap: 4px; }
+.menu .group button { flex: 1; }
+.stage { position: relative; flex: 1 1 auto; min-height: 240px; }
+.scroll { position: absolute; inset: 0; overflow: auto; }
+.space { position: absolute; left: 0; top: 0; pointer-events: none; }
+canvas { position: sticky; display: block; left: 0; top: 0; touch-action: pan-x pan-y; }
+canvas:focus-visible { outline-offset: -3px; }
+canvas.grab { cursor: grabbing; }
+.tip { position: absolute; z-index: 3; left: 0; top: 0; max-width: min(30em, calc(100% - 16px)); max-height: 9em; overflow: hidden; padding: 4px 8px;
+  border: 1px solid var(--border); border-radius: 6px; background: var(--background); color: var(--text); font-size: 13px;
+  box-shadow: 0 2px 10px rgb(0 0 0 / 25%); pointer-events: none; overflow-wrap: anywhere; }
+.tip[hidden] { display: none; }
+.says { display: flex; align-items: flex-start; gap: 4px 16px; padding: 4px 16px 8px; }
+footer { padding: 4px 16px 8px; border-top: 1px solid var(--border); }
+.told { flex: 1 1 auto; min-width: 0; }
+.sentence { margin: 0; font-size: 16px; line-height: 24px; height: 24px; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
+.shares { margin: 0; font-size: 13px; line-height: 20px; height: 20px; overflow: hidden; text-overflow: ellipsis; white-space: nowrap;
+  font-variant-numeric: tabular-nums; }
+.help { margin: 0; color: var(--muted); font-size: 13px; line-height: 20px; }
+.what { flex: none; border-radius: 16px; padding: 4px 12px; min-height: 32px; background: var(--accent); border-color: var(--accent); color: var(--accentText); font-weight: 600; }
+.readout { position: absolute; width: 1px; height: 1px; margin: 0; overflow: hidden; clip-path: inset(50%); }
+.cards { position: absolute; inset: 0; z-index: 4; }
+.cards[hidden] { display: none; }
+.cards > svg { position: absolute; inset: 0; width: 100%; height: 100%; }
+.cards .veil { fill: var(--background); fill-opacity: .72; fill-rule: evenodd; }
+.cards .lead { stroke: var(--accent); stroke-width: 2; fill: none; }
+.cards .target { stroke: var(--accent); stroke-width: 2; fill: none; rx: 4; }
+.card { position: absolute; width: 224px; padding: 8px 12px; border: 2px solid var(--accent); border-radius: 8px; background: var(--background); color: var(--text);
+  font-size: 13px; line-height: 18px; box-shadow: 0 2px 12px rgb(0 0 0 / 18%); }
+.card b { display: block; font-size: 14px; margin-bottom: 2px; }
+.card[hidden] { display: none; }
+.card:focus { outline: 3px solid var(--focus); outline-offset: 2px; }
+.cardkeys { position: absolute; right: 12px; bottom: 36px; display: flex; gap: 8px; align-items: center; padding: 4px; border-radius: 8px; background: var(--background); }
+.error { padding: 16px; }
+.narrow { min-height: 700px; }
+.narrow header, .narrow .row, .narrow .says, .narrow footer { padding-left: 12px; padding-right: 12px; }
+.narrow .tabs { margin-left: 0; }
+.narrow .tabs button { padding: 2px 8px; }
+.narrow h2 { flex: 1 1 calc(100% - 64px); order: 1; }
+.narrow .more { order: 2; }
+.narrow .texts { order: 3; flex-basis: 100%; }
+.narrow .facts { order: 4; margin-left: 0; }
+.narrow .told { width: 100%; }
+.narrow .sentence, .narrow .shares { white-space: normal; }
+.narrow .sentence { height: 48px; }
+.narrow .shares { height: 40px; }
+@media print {
+  :host { height: auto; overflow: visible; color-scheme: light; print-color-adjust: exact; }
+  .viewer { height: auto !important; min-height: 0; overflow: visible; break-inside: avoid; }
+  .row, .more, .menu, .tip, .help, .what, .cards { display: none !important; }
+  .texts, .readout { max-height: none; overflow: visible; }
+  .scroll { position: static; overflow: visible; }
+  .space { display: none; }
+  canvas { position: static; max-width: 100%; height: auto !important; }
+}
+@media (forced-colors: active) {
+  .tabs button[aria-selected="true"] { border: 2px solid Highlight; }
+  .cards .target, .cards .lead { stroke: Highlight; }
+  .heads button[aria-pressed="true"] { border: 2px solid Highlight; }
+  canvas { forced-color-adjust: none; }
+}
+`;
+
+// text_flow.js
+
+/** Room at both sides of a token, between the pieces of a word, and between words, in pixels. */
+const [PADDING, WITHIN_WORD, BETWEEN_WORDS] = [2.5, 0.5, 4];
+
+const LEAST_WORD = 12;
+
+
+
+/** Whether most words of a text begin with a letter of a script that is written from right to left. */
+function runsRightToLeft(text) {
+  const letters = text.split(/\s+/).map((word) => word.match(/\p{L}/u)?.[0]).filter((letter) => letter !== undefined);
+  return 2 * letters.filter((letter) => RIGHT_TO_LEFT.test(letter)).length > letters.length;
+}
+
+/**
+ * The tokens of a side of a table as they stand in a text: without the marks of their tokenizer where it is known which begin
+ * a word.
+ * @returns {{shown: string, starts: boolean}[]} the text of each, and whether a word begins with it
+ */
+function flowTexts(table, side) {
+  const [axis, groups] = side === "row" ? [table.record.queries, table.rowGroups] : [table.record.keys, table.columnGroups];
+  const texts = groups.map((_, number) => (side === "row" ? table.rowText(number) : table.columnText(number)));
+  if (axis.kind !== "tokens" || !axis.entry.words?.length || (table.words && axis.hasWords)) return texts.map((text) => ({ shown: shortText(text, 60), starts: true }));
+  const starts = new Set(axis.entry.words);
+  return groups.map(([position], number) => {
+    const [before, after] = [starts.has(position), position + 1 >= axis.length || starts.has(position + 1)];
+    // A piece is joined with empty neighbours where the word goes on.
+    const piece = joinPieces([...(before ? [] : [""]), texts[number], ...(after ? [] : [""])]);
+    return { shown: shortText(piece || texts[number], 60), starts: before };
+  });
+}
+
+/**
+ * Places for the words of a text in lines. Words flow in the direction of the text, the pieces of a word in that of the word.
+ * @param {{shown: string, starts: boolean}[]} texts
+ * @param {number} left
+ * @param {number} top
+ * @param {number} width
+ * @param {{size: number, lineHeight: number}} style
+ * @returns {{places: {x: number, y: number, width: number, height: number}[], bottom: number, rtl: boolean}}
+ */
+function flowText(texts, left, top, width, { size, lineHeight }) {
+  const rtl = runsRightToLeft(texts.map((text) => text.shown).join(" "));
+  const places = texts.map(({ shown }) => ({ x: 0, y: 0, width: Math.max(LEAST_WORD, Math.min(textWidth(shown, { size }) + 2 * PADDING, width)),
+    height: lineHeight - 6 }));
+  let [x, y] = [0, top];
+  for (const [first, end] of wordsOf(texts)) {
+    const pieces = places.slice(first, end);
+    const whole = pieces.reduce((sum, piece) => sum + piece.width + WITHIN_WORD, -WITHIN_WORD);
+    if (x > 0 && x + whole > width) { x = 0; y += lineHeight; }
+    const reversed = (rtl && end - first === 1) || runsRightToLeft(texts.slice(first, end).map((text) => text.shown).join(""));
+    if (whole > width) {
+      // A word that is longer than a line is broken at its pieces.
+      for (const piece of pieces) {
+        if (x > 0 && x + piece.width > width) { x = 0; y += lineHeight; }
+        Object.assign(piece, { x: left + (rtl ? width - x - piece.width : x), y });
+        x += piece.width + WITHIN_WORD;
+      }
+    } else {
+      const begin = left + (rtl ? width - x - whole : x);
+      let offset = 0;
+      for (const piece of reversed ? [...pieces].reverse() : pieces) {
+        Object.assign(piece, { x: begin + offset, y });
+        offset += piece.width + WITHIN_WORD;
+      }
+      x += whole;
+    }
+    x += BETWEEN_WORDS;
+  }
+  return { places, bottom: y + lineHeight, rtl };
+}
+
+/** The ranges of the words of some texts: first, and the one after the last. */
+function wordsOf(texts) {
+  const starts = [...texts.keys()].filter((number) => number === 0 || texts[number].starts);
+  return starts.map((first, number) => [first, starts[number + 1] ?? texts.length]);
+}
+
+/** The nearest word above or below, for arrow keys. */
+function wordAbove(places, index, direction) {
+  const from = places[index];
+  const center = from.x + from.width / 2;
+  let best = index;
+  let distance = Infinity;
+  places.forEach((place, number) => {
+    const down = (place.y - from.y) * direction;
+    if (down <= 0) return;
+    const far = down * 4 + Math.abs(place.x + place.width / 2 - center);
+    if (far < distance) { distance = far; best = number; }
+  });
+  return best;
 }
 
 // walk_sheet.js
@@ -4139,7 +4024,7 @@ const signedShade = (value, largest, scale) =>
 /** What is shown: weights, or weights times something. */
 const measureText = (table) => say({ norms: "of_norms", contributions: "of_contributions" }[table.measure] ?? "of_weights");
 
-const accuracy = (table) => say(table.exact ? "exact" : "coded");
+const accuracy = (table) => (table.exact ? "" : say("coded"));
 
 /** How the tokens of a word became one. */
 const mergedText = (table) => (table.words && (table.record.queries.hasWords || table.record.keys.hasWords) ? say("merged") : "");
@@ -4252,6 +4137,157 @@ function headToggle(head, shown, theme, click) {
 }
 
 const focusable = (parent) => [...parent.querySelectorAll("button, select, input")];
+
+// views/grid_layout.js
+
+/** The heights of a caption, of a name above a map and of a group's heading, in pixels. */
+const [CAPTION_HEIGHT, NAME_HEIGHT, TITLE_HEIGHT] = [15, 15, 26];
+
+/** The room of the layers' names, between kinds of attention, and the most that is left between two maps. */
+const [LAYER_NAMES, KINDS_APART, MOST_APART] = [72, 24, 44];
+
+/** The least side of a map that has room for a caption. */
+const LEAST_CAPTIONED = 54;
+
+/** A map is stretched to at most this ratio of its sides. */
+const MOST_STRETCH = 2;
+
+/** The size of a record's maps in a square: in their own proportions, unless they are much wider than high or the reverse. */
+function mapSize(record, side) {
+  let [height, width] = [record.queries.length, record.keys.length];
+  if (foldsOf(record)) {
+    const [x0, y0, x1, y1] = record.keys.entry.box;
+    [height, width] = [y1 - y0, x1 - x0];
+  }
+  const ratio = clamp(width / height, 1 / MOST_STRETCH, MOST_STRETCH);
+  return ratio >= 1 ? [side, side / ratio] : [side * ratio, side];
+}
+
+/** Whether a record's maps are laid on the image that its keys are. */
+const foldsOf = (record) => record.keys.kind === "grid" && record.queries.kind !== "grid" && !record.large;
+
+/**
+ * Where the heads stand: layers × heads, or sorted in lines below headings.
+ * @param {any[]} records
+ * @param {string} order see `ordersOf`
+ * @param {{width: number, height: number}} area
+ */
+function gridLayout(records, order, area) {
+  return order === "layer" ? byLayer(records, area) : sorted(records, order, area);
+}
+
+/**
+ * Layers downwards, heads to the right. What has several kinds of attention, as encoder and decoder, has them side by side
+ * where there is room, else below each other.
+ */
+function byLayer(records, area) {
+  const kinds = [...new Set(records.map((record) => kindText(record)))];
+  const beside = kinds.length > 1 && kinds.every((kind) => {
+    const layers = records.filter((record) => kindText(record) === kind).map((record) => record.entry.layer);
+    return new Set(layers).size === layers.length;
+  });
+  const most = (some) => Math.max(...some.map((record) => record.heads));
+  const widest = kinds.reduce((sum, kind) => sum + most(records.filter((record) => kindText(record) === kind)), 0);
+  const left = LAYER_NAMES;
+  const fits = beside && area.width - left - KINDS_APART * kinds.length >= widest * (LEAST_CAPTIONED + 6);
+  return fits ? byKind(records, kinds, area) : inLines(records, area);
+}
+
+/** Each record a line. */
+function inLines(records, area) {
+  const heads = Math.max(...records.map((record) => record.heads));
+  const several = differInKind(records);
+  const names = several ? records.map((record) => textWidth(kindText(record), { size: 11 })) : [];
+  const left = Math.min(Math.max(LAYER_NAMES, area.width * 0.22), 24 + Math.max(LAYER_NAMES - 24, ...names));
+  const lines = records.map((record) => ({ title: record.entry.layer, subtitle: several ? kindText(record) : "", records: [record] }));
+  return placed(lines, [{ title: "", heads }], { left, top: 24 }, area);
+}
+
+/** Each layer a line, the kinds of attention beside each other. */
+function byKind(records, kinds, area) {
+  const layers = [...new Set(records.map((record) => record.entry.layer))].sort((a, b) => a - b);
+  const of = (kind, layer) => records.find((record) => kindText(record) === kind && record.entry.layer === layer);
+  const lines = layers.map((layer) => ({ title: layer, subtitle: "", records: kinds.map((kind) => of(kind, layer)) }));
+  const blocks = kinds.map((kind) => ({ title: kind, heads: Math.max(...records.filter((record) => kindText(record) === kind).map((record) => record.heads)) }));
+  return placed(lines, blocks, { left: LAYER_NAMES, top: 44 }, area);
+}
+
+/** Lines of blocks of heads, as large as all are seen at once. */
+function placed(lines, blocks, { left, top }, area) {
+  const heads = blocks.reduce((sum, block) => sum + block.heads, 0);
+  const across = (area.width - left - KINDS_APART * blocks.length) / heads;
+  const down = (area.height - top) / lines.length - 8;
+  const captioned = across - 6 >= LEAST_CAPTIONED;
+  const side = clamp(Math.min(across - 6, Math.max(down - (captioned ? CAPTION_HEIGHT : 0), 68)), 28, 164);
+  const caption = side >= LEAST_CAPTIONED ? CAPTION_HEIGHT : 0;
+  const pitch = clamp(across, side + 6, side + MOST_APART);
+  let x = left;
+  const columns = blocks.map((block) => {
+    const column = { ...block, x };
+    x += block.heads * pitch + KINDS_APART;
+    return column;
+  });
+  const cells = [];
+  let y = top;
+  const rows = lines.map((line, number) => {
+    const there = line.records.filter(Boolean);
+    const height = Math.max(...there.map((record) => mapSize(record, side)[1]));
+    line.records.forEach((record, block) => {
+      for (let head = 0; head < (record?.heads ?? 0); head += 1) {
+        const [width, high] = mapSize(record, side);
+        cells.push({ row: record.number, column: head, line: number, x: columns[block].x + head * pitch, y, width, height: high, room: pitch - 4, caption, name: 0 });
+      }
+    });
+    const row = { title: line.title, subtitle: line.subtitle, y, height };
+    y += Math.max(28, height + caption) + 8;
+    return row;
+  });
+  return { order: "layer", left, top, cells, rows, titles: [], blocks: columns, side, pitch, width: x - KINDS_APART + 4, height: y };
+}
+
+/** Groups of heads below their headings; small groups share a line. */
+function sorted(records, order, area) {
+  const left = 10;
+  const columns = Math.max(1, Math.floor((area.width - 2 * left) / 108));
+  const pitch = Math.min(150, (area.width - 2 * left) / columns);
+  const side = Math.min(pitch - 10, 130);
+  const cells = [];
+  const titles = [];
+  let [y, line] = [4, 0];
+  let used = columns; // of the line of groups
+  let [groupTop, groupBottom] = [y, y];
+  for (const group of headGroups(records, order)) {
+    const count = Math.min(columns, group.heads.length);
+    if (used + count > columns) {
+      [used, y] = [0, groupBottom];
+      groupTop = y;
+      line += 1;
+    }
+    const x = left + used * pitch;
+    titles.push({ texts: [group.counted, group.title].filter(Boolean), x, y: groupTop + TITLE_HEIGHT / 2, room: count * pitch - 8 });
+    let bottom = groupTop + TITLE_HEIGHT;
+    for (let first = 0; first < group.heads.length; first += count) {
+      if (first) line += 1;
+      const row = group.heads.slice(first, first + count).map(({ row: record, column }, number) => {
+        const [width, height] = mapSize(records[record], side);
+        return { row: record, column, line, x: x + number * pitch, y: bottom + NAME_HEIGHT, width, height, room: pitch - 6, caption: CAPTION_HEIGHT, name: NAME_HEIGHT };
+      });
+      cells.push(...row);
+      bottom += NAME_HEIGHT + Math.max(...row.map((one) => one.height)) + CAPTION_HEIGHT + 8;
+    }
+    used += count;
+    groupBottom = Math.max(groupBottom, bottom);
+  }
+  return { order, left, top: 0, cells, rows: [], titles, blocks: [], side, pitch, width: area.width, height: groupBottom + 4 };
+}
+
+/** The head above or below another one. */
+function neighbour(cells, from, direction) {
+  const beyond = cells.filter((one) => (one.y - from.y) * direction > 1);
+  if (!beyond.length) return from;
+  const y = beyond.reduce((best, one) => ((one.y - best) * direction < 0 ? one.y : best), beyond[0].y);
+  return beyond.filter((one) => Math.abs(one.y - y) < 1).reduce((best, one) => (Math.abs(one.x - from.x) < Math.abs(best.x - from.x) ? one : best));
+}
 
 // difference.js
 
@@ -4696,7 +4732,7 @@ class LongMap {
 const named = (text) => `\u2068${shortText(text, 48)}\u2069`;
 
 /** Keys of a row whose weights are named one by one. */
-const NAMED = 3;
+const NAMED = 4;
 
 const found = new WeakMap();
 
@@ -4762,6 +4798,15 @@ function sayOfRow(table, row, column = null) {
   return { text, shares: `${query} \u2192 ${parts.join(" \u00b7 ")}${even}` };
 }
 
+/** What a table says of a query whose keys are the parts of a picture or of a sound: how few parts have how much. */
+function sayOfParts(table, row) {
+  const even = evenShare(table, row);
+  const parts = byWeight(table, row).filter((column) => table.value(row, column) > 2 * even);
+  const share = parts.reduce((sum, column) => sum + table.value(row, column), 0);
+  return { text: say(table.record.keys.kind === "grid" ? "givesPatches" : "givesFrames", { query: named(table.rowText(row)), count: parts.length,
+    all: table.columns, percent: percent(share) }), shares: say("partsShown", { weight: shortWeight(even) }) };
+}
+
 /** What a table says of a key: who looks at it most. */
 function sayOfColumn(table, column) {
   let best = null;
@@ -4800,9 +4845,11 @@ function sentenceOf(app) {
   if (!app.view.ofTables || app.record.large) return { text: item ? app.view.describe(app, item) : "", shares: "" };
   const table = item?.head === undefined ? app.table() : app.table(item.head);
   if (item?.side === "key") return sayOfColumn(table, item.column);
+  if (item?.row !== undefined && item.column === undefined && table.measure === "weights" && table.record.keys.kind !== "tokens") return sayOfParts(table, item.row);
   if (item?.row !== undefined) return sayOfRow(table, item.row, item.column ?? null);
   const best = featured(app);
   if (!best && app.state.overall) return sayOfAll(table);
+  if (best && table.measure === "weights" && table.record.keys.kind !== "tokens" && byWeight(table, best.row).length > 8) return sayOfParts(table, best.row);
   return best ? sayOfRow(table, best.row, app.state.locked.length ? null : best.column) : { text: "", shares: "" };
 }
 
@@ -4936,8 +4983,8 @@ class RecordView extends View {
   /** What was done to the weights that are shown. */
   legendText(app, table) {
     const { scale } = app.state;
-    return [scale === "root" || scale === "log" ? say(/** @type {any} */ (`scale_${scale}`)) : "", mergedText(table) && say("mergedWords"), hiddenText(table).replace(/^ \u00b7 /, "")]
-      .filter(Boolean).join(" \u00b7 ");
+    return [scale === "root" || scale === "log" ? say(/** @type {any} */ (`scale_${scale}`)) : "", mergedText(table) && say("mergedWords"), hiddenText(table).replace(/^ \u00b7 /, ""),
+      specialText(table)].filter(Boolean).join(" \u00b7 ");
   }
 
   activate(app, item) {
@@ -4949,6 +4996,14 @@ class RecordView extends View {
     const table = app.table();
     return (item.row ?? 0) < table.rows && (item.column ?? 0) < table.columns;
   }
+}
+
+/** What the shown special tokens are, such as [CLS] and [SEP]. */
+function specialText(table) {
+  const { keys } = table.record;
+  const shown = table.columnGroups.filter((group) => keys.isSpecial(group)).map(([start]) => shortText(keys.text(start), 12));
+  const tokens = [...new Set(shown)].slice(0, 4).join(", ");
+  return tokens && keys.kind === "tokens" ? say("specialNote", { tokens }) : "";
 }
 
 /** Samples of the legend, of kinds of cells that are no weights. */
@@ -5149,9 +5204,9 @@ class Frame {
     this.cards = make("div", { class: "cards", hidden: true });
     this.box = make("section", { class: "viewer", "aria-label": say("attentionWeights") },
       make("header", {}, this.title, this.texts, this.facts, this.more),
-      make("div", { class: "row" }, this.bar, this.tabs), this.stage,
-      make("footer", {}, make("div", { class: "told" }, this.sentence, this.shares, this.help), this.what),
-      this.readout, this.menu, this.tip, this.cards);
+      make("div", { class: "row" }, this.bar, this.tabs),
+      make("div", { class: "says" }, make("div", { class: "told" }, this.sentence, this.shares), this.what),
+      this.stage, make("footer", {}, this.help), this.readout, this.menu, this.tip, this.cards);
     if (height) this.box.style.height = `${height}px`;
     this.root.replaceChildren(this.box);
     this.pen = new CanvasPen(this.canvas.getContext("2d", { alpha: false }));
@@ -5487,7 +5542,7 @@ class Controls {
   heads() {
     const { app } = this;
     const shown = app.shownHeads();
-    const group = make("div", { class: "heads", role: "group", "aria-label": say("heads") });
+    const group = make("div", { class: "heads", role: "group", "aria-label": say("heads") }, make("span", { class: "name", text: say("heads") }));
     for (let head = 0; head < app.record.heads; head += 1) {
       group.append(headToggle(head, shown.includes(head), app.theme,
         (event) => (event.detail === 2 || event.shiftKey ? app.set({ head }) : app.selection.toggleHead(head))));
@@ -5650,13 +5705,10 @@ function explained(app) {
 
 // row_bars.js
 
-/** Keys that have a bar of their own. */
-const BARS = 5;
-
 const BAR_STEP = 22;
 
 /** The room that the bars of a row need beside a map, in pixels. */
-const BARS_ROOM = { width: 270, gap: 40, height: (BARS + 4) * BAR_STEP };
+const BARS_ROOM = { width: 270, gap: 40, height: (NAMED + 4) * BAR_STEP };
 
 /** Whom a query looks at, as bars: the strongest keys, the others together, and the mark of an even share. */
 function drawRowBars(app, pen, table, row, { x, y }) {
@@ -5678,9 +5730,9 @@ function drawRowBars(app, pen, table, row, { x, y }) {
     pen.rect(x + name, middle - 6, Math.max(1, wide), 12, { fill: style.fill, stroke: theme.border, radius: 2 });
     pen.text(shortWeight(value), Math.max(x + name + wide, marked ? at : 0) + 6, middle, { color: style.text, size: 12 });
   };
-  const first = order.slice(0, BARS);
+  const first = order.slice(0, NAMED);
   first.forEach((column, line) => bar(line, shortText(table.columnText(column)), table.value(row, column), { text: theme.text, fill: rampColor(table.shade(row, column, app.state.scale), theme) }));
-  const rest = order.slice(BARS);
+  const rest = order.slice(NAMED);
   if (rest.length) {
     const sum = rest.reduce((total, column) => total + table.value(row, column), 0);
     bar(first.length, say("others", { count: rest.length }), sum, { text: theme.muted, fill: theme.surface });
@@ -6004,18 +6056,24 @@ class GridView extends View {
     return say(alike ? "grid_reduced" : "grid_reduced_most", { down, across });
   }
 
+  sentence(app, item) {
+    const heads = app.records.reduce((sum, record) => sum + record.heads, 0);
+    return { text: item ? this.describe(app, item) : say("grid_sentence", { heads }), shares: item ? "" : say("grid_reading") };
+  }
+
   legend(app) {
     const scale = withoutRows(app.state.scale);
     const { records } = app;
     const shown = new Set(records.flatMap((record) => [...record.thumbnailKinds]));
-    const samples = [[ZERO, "zero"], [MASKED, "masked"], [MISSING, "NaN"]].filter(([kind]) => shown.has(/** @type {number} */ (kind)));
+    const samples = samplesOf([...shown]);
     const most = records.length ? this.most(app, records[0]) : null;
     const own = most === null ? say("grid_own_scale", { times: EVEN_SHARES }) : say("grid_one_scale", { largest: formatNumber(most) });
     const surveyed = records.some((record) => record.entry.statistics);
     const folded = records.some(foldsOf) ? [say("grid_folded")] : [];
     const axes = records.every(foldsOf) ? [] : [say("grid_axes")];
-    return { ramp: "map", scale, largest: most, samples,
-      text: [`${own}, ${SCALES[scale].label}`, this.reductionText(records), ...folded, ...axes, noiseText(surveyed)].join(" \u00b7 ") };
+    const named = records.some((record) => !foldsOf(record)) ? [noiseText(surveyed)] : [];
+    return { ramp: "map", title: most === null ? say("grid_part") : undefined, scale, largest: most, samples,
+      text: [own, scale === "linear" ? "" : scaleText(scale), this.reductionText(records), ...folded, ...axes, ...named].filter(Boolean).join(" \u00b7 ") };
   }
 }
 
@@ -6116,7 +6174,7 @@ class ImageView extends RecordView {
     const { leading } = table.record.keys.entry;
     const outside = sums.values.subarray(0, leading).reduce((sum, value) => sum + value, 0);
     const largest = largestSize(sums.values.subarray(leading));
-    return { ...sums, largest, end: sums.divisor * table.endOf(largest / sums.divisor), outside: outside / sums.divisor };
+    return { ...sums, largest, end: Math.max(largest, table.measure === "weights" ? (sums.divisor * EVEN_SHARES) / table.columns : 0), outside: outside / sums.divisor };
   }
 
   draw(app, pen) {
@@ -6261,9 +6319,8 @@ class ImageView extends RecordView {
     return { ramp: table.signed ? "signed" : veil ? "veil" : "map", title: measureText(table), scale, largest: sums.end / sums.divisor,
       even: table.measure === "weights" ? 1 / table.columns : null,
       samples: samplesOf([...new Set(sums.kinds)].filter((kind) => kind !== ZERO)),
-      text: say("imageLegend", { what: sumText(table, sums.rows), head: app.headText(), scale: SCALES[scale].label,
-        largest: formatNumber(sums.largest / sums.divisor), how: table.signed ? say("imageSigned") : veil ? say("imageVeil")
-          : say("imageColours", { percent: 100 * OPACITY }), outside, accuracy: accuracy(table) }) };
+      text: say("imageLegend", { what: sumText(table, sums.rows), head: app.headText(), scale: scale === "linear" ? "" : ` \u00b7 ${scaleText(scale)}`, how: table.signed ? say("imageSigned") : veil ? say("imageVeil")
+          : say("imageColours", { percent: 100 * OPACITY }), outside }) };
   }
 }
 
@@ -6416,6 +6473,7 @@ class LinesView extends RecordView {
 
   /** @param {number} faint how visible grey lines are; 0: lines have the colours of their heads */
   drawSome(app, pen, place, win, { found, largest }, faint = 0) {
+    const several = app.shownHeads().length > 1;
     const { theme } = app;
     const forced = isForced(theme);
     for (let number = found.length - 1; number >= 0; number -= 1) {
@@ -6428,7 +6486,7 @@ class LinesView extends RecordView {
         pen.curve(place.left, y0, place.right, y1, { color: theme.muted, lineWidth: forced ? 0.5 : 0.5 + part, alpha: forced ? 0.3 : faint * (0.05 + 0.2 * part * part) });
         continue;
       }
-      const { color, dash } = headStyle(head, theme);
+      const { color, dash } = headStyle(head, theme, several);
       pen.curve(place.left, y0, place.right, y1, { color: place.table.signed && !forced ? divergingColor(Math.sign(value), theme) : color, dash,
         lineWidth: 0.6 + 2.4 * part, alpha: forced ? 1 : 0.15 + 0.85 * part * part });
     }
@@ -6463,6 +6521,11 @@ class LinesView extends RecordView {
     return this.receivedCache.get(key);
   }
 
+  /** One head has its lines alone; several are told apart by a square each. */
+  squaresShown(app) {
+    return app.shownHeads().length > 1;
+  }
+
   /** The squares of all shown heads, computed once for what is pointed at. */
   squares(app, pointed) {
     const heads = app.shownHeads();
@@ -6491,7 +6554,7 @@ class LinesView extends RecordView {
     const { theme } = app;
     const { heads, values, largest } = this.squares(app, pointed);
     const forced = isForced(theme);
-    if (!place.squares.pitch) return;
+    if (!place.squares.pitch || !this.squaresShown(app)) return;
     for (const side of ["query", "key"]) {
       const [first, last] = [Math.floor((win.y - place.top) / place.step) - 1, Math.ceil((win.y + win.height - place.top) / place.step)];
       for (let number = Math.max(0, first); number <= Math.min(last, values[side].length - 1); number += 1) {
@@ -6566,7 +6629,7 @@ class LinesView extends RecordView {
       pen.rect(place.bar, y - 4, Math.max(1, (length * Math.abs(value || 0)) / (sums.largest || 1)), 8,
         { fill: place.table.signed ? divergingColor(Math.sign(value), theme) : theme.muted, radius: 2 });
       if (number) {
-        const text = Number.isNaN(value) ? "NaN" : value.toFixed(3).replace("-", "\u2212");
+        const text = Number.isNaN(value) ? "NaN" : cellText(value);
         pen.text(text, place.bar + place.bars, y, { color: theme.muted, size: 11, align: "end" });
       }
     }
@@ -6607,7 +6670,7 @@ class LinesView extends RecordView {
       const query = side === "query";
       if (number < 0 || number >= count || (query ? x > place.left - 2 : x < place.right + 2)) continue;
       const heads = app.shownHeads();
-      const order = place.squares.pitch ? heads.findIndex((_, at) => inside(this.squareBox(place, side, number, at), x, y)) : -1;
+      const order = place.squares.pitch && this.squaresShown(app) ? heads.findIndex((_, at) => inside(this.squareBox(place, side, number, at), x, y)) : -1;
       const item = query ? { side, row: number } : { side, column: number };
       return order < 0 ? item : { ...item, head: heads[order] };
     }
@@ -6725,16 +6788,18 @@ class LinesView extends RecordView {
 
   legend(app) {
     const { found, total } = this.lines(app, this.pointed(app));
-    const cut = found.length < total ? say("strongestLines", { shown: counted(found.length), total: counted(total) }) : say("lineCount", { count: total });
+    const cut = found.length < total ? say("strongestLines", { shown: counted(found.length), total: counted(total) }) : "";
     const table = app.table();
     const squares = say(table.measure !== "weights" ? "squaresOfLargest" : isForced(app.theme) ? "squaresFilled" : "squaresFade");
-    return { heads: true, text: `${measureText(table)} \u00b7 ${say("linesLegend", { cut, squares })}${this.barText(app)}${mergedText(table)} \u00b7 `
-      + `${accuracy(table)}${hiddenText(table)}` };
+    const parts = [table.measure === "weights" ? "" : measureText(table), say("linesLegend", { cut, least: LEAST }), this.pointed(app).some ? say("linesFaint") : "",
+      this.squaresShown(app) ? say("linesSquares", { squares }) : "", this.barText(app)].filter(Boolean);
+    return { heads: true, text: `${parts.join(" \u00b7 ")}${mergedText(table)}${hiddenText(table)}` };
   }
 
   barText(app) {
     if (!this.geometry(app).bars) return "";
-    return say("barsLegend", { what: sumText(app.table(null), app.activeRows()), heads: this.headText(app) });
+    const mean = app.shownHeads().length > 1 ? say("barsMean", { heads: this.headText(app) }) : "";
+    return say("barsLegend", { what: sumText(app.table(null), app.activeRows()) }) + mean;
   }
 
   forget() {
@@ -7040,7 +7105,7 @@ class LongView extends RecordView {
     const pair = say("long_pair", { row: counted(item.row), query: quoted(record.queries.text(item.row)), column: counted(item.column), key: quoted(record.keys.text(item.column)) });
     const exact = map.exact(app.state.head, item.row, item.column);
     const heads = app.headText();
-    if (exact !== null) return say("long_exact", { pair, weight: exact < 0 ? say("long_masked") : formatNumber(exact), heads });
+    if (exact !== null) return say("long_exact", { pair, weight: exact < 0 ? say("masked") : formatNumber(exact), heads });
     const [row, column] = map.bin(item.row, item.column);
     const bin = map.pooled(app.state.pooling, app.state.head, row, column);
     const hidden = app.state.pooling === "mean" && map.hidden ? say("long_hidden") : "";
@@ -7067,8 +7132,8 @@ class LongView extends RecordView {
     const shown = new Set([...kinds, ...exact.flatMap((tile) => [...tile.kinds])]);
     const tiles = app.options.fetchTile ? say("long_fetched") : map.carried ? say("long_carried", { count: map.carried, side: map.side }) : say("long_no_tiles");
     const per = app.state.scale === "row" ? say("long_per_row") : "";
-    const samples = [[ZERO, say(map.hidden ? "long_zero_hidden" : "long_zero")], [MASKED, say("long_masked")], [MISSING, "NaN"]];
-    const parts = [`${this.headText(app)}, ${SCALES[app.state.scale].label}${per}`, exact.length ? say("long_framed") : "", tiles,
+    const samples = [[ZERO, say(map.hidden ? "long_zero_hidden" : "long_zero")], [MASKED, say("masked")], [MISSING, "NaN"]];
+    const parts = [`${this.headText(app)}, ${scaleText(app.state.scale)}${per}`, exact.length ? say("long_framed") : "", tiles,
       say("long_keys", { count: counted(record.keys.length) })];
     return { ramp: "map", scale: app.state.scale, largest: app.state.scale === "row" ? null : limits.reduce((a, b) => Math.max(a, b), 0),
       beyond: exact.some((tile) => tile.beyond), samples: samples.filter(([kind]) => shown.has(/** @type {number} */ (kind))),
@@ -7271,181 +7336,6 @@ class SoundView extends CellView {
     if (item.side === "time") return { x: place.left + item.column * place.cellWidth, y: 12, width: place.cellWidth, height: place.picture };
     return { x: place.left + item.column * place.cellWidth, y: place.top + item.row * place.cellHeight, width: place.cellWidth, height: place.cellHeight };
   }
-}
-
-// views/words_view.js
-
-/** The words of a text, shaded by their weight. */
-class WordsView extends RecordView {
-  name = "words";
-
-  title = say("words");
-
-  controls = ["record", "head", "measure", "scale", "words", "special"];
-
-  scalesRows = false;
-
-  help = say("wordsHelp");
-
-  shows(record) {
-    return !record.large && record.keys.kind === "tokens";
-  }
-
-  single(app) {
-    return app.record.queries === app.record.keys;
-  }
-
-  geometry(app) {
-    const table = app.table();
-    const { width } = app.area;
-    const wide = Math.min(width - 24, 920);
-    const left = Math.max(12, (width - wide) / 2);
-    const key = `${app.tableKey()}|${wide}|${app.record.number}`;
-    if (this.cache?.key === key) return this.cache.place;
-    const size = Math.max(table.rows, table.columns) < 60 && width > 500 ? 20 : 16;
-    const [keyTexts, queryTexts] = [flowTexts(table, "column"), this.single(app) ? null : flowTexts(table, "row")];
-    const style = { size, lineHeight: 2 * size + 2 };
-    const queries = queryTexts ? flowText(queryTexts, left, 40, wide, style) : null;
-    const top = queries ? queries.bottom + 44 : 40;
-    const keys = flowText(keyTexts, left, top, wide, style);
-    const place = { table, left, size, queries: queries?.places ?? keys.places, keys: keys.places, top, bottom: keys.bottom, wide,
-      texts: { keys: keyTexts, queries: queryTexts ?? keyTexts }, rtl: { keys: keys.rtl, queries: (queries ?? keys).rtl } };
-    this.cache = { key, place };
-    return place;
-  }
-
-  size(app) {
-    return { width: app.area.width, height: this.geometry(app).bottom + 8 };
-  }
-
-  sums(app) {
-    return activeSums(app, app.table());
-  }
-
-  draw(app, pen, win) {
-    const place = this.geometry(app);
-    const sums = this.sums(app);
-    const { theme } = app;
-    if (!this.single(app)) {
-      this.drawHeading(app, pen, place, say("wordsAsking"), "", 20, place.rtl.queries);
-      place.queries.forEach((box, row) => this.drawWord(app, pen, box, place.texts.queries[row], null, row));
-      this.drawBoundary(app, pen, place, "queries");
-    }
-    const { rows } = sums;
-    const what = rows.length === 1 ? say("whatOne", { query: `\u2068${place.texts.queries[rows[0]].shown}\u2069` })
-      : say(rows.length ? "whatSeveral" : "whatAll");
-    this.drawHeading(app, pen, place, what, sumText(place.table, rows), place.top - 20, place.rtl.keys);
-    place.keys.forEach((box, column) => {
-      if (box.y > win.y + win.height || box.y + box.height < win.y) return;
-      const shade = signedShade(sums.values[column], sums.end, withoutRows(app.state.scale));
-      this.drawWord(app, pen, box, place.texts.keys[column], { shade, kind: sums.kinds[column] }, this.single(app) ? column : null);
-    });
-    this.drawBoundary(app, pen, place, "keys");
-    const item = app.active();
-    if (item && app.keyboard) {
-      const box = (item.side === "key" ? place.keys[item.column] : place.queries[item.row]);
-      if (box) ring(pen, box.x, box.y, box.width, box.height, theme.focus, theme);
-    }
-  }
-
-  drawHeading(app, pen, place, text, aside, y, rtl) {
-    const { theme } = app;
-    const [x, align] = rtl ? [place.left + place.wide, "end"] : [place.left, "start"];
-    const style = { size: 13, bold: true };
-    const shown = fitText(text, place.wide, style);
-    pen.text(shown, x, y, { ...style, color: theme.text, align });
-    const used = textWidth(shown, style) + 10;
-    const room = place.wide - used;
-    if (aside && room > 60) {
-      pen.text(fitText(aside, room, { size: 11 }), rtl ? x - used : x + used, y, { color: theme.muted, size: 11, align });
-    }
-  }
-
-  /** A line before the first token that the model wrote itself. */
-  drawBoundary(app, pen, place, side) {
-    const { table } = place;
-    const [axis, groups] = side === "keys" ? [table.record.keys, table.columnGroups] : [table.record.queries, table.rowGroups];
-    const first = axis.entry.generated ?? null;
-    const number = first === null ? -1 : groups.findIndex(([start]) => start >= first);
-    if (number < 0) return;
-    const box = place[side][number];
-    const x = place.rtl[side] ? box.x + box.width + 1 : box.x - 1;
-    const { theme } = app;
-    pen.path([[x, box.y - 4], [x, box.y + box.height + 2]], { color: theme.accent, lineWidth: 2 });
-    pen.text(say("written"), x, box.y - 9, { color: theme.accent, size: 11, align: place.rtl[side] ? "end" : "start" });
-  }
-
-  drawWord(app, pen, box, text, weight, row) {
-    const { theme } = app;
-    const { size } = this.cache.place;
-    const colors = weight?.kind === WEIGHT ? colorsOf(weight.shade, app) : { fill: null, ink: theme.text };
-    if (weight && weight.kind !== WEIGHT) drawKind(pen, weight.kind, box.x, box.y, box.width, box.height, theme);
-    else if (colors.fill) pen.rect(box.x, box.y, box.width, box.height, { fill: colors.fill, radius: 3 });
-    const chosen = row !== null && app.activeRows().includes(row);
-    if (chosen) pen.rect(box.x + 1, box.y + 1, box.width - 2, box.height - 2, { stroke: theme.accent, lineWidth: 2.5, radius: 3 });
-    pen.text(fitText(text.shown, box.width - 4, { size }), box.x + box.width / 2, box.y + box.height / 2, { color: colors.ink, size, align: "center" });
-  }
-
-  hit(app, x, y) {
-    const place = this.geometry(app);
-    if (!this.single(app)) {
-      const row = place.queries.findIndex((box) => inside(box, x, y));
-      if (row >= 0) return { side: "query", row };
-    }
-    const column = place.keys.findIndex((box) => inside(box, x, y));
-    if (column < 0) return null;
-    return this.single(app) && app.state.locked.length === 0 ? { side: "query", row: column } : { side: "key", column };
-  }
-
-  place(app, item) {
-    const place = this.geometry(app);
-    return { ...(item.side === "key" ? place.keys[item.column] : place.queries[item.row]) };
-  }
-
-  start() {
-    return { side: "query", row: 0 };
-  }
-
-  move(app, item, dx, dy) {
-    const place = this.geometry(app);
-    const places = item.side === "key" ? place.keys : place.queries;
-    const index = item.side === "key" ? item.column : item.row;
-    const along = place.rtl[item.side === "key" ? "keys" : "queries"] && Math.abs(dx) === 1 ? -dx : dx;
-    let next = along ? clamp(index + along, 0, places.length - 1) : wordAbove(places, index, dy);
-    let { side } = item;
-    if (!this.single(app) && dy && next === index) {
-      side = dy > 0 ? "key" : "query";
-      next = side === item.side ? index : clamp(index, 0, (side === "key" ? place.keys : place.queries).length - 1);
-    }
-    return side === "key" ? { side, column: next } : { side, row: next };
-  }
-
-  activate(app, item) {
-    app.selection.toggleRow(item.side === "query" ? item.row : this.single(app) ? item.column : null);
-  }
-
-  describe(app, item) {
-    const table = app.table();
-    if (item.side === "query") return describeRow(app, table, item.row);
-    const sums = this.sums(app);
-    return say("wordGets", { key: table.columnName(item.column), value: receivedText(sums, item.column), what: sumText(table, sums.rows),
-      head: app.headText() });
-  }
-
-  legend(app) {
-    const sums = this.sums(app);
-    const table = app.table();
-    const scale = withoutRows(app.state.scale);
-    return { ramp: table.signed ? "signed" : "map", title: measureText(table), scale, largest: sums.end / sums.divisor,
-      even: table.measure === "weights" ? 1 / table.columns : null, samples: samplesOf([...new Set(sums.kinds)]),
-      text: `${sumText(table, sums.rows)}, ${app.headText()}, ${SCALES[scale].label}${mergedText(table)} \u00b7 ${accuracy(table)}${hiddenText(table)}` };
-  }
-}
-
-function colorsOf(shade, app) {
-  if (!app.table().signed) return wordColors(shade || 0, app.theme);
-  const fill = divergingColor(shade || 0, app.theme);
-  return { fill, ink: inkOn(fill) };
 }
 
 // walk_panel.js
@@ -7785,7 +7675,7 @@ class PatternView extends CellView {
     const { table } = place;
     const area = { x: win.x + place.left, y: win.y + place.top, width: win.width - place.left, height: win.height - place.top };
     if (!table.rows || !table.columns) {
-      pen.text("No tokens are left to show.", win.x + 12, win.y + 24, { color: app.theme.muted, size: 13 });
+      pen.text(say("noTokens"), win.x + 12, win.y + 24, { color: app.theme.muted, size: 13 });
       return;
     }
     pen.clip(area.x, area.y, area.width, area.height, () => {
@@ -7869,6 +7759,12 @@ class PatternView extends CellView {
     });
   }
 
+  legendText(app, table) {
+    const place = this.geometry(app);
+    const numbers = place.width >= 30 && place.height >= 18 && table.exact && !table.signed;
+    return [super.legendText(app, table), numbers ? say("blankNote") : ""].filter(Boolean).join(" \u00b7 ");
+  }
+
   hit(app, x, y, win) {
     const place = this.geometry(app);
     if (x < win.x + place.left || y < win.y + place.top) return null;
@@ -7879,6 +7775,186 @@ class PatternView extends CellView {
   place(app, item) {
     return placeOfCell(item, this.geometry(app));
   }
+}
+
+// views/words_view.js
+
+/** The words of a text, shaded by their weight. */
+class WordsView extends RecordView {
+  name = "words";
+
+  title = say("words");
+
+  controls = ["record", "head", "measure", "scale", "words", "special"];
+
+  scalesRows = false;
+
+  help = say("wordsHelp");
+
+  shows(record) {
+    return !record.large && record.keys.kind === "tokens";
+  }
+
+  single(app) {
+    return app.record.queries === app.record.keys;
+  }
+
+  geometry(app) {
+    const table = app.table();
+    const { width } = app.area;
+    const wide = Math.min(width - 24, 920);
+    const left = Math.max(12, (width - wide) / 2);
+    const key = `${app.tableKey()}|${wide}|${app.record.number}`;
+    if (this.cache?.key === key) return this.cache.place;
+    const most = Math.max(table.rows, table.columns);
+    const size = width < 500 || most > 120 ? 16 : most > 40 || width < 900 ? 20 : 28;
+    const [keyTexts, queryTexts] = [flowTexts(table, "column"), this.single(app) ? null : flowTexts(table, "row")];
+    const style = { size, lineHeight: 2 * size + 2 };
+    const queries = queryTexts ? flowText(queryTexts, left, 40, wide, style) : null;
+    const top = queries ? queries.bottom + 44 : 40;
+    const keys = flowText(keyTexts, left, top, wide, style);
+    const place = { table, left, size, queries: queries?.places ?? keys.places, keys: keys.places, top, bottom: keys.bottom, wide,
+      texts: { keys: keyTexts, queries: queryTexts ?? keyTexts }, rtl: { keys: keys.rtl, queries: (queries ?? keys).rtl } };
+    this.cache = { key, place };
+    return place;
+  }
+
+  size(app) {
+    return { width: app.area.width, height: this.geometry(app).bottom + 8 };
+  }
+
+  sums(app) {
+    return activeSums(app, app.table());
+  }
+
+  draw(app, pen, win) {
+    const place = this.geometry(app);
+    const sums = this.sums(app);
+    const { theme } = app;
+    if (!this.single(app)) {
+      this.drawHeading(app, pen, place, say("wordsAsking"), "", 20, place.rtl.queries);
+      place.queries.forEach((box, row) => this.drawWord(app, pen, box, place.texts.queries[row], null, row));
+      this.drawBoundary(app, pen, place, "queries");
+    }
+    const { rows } = sums;
+    const what = rows.length === 1 ? say("whatOne", { query: `\u2068${place.texts.queries[rows[0]].shown}\u2069` })
+      : say(rows.length ? "whatSeveral" : "whatAll");
+    this.drawHeading(app, pen, place, what, sumText(place.table, rows), place.top - 20, place.rtl.keys);
+    place.keys.forEach((box, column) => {
+      if (box.y > win.y + win.height || box.y + box.height < win.y) return;
+      const shade = signedShade(sums.values[column], sums.end, withoutRows(app.state.scale));
+      this.drawWord(app, pen, box, place.texts.keys[column], { shade, kind: sums.kinds[column] }, this.single(app) ? column : null);
+    });
+    this.drawBoundary(app, pen, place, "keys");
+    if (rows.length === 1 && place.bottom + BARS_ROOM.height + 24 <= app.area.height) {
+      drawRowBars(app, pen, place.table, rows[0], { x: place.left, y: place.bottom + 40 });
+    }
+    const item = app.active();
+    if (item && app.keyboard) {
+      const box = (item.side === "key" ? place.keys[item.column] : place.queries[item.row]);
+      if (box) ring(pen, box.x, box.y, box.width, box.height, theme.focus, theme);
+    }
+  }
+
+  drawHeading(app, pen, place, text, aside, y, rtl) {
+    const { theme } = app;
+    const [x, align] = rtl ? [place.left + place.wide, "end"] : [place.left, "start"];
+    const style = { size: 13, bold: true };
+    const shown = fitText(text, place.wide, style);
+    pen.text(shown, x, y, { ...style, color: theme.text, align });
+    const used = textWidth(shown, style) + 10;
+    const room = place.wide - used;
+    if (aside && room > 60) {
+      pen.text(fitText(aside, room, { size: 11 }), rtl ? x - used : x + used, y, { color: theme.muted, size: 11, align });
+    }
+  }
+
+  /** A line before the first token that the model wrote itself. */
+  drawBoundary(app, pen, place, side) {
+    const { table } = place;
+    const [axis, groups] = side === "keys" ? [table.record.keys, table.columnGroups] : [table.record.queries, table.rowGroups];
+    const first = axis.entry.generated ?? null;
+    const number = first === null ? -1 : groups.findIndex(([start]) => start >= first);
+    if (number < 0) return;
+    const box = place[side][number];
+    const x = place.rtl[side] ? box.x + box.width + 1 : box.x - 1;
+    const { theme } = app;
+    pen.path([[x, box.y - 4], [x, box.y + box.height + 2]], { color: theme.accent, lineWidth: 2 });
+    pen.text(say("written"), x, box.y - 9, { color: theme.accent, size: 11, align: place.rtl[side] ? "end" : "start" });
+  }
+
+  drawWord(app, pen, box, text, weight, row) {
+    const { theme } = app;
+    const { size } = this.cache.place;
+    const colors = weight?.kind === WEIGHT ? colorsOf(weight.shade, app) : { fill: null, ink: theme.text };
+    if (weight && weight.kind !== WEIGHT) drawKind(pen, weight.kind, box.x, box.y, box.width, box.height, theme);
+    else if (colors.fill) pen.rect(box.x, box.y, box.width, box.height, { fill: colors.fill, radius: 3 });
+    const chosen = row !== null && app.activeRows().includes(row);
+    if (chosen) pen.rect(box.x + 1, box.y + 1, box.width - 2, box.height - 2, { stroke: theme.accent, lineWidth: 2.5, radius: 3 });
+    pen.text(fitText(text.shown, box.width - 4, { size }), box.x + box.width / 2, box.y + box.height / 2, { color: colors.ink, size, align: "center" });
+  }
+
+  hit(app, x, y) {
+    const place = this.geometry(app);
+    if (!this.single(app)) {
+      const row = place.queries.findIndex((box) => inside(box, x, y));
+      if (row >= 0) return { side: "query", row };
+    }
+    const column = place.keys.findIndex((box) => inside(box, x, y));
+    if (column < 0) return null;
+    return this.single(app) && app.state.locked.length === 0 ? { side: "query", row: column } : { side: "key", column };
+  }
+
+  place(app, item) {
+    const place = this.geometry(app);
+    return { ...(item.side === "key" ? place.keys[item.column] : place.queries[item.row]) };
+  }
+
+  start() {
+    return { side: "query", row: 0 };
+  }
+
+  move(app, item, dx, dy) {
+    const place = this.geometry(app);
+    const places = item.side === "key" ? place.keys : place.queries;
+    const index = item.side === "key" ? item.column : item.row;
+    const along = place.rtl[item.side === "key" ? "keys" : "queries"] && Math.abs(dx) === 1 ? -dx : dx;
+    let next = along ? clamp(index + along, 0, places.length - 1) : wordAbove(places, index, dy);
+    let { side } = item;
+    if (!this.single(app) && dy && next === index) {
+      side = dy > 0 ? "key" : "query";
+      next = side === item.side ? index : clamp(index, 0, (side === "key" ? place.keys : place.queries).length - 1);
+    }
+    return side === "key" ? { side, column: next } : { side, row: next };
+  }
+
+  activate(app, item) {
+    app.selection.toggleRow(item.side === "query" ? item.row : this.single(app) ? item.column : null);
+  }
+
+  describe(app, item) {
+    const table = app.table();
+    if (item.side === "query") return describeRow(app, table, item.row);
+    const sums = this.sums(app);
+    return say("wordGets", { key: table.columnName(item.column), value: receivedText(sums, item.column), what: sumText(table, sums.rows),
+      head: app.headText() });
+  }
+
+  legend(app) {
+    const sums = this.sums(app);
+    const table = app.table();
+    const scale = withoutRows(app.state.scale);
+    return { ramp: table.signed ? "signed" : "map", title: measureText(table), scale, largest: sums.end / sums.divisor,
+      even: table.measure === "weights" ? 1 / table.columns : null, samples: samplesOf([...new Set(sums.kinds)]),
+      text: [`${sumText(table, sums.rows)}, ${app.headText()}`, scale === "linear" ? "" : scaleText(scale), accuracy(table), specialText(table)].filter(Boolean).join(" \u00b7 ")
+        + mergedText(table) + hiddenText(table) };
+  }
+}
+
+function colorsOf(shade, app) {
+  if (!app.table().signed) return wordColors(shade || 0, app.theme);
+  const fill = divergingColor(shade || 0, app.theme);
+  return { fill, ink: inkOn(fill) };
 }
 
 // views/walk_view.js
@@ -8174,7 +8250,7 @@ class WalkView extends View {
     const row = this.calculation(app).row(item.row);
     const masked = row.masked[item.column] === -Infinity;
     const parts = PAIR_STEPS.filter((name) => steps.has(name)).map((name) => {
-      const note = masked && (name === "masked" || name === "weights") ? ` (${say("walk_masked")})` : "";
+      const note = masked && (name === "masked" || name === "weights") ? ` (${say("masked")})` : "";
       return `${say(/** @type {any} */ (`walk_name_${name}`))} ${formatNumber(row[name][item.column])}${note}`;
     });
     if (this.calculation(app).isChanged) parts.push(say("walk_name_truth", { value: formatNumber(row.truth[item.column]) }));
@@ -8187,7 +8263,7 @@ class WalkView extends View {
     const matrix = calculation.map(name);
     const [low, high] = finiteRange(matrix);
     const samples = [];
-    if (calculation.map("masked").includes(-Infinity) && (name === "masked" || name === "weights")) samples.push([MASKED, say("walk_masked")]);
+    if (calculation.map("masked").includes(-Infinity) && (name === "masked" || name === "weights")) samples.push([MASKED, say("masked")]);
     if (matrix.some((value) => !Number.isFinite(value) && value !== -Infinity)) samples.push([MISSING, say("walk_not_finite")]);
     const largest = plainNumber(Math.max(Math.abs(low), Math.abs(high)));
     const text = name === "weights" ? say("walk_scale_amounts", { high: plainNumber(high) }) : say("walk_scale_signs", { low: `\u2212${largest}`, high: largest });

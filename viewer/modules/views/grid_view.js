@@ -1,6 +1,7 @@
 // @ts-check
 
 import { View } from "./view.js";
+import { samplesOf } from "./record_view.js";
 import { foldsOf, gridLayout, neighbour } from "./grid_layout.js";
 import { inside, ring } from "../drawing.js";
 import { headLabels, labelText, noiseText, statisticsOf, surveyLabel } from "../head_labels.js";
@@ -9,8 +10,8 @@ import { say } from "../language.js";
 import { fitText, textWidth, wrapText } from "../lettering.js";
 import { clamp, formatNumber } from "../numbers.js";
 import { differInKind, kindText } from "../record_names.js";
-import { EVEN_SHARES, SCALES, withoutRows } from "../scales.js";
-import { MASKED, MISSING, ZERO } from "../table.js";
+import { EVEN_SHARES, scaleText, withoutRows } from "../scales.js";
+import { MASKED } from "../table.js";
 import { quoted, shortText } from "../text.js";
 import { largestOf, reduction } from "../thumbnails.js";
 
@@ -231,18 +232,24 @@ export class GridView extends View {
     return say(alike ? "grid_reduced" : "grid_reduced_most", { down, across });
   }
 
+  sentence(app, item) {
+    const heads = app.records.reduce((sum, record) => sum + record.heads, 0);
+    return { text: item ? this.describe(app, item) : say("grid_sentence", { heads }), shares: item ? "" : say("grid_reading") };
+  }
+
   legend(app) {
     const scale = withoutRows(app.state.scale);
     const { records } = app;
     const shown = new Set(records.flatMap((record) => [...record.thumbnailKinds]));
-    const samples = [[ZERO, "zero"], [MASKED, "masked"], [MISSING, "NaN"]].filter(([kind]) => shown.has(/** @type {number} */ (kind)));
+    const samples = samplesOf([...shown]);
     const most = records.length ? this.most(app, records[0]) : null;
     const own = most === null ? say("grid_own_scale", { times: EVEN_SHARES }) : say("grid_one_scale", { largest: formatNumber(most) });
     const surveyed = records.some((record) => record.entry.statistics);
     const folded = records.some(foldsOf) ? [say("grid_folded")] : [];
     const axes = records.every(foldsOf) ? [] : [say("grid_axes")];
-    return { ramp: "map", scale, largest: most, samples,
-      text: [`${own}, ${SCALES[scale].label}`, this.reductionText(records), ...folded, ...axes, noiseText(surveyed)].join(" \u00b7 ") };
+    const named = records.some((record) => !foldsOf(record)) ? [noiseText(surveyed)] : [];
+    return { ramp: "map", title: most === null ? say("grid_part") : undefined, scale, largest: most, samples,
+      text: [own, scale === "linear" ? "" : scaleText(scale), this.reductionText(records), ...folded, ...axes, ...named].filter(Boolean).join(" \u00b7 ") };
   }
 }
 

@@ -4,10 +4,10 @@ import { pixelCanvas } from "../canvases.js";
 import { inside, ring } from "../drawing.js";
 import { say } from "../language.js";
 import { fitText, textWidth } from "../lettering.js";
-import { clamp, formatNumber, short } from "../numbers.js";
+import { clamp, short } from "../numbers.js";
 import { channelsOf, divergingColor, rampColor } from "../palette.js";
-import { SCALES, withoutRows } from "../scales.js";
-import { MASKED, MISSING, WEIGHT, ZERO, accuracy, activeSums, describeRow, largestSize, measureText, receivedText, signedShade, sumText } from "../table.js";
+import { EVEN_SHARES, scaleText, withoutRows } from "../scales.js";
+import { MASKED, MISSING, WEIGHT, ZERO, activeSums, describeRow, largestSize, measureText, receivedText, signedShade, sumText } from "../table.js";
 import { shortText } from "../text.js";
 import { wordAbove } from "../text_flow.js";
 import { VEIL } from "../thumbnails.js";
@@ -103,7 +103,7 @@ export class ImageView extends RecordView {
     const { leading } = table.record.keys.entry;
     const outside = sums.values.subarray(0, leading).reduce((sum, value) => sum + value, 0);
     const largest = largestSize(sums.values.subarray(leading));
-    return { ...sums, largest, end: sums.divisor * table.endOf(largest / sums.divisor), outside: outside / sums.divisor };
+    return { ...sums, largest, end: Math.max(largest, table.measure === "weights" ? (sums.divisor * EVEN_SHARES) / table.columns : 0), outside: outside / sums.divisor };
   }
 
   draw(app, pen) {
@@ -248,9 +248,8 @@ export class ImageView extends RecordView {
     return { ramp: table.signed ? "signed" : veil ? "veil" : "map", title: measureText(table), scale, largest: sums.end / sums.divisor,
       even: table.measure === "weights" ? 1 / table.columns : null,
       samples: samplesOf([...new Set(sums.kinds)].filter((kind) => kind !== ZERO)),
-      text: say("imageLegend", { what: sumText(table, sums.rows), head: app.headText(), scale: SCALES[scale].label,
-        largest: formatNumber(sums.largest / sums.divisor), how: table.signed ? say("imageSigned") : veil ? say("imageVeil")
-          : say("imageColours", { percent: 100 * OPACITY }), outside, accuracy: accuracy(table) }) };
+      text: say("imageLegend", { what: sumText(table, sums.rows), head: app.headText(), scale: scale === "linear" ? "" : ` \u00b7 ${scaleText(scale)}`, how: table.signed ? say("imageSigned") : veil ? say("imageVeil")
+          : say("imageColours", { percent: 100 * OPACITY }), outside }) };
   }
 }
 

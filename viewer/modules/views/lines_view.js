@@ -3,10 +3,10 @@
 import { inside, ring } from "../drawing.js";
 import { say } from "../language.js";
 import { fitText, textWidth } from "../lettering.js";
-import { clamp, counted, formatWeight } from "../numbers.js";
+import { cellText, clamp, counted, formatWeight } from "../numbers.js";
 import { divergingColor } from "../palette.js";
 import { drawPatch, patchSize } from "../patches.js";
-import { MASKED, WEIGHT, accuracy, hiddenText, measureText, mergedText, sumText } from "../table.js";
+import { MASKED, WEIGHT, hiddenText, measureText, mergedText, sumText } from "../table.js";
 import { shortText } from "../text.js";
 import { headStyle } from "../themes.js";
 import { RecordView, widest } from "./record_view.js";
@@ -141,6 +141,7 @@ export class LinesView extends RecordView {
 
   /** @param {number} faint how visible grey lines are; 0: lines have the colours of their heads */
   drawSome(app, pen, place, win, { found, largest }, faint = 0) {
+    const several = app.shownHeads().length > 1;
     const { theme } = app;
     const forced = isForced(theme);
     for (let number = found.length - 1; number >= 0; number -= 1) {
@@ -153,7 +154,7 @@ export class LinesView extends RecordView {
         pen.curve(place.left, y0, place.right, y1, { color: theme.muted, lineWidth: forced ? 0.5 : 0.5 + part, alpha: forced ? 0.3 : faint * (0.05 + 0.2 * part * part) });
         continue;
       }
-      const { color, dash } = headStyle(head, theme);
+      const { color, dash } = headStyle(head, theme, several);
       pen.curve(place.left, y0, place.right, y1, { color: place.table.signed && !forced ? divergingColor(Math.sign(value), theme) : color, dash,
         lineWidth: 0.6 + 2.4 * part, alpha: forced ? 1 : 0.15 + 0.85 * part * part });
     }
@@ -188,6 +189,11 @@ export class LinesView extends RecordView {
     return this.receivedCache.get(key);
   }
 
+  /** One head has its lines alone; several are told apart by a square each. */
+  squaresShown(app) {
+    return app.shownHeads().length > 1;
+  }
+
   /** The squares of all shown heads, computed once for what is pointed at. */
   squares(app, pointed) {
     const heads = app.shownHeads();
@@ -216,7 +222,7 @@ export class LinesView extends RecordView {
     const { theme } = app;
     const { heads, values, largest } = this.squares(app, pointed);
     const forced = isForced(theme);
-    if (!place.squares.pitch) return;
+    if (!place.squares.pitch || !this.squaresShown(app)) return;
     for (const side of ["query", "key"]) {
       const [first, last] = [Math.floor((win.y - place.top) / place.step) - 1, Math.ceil((win.y + win.height - place.top) / place.step)];
       for (let number = Math.max(0, first); number <= Math.min(last, values[side].length - 1); number += 1) {
@@ -291,7 +297,7 @@ export class LinesView extends RecordView {
       pen.rect(place.bar, y - 4, Math.max(1, (length * Math.abs(value || 0)) / (sums.largest || 1)), 8,
         { fill: place.table.signed ? divergingColor(Math.sign(value), theme) : theme.muted, radius: 2 });
       if (number) {
-        const text = Number.isNaN(value) ? "NaN" : value.toFixed(3).replace("-", "\u2212");
+        const text = Number.isNaN(value) ? "NaN" : cellText(value);
         pen.text(text, place.bar + place.bars, y, { color: theme.muted, size: 11, align: "end" });
       }
     }
@@ -332,7 +338,7 @@ export class LinesView extends RecordView {
       const query = side === "query";
       if (number < 0 || number >= count || (query ? x > place.left - 2 : x < place.right + 2)) continue;
       const heads = app.shownHeads();
-      const order = place.squares.pitch ? heads.findIndex((_, at) => inside(this.squareBox(place, side, number, at), x, y)) : -1;
+      const order = place.squares.pitch && this.squaresShown(app) ? heads.findIndex((_, at) => inside(this.squareBox(place, side, number, at), x, y)) : -1;
       const item = query ? { side, row: number } : { side, column: number };
       return order < 0 ? item : { ...item, head: heads[order] };
     }
@@ -450,16 +456,18 @@ export class LinesView extends RecordView {
 
   legend(app) {
     const { found, total } = this.lines(app, this.pointed(app));
-    const cut = found.length < total ? say("strongestLines", { shown: counted(found.length), total: counted(total) }) : say("lineCount", { count: total });
+    const cut = found.length < total ? say("strongestLines", { shown: counted(found.length), total: counted(total) }) : "";
     const table = app.table();
     const squares = say(table.measure !== "weights" ? "squaresOfLargest" : isForced(app.theme) ? "squaresFilled" : "squaresFade");
-    return { heads: true, text: `${measureText(table)} \u00b7 ${say("linesLegend", { cut, squares })}${this.barText(app)}${mergedText(table)} \u00b7 `
-      + `${accuracy(table)}${hiddenText(table)}` };
+    const parts = [table.measure === "weights" ? "" : measureText(table), say("linesLegend", { cut, least: LEAST }), this.pointed(app).some ? say("linesFaint") : "",
+      this.squaresShown(app) ? say("linesSquares", { squares }) : "", this.barText(app)].filter(Boolean);
+    return { heads: true, text: `${parts.join(" \u00b7 ")}${mergedText(table)}${hiddenText(table)}` };
   }
 
   barText(app) {
     if (!this.geometry(app).bars) return "";
-    return say("barsLegend", { what: sumText(app.table(null), app.activeRows()), heads: this.headText(app) });
+    const mean = app.shownHeads().length > 1 ? say("barsMean", { heads: this.headText(app) }) : "";
+    return say("barsLegend", { what: sumText(app.table(null), app.activeRows()) }) + mean;
   }
 
   forget() {

@@ -6,7 +6,7 @@ import { fitText, textWidth } from "../lettering.js";
 import { poolingText, shadeOf } from "../long_map.js";
 import { mapCanvas } from "../map_canvas.js";
 import { clamp, counted, formatNumber, formatWeight, niceStep } from "../numbers.js";
-import { SCALES } from "../scales.js";
+import { scaleText } from "../scales.js";
 import { MASKED, MISSING, ZERO } from "../table.js";
 import { quoted, shortText } from "../text.js";
 import { RecordView } from "./record_view.js";
@@ -267,7 +267,7 @@ export class LongView extends RecordView {
     const pair = say("long_pair", { row: counted(item.row), query: quoted(record.queries.text(item.row)), column: counted(item.column), key: quoted(record.keys.text(item.column)) });
     const exact = map.exact(app.state.head, item.row, item.column);
     const heads = app.headText();
-    if (exact !== null) return say("long_exact", { pair, weight: exact < 0 ? say("long_masked") : formatNumber(exact), heads });
+    if (exact !== null) return say("long_exact", { pair, weight: exact < 0 ? say("masked") : formatNumber(exact), heads });
     const [row, column] = map.bin(item.row, item.column);
     const bin = map.pooled(app.state.pooling, app.state.head, row, column);
     const hidden = app.state.pooling === "mean" && map.hidden ? say("long_hidden") : "";
@@ -294,8 +294,8 @@ export class LongView extends RecordView {
     const shown = new Set([...kinds, ...exact.flatMap((tile) => [...tile.kinds])]);
     const tiles = app.options.fetchTile ? say("long_fetched") : map.carried ? say("long_carried", { count: map.carried, side: map.side }) : say("long_no_tiles");
     const per = app.state.scale === "row" ? say("long_per_row") : "";
-    const samples = [[ZERO, say(map.hidden ? "long_zero_hidden" : "long_zero")], [MASKED, say("long_masked")], [MISSING, "NaN"]];
-    const parts = [`${this.headText(app)}, ${SCALES[app.state.scale].label}${per}`, exact.length ? say("long_framed") : "", tiles,
+    const samples = [[ZERO, say(map.hidden ? "long_zero_hidden" : "long_zero")], [MASKED, say("masked")], [MISSING, "NaN"]];
+    const parts = [`${this.headText(app)}, ${scaleText(app.state.scale)}${per}`, exact.length ? say("long_framed") : "", tiles,
       say("long_keys", { count: counted(record.keys.length) })];
     return { ramp: "map", scale: app.state.scale, largest: app.state.scale === "row" ? null : limits.reduce((a, b) => Math.max(a, b), 0),
       beyond: exact.some((tile) => tile.beyond), samples: samples.filter(([kind]) => shown.has(/** @type {number} */ (kind))),

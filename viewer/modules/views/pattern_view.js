@@ -47,7 +47,7 @@ export class PatternView extends CellView {
     const { table } = place;
     const area = { x: win.x + place.left, y: win.y + place.top, width: win.width - place.left, height: win.height - place.top };
     if (!table.rows || !table.columns) {
-      pen.text("No tokens are left to show.", win.x + 12, win.y + 24, { color: app.theme.muted, size: 13 });
+      pen.text(say("noTokens"), win.x + 12, win.y + 24, { color: app.theme.muted, size: 13 });
       return;
     }
     pen.clip(area.x, area.y, area.width, area.height, () => {
@@ -129,6 +129,12 @@ export class PatternView extends CellView {
         else pen.text(shown, x, win.y + place.top - 6, { color: app.theme.text, bold: chosen, angle: -90 });
       }
     });
+  }
+
+  legendText(app, table) {
+    const place = this.geometry(app);
+    const numbers = place.width >= 30 && place.height >= 18 && table.exact && !table.signed;
+    return [super.legendText(app, table), numbers ? say("blankNote") : ""].filter(Boolean).join(" \u00b7 ");
   }
 
   hit(app, x, y, win) {

@@ -32,8 +32,8 @@ export class RecordView extends View {
   /** What was done to the weights that are shown. */
   legendText(app, table) {
     const { scale } = app.state;
-    return [scale === "root" || scale === "log" ? say(/** @type {any} */ (`scale_${scale}`)) : "", mergedText(table) && say("mergedWords"), hiddenText(table).replace(/^ \u00b7 /, "")]
-      .filter(Boolean).join(" \u00b7 ");
+    return [scale === "root" || scale === "log" ? say(/** @type {any} */ (`scale_${scale}`)) : "", mergedText(table) && say("mergedWords"), hiddenText(table).replace(/^ \u00b7 /, ""),
+      specialText(table)].filter(Boolean).join(" \u00b7 ");
   }
 
   activate(app, item) {
@@ -45,6 +45,14 @@ export class RecordView extends View {
     const table = app.table();
     return (item.row ?? 0) < table.rows && (item.column ?? 0) < table.columns;
   }
+}
+
+/** What the shown special tokens are, such as [CLS] and [SEP]. */
+export function specialText(table) {
+  const { keys } = table.record;
+  const shown = table.columnGroups.filter((group) => keys.isSpecial(group)).map(([start]) => shortText(keys.text(start), 12));
+  const tokens = [...new Set(shown)].slice(0, 4).join(", ");
+  return tokens && keys.kind === "tokens" ? say("specialNote", { tokens }) : "";
 }
 
 /** Samples of the legend, of kinds of cells that are no weights. */

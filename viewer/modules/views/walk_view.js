@@ -305,7 +305,7 @@ export class WalkView extends View {
     const row = this.calculation(app).row(item.row);
     const masked = row.masked[item.column] === -Infinity;
     const parts = PAIR_STEPS.filter((name) => steps.has(name)).map((name) => {
-      const note = masked && (name === "masked" || name === "weights") ? ` (${say("walk_masked")})` : "";
+      const note = masked && (name === "masked" || name === "weights") ? ` (${say("masked")})` : "";
       return `${say(/** @type {any} */ (`walk_name_${name}`))} ${formatNumber(row[name][item.column])}${note}`;
     });
     if (this.calculation(app).isChanged) parts.push(say("walk_name_truth", { value: formatNumber(row.truth[item.column]) }));
@@ -318,7 +318,7 @@ export class WalkView extends View {
     const matrix = calculation.map(name);
     const [low, high] = finiteRange(matrix);
     const samples = [];
-    if (calculation.map("masked").includes(-Infinity) && (name === "masked" || name === "weights")) samples.push([MASKED, say("walk_masked")]);
+    if (calculation.map("masked").includes(-Infinity) && (name === "masked" || name === "weights")) samples.push([MASKED, say("masked")]);
     if (matrix.some((value) => !Number.isFinite(value) && value !== -Infinity)) samples.push([MISSING, say("walk_not_finite")]);
     const largest = plainNumber(Math.max(Math.abs(low), Math.abs(high)));
     const text = name === "weights" ? say("walk_scale_amounts", { high: plainNumber(high) }) : say("walk_scale_signs", { low: `\u2212${largest}`, high: largest });

@@ -5,10 +5,11 @@ import { say } from "../language.js";
 import { fitText, textWidth } from "../lettering.js";
 import { clamp } from "../numbers.js";
 import { divergingColor, inkOn, wordColors } from "../palette.js";
-import { SCALES, withoutRows } from "../scales.js";
+import { BARS_ROOM, drawRowBars } from "../row_bars.js";
+import { scaleText, withoutRows } from "../scales.js";
 import { WEIGHT, accuracy, activeSums, describeRow, hiddenText, measureText, mergedText, receivedText, signedShade, sumText } from "../table.js";
 import { flowText, flowTexts, wordAbove } from "../text_flow.js";
-import { RecordView, samplesOf } from "./record_view.js";
+import { RecordView, samplesOf, specialText } from "./record_view.js";
 
 /** The words of a text, shaded by their weight. */
 export class WordsView extends RecordView {
@@ -37,7 +38,8 @@ export class WordsView extends RecordView {
     const left = Math.max(12, (width - wide) / 2);
     const key = `${app.tableKey()}|${wide}|${app.record.number}`;
     if (this.cache?.key === key) return this.cache.place;
-    const size = Math.max(table.rows, table.columns) < 60 && width > 500 ? 20 : 16;
+    const most = Math.max(table.rows, table.columns);
+    const size = width < 500 || most > 120 ? 16 : most > 40 || width < 900 ? 20 : 28;
     const [keyTexts, queryTexts] = [flowTexts(table, "column"), this.single(app) ? null : flowTexts(table, "row")];
     const style = { size, lineHeight: 2 * size + 2 };
     const queries = queryTexts ? flowText(queryTexts, left, 40, wide, style) : null;
@@ -76,6 +78,9 @@ export class WordsView extends RecordView {
       this.drawWord(app, pen, box, place.texts.keys[column], { shade, kind: sums.kinds[column] }, this.single(app) ? column : null);
     });
     this.drawBoundary(app, pen, place, "keys");
+    if (rows.length === 1 && place.bottom + BARS_ROOM.height + 24 <= app.area.height) {
+      drawRowBars(app, pen, place.table, rows[0], { x: place.left, y: place.bottom + 40 });
+    }
     const item = app.active();
     if (item && app.keyboard) {
       const box = (item.side === "key" ? place.keys[item.column] : place.queries[item.row]);
@@ -173,7 +178,8 @@ export class WordsView extends RecordView {
     const scale = withoutRows(app.state.scale);
     return { ramp: table.signed ? "signed" : "map", title: measureText(table), scale, largest: sums.end / sums.divisor,
       even: table.measure === "weights" ? 1 / table.columns : null, samples: samplesOf([...new Set(sums.kinds)]),
-      text: `${sumText(table, sums.rows)}, ${app.headText()}, ${SCALES[scale].label}${mergedText(table)} \u00b7 ${accuracy(table)}${hiddenText(table)}` };
+      text: [`${sumText(table, sums.rows)}, ${app.headText()}`, scale === "linear" ? "" : scaleText(scale), accuracy(table), specialText(table)].filter(Boolean).join(" \u00b7 ")
+        + mergedText(table) + hiddenText(table) };
   }
 }
 
