@@ -57,7 +57,7 @@ async (step) => {
   const moves = {
     hover: (count) => at(pointer, 200 + 5 * count, 160 + 3 * count, { pointerType: 'mouse', pointerId: 1 }),
     pan: (count) => scroll.scrollTo(300 + 6 * count, 300 + 4 * count),
-    zoom: (count) => at(wheel, 400, 300, { ctrlKey: true, deltaY: count < 60 ? -30 : 30 }),
+    zoom: (count) => at(wheel, 400, 300, { ctrlKey: true, deltaY: count < 30 ? 30 : -30 }),
     slide: (count) => {
       const slider = root.querySelector('input[type=range]');
       slider.value = String(Number(slider.min) + (count / 90) * (slider.max - slider.min));

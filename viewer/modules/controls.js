@@ -38,7 +38,7 @@ export class Controls {
       ["mean", say("meanOfAll")]];
     const label = app.state.head === null ? null : headLabel(app.record, app.state.head);
     return [choice(say("head"), app.state.head ?? "mean", options, (value) => app.set({ head: value === "mean" ? null : Number(value) })),
-      make("span", { class: "pair" }, action("\u25c2", say("previousHead"), () => app.nextHead(-1)), action("\u25b8", say("nextHead"), () => app.nextHead(1))),
+      make("span", { class: "pair" }, action("\u25c2", say("previousHead"), () => app.selection.nextHead(-1)), action("\u25b8", say("nextHead"), () => app.selection.nextHead(1))),
       label && make("span", { class: "label", text: labelText(label, app.record), title: noiseText(Boolean(app.record.entry.statistics)) })].filter(Boolean);
   }
 
@@ -70,7 +70,7 @@ export class Controls {
     const group = make("div", { class: "heads", role: "group", "aria-label": say("heads") }, make("span", { class: "name", text: say("heads") }));
     for (let head = 0; head < app.record.heads; head += 1) {
       group.append(headToggle(head, shown.includes(head), app.theme,
-        (event) => (event.detail === 2 || event.shiftKey ? app.set({ head }) : app.toggleHead(head))));
+        (event) => (event.detail === 2 || event.shiftKey ? app.set({ head }) : app.selection.toggleHead(head))));
     }
     const every = shown.length === app.record.heads;
     if (app.record.heads > 1) {
@@ -102,8 +102,8 @@ export class Controls {
   /** Only where a map is larger than its room; see `Viewer.resize`. */
   zoom() {
     const { app } = this;
-    return make("span", { class: "pair zoom", hidden: true }, action("\u2212", say("zoomOut"), () => app.zoom(1 / 1.5)),
-      action("+", say("zoomIn"), () => app.zoom(1.5)), action(say("fitText"), say("fit"), () => app.fit()));
+    return make("span", { class: "pair zoom", hidden: true }, action("\u2212", say("zoomOut"), () => app.zoom.by(1 / 1.5)),
+      action("+", say("zoomIn"), () => app.zoom.by(1.5)), action(say("fitText"), say("fit"), () => app.zoom.fit()));
   }
 
   overlay() {
@@ -121,7 +121,7 @@ export class Controls {
     const found = app.record.overview?.places() ?? [];
     if (!found.length) return null;
     return choice(say("goTo"), "", [["", say("findings", { count: found.length })], ...found.map((one, number) => [number, one.text])], (value) => {
-      if (value !== "") app.goTo(found[Number(value)]);
+      if (value !== "") app.zoom.toFinding(found[Number(value)]);
     });
   }
 

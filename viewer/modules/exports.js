@@ -4,6 +4,7 @@ import { CanvasPen } from "./canvas_pen.js";
 import { newCanvas } from "./canvases.js";
 import { make } from "./elements.js";
 import { croppedPicture } from "./picture.js";
+import { selectionText } from "./sentence.js";
 import { sheetPicture } from "./sheet_picture.js";
 import { SvgPen } from "./svg_pen.js";
 import { visibleText } from "./text.js";
@@ -16,7 +17,7 @@ export function svgOf(app) {
   const picture = savedPicture(app);
   const pen = new SvgPen(picture);
   picture.paint(pen);
-  return pen.toString(visibleText(app.payload.title), [app.heading(), app.selectionText(), app.frame.readout.textContent].filter(Boolean).join(" \u2014 "));
+  return pen.toString(visibleText(app.payload.title), [app.heading(), selectionText(app), app.frame.readout.textContent].filter(Boolean).join(" \u2014 "));
 }
 
 export function saveSvg(app) {

@@ -47,6 +47,16 @@ export class Frame {
     this.pen = new CanvasPen(this.canvas.getContext("2d", { alpha: false }));
   }
 
+  /** Makes the canvas as large as its room, in pixels of the screen. */
+  sizeCanvas(width, height) {
+    const { canvas } = this;
+    const ratio = globalThis.devicePixelRatio || 1;
+    const [across, down] = [Math.round(width * ratio), Math.round(height * ratio)];
+    if (canvas.width === across && canvas.height === down) return;
+    Object.assign(canvas, { width: across, height: down });
+    Object.assign(canvas.style, { width: `${width}px`, height: `${height}px` });
+  }
+
   /** What the document says beside the attention: (name, text). */
   showTexts(texts) {
     this.texts.replaceChildren(...texts.map(([name, text]) =>

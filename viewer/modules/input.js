@@ -29,7 +29,7 @@ export class Input {
     on(this.app.frame.tabs, "keydown", (event) => this.tabKey(event));
     on(this.app.frame.box, "keydown", (event) => {
       this.commandKey(event);
-      if (event.key === "Escape" && event.target !== this.app.frame.canvas) this.app.unlock();
+      if (event.key === "Escape" && event.target !== this.app.frame.canvas) this.app.selection.unlock();
     });
     // Ink is for paper: what is printed is light, and drawn before the page is taken.
     on(globalThis, "beforeprint afterprint", (event) => {
@@ -100,7 +100,7 @@ export class Input {
     if (!event.ctrlKey && !event.metaKey) return;
     event.preventDefault();
     const box = this.app.frame.canvas.getBoundingClientRect();
-    this.app.zoom(event.deltaY < 0 ? 1.25 : 0.8, { x: event.clientX - box.left, y: event.clientY - box.top - TOP });
+    this.app.zoom.by(event.deltaY < 0 ? 1.25 : 0.8, { x: event.clientX - box.left, y: event.clientY - box.top - TOP });
   }
 
   keyPressed(event) {
@@ -114,8 +114,8 @@ export class Input {
     else if (event.key === "Escape") this.escape();
     else if (event.key === "+" || event.key === "=") this.zoomKey(1.5);
     else if (event.key === "-") this.zoomKey(1 / 1.5);
-    else if (event.key === "0") this.app.fit();
-    else if (event.key === "[" || event.key === "]") this.app.nextHead(event.key === "[" ? -1 : 1);
+    else if (event.key === "0") this.app.zoom.fit();
+    else if (event.key === "[" || event.key === "]") this.app.selection.nextHead(event.key === "[" ? -1 : 1);
     else return;
     event.preventDefault();
     this.app.changed();
@@ -125,9 +125,9 @@ export class Input {
   commandKey(event) {
     if (!(event.ctrlKey || event.metaKey) || event.altKey) return;
     const key = event.key.toLowerCase();
-    if (key === "z" && event.shiftKey) this.app.redo();
-    else if (key === "z") this.app.undo();
-    else if (key === "y") this.app.redo();
+    if (key === "z" && event.shiftKey) this.app.journal.redo();
+    else if (key === "z") this.app.journal.undo();
+    else if (key === "y") this.app.journal.redo();
     else return;
     event.preventDefault();
   }
@@ -135,12 +135,12 @@ export class Input {
   zoomKey(factor) {
     const box = this.app.cursor ? this.app.view.place(this.app, this.app.cursor) : null;
     const win = this.app.window();
-    this.app.zoom(factor, box ? { x: box.x - win.x + box.width / 2, y: box.y - win.y + box.height / 2 } : null);
+    this.app.zoom.by(factor, box ? { x: box.x - win.x + box.width / 2, y: box.y - win.y + box.height / 2 } : null);
   }
 
   escape() {
-    if (this.app.view.name === "long" && this.app.state.zoom > 1) this.app.fit();
-    else this.app.unlock();
+    if (this.app.view.name === "long" && this.app.state.zoom > 1) this.app.zoom.fit();
+    else this.app.selection.unlock();
   }
 
   moveCursor(dx, dy, jump = 0) {

@@ -66,7 +66,24 @@ export function directionOf(text) {
   return letter && RIGHT_TO_LEFT.test(letter[0]) ? "rtl" : "ltr";
 }
 
-export function wrapText(text, width, style) {
+/** Most texts whose lines are kept. */
+const MOST_WRAPPED = 1000;
+
+const wrapped = new Map();
+
+/** The lines of a text that are no wider than a width, but for single words. */
+export function wrapText(text, width, style = {}) {
+  const key = `${fontOf(style)}|${width}|${text}`;
+  let lines = wrapped.get(key);
+  if (!lines) {
+    if (wrapped.size >= MOST_WRAPPED) wrapped.clear();
+    lines = linesOfText(text, width, style);
+    wrapped.set(key, lines);
+  }
+  return lines;
+}
+
+function linesOfText(text, width, style) {
   const lines = [""];
   for (const word of text.split(" ")) {
     const longer = lines.at(-1) ? `${lines.at(-1)} ${word}` : word;

@@ -75,8 +75,8 @@ export class Menu {
 
   zoom() {
     const { app } = this;
-    return make("div", { class: "group" }, action("\u2212", say("zoomOut"), () => app.zoom(1 / 1.5)),
-      action("+", say("zoomIn"), () => app.zoom(1.5)), action(say("fitText"), say("fit"), () => app.fit()));
+    return make("div", { class: "group" }, action("\u2212", say("zoomOut"), () => app.zoom.by(1 / 1.5)),
+      action("+", say("zoomIn"), () => app.zoom.by(1.5)), action(say("fitText"), say("fit"), () => app.zoom.fit()));
   }
 
   theme() {
@@ -90,9 +90,9 @@ export class Menu {
 
   steps() {
     const { app } = this;
-    const [back, forth] = [action(say("undo"), say("undoKeys"), () => app.undo()), action(say("redo"), say("redoKeys"), () => app.redo())];
-    back.disabled = !app.history.past.length;
-    forth.disabled = !app.history.future.length;
+    const [back, forth] = [action(say("undo"), say("undoKeys"), () => app.journal.undo()), action(say("redo"), say("redoKeys"), () => app.journal.redo())];
+    back.disabled = !app.journal.history.past.length;
+    forth.disabled = !app.journal.history.future.length;
     return make("div", { class: "group" }, back, forth);
   }
 
@@ -113,7 +113,7 @@ export class Menu {
 
 /** Puts the address of what is shown on the clipboard; whether that was allowed. */
 async function copied(app) {
-  app.writeAddress();
+  app.journal.writeAddress();
   try {
     await navigator.clipboard.writeText(globalThis.location.href);
     return true;

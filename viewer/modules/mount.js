@@ -2,6 +2,7 @@
 
 import { svgOf } from "./exports.js";
 import { speak } from "./language.js";
+import { locate } from "./picture.js";
 import { Viewer } from "./viewer.js";
 
 /**
@@ -29,13 +30,13 @@ export function mount(element, payload, options = {}) {
     update: (next) => viewer.load(next),
     show: (view, selection) => viewer.show(view, selection),
     destroy: () => viewer.destroy(),
-    set: (state) => viewer.applyQuietly(state),
+    set: (state) => viewer.journal.applyQuietly(state),
     point: (item) => viewer.point(item),
-    onChange: (listener) => viewer.onChange(listener),
-    undo: () => viewer.undo(),
-    redo: () => viewer.redo(),
+    onChange: (listener) => viewer.journal.onChange(listener),
+    undo: () => viewer.journal.undo(),
+    redo: () => viewer.journal.redo(),
     state: () => structuredClone(viewer.state),
-    locate: (item) => viewer.locate(item),
+    locate: (item) => locate(viewer, item),
     svg: () => svgOf(viewer),
   };
   element.regardView = handle;

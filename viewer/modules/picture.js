@@ -31,6 +31,14 @@ export function paint(app, pen) {
   paintPart(app, pen, { x: 0, y: 0, ...area }, TOP, undefined);
 }
 
+/** Where an item is on the page, in pixels of the window. */
+export function locate(app, item) {
+  const box = app.view.place(app, item);
+  const canvas = app.frame.canvas.getBoundingClientRect();
+  const win = app.window();
+  return { x: canvas.left + box.x - win.x, y: canvas.top + TOP + box.y - win.y, width: box.width, height: box.height };
+}
+
 /** A part of the view that is seen, below a place and above the legend, of whose text so many lines are shown. */
 function paintPart(app, pen, { x, y, width, height }, top, room) {
   const { theme } = app;

@@ -4,7 +4,7 @@ import { structure } from "./first_head.js";
 import { say } from "./language.js";
 import { formatWeight, percent, shortWeight } from "./numbers.js";
 import { MASKED, measureText } from "./table.js";
-import { shortText } from "./text.js";
+import { quoted, shortText } from "./text.js";
 
 /** A token inside a sentence, kept from changing the direction of the words around it. */
 const named = (text) => `\u2068${shortText(text, 48)}\u2069`;
@@ -129,4 +129,15 @@ export function sentenceOf(app) {
   if (!best && app.state.overall) return sayOfAll(table);
   if (best && table.measure === "weights" && table.record.keys.kind !== "tokens" && byWeight(table, best.row).length > 8) return sayOfParts(table, best.row);
   return best ? sayOfRow(table, best.row, app.state.locked.length ? null : best.column) : { text: "", shares: "" };
+}
+
+/** What is said to screen readers while nothing is pointed at: of the view, or which rows are locked. */
+export function selectionText(app) {
+  const said = app.view?.said(app) ?? null;
+  if (said !== null) return said;
+  const { locked } = app.state;
+  if (!locked.length || !app.record || app.record.large || app.view.name === "grid") return "";
+  const table = app.table();
+  const names = locked.filter((row) => row < table.rows).map((row) => quoted(table.rowText(row)));
+  return say("lockedRows", { names: names.join(", ") });
 }

@@ -6,7 +6,8 @@ import { statisticsOf } from "./head_labels.js";
 import { joinedBins, thumbnailOf, veilOf } from "./thumbnails.js";
 import { foldsOf } from "./views/grid_layout.js";
 
-const MOST_TABLES = 48;
+/** Most cells of the tables that are kept: twice those of the largest record that is carried whole. */
+const MOST_CELLS = 2 ** 23;
 
 /** How long what heads do is looked for at a time, and the pause between, in milliseconds. */
 const [SLICE, PAUSE] = [24, 8];
@@ -16,7 +17,9 @@ export class Tables {
   constructor(app) {
     this.app = app;
     this.tables = new Map();
+    this.cells = 0; // of all tables
     this.thumbnails = new Map();
+    this.thumbnailStyle = ""; // in which they were drawn
     this.readOf = null; // the records of which it is found what heads do, how many are done, when the last slice ended
     this.read = this.readUntil = 0;
     this.frameStart = 0; // when the picture that is drawn was begun, in milliseconds
@@ -24,6 +27,7 @@ export class Tables {
 
   forget() {
     this.tables.clear();
+    this.cells = 0;
     this.thumbnails.clear();
   }
 
@@ -33,8 +37,13 @@ export class Tables {
     const key = `${record.number}|${used}|${words}|${hideSpecial}|${measure}`;
     let table = this.tables.get(key);
     if (!table) {
-      if (this.tables.size > MOST_TABLES) this.tables.delete(this.tables.keys().next().value);
       table = new Table(record, used, { words, hideSpecial, measure });
+      this.cells += table.values.length;
+      for (const [name, oldest] of this.tables) {
+        if (this.cells <= MOST_CELLS) break;
+        this.tables.delete(name);
+        this.cells -= oldest.values.length;
+      }
     }
     this.tables.delete(key);
     this.tables.set(key, table);
@@ -68,7 +77,10 @@ export class Tables {
   /** A small map of a head, whose last colour is a weight or the head's largest; null while there is no time to make it in this frame. */
   thumbnail(record, head, most) {
     const scale = withoutRows(this.app.state.scale);
-    const key = `${record.number} ${head} ${scale} ${most} ${this.app.theme.name}`;
+    const style = `${scale} ${this.app.state.range} ${this.app.theme.name}`;
+    if (style !== this.thumbnailStyle) this.thumbnails.clear();
+    this.thumbnailStyle = style;
+    const key = `${record.number} ${head} ${most}`;
     if (this.thumbnails.has(key)) return this.thumbnails.get(key);
     if (!record.decoded) {
       record.decode().then(() => this.app.changed());

@@ -71,8 +71,24 @@ function markNames(text) {
   return texts.length ? ` (${texts.slice(0, 4).join(", ")}${texts.length > 4 ? ", \u2026" : ""})` : "";
 }
 
+/** Most labels that are kept. */
+const MOST_LABELS = 20000;
+
+const labels = new Map();
+
 /** A token as a short label: visible, and cut after a number of characters as a reader counts them. */
 export function shortText(text, limit = LONGEST_LABEL) {
+  const key = `${limit} ${text}`;
+  let label = labels.get(key);
+  if (label === undefined) {
+    if (labels.size >= MOST_LABELS) labels.clear();
+    label = cutText(text, limit);
+    labels.set(key, label);
+  }
+  return label;
+}
+
+function cutText(text, limit) {
   const shown = visibleText(text.length > 12 * limit ? text.slice(0, 12 * limit) : text);
   const clusters = segmenter ? Array.from(segmenter.segment(shown), (part) => part.segment) : Array.from(shown);
   return clusters.length > limit || text.length > 12 * limit ? `${clusters.slice(0, limit - 1).join("")}\u2026` : shown;

@@ -1,6 +1,6 @@
 // @ts-check
 
-import { addressOf, stateOf } from "./address.js";
+import { stateOf } from "./address.js";
 import { AttentionData } from "./attention_data.js";
 import { Axis } from "./axis.js";
 import { Controls } from "./controls.js";
@@ -10,20 +10,22 @@ import { Frame } from "./frame.js";
 import { Cards } from "./cards.js";
 import { Menu } from "./menu.js";
 import { Input } from "./input.js";
+import { Journal } from "./journal.js";
 import { legendHeight } from "./legend.js";
-import { clamp } from "./numbers.js";
 import { firstView } from "./opening.js";
 import { TOP, paint } from "./picture.js";
 import { Player } from "./player.js";
 import { factsOf, recordName } from "./record_names.js";
 import { SCALES } from "./scales.js";
-import { FIELDS, History, checkedState, initialState } from "./state.js";
-import { featured, sentenceOf } from "./sentence.js";
+import { FIELDS, checkedState, initialState } from "./state.js";
+import { Selection } from "./selection.js";
+import { featured, selectionText, sentenceOf } from "./sentence.js";
 import { StepsData } from "./steps_data.js";
 import { Tables } from "./tables.js";
-import { quoted, shortText, visibleText } from "./text.js";
+import { shortText, visibleText } from "./text.js";
 import { LIGHT, DARK, forcedTheme } from "./themes.js";
 import { VIEW_CLASSES } from "./views/all_views.js";
+import { Zoom } from "./zoom.js";
 
 /** Lets the browser paint and take input between two pieces of work. */
 const pause = () => new Promise((resolve) => { setTimeout(resolve, 0); });
@@ -42,8 +44,9 @@ export class Viewer {
     this.elsewhere = null; // what another viewer points at
     this.keyboard = false;
     this.printing = false;
-    this.history = new History();
-    this.listeners = new Set();
+    this.journal = new Journal(this);
+    this.selection = new Selection(this);
+    this.zoom = new Zoom(this);
     this.views = VIEW_CLASSES.map((ViewClass) => new ViewClass()).filter((view) => !options.views || options.views.includes(view.name));
     this.tables = new Tables(this);
     this.stopped = new AbortController();
@@ -71,7 +74,7 @@ export class Viewer {
     this.tables.forget();
     for (const one of this.views) one.forget();
     this.hover = this.cursor = this.elsewhere = null;
-    this.history.forget();
+    this.journal.history.forget();
     Object.assign(this.state, { locked: [], kept: null, zoom: 1 });
     this.frame.title.textContent = visibleText(payload.title);
     this.frame.showTexts(payload.texts);
@@ -85,12 +88,6 @@ export class Viewer {
     if (first) this.turnTo(first, selection ?? {});
     else this.empty();
     this.decodeRest();
-  }
-
-  /** The calculation of a head that a server gives. */
-  fetchedSteps(record, head) {
-    const name = `${this.recordText(this.records[record])} \u00b7 ${say("walk_head", { head })}`;
-    return new StepsData(null, { record, head, name, ask: () => this.options.fetchSteps(record, head) });
   }
 
   /** Chooses the head that is shown first, of one record or of all, where none was chosen meanwhile. */
@@ -235,55 +232,10 @@ export class Viewer {
     this.readTheme();
   }
 
-  /** As `apply`, without telling the listeners. */
-  applyQuietly(given) {
-    this.apply(given);
-    this.told = this.telling();
-  }
-
-  undo() {
-    const before = this.history.undo();
-    if (before) this.apply(before);
-  }
-
-  redo() {
-    const after = this.history.redo();
-    if (after) this.apply(after);
-  }
-
   /** Shows what another viewer points at; null: nothing. */
   point(item) {
     this.elsewhere = item ?? null;
     this.changed();
-  }
-
-  /** Calls a listener with the state and with what is pointed at (or null) after each change; gives what ends that. */
-  onChange(listener) {
-    this.listeners.add(listener);
-    return () => { this.listeners.delete(listener); };
-  }
-
-  telling() {
-    return JSON.stringify([this.state, this.pointed()]);
-  }
-
-  /** After a picture: the state goes into the history and the address, and the listeners hear of it. */
-  remember() {
-    if (this.history.note(this.state) && this.options.address) this.writeAddress();
-    const telling = this.telling();
-    const first = this.told === undefined;
-    if (telling === this.told) return;
-    this.told = telling;
-    if (first) return;
-    for (const listener of this.listeners) listener(structuredClone(this.state), structuredClone(this.pointed()));
-  }
-
-  writeAddress() {
-    try {
-      globalThis.history.replaceState(globalThis.history.state, "", `#${addressOf(this.state)}`);
-    } catch {
-      this.options = { ...this.options, address: false }; // a page without an address of its own
-    }
   }
 
   /** Makes the state fit the records and the view. */
@@ -300,85 +252,6 @@ export class Viewer {
     if (!(state.steps < this.steps.length)) state.steps = 0;
     if (!(state.scale in SCALES)) state.scale = "linear";
     this.view?.settle(this);
-  }
-
-  toggleLocked(row) {
-    if (row === null || row === undefined) return;
-    const { locked } = this.state;
-    this.set({ locked: locked.includes(row) ? locked.filter((one) => one !== row) : [...locked, row] });
-  }
-
-  toggleHead(head) {
-    const shown = this.shownHeads();
-    const next = shown.includes(head) ? shown.filter((one) => one !== head) : [...shown, head].sort((a, b) => a - b);
-    this.set({ heads: next });
-  }
-
-  /** The next head, in the next layer behind the last one; -1: the one before. */
-  nextHead(step) {
-    const { records, state } = this;
-    const shown = records.filter((record) => this.fits(record));
-    const head = (state.head ?? (step > 0 ? -1 : 0)) + step;
-    if (head >= 0 && head < this.record.heads) { this.set({ head }); return; }
-    const next = shown[(shown.indexOf(this.record) + step + shown.length) % shown.length];
-    this.set({ record: next.number, head: step > 0 ? 0 : next.heads - 1, locked: next.queries === this.record.queries ? state.locked : [] });
-  }
-
-  /** Gives up what is locked; where nothing is, shows all rows together, or again the one that the sentence speaks of. */
-  unlock() {
-    const { locked, kept, overall } = this.state;
-    this.set({ locked: [], kept: null, overall: !locked.length && !kept && !overall });
-  }
-
-  zoom(factor, anchor = null) {
-    if (!this.view.zooms) return;
-    const before = this.view.geometry(this);
-    const at = anchor ?? { x: this.area.width / 2, y: this.area.height / 2 };
-    const [x, y] = [this.frame.scroller.scrollLeft + at.x, this.frame.scroller.scrollTop + at.y];
-    const cell = before.cell ?? before.width;
-    const [column, row] = [(x - before.left) / cell, (y - before.top) / cell];
-    this.applyZoom(this.state.zoom * factor);
-    const after = this.view.geometry(this);
-    const next = after.cell ?? after.width;
-    this.frame.scroller.scrollTo(after.left + column * next - at.x, after.top + row * next - at.y);
-    this.changed();
-  }
-
-  applyZoom(zoom) {
-    this.state.zoom = 1;
-    const fitted = this.view.geometry(this);
-    const cell = fitted.cell ?? fitted.width;
-    const longest = Math.max(this.record.queries.length, this.record.keys.length);
-    const most = Math.max(1, Math.min(this.view.name === "long" ? 40 : 72, 1.6e7 / longest) / cell);
-    this.state.zoom = clamp(zoom, Math.min(1, (fitted.whole ?? cell) / cell), most);
-    this.resize();
-  }
-
-  /** Zooms so that a cell has a size in pixels and is in the middle. */
-  zoomTo(item, size) {
-    this.state.zoom = 1;
-    const fitted = this.view.geometry(this);
-    this.applyZoom(size / (fitted.cell ?? fitted.width));
-    this.cursor = item;
-    const box = this.view.place(this, item);
-    this.frame.scroller.scrollTo(box.x - (this.area.width + (box.frozenLeft ?? 0)) / 2, box.y - (this.area.height + (box.frozenTop ?? 0)) / 2);
-    this.frame.canvas.focus({ preventScroll: true });
-    this.keyboard = true;
-    this.changed();
-  }
-
-  /** Shows a finding of a long map at full zoom. */
-  goTo(found) {
-    this.set({ head: found.head });
-    this.zoomTo({ row: found.row, column: found.column }, 16);
-  }
-
-  fit() {
-    this.state.zoom = 1;
-    const { cell, width, whole } = this.view.geometry(this);
-    this.applyZoom(whole ? Math.min(1, whole / (cell ?? width)) : 1);
-    this.frame.scroller.scrollTo(0, 0);
-    this.changed();
   }
 
   // --- elements ---
@@ -473,26 +346,21 @@ export class Viewer {
     // Scroll bars that came or went changed the room.
     const [width, height] = [this.frame.scroller.clientWidth, this.frame.scroller.clientHeight];
     this.area = { width, height: Math.max(60, height - TOP - this.legendHeight) };
-    const ratio = globalThis.devicePixelRatio || 1;
-    if (this.frame.canvas.width !== Math.round(width * ratio) || this.frame.canvas.height !== Math.round(height * ratio)) {
-      this.frame.canvas.width = Math.round(width * ratio);
-      this.frame.canvas.height = Math.round(height * ratio);
-      this.frame.canvas.style.width = `${width}px`;
-      this.frame.canvas.style.height = `${height}px`;
-    }
+    this.frame.sizeCanvas(width, height);
     this.changed();
   }
 
   draw() {
     this.tables.frameStart = performance.now();
+    const win = this.window(); // before elements change, since reading it then lays them out
     const ratio = this.frame.canvas.width / Math.max(1, this.area.width);
     this.frame.pen.context.setTransform(ratio, 0, 0, ratio, 0, 0);
     paint(this, this.frame.pen);
     this.view.update(this);
-    this.tell();
+    this.tell(win);
     this.cards.place();
     this.frame.stage.setAttribute("aria-busy", "false");
-    this.remember();
+    this.journal.note();
   }
 
   /** The pair that the sentence speaks of while nothing is pointed at; null where there is none. */
@@ -505,38 +373,20 @@ export class Viewer {
   }
 
   /** The tooltip, and the same text for screen readers. */
-  tell() {
+  tell(win) {
     const item = this.active();
-    const text = item ? this.view.describe(this, item) : this.selectionText();
+    const text = item ? this.view.describe(this, item) : selectionText(this);
     if (this.frame.readout.textContent !== text) this.frame.readout.textContent = text;
     this.frame.tellSentence(sentenceOf(this));
     this.frame.tip.hidden = !item || this.view.quiet || this.cards.open;
     if (this.frame.tip.hidden) return;
     const box = this.view.place(this, item);
-    const win = this.window();
     this.frame.placeTip(text, { ...box, x: box.x - win.x, y: box.y - win.y + TOP }, this.area.width);
-  }
-
-  selectionText() {
-    const said = this.view?.said(this) ?? null;
-    if (said !== null) return said;
-    const { locked } = this.state;
-    if (!locked.length || !this.record || this.record.large || this.view.name === "grid") return "";
-    const table = this.table();
-    const names = locked.filter((row) => row < table.rows).map((row) => quoted(table.rowText(row)));
-    return say("lockedRows", { names: names.join(", ") });
-  }
-
-  /** Where an item is on the page, in pixels of the window. */
-  locate(item) {
-    const box = this.view.place(this, item);
-    const canvas = this.frame.canvas.getBoundingClientRect();
-    const win = this.window();
-    return { x: canvas.left + box.x - win.x, y: canvas.top + TOP + box.y - win.y, width: box.width, height: box.height };
   }
 
   destroy() {
     this.stopped.abort();
+    this.journal.destroy();
     this.player.destroy();
     this.observer.disconnect();
     if (this.request) cancelAnimationFrame(this.request);

@@ -1127,6 +1127,44 @@ class Player {
   }
 }
 
+// selection.js
+
+/** Changes of the rows and heads that are chosen. */
+class Selection {
+  constructor(app) {
+    this.app = app;
+  }
+
+  toggleRow(row) {
+    if (row === null || row === undefined) return;
+    const { locked } = this.app.state;
+    this.app.set({ locked: locked.includes(row) ? locked.filter((one) => one !== row) : [...locked, row] });
+  }
+
+  toggleHead(head) {
+    const shown = this.app.shownHeads();
+    const next = shown.includes(head) ? shown.filter((one) => one !== head) : [...shown, head].sort((a, b) => a - b);
+    this.app.set({ heads: next });
+  }
+
+  /** The next head, in the next layer behind the last one; -1: the one before. */
+  nextHead(step) {
+    const { app } = this;
+    const { state, record } = app;
+    const head = (state.head ?? (step > 0 ? -1 : 0)) + step;
+    if (head >= 0 && head < record.heads) { app.set({ head }); return; }
+    const shown = app.records.filter((one) => app.fits(one));
+    const next = shown[(shown.indexOf(record) + step + shown.length) % shown.length];
+    app.set({ record: next.number, head: step > 0 ? 0 : next.heads - 1, locked: next.queries === record.queries ? state.locked : [] });
+  }
+
+  /** Gives up what is locked; where nothing is, shows all rows together, or again the one that the sentence speaks of. */
+  unlock() {
+    const { locked, kept, overall } = this.app.state;
+    this.app.set({ locked: [], kept: null, overall: !locked.length && !kept && !overall });
+  }
+}
+
 // views/view.js
 
 /**
@@ -1687,6 +1725,85 @@ function say(key, values = {}) {
     (many === undefined ? String(values[name]) : Number(values[name]) === 1 ? one : many));
 }
 
+// journal.js
+
+/** Milliseconds between two changes of the address: browsers refuse more than 100 in 30 seconds. */
+const ADDRESS_PAUSE = 320;
+
+/** Who hears of what is shown: the history, the page's address, and listeners. */
+class Journal {
+  constructor(app) {
+    this.app = app;
+    this.history = new History();
+    this.listeners = new Set();
+    this.told = /** @type {string|undefined} */ (undefined); // what the listeners know
+    this.timer = /** @type {any} */ (0); // of the address that is to be written
+    this.written = -ADDRESS_PAUSE;
+  }
+
+  undo() {
+    const before = this.history.undo();
+    if (before) this.app.apply(before);
+  }
+
+  redo() {
+    const after = this.history.redo();
+    if (after) this.app.apply(after);
+  }
+
+  /** Calls a listener with the state and with what is pointed at (or null) after each change; gives what ends that. */
+  onChange(listener) {
+    this.listeners.add(listener);
+    return () => { this.listeners.delete(listener); };
+  }
+
+  telling() {
+    return JSON.stringify([this.app.state, this.app.pointed()]);
+  }
+
+  /** Shows a state from elsewhere without telling the listeners. */
+  applyQuietly(given) {
+    this.app.apply(given);
+    this.told = this.telling();
+  }
+
+  /** After a picture: the state goes into the history and the address, and the listeners hear of it. */
+  note() {
+    const { state, options } = this.app;
+    if (this.history.note(state) && options.address) this.addressSoon();
+    const telling = this.telling();
+    const first = this.told === undefined;
+    if (telling === this.told) return;
+    this.told = telling;
+    if (first) return;
+    for (const listener of this.listeners) listener(structuredClone(state), structuredClone(this.app.pointed()));
+  }
+
+  /** Writes the address now, or as soon as the browser takes another one. */
+  addressSoon() {
+    if (this.timer) return;
+    const left = this.written + ADDRESS_PAUSE - performance.now();
+    if (left <= 0) this.writeAddress();
+    else this.timer = setTimeout(() => this.writeAddress(), left);
+  }
+
+  writeAddress() {
+    clearTimeout(this.timer);
+    this.timer = 0;
+    this.written = performance.now();
+    try {
+      globalThis.history.replaceState(globalThis.history.state, "", `#${addressOf(this.app.state)}`);
+    } catch {
+      this.app.options = { ...this.app.options, address: false }; // a page without an address of its own
+    }
+  }
+
+  destroy() {
+    clearTimeout(this.timer);
+    this.listeners.clear();
+  }
+}
+
 // numbers.js
 
 const counted = (count) => count.toLocaleString("en-US");
@@ -1895,8 +2012,24 @@ function markNames(text) {
   return texts.length ? ` (${texts.slice(0, 4).join(", ")}${texts.length > 4 ? ", \u2026" : ""})` : "";
 }
 
+/** Most labels that are kept. */
+const MOST_LABELS = 20000;
+
+const labels = new Map();
+
 /** A token as a short label: visible, and cut after a number of characters as a reader counts them. */
 function shortText(text, limit = LONGEST_LABEL) {
+  const key = `${limit} ${text}`;
+  let label = labels.get(key);
+  if (label === undefined) {
+    if (labels.size >= MOST_LABELS) labels.clear();
+    label = cutText(text, limit);
+    labels.set(key, label);
+  }
+  return label;
+}
+
+function cutText(text, limit) {
   const shown = visibleText(text.length > 12 * limit ? text.slice(0, 12 * limit) : text);
   const clusters = segmenter ? Array.from(segmenter.segment(shown), (part) => part.segment) : Array.from(shown);
   return clusters.length > limit || text.length > 12 * limit ? `${clusters.slice(0, limit - 1).join("")}\u2026` : shown;
@@ -2017,6 +2150,84 @@ const wordColors = (shade, theme) => ({ fill: rampColor(shade, theme), ink: inkO
 
 /** White paper under a black veil that is thinner for more. */
 const veilColor = (shade) => rgb(Array(3).fill(Math.round(255 * (1 - 0.82 * (1 - clamp(shade, 0, 1))))));
+
+// zoom.js
+
+/** The largest cell in pixels, of a map and of a long one, and the longest side of a map. */
+const [MOST_CELL, MOST_LONG_CELL, MOST_SIDE] = [72, 40, 1.6e7];
+
+/** The size of a cell to which a finding or a place of a long map is enlarged. */
+const CLOSE = 16;
+
+/** How large the map of the view is shown. */
+class Zoom {
+  constructor(app) {
+    this.app = app;
+  }
+
+  /** The size of a cell, or what stands for one. */
+  get cell() {
+    const { cell, width } = this.app.view.geometry(this.app);
+    return cell ?? width;
+  }
+
+  /** Enlarges by a factor; a point of the window, or its middle, stays where it is. */
+  by(factor, anchor = null) {
+    const { app } = this;
+    if (!app.view.zooms) return;
+    const { area, frame: { scroller } } = app;
+    const before = app.view.geometry(app);
+    const at = anchor ?? { x: area.width / 2, y: area.height / 2 };
+    const cell = this.cell;
+    const [column, row] = [(scroller.scrollLeft + at.x - before.left) / cell, (scroller.scrollTop + at.y - before.top) / cell];
+    this.apply(app.state.zoom * factor);
+    const after = app.view.geometry(app);
+    const next = this.cell;
+    scroller.scrollTo(after.left + column * next - at.x, after.top + row * next - at.y);
+    app.changed();
+  }
+
+  apply(zoom) {
+    const { app } = this;
+    app.state.zoom = 1;
+    const { whole } = app.view.geometry(app);
+    const cell = this.cell;
+    const longest = Math.max(app.record.queries.length, app.record.keys.length);
+    const most = Math.max(1, Math.min(app.view.name === "long" ? MOST_LONG_CELL : MOST_CELL, MOST_SIDE / longest) / cell);
+    app.state.zoom = clamp(zoom, Math.min(1, (whole ?? cell) / cell), most);
+    app.resize();
+  }
+
+  /** Shows a place closely, in the middle, with the focus on it. */
+  to(item) {
+    const { app } = this;
+    app.state.zoom = 1;
+    this.apply(CLOSE / this.cell);
+    app.cursor = item;
+    const { area, frame } = app;
+    const box = app.view.place(app, item);
+    frame.scroller.scrollTo(box.x - (area.width + (box.frozenLeft ?? 0)) / 2, box.y - (area.height + (box.frozenTop ?? 0)) / 2);
+    frame.canvas.focus({ preventScroll: true });
+    app.keyboard = true;
+    app.changed();
+  }
+
+  /** Shows a finding of a long map closely. */
+  toFinding({ head, row, column }) {
+    this.app.set({ head });
+    this.to({ row, column });
+  }
+
+  /** Shows the whole map. */
+  fit() {
+    const { app } = this;
+    app.state.zoom = 1;
+    const { whole } = app.view.geometry(app);
+    this.apply(whole ? Math.min(1, whole / this.cell) : 1);
+    app.frame.scroller.scrollTo(0, 0);
+    app.changed();
+  }
+}
 
 // axis.js
 
@@ -2293,7 +2504,24 @@ function directionOf(text) {
   return letter && RIGHT_TO_LEFT.test(letter[0]) ? "rtl" : "ltr";
 }
 
-function wrapText(text, width, style) {
+/** Most texts whose lines are kept. */
+const MOST_WRAPPED = 1000;
+
+const wrapped = new Map();
+
+/** The lines of a text that are no wider than a width, but for single words. */
+function wrapText(text, width, style = {}) {
+  const key = `${fontOf(style)}|${width}|${text}`;
+  let lines = wrapped.get(key);
+  if (!lines) {
+    if (wrapped.size >= MOST_WRAPPED) wrapped.clear();
+    lines = linesOfText(text, width, style);
+    wrapped.set(key, lines);
+  }
+  return lines;
+}
+
+function linesOfText(text, width, style) {
   const lines = [""];
   for (const word of text.split(" ")) {
     const longer = lines.at(-1) ? `${lines.at(-1)} ${word}` : word;
@@ -4637,6 +4865,17 @@ function sentenceOf(app) {
   return best ? sayOfRow(table, best.row, app.state.locked.length ? null : best.column) : { text: "", shares: "" };
 }
 
+/** What is said to screen readers while nothing is pointed at: of the view, or which rows are locked. */
+function selectionText(app) {
+  const said = app.view?.said(app) ?? null;
+  if (said !== null) return said;
+  const { locked } = app.state;
+  if (!locked.length || !app.record || app.record.large || app.view.name === "grid") return "";
+  const table = app.table();
+  const names = locked.filter((row) => row < table.rows).map((row) => quoted(table.rowText(row)));
+  return say("lockedRows", { names: names.join(", ") });
+}
+
 // thumbnails.js
 
 /** Most points of a small map along a side. */
@@ -4761,7 +5000,7 @@ class RecordView extends View {
   }
 
   activate(app, item) {
-    app.toggleLocked(item.row);
+    app.selection.toggleRow(item.row);
   }
 
   /** Whether an item is one of the shown table. */
@@ -4983,6 +5222,16 @@ class Frame {
     if (height) this.box.style.height = `${height}px`;
     this.root.replaceChildren(this.box);
     this.pen = new CanvasPen(this.canvas.getContext("2d", { alpha: false }));
+  }
+
+  /** Makes the canvas as large as its room, in pixels of the screen. */
+  sizeCanvas(width, height) {
+    const { canvas } = this;
+    const ratio = globalThis.devicePixelRatio || 1;
+    const [across, down] = [Math.round(width * ratio), Math.round(height * ratio)];
+    if (canvas.width === across && canvas.height === down) return;
+    Object.assign(canvas, { width: across, height: down });
+    Object.assign(canvas.style, { width: `${width}px`, height: `${height}px` });
   }
 
   /** What the document says beside the attention: (name, text). */
@@ -5276,7 +5525,7 @@ class Controls {
       ["mean", say("meanOfAll")]];
     const label = app.state.head === null ? null : headLabel(app.record, app.state.head);
     return [choice(say("head"), app.state.head ?? "mean", options, (value) => app.set({ head: value === "mean" ? null : Number(value) })),
-      make("span", { class: "pair" }, action("\u25c2", say("previousHead"), () => app.nextHead(-1)), action("\u25b8", say("nextHead"), () => app.nextHead(1))),
+      make("span", { class: "pair" }, action("\u25c2", say("previousHead"), () => app.selection.nextHead(-1)), action("\u25b8", say("nextHead"), () => app.selection.nextHead(1))),
       label && make("span", { class: "label", text: labelText(label, app.record), title: noiseText(Boolean(app.record.entry.statistics)) })].filter(Boolean);
   }
 
@@ -5308,7 +5557,7 @@ class Controls {
     const group = make("div", { class: "heads", role: "group", "aria-label": say("heads") }, make("span", { class: "name", text: say("heads") }));
     for (let head = 0; head < app.record.heads; head += 1) {
       group.append(headToggle(head, shown.includes(head), app.theme,
-        (event) => (event.detail === 2 || event.shiftKey ? app.set({ head }) : app.toggleHead(head))));
+        (event) => (event.detail === 2 || event.shiftKey ? app.set({ head }) : app.selection.toggleHead(head))));
     }
     const every = shown.length === app.record.heads;
     if (app.record.heads > 1) {
@@ -5340,8 +5589,8 @@ class Controls {
   /** Only where a map is larger than its room; see `Viewer.resize`. */
   zoom() {
     const { app } = this;
-    return make("span", { class: "pair zoom", hidden: true }, action("\u2212", say("zoomOut"), () => app.zoom(1 / 1.5)),
-      action("+", say("zoomIn"), () => app.zoom(1.5)), action(say("fitText"), say("fit"), () => app.fit()));
+    return make("span", { class: "pair zoom", hidden: true }, action("\u2212", say("zoomOut"), () => app.zoom.by(1 / 1.5)),
+      action("+", say("zoomIn"), () => app.zoom.by(1.5)), action(say("fitText"), say("fit"), () => app.zoom.fit()));
   }
 
   overlay() {
@@ -5359,7 +5608,7 @@ class Controls {
     const found = app.record.overview?.places() ?? [];
     if (!found.length) return null;
     return choice(say("goTo"), "", [["", say("findings", { count: found.length })], ...found.map((one, number) => [number, one.text])], (value) => {
-      if (value !== "") app.goTo(found[Number(value)]);
+      if (value !== "") app.zoom.toFinding(found[Number(value)]);
     });
   }
 
@@ -5508,7 +5757,8 @@ function drawRowBars(app, pen, table, row, { x, y }) {
 
 // tables.js
 
-const MOST_TABLES = 48;
+/** Most cells of the tables that are kept: twice those of the largest record that is carried whole. */
+const MOST_CELLS = 2 ** 23;
 
 /** How long what heads do is looked for at a time, and the pause between, in milliseconds. */
 const [SLICE, PAUSE] = [24, 8];
@@ -5518,7 +5768,9 @@ class Tables {
   constructor(app) {
     this.app = app;
     this.tables = new Map();
+    this.cells = 0; // of all tables
     this.thumbnails = new Map();
+    this.thumbnailStyle = ""; // in which they were drawn
     this.readOf = null; // the records of which it is found what heads do, how many are done, when the last slice ended
     this.read = this.readUntil = 0;
     this.frameStart = 0; // when the picture that is drawn was begun, in milliseconds
@@ -5526,6 +5778,7 @@ class Tables {
 
   forget() {
     this.tables.clear();
+    this.cells = 0;
     this.thumbnails.clear();
   }
 
@@ -5535,8 +5788,13 @@ class Tables {
     const key = `${record.number}|${used}|${words}|${hideSpecial}|${measure}`;
     let table = this.tables.get(key);
     if (!table) {
-      if (this.tables.size > MOST_TABLES) this.tables.delete(this.tables.keys().next().value);
       table = new Table(record, used, { words, hideSpecial, measure });
+      this.cells += table.values.length;
+      for (const [name, oldest] of this.tables) {
+        if (this.cells <= MOST_CELLS) break;
+        this.tables.delete(name);
+        this.cells -= oldest.values.length;
+      }
     }
     this.tables.delete(key);
     this.tables.set(key, table);
@@ -5570,7 +5828,10 @@ class Tables {
   /** A small map of a head, whose last colour is a weight or the head's largest; null while there is no time to make it in this frame. */
   thumbnail(record, head, most) {
     const scale = withoutRows(this.app.state.scale);
-    const key = `${record.number} ${head} ${scale} ${most} ${this.app.theme.name}`;
+    const style = `${scale} ${this.app.state.range} ${this.app.theme.name}`;
+    if (style !== this.thumbnailStyle) this.thumbnails.clear();
+    this.thumbnailStyle = style;
+    const key = `${record.number} ${head} ${most}`;
     if (this.thumbnails.has(key)) return this.thumbnails.get(key);
     if (!record.decoded) {
       record.decode().then(() => this.app.changed());
@@ -6047,8 +6308,8 @@ class ImageView extends RecordView {
   }
 
   activate(app, item) {
-    if (item.side === "query") app.toggleLocked(item.row);
-    else if (this.geometry(app).own) app.toggleLocked(item.column);
+    if (item.side === "query") app.selection.toggleRow(item.row);
+    else if (this.geometry(app).own) app.selection.toggleRow(item.column);
   }
 
   describe(app, item) {
@@ -6131,7 +6392,7 @@ class LinesView extends RecordView {
     const spread = Math.max(40, Math.min(520, width - sides));
     const left = Math.max(6, (width - sides - spread) / 2) + squares.width + 8 + label;
     const right = left + spread;
-    return { table, step, label, squares, top: 26, left, right, bars, labels: { query: left - 8, key: right + 8 },
+    return { table, step, label, squares, several: heads > 1, top: 26, left, right, bars, labels: { query: left - 8, key: right + 8 },
       boxes: { query: left - label - 6 - squares.width, key: right + label + 6 }, bar: right + label + squares.width + 18 };
   }
 
@@ -6212,7 +6473,7 @@ class LinesView extends RecordView {
   /** How far the lines of a head are above or below the middle of a token. */
   shift(app, place, head) {
     const { heads } = app.record;
-    return heads > 1 && app.shownHeads().length > 1 ? (head / (heads - 1) - 0.5) * Math.min(8, place.step * 0.4) : 0;
+    return place.several ? (head / (heads - 1) - 0.5) * Math.min(8, place.step * 0.4) : 0;
   }
 
   drawLines(app, pen, place, win, pointed) {
@@ -6294,11 +6555,10 @@ class LinesView extends RecordView {
     return this.squareCache;
   }
 
-  squareBox(app, place, side, number, order) {
+  squareBox(place, side, number, order) {
     const { squares, step, top } = place;
     const [column, row] = [order % squares.columns, Math.floor(order / squares.columns)];
-    const height = Math.ceil(app.shownHeads().length / squares.columns) * squares.pitch;
-    return { x: place.boxes[side] + column * squares.pitch, y: top + number * step + (step - height) / 2 + row * squares.pitch,
+    return { x: place.boxes[side] + column * squares.pitch, y: top + number * step + (step - squares.height) / 2 + row * squares.pitch,
       width: squares.pitch - 1.5, height: squares.pitch - 1.5 };
   }
 
@@ -6312,7 +6572,7 @@ class LinesView extends RecordView {
       for (let number = Math.max(0, first); number <= Math.min(last, values[side].length - 1); number += 1) {
         values[side][number].forEach((value, order) => {
           if (value === null) return;
-          const box = this.squareBox(app, place, side, number, order);
+          const box = this.squareBox(place, side, number, order);
           const color = place.table.signed && !forced ? divergingColor(Math.sign(value), theme) : headStyle(heads[order], theme).color;
           const part = Math.min(1, Math.abs(value) / (largest || 1));
           pen.rect(box.x, box.y, box.width, box.height, { stroke: theme.border, lineWidth: 0.6, alpha: forced ? 1 : 0.7 });
@@ -6324,7 +6584,7 @@ class LinesView extends RecordView {
     }
     const item = app.active();
     if (item?.head !== undefined && item.side !== "line") {
-      const box = this.squareBox(app, place, item.side, item.side === "query" ? item.row : item.column, heads.indexOf(item.head));
+      const box = this.squareBox(place, item.side, item.side === "query" ? item.row : item.column, heads.indexOf(item.head));
       ring(pen, box.x, box.y, box.width, box.height, theme.focus, theme);
     }
   }
@@ -6422,7 +6682,7 @@ class LinesView extends RecordView {
       const query = side === "query";
       if (number < 0 || number >= count || (query ? x > place.left - 2 : x < place.right + 2)) continue;
       const heads = app.shownHeads();
-      const order = place.squares.pitch && this.squaresShown(app) ? heads.findIndex((_, at) => inside(this.squareBox(app, place, side, number, at), x, y)) : -1;
+      const order = place.squares.pitch && this.squaresShown(app) ? heads.findIndex((_, at) => inside(this.squareBox(place, side, number, at), x, y)) : -1;
       const item = query ? { side, row: number } : { side, column: number };
       return order < 0 ? item : { ...item, head: heads[order] };
     }
@@ -6453,7 +6713,7 @@ class LinesView extends RecordView {
     }
     const query = item.side === "query";
     const number = query ? item.row : item.column;
-    if (item.head !== undefined) return { ...this.squareBox(app, place, item.side, number, app.shownHeads().indexOf(item.head)), frozenTop: 26 };
+    if (item.head !== undefined) return { ...this.squareBox(place, item.side, number, app.shownHeads().indexOf(item.head)), frozenTop: 26 };
     return { x: query ? place.left - place.label : place.right, y: place.top + number * place.step, width: place.label, height: place.step, frozenTop: 26 };
   }
 
@@ -6474,7 +6734,7 @@ class LinesView extends RecordView {
   }
 
   activate(app, item) {
-    if (item.side === "query" && item.head === undefined) app.toggleLocked(item.row);
+    if (item.side === "query" && item.head === undefined) app.selection.toggleRow(item.row);
     else if (item.head !== undefined) app.set({ head: item.head });
   }
 
@@ -6562,8 +6822,13 @@ class LinesView extends RecordView {
 
 const isForced = (theme) => theme.forced === true;
 
-/** How squares of so many heads fit beside a token: their distance and how many stand in a line. */
+/** How squares of so many heads fit beside a token: their distance, how many stand in a line, and the size of all. */
 function squareGrid(heads, step, room) {
+  const grid = squareLines(heads, step, room);
+  return { ...grid, height: Math.ceil(heads / grid.columns) * grid.pitch };
+}
+
+function squareLines(heads, step, room) {
   if (!heads) return { pitch: 0, columns: 1, width: 0 };
   for (let pitch = 11; pitch > 4; pitch -= 0.5) {
     const lines = Math.max(1, Math.floor((step - 2) / pitch));
@@ -6842,8 +7107,8 @@ class LongView extends RecordView {
   }
 
   activate(app, item) {
-    if (item.found) app.goTo(item);
-    else app.zoomTo(item, 16);
+    if (item.found) app.zoom.toFinding(item);
+    else app.zoom.to(item);
   }
 
   describe(app, item) {
@@ -7333,6 +7598,14 @@ function paint(app, pen) {
   paintPart(app, pen, { x: 0, y: 0, ...area }, TOP, undefined);
 }
 
+/** Where an item is on the page, in pixels of the window. */
+function locate(app, item) {
+  const box = app.view.place(app, item);
+  const canvas = app.frame.canvas.getBoundingClientRect();
+  const win = app.window();
+  return { x: canvas.left + box.x - win.x, y: canvas.top + TOP + box.y - win.y, width: box.width, height: box.height };
+}
+
 /** A part of the view that is seen, below a place and above the legend, of whose text so many lines are shown. */
 function paintPart(app, pen, { x, y, width, height }, top, room) {
   const { theme } = app;
@@ -7667,7 +7940,7 @@ class WordsView extends RecordView {
   }
 
   activate(app, item) {
-    app.toggleLocked(item.side === "query" ? item.row : this.single(app) ? item.column : null);
+    app.selection.toggleRow(item.side === "query" ? item.row : this.single(app) ? item.column : null);
   }
 
   describe(app, item) {
@@ -7699,6 +7972,15 @@ function colorsOf(shade, app) {
 
 /** Which numbers of all pairs the map shows at a station. */
 const MAPS = { score: "scores", scale: "scaled", cap: "capped", bias: "biased", mask: "masked" };
+
+const widthsOf = new WeakMap();
+
+/** The width of the widest label of a calculation's rows and columns, measured once. */
+function labelWidths(entry) {
+  const widest = (texts) => Math.max(20, ...texts.slice(0, 500).map((text) => textWidth(shortText(text, 16), { bold: true })));
+  if (!widthsOf.has(entry)) widthsOf.set(entry, { rows: widest(entry.queries), columns: widest(entry.keys) });
+  return widthsOf.get(entry);
+}
 
 /** The worked calculation of one head: a map of all pairs, and beside it the stations from the input to the output. */
 class WalkView extends View {
@@ -7739,10 +8021,16 @@ class WalkView extends View {
     const usable = found >= 0 && steps[found].error === null;
     if (fetches && !usable && head < records[state.record].heads) {
       const place = found >= 0 ? found : steps.length;
-      steps[place] = app.fetchedSteps(state.record, head);
+      steps[place] = this.fetched(app, state.record, head);
       Object.assign(state, { steps: place, head });
     } else if (usable) Object.assign(state, { steps: found, head });
     else this.follow(app);
+  }
+
+  /** The calculation of a head that a server gives. */
+  fetched(app, record, head) {
+    const name = `${app.recordText(app.records[record])} \u00b7 ${say("walk_head", { head })}`;
+    return new StepsData(null, { record, head, name, ask: () => app.options.fetchSteps(record, head) });
   }
 
   /** Makes the chosen layer and head those of the calculation. */
@@ -7862,10 +8150,10 @@ class WalkView extends View {
   geometry(app) {
     const steps = this.steps(app);
     const { width } = app.area;
-    const labels = (texts) => Math.max(20, ...texts.slice(0, 500).map((text) => textWidth(shortText(text, 16), { bold: true })));
-    const left = Math.min(labels(steps.rows ? steps.entry.queries : [""]) + 14, width * 0.36);
+    const labels = labelWidths(steps.entry);
+    const left = Math.min(labels.rows + 14, width * 0.36);
     const cell = clamp((width - left - 12) / Math.max(1, steps.columns), 10, 44);
-    const column = Math.min(90, labels(steps.entry.keys));
+    const column = Math.min(90, labels.columns);
     const flat = column + 8 <= cell;
     const top = 40 + (flat ? 6 : column);
     const tall = Math.min(cell, 30);
@@ -8245,7 +8533,7 @@ class Input {
     on(this.app.frame.tabs, "keydown", (event) => this.tabKey(event));
     on(this.app.frame.box, "keydown", (event) => {
       this.commandKey(event);
-      if (event.key === "Escape" && event.target !== this.app.frame.canvas) this.app.unlock();
+      if (event.key === "Escape" && event.target !== this.app.frame.canvas) this.app.selection.unlock();
     });
     // Ink is for paper: what is printed is light, and drawn before the page is taken.
     on(globalThis, "beforeprint afterprint", (event) => {
@@ -8316,7 +8604,7 @@ class Input {
     if (!event.ctrlKey && !event.metaKey) return;
     event.preventDefault();
     const box = this.app.frame.canvas.getBoundingClientRect();
-    this.app.zoom(event.deltaY < 0 ? 1.25 : 0.8, { x: event.clientX - box.left, y: event.clientY - box.top - TOP });
+    this.app.zoom.by(event.deltaY < 0 ? 1.25 : 0.8, { x: event.clientX - box.left, y: event.clientY - box.top - TOP });
   }
 
   keyPressed(event) {
@@ -8330,8 +8618,8 @@ class Input {
     else if (event.key === "Escape") this.escape();
     else if (event.key === "+" || event.key === "=") this.zoomKey(1.5);
     else if (event.key === "-") this.zoomKey(1 / 1.5);
-    else if (event.key === "0") this.app.fit();
-    else if (event.key === "[" || event.key === "]") this.app.nextHead(event.key === "[" ? -1 : 1);
+    else if (event.key === "0") this.app.zoom.fit();
+    else if (event.key === "[" || event.key === "]") this.app.selection.nextHead(event.key === "[" ? -1 : 1);
     else return;
     event.preventDefault();
     this.app.changed();
@@ -8341,9 +8629,9 @@ class Input {
   commandKey(event) {
     if (!(event.ctrlKey || event.metaKey) || event.altKey) return;
     const key = event.key.toLowerCase();
-    if (key === "z" && event.shiftKey) this.app.redo();
-    else if (key === "z") this.app.undo();
-    else if (key === "y") this.app.redo();
+    if (key === "z" && event.shiftKey) this.app.journal.redo();
+    else if (key === "z") this.app.journal.undo();
+    else if (key === "y") this.app.journal.redo();
     else return;
     event.preventDefault();
   }
@@ -8351,12 +8639,12 @@ class Input {
   zoomKey(factor) {
     const box = this.app.cursor ? this.app.view.place(this.app, this.app.cursor) : null;
     const win = this.app.window();
-    this.app.zoom(factor, box ? { x: box.x - win.x + box.width / 2, y: box.y - win.y + box.height / 2 } : null);
+    this.app.zoom.by(factor, box ? { x: box.x - win.x + box.width / 2, y: box.y - win.y + box.height / 2 } : null);
   }
 
   escape() {
-    if (this.app.view.name === "long" && this.app.state.zoom > 1) this.app.fit();
-    else this.app.unlock();
+    if (this.app.view.name === "long" && this.app.state.zoom > 1) this.app.zoom.fit();
+    else this.app.selection.unlock();
   }
 
   moveCursor(dx, dy, jump = 0) {
@@ -8567,7 +8855,7 @@ function svgOf(app) {
   const picture = savedPicture(app);
   const pen = new SvgPen(picture);
   picture.paint(pen);
-  return pen.toString(visibleText(app.payload.title), [app.heading(), app.selectionText(), app.frame.readout.textContent].filter(Boolean).join(" \u2014 "));
+  return pen.toString(visibleText(app.payload.title), [app.heading(), selectionText(app), app.frame.readout.textContent].filter(Boolean).join(" \u2014 "));
 }
 
 function saveSvg(app) {
@@ -8671,8 +8959,8 @@ class Menu {
 
   zoom() {
     const { app } = this;
-    return make("div", { class: "group" }, action("\u2212", say("zoomOut"), () => app.zoom(1 / 1.5)),
-      action("+", say("zoomIn"), () => app.zoom(1.5)), action(say("fitText"), say("fit"), () => app.fit()));
+    return make("div", { class: "group" }, action("\u2212", say("zoomOut"), () => app.zoom.by(1 / 1.5)),
+      action("+", say("zoomIn"), () => app.zoom.by(1.5)), action(say("fitText"), say("fit"), () => app.zoom.fit()));
   }
 
   theme() {
@@ -8686,9 +8974,9 @@ class Menu {
 
   steps() {
     const { app } = this;
-    const [back, forth] = [action(say("undo"), say("undoKeys"), () => app.undo()), action(say("redo"), say("redoKeys"), () => app.redo())];
-    back.disabled = !app.history.past.length;
-    forth.disabled = !app.history.future.length;
+    const [back, forth] = [action(say("undo"), say("undoKeys"), () => app.journal.undo()), action(say("redo"), say("redoKeys"), () => app.journal.redo())];
+    back.disabled = !app.journal.history.past.length;
+    forth.disabled = !app.journal.history.future.length;
     return make("div", { class: "group" }, back, forth);
   }
 
@@ -8709,7 +8997,7 @@ class Menu {
 
 /** Puts the address of what is shown on the clipboard; whether that was allowed. */
 async function copied(app) {
-  app.writeAddress();
+  app.journal.writeAddress();
   try {
     await navigator.clipboard.writeText(globalThis.location.href);
     return true;
@@ -8737,8 +9025,9 @@ class Viewer {
     this.elsewhere = null; // what another viewer points at
     this.keyboard = false;
     this.printing = false;
-    this.history = new History();
-    this.listeners = new Set();
+    this.journal = new Journal(this);
+    this.selection = new Selection(this);
+    this.zoom = new Zoom(this);
     this.views = VIEW_CLASSES.map((ViewClass) => new ViewClass()).filter((view) => !options.views || options.views.includes(view.name));
     this.tables = new Tables(this);
     this.stopped = new AbortController();
@@ -8766,7 +9055,7 @@ class Viewer {
     this.tables.forget();
     for (const one of this.views) one.forget();
     this.hover = this.cursor = this.elsewhere = null;
-    this.history.forget();
+    this.journal.history.forget();
     Object.assign(this.state, { locked: [], kept: null, zoom: 1 });
     this.frame.title.textContent = visibleText(payload.title);
     this.frame.showTexts(payload.texts);
@@ -8780,12 +9069,6 @@ class Viewer {
     if (first) this.turnTo(first, selection ?? {});
     else this.empty();
     this.decodeRest();
-  }
-
-  /** The calculation of a head that a server gives. */
-  fetchedSteps(record, head) {
-    const name = `${this.recordText(this.records[record])} \u00b7 ${say("walk_head", { head })}`;
-    return new StepsData(null, { record, head, name, ask: () => this.options.fetchSteps(record, head) });
   }
 
   /** Chooses the head that is shown first, of one record or of all, where none was chosen meanwhile. */
@@ -8930,55 +9213,10 @@ class Viewer {
     this.readTheme();
   }
 
-  /** As `apply`, without telling the listeners. */
-  applyQuietly(given) {
-    this.apply(given);
-    this.told = this.telling();
-  }
-
-  undo() {
-    const before = this.history.undo();
-    if (before) this.apply(before);
-  }
-
-  redo() {
-    const after = this.history.redo();
-    if (after) this.apply(after);
-  }
-
   /** Shows what another viewer points at; null: nothing. */
   point(item) {
     this.elsewhere = item ?? null;
     this.changed();
-  }
-
-  /** Calls a listener with the state and with what is pointed at (or null) after each change; gives what ends that. */
-  onChange(listener) {
-    this.listeners.add(listener);
-    return () => { this.listeners.delete(listener); };
-  }
-
-  telling() {
-    return JSON.stringify([this.state, this.pointed()]);
-  }
-
-  /** After a picture: the state goes into the history and the address, and the listeners hear of it. */
-  remember() {
-    if (this.history.note(this.state) && this.options.address) this.writeAddress();
-    const telling = this.telling();
-    const first = this.told === undefined;
-    if (telling === this.told) return;
-    this.told = telling;
-    if (first) return;
-    for (const listener of this.listeners) listener(structuredClone(this.state), structuredClone(this.pointed()));
-  }
-
-  writeAddress() {
-    try {
-      globalThis.history.replaceState(globalThis.history.state, "", `#${addressOf(this.state)}`);
-    } catch {
-      this.options = { ...this.options, address: false }; // a page without an address of its own
-    }
   }
 
   /** Makes the state fit the records and the view. */
@@ -8995,85 +9233,6 @@ class Viewer {
     if (!(state.steps < this.steps.length)) state.steps = 0;
     if (!(state.scale in SCALES)) state.scale = "linear";
     this.view?.settle(this);
-  }
-
-  toggleLocked(row) {
-    if (row === null || row === undefined) return;
-    const { locked } = this.state;
-    this.set({ locked: locked.includes(row) ? locked.filter((one) => one !== row) : [...locked, row] });
-  }
-
-  toggleHead(head) {
-    const shown = this.shownHeads();
-    const next = shown.includes(head) ? shown.filter((one) => one !== head) : [...shown, head].sort((a, b) => a - b);
-    this.set({ heads: next });
-  }
-
-  /** The next head, in the next layer behind the last one; -1: the one before. */
-  nextHead(step) {
-    const { records, state } = this;
-    const shown = records.filter((record) => this.fits(record));
-    const head = (state.head ?? (step > 0 ? -1 : 0)) + step;
-    if (head >= 0 && head < this.record.heads) { this.set({ head }); return; }
-    const next = shown[(shown.indexOf(this.record) + step + shown.length) % shown.length];
-    this.set({ record: next.number, head: step > 0 ? 0 : next.heads - 1, locked: next.queries === this.record.queries ? state.locked : [] });
-  }
-
-  /** Gives up what is locked; where nothing is, shows all rows together, or again the one that the sentence speaks of. */
-  unlock() {
-    const { locked, kept, overall } = this.state;
-    this.set({ locked: [], kept: null, overall: !locked.length && !kept && !overall });
-  }
-
-  zoom(factor, anchor = null) {
-    if (!this.view.zooms) return;
-    const before = this.view.geometry(this);
-    const at = anchor ?? { x: this.area.width / 2, y: this.area.height / 2 };
-    const [x, y] = [this.frame.scroller.scrollLeft + at.x, this.frame.scroller.scrollTop + at.y];
-    const cell = before.cell ?? before.width;
-    const [column, row] = [(x - before.left) / cell, (y - before.top) / cell];
-    this.applyZoom(this.state.zoom * factor);
-    const after = this.view.geometry(this);
-    const next = after.cell ?? after.width;
-    this.frame.scroller.scrollTo(after.left + column * next - at.x, after.top + row * next - at.y);
-    this.changed();
-  }
-
-  applyZoom(zoom) {
-    this.state.zoom = 1;
-    const fitted = this.view.geometry(this);
-    const cell = fitted.cell ?? fitted.width;
-    const longest = Math.max(this.record.queries.length, this.record.keys.length);
-    const most = Math.max(1, Math.min(this.view.name === "long" ? 40 : 72, 1.6e7 / longest) / cell);
-    this.state.zoom = clamp(zoom, Math.min(1, (fitted.whole ?? cell) / cell), most);
-    this.resize();
-  }
-
-  /** Zooms so that a cell has a size in pixels and is in the middle. */
-  zoomTo(item, size) {
-    this.state.zoom = 1;
-    const fitted = this.view.geometry(this);
-    this.applyZoom(size / (fitted.cell ?? fitted.width));
-    this.cursor = item;
-    const box = this.view.place(this, item);
-    this.frame.scroller.scrollTo(box.x - (this.area.width + (box.frozenLeft ?? 0)) / 2, box.y - (this.area.height + (box.frozenTop ?? 0)) / 2);
-    this.frame.canvas.focus({ preventScroll: true });
-    this.keyboard = true;
-    this.changed();
-  }
-
-  /** Shows a finding of a long map at full zoom. */
-  goTo(found) {
-    this.set({ head: found.head });
-    this.zoomTo({ row: found.row, column: found.column }, 16);
-  }
-
-  fit() {
-    this.state.zoom = 1;
-    const { cell, width, whole } = this.view.geometry(this);
-    this.applyZoom(whole ? Math.min(1, whole / (cell ?? width)) : 1);
-    this.frame.scroller.scrollTo(0, 0);
-    this.changed();
   }
 
   // --- elements ---
@@ -9168,26 +9327,21 @@ class Viewer {
     // Scroll bars that came or went changed the room.
     const [width, height] = [this.frame.scroller.clientWidth, this.frame.scroller.clientHeight];
     this.area = { width, height: Math.max(60, height - TOP - this.legendHeight) };
-    const ratio = globalThis.devicePixelRatio || 1;
-    if (this.frame.canvas.width !== Math.round(width * ratio) || this.frame.canvas.height !== Math.round(height * ratio)) {
-      this.frame.canvas.width = Math.round(width * ratio);
-      this.frame.canvas.height = Math.round(height * ratio);
-      this.frame.canvas.style.width = `${width}px`;
-      this.frame.canvas.style.height = `${height}px`;
-    }
+    this.frame.sizeCanvas(width, height);
     this.changed();
   }
 
   draw() {
     this.tables.frameStart = performance.now();
+    const win = this.window(); // before elements change, since reading it then lays them out
     const ratio = this.frame.canvas.width / Math.max(1, this.area.width);
     this.frame.pen.context.setTransform(ratio, 0, 0, ratio, 0, 0);
     paint(this, this.frame.pen);
     this.view.update(this);
-    this.tell();
+    this.tell(win);
     this.cards.place();
     this.frame.stage.setAttribute("aria-busy", "false");
-    this.remember();
+    this.journal.note();
   }
 
   /** The pair that the sentence speaks of while nothing is pointed at; null where there is none. */
@@ -9200,38 +9354,20 @@ class Viewer {
   }
 
   /** The tooltip, and the same text for screen readers. */
-  tell() {
+  tell(win) {
     const item = this.active();
-    const text = item ? this.view.describe(this, item) : this.selectionText();
+    const text = item ? this.view.describe(this, item) : selectionText(this);
     if (this.frame.readout.textContent !== text) this.frame.readout.textContent = text;
     this.frame.tellSentence(sentenceOf(this));
     this.frame.tip.hidden = !item || this.view.quiet || this.cards.open;
     if (this.frame.tip.hidden) return;
     const box = this.view.place(this, item);
-    const win = this.window();
     this.frame.placeTip(text, { ...box, x: box.x - win.x, y: box.y - win.y + TOP }, this.area.width);
-  }
-
-  selectionText() {
-    const said = this.view?.said(this) ?? null;
-    if (said !== null) return said;
-    const { locked } = this.state;
-    if (!locked.length || !this.record || this.record.large || this.view.name === "grid") return "";
-    const table = this.table();
-    const names = locked.filter((row) => row < table.rows).map((row) => quoted(table.rowText(row)));
-    return say("lockedRows", { names: names.join(", ") });
-  }
-
-  /** Where an item is on the page, in pixels of the window. */
-  locate(item) {
-    const box = this.view.place(this, item);
-    const canvas = this.frame.canvas.getBoundingClientRect();
-    const win = this.window();
-    return { x: canvas.left + box.x - win.x, y: canvas.top + TOP + box.y - win.y, width: box.width, height: box.height };
   }
 
   destroy() {
     this.stopped.abort();
+    this.journal.destroy();
     this.player.destroy();
     this.observer.disconnect();
     if (this.request) cancelAnimationFrame(this.request);
@@ -9266,13 +9402,13 @@ function mount(element, payload, options = {}) {
     update: (next) => viewer.load(next),
     show: (view, selection) => viewer.show(view, selection),
     destroy: () => viewer.destroy(),
-    set: (state) => viewer.applyQuietly(state),
+    set: (state) => viewer.journal.applyQuietly(state),
     point: (item) => viewer.point(item),
-    onChange: (listener) => viewer.onChange(listener),
-    undo: () => viewer.undo(),
-    redo: () => viewer.redo(),
+    onChange: (listener) => viewer.journal.onChange(listener),
+    undo: () => viewer.journal.undo(),
+    redo: () => viewer.journal.redo(),
     state: () => structuredClone(viewer.state),
-    locate: (item) => viewer.locate(item),
+    locate: (item) => locate(viewer, item),
     svg: () => svgOf(viewer),
   };
   element.regardView = handle;

@@ -225,8 +225,8 @@ export class ImageView extends RecordView {
   }
 
   activate(app, item) {
-    if (item.side === "query") app.toggleLocked(item.row);
-    else if (this.geometry(app).own) app.toggleLocked(item.column);
+    if (item.side === "query") app.selection.toggleRow(item.row);
+    else if (this.geometry(app).own) app.selection.toggleRow(item.column);
   }
 
   describe(app, item) {

@@ -48,7 +48,7 @@ export class LinesView extends RecordView {
     const spread = Math.max(40, Math.min(520, width - sides));
     const left = Math.max(6, (width - sides - spread) / 2) + squares.width + 8 + label;
     const right = left + spread;
-    return { table, step, label, squares, top: 26, left, right, bars, labels: { query: left - 8, key: right + 8 },
+    return { table, step, label, squares, several: heads > 1, top: 26, left, right, bars, labels: { query: left - 8, key: right + 8 },
       boxes: { query: left - label - 6 - squares.width, key: right + label + 6 }, bar: right + label + squares.width + 18 };
   }
 
@@ -129,7 +129,7 @@ export class LinesView extends RecordView {
   /** How far the lines of a head are above or below the middle of a token. */
   shift(app, place, head) {
     const { heads } = app.record;
-    return heads > 1 && app.shownHeads().length > 1 ? (head / (heads - 1) - 0.5) * Math.min(8, place.step * 0.4) : 0;
+    return place.several ? (head / (heads - 1) - 0.5) * Math.min(8, place.step * 0.4) : 0;
   }
 
   drawLines(app, pen, place, win, pointed) {
@@ -211,11 +211,10 @@ export class LinesView extends RecordView {
     return this.squareCache;
   }
 
-  squareBox(app, place, side, number, order) {
+  squareBox(place, side, number, order) {
     const { squares, step, top } = place;
     const [column, row] = [order % squares.columns, Math.floor(order / squares.columns)];
-    const height = Math.ceil(app.shownHeads().length / squares.columns) * squares.pitch;
-    return { x: place.boxes[side] + column * squares.pitch, y: top + number * step + (step - height) / 2 + row * squares.pitch,
+    return { x: place.boxes[side] + column * squares.pitch, y: top + number * step + (step - squares.height) / 2 + row * squares.pitch,
       width: squares.pitch - 1.5, height: squares.pitch - 1.5 };
   }
 
@@ -229,7 +228,7 @@ export class LinesView extends RecordView {
       for (let number = Math.max(0, first); number <= Math.min(last, values[side].length - 1); number += 1) {
         values[side][number].forEach((value, order) => {
           if (value === null) return;
-          const box = this.squareBox(app, place, side, number, order);
+          const box = this.squareBox(place, side, number, order);
           const color = place.table.signed && !forced ? divergingColor(Math.sign(value), theme) : headStyle(heads[order], theme).color;
           const part = Math.min(1, Math.abs(value) / (largest || 1));
           pen.rect(box.x, box.y, box.width, box.height, { stroke: theme.border, lineWidth: 0.6, alpha: forced ? 1 : 0.7 });
@@ -241,7 +240,7 @@ export class LinesView extends RecordView {
     }
     const item = app.active();
     if (item?.head !== undefined && item.side !== "line") {
-      const box = this.squareBox(app, place, item.side, item.side === "query" ? item.row : item.column, heads.indexOf(item.head));
+      const box = this.squareBox(place, item.side, item.side === "query" ? item.row : item.column, heads.indexOf(item.head));
       ring(pen, box.x, box.y, box.width, box.height, theme.focus, theme);
     }
   }
@@ -339,7 +338,7 @@ export class LinesView extends RecordView {
       const query = side === "query";
       if (number < 0 || number >= count || (query ? x > place.left - 2 : x < place.right + 2)) continue;
       const heads = app.shownHeads();
-      const order = place.squares.pitch && this.squaresShown(app) ? heads.findIndex((_, at) => inside(this.squareBox(app, place, side, number, at), x, y)) : -1;
+      const order = place.squares.pitch && this.squaresShown(app) ? heads.findIndex((_, at) => inside(this.squareBox(place, side, number, at), x, y)) : -1;
       const item = query ? { side, row: number } : { side, column: number };
       return order < 0 ? item : { ...item, head: heads[order] };
     }
@@ -370,7 +369,7 @@ export class LinesView extends RecordView {
     }
     const query = item.side === "query";
     const number = query ? item.row : item.column;
-    if (item.head !== undefined) return { ...this.squareBox(app, place, item.side, number, app.shownHeads().indexOf(item.head)), frozenTop: 26 };
+    if (item.head !== undefined) return { ...this.squareBox(place, item.side, number, app.shownHeads().indexOf(item.head)), frozenTop: 26 };
     return { x: query ? place.left - place.label : place.right, y: place.top + number * place.step, width: place.label, height: place.step, frozenTop: 26 };
   }
 
@@ -391,7 +390,7 @@ export class LinesView extends RecordView {
   }
 
   activate(app, item) {
-    if (item.side === "query" && item.head === undefined) app.toggleLocked(item.row);
+    if (item.side === "query" && item.head === undefined) app.selection.toggleRow(item.row);
     else if (item.head !== undefined) app.set({ head: item.head });
   }
 
@@ -479,8 +478,13 @@ export class LinesView extends RecordView {
 
 const isForced = (theme) => theme.forced === true;
 
-/** How squares of so many heads fit beside a token: their distance and how many stand in a line. */
+/** How squares of so many heads fit beside a token: their distance, how many stand in a line, and the size of all. */
 function squareGrid(heads, step, room) {
+  const grid = squareLines(heads, step, room);
+  return { ...grid, height: Math.ceil(heads / grid.columns) * grid.pitch };
+}
+
+function squareLines(heads, step, room) {
   if (!heads) return { pitch: 0, columns: 1, width: 0 };
   for (let pitch = 11; pitch > 4; pitch -= 0.5) {
     const lines = Math.max(1, Math.floor((step - 2) / pitch));

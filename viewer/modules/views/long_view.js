@@ -257,8 +257,8 @@ export class LongView extends RecordView {
   }
 
   activate(app, item) {
-    if (item.found) app.goTo(item);
-    else app.zoomTo(item, 16);
+    if (item.found) app.zoom.toFinding(item);
+    else app.zoom.to(item);
   }
 
   describe(app, item) {

@@ -37,7 +37,7 @@ export class RecordView extends View {
   }
 
   activate(app, item) {
-    app.toggleLocked(item.row);
+    app.selection.toggleRow(item.row);
   }
 
   /** Whether an item is one of the shown table. */

@@ -8,7 +8,7 @@ import { fitText, textWidth } from "../lettering.js";
 import { clamp, finiteRange, formatNumber } from "../numbers.js";
 import { divergingColor, inkOn, rampColor } from "../palette.js";
 import { normalizerName, plainNumber, Stations } from "../stations.js";
-import { PAIR_STEPS } from "../steps_data.js";
+import { PAIR_STEPS, StepsData } from "../steps_data.js";
 import { MASKED, MISSING } from "../table.js";
 import { quoted, shortText } from "../text.js";
 import { WalkPanel } from "../walk_panel.js";
@@ -16,6 +16,15 @@ import { walkSheet } from "../walk_sheet.js";
 
 /** Which numbers of all pairs the map shows at a station. */
 const MAPS = { score: "scores", scale: "scaled", cap: "capped", bias: "biased", mask: "masked" };
+
+const widthsOf = new WeakMap();
+
+/** The width of the widest label of a calculation's rows and columns, measured once. */
+function labelWidths(entry) {
+  const widest = (texts) => Math.max(20, ...texts.slice(0, 500).map((text) => textWidth(shortText(text, 16), { bold: true })));
+  if (!widthsOf.has(entry)) widthsOf.set(entry, { rows: widest(entry.queries), columns: widest(entry.keys) });
+  return widthsOf.get(entry);
+}
 
 /** The worked calculation of one head: a map of all pairs, and beside it the stations from the input to the output. */
 export class WalkView extends View {
@@ -56,10 +65,16 @@ export class WalkView extends View {
     const usable = found >= 0 && steps[found].error === null;
     if (fetches && !usable && head < records[state.record].heads) {
       const place = found >= 0 ? found : steps.length;
-      steps[place] = app.fetchedSteps(state.record, head);
+      steps[place] = this.fetched(app, state.record, head);
       Object.assign(state, { steps: place, head });
     } else if (usable) Object.assign(state, { steps: found, head });
     else this.follow(app);
+  }
+
+  /** The calculation of a head that a server gives. */
+  fetched(app, record, head) {
+    const name = `${app.recordText(app.records[record])} \u00b7 ${say("walk_head", { head })}`;
+    return new StepsData(null, { record, head, name, ask: () => app.options.fetchSteps(record, head) });
   }
 
   /** Makes the chosen layer and head those of the calculation. */
@@ -179,10 +194,10 @@ export class WalkView extends View {
   geometry(app) {
     const steps = this.steps(app);
     const { width } = app.area;
-    const labels = (texts) => Math.max(20, ...texts.slice(0, 500).map((text) => textWidth(shortText(text, 16), { bold: true })));
-    const left = Math.min(labels(steps.rows ? steps.entry.queries : [""]) + 14, width * 0.36);
+    const labels = labelWidths(steps.entry);
+    const left = Math.min(labels.rows + 14, width * 0.36);
     const cell = clamp((width - left - 12) / Math.max(1, steps.columns), 10, 44);
-    const column = Math.min(90, labels(steps.entry.keys));
+    const column = Math.min(90, labels.columns);
     const flat = column + 8 <= cell;
     const top = 40 + (flat ? 6 : column);
     const tall = Math.min(cell, 30);

@@ -161,7 +161,7 @@ export class WordsView extends RecordView {
   }
 
   activate(app, item) {
-    app.toggleLocked(item.side === "query" ? item.row : this.single(app) ? item.column : null);
+    app.selection.toggleRow(item.side === "query" ? item.row : this.single(app) ? item.column : null);
   }
 
   describe(app, item) {
