@@ -42,8 +42,8 @@ def test_the_sentence_has_the_numbers_of_the_head_that_is_shown(show):
     sentence, shares = told(shown)
     assert sentence == "“it” gives 70 % of its attention to “cat”."
     assert shares.startswith("it → cat 0.70 · ")
-    assert "9 more" in shares
-    assert shares.endswith("uniform would be 0.08")
+    assert "8 more" in shares
+    assert shares.endswith("shared equally, each would get 0.08")
     for row, column in ((5, 2), (3, 2), (8, 0), (11, 10)):
         shown.hover(row=row, column=column)
         sentence, shares = told(shown)
@@ -52,11 +52,11 @@ def test_the_sentence_has_the_numbers_of_the_head_that_is_shown(show):
             == f"“{WORDS[row]}” gives {100 * weights[1, row, column]:.0f} % of its attention to “{WORDS[column]}”."
         )
         order = np.argsort(-weights[1, row], kind="stable")
-        first = re.findall(r"(\w+) (\d\.\d\d)", shares.partition("→")[2])[:3]
-        assert [name for name, _ in first] == [WORDS[key] for key in order[:3]]
-        assert [float(number) for _, number in first] == pytest.approx(weights[1, row, order[:3]].tolist(), abs=0.00501)
-        rest = float(re.search(r"9 more ([\d.]+)", shares)[1])
-        assert rest == pytest.approx(float(weights[1, row, order[3:]].sum()), abs=0.0051)
+        first = re.findall(r"(\w+) (\d\.\d\d)", shares.partition("→")[2])[:4]
+        assert [name for name, _ in first] == [WORDS[key] for key in order[:4]]
+        assert [float(number) for _, number in first] == pytest.approx(weights[1, row, order[:4]].tolist(), abs=0.00501)
+        rest = float(re.search(r"8 more ([\d.]+)", shares)[1])
+        assert rest == pytest.approx(float(weights[1, row, order[4:]].sum()), abs=0.0051)
     shown.page.get_by_label("Head", exact=True).select_option("mean")
     shown.settle()
     shown.hover(row=8, column=2)
@@ -69,7 +69,7 @@ def test_a_masked_pair_is_said_and_uniform_counts_what_is_seen(show):
     shown.hover(row=1, column=4)
     assert "cannot look at" in told(shown)[0]
     shown.hover(row=1, column=0)
-    assert told(shown)[1].endswith("uniform would be 0.50")
+    assert told(shown)[1].endswith("shared equally, each would get 0.50")
 
 
 def test_even_attention_looks_even_and_the_even_share_is_marked(show):
@@ -81,11 +81,11 @@ def test_even_attention_looks_even_and_the_even_share_is_marked(show):
     svg = shown.call("svg")
     texts = {element.text: element for element in ET.fromstring(svg).iter("{http://www.w3.org/2000/svg}text")}
     ticks = re.findall(r'<text x="([\d.]+)" y="32"[^>]*>([^<]*)</text>', svg)
-    assert float(ticks[-1][1]) == pytest.approx(4 / count, rel=0.01)
-    assert "uniform 0.08" in texts
+    assert float(ticks[-1][1]) == 0.5  # the round number above four even shares
+    assert "equal share 0.08" in texts
     at = float(re.search(r'd="M([\d.]+) 9L', svg.rpartition('<g transform="translate(0 ')[2])[1])
     left, right = float(ticks[0][0]), float(ticks[-1][0])
-    assert (at - left) / (right - left) == pytest.approx(0.25, abs=0.01)
+    assert (at - left) / (right - left) == pytest.approx(1 / count / 0.5, abs=0.01)
     colors = [shown.pixel(x - 6, y - 6) for x, y in (shown.middle({"row": row, "column": 3}) for row in range(count))]
     assert np.ptp(np.array(colors), axis=0).max() <= 12
 
@@ -197,8 +197,8 @@ def test_every_word_of_the_first_screen_is_chinese_on_request(show):
     shown = show(View(pointing()[0], language="zh"))
     assert shown.page.evaluate("document.documentElement.lang") == "zh-Hans"
     assert told(shown)[0] == "“it”把 70% 的注意力给了“cat”。"
-    shown.page.get_by_role("button", name="更多").click()
     shown.page.get_by_role("button", name="这是什么？").click()
+    shown.page.get_by_role("button", name="更多").click()
     texts = shown.page.locator("button, option, label, .card, .sentence, .shares, .help, .facts").all_text_contents()
     tokens = {*WORDS, "PNG", "SVG"}
     left = {word for text in texts for word in re.findall(r"[A-Za-z]{2,}", text)} - tokens - {"Esc"}

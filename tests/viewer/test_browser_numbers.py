@@ -126,7 +126,7 @@ def test_patches_are_over_their_pixels(show):
     place = {"x": corner["x"] + 4.5 * corner["width"], "y": corner["y"] + 2.5 * corner["height"]}
     shown.page.mouse.move(place["x"], place["y"])
     shown.settle()
-    assert "“⁨red⁩” → patch 47 of 294 (row 2, column 4), pixels x 32–40, y 16–24" in shown.readout
+    assert "“⁨red⁩” → patch 46 (row 2, column 4), pixels x 32–40, y 16–24" in shown.readout
     value, bound = written(shown.readout)
     assert abs(value - weights[:, 1, 1 + 2 * 21 + 4].mean().item()) <= bound
     outside = 100 * weights[:, 1, 0].mean().item()

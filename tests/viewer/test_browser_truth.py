@@ -54,7 +54,7 @@ def number(label):
     return (value / 100, True) if "%" in label else (value, False)
 
 
-LARGEST = 0.8
+LARGEST = 1.0
 PARTS = (1.0, 0.5, 0.25, 0.01, 1e-4)
 """Of the largest weight: what stands at the ends and in the middle of the scales."""
 
@@ -286,7 +286,7 @@ def test_means_leave_out_queries_that_see_no_key(show, numbers):
     shown.settle()
     ticks, told = legend(shown.call("svg"))
     assert "mean over 4 queries (2 more see no key)" in told
-    assert number(ticks[-1][0])[0] == pytest.approx(max(received.max().item(), 4 / len(received)), rel=6e-3)
+    assert received.max() < 4 / len(received) < number(ticks[-1][0])[0] == 1  # a round number
 
 
 def test_layers_of_one_size_are_reduced_alike(show, monkeypatch):
