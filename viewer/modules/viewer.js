@@ -17,7 +17,7 @@ import { TOP, paint } from "./picture.js";
 import { Player } from "./player.js";
 import { factsOf, recordName } from "./record_names.js";
 import { SCALES } from "./scales.js";
-import { FIELDS, History, checkedState, initialState } from "./state.js";
+import { FIELDS, History, checkedState, distinct, initialState } from "./state.js";
 import { featured, sentenceOf } from "./sentence.js";
 import { StepsData } from "./steps_data.js";
 import { Tables } from "./tables.js";
@@ -44,6 +44,7 @@ export class Viewer {
     this.printing = false;
     this.history = new History();
     this.listeners = new Set();
+    this.chosen = false; // whether the head was chosen, by somebody or as the one to open on
     this.views = VIEW_CLASSES.map((ViewClass) => new ViewClass()).filter((view) => !options.views || options.views.includes(view.name));
     this.tables = new Tables(this);
     this.stopped = new AbortController();
@@ -79,8 +80,10 @@ export class Viewer {
     const wanted = view ?? (this.started ? this.state.view : null);
     const first = this.views.find((one) => one.name === wanted && one.available(this)) ?? firstView(this);
     if (first) this.state.view = first.name;
-    this.chosen = this.started || selection?.head !== undefined;
-    this.opening = this.chosen ? Promise.resolve() : this.open(selection?.record);
+    this.chosen ||= selection?.head !== undefined;
+    this.asked = selection?.record ?? this.asked;
+    this.opening = this.chosen ? Promise.resolve() : this.open(this.asked);
+    this.frame.canvas.hidden = !first;
     this.started = true;
     if (first) this.turnTo(first, selection ?? {});
     else this.empty();
@@ -99,12 +102,16 @@ export class Viewer {
     const found = await chooseFirst(records.filter((record) => record.number === (number ?? record.number) && this.fits(record)));
     if (!found || this.chosen || this.records !== records) return;
     Object.assign(this.state, { record: found.record, head: found.head });
+    this.chosen = true;
   }
 
   empty() {
     this.frame.showTabs(this.views.filter((view) => view.available(this)), this.view, (name) => this.show(name));
     this.frame.bar.replaceChildren();
-    this.frame.canvas.hidden = true;
+    this.ready = false;
+    this.frame.tip.hidden = true;
+    this.frame.readout.textContent = "";
+    this.frame.showBeside(null);
     this.frame.tellSentence({ text: say("nothingToShow"), shares: "" });
   }
 
@@ -189,10 +196,12 @@ export class Viewer {
   // --- commands ---
 
   set(changes) {
+    if (!this.current()) return;
     if ("head" in changes) this.state.heads = null;
+    if ("head" in changes || "record" in changes) this.chosen = true;
     Object.assign(this.state, changes);
     this.hover = null;
-    this.view?.settle(this);
+    this.view.settle(this);
     this.refresh();
   }
 
@@ -229,7 +238,7 @@ export class Viewer {
   apply(given) {
     const changes = checkedState(given);
     const view = this.views.find((one) => one.name === changes.view && one.available(this)) ?? this.view;
-    if (!view) return;
+    if (!view || !this.current()) return;
     this.chosen = true;
     this.turnTo(view, changes);
     this.readTheme();
@@ -239,6 +248,12 @@ export class Viewer {
   applyQuietly(given) {
     this.apply(given);
     this.told = this.telling();
+  }
+
+  /** Shows what a fragment of an address names, if it names anything. */
+  visit(fragment) {
+    const found = stateOf(fragment);
+    if (Object.keys(found).length) this.apply(found);
   }
 
   undo() {
@@ -294,11 +309,12 @@ export class Viewer {
       state.record = Math.max(0, found);
       state.locked = [];
     }
-    const rows = this.record?.queries.length ?? 0;
-    if (state.locked.some((row) => row >= rows)) state.locked = state.locked.filter((row) => row < rows);
+    state.locked = distinct(state.locked, this.record?.queries.length ?? 0);
+    const heads = state.heads && distinct(state.heads, this.record?.heads ?? 0);
+    state.heads = heads?.length || !state.heads?.length ? heads : null;
     if (this.record && state.head !== null && !(state.head < this.record.heads)) state.head = 0;
     if (!(state.steps < this.steps.length)) state.steps = 0;
-    if (!(state.scale in SCALES)) state.scale = "linear";
+    if (!Object.hasOwn(SCALES, state.scale)) state.scale = "linear";
     this.view?.settle(this);
   }
 
@@ -327,11 +343,12 @@ export class Viewer {
   /** Gives up what is locked; where nothing is, shows all rows together, or again the one that the sentence speaks of. */
   unlock() {
     const { locked, kept, overall } = this.state;
-    this.set({ locked: [], kept: null, overall: !locked.length && !kept && !overall });
+    const shown = this.view.ofTables ? !locked.length && !kept && !overall : overall;
+    this.set({ locked: [], kept: null, overall: shown });
   }
 
   zoom(factor, anchor = null) {
-    if (!this.view.zooms) return;
+    if (!this.ready || !this.view.zooms) return;
     const before = this.view.geometry(this);
     const at = anchor ?? { x: this.area.width / 2, y: this.area.height / 2 };
     const [x, y] = [this.frame.scroller.scrollLeft + at.x, this.frame.scroller.scrollTop + at.y];
@@ -393,6 +410,7 @@ export class Viewer {
 
   /** Rebuilds what depends on the state and keeps the focus where it was. */
   refresh() {
+    if (!this.current()) return;
     const focus = this.frame.focusPlace();
     this.frame.showTabs(this.views.filter((view) => view.available(this)), this.view, (name) => this.show(name));
     this.frame.stage.setAttribute("aria-busy", "true");
@@ -402,6 +420,7 @@ export class Viewer {
 
   async prepare(focus) {
     await this.opening;
+    if (!this.current()) return;
     this.view.settle(this);
     const shown = this.current();
     await shown.decode();
@@ -435,7 +454,7 @@ export class Viewer {
 
   /** What must be decoded before the view can be drawn. */
   current() {
-    return this.view.name === "walk" ? this.steps[this.state.steps] : this.record;
+    return this.view?.name === "walk" ? this.steps[this.state.steps] : this.record;
   }
 
   heading() {
