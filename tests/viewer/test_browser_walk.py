@@ -180,7 +180,7 @@ def test_a_calculation_is_fetched_for_the_head_that_is_chosen(browser):
     page.locator(".station").first.wait_for()
     assert asked == [(0, 0)]
     page.get_by_label("Head", exact=True).select_option("1")
-    page.get_by_text("could not be fetched").first.wait_for()
+    page.get_by_text("cannot be shown").first.wait_for()
     assert "the text is gone" in page.locator(".readout").text_content()
     for head, calls in (("0", 2), ("1", 3), ("0", 3)):
         page.get_by_label("Head", exact=True).select_option(head)

@@ -1,6 +1,6 @@
 // @ts-check
 
-import { checkedState, lasting } from "./state.js";
+import { PASSING, checkedState, lasting } from "./state.js";
 
 function parsed(text) {
   try {
@@ -41,5 +41,7 @@ export function stateOf(fragment) {
       continue; // no escape of UTF-8
     }
   }
-  return checkedState(found);
+  const state = checkedState(found);
+  for (const name of PASSING) delete state[name];
+  return state;
 }

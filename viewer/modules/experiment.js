@@ -70,7 +70,7 @@ export class Experiment {
   }
 
   alphaSlider(own) {
-    const input = make("input", { type: "range", min: 1, max: 2, step: 0.05, on: { input: () => this.change({ alpha: Number(input.value) }) } });
+    const input = make("input", { type: "range", min: 1, max: Math.max(2, Math.ceil(20 * own) / 20), step: 0.05, on: { input: () => this.change({ alpha: Number(input.value) }) } });
     const shown = make("output");
     const element = make("label", { class: "slider" }, make("span", { text: say("walk_alpha") }), make("span", { class: "track" }, input), shown);
     const show = (value, visible) => {

@@ -1,7 +1,7 @@
 // @ts-check
 
 import { say } from "./language.js";
-import { mostSurprising, sayOfRow } from "./sentence.js";
+import { mostSurprising, rowsAddUp, sayOfRow, spokenTable } from "./sentence.js";
 import { shortText } from "./text.js";
 
 /** The height of the axis name above the tokens of a map. */
@@ -32,7 +32,7 @@ function ofMap(app, pair, names) {
   return [
     { title: say("cardQuery"), text: say("cardRow", names), box: grown(around(first, at(row, table.columns - 1)), { left: Math.min(90, first.x, left) }) },
     { title: say("cardKey"), text: say("cardColumn", names), box: grown(around(at(0, column), at(table.rows - 1, column)), { top: view.name === "pattern" ? top - AXIS_NAME : 0 }) },
-    { title: say("cardWeight"), text: say("cardCell", names), box: at(row, column) },
+    { title: say("cardWeight"), text: rowsAddUp(table) ? say("cardCell", names) : names.sentence, box: at(row, column) },
   ];
 }
 
@@ -79,7 +79,7 @@ export function explained(app) {
   const cards = OF_VIEWS[view.name];
   const pair = cards && !app.record.large ? app.featured() ?? app.active() : null;
   if (!pair) return [{ title: say(view.name), text: say(view.name === "walk" ? "cardWalk" : "cardLong"), element: app.frame.tabs }, ...(view.name === "walk" ? [] : ofHeads(app))];
-  const table = app.table();
+  const table = spokenTable(app) ?? app.table();
   const known = { row: pair.row ?? mostSurprising(table)?.row ?? 0, column: pair.column ?? 0 };
   const names = { query: `\u2068${shortText(table.rowText(known.row), 20)}\u2069`, key: `\u2068${shortText(table.columnText(known.column), 20)}\u2069`,
     sentence: sayOfRow(table, known.row, known.column).text };

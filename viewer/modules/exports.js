@@ -3,6 +3,7 @@
 import { CanvasPen } from "./canvas_pen.js";
 import { newCanvas } from "./canvases.js";
 import { make } from "./elements.js";
+import { say } from "./language.js";
 import { croppedPicture } from "./picture.js";
 import { selectionText } from "./sentence.js";
 import { sheetPicture } from "./sheet_picture.js";
@@ -14,6 +15,7 @@ const savedPicture = (app) => sheetPicture(app) ?? croppedPicture(app);
 
 /** The picture as the text of an SVG file. */
 export function svgOf(app) {
+  if (!app.current()) return new SvgPen({ width: 1, height: 1 }).toString(visibleText(app.payload.title), say("nothingToShow"));
   const picture = savedPicture(app);
   const pen = new SvgPen(picture);
   picture.paint(pen);

@@ -62,7 +62,7 @@ export function statisticsOf(record, head) {
 /** Whether a pattern's share is above the noise level. */
 export function isClear(name, { share, chance, spread, queries }) {
   const least = SINKS.has(name) ? LEAST_SINK : LEAST_EXCESS;
-  return queries >= LEAST_QUERIES && share - chance >= least * (1 - chance) && share - chance >= LEAST_SPREADS * spread;
+  return queries >= LEAST_QUERIES && chance < 1 && share - chance >= least * (1 - chance) && share - chance >= LEAST_SPREADS * spread;
 }
 
 function labelsOf({ patterns, relativeEntropy, queries }) {

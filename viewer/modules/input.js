@@ -31,6 +31,8 @@ export class Input {
       this.commandKey(event);
       if (event.key === "Escape" && event.target !== this.app.frame.canvas) this.app.selection.unlock();
     });
+    // A link that is pasted into the page's address.
+    on(globalThis, "hashchange", () => { if (this.app.options.address) this.app.visit(globalThis.location.hash); });
     // Ink is for paper: what is printed is light, and drawn before the page is taken.
     on(globalThis, "beforeprint afterprint", (event) => {
       this.app.printing = event.type === "beforeprint";

@@ -5,6 +5,9 @@ import { speak } from "./language.js";
 import { locate } from "./picture.js";
 import { Viewer } from "./viewer.js";
 
+/** The viewers that are shown: they have one language. */
+let mounted = 0;
+
 /**
  * Shows a payload inside of an element.
  * @param {HTMLElement} element gets a shadow root; its height is filled
@@ -15,7 +18,8 @@ import { Viewer } from "./viewer.js";
  *   fetchTile?: (record: number, q0: number, q1: number, k0: number, k1: number) => Promise<any>}} [options]
  *   fetchSteps gives the worked calculation of a head, an entry of the payload's `steps`;
  *   fetchTile gives exact weights [heads, q1 - q0, k1 - k0]: {type, shape, data}, a typed array or nested lists
- *   language of all words ("en", "zh"); that of the element where it is not given
+ *   language of all words ("en", "zh"); that of the element where it is not given. All viewers of a page have one language: that of the
+ *   first; the language of a later one has no effect while another is shown
  *   views: the names of those that are offered; all where they are not given
  *   controls: the same of the controls
  *   address: whether the page's address holds what is shown
@@ -24,12 +28,16 @@ import { Viewer } from "./viewer.js";
  *   undo(): void, redo(): void, state(): object, locate(item: object): object, svg(): string}}
  */
 export function mount(element, payload, options = {}) {
-  speak(options?.language ?? /** @type {HTMLElement|null} */ (element.closest("[lang]"))?.lang);
+  if (mounted === 0) speak(options?.language ?? /** @type {HTMLElement|null} */ (element.closest("[lang]"))?.lang);
   const viewer = new Viewer(element, payload, options ?? {});
+  mounted += 1;
   const handle = {
     update: (next) => viewer.load(next),
     show: (view, selection) => viewer.show(view, selection),
-    destroy: () => viewer.destroy(),
+    destroy: () => {
+      if (!viewer.stopped.signal.aborted) mounted -= 1;
+      viewer.destroy();
+    },
     set: (state) => viewer.journal.applyQuietly(state),
     point: (item) => viewer.point(item),
     onChange: (listener) => viewer.journal.onChange(listener),

@@ -14,7 +14,8 @@ export function formatWeight(value, error = 0) {
   if (error > 0) {
     const digits = Math.min(8, Math.max(0, Math.ceil(-Math.log10(error))));
     const bound = Math.ceil((error + 0.5 * 10 ** -digits) * 10 ** digits) / 10 ** digits;
-    return `${value.toFixed(digits)} \u00b1 ${bound.toFixed(digits)}`;
+    const shown = value.toFixed(digits);
+    return `${/^-.*[1-9]/.test(shown) ? "\u2212" : ""}${shown.replace("-", "")} \u00b1 ${bound.toFixed(digits)}`;
   }
   return formatNumber(value);
 }
@@ -38,8 +39,14 @@ export function cellText(value) {
 }
 
 /** A weight in a sentence: two decimals, one digit of small ones. */
-export const shortWeight = (value) => (value === 0 ? "0" : value >= 0.01 ? value.toFixed(2)
-  : value >= 0.0001 ? String(Number(value.toPrecision(1))) : "<\u200a0.0001");
+export function shortWeight(value) {
+  if (!Number.isFinite(value)) return formatNumber(value);
+  const size = Math.abs(value);
+  if (size === 0) return "0";
+  const sign = value < 0 ? "\u2212" : "";
+  if (size < 0.0001) return sign ? ">\u200a\u22120.0001" : "<\u200a0.0001";
+  return sign + (size >= 0.01 ? size.toFixed(2) : String(Number(size.toPrecision(1))));
+}
 
 export const clamp = (value, low, high) => Math.min(high, Math.max(low, value));
 

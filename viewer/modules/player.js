@@ -1,5 +1,19 @@
 // @ts-check
 
+/** The lowest rate that browsers play, in samples a second. */
+const LOWEST_RATE = 3000;
+
+/** A sound at a rate that browsers play: between the samples of a slower one are others on straight lines. */
+export function playable({ samples, rate }) {
+  const factor = Math.ceil(LOWEST_RATE / rate);
+  if (!(factor > 1)) return { samples, rate };
+  const more = Float32Array.from({ length: samples.length * factor }, (_, place) => {
+    const [before, part] = [Math.floor(place / factor), (place % factor) / factor];
+    return samples[before] * (1 - part) + (samples[before + 1] ?? samples[before]) * part;
+  });
+  return { samples: more, rate: rate * factor };
+}
+
 /** Plays the sound of an axis by Web Audio, which needs no network: the samples come with the payload. */
 export class Player {
   /** @param {() => void} changed called when it starts and ends */
@@ -30,7 +44,7 @@ export class Player {
   /** Plays from a time on. */
   start(axis, seconds = 0) {
     this.stop();
-    const { samples, rate } = axis.sound;
+    const { samples, rate } = playable(axis.sound);
     this.context ??= new AudioContext();
     this.context.resume();
     const buffer = this.context.createBuffer(1, samples.length, rate);

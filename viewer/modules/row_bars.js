@@ -23,8 +23,8 @@ export function drawRowBars(app, pen, table, row, { x, y }) {
   const title = { size: 13, bold: true };
   pen.text(fitText(say("looksAtTitle", { query: `\u2068${shortText(table.rowText(row))}\u2069` }), BARS_ROOM.width, title), x, y, { color: theme.text, ...title });
   const even = evenShare(table, row);
-  const marked = most > 0 && even <= most;
-  const at = x + name + (length * even) / most;
+  const marked = even !== null && most > 0 && even <= most;
+  const at = x + name + (length * (even ?? 0)) / most;
   const bar = (line, text, value, style) => {
     const middle = y + (line + 1.2) * BAR_STEP;
     pen.text(fitText(text, name - 8, { size: 12 }), x + name - 8, middle, { color: style.text, size: 12, align: "end" });
@@ -42,5 +42,5 @@ export function drawRowBars(app, pen, table, row, { x, y }) {
   if (!marked) return;
   const foot = y + (first.length + (rest.length ? 1.8 : 0.8)) * BAR_STEP;
   pen.path([[at, y + 0.6 * BAR_STEP], [at, foot + 4]], { color: theme.text, lineWidth: 1, dash: [3, 3] });
-  pen.text(say("evenMark", { weight: shortWeight(even) }), at, foot + 12, { color: theme.muted, size: 11 });
+  pen.text(say("evenMark", { weight: shortWeight(Number(even)) }), at, foot + 12, { color: theme.muted, size: 11 });
 }

@@ -32,6 +32,7 @@ export class Selection {
   /** Gives up what is locked; where nothing is, shows all rows together, or again the one that the sentence speaks of. */
   unlock() {
     const { locked, kept, overall } = this.app.state;
-    this.app.set({ locked: [], kept: null, overall: !locked.length && !kept && !overall });
+    const shown = this.app.view.ofTables ? !locked.length && !kept && !overall : overall;
+    this.app.set({ locked: [], kept: null, overall: shown });
   }
 }

@@ -1,6 +1,7 @@
 // @ts-check
 
 import { structure } from "./first_head.js";
+import { relations } from "./head_statistics.js";
 import { say } from "./language.js";
 import { formatWeight, percent, shortWeight } from "./numbers.js";
 import { MASKED, measureText } from "./table.js";
@@ -25,7 +26,7 @@ export function mostSurprising(table) {
 
 function search(table) {
   const { rows, columns, record } = table;
-  if (table.head !== null) {
+  if (Number.isInteger(table.head)) {
     const best = structure(record, table.head);
     const place = (groups, position) => groups.findIndex(([start, stop]) => position !== null && start <= position && position < stop);
     const [row, column] = [place(table.rowGroups, best.row), place(table.columnGroups, best.column)];
@@ -43,14 +44,76 @@ function search(table) {
   return best && { row: best.row, column: best.column };
 }
 
-/** The keys of a row that are not masked, the largest weight first. */
+/** The keys of a row that are not masked, the largest weight first; those without a number last. */
 export function byWeight(table, row) {
   const order = Array.from({ length: table.columns }, (_, column) => column).filter((column) => table.kind(row, column) !== MASKED);
-  return order.sort((a, b) => Math.abs(table.value(row, b)) - Math.abs(table.value(row, a)));
+  const size = (column) => (Number.isNaN(table.value(row, column)) ? -1 : Math.abs(table.value(row, column)));
+  return order.sort((a, b) => size(b) - size(a));
 }
 
-/** What an even share of a row's weight would be, over the keys that it sees. */
-export const evenShare = (table, row) => 1 / Math.max(1, byWeight(table, row).length);
+const shares = new WeakMap();
+
+/** What each key of the record gets of a row whose queries share their weight equally among the keys that they see. */
+function sharesOfKeys(table, row) {
+  if (!shares.has(table)) shares.set(table, []);
+  const known = shares.get(table);
+  if (known[row]) return known[row];
+  const { record, rowGroups } = table;
+  const keys = record.keys.length;
+  const all = Array.from({ length: record.heads }, (_, head) => head);
+  // One mask for all heads needs one look.
+  const perHead = record.visible && record.maskEntry.shape.length === 3;
+  const heads = !perHead ? [0] : table.head === null ? all : [table.head].flat();
+  const share = new Float64Array(keys);
+  let count = 0;
+  for (const head of heads) {
+    const seen = relations(record).seen(head);
+    for (let query = rowGroups[row][0]; query < rowGroups[row][1]; query += 1) {
+      const visible = Array.from({ length: keys }, (_, key) => key).filter((key) => !seen || seen[query * keys + key]);
+      if (visible.length) count += 1;
+      for (const key of visible) share[key] += 1 / visible.length;
+    }
+  }
+  known[row] = share.map((sum) => sum / Math.max(1, count));
+  return known[row];
+}
+
+/** What a column would get of a row's weight if that were shared equally among the keys of the record that the row sees. */
+export function evenShareOf(table, row, column) {
+  const share = sharesOfKeys(table, row);
+  const [start, stop] = table.columnGroups[column];
+  let sum = 0;
+  for (let key = start; key < stop; key += 1) sum += share[key];
+  return sum;
+}
+
+/** The equal share of the columns that rows see, where it is one number; null where it differs. */
+export function evenShare(table, rows) {
+  if (table.measure !== "weights") return null;
+  let [low, high] = [Infinity, -Infinity];
+  for (const row of [rows].flat()) {
+    for (let column = 0; column < table.columns; column += 1) {
+      if (table.kind(row, column) === MASKED) continue;
+      const share = evenShareOf(table, row, column);
+      if (!(share > 0)) continue; // a later token of a causal record
+      [low, high] = [Math.min(low, share), Math.max(high, share)];
+      if (high - low > 1e-9) return null;
+    }
+  }
+  return high > 0 ? high : null;
+}
+
+/** The equal share of all rows of a table. */
+export const evenShareOfAll = (table) => evenShare(table, Array.from({ length: table.rows }, (_, row) => row));
+
+/** The same of the sum or mean of rows (see `activeSums`): one row, or the mean of all; null for sums of several. */
+export const evenShareOfSums = (table, { rows }) => (rows.length === 1 ? evenShare(table, rows) : rows.length ? null : evenShareOfAll(table));
+
+/** Whether a row's weights add up to 1, hidden keys included: parts of them are percent. */
+const isWhole = (table, row) => table.measure === "weights" && Math.abs(table.rowSums[row] + table.hidden[row] - 1) < 0.02;
+
+/** Whether the shown weights of every row add up to 1. */
+export const rowsAddUp = (table) => table.rows > 0 && table.measure === "weights" && table.rowSums.every((sum) => Math.abs(sum - 1) < 0.02);
 
 /**
  * What a table says of a query, in numbers.
@@ -64,21 +127,22 @@ export function sayOfRow(table, row, column = null) {
   const of = column ?? order[0];
   const key = named(table.columnText(of));
   const value = table.value(row, of);
-  const whole = Math.abs(table.rowSums[row] + table.hidden[row] - 1) < 0.02;
   const text = table.kind(row, of) === MASKED ? say("mayNotSee", { query, key })
     : table.measure !== "weights" ? say("givesMeasure", { query, key, what: measureText(table), value: formatWeight(value, table.error(row, of)) })
     : Number.isNaN(value) ? say("noNumber", { query, key })
-      : whole ? say("gives", { query, key, percent: percent(value) }) : say("givesWeight", { query, key, weight: shortWeight(value) });
+      : isWhole(table, row) ? say("gives", { query, key, percent: percent(value) }) : say("givesWeight", { query, key, weight: shortWeight(value) });
   const parts = order.slice(0, NAMED).map((one) => `${named(table.columnText(one))} ${shortWeight(table.value(row, one))}`);
   const rest = order.slice(NAMED);
   if (rest.length) parts.push(say("moreKeys", { count: rest.length, weight: shortWeight(rest.reduce((sum, one) => sum + table.value(row, one), 0)) }));
-  const even = table.measure === "weights" ? ` \u2014 ${say("evenShare", { weight: shortWeight(evenShare(table, row)) })}` : "";
+  const share = evenShare(table, row);
+  const even = share === null ? "" : ` \u2014 ${say("evenShare", { weight: shortWeight(share) })}`;
   return { text, shares: `${query} \u2192 ${parts.join(" \u00b7 ")}${even}` };
 }
 
 /** What a table says of a query whose keys are the parts of a picture or of a sound: how few parts have how much. */
 function sayOfParts(table, row) {
   const even = evenShare(table, row);
+  if (!isWhole(table, row) || even === null) return sayOfRow(table, row);
   const parts = byWeight(table, row).filter((column) => table.value(row, column) > 2 * even);
   const share = parts.reduce((sum, column) => sum + table.value(row, column), 0);
   return { text: say(table.record.keys.kind === "grid" ? "givesPatches" : "givesFrames", { query: named(table.rowText(row)), count: parts.length,
@@ -87,30 +151,36 @@ function sayOfParts(table, row) {
 
 /** What a table says of a key: who looks at it most. */
 function sayOfColumn(table, column) {
-  let best = null;
-  for (let row = 0; row < table.rows; row += 1) {
-    if (table.kind(row, column) !== MASKED && (best === null || Math.abs(table.value(row, column)) > Math.abs(table.value(best, column)))) best = row;
-  }
+  const size = (row) => (Number.isNaN(table.value(row, column)) ? -1 : Math.abs(table.value(row, column)));
+  const seeing = Array.from({ length: table.rows }, (_, row) => row).filter((row) => table.kind(row, column) !== MASKED);
   const key = named(table.columnText(column));
-  if (best === null) return { text: say("seenByNobody", { key }), shares: "" };
-  if (table.measure !== "weights") return sayOfRow(table, best, column);
+  if (!seeing.length) return { text: say("seenByNobody", { key }), shares: "" };
+  const best = seeing.reduce((most, row) => (size(row) > size(most) ? row : most));
+  if (!isWhole(table, best)) return { text: sayOfRow(table, best, column).text, shares: "" };
   return { text: say("lookedAt", { key, query: named(table.rowText(best)), percent: percent(table.value(best, column)) }), shares: "" };
 }
 
 /** What a table says of all its queries together. */
 function sayOfAll(table) {
-  const { values } = table.sumRows(table.seeing);
-  const count = Math.max(1, table.seeing.length);
-  const best = values.reduce((most, value, column) => (Math.abs(value) > Math.abs(values[most]) ? column : most), 0);
-  if (!table.columns) return { text: "", shares: "" };
-  const weight = values[best] / count;
-  return { text: say("averageOver", { key: named(table.columnText(best)), weight: table.measure === "weights" ? percent(weight) : shortWeight(weight) }), shares: "" };
+  const { seeing } = table;
+  const { values, kinds } = table.sumRows(seeing);
+  const columns = Array.from(values.keys()).filter((column) => kinds[column] !== MASKED);
+  if (!seeing.length || !columns.length) return { text: table.columns ? say("noneSees") : "", shares: "" };
+  const size = (column) => (Number.isNaN(values[column]) ? -1 : Math.abs(values[column]));
+  const best = columns.reduce((most, column) => (size(column) > size(most) ? column : most));
+  const weight = values[best] / seeing.length;
+  const whole = seeing.every((row) => isWhole(table, row));
+  return { text: say("averageOver", { key: named(table.columnText(best)), weight: whole ? percent(weight) : shortWeight(weight) }), shares: "" };
 }
+
+/** The table that the sentence speaks of: that of the shown heads; null where a view shows none. */
+export const spokenTable = (app) => (app.view.spoken ? app.view.spoken(app) : app.table());
 
 /** The pair that the sentence speaks of while nothing is pointed at: of the query that was locked last, else the most surprising one. */
 export function featured(app) {
   if (!app.record || app.record.large || !app.view.ofTables || (app.state.overall && !app.state.locked.length)) return null;
-  const table = app.table();
+  const table = spokenTable(app);
+  if (!table) return null;
   const row = app.state.locked.at(-1);
   if (row !== undefined && row < table.rows) return { row, column: byWeight(table, row)[0] ?? 0 };
   return mostSurprising(table);
@@ -121,7 +191,8 @@ export function sentenceOf(app) {
   const item = app.active();
   if (app.view.sentence) return app.view.sentence(app, item);
   if (!app.view.ofTables || app.record.large) return { text: item ? app.view.describe(app, item) : "", shares: "" };
-  const table = item?.head === undefined ? app.table() : app.table(item.head);
+  const table = item?.head === undefined ? spokenTable(app) : app.table(item.head);
+  if (!table) return { text: "", shares: "" };
   if (item?.side === "key") return sayOfColumn(table, item.column);
   if (item?.row !== undefined && item.column === undefined && table.measure === "weights" && table.record.keys.kind !== "tokens") return sayOfParts(table, item.row);
   if (item?.row !== undefined) return sayOfRow(table, item.row, item.column ?? null);

@@ -6,14 +6,18 @@ const isName = (value) => typeof value === "string" && /^[\w -]{1,40}$/.test(val
 
 const isFlag = (value) => typeof value === "boolean";
 
-const isNumber = (value) => Number.isFinite(value);
+const oneOf = (...names) => (value) => names.includes(value);
+
+const within = (low, high) => (value) => Number.isFinite(value) && value >= low && value <= high;
 
 const areCounts = (value) => Array.isArray(value) && value.length <= 4096 && value.every(isCount);
 
 const isCell = (value) => isCount(value?.row) && isCount(value?.column) && Object.keys(value).length === 2;
 
-const isTrial = (value) => typeof value === "object" && Object.entries(value).every(([name, one]) => (["temperature", "scale", "alpha"].includes(name) ? one > 0 && isNumber(one)
-  : ["mask", "normalizer"].includes(name) && isName(one)));
+/** What each setting of the walk can be. */
+const TRIALS = { temperature: within(1e-3, 1e3), scale: within(1e-9, 1e9), alpha: within(1, 100), normalizer: isName, mask: oneOf("model", "none", "causal") };
+
+const isTrial = (value) => typeof value === "object" && Object.entries(value).every(([name, one]) => Object.hasOwn(TRIALS, name) && TRIALS[name](one));
 
 const orNull = (check) => (value) => value === null || check(value);
 
@@ -27,28 +31,28 @@ export const FIELDS = {
   view: ["pattern", isName],
   record: [0, isCount],
   head: [0, orNull(isCount)], // null: the mean of all
-  scale: ["linear", isName],
+  scale: ["linear", oneOf("linear", "root", "log", "row")],
   words: [false, isFlag],
   hideSpecial: [false, isFlag],
-  overlay: ["veil", isName],
-  pooling: ["maximum", isName],
-  order: ["layer", isName], // of the grid's heads
-  range: ["each", isName], // whether each map of the grid has its own scale, or all have "one"
+  overlay: ["veil", oneOf("veil", "colours")],
+  pooling: ["maximum", oneOf("maximum", "mean")],
+  order: ["layer", oneOf("layer", "does", "entropy", "loss")], // of the grid's heads
+  range: ["each", oneOf("each", "one")], // whether each map of the grid has its own scale, or all have "one"
   locked: [[], areCounts], // the rows that stay chosen
   overall: [false, isFlag], // whether all rows are shown together while none is chosen; else the one that the sentence speaks of
   heads: [null, orNull(areCounts)], // those with lines; null: the chosen one, or all
   steps: [0, isCount],
-  station: ["input", isName], // of the walk
+  station: ["input", oneOf("input", "vectors", "score", "scale", "cap", "bias", "mask", "weights", "output", "then")], // of the walk
   trial: [null, orNull(isTrial)], // what differs from the model in the walk; null: nothing
-  measure: ["weights", isName], // or weights times something that the record carries
+  measure: ["weights", oneOf("weights", "norms", "contributions")], // or weights times something that the record carries
   kept: [null, orNull(isCell)],
   other: [null, orNull(isHead)], // what the view of differences takes away
-  zoom: [1, isNumber],
-  theme: ["auto", isName],
+  zoom: [1, within(1e-6, 1e6)],
+  theme: ["auto", oneOf("auto", "light", "dark")],
 };
 
 /** What the place where it is shown decides: no step of undo, and not in the address. */
-const PASSING = ["zoom", "theme"];
+export const PASSING = ["zoom", "theme"];
 
 /** @returns {any} what a new viewer shows */
 export const initialState = () => Object.fromEntries(Object.entries(FIELDS).map(([name, [value]]) => [name, structuredClone(value)]));
@@ -59,6 +63,9 @@ export const lasting = (state) => Object.fromEntries(Object.keys(FIELDS).filter(
 /** The fields of something from elsewhere that a state has, where their values can be. */
 export const checkedState = (given) => Object.fromEntries(Object.keys(FIELDS).filter((name) => name in given && FIELDS[name][1](given[name]))
   .map((name) => [name, structuredClone(given[name])]));
+
+/** Counts below a number, each once. */
+export const distinct = (counts, below) => [...new Set(counts)].filter((one) => one < below);
 
 /** Whether two places of a view are the same. */
 export const sameItem = (one, other) => JSON.stringify(one) === JSON.stringify(other);

@@ -1,6 +1,7 @@
 // @ts-check
 
 import { decodeNumbers } from "./decoding.js";
+import { say } from "./language.js";
 
 /** The steps of a calculation that have a number for each pair, in their order. */
 export const PAIR_STEPS = ["scores", "scaled", "capped", "biased", "masked", "weights"];
@@ -53,6 +54,7 @@ export class StepsData {
       }
     }
     for (const name of this.names) this.matrices[name] = await decodeNumbers(this.entry.matrices[name]);
+    if (this.error === null && !(this.rows && this.columns)) this.error = say("walk_nothing");
     this.scale = this.entry.scale ?? this.findScale();
     this.pair = this.findPair();
     this.decoded = true;

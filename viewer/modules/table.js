@@ -19,7 +19,7 @@ export const [WEIGHT, ZERO, MASKED, MISSING] = Object.values(CELL_KINDS);
 export class Table {
   constructor(record, head, options) {
     this.record = record;
-    this.head = head; // null: the mean over heads
+    this.head = head; // null: the mean over heads; a list: the mean over some
     this.exact = record.exact !== null;
     const shown = (axis) => axis.groups(options.words).filter((group) => !(options.hideSpecial && axis.isSpecial(group)));
     this.rowGroups = shown(record.queries);
@@ -27,13 +27,14 @@ export class Table {
     this.rows = this.rowGroups.length;
     this.columns = this.columnGroups.length;
     this.words = options.words;
-    this.measure = options.measure in record.measures ? options.measure : "weights";
+    this.measure = Object.hasOwn(record.measures, options.measure) ? options.measure : "weights";
     this.signed = this.measure === "contributions";
     const cells = this.rows * this.columns;
     this.values = new Float64Array(cells);
     this.errors = this.exact ? null : new Float64Array(cells);
     this.kinds = new Uint8Array(cells);
     this.hidden = new Float64Array(this.rows);
+    this.hiddenErrors = new Float64Array(this.rows);
     this.counts = new Uint32Array(this.rows); // queries of all heads that a row is the mean of
     this.bitmaps = new Map();
     this.widest = {};
@@ -51,7 +52,7 @@ export class Table {
   }
 
   fill() {
-    const heads = this.head === null ? Array.from({ length: this.record.heads }, (_, head) => head) : [this.head];
+    const heads = this.head === null ? Array.from({ length: this.record.heads }, (_, head) => head) : [this.head].flat();
     const { factors } = this;
     for (let row = 0; row < this.rows; row += 1) {
       const [q0, q1] = this.rowGroups[row];
@@ -103,18 +104,20 @@ export class Table {
     const maximum = record.entry.codes.maximum;
     for (let row = 0; row < this.rows; row += 1) {
       const [q0, q1] = this.rowGroups[row];
-      let sum = 0;
+      let [sum, error] = [0, 0];
       for (const head of heads) {
         for (let query = q0; query < q1; query += 1) {
           const base = (head * queries + query) * keys;
           for (let key = 0; key < keys; key += 1) {
             if (shown[key] || !record.sees(head, query, key)) continue;
-            sum += (factors ? factors(head, query, key) : 1)
-              * (record.exact ? record.exact[base + key] : CODE_VALUES[record.codes[base + key]] * maximum);
+            const factor = factors ? factors(head, query, key) : 1;
+            sum += factor * (record.exact ? record.exact[base + key] : CODE_VALUES[record.codes[base + key]] * maximum);
+            if (!record.exact) error += Math.abs(factor) * CODE_ERRORS[record.codes[base + key]] * maximum;
           }
         }
       }
       this.hidden[row] = sum / Math.max(1, this.counts[row]);
+      this.hiddenErrors[row] = error / Math.max(1, this.counts[row]);
     }
   }
 
@@ -187,7 +190,7 @@ export class Table {
     for (let column = 0; column < this.columns; column += 1) error += this.error(row, column);
     const sum = say("rowSum", { sum: formatWeight(this.rowSums[row], error) });
     return this.columnGroups.length && this.hiddenColumns
-      ? `${sum}, ${say("rowHidden", { sum: formatWeight(this.hidden[row], this.exact ? 0 : Math.max(error, 0.004)) })}` : sum;
+      ? `${sum}, ${say("rowHidden", { sum: formatWeight(this.hidden[row], this.hiddenErrors[row]) })}` : sum;
   }
 
   get hiddenColumns() {
@@ -254,7 +257,7 @@ export const signedShade = (value, largest, scale) =>
 /** What is shown: weights, or weights times something. */
 export const measureText = (table) => say({ norms: "of_norms", contributions: "of_contributions" }[table.measure] ?? "of_weights");
 
-export const accuracy = (table) => (table.exact ? "" : say("coded"));
+export const accuracy = (table) => (table.exact ? "" : say(table.measure === "weights" ? "coded" : "codedWeights"));
 
 /** How the tokens of a word became one. */
 export const mergedText = (table) => (table.words && (table.record.queries.hasWords || table.record.keys.hasWords) ? say("merged") : "");

@@ -17,7 +17,7 @@ import { TOP, paint } from "./picture.js";
 import { Player } from "./player.js";
 import { factsOf, recordName } from "./record_names.js";
 import { SCALES } from "./scales.js";
-import { FIELDS, checkedState, initialState } from "./state.js";
+import { FIELDS, checkedState, distinct, initialState } from "./state.js";
 import { Selection } from "./selection.js";
 import { featured, selectionText, sentenceOf } from "./sentence.js";
 import { StepsData } from "./steps_data.js";
@@ -47,6 +47,7 @@ export class Viewer {
     this.journal = new Journal(this);
     this.selection = new Selection(this);
     this.zoom = new Zoom(this);
+    this.chosen = false; // whether the head was chosen, by somebody or as the one to open on
     this.views = VIEW_CLASSES.map((ViewClass) => new ViewClass()).filter((view) => !options.views || options.views.includes(view.name));
     this.tables = new Tables(this);
     this.stopped = new AbortController();
@@ -82,8 +83,10 @@ export class Viewer {
     const wanted = view ?? (this.started ? this.state.view : null);
     const first = this.views.find((one) => one.name === wanted && one.available(this)) ?? firstView(this);
     if (first) this.state.view = first.name;
-    this.chosen = this.started || selection?.head !== undefined;
-    this.opening = this.chosen ? Promise.resolve() : this.open(selection?.record);
+    this.chosen ||= selection?.head !== undefined;
+    this.asked = selection?.record ?? this.asked;
+    this.opening = this.chosen ? Promise.resolve() : this.open(this.asked);
+    this.frame.canvas.hidden = !first;
     this.started = true;
     if (first) this.turnTo(first, selection ?? {});
     else this.empty();
@@ -96,12 +99,16 @@ export class Viewer {
     const found = await chooseFirst(records.filter((record) => record.number === (number ?? record.number) && this.fits(record)));
     if (!found || this.chosen || this.records !== records) return;
     Object.assign(this.state, { record: found.record, head: found.head });
+    this.chosen = true;
   }
 
   empty() {
     this.frame.showTabs(this.views.filter((view) => view.available(this)), this.view, (name) => this.show(name));
     this.frame.bar.replaceChildren();
-    this.frame.canvas.hidden = true;
+    this.ready = false;
+    this.frame.tip.hidden = true;
+    this.frame.readout.textContent = "";
+    this.frame.showBeside(null);
     this.frame.tellSentence({ text: say("nothingToShow"), shares: "" });
   }
 
@@ -186,10 +193,12 @@ export class Viewer {
   // --- commands ---
 
   set(changes) {
+    if (!this.current()) return;
     if ("head" in changes) this.state.heads = null;
+    if ("head" in changes || "record" in changes) this.chosen = true;
     Object.assign(this.state, changes);
     this.hover = null;
-    this.view?.settle(this);
+    this.view.settle(this);
     this.refresh();
   }
 
@@ -226,10 +235,16 @@ export class Viewer {
   apply(given) {
     const changes = checkedState(given);
     const view = this.views.find((one) => one.name === changes.view && one.available(this)) ?? this.view;
-    if (!view) return;
+    if (!view || !this.current()) return;
     this.chosen = true;
     this.turnTo(view, changes);
     this.readTheme();
+  }
+
+  /** Shows what a fragment of an address names, if it names anything. */
+  visit(fragment) {
+    const found = stateOf(fragment);
+    if (Object.keys(found).length) this.apply(found);
   }
 
   /** Shows what another viewer points at; null: nothing. */
@@ -246,11 +261,12 @@ export class Viewer {
       state.record = Math.max(0, found);
       state.locked = [];
     }
-    const rows = this.record?.queries.length ?? 0;
-    if (state.locked.some((row) => row >= rows)) state.locked = state.locked.filter((row) => row < rows);
+    state.locked = distinct(state.locked, this.record?.queries.length ?? 0);
+    const heads = state.heads && distinct(state.heads, this.record?.heads ?? 0);
+    state.heads = heads?.length || !state.heads?.length ? heads : null;
     if (this.record && state.head !== null && !(state.head < this.record.heads)) state.head = 0;
     if (!(state.steps < this.steps.length)) state.steps = 0;
-    if (!(state.scale in SCALES)) state.scale = "linear";
+    if (!Object.hasOwn(SCALES, state.scale)) state.scale = "linear";
     this.view?.settle(this);
   }
 
@@ -266,6 +282,7 @@ export class Viewer {
 
   /** Rebuilds what depends on the state and keeps the focus where it was. */
   refresh() {
+    if (!this.current()) return;
     const focus = this.frame.focusPlace();
     this.frame.showTabs(this.views.filter((view) => view.available(this)), this.view, (name) => this.show(name));
     this.frame.stage.setAttribute("aria-busy", "true");
@@ -275,6 +292,7 @@ export class Viewer {
 
   async prepare(focus) {
     await this.opening;
+    if (!this.current()) return;
     this.view.settle(this);
     const shown = this.current();
     await shown.decode();
@@ -308,7 +326,7 @@ export class Viewer {
 
   /** What must be decoded before the view can be drawn. */
   current() {
-    return this.view.name === "walk" ? this.steps[this.state.steps] : this.record;
+    return this.view?.name === "walk" ? this.steps[this.state.steps] : this.record;
   }
 
   heading() {

@@ -23,7 +23,7 @@ export class Zoom {
   /** Enlarges by a factor; a point of the window, or its middle, stays where it is. */
   by(factor, anchor = null) {
     const { app } = this;
-    if (!app.view.zooms) return;
+    if (!app.ready || !app.view.zooms) return;
     const { area, frame: { scroller } } = app;
     const before = app.view.geometry(app);
     const at = anchor ?? { x: area.width / 2, y: area.height / 2 };

@@ -108,3 +108,11 @@ test("the first choice looks at what position does not explain", () => {
   assert.deepEqual(even, { record: 0, head: 0, row: null, column: null });
   assert.equal(firstChoice([]), null);
 });
+
+test("where every key is of a pattern, nothing is clear", () => {
+  const weights = Array.from({ length: 4 }, () => [1]);
+  const axes = [["a", "b", "c", "d"], ["x"]].map((tokens) => new Axis({ kind: "tokens", length: tokens.length, tokens, special: [], words: [] }));
+  const record = new AttentionData({ kind: "cross", layer: 0, name: "a", heads: 1, queries: 0, keys: 1, exact: null, overview: null, statistics: null, codes: { maximum: 1 }, visible: null }, 0, axes, []);
+  record.exact = Float32Array.from(weights.flat());
+  assert.deepEqual(headLabels(record, 0), []);
+});

@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
 
-import { cellText, finiteRange, formatNumber, formatWeight, legendNumber, niceStep, secondsStep, strongest } from "../modules/numbers.js";
+import { cellText, finiteRange, formatNumber, formatWeight, legendNumber, niceStep, secondsStep, shortWeight, strongest } from "../modules/numbers.js";
 
 test("a weight has no more digits than are known", () => {
   for (const [value, error] of [[0.123456, 0.004], [0.5, 1e-5], [0.9, 0.04]]) {
@@ -45,4 +45,15 @@ test("legends and cells write numbers as pictures do", () => {
   const cases = JSON.parse(readFileSync(new URL("../../tests/written_numbers.json", import.meta.url), "utf8"));
   for (const [value, text] of cases.short) assert.equal(legendNumber(value), text);
   for (const [value, text] of cases.cell) assert.equal(cellText(value), text);
+});
+
+test("a weight in a sentence keeps its sign, and says what is no number", () => {
+  assert.deepEqual([0, 0.5, -0.5, 0.004, -0.004, 0.00001, -0.00001, NaN, -Infinity].map(shortWeight),
+    ["0", "0.50", "\u22120.50", "0.004", "\u22120.004", "<\u200a0.0001", ">\u200a\u22120.0001", "NaN", "\u2212\u221e"]);
+});
+
+test("coded and exact negatives have the same sign", () => {
+  assert.match(formatWeight(-0.25, 0.01), /^\u22120\.25 \u00b1 0\.0/);
+  assert.match(formatWeight(-0.25), /^\u22120\.25/);
+  assert.match(formatWeight(-0.0001, 0.01), /^0\.00 \u00b1/);
 });

@@ -159,7 +159,7 @@ def _add_measures(entry: dict[str, Any], record: AttentionRecord, left: int) -> 
     for name, factors in record.measures.items():
         numbers = packed_numbers(factors, "<f4")
         size = len(numbers["data"]) if factors.ndim == 3 else 0
-        if size <= left - used:
+        if size == 0 or size <= left - used:
             entry["measures"][name] = numbers
             used += size
     return used
@@ -184,7 +184,7 @@ def _steps(steps: StepsRecord, records: Sequence[AttentionRecord]) -> dict[str, 
         "name": steps.name,
         "layer": steps.layer,
         "head": steps.head,
-        "record": next(of_head, None) if steps.attention else None,
+        "record": next(of_head, None) if steps.attention is not None else None,
         "score": steps.score,
         "scale": steps.scale,
         "cap": steps.cap,

@@ -8,14 +8,18 @@ const isName = (value) => typeof value === "string" && /^[\w -]{1,40}$/.test(val
 
 const isFlag = (value) => typeof value === "boolean";
 
-const isNumber = (value) => Number.isFinite(value);
+const oneOf = (...names) => (value) => names.includes(value);
+
+const within = (low, high) => (value) => Number.isFinite(value) && value >= low && value <= high;
 
 const areCounts = (value) => Array.isArray(value) && value.length <= 4096 && value.every(isCount);
 
 const isCell = (value) => isCount(value?.row) && isCount(value?.column) && Object.keys(value).length === 2;
 
-const isTrial = (value) => typeof value === "object" && Object.entries(value).every(([name, one]) => (["temperature", "scale", "alpha"].includes(name) ? one > 0 && isNumber(one)
-  : ["mask", "normalizer"].includes(name) && isName(one)));
+/** What each setting of the walk can be. */
+const TRIALS = { temperature: within(1e-3, 1e3), scale: within(1e-9, 1e9), alpha: within(1, 100), normalizer: isName, mask: oneOf("model", "none", "causal") };
+
+const isTrial = (value) => typeof value === "object" && Object.entries(value).every(([name, one]) => Object.hasOwn(TRIALS, name) && TRIALS[name](one));
 
 const orNull = (check) => (value) => value === null || check(value);
 
@@ -29,24 +33,24 @@ const FIELDS = {
   view: ["pattern", isName],
   record: [0, isCount],
   head: [0, orNull(isCount)], // null: the mean of all
-  scale: ["linear", isName],
+  scale: ["linear", oneOf("linear", "root", "log", "row")],
   words: [false, isFlag],
   hideSpecial: [false, isFlag],
-  overlay: ["veil", isName],
-  pooling: ["maximum", isName],
-  order: ["layer", isName], // of the grid's heads
-  range: ["each", isName], // whether each map of the grid has its own scale, or all have "one"
+  overlay: ["veil", oneOf("veil", "colours")],
+  pooling: ["maximum", oneOf("maximum", "mean")],
+  order: ["layer", oneOf("layer", "does", "entropy", "loss")], // of the grid's heads
+  range: ["each", oneOf("each", "one")], // whether each map of the grid has its own scale, or all have "one"
   locked: [[], areCounts], // the rows that stay chosen
   overall: [false, isFlag], // whether all rows are shown together while none is chosen; else the one that the sentence speaks of
   heads: [null, orNull(areCounts)], // those with lines; null: the chosen one, or all
   steps: [0, isCount],
-  station: ["input", isName], // of the walk
+  station: ["input", oneOf("input", "vectors", "score", "scale", "cap", "bias", "mask", "weights", "output", "then")], // of the walk
   trial: [null, orNull(isTrial)], // what differs from the model in the walk; null: nothing
-  measure: ["weights", isName], // or weights times something that the record carries
+  measure: ["weights", oneOf("weights", "norms", "contributions")], // or weights times something that the record carries
   kept: [null, orNull(isCell)],
   other: [null, orNull(isHead)], // what the view of differences takes away
-  zoom: [1, isNumber],
-  theme: ["auto", isName],
+  zoom: [1, within(1e-6, 1e6)],
+  theme: ["auto", oneOf("auto", "light", "dark")],
 };
 
 /** What the place where it is shown decides: no step of undo, and not in the address. */
@@ -61,6 +65,9 @@ const lasting = (state) => Object.fromEntries(Object.keys(FIELDS).filter((name) 
 /** The fields of something from elsewhere that a state has, where their values can be. */
 const checkedState = (given) => Object.fromEntries(Object.keys(FIELDS).filter((name) => name in given && FIELDS[name][1](given[name]))
   .map((name) => [name, structuredClone(given[name])]));
+
+/** Counts below a number, each once. */
+const distinct = (counts, below) => [...new Set(counts)].filter((one) => one < below);
 
 /** Whether two places of a view are the same. */
 const sameItem = (one, other) => JSON.stringify(one) === JSON.stringify(other);
@@ -492,6 +499,7 @@ const WORDS = {
   mayNotSee: ["\u201c{query}\u201d cannot look at \u201c{key}\u201d: the mask hides it.", "\u201c{query}\u201d看不到\u201c{key}\u201d：它被掩码遮住了。"],
   noNumber: ["The weight of \u201c{query}\u201d for \u201c{key}\u201d is no number (NaN).", "\u201c{query}\u201d对\u201c{key}\u201d的权重不是数（NaN）。"],
   seesNothing: ["\u201c{query}\u201d cannot look at any word: the mask hides all.", "\u201c{query}\u201d看不到任何词：全部被掩码遮住。"],
+  noneSees: ["No query may look at any key.", "没有查询可以看任何键。"],
   averageOver: ["On average over all queries, \u201c{key}\u201d gets most: {weight}.", "对所有查询取平均，\u201c{key}\u201d得到最多：{weight}。"],
   givesPatches: ["\u201c{query}\u201d gives {percent} of its attention to {count} of {all} patches of the picture.", "\u201c{query}\u201d把 {percent} 的注意力给了图像 {all} 块中的 {count} 块。"],
   givesFrames: ["\u201c{query}\u201d gives {percent} of its attention to {count} of {all} moments of the sound.", "\u201c{query}\u201d把 {percent} 的注意力给了声音 {all} 个时刻中的 {count} 个。"],
@@ -555,6 +563,7 @@ const WORDS = {
   cell: ["{query} → {key}: {weight} ({head}; query {row}, key {column}; {sum})", "{query} → {key}：{weight}（{head}；查询 {row}，键 {column}；{sum}）"],
   rowSum: ["row sum {sum}", "行和 {sum}"],
   rowHidden: ["hidden special tokens {sum}", "隐藏的特殊词元占 {sum}"],
+  codedWeights: ["weights as 8-bit square roots, ± 0.004 or better before they are multiplied", "权重以 8 位平方根编码，相乘之前误差不超过 ± 0.004"],
   coded: ["8-bit square roots, ± 0.004 or better", "8 位平方根编码，误差不超过 ± 0.004"],
   merged: [", whole words (keys added, queries averaged)", "，整词（键相加，查询取平均）"],
   hiddenShare: ["{count} special {count:token|tokens} hidden with {percent} % of the weight", "隐藏了 {count} 个特殊词元，共占权重的 {percent} %"],
@@ -655,7 +664,8 @@ const WORDS = {
   walk_next: ["Next", "下一步"],
   walk_back: ["Back", "上一步"],
   walk_place: ["{here} of {all}", "第 {here} 站，共 {all} 站"],
-  walk_failed: ["The calculation of this head could not be fetched: {reason}", "无法获取该头的计算过程：{reason}"],
+  walk_nothing: ["it has no query or no key", "没有查询或没有键"],
+  walk_failed: ["The calculation of this head cannot be shown: {reason}", "无法显示该头的计算过程：{reason}"],
   walk_input: ["Input", "输入"],
   walk_vectors: ["Query, key, value", "查询、键、值"],
   walk_dot: ["Dot product", "点积"],
@@ -874,6 +884,7 @@ const WORDS = {
   grid_surveyed: ["over the surveyed texts: {what}", "在所统计的文本中：{what}"],
   grid_blind: ["no query sees a key", "没有查询能看到键"],
   grid_largest: ["largest weight {weight}, {query} \u2192 {key}", "最大权重 {weight}，{query} \u2192 {key}"],
+  grid_entropy_alone: ["mean entropy {entropy} nats, over {queries} {queries:query|queries}", "平均熵 {entropy} 纳特，共 {queries} 个查询"],
   grid_entropy_long: ["mean entropy {entropy} nats, {percent}\u00a0% of even attention, over {queries} {queries:query|queries}",
     "平均熵 {entropy} 纳特，为均匀注意力的 {percent}\u00a0%，共 {queries} 个查询"],
   grid_single: ["a point is one weight", "一个点是一个权重"],
@@ -1068,6 +1079,20 @@ function pictureCut(axis, position) {
 
 // player.js
 
+/** The lowest rate that browsers play, in samples a second. */
+const LOWEST_RATE = 3000;
+
+/** A sound at a rate that browsers play: between the samples of a slower one are others on straight lines. */
+function playable({ samples, rate }) {
+  const factor = Math.ceil(LOWEST_RATE / rate);
+  if (!(factor > 1)) return { samples, rate };
+  const more = Float32Array.from({ length: samples.length * factor }, (_, place) => {
+    const [before, part] = [Math.floor(place / factor), (place % factor) / factor];
+    return samples[before] * (1 - part) + (samples[before + 1] ?? samples[before]) * part;
+  });
+  return { samples: more, rate: rate * factor };
+}
+
 /** Plays the sound of an axis by Web Audio, which needs no network: the samples come with the payload. */
 class Player {
   /** @param {() => void} changed called when it starts and ends */
@@ -1098,7 +1123,7 @@ class Player {
   /** Plays from a time on. */
   start(axis, seconds = 0) {
     this.stop();
-    const { samples, rate } = axis.sound;
+    const { samples, rate } = playable(axis.sound);
     this.context ??= new AudioContext();
     this.context.resume();
     const buffer = this.context.createBuffer(1, samples.length, rate);
@@ -1161,7 +1186,8 @@ class Selection {
   /** Gives up what is locked; where nothing is, shows all rows together, or again the one that the sentence speaks of. */
   unlock() {
     const { locked, kept, overall } = this.app.state;
-    this.app.set({ locked: [], kept: null, overall: !locked.length && !kept && !overall });
+    const shown = this.app.view.ofTables ? !locked.length && !kept && !overall : overall;
+    this.app.set({ locked: [], kept: null, overall: shown });
   }
 }
 
@@ -1273,7 +1299,9 @@ function stateOf(fragment) {
       continue; // no escape of UTF-8
     }
   }
-  return checkedState(found);
+  const state = checkedState(found);
+  for (const name of PASSING) delete state[name];
+  return state;
 }
 
 // head_statistics.js
@@ -1486,114 +1514,6 @@ function mostReceived(byKey, chanceByKey, queries, { specialKeys, grid }) {
   }
   const chance = chanceByKey[best] / queries;
   return { share: byKey[best] / queries, chance, spread: Math.sqrt((chance * (1 - chance)) / queries), queries: best < 0 ? 0 : queries, key: best };
-}
-
-// steps_data.js
-
-/** The steps of a calculation that have a number for each pair, in their order. */
-const PAIR_STEPS = ["scores", "scaled", "capped", "biased", "masked", "weights"];
-
-/** The largest weight of a pair that is a good example: beyond it the other words have no part. */
-const CLEAR = 0.9;
-
-/** Whether a label is a mark of the model, such as [CLS] or <s>, or a piece of a word. */
-const isMark = (label) => /^(\[.*\]|<.*>|##.*)$/u.test(label) || !/[\p{L}\p{N}]/u.test(label);
-
-/** One worked calculation: of the payload, or one that is fetched when it is needed. */
-class StepsData {
-  /**
-   * @param {any} entry an entry of the payload's `steps`; null: it is fetched
-   * @param {{record: number, head: number, name: string, ask: () => Promise<any>}|null} [source] where it comes from
-   */
-  constructor(entry, source = null) {
-    this.source = source;
-    this.ready = null;
-    this.decoded = false;
-    this.error = null; // why there are no numbers
-    this.take(entry ?? { name: source?.name ?? "", record: source?.record, head: source?.head, queries: [], keys: [], matrices: {} });
-  }
-
-  take(entry) {
-    this.entry = entry;
-    this.rows = entry.queries.length;
-    this.columns = entry.keys.length;
-    this.names = Object.keys(entry.matrices);
-    this.matrices = {};
-  }
-
-  /** Whether it is the calculation of a head of a record of the payload. */
-  belongsTo(record, head) {
-    const { entry, source } = this;
-    return (source ? source.record : entry.record ?? null) === record && (source ? source.head : entry.head) === head;
-  }
-
-  decode() {
-    this.ready ??= this.decodeAll();
-    return this.ready;
-  }
-
-  async decodeAll() {
-    if (this.source) {
-      try {
-        this.take(await this.source.ask());
-      } catch (error) {
-        this.error = String(/** @type {any} */ (error)?.message ?? error);
-      }
-    }
-    for (const name of this.names) this.matrices[name] = await decodeNumbers(this.entry.matrices[name]);
-    this.scale = this.entry.scale ?? this.findScale();
-    this.pair = this.findPair();
-    this.decoded = true;
-  }
-
-  /** What the scores were multiplied by, read off the largest of them, where the record does not say it. */
-  findScale() {
-    const { scores, scaled } = this.matrices;
-    if (!scaled) return 1;
-    let best = 0;
-    for (let cell = 1; cell < scores.length; cell += 1) {
-      if (Number.isFinite(scores[cell]) && Number.isFinite(scaled[cell]) && !(Math.abs(scores[cell]) <= Math.abs(scores[best]))) best = cell;
-    }
-    return scaled[best] / scores[best];
-  }
-
-  /** The pair that is shown first: the largest weight, which is not almost 1, between two different words. */
-  findPair() {
-    const { queries, keys } = this.entry;
-    let [best, most] = [{ row: 0, column: 0 }, -Infinity];
-    for (let row = 0; row < this.rows; row += 1) {
-      for (let column = 0; column < this.columns; column += 1) {
-        const weight = this.at("weights", row, column);
-        const value = (weight <= CLEAR ? weight : 2 * CLEAR - weight) - (isMark(queries[row]) ? 4 : 0) - (isMark(keys[column]) ? 4 : 0)
-          - (queries[row] === keys[column] ? 2 : 0);
-        if (value > most) { most = value; best = { row, column }; }
-      }
-    }
-    return best;
-  }
-
-  columnsOf(name) {
-    return this.entry.matrices[name].shape[1];
-  }
-
-  has(name) {
-    return this.names.includes(name);
-  }
-
-  /** Whether the mask hides a pair. */
-  hides(row, column) {
-    return this.has("masked") && this.at("masked", row, column) === -Infinity;
-  }
-
-  at(name, row, column) {
-    return this.matrices[name][row * this.columnsOf(name) + column];
-  }
-
-  /** One row of a matrix. */
-  rowOf(name, row) {
-    const columns = this.columnsOf(name);
-    return this.matrices[name].slice(row * columns, (row + 1) * columns);
-  }
 }
 
 // calculation.js
@@ -1818,7 +1738,8 @@ function formatWeight(value, error = 0) {
   if (error > 0) {
     const digits = Math.min(8, Math.max(0, Math.ceil(-Math.log10(error))));
     const bound = Math.ceil((error + 0.5 * 10 ** -digits) * 10 ** digits) / 10 ** digits;
-    return `${value.toFixed(digits)} \u00b1 ${bound.toFixed(digits)}`;
+    const shown = value.toFixed(digits);
+    return `${/^-.*[1-9]/.test(shown) ? "\u2212" : ""}${shown.replace("-", "")} \u00b1 ${bound.toFixed(digits)}`;
   }
   return formatNumber(value);
 }
@@ -1842,8 +1763,14 @@ function cellText(value) {
 }
 
 /** A weight in a sentence: two decimals, one digit of small ones. */
-const shortWeight = (value) => (value === 0 ? "0" : value >= 0.01 ? value.toFixed(2)
-  : value >= 0.0001 ? String(Number(value.toPrecision(1))) : "<\u200a0.0001");
+function shortWeight(value) {
+  if (!Number.isFinite(value)) return formatNumber(value);
+  const size = Math.abs(value);
+  if (size === 0) return "0";
+  const sign = value < 0 ? "\u2212" : "";
+  if (size < 0.0001) return sign ? ">\u200a\u22120.0001" : "<\u200a0.0001";
+  return sign + (size >= 0.01 ? size.toFixed(2) : String(Number(size.toPrecision(1))));
+}
 
 const clamp = (value, low, high) => Math.min(high, Math.max(low, value));
 
@@ -1940,6 +1867,115 @@ function scaleInverse(scale, shade) {
 
 /** The scale of a view that has no rows to scale each by itself. */
 const withoutRows = (scale) => (scale === "row" ? "linear" : scale);
+
+// steps_data.js
+
+/** The steps of a calculation that have a number for each pair, in their order. */
+const PAIR_STEPS = ["scores", "scaled", "capped", "biased", "masked", "weights"];
+
+/** The largest weight of a pair that is a good example: beyond it the other words have no part. */
+const CLEAR = 0.9;
+
+/** Whether a label is a mark of the model, such as [CLS] or <s>, or a piece of a word. */
+const isMark = (label) => /^(\[.*\]|<.*>|##.*)$/u.test(label) || !/[\p{L}\p{N}]/u.test(label);
+
+/** One worked calculation: of the payload, or one that is fetched when it is needed. */
+class StepsData {
+  /**
+   * @param {any} entry an entry of the payload's `steps`; null: it is fetched
+   * @param {{record: number, head: number, name: string, ask: () => Promise<any>}|null} [source] where it comes from
+   */
+  constructor(entry, source = null) {
+    this.source = source;
+    this.ready = null;
+    this.decoded = false;
+    this.error = null; // why there are no numbers
+    this.take(entry ?? { name: source?.name ?? "", record: source?.record, head: source?.head, queries: [], keys: [], matrices: {} });
+  }
+
+  take(entry) {
+    this.entry = entry;
+    this.rows = entry.queries.length;
+    this.columns = entry.keys.length;
+    this.names = Object.keys(entry.matrices);
+    this.matrices = {};
+  }
+
+  /** Whether it is the calculation of a head of a record of the payload. */
+  belongsTo(record, head) {
+    const { entry, source } = this;
+    return (source ? source.record : entry.record ?? null) === record && (source ? source.head : entry.head) === head;
+  }
+
+  decode() {
+    this.ready ??= this.decodeAll();
+    return this.ready;
+  }
+
+  async decodeAll() {
+    if (this.source) {
+      try {
+        this.take(await this.source.ask());
+      } catch (error) {
+        this.error = String(/** @type {any} */ (error)?.message ?? error);
+      }
+    }
+    for (const name of this.names) this.matrices[name] = await decodeNumbers(this.entry.matrices[name]);
+    if (this.error === null && !(this.rows && this.columns)) this.error = say("walk_nothing");
+    this.scale = this.entry.scale ?? this.findScale();
+    this.pair = this.findPair();
+    this.decoded = true;
+  }
+
+  /** What the scores were multiplied by, read off the largest of them, where the record does not say it. */
+  findScale() {
+    const { scores, scaled } = this.matrices;
+    if (!scaled) return 1;
+    let best = 0;
+    for (let cell = 1; cell < scores.length; cell += 1) {
+      if (Number.isFinite(scores[cell]) && Number.isFinite(scaled[cell]) && !(Math.abs(scores[cell]) <= Math.abs(scores[best]))) best = cell;
+    }
+    return scaled[best] / scores[best];
+  }
+
+  /** The pair that is shown first: the largest weight, which is not almost 1, between two different words. */
+  findPair() {
+    const { queries, keys } = this.entry;
+    let [best, most] = [{ row: 0, column: 0 }, -Infinity];
+    for (let row = 0; row < this.rows; row += 1) {
+      for (let column = 0; column < this.columns; column += 1) {
+        const weight = this.at("weights", row, column);
+        const value = (weight <= CLEAR ? weight : 2 * CLEAR - weight) - (isMark(queries[row]) ? 4 : 0) - (isMark(keys[column]) ? 4 : 0)
+          - (queries[row] === keys[column] ? 2 : 0);
+        if (value > most) { most = value; best = { row, column }; }
+      }
+    }
+    return best;
+  }
+
+  columnsOf(name) {
+    return this.entry.matrices[name].shape[1];
+  }
+
+  has(name) {
+    return this.names.includes(name);
+  }
+
+  /** Whether the mask hides a pair. */
+  hides(row, column) {
+    return this.has("masked") && this.at("masked", row, column) === -Infinity;
+  }
+
+  at(name, row, column) {
+    return this.matrices[name][row * this.columnsOf(name) + column];
+  }
+
+  /** One row of a matrix. */
+  rowOf(name, row) {
+    const columns = this.columnsOf(name);
+    return this.matrices[name].slice(row * columns, (row + 1) * columns);
+  }
+}
 
 // text.js
 
@@ -2174,7 +2210,7 @@ class Zoom {
   /** Enlarges by a factor; a point of the window, or its middle, stays where it is. */
   by(factor, anchor = null) {
     const { app } = this;
-    if (!app.view.zooms) return;
+    if (!app.ready || !app.view.zooms) return;
     const { area, frame: { scroller } } = app;
     const before = app.view.geometry(app);
     const at = anchor ?? { x: area.width / 2, y: area.height / 2 };
@@ -2358,7 +2394,7 @@ function statisticsOf(record, head) {
 /** Whether a pattern's share is above the noise level. */
 function isClear(name, { share, chance, spread, queries }) {
   const least = SINKS.has(name) ? LEAST_SINK : LEAST_EXCESS;
-  return queries >= LEAST_QUERIES && share - chance >= least * (1 - chance) && share - chance >= LEAST_SPREADS * spread;
+  return queries >= LEAST_QUERIES && chance < 1 && share - chance >= least * (1 - chance) && share - chance >= LEAST_SPREADS * spread;
 }
 
 function labelsOf({ patterns, relativeEntropy, queries }) {
@@ -3801,7 +3837,7 @@ const [WEIGHT, ZERO, MASKED, MISSING] = Object.values(CELL_KINDS);
 class Table {
   constructor(record, head, options) {
     this.record = record;
-    this.head = head; // null: the mean over heads
+    this.head = head; // null: the mean over heads; a list: the mean over some
     this.exact = record.exact !== null;
     const shown = (axis) => axis.groups(options.words).filter((group) => !(options.hideSpecial && axis.isSpecial(group)));
     this.rowGroups = shown(record.queries);
@@ -3809,13 +3845,14 @@ class Table {
     this.rows = this.rowGroups.length;
     this.columns = this.columnGroups.length;
     this.words = options.words;
-    this.measure = options.measure in record.measures ? options.measure : "weights";
+    this.measure = Object.hasOwn(record.measures, options.measure) ? options.measure : "weights";
     this.signed = this.measure === "contributions";
     const cells = this.rows * this.columns;
     this.values = new Float64Array(cells);
     this.errors = this.exact ? null : new Float64Array(cells);
     this.kinds = new Uint8Array(cells);
     this.hidden = new Float64Array(this.rows);
+    this.hiddenErrors = new Float64Array(this.rows);
     this.counts = new Uint32Array(this.rows); // queries of all heads that a row is the mean of
     this.bitmaps = new Map();
     this.widest = {};
@@ -3833,7 +3870,7 @@ class Table {
   }
 
   fill() {
-    const heads = this.head === null ? Array.from({ length: this.record.heads }, (_, head) => head) : [this.head];
+    const heads = this.head === null ? Array.from({ length: this.record.heads }, (_, head) => head) : [this.head].flat();
     const { factors } = this;
     for (let row = 0; row < this.rows; row += 1) {
       const [q0, q1] = this.rowGroups[row];
@@ -3885,18 +3922,20 @@ class Table {
     const maximum = record.entry.codes.maximum;
     for (let row = 0; row < this.rows; row += 1) {
       const [q0, q1] = this.rowGroups[row];
-      let sum = 0;
+      let [sum, error] = [0, 0];
       for (const head of heads) {
         for (let query = q0; query < q1; query += 1) {
           const base = (head * queries + query) * keys;
           for (let key = 0; key < keys; key += 1) {
             if (shown[key] || !record.sees(head, query, key)) continue;
-            sum += (factors ? factors(head, query, key) : 1)
-              * (record.exact ? record.exact[base + key] : CODE_VALUES[record.codes[base + key]] * maximum);
+            const factor = factors ? factors(head, query, key) : 1;
+            sum += factor * (record.exact ? record.exact[base + key] : CODE_VALUES[record.codes[base + key]] * maximum);
+            if (!record.exact) error += Math.abs(factor) * CODE_ERRORS[record.codes[base + key]] * maximum;
           }
         }
       }
       this.hidden[row] = sum / Math.max(1, this.counts[row]);
+      this.hiddenErrors[row] = error / Math.max(1, this.counts[row]);
     }
   }
 
@@ -3969,7 +4008,7 @@ class Table {
     for (let column = 0; column < this.columns; column += 1) error += this.error(row, column);
     const sum = say("rowSum", { sum: formatWeight(this.rowSums[row], error) });
     return this.columnGroups.length && this.hiddenColumns
-      ? `${sum}, ${say("rowHidden", { sum: formatWeight(this.hidden[row], this.exact ? 0 : Math.max(error, 0.004)) })}` : sum;
+      ? `${sum}, ${say("rowHidden", { sum: formatWeight(this.hidden[row], this.hiddenErrors[row]) })}` : sum;
   }
 
   get hiddenColumns() {
@@ -4036,7 +4075,7 @@ const signedShade = (value, largest, scale) =>
 /** What is shown: weights, or weights times something. */
 const measureText = (table) => say({ norms: "of_norms", contributions: "of_contributions" }[table.measure] ?? "of_weights");
 
-const accuracy = (table) => (table.exact ? "" : say("coded"));
+const accuracy = (table) => (table.exact ? "" : say(table.measure === "weights" ? "coded" : "codedWeights"));
 
 /** How the tokens of a word became one. */
 const mergedText = (table) => (table.words && (table.record.queries.hasWords || table.record.keys.hasWords) ? say("merged") : "");
@@ -4759,7 +4798,7 @@ function mostSurprising(table) {
 
 function search(table) {
   const { rows, columns, record } = table;
-  if (table.head !== null) {
+  if (Number.isInteger(table.head)) {
     const best = structure(record, table.head);
     const place = (groups, position) => groups.findIndex(([start, stop]) => position !== null && start <= position && position < stop);
     const [row, column] = [place(table.rowGroups, best.row), place(table.columnGroups, best.column)];
@@ -4777,14 +4816,76 @@ function search(table) {
   return best && { row: best.row, column: best.column };
 }
 
-/** The keys of a row that are not masked, the largest weight first. */
+/** The keys of a row that are not masked, the largest weight first; those without a number last. */
 function byWeight(table, row) {
   const order = Array.from({ length: table.columns }, (_, column) => column).filter((column) => table.kind(row, column) !== MASKED);
-  return order.sort((a, b) => Math.abs(table.value(row, b)) - Math.abs(table.value(row, a)));
+  const size = (column) => (Number.isNaN(table.value(row, column)) ? -1 : Math.abs(table.value(row, column)));
+  return order.sort((a, b) => size(b) - size(a));
 }
 
-/** What an even share of a row's weight would be, over the keys that it sees. */
-const evenShare = (table, row) => 1 / Math.max(1, byWeight(table, row).length);
+const shares = new WeakMap();
+
+/** What each key of the record gets of a row whose queries share their weight equally among the keys that they see. */
+function sharesOfKeys(table, row) {
+  if (!shares.has(table)) shares.set(table, []);
+  const known = shares.get(table);
+  if (known[row]) return known[row];
+  const { record, rowGroups } = table;
+  const keys = record.keys.length;
+  const all = Array.from({ length: record.heads }, (_, head) => head);
+  // One mask for all heads needs one look.
+  const perHead = record.visible && record.maskEntry.shape.length === 3;
+  const heads = !perHead ? [0] : table.head === null ? all : [table.head].flat();
+  const share = new Float64Array(keys);
+  let count = 0;
+  for (const head of heads) {
+    const seen = relations(record).seen(head);
+    for (let query = rowGroups[row][0]; query < rowGroups[row][1]; query += 1) {
+      const visible = Array.from({ length: keys }, (_, key) => key).filter((key) => !seen || seen[query * keys + key]);
+      if (visible.length) count += 1;
+      for (const key of visible) share[key] += 1 / visible.length;
+    }
+  }
+  known[row] = share.map((sum) => sum / Math.max(1, count));
+  return known[row];
+}
+
+/** What a column would get of a row's weight if that were shared equally among the keys of the record that the row sees. */
+function evenShareOf(table, row, column) {
+  const share = sharesOfKeys(table, row);
+  const [start, stop] = table.columnGroups[column];
+  let sum = 0;
+  for (let key = start; key < stop; key += 1) sum += share[key];
+  return sum;
+}
+
+/** The equal share of the columns that rows see, where it is one number; null where it differs. */
+function evenShare(table, rows) {
+  if (table.measure !== "weights") return null;
+  let [low, high] = [Infinity, -Infinity];
+  for (const row of [rows].flat()) {
+    for (let column = 0; column < table.columns; column += 1) {
+      if (table.kind(row, column) === MASKED) continue;
+      const share = evenShareOf(table, row, column);
+      if (!(share > 0)) continue; // a later token of a causal record
+      [low, high] = [Math.min(low, share), Math.max(high, share)];
+      if (high - low > 1e-9) return null;
+    }
+  }
+  return high > 0 ? high : null;
+}
+
+/** The equal share of all rows of a table. */
+const evenShareOfAll = (table) => evenShare(table, Array.from({ length: table.rows }, (_, row) => row));
+
+/** The same of the sum or mean of rows (see `activeSums`): one row, or the mean of all; null for sums of several. */
+const evenShareOfSums = (table, { rows }) => (rows.length === 1 ? evenShare(table, rows) : rows.length ? null : evenShareOfAll(table));
+
+/** Whether a row's weights add up to 1, hidden keys included: parts of them are percent. */
+const isWhole = (table, row) => table.measure === "weights" && Math.abs(table.rowSums[row] + table.hidden[row] - 1) < 0.02;
+
+/** Whether the shown weights of every row add up to 1. */
+const rowsAddUp = (table) => table.rows > 0 && table.measure === "weights" && table.rowSums.every((sum) => Math.abs(sum - 1) < 0.02);
 
 /**
  * What a table says of a query, in numbers.
@@ -4798,21 +4899,22 @@ function sayOfRow(table, row, column = null) {
   const of = column ?? order[0];
   const key = named(table.columnText(of));
   const value = table.value(row, of);
-  const whole = Math.abs(table.rowSums[row] + table.hidden[row] - 1) < 0.02;
   const text = table.kind(row, of) === MASKED ? say("mayNotSee", { query, key })
     : table.measure !== "weights" ? say("givesMeasure", { query, key, what: measureText(table), value: formatWeight(value, table.error(row, of)) })
     : Number.isNaN(value) ? say("noNumber", { query, key })
-      : whole ? say("gives", { query, key, percent: percent(value) }) : say("givesWeight", { query, key, weight: shortWeight(value) });
+      : isWhole(table, row) ? say("gives", { query, key, percent: percent(value) }) : say("givesWeight", { query, key, weight: shortWeight(value) });
   const parts = order.slice(0, NAMED).map((one) => `${named(table.columnText(one))} ${shortWeight(table.value(row, one))}`);
   const rest = order.slice(NAMED);
   if (rest.length) parts.push(say("moreKeys", { count: rest.length, weight: shortWeight(rest.reduce((sum, one) => sum + table.value(row, one), 0)) }));
-  const even = table.measure === "weights" ? ` \u2014 ${say("evenShare", { weight: shortWeight(evenShare(table, row)) })}` : "";
+  const share = evenShare(table, row);
+  const even = share === null ? "" : ` \u2014 ${say("evenShare", { weight: shortWeight(share) })}`;
   return { text, shares: `${query} \u2192 ${parts.join(" \u00b7 ")}${even}` };
 }
 
 /** What a table says of a query whose keys are the parts of a picture or of a sound: how few parts have how much. */
 function sayOfParts(table, row) {
   const even = evenShare(table, row);
+  if (!isWhole(table, row) || even === null) return sayOfRow(table, row);
   const parts = byWeight(table, row).filter((column) => table.value(row, column) > 2 * even);
   const share = parts.reduce((sum, column) => sum + table.value(row, column), 0);
   return { text: say(table.record.keys.kind === "grid" ? "givesPatches" : "givesFrames", { query: named(table.rowText(row)), count: parts.length,
@@ -4821,30 +4923,36 @@ function sayOfParts(table, row) {
 
 /** What a table says of a key: who looks at it most. */
 function sayOfColumn(table, column) {
-  let best = null;
-  for (let row = 0; row < table.rows; row += 1) {
-    if (table.kind(row, column) !== MASKED && (best === null || Math.abs(table.value(row, column)) > Math.abs(table.value(best, column)))) best = row;
-  }
+  const size = (row) => (Number.isNaN(table.value(row, column)) ? -1 : Math.abs(table.value(row, column)));
+  const seeing = Array.from({ length: table.rows }, (_, row) => row).filter((row) => table.kind(row, column) !== MASKED);
   const key = named(table.columnText(column));
-  if (best === null) return { text: say("seenByNobody", { key }), shares: "" };
-  if (table.measure !== "weights") return sayOfRow(table, best, column);
+  if (!seeing.length) return { text: say("seenByNobody", { key }), shares: "" };
+  const best = seeing.reduce((most, row) => (size(row) > size(most) ? row : most));
+  if (!isWhole(table, best)) return { text: sayOfRow(table, best, column).text, shares: "" };
   return { text: say("lookedAt", { key, query: named(table.rowText(best)), percent: percent(table.value(best, column)) }), shares: "" };
 }
 
 /** What a table says of all its queries together. */
 function sayOfAll(table) {
-  const { values } = table.sumRows(table.seeing);
-  const count = Math.max(1, table.seeing.length);
-  const best = values.reduce((most, value, column) => (Math.abs(value) > Math.abs(values[most]) ? column : most), 0);
-  if (!table.columns) return { text: "", shares: "" };
-  const weight = values[best] / count;
-  return { text: say("averageOver", { key: named(table.columnText(best)), weight: table.measure === "weights" ? percent(weight) : shortWeight(weight) }), shares: "" };
+  const { seeing } = table;
+  const { values, kinds } = table.sumRows(seeing);
+  const columns = Array.from(values.keys()).filter((column) => kinds[column] !== MASKED);
+  if (!seeing.length || !columns.length) return { text: table.columns ? say("noneSees") : "", shares: "" };
+  const size = (column) => (Number.isNaN(values[column]) ? -1 : Math.abs(values[column]));
+  const best = columns.reduce((most, column) => (size(column) > size(most) ? column : most));
+  const weight = values[best] / seeing.length;
+  const whole = seeing.every((row) => isWhole(table, row));
+  return { text: say("averageOver", { key: named(table.columnText(best)), weight: whole ? percent(weight) : shortWeight(weight) }), shares: "" };
 }
+
+/** The table that the sentence speaks of: that of the shown heads; null where a view shows none. */
+const spokenTable = (app) => (app.view.spoken ? app.view.spoken(app) : app.table());
 
 /** The pair that the sentence speaks of while nothing is pointed at: of the query that was locked last, else the most surprising one. */
 function featured(app) {
   if (!app.record || app.record.large || !app.view.ofTables || (app.state.overall && !app.state.locked.length)) return null;
-  const table = app.table();
+  const table = spokenTable(app);
+  if (!table) return null;
   const row = app.state.locked.at(-1);
   if (row !== undefined && row < table.rows) return { row, column: byWeight(table, row)[0] ?? 0 };
   return mostSurprising(table);
@@ -4855,7 +4963,8 @@ function sentenceOf(app) {
   const item = app.active();
   if (app.view.sentence) return app.view.sentence(app, item);
   if (!app.view.ofTables || app.record.large) return { text: item ? app.view.describe(app, item) : "", shares: "" };
-  const table = item?.head === undefined ? app.table() : app.table(item.head);
+  const table = item?.head === undefined ? spokenTable(app) : app.table(item.head);
+  if (!table) return { text: "", shares: "" };
   if (item?.side === "key") return sayOfColumn(table, item.column);
   if (item?.row !== undefined && item.column === undefined && table.measure === "weights" && table.record.keys.kind !== "tokens") return sayOfParts(table, item.row);
   if (item?.row !== undefined) return sayOfRow(table, item.row, item.column ?? null);
@@ -4968,97 +5077,6 @@ function veilOf(record, head, scale, theme, most = null) {
   });
 }
 
-// views/record_view.js
-
-/** What the views of one record have in common. */
-class RecordView extends View {
-  ofTables = true;
-
-  available(app) {
-    return app.records.some((record) => this.shows(record));
-  }
-
-  shows(record) {
-    return !record.large;
-  }
-
-  /** @returns {Legend} */
-  legend(app) {
-    const table = app.table();
-    const kinds = [[ZERO, table.hasZero], [MASKED, table.hasMasked], [MISSING, table.hasMissing]].filter(([, has]) => has).map(([kind]) => kind);
-    const perRow = app.state.scale === "row";
-    return { ramp: table.signed ? "signed" : "map", scale: app.state.scale, title: perRow ? say("partOfRow") : measureText(table),
-      largest: perRow ? null : table.end, even: perRow || table.measure !== "weights" ? null : 1 / table.columns, samples: samplesOf(kinds),
-      text: this.legendText(app, table) };
-  }
-
-  /** What was done to the weights that are shown. */
-  legendText(app, table) {
-    const { scale } = app.state;
-    return [scale === "root" || scale === "log" ? say(/** @type {any} */ (`scale_${scale}`)) : "", mergedText(table) && say("mergedWords"), hiddenText(table).replace(/^ \u00b7 /, ""),
-      specialText(table)].filter(Boolean).join(" \u00b7 ");
-  }
-
-  activate(app, item) {
-    app.selection.toggleRow(item.row);
-  }
-
-  /** Whether an item is one of the shown table. */
-  has(app, item) {
-    const table = app.table();
-    return (item.row ?? 0) < table.rows && (item.column ?? 0) < table.columns;
-  }
-}
-
-/** What the shown special tokens are, such as [CLS] and [SEP]. */
-function specialText(table) {
-  const { keys } = table.record;
-  const shown = table.columnGroups.filter((group) => keys.isSpecial(group)).map(([start]) => shortText(keys.text(start), 12));
-  const tokens = [...new Set(shown)].slice(0, 4).join(", ");
-  return tokens && keys.kind === "tokens" ? say("specialNote", { tokens }) : "";
-}
-
-/** Samples of the legend, of kinds of cells that are no weights. */
-const samplesOf = (kinds) => [[ZERO, say("zero")], [MASKED, say("masked")], [MISSING, "NaN"]].filter(([kind]) => kinds.includes(kind));
-
-/** Text of one cell of a table. */
-function describeCell(app, table, row, column) {
-  return say("cell", { query: table.rowName(row), key: table.columnName(column), weight: table.cell(row, column),
-    head: app.headText(), row: table.rowGroups[row][0], column: table.columnGroups[column][0], sum: table.rowSummary(row) });
-}
-
-/** A record as cells with tokens on both sides. */
-class CellView extends RecordView {
-  start() {
-    return { row: 0, column: 0 };
-  }
-
-  move(app, item, dx, dy) {
-    const table = app.table();
-    return { row: clamp(item.row + dy, 0, table.rows - 1), column: clamp(item.column + dx, 0, table.columns - 1) };
-  }
-
-  describe(app, item) {
-    return describeCell(app, app.table(), item.row, item.column);
-  }
-}
-
-/** The least room for the names of the two sides in the corner of a map. */
-const CORNER = 94;
-
-function widest(table, side) {
-  if (table.widest[side] === undefined) {
-    const count = side === "row" ? table.rows : table.columns;
-    let most = 20;
-    for (let number = 0; number < Math.min(count, 2000); number += 1) {
-      const text = side === "row" ? table.rowText(number) : table.columnText(number);
-      most = Math.max(most, textWidth(shortText(text), { bold: true }));
-    }
-    table.widest[side] = most;
-  }
-  return table.widest[side];
-}
-
 // experiment.js
 
 const CHOICES = ["softmax", "entmax", "sparsemax", "sigmoid"];
@@ -5125,7 +5143,7 @@ class Experiment {
   }
 
   alphaSlider(own) {
-    const input = make("input", { type: "range", min: 1, max: 2, step: 0.05, on: { input: () => this.change({ alpha: Number(input.value) }) } });
+    const input = make("input", { type: "range", min: 1, max: Math.max(2, Math.ceil(20 * own) / 20), step: 0.05, on: { input: () => this.change({ alpha: Number(input.value) }) } });
     const shown = make("output");
     const element = make("label", { class: "slider" }, make("span", { text: say("walk_alpha") }), make("span", { class: "track" }, input), shown);
     const show = (value, visible) => {
@@ -5661,7 +5679,7 @@ function ofMap(app, pair, names) {
   return [
     { title: say("cardQuery"), text: say("cardRow", names), box: grown(around(first, at(row, table.columns - 1)), { left: Math.min(90, first.x, left) }) },
     { title: say("cardKey"), text: say("cardColumn", names), box: grown(around(at(0, column), at(table.rows - 1, column)), { top: view.name === "pattern" ? top - AXIS_NAME : 0 }) },
-    { title: say("cardWeight"), text: say("cardCell", names), box: at(row, column) },
+    { title: say("cardWeight"), text: rowsAddUp(table) ? say("cardCell", names) : names.sentence, box: at(row, column) },
   ];
 }
 
@@ -5708,7 +5726,7 @@ function explained(app) {
   const cards = OF_VIEWS[view.name];
   const pair = cards && !app.record.large ? app.featured() ?? app.active() : null;
   if (!pair) return [{ title: say(view.name), text: say(view.name === "walk" ? "cardWalk" : "cardLong"), element: app.frame.tabs }, ...(view.name === "walk" ? [] : ofHeads(app))];
-  const table = app.table();
+  const table = spokenTable(app) ?? app.table();
   const known = { row: pair.row ?? mostSurprising(table)?.row ?? 0, column: pair.column ?? 0 };
   const names = { query: `\u2068${shortText(table.rowText(known.row), 20)}\u2069`, key: `\u2068${shortText(table.columnText(known.column), 20)}\u2069`,
     sentence: sayOfRow(table, known.row, known.column).text };
@@ -5733,8 +5751,8 @@ function drawRowBars(app, pen, table, row, { x, y }) {
   const title = { size: 13, bold: true };
   pen.text(fitText(say("looksAtTitle", { query: `\u2068${shortText(table.rowText(row))}\u2069` }), BARS_ROOM.width, title), x, y, { color: theme.text, ...title });
   const even = evenShare(table, row);
-  const marked = most > 0 && even <= most;
-  const at = x + name + (length * even) / most;
+  const marked = even !== null && most > 0 && even <= most;
+  const at = x + name + (length * (even ?? 0)) / most;
   const bar = (line, text, value, style) => {
     const middle = y + (line + 1.2) * BAR_STEP;
     pen.text(fitText(text, name - 8, { size: 12 }), x + name - 8, middle, { color: style.text, size: 12, align: "end" });
@@ -5752,7 +5770,98 @@ function drawRowBars(app, pen, table, row, { x, y }) {
   if (!marked) return;
   const foot = y + (first.length + (rest.length ? 1.8 : 0.8)) * BAR_STEP;
   pen.path([[at, y + 0.6 * BAR_STEP], [at, foot + 4]], { color: theme.text, lineWidth: 1, dash: [3, 3] });
-  pen.text(say("evenMark", { weight: shortWeight(even) }), at, foot + 12, { color: theme.muted, size: 11 });
+  pen.text(say("evenMark", { weight: shortWeight(Number(even)) }), at, foot + 12, { color: theme.muted, size: 11 });
+}
+
+// views/record_view.js
+
+/** What the views of one record have in common. */
+class RecordView extends View {
+  ofTables = true;
+
+  available(app) {
+    return app.records.some((record) => this.shows(record));
+  }
+
+  shows(record) {
+    return !record.large;
+  }
+
+  /** @returns {Legend} */
+  legend(app) {
+    const table = app.table();
+    const kinds = [[ZERO, table.hasZero], [MASKED, table.hasMasked], [MISSING, table.hasMissing]].filter(([, has]) => has).map(([kind]) => kind);
+    const perRow = app.state.scale === "row";
+    return { ramp: table.signed ? "signed" : "map", scale: app.state.scale, title: perRow ? say("partOfRow") : measureText(table),
+      largest: perRow ? null : table.end, even: perRow ? null : evenShareOfAll(table), samples: samplesOf(kinds),
+      text: this.legendText(app, table) };
+  }
+
+  /** What was done to the weights that are shown. */
+  legendText(app, table) {
+    const { scale } = app.state;
+    return [scale === "root" || scale === "log" ? say(/** @type {any} */ (`scale_${scale}`)) : "", mergedText(table) && say("mergedWords"), hiddenText(table).replace(/^ \u00b7 /, ""),
+      specialText(table)].filter(Boolean).join(" \u00b7 ");
+  }
+
+  activate(app, item) {
+    app.selection.toggleRow(item.row);
+  }
+
+  /** Whether an item is one of the shown table. */
+  has(app, item) {
+    const table = app.table();
+    return (item.row ?? 0) < table.rows && (item.column ?? 0) < table.columns;
+  }
+}
+
+/** What the shown special tokens are, such as [CLS] and [SEP]. */
+function specialText(table) {
+  const { keys } = table.record;
+  const shown = table.columnGroups.filter((group) => keys.isSpecial(group)).map(([start]) => shortText(keys.text(start), 12));
+  const tokens = [...new Set(shown)].slice(0, 4).join(", ");
+  return tokens && keys.kind === "tokens" ? say("specialNote", { tokens }) : "";
+}
+
+/** Samples of the legend, of kinds of cells that are no weights. */
+const samplesOf = (kinds) => [[ZERO, say("zero")], [MASKED, say("masked")], [MISSING, "NaN"]].filter(([kind]) => kinds.includes(kind));
+
+/** Text of one cell of a table. */
+function describeCell(app, table, row, column) {
+  return say("cell", { query: table.rowName(row), key: table.columnName(column), weight: table.cell(row, column),
+    head: app.headText(), row: table.rowGroups[row][0], column: table.columnGroups[column][0], sum: table.rowSummary(row) });
+}
+
+/** A record as cells with tokens on both sides. */
+class CellView extends RecordView {
+  start() {
+    return { row: 0, column: 0 };
+  }
+
+  move(app, item, dx, dy) {
+    const table = app.table();
+    return { row: clamp(item.row + dy, 0, table.rows - 1), column: clamp(item.column + dx, 0, table.columns - 1) };
+  }
+
+  describe(app, item) {
+    return describeCell(app, app.table(), item.row, item.column);
+  }
+}
+
+/** The least room for the names of the two sides in the corner of a map. */
+const CORNER = 94;
+
+function widest(table, side) {
+  if (table.widest[side] === undefined) {
+    const count = side === "row" ? table.rows : table.columns;
+    let most = 20;
+    for (let number = 0; number < Math.min(count, 2000); number += 1) {
+      const text = side === "row" ? table.rowText(number) : table.columnText(number);
+      most = Math.max(most, textWidth(shortText(text), { bold: true }));
+    }
+    table.widest[side] = most;
+  }
+  return table.widest[side];
 }
 
 // tables.js
@@ -5847,6 +5956,300 @@ class Tables {
     }
     return this.thumbnails.get(key);
   }
+}
+
+// walk_panel.js
+
+/** @import { Calculation } from "./calculation.js" */
+
+
+const FEW_CELLS = 8;
+
+const MOST_ROWS = 600;
+
+/** A number in a cell: three digits at most. */
+function cellNumber(value) {
+  if (!Number.isFinite(value)) return formatNumber(value);
+  const size = Math.abs(value);
+  if (size >= 999.5) return formatNumber(value);
+  const text = size.toFixed(size < 9.995 ? 2 : size < 99.95 ? 1 : 0);
+  return value < 0 && Number(text) > 0 ? `\u2212${text}` : text;
+}
+
+/** The stations of the walk as elements: the overview, the experiment, and a card for each station. */
+class WalkPanel {
+  /** @param {{station: (place: number) => void, pair: (pair: object) => void, trial: (changes: object|null) => void, layer: (record: number) => void}} commands */
+  constructor(commands) {
+    this.commands = commands;
+    this.opened = new Map(); // which number of a list is open
+    this.unfolded = new Set(); // which lists and tables are shown whole
+    this.element = make("div", { class: "walk", role: "group", "aria-label": say("walk_region"), on: { keydown: (event) => this.keyPressed(event) } });
+    this.experiment = null;
+    this.carried = ""; // which calculations there are, where they are not all
+    this.steps = null;
+    this.pair = { row: 0, column: 0 };
+    /** @type {Calculation} */
+    this.calculation = /** @type {any} */ (null);
+    this.theme = null;
+    this.stations = [];
+    this.place = 0;
+  }
+
+  /** Shows a calculation; `place` is the number of the station. */
+  show(calculation, pair, stations, place, theme) {
+    const moved = this.stations.length === stations.length && this.place !== place ? this.place : null;
+    Object.assign(this, { calculation, pair, stations, place, theme });
+    if (this.steps !== calculation.steps) this.build(calculation);
+    this.experiment?.show(calculation, pair);
+    this.showHead();
+    const focus = this.focusName();
+    this.strip.replaceChildren(...stations.map((station, number) => this.node(station, number)));
+    this.cards.replaceChildren(...stations.map((station, number) => this.card(station, number)));
+    this.restoreFocus(focus);
+    if (moved !== null) this.arrive(moved);
+  }
+
+  /** Shows a text in place of the stations. */
+  say(text) {
+    this.steps = null;
+    this.element.replaceChildren(make("p", { class: "note", text }));
+  }
+
+  build(calculation) {
+    this.steps = calculation.steps;
+    this.opened.clear();
+    this.unfolded.clear();
+    const { queries, keys } = calculation.steps.entry;
+    const list = (name, labels, side) => {
+      const select = make("select", { class: side, "aria-label": say(name), on: { change: () => this.commands.pair({ ...this.pair, [side === "query" ? "row" : "column"]: Number(select.value) }) } });
+      labels.forEach((label, number) => select.append(make("option", { value: String(number), text: shortText(label, 24) })));
+      return select;
+    };
+    this.queryChoice = list("walk_query_choice", queries, "query");
+    this.keyChoice = list("walk_key_choice", keys, "key");
+    this.back = action(say("walk_back"), say("walk_back"), () => this.go(this.place - 1));
+    this.next = action(say("walk_next"), say("walk_next"), () => this.go(this.place + 1));
+    this.next.classList.add("primary");
+    this.counter = make("span", { class: "note" });
+    this.note = make("p", { class: "note" });
+    this.strip = make("ol", { class: "strip", "aria-label": say("walk_stations") });
+    this.cards = make("ol", { class: "stations" });
+    this.experiment = new Experiment(calculation, (changes) => this.commands.trial(changes), (pair) => this.commands.pair(pair), () => this.commands.trial(null));
+    this.element.replaceChildren(make("div", { class: "walk-head" }, make("b", { text: shortText(calculation.steps.entry.name, 48) }),
+      make("span", { class: "walk-pair" }, this.queryChoice, make("span", { text: "\u2192", "aria-hidden": "true" }), this.keyChoice),
+      make("span", { class: "steps-buttons" }, action(say("walk_what_if"), say("walk_try"), () => this.experiment?.reach()), this.back, this.counter, this.next)), this.strip, this.cards, this.experiment.element, this.note);
+  }
+
+  showHead() {
+    this.queryChoice.value = String(this.pair.row);
+    this.keyChoice.value = String(this.pair.column);
+    this.back.disabled = this.place === 0;
+    this.next.disabled = this.place === this.stations.length - 1;
+    this.note.textContent = this.carried;
+    this.counter.textContent = say("walk_place", { here: this.place + 1, all: this.stations.length });
+  }
+
+  go(place) {
+    if (place < 0 || place >= this.stations.length) return;
+    this.commands.station(place);
+  }
+
+  keyPressed(event) {
+    const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+    const target = /** @type {HTMLElement} */ (event.target);
+    if (!step || event.ctrlKey || event.metaKey || event.altKey || target.matches("input, select")) return;
+    event.preventDefault();
+    this.go(this.place + step);
+  }
+
+  /** Brings the station into sight, and lets its numbers fly in. */
+  arrive(from) {
+    const card = this.cards.children[this.place];
+    card.scrollIntoView({ block: "nearest" });
+    if (this.place > from) fly([...this.cards.children].slice(0, this.place), card);
+  }
+
+  // --- elements ---
+
+  node(station, number) {
+    const button = make("button", { type: "button", "data-name": `node ${number}`, "aria-current": number === this.place ? "step" : null, on: { click: () => this.go(number) } },
+      make("span", { text: station.title }), make("b", { text: station.figure, dir: "auto" }));
+    return make("li", {}, button, station.operation === null ? null : make("span", { class: "operation", text: station.operation }));
+  }
+
+  card(station, number) {
+    const here = number === this.place;
+    const operation = this.stations[number - 1]?.operation ?? null; // what leads here
+    return make("li", { class: here ? "station here" : "station", "data-station": station.id },
+      operation === null ? null : make("span", { class: "operation", "aria-hidden": "true", text: operation }),
+      make("article", {}, make("h3", { text: `${number + 1}. ${station.title}` }), make("p", { class: "says", text: station.sentence }),
+        ...station.parts.map((part) => this.part(part, station.id))));
+  }
+
+  part(part, id) {
+    const { entry } = this.calculation.steps;
+    switch (part.kind) {
+      case "line": return make("p", { class: "note", text: part.text });
+      case "formula": return make("p", { class: "formula" }, ...part.terms.map(({ text, moves }) => make(moves ? "b" : "span",
+        { text, "data-in": moves === "in" ? "number" : null, "data-out": moves === "out" ? "number" : null })));
+      case "cells": return this.cells(part, `${id} ${part.name}`);
+      case "sum": return this.table(part.sum, `${id} ${part.name}`, null);
+      case "tokens": return make("p", { class: "tokens" }, make("span", { class: "token query", text: shortText(entry.queries[this.pair.row], 24), dir: "auto" }), make("span", { text: "\u2192" }),
+        make("span", { class: "token key", text: shortText(entry.keys[this.pair.column], 24), dir: "auto" }));
+      default: return action(say("walk_then_go", { layer: part.layer }), say("walk_then_go", { layer: part.layer }), () => this.commands.layer(part.record));
+    }
+  }
+
+  /** A list of numbers; beyond eight it is folded, and a number may be opened into its sum. */
+  cells(part, name) {
+    const { values } = part;
+    const whole = this.unfolded.has(name) || values.length <= FEW_CELLS;
+    const open = this.opened.get(name);
+    const largest = part.largest ?? Math.max(...values.map(Math.abs));
+    const shown = Array.from(whole ? values : values.slice(0, FEW_CELLS), (value, dimension) => {
+      const fill = divergingColor(largest && Number.isFinite(value) ? value / largest : 0, this.theme);
+      const common = { class: "cell", style: `background: ${fill}; color: ${inkOn(fill)}`, text: cellNumber(value), title: formatNumber(value),
+        "data-out": part.name === "weighted" ? null : `${part.name} ${dimension}`, "data-in": part.name === "weighted" ? `value ${dimension}` : null };
+      if (!part.open) return make("span", common);
+      return make("button", { ...common, type: "button", "data-name": `${name} ${dimension}`, "aria-expanded": String(open === dimension),
+        "aria-label": say("walk_open_cell", { name: part.label, dimension, value: formatNumber(value) }), on: { click: () => this.toggle(name, dimension) } });
+    });
+    if (values.length > FEW_CELLS) shown.push(this.folding(name, values.length, values.length - FEW_CELLS));
+    const detail = part.open && open !== undefined && open < values.length ? make("div", { class: "opened" },
+      make("p", { class: "note", text: say("walk_sum_of", { name: part.label, dimension: open, value: formatNumber(values[open]) }) }),
+      this.table(part.open(open), `${name} sum`, () => this.toggle(name, open))) : null;
+    return make("div", { class: `list ${part.side}` }, make("p", { class: "list-name", text: part.label }), make("div", { class: "numbers" }, ...shown), detail);
+  }
+
+  folding(name, all, more) {
+    const isOpen = this.unfolded.has(name);
+    const text = isOpen ? say("walk_show_fewer") : say("walk_more", { count: more });
+    return make("button", { type: "button", class: "fold", "data-name": `fold ${name}`, text, "aria-expanded": String(isOpen),
+      "aria-label": isOpen ? text : say("walk_show_all", { count: all }), on: { click: () => this.unfold(name) } });
+  }
+
+  /** A table that adds up; its other rows are shown on demand. */
+  table(sum, name, close) {
+    const isOpen = this.unfolded.has(name) && sum.rows.length <= MOST_ROWS;
+    const { rows, rest, foot } = shownRows(sum, isOpen);
+    const text = (value) => (value === null || value === undefined ? "" : formatNumber(value));
+    const line = (one, tag, style) => make("tr", { class: style }, make("th", { scope: "row", text: one.label, dir: "auto" }),
+      ...one.numbers.map((value, column) => make(tag, { text: text(value), "data-in": this.landing(name, one, column) })));
+    const body = rows.map((row) => line(row, "td", `${row.muted ? "muted" : ""} ${row.chosen ? "chosen" : ""}`.trim() || null));
+    if (rest) body.push(line(rest, "td", "rest"));
+    const table = make("table", {}, make("thead", {}, make("tr", {}, ...sum.head.map((head) => make("th", { scope: "col", text: head })))),
+      make("tbody", {}, ...body), make("tfoot", {}, line(foot, "td", null)));
+    if (name === "score products") table.querySelector("tfoot td:last-child").dataset.out = "number";
+    const more = sum.rows.length - sum.few.length;
+    return make("div", { class: "sum" }, table, make("p", { class: "sum-buttons" }, more > 0 && sum.rows.length <= MOST_ROWS ? this.folding(name, sum.rows.length, more) : null,
+      close ? make("button", { type: "button", class: "fold", "data-name": `close ${name}`, text: say("walk_close"), on: { click: close } }) : null));
+  }
+
+  /** The number that flies to a place of the table of products. */
+  landing(name, row, column) {
+    return name === "score products" && column < 2 ? `${column ? "key" : "query"} ${row.label}` : null;
+  }
+
+  toggle(name, dimension) {
+    if (this.opened.get(name) === dimension) this.opened.delete(name);
+    else this.opened.set(name, dimension);
+    this.again(`${name} ${dimension}`);
+  }
+
+  unfold(name) {
+    if (!this.unfolded.delete(name)) this.unfolded.add(name);
+    this.again();
+  }
+
+  again(focus = this.focusName()) {
+    this.cards.replaceChildren(...this.stations.map((station, number) => this.card(station, number)));
+    this.restoreFocus(focus);
+  }
+
+  focusName() {
+    return /** @type {any} */ (this.element.getRootNode()).activeElement?.dataset?.name ?? null;
+  }
+
+  restoreFocus(name) {
+    if (name === null) return;
+    const all = [...this.element.querySelectorAll("[data-name]")];
+    const station = name.startsWith("node ") ? `node ${this.place}` : name;
+    all.find((one) => one.dataset.name === station)?.focus({ preventScroll: true });
+  }
+}
+
+// picture.js
+
+/** The room above a view on the screen, in pixels: the controls above it say what it shows. */
+const TOP = 4;
+
+/** The height of the heading above a saved view. */
+const HEADING = 28;
+
+/** The height of the document's title, which a saved picture has above the heading. */
+const TITLE = 26;
+
+/** Around what is drawn, in pixels. */
+const MARGIN = 12;
+
+/** Room for a legend's numbers and words. */
+const LEAST_WIDTH = 480;
+
+const HEADING_STYLE = { size: 13, bold: true };
+
+const TITLE_STYLE = { size: 16, bold: true };
+
+/** What is seen on the screen: the view and its legend. */
+function paint(app, pen) {
+  const { theme, area } = app;
+  pen.rect(0, 0, area.width, area.height + TOP + app.legendHeight, { fill: theme.background });
+  paintPart(app, pen, { x: 0, y: 0, ...area }, TOP, undefined);
+}
+
+/** Where an item is on the page, in pixels of the window. */
+function locate(app, item) {
+  const box = app.view.place(app, item);
+  const canvas = app.frame.canvas.getBoundingClientRect();
+  const win = app.window();
+  return { x: canvas.left + box.x - win.x, y: canvas.top + TOP + box.y - win.y, width: box.width, height: box.height };
+}
+
+/** A part of the view that is seen, below a place and above the legend, of whose text so many lines are shown. */
+function paintPart(app, pen, { x, y, width, height }, top, room) {
+  const { theme } = app;
+  const win = app.window();
+  pen.clip(0, top, width, height, () => {
+    pen.shift(-win.x - x, top - win.y - y, () => app.view.draw(app, pen, win));
+  });
+  pen.path([[0, top + height + 0.5], [width, top + height + 0.5]], { color: theme.border });
+  pen.shift(0, top + height + 2, () => drawLegend(pen, app.view.legend(app), width, theme, room));
+}
+
+/** The picture that is saved: what is seen without the empty rest around it, below the document's title. */
+function croppedPicture(app) {
+  const { area, theme } = app;
+  const win = app.window();
+  const bounds = new BoundsPen(theme.background);
+  bounds.clip(0, 0, area.width, area.height, () => bounds.shift(-win.x, -win.y, () => app.view.draw(app, bounds, win)));
+  const found = bounds.box.left <= bounds.box.right ? bounds.box : { left: 0, top: 0, right: 0, bottom: 0 };
+  const title = visibleText(app.payload.title);
+  const words = Math.max(textWidth(title, TITLE_STYLE), textWidth(app.heading(), HEADING_STYLE)) + 20;
+  const width = Math.ceil(Math.min(area.width, Math.max(LEAST_WIDTH, words, found.right - found.left + 2 * MARGIN)));
+  const y = Math.max(0, Math.floor(found.top) - MARGIN / 2);
+  const part = { x: Math.floor(found.left) - MARGIN, y, width, height: Math.ceil(Math.min(area.height, found.bottom + MARGIN / 2)) - y };
+  const legend = new BoundsPen(theme.background);
+  drawLegend(legend, app.view.legend(app), width, theme, Infinity);
+  const height = TITLE + HEADING + part.height + 2 + Math.max(0, legend.box.bottom) + MARGIN;
+  return {
+    width, height: Math.ceil(height), top: -TITLE,
+    /** With a pen whose upper left corner is (0, top). */
+    paint(pen) {
+      pen.rect(0, -TITLE, width, Math.ceil(height), { fill: theme.background });
+      pen.text(fitMiddle(title, width - 20, TITLE_STYLE), 10, -TITLE / 2 + 2, { color: theme.text, ...TITLE_STYLE });
+      pen.text(fitMiddle(app.heading(), width - 20, HEADING_STYLE), 10, 14, { color: theme.text, ...HEADING_STYLE });
+      paintPart(app, pen, part, HEADING, Infinity);
+    },
+  };
 }
 
 // views/grid_view.js
@@ -6055,7 +6458,8 @@ class GridView extends View {
     const relative = relativeEntropy(record, head);
     const largest = say("grid_largest", { weight: table.cell(row, column), query: quoted(table.rowText(row)), key: quoted(table.columnText(column)) });
     if (!queries) return [largest];
-    return [largest, say("grid_entropy_long", { entropy: entropy.toFixed(2), queries, percent: relative === null ? "\u2013" : Math.round(100 * relative) })];
+    const mean = { entropy: entropy.toFixed(2), queries };
+    return [largest, relative === null ? say("grid_entropy_alone", mean) : say("grid_entropy_long", { ...mean, percent: Math.round(100 * relative) })];
   }
 
   /** Of how many pairs a point of the maps is the largest. */
@@ -6329,7 +6733,7 @@ class ImageView extends RecordView {
     const outside = table.record.keys.entry.leading && table.measure === "weights" ? say("outside", { percent: (100 * sums.outside).toFixed(1) }) : "";
     const veil = app.state.overlay === "veil";
     return { ramp: table.signed ? "signed" : veil ? "veil" : "map", title: measureText(table), scale, largest: sums.end / sums.divisor,
-      even: table.measure === "weights" ? 1 / table.columns : null,
+      even: evenShareOfSums(table, sums),
       samples: samplesOf([...new Set(sums.kinds)].filter((kind) => kind !== ZERO)),
       text: say("imageLegend", { what: sumText(table, sums.rows), head: app.headText(), scale: scale === "linear" ? "" : ` \u00b7 ${scaleText(scale)}`, how: table.signed ? say("imageSigned") : veil ? say("imageVeil")
           : say("imageColours", { percent: 100 * OPACITY }), outside }) };
@@ -6520,6 +6924,25 @@ class LinesView extends RecordView {
     return kinds[number] === MASKED ? null : values[number] / divisor;
   }
 
+  /**
+   * The largest distance of a square's number from the true one.
+   * @param {any} app
+   * @param {any} item
+   * @param {{rows: number[], column: number|null}} pointed
+   */
+  squareError(app, item, { rows, column }) {
+    const { side, row, column: key, head } = item;
+    const table = app.table(head);
+    if (side === "key") {
+      const { errors, divisor } = this.received(app, head, rows);
+      return errors[key] / divisor;
+    }
+    if (column !== null && !(rows.length && !rows.includes(row))) return table.error(row, column);
+    let error = 0;
+    for (let one = 0; one < table.columns; one += 1) error += table.error(row, one);
+    return error;
+  }
+
   /** What each key gets from the chosen queries, or the sum over all and their number. */
   received(app, head, rows) {
     const key = `${rows}|${head}|${app.tableKey()}`;
@@ -6620,6 +7043,12 @@ class LinesView extends RecordView {
     sums.largest = sums.values.reduce((most, value) => Math.max(most, Math.abs(value) || 0), 0);
     this.sumCache = sums;
     return sums;
+  }
+
+  /** The table of the shown heads: of one, or the mean of several. */
+  spoken(app) {
+    const heads = app.shownHeads();
+    return heads.length ? app.table(heads.length === 1 ? heads[0] : heads.length === app.record.heads ? null : heads) : null;
   }
 
   headText(app) {
@@ -6757,7 +7186,7 @@ class LinesView extends RecordView {
     const query = item.side === "query";
     const text = query ? table.rowName(item.row) : table.columnName(item.column);
     const value = this.square(app, item.side, query ? item.row : item.column, item.head, { rows, column });
-    const shown = value === null ? say("masked") : formatWeight(value, table.exact ? 0 : 0.004 * Math.max(1, rows.length));
+    const shown = value === null ? say("masked") : formatWeight(value, this.squareError(app, item, { rows, column }));
     return say(query ? "squareOfQuery" : "squareOfKey", { head: item.head, text, value: shown, what: sumText(table, rows) });
   }
 
@@ -7153,6 +7582,150 @@ class LongView extends RecordView {
   }
 }
 
+// views/pattern_view.js
+
+/** The height of the name of the keys above their tokens. */
+const AXIS = 16;
+
+/** A rectangular map with tokens on both sides. */
+class PatternView extends CellView {
+  name = "pattern";
+
+  controls = ["record", "head", "measure", "scale", "words", "special", "zoom"];
+
+  zooms = true;
+
+  help = say("patternHelp");
+
+  geometry(app) {
+    const table = app.table();
+    const { width, height } = app.area;
+    const rowWidth = Math.max(CORNER, Math.min(widest(table, "row") + 14, width * 0.32));
+    const room = Math.max(40, width - rowWidth - 6);
+    const across = room / Math.max(1, table.columns);
+    const label = Math.min(widest(table, "column"), 130);
+    const down = (height - label - AXIS - 18) / Math.max(1, table.rows);
+    const fit = Math.max(1, Math.min(across, Math.max(down, Math.min(across, 13)), 46));
+    const cell = fit * app.state.zoom;
+    const flat = label + 8 <= cell;
+    // A map that leaves room stands in the middle.
+    const spare = Math.max(0, width - rowWidth - table.columns * cell - 6);
+    return { table, left: rowWidth + Math.floor(spare / 2), top: AXIS + (flat ? 24 : label + 14), width: cell, height: cell, flat,
+      whole: Math.min(across, down, 46), bars: spare / 2 >= BARS_ROOM.width + BARS_ROOM.gap && height >= BARS_ROOM.height };
+  }
+
+  size(app) {
+    const { table, left, top, width, height } = this.geometry(app);
+    return { width: left + table.columns * width + 6, height: top + table.rows * height + 4 };
+  }
+
+  draw(app, pen, win) {
+    const place = this.geometry(app);
+    const { table } = place;
+    const area = { x: win.x + place.left, y: win.y + place.top, width: win.width - place.left, height: win.height - place.top };
+    if (!table.rows || !table.columns) {
+      pen.text(say("noTokens"), win.x + 12, win.y + 24, { color: app.theme.muted, size: 13 });
+      return;
+    }
+    pen.clip(area.x, area.y, area.width, area.height, () => {
+      drawCells(pen, table, place, area, app.state.scale, app.theme);
+      this.drawSelection(app, pen, place);
+    });
+    this.drawRowLabels(app, pen, place, win);
+    this.drawColumnLabels(app, pen, place, win);
+    const row = (app.active() ?? app.featured())?.row;
+    if (place.bars && row !== undefined) {
+      const right = place.left + table.columns * place.width;
+      const middle = place.top + Math.min(table.rows * place.height, area.height) / 2;
+      drawRowBars(app, pen, table, row, { x: right + BARS_ROOM.gap, y: middle - BARS_ROOM.height / 2 });
+    }
+  }
+
+  drawSelection(app, pen, place) {
+    const { table } = place;
+    const rowBox = (row, color) => pen.rect(place.left + 1, place.top + row * place.height, table.columns * place.width - 2,
+      place.height, { stroke: color, lineWidth: 2 });
+    for (const row of app.state.locked) if (row < table.rows) rowBox(row, app.theme.accent);
+    const spoken = app.featured();
+    const item = app.active() ?? spoken;
+    if (item) {
+      pen.rect(place.left, place.top + item.row * place.height, table.columns * place.width, place.height, { stroke: app.theme.accent });
+      ring(pen, place.left + item.column * place.width, place.top + item.row * place.height, place.width, place.height,
+        item === spoken ? app.theme.accent : app.theme.focus, app.theme);
+    }
+  }
+
+  drawRowLabels(app, pen, place, win) {
+    const { table } = place;
+    const step = Math.max(1, Math.ceil(12 / place.height));
+    const item = app.active() ?? app.featured();
+    const first = Math.max(0, Math.floor((win.y) / place.height) - 1);
+    const last = Math.min(table.rows, Math.ceil((win.y + win.height - place.top) / place.height) + 1);
+    pen.clip(win.x, win.y + place.top - 7, place.left - 2, win.height - place.top + 7, () => {
+      pen.rect(win.x, win.y + place.top - 7, place.left - 2, win.height, { fill: app.theme.background });
+      for (let row = first; row < last; row += 1) {
+        const chosen = item?.row === row || app.state.locked.includes(row);
+        if (row % step && !chosen) continue;
+        if (step > 1 && !chosen && item && Math.abs(item.row - row) < step) continue;
+        const y = place.top + (row + 0.5) * place.height;
+        this.drawLabel(app, pen, shortText(table.rowText(row)), win.x + place.left - 8, y, place.left - 12, chosen,
+          app.state.locked.includes(row));
+      }
+    });
+  }
+
+  drawLabel(app, pen, text, x, y, width, chosen, locked) {
+    const size = 12;
+    const shown = fitText(text, width, { size, bold: chosen });
+    if (locked) {
+      const wide = textWidth(shown, { size, bold: true });
+      pen.rect(x - wide - 4, y - 8, wide + 8, 16, { fill: app.theme.accent, radius: 3 });
+    }
+    pen.text(shown, x, y, { color: locked ? app.theme.accentText : app.theme.text, size, bold: chosen, align: "end" });
+  }
+
+  drawColumnLabels(app, pen, place, win) {
+    const { table } = place;
+    const step = Math.max(1, Math.ceil(13 / place.width));
+    const item = app.active() ?? app.featured();
+    const first = Math.max(0, Math.floor(win.x / place.width) - 1);
+    const last = Math.min(table.columns, Math.ceil((win.x + win.width - place.left) / place.width) + 1);
+    pen.rect(win.x, win.y, win.width, place.top - 7, { fill: app.theme.background });
+    const axis = { color: app.theme.muted, size: 11 };
+    const [asks, looked] = [say("axisQuery"), say("axisKey")];
+    pen.text(asks, Math.max(win.x + place.left - 8, win.x + textWidth(asks, axis) + 4), win.y + place.top - 14, { ...axis, align: "end" });
+    pen.text(looked, Math.min(win.x + place.left, win.x + win.width - textWidth(looked, axis) - 4), win.y + 8, axis);
+    pen.clip(win.x + place.left - 6, win.y, win.width - place.left + 6, place.top, () => {
+      for (let column = first; column < last; column += 1) {
+        const chosen = item?.column === column;
+        if (column % step && !chosen) continue;
+        if (step > 1 && !chosen && item && Math.abs(item.column - column) < step) continue;
+        const x = place.left + (column + 0.5) * place.width;
+        const shown = fitText(shortText(table.columnText(column)), place.flat ? place.width - 4 : place.top - AXIS - 14, { bold: chosen });
+        if (place.flat) pen.text(shown, x, win.y + place.top - 10, { color: app.theme.text, bold: chosen, align: "center" });
+        else pen.text(shown, x, win.y + place.top - 6, { color: app.theme.text, bold: chosen, angle: -90 });
+      }
+    });
+  }
+
+  legendText(app, table) {
+    const place = this.geometry(app);
+    const numbers = place.width >= 30 && place.height >= 18 && table.exact && !table.signed;
+    return [super.legendText(app, table), numbers ? say("blankNote") : ""].filter(Boolean).join(" \u00b7 ");
+  }
+
+  hit(app, x, y, win) {
+    const place = this.geometry(app);
+    if (x < win.x + place.left || y < win.y + place.top) return null;
+    const [row, column] = cellAt(x, y, place);
+    return row < place.table.rows && column < place.table.columns ? { row, column } : null;
+  }
+
+  place(app, item) {
+    return placeOfCell(item, this.geometry(app));
+  }
+}
+
 // views/sound_view.js
 
 /** Weights in time, under the spectrogram whose frames are the keys. */
@@ -7350,444 +7923,6 @@ class SoundView extends CellView {
   }
 }
 
-// walk_panel.js
-
-/** @import { Calculation } from "./calculation.js" */
-
-
-const FEW_CELLS = 8;
-
-const MOST_ROWS = 600;
-
-/** A number in a cell: three digits at most. */
-function cellNumber(value) {
-  if (!Number.isFinite(value)) return formatNumber(value);
-  const size = Math.abs(value);
-  if (size >= 999.5) return formatNumber(value);
-  const text = size.toFixed(size < 9.995 ? 2 : size < 99.95 ? 1 : 0);
-  return value < 0 && Number(text) > 0 ? `\u2212${text}` : text;
-}
-
-/** The stations of the walk as elements: the overview, the experiment, and a card for each station. */
-class WalkPanel {
-  /** @param {{station: (place: number) => void, pair: (pair: object) => void, trial: (changes: object|null) => void, layer: (record: number) => void}} commands */
-  constructor(commands) {
-    this.commands = commands;
-    this.opened = new Map(); // which number of a list is open
-    this.unfolded = new Set(); // which lists and tables are shown whole
-    this.element = make("div", { class: "walk", role: "group", "aria-label": say("walk_region"), on: { keydown: (event) => this.keyPressed(event) } });
-    this.experiment = null;
-    this.carried = ""; // which calculations there are, where they are not all
-    this.steps = null;
-    this.pair = { row: 0, column: 0 };
-    /** @type {Calculation} */
-    this.calculation = /** @type {any} */ (null);
-    this.theme = null;
-    this.stations = [];
-    this.place = 0;
-  }
-
-  /** Shows a calculation; `place` is the number of the station. */
-  show(calculation, pair, stations, place, theme) {
-    const moved = this.stations.length === stations.length && this.place !== place ? this.place : null;
-    Object.assign(this, { calculation, pair, stations, place, theme });
-    if (this.steps !== calculation.steps) this.build(calculation);
-    this.experiment?.show(calculation, pair);
-    this.showHead();
-    const focus = this.focusName();
-    this.strip.replaceChildren(...stations.map((station, number) => this.node(station, number)));
-    this.cards.replaceChildren(...stations.map((station, number) => this.card(station, number)));
-    this.restoreFocus(focus);
-    if (moved !== null) this.arrive(moved);
-  }
-
-  /** Shows a text in place of the stations. */
-  say(text) {
-    this.steps = null;
-    this.element.replaceChildren(make("p", { class: "note", text }));
-  }
-
-  build(calculation) {
-    this.steps = calculation.steps;
-    this.opened.clear();
-    this.unfolded.clear();
-    const { queries, keys } = calculation.steps.entry;
-    const list = (name, labels, side) => {
-      const select = make("select", { class: side, "aria-label": say(name), on: { change: () => this.commands.pair({ ...this.pair, [side === "query" ? "row" : "column"]: Number(select.value) }) } });
-      labels.forEach((label, number) => select.append(make("option", { value: String(number), text: shortText(label, 24) })));
-      return select;
-    };
-    this.queryChoice = list("walk_query_choice", queries, "query");
-    this.keyChoice = list("walk_key_choice", keys, "key");
-    this.back = action(say("walk_back"), say("walk_back"), () => this.go(this.place - 1));
-    this.next = action(say("walk_next"), say("walk_next"), () => this.go(this.place + 1));
-    this.next.classList.add("primary");
-    this.counter = make("span", { class: "note" });
-    this.note = make("p", { class: "note" });
-    this.strip = make("ol", { class: "strip", "aria-label": say("walk_stations") });
-    this.cards = make("ol", { class: "stations" });
-    this.experiment = new Experiment(calculation, (changes) => this.commands.trial(changes), (pair) => this.commands.pair(pair), () => this.commands.trial(null));
-    this.element.replaceChildren(make("div", { class: "walk-head" }, make("b", { text: shortText(calculation.steps.entry.name, 48) }),
-      make("span", { class: "walk-pair" }, this.queryChoice, make("span", { text: "\u2192", "aria-hidden": "true" }), this.keyChoice),
-      make("span", { class: "steps-buttons" }, action(say("walk_what_if"), say("walk_try"), () => this.experiment?.reach()), this.back, this.counter, this.next)), this.strip, this.cards, this.experiment.element, this.note);
-  }
-
-  showHead() {
-    this.queryChoice.value = String(this.pair.row);
-    this.keyChoice.value = String(this.pair.column);
-    this.back.disabled = this.place === 0;
-    this.next.disabled = this.place === this.stations.length - 1;
-    this.note.textContent = this.carried;
-    this.counter.textContent = say("walk_place", { here: this.place + 1, all: this.stations.length });
-  }
-
-  go(place) {
-    if (place < 0 || place >= this.stations.length) return;
-    this.commands.station(place);
-  }
-
-  keyPressed(event) {
-    const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
-    const target = /** @type {HTMLElement} */ (event.target);
-    if (!step || event.ctrlKey || event.metaKey || event.altKey || target.matches("input, select")) return;
-    event.preventDefault();
-    this.go(this.place + step);
-  }
-
-  /** Brings the station into sight, and lets its numbers fly in. */
-  arrive(from) {
-    const card = this.cards.children[this.place];
-    card.scrollIntoView({ block: "nearest" });
-    if (this.place > from) fly([...this.cards.children].slice(0, this.place), card);
-  }
-
-  // --- elements ---
-
-  node(station, number) {
-    const button = make("button", { type: "button", "data-name": `node ${number}`, "aria-current": number === this.place ? "step" : null, on: { click: () => this.go(number) } },
-      make("span", { text: station.title }), make("b", { text: station.figure, dir: "auto" }));
-    return make("li", {}, button, station.operation === null ? null : make("span", { class: "operation", text: station.operation }));
-  }
-
-  card(station, number) {
-    const here = number === this.place;
-    const operation = this.stations[number - 1]?.operation ?? null; // what leads here
-    return make("li", { class: here ? "station here" : "station", "data-station": station.id },
-      operation === null ? null : make("span", { class: "operation", "aria-hidden": "true", text: operation }),
-      make("article", {}, make("h3", { text: `${number + 1}. ${station.title}` }), make("p", { class: "says", text: station.sentence }),
-        ...station.parts.map((part) => this.part(part, station.id))));
-  }
-
-  part(part, id) {
-    const { entry } = this.calculation.steps;
-    switch (part.kind) {
-      case "line": return make("p", { class: "note", text: part.text });
-      case "formula": return make("p", { class: "formula" }, ...part.terms.map(({ text, moves }) => make(moves ? "b" : "span",
-        { text, "data-in": moves === "in" ? "number" : null, "data-out": moves === "out" ? "number" : null })));
-      case "cells": return this.cells(part, `${id} ${part.name}`);
-      case "sum": return this.table(part.sum, `${id} ${part.name}`, null);
-      case "tokens": return make("p", { class: "tokens" }, make("span", { class: "token query", text: shortText(entry.queries[this.pair.row], 24), dir: "auto" }), make("span", { text: "\u2192" }),
-        make("span", { class: "token key", text: shortText(entry.keys[this.pair.column], 24), dir: "auto" }));
-      default: return action(say("walk_then_go", { layer: part.layer }), say("walk_then_go", { layer: part.layer }), () => this.commands.layer(part.record));
-    }
-  }
-
-  /** A list of numbers; beyond eight it is folded, and a number may be opened into its sum. */
-  cells(part, name) {
-    const { values } = part;
-    const whole = this.unfolded.has(name) || values.length <= FEW_CELLS;
-    const open = this.opened.get(name);
-    const largest = part.largest ?? Math.max(...values.map(Math.abs));
-    const shown = Array.from(whole ? values : values.slice(0, FEW_CELLS), (value, dimension) => {
-      const fill = divergingColor(largest && Number.isFinite(value) ? value / largest : 0, this.theme);
-      const common = { class: "cell", style: `background: ${fill}; color: ${inkOn(fill)}`, text: cellNumber(value), title: formatNumber(value),
-        "data-out": part.name === "weighted" ? null : `${part.name} ${dimension}`, "data-in": part.name === "weighted" ? `value ${dimension}` : null };
-      if (!part.open) return make("span", common);
-      return make("button", { ...common, type: "button", "data-name": `${name} ${dimension}`, "aria-expanded": String(open === dimension),
-        "aria-label": say("walk_open_cell", { name: part.label, dimension, value: formatNumber(value) }), on: { click: () => this.toggle(name, dimension) } });
-    });
-    if (values.length > FEW_CELLS) shown.push(this.folding(name, values.length, values.length - FEW_CELLS));
-    const detail = part.open && open !== undefined && open < values.length ? make("div", { class: "opened" },
-      make("p", { class: "note", text: say("walk_sum_of", { name: part.label, dimension: open, value: formatNumber(values[open]) }) }),
-      this.table(part.open(open), `${name} sum`, () => this.toggle(name, open))) : null;
-    return make("div", { class: `list ${part.side}` }, make("p", { class: "list-name", text: part.label }), make("div", { class: "numbers" }, ...shown), detail);
-  }
-
-  folding(name, all, more) {
-    const isOpen = this.unfolded.has(name);
-    const text = isOpen ? say("walk_show_fewer") : say("walk_more", { count: more });
-    return make("button", { type: "button", class: "fold", "data-name": `fold ${name}`, text, "aria-expanded": String(isOpen),
-      "aria-label": isOpen ? text : say("walk_show_all", { count: all }), on: { click: () => this.unfold(name) } });
-  }
-
-  /** A table that adds up; its other rows are shown on demand. */
-  table(sum, name, close) {
-    const isOpen = this.unfolded.has(name) && sum.rows.length <= MOST_ROWS;
-    const { rows, rest, foot } = shownRows(sum, isOpen);
-    const text = (value) => (value === null || value === undefined ? "" : formatNumber(value));
-    const line = (one, tag, style) => make("tr", { class: style }, make("th", { scope: "row", text: one.label, dir: "auto" }),
-      ...one.numbers.map((value, column) => make(tag, { text: text(value), "data-in": this.landing(name, one, column) })));
-    const body = rows.map((row) => line(row, "td", `${row.muted ? "muted" : ""} ${row.chosen ? "chosen" : ""}`.trim() || null));
-    if (rest) body.push(line(rest, "td", "rest"));
-    const table = make("table", {}, make("thead", {}, make("tr", {}, ...sum.head.map((head) => make("th", { scope: "col", text: head })))),
-      make("tbody", {}, ...body), make("tfoot", {}, line(foot, "td", null)));
-    if (name === "score products") table.querySelector("tfoot td:last-child").dataset.out = "number";
-    const more = sum.rows.length - sum.few.length;
-    return make("div", { class: "sum" }, table, make("p", { class: "sum-buttons" }, more > 0 && sum.rows.length <= MOST_ROWS ? this.folding(name, sum.rows.length, more) : null,
-      close ? make("button", { type: "button", class: "fold", "data-name": `close ${name}`, text: say("walk_close"), on: { click: close } }) : null));
-  }
-
-  /** The number that flies to a place of the table of products. */
-  landing(name, row, column) {
-    return name === "score products" && column < 2 ? `${column ? "key" : "query"} ${row.label}` : null;
-  }
-
-  toggle(name, dimension) {
-    if (this.opened.get(name) === dimension) this.opened.delete(name);
-    else this.opened.set(name, dimension);
-    this.again(`${name} ${dimension}`);
-  }
-
-  unfold(name) {
-    if (!this.unfolded.delete(name)) this.unfolded.add(name);
-    this.again();
-  }
-
-  again(focus = this.focusName()) {
-    this.cards.replaceChildren(...this.stations.map((station, number) => this.card(station, number)));
-    this.restoreFocus(focus);
-  }
-
-  focusName() {
-    return /** @type {any} */ (this.element.getRootNode()).activeElement?.dataset?.name ?? null;
-  }
-
-  restoreFocus(name) {
-    if (name === null) return;
-    const all = [...this.element.querySelectorAll("[data-name]")];
-    const station = name.startsWith("node ") ? `node ${this.place}` : name;
-    all.find((one) => one.dataset.name === station)?.focus({ preventScroll: true });
-  }
-}
-
-// picture.js
-
-/** The room above a view on the screen, in pixels: the controls above it say what it shows. */
-const TOP = 4;
-
-/** The height of the heading above a saved view. */
-const HEADING = 28;
-
-/** The height of the document's title, which a saved picture has above the heading. */
-const TITLE = 26;
-
-/** Around what is drawn, in pixels. */
-const MARGIN = 12;
-
-/** Room for a legend's numbers and words. */
-const LEAST_WIDTH = 480;
-
-const HEADING_STYLE = { size: 13, bold: true };
-
-const TITLE_STYLE = { size: 16, bold: true };
-
-/** What is seen on the screen: the view and its legend. */
-function paint(app, pen) {
-  const { theme, area } = app;
-  pen.rect(0, 0, area.width, area.height + TOP + app.legendHeight, { fill: theme.background });
-  paintPart(app, pen, { x: 0, y: 0, ...area }, TOP, undefined);
-}
-
-/** Where an item is on the page, in pixels of the window. */
-function locate(app, item) {
-  const box = app.view.place(app, item);
-  const canvas = app.frame.canvas.getBoundingClientRect();
-  const win = app.window();
-  return { x: canvas.left + box.x - win.x, y: canvas.top + TOP + box.y - win.y, width: box.width, height: box.height };
-}
-
-/** A part of the view that is seen, below a place and above the legend, of whose text so many lines are shown. */
-function paintPart(app, pen, { x, y, width, height }, top, room) {
-  const { theme } = app;
-  const win = app.window();
-  pen.clip(0, top, width, height, () => {
-    pen.shift(-win.x - x, top - win.y - y, () => app.view.draw(app, pen, win));
-  });
-  pen.path([[0, top + height + 0.5], [width, top + height + 0.5]], { color: theme.border });
-  pen.shift(0, top + height + 2, () => drawLegend(pen, app.view.legend(app), width, theme, room));
-}
-
-/** The picture that is saved: what is seen without the empty rest around it, below the document's title. */
-function croppedPicture(app) {
-  const { area, theme } = app;
-  const win = app.window();
-  const bounds = new BoundsPen(theme.background);
-  bounds.clip(0, 0, area.width, area.height, () => bounds.shift(-win.x, -win.y, () => app.view.draw(app, bounds, win)));
-  const found = bounds.box.left <= bounds.box.right ? bounds.box : { left: 0, top: 0, right: 0, bottom: 0 };
-  const title = visibleText(app.payload.title);
-  const words = Math.max(textWidth(title, TITLE_STYLE), textWidth(app.heading(), HEADING_STYLE)) + 20;
-  const width = Math.ceil(Math.min(area.width, Math.max(LEAST_WIDTH, words, found.right - found.left + 2 * MARGIN)));
-  const y = Math.max(0, Math.floor(found.top) - MARGIN / 2);
-  const part = { x: Math.floor(found.left) - MARGIN, y, width, height: Math.ceil(Math.min(area.height, found.bottom + MARGIN / 2)) - y };
-  const legend = new BoundsPen(theme.background);
-  drawLegend(legend, app.view.legend(app), width, theme, Infinity);
-  const height = TITLE + HEADING + part.height + 2 + Math.max(0, legend.box.bottom) + MARGIN;
-  return {
-    width, height: Math.ceil(height), top: -TITLE,
-    /** With a pen whose upper left corner is (0, top). */
-    paint(pen) {
-      pen.rect(0, -TITLE, width, Math.ceil(height), { fill: theme.background });
-      pen.text(fitMiddle(title, width - 20, TITLE_STYLE), 10, -TITLE / 2 + 2, { color: theme.text, ...TITLE_STYLE });
-      pen.text(fitMiddle(app.heading(), width - 20, HEADING_STYLE), 10, 14, { color: theme.text, ...HEADING_STYLE });
-      paintPart(app, pen, part, HEADING, Infinity);
-    },
-  };
-}
-
-// views/pattern_view.js
-
-/** The height of the name of the keys above their tokens. */
-const AXIS = 16;
-
-/** A rectangular map with tokens on both sides. */
-class PatternView extends CellView {
-  name = "pattern";
-
-  controls = ["record", "head", "measure", "scale", "words", "special", "zoom"];
-
-  zooms = true;
-
-  help = say("patternHelp");
-
-  geometry(app) {
-    const table = app.table();
-    const { width, height } = app.area;
-    const rowWidth = Math.max(CORNER, Math.min(widest(table, "row") + 14, width * 0.32));
-    const room = Math.max(40, width - rowWidth - 6);
-    const across = room / Math.max(1, table.columns);
-    const label = Math.min(widest(table, "column"), 130);
-    const down = (height - label - AXIS - 18) / Math.max(1, table.rows);
-    const fit = Math.max(1, Math.min(across, Math.max(down, Math.min(across, 13)), 46));
-    const cell = fit * app.state.zoom;
-    const flat = label + 8 <= cell;
-    // A map that leaves room stands in the middle.
-    const spare = Math.max(0, width - rowWidth - table.columns * cell - 6);
-    return { table, left: rowWidth + Math.floor(spare / 2), top: AXIS + (flat ? 24 : label + 14), width: cell, height: cell, flat,
-      whole: Math.min(across, down, 46), bars: spare / 2 >= BARS_ROOM.width + BARS_ROOM.gap && height >= BARS_ROOM.height };
-  }
-
-  size(app) {
-    const { table, left, top, width, height } = this.geometry(app);
-    return { width: left + table.columns * width + 6, height: top + table.rows * height + 4 };
-  }
-
-  draw(app, pen, win) {
-    const place = this.geometry(app);
-    const { table } = place;
-    const area = { x: win.x + place.left, y: win.y + place.top, width: win.width - place.left, height: win.height - place.top };
-    if (!table.rows || !table.columns) {
-      pen.text(say("noTokens"), win.x + 12, win.y + 24, { color: app.theme.muted, size: 13 });
-      return;
-    }
-    pen.clip(area.x, area.y, area.width, area.height, () => {
-      drawCells(pen, table, place, area, app.state.scale, app.theme);
-      this.drawSelection(app, pen, place);
-    });
-    this.drawRowLabels(app, pen, place, win);
-    this.drawColumnLabels(app, pen, place, win);
-    const row = (app.active() ?? app.featured())?.row;
-    if (place.bars && row !== undefined) {
-      const right = place.left + table.columns * place.width;
-      const middle = place.top + Math.min(table.rows * place.height, area.height) / 2;
-      drawRowBars(app, pen, table, row, { x: right + BARS_ROOM.gap, y: middle - BARS_ROOM.height / 2 });
-    }
-  }
-
-  drawSelection(app, pen, place) {
-    const { table } = place;
-    const rowBox = (row, color) => pen.rect(place.left + 1, place.top + row * place.height, table.columns * place.width - 2,
-      place.height, { stroke: color, lineWidth: 2 });
-    for (const row of app.state.locked) if (row < table.rows) rowBox(row, app.theme.accent);
-    const spoken = app.featured();
-    const item = app.active() ?? spoken;
-    if (item) {
-      pen.rect(place.left, place.top + item.row * place.height, table.columns * place.width, place.height, { stroke: app.theme.accent });
-      ring(pen, place.left + item.column * place.width, place.top + item.row * place.height, place.width, place.height,
-        item === spoken ? app.theme.accent : app.theme.focus, app.theme);
-    }
-  }
-
-  drawRowLabels(app, pen, place, win) {
-    const { table } = place;
-    const step = Math.max(1, Math.ceil(12 / place.height));
-    const item = app.active() ?? app.featured();
-    const first = Math.max(0, Math.floor((win.y) / place.height) - 1);
-    const last = Math.min(table.rows, Math.ceil((win.y + win.height - place.top) / place.height) + 1);
-    pen.clip(win.x, win.y + place.top - 7, place.left - 2, win.height - place.top + 7, () => {
-      pen.rect(win.x, win.y + place.top - 7, place.left - 2, win.height, { fill: app.theme.background });
-      for (let row = first; row < last; row += 1) {
-        const chosen = item?.row === row || app.state.locked.includes(row);
-        if (row % step && !chosen) continue;
-        if (step > 1 && !chosen && item && Math.abs(item.row - row) < step) continue;
-        const y = place.top + (row + 0.5) * place.height;
-        this.drawLabel(app, pen, shortText(table.rowText(row)), win.x + place.left - 8, y, place.left - 12, chosen,
-          app.state.locked.includes(row));
-      }
-    });
-  }
-
-  drawLabel(app, pen, text, x, y, width, chosen, locked) {
-    const size = 12;
-    const shown = fitText(text, width, { size, bold: chosen });
-    if (locked) {
-      const wide = textWidth(shown, { size, bold: true });
-      pen.rect(x - wide - 4, y - 8, wide + 8, 16, { fill: app.theme.accent, radius: 3 });
-    }
-    pen.text(shown, x, y, { color: locked ? app.theme.accentText : app.theme.text, size, bold: chosen, align: "end" });
-  }
-
-  drawColumnLabels(app, pen, place, win) {
-    const { table } = place;
-    const step = Math.max(1, Math.ceil(13 / place.width));
-    const item = app.active() ?? app.featured();
-    const first = Math.max(0, Math.floor(win.x / place.width) - 1);
-    const last = Math.min(table.columns, Math.ceil((win.x + win.width - place.left) / place.width) + 1);
-    pen.rect(win.x, win.y, win.width, place.top - 7, { fill: app.theme.background });
-    const axis = { color: app.theme.muted, size: 11 };
-    const [asks, looked] = [say("axisQuery"), say("axisKey")];
-    pen.text(asks, Math.max(win.x + place.left - 8, win.x + textWidth(asks, axis) + 4), win.y + place.top - 14, { ...axis, align: "end" });
-    pen.text(looked, Math.min(win.x + place.left, win.x + win.width - textWidth(looked, axis) - 4), win.y + 8, axis);
-    pen.clip(win.x + place.left - 6, win.y, win.width - place.left + 6, place.top, () => {
-      for (let column = first; column < last; column += 1) {
-        const chosen = item?.column === column;
-        if (column % step && !chosen) continue;
-        if (step > 1 && !chosen && item && Math.abs(item.column - column) < step) continue;
-        const x = place.left + (column + 0.5) * place.width;
-        const shown = fitText(shortText(table.columnText(column)), place.flat ? place.width - 4 : place.top - AXIS - 14, { bold: chosen });
-        if (place.flat) pen.text(shown, x, win.y + place.top - 10, { color: app.theme.text, bold: chosen, align: "center" });
-        else pen.text(shown, x, win.y + place.top - 6, { color: app.theme.text, bold: chosen, angle: -90 });
-      }
-    });
-  }
-
-  legendText(app, table) {
-    const place = this.geometry(app);
-    const numbers = place.width >= 30 && place.height >= 18 && table.exact && !table.signed;
-    return [super.legendText(app, table), numbers ? say("blankNote") : ""].filter(Boolean).join(" \u00b7 ");
-  }
-
-  hit(app, x, y, win) {
-    const place = this.geometry(app);
-    if (x < win.x + place.left || y < win.y + place.top) return null;
-    const [row, column] = cellAt(x, y, place);
-    return row < place.table.rows && column < place.table.columns ? { row, column } : null;
-  }
-
-  place(app, item) {
-    return placeOfCell(item, this.geometry(app));
-  }
-}
-
 // views/words_view.js
 
 /** The words of a text, shaded by their weight. */
@@ -7956,7 +8091,7 @@ class WordsView extends RecordView {
     const table = app.table();
     const scale = withoutRows(app.state.scale);
     return { ramp: table.signed ? "signed" : "map", title: measureText(table), scale, largest: sums.end / sums.divisor,
-      even: table.measure === "weights" ? 1 / table.columns : null, samples: samplesOf([...new Set(sums.kinds)]),
+      even: evenShareOfSums(table, sums), samples: samplesOf([...new Set(sums.kinds)]),
       text: [`${sumText(table, sums.rows)}, ${app.headText()}`, scale === "linear" ? "" : scaleText(scale), accuracy(table), specialText(table)].filter(Boolean).join(" \u00b7 ")
         + mergedText(table) + hiddenText(table) };
   }
@@ -8535,6 +8670,8 @@ class Input {
       this.commandKey(event);
       if (event.key === "Escape" && event.target !== this.app.frame.canvas) this.app.selection.unlock();
     });
+    // A link that is pasted into the page's address.
+    on(globalThis, "hashchange", () => { if (this.app.options.address) this.app.visit(globalThis.location.hash); });
     // Ink is for paper: what is printed is light, and drawn before the page is taken.
     on(globalThis, "beforeprint afterprint", (event) => {
       this.app.printing = event.type === "beforeprint";
@@ -8760,7 +8897,7 @@ class DifferenceView extends PatternView {
   }
 
   headText(app) {
-    const one = app.record.heads > 1 ? this.nameOf(app, app.state) : "";
+    const one = this.nameOf(app, app.state) || app.recordText(app.record);
     return say("differenceOf", { one, other: this.nameOf(app, this.other(app)) }).trim();
   }
 
@@ -8852,6 +8989,7 @@ const savedPicture = (app) => sheetPicture(app) ?? croppedPicture(app);
 
 /** The picture as the text of an SVG file. */
 function svgOf(app) {
+  if (!app.current()) return new SvgPen({ width: 1, height: 1 }).toString(visibleText(app.payload.title), say("nothingToShow"));
   const picture = savedPicture(app);
   const pen = new SvgPen(picture);
   picture.paint(pen);
@@ -9028,6 +9166,7 @@ class Viewer {
     this.journal = new Journal(this);
     this.selection = new Selection(this);
     this.zoom = new Zoom(this);
+    this.chosen = false; // whether the head was chosen, by somebody or as the one to open on
     this.views = VIEW_CLASSES.map((ViewClass) => new ViewClass()).filter((view) => !options.views || options.views.includes(view.name));
     this.tables = new Tables(this);
     this.stopped = new AbortController();
@@ -9063,8 +9202,10 @@ class Viewer {
     const wanted = view ?? (this.started ? this.state.view : null);
     const first = this.views.find((one) => one.name === wanted && one.available(this)) ?? firstView(this);
     if (first) this.state.view = first.name;
-    this.chosen = this.started || selection?.head !== undefined;
-    this.opening = this.chosen ? Promise.resolve() : this.open(selection?.record);
+    this.chosen ||= selection?.head !== undefined;
+    this.asked = selection?.record ?? this.asked;
+    this.opening = this.chosen ? Promise.resolve() : this.open(this.asked);
+    this.frame.canvas.hidden = !first;
     this.started = true;
     if (first) this.turnTo(first, selection ?? {});
     else this.empty();
@@ -9077,12 +9218,16 @@ class Viewer {
     const found = await chooseFirst(records.filter((record) => record.number === (number ?? record.number) && this.fits(record)));
     if (!found || this.chosen || this.records !== records) return;
     Object.assign(this.state, { record: found.record, head: found.head });
+    this.chosen = true;
   }
 
   empty() {
     this.frame.showTabs(this.views.filter((view) => view.available(this)), this.view, (name) => this.show(name));
     this.frame.bar.replaceChildren();
-    this.frame.canvas.hidden = true;
+    this.ready = false;
+    this.frame.tip.hidden = true;
+    this.frame.readout.textContent = "";
+    this.frame.showBeside(null);
     this.frame.tellSentence({ text: say("nothingToShow"), shares: "" });
   }
 
@@ -9167,10 +9312,12 @@ class Viewer {
   // --- commands ---
 
   set(changes) {
+    if (!this.current()) return;
     if ("head" in changes) this.state.heads = null;
+    if ("head" in changes || "record" in changes) this.chosen = true;
     Object.assign(this.state, changes);
     this.hover = null;
-    this.view?.settle(this);
+    this.view.settle(this);
     this.refresh();
   }
 
@@ -9207,10 +9354,16 @@ class Viewer {
   apply(given) {
     const changes = checkedState(given);
     const view = this.views.find((one) => one.name === changes.view && one.available(this)) ?? this.view;
-    if (!view) return;
+    if (!view || !this.current()) return;
     this.chosen = true;
     this.turnTo(view, changes);
     this.readTheme();
+  }
+
+  /** Shows what a fragment of an address names, if it names anything. */
+  visit(fragment) {
+    const found = stateOf(fragment);
+    if (Object.keys(found).length) this.apply(found);
   }
 
   /** Shows what another viewer points at; null: nothing. */
@@ -9227,11 +9380,12 @@ class Viewer {
       state.record = Math.max(0, found);
       state.locked = [];
     }
-    const rows = this.record?.queries.length ?? 0;
-    if (state.locked.some((row) => row >= rows)) state.locked = state.locked.filter((row) => row < rows);
+    state.locked = distinct(state.locked, this.record?.queries.length ?? 0);
+    const heads = state.heads && distinct(state.heads, this.record?.heads ?? 0);
+    state.heads = heads?.length || !state.heads?.length ? heads : null;
     if (this.record && state.head !== null && !(state.head < this.record.heads)) state.head = 0;
     if (!(state.steps < this.steps.length)) state.steps = 0;
-    if (!(state.scale in SCALES)) state.scale = "linear";
+    if (!Object.hasOwn(SCALES, state.scale)) state.scale = "linear";
     this.view?.settle(this);
   }
 
@@ -9247,6 +9401,7 @@ class Viewer {
 
   /** Rebuilds what depends on the state and keeps the focus where it was. */
   refresh() {
+    if (!this.current()) return;
     const focus = this.frame.focusPlace();
     this.frame.showTabs(this.views.filter((view) => view.available(this)), this.view, (name) => this.show(name));
     this.frame.stage.setAttribute("aria-busy", "true");
@@ -9256,6 +9411,7 @@ class Viewer {
 
   async prepare(focus) {
     await this.opening;
+    if (!this.current()) return;
     this.view.settle(this);
     const shown = this.current();
     await shown.decode();
@@ -9289,7 +9445,7 @@ class Viewer {
 
   /** What must be decoded before the view can be drawn. */
   current() {
-    return this.view.name === "walk" ? this.steps[this.state.steps] : this.record;
+    return this.view?.name === "walk" ? this.steps[this.state.steps] : this.record;
   }
 
   heading() {
@@ -9377,6 +9533,9 @@ class Viewer {
 
 // mount.js
 
+/** The viewers that are shown: they have one language. */
+let mounted = 0;
+
 /**
  * Shows a payload inside of an element.
  * @param {HTMLElement} element gets a shadow root; its height is filled
@@ -9387,7 +9546,8 @@ class Viewer {
  *   fetchTile?: (record: number, q0: number, q1: number, k0: number, k1: number) => Promise<any>}} [options]
  *   fetchSteps gives the worked calculation of a head, an entry of the payload's `steps`;
  *   fetchTile gives exact weights [heads, q1 - q0, k1 - k0]: {type, shape, data}, a typed array or nested lists
- *   language of all words ("en", "zh"); that of the element where it is not given
+ *   language of all words ("en", "zh"); that of the element where it is not given. All viewers of a page have one language: that of the
+ *   first; the language of a later one has no effect while another is shown
  *   views: the names of those that are offered; all where they are not given
  *   controls: the same of the controls
  *   address: whether the page's address holds what is shown
@@ -9396,12 +9556,16 @@ class Viewer {
  *   undo(): void, redo(): void, state(): object, locate(item: object): object, svg(): string}}
  */
 function mount(element, payload, options = {}) {
-  speak(options?.language ?? /** @type {HTMLElement|null} */ (element.closest("[lang]"))?.lang);
+  if (mounted === 0) speak(options?.language ?? /** @type {HTMLElement|null} */ (element.closest("[lang]"))?.lang);
   const viewer = new Viewer(element, payload, options ?? {});
+  mounted += 1;
   const handle = {
     update: (next) => viewer.load(next),
     show: (view, selection) => viewer.show(view, selection),
-    destroy: () => viewer.destroy(),
+    destroy: () => {
+      if (!viewer.stopped.signal.aborted) mounted -= 1;
+      viewer.destroy();
+    },
     set: (state) => viewer.journal.applyQuietly(state),
     point: (item) => viewer.point(item),
     onChange: (listener) => viewer.journal.onChange(listener),

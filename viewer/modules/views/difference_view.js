@@ -74,7 +74,7 @@ export class DifferenceView extends PatternView {
   }
 
   headText(app) {
-    const one = app.record.heads > 1 ? this.nameOf(app, app.state) : "";
+    const one = this.nameOf(app, app.state) || app.recordText(app.record);
     return say("differenceOf", { one, other: this.nameOf(app, this.other(app)) }).trim();
   }
 

@@ -219,7 +219,8 @@ export class GridView extends View {
     const relative = relativeEntropy(record, head);
     const largest = say("grid_largest", { weight: table.cell(row, column), query: quoted(table.rowText(row)), key: quoted(table.columnText(column)) });
     if (!queries) return [largest];
-    return [largest, say("grid_entropy_long", { entropy: entropy.toFixed(2), queries, percent: relative === null ? "\u2013" : Math.round(100 * relative) })];
+    const mean = { entropy: entropy.toFixed(2), queries };
+    return [largest, relative === null ? say("grid_entropy_alone", mean) : say("grid_entropy_long", { ...mean, percent: Math.round(100 * relative) })];
   }
 
   /** Of how many pairs a point of the maps is the largest. */

@@ -7,6 +7,7 @@ import { fitText, textWidth } from "../lettering.js";
 import { clamp, short } from "../numbers.js";
 import { channelsOf, divergingColor, rampColor } from "../palette.js";
 import { EVEN_SHARES, scaleText, withoutRows } from "../scales.js";
+import { evenShareOfSums } from "../sentence.js";
 import { MASKED, MISSING, WEIGHT, ZERO, activeSums, describeRow, largestSize, measureText, receivedText, signedShade, sumText } from "../table.js";
 import { shortText } from "../text.js";
 import { wordAbove } from "../text_flow.js";
@@ -246,7 +247,7 @@ export class ImageView extends RecordView {
     const outside = table.record.keys.entry.leading && table.measure === "weights" ? say("outside", { percent: (100 * sums.outside).toFixed(1) }) : "";
     const veil = app.state.overlay === "veil";
     return { ramp: table.signed ? "signed" : veil ? "veil" : "map", title: measureText(table), scale, largest: sums.end / sums.divisor,
-      even: table.measure === "weights" ? 1 / table.columns : null,
+      even: evenShareOfSums(table, sums),
       samples: samplesOf([...new Set(sums.kinds)].filter((kind) => kind !== ZERO)),
       text: say("imageLegend", { what: sumText(table, sums.rows), head: app.headText(), scale: scale === "linear" ? "" : ` \u00b7 ${scaleText(scale)}`, how: table.signed ? say("imageSigned") : veil ? say("imageVeil")
           : say("imageColours", { percent: 100 * OPACITY }), outside }) };

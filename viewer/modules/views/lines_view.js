@@ -176,6 +176,25 @@ export class LinesView extends RecordView {
     return kinds[number] === MASKED ? null : values[number] / divisor;
   }
 
+  /**
+   * The largest distance of a square's number from the true one.
+   * @param {any} app
+   * @param {any} item
+   * @param {{rows: number[], column: number|null}} pointed
+   */
+  squareError(app, item, { rows, column }) {
+    const { side, row, column: key, head } = item;
+    const table = app.table(head);
+    if (side === "key") {
+      const { errors, divisor } = this.received(app, head, rows);
+      return errors[key] / divisor;
+    }
+    if (column !== null && !(rows.length && !rows.includes(row))) return table.error(row, column);
+    let error = 0;
+    for (let one = 0; one < table.columns; one += 1) error += table.error(row, one);
+    return error;
+  }
+
   /** What each key gets from the chosen queries, or the sum over all and their number. */
   received(app, head, rows) {
     const key = `${rows}|${head}|${app.tableKey()}`;
@@ -276,6 +295,12 @@ export class LinesView extends RecordView {
     sums.largest = sums.values.reduce((most, value) => Math.max(most, Math.abs(value) || 0), 0);
     this.sumCache = sums;
     return sums;
+  }
+
+  /** The table of the shown heads: of one, or the mean of several. */
+  spoken(app) {
+    const heads = app.shownHeads();
+    return heads.length ? app.table(heads.length === 1 ? heads[0] : heads.length === app.record.heads ? null : heads) : null;
   }
 
   headText(app) {
@@ -413,7 +438,7 @@ export class LinesView extends RecordView {
     const query = item.side === "query";
     const text = query ? table.rowName(item.row) : table.columnName(item.column);
     const value = this.square(app, item.side, query ? item.row : item.column, item.head, { rows, column });
-    const shown = value === null ? say("masked") : formatWeight(value, table.exact ? 0 : 0.004 * Math.max(1, rows.length));
+    const shown = value === null ? say("masked") : formatWeight(value, this.squareError(app, item, { rows, column }));
     return say(query ? "squareOfQuery" : "squareOfKey", { head: item.head, text, value: shown, what: sumText(table, rows) });
   }
 

@@ -7,6 +7,7 @@ import { clamp } from "../numbers.js";
 import { divergingColor, inkOn, wordColors } from "../palette.js";
 import { BARS_ROOM, drawRowBars } from "../row_bars.js";
 import { scaleText, withoutRows } from "../scales.js";
+import { evenShareOfSums } from "../sentence.js";
 import { WEIGHT, accuracy, activeSums, describeRow, hiddenText, measureText, mergedText, receivedText, signedShade, sumText } from "../table.js";
 import { flowText, flowTexts, wordAbove } from "../text_flow.js";
 import { RecordView, samplesOf, specialText } from "./record_view.js";
@@ -177,7 +178,7 @@ export class WordsView extends RecordView {
     const table = app.table();
     const scale = withoutRows(app.state.scale);
     return { ramp: table.signed ? "signed" : "map", title: measureText(table), scale, largest: sums.end / sums.divisor,
-      even: table.measure === "weights" ? 1 / table.columns : null, samples: samplesOf([...new Set(sums.kinds)]),
+      even: evenShareOfSums(table, sums), samples: samplesOf([...new Set(sums.kinds)]),
       text: [`${sumText(table, sums.rows)}, ${app.headText()}`, scale === "linear" ? "" : scaleText(scale), accuracy(table), specialText(table)].filter(Boolean).join(" \u00b7 ")
         + mergedText(table) + hiddenText(table) };
   }
