@@ -15,6 +15,7 @@ import { Viewer } from "./viewer.js";
  *   fetchSteps gives the worked calculation of a head, an entry of the payload's `steps`;
  *   fetchTile gives exact weights [heads, q1 - q0, k1 - k0]: {type, shape, data}, a typed array or nested lists
  *   language of all words ("en", "zh"); that of the element where it is not given
+ *   view and views: a former name is taken too ("alignment", "heads", "model", "steps", "text"), here and in `show`
  *   views: the names of those that are offered; all where they are not given
  *   controls: the same of the controls
  *   address: whether the page's address holds what is shown

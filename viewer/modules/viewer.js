@@ -6,6 +6,7 @@ import { Axis } from "./axis.js";
 import { Controls } from "./controls.js";
 import { say } from "./language.js";
 import { chooseFirst } from "./first_head.js";
+import { presentName } from "./former_names.js";
 import { Frame } from "./frame.js";
 import { Cards } from "./cards.js";
 import { Menu } from "./menu.js";
@@ -44,7 +45,7 @@ export class Viewer {
     this.printing = false;
     this.history = new History();
     this.listeners = new Set();
-    this.views = VIEW_CLASSES.map((ViewClass) => new ViewClass()).filter((view) => !options.views || options.views.includes(view.name));
+    this.views = VIEW_CLASSES.map((ViewClass) => new ViewClass()).filter((view) => !options.views || options.views.map(presentName).includes(view.name));
     this.tables = new Tables(this);
     this.stopped = new AbortController();
     this.player = new Player(() => this.refresh());
@@ -76,7 +77,7 @@ export class Viewer {
     this.frame.title.textContent = visibleText(payload.title);
     this.frame.showTexts(payload.texts);
     this.frame.facts.textContent = factsOf(this.records);
-    const wanted = view ?? (this.started ? this.state.view : null);
+    const wanted = presentName(view) ?? (this.started ? this.state.view : null);
     const first = this.views.find((one) => one.name === wanted && one.available(this)) ?? firstView(this);
     if (first) this.state.view = first.name;
     this.chosen = this.started || selection?.head !== undefined;
@@ -198,7 +199,7 @@ export class Viewer {
 
   /** Shows a view; a selection may have the fields of a state, queries (locked rows), row and column. */
   show(name, selection = {}) {
-    const view = this.views.find((one) => one.name === name);
+    const view = this.views.find((one) => one.name === presentName(name));
     if (!view) throw new RangeError(`no view ${String(name)}; there are ${this.views.map((one) => one.name).join(", ")}`);
     if (!view.available(this)) throw new RangeError(`the view ${name} cannot show these records`);
     if ("record" in selection || "head" in selection) this.chosen = true;
@@ -228,7 +229,7 @@ export class Viewer {
   /** Shows a state of another viewer, of an address or of before, as far as these records have it. */
   apply(given) {
     const changes = checkedState(given);
-    const view = this.views.find((one) => one.name === changes.view && one.available(this)) ?? this.view;
+    const view = this.views.find((one) => one.name === presentName(changes.view) && one.available(this)) ?? this.view;
     if (!view) return;
     this.chosen = true;
     this.turnTo(view, changes);
