@@ -126,7 +126,7 @@ def tones() -> Document:
             for s in (0.5, 1.5)
         ]
     )
-    heard = np.rint(20_000 * wave / np.abs(wave).max()).astype(np.int16)
+    heard = np.rint(20_000 * wave / np.abs(wave).max()).astype(np.int16)[: 160 * size * positions]
     axis = FrameAxis(spectrum.T.astype(np.float32), 160 * size / rate, positions, heard, rate)
     record = AttentionRecord("tones", 0, "cross", TokenAxis(tuple(wanted)), axis, weights.numpy())
     return Document("Names of tones attend to a melody", (record,))

@@ -1,12 +1,16 @@
 """What ``regard serve`` offers without arguments: runs and downloaded models, each loaded when it is chosen."""
 
+import errno
+import os
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from page_servers import serving
 from regard.page.access import MOST_BYTES, MOST_UPLOADED
+from regard.page.examples import examples_of
 from regard.page.models import open_model
 from regard.page.offers import find_offers
 from regard.page.reading import MOST_CHARACTERS
@@ -89,6 +93,46 @@ def test_the_command_offers_them_or_says_what_to_do(machine, tmp_path, run_comma
     assert (code, output) == (2, "")
     for command in ("regard demo", "regard serve path/to/folder", "hf download "):
         assert command in error
+    assert "Traceback" not in error
+
+
+def test_one_bad_folder_hides_no_other(machine, monkeypatch):
+    """A folder that may not be read is left out with its reason, and a sample may name what no file can be."""
+    runs, cache = machine
+    closed = runs / "notes"
+    real = os.stat
+
+    def refusing(path, *args, **kwargs):
+        if str(path).startswith(f"{closed}{os.sep}"):
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return real(path, *args, **kwargs)
+
+    monkeypatch.setattr(os, "stat", refusing)
+    offers = find_offers(runs, cache)
+    assert {model.name for model in offers.models} == {"bahdanau", "classify", "a/tiny"}
+    assert f"{closed}: it cannot be read (Permission denied)" in offers.left_out
+
+
+def test_a_sample_that_names_no_file_is_no_example(tmp_path):
+    samples = [{"image": "a" * 900 + ".png"}, {"image": str(tmp_path / "b.png")}]
+    (tmp_path / "b.png").write_bytes(b"")
+    folder = SimpleNamespace(read_samples=lambda: samples, file=lambda name: tmp_path / name)
+    assert [example.text for example in examples_of(folder, "image")] == ["b.png"]
+
+
+def test_runs_must_be_a_folder(machine, tmp_path, run_command, monkeypatch):
+    monkeypatch.setattr("regard.page.offers.hub_cache", lambda: tmp_path / "none")
+    for place, told in ((tmp_path / "missing", "there is no folder"), (machine[0], "no finished run in")):
+        if place.exists():
+            shutil.rmtree(place)
+            place.mkdir()
+        code, _, error = run_command("serve", "--runs", place, "--port", 0)
+        assert code == 2
+        assert f"{told} {place}" in error
+    (tmp_path / "file").touch()
+    code, _, error = run_command("serve", "--runs", tmp_path / "file", "--port", 0)
+    assert code == 2
+    assert "--runs must be a folder" in error
     assert "Traceback" not in error
 
 

@@ -470,7 +470,10 @@ def test_an_address_opens_what_was_seen_and_back_undoes(open_tab, run_of, expect
         page.get_by_role("button", name="Remove").nth(1).click()
         page.fill("#text", SENTENCE)
         tab.wait_for(expected("transformer").text)
-        page.evaluate("() => document.querySelector('.view > div').regardView.show('lines', {record: 3, head: 1})")
+        selection = {"record": 3, "head": 1, "hideSpecial": True, "locked": [1]}
+        page.evaluate(
+            "selection => document.querySelector('.view > div').regardView.show('heads', selection)", selection
+        )
         page.wait_for_timeout(800)
         address = page.url
         other = open_tab(client)
@@ -478,7 +481,8 @@ def test_an_address_opens_what_was_seen_and_back_undoes(open_tab, run_of, expect
         other.page.goto(address)
         other.wait_for(expected("transformer").text)
         other.page.wait_for_timeout(300)
-        assert [shown(other.page)[name] for name in ("view", "record", "head")] == ["lines", 3, 1]
+        seen = shown(other.page)
+        assert {"view": "lines", **selection} == {name: seen[name] for name in ("view", *selection)}
         assert other.page.locator(".pane").count() == 1
         page.locator(".pane-head select").select_option(label="bahdanau")
         tab.wait_for(expected("bahdanau").text)
@@ -492,8 +496,8 @@ def test_an_address_opens_what_was_seen_and_back_undoes(open_tab, run_of, expect
     "fragment",
     [
         "#model=x&text=%FF%00&see=pattern.-1.9e9.linear", "#see=%3Cimg%3E.0.0.linear&text=<img src=x onerror=alert(1)>",
-        "#model=transformer&see=constructor.99999.99999.valueof.5&text=My%20sister.&example=99", "#" + "&" * 9000,
-        "#text=%u1",
+        "#model=transformer&see=view%3Dconstructor%26record%3D99999%26head%3D9%26scale%3Dx%26locked%3D[5,999]&example=9",
+        "#" + "&" * 9000, "#text=%u1",
     ],
 )  # fmt: skip
 def test_hostile_addresses_do_nothing(open_tab, run_of, fragment):

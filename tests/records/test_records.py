@@ -63,6 +63,27 @@ def test_lengths():
             ShapeError,
             "source",
         ),
+        (
+            lambda: FrameAxis(SOUND, 1 / 6, sound=np.zeros(10**6, np.int16)),
+            ArgumentError,
+            r"last 62\.5 s: write sound=",
+        ),
+        (lambda: record(measures=[1]), KindError, "measures=.*list"),
+        (lambda: record(measures=None), KindError, "measures=.*NoneType"),
+        (lambda: record(statistics=5), KindError, "statistics=.*int"),
+        (lambda: record(statistics=[{"a": 10**400}] * 2), ArgumentError, "statistics.*finite"),
+        (lambda: record(statistics=[{"a": np.complex64(1)}] * 2), KindError, "statistics.*complex64"),
+        (lambda: record(statistics=[{"a": "1"}] * 2), KindError, "statistics.*str"),
+        (lambda: steps(parameters={"temperature": "hot"}), KindError, "temperature.*str"),
+        (lambda: steps(parameters={"temperature": 0}), ArgumentError, "temperature.*above 0"),
+        (lambda: steps(parameters={"alpha": 0.5}), ArgumentError, "alpha.*above 1"),
+        (lambda: steps(parameters={"bias": np.nan}), ArgumentError, "bias.*finite"),
+        (lambda: steps(parameters={"heat": 1.0}), UnknownNameError, "heat"),
+        (lambda: steps(parameters=None), KindError, "parameters="),
+        (lambda: steps(scale=np.inf), ArgumentError, "scale.*finite"),
+        (lambda: steps(scale="a"), KindError, "scale.*str"),
+        (lambda: steps(cap=0), ArgumentError, "cap.*above 0"),
+        (lambda: steps(attention=5), KindError, "attention.*int"),
         (lambda: Document("x", ()), ArgumentError, "records"),
         (lambda: Document("x", (3,)), KindError, "records"),
         (lambda: bin_edges(3, 4), ArgumentError, "bins"),
@@ -80,6 +101,14 @@ def matrices(**changes):
         "query": np.zeros((2, 5)), "key": np.zeros((3, 5)), "value": np.zeros((3, 7)), "scores": pair, "weights": pair,
         "output": np.zeros((2, 7)), **changes,
     }  # fmt: skip
+
+
+def record(**fields):
+    return AttentionRecord("x", 0, "self", AXIS, AXIS, WEIGHTS, **fields)
+
+
+def steps(**fields):
+    return StepsRecord("x", matrices(), ("a", "b"), ("c", "d", "e"), **fields)
 
 
 def test_steps_check_their_shapes():

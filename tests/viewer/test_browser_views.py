@@ -91,11 +91,18 @@ def test_buttons_write_what_is_on_the_screen(show, tmp_path):
         assert waiting.value.suggested_filename == f"attention-pattern.{suffix}"
         if suffix == "png":
             picture = np.asarray(Image.open(place).convert("RGB"))
-            seen = np.array(
-                [shown.pixel(*np.subtract(shown.middle({"row": 1, "column": k}), (16, 12))) for k in range(5)]
-            )
-            drawn = np.unique(picture.reshape(-1, 3), axis=0).astype(int)
-            assert all(np.abs(drawn - color).max(axis=1).min() <= 1 for color in seen)
+            cells = [shown.middle({"row": row, "column": column}) for row in range(3) for column in range(5)]
+            corners = np.subtract(cells, (16, 12))
+            seen = np.array([shown.pixel(*corner) for corner in corners])
+            assert len(np.unique(seen, axis=0)) > 5, "cells differ, so that a turned map would be found"
+            # The picture is twice as large and cropped: somewhere in it all cells lie as on the screen.
+            places = np.rint(2 * (corners - corners.min(axis=0))).astype(int)
+            height, width = np.subtract(picture.shape[:2], places.max(axis=0)[::-1])
+            as_seen = np.ones((height, width), np.bool_)
+            for (x, y), color in zip(places, seen, strict=True):
+                there = picture[y : y + height, x : x + width].astype(int)
+                as_seen &= np.abs(there - color).max(axis=2) <= 1
+            assert as_seen.any(), "the cells lie as on the screen"
             ink = np.argwhere((picture < 250).any(axis=2))
             empty = [*ink.min(axis=0), *(picture.shape[:2] - ink.max(axis=0))]
             assert max(empty) <= 2 * 16, "the picture is cropped to what is drawn"

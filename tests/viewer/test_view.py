@@ -10,7 +10,7 @@ import pytest
 
 import regard
 import viewer_documents as documents
-from regard.errors import ArgumentError, UnknownNameError
+from regard.errors import ArgumentError, KindError, UnknownNameError
 from regard.records import AttentionRecord, Document, TokenAxis
 from regard.viewer import View, module_path
 from regard.viewer.view import VIEWS
@@ -27,6 +27,14 @@ def test_what_a_view_may_be_given():
     [
         ({"view": "heatmap"}, UnknownNameError, "view"),
         ({"view": "image"}, ArgumentError, "view"),
+        ({"view": ["grid"]}, KindError, 'view="pattern"; it is of type list'),
+        ({"theme": ["dark"]}, KindError, "theme"),
+        ({"language": 3}, KindError, "language"),
+        ({"steps": 5}, KindError, r"steps=\[\(0, 1\)\]; it is of type int"),
+        ({"steps": [0, 1]}, KindError, r"one entry is '0'"),
+        ({"survey": 5}, KindError, "regard.survey.*int"),
+        ({"head": np.array([0, 1])}, ArgumentError, "head"),
+        ({"layer": np.array([0])}, ArgumentError, "layer"),
         ({"theme": "blue"}, UnknownNameError, "theme"),
         ({"height": 3}, ArgumentError, "height"),
         ({"layer": 1}, ArgumentError, "layer"),
@@ -101,7 +109,7 @@ def test_the_module_imports_nothing_and_ends_no_block():
     )
     assert "</script" not in source
     assert "<!--" not in source
-    assert source.endswith("\nexport { mount, say, speak };\n")
+    assert source.endswith("\nexport { addressOf, mount, say, speak, stateOf };\n")
 
 
 def test_the_frame_of_a_notebook():

@@ -20,6 +20,7 @@ let mounted = 0;
  *   fetchTile gives exact weights [heads, q1 - q0, k1 - k0]: {type, shape, data}, a typed array or nested lists
  *   language of all words ("en", "zh"); that of the element where it is not given. All viewers of a page have one language: that of the
  *   first; the language of a later one has no effect while another is shown
+ *   view and views: a former name is taken too ("alignment", "heads", "model", "steps", "text"), here and in `show`
  *   views: the names of those that are offered; all where they are not given
  *   controls: the same of the controls
  *   address: whether the page's address holds what is shown

@@ -6,6 +6,7 @@ import { Axis } from "./axis.js";
 import { Controls } from "./controls.js";
 import { say } from "./language.js";
 import { chooseFirst } from "./first_head.js";
+import { presentName } from "./former_names.js";
 import { Frame } from "./frame.js";
 import { Cards } from "./cards.js";
 import { Menu } from "./menu.js";
@@ -48,7 +49,7 @@ export class Viewer {
     this.selection = new Selection(this);
     this.zoom = new Zoom(this);
     this.chosen = false; // whether the head was chosen, by somebody or as the one to open on
-    this.views = VIEW_CLASSES.map((ViewClass) => new ViewClass()).filter((view) => !options.views || options.views.includes(view.name));
+    this.views = VIEW_CLASSES.map((ViewClass) => new ViewClass()).filter((view) => !options.views || options.views.map(presentName).includes(view.name));
     this.tables = new Tables(this);
     this.stopped = new AbortController();
     this.player = new Player(() => this.refresh());
@@ -80,7 +81,7 @@ export class Viewer {
     this.frame.title.textContent = visibleText(payload.title);
     this.frame.showTexts(payload.texts);
     this.frame.facts.textContent = factsOf(this.records);
-    const wanted = view ?? (this.started ? this.state.view : null);
+    const wanted = presentName(view) ?? (this.started ? this.state.view : null);
     const first = this.views.find((one) => one.name === wanted && one.available(this)) ?? firstView(this);
     if (first) this.state.view = first.name;
     this.chosen ||= selection?.head !== undefined;
@@ -204,7 +205,7 @@ export class Viewer {
 
   /** Shows a view; a selection may have the fields of a state, queries (locked rows), row and column. */
   show(name, selection = {}) {
-    const view = this.views.find((one) => one.name === name);
+    const view = this.views.find((one) => one.name === presentName(name));
     if (!view) throw new RangeError(`no view ${String(name)}; there are ${this.views.map((one) => one.name).join(", ")}`);
     if (!view.available(this)) throw new RangeError(`the view ${name} cannot show these records`);
     if ("record" in selection || "head" in selection) this.chosen = true;
@@ -234,7 +235,7 @@ export class Viewer {
   /** Shows a state of another viewer, of an address or of before, as far as these records have it. */
   apply(given) {
     const changes = checkedState(given);
-    const view = this.views.find((one) => one.name === changes.view && one.available(this)) ?? this.view;
+    const view = this.views.find((one) => one.name === presentName(changes.view) && one.available(this)) ?? this.view;
     if (!view || !this.current()) return;
     this.chosen = true;
     this.turnTo(view, changes);

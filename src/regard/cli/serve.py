@@ -10,6 +10,7 @@ from cyclopts import Parameter
 
 from regard.cli.option_types import Device, ModelThreads, between, use_threads
 from regard.counted import counted
+from regard.errors import ArgumentError
 
 if TYPE_CHECKING:
     from regard.page.reading import ServedModel
@@ -88,13 +89,19 @@ def offered_models(runs: Path, device: str) -> "list[ServedModel]":
     """The models on this machine; says what was found. Without any it says what to do, and ends the command."""
     from regard.page.offers import find_offers, hub_cache
 
+    if runs.exists() and not runs.is_dir():
+        raise ArgumentError(
+            f"--runs must be a folder of run folders; {str(runs)[:200]!r} is a file: write regard serve --runs "
+            "runs, or name one run: regard serve runs/demo"
+        )
     cache = hub_cache()
     found = find_offers(runs, cache, device)
     for line in found.left_out:
         print(f"regard: not offered: {line}", file=sys.stderr)
     if not found.models:
+        none = f"no finished run in {runs}" if runs.is_dir() else f"there is no folder {runs}"
         lines = (
-            f"there is no model to show: no finished run in {runs}, and none with safetensors in {cache}",
+            f"there is no model to show: {none}, and none with safetensors in {cache}",
             "to train a small translator (some minutes):   regard demo",
             "to open a folder of a model:                  regard serve path/to/folder",
             "to download one, which is then offered here:  hf download sentence-transformers/all-MiniLM-L6-v2",

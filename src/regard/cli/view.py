@@ -62,22 +62,22 @@ def command(
 
     regard view runs/demo "My sister gives the old book to her friend." -o attention.html
     """
-    from regard.viewer.view import FORMER, SUFFIXES, THEMES, VIEWS, View
+    from regard.viewer.view import SUFFIXES, THEMES, View, present_name
 
     if output.suffix.lower() not in SUFFIXES:
         raise ArgumentError(f"--output must end with {', '.join(SUFFIXES)}; it is {str(output)!r}")
     if not output.absolute().parent.is_dir():
         raise ArgumentError(f"--output: there is no folder {str(output.parent)!r}")
-    shown_view = FORMER.get(shown_view or "", shown_view)
     use_threads(threads)
     from regard.cli.option_errors import options_named
     from regard.page.models import open_model
     from regard.page.reading import LONGEST_LABEL
     from regard.pictures.fonts import visible_token
 
-    for name, value, known in (("--view", shown_view, (None, *VIEWS)), ("--theme", theme, THEMES)):
-        if value not in known:
-            raise ArgumentError(f"{name} must be one of {', '.join(filter(None, known))}; it is {value!r}")
+    with options_named({"view": "--view"}):
+        shown_view = present_name(shown_view)
+    if theme not in THEMES:
+        raise ArgumentError(f"--theme must be one of {', '.join(THEMES)}; it is {theme!r}")
     with options_named({"device": "--device"}):
         opened = open_model(model, device)
     reading = opened.read(text) if opened.accepts == "text" else opened.read_file(_content(text))

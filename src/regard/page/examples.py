@@ -81,7 +81,7 @@ def _texts(folder: RunFolder) -> Iterator[Example]:
 def _files(folder: RunFolder, accepts: InputKind) -> Iterator[Example]:
     for number in range(1, MOST_EXAMPLES + 1):
         path = folder.file(_CORPUS[accepts].format(number))
-        if path.is_file():
+        if _is_file(path):
             yield Example(path.name, path=path)
     for sample in _samples(folder):
         for name in (accepts, "source"):
@@ -91,8 +91,16 @@ def _files(folder: RunFolder, accepts: InputKind) -> Iterator[Example]:
             path = Path(value)
             # A run of somebody else may name any file: only images and sounds are shown.
             known = IMAGES if accepts == "image" else SOUNDS
-            if path.suffix.lower() in known and path.is_file():
+            if path.suffix.lower() in known and _is_file(path):
                 yield Example(path.name, path=path)
+
+
+def _is_file(path: Path) -> bool:
+    """Whether a path names a file; False if it can name none, or one that cannot be reached."""
+    try:
+        return path.is_file()
+    except OSError:
+        return False
 
 
 def _samples(folder: RunFolder) -> list[dict[str, Any]]:

@@ -1,6 +1,7 @@
 """The models on this machine: runs in a folder, and the Hugging Face cache. None is loaded until it is used."""
 
 import os
+import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -88,13 +89,13 @@ def find_offers(runs: Path, cache: Path, device: str = "cpu") -> Offers:
     """
     models: list[OfferedModel] = []
     left_out: list[str] = []
-    for describe, folders in ((_run, _runs_in(runs)), (_pretrained, _snapshots_in(cache))):
+    for describe, folders in ((_run, _runs_in(runs, left_out)), (_pretrained, _snapshots_in(cache, left_out))):
         for folder in folders:
             model = OfferedModel(folder, device)
             try:
                 reason = describe(model, folder)
             except (RegardError, OSError) as error:
-                reason = " ".join(str(error).split())[:300]
+                reason = _reason(error)
             if reason:
                 left_out.append(f"{folder}: {reason}")
             else:
@@ -103,17 +104,45 @@ def find_offers(runs: Path, cache: Path, device: str = "cpu") -> Offers:
     return Offers(models, left_out)
 
 
-def _runs_in(folder: Path) -> list[Path]:
-    runs = [path for path in _folders(folder) if (path / "config.yaml").is_file()]
-    return sorted(runs, key=lambda path: (-(path / "config.yaml").stat().st_mtime, path.name))
+def _reason(error: Exception) -> str:
+    """Why a folder is left out, in one line."""
+    if isinstance(error, OSError) and error.strerror:
+        return f"it cannot be read ({error.strerror})"
+    return " ".join(str(error).split())[:300]
 
 
-def _snapshots_in(cache: Path) -> Iterator[Path]:
+def _runs_in(folder: Path, left_out: list[str]) -> list[Path]:
+    """The runs of a folder, the newest first; a line in ``left_out`` for each folder that cannot be read."""
+    runs = []
+    for path in _folders(folder, left_out):
+        changed = _changed(path, "config.yaml", left_out)
+        if changed is not None:
+            runs.append((-changed, path.name, path))
+    return [path for *_, path in sorted(runs)]
+
+
+def _snapshots_in(cache: Path, left_out: list[str]) -> Iterator[Path]:
     """The folder of each model of a cache: the revision that its name means, or the newest."""
-    for model in sorted(path for path in _folders(cache) if path.name.startswith("models--")):
-        revisions = [path for path in _folders(model / "snapshots") if (path / "config.json").is_file()]
+    for model in sorted(path for path in _folders(cache, left_out) if path.name.startswith("models--")):
+        revisions = []
         named = _main_revision(model)
-        yield from sorted(revisions, key=lambda path: (path.name == named, path.stat().st_mtime), reverse=True)[:1]
+        for path in _folders(model / "snapshots", left_out):
+            changed = _changed(path, "config.json", left_out)
+            if changed is not None:
+                revisions.append((path.name == named, changed, path))
+        yield from (path for *_, path in sorted(revisions, reverse=True)[:1])
+
+
+def _changed(folder: Path, name: str, left_out: list[str]) -> float | None:
+    """When a file of a folder was last written, in seconds; None if it is not there, or cannot be reached."""
+    try:
+        found = os.stat(folder / name)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        left_out.append(f"{folder}: {_reason(error)}")
+        return None
+    return found.st_mtime if stat.S_ISREG(found.st_mode) else None
 
 
 def _main_revision(model: Path) -> str:
@@ -123,10 +152,13 @@ def _main_revision(model: Path) -> str:
         return ""
 
 
-def _folders(folder: Path) -> list[Path]:
+def _folders(folder: Path, left_out: list[str]) -> list[Path]:
     try:
         return [path for path in folder.iterdir() if path.is_dir() and not path.name.startswith(".")]
-    except OSError:  # there is none, or it may not be read
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        left_out.append(f"{folder}: {_reason(error)}")
         return []
 
 

@@ -5,7 +5,8 @@ A `TileSource` stands for weights that are not stored as one matrix: it computes
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from html import escape
 from typing import Any, Literal, Protocol, get_args
@@ -14,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from regard.errors import ArgumentError, KindError, ShapeError, UnknownNameError
-from regard.records.axis import Axis, FrameAxis, GridAxis, TokenAxis, as_numbers, bin_edges
+from regard.records.axis import Axis, FrameAxis, GridAxis, TokenAxis, as_number, as_numbers, bin_edges
 from regard.records.shaded_table import shaded_table
 
 Kind = Literal["self", "causal", "cross"]
@@ -209,6 +210,11 @@ class AttentionRecord:
                     f"its shape is {list(visible.shape)}"
                 )
             object.__setattr__(self, "visible", visible)
+        if not isinstance(self.measures, Mapping):
+            raise KindError(
+                'measures must be a dictionary, such as measures={"norms": norms} with norms [heads, keys]; it is of '
+                f"type {type(self.measures).__name__}"
+            )
         measures = {name: self._checked_measure(name, factors) for name, factors in self.measures.items()}
         object.__setattr__(self, "measures", measures)
         if self.statistics is not None:
@@ -278,6 +284,11 @@ def _checked_weights(weights: NDArray[np.float32], lengths: tuple[int, int]) -> 
 
 
 def _checked_statistics(statistics: Any, heads: int) -> tuple[dict[str, float], ...]:
+    if isinstance(statistics, (str, bytes, Mapping)) or not isinstance(statistics, Iterable):
+        raise KindError(
+            'statistics must be a dictionary for each head, such as statistics=[{"offset -1": 0.8}] for one head; it '
+            f"is of type {type(statistics).__name__}"
+        )
     entries = tuple(statistics)
     if len(entries) != heads:
         raise ShapeError(f"statistics must be {heads} dictionaries, one for each head; there are {len(entries)}")
@@ -285,8 +296,6 @@ def _checked_statistics(statistics: Any, heads: int) -> tuple[dict[str, float], 
         if not isinstance(values, Mapping):
             raise KindError(f"statistics[{head}] must be a dictionary; it is of type {type(values).__name__}")
         for name, value in values.items():
-            if isinstance(value, bool) or not isinstance(value, (int, float, np.number)):
-                raise KindError(f"statistics[{head}][{name!r}] must be a number; it is of type {type(value).__name__}")
-            if np.isinf(value):
+            if math.isinf(as_number(f"statistics[{head}][{name!r}]", value)):
                 raise ArgumentError(f"statistics[{head}][{name!r}] must be finite, or NaN; it is {value}")
     return tuple({str(name): float(value) for name, value in values.items()} for values in entries)

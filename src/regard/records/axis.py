@@ -143,6 +143,10 @@ class GridAxis:
         return (*(f"[{position}]" for position in range(self.leading)), *cells)
 
 
+LONGEST_WINDOW = 0.1
+"""Seconds of a sound that the window of a spectrogram's last frame may need beyond the last position."""
+
+
 @dataclass(frozen=True, eq=False)
 class FrameAxis:
     """The positions of a sound in time, with its spectrogram.
@@ -152,14 +156,15 @@ class FrameAxis:
             may be finer than they are.
         seconds: the duration of one position.
         positions: the number of positions; None: one for each frame of the spectrogram.
-        sound: int16 ``[samples]``, from the beginning of the first position, which viewers can play; None: unknown.
+        sound: int16 ``[samples]``, from the beginning of the first position, which viewers can play; it may end before
+            the last position, and not after it. None: unknown.
         rate: samples a second of ``sound``.
 
     Raises:
         ShapeError: the spectrogram or the sound has another shape, or ``positions`` is below 1.
         KindError: the sound is not int16.
-        ArgumentError: ``seconds`` is not above 0, the spectrogram is not finite, or the rate is not from 1,000 to
-            768,000.
+        ArgumentError: ``seconds`` is not above 0, the spectrogram is not finite, the sound goes on after the positions,
+            or the rate is not from 1,000 to 768,000.
 
     Example:
         >>> import numpy
@@ -200,6 +205,20 @@ class FrameAxis:
             object.__setattr__(self, "sound", sound)
         if not is_whole_number(self.rate) or not 1_000 <= self.rate <= 768_000:
             raise ArgumentError(f"rate must be an integer from 1,000 to 768,000 samples a second; it is {self.rate!r}")
+        self._check_duration()
+
+    def _check_duration(self) -> None:
+        """ArgumentError for a sound that goes on after the last position; it may end before it."""
+        if self.sound is None:
+            return
+        lasts, whole = self.sound.size / self.rate, len(self) * self.seconds
+        # Frames are taken at the middles of windows, so a sound ends a little after the last one.
+        if lasts > whole + self.seconds + LONGEST_WINDOW:
+            raise ArgumentError(
+                f"sound must not go on after the positions end, {whole:g} s ({len(self)} positions of "
+                f"{self.seconds:g} s); its {self.sound.size} samples at rate={self.rate} last {lasts:g} s: write "
+                f"sound=sound[:{round(whole * self.rate)}], or the rate of the sound"
+            )
 
     def __len__(self) -> int:
         assert self.positions is not None, "set by __post_init__"
@@ -217,6 +236,16 @@ Axis = TokenAxis | GridAxis | FrameAxis
 def is_whole_number(value: object) -> bool:
     """Whether a value is an integer, and no boolean."""
     return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+
+
+def as_number(name: str, value: object) -> float:
+    """A real number as a float; KindError for another value, ArgumentError for an integer that no float can be."""
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, float, np.integer, np.floating)):
+        raise KindError(f"{name} must be a number; it is of type {type(value).__name__}")
+    try:
+        return float(value)
+    except OverflowError:
+        raise ArgumentError(f"{name} must be finite; it is larger than any number with a floating point") from None
 
 
 def as_numbers(name: str, values: Any) -> NDArray[Any]:

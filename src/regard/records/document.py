@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from html import escape
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 from regard.counted import counted
 from regard.errors import ArgumentError, KindError, ShapeError, UnknownNameError
 from regard.records.attention_record import AttentionRecord
-from regard.records.axis import as_numbers
+from regard.records.axis import as_number, as_numbers
 from regard.records.shaded_table import LONGEST_LINE
 
 PAIRS = ("scores", "scaled", "capped", "biased", "masked", "weights")
@@ -24,6 +25,9 @@ INPUTS = ("query_input", "key_input", "value_input", "w_query", "w_key", "w_valu
 
 MOST_RECORDS = 3
 """The most records of a document that a notebook shows."""
+
+PARAMETERS = {"temperature": 0.0, "sink": None, "alpha": 1.0, "bias": None}
+"""Each parameter of a normalizer, and the number that it must be above; None: any number."""
 
 NEEDED = ("query", "key", "value", "scores", "weights", "output")
 
@@ -54,8 +58,9 @@ class StepsRecord:
         attention: the name of the `AttentionRecord` of the same document that has this head; "" if there is none.
 
     Raises:
-        UnknownNameError: a matrix of another name.
-        ArgumentError: a matrix is missing.
+        UnknownNameError: a matrix or a parameter of another name.
+        KindError: a parameter, the scale or the cap is no number, or ``attention`` no text.
+        ArgumentError: a matrix is missing, or a number is not finite or out of its range.
         ShapeError: the shapes do not match one another or the labels.
 
     Example:
@@ -115,12 +120,46 @@ class StepsRecord:
                     f"labels; its shape is {list(matrix.shape)}"
                 )
         object.__setattr__(self, "matrices", matrices)
+        self._check_settings()
         object.__setattr__(self, "query_labels", tuple(map(str, self.query_labels)))
         object.__setattr__(self, "key_labels", tuple(map(str, self.key_labels)))
+
+    def _check_settings(self) -> None:
+        """Check what the viewer computes with besides the matrices, and make its numbers floats."""
+        if not isinstance(self.parameters, Mapping):
+            raise KindError(
+                'parameters must be a dictionary of numbers, such as parameters={"temperature": 2.0}; it is of type '
+                f"{type(self.parameters).__name__}"
+            )
+        for name in self.parameters:
+            if name not in PARAMETERS:
+                raise UnknownNameError("parameter", name, PARAMETERS)
+        parameters = {
+            name: _checked_number(f"parameters[{name!r}]", value, PARAMETERS[name])
+            for name, value in self.parameters.items()
+        }
+        object.__setattr__(self, "parameters", parameters)
+        for name, above in (("scale", None), ("cap", 0.0)):
+            value = getattr(self, name)
+            if value is not None:
+                object.__setattr__(self, name, _checked_number(name, value, above))
+        if not isinstance(self.attention, str):
+            raise KindError(
+                'attention must be the name of an AttentionRecord, or "" if there is none; it is of type '
+                f"{type(self.attention).__name__}"
+            )
 
     def __repr__(self) -> str:
         queries, keys = counted(len(self.query_labels), "query"), counted(len(self.key_labels), "key")
         return f"StepsRecord({self.name!r}, {queries}, {keys})"
+
+
+def _checked_number(name: str, value: object, above: float | None) -> float:
+    """A finite number, above a bound if there is one."""
+    number = as_number(name, value)
+    if not math.isfinite(number) or (above is not None and number <= above):
+        raise ArgumentError(f"{name} must be finite{'' if above is None else f' and above {above:g}'}; it is {number}")
+    return number
 
 
 @dataclass(frozen=True, eq=False)

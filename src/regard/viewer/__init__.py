@@ -6,7 +6,7 @@
 
     View(weights, tokens)                        # in a notebook
     View(weights, tokens).save("attention.html") # one file that needs nothing else
-    View(outputs.attentions, tokens, view="heads", layer=3).save("heads.svg")
+    View(outputs.attentions, tokens, view="lines", layer=3).save("lines.svg")
 """
 
 from regard.lazy_names import public_names

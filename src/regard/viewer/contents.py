@@ -28,6 +28,7 @@ from regard.explanations import Explanation
 from regard.explanations.model_attention import worked_steps
 from regard.explanations.worked_head import head_arguments, head_matrices
 from regard.records import AttentionRecord, Axis, Document, FrameAxis, GridAxis, StepsRecord, TokenAxis, word_ranges
+from regard.records.axis import is_whole_number
 from regard.watching import AttentionCall, Watch
 from regard.watching.call_records import ProblemTiles, numbered_records
 from regard.watching.generation import count_sequences
@@ -138,10 +139,23 @@ def as_document(
         ArgumentError: something is missing, or ambiguous; the message has the line to write.
         ShapeError: a number of axes or tokens is wrong.
     """
-    if not isinstance(content, Watch) and len(steps):
+    steps = _pairs(steps)
+    if not isinstance(content, Watch) and steps:
         raise ArgumentError(f"steps are those of what regard.watch recorded: {WITH_STEPS}")
     document = _document(content, Labels() if labels is None else labels, steps)
     return document if title is None else replace(document, title=title)
+
+
+def _pairs(steps: Any) -> list[tuple[int, int]]:
+    """Pairs of a record and a head, as integers of Python."""
+    must = "steps must be (layer, head) pairs of integers, such as steps=[(0, 1)]"
+    if isinstance(steps, (str, bytes)) or not isinstance(steps, Iterable):
+        raise KindError(f"{must}; it is of type {type(steps).__name__}")
+    pairs = list(steps)
+    for pair in pairs:
+        if not isinstance(pair, (Sequence, np.ndarray)) or len(pair) != 2 or not all(map(is_whole_number, pair)):
+            raise KindError(f"{must}; one entry is {str(pair)[:100]!r}")
+    return [(int(layer), int(head)) for layer, head in pairs]
 
 
 def _document(content: Any, labels: Labels, steps: Sequence[tuple[int, int]]) -> Document:

@@ -27,13 +27,13 @@ def with_survey(document: Document, survey: Survey | Iterable[HeadStatistics]) -
         >>> view.document.records[0].statistics
         ({'offset -1': 0.8}, {'offset -1': 0.8})
     """
+    must = "survey must be the result of regard.survey(model, texts, tokenizer), or a sequence of HeadStatistics"
+    if not isinstance(survey, (Survey, Iterable)):
+        raise KindError(f"{must}; it is of type {type(survey).__name__}")
     heads = list(survey.heads if isinstance(survey, Survey) else survey)
     for head in heads:
         if not isinstance(head, HeadStatistics):
-            raise KindError(
-                "survey must be the result of regard.survey(model, texts, tokenizer), or a sequence of HeadStatistics; "
-                f"it has an entry of type {type(head).__name__}"
-            )
+            raise KindError(f"{must}; it has an entry of type {type(head).__name__}")
     modules: dict[str, list[HeadStatistics]] = {}
     for head in heads:
         modules.setdefault(head.name, []).append(head)

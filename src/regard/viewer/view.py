@@ -11,9 +11,10 @@ from typing import Any, Literal, cast, get_args
 from regard.answered import answered
 from regard.atomic_file import write_atomically
 from regard.counted import counted
-from regard.errors import ArgumentError, UnknownNameError
+from regard.errors import ArgumentError, KindError, UnknownNameError
 from regard.missing_names import hinted
 from regard.records import AttentionRecord, Document, FrameAxis, GridAxis, TokenAxis
+from regard.records.axis import is_whole_number
 from regard.viewer.contents import Labels, as_document
 from regard.viewer.html_file import html_page, iframe
 from regard.viewer.payload import BUDGET, carried_whole, payload
@@ -92,7 +93,7 @@ class View:
         ArgumentError: weights or tokens are missing or ambiguous, with the line to write; the view cannot show the
             document, or a number is out of its range.
         ShapeError: a wrong number of axes or tokens.
-        KindError: a content or tokens of another type.
+        KindError: a content, tokens or an option of another type.
 
     Example:
         >>> import regard
@@ -129,13 +130,10 @@ class View:
         self.document = as_document(content, Labels(tokens, rows, columns, example), title, steps)
         if survey is not None:
             self.document = with_survey(self.document, survey)
-        view = cast("ViewName | None", FORMER.get(view or "", view))
-        if view is not None and view not in VIEWS:
-            raise UnknownNameError("view", view, VIEWS)
-        if theme not in THEMES:
-            raise UnknownNameError("theme", theme, THEMES)
-        if language is not None and language not in LANGUAGES:
-            raise UnknownNameError("language", language, LANGUAGES)
+        view = cast("ViewName | None", present_name(view))
+        _check_name("theme", theme, THEMES)
+        if language is not None:
+            _check_name("language", language, LANGUAGES)
         if height is not None and (isinstance(height, bool) or not isinstance(height, int) or height < 200):
             raise ArgumentError(f"height must be an integer of at least 200 pixels; it is {height!r}")
         known = views_of(self.document)
@@ -144,7 +142,9 @@ class View:
         _check_selection(self.document, layer, head)
         self.view, self.theme, self.height, self.budget_bytes = view, theme, height, budget_bytes
         self.language: Language = language or "en"
-        self.layer, self.head = layer, head
+        # An integer of NumPy is one of Python's from here on, since options are written as JSON.
+        self.layer = None if layer is None else int(layer)
+        self.head = head if head is None or head == "mean" else int(head)
         self._payload: dict[str, Any] | None = None
 
     def payload(self) -> dict[str, Any]:
@@ -201,6 +201,28 @@ class View:
         return f"View({self.document.title!r}, {counted(len(self.document.records), 'record')}, view={self.view!r})"
 
 
+def present_name(view: Any) -> str | None:
+    """The name of a view that may have a former name; None stays.
+
+    Raises:
+        KindError: no text.
+        UnknownNameError: no view has the name.
+    """
+    if view is None:
+        return None
+    if isinstance(view, str):
+        view = FORMER.get(view, view)
+    _check_name("view", view, VIEWS)
+    return view
+
+
+def _check_name(option: str, name: Any, known: Sequence[str]) -> None:
+    if not isinstance(name, str):
+        raise KindError(f'{option} must be a name, such as {option}="{known[0]}"; it is of type {type(name).__name__}')
+    if name not in known:
+        raise UnknownNameError(option, name, known)
+
+
 def views_of(document: Document) -> list[str]:
     """The views that can show a document, the best one first."""
     whole = carried_whole(document.records)
@@ -238,10 +260,10 @@ def _can_differ(records: Sequence[AttentionRecord]) -> bool:
 
 def _check_selection(document: Document, layer: Any, head: Any) -> None:
     count = max(1, len(document.records))
-    if layer is not None and (isinstance(layer, bool) or not isinstance(layer, int) or not 0 <= layer < count):
+    if layer is not None and (not is_whole_number(layer) or not 0 <= layer < count):
         raise ArgumentError(f"layer must be the position of a record, from 0 to {count - 1}; it is {layer!r}")
-    if head is None or head == "mean":
+    if head is None or (isinstance(head, str) and head == "mean"):
         return
     heads = document.records[layer or 0].heads if document.records else 1
-    if isinstance(head, bool) or not isinstance(head, int) or not 0 <= head < heads:
+    if not is_whole_number(head) or not 0 <= int(head) < heads:
         raise ArgumentError(f'head must be from 0 to {heads - 1}, "mean", or None; it is {head!r}')

@@ -332,6 +332,18 @@ function fly(before, to) {
   }
 }
 
+// former_names.js
+
+/** What views were called in earlier versions; both names are taken. */
+const FORMER = { alignment: "pattern", heads: "lines", model: "grid", steps: "walk", text: "words" };
+
+/**
+ * The name of a view that may have a former name; any other value stays.
+ * @param {any} name
+ * @returns {any}
+ */
+const presentName = (name) => (typeof name === "string" && Object.hasOwn(FORMER, name) ? FORMER[name] : name);
+
 // walk_style.js
 
 /** The look of the walk, beside the map of all pairs; in a narrow pane above it. */
@@ -9167,7 +9179,7 @@ class Viewer {
     this.selection = new Selection(this);
     this.zoom = new Zoom(this);
     this.chosen = false; // whether the head was chosen, by somebody or as the one to open on
-    this.views = VIEW_CLASSES.map((ViewClass) => new ViewClass()).filter((view) => !options.views || options.views.includes(view.name));
+    this.views = VIEW_CLASSES.map((ViewClass) => new ViewClass()).filter((view) => !options.views || options.views.map(presentName).includes(view.name));
     this.tables = new Tables(this);
     this.stopped = new AbortController();
     this.player = new Player(() => this.refresh());
@@ -9199,7 +9211,7 @@ class Viewer {
     this.frame.title.textContent = visibleText(payload.title);
     this.frame.showTexts(payload.texts);
     this.frame.facts.textContent = factsOf(this.records);
-    const wanted = view ?? (this.started ? this.state.view : null);
+    const wanted = presentName(view) ?? (this.started ? this.state.view : null);
     const first = this.views.find((one) => one.name === wanted && one.available(this)) ?? firstView(this);
     if (first) this.state.view = first.name;
     this.chosen ||= selection?.head !== undefined;
@@ -9323,7 +9335,7 @@ class Viewer {
 
   /** Shows a view; a selection may have the fields of a state, queries (locked rows), row and column. */
   show(name, selection = {}) {
-    const view = this.views.find((one) => one.name === name);
+    const view = this.views.find((one) => one.name === presentName(name));
     if (!view) throw new RangeError(`no view ${String(name)}; there are ${this.views.map((one) => one.name).join(", ")}`);
     if (!view.available(this)) throw new RangeError(`the view ${name} cannot show these records`);
     if ("record" in selection || "head" in selection) this.chosen = true;
@@ -9353,7 +9365,7 @@ class Viewer {
   /** Shows a state of another viewer, of an address or of before, as far as these records have it. */
   apply(given) {
     const changes = checkedState(given);
-    const view = this.views.find((one) => one.name === changes.view && one.available(this)) ?? this.view;
+    const view = this.views.find((one) => one.name === presentName(changes.view) && one.available(this)) ?? this.view;
     if (!view || !this.current()) return;
     this.chosen = true;
     this.turnTo(view, changes);
@@ -9548,6 +9560,7 @@ let mounted = 0;
  *   fetchTile gives exact weights [heads, q1 - q0, k1 - k0]: {type, shape, data}, a typed array or nested lists
  *   language of all words ("en", "zh"); that of the element where it is not given. All viewers of a page have one language: that of the
  *   first; the language of a later one has no effect while another is shown
+ *   view and views: a former name is taken too ("alignment", "heads", "model", "steps", "text"), here and in `show`
  *   views: the names of those that are offered; all where they are not given
  *   controls: the same of the controls
  *   address: whether the page's address holds what is shown
@@ -9579,4 +9592,4 @@ function mount(element, payload, options = {}) {
   return handle;
 }
 
-export { mount, say, speak };
+export { addressOf, mount, say, speak, stateOf };

@@ -1,23 +1,19 @@
 // @ts-check
 // The fragment of the page's address: models, inputs, and what the viewers show. A link with it opens what was seen.
 
-const VIEW = /^[a-z]{1,20}$/;
+import { addressOf, stateOf } from "./viewer.js";
+
 const NUMBER = /^\d{1,6}$/;
 
 /**
- * @typedef {{view: string, record: number, head: number|null, scale: string, locked: number[]}} Seen what a viewer shows
+ * @typedef {Record<string, any>} Seen the state of a viewer, as its own address holds it
  * @typedef {{models: string[], texts: string[], example: number|null, linked: boolean, seen: (Seen|null)[]}} Place
  */
 
-/** What a viewer shows, as a word of the address. */
-const writeSeen = (seen) => (seen ? [seen.view, seen.record, seen.head ?? "mean", seen.scale, ...seen.locked].join(".") : "");
-
-/** @returns {Seen|null} */
+/** @returns {Seen|null} the state that a word of the address names; null where it names nothing */
 function readSeen(word) {
-  const [view, record, head, scale, ...locked] = word.split(".");
-  if (!VIEW.test(view) || !NUMBER.test(record) || !(head === "mean" || NUMBER.test(head)) || !VIEW.test(scale ?? "")) return null;
-  return { view, record: Number(record), head: head === "mean" ? null : Number(head), scale,
-    locked: locked.filter((row) => NUMBER.test(row)).slice(0, 100).map(Number) };
+  const state = stateOf(word);
+  return Object.keys(state).length ? state : null;
 }
 
 /** @param {Place} place @returns {string} with "#" */
@@ -27,7 +23,7 @@ export function writeAddress({ models, texts, example, linked, seen }) {
   for (const text of texts) parts.append("text", text);
   if (example !== null) parts.append("example", String(example));
   if (!linked) parts.append("linked", "0");
-  for (const one of seen) parts.append("see", writeSeen(one));
+  for (const one of seen) parts.append("see", one ? addressOf(one) : "");
   return parts.size ? `#${parts}` : "";
 }
 
