@@ -136,13 +136,13 @@ def _snapshots_in(cache: Path, left_out: list[str]) -> Iterator[Path]:
 def _changed(folder: Path, name: str, left_out: list[str]) -> float | None:
     """When a file of a folder was last written, in seconds; None if it is not there, or cannot be reached."""
     try:
-        found = os.stat(folder / name)
+        status = os.stat(folder / name)
     except FileNotFoundError:
         return None
     except OSError as error:
         left_out.append(f"{folder}: {_reason(error)}")
         return None
-    return found.st_mtime if stat.S_ISREG(found.st_mode) else None
+    return status.st_mtime if stat.S_ISREG(status.st_mode) else None
 
 
 def _main_revision(model: Path) -> str:
