@@ -20,8 +20,8 @@ NAMES = re.compile(
 )
 
 
-EXPORTED = ("mount", "say", "speak")
-"""What the shipped file exports: the viewer, and the words of it and of the page."""
+EXPORTED = ("addressOf", "mount", "say", "speak", "stateOf")
+"""What the shipped file exports: the viewer, the words of it and of the page, and states as fragments of an address."""
 
 
 def read_modules() -> dict[Path, str]:

@@ -384,7 +384,7 @@ def test_an_address_opens_what_was_seen_and_back_undoes(open_tab, run_of, expect
         page.get_by_role("button", name="Remove").nth(1).click()
         page.fill("#text", SENTENCE)
         tab.wait_for(expected("transformer").text)
-        page.evaluate("() => document.querySelector('.view > div').regardView.show('lines', {record: 3, head: 1})")
+        page.evaluate("() => document.querySelector('.view > div').regardView.show('lines', {record: 3, head: 1, heads: [0, 1]})")
         page.wait_for_timeout(800)
         address = page.url
         other = open_tab(client)
@@ -392,7 +392,7 @@ def test_an_address_opens_what_was_seen_and_back_undoes(open_tab, run_of, expect
         other.page.goto(address)
         other.wait_for(expected("transformer").text)
         other.page.wait_for_timeout(300)
-        assert [shown(other.page)[name] for name in ("view", "record", "head")] == ["lines", 3, 1]
+        assert [shown(other.page)[name] for name in ("view", "record", "head", "heads")] == ["lines", 3, 1, [0, 1]]
         assert other.page.locator(".pane").count() == 1
         page.locator(".pane-head select").select_option(label="bahdanau")
         tab.wait_for(expected("bahdanau").text)

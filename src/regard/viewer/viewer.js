@@ -9432,4 +9432,4 @@ function mount(element, payload, options = {}) {
   return handle;
 }
 
-export { mount, say, speak };
+export { addressOf, mount, say, speak, stateOf };

@@ -1,23 +1,22 @@
 // @ts-check
 // The fragment of the page's address: models, inputs, and what the viewers show. A link with it opens what was seen.
 
-const VIEW = /^[a-z]{1,20}$/;
+import { addressOf, stateOf } from "./viewer.js";
+
 const NUMBER = /^\d{1,6}$/;
 
 /**
- * @typedef {{view: string, record: number, head: number|null, scale: string, locked: number[]}} Seen what a viewer shows
+ * @typedef {Record<string, any>} Seen the state of a viewer
  * @typedef {{models: string[], texts: string[], example: number|null, linked: boolean, seen: (Seen|null)[]}} Place
  */
 
-/** What a viewer shows, as a word of the address. */
-const writeSeen = (seen) => (seen ? [seen.view, seen.record, seen.head ?? "mean", seen.scale, ...seen.locked].join(".") : "");
+/** What a viewer shows, as a word of the address: the fragment that the viewer itself would have. */
+const writeSeen = (seen) => (seen ? addressOf(seen) : "");
 
 /** @returns {Seen|null} */
 function readSeen(word) {
-  const [view, record, head, scale, ...locked] = word.split(".");
-  if (!VIEW.test(view) || !NUMBER.test(record) || !(head === "mean" || NUMBER.test(head)) || !VIEW.test(scale ?? "")) return null;
-  return { view, record: Number(record), head: head === "mean" ? null : Number(head), scale,
-    locked: locked.filter((row) => NUMBER.test(row)).slice(0, 100).map(Number) };
+  const seen = stateOf(word);
+  return seen.view ? seen : null;
 }
 
 /** @param {Place} place @returns {string} with "#" */

@@ -273,28 +273,22 @@ export class Pane {
     this.wanted = seen;
     if (!seen || !this.viewer || this.isStale) return;
     this.wanted = null;
-    const { view, locked, ...selection } = seen;
-    const rows = this.payload.axes[this.payload.records[seen.record]?.queries]?.length ?? 0;
-    try {
-      this.viewer.show(view, { ...selection, queries: locked.filter((row) => row < rows) });
-    } catch { /* the address names a view that this attention has not */ }
+    this.viewer.set(seen); // as far as this attention has it
   }
 
   /** Shows the attention; what a viewer showed before can be shown again. */
-  mountViewer({ view, locked = null, ...selection }) {
+  mountViewer({ view, ...selection }) {
     this.viewer?.destroy();
     const place = make("div");
     this.view.replaceChildren(place);
-    this.viewer = mount(place, this.payload, { view, selection: locked ? { ...selection, queries: locked } : selection,
+    this.viewer = mount(place, this.payload, { view, selection,
       fetchTile: (...tile) => this.fetchTile(...tile), fetchSteps: (record, head) => this.fetchSteps(record, head) });
     this.viewer.onChange((state, item) => this.page.seen(this, state, item));
   }
 
   /** What the viewer shows, for the address; null where there is none. */
   seen() {
-    if (!this.viewer) return this.wanted;
-    const { view, record, head, scale, locked } = this.viewer.state();
-    return { view, record, head, scale, locked };
+    return this.viewer ? this.viewer.state() : this.wanted;
   }
 
   /** Shows the attention again, with words of the language that is now chosen. */
