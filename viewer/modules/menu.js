@@ -3,7 +3,7 @@
 import { action, checkbox, choice, make } from "./elements.js";
 import { savePng, saveSvg } from "./exports.js";
 import { say } from "./language.js";
-import { SCALES } from "./scales.js";
+import { SCALES, scaleText } from "./scales.js";
 
 /** What is rarely changed, behind the button with three dots. */
 export class Menu {
@@ -55,7 +55,7 @@ export class Menu {
   scale() {
     const { app } = this;
     const names = Object.keys(SCALES).filter((name) => name !== "row" || app.view.scalesRows);
-    return choice(say("scale"), names.includes(app.state.scale) ? app.state.scale : "linear", names.map((name) => [name, say(/** @type {any} */ (`scale_${name}`))]),
+    return choice(say("scale"), names.includes(app.state.scale) ? app.state.scale : "linear", names.map((name) => [name, scaleText(name)]),
       (value) => app.set({ scale: value }), true);
   }
 

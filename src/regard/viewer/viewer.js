@@ -5812,7 +5812,7 @@ class RecordView extends View {
   /** What was done to the weights that are shown. */
   legendText(app, table) {
     const { scale } = app.state;
-    return [scale === "root" || scale === "log" ? say(/** @type {any} */ (`scale_${scale}`)) : "", mergedText(table) && say("mergedWords"), hiddenText(table).replace(/^ \u00b7 /, ""),
+    return [scale === "root" || scale === "log" ? scaleText(scale) : "", mergedText(table) && say("mergedWords"), hiddenText(table).replace(/^ \u00b7 /, ""),
       specialText(table)].filter(Boolean).join(" \u00b7 ");
   }
 
@@ -8989,7 +8989,7 @@ class DifferenceView extends PatternView {
     const tokens = left.slice(0, MOST_NAMED).join(" ") + (left.length > MOST_NAMED ? " \u2026" : "");
     const samples = [[MASKED, say("masked"), table.hasMasked], [MISSING, "NaN", table.hasMissing]].filter(([, , has]) => has);
     const notes = [table.largest ? "" : say("differenceZero"),
-      scale === "linear" ? "" : say(/** @type {any} */ (`scale_${scale}`)), tokens && say("differenceLeftOut", { tokens })];
+      scale === "linear" ? "" : scaleText(scale), tokens && say("differenceLeftOut", { tokens })];
     return { ramp: "signed", title: say("differenceBar"), scale, largest: table.largest, samples, text: notes.filter(Boolean).join(" \u00b7 ") };
   }
 }
@@ -9089,7 +9089,7 @@ class Menu {
   scale() {
     const { app } = this;
     const names = Object.keys(SCALES).filter((name) => name !== "row" || app.view.scalesRows);
-    return choice(say("scale"), names.includes(app.state.scale) ? app.state.scale : "linear", names.map((name) => [name, say(/** @type {any} */ (`scale_${name}`))]),
+    return choice(say("scale"), names.includes(app.state.scale) ? app.state.scale : "linear", names.map((name) => [name, scaleText(name)]),
       (value) => app.set({ scale: value }), true);
   }
 

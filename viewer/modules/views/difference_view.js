@@ -5,7 +5,7 @@ import { Difference, commonSide, otherHeads } from "../difference.js";
 import { say } from "../language.js";
 import { clamp, cellText } from "../numbers.js";
 import { divergingColor, inkOn } from "../palette.js";
-import { withoutRows } from "../scales.js";
+import { scaleText, withoutRows } from "../scales.js";
 import { MASKED, MISSING, WEIGHT } from "../table.js";
 import { quoted, shortText } from "../text.js";
 
@@ -154,7 +154,7 @@ export class DifferenceView extends PatternView {
     const tokens = left.slice(0, MOST_NAMED).join(" ") + (left.length > MOST_NAMED ? " \u2026" : "");
     const samples = [[MASKED, say("masked"), table.hasMasked], [MISSING, "NaN", table.hasMissing]].filter(([, , has]) => has);
     const notes = [table.largest ? "" : say("differenceZero"),
-      scale === "linear" ? "" : say(/** @type {any} */ (`scale_${scale}`)), tokens && say("differenceLeftOut", { tokens })];
+      scale === "linear" ? "" : scaleText(scale), tokens && say("differenceLeftOut", { tokens })];
     return { ramp: "signed", title: say("differenceBar"), scale, largest: table.largest, samples, text: notes.filter(Boolean).join(" \u00b7 ") };
   }
 }

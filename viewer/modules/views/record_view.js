@@ -7,6 +7,7 @@ import { clamp } from "../numbers.js";
 import { evenShareOfAll } from "../sentence.js";
 import { MASKED, MISSING, ZERO, hiddenText, measureText, mergedText } from "../table.js";
 import { shortText } from "../text.js";
+import { scaleText } from "../scales.js";
 
 /** What the views of one record have in common. */
 export class RecordView extends View {
@@ -33,7 +34,7 @@ export class RecordView extends View {
   /** What was done to the weights that are shown. */
   legendText(app, table) {
     const { scale } = app.state;
-    return [scale === "root" || scale === "log" ? say(/** @type {any} */ (`scale_${scale}`)) : "", mergedText(table) && say("mergedWords"), hiddenText(table).replace(/^ \u00b7 /, ""),
+    return [scale === "root" || scale === "log" ? scaleText(scale) : "", mergedText(table) && say("mergedWords"), hiddenText(table).replace(/^ \u00b7 /, ""),
       specialText(table)].filter(Boolean).join(" \u00b7 ");
   }
 
