@@ -179,11 +179,11 @@ def shots(documents: dict[str, Document]) -> list[tuple[str, View, dict[str, Any
         (
             "pattern",
             View(model, view="pattern"),
-            {"show": {"record": 1, "head": 8}, "hover": {"row": 9, "column": 10}},
+            {},
         ),
         ("lines", View(model, view="lines", layer=1), {"click": pair}),
         ("grid", View(model, view="grid"), {"hover": {"row": 1, "column": 8}}),
-        ("walk", View(model, view="walk"), {"click": [{"row": 2, "column": 1}]}),
+        ("walk", View(model, view="walk"), {}),
         ("words", View(model, view="words"), {"show": {"record": 4, **words}, "hover": {"side": "query", "row": 8}}),
         (
             "image",
@@ -193,7 +193,7 @@ def shots(documents: dict[str, Document]) -> list[tuple[str, View, dict[str, Any
         ("sound", View(documents["tones"], head=1), {"hover": {"row": 2, "column": 22}}),
         ("long", View(documents["long"], view="long"), {}),
         ("dark", View(model, view="lines", theme="dark"), {"show": {"heads": [2, 4, 5, 8], **words}}),
-        ("narrow", View(model, view="pattern", layer=1, head=8), {"size": {"width": 320, "height": 780}}),
+        ("narrow", View(model, view="pattern"), {"size": {"width": 320, "height": 780}}),
     ]
 
 

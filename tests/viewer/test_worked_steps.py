@@ -50,7 +50,7 @@ def drop(score, batch, head, query_index, key_index):
             ("dot", 5**-0.5, None, None, "softmax_with_sink", {"temperature": 1.0, "sink": 0.5}),
         ),
         ({"normalizer": normalizers.Sigmoid(-2.0)}, ("dot", 5**-0.5, None, None, "sigmoid", {"bias": -2.0})),
-        ({"normalizer": normalizers.Custom(lambda x: x.softmax(-1))}, ("dot", 5**-0.5, None, None, "Custom", {})),
+        ({"normalizer": normalizers.Custom(lambda x: x.softmax(-1))}, ("dot", 5**-0.5, None, None, "custom", {})),
     ],
 )
 def test_settings_of_the_head(options, expected):

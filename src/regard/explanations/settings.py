@@ -17,7 +17,7 @@ class Settings(NamedTuple):
         cap: the bound of a `SoftCap` that alone modifies the scores; None: there is none, or more.
         function: the name of what else modifies the scores; None: nothing does.
         normalizer: ``"softmax"``, ``"softmax_with_sink"``, ``"entmax"``, ``"sparsemax"``, ``"sigmoid"``, ``"hard"``, or
-            the name of its class where it is none of these.
+            the name of its class in small letters where it is none of these.
         parameters: of the normalizer: ``temperature``, ``sink``, ``alpha`` or ``bias``; numbers, or ``[]`` or
             ``[heads]``.
     """
@@ -71,7 +71,7 @@ def _normalizer(problem: Problem) -> tuple[str, dict[str, float | Tensor]]:
     """The name and the parameters of a normalizer."""
     row = problem.normalizer.lower()
     if row is None or row.center is not None:
-        return type(problem.normalizer).__name__, {}
+        return type(problem.normalizer).__name__.lower(), {}
     match row.kind:
         case "softmax" if row.sink is not None:
             return "softmax_with_sink", {"temperature": row.temperature, "sink": row.sink}
