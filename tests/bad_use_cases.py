@@ -76,7 +76,6 @@ PAGE = [
     ("view {run} a -o {folder}/a.html --theme nonsense", "nonsense"),
     ("view {run} a -o {folder}/a.html --attention -1", "--attention"),
     ("view {run} a -o {folder}/a.html --device nonsense", "--device"),
-    ("serve", "MODELS"),
     ("serve {missing} --port 0", "missing"),
     ("serve {run} {missing} --port 0", "missing"),
     ("serve {folder} --port 0", "folder config.yaml config.json"),

@@ -207,7 +207,7 @@ export const WORDS = {
   "上下键选择查询，左右键在时间上移动，Enter 锁定查询，Esc 解锁；有声音时，空格键播放或停止，点击语谱图从该处播放。"],
   frequency: ["frequency ↑", "频率 ↑"],
   seconds: ["{seconds} s", "{seconds} 秒"],
-  soundCurve: [" · curve: {what}, part of its largest", " · 曲线：{what}，占其最大值的比例"],
+  soundCurve: ["curve: {what}, part of its largest", "曲线：{what}，占其最大值的比例"],
   playSound: ["Play", "播放"],
   stopSound: ["Stop", "停止"],
   playFrom: ["play from {time}", "从 {time} 播放"],

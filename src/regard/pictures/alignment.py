@@ -124,7 +124,7 @@ def alignment(
         >>> [label.get_text() for label in figure.axes[0].get_xticklabels()]
         ['le', 'chat']
         >>> [text.get_text() for text in figure.axes[0].texts]
-        ['.900', '.100', '.100', '.900']
+        ['.90', '.10', '.10', '.90']
     """
     matrix = as_array("weights", weights, 2)
     source = _labels("source", source_tokens, source_groups, matrix.shape[1], "column")

@@ -73,7 +73,7 @@ def head_grid(maps: Sequence[HeadMap], layers: Sequence[str], title: str) -> Fig
         >>> peak = pictures.HeadMap("peak", "weight", [[0.3, 0.9], [0.6, float("nan")]], high=1.0)
         >>> figure = pictures.head_grid([entropy, peak], ["layer 0", "layer 1"], "40 texts")
         >>> [text.get_text() for text in figure.axes[0].texts]
-        ['1.50', '.200', '.700', '']
+        ['1.5', '.20', '.70', '']
     """
     if not maps or not layers:
         raise ArgumentError("maps must have at least one statistic and one layer")

@@ -36,7 +36,7 @@ def word_weights(
 ) -> Figure:
     """Draw a text word by word, with a row of cells for each head below each line: darker for more weight.
 
-    A cell shows its weight in thousandths; all heads have one scale, which ends at the largest weight, or at four times
+    A cell shows its weight in hundredths; all heads have one scale, which ends at the largest weight, or at four times
     the weight that all words would have if they were alike. The title also says that weights are nearly uniform.
 
     Args:
@@ -57,8 +57,8 @@ def word_weights(
     Example:
         >>> from regard import pictures
         >>> figure = pictures.word_weights(["a", "very", "good", "film"], [[0.02, 0.1, 0.8, 0.08]])
-        >>> [text.get_text() for text in figure.axes[0].texts]  # thousandths
-        ['.020', '.100', '.800', '.080']
+        >>> [text.get_text() for text in figure.axes[0].texts]  # hundredths
+        ['.02', '.10', '.80', '.08']
     """
     matrix = as_array("weights", weights, 2)
     heads = matrix.shape[0]

@@ -31,7 +31,7 @@ def module_path() -> Path:
     Example:
         >>> from regard import viewer
         >>> path = viewer.module_path()
-        >>> path.name, "export { mount," in path.read_text("utf-8")
+        >>> path.name, "function mount(element, payload, options" in path.read_text("utf-8")
         ('viewer.js', True)
     """
     return Path(__file__).with_name("viewer.js")

@@ -71,7 +71,7 @@ export class SoundView extends CellView {
 
   legendText(app, table) {
     const rows = app.activeRows();
-    return super.legendText(app, table) + (rows.length ? say("soundCurve", { what: sumText(table, rows) }) : "");
+    return [super.legendText(app, table), rows.length ? say("soundCurve", { what: sumText(table, rows) }) : ""].filter(Boolean).join(" \u00b7 ");
   }
 
   /** The position after the last one that is heard: behind it is padding, which no query sees, or the sound has ended. */
