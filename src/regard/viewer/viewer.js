@@ -597,7 +597,7 @@ const WORDS = {
   beforePatches: ["[{position}] before the patches", "图块之前的 [{position}]"],
 
   // --- the lines ---
-  linesHelp: ["Point at a token, a square or a line. Up and down choose a query, left and right change sides, Enter locks it, several "
+  linesHelp: ["Point at a token or a line. Up and down choose a query, left and right change sides, Enter locks it, several "
     + "locked queries are added, Esc unlocks. Double-click a head to see it alone.",
   "指向词元、方块或连线。上下键选择查询，左右键切换两侧，Enter 锁定，多个锁定的查询相加，Esc 解锁。双击某个头则只显示它。"],
   sumOf: ["sum of {count}", "{count} 个之和"],
@@ -742,7 +742,7 @@ const WORDS = {
   walk_says_visible: ["{query} may look at {key}: its score stays {after}.", "{query} 可以看 {key}：分数仍为 {after}。"],
   walk_says_hidden: ["{query} may not look at {key}: the score becomes \u2212\u221e, so that the weight will be 0.",
     "{query} 不可以看 {key}：分数变为 −∞，因此权重将为 0。"],
-  walk_says_unmasked: ["Nothing is hidden here: {query} may look at all {count} words.", "这里没有隐藏任何词元：{query} 可以看全部 {count} 个词元。"],
+  walk_says_unmasked: ["Nothing is hidden here: {query} may look at all {count} tokens.", "这里没有隐藏任何词元：{query} 可以看全部 {count} 个词元。"],
   walk_hidden_count: ["Of {all} words, {query} may look at {seen}.", "在 {all} 个词元中，{query} 可以看 {seen} 个。"],
   walk_says_softmax: ["exp makes each score positive; divided by their sum, the row adds up to 1. {key} gets {power} \u00f7 {sum} = {weight}, that is {percent}.",
     "exp 使每个分数为正；除以总和后，一行之和为 1。{key} 得到 {power} ÷ {sum} = {weight}，即 {percent}。"],
@@ -877,7 +877,7 @@ const WORDS = {
   range_each: ["each map its own", "每幅图各自"],
   range_one: ["one scale for all", "全部同一标度"],
   grid_sentence: ["{heads} heads read the same text, each in its own way: a small map for each. Click one to open it.", "{heads} 个头各以自己的方式读同一段文本：每个头一幅小图。点击即可打开。"],
-  grid_reading: ["A dark left edge: all look at the first token. A diagonal: each looks at a neighbour. A dark column: all look at one token.", "左缘深色：都看首个词元。斜线：各看相邻词元。深色竖列：都看同一个词元。"],
+  grid_reading: ["A dark left edge: all look at the first token. A diagonal: each looks at itself or a neighbour. A dark column: all look at one token.", "左缘深色：都看首个词元。斜线：各看自身或相邻词元。深色竖列：都看同一个词元。"],
   grid_part: ["part of each map\u2019s own largest weight", "占每幅图最大权重的比例"],
   grid_help: ["Arrow keys choose a head, Enter opens it.", "方向键选择头，回车键打开。"],
   grid_head: ["layer {layer}, head {head}", "第 {layer} 层第 {head} 头"],
